@@ -53,6 +53,8 @@ class Case:
         Parameters of `fit`.
     near : float, optional
         The distance of the stage `pairs`; by default `max_distance` or, without one, the median height of the tree.
+    group : callable, optional
+        ``group(n)`` gives the number of each row's group, in order, of a case for the stage `groups` alone.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Case:
     missing: str | None = None
     max_distance: float | None = None
     near: float | None = None
+    group: Callable[[int], np.ndarray] | None = None
 
     @property
     def how(self) -> dict[str, Any]:
@@ -482,6 +485,28 @@ BITS_AND_ALLELES = (
         for n in (5000, 20_000, 53_000, 100_000)
     ),
 )
+
+
+def groups_of(size: int) -> Callable[[int], np.ndarray]:
+    """Groups of so many rows."""
+    return lambda n: np.arange(n) // size
+
+
+def zipf_groups(least: int, most: int) -> Callable[[int], np.ndarray]:
+    """Groups of from `least` to `most` rows, few of which are large; the last one has what is left."""
+
+    def numbers(n: int) -> np.ndarray:
+        sizes = np.minimum(np.random.default_rng(SEED).zipf(1.5, n // least + 1) + least - 1, most)
+        return np.repeat(np.arange(sizes.size), sizes)[:n]
+
+    return numbers
+
+
+#: Many small clusterings in one call.
+GROUPS_OF_ROWS = (
+    Case("groups-100k-of-50-3", gauss(5_000_000, 3, np.float64), group=groups_of(50)),
+    Case("groups-zipf-16", gauss(300_000, 16, np.float64), group=zipf_groups(5, 2000)),
+)
 FAR = (("200k-64", 200_000, 64), ("200k-384", 200_000, 384), ("1m-50", 1_000_000, 50), ("20k-64", 20_000, 64))
 #: Data with structure: clusters within clusters, scales, repeats, few true dimensions.
 STRUCTURED = tuple(
@@ -554,6 +579,7 @@ CASES: dict[str, Case | Tree | Graph] = {
         *FEW_FEATURES,
         *BITS_AND_ALLELES,
         *STRUCTURED,
+        *GROUPS_OF_ROWS,
         *NEAR_PAIRS,
     )
 }

@@ -26,6 +26,7 @@ Verdict = tuple[bool | None, str | None]
 SCIPY_ROWS = 20_000  # pdist holds n²/2 float64, other oracles n²
 SCIPY_EDGES = 10**8
 ALL_PAIRS_WORK = 2e11  # n²·d that an oracle of all pairs does in a minute or two
+GROUPS = 1000  # whose trees are checked
 SAMPLE = 64  # rows whose neighbours are checked
 CYCLE_ROWS = 16
 MINKOWSKI_ULP = 4  # its powers are a library's
@@ -59,6 +60,26 @@ def heights(work: Work, model: Any) -> Verdict:
     tree = model.mst_.compute() if hasattr(model.mst_, "compute") else model.mst_
     right = cycles(work.points, tree, found, work.case.metric)
     return right, f"cycle property of {CYCLE_ROWS} rows' pairs with all others"
+
+
+def heights_of_groups(work: Work, model: Any) -> Verdict:
+    """The heights of some groups, the largest among them, against SciPy's of each alone."""
+    from scipy.cluster.hierarchy import linkage
+
+    group, n_groups = work.group, int(work.group[-1]) + 1
+    tree = {name: _column(model.mst_, name) for name in ("src", "dst", "weight")}
+    of_edge = group[tree["src"]]
+    rng, size = np.random.default_rng(0), np.bincount(group)
+    some = {int(size.argmax()), *rng.choice(n_groups, min(n_groups, GROUPS), replace=False).tolist()}
+    right = bool((of_edge == group[tree["dst"]]).all()) and len(of_edge) == len(group) - n_groups
+    order = np.argsort(of_edge, kind="stable")
+    begin = np.searchsorted(of_edge[order], np.arange(n_groups + 1))
+    starts = np.searchsorted(group, np.arange(n_groups + 1))
+    for g in some:
+        rows = _float64(work.points[starts[g] : starts[g + 1]])
+        expected = linkage(rows, "single")[:, 2] if len(rows) > 1 else np.empty(0)
+        right = right and _same(tree["weight"][order[begin[g] : begin[g + 1]]], expected)
+    return right, f"scipy.cluster.hierarchy.linkage of {len(some)} groups"
 
 
 def appended(work: Work, model: Any) -> Verdict:
@@ -330,6 +351,7 @@ def _is_partition(work: Work | TreeWork, labels: Any, n_clusters: int) -> bool:
 
 CHECKS: dict[str, Callable[[Any, Any], Verdict]] = {
     "fit": heights,
+    "groups": heights_of_groups,
     "knn": neighbours,
     "nearest_neighbors": nearest,
     "pairs": near_pairs,

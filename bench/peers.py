@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,7 @@ def _float32_on_gpu(points: np.ndarray) -> Any:
     return cupy.asarray(points, dtype=cupy.float32, order="C")
 
 
+GROUPS_A_TASK = 1000
 #: Under the names that these packages have for them.
 SKLEARN_METRICS = {
     # Its braycurtis divides by |x| + |y|, SciPy's and ours by |x + y|.
@@ -100,6 +102,33 @@ def _known(work: Work, package: str, metrics: dict[str, str]) -> str:
 
 def scipy_fit(work: Work) -> Call:
     return scipys(work)
+
+
+def scipy_groups(work: Work) -> Call:
+    """SciPy in a loop."""
+    points, starts = _float64(work), _starts(work)
+    return lambda: _each_by_scipy(points, starts)
+
+
+def joblib_groups(work: Work) -> Call:
+    """The same on all cores, some groups a task."""
+    from joblib import Parallel, delayed  # type: ignore[import-untyped]
+
+    points, starts = _float64(work), _starts(work)
+    parts = [starts[a : a + GROUPS_A_TASK + 1] for a in range(0, len(starts) - 1, GROUPS_A_TASK)]
+    tasks = [(points[part[0] : part[-1]], part - part[0]) for part in parts]
+    return lambda: Parallel(n_jobs=-1)(delayed(_each_by_scipy)(*task) for task in tasks)
+
+
+def _starts(work: Work) -> np.ndarray:
+    """Where each group begins, and the number of rows."""
+    return np.searchsorted(work.group, np.arange(int(work.group[-1]) + 2))
+
+
+def _each_by_scipy(points: np.ndarray, starts: np.ndarray) -> list[Any]:
+    from scipy.cluster.hierarchy import linkage
+
+    return [linkage(points[a:b], "single") for a, b in pairwise(starts.tolist()) if b - a > 1]
 
 
 def fastcluster_fit(work: Work) -> Call:
@@ -321,6 +350,8 @@ PEERS = (
     Peer("cuml", "fit", "cuml", "cuda", cuml_fit, 2e14),
     Peer("arborx", "fit", "$ARBORX", "cuda", arborx_fit, 0, tree_features=3, read=float),
     Peer("arborx-mst", "fit", "$ARBORX", "cuda", partial(arborx_fit, result="tree"), 0, tree_features=3, read=float),
+    Peer("scipy", "groups", "scipy", "cpu", scipy_groups),
+    Peer("joblib", "groups", "joblib", "cpu", joblib_groups),
     Peer("sklearn", "knn", "sklearn", "cpu", sklearn_knn, 2e12),
     Peer("cuvs", "knn", "cuvs", "cuda", cuvs_knn, 2e14),
     Peer("sklearn", "nearest_neighbors", "sklearn", "cpu", sklearn_nearest),

@@ -36,16 +36,20 @@ from rapids_slink.neighbors.within import prepare_pairs
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points import as_distances
 from rapids_slink.points.kernels import kernels as point_kernels
+from rapids_slink.points.keys import groups_of
 from rapids_slink.points.output import on_host
 from rapids_slink.report import Report
 from rapids_slink.runtime import cuda as launches
 from rapids_slink.runtime.device import CPU, Device, cuda, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES
+from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree import component_pairs, pairs
 from rapids_slink.spanning_tree import edges as graphs
 from rapids_slink.spanning_tree.edges import kernels as edge_kernels
 from rapids_slink.spanning_tree.forest import kernels as tree_kernels
+from rapids_slink.spanning_tree.grouped import forest_of_groups
 from rapids_slink.spanning_tree.lists import spanning_tree
+from rapids_slink.spanning_tree.problem import Problem
 
 PACKAGE = Path(rapids_slink.__file__).parent
 KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\s*\(")
@@ -109,6 +113,16 @@ def interleave(device: Device, points: np.ndarray) -> tuple[Any, ...]:
 def tree_of_pairs(device: Device, points: np.ndarray, min_samples: int = 1) -> tuple[Any, ...]:
     """A tree of all pairs."""
     return tuple(pairs.tree_of_pairs(device.asarray(points), EUCLIDEAN, min_samples, device).columns.values())
+
+
+def trees_of_groups(device: Device, points: np.ndarray, metric: str, min_samples: int = 1) -> tuple[Any, ...]:
+    """The trees of groups of a few and of hundreds of rows."""
+    chosen, (n, d) = get_metric(metric), points.shape
+    rows = metric_rows(chosen, device.asarray(points), device, alone=False)
+    groups = groups_of(device.asarray(np.arange(n) % 97 // 40 * 100 + np.arange(n) % 3), 300, device)
+    problem = Problem(Settings(chosen, min_samples=min_samples), device, n, d, points.itemsize)
+    forest, _ = forest_of_groups(problem.of_rows(rows), rows, groups, device.asarray(points), Report())
+    return tuple(forest.columns.values())
 
 
 def tree_of_boxes(device: Device, points: np.ndarray) -> tuple[Any, ...]:
@@ -304,6 +318,9 @@ def steps() -> Iterator[tuple[str, Step]]:
         yield f"codes, {d} features", partial(cluster_by_metric, metric="hamming", points=codes, k=3)
     for name in ("float32", "float64, 70 features"):
         yield f"all pairs, {name}", partial(tree_of_pairs, points=points[name])
+    for name, metric in (("float32", "euclidean"), ("float64, 70 features", "cosine"), ("bytes", "hamming")):
+        yield f"groups, {metric}", partial(trees_of_groups, points=points[name], metric=metric)
+    yield "groups, mutual reachability", partial(trees_of_groups, points=islands, metric="euclidean", min_samples=4)
     yield "all pairs, mutual reachability", partial(tree_of_pairs, points=islands, min_samples=4)
     for dtype in ("float32", "float64"):
         yield f"expansion, {dtype}", partial(expands, points=rng.integers(0, 99, (2500, 40)).astype(dtype))

@@ -43,12 +43,21 @@ class Work:
     @property
     def stages(self) -> set[str]:
         """The stages that there is an input for."""
-        return set(STAGES) if self.case.metric == "euclidean" else {"fit", "connect", "linkage", "cut", "cuts", "pairs"}
+        if self.case.group is not None:
+            return {"groups"}
+        usual = {"fit", "connect", "linkage", "cut", "cuts", "pairs"}
+        return {*STAGES} - {"groups"} if self.case.metric == "euclidean" else usual
 
     @cached_property
     def points(self) -> np.ndarray:
         """The points on the host, as the case has them."""
         return self.case.points(self.folder)
+
+    @cached_property
+    def group(self) -> np.ndarray:
+        """The number of each row's group; of a case without groups each fifty rows are one."""
+        n = len(self.points)
+        return np.arange(n) // 50 if self.case.group is None else self.case.group(n)
 
     @cached_property
     def split(self) -> tuple[np.ndarray, np.ndarray]:
@@ -163,6 +172,13 @@ def forest(work: Work) -> Call:
     return fit(work, work.case.n_neighbors)
 
 
+def groups(work: Work) -> Call:
+    """The whole pipeline of each group of rows, from a frame and an array of keys."""
+    table, k, device = work.table, work.case.n_clusters, work.device.name
+    keys = work.device.asarray(work.group)
+    return lambda: rapids_slink.fit(table, k, groups=keys, device=device, **work.case.how)
+
+
 def knn(work: Work) -> Call:
     """All points against all, from an array."""
     points, k, device = work.device.asarray(work.points), work.case.n_neighbors, work.device.name
@@ -258,6 +274,7 @@ def seconds_of(stage: str) -> Callable[[Any], float]:
 
 STAGES: dict[str, Callable[[Any], Call]] = {
     "fit": fit,
+    "groups": groups,
     "knn": knn,
     "nearest_neighbors": nearest_neighbors,
     "pairs": pairs,

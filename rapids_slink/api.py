@@ -6,10 +6,12 @@ Each passes its input to the engine that serves it, one device or the cluster of
 import platform
 import sys
 from collections.abc import Collection
+from dataclasses import replace
 from importlib.metadata import distributions
 from os import PathLike
 from typing import Any, Never
 
+from rapids_slink import groups as grouped
 from rapids_slink import pipeline
 from rapids_slink.dendrogram.cutting import CutParameters
 from rapids_slink.graph import COMPLETE, GraphHierarchy
@@ -21,6 +23,7 @@ from rapids_slink.near_pairs import deduplicate as deduplicate
 from rapids_slink.near_pairs import iter_pairs as iter_pairs
 from rapids_slink.near_pairs import pairs as pairs
 from rapids_slink.near_pairs import to_csr as to_csr
+from rapids_slink.points.keys import GroupBy
 from rapids_slink.points.output import Frame, is_collection
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import DeviceUnavailableError as DeviceUnavailableError
@@ -57,6 +60,8 @@ def fit(
     progress: bool = False,
     memory_limit: int | str | None = None,
     prediction_data: bool = False,
+    groups: Any = None,
+    dropna: bool = True,
     **unknown: Never,
 ) -> SingleLinkage:
     """Cluster the rows of `X`: ``SingleLinkage(n_clusters, ...).fit(X)`` with these parameters.
@@ -71,6 +76,8 @@ def fit(
         See `SingleLinkage`.
     device, progress, memory_limit, prediction_data : optional
         See `SingleLinkage`.
+    groups, dropna : optional
+        Groups of rows that are clustered by themselves; see `SingleLinkage.fit`.
     **unknown
         Refused; the error names the parameter that was meant.
 
@@ -97,10 +104,10 @@ def fit(
         prediction_data=prediction_data,
         **unknown,
     )
-    return model.fit(X)
+    return model.fit(X, groups=groups, dropna=dropna)
 
 
-def plan(X: Any, **parameters: Any) -> Report:
+def plan(X: Any, *, groups: Any = None, dropna: bool = True, **parameters: Any) -> Report:
     """Tell what `fit` would do with these points: the way to the tree, the filter, and the memory.
 
     The points are read, and the search is prepared as `fit` prepares it, which takes a small part of a fit's time. If
@@ -110,6 +117,8 @@ def plan(X: Any, **parameters: Any) -> Report:
     ----------
     X : dataframe or array of shape (n, d), or the shape itself as a tuple (n, d)
         See `SingleLinkage.fit`, except Dask collections. A shape is one of float64 values.
+    groups, dropna : optional
+        See `SingleLinkage.fit`; not of a shape.
     **parameters
         The parameters of `SingleLinkage`.
 
@@ -135,7 +144,10 @@ def plan(X: Any, **parameters: Any) -> Report:
     """
     if is_collection(X):
         raise TypeError("X is a Dask collection, whose fit no plan covers: pass the shape of a partition, (n, d)")
-    return pipeline.plan(X, SingleLinkage(**parameters)._settings())
+    settings = SingleLinkage(**parameters)._settings()
+    if groups is None:
+        return pipeline.plan(X, settings)
+    return grouped.plan(X, replace(settings, groups=GroupBy(groups, dropna)))
 
 
 def fit_graph(

@@ -356,7 +356,7 @@ class HDBSCAN(DensityHierarchy):
     metric_params: object = None
     output_type: str | None = None
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: None = None) -> Self:
         """Cluster the rows of `X`.
 
         Parameters
@@ -369,6 +369,8 @@ class HDBSCAN(DensityHierarchy):
             Numbers above 0. A row of weight w gives the clusters of w equal rows: the size of a cluster is the sum of
             its weights, and core distances count the copies. Equal heights are taken in another order. Predictions
             count each row once.
+        groups : None
+            Only `SingleLinkage` takes groups.
 
         Returns
         -------
@@ -380,6 +382,11 @@ class HDBSCAN(DensityHierarchy):
         ValueError, TypeError, DeviceUnavailableError, DeviceMemoryError
             See `SingleLinkage.fit`.
         """
+        if groups is not None:
+            raise ValueError(
+                "HDBSCAN takes no groups: SingleLinkage(min_samples=...).fit(X, groups=...) makes their hierarchies of "
+                "mutual reachability"
+            )
         return self._fit(X, weights=sample_weight)
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Rows:

@@ -379,9 +379,12 @@ def surrogate_of(metric: Metric, distance: float, n_features: int) -> float:
 
 
 def surrogate_bound(metric: Metric, distance: float, n_features: int) -> float:
-    """A bound of the surrogate distances of all pairs within a distance, a little above the largest, or infinity."""
+    """A bound of the surrogate distances of all pairs within a distance, a little above the largest, or infinity.
+
+    That of the next number: what rounds to a subnormal distance may be half a spacing above it, a large part of itself.
+    """
     try:
-        bound = surrogate_of(metric, distance, n_features)
+        bound = surrogate_of(metric, math.nextafter(distance, math.inf), n_features)
     except OverflowError:
         return math.inf
     return bound + abs(bound) * ROUNDING + SMALLEST_NORMAL

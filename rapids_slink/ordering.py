@@ -21,6 +21,8 @@ from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
 SOURCE = "ordering.cu"
 #: At most this many edges of the same float32 weight are compared with each other.
 MOST_TIES = 256
+#: Up to this number of edges each is inserted among those before it.
+FEW = 128
 #: The least number of edges that a thread of the CPU puts in place.
 MIN_PLACED = 2**15
 DIGIT = 11  # bits
@@ -62,17 +64,38 @@ def sort_in_place(columns: Mapping[str, Any], xp: Any) -> None:
 
 
 def _sort_on_cpu(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> None:
+    if weight.size <= FEW:
+        _sort_few(src, dst, weight)
+        return
     with np.errstate(over="ignore", under="ignore"):  # beyond float32 all are infinite or zero, and tie
-        rows = stable_order(weight.astype("float32"), np)
+        rows = _radix_sort(_keys_of_floats(weight.astype("float32").view("uint32")), 32)
     if not _order_ties(rows, src, dst, weight):
         rows = stable_order(edge_codes(src, dst, np), np)
         rows = rows[stable_order(weight[rows], np)]
-    before = np.minimum(src, dst), np.maximum(src, dst), weight.copy()
+    before, after = (src.copy(), dst.copy(), weight.copy()), (src, dst, weight)
 
     def place(part: slice) -> None:
-        src[part], dst[part], weight[part] = (column[rows[part]] for column in before)
+        _place(rows[part], *before, *(column[part] for column in after))
 
     for_each_chunk(CPU, place, chunks_for_cores(rows.size, MIN_PLACED))
+
+
+@njit(nogil=True, cache=True)
+def _sort_few(src, dst, weight):
+    for i in range(weight.size):
+        w, code, j = weight[i], edge_code(src[i], dst[i]), i
+        while j > 0 and lighter(w, code, weight[j - 1], edge_code(src[j - 1], dst[j - 1])):
+            src[j], dst[j], weight[j] = src[j - 1], dst[j - 1], weight[j - 1]
+            j -= 1
+        src[j], dst[j], weight[j] = code >> 32, code & 0xFFFFFFFF, w
+
+
+@njit(nogil=True, cache=True)
+def _place(rows, src, dst, weight, low, high, placed):
+    """Write the edges of these rows in their order, the smaller end first."""
+    for i in range(rows.size):
+        u, v = src[rows[i]], dst[rows[i]]
+        low[i], high[i], placed[i] = min(u, v), max(u, v), weight[rows[i]]
 
 
 def stable_order(values: Array, xp: Any) -> Any:
@@ -93,6 +116,17 @@ def ascending_bits(values: np.ndarray) -> np.ndarray:
     if kind == "f":
         return np.where(values < 0, 2 * top - 1 - bits, bits | top)
     return bits ^ top if kind == "i" else bits
+
+
+@njit(nogil=True, cache=True)
+def _keys_of_floats(bits):
+    """`ascending_bits` of float32 values by their bits, in one pass."""
+    key = np.empty(bits.size, np.uint64)
+    for i in range(bits.size):
+        b, top = bits[i], np.uint32(1 << 31)
+        key[i] = b | top if b <= top else ~b  # -0.0 as 0.0
+        key[i] = top if b == top else key[i]
+    return key
 
 
 @njit(nogil=True, cache=True)

@@ -35,7 +35,7 @@ from rapids_slink.points.output import OutputKind, library_of
 from rapids_slink.prediction import Fitted, centroids, core_distances, estimate_prediction, medoids
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import CPU, Array, Device, resolve, to_host
-from rapids_slink.runtime.frames import PreallocatedFrame
+from rapids_slink.runtime.frames import Later, PreallocatedFrame
 from rapids_slink.runtime.memory import (
     DeviceMemoryError,
     MemoryEstimate,
@@ -78,21 +78,24 @@ RESULT_BYTES = 40
 # ---------------------------------------------------------------------------------------------------- the engine
 
 
-def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
-    """The attributes of a model fitted on points: those of `attributes_of`, and ``report_``."""
+def fit(X: Any, settings: Settings, rule: ClusterRule, fit_rows: Any = None) -> dict[str, Any]:
+    """The attributes of a model fitted on points: those of `attributes_of`, and ``report_``.
+
+    `fit_rows` finds the former: `fit_points` unless another function is given.
+    """
     device = resolve(settings.device, X)
     report = Report(device=device.name, metric=settings.metric.name)
     with run_scope(device, settings.memory_limit):
-        fitted = fit_points(X, settings, rule, device, report)
+        fitted = (fit_rows or fit_points)(X, settings, rule, device, report)
     return {**fitted, "report_": report}
 
 
-def plan(X: Any, settings: Settings) -> Report:
-    """`api.plan`."""
+def plan(X: Any, settings: Settings, plan_rows: Any = None) -> Report:
+    """`api.plan`; `plan_rows` writes the report: `plan_points` unless another function is given."""
     device = resolve(settings.device, *([] if is_shape(X) else [X]))
     report = Report(device=device.name, metric=settings.metric.name)
     with run_scope(device, settings.memory_limit):
-        plan_points(X, settings, device, report)
+        (plan_rows or plan_points)(X, settings, device, report)
     return report
 
 
@@ -308,12 +311,14 @@ def attributes_of(
     if settings.weights is not None:
         kept["_weighted_"] = True
     with report.stage("output", device), outside_pool(device):
+        frames = {name: Later(part, points.output) for name, part in (("linkage_", merges), ("mst_", tree))}
+        if settings.prediction_data:  # predictions read them
+            frames = {name: points.frame(later.columns.frame) for name, later in frames.items()}
         return {
             **kept,
             **flat_attributes(flat, points),
             **size_attributes(n, d, components, points.names),
-            "linkage_": points.frame(merges.frame),
-            "mst_": points.frame(tree.frame),
+            **frames,
             "_output": points.output,
             "_index": points.index,
         }
@@ -358,12 +363,19 @@ def keeps_rows(settings: Settings) -> bool:
     return settings.prediction_data or (settings.gen_min_span_tree and settings.metric is not PRECOMPUTED)
 
 
-def read_points(X: Any, settings: Settings, device: Device, estimate: Following) -> tuple[Points, EdgeList | None]:
-    """The points, or the distances, on the device, if they and the later stages fit into memory; or the given edges."""
+def read_points(
+    X: Any, settings: Settings, device: Device, estimate: Following, checked: bool = True
+) -> tuple[Points, EdgeList | None]:
+    """The points, or the distances, on the device, if they and the later stages fit into memory; or the given edges.
+
+    `checked` is that of `as_points`.
+    """
     if settings.metric is PRECOMPUTED:
         return as_given(X, device, estimate, settings.weights is not None)
     missing, coded = settings.missing_values, not settings.prediction_data  # new rows would have other codes
-    points = as_points(X, device, estimate, metric=settings.metric, missing_values=missing, categories=coded)
+    points = as_points(
+        X, device, estimate, metric=settings.metric, missing_values=missing, categories=coded, checked=checked
+    )
     warn_of_distances(points.values, device)
     return points, None
 
@@ -402,11 +414,14 @@ def estimate_fit(
     return sequential(*stages)
 
 
-def tree_of_points(values: Array, problem: Problem, report: Report, grow: Grow) -> Tree:
-    """The exact minimum spanning tree over all pairs of points, (n, d), in merge order, weighted by distances."""
+def tree_of_points(values: Array, problem: Problem, report: Report, grow: Grow, alone: bool = True) -> Tree:
+    """The exact minimum spanning tree over all pairs of points, (n, d), in merge order, weighted by distances.
+
+    `alone` is that of `metric_rows`.
+    """
     metric, device = problem.metric, problem.device
     with report.stage("neighbors", device):
-        rows = metric_rows(metric, values, device, compact=True) if problem.n > 1 else values
+        rows = metric_rows(metric, values, device, alone=alone, compact=True) if problem.n > 1 else values
     tree, components = grow(problem.of_rows(rows), rows, report)
     with report.stage("spanning_tree", device):
         src, dst, weight = tree.columns.values()

@@ -1,9 +1,9 @@
 """The report of a run: its proofs, and the time of each stage."""
 
 import time
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
+from types import TracebackType
 from typing import Any, Self
 
 import pandas as pd
@@ -20,28 +20,12 @@ class Report(dict[str, Any]):
     by name, or a setting. `to_frame` returns the stages as a frame.
     """
 
-    @contextmanager
-    def stage(self, name: str, device: Device) -> Iterator[None]:
-        """Time a stage, device work included, and show it as an NVTX range on a GPU.
+    def stage(self, name: str, device: Device) -> "_Stage":
+        """Time a block as a stage, device work included, and show it as an NVTX range on a GPU.
 
         The seconds in which kernels were compiled are those of a stage "compiling" instead.
         """
-        nvtx = device.xp.cuda.nvtx if device.is_gpu else None
-        if nvtx is not None:
-            nvtx.RangePush(f"rapids_slink.{name}")
-        start, compiled_before = time.perf_counter(), compiled_seconds()
-        try:
-            yield
-            device.synchronize()
-        finally:
-            elapsed = time.perf_counter() - start
-            compiling = min(elapsed, compiled_seconds() - compiled_before)  # another thread's may have begun earlier
-            parts = {name: elapsed - compiling} | ({"compiling": compiling} if compiling else {})
-            seconds = self.setdefault("seconds", {})
-            for part, value in parts.items():
-                seconds[part] = seconds.get(part, 0.0) + value
-            if nvtx is not None:
-                nvtx.RangePop()
+        return _Stage(self, name, device)
 
     def count(self, stage: str, **counts: Any) -> None:
         """Add to the counts of a stage; a text replaces the one before."""
@@ -91,6 +75,32 @@ class Report(dict[str, Any]):
         """The seconds and the counts of each stage."""
         counts = {stage: entry for stage, entry in self.items() if isinstance(entry, dict)}
         return counts.pop("seconds", {}), counts
+
+
+class _Stage:
+    """See `Report.stage`. A generator would take three times as long, which small fits notice."""
+
+    def __init__(self, report: Report, name: str, device: Device) -> None:
+        self.report, self.name, self.device = report, name, device
+
+    def __enter__(self) -> None:
+        if self.device.is_gpu:
+            self.device.xp.cuda.nvtx.RangePush(f"rapids_slink.{self.name}")
+        self.start, self.compiled_before = time.perf_counter(), compiled_seconds()
+
+    def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        try:
+            if error is None:
+                self.device.synchronize()
+        finally:
+            elapsed = time.perf_counter() - self.start
+            compiling = min(elapsed, compiled_seconds() - self.compiled_before)  # another thread's may be older
+            seconds = self.report.setdefault("seconds", {})
+            seconds[self.name] = seconds.get(self.name, 0.0) + elapsed - compiling
+            if compiling:
+                seconds["compiling"] = seconds.get("compiling", 0.0) + compiling
+            if self.device.is_gpu:
+                self.device.xp.cuda.nvtx.RangePop()
 
 
 def in_words(name: str) -> str:

@@ -23,9 +23,11 @@ class Settings:
     gen_min_span_tree: bool = False  # whether the model keeps its rows to draw its tree on them
     weights: Any = None  # array of shape (n,), optional; how many equal rows each counts for
     store_centers: str | None = None
+    groups: Any = None  # `points.keys.GroupBy`, optional; rows of different groups are not compared
 
     def for_rows(self, n: int) -> Self:
         """The settings for n rows, which may be too few for `min_samples`."""
         if not self.clipped and self.min_samples > n - 1:
             raise ValueError(f"min_samples must be at most n - 1 = {n - 1}, got {self.min_samples}")
-        return replace(self, min_samples=max(1, min(self.min_samples, n - 1)))
+        min_samples = max(1, min(self.min_samples, n - 1))
+        return self if min_samples == self.min_samples else replace(self, min_samples=min_samples)

@@ -9,12 +9,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from rapids_slink import pipeline
+from rapids_slink import groups, pipeline
 from rapids_slink.dendrogram.cutting import ClusterRule, Cut, check_cut, check_max_distance
 from rapids_slink.hierarchy.model import Estimator, Hierarchy, WithRows
 from rapids_slink.metrics import PRECOMPUTED, get_metric
 from rapids_slink.missing import missing_values_of, with_missing
 from rapids_slink.neighbors import check_n_neighbors
+from rapids_slink.points.keys import GroupBy
 from rapids_slink.points.output import Rows, Values, array_of, as_frame, is_collection, library_of
 from rapids_slink.prediction import Fitted, FittedRows, medoids, nearest_labels
 from rapids_slink.report import Report
@@ -107,8 +108,12 @@ class PointHierarchy(Hierarchy, Estimator):
 
     def _fit(self, X: Any, **more: Any) -> Self:
         """Fit with further settings."""
-        rule, settings = self._cluster_rule(), replace(self._settings(), **more)
-        return self._take(engine_of(X).fit(X, settings, rule))
+        rule, settings, engine = self._cluster_rule(), self._settings(), engine_of(X)
+        if more:
+            settings = replace(settings, **more)
+        if settings.groups is not None and engine is pipeline:
+            engine = groups
+        return self._take(engine.fit(X, settings, rule))
 
     def _take(self, fitted: dict[str, Any]) -> Self:
         """Replace all fitted attributes."""
@@ -154,6 +159,7 @@ class PointHierarchy(Hierarchy, Estimator):
         [0, 0, 1, 1, 1]
         """
         rows, rule, settings = self._fitted_rows(), self._cluster_rule(), self._settings()
+        self._require_one_group("append")
         if hasattr(self, "_weighted_"):
             raise ValueError("append is for rows without sample_weight")
         if settings.metric != rows.metric:
@@ -314,6 +320,10 @@ class SingleLinkage(PointHierarchy):
         the device.
     feature_names_in_ : ndarray of str
         The columns' names, if `X` is a frame and all names are strings.
+    groups_ : DataFrame
+        With `groups` in `fit`: a row for each group in order of first appearance. Its key, or keys; ``rows``;
+        ``clusters``; ``first_label``, the least of its labels. Labels are numbered over all groups in order of first
+        appearance, so none stands in two groups, and `linkage_` and `mst_` are those of a forest of a tree a group.
     report_ : dict
         What was proven, and the seconds of each stage.
 
@@ -344,6 +354,65 @@ class SingleLinkage(PointHierarchy):
     progress: bool = False
     memory_limit: int | str | None = None
     prediction_data: bool = False
+
+    def fit(self, X: Any, y: Any = None, groups: Any = None, dropna: bool = True) -> Self:
+        """Cluster the rows of `X`, or those of each group by themselves.
+
+        A model that was fitted before keeps that fit if this one fails or is interrupted.
+
+        Parameters
+        ----------
+        X : dataframe or array, (n, d)
+            A DataFrame of cuDF, pandas, Polars or Arrow, a CuPy or NumPy array, an object with
+            ``__cuda_array_interface__`` or DLPack, nested lists, or a list of RDKit's bit vectors. float32 and float64
+            are used as they are; integers and booleans are converted. For ``metric="precomputed"`` a symmetric matrix
+            of distances, (n, n), or SciPy's condensed vector, (n(n - 1)/2,). Rounding errors of its symmetry and of its
+            zero diagonal are ignored up to √ε times the largest entry. Or a graph: a sparse matrix, a frame of ``src``,
+            ``dst``, ``weight``, a graph of NetworkX or cuGraph. Pairs that are infinite or not in the graph are not
+            joined, so that there may be several trees. The cluster of the current Dask client fits a Dask DataFrame or
+            Array of points, and the results are Dask collections.
+        y : None
+            Ignored; a `Pipeline` passes it.
+        groups : column name, list of names, Series, array or DataFrame, optional
+            Rows of different groups are not compared: each group has the tree of a fit of it alone, and one call costs
+            far less than one for each. A name is that of a column of `X`, which is then no feature; otherwise a key for
+            each row, of any kind that a frame can group by. `n_clusters` is the number of each group's clusters, or its
+            rows if they are fewer, or its trees if `max_distance` leaves more. `distance_threshold` and `max_distance`
+            hold for all groups. A group with too few rows for `min_samples` takes all of them.
+        dropna : bool
+            Whether missing keys are an error. False makes them a group of their own, as in pandas.
+
+        Returns
+        -------
+        object
+            The model itself.
+
+        Raises
+        ------
+        ValueError, TypeError
+            `X` or a parameter is not valid, or a row has no distance in this metric. The message names it.
+        DeviceUnavailableError, DeviceMemoryError
+            There is no GPU for ``device="cuda"``, or the work needs more memory than there is or than `memory_limit`.
+            Both are ValueErrors.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from rapids_slink import SingleLinkage
+        >>> df = pd.DataFrame({"film": ["a", "a", "b", "b", "b"], "x": [0.0, 9.0, 1.0, 1.2, 5.0]})
+        >>> model = SingleLinkage(n_clusters=2, device="cpu").fit(df, groups="film")
+        >>> model.labels_.tolist()
+        [0, 1, 2, 2, 3]
+        >>> model.groups_
+          film  rows  clusters  first_label
+        0    a     2         2            0
+        1    b     3         2            2
+        """
+        return self._fit(X) if groups is None else self._fit(X, groups=GroupBy(groups, dropna))
+
+    def fit_predict(self, X: Any, y: Any = None, groups: Any = None, dropna: bool = True) -> Any:
+        """Fit and return `labels_`: one int32 label per row."""
+        return self.fit(X, y, groups, dropna).labels_
 
     @WithRows
     def predict(self, X: Any) -> Rows:
@@ -380,10 +449,15 @@ class SingleLinkage(PointHierarchy):
         [1, 0, -1]
         """
         fitted = self._fitted_rows()
+        self._require_one_group("predict")
         if self.report_.get("min_samples", 1) > 1:
             raise ValueError("predict takes distances of rows, and this model has min_samples: use HDBSCAN")
         labels = array_of(self.labels_) if library_of(self.labels_) else self.labels_
         return self._predict(partial(nearest_labels, fitted=fitted, labels=labels, height=self._cut_height()), X)
+
+    @property
+    def _labels_are_a_cut(self) -> bool:  # type: ignore[override]
+        return not self._cut_per_group_
 
     def _cut_height(self) -> float:
         """The distance at which the clusters of `labels_` would merge further."""

@@ -218,6 +218,18 @@ def tree_of_matrix():
         tree_of_matrix(points(n, n, dtype), None, dict(zip(("src", "dst", "weight"), columns, strict=True)))
 
 
+def trees_of_groups():
+    """Teams of each size."""
+    from rapids_slink.spanning_tree.grouped import cuda as kernels
+    from rapids_slink.spanning_tree.grouped.trees import Trees
+
+    xp, size = cuda().xp, np.array([2, 64, 65, 256, 257, kernels.largest_group()])
+    n, begin = int(size.sum()), np.cumsum(size) - size
+    for dtype, metric, min_samples in (("float32", "euclidean", 1), ("float64", "cosine", 5), ("uint64", "jaccard", 1)):
+        edges = ids(n - size.size), ids(n - size.size), xp.zeros(n - size.size)
+        kernels.grow_trees(Trees(points(n, 5, dtype), get_metric(metric), min_samples, ids(n), begin, size, edges))
+
+
 def tree_of_lists():
     from rapids_slink.spanning_tree.cuda import grow_forest
     from rapids_slink.spanning_tree.forest import Forest
@@ -239,8 +251,8 @@ def forest_of_edges():
 
 LAUNCHERS = [
     exact_kernels, matrix_search, box_search, box_tree, int8_points, fused_filter, bounds_of_filters, tightening,
-    tiles_of_near_points, direct_filter, small_batch, component_samples, dendrogram, tree_of_matrix, tree_of_lists,
-    forest_of_edges,
+    tiles_of_near_points, direct_filter, small_batch, component_samples, dendrogram, tree_of_matrix, trees_of_groups,
+    tree_of_lists, forest_of_edges,
 ]  # fmt: skip
 
 

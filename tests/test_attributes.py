@@ -209,7 +209,10 @@ def test_complete_linkage_is_refused():
         SingleLinkage(linkage="complete")
 
 
-@pytest.mark.parametrize("model", [SingleLinkage(3), HDBSCAN(3)], ids=["SingleLinkage", "HDBSCAN"])
+MODELS = [SingleLinkage(3, prediction_data=True), HDBSCAN(3, prediction_data=True)]  # whose fit makes all frames
+
+
+@pytest.mark.parametrize("model", MODELS, ids=["SingleLinkage", "HDBSCAN"])
 @pytest.mark.parametrize("fails_at", [1, 2])
 def test_a_fit_that_fails_changes_nothing(model, fails_at, device, monkeypatch):
     """Not even one that fails when the labels are there."""

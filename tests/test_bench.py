@@ -70,6 +70,9 @@ def test_checks_can_fail(stage):
     elif stage == "append":
         wrong = result.linkage_.assign(height=np.nextafter(result.linkage_["height"], np.inf))
         result = SimpleNamespace(linkage_=wrong)
+    elif stage == "groups":
+        wrong = result.mst_.assign(weight=np.nextafter(result.mst_["weight"], np.inf))
+        result = SimpleNamespace(mst_=wrong)
     elif stage in ("cut", "cuts"):
         result = result.copy()
         result.iloc[5] = 3

@@ -92,6 +92,10 @@ DISTANCES = "-DDISTANCE=unsigned short", "-DDISTANCE=double"
 CODE_OPTIONS = list(dict.fromkeys(metric.cuda_options for metric in FORMULAS if metric.filter == "codes"))
 
 
+#: Of the trees of small groups.
+TEAMS = [{"TEAM_WARPS": warps, "ROWS_A_THREAD": rows} for warps, rows in ((1, 2), (1, 8), (8, 8))]
+
+
 def direct_options() -> list[tuple[str, ...]]:
     formulas = [filter_formula(metric) for metric in FORMULAS if metric.filter == "direct"]
     return list(dict.fromkeys(defined(FORMULA=formula, HALVES=halves) for formula, halves in formulas))
@@ -123,6 +127,10 @@ OPTIONS = {
     "neighbors/matrix/planes.cu": (
         [(VALUES[0], "-DFORMULA=hamming", DISTANCES[0]), (VALUES[1], "-DFORMULA=present_hamming", DISTANCES[1])],
         [(*formula, *rest) for formula in CODE_OPTIONS for rest in product(VALUES, DISTANCES)],
+    ),
+    "spanning_tree/grouped/grouped.cu": (
+        [(VALUES[i % 2], *defined(**TEAMS[i % 3]), *formula) for i, formula in enumerate(FORMULA_OPTIONS)],
+        [(*bits, *defined(**team)) for bits in BIT_OPTIONS for team in TEAMS],
     ),
     "neighbors/matrix/least.cu": ([(option,) for option in DISTANCES], []),
     "neighbors/filter/fused/counts.cu": (

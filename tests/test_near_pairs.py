@@ -16,7 +16,7 @@ from sklearn.cluster import DBSCAN
 
 import rapids_slink
 from rapids_slink import count_pairs, deduplicate, fit, fit_graph, iter_pairs, minimum_spanning_tree, pairs, to_csr
-from rapids_slink.metrics import METRICS, distances, get_metric
+from rapids_slink.metrics import METRICS, OVERFLOW, distances, get_metric
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.within.task import Limit
@@ -26,12 +26,17 @@ from rapids_slink.runtime.memory import DeviceMemoryError
 
 
 def all_weights(X, metric="euclidean", p=2.0):
-    """The distance of each pair of rows as `fit` reports it, without any search: src, dst, weight, sorted."""
+    """The distance of each pair of rows as `fit` reports it, without any search: src, dst, weight, sorted.
+
+    Infinite beyond float64, where `fit` refuses it.
+    """
     metric = get_metric(metric, p)
     src, dst = (ends.astype(np.int32) for ends in np.triu_indices(len(X), 1))
     rows = metric_rows(metric, X, CPU)
-    surrogate = kernels(CPU).pair_distances(rows, src, dst, metric)
-    return src, dst, distances(metric, surrogate, (src, dst), (X, X), CPU)
+    surrogate, weight = kernels(CPU).pair_distances(rows, src, dst, metric), np.full(src.size, np.inf)
+    fits = surrogate < OVERFLOW
+    weight[fits] = distances(metric, surrogate[fits], (src[fits], dst[fits]), (X, X), CPU)
+    return src, dst, weight
 
 
 def columns(frame):
@@ -47,6 +52,7 @@ def assert_pairs(frame, expected, t):
 
 def thresholds(weight):
     """Some of the distances themselves: ties at the bound; one between two, and none."""
+    weight = weight[np.isfinite(weight)]
     some = np.quantile(weight, [0, 0.01, 0.2], method="nearest") if weight.size else np.array([1.0])
     return [*np.unique(some), np.nextafter(some[0], -np.inf), np.nextafter(some[-1], np.inf)]
 
@@ -92,6 +98,16 @@ def test_bits(metric, device):
     bits[::10] = bits[1::10]
     bits[:, 0] |= ~bits.any(axis=1)
     assert_all(np.packbits(bits, axis=1) if metric.startswith("bit_") else bits.astype(np.float32), device, metric)
+
+
+def test_subnormal_distances(device):
+    """What rounds to a distance may be half a spacing above it, which is a large part of a subnormal number."""
+    X = np.array([[0.0], [3.0], [10.0]]) * 5e-324
+    X = np.concatenate([X, X + 1])
+    assert_all(np.tile(X, (1, 2)), device, "minkowski", 0.6)
+    height = to_host(fit(X[:3], 1, metric="minkowski", p=0.6, device=device).linkage_["height"].values)
+    for t in height:
+        assert len(fit(X[:3], max_distance=t, metric="minkowski", p=0.6, device=device).mst_) == (height <= t).sum()
 
 
 def test_angles(device):

@@ -95,7 +95,8 @@ def test_rule():
         return pairs.is_worthwhile(n, d, get_metric(metric, 2.5), min_samples, device)
 
     assert chooses(1000, 3)
-    assert not chooses(2000, 3)  # a tree's points
+    assert chooses(2000, 3)
+    assert not chooses(2001, 3)  # a tree's points
     assert not chooses(100_000, 3)
     assert chooses(5_000, 16)
     assert chooses(2_000, 10_000)

@@ -56,6 +56,37 @@ def label_clusters(left_child, right_child, n):
     return flat
 
 
+@njit(cache=True)
+def places_in_groups(group, n_groups):
+    """How many of the entries before each one have its group, a number below `n_groups`: (m,) int64."""
+    place, seen = np.empty(group.size, np.int64), np.zeros(n_groups, np.int64)
+    for i in range(group.size):
+        place[i] = seen[group[i]]
+        seen[group[i]] += 1
+    return place
+
+
+@njit(cache=True)
+def label_kept(left_child, right_child, kept, n):
+    """The flat clusters of n leaves that the `kept` of the merges form: (n,) int32, in the order of their first leaves.
+
+    What a kept merge joins must be kept, too.
+    """
+    flat = np.empty(n + len(kept), np.int32)
+    for c in range(n + len(kept)):
+        flat[c] = c
+    for i in range(len(kept) - 1, -1, -1):
+        if kept[i]:
+            flat[left_child[i]] = flat[right_child[i]] = flat[n + i]
+    number, n_numbered, label = np.full(n + len(kept), -1, np.int32), 0, np.empty(n, np.int32)
+    for leaf in range(n):
+        if number[flat[leaf]] < 0:
+            number[flat[leaf]] = n_numbered
+            n_numbered += 1
+        label[leaf] = number[flat[leaf]]
+    return label
+
+
 @njit(nogil=True, cache=True)
 def sum_up_clusters(cluster, departure, birth, weight):
     """The points of each of the c clusters of a condensed dendrogram.

@@ -79,6 +79,23 @@ def label_clusters(left_child: Any, right_child: Any, n: int) -> Any:
     return label
 
 
+def places_in_groups(group: Any, n_groups: int) -> Any:
+    """As `rapids_slink.dendrogram.cpu.places_in_groups`, for CuPy arrays."""
+    order, begin = cp.argsort(group), cp.zeros(n_groups + 1, cp.int64)  # stable
+    cp.cumsum(cp.bincount(group, minlength=n_groups), out=begin[1:])
+    place = cp.empty(group.size, cp.int64)
+    place[order] = cp.arange(group.size) - begin[group[order]]
+    return place
+
+
+def label_kept(left_child: Any, right_child: Any, kept: Any, n: int) -> Any:
+    """As `rapids_slink.dendrogram.cpu.label_kept`, for CuPy arrays: the kept merges are numbered anew."""
+    rows = cp.flatnonzero(kept)
+    new = cp.arange(n + kept.size, dtype=cp.int32)
+    new[n + rows] = cp.arange(n, n + rows.size, dtype=cp.int32)
+    return label_clusters(new[left_child[rows]], new[right_child[rows]], n)[:n]
+
+
 def sum_up_clusters(cluster: Array, departure: Array, birth: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, ...]:
     """See `rapids_slink.dendrogram.cpu.sum_up_clusters`, without weights; the results are on the host."""
     if weight.size:

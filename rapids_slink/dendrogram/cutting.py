@@ -97,10 +97,12 @@ def cut_frame(
     output: OutputKind,
     index: Any = None,
     check: Callable[[Device], None] = lambda device: None,
+    cut: Callable[[PreallocatedFrame, int, CutParameters], PreallocatedFrame] | None = None,
 ) -> Any:
     """Cut a linkage frame in a separate run, on its device: what `api.cut` returns, of this kind of `output`.
 
-    The labels have the `index`. `check` is called with the device before anything is cut.
+    The labels have the `index`. `check` is called with the device before anything is cut. `cut` does what `cut_labels`
+    does.
     """
     device, merges = device_of(linkage), len(linkage)
     values, many = parameters.values
@@ -109,7 +111,7 @@ def cut_frame(
         check_memory(device, estimate_cut(n_leaves, len(values)), what)
         check(device)
         columns = {name: column_values(linkage[name], device) for name in COLUMNS[:3]}
-        labels = cut_labels(PreallocatedFrame(columns, device), n_leaves, parameters)
+        labels = (cut or cut_labels)(PreallocatedFrame(columns, device), n_leaves, parameters)
     output = output.from_cuml_setting()
     if not many:
         return output.labels(labels.columns["label"], index)
@@ -129,6 +131,18 @@ def cut_labels(linkage: PreallocatedFrame, n_leaves: int, parameters: CutParamet
     if parameters.names == "first_row":
         for column in labels.columns.values():
             _name_by_first_row(column, xp)
+    return labels
+
+
+def adjusted(labels: Array, parameters: CutParameters, device: Device) -> Array:
+    """Labels of clusters of any size, numbered by appearance, as `CutParameters.min_cluster_size` and `names` ask."""
+    xp, least = device.xp, parameters.min_cluster_size
+    if least > 1:
+        sizes = xp.bincount(labels, weights=parameters.weights(labels.size, device))
+        large = sizes >= least
+        labels = xp.where(large, xp.cumsum(large, dtype="int32") - 1, OUTLIER)[labels].astype("int32")
+    if parameters.names == "first_row":
+        _name_by_first_row(labels, xp)
     return labels
 
 
@@ -177,12 +191,7 @@ def _count_merges(height: Array, n: int, parameters: CutParameters, xp: Any) -> 
     values, many = parameters.values
     for value in values:
         check_cut(n, n - len(height), *((None, value) if n_clusters is None else (value, distance_threshold)))
-    if not values:
-        raise ValueError(f"{name} must hold at least one value, got none")
-    if len(set(values)) < len(values):
-        twice = next(value for value in values if values.count(value) > 1)
-        raise ValueError(f"{name} must not hold a value twice, since each names a column; got {twice} twice")
-    names = values if many else ["label"]
+    names = column_names(values, many, name)
     if n_clusters is not None:
         return [n - int(value) for value in values], names
     if not len(height):
@@ -190,6 +199,16 @@ def _count_merges(height: Array, n: int, parameters: CutParameters, xp: Any) -> 
     # Heights ascend, so this counts the lower ones, or those that are not above.
     height, values = height.astype("float64", copy=False), xp.asarray(values, "float64")
     return xp.searchsorted(height, values, side=parameters.closed).tolist(), names
+
+
+def column_names(values: Sequence[Any], many: bool, name: str) -> list[Any]:
+    """The names of the cuts' columns by these values of the parameter of that name."""
+    if not values:
+        raise ValueError(f"{name} must hold at least one value, got none")
+    if len(set(values)) < len(values):
+        twice = next(value for value in values if values.count(value) > 1)
+        raise ValueError(f"{name} must not hold a value twice, since each names a column; got {twice} twice")
+    return list(values) if many else ["label"]
 
 
 def check_max_distance(thresholds: Sequence[Any], max_distance: float | None) -> None:

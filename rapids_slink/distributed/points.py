@@ -25,7 +25,8 @@ from dask.base import tokenize
 from dask.core import flatten
 from distributed import Future, get_worker
 
-from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters, cut_frame
+from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters, cut_frame, cut_labels
+from rapids_slink.dendrogram.per_group import cut_of_groups
 from rapids_slink.distributed.cluster import Run, owners_of_blocks, work
 from rapids_slink.neighbors.rows import metric_rows, undefined_for_zeros, zero_rows
 from rapids_slink.points import as_points
@@ -37,6 +38,7 @@ from rapids_slink.points.check import (
     dimension_error,
     require_columns,
 )
+from rapids_slink.points.keys import keys_of
 from rapids_slink.points.output import OutputKind, is_collection, is_dataframe, library_of
 from rapids_slink.runtime.device import Device, device_of, is_on_gpu, resolve, to_host
 from rapids_slink.settings import Settings
@@ -68,11 +70,18 @@ class Layout:
         series = dd.from_graph(graph, meta, self.divisions or (None,) * (len(keys) + 1), keys, name)
         return series if self.output.is_frame else series.to_dask_array(lengths=self.sizes)
 
-    def cut(self, linkage: Any, n_leaves: int, parameters: CutParameters) -> Any:
-        """Labels of another cut of a linkage frame, a collection, as `Hierarchy.cut` gives them."""
+    def cut(self, linkage: Any, n_leaves: int, parameters: CutParameters, groups: Any = None) -> Any:
+        """Labels of another cut of a linkage frame, a collection, as `Hierarchy.cut` gives them.
+
+        `groups` are a model's frames for `cut_of_groups`, if the cut is of each group.
+        """
         with Run() as run:
             whole = gathered(run, linkage, COLUMNS, "linkage")
-            results = run.task("cut", _cut, whole, n_leaves, parameters)
+            of_groups = []
+            if groups is not None:
+                named = zip(groups, (("group",), ("rows",)), ("merges' groups", "groups"), strict=True)
+                of_groups = [gathered(run, *frame_columns_name) for frame_columns_name in named]
+            results = run.task("cut", _cut, whole, n_leaves, parameters, of_groups)
             return attributes(run, results, self, of_rows=("labels",))["labels"]
 
 
@@ -137,8 +146,9 @@ def gathered(run: Run, X: Any, columns: Sequence[str], name: str) -> Future:
     return run.task(f"{name}-whole", _concat, parts, pd.Index(columns), name)
 
 
-def _cut(linkage: Any, n: int, parameters: CutParameters) -> dict[str, Any]:
-    return {"labels": cut_frame(linkage, n, parameters, OutputKind(is_frame=True, gpu=is_on_gpu(linkage)))}
+def _cut(linkage: Any, n: int, parameters: CutParameters, groups: list[Any]) -> dict[str, Any]:
+    output, cut = OutputKind(is_frame=True, gpu=is_on_gpu(linkage)), cut_of_groups(*groups) if groups else cut_labels
+    return {"labels": cut_frame(linkage, n, parameters, output, cut=cut)}
 
 
 def matched(partition: Any, columns: pd.Index | float, name: str, *, others: bool = False) -> Any:
@@ -223,9 +233,11 @@ def read_points(run: Run, X: Any, settings: Settings, name: str = "X") -> Partit
     """The points of a Dask collection, the argument `name`, which the workers check."""
     if X.ndim != 2:
         raise ValueError(dimension_error(X))
-    names = list(X.columns) if hasattr(X, "columns") else None
+    keys = [] if settings.groups is None else settings.groups.groups
+    labels = list(X.columns) if hasattr(X, "columns") else None
+    names = None if labels is None else [label for label in labels if label not in keys]
     parts, groups = run.partitions(partitions_of(X) if is_collection(X) else [run.client.scatter(X)])
-    columns, tasks = X.shape[1] if names is None else pd.Index(names), []
+    columns, tasks = X.shape[1] if labels is None else pd.Index(labels), []
     places: dict[int, tuple[int, int]] = {}
     for g, (group, holder) in enumerate(groups):
         called = [f"partition {p} of {name}" for p in group]
@@ -267,6 +279,8 @@ def read_partitions(
 ) -> dict[str, list[Any]]:
     """The checked ``values`` of partitions, on a GPU or the host like these; their ``index``; a ``summary`` of each.
 
+    And their ``keys`` if rows have groups.
+
     `columns` are as for `matched`, and errors call each partition by its name.
     """
     device = resolve(settings.device, *partitions)
@@ -277,12 +291,14 @@ def read_partitions(
 def _read(
     device: Device, settings: Settings, partitions: list[Any], columns: pd.Index | float, names: list[str]
 ) -> dict[str, list[Any]]:
-    values, summaries, worker = [], [], get_worker().address
+    values, keys, summaries, worker = [], [], [], get_worker().address
     for partition, name in zip(partitions, names, strict=True):
         summary = {"rows": len(partition), "device": device.name, "gpu": is_on_gpu(partition), "worker": worker}
-        rows = None
+        rows = own_keys = None
         if len(partition):
             partition = matched(partition, columns, name)
+            if settings.groups is not None:
+                partition, own_keys = keys_of(partition, settings.groups, device)
             try:
                 rows, more = _read_rows(device, settings, partition)
             except (TypeError, ValueError) as error:
@@ -290,8 +306,9 @@ def _read(
                 raise
             summary.update(more)
         values.append(rows)
+        keys.append(own_keys)
         summaries.append(summary)
-    return {"values": values, "summary": summaries}
+    return {"values": values, "summary": summaries, "keys": keys}
 
 
 def _read_rows(device: Device, settings: Settings, partition: Any) -> tuple[Any, dict[str, Any]]:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from rapids_slink.dendrogram.condense import Merges, condense, select, summarize
-from rapids_slink.dendrogram.cutting import COLUMNS
+from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters
 from rapids_slink.hierarchy import plotting
 from rapids_slink.hierarchy.plotting import (
     colored_groups,
@@ -94,7 +94,7 @@ class CutSetting(Setting):
 
     def labels(self, value: int, min_size: int) -> Any:
         """The labels of the cut."""
-        return self.model.cut(value, min_cluster_size=min_size)
+        return self.model._cut(CutParameters(value, min_cluster_size=min_size))
 
     def text(self, value: int) -> str:
         """The cut in words."""
@@ -141,6 +141,11 @@ class SizeSetting(Setting):
 
 def setting_of(model: Any) -> Setting:
     """The slider of a model's explorer."""
+    if model._cut_per_group_:
+        raise ValueError(
+            "explore shows cuts at one distance, and these labels are of a number of clusters in each group: fit with "
+            "distance_threshold="
+        )
     return CutSetting(model) if model._labels_are_a_cut else SizeSetting(model)
 
 
@@ -333,7 +338,7 @@ def coordinates(model: Any, X: Any, x: Any, y: Any) -> tuple[np.ndarray, list[st
     if x is not None:
         columns = [X[name] if library_of(X) else np.asarray(to_host(X))[:, name] for name in (x, y)]
         return np.column_stack([np.asarray(on_host(column), np.float64) for column in columns]), [str(x), str(y)]
-    device = device_of(X)
+    device, X = device_of(X), model._features(X)
     points = as_points(X, device)
     values, names = points.values, points.names
     if _is_map(model):

@@ -10,9 +10,11 @@ import pandas as pd
 
 from rapids_slink.dendrogram.cutting import COLUMNS
 from rapids_slink.points.check import as_integer, require_columns
-from rapids_slink.points.output import Frame, Index, OutputKind, Rows, on_device, on_host
+from rapids_slink.points.keys import without_columns
+from rapids_slink.points.output import Frame, Index, OutputKind, Rows, column_names, on_device, on_host
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, resolve, to_host
+from rapids_slink.runtime.frames import Later
 from rapids_slink.spanning_tree.graphs import as_cugraph
 
 #: What a name without quotes must not hold.
@@ -50,11 +52,31 @@ def graph_of(mst: Any, nodes: Iterable[Any]) -> Any:
     return graph
 
 
+class Deferred:
+    """A frame that is made when it is first asked for, of a `Later`: that takes as long as a fit of a hundred rows."""
+
+    def __set_name__(self, kind: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, model: Any, kind: type) -> Any:
+        if model is None:
+            return self
+        if self.name not in vars(model):
+            raise AttributeError(f"{kind.__name__!r} object has no attribute {self.name!r}")
+        frame = vars(model)[self.name]
+        if isinstance(frame, Later):
+            frame = vars(model)[self.name] = frame.output.frame(frame.columns.frame)
+        return frame
+
+    def __set__(self, model: Any, frame: Any) -> None:
+        vars(model)[self.name] = frame
+
+
 class Exports:
     """The exports of `Hierarchy`, and the attributes that they and its plots read, which it describes."""
 
-    linkage_: Frame
-    mst_: Frame
+    linkage_: Frame = Deferred()  # type: ignore[assignment]
+    mst_: Frame = Deferred()  # type: ignore[assignment]
     labels_: Rows
     n_leaves_: int
     n_clusters_: int
@@ -63,6 +85,10 @@ class Exports:
     _index: Index | None = None  # of the input's rows, if the input was a frame
     _layout: Any = None  # of the input's partitions, if the input was a Dask collection
     _labels_are_a_cut = True  # at one height
+    groups_: Frame  # of a model of groups, like the next two
+    _merge_group_: Frame  # column ``group``, the number of each merge's
+    _key_columns_: tuple[Any, ...] = ()  # the columns of the input that are keys of groups
+    _cut_per_group_: bool = False  # whether `labels_` are cuts by a number of clusters in each group
 
     @property
     def _nodes(self) -> Any:
@@ -74,6 +100,16 @@ class Exports:
             from sklearn.exceptions import NotFittedError
 
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
+
+    def _features(self, X: Any) -> Any:
+        """Rows that were clustered, without the columns that are keys of their groups."""
+        names = column_names(X) or []
+        keys = [name for name in self._key_columns_ if name in names]
+        return without_columns(X, keys) if keys else X
+
+    def _require_one_group(self, method: str) -> None:
+        if hasattr(self, "groups_"):
+            raise ValueError(f"{method} is for models without groups, and this one was fitted with groups=")
 
     def _require_tree(self) -> None:
         self._require_fit()

@@ -17,7 +17,8 @@ import pandas as pd
 
 from rapids_slink.dendrogram import condense
 from rapids_slink.dendrogram.condense import Rule, select, summarize
-from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters, check_max_distance, cut_frame
+from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters, check_max_distance, cut_frame, cut_labels
+from rapids_slink.dendrogram.per_group import cut_of_groups
 from rapids_slink.hierarchy import plotting, storage
 from rapids_slink.hierarchy.explorer import Explorer
 from rapids_slink.hierarchy.exports import Exports
@@ -92,7 +93,8 @@ class Hierarchy(Exports):
         ----------
         n_clusters, distance_threshold : int, float, or a sequence of either
             Give one of them. Exactly this many clusters, even with equal heights; or clusters that are not merged at or
-            above this distance. A list, tuple, range or 1-d array makes a cut for each value.
+            above this distance. A list, tuple, range or 1-d array makes a cut for each value. Of a model with groups
+            the number is that of each group's clusters, or its rows if they are fewer.
         min_cluster_size, closed, names, sample_weight : optional
             See `rapids_slink.cut`.
 
@@ -113,10 +115,16 @@ class Hierarchy(Exports):
         parameters = CutParameters(n_clusters, distance_threshold, size, "kernel", closed, names, weights)
         if n_clusters is None and distance_threshold is not None:
             check_max_distance(parameters.values[0], getattr(self, "_max_distance_", None))
+        by_group = n_clusters is not None and distance_threshold is None and hasattr(self, "groups_")
+        return self._cut(parameters, (self._merge_group_, self.groups_) if by_group else None)
+
+    def _cut(self, parameters: CutParameters, groups: tuple[Any, Any] | None = None) -> Any:
+        """The labels of cuts of the whole forest, or of each of its groups, by `_merge_group_` and `groups_`."""
         if self._layout is not None:
-            return self._layout.cut(self.linkage_, self.n_leaves_, parameters)
+            return self._layout.cut(self.linkage_, self.n_leaves_, parameters, groups)
         linkage, _ = OutputKind.of(self.linkage_, resolve("auto", self.linkage_))
-        return cut_frame(linkage, self.n_leaves_, parameters, self._output, on_current_gpu(self._index))
+        cut = cut_labels if groups is None else cut_of_groups(*groups)
+        return cut_frame(linkage, self.n_leaves_, parameters, self._output, on_current_gpu(self._index), cut=cut)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the hierarchy to a file that `rapids_slink.load` reads.
@@ -245,7 +253,9 @@ class Hierarchy(Exports):
             See `plot_clusters`.
         """
         self._require_fit()
-        return plotting.plot_tree(X, self.mst_, self.labels_, nodes=self._nodes, max_edges=max_edges, ax=ax)
+        return plotting.plot_tree(
+            self._features(X), self.mst_, self.labels_, nodes=self._nodes, max_edges=max_edges, ax=ax
+        )
 
     @usual_errors()
     def plot_heights(self, ax: Any = None, **kwargs: Any) -> Any:
@@ -313,7 +323,7 @@ class Hierarchy(Exports):
             `X` is not valid, or does not have the number of rows that were clustered.
         """
         self._require_fit()
-        return plotting.plot_clusters(X, self.labels_, ax=ax, **kwargs)
+        return plotting.plot_clusters(self._features(X), self.labels_, ax=ax, **kwargs)
 
     @usual_errors()
     def explore(self, X: Any, *, x: Any = None, y: Any = None) -> Explorer:
@@ -357,7 +367,7 @@ class Hierarchy(Exports):
         return plotting.to_html(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {name: on_host(value) for name, value in self.__dict__.items() if name != "_layout"}
+        state = {name: on_host(value) for name, value in self._made().items() if name != "_layout"}
         if self._layout is not None:  # the partitions have become one piece
             state["_index"] = getattr(state["labels_"], "index", None)
         elif self._index is not None and self._output.wrapper in TABLES:  # columns of tables have no index
@@ -369,7 +379,11 @@ class Hierarchy(Exports):
         return self._with(self.__dict__)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self._with(copy.deepcopy(self.__dict__, memo))
+        return self._with(copy.deepcopy(self._made(), memo))
+
+    def _made(self) -> dict[str, Any]:
+        """All attributes, of which none is left to be made."""
+        return {name: getattr(self, name) for name in vars(self)}
 
     def _with(self, state: dict[str, Any]) -> Self:
         new = type(self).__new__(type(self))
@@ -411,13 +425,18 @@ def _parameters(kind: Any) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(kind).parameters
 
 
+@cache
+def _takes_any_names(kind: Any) -> bool:
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in _parameters(kind).values())
+
+
 class Estimator:
     """A clusterer. Its parameters are the arguments of ``__init__``, in attributes of the same names."""
 
     def __new__(cls, *values: Any, **parameters: Any) -> Self:
         """A model without attributes; raise TypeError for what is no parameter, unless a subclass takes any names."""
         kind: Any = cls  # which mypy does not take for hashable
-        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in _parameters(kind).values()):
+        if not _takes_any_names(kind):
             cls._check_names(parameters, TypeError)
         return super().__new__(cls)
 

@@ -38,6 +38,7 @@ import pandas as pd
 
 from rapids_slink.dendrogram.condense import from_frame
 from rapids_slink.dendrogram.cutting import COLUMNS, OUTLIER, check_linkage
+from rapids_slink.dendrogram.per_group import check_groups
 from rapids_slink.points import as_points
 from rapids_slink.points.check import require_columns, require_numbers
 from rapids_slink.points.output import PROXIED, TABLES, OutputKind, library_of, pandas_is_proxied
@@ -376,6 +377,8 @@ def _check(model: Any) -> None:
         ends = model.mst_[["src", "dst"]].to_numpy()
         if ((ends < 0) | (ends >= n)).any():
             raise ValueError(f"columns 'src' and 'dst' of the tree must hold row numbers from 0 to {n - 1}")
+    if hasattr(model, "groups_"):
+        check_groups(model.linkage_, model._merge_group_, model.groups_, n)
     if hasattr(model, "_condensed_"):
         from_frame(model._condensed_, n)
     if hasattr(model, "_drawn_"):

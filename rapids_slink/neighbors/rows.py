@@ -53,7 +53,7 @@ def metric_rows(
         if zeros.size > 1:
             raise undefined_for_zeros(f"rows {int(zeros[0])} and {int(zeros[1])} of {name}", metric)
     if metric.missing and alone:
-        _require_common_features(values, name, device)
+        require_common_features(values, name, device)
     if metric.rows is Rows.PACKED:
         return words_of_bytes(values, device)
     if metric.rows is Rows.BOOLEAN:
@@ -130,11 +130,12 @@ def _require_booleans(values: Array, metric: Metric, name: str, device: Device) 
         raise ValueError(f"metric={metric.name!r} takes booleans (0, 1): row {int(other[0])} of {name} has others")
 
 
-def _require_common_features(values: Array, name: str, device: Device) -> None:
-    """Raise if no feature is present in both of some two rows."""
+def require_common_features(values: Array, name: str, device: Device, numbers: Array = None) -> None:
+    """Raise if no feature is present in both of some two rows, which an error calls by their `numbers` in `name`."""
     if pair := _pair_without_common_feature(values, values, device):
+        first, second = sorted(pair if numbers is None else (int(numbers[row]) for row in pair))
         raise ValueError(
-            f"rows {min(pair)} and {max(pair)} of {name} have no feature that is present in both, so no distance. Drop "
+            f"rows {first} and {second} of {name} have no feature that is present in both, so no distance. Drop "
             "one of them, or fill its missing values."
         )
 

@@ -7,7 +7,9 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
+
+import numpy as np
 
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.memory import outside_pool
@@ -28,6 +30,8 @@ class PreallocatedFrame:
     @classmethod
     def empty(cls, device: Device, rows: int, dtypes: Mapping[str, Any]) -> Self:
         """A frame whose values are not yet written. On a GPU it outlives the run's pool."""
+        if not device.is_gpu:
+            return cls({name: np.empty(rows, dtype) for name, dtype in dtypes.items()}, device)
         with outside_pool(device):
             return cls(_empty_columns(device.xp, rows, dtypes), device)
 
@@ -61,6 +65,13 @@ class PreallocatedFrame:
             for array in self.columns.values()
         ])  # fmt: skip
         return self.device.frames.DataFrame.from_pylibcudf(table, {"columns": list(self.columns)})
+
+
+class Later(NamedTuple):
+    """A frame that is yet to be made, and the kind of output that it will be."""
+
+    columns: PreallocatedFrame
+    output: Any  # `points.output.OutputKind`
 
 
 def frame_of(device: Device, columns: Mapping[str, Any]) -> Any:

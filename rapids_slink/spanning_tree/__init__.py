@@ -6,6 +6,7 @@
     boxes/     few features, on a GPU            Borůvka on a tree of boxes; lists.py asks it for low dimension, too
     lists      all else                          k-NN lists ──forest──▶ certain edges ──connect──▶ tree
                                                  forest.py, lists.py, component_pairs/
+    groups of points                             a tree each: grouped/
     graph ──read──▶ edges over numbered nodes ──Borůvka──▶ forest           graphs.py, edges/
 
 `ways.py` has the list of ways and asks them in this order. The proof that an edge is in the tree is in `forest.py` for

@@ -31,7 +31,7 @@ constexpr double OVERFLOW_VALUE = 1.7976931348623157e308;  // stands for values 
 struct sum_of_terms {
     double total = 0;
     static __device__ int summed(int d) { return d; }
-    template <class V> __device__ double value(const V*, const V*, int) const { return total; }
+    template <class X, class Y> __device__ double value(X, Y, int) const { return total; }
     __device__ double of_gaps() const { return total; }
 };
 
@@ -116,7 +116,7 @@ struct minkowski : sum_of_terms {
 #endif
     __device__ void add_gap(double gap) { total = plus(total, power(fabs(gap))); }
     __device__ void add(double x, double y) { add_gap(minus(x, y)); }
-    template <class V> __device__ double value(const V*, const V*, int) const { return fmin(total, OVERFLOW_VALUE); }
+    template <class X, class Y> __device__ double value(X, Y, int) const { return fmin(total, OVERFLOW_VALUE); }
     __device__ double of_gaps() const { return times(fmin(total, OVERFLOW_VALUE), BOX); }
 };
 
@@ -133,7 +133,7 @@ struct braycurtis {
         difference = plus(difference, fabs(minus(x, y)));
         sum = plus(sum, fabs(plus(x, y)));
     }
-    template <class V> __device__ double value(const V*, const V*, int) const {
+    template <class X, class Y> __device__ double value(X, Y, int) const {
         return sum > 0 ? fmin(__ddiv_rn(difference, sum), OVERFLOW_VALUE) : OVERFLOW_VALUE;
     }
 };
@@ -145,7 +145,7 @@ struct hamming {
     __device__ void add(double x, double y) { differ += x != y; }
     __device__ void put(int differing, int) { differ = differing; }
     __device__ double of(double, double, double) const { return differ; }
-    template <class V> __device__ double value(const V*, const V*, int) const { return differ; }
+    template <class X, class Y> __device__ double value(X, Y, int) const { return differ; }
 };
 
 // Even and odd features are summed separately: the two sums change places at each step. Of an odd number the last comes after.
@@ -156,17 +156,17 @@ struct inner_product {
         double next = plus(mine, times(x, y));
         mine = other, other = next;
     }
-    template <class V> __device__ double dot(const V* x, const V* y, int d) const {
+    template <class X, class Y> __device__ double dot(X x, Y y, int d) const {
         double total = plus(mine, other);
         return d & 1 ? plus(total, times(widen(x[d - 1]), widen(y[d - 1]))) : total;
     }
-    template <class V> __device__ double value(const V* x, const V* y, int d) const { return -dot(x, y, d); }
+    template <class X, class Y> __device__ double value(X x, Y y, int d) const { return -dot(x, y, d); }
 };
 
 // Of rows that are followed by their norms: d - 1 features.
 struct cosine : inner_product {
     static __device__ int summed(int d) { return inner_product::summed(d - 1); }
-    template <class V> __device__ double value(const V* x, const V* y, int d) const {
+    template <class X, class Y> __device__ double value(X x, Y y, int d) const {
         double part = __ddiv_rn(dot(x, y, d - 1), times(widen(x[d - 1]), widen(y[d - 1])));
         return minus(1.0, fmax(-1.0, fmin(1.0, part)));
     }
@@ -182,7 +182,7 @@ struct present_features {
         absent += !is_present;
         return is_present;
     }
-    template <class V> __device__ double value(const V*, const V*, int d) const {
+    template <class X, class Y> __device__ double value(X, Y, int d) const {
         int common = d - absent;
         return common ? times(__ddiv_rn(total, common), d) : OVERFLOW_VALUE;
     }
@@ -209,7 +209,7 @@ struct present_hamming {
     __device__ void add(double x, double y) { common += x == x && y == y, differ += fabs(minus(x, y)) > 0; }
     __device__ void put(int differing, int shared) { differ = differing, common = shared; }
     __device__ double of(double, double, double) const { return common ? __ddiv_rn(differ, common) : OVERFLOW_VALUE; }
-    template <class V> __device__ double value(const V*, const V*, int) const { return of(0, 0, 0); }
+    template <class X, class Y> __device__ double value(X, Y, int) const { return of(0, 0, 0); }
 };
 
 // Of rows that are followed by the number of features that they have: d - 1 features.
@@ -222,7 +222,7 @@ struct hiercc : present_hamming {
         if (enough > shared) differing = plus(differing, minus(enough, shared)), shared = enough;
         return floor(plus(times(__ddiv_rn(differing, shared), features), 0.5));
     }
-    template <class V> __device__ double value(const V* x, const V* y, int d) const {
+    template <class X, class Y> __device__ double value(X x, Y y, int d) const {
         return of(widen(x[d - 1]), widen(y[d - 1]), d - 1);
     }
 };
@@ -236,7 +236,7 @@ struct bit_counts {
 
 struct bit_hamming : bit_counts {
     __device__ double of(double ones, double others) const { return ones + others - 2.0 * common; }
-    template <class V> __device__ double value(const V* x, const V* y, int d) const { return of(x[d - 1], y[d - 1]); }
+    template <class X, class Y> __device__ double value(X x, Y y, int d) const { return of(x[d - 1], y[d - 1]); }
 };
 
 struct bit_jaccard : bit_counts {
@@ -244,18 +244,18 @@ struct bit_jaccard : bit_counts {
         double either = ones + others - common;
         return either > 0 ? __ddiv_rn(ones + others - 2.0 * common, either) : 0;
     }
-    template <class V> __device__ double value(const V* x, const V* y, int d) const { return of(x[d - 1], y[d - 1]); }
+    template <class X, class Y> __device__ double value(X x, Y y, int d) const { return of(x[d - 1], y[d - 1]); }
 };
 
 struct bit_braycurtis : bit_counts {
     __device__ double of(double ones, double others) const {
         return ones + others > 0 ? __ddiv_rn(ones + others - 2.0 * common, ones + others) : OVERFLOW_VALUE;
     }
-    template <class V> __device__ double value(const V* x, const V* y, int d) const { return of(x[d - 1], y[d - 1]); }
+    template <class X, class Y> __device__ double value(X x, Y y, int d) const { return of(x[d - 1], y[d - 1]); }
 };
 
-// The surrogate distance of two rows of d columns, by one thread.
-template <class V> __device__ __forceinline__ double surrogate_distance(const V* x, const V* y, int d) {
+// The surrogate distance of two rows of d columns, by one thread. A row is a pointer, or anything else with an operator [].
+template <class X, class Y> __device__ __forceinline__ double surrogate_distance(X x, Y y, int d) {
     FORMULA sum;
     int n = FORMULA::summed(d);
     for (int f = 0; f < n; f++) sum.add(widen(x[f]), widen(y[f]));

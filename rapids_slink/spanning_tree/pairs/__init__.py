@@ -23,8 +23,8 @@ kernels = partial(half, package=__name__)
 #: way takes less time; above MAX_SLOW_WORK where a GPU's formula is slow, minkowski's.
 PAIR_WORK = 8
 MAX_WORK, MAX_SLOW_WORK = {"cpu": 3 * 2**28, "cuda": 2**34}, 2**29
-#: Up to this number of points a CPU takes this way. For few features it is a number of points a feature, above
-#: which a tree of boxes is faster. With core distances it takes up to twice as many.
+#: Up to this number of points a CPU takes this way. Of few features it takes a number of points a feature if that is
+#: more; above it a tree of boxes is faster. With core distances it takes up to twice as many.
 FEW_POINTS, TREE_FEATURES, TREE_POINTS = 2000, 8, 400
 #: Of points of more features a CPU stores the distances, which are computed in tiles: it reads the points less often.
 MAX_FEATURES = 64
@@ -86,7 +86,7 @@ def is_worthwhile(n: int, d: int, metric: Metric, min_samples: int, device: Devi
     if compact:
         return n <= MAX_ROWS
     if metric.boxes and d <= TREE_FEATURES:
-        return min_samples == 1 and n <= TREE_POINTS * d
+        return min_samples == 1 and n <= max(FEW_POINTS, TREE_POINTS * d)
     return n <= 2 * FEW_POINTS if min_samples > 1 else n <= FEW_POINTS or work <= MAX_WORK["cpu"]
 
 

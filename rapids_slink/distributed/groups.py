@@ -1,0 +1,219 @@
+"""Groups of rows of a Dask collection: the trees of groups that lie whole in a partition are made where it is.
+
+partitions ──keys──▶ one table of groups ──▶ whole groups stay, the rows of others meet ──▶ trees ──▶ one forest
+"""
+
+from dataclasses import replace
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from rapids_slink.dendrogram import build_linkage
+from rapids_slink.dendrogram.cutting import ClusterRule, Cut
+from rapids_slink.dendrogram.per_group import GroupedCut
+from rapids_slink.distributed.cluster import Run, concatenate, on_worker
+from rapids_slink.distributed.points import Partitions, attributes, is_frame, read_points
+from rapids_slink.metrics import distances
+from rapids_slink.neighbors.rows import metric_rows
+from rapids_slink.ordering import edge_codes, stable_order
+from rapids_slink.pipeline import flat_attributes, size_attributes, within_distance
+from rapids_slink.points import Points
+from rapids_slink.points.keys import GroupBy, names_of, numbered
+from rapids_slink.points.output import OutputKind, is_collection
+from rapids_slink.report import Report, counted
+from rapids_slink.runtime.device import CPU, Device, device_of, to_host
+from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
+from rapids_slink.runtime.memory import check_memory
+from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree.grouped import estimate_groups, forest_of_groups
+from rapids_slink.spanning_tree.problem import Problem
+
+#: Meetings a worker: where the rows of groups that lie in several partitions come together.
+MEETINGS = 2
+
+
+def fit_groups(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
+    """`distributed.fit` with `Settings.groups`: a column, several, or a Dask Series."""
+    assert isinstance(rule, Cut)
+    X, settings = _with_keys(X, settings)
+    report, start = Report(device="", metric=settings.metric.name), perf_counter()
+    with Run() as run:
+        with report.stage("input", CPU):
+            points = read_points(run, X, settings)
+            n, settings = points.n_rows, replace(points.settings, groups=None)
+            GroupedCut(rule, None, None, None).check_rows(n)
+            if not settings.clipped or settings.min_samples > 1:
+                report["min_samples"] = settings.min_samples
+            report["device"] = settings.device
+        with report.stage("groups", CPU):
+            tables, groups, meetings = _groups_of(run, points)
+        with report.stage("spanning_tree", CPU):
+            trees = _trees_of_partitions(run, points, settings, tables, groups, meetings)
+            run.wait(trees)
+        report["way"] = "groups"
+        layout, names, d = points.layout, points.names, points.n_features
+        results = run.task("linkage", _fit_forest, settings, rule, trees, groups, n)
+        del points, tables, groups, trees
+        fitted = attributes(run, results, layout)
+        components = fitted.pop("components")
+        report.add(fitted.pop("report_"))
+        report.count("cluster", **run.counts())
+    report["seconds"]["cluster"] = perf_counter() - start - sum(report["seconds"].values())
+    return {
+        **fitted,
+        **size_attributes(n, d, components, names),
+        "report_": report,
+        "_output": layout.output,
+        "_index": None,
+        "_layout": layout,
+        "_cut_per_group_": rule.n_clusters is not None,
+    }
+
+
+def _with_keys(X: Any, settings: Settings) -> tuple[Any, Settings]:
+    """A frame that has the keys among its columns, and settings that name them."""
+    by = settings.groups
+    if not is_frame(X):
+        raise ValueError("groups of a Dask Array have no column: make a Dask DataFrame of it and the keys")
+    if is_collection(by.groups) and getattr(by.groups, "ndim", 0) == 1 and is_frame(by.groups):
+        name = by.groups.name
+        name = "group" if name is None or name in X.columns else name
+        return X.assign(**{name: by.groups}), replace(settings, groups=GroupBy([name], by.dropna))
+    names = None if is_collection(by.groups) else names_of(X, by.groups)
+    if names is None:
+        raise ValueError("groups of a Dask DataFrame must be a column, a list of columns, or a Dask Series like it")
+    return X, replace(settings, groups=GroupBy(names, by.dropna))
+
+
+def _groups_of(run: Run, points: Partitions) -> tuple[list[Any], Any, list[list[int]]]:
+    """The table of each partition's groups, that of all, and the meetings that the rows of each partition go to."""
+    tables = [
+        run.task("keys", _table_of_keys, read, i, index=(p,), worker=holder)
+        for p, read, i, holder in _filled_partitions(points)
+    ]
+    own = [run.task("key-table", _without_numbers, table, index=(p,)) for p, table in enumerate(tables)]
+    sizes = points.layout.sizes
+    starts = [sum(sizes[:p]) for p, *_ in _filled_partitions(points)]
+    count = MEETINGS * max(1, len(run.workers))
+    groups = run.task("groups", _number_groups, own, starts, count)
+    (meetings,) = run.gather([run.task("meetings", _meetings, groups)])
+    return tables, groups, meetings
+
+
+def _filled_partitions(points: Partitions) -> list[tuple[int, Any, int, str | None]]:
+    """Partitions with rows: number, the task that read it, its place there, and who holds that."""
+    found = [
+        (p, read, i, holder)
+        for group, read, holder in points.read
+        for i, p in enumerate(group)
+        if points.layout.sizes[p]
+    ]
+    return sorted(found, key=lambda entry: entry[0])
+
+
+def _table_of_keys(read: dict[str, Any], i: int) -> dict[str, Any]:
+    """The groups of one partition: the number of each row's, and of each group its key, rows and first row."""
+    groups = numbered(read["keys"][i], CPU)
+    return {"number": groups.number, "keys": groups.keys, "sizes": groups.sizes, "first": groups.first}
+
+
+def _without_numbers(table: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in table.items() if name != "number"}
+
+
+def _number_groups(tables: list[dict[str, Any]], starts: list[int], meetings: int) -> dict[str, Any]:
+    """The groups of all partitions, in order of first appearance.
+
+    ``of`` has the number of each partition's groups; ``sizes``, ``first`` and ``keys`` are those of `GroupedCut`;
+    ``meeting`` is where the rows of a group meet, -1 if they are all in one partition.
+    """
+    frames = [table["keys"] for table in tables]
+    keys = frames[0] if len(frames) == 1 else device_of(frames[0]).frames.concat(frames, ignore_index=True)
+    groups, lengths = numbered(keys, CPU), [len(frame) for frame in frames]
+    number, places = groups.number, groups.sizes
+    sizes = np.bincount(number, weights=np.concatenate([table["sizes"] for table in tables]))
+    first = np.concatenate([table["first"] + start for table, start in zip(tables, starts, strict=True)])[groups.first]
+    meeting = np.where(places > 1, np.arange(len(groups)) % meetings, -1)
+    of = np.split(number, np.cumsum(lengths)[:-1])
+    rows = sizes.astype(np.int64)
+    return {"of": of, "starts": starts, "keys": groups.keys, "sizes": rows, "first": first, "meeting": meeting}
+
+
+def _meetings(groups: dict[str, Any]) -> list[list[int]]:
+    """Where rows of each partition go: meetings, and -1 if some stay."""
+    return [np.unique(groups["meeting"][of]).tolist() for of in groups["of"]]
+
+
+def _trees_of_partitions(
+    run: Run, points: Partitions, settings: Settings, tables: list[Any], groups: Any, meetings: list[list[int]]
+) -> list[Any]:
+    """The tasks of all trees: of the groups of each partition that stay, and of those of each meeting."""
+    together: dict[tuple[int, int], list[Any]] = {}
+    for place, (p, read, i, holder) in enumerate(_filled_partitions(points)):
+        for at in meetings[place]:
+            through_host = at >= 0 and run.copies_through_host(settings)
+            arguments = read, i, tables[place], groups, place, at, through_host
+            piece = run.task("group-rows", _rows_that_meet, *arguments, index=(p, at), worker=holder)
+            together.setdefault((at, p if at < 0 else -1), []).append(piece)
+    return [
+        run.task("trees", _trees_of_groups, settings, pieces, points.dtype, index=place)
+        for place, pieces in sorted(together.items())
+    ]
+
+
+def _rows_that_meet(
+    read: dict[str, Any], i: int, table: dict[str, Any], groups: dict[str, Any], place: int, at: int, through_host: bool
+) -> tuple[Any, np.ndarray, np.ndarray]:
+    """The values, groups and numbers of a partition's rows that go to a meeting, or that stay."""
+    group = groups["of"][place][table["number"]]
+    rows = np.flatnonzero(groups["meeting"][group] == at)
+    values = read["values"][i]
+    values = values if rows.size == len(values) else values[rows]
+    numbers = (groups["starts"][place] + rows).astype(np.int32)
+    return to_host(values) if through_host else values, group[rows], numbers
+
+
+@on_worker
+def _trees_of_groups(device: Device, settings: Settings, pieces: list[Any], dtype: str) -> dict[str, Any]:
+    """The edges of the trees of all groups among these rows, numbered among all rows, and how they were made."""
+    values, group, numbers = (concatenate(parts, device) for parts in zip(*pieces, strict=True))
+    values, report, metric = values.astype(dtype, copy=False), Report(), settings.metric
+    (n, d), groups = values.shape, numbered(device.frames.DataFrame({"group": group}), device)
+    problem = Problem(settings, device, n, d, values.dtype.itemsize)
+    check_memory(device, estimate_groups(problem, groups.sizes), f"{counted(n, 'row')} of {counted(d, 'feature')}")
+    rows = metric_rows(metric, values, device, alone=False, compact=True)
+    forest, components = forest_of_groups(problem.of_rows(rows), rows, groups, values, report, numbers)
+    src, dst, weight = forest.columns.values()
+    distance = distances(metric, weight, (src, dst), (values, values), device)
+    columns = {"src": numbers[src], "dst": numbers[dst], "weight": weight, "distance": distance, "group": group[src]}
+    report.pop("seconds", None)
+    return {"edges": frame_of(device, columns), "report": report, "components": components}
+
+
+@on_worker
+def _fit_forest(
+    device: Device, settings: Settings, rule: Cut, trees: list[dict[str, Any]], groups: dict[str, Any], n: int
+) -> dict[str, Any]:
+    """The attributes of n rows from the trees of all their groups."""
+    xp, report = device.xp, Report()
+    with report.stage("spanning_tree", device):
+        for of_part in trees:
+            report.add(of_part["report"])
+        frames = [of_part["edges"] for of_part in trees]
+        edges = frames[0] if len(frames) == 1 else device.frames.concat(frames, ignore_index=True)
+        columns = {name: edges[name].values for name in edges}
+        order = stable_order(edge_codes(columns["src"], columns["dst"], xp), xp)
+        order = order[stable_order(columns["distance" if settings.metric.changes_order else "weight"][order], xp)]
+        ordered = {name: columns[name][order] for name in ("src", "dst", "distance", "group")}
+        forest = dict(zip(EDGE_TYPES, (ordered[name] for name in ("src", "dst", "distance")), strict=True))
+        tree = within_distance(PreallocatedFrame.of(device, forest), settings.max_distance)
+    with report.stage("linkage", device):
+        merges = build_linkage(tree, n)
+    merge_group = ordered["group"][: len(tree.columns["src"])].astype("int32")
+    keys, sizes, first = groups["keys"], *(to_host(groups[name]) for name in ("sizes", "first"))
+    of_groups = GroupedCut(rule, keys, sizes, first, merge_group)
+    rows = Points(xp.empty((n, 0)), None, None, OutputKind(is_frame=True, gpu=device.is_gpu))
+    flat = flat_attributes(of_groups.choose(merges, n, device, report), rows)
+    components = sum(of_part["components"] for of_part in trees)
+    return {"linkage_": merges.frame, "mst_": tree.frame, **flat, "report_": report, "components": components}

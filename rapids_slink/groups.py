@@ -1,0 +1,134 @@
+"""A fit of many groups of rows at once: the pipeline, in which the tree is a forest of a tree for each group.
+
+keys ──▶ groups ──▶ a tree for each ──▶ linkage of the forest ──▶ cut of each group
+"""
+
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+from rapids_slink import pipeline
+from rapids_slink.dendrogram import estimate_linkage
+from rapids_slink.dendrogram.cutting import ClusterRule, Cut
+from rapids_slink.dendrogram.per_group import GroupedCut
+from rapids_slink.metrics import PRECOMPUTED, Metric
+from rapids_slink.pipeline import RESULT_BYTES, is_shape
+from rapids_slink.points import Points
+from rapids_slink.points.check import check_finite
+from rapids_slink.points.keys import KEPT_BYTES, ROW_BYTES, Groups, keys_of, names_of, numbered
+from rapids_slink.report import Report, counted
+from rapids_slink.runtime.device import Array, Device
+from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check_memory, sequential
+from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree.grouped import estimate_groups, forest_of_groups
+from rapids_slink.spanning_tree.problem import Problem, Tree
+
+GIVEN = "metric='precomputed' takes no groups: make the distances between them infinite, and each group has its tree"
+
+
+def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
+    """`pipeline.fit` with `Settings.groups`."""
+    return pipeline.fit(X, settings, rule, fit_groups)
+
+
+def plan(X: Any, settings: Settings) -> Report:
+    """`pipeline.plan` with `Settings.groups`."""
+    return pipeline.plan(X, settings, plan_groups)
+
+
+def fit_groups(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: Report) -> dict[str, Any]:
+    """`pipeline.fit_points` of groups."""
+    if settings.metric is PRECOMPUTED:
+        raise ValueError(GIVEN)
+    assert isinstance(rule, Cut)
+    key_columns = names_of(X, settings.groups.groups) or []
+    with report.stage("groups", device):
+        X, groups = read_groups(X, settings, device)
+    of_groups = GroupedCut(rule, groups.keys, groups.sizes, groups.first)
+    with report.stage("input", device):
+        estimate = partial(_checked_estimate, settings, device, groups)
+        points, _ = pipeline.read_points(X, settings, device, estimate, checked=False)
+        _check_values(points, groups, settings.metric, device)
+        n, d = points.values.shape
+        of_groups.check_rows(n)
+        if not settings.clipped or settings.min_samples > 1:
+            report["min_samples"] = settings.min_samples
+    problem = Problem(settings, device, n, d, points.values.dtype.itemsize)
+    report["way"] = "groups"
+    tree = tree_of_groups(points.values, problem, groups, report)
+    of_groups = replace(of_groups, merge_group=groups.number[tree[0].columns["src"]])
+    fitted = pipeline.attributes_of(points, tree, (n, d), settings, of_groups, device, report)
+    return {**fitted, "_key_columns_": tuple(key_columns), "_cut_per_group_": rule.n_clusters is not None}
+
+
+def plan_groups(X: Any, settings: Settings, device: Device, report: Report) -> None:
+    """`pipeline.plan_points` of groups."""
+    if settings.metric is PRECOMPUTED:
+        raise ValueError(GIVEN)
+    if is_shape(X):
+        raise ValueError("a plan of groups takes the rows and their keys: X is a shape")
+    X, groups = read_groups(X, settings, device)
+    report["way"], report["fits"] = "groups", True
+    report.count("groups", groups=len(groups), rows_of_largest=groups.sizes.max())
+    whole = MemoryEstimate(0)
+
+    def estimate(n: int, d: int, itemsize: int) -> MemoryEstimate:
+        nonlocal whole
+        whole = _checked_estimate(settings, device, groups, n, d, itemsize)
+        return whole
+
+    try:
+        pipeline.read_points(X, settings, device, estimate)
+    except DeviceMemoryError as error:
+        report["fits"], report["refused"] = False, str(error)
+        report["instead"] = "a Dask collection, whose groups are spread over the workers"
+    report["memory"] = {"peak_bytes": whole.preferred + RESULT_BYTES * groups.number.size * device.is_gpu}
+
+
+def read_groups(X: Any, settings: Settings, device: Device) -> tuple[Any, Groups]:
+    """`X` without the columns that are keys, and its groups."""
+    X, keys = keys_of(X, settings.groups, device)
+    check_memory(device, MemoryEstimate(ROW_BYTES * len(keys)), counted(len(keys), "key"))
+    return X, numbered(keys, device)
+
+
+def _checked_estimate(
+    settings: Settings, device: Device, groups: Groups, n: int, d: int, itemsize: int
+) -> MemoryEstimate:
+    if n != groups.number.size:
+        raise ValueError(f"groups must hold one key for each of {counted(n, 'row')}, got {groups.number.size}")
+    return estimate_fit(Problem(settings, device, n, d, itemsize), groups)
+
+
+def _check_values(points: Points, groups: Groups, metric: Metric, device: Device) -> None:
+    """Raise for values that are not finite, and for those of a group whose distances may overflow."""
+    try:
+        check_finite({"X": points}, metric, device)
+    except ValueError:
+        xp, values = device.xp, points.values
+        if len(groups) == 1 or bool((xp.isinf(values) | (xp.isnan(values) & (not metric.missing))).any()):
+            raise
+        for begin, end in pairwise(groups.starts.tolist()):
+            check_finite({"X": replace(points, values=values[groups.order[begin:end]])}, metric, device)
+
+
+def tree_of_groups(values: Array, problem: Problem, groups: Groups, report: Report) -> Tree:
+    """The forest of all groups in merge order, weighted by distances."""
+    grow = partial(_grow, groups=groups, values=values)
+    return pipeline.tree_of_points(values, problem, report, grow, alone=False)
+
+
+def _grow(problem: Problem, rows: Array, report: Report, groups: Groups, values: Array) -> Tree:
+    return forest_of_groups(problem, rows, groups, values, report)
+
+
+def estimate_fit(problem: Problem, groups: Groups) -> MemoryEstimate:
+    """Bytes of a fit of groups without the points."""
+    n = problem.n
+    kept = MemoryEstimate(KEPT_BYTES * n, KEPT_BYTES * n)
+    choice = MemoryEstimate(GroupedCut.row_bytes * n, 8 * n)
+    stages = [kept, estimate_groups(problem, groups.sizes), estimate_linkage(n, problem.device), choice]
+    if pipeline.keeps_rows(problem.settings):
+        stages.append(MemoryEstimate(n * problem.n_features * problem.itemsize))
+    return sequential(*stages)

@@ -1,0 +1,208 @@
+"""The keys of groups of rows: any values that a frame can group by, as numbers.
+
+    groups ──keys_of──▶ a frame of keys, a row for each of X ──numbered──▶ Groups: a number for each row
+
+Groups are numbered in order of first appearance.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from rapids_slink.ordering import stable_order
+from rapids_slink.points.check import InputTypeError
+from rapids_slink.points.output import (
+    FRAMES,
+    OutputKind,
+    array_of,
+    column_names,
+    is_collection,
+    is_dataframe,
+    library_of,
+)
+from rapids_slink.report import counted
+from rapids_slink.runtime.device import CPU, Array, Device, all_true, device_of, is_on_gpu, to_host
+
+#: What a key without a name, or with one of the columns of `groups_`, is called there.
+UNNAMED, GROUP_COLUMNS = "group", ("rows", "clusters", "first_label")
+#: Integers that span at most this many times their number, and MORE, are codes as they are.
+SPAN, MORE = 4, 1024
+#: Bytes a row that numbering takes at its peak, and those that are kept: numbers and order.
+ROW_BYTES, KEPT_BYTES = 64, 8
+
+
+@dataclass(frozen=True)
+class GroupBy:
+    """The parameters `groups` and `dropna` of a fit."""
+
+    groups: Any
+    dropna: bool = True
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Which rows belong together."""
+
+    #: `number` and `order`: (n,) int32 arrays of the device; the group of each row, and the rows by group, ascending
+    number: Array
+    order: Array
+    starts: np.ndarray  # (m + 1,) int64, on the host: where the rows of each group begin in `order`, and n
+    keys: Any = None  # frame of pandas or cuDF with a row for each group
+
+    def __len__(self) -> int:
+        return self.starts.size - 1
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """The number of rows of each group, (m,) int64."""
+        return np.diff(self.starts)
+
+    @cached_property
+    def first(self) -> np.ndarray:
+        """The first row of each group, (m,) int64."""
+        return to_host(self.order)[self.starts[:-1]].astype(np.int64)
+
+
+def keys_of(X: Any, by: GroupBy, device: Device) -> tuple[Any, Any]:
+    """`X` without the columns that are keys, and the keys: a frame of pandas or cuDF, a row for each of `X`.
+
+    Raises ValueError for names of columns that `X` does not have, a number of keys that is not that of the rows, an
+    index that is not that of `X`, and missing keys unless they are a group of their own.
+    """
+    names = names_of(X, by.groups)
+    if names is not None:
+        columns = [OutputKind.of(X[name], device)[0] for name in names]
+        X, keys = without_columns(X, names), [_as_series(column) for column in columns]
+    else:
+        given, _ = OutputKind.of(by.groups, device)
+        keys = [given.iloc[:, i] for i in range(given.shape[1])] if is_dataframe(given) else [_as_series(given)]
+        names = list(given) if is_dataframe(given) else [getattr(keys[0], "name", None)]
+        if library_of(by.groups) in FRAMES:
+            _check_index(X, given)
+    if not keys:
+        raise ValueError("groups has no column")
+    for name, column in zip(names, keys, strict=True):
+        missing = int(column.isna().sum())
+        if missing and by.dropna:
+            label = "groups" if name is None else f"column {name!r} of groups"
+            raise ValueError(
+                f"{label} has {counted(missing, 'missing key')}: drop their rows, or pass dropna=False, which makes "
+                "them a group of their own"
+            )
+    frames = device_of(keys[0]).frames
+    frame = frames.DataFrame({i: column.reset_index(drop=True) for i, column in enumerate(keys)})
+    frame.columns = _column_names(names)
+    return X, frame
+
+
+def numbered(keys: Any, device: Device) -> Groups:
+    """The groups of a frame of keys."""
+    codes, count = _codes(keys.iloc[:, 0], device)
+    for i in range(1, keys.shape[1]):
+        more, of_more = _codes(keys.iloc[:, i], device)
+        codes, count = _codes(device.frames.Series(codes.astype("int64") * of_more + more), device)
+    groups = groups_of(codes, count, device)
+    first = device_of(keys).asarray(groups.first)
+    return Groups(groups.number, groups.order, groups.starts, keys.iloc[first].reset_index(drop=True))
+
+
+def groups_of(codes: Array, count: int, device: Device) -> Groups:
+    """The groups of equal codes, an (n,) array of integers from 0 to `count` - 1, not all of which need occur."""
+    xp, n = device.xp, codes.size
+    first = xp.full(count, n, "int32")
+    xp.minimum.at(first, codes, xp.arange(n, dtype="int32"))
+    m = int((first < n).sum())
+    rank = xp.empty(count, "int32")
+    rank[xp.argsort(first)] = xp.arange(count, dtype="int32")
+    number = rank[codes]
+    is_ordered = all_true(number[1:] >= number[:-1])
+    order = xp.arange(n, dtype="int32") if is_ordered else stable_order(number, xp).astype("int32")
+    starts = np.zeros(m + 1, np.int64)
+    np.cumsum(to_host(xp.bincount(number, minlength=m)), out=starts[1:])
+    return Groups(number, order, starts)
+
+
+def names_of(X: Any, groups: Any) -> list[Any] | None:
+    """The columns of `X` that `groups` names, None if it holds keys."""
+    columns = list(X.columns) if is_collection(X) and hasattr(X, "columns") else column_names(X)
+    names: list[Any] = groups if isinstance(groups, list) else [groups]
+    are_columns = columns is not None and all(isinstance(name, Hashable) and name in columns for name in names)
+    if isinstance(groups, list) and len(names) == len(X) and are_columns:
+        raise ValueError("groups may be a list of columns or of keys: pass the keys as an array or a Series")
+    if not are_columns and (isinstance(groups, list | tuple) or library_of(groups) or np.ndim(groups)):
+        return None
+    if columns is None:
+        got = type(X).__name__
+        raise ValueError(f"groups={groups!r} names a column, and X is {got}: pass an array of keys, one for each row")
+    for name in names:
+        if name not in columns:
+            raise ValueError(
+                f"groups must name a column of X, or hold a key for each row: {name!r} is not in {columns}"
+            )
+        if columns.count(name) > 1:
+            raise ValueError(f"groups={name!r} names a column that is there {columns.count(name)} times")
+    return names
+
+
+def without_columns(X: Any, names: list[Any]) -> Any:
+    """A frame or table of any library without these columns."""
+    if library_of(X) in ("polars", "pyarrow"):
+        return X.select([name for name in column_names(X) or () if name not in names])
+    return X.drop(columns=names)
+
+
+def _as_series(keys: Any) -> Any:
+    """Keys of any kind as a Series of pandas or cuDF."""
+    if library_of(keys):
+        return keys if hasattr(keys, "iloc") else keys.to_series()
+    if hasattr(keys, "detach"):
+        keys = keys.detach()
+    if is_on_gpu(keys):
+        import cupy
+
+        keys = cupy.asarray(keys)
+        frames = device_of(keys).frames
+    else:
+        frames = CPU.frames
+        if not (hasattr(keys, "dtype") and hasattr(keys, "__len__")):
+            if not hasattr(keys, "__len__"):
+                raise InputTypeError(f"groups must hold a key for each row, or name a column, got {keys!r}")
+            keys = keys if isinstance(keys, list) else list(keys)
+    if getattr(keys, "ndim", 1) != 1:
+        raise ValueError(f"groups must hold one key for each row, got shape {tuple(keys.shape)}: pass a DataFrame")
+    return frames.Series(keys)
+
+
+def _check_index(X: Any, given: Any) -> None:
+    """Raise unless keys that have an index have that of `X`: pandas would look keys up by it."""
+    if is_dataframe(X) and hasattr(given, "index"):
+        index = OutputKind(True, is_on_gpu(X)).index(given.index)
+        if len(index) == len(X) and not index.equals(X.index):
+            raise ValueError("groups has another index than X: pass groups.reindex(X.index), or groups.to_numpy()")
+
+
+def _column_names(names: list[Any]) -> list[Any]:
+    several = len(names) > 1
+    unnamed = [f"{UNNAMED}_{i}" if several else UNNAMED for i in range(len(names))]
+    taken = [name is None or name in GROUP_COLUMNS or names.count(name) > 1 for name in names]
+    return [unnamed[i] if taken[i] else name for i, name in enumerate(names)]
+
+
+def _codes(column: Any, device: Device) -> tuple[Array, int]:
+    """An integer for each key, the same for equal keys and another for missing ones, and how many there may be."""
+    n = len(column)
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iu" and n and not getattr(column, "null_count", 0):
+        values = device.asarray(array_of(column))
+        low, high = int(values.min()), int(values.max())
+        if high - low <= SPAN * n + MORE:
+            codes = values.astype("uint64") - np.uint64(low % 2**64)  # modulo 2⁶⁴, so that no type is too narrow
+            return codes.astype("int64"), high - low + 1
+    try:
+        codes, values = column.factorize()
+    except TypeError as error:
+        raise InputTypeError(f"groups has dtype {column.dtype}, by whose values no frame groups: {error}") from error
+    codes = device.asarray(codes)
+    return device.xp.where(codes < 0, len(values), codes), len(values) + 1

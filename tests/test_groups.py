@@ -1,0 +1,371 @@
+"""A fit of groups: each group has the tree, the merges and the labels of a fit of the group alone, to the last bit."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hard_cases import CASES, cases, full
+
+import rapids_slink
+from rapids_slink import HDBSCAN, SingleLinkage
+from rapids_slink.metrics import METRICS
+from rapids_slink.points.output import on_host
+from rapids_slink.runtime.device import to_host
+from rapids_slink.spanning_tree import grouped
+
+EDGES = ["src", "dst", "weight"]
+
+
+def valid_rows(metric, rng, n=240):
+    """Rows for a metric, with ties, and repeated rows."""
+    rows = METRICS[metric].rows
+    if rows == "packed":
+        return rng.integers(0, 256, (n, 3)).astype(np.uint8)
+    if rows == "boolean":
+        X = (rng.random((n, 9)) < 0.4).astype(float)
+        X[:, 0] = 1
+        return X
+    if rows == "sphere":
+        return np.radians(rng.uniform((-89, -179), (89, 179), (n, 2)).round())
+    if metric == "hamming":
+        return rng.integers(0, 4, (n, 7)).astype(float)
+    return rng.integers(1, 5, (n, 5)) + rng.choice([0.0, 0.25], (n, 5))
+
+
+def random_keys(n, rng, groups=12):
+    """Groups from one row to a half of all."""
+    return np.minimum((rng.pareto(0.7, n)).astype(int), groups)[rng.permutation(n)]
+
+
+def assert_like_alone(model, X, keys, n_clusters=None, **parameters):
+    """Compare a model of groups with a fit of each group alone."""
+    labels, tree, linkage = to_host(model.labels_), on_host(model.mst_), on_host(model.linkage_)
+    n, X, groups = len(keys), np.asarray(X), on_host(model.groups_)
+    codes = pd.factorize(keys, use_na_sentinel=False)[0]
+    assert len(groups) == codes.max() + 1
+    owner = np.concatenate([codes, codes[tree["src"]]])  # of leaves and of merges
+    np.testing.assert_array_equal(codes[tree["src"]], codes[tree["dst"]])
+    number = np.full(n + len(linkage), -1)
+    seen = []
+    for g in range(codes.max() + 1):
+        rows = np.flatnonzero(codes == g)
+        how = dict(parameters)
+        if how.get("min_samples"):
+            how["min_samples"] = min(how["min_samples"], rows.size - 1) or None
+        if n_clusters is not None:
+            how["n_clusters"] = min(n_clusters, rows.size)
+        alone = SingleLinkage(**{"n_clusters": None, "device": "cpu", **how}).fit(X[rows])
+        number[rows] = np.arange(rows.size)
+        of_group = np.flatnonzero(codes[tree["src"]] == g)
+        number[n + of_group] = rows.size + np.arange(of_group.size)
+        edges, merges = tree.iloc[of_group], linkage.iloc[of_group]
+        np.testing.assert_array_equal(number[edges["src"]], alone.mst_["src"])
+        np.testing.assert_array_equal(number[edges["dst"]], alone.mst_["dst"])
+        np.testing.assert_array_equal(edges["weight"], alone.mst_["weight"])
+        children = np.sort(number[merges[["left", "right"]].to_numpy()], axis=1)
+        np.testing.assert_array_equal(children, alone.linkage_[["left", "right"]])
+        np.testing.assert_array_equal(merges["height"], alone.linkage_["height"])
+        np.testing.assert_array_equal(merges["size"], alone.linkage_["size"])
+        np.testing.assert_array_equal(pd.factorize(labels[rows])[0], alone.labels_)
+        assert groups["rows"][g] == rows.size
+        assert groups["clusters"][g] == alone.n_clusters_
+        assert groups["first_label"][g] == labels[rows].min() == labels[rows[0]]
+        seen.append(np.unique(labels[rows]))
+    assert owner.size == n + len(linkage)
+    every = np.concatenate(seen)
+    np.testing.assert_array_equal(np.sort(every), np.arange(model.n_clusters_))  # no label stands in two groups
+    np.testing.assert_array_equal(pd.factorize(labels)[0], labels)  # by first appearance
+    assert (np.diff(linkage["height"]) >= 0).all()
+
+
+@pytest.mark.parametrize("name", cases())
+def test_hard_cases(device, name):
+    X = CASES[name]("float64" if name in ("largest_magnitude", "squares_underflow") else "float32")
+    keys = np.random.default_rng(0).integers(0, max(1, len(X) // 60), len(X))
+    model = rapids_slink.fit(X, 3, groups=keys, device=device)
+    assert_like_alone(model, X, keys, 3)
+
+
+@pytest.mark.parametrize("metric", [name if name in ("cosine", "jaccard") else full(name) for name in METRICS])
+@pytest.mark.parametrize("min_samples", [None, 3])
+def test_metrics(device, metric, min_samples):
+    rng = np.random.default_rng(1)
+    X, how = valid_rows(metric, rng), {"metric": metric, "min_samples": min_samples}
+    how |= {"p": 3.0} if metric == "minkowski" else {}
+    keys = random_keys(len(X), rng)
+    model = rapids_slink.fit(X, 2, groups=keys, device=device, **how)
+    assert_like_alone(model, X, keys, 2, **how)
+
+
+@pytest.mark.parametrize("p", [0.5, full(1.3), 2.5])
+def test_powers(device, p):
+    rng = np.random.default_rng(1)
+    X, keys = rng.normal(size=(200, 4)), rng.integers(0, 9, 200)
+    assert_like_alone(rapids_slink.fit(X, 2, groups=keys, metric="minkowski", p=p, device=device), X, keys, 2,
+                      metric="minkowski", p=p)  # fmt: skip
+
+
+@pytest.mark.parametrize(("metric", "missing"), [("euclidean", "pairwise"), ("cityblock", "pairwise"),
+                                                 ("hamming", "pairwise"), ("hamming", "hiercc")])  # fmt: skip
+def test_missing_values(device, metric, missing):
+    rng = np.random.default_rng(2)
+    X, keys = rng.integers(0, 4, (200, 8)).astype(float), rng.integers(0, 9, 200)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    how = {"metric": metric, "missing": missing}
+    assert_like_alone(rapids_slink.fit(X, 2, groups=keys, device=device, **how), X, keys, 2, **how)
+
+
+@pytest.mark.parametrize("how", [{"distance_threshold": 0.7}, {"max_distance": 0.6}, {"distance_threshold": 0.0}])
+def test_distances_hold_for_all_groups(device, how):
+    rng = np.random.default_rng(3)
+    X, keys = rng.normal(size=(300, 2)), rng.integers(0, 10, 300)
+    model = SingleLinkage(None, device=device, **how).fit(X, groups=keys)
+    assert_like_alone(model, X, keys, **how)
+    for threshold in (0.1, 0.5):
+        labels = to_host(model.cut(distance_threshold=threshold))
+        alone = SingleLinkage(None, distance_threshold=threshold, device="cpu").fit(X[keys == 4])
+        np.testing.assert_array_equal(pd.factorize(labels[keys == 4])[0], alone.labels_)
+
+
+def test_a_number_of_clusters_beside_a_largest_distance(device):
+    """A group of more trees than clusters keeps its trees."""
+    X = np.array([[0.0], [5], [9], [0], [1], [1.5]])
+    model = rapids_slink.fit(X, 2, groups=[0, 0, 0, 1, 1, 1], max_distance=2.0, device=device)
+    assert to_host(model.labels_).tolist() == [0, 1, 2, 3, 4, 4]
+    assert on_host(model.groups_)["clusters"].tolist() == [3, 2]
+
+
+@pytest.mark.parametrize("large", [2, 40])
+def test_large_groups_take_their_usual_way(device, large, monkeypatch):
+    monkeypatch.setattr(grouped, "most_rows", lambda problem: large)
+    rng = np.random.default_rng(4)
+    for d, metric in ((1, "euclidean"), (3, "euclidean"), (12, "cosine"), (6, "braycurtis")):
+        X, keys = rng.random((400, d)).round(2) + 0.01, random_keys(400, rng)
+        how = {"metric": metric}
+        model = rapids_slink.fit(X, 3, groups=keys, device=device, **how)
+        assert model.report_["spanning_tree"]["large_groups"] > 1
+        assert_like_alone(model, X, keys, 3, **how)
+        assert_like_alone(rapids_slink.fit(X, 3, groups=keys, min_samples=4, device=device, **how), X, keys, 3,
+                          min_samples=4, **how)  # fmt: skip
+
+
+def test_later_cuts(device):
+    rng = np.random.default_rng(5)
+    X, keys = rng.normal(size=(200, 3)), rng.integers(0, 8, 200)
+    model = rapids_slink.fit(X, 2, groups=keys, device=device)
+    labels = to_host(model.cut([1, 2, 7, 10**6]))
+    for g in range(8):
+        rows = keys == g
+        alone = SingleLinkage(2, device="cpu").fit(X[rows])
+        for column, k in enumerate((1, 2, 7, 10**6)):
+            expected = alone.cut(min(k, int(rows.sum())))
+            np.testing.assert_array_equal(pd.factorize(labels[rows, column])[0], expected)
+    np.testing.assert_array_equal(labels[:, 1], to_host(model.labels_))
+    sizes = np.bincount(to_host(model.cut(3)))
+    large = to_host(model.cut(3, min_cluster_size=4))
+    np.testing.assert_array_equal(np.bincount(large[large >= 0]), sizes[sizes >= 4])
+    assert to_host(model.cut(1, names="first_row")).tolist() == [np.flatnonzero(keys == key)[0] for key in keys]
+    with pytest.raises(ValueError, match="n_clusters must be at least 1, the number of each group's clusters, got 0"):
+        model.cut(0)
+    with pytest.raises(ValueError, match="n_clusters must not hold a value twice"):
+        model.cut([2, 2])
+    with pytest.raises(TypeError, match=r"n_clusters must be an integer, got 1\.5"):
+        model.cut(1.5)
+    with pytest.raises(ValueError, match="give exactly one of n_clusters and distance_threshold, got both"):
+        model.cut(2, distance_threshold=1.0)
+
+
+DATES = pd.date_range("2020-01-01", periods=4)
+KINDS = {
+    "int": [7, -3, 7, 10**12],
+    "int8": np.array([127, -128, 127, 0], np.int8),
+    "uint64": np.array([2**64 - 1, 2**64 - 3, 2**64 - 1, 2**64 - 2], np.uint64),
+    "float": [0.5, -0.0, 0.0, 2.5],
+    "str": ["b", "a", "b", "c"],
+    "bool": [True, False, True, True],
+    "categorical": pd.Categorical(["x", "y", "x", "z"], categories=["z", "unused", "y", "x"]),
+    "datetime": DATES[[1, 0, 1, 3]],
+    "timedelta": DATES[[1, 0, 1, 3]] - DATES[0],
+    "period": pd.PeriodIndex(["2020-01", "2020-02", "2020-01", "2020-03"], freq="M"),
+    "nullable": pd.array([4, 2, 4, 9], dtype="Int64"),
+    "arrow": pd.array(["b", "a", "b", "c"], dtype="string[pyarrow]"),
+    "object": [("a", 1), "a", ("a", 1), 3],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("as_column", [True, False])
+def test_keys_of_every_kind(kind, as_column):
+    keys = pd.Series(KINDS[kind], name="key")
+    keys = pd.concat([keys, keys.iloc[::-1]], ignore_index=True)
+    df = pd.DataFrame({"x": np.arange(8.0) ** 2, "y": np.ones(8)})
+    X, groups = (df.assign(key=keys), "key") if as_column else (df, keys)
+    model = rapids_slink.fit(X, 1, groups=groups, device="cpu")
+    assert model.n_features_in_ == 2
+    assert model.feature_names_in_.tolist() == ["x", "y"]
+    np.testing.assert_array_equal(model.labels_, pd.factorize(keys)[0])
+    assert model.groups_["key"].dtype == keys.dtype
+    assert model.groups_["key"].tolist() == list(dict.fromkeys(keys.tolist()))
+    assert list(model.groups_) == ["key", "rows", "clusters", "first_label"]
+    again = rapids_slink.fit(df, 1, groups=keys.tolist() if kind == "object" else keys.array, device="cpu")
+    np.testing.assert_array_equal(again.labels_, model.labels_)
+    assert next(iter(again.groups_)) == "group"
+
+
+@pytest.mark.parametrize("keys", [[1.0, np.nan, 1.0, np.nan], ["a", None, "a", None], [pd.NaT, DATES[0]] * 2,
+                                  pd.array([1, None, None, 1], dtype="Int64"),
+                                  pd.Categorical(["a", None, None, "a"])])  # fmt: skip
+def test_missing_keys(keys):
+    df = pd.DataFrame({"x": [0.0, 1, 2, 3], "key": keys})
+    with pytest.raises(ValueError, match=r"column 'key' of groups has 2 missing keys.*dropna=False"):
+        rapids_slink.fit(df, 1, groups="key", device="cpu")
+    model = rapids_slink.fit(df, 1, groups="key", dropna=False, device="cpu")
+    missing = df["key"].isna().to_numpy()
+    assert set(model.labels_[missing]).isdisjoint(model.labels_[~missing])
+    assert model.n_clusters_ == 2
+    np.testing.assert_array_equal(model.groups_["key"].isna(), missing[:2] if missing[0] != missing[1] else [0, 1])
+
+
+def test_several_columns_of_keys(device):
+    rng = np.random.default_rng(6)
+    df = pd.DataFrame({"a": rng.choice(list("xyz"), 90), "x": rng.normal(size=90), "b": rng.integers(0, 3, 90)})
+    by_names = rapids_slink.fit(df, 2, groups=["a", "b"], device=device)
+    by_frame = rapids_slink.fit(df[["x"]], 2, groups=df[["a", "b"]], device=device)
+    pd.testing.assert_frame_equal(on_host(by_names.groups_), on_host(by_frame.groups_))
+    assert list(by_names.groups_) == ["a", "b", "rows", "clusters", "first_label"]
+    assert by_names.groups_["rows"].sum() == 90
+    keys = list(zip(df["a"], df["b"], strict=True))
+    assert_like_alone(by_names, df[["x"]], pd.Series(keys), 2)
+    sizes = on_host(by_names.groups_).set_index(["a", "b"])["rows"]
+    pd.testing.assert_series_equal(sizes.sort_index(), df.groupby(["a", "b"]).size(), check_names=False)
+
+
+@pytest.mark.parametrize("library", ["polars", "pyarrow"])
+def test_tables(library):
+    module = pytest.importorskip(library)
+    df = pd.DataFrame({"film": ["a", "b", "a", "b"], "x": [0.0, 1.0, 5.0, 1.5]})
+    table = module.DataFrame(df.to_dict("list")) if library == "polars" else module.table(df.to_dict("list"))
+    model = rapids_slink.fit(table, 2, groups="film", device="cpu")
+    assert np.asarray(model.labels_).tolist() == [0, 1, 2, 3]
+    assert type(model.groups_) is type(table)
+    series = table["film"]
+    beside = df[["x"]].set_axis(list("wxyz"))  # of an index, which columns of tables do not have
+    assert rapids_slink.fit(beside, 2, groups=series, device="cpu").labels_.tolist() == [0, 1, 2, 3]
+    assert rapids_slink.fit(table.select(["x"]), 2, groups=series, device="cpu").n_clusters_ == 4
+    assert np.asarray(model.cut(1)).tolist() == [0, 1, 0, 1]
+
+
+def test_single_rows_and_one_group(device):
+    X = np.random.default_rng(7).normal(size=(50, 3))
+    singles = rapids_slink.fit(X, 5, groups=np.arange(50)[::-1], device=device)
+    assert len(singles.linkage_) == len(singles.mst_) == 0
+    assert to_host(singles.labels_).tolist() == list(range(50))
+    assert to_host(singles.cut(3)).tolist() == list(range(50))
+    whole = rapids_slink.fit(X, 5, groups=np.zeros(50, int), device=device)
+    alone = rapids_slink.fit(X, 5, device=device)
+    pd.testing.assert_frame_equal(on_host(whole.linkage_), on_host(alone.linkage_))
+    np.testing.assert_array_equal(to_host(whole.labels_), to_host(alone.labels_))
+    assert whole.to_scipy().shape == (49, 4)
+
+
+def test_nothing_is_compared_across_groups(device):
+    """Rows of zeros, and rows without a common feature, are refused within a group alone."""
+    zeros = np.array([[0.0, 0], [1, 2], [0, 0], [3, 1], [0, 0]])
+    assert rapids_slink.fit(zeros, 1, groups=[0, 0, 1, 1, 2], metric="braycurtis", device=device).n_clusters_ == 3
+    with pytest.raises(ValueError, match="rows 0 and 2 of X are zero in every column"):
+        rapids_slink.fit(zeros, 1, groups=[0, 1, 0, 1, 2], metric="braycurtis", device=device)
+    gaps = np.array([[1.0, np.nan], [2, 3], [np.nan, 1], [4, 4]])
+    assert rapids_slink.fit(gaps, 1, groups=[0, 0, 1, 1], missing="pairwise", device=device).n_clusters_ == 2
+    with pytest.raises(ValueError, match="rows 0 and 2 of X have no feature that is present in both"):
+        rapids_slink.fit(gaps, 1, groups=[0, 1, 0, 1], missing="pairwise", device=device)
+
+
+def test_values_that_overflow_across_groups_alone(device):
+    X = np.array([[1e200, 0], [1e200, 3], [-1e200, 0], [-1e200, 4]])
+    assert on_host(rapids_slink.fit(X, 1, groups=[0, 0, 1, 1], device=device).mst_)["weight"].tolist() == [3, 4]
+    with pytest.raises(ValueError, match="euclidean distances may overflow float64: the values of column 0 span 2e"):
+        rapids_slink.fit(X, 1, groups=[0, 1, 0, 1], device=device)
+    X[1, 1] = np.nan
+    with pytest.raises(ValueError, match="X contains values that are not finite: column 1 has 1 NaN"):
+        rapids_slink.fit(X, 1, groups=[0, 0, 1, 1], device=device)
+
+
+def test_a_million_groups(device):
+    n = 1_000_000
+    X = np.random.default_rng(8).normal(size=(n, 1)).astype(np.float32)
+    model = rapids_slink.fit(X, groups=np.arange(n) // 2 * 2, device=device)
+    assert model.n_clusters_ == n
+    assert len(model.groups_) == n // 2
+    assert len(model.linkage_) == n // 2
+
+
+def test_the_model_lives_on(tmp_path):
+    rng = np.random.default_rng(9)
+    df = pd.DataFrame({"key": rng.choice(list("abc"), 60), "x": rng.normal(size=60), "y": rng.normal(size=60)})
+    model = rapids_slink.fit(df, 3, groups="key", prediction_data=True, device="cpu")
+    model.save(tmp_path / "model.slink")
+    again = rapids_slink.load(tmp_path / "model.slink")
+    pd.testing.assert_frame_equal(again.groups_, model.groups_)
+    pd.testing.assert_series_equal(again.cut(2), model.cut(2))
+    assert len(model.to_frame(medoids=True)) == 9
+    assert model.to_newick().count(";") == 3
+    for refused in ("predict", "append"):
+        with pytest.raises(ValueError, match=f"{refused} is for models without groups"):
+            getattr(model, refused)(df[["x", "y"]])
+    with pytest.raises(ValueError, match="SciPy has no linkage of a forest"):
+        model.to_scipy()
+    assert not model._labels_are_a_cut
+    assert "groups" in str(model.report_)
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    assert len(model.plot_clusters(df, ax=figure.subplots()).collections) > 1  # the column of keys is no feature
+    model.plot_tree(df, ax=figure.subplots())
+    with pytest.raises(ValueError, match="explore shows cuts at one distance"):
+        model.explore(df)
+    model.fit(df[["x", "y"]])
+    assert not hasattr(model, "groups_")
+    assert model._labels_are_a_cut
+
+
+@pytest.mark.parametrize(
+    ("groups", "error", "message"),
+    [
+        ("z", ValueError, r"groups must name a column of X, or hold a key for each row: 'z' is not in \['x', 'y'\]"),
+        ([0, 1], ValueError, "groups must hold one key for each of 4 rows, got 2"),
+        (np.zeros((4, 2)), ValueError, r"groups must hold one key for each row, got shape \(4, 2\): pass a DataFrame"),
+        (pd.Series([0, 1, 0, 1], index=[3, 2, 1, 0]), ValueError, "groups has another index than X"),
+        ([[1], [2], [1], [2]], TypeError, "by whose values no frame groups"),
+        ([], ValueError, "groups"),
+    ],
+)
+def test_errors(groups, error, message):
+    df = pd.DataFrame({"x": [0.0, 1, 2, 3], "y": [0.0, 1, 2, 3]})
+    with pytest.raises(error, match=message):
+        rapids_slink.fit(df, groups=groups, device="cpu")
+
+
+def test_plan():
+    df = pd.DataFrame({"key": [1, 1, 2], "x": [0.0, 1.0, 2.0]})
+    plan = rapids_slink.plan(df, groups="key", device="cpu")
+    assert (plan["way"], plan["fits"], plan["groups"]) == ("groups", True, {"groups": 2, "rows_of_largest": 2})
+    assert plan["memory"]["peak_bytes"] > 0
+    refused = rapids_slink.plan(df, groups="key", memory_limit=300, device="cpu")
+    assert not refused["fits"]
+    assert "memory_limit=300 is too small" in refused["refused"]
+    with pytest.raises(ValueError, match="a plan of groups takes the rows and their keys"):
+        rapids_slink.plan((3, 2), groups=[1, 1, 2], device="cpu")
+
+
+def test_refusals():
+    X = np.random.default_rng(0).normal(size=(4, 2))
+    with pytest.raises(ValueError, match="groups='x' names a column, and X is ndarray: pass an array of keys"):
+        rapids_slink.fit(X, groups="x", device="cpu")
+    with pytest.raises(ValueError, match="metric='precomputed' takes no groups"):
+        rapids_slink.fit(np.zeros((4, 4)), groups=[0, 0, 1, 1], metric="precomputed", device="cpu")
+    with pytest.raises(ValueError, match="HDBSCAN takes no groups"):
+        HDBSCAN(device="cpu").fit(X, groups=[0, 0, 1, 1])
+    with pytest.raises(ValueError, match="n_clusters must be at least 1"):
+        rapids_slink.fit(X, 0, groups=[0, 0, 1, 1], device="cpu")
+    with pytest.raises(ValueError, match="Found array with 0 feature"):
+        rapids_slink.fit(pd.DataFrame({"x": [1, 2]}), groups="x", device="cpu")
+    df = pd.DataFrame(np.zeros((2, 2)), columns=["x", "x"])
+    with pytest.raises(ValueError, match="groups='x' names a column that is there 2 times"):
+        rapids_slink.fit(df, groups="x", device="cpu")
