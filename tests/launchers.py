@@ -128,38 +128,51 @@ def tightening():
 
 
 def tiles_of_near_points():
-    """The order, what is listed for blocks of rows, and products; of both types and tiers."""
-    from rapids_slink.neighbors.exact.cuda import new_candidates
+    """The order, rows in slots, what is listed for blocks of them, and products; of both types and tiers."""
+    from rapids_slink.neighbors.exact.cuda import empty_lists
     from rapids_slink.neighbors.tiles import cuda as kernels
+    from rapids_slink.neighbors.tiles.kernels import Lists
     from rapids_slink.neighbors.tiles.order import Slots
 
     xp, n, d, m = cuda().xp, 1024, 100, 17
-    kernels.leaves(kernels.cut(points(n, m), 128, 512), points(n, m))
     tiles, blocks, cells = n // 128, n // 256, 2
-    slots = Slots(ids(n), xp.arange(tiles, dtype="int32") // 4, cells)
-    centres, scales, origin = points(cells, d, "float64"), xp.zeros(cells), xp.zeros(d)
-    boxes = kernels.boxes(points(n, m, "float64"), points(n, 2, "float64"), slots.rows)
-    within, reaches, of_blocks = kernels.reach(xp.zeros(n), slots.rows, (0.0,) * 4, 1.0)
-    groups = ids(blocks), ids(tiles)
-    listed, _ = kernels.near_tiles(xp.zeros((blocks, 2, m)), boxes, of_blocks, *groups)
-    kernels.refine(listed, xp.zeros((blocks, 2, m)), boxes, points(m, n), ids(n), reaches, 0.0)
+    places = points(n, m, "float64")
+    kernels.order_by_leaf(kernels.leaves(kernels.cut(places, 512, 128, 512), places), ids(n + 1))
+    first_tile = xp.arange(cells + 1, dtype="int32") * 4
+    slots = Slots.of(ids(n), np.zeros(1, np.int64), cuda(), slot_of=ids(n))
+    slots = Slots(ids(n), xp.arange(tiles, dtype="int32") // 4, np.arange(blocks) // 2, cells)
+    given = slots.cell_of_tile, first_tile, ids(n)
+    kernels.rows_by_cells(ids(n), ids(n), ids(n), *given, 1024, 64)
+    boxes = kernels.boxes(places, points(n, 2, "float64"), slots.rows)
+    rows = kernels.put_rows(slots, ids(n), ids(n), ids(n), (0, 0), xp.zeros(n), xp.zeros(n))
+    kernels.put_back(slots.rows, rows.bound, empty_lists(n, 5), xp.zeros(n), empty_lists(n, 5))
+    kernels.near_in_order(rows.ids, ids(n), ids(n), 33, (ids(n), ids(n)))
+    terms = (0.0,) * 6
+    reaches = kernels.reach(rows.bound, terms, 1.0)
+    groups, in_slots = (ids(blocks), ids(tiles)), kernels.places_of_slots(places, slots.rows)
+    kernels.near_tiles(boxes, (boxes, kernels.turned(boxes)), in_slots, 0.0, rows.where, reaches, *groups)
     kernels.groups_of_slots(slots.rows, ids(n), 128)
-    kernels.runs(ids(n), ids(n), 64)
-    spread, first_tile = xp.zeros(cells), xp.arange(cells + 1, dtype="int32") * 4
-    kernels.near_cells(slots.cell_of_tile, xp.zeros((cells, cells)), spread, first_tile, *groups[::-1])
+    starts = xp.arange(blocks + 1, dtype="int64")
+    listed = Lists(starts[:-1], starts[1:], ids(blocks), 1, np.ones(blocks, np.int64))
     for dtype, fine in product(("float32", "float64"), (False, True)):
-        rows = points(n, d, dtype)
-        products = xp.zeros((cells, n)), xp.zeros(cells), kernels.centred(rows, slots.rows, origin)[1]
-        kernels.largest_differences(rows, slots, origin, centres)
-        y, error, length = kernels.encode(rows, slots, origin, centres, scales, fine, columns=True)
-        largest_error, largest_length, spread, _ = kernels.sums_of_cells(slots, error, length)
-        encoded = Encoded(slots, centres, scales, y, error, length, largest_error, largest_length, spread, fine)
+        given = points(n, d, dtype)
+        _, origin, unit = kernels.centred_sample(given, 512)
+        kernels.places_of_points(given, origin, unit, points(m - 1, d, "float64"), 0.0)
+        centres, scales = kernels.centres_of_cells(given, slots, first_tile, origin), xp.zeros(cells)
+        squares, between = kernels.squares_between(centres)
+        products = xp.zeros((cells, n)), squares, kernels.centred(given, slots.rows, origin)[1]
+        kernels.largest_differences(given, slots, origin, centres)
+        y, error, length = kernels.encode(given, slots, origin, centres, scales, fine, columns=True)
+        sums = kernels.sums_of_cells(slots, error, length)
+        encoded = Encoded(slots, centres, scales, y, error, length, fine, *sums)
+        near = kernels.near_cells(slots.cell_of_tile, between, encoded, first_tile, 4, *groups)
         begins, least = points(cells, n), points(cells, n)
-        kernels.put_begins(products, xp.zeros((cells, cells)), encoded, slice(0, cells), 0.0, begins)
-        needed = kernels.needed_cells(listed, slice(0, 2), slots)
-        kernels.put_thresholds(products, ids(n), within, encoded, encoded, 0.0, needed, least)
-        into, of_rows = new_candidates(n, 5), (ids(n), ids(n))
-        kernels.append(encoded, encoded, (least, begins, 0), (*listed, slice(0, 2)), of_rows, into, fine)
+        kernels.put_begins(products, between, encoded, slice(0, cells), 0.0, begins)
+        for lists in (near, listed):
+            plan = kernels.plan_band(lists, slice(0, 2), slots)
+            kernels.put_thresholds(products, rows.in_terms, rows.bound, terms, encoded, encoded, 0.0, plan, least)
+            sums, of_rows = (least, begins, rows.cells), (rows.groups, ids(n))
+            kernels.append(encoded, encoded, sums, lists, slice(0, 2), plan, of_rows, points(n, 5, "int32"), fine)
 
 
 def direct_filter():

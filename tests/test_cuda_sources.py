@@ -123,7 +123,6 @@ OPTIONS = {
         product_of(VALUES, FORMULA_OPTIONS),
     ),
     "neighbors/filter/direct.cu": (direct_options(), []),
-    "neighbors/tiles/tiles.cu": ([(value, f"-DFINE={fine}") for value in VALUES for fine in (0, 1)], []),
     "neighbors/matrix/planes.cu": (
         [(VALUES[0], "-DFORMULA=hamming", DISTANCES[0]), (VALUES[1], "-DFORMULA=present_hamming", DISTANCES[1])],
         [(*formula, *rest) for formula in CODE_OPTIONS for rest in product(VALUES, DISTANCES)],
@@ -167,6 +166,7 @@ OPTIONS = {
             "neighbors/filter/quantize.cu",
             "neighbors/trees/dimension.cu",
             "neighbors/small_batch/nearest.cu",
+            "neighbors/tiles/encode.cu",
             "spanning_tree/component_pairs/component_pairs.cu",
         ],
         (list(product(VALUES)), []),

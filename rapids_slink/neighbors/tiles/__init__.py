@@ -35,14 +35,14 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.neighbors.exact import Candidates, ExactPoints
+from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter.bounds import accumulation_bound
 from rapids_slink.neighbors.filter.choose import serves_products
 from rapids_slink.neighbors.rows import product_form
 from rapids_slink.neighbors.slices import equal_slices, geometric_slices
 from rapids_slink.neighbors.task import SearchResult, SearchTask
-from rapids_slink.neighbors.tiles.kernels import kernels
+from rapids_slink.neighbors.tiles.kernels import Lists, Rows, kernels
 from rapids_slink.neighbors.tiles.order import AXES, EPSILON, Axes, Slots, near_order
 from rapids_slink.neighbors.tiles.sizes import BLOCK, TILE, cell_size
 from rapids_slink.report import Report
@@ -50,8 +50,8 @@ from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.memory import MemoryEstimate, free_bytes
 from rapids_slink.runtime.threads import with_progress
 
-#: Points of a cell that its centre is the mean of, and the binary digits of its points' largest differences, scaled.
-CENTRE_POINTS, DIGITS = 32, 14
+#: Binary digits of the largest differences of a cell's points from its centre, scaled.
+DIGITS = 14
 MAX_EXPONENT = 500  # of a scale: the product of two fits into float64
 #: Neighbours in the order that bound a row at first.
 IN_ORDER = 32
@@ -95,11 +95,12 @@ class Encoded:
     y: Array  # on a CPU (s, d), on a GPU an image of fp16: see fused/pass.cuh
     error: Array  # (s,) float32, how far a row was moved, at most
     length: Array  # (s,) float32, how long it is, at most
-    #: (cells,) float64: the largest of these two, and the mean square of the points' distances from the centre
-    largest_error: Array
-    largest_length: Array
-    spread: Array
     fine: bool
+    #: (cells,) float64, of points alone: the largest of these two, the sum of squared lengths, and the points' number
+    largest_error: Array = None
+    largest_length: Array = None
+    squares: Array = None
+    sizes: Array = None
 
 
 @dataclass(frozen=True)
@@ -108,9 +109,8 @@ class Terms:
 
     first_cell: int
     first_slot: int  # of the cells' points
-    products: tuple[
-        Array, Array, Array
-    ]  # of all centres with these points, float64, and the squares of either's lengths
+    #: of all centres with these points, float64, and the squares of either's lengths
+    products: tuple[Array, Array, Array]
     begins: Array  # (these cells, all points' slots) float32
 
 
@@ -140,23 +140,23 @@ class TileSearch:
         self.n_features, self.free_bytes = points.shape[1], free_bytes() - self._peak(values, device, metric)
         self.kernels, self.exact_kernels = kernels(device), exact_kernels(device)
         self.axes = Axes.of(points, device)
-        self.places, self.errors = self.axes.places(points)
-        far_place = float(xp.sqrt((self.places * self.places).sum(axis=1).max())) * (1 + 1e-9)
+        self.places, self.errors, farthest, error = self.axes.places(points)
+        far_place = farthest * (1 + 1e-9)
         self.farthest = far_place / self.axes.unit  # of the points from the origin
-        self.order, run = near_order(self.places, device)
-        self.cell_size = cell_size(len(points))
-        slots = Slots.of(self.order, run, device)
-        self.slot_of = xp.empty(len(points), "int32")
-        self.slot_of[self.order] = xp.flatnonzero(slots.rows >= 0)
-        self.place_of = xp.empty(len(points), "int32")
-        self.place_of[self.order] = xp.arange(len(points), dtype="int32")
-        self.slots, self.boxes = slots, self.kernels.boxes(self.places, self.errors, slots.rows)
-        tiles = xp.arange(slots.cells + 1, dtype="int32")
-        self.first_tile = xp.searchsorted(slots.cell_of_tile, tiles).astype("int32")  # of each cell, and their number
+        self.order, self.place_of, begins = near_order(self.places, device)
+        self.cell_size, self.slot_of = cell_size(len(points)), xp.empty(len(points), "int32")
+        self.slots = Slots.of(self.order, begins, device, slot_of=self.slot_of)
+        cells = np.searchsorted(self.slots.cell_of_block, np.arange(self.slots.cells + 1))
+        self.first_block = cells  # of each cell, and their number, on the host
+        self.first_tile = device.asarray((cells * (BLOCK // TILE)).astype(np.int32))
+        self.boxes = self.kernels.boxes(self.places, self.errors, self.slots.rows)
+        self.turned = self.kernels.turned(self.boxes)
+        self.places_of_slots = self.kernels.places_of_slots(self.places, self.slots.rows)
         #: what float32 places may be off by, and E of the test
-        self.lost = 16 * EPSILON**0.5 * far_place + 2 * float(self.errors.max())
+        self.lost = 16 * EPSILON**0.5 * far_place + 2 * error
         self.missing = 12 * (self.n_features + 8) * EPSILON * self.farthest**2
-        self.places_of_slots = xp.ascontiguousarray(self.places[xp.maximum(slots.rows, 0)].T.astype("float32"))
+        rounding = *metric.rounding_terms(self.n_features), 1 + 1e-12, 8 * EPSILON * self.farthest
+        self.reach = tuple(map(float, rounding))  # what a bound of surrogate distances is made a distance by
         self._kept_of: slice | None = None  # the cells whose terms are kept, in `_buffer`s
         self._kept = dict[bool, Terms]()
         self._kept_products: Any = None
@@ -177,17 +177,16 @@ class TileSearch:
     @np.errstate(over="ignore", invalid="ignore")
     def share(self) -> float:
         """The share of pairs of tiles that lists of few neighbours need, about, by some blocks of rows."""
-        xp, slots = self.device.xp, self.slots
-        some = xp.arange(0, slots.rows.size // BLOCK, max(1, slots.rows.size // BLOCK // SHARE_BLOCKS))
-        at = (some[:, None] * BLOCK + xp.arange(BLOCK)).ravel()
-        ids = xp.maximum(slots.rows[at], 0)
-        part = Slots(slots.rows[at], slots.cell_of_tile[at[::TILE] // TILE], slots.cells)
-        everyone = xp.arange(len(self.points), dtype="int32")
-        task, bound = SearchTask(everyone, SHARE_NEIGHBORS, everyone, everyone), xp.full(ids.size, xp.inf)
-        self._bound_in_order(task, ids, (ids, everyone), bound)
-        boxes = self.kernels.boxes(self.places, self.errors, part.rows)
-        listed, _ = self._near_tiles(part, boxes, self.slot_of[ids], bound, *self._groups_of(task, part)[1:])
-        return float(listed[1].size) / (some.size * len(self.boxes))
+        xp, n = self.device.xp, len(self.points)
+        blocks = self.slots.cell_of_block.size
+        some = np.arange(0, blocks, max(1, blocks // SHARE_BLOCKS))
+        everyone = xp.arange(n, dtype="int32")
+        task, slots = SearchTask(everyone, SHARE_NEIGHBORS, everyone, everyone), self.slots.some(some, self.device)
+        rows = self.kernels.put_rows(slots, everyone, everyone, self.slot_of, (0, 0))
+        self._bound_in_order(task, rows)
+        boxes = self.kernels.boxes(self.places, self.errors, rows.real)
+        listed = self._near_tiles(boxes, rows, *self._groups_of(task, rows)[1:])
+        return float(listed.lengths.sum()) / (some.size * len(self.boxes))
 
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""
@@ -206,13 +205,13 @@ class TileSearch:
         xp, m, kernels = self.device.xp, task.rows.size, self.exact_kernels
         upper, top = task.bounds(xp), kernels.empty_lists(m, task.k)
         minima = xp.full(task.row_group.size, xp.inf) if task.per_group_minimum else None
-        index, room, redone = xp.arange(m, dtype="int32"), ROOM + 12 * task.k, None
-        while index.size:
+        index, left, room, redone = None, m, ROOM + 12 * task.k, None
+        while left:
             columns, steps = (self.columns, (True, False)) if redone is None else (self.fine, (False,))
-            self._search(task, index, (upper, top, minima), min(room, len(self.points)), columns, steps)
-            index = index[top.overflowed[index]]
-            top.overflowed[index] = False
-            room, redone = MORE_ROOM * room, index.size if redone is None else redone
+            self._search(task, index, (upper, top, minima), min(room, self.slots.rows.size), columns, steps)
+            index = kernels.flatnonzero(top.overflowed)
+            left, room = index.size, MORE_ROOM * room
+            redone = left if redone is None else redone
         if task.per_group_minimum:
             kernels.drop_above_bound(top.ids, top.weights, upper)
         return SearchResult(top.ids, top.weights, upper), redone or 0
@@ -242,37 +241,42 @@ class TileSearch:
     @cached_property
     def columns(self) -> Encoded:
         """All points in their slots, with a centre and a scale for each cell."""
-        xp, rows = self.device.xp, self.slots.rows
-        begins, ends = TILE * self.first_tile[:-1], TILE * self.first_tile[1:]
-        some = rows[begins[:, None] + (ends - begins)[:, None] * xp.arange(CENTRE_POINTS) // CENTRE_POINTS]
-        some = xp.where(some < 0, rows[begins][:, None], some)
-        centres = (self.points[some].astype("float64") - self.axes.centre).sum(axis=1) / CENTRE_POINTS
-        largest = self.kernels.largest_differences(self.points, self.slots, self.axes.centre, centres)
-        exponent = xp.clip(DIGITS - xp.frexp(largest)[1], -MAX_EXPONENT, MAX_EXPONENT)
-        scales = xp.where(largest > 0, xp.exp2(exponent.astype("float64")), 1.0)
-        return self._encode(self.slots, (centres, scales), fine=False, columns=True)
+        origin = self.axes.centre
+        centres = self.kernels.centres_of_cells(self.points, self.slots, self.first_tile, origin)
+        largest = to_host(self.kernels.largest_differences(self.points, self.slots, origin, centres))
+        exponent = np.clip(DIGITS - np.frexp(largest)[1], -MAX_EXPONENT, MAX_EXPONENT)
+        scales = self.device.asarray(np.where(largest > 0, np.exp2(exponent.astype("float64")), 1.0))
+        return self._encode_points((centres, scales), fine=False)
 
     @cached_property
     def fine(self) -> Encoded:
         """The same with twice the digits."""
-        return self._encode(self.slots, (self.columns.centres, self.columns.scales), fine=True, columns=True)
+        return self._encode_points((self.columns.centres, self.columns.scales), fine=True)
 
     @cached_property
-    def between(self) -> Array:
-        """The squared distances between the centres of cells."""
-        return self._squares(self.columns.centres, self.columns.centres)
+    def between(self) -> tuple[Array, Array]:
+        """The squares of the centres' lengths, and of their distances from each other."""
+        squares: tuple[Array, Array] = self.kernels.squares_between(self.columns.centres)
+        return squares
 
-    def _encode(self, slots: Slots, cells: tuple[Array, Array], fine: bool, columns: bool = False) -> Encoded:
-        """Points in slots about the centres of `cells` and by their scales, as rows or `columns` of products."""
-        y, error, length = self.kernels.encode(self.points, slots, self.axes.centre, *cells, fine, columns)
-        largest_error, largest_length, squares, size = self.kernels.sums_of_cells(slots, error, length)
-        spread = squares / self.device.xp.maximum(size, 1) / cells[1] ** 2
-        return Encoded(slots, *cells, y, error, length, largest_error, largest_length, spread, fine)
+    def _encode_points(self, cells: tuple[Array, Array], fine: bool) -> Encoded:
+        """The points about the centres of `cells` and by their scales, as columns of products."""
+        y, error, length = self.kernels.encode(self.points, self.slots, self.axes.centre, *cells, fine, columns=True)
+        most_moved, longest, squares, sizes = self.kernels.sums_of_cells(self.slots, error, length)
+        return Encoded(self.slots, *cells, y, error, length, fine, most_moved, longest, squares, sizes)
+
+    def _encode_rows(self, slots: Slots, columns: Encoded) -> Encoded:
+        """Rows likewise."""
+        cells = columns.centres, columns.scales
+        y, error, length = self.kernels.encode(
+            self.points, slots, self.axes.centre, *cells, columns.fine, columns=False
+        )
+        return Encoded(slots, *cells, y, error, length, columns.fine)
 
     def _search(
         self, task: SearchTask, index: Array, state: Any, room: int, columns: Encoded, steps: tuple[bool, ...]
     ) -> None:
-        """Search for some of the task's rows. A first step, if it is wanted, bounds them by near points alone."""
+        """Search for the task's rows, or some. A first step, if it is wanted, bounds them by near points alone."""
         slots = self._slots_of(task, index)
         chunks = self._chunks(slots, room)
         sweeps = [steps] if not task.per_group_minimum or len(chunks) == 1 else [(step,) for step in steps]
@@ -281,36 +285,30 @@ class TileSearch:
             self._search_slots(task, part, self._terms(columns, cells), columns, state, room, sweep)
 
     def _slots_of(self, task: SearchTask, index: Array) -> Slots:
-        """Rows of the task in slots, a block of one cell of points; many rows of a group have blocks of their own."""
-        xp = self.device.xp
-        if task.is_knn_graph and index.size == len(self.points):
+        """Rows of the task, or some, in slots, a block of one cell; many rows of a group have blocks of their own."""
+        if task.is_knn_graph and index is None:
             return self.slots
-        ids = task.rows[index]
-        slot, group = self.slot_of[ids], task.row_group[ids] if task.per_group_minimum else None
-        cell = self.slots.cell_of_tile[slot // TILE]
-        key = slot if group is None else (cell.astype("int64") << 31 | group) * self.cell_size + slot % self.cell_size
-        order = xp.argsort(key)
-        cell, group = cell[order], None if group is None else group[order]
-        run = self.kernels.runs(cell, group, MIN_GROUP)
-        return Slots.of(index[order], run, self.device, cell, self.slots.cells)
+        group, of = task.row_group if task.per_group_minimum else None, self.slots
+        given = task.rows, index, self.slot_of, of.cell_of_tile, self.first_tile, group, self.cell_size, MIN_GROUP
+        rows, begins, cells = self.kernels.rows_by_cells(*given)
+        return Slots.of(rows, begins, self.device, cells, of.cells)
 
     def _chunks(self, slots: Slots, room: int) -> list[tuple[slice, Slots]]:
         """Ranges of cells whose terms and candidates fit into memory, with their slots."""
-        xp, columns, of_term = self.device.xp, self.slots, TERM_BYTES[self.device.name]
+        columns, of_term = self.slots, TERM_BYTES[self.device.name]
         most = min(self.free_bytes / 3, MAX_BYTES[self.device.name])
         of_slot, of_cell = 4 * room + of_term * columns.cells, (PRODUCT_BYTES + 2 * of_term) * columns.rows.size
         if of_slot * slots.rows.size + of_cell * columns.cells <= most:
             return [(slice(0, columns.cells), slots)]
         of_slot += PRODUCT_BYTES * columns.cells  # which are others than those of the cells' centres
-        ends = to_host(xp.searchsorted(slots.cell_of_tile, xp.arange(columns.cells), side="right"))  # tiles up to each
-        bytes_ = of_slot * TILE * ends + of_cell * np.arange(1, columns.cells + 1)
+        ends = np.searchsorted(slots.cell_of_block, np.arange(columns.cells), side="right")  # blocks up to each
+        bytes_ = of_slot * BLOCK * ends + of_cell * np.arange(1, columns.cells + 1)
         chunks, first, begin, taken = [], 0, 0, 0
         while first < columns.cells:
             last = max(first + 1, int(np.searchsorted(bytes_, taken + most, side="right")))
             end, taken = int(ends[last - 1]), int(bytes_[last - 1])
             if begin < end:
-                part = Slots(slots.rows[begin * TILE : end * TILE], slots.cell_of_tile[begin:end], slots.cells)
-                chunks.append((slice(first, last), part))
+                chunks.append((slice(first, last), slots.blocks(begin, end)))
             first, begin = last, end
         return chunks
 
@@ -326,130 +324,94 @@ class TileSearch:
         """The terms of the rows of some cells; those of the last cells are kept, also for the other digits."""
         if self._kept_of != cells:
             self._kept, self._kept_of = {}, cells
-            xp, slots = self.device.xp, self.slots
-            at = TILE * xp.searchsorted(slots.cell_of_tile, xp.asarray([cells.start, cells.stop]))
-            begin, end = at.tolist()
-            products = self._products("products", self.columns.centres, slots.rows[begin:end])
+            slots, everyone = self.slots, slice(0, self.slots.cells)
+            begin, end = (BLOCK * int(self.first_block[cell]) for cell in (cells.start, cells.stop))
+            products = self._products("products", everyone, slots.rows[begin:end])
             of_centres = products
-            if cells != slice(0, slots.cells):
-                of_centres = self._products("products of centres", self.columns.centres[cells], slots.rows)
+            if cells != everyone:
+                of_centres = self._products("products of centres", cells, slots.rows)
             self._kept_products = begin, products, of_centres
         if columns.fine not in self._kept:
             begin, products, of_centres = self._kept_products
             eta = accumulation_bound((3 if columns.fine else 1) * (self.n_features + 16))
             begins = self._buffer(f"begins, {columns.fine}", of_centres[0].shape, "float32")
-            self.kernels.put_begins(of_centres, self.between[cells], columns, cells, eta, begins)
+            self.kernels.put_begins(of_centres, self.between[1][cells], columns, cells, eta, begins)
             self._kept[columns.fine] = Terms(cells.start, begin, products, begins)
         return self._kept[columns.fine]
 
-    def _products(self, name: str, centres: Array, rows: Array) -> tuple[Array, Array, Array]:
-        """The products of centres with the points of some slots, in float64, and the squares of either's lengths."""
+    def _products(self, name: str, cells: slice, rows: Array) -> tuple[Array, Array, Array]:
+        """The products of some centres with the points of some slots, and the squares of either's lengths."""
         w, norms = self.kernels.centred(self.points, rows, self.axes.centre)
+        centres = self.columns.centres[cells]
         products = self._buffer(name, (len(centres), len(w)), "float64")
-        return self.device.xp.matmul(centres, w.T, out=products), (centres * centres).sum(axis=1), norms
+        return self.device.xp.matmul(centres, w.T, out=products), self.between[0][cells], norms
 
     def _search_slots(
         self, task: SearchTask, slots: Slots, terms: Terms, columns: Encoded, state: Any, room: int, steps: Any
     ) -> None:
-        xp, kernels, (upper, top, minima) = self.device.xp, self.exact_kernels, state
-        places = xp.flatnonzero(slots.rows >= 0)
-        index = xp.where(slots.rows >= 0, slots.rows, slots.rows[0])  # any row where a slot is empty
-        ids = task.rows[index]
-        groups = task.groups(ids), task.point_group
-        rows, boxes = columns, self.boxes
+        exact, (upper, top, minima) = self.exact_kernels, state
+        first = terms.first_slot, terms.first_cell
+        rows = self.kernels.put_rows(slots, task.rows, task.row_group, self.slot_of, first, upper, minima)
+        groups, encoded, boxes = (rows.groups, task.point_group), columns, self.boxes
         if columns.fine or slots is not self.slots:
-            slots = replace(slots, rows=xp.where(slots.rows >= 0, ids, xp.int32(-1)))
-            boxes = self.kernels.boxes(self.places, self.errors, slots.rows)
-            rows = self._encode(slots, (columns.centres, columns.scales), columns.fine)
-        bound = xp.where(slots.rows >= 0, upper[index], -xp.inf)
-        if minima is not None:
-            kernels.gather_min(bound, minima, groups[0])
-        of_points, of_tiles, of_blocks = self._groups_of(task, slots)
-        where, lists = self.slot_of[ids], kernels.empty_lists(0, task.k)
-        in_terms = where - xp.int32(terms.first_slot)
+            encoded = self._encode_rows(replace(slots, rows=rows.real), columns)
+            boxes = self.kernels.boxes(self.places, self.errors, rows.real)
+        of_points, of_tiles, of_blocks = self._groups_of(task, rows)
+        lists = None
         for nearest in steps:
             if nearest and not task.per_group_minimum:
-                self._bound_in_order(task, ids, groups, bound)
-            lists = kernels.empty_lists(index.size, task.k)
+                self._bound_in_order(task, rows)
+            lists = exact.empty_lists(rows.ids.size, task.k)
             if nearest:
-                growth, first, capacity = GROWTH, FIRST_NEAR + 4 * task.k // TILE, max(room, 2 * TILE + 4 * task.k)
-                listed, longest = self._near_cells(slots, of_tiles, of_blocks), 2 * self.cell_size // TILE
+                growth, first_band, capacity = GROWTH, FIRST_NEAR + 4 * task.k // TILE, max(room, 2 * TILE + 4 * task.k)
+                listed = self._near_cells(slots, of_tiles, of_blocks)
             else:
-                growth, first, capacity = GROWTH, FIRST_BAND, room
-                listed, longest = self._near_tiles(slots, boxes, where, bound, of_tiles, of_blocks)
-                counts = {"tile_pairs": of_blocks.size * of_tiles.size, "tile_pairs_formed": listed[1].size}
+                growth, first_band, capacity = GROWTH, FIRST_BAND, room
+                listed = self._near_tiles(boxes, rows, of_tiles, of_blocks)
+                pairs = slots.cell_of_block.size * len(self.boxes)
+                counts = {"tile_pairs": pairs, "tile_pairs_formed": listed.lengths.sum()}
                 self.report.count("connect" if task.per_group_minimum else "neighbors", **counts)
             if task.per_group_minimum:  # a minimum bounds many rows at once
-                first, growth = longest if nearest else FIRST_BAND, GROWTH_OF_MINIMA
-            for band in geometric_slices(first, longest, growth):
-                within, _, _ = self._reach(bound, slots)
-                needed = self.kernels.needed_cells(listed, band, columns.slots)
-                least = self._buffer("thresholds", (self.slots.cells, bound.size), "float32")
-                of_rows = terms.products, in_terms, within
-                self.kernels.put_thresholds(*of_rows, rows, columns, self.missing, needed, least)
-                found = self._buffer("candidates", (bound.size, capacity), "int32")
-                into = Candidates(found, xp.zeros(bound.size, "int32"), self.slots.rows)
-                sums = least, terms.begins, terms.first_cell
-                self.kernels.append(rows, columns, sums, (*listed, band), (groups[0], of_points), into, columns.fine)
-                kernels.rerank(self.exact, ids, into, groups, bound, lists, task.core)
+                first_band, growth = listed.longest if nearest else FIRST_BAND, GROWTH_OF_MINIMA
+            for band in geometric_slices(first_band, listed.longest, growth):
+                plan = self.kernels.plan_band(listed, band, columns.slots)
+                least = self._buffer("thresholds", (self.slots.cells, rows.ids.size), "float32")
+                of_rows = terms.products, rows.in_terms, rows.bound, self.reach
+                self.kernels.put_thresholds(*of_rows, encoded, columns, self.missing, plan, least)
+                found = self._buffer("candidates", (rows.ids.size, capacity), "int32")
+                sums, both = (least, terms.begins, rows.cells), (rows.groups, of_points)
+                into = self.kernels.append(encoded, columns, sums, listed, band, plan, both, found, columns.fine)
+                exact.rerank(self.exact, rows.ids, into, groups, rows.bound, lists, task.core)
                 if minima is not None:  # lists of empty slots weigh nothing that is finite
-                    kernels.scatter_min(minima, groups[0], lists.weights)
-                    kernels.gather_min(bound, minima, groups[0])
-        index = index[places]
-        upper[index] = bound[places]
-        if not steps[-1]:
-            top.ids[index], top.weights[index], top.overflowed[index] = (
-                part[places] for part in (lists.ids, lists.weights, lists.overflowed)
-            )
+                    exact.scatter_min(minima, rows.groups, lists.weights)
+                    exact.gather_min(rows.bound, minima, rows.groups)
+        self.kernels.put_back(slots.rows, rows.bound, None if steps[-1] else lists, upper, top)
 
-    def _groups_of(self, task: SearchTask, slots: Slots) -> tuple[Array, Array, Array]:
+    def _groups_of(self, task: SearchTask, rows: Rows) -> tuple[Array, Array, Array]:
         """The group of each point in its slot, and those that all of a tile and all rows of a block have in common."""
-        xp = self.device.xp
         if task.is_knn_graph:
-            nothing = (xp.full(part.rows.size // n, -1, "int32") for part, n in ((self.slots, TILE), (slots, BLOCK)))
-            return self.slots.rows, *nothing
+            return self.slots.rows, None, None
         of_points, of_tiles = self.kernels.groups_of_slots(self.slots.rows, task.point_group, TILE)
-        return of_points, of_tiles, self.kernels.groups_of_slots(slots.rows, task.row_group, BLOCK)[1]
+        return of_points, of_tiles, self.kernels.groups_of_slots(rows.real, task.row_group, BLOCK)[1]
 
-    def _bound_in_order(self, task: SearchTask, ids: Array, groups: Any, bound: Array) -> None:
+    def _bound_in_order(self, task: SearchTask, rows: Rows) -> None:
         """Bounds by the distances of neighbours in the order."""
-        xp, n = self.device.xp, len(self.points)
+        n, groups = len(self.points), (rows.groups, task.point_group)
         width = min(n, max(IN_ORDER, 4 * task.k) + 1)
-        first = xp.clip(self.place_of[ids] - width // 2, 0, n - width)
-        near = self.order[first[:, None] + xp.arange(width, dtype="int32")]
-        top = self.exact_kernels.empty_lists(ids.size, task.k)
-        candidates = self.kernels.outside_candidates(near, groups)
-        self.exact_kernels.rerank(self.exact, ids, candidates, groups, bound, top, task.core)
+        top = self.exact_kernels.empty_lists(rows.ids.size, task.k)
+        candidates = self.kernels.near_in_order(rows.ids, self.place_of, self.order, width, groups)
+        self.exact_kernels.rerank(self.exact, rows.ids, candidates, groups, rows.bound, top, task.core)
 
-    def _near_tiles(
-        self, slots: Slots, boxes: Array, where: Array, bound: Array, of_tiles: Array, of_blocks: Array
-    ) -> tuple[Any, int]:
-        """The tiles that may have a point within the bound of a row of each block, by boxes and places.
-
-        Where each block's begin, and the tiles; and the number of the longest list.
-        """
-        xp = self.device.xp
-        boxes = boxes.reshape(-1, 2, 2, boxes.shape[2])
-        blocks = xp.stack((boxes[:, :, 0].min(axis=1), boxes[:, :, 1].max(axis=1)), axis=1)
-        _, reaches, largest = self._reach(bound, slots)
-        listed, _ = self.kernels.near_tiles(blocks, self.boxes, largest, of_blocks, of_tiles)
-        refined: tuple[Any, int] = self.kernels.refine(
-            listed, blocks, self.boxes, self.places_of_slots, where, reaches, self.lost
+    def _near_tiles(self, row_boxes: Array, rows: Rows, of_tiles: Array, of_blocks: Array) -> Lists:
+        """The tiles that may have a point within the bound of a row of each block, by boxes and places."""
+        reaches, boxes = self.kernels.reach(rows.bound, self.reach, self.axes.stretch), (self.boxes, self.turned)
+        listed: Lists = self.kernels.near_tiles(
+            row_boxes, boxes, self.places_of_slots, self.lost, rows.where, reaches, of_blocks, of_tiles
         )
-        return refined
+        return listed
 
-    def _near_cells(self, slots: Slots, of_tiles: Array, of_blocks: Array) -> Any:
+    def _near_cells(self, slots: Slots, of_tiles: Array, of_blocks: Array) -> Lists:
         """For each block of rows the tiles of the cells whose points are nearest on average."""
-        return self.kernels.near_cells(
-            slots.cell_of_tile, self.between, self.columns.spread, self.first_tile, of_tiles, of_blocks
-        )
-
-    def _reach(self, bound: Array, slots: Slots) -> tuple[Array, Array, Array]:
-        """The distances up to which points are wanted, of each row, of its place, and of the places of a block."""
-        terms = *self.metric.rounding_terms(self.n_features), 1 + 1e-12, 8 * EPSILON * self.farthest
-        reached: tuple[Array, Array, Array] = self.kernels.reach(bound, slots.rows, terms, self.axes.stretch)
-        return reached
-
-    def _squares(self, a: Array, b: Array) -> Array:
-        """The squared distances of all of some points from all of others, by products in float64."""
-        return (a * a).sum(axis=1)[:, None] + (b * b).sum(axis=1) - 2 * (a @ b.T)
+        cells, most = (slots.cell_of_tile, self.between[1], self.columns, self.first_tile), self.cell_size // TILE
+        listed: Lists = self.kernels.near_cells(*cells, most, of_blocks, of_tiles)
+        return listed

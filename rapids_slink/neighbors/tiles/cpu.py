@@ -6,8 +6,9 @@ import numpy as np
 
 from rapids_slink.metrics import true_distance_bound
 from rapids_slink.neighbors.exact import Candidates, Groups
-from rapids_slink.neighbors.slices import golden_stride, row_blocks
-from rapids_slink.neighbors.tiles.sizes import BLOCK, ORDER, TILE
+from rapids_slink.neighbors.slices import golden_stride, inverse, row_blocks
+from rapids_slink.neighbors.tiles.kernels import Lists, Rows
+from rapids_slink.neighbors.tiles.sizes import BLOCK, ENCODE, ORDER, TILE, sample_stride, unit_of
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import CPU, Array
@@ -18,7 +19,9 @@ from rapids_slink.runtime.threads import for_each_chunk
 BALL, LEAF, JUMP, INNERMOST, MIN_JUMP, MEDIAN_ROWS = (
     constant(ORDER, name) for name in ("BALL", "LEAF", "JUMP", "INNERMOST", "MIN_JUMP", "MEDIAN_ROWS")
 )
+CENTRE_POINTS = constant(ENCODE, "CENTRE_POINTS")  # of a cell: its centre is their mean
 GAP = 0.2  # of the extent
+MAPPED = 2**18  # values at a time
 ROUTED = 2**14  # rows at a time
 TILES_AT_ONCE = 16  # in a product
 LARGEST = 1e30  # beyond it nothing is ruled out
@@ -31,7 +34,7 @@ class Cuts(NamedTuple):
     nodes: Array  # (nodes, 4) int32: an axis, `BALL` or `LEAF`; its children; where its points begin
     values: Array  # (nodes,) float32: what is below it goes to the first child, of coordinates or squared radii
     middles: Array  # (nodes, m) float32: of radii
-    breaks: Array  # int32, ascending: where points begin that are apart from those before
+    breaks: Array  # (sample + 1,) bool: where points begin that are apart from those before
 
 
 def products_are_precise() -> bool:
@@ -39,17 +42,55 @@ def products_are_precise() -> bool:
     return True
 
 
-def cut(sample: Array, leaf: int, min_run: int) -> Cuts:
-    """Cut a sample of places, (s, m) float32, into leaves of up to `leaf` rows.
+def centred_sample(points: Array, size: int) -> tuple[Array, Array, float]:
+    """A sample of (n, d) points minus its mean, (size, d) float64, times a unit; the mean, (d,); the unit."""
+    n = len(points)
+    sample = points[np.arange(size) * sample_stride(n, size) % n].astype("float64")
+    centre = sample.sum(axis=0) / size
+    sample -= centre
+    unit = unit_of(float(abs(sample).max()))
+    sample *= unit  # squares of larger numbers could overflow
+    return sample, centre, unit
+
+
+def places_of_points(
+    points: Array, centre: Array, unit: float, axes: Array, departure: float
+) -> tuple[Array, Array, float, float]:
+    """The places of (n, d) points on the `axes`, (m, d); what their coordinates and the rest may be off by, (n, 2).
+
+    And how far a place is from the origin at most, and the largest error. See `order.Axes`.
+    """
+    (n, d), m = points.shape, len(axes)
+    places, errors, farthest = np.empty((n, m + 1)), np.empty((n, 2)), 0.0
+    for rows in row_blocks(n, d, MAPPED):
+        w = (points[rows] - centre) * unit
+        z, square = w @ axes.T, (w * w).sum(axis=1)
+        places[rows, :m] = z
+        rounding = (d + 8) * EPSILON
+        errors[rows, 0] = rounding * np.sqrt(square) * (1 + departure)
+        if m == d:  # nothing is left out
+            places[rows, m], errors[rows, 1] = 0, 0
+        else:
+            rest = np.sqrt(np.maximum(square - (z * z).sum(axis=1), 0))
+            missing = (departure + 2 * rounding) * square
+            places[rows, m] = rest
+            errors[rows, 1] = np.minimum(np.sqrt(missing), missing / np.maximum(rest, 1e-300))
+        farthest = max(farthest, float((places[rows] * places[rows]).sum(axis=1).max()))
+    return places, errors, farthest**0.5, float(errors.max())
+
+
+def cut(places: Array, size: int, leaf: int, min_run: int) -> Cuts:
+    """Cut a sample of `size` of the places, (n, m) float64, as float32, into leaves of up to `leaf` rows.
 
     `min_run` is the fewest rows on either side of a gap or a jump that is a break.
     """
-    s, m = sample.shape
-    size = 2 * s + 1
-    nodes, values, middles = np.empty((size, 4), np.int32), np.zeros(size, np.float32), np.zeros((size, m), np.float32)
-    breaks = np.zeros(s + 1, np.bool_)
+    n, m = places.shape
+    sample = places[np.arange(size) * sample_stride(n, size) % n].astype(np.float32)
+    most = 2 * size + 1
+    nodes, values, middles = np.empty((most, 4), np.int32), np.zeros(most, np.float32), np.zeros((most, m), np.float32)
+    breaks = np.zeros(size + 1, np.bool_)
     used = _cut(sample, leaf, min_run, nodes, values, middles, breaks)
-    return Cuts(nodes[:used], values[:used], middles[:used], np.flatnonzero(breaks).astype(np.int32))
+    return Cuts(nodes[:used], values[:used], middles[:used], breaks)
 
 
 def leaves(cuts: Cuts, places: Array) -> Array:
@@ -58,10 +99,63 @@ def leaves(cuts: Cuts, places: Array) -> Array:
     tree = cuts.nodes, cuts.values, cuts.middles
 
     def route(rows: slice) -> None:
-        _route(*tree, places, rows.start, rows.stop, out)
+        _route(*tree, places[rows].astype(np.float32), out[rows])
 
     for_each_chunk(CPU, route, row_blocks(len(places), 1, ROUTED))
     return out
+
+
+def order_by_leaf(leaf: Array, breaks: Array) -> tuple[Array, Array, np.ndarray]:
+    """The order of rows by their leaves, (n,) int32, and where each stands in it.
+
+    And where breaks are in it, on the host, ascending and with the first.
+    """
+    order = np.argsort(leaf, kind="stable").astype(np.int32)
+    run = np.cumsum(breaks)[leaf[order]]
+    return order, inverse(order, np), np.flatnonzero(np.concatenate(([True], run[1:] != run[:-1])))
+
+
+def rows_by_cells(
+    rows: Array,
+    index: Array,
+    slot_of: Array,
+    cell_of_tile: Array,
+    first_tile: Array,
+    group: Array,
+    size: int,
+    many: int,
+) -> tuple[Array, np.ndarray, np.ndarray]:
+    """The rows of a task, those of an `index` or all if it is None, sorted by cell, by group if there are, and by slot.
+
+    int32 positions among the task's rows, and on the host where rows begin a block, ascending and with the first, and
+    their cells. They do at another cell, and at another group if that or the one before has at least `many` rows of the
+    cell. Cells have up to `size` slots.
+    """
+    index = np.arange(rows.size, dtype=np.int32) if index is None else index.astype(np.int32)
+    slot = slot_of[rows[index]]
+    cell, of_group = cell_of_tile[slot // TILE], np.zeros(1, np.int64) if group is None else group[rows[index]]
+    key = (cell.astype(np.int64) << 31 | of_group) * size + slot - first_tile[cell] * TILE
+    order = np.argsort(key)
+    cell, part = cell[order], key[order] // size
+    change, next_cell = part[1:] != part[:-1], cell[1:] != cell[:-1]
+    number = np.concatenate(([0], np.cumsum(change)))
+    is_large = (np.bincount(number) >= many)[number]
+    begins = np.flatnonzero(np.concatenate(([True], next_cell | (change & (is_large[1:] | is_large[:-1])))))
+    return index[order], begins, cell[begins]
+
+
+def fill_slots(rows: Array, blocks: np.ndarray, slot_of: Array = None) -> tuple[Array, Array]:
+    """Rows in slots, -1 where one is empty, and the cells of their tiles; `slot_of` gets the slots of the rows.
+
+    `blocks`, (3, blocks) int32 on the host, has where a block's begin among the rows, how many there are, and its cell.
+    """
+    begins, counts, cells = blocks
+    place = np.arange(BLOCK)
+    is_real = place < counts[:, None]
+    slots = np.where(is_real, rows[np.where(is_real, begins[:, None] + place, 0)], np.int32(-1)).ravel()
+    if slot_of is not None:
+        slot_of[slots[slots >= 0]] = np.flatnonzero(slots >= 0)
+    return slots, np.repeat(cells, BLOCK // TILE)
 
 
 @njit(nogil=True, cache=True)
@@ -74,8 +168,8 @@ def _square(x, middle):
 
 
 @njit(nogil=True, cache=True)
-def _route(nodes, values, middles, places, begin, end, out):
-    for i in range(begin, end):
+def _route(nodes, values, middles, places, out):
+    for i in range(len(places)):
         v = 0
         while nodes[v, 0] != LEAF:
             key = _square(places[i], middles[v]) if nodes[v, 0] == BALL else places[i, nodes[v, 0]]
@@ -108,6 +202,12 @@ def _middle(sample, rows, middle):
 
 
 @njit(nogil=True, cache=True)
+def _between(low, high, value):
+    """A value between two, or the higher if it was rounded to the lower: what is below it includes the lower."""
+    return value if value > low else high
+
+
+@njit(nogil=True, cache=True)
 def _find_cut(sample, rows, middle):
     """The axis or `BALL`, the value to cut at, the number of rows below it, and whether that is a gap or a jump.
 
@@ -125,7 +225,7 @@ def _find_cut(sample, rows, middle):
     gap = np.diff(key)
     at = np.argmax(gap)
     if gap[at] > GAP * extent:
-        return axis, key[at] + gap[at] / 2, at + 1, True
+        return axis, _between(key[at], key[at + 1], key[at] + gap[at] / 2), at + 1, True
     if rows.size >= MIN_JUMP:
         _middle(sample, rows, middle)
         square = np.empty(rows.size, np.float32)
@@ -140,7 +240,8 @@ def _find_cut(sample, rows, middle):
                 ratio = square[i] / square[i - 1] if square[i - 1] > 0 else np.float32(np.inf)
         if best:
             rows[:] = rows[by_radius]
-            return np.int64(BALL), np.sqrt(square[best - 1]) * np.sqrt(square[best]), best, True
+            inner, outer = square[best - 1], square[best]
+            return np.int64(BALL), _between(inner, outer, np.sqrt(inner) * np.sqrt(outer)), best, True
     low = high = rows.size // 2
     while low > 0 and key[low - 1] == key[low]:
         low -= 1
@@ -209,23 +310,70 @@ def _gap(block, tile, limit):
     return total
 
 
-def near_tiles(
-    blocks: Array, tiles: Array, reach: Array, block_group: Array, tile_group: Array
-) -> tuple[tuple[Array, Array], int]:
-    """The tiles within the reach of each block of rows: where each block's begin, and the tiles; the most of a block.
+def turned(boxes: Array) -> Array:
+    """Boxes as `near_tiles` reads them first: on a CPU as they are."""
+    return boxes
 
-    All lists are in one low-discrepancy order.
+
+def places_of_slots(places: Array, rows: Array) -> Array:
+    """The places of the points in slots by coordinates, (m, slots) float32, those of point 0 in empty slots."""
+    return np.ascontiguousarray(places[np.maximum(rows, 0)].T.astype(np.float32))
+
+
+def near_tiles(
+    row_boxes: Array,
+    boxes: tuple[Array, Array],
+    places: Array,
+    lost: float,
+    where: Array,
+    reaches: tuple[Array, Array],
+    block_group: Array,
+    tile_group: Array,
+) -> Lists:
+    """The tiles that may have a point within the reach of a row of each block, in one low-discrepancy order.
+
+    Tiles are ruled out by the boxes of both, unless these are within the reach of a row of the block; then if no row's
+    place is within its own of the tile's box, or no point's within that of any row of the block's box.
+
+    Parameters
+    ----------
+    row_boxes : (tiles of rows, 2, m) float64 array
+    boxes : two arrays
+        Those of the points, (tiles, 2, m) float64, and the same as `turned`.
+    places : (m, slots) float32 array
+        As `places_of_slots` has them, off by at most `lost`, with the boxes' edges.
+    where : (s,) int32 array
+        The rows' slots.
+    reaches : (s,) float32 and (blocks,) float64 arrays
+        Of the rows, and the largest of a block's.
+    block_group, tile_group : int32 arrays, optional
+        Pairs of one group are left out, and -1 is none.
     """
-    flags = np.empty((len(blocks), len(tiles)), np.bool_)
-    order = np.arange(len(tiles)) * golden_stride(len(tiles)) % len(tiles)
+    edges = row_boxes.reshape(-1, BLOCK // TILE, *row_boxes.shape[1:])
+    blocks = np.stack((edges[:, :, 0].min(axis=1), edges[:, :, 1].max(axis=1)), axis=1)
+    n_blocks, n_tiles, (reach, reach_of_block) = len(blocks), len(boxes[0]), reaches
+    of_blocks, of_tiles = (
+        np.full(n, -1, np.int32) if group is None else group
+        for group, n in ((block_group, n_blocks), (tile_group, n_tiles))
+    )
+    flags = np.empty((n_blocks, n_tiles), np.bool_)
+    order = np.arange(n_tiles) * golden_stride(n_tiles) % n_tiles
 
     def mark(rows: slice) -> None:
-        _mark_near(blocks, tiles, reach, block_group, tile_group, rows.start, rows.stop, flags)
+        _mark_near(blocks, boxes[0], reach_of_block, of_blocks, of_tiles, rows.start, rows.stop, flags)
 
-    for_each_chunk(CPU, mark, row_blocks(len(blocks), 1, 16))
-    count = flags.sum(axis=1)
-    listed = order[np.nonzero(flags[:, order])[1]].astype(np.int32)
-    return (np.concatenate(([0], np.cumsum(count))), listed), int(count.max())
+    for_each_chunk(CPU, mark, row_blocks(n_blocks, 1, 16))
+    tiles = order[np.nonzero(flags[:, order])[1]].astype(np.int32)
+    starts, kept = np.concatenate(([0], np.cumsum(flags.sum(axis=1)))), np.empty(tiles.size, np.bool_)
+
+    def look(some: slice) -> None:
+        own = some.start, some.stop, kept
+        _refine(starts, tiles, blocks, boxes[0], places, where, reach, np.float32(lost), *own)
+
+    for_each_chunk(CPU, look, row_blocks(n_blocks, 1, 4))
+    starts = np.concatenate(([0], np.cumsum(kept)))[starts]
+    lengths = np.diff(starts)
+    return Lists(starts[:-1], starts[1:], tiles[kept], int(lengths.max()), lengths)
 
 
 @njit(nogil=True, cache=True)
@@ -235,24 +383,6 @@ def _mark_near(blocks, tiles, reach, block_group, tile_group, begin, end, flags)
         for t in range(len(tiles)):
             same = block_group[b] >= 0 and block_group[b] == tile_group[t]
             flags[b, t] = not same and _gap(blocks[b], tiles[t], limit) <= limit
-
-
-def refine(
-    listed: tuple[Array, Array], blocks: Array, boxes: Array, places: Array, where: Array, reach: Array, lost: float
-) -> tuple[tuple[Array, Array], int]:
-    """The listed tiles that have a point within the reach of a row of their block, as `near_tiles` has them.
-
-    `places`, (m, slots) float32, are off by at most `lost`, with the boxes' edges; `where` are the rows' slots.
-    """
-    starts, tiles = listed
-    kept = np.empty(tiles.size, np.bool_)
-
-    def look(some: slice) -> None:
-        _refine(starts, tiles, blocks, boxes, places, where, reach, np.float32(lost), some.start, some.stop, kept)
-
-    for_each_chunk(CPU, look, row_blocks(len(blocks), 1, 4))
-    begins = np.concatenate(([0], np.cumsum(kept)))[starts]
-    return (begins, tiles[kept]), int((begins[1:] - begins[:-1]).max())
 
 
 @njit(nogil=True, cache=True)
@@ -306,42 +436,38 @@ def groups_of_slots(rows: Array, group: Array, size: int) -> tuple[Array, Array]
     return of_slots, np.where(least == most, most, np.int32(-1))
 
 
-def reach(bound: Array, rows: Array, terms: tuple[float, ...], stretch: float) -> tuple[Array, Array, Array]:
-    """How far points may be from each row in a slot, -1 of none; that times `stretch`, float32; the most of a block.
+def reach(bound: Array, terms: tuple[float, ...], stretch: float) -> tuple[Array, Array]:
+    """How far points may be from the place of each row, float32, -1 of none; the most of a block, float64.
+
+    `terms` are those of `_within`; places may be `stretch` times as far apart as rows.
+    """
+    within = _within(bound, terms)
+    stretched = np.where(within < 0, -1.0, within * stretch)
+    up = np.nextafter(stretched.astype(np.float32), np.float32(np.inf))
+    return up, stretched.reshape(-1, BLOCK).max(axis=1)
+
+
+def _within(bound: Array, terms: tuple[float, ...]) -> Array:
+    """How far points may be from each row, -1 of one whose bound is -infinity.
 
     `terms` are those of `Metric.true_distance_bound`, a factor and what is added last.
     """
     *rounding, longer, more = terms
-    wanted = (rows >= 0) & (bound > -np.inf)
-    within = np.where(wanted, true_distance_bound(np.where(wanted, bound, 0), rounding, np) * longer + more, -1.0)
-    stretched = np.where(within < 0, -1.0, within * stretch)
-    up = np.nextafter(stretched.astype(np.float32), np.float32(np.inf))
-    return within, up, stretched.reshape(-1, BLOCK).max(axis=1)
-
-
-def runs(cell: Array, group: Array, many: int) -> Array:
-    """How often rows in the order of cells and groups begin a block, up to each.
-
-    They do at another cell, and at another group if that or the one before has at least `many` rows of the cell.
-    """
-    next_cell, change = (
-        cell[1:] != cell[:-1],
-        np.zeros(cell.size - 1, bool) if group is None else group[1:] != group[:-1],
-    )
-    part = np.concatenate(([0], np.cumsum(change | next_cell)))
-    is_large = (np.bincount(part) >= many)[part]
-    return np.concatenate(([0], np.cumsum(next_cell | (change & (is_large[1:] | is_large[:-1])))))
+    wanted = bound > -np.inf
+    return np.where(wanted, true_distance_bound(np.where(wanted, bound, 0), rounding, np) * longer + more, -1.0)
 
 
 def near_cells(
-    row_cell: Array, between: Array, spread: Array, first_tile: Array, tile_group: Array, block_group: Array
-) -> tuple[Array, Array]:
-    """For each block the tiles of the two cells whose points are nearest on average, as `near_tiles` has them.
+    row_cell: Array, between: Array, points: Any, first_tile: Array, most: int, block_group: Array, tile_group: Array
+) -> Lists:
+    """For each block the tiles of the two cells, of `most` at most, whose points are nearest on average.
 
     Cells whose first tile is of the block's group are left out.
     """
+    spread = points.squares / np.maximum(points.sizes, 1) / points.scales**2
     squares = (between + spread)[row_cell[:: BLOCK // TILE]]
-    squares[(block_group[:, None] >= 0) & (block_group[:, None] == tile_group[first_tile[:-1]])] = np.inf
+    if block_group is not None:
+        squares[(block_group[:, None] >= 0) & (block_group[:, None] == tile_group[first_tile[:-1]])] = np.inf
     near = np.argsort(squares, axis=1, kind="stable")[:, :2]
     found = np.take_along_axis(squares, near, axis=1) < np.inf
     none = np.empty(0, np.int32)
@@ -349,7 +475,22 @@ def near_cells(
         np.concatenate([none, *(np.arange(first_tile[c], first_tile[c + 1], dtype=np.int32) for c in cells[is_found])])
         for cells, is_found in zip(near, found, strict=True)
     ]
-    return np.concatenate(([0], np.cumsum([part.size for part in lists]))), np.concatenate(lists)
+    ends = np.cumsum([part.size for part in lists])
+    return Lists(np.concatenate(([0], ends[:-1])), ends, np.concatenate(lists), 2 * most, None)
+
+
+def centres_of_cells(points: Array, slots: Any, first_tile: Array, origin: Array) -> Array:
+    """The means of some points of each cell, (cells, d) float64, counted from the origin."""
+    begins, ends = TILE * first_tile[:-1].astype(np.int64), TILE * first_tile[1:].astype(np.int64)
+    some = slots.rows[begins[:, None] + (ends - begins)[:, None] * np.arange(CENTRE_POINTS) // CENTRE_POINTS]
+    some = np.where(some < 0, slots.rows[begins][:, None], some)
+    return (points[some].astype("float64") - origin).sum(axis=1) / CENTRE_POINTS
+
+
+def squares_between(centres: Array) -> tuple[Array, Array]:
+    """The squares of the centres' lengths, and of the distances of all pairs."""
+    squares = (centres * centres).sum(axis=1)
+    return squares, squares[:, None] + squares - 2 * (centres @ centres.T)
 
 
 def largest_differences(points: Array, slots: Any, origin: Array, centres: Array) -> Array:
@@ -403,26 +544,74 @@ def sums_of_cells(slots: Any, error: Array, length: Array) -> Array:
     return sums
 
 
-def outside_candidates(ids: Array, groups: Groups) -> Candidates:
-    """Candidates of rows, (m, c) int32, without those of a row's own group."""
-    outside = groups[1][ids] != groups[0][:, None]
-    ids = np.take_along_axis(ids, np.argsort(~outside, axis=1, kind="stable"), axis=1)
-    return Candidates(ids, outside.sum(axis=1).astype(np.int32))
+def put_rows(
+    slots: Any,
+    rows: Array,
+    row_group: Array,
+    slot_of: Array,
+    first: tuple[int, int],
+    upper: Array = None,
+    least: Array = None,
+) -> Rows:
+    """The rows of a search, of which `slots` have the positions among the task's, with their groups and bounds.
+
+    Bounds are infinite without `upper`, and no larger than the `least` of their group. Terms begin at `first`, a slot
+    of points and a cell.
+    """
+    is_real = slots.rows >= 0
+    index = np.where(is_real, slots.rows, slots.rows[0])
+    ids = rows[index]
+    bound, groups, where = (
+        np.where(is_real, np.inf if upper is None else upper[index], -np.inf),
+        row_group[ids],
+        slot_of[ids],
+    )
+    if least is not None:
+        np.minimum(bound, least[groups], out=bound)
+    real = np.where(is_real, ids, np.int32(-1))
+    return Rows(ids, real, groups, bound, where, where - np.int32(first[0]), slots.cell_of_tile - np.int32(first[1]))
 
 
-def needed_cells(listed: Any, band: slice, slots: Any) -> None:
-    """Which cells of points a band of each block's list has: not looked at on a CPU."""
+def put_back(slots: Array, bound: Array, lists: Any, upper: Array, top: Any) -> None:
+    """Put the bounds of rows in slots, and their lists if there are any, to where the task has them."""
+    places = np.flatnonzero(slots >= 0)
+    index = slots[places]
+    upper[index] = bound[places]
+    if lists is not None:
+        top.ids[index], top.weights[index] = lists.ids[places], lists.weights[places]
+        top.overflowed[index] = lists.overflowed[places]
+
+
+def near_in_order(ids: Array, place_of: Array, order: Array, width: int, groups: Groups) -> Candidates:
+    """Candidates of rows: their neighbours in the order, `width` of all, without those of a row's own group."""
+    first = np.clip(place_of[ids] - width // 2, 0, order.size - width)
+    near = order[first[:, None] + np.arange(width, dtype=np.int32)]
+    outside = groups[1][near] != groups[0][:, None]
+    near = np.take_along_axis(near, np.argsort(~outside, axis=1, kind="stable"), axis=1)
+    return Candidates(near, outside.sum(axis=1).astype(np.int32))
+
+
+def plan_band(lists: Lists, band: slice, slots: Any) -> None:
+    """What a band of all lists takes: not looked at on a CPU."""
 
 
 def put_thresholds(
-    products: Any, where: Array, within: Array, rows: Any, points: Any, missing: float, needed: None, out: Array
+    products: Any,
+    where: Array,
+    bound: Array,
+    terms: tuple[float, ...],
+    rows: Any,
+    points: Any,
+    missing: float,
+    plan: None,
+    out: Array,
 ) -> None:
     """Put what products of rows are compared with, by cells of points, (cells, rows) float32.
 
     `products` are of the cells' centres with points, of which `where` are the rows, and the squares of either's
-    lengths. Nothing beyond `within` is wanted of a row, and nothing at all if that is negative.
+    lengths. Nothing beyond its `bound`, by the `terms` of `reach`, is wanted of a row.
     """
-    product, centre_norms, norms = products
+    (product, centre_norms, norms), within = products, _within(bound, terms)
     scale = np.repeat(points.scales[rows.slots.cell_of_tile] / 2, TILE)
     with np.errstate(over="ignore", invalid="ignore"):
         value = norms[where] + centre_norms[:, None] - 2 * product[:, where] - within**2 - missing
@@ -450,19 +639,24 @@ def put_begins(products: Any, between: Array, points: Any, cells: slice, eta: fl
     out[:, points.slots.rows < 0] = -np.inf
 
 
-def append(rows: Any, points: Any, terms: Any, listed: Any, groups: Any, into: Candidates, fine: bool) -> None:
-    """Append the points that pass to the candidates of each block's rows, of the tiles in a band of its list."""
-    starts, tiles, band = listed
-    (least, first_sums, first_cell), (row_group, point_group) = terms, groups
-    of_rows, of_points = (part.slots.cell_of_tile for part in (rows, points))
+def append(
+    rows: Any, points: Any, terms: Any, lists: Lists, band: slice, plan: None, groups: Groups, found: Array, fine: bool
+) -> Candidates:
+    """The points that pass for each block's rows, of the tiles in a band of its list: candidates in `found`.
+
+    `terms` are the thresholds of cells of points and rows, what sums begin at by cells of rows and points, and the
+    cells of the rows' tiles among these.
+    """
+    (least, first_sums, of_rows), (row_group, point_group), of_points = terms, groups, points.slots.cell_of_tile
+    into = Candidates(found, np.zeros(len(found), np.int32))
     some, (d, kind) = TILE * TILES_AT_ONCE, (points.y.shape[1], points.y.dtype)
 
     def fill(blocks: slice) -> None:
         columns, product = np.empty((TILES_AT_ONCE, TILE, d), kind), np.empty(BLOCK * some, kind)
         for b in range(blocks.start, blocks.stop):
             at = slice(b * BLOCK, (b + 1) * BLOCK)
-            cell = of_rows[b * BLOCK // TILE] - first_cell
-            of_block = tiles[starts[b] : starts[b + 1]][band]
+            cell = of_rows[b * BLOCK // TILE]
+            of_block = lists.tiles[lists.begins[b] : lists.ends[b]][band]
             for part in row_blocks(of_block.size, TILE, some):
                 own = of_block[part]
                 np.take(points.y.reshape(-1, TILE, d), own, axis=0, out=columns[: own.size])
@@ -471,7 +665,8 @@ def append(rows: Any, points: Any, terms: Any, listed: Any, groups: Any, into: C
                 _append(sums, own, of_points, least[:, at], first_sums[cell], row_group[at], point_group,
                         points.slots.rows, into.ids[at], into.count[at])  # fmt: skip
 
-    for_each_chunk(CPU, fill, row_blocks(len(starts) - 1, 1, 4))
+    for_each_chunk(CPU, fill, row_blocks(lists.begins.size, 1, 4))
+    return into
 
 
 @njit(nogil=True, cache=True)

@@ -10,7 +10,8 @@ from rapids_slink.neighbors.filter.bounds import QuantizedPoints
 from rapids_slink.neighbors.filter.fused.encodings import ATOM_STEPS, fp16_keeps_bound
 from rapids_slink.neighbors.filter.fused.launch import Destination, LocalTerms, Products, append_survivors
 from rapids_slink.neighbors.slices import golden_stride
-from rapids_slink.neighbors.tiles.sizes import BLOCK, ORDER, TILE, TILES
+from rapids_slink.neighbors.tiles.kernels import Lists, Rows
+from rapids_slink.neighbors.tiles.sizes import BLOCK, ENCODE, ORDER, TILE, TILES, sample_stride, unit_of
 from rapids_slink.runtime.cuda import (
     WARP,
     c_struct,
@@ -27,6 +28,7 @@ CUT_THREADS, MOST_CUTS = constant(ORDER, "THREADS"), 1024  # threads of a block 
 LEVELS, CHECKED = 64, 8  # of the tree at most, and after how many it is seen whether there are more
 MARK_THREADS = 256
 CELLS_AT_ONCE = 16  # blocks that share the cells of a column of terms
+FEW = 4095  # numbers of a list that come to the host together with their count
 ITEM_TILES = 32  # of a work item
 ROUND_UP, TINY = 1 + 2.0**-22, 1e-30
 
@@ -37,7 +39,16 @@ class Cuts(NamedTuple):
     nodes: Array
     values: Array
     middles: Array
-    breaks: Array
+    breaks: Array  # int32
+
+
+class Band(NamedTuple):
+    """What a band of lists takes."""
+
+    needed: Array  # (blocks, cells) bool: the cells of points that a block's tiles are of
+    items: Array  # (items, 4) int32, as fused/pass.cuh reads them
+    next_item: Array  # (1,) int32, 0
+    count: Array  # (rows,) int32, 0: of candidates
 
 
 def products_are_precise() -> bool:
@@ -45,37 +56,116 @@ def products_are_precise() -> bool:
     return fp16_keeps_bound()
 
 
-def cut(sample: Array, leaf: int, min_run: int) -> Cuts:
+def centred_sample(points: Array, size: int) -> tuple[Array, Array, float]:
+    """As `rapids_slink.neighbors.tiles.cpu.centred_sample`."""
+    check_arrays(points.dtype, points)
+    n, d = points.shape
+    sample, centre, largest = cp.empty((size, d)), cp.empty(d), cp.zeros(1)
+    stride, grid = np.int64(sample_stride(n, size)), (-(-d // constant(ENCODE, "SUMMED_FEATURES")),)
+    launch_blocks(
+        ENCODE, "centre_sample", grid, WARP * constant(ENCODE, "SUMMING_WARPS"), points, np.int64(n), np.int32(d),
+        np.int32(size), stride, sample, centre, largest, options=_options(points),
+    )  # fmt: skip
+    launch(ENCODE, "scale_sample", sample.size, np.int64(sample.size), largest, sample, options=_options(points))
+    return sample, centre, unit_of(float(largest[0]))
+
+
+def places_of_points(
+    points: Array, centre: Array, unit: float, axes: Array, departure: float
+) -> tuple[Array, Array, float, float]:
+    """As `rapids_slink.neighbors.tiles.cpu.places_of_points`."""
+    check_arrays(points.dtype, points)
+    check_arrays("float64", centre, axes)
+    (n, d), m = points.shape, len(axes)
+    out, errors, most = cp.empty((n, m + 1)), cp.empty((n, 2)), cp.zeros(2)
+    launch(
+        ENCODE, "find_places", -(-n // constant(ENCODE, "PLACE_ROWS")) * WARP, points, np.int64(n), np.int32(d), centre,
+        np.float64(unit), axes, np.int32(m), np.float64(departure), out, errors, most, options=_options(points),
+    )  # fmt: skip
+    square, error = most.tolist()
+    return out, errors, square**0.5, error
+
+
+def cut(places: Array, size: int, leaf: int, min_run: int) -> Cuts:
     """As `rapids_slink.neighbors.tiles.cpu.cut`."""
-    check_arrays("float32", sample)
-    s, m = sample.shape
-    size = 2 * s + 1
-    nodes, ends, values = cp.empty((size, 4), cp.int32), cp.empty(size, cp.int32), cp.empty(size, cp.float32)
-    middles, breaks = cp.empty((size, m), cp.float32), cp.zeros(s + 1, cp.int32)
-    nodes[0], ends[0] = cp.asarray([-1, 0, 0, 0], cp.int32), s
-    order, moved = cp.arange(s, dtype=cp.int32), cp.empty(s, cp.int32)
-    level = cp.asarray([0, 1, 1], cp.int32)
-    for depth in range(LEVELS):
-        blocks = min(2**depth, MOST_CUTS)
+    check_arrays("float64", places)
+    (n, m), most = places.shape, 2 * size + 1
+    nodes, ends, values = cp.empty((most, 4), cp.int32), cp.empty(most, cp.int32), cp.empty(most, cp.float32)
+    middles, breaks, made = cp.empty((most, m), cp.float32), cp.zeros(size + 1, cp.int32), cp.zeros(LEVELS, cp.int32)
+    sample, order, moved = cp.empty((size, m), cp.float32), cp.empty(size, cp.int32), cp.empty(size, cp.int32)
+    sizes = np.int64(n), np.int32(m), np.int32(size), np.int64(sample_stride(n, size))
+    launch(ORDER, "begin_tree", size * m, places, *sizes, sample, order, nodes, ends)
+    for level in range(LEVELS):
+        blocks = min(2**level, MOST_CUTS)
         launch_blocks(
             ORDER, "cut_nodes", (blocks,), CUT_THREADS, sample, np.int32(m), order, moved, nodes, ends, values, middles,
-            breaks, level, np.int32(leaf), np.int32(min_run),
+            breaks, made, np.int32(level), np.int32(leaf), np.int32(min_run),
         )  # fmt: skip
-        launch_blocks(ORDER, "next_level", (1,), 1, level)
-        if depth >= int(s / leaf).bit_length() and depth % CHECKED == 0:
-            begin, end, _ = level.tolist()
-            if begin == end:
-                break
-    return Cuts(nodes, values, middles, cp.flatnonzero(breaks).astype(cp.int32))
+        if level >= int(size / leaf).bit_length() and level % CHECKED == 0 and not int(made[level]):
+            break
+    return Cuts(nodes, values, middles, breaks)
 
 
 def leaves(cuts: Cuts, places: Array) -> Array:
     """As `rapids_slink.neighbors.tiles.cpu.leaves`."""
-    check_arrays("float32", places)
+    check_arrays("float64", places)
     n, m = places.shape
     leaf = cp.empty(n, cp.int32)
     launch(ORDER, "find_leaves", n, cuts.nodes, cuts.values, cuts.middles, places, np.int32(m), np.int64(n), leaf)
     return leaf
+
+
+def order_by_leaf(leaf: Array, breaks: Array) -> tuple[Array, Array, np.ndarray]:
+    """As `rapids_slink.neighbors.tiles.cpu.order_by_leaf`."""
+    check_arrays("int32", leaf, breaks)
+    n, by_leaf = leaf.size, cp.argsort(leaf)
+    check_arrays("int64", by_leaf)
+    order, place_of, begins = cp.empty(n, cp.int32), cp.empty(n, cp.int32), cp.zeros(n + 1, cp.uint64)
+    launch(ORDER, "order_rows", n, np.int64(n), leaf, by_leaf, breaks, order, place_of, begins)
+    return order, place_of, _listed(begins)
+
+
+def rows_by_cells(
+    rows: Array,
+    index: Array,
+    slot_of: Array,
+    cell_of_tile: Array,
+    first_tile: Array,
+    group: Array,
+    size: int,
+    many: int,
+) -> tuple[Array, np.ndarray, np.ndarray]:
+    """As `rapids_slink.neighbors.tiles.cpu.rows_by_cells`."""
+    check_arrays("int32", rows, index, slot_of, cell_of_tile, first_tile, group)
+    m, shift = rows.size if index is None else index.size, np.int32(size.bit_length() - 1)
+    keys, by_key, begins = cp.empty(m, cp.int64), cp.empty(m, cp.int32), cp.zeros(m + 1, cp.uint64)
+    launch(ORDER, "put_keys", m, np.int64(m), rows, index, slot_of, cell_of_tile, first_tile, group, shift, keys)
+    order = cp.argsort(keys)
+    check_arrays("int64", order)
+    launch(ORDER, "start_runs", m, np.int64(m), keys, order, index, shift, np.int32(many), by_key, begins)
+    listed = _listed(begins)
+    return by_key, listed & 0xFFFFFFFF, (listed >> 32).astype(np.int32)
+
+
+def _listed(counted: Array) -> np.ndarray:
+    """What a list has on the host, sorted by the lower 32 bits: an array that begins with their number.
+
+    A list that is not long comes with its number, so that the host waits once.
+    """
+    head = cp.asnumpy(counted[: 1 + FEW])
+    count = int(head[0])
+    listed = (head if count < head.size else cp.asnumpy(counted[: 1 + count]))[1 : 1 + count].astype(np.int64)
+    return listed[np.argsort(listed & 0xFFFFFFFF)]
+
+
+def fill_slots(rows: Array, blocks: np.ndarray, slot_of: Array = None) -> tuple[Array, Array]:
+    """As `rapids_slink.neighbors.tiles.cpu.fill_slots`."""
+    check_arrays("int32", rows, slot_of)
+    begins, counts, cells = cp.asarray(blocks)
+    slots, cell_of_tile = cp.empty(cells.size * BLOCK, cp.int32), cp.empty(cells.size * BLOCK // TILE, cp.int32)
+    arguments = rows, begins, counts, cells, slots, cell_of_tile, slot_of
+    launch_blocks(ORDER, "fill_slots", (cells.size,), BLOCK, *arguments)
+    return slots, cell_of_tile
 
 
 def boxes(places: Array, errors: Array, slots: Array) -> Array:
@@ -88,29 +178,103 @@ def boxes(places: Array, errors: Array, slots: Array) -> Array:
     return out
 
 
+def turned(boxes: Array) -> Array:
+    """As `rapids_slink.neighbors.tiles.cpu.turned`: by coordinates, (2, m, tiles), in a low-discrepancy order."""
+    check_arrays("float64", boxes)
+    n, edges = len(boxes), boxes[0].size
+    out = cp.empty((*boxes.shape[1:], n))
+    launch(TILES, "turn_boxes", out.size, np.int32(n), np.int32(edges), np.int32(golden_stride(n)), boxes, out)
+    return out
+
+
+def places_of_slots(places: Array, rows: Array) -> Array:
+    """As `rapids_slink.neighbors.tiles.cpu.places_of_slots`."""
+    check_arrays("float64", places)
+    check_arrays("int32", rows)
+    n, m = rows.size, places.shape[1]
+    out = cp.empty((m, n), cp.float32)
+    launch(TILES, "turn_places", n, np.int64(n), np.int32(m), rows, places, out)
+    return out
+
+
 def near_tiles(
-    blocks: Array, tiles: Array, reach: Array, block_group: Array, tile_group: Array
-) -> tuple[tuple[Array, Array], int]:
+    row_boxes: Array,
+    boxes: tuple[Array, Array],
+    places: Array,
+    lost: float,
+    where: Array,
+    reaches: tuple[Array, Array],
+    block_group: Array,
+    tile_group: Array,
+) -> Lists:
     """As `rapids_slink.neighbors.tiles.cpu.near_tiles`."""
-    check_arrays("float64", blocks, reach)
-    check_arrays("int32", block_group)
-    (n_blocks, _, m), n_tiles = blocks.shape, len(tiles)
-    order = (cp.arange(n_tiles, dtype=cp.int64) * golden_stride(n_tiles) % n_tiles).astype(cp.int32)
-    in_order = cp.ascontiguousarray(tiles[order].transpose(1, 2, 0))
-    words = -(-n_tiles // WARP)
-    marks, counts = cp.empty((n_blocks, words), cp.uint32), cp.empty(n_blocks * words, cp.int32)
-    grid = -(-n_tiles // MARK_THREADS), n_blocks
+    of_tiles, in_order = boxes
+    of_rows, of_blocks = reaches
+    check_arrays("float64", row_boxes, of_tiles, in_order, of_blocks)
+    check_arrays("float32", places, of_rows)
+    check_arrays("int32", where, block_group, tile_group)
+    (n_tiles, _, m), n_blocks = of_tiles.shape, of_blocks.size
+    words, stride = -(-n_tiles // WARP), np.int32(golden_stride(n_tiles))
+    marks, counts, starts = (
+        cp.empty((n_blocks, words), cp.uint32),
+        cp.empty(n_blocks, cp.int32),
+        cp.empty(n_blocks + 1, cp.int64),
+    )
+    sizes = np.int32(n_tiles), stride, np.int32(words)
     launch_blocks(
-        TILES, "mark_near_tiles", grid, MARK_THREADS, blocks, in_order, np.int32(m), np.int32(n_tiles), reach,
-        block_group, tile_group[order], np.int32(words), marks, shared_memory=16 * m,
+        TILES, "mark_near_tiles", (n_blocks, -(-n_tiles // MARK_THREADS)), MARK_THREADS, row_boxes, in_order,
+        np.int32(m), *sizes[:2], of_blocks, block_group, tile_group, np.int32(words), marks, shared_memory=16 * m,
     )  # fmt: skip
-    launch(TILES, "count_marks", counts.size, np.int64(counts.size), marks, counts)
-    ends = cp.cumsum(counts, dtype=cp.int64)
-    starts = cp.concatenate((cp.zeros(1, cp.int64), ends[words - 1 :: words]))
-    total, longest = cp.stack((starts[-1], (starts[1:] - starts[:-1]).max())).tolist()
-    listed = cp.empty(total, cp.int32)
-    launch(TILES, "list_marks", counts.size, np.int64(counts.size), np.int32(words), marks, ends, order, listed)
-    return (starts, listed), longest
+    launch_blocks(
+        TILES, "refine_marks", (n_blocks,), BLOCK, places, np.int64(places.shape[1]), np.int32(m), where, of_rows,
+        of_tiles, row_boxes, np.float32(lost), *sizes, marks, counts,
+        shared_memory=4 * (m * BLOCK + 2 * m + BLOCK + BLOCK // WARP),
+    )  # fmt: skip
+    launch_blocks(TILES, "put_starts", (1,), constant(TILES, "SUMMING_THREADS"), np.int32(n_blocks), counts, starts)
+    on_host = cp.asnumpy(starts)
+    lengths, tiles = np.diff(on_host), cp.empty(max(1, int(on_host[-1])), cp.int32)
+    launch_blocks(TILES, "list_marks", (n_blocks,), MARK_THREADS, *sizes, marks, starts, tiles)
+    return Lists(starts[:-1], starts[1:], tiles, int(lengths.max()), lengths)
+
+
+def put_rows(
+    slots: Any,
+    rows: Array,
+    row_group: Array,
+    slot_of: Array,
+    first: tuple[int, int],
+    upper: Array = None,
+    least: Array = None,
+) -> Rows:
+    """As `rapids_slink.neighbors.tiles.cpu.put_rows`."""
+    check_arrays("int32", slots.rows, slots.cell_of_tile, rows, row_group, slot_of)
+    check_arrays("float64", upper, least)
+    n = slots.rows.size
+    ids, real, groups, where, in_terms = cp.empty((5, n), cp.int32)
+    put = Rows(ids, real, groups, cp.empty(n), where, in_terms, cp.empty(n // TILE, cp.int32))
+    given = slots.rows, slots.cell_of_tile, rows, row_group, upper, least, slot_of, *map(np.int32, first)
+    launch(TILES, "put_rows", n, np.int64(n), *given, *put)
+    return put
+
+
+def put_back(slots: Array, bound: Array, lists: Any, upper: Array, top: Any) -> None:
+    """As `rapids_slink.neighbors.tiles.cpu.put_back`."""
+    check_arrays("int32", slots, top.ids)
+    check_arrays("float64", bound, upper, top.weights)
+    check_arrays("bool", top.overflowed)
+    n, k = slots.size, top.ids.shape[1]
+    of_lists = (None,) * 3 if lists is None else (lists.ids, lists.weights, lists.overflowed)
+    to = upper, top.ids, top.weights, top.overflowed
+    launch(TILES, "put_back", n * k, np.int64(n), np.int32(k), slots, bound, *of_lists, *to)
+
+
+def near_in_order(ids: Array, place_of: Array, order: Array, width: int, groups: Groups) -> Candidates:
+    """As `rapids_slink.neighbors.tiles.cpu.near_in_order`; a GPU's `rerank` looks at the groups."""
+    check_arrays("int32", ids, place_of, order)
+    near = Candidates(cp.empty((ids.size, width), cp.int32), cp.empty(ids.size, cp.int32))
+    sizes = np.int64(ids.size), np.int32(width), np.int32(order.size)
+    launch(TILES, "list_in_order", near.ids.size, *sizes, ids, place_of, order, near.ids, near.count)
+    return near
 
 
 def centred(points: Array, rows: Array, origin: Array) -> tuple[Array, Array]:
@@ -121,7 +285,7 @@ def centred(points: Array, rows: Array, origin: Array) -> tuple[Array, Array]:
     (n, d) = rows.size, points.shape[1]
     out, norms = cp.empty((n, d)), cp.empty(n)
     launch(
-        TILES, "centre_slots", n * WARP, points, np.int32(d), rows, np.int64(n), origin, out, norms,
+        ENCODE, "centre_slots", n * WARP, points, np.int32(d), rows, np.int64(n), origin, out, norms,
         options=_options(points),
     )  # fmt: skip
     return out, norms
@@ -135,43 +299,50 @@ def groups_of_slots(rows: Array, group: Array, size: int) -> tuple[Array, Array]
     return of_slots, common
 
 
-def reach(bound: Array, rows: Array, terms: tuple[float, ...], stretch: float) -> tuple[Array, Array, Array]:
+def reach(bound: Array, terms: tuple[float, ...], stretch: float) -> tuple[Array, Array]:
     """As `rapids_slink.neighbors.tiles.cpu.reach`."""
     check_arrays("float64", bound)
-    check_arrays("int32", rows)
-    n = rows.size
-    within, reaches, of_blocks = cp.empty(n), cp.empty(n, cp.float32), cp.empty(n // BLOCK)
-    arguments = bound, rows, c_struct(*map(float, terms)), np.float64(stretch), within, reaches, of_blocks
+    n = bound.size
+    reaches, of_blocks = cp.empty(n, cp.float32), cp.empty(n // BLOCK)
+    arguments = bound, c_struct(*terms), np.float64(stretch), reaches, of_blocks
     launch_blocks(TILES, "put_reach", (n // BLOCK,), BLOCK, *arguments)
-    return within, reaches, of_blocks
-
-
-def runs(cell: Array, group: Array, many: int) -> Array:
-    """As `rapids_slink.neighbors.tiles.cpu.runs`."""
-    check_arrays("int32", cell, group)
-    begins = cp.empty(cell.size, cp.int32)
-    launch(TILES, "mark_runs", cell.size, np.int64(cell.size), cell, group, np.int32(many), begins)
-    return cp.cumsum(begins)
+    return reaches, of_blocks
 
 
 def near_cells(
-    row_cell: Array, between: Array, spread: Array, first_tile: Array, tile_group: Array, block_group: Array
-) -> tuple[Array, Array]:
+    row_cell: Array, between: Array, points: Any, first_tile: Array, most: int, block_group: Array, tile_group: Array
+) -> Lists:
     """As `rapids_slink.neighbors.tiles.cpu.near_cells`."""
     check_arrays("int32", row_cell, first_tile, tile_group, block_group)
-    check_arrays("float64", between, spread)
-    blocks, cells = block_group.size, spread.size
-    near = cp.empty((blocks, 2), cp.int32)
+    check_arrays("float64", between, points.squares, points.sizes, points.scales)
+    blocks, cells, longest = row_cell.size * TILE // BLOCK, len(between), 2 * most
+    (begins, ends), tiles = cp.empty((2, blocks), cp.int64), cp.empty(blocks * longest, cp.int32)
     launch(
-        TILES, "find_near_cells", blocks * WARP, np.int32(blocks), np.int32(cells), row_cell, between, spread,
-        first_tile, tile_group, block_group, near,
+        TILES, "list_near_cells", blocks * WARP, np.int32(blocks), np.int32(cells), np.int32(longest), row_cell,
+        between, points.squares, points.sizes, points.scales, first_tile, tile_group, block_group, begins, ends, tiles,
     )  # fmt: skip
-    size = cp.append(first_tile[1:] - first_tile[:-1], cp.zeros(1, cp.int32))  # the last for none
-    starts = cp.zeros(blocks + 1, cp.int64)
-    cp.cumsum(size[near].sum(axis=1), out=starts[1:])
-    tiles = cp.empty(2 * blocks * int(size.max()), cp.int32)
-    launch(TILES, "list_near_cells", blocks, np.int32(blocks), near, first_tile, starts, tiles)
-    return starts, tiles
+    return Lists(begins, ends, tiles, longest, None)
+
+
+def centres_of_cells(points: Array, slots: Any, first_tile: Array, origin: Array) -> Array:
+    """As `rapids_slink.neighbors.tiles.cpu.centres_of_cells`."""
+    check_arrays(points.dtype, points)
+    check_arrays("int32", slots.rows, first_tile)
+    check_arrays("float64", origin)
+    out = cp.empty((slots.cells, points.shape[1]))
+    arguments = points, np.int32(points.shape[1]), slots.rows, first_tile, origin, out
+    launch_blocks(ENCODE, "find_centres", (slots.cells,), MARK_THREADS, *arguments, options=_options(points))
+    return out
+
+
+def squares_between(centres: Array) -> tuple[Array, Array]:
+    """As `rapids_slink.neighbors.tiles.cpu.squares_between`."""
+    check_arrays("float64", centres)
+    n, d = centres.shape
+    squares, between = cp.empty(n), cp.matmul(centres, centres.T, out=cp.empty((n, n)))
+    launch(TILES, "square_lengths", n * WARP, np.int64(n), np.int32(d), centres, squares)
+    launch(TILES, "put_squares", n * n, np.int32(n), squares, between)
+    return squares, between
 
 
 def largest_differences(points: Array, slots: Any, origin: Array, centres: Array) -> Array:
@@ -181,7 +352,7 @@ def largest_differences(points: Array, slots: Any, origin: Array, centres: Array
     check_arrays("float64", origin, centres)
     largest, n = cp.zeros(len(centres)), slots.rows.size
     launch(
-        TILES, "find_largest_differences", n * WARP, points, np.int32(points.shape[1]), slots.rows, np.int64(n),
+        ENCODE, "find_largest_differences", n * WARP, points, np.int32(points.shape[1]), slots.rows, np.int64(n),
         slots.cell_of_tile, origin, centres, largest, options=_options(points),
     )  # fmt: skip
     return largest
@@ -198,9 +369,9 @@ def encode(
     atoms = -(-_steps(d, fine) // ATOM_STEPS)
     y, (error, length) = cp.empty(n * atoms * 64, cp.float16), cp.empty((2, n), cp.float32)
     launch(
-        TILES, "encode_slots", n * WARP, points, np.int32(d), slots.rows, np.int64(n), slots.cell_of_tile, origin,
-        centres, scales, np.int32(-(-d // 16) * 16), np.int32(columns), np.int32(atoms), np.float64(ROUND_UP),
-        np.float64(TINY), y, error, length, options=_options(points, fine),
+        ENCODE, "encode_slots", n * WARP, points, np.int32(d), slots.rows, np.int64(n), slots.cell_of_tile, origin,
+        centres, scales, np.int32(-(-d // 16) * 16), np.bool_(fine), np.bool_(columns), np.int32(atoms),
+        np.float64(ROUND_UP), np.float64(TINY), y, error, length, options=_options(points),
     )  # fmt: skip
     return y, error, length
 
@@ -215,35 +386,46 @@ def sums_of_cells(slots: Any, error: Array, length: Array) -> Array:
     return sums
 
 
-def outside_candidates(ids: Array, groups: Groups) -> Candidates:
-    """As `rapids_slink.neighbors.tiles.cpu.outside_candidates`; a GPU's `rerank` looks at the groups."""
-    return Candidates(ids, cp.full(len(ids), ids.shape[1], cp.int32))
-
-
-def needed_cells(listed: Any, band: slice, slots: Any) -> Array:
-    """As `rapids_slink.neighbors.tiles.cpu.needed_cells`, (blocks, cells) bool."""
-    starts, tiles = listed
-    blocks = starts.size - 1
-    needed = cp.zeros((blocks, slots.cells), bool)
+def plan_band(lists: Lists, band: slice, slots: Any) -> Band:
+    """As `rapids_slink.neighbors.tiles.cpu.plan_band`: the cells that a block needs, and the work items."""
+    blocks, width = lists.begins.size, min(band.stop, lists.longest) - band.start
+    listed = blocks * lists.longest if lists.lengths is None else int(lists.lengths.sum())
+    size = max(1, min(ITEM_TILES, listed // (16 * multiprocessors())))
+    if lists.lengths is None:
+        most = blocks * -(-width // size)
+    else:
+        most = int(-(-np.clip(lists.lengths - band.start, 0, width) // size).sum())
+    needed, items = cp.empty((blocks, slots.cells), bool), cp.empty((most, 4), cp.int32)
+    zeros = cp.zeros(2 + blocks * BLOCK, cp.int32)
+    sizes = *map(np.int32, (band.start, band.start + width, size)), np.bool_(lists.lengths is None)
     launch_blocks(
-        TILES, "mark_needed_cells", (blocks,), MARK_THREADS, starts, tiles, np.int32(band.start), np.int32(band.stop),
-        slots.cell_of_tile, np.int32(slots.cells), needed,
+        TILES, "plan_band", (blocks,), MARK_THREADS, lists.begins, lists.ends, lists.tiles, *sizes, slots.cell_of_tile,
+        np.int32(slots.cells), needed, items, zeros[:1],
     )  # fmt: skip
-    return needed
+    return Band(needed, items, zeros[1:2], zeros[2:])
 
 
 def put_thresholds(
-    products: Any, where: Array, within: Array, rows: Any, points: Any, missing: float, needed: Array, out: Array
+    products: Any,
+    where: Array,
+    bound: Array,
+    terms: tuple[float, ...],
+    rows: Any,
+    points: Any,
+    missing: float,
+    plan: Band,
+    out: Array,
 ) -> None:
     """As `rapids_slink.neighbors.tiles.cpu.put_thresholds`, of the cells that are needed."""
     product, centre_norms, norms = products
-    check_arrays("float64", product, centre_norms, norms, within)
+    check_arrays("float64", product, centre_norms, norms, bound)
     check_arrays("int32", where)
-    (cells, n_points), n = product.shape, within.size
+    (cells, n_points), n = product.shape, bound.size
     launch_blocks(
         TILES, "put_thresholds", (n // BLOCK, min(cells, CELLS_AT_ONCE)), BLOCK, np.int64(n), np.int32(cells),
-        np.int64(n_points), product, centre_norms, norms, where, within, rows.error, rows.slots.cell_of_tile,
-        points.scales, points.largest_error, points.largest_length, np.float64(missing), needed, out,
+        np.int64(n_points), product, centre_norms, norms, where, bound, c_struct(*terms), rows.error,
+        rows.slots.cell_of_tile, points.scales, points.largest_error, points.largest_length, np.float64(missing),
+        plan.needed, out,
     )  # fmt: skip
 
 
@@ -260,23 +442,19 @@ def put_begins(products: Any, between: Array, points: Any, cells: slice, eta: fl
     )  # fmt: skip
 
 
-def append(rows: Any, points: Any, terms: Any, listed: Any, groups: Groups, into: Candidates, fine: bool) -> None:
+def append(
+    rows: Any, points: Any, terms: Any, lists: Lists, band: slice, plan: Band, groups: Groups, found: Array, fine: bool
+) -> Candidates:
     """As `rapids_slink.neighbors.tiles.cpu.append`."""
-    (starts, tiles, band), (least, first_sums, first_cell) = listed, terms
-    lengths = cp.clip(starts[1:] - starts[:-1] - band.start, 0, band.stop - band.start)
-    size = max(1, min(ITEM_TILES, tiles.size // (16 * multiprocessors())))
-    ends = cp.cumsum(-(-lengths // size), dtype=cp.int32)
-    items = cp.empty((int(ends[-1]), 4), cp.int32)
-    if not len(items):
-        return
-    sizes = map(np.int32, (band.start, band.stop, size))
-    launch(TILES, "list_items", ends.size, np.int32(ends.size), starts, ends, *sizes, items)
-    image, queries = (QuantizedPoints(part.y, None, None) for part in (points, rows))
-    products = Products(queries, len(items), 1, (0, 0), points.slots.rows.size)
-    destination = Destination(into, cp.zeros(1, cp.int32), *groups, items=items)
-    row_cell = rows.slots.cell_of_tile - np.int32(first_cell)
-    local = LocalTerms(tiles, row_cell, points.slots.cell_of_tile, first_sums, least)
-    append_survivors(products, image, _steps(rows.centres.shape[1], fine), None, None, destination, local)
+    least, first_sums, row_cell = terms
+    into = Candidates(found, plan.count, points.slots.rows)
+    if len(plan.items):
+        image, queries = (QuantizedPoints(part.y, None, None) for part in (points, rows))
+        products = Products(queries, len(plan.items), 1, (0, 0), points.slots.rows.size)
+        destination = Destination(into, plan.next_item, *groups, items=plan.items)
+        local = LocalTerms(lists.tiles, row_cell, points.slots.cell_of_tile, first_sums, least)
+        append_survivors(products, image, _steps(points.centres.shape[1], fine), None, None, destination, local)
+    return into
 
 
 def _steps(d: int, fine: bool) -> int:
@@ -284,26 +462,5 @@ def _steps(d: int, fine: bool) -> int:
     return -(-d // 16) * (3 if fine else 1)
 
 
-def _options(points: Array, fine: bool = False) -> tuple[str, ...]:
-    return value_option(points.dtype), f"-DFINE={int(fine)}"
-
-
-def refine(
-    listed: tuple[Array, Array], blocks: Array, boxes: Array, places: Array, where: Array, reach: Array, lost: float
-) -> tuple[tuple[Array, Array], int]:
-    """As `rapids_slink.neighbors.tiles.cpu.refine`."""
-    (starts, tiles), (m, n_slots) = listed, places.shape
-    check_arrays("float32", places, reach)
-    check_arrays("int32", where, tiles)
-    check_arrays("float64", blocks, boxes)
-    kept = cp.empty(tiles.size, cp.int32)
-    launch_blocks(
-        TILES, "refine_lists", (starts.size - 1,), BLOCK, places, np.int64(n_slots), np.int32(m), where, reach, boxes,
-        blocks, np.float32(lost), starts, tiles, kept, shared_memory=4 * (m * BLOCK + 2 * m + BLOCK + BLOCK // WARP),
-    )  # fmt: skip
-    upto = cp.cumsum(kept, dtype=cp.int32)
-    begins = cp.where(starts > 0, upto[cp.maximum(starts - 1, 0)], 0).astype(cp.int64) if tiles.size else starts
-    total, longest = cp.stack((begins[-1], (begins[1:] - begins[:-1]).max())).tolist()
-    out = cp.empty(total, cp.int32)
-    launch(TILES, "keep_tiles", tiles.size, np.int64(tiles.size), kept, upto, tiles, out)
-    return (begins, out), longest
+def _options(points: Array) -> tuple[str, ...]:
+    return (value_option(points.dtype),)

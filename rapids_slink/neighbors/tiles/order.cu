@@ -1,5 +1,6 @@
-// A tree of cuts over a sample of places, and the way of all places down it; order.py says how a node is cut.
+// A tree of cuts over a sample of places, the way of all places down it, and slots; order.py says how a node is cut.
 #include "neighbors/exact/formulas.cuh"
+#include "neighbors/tiles/sizes.cuh"
 #include "runtime/include/atomics.cuh"
 #include "runtime/include/threads.cuh"
 
@@ -17,9 +18,6 @@ constexpr int SORTED = 4096;                     // rows of a node by which it i
 // An axis, `BALL` or `LEAF`; its children; where its points begin.
 struct __align__(16) Node { int axis, first, second, begin; };
 
-// Which nodes are to be cut: from `level` on up to `used`; `used` nodes there are.
-struct Level { int begin, end, used; };
-
 // A float's bits in an order of unsigned numbers, and back.
 __device__ __forceinline__ u32 ordered(float x) {
     u32 bits = __float_as_uint(x);
@@ -28,10 +26,13 @@ __device__ __forceinline__ u32 ordered(float x) {
 __device__ __forceinline__ float unordered(u32 bits) { return __uint_as_float(bits >> 31 ? bits ^ 1u << 31 : ~bits); }
 __device__ __forceinline__ float value_of(u64 key) { return unordered(key >> 32); }
 
-__device__ __forceinline__ float square_from(const float* x, const float* middle, int m) {
+// A value between two, or the higher if it was rounded to the lower: what is below it includes the lower.
+__device__ __forceinline__ float between(float low, float high, float value) { return value > low ? value : high; }
+
+template <class V> __device__ __forceinline__ float square_from(const V* x, const float* middle, int m) {
     float total = 0;
     for (int f = 0; f < m; f++) {
-        float difference = __fsub_rn(x[f], middle[f]);
+        float difference = __fsub_rn((float)x[f], middle[f]);
         total = __fadd_rn(total, __fmul_rn(difference, difference));
     }
     return total;
@@ -117,14 +118,28 @@ __device__ int first_above(const u64* key, int low, int high, u64 value) {
     return low;
 }
 
+// A tree of one node: a sample of the places, row i times `stride` modulo n, in float32, and its order.
+extern "C" __global__ void begin_tree(
+    const double* __restrict__ places, long long n, int m, int size, long long stride, float* __restrict__ sample,
+    int* __restrict__ order, Node* __restrict__ nodes, int* __restrict__ ends) {
+    long long i = thread_index(), row = i / m, f = i % m;
+    if (row >= size) return;
+    sample[i] = places[row * stride % n * m + f];
+    if (f == 0) order[row] = row;
+    if (i == 0) nodes[0] = Node{LEAF, 0, 0, 0}, ends[0] = size;
+}
+
 // Cuts the nodes of a level, a block one after the other, by up to SORTED of their rows. `order` has the rows of each node together, and
 // `moved` room for as many. `middles` has m numbers a node; a break is marked where points begin that are apart from those before.
+// `made` counts the nodes that each level makes, zero at first: they come after those of the levels before.
 extern "C" __global__ void __launch_bounds__(THREADS) cut_nodes(
     const float* __restrict__ sample, int m, int* order, int* moved, Node* nodes, int* ends, float* values, float* middles,
-    int* __restrict__ breaks, Level* level, int leaf, int min_run) {
+    int* __restrict__ breaks, int* made, int level, int leaf, int min_run) {
     __shared__ u64 key[SORTED];
     __shared__ int children;
-    for (int v = level->begin + blockIdx.x; v < level->end; v += gridDim.x) {
+    int used = 1;
+    for (int l = 0; l < level; l++) used += made[l];
+    for (int v = used - (level ? made[level - 1] : 1) + blockIdx.x; v < used; v += gridDim.x) {
         int begin = nodes[v].begin, all = ends[v] - begin, n = min(all, SORTED);
         if (all <= leaf) continue;
         int* rows = order + begin;
@@ -141,8 +156,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) cut_nodes(
             return gap > GAP * extent ? gap : 0.0f;
         });
         bool apart = at;
-        if (at) value = value_of(key[at - 1]) + (value_of(key[at]) - value_of(key[at - 1])) / 2;
-        else {  // the end nearest to the middle of a run of equal values
+        if (at) {
+            float low = value_of(key[at - 1]), high = value_of(key[at]);
+            value = between(low, high, low + (high - low) / 2);
+        } else {  // the end nearest to the middle of a run of equal values
             u64 equal = key[n / 2] & ~0ull << 32;
             int low = first_above(key, 0, n / 2, equal - 1), high = first_above(key, n / 2, n, equal | 0xffffffffull);
             value = value_of(key[low > 0 && (high == n || n / 2 - low <= high - n / 2) ? low : high]);
@@ -161,7 +178,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) cut_nodes(
             });
             if (at) {
                 apart = true, axis = BALL;
-                value = sqrtf(__uint_as_float(key[at - 1] >> 32)) * sqrtf(__uint_as_float(key[at] >> 32));
+                float inner = __uint_as_float(key[at - 1] >> 32), outer = __uint_as_float(key[at] >> 32);
+                value = between(inner, outer, sqrtf(inner) * sqrtf(outer));
             }
         }
         auto is_below = [&](int i) {
@@ -183,7 +201,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) cut_nodes(
         for (int i = threadIdx.x; i < all; i += blockDim.x) rows[i] = moved[begin + i];
         if (threadIdx.x == 0) {
             int cut = begin + total;
-            children = atomicAdd(&level->used, 2);
+            children = used + atomicAdd(made + level, 2);
             nodes[v].axis = axis, nodes[v].first = children, nodes[v].second = children + 1, values[v] = value;
             nodes[children] = Node{LEAF, 0, 0, begin}, ends[children] = cut;
             nodes[children + 1] = Node{LEAF, 0, 0, cut}, ends[children + 1] = begin + all;
@@ -193,22 +211,83 @@ extern "C" __global__ void __launch_bounds__(THREADS) cut_nodes(
     }
 }
 
-// The next level's nodes are those that this one has made.
-extern "C" __global__ void next_level(Level* level) { level->begin = level->end, level->end = level->used; }
-
 // Where the leaf of each place begins.
 extern "C" __global__ void find_leaves(
     const Node* __restrict__ nodes, const float* __restrict__ values, const float* __restrict__ middles,
-    const float* __restrict__ places, int m, long long n, int* __restrict__ leaf) {
+    const double* __restrict__ places, int m, long long n, int* __restrict__ leaf) {
     long long i = thread_index();
     if (i >= n) return;
-    const float* x = places + (size_t)i * m;
+    const double* x = places + (size_t)i * m;
     int v = 0;
     Node node = nodes[0];
     while (node.axis != LEAF) {
-        float key = node.axis == BALL ? square_from(x, middles + (size_t)v * m, m) : x[node.axis];
+        float key = node.axis == BALL ? square_from(x, middles + (size_t)v * m, m) : (float)x[node.axis];
         v = key < values[v] ? node.first : node.second;
         node = nodes[v];
     }
     leaf[i] = node.begin;
+}
+
+// The order of rows whose leaves are sorted, and where each stands in it; `begins` counts the breaks, zero at first, and has in no order
+// where each is, the first at 0. A leaf that begins at a break has rows: those of the sample that made it.
+extern "C" __global__ void order_rows(
+    long long n, const int* __restrict__ leaf, const long long* __restrict__ by_leaf, const int* __restrict__ breaks,
+    int* __restrict__ order, int* __restrict__ place_of, u64* begins) {
+    long long i = thread_index();
+    bool apart = false;
+    if (i < n) {
+        int row = by_leaf[i], own = leaf[row];
+        order[i] = row, place_of[row] = i;
+        apart = i == 0 || (own != leaf[by_leaf[i - 1]] && breaks[own]);
+    }
+    u64 slot = claim_in_warp(apart, begins);
+    if (apart) begins[1 + slot] = i;
+}
+
+// The keys by which the rows of a task, all or those of an index, are in slots: cell, group, and slot of the cell, which has up to
+// 2^shift. A null pointer is for rows without groups.
+extern "C" __global__ void put_keys(
+    long long m, const int* __restrict__ rows, const int* __restrict__ index, const int* __restrict__ slot_of,
+    const int* __restrict__ cell_of_tile, const int* __restrict__ first_tile, const int* __restrict__ group, int shift,
+    long long* __restrict__ keys) {
+    long long i = thread_index();
+    if (i >= m) return;
+    int row = rows[index ? index[i] : i], slot = slot_of[row], cell = cell_of_tile[slot / TILE];
+    long long in_group = (long long)cell << 31 | (group ? group[row] : 0);
+    keys[i] = in_group << shift | (slot - first_tile[cell] * TILE);
+}
+
+// These rows by their keys, of which `order` is that, and where rows begin a block, counted and listed as by `order_rows`, with their
+// cells from bit 32 on: at another cell, and at another group if that or the one before has at least `many` rows of the cell.
+extern "C" __global__ void start_runs(
+    long long m, const long long* __restrict__ keys, const long long* __restrict__ order, const int* __restrict__ index, int shift,
+    int many, int* __restrict__ sorted, u64* begins) {
+    long long i = thread_index();
+    auto group_at = [&](long long at) { return keys[order[at]] >> shift; };
+    bool apart = i == 0;
+    long long own = 0;
+    if (i < m) {
+        sorted[i] = index ? index[order[i]] : order[i];
+        own = group_at(i);
+        if (i) {
+            long long before = group_at(i - 1);
+            apart = own >> 31 != before >> 31;
+            if (!apart && own != before)
+                apart = (i + many <= m && group_at(i + many - 1) == own) || (i >= many && group_at(i - many) == before);
+        }
+    }
+    u64 slot = claim_in_warp(apart, begins);
+    if (apart) begins[1 + slot] = (u64)(own >> 31) << 32 | i;
+}
+
+// Rows in slots: block b has `counts[b]` of them from `begins[b]` on, and -1 in the others. Their tiles' cells and, unless the pointer is
+// null, their slots. A block of threads has a block of rows.
+extern "C" __global__ void __launch_bounds__(BLOCK) fill_slots(
+    const int* __restrict__ rows, const int* __restrict__ begins, const int* __restrict__ counts, const int* __restrict__ cells,
+    int* __restrict__ slots, int* __restrict__ cell_of_tile, int* __restrict__ slot_of) {
+    long long s = thread_index();
+    int row = (int)threadIdx.x < counts[blockIdx.x] ? rows[begins[blockIdx.x] + threadIdx.x] : -1;
+    slots[s] = row;
+    if (slot_of && row >= 0) slot_of[row] = s;
+    if (threadIdx.x % TILE == 0) cell_of_tile[s / TILE] = cells[blockIdx.x];
 }

@@ -4,7 +4,7 @@
                Axes       kernels            Tiles
 
 The *place* of a point has its coordinates on up to `AXES` principal axes, and the length of what these leave out
-(`filter/product.py` has the proof that no two places are farther apart than their points). A tree cuts a sample of the
+(`projection.py` has the proof that no two places are farther apart than their points). A tree cuts a sample of the
 places. A node is cut
 
 - at a gap, if one on its widest axis is a fifth of its extent;
@@ -17,34 +17,34 @@ order.
 """
 
 from dataclasses import dataclass
-from math import frexp
 from typing import Self
 
 import numpy as np
 
-from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.neighbors.tiles.kernels import kernels
-from rapids_slink.neighbors.tiles.sizes import BLOCK, TILE, cell_size
+from rapids_slink.neighbors.tiles.sizes import BLOCK, ENCODE, TILE, cell_size
+from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import Array, Device, to_host
 
 #: Axes of a place, rows of the sample that they are found by, and how often that is multiplied by its covariance.
-AXES, AXIS_ROWS, MULTIPLICATIONS = 16, 2**12, 3
-#: Binary digits of a unit at most, so that it is a finite number.
-MAX_EXPONENT = 1000
+AXES, AXIS_ROWS, MULTIPLICATIONS = constant(ENCODE, "MOST_AXES"), 2**12, 3
 #: Places that the tree cuts, at most, and the fewest points on either side of a cut at which a block begins.
 SAMPLE, MIN_RUN = 2**16, 512
-AT_ONCE = {"cpu": 2**18, "cuda": 2**26}  # values that are mapped
 EPSILON = 2.0**-52
 
 
 @dataclass(frozen=True)
 class Axes:
-    """The map from points to places, which are in units of about the largest difference from the centre."""
+    """The map from points to places, which are in units of about the largest difference from the centre.
+
+    With d features the coordinates and the square of a length are off by (d + 8)2⁻⁵² of the length, and of that square,
+    at most: a feature's difference from the centre by 2⁻⁵³ of itself, and a sum of d products, in whatever order they
+    are added and whether or not fused, by d 2⁻⁵³ of their sizes' sum.
+    """
 
     centre: Array  # (d,) float64
     unit: float  # what a length is multiplied by, a power of two
-    axes: Array  # (d, m) float64, nearly orthonormal columns
+    axes: Array  # (m, d) float64, nearly orthonormal rows
     departure: float  # of their products from the unit matrix, a norm
     device: Device
 
@@ -52,43 +52,29 @@ class Axes:
     def of(cls, points: Array, device: Device) -> Self:
         """The leading principal axes of a sample of (n, d) points, nearly."""
         n, d = points.shape
-        sample = points[_sample(n, AXIS_ROWS, device)].astype("float64")
-        centre = sample.sum(axis=0) / len(sample)
-        sample -= centre
-        largest = float(abs(sample).max())
-        unit = 2.0 ** max(-MAX_EXPONENT, min(MAX_EXPONENT, -frexp(largest)[1])) if largest > 0 else 1.0
-        sample *= unit  # squares of larger numbers could overflow
+        sample, centre, unit = kernels(device).centred_sample(points, min(n, AXIS_ROWS))
         m = min(AXES, d)
         axes = np.random.default_rng(0).standard_normal((d, m))
         for _ in range(MULTIPLICATIONS):
             product = to_host(sample.T @ (sample @ device.asarray(axes)))
             axes = np.linalg.qr(product)[0]
         departure = float(abs(axes.T @ axes - np.eye(m)).sum()) + d * m * EPSILON
-        return cls(centre, unit, device.asarray(np.ascontiguousarray(axes)), departure, device)
+        return cls(centre, unit, device.asarray(np.ascontiguousarray(axes.T)), departure, device)
 
     @property
     def stretch(self) -> float:
         """How many times as far apart as two points their places may be."""
         return float((1 + self.departure + self.departure**2) ** 0.5 * (1 + 1e-12)) * self.unit
 
-    def places(self, points: Array) -> tuple[Array, Array]:
-        """The places of (n, d) points, (n, m + 1) float64; how far coordinates and the rest may be off, (n, 2)."""
-        xp, (n, d), m = self.device.xp, points.shape, self.axes.shape[1]
-        places, errors = xp.empty((n, m + 1)), xp.empty((n, 2))
-        for rows in row_blocks(n, d, AT_ONCE[self.device.name]):
-            w = (points[rows] - self.centre) * self.unit
-            z, square = w @ self.axes, (w * w).sum(axis=1)
-            places[rows, :m] = z
-            rounding = (d + 8) * EPSILON
-            errors[rows, 0] = rounding * xp.sqrt(square) * (1 + self.departure)
-            if m == d:  # nothing is left out
-                places[rows, m], errors[rows, 1] = 0, 0
-                continue
-            rest = xp.sqrt(xp.maximum(square - (z * z).sum(axis=1), 0))
-            missing = (self.departure + 2 * rounding) * square
-            places[rows, m] = rest
-            errors[rows, 1] = xp.minimum(xp.sqrt(missing), missing / xp.maximum(rest, 1e-300))
-        return places, errors
+    def places(self, points: Array) -> tuple[Array, Array, float, float]:
+        """The places of (n, d) points, (n, m + 1) float64; how far coordinates and the rest may be off, (n, 2).
+
+        And how far a place is from the origin at most, and the largest of what they may be off by.
+        """
+        placed: tuple[Array, Array, float, float] = kernels(self.device).places_of_points(
+            points, self.centre, self.unit, self.axes, self.departure
+        )
+        return placed
 
 
 @dataclass(frozen=True)
@@ -97,43 +83,56 @@ class Slots:
 
     rows: Array  # (s,) int32, -1 where a slot is empty; s is a multiple of `BLOCK`
     cell_of_tile: Array  # (s / TILE,) int32, ascending from 0: tiles with one centre
+    cell_of_block: np.ndarray  # (s / BLOCK,) int32, on the host
     cells: int
 
     @classmethod
-    def of(cls, rows: Array, run: Array, device: Device, cell_of_row: Array = None, cells: int = 0) -> Self:
-        """Those of some rows, in their order. `run` counts how often a new block begins, up to each row.
+    def of(
+        cls,
+        rows: Array,
+        begins: np.ndarray,
+        device: Device,
+        cell_of_run: np.ndarray | None = None,
+        cells: int = 0,
+        slot_of: Array = None,
+    ) -> Self:
+        """Those of some rows, in their order. A new block begins where `begins`, ascending from 0, says.
 
-        Cells are of up to `cell_size` slots of a run, unless `cell_of_row` names some of `cells`, one for each run.
+        Cells are of up to `cell_size` slots of a run, unless `cell_of_run` names some of `cells`. `slot_of` gets the
+        slots of the rows.
         """
-        xp = device.xp
-        begin = xp.concatenate((xp.zeros(1, "int64"), xp.flatnonzero(run[1:] != run[:-1]) + 1))
-        counts = xp.concatenate((begin[1:], xp.full(1, run.size))) - begin
-        padded = (counts + BLOCK - 1) // BLOCK * BLOCK
-        first_slot = xp.cumsum(padded) - padded
-        slots = xp.full(int(padded.sum()), -1, "int32")
-        slots[(first_slot - begin)[run] + xp.arange(rows.size)] = rows
-        tile = xp.arange(slots.size // TILE) * TILE
-        run_of_tile = xp.searchsorted(first_slot, tile, side="right") - 1
-        if cell_of_row is not None:
-            return cls(slots, cell_of_row[begin][run_of_tile], cells)
-        size = cell_size(rows.size)
-        of_runs = -(-padded // size)
-        cell = (xp.cumsum(of_runs) - of_runs)[run_of_tile] + (tile - first_slot[run_of_tile]) // size
-        return cls(slots, cell.astype("int32"), int(of_runs.sum()))
+        counts = np.diff(begins, append=rows.size)
+        of_run = -(-counts // BLOCK)  # blocks
+        run = np.repeat(np.arange(begins.size), of_run)
+        in_run = np.arange(run.size) - (np.cumsum(of_run) - of_run)[run]
+        if cell_of_run is None:
+            size = cell_size(rows.size) // BLOCK
+            cells_of_run = -(-of_run // size)
+            cell, cells = (np.cumsum(cells_of_run) - cells_of_run)[run] + in_run // size, int(cells_of_run.sum())
+        else:
+            cell = cell_of_run[run]
+        left = counts[run] - BLOCK * in_run
+        blocks = np.stack((begins[run] + BLOCK * in_run, np.minimum(left, BLOCK), cell)).astype(np.int32)
+        in_slots, cell_of_tile = kernels(device).fill_slots(rows, blocks, slot_of)
+        return cls(in_slots, cell_of_tile, blocks[2], cells)
+
+    def some(self, blocks: np.ndarray, device: Device) -> Self:
+        """Some of the blocks."""
+        cell = self.cell_of_block[blocks]
+        given = np.stack((BLOCK * blocks, np.full(blocks.size, BLOCK), cell)).astype(np.int32)
+        rows, cell_of_tile = kernels(device).fill_slots(self.rows, given)
+        return type(self)(rows, cell_of_tile, cell, self.cells)
+
+    def blocks(self, begin: int, end: int) -> Self:
+        """The blocks of a range."""
+        rows, tiles = (slice(begin * size, end * size) for size in (BLOCK, BLOCK // TILE))
+        return type(self)(self.rows[rows], self.cell_of_tile[tiles], self.cell_of_block[begin:end], self.cells)
 
 
-def _sample(n: int, size: int, device: Device) -> Array:
-    """Some of n rows, spread evenly but at no regular distances, which could be those of a pattern."""
-    return exact_kernels(device).low_discrepancy_order(n)[:size] if size < n else device.xp.arange(n)
-
-
-def near_order(places: Array, device: Device) -> tuple[Array, Array]:
-    """The order of n places, (n,) int32, and how often a new block begins up to each place of it, (n,) int32."""
-    xp, n = device.xp, len(places)
-    coordinates = places.astype("float32")
+def near_order(places: Array, device: Device) -> tuple[Array, Array, np.ndarray]:
+    """The order of n places, (n,) int32, where each stands in it, and where a new block begins, on the host."""
+    n, of = len(places), kernels(device)
     step = -(-n // SAMPLE)
-    sample = xp.ascontiguousarray(coordinates[_sample(n, n // step, device)])
-    cuts = kernels(device).cut(sample, max(2, TILE // step), max(1, MIN_RUN // step))
-    leaf = kernels(device).leaves(cuts, coordinates)
-    order = xp.argsort(leaf, kind="stable").astype("int32")
-    return order, xp.searchsorted(cuts.breaks, leaf[order], side="right").astype("int32")
+    cuts = of.cut(places, n // step, max(2, TILE // step), max(1, MIN_RUN // step))
+    order, place_of, begins = of.order_by_leaf(of.leaves(cuts, places), cuts.breaks)
+    return order, place_of, begins

@@ -1,23 +1,28 @@
-// Boxes of tiles and what they leave, images about the centres of cells, and what products begin at and are compared with.
+// Boxes of tiles and what they leave, the rows of a search in their slots, and what products begin at and are compared with.
 // __init__.py has the test and its proof.
 #include "neighbors/exact/formulas.cuh"
-#include "neighbors/filter/fp16.cuh"
+#include "neighbors/tiles/sizes.cuh"
 #include "runtime/include/atomics.cuh"
 #include "runtime/include/threads.cuh"
 
-#ifndef VALUE
-#define VALUE float
-#endif
-#ifndef FINE
-#define FINE 0
-#endif
-
 typedef unsigned u32;
 
-constexpr int TILE = 128, BLOCK = 256;  // slots of a tile of points and of a block of rows
-constexpr int CHUNK = 8, ATOM = 8;      // features of fp16 in 16 bytes, and chunks of an atom
-constexpr float LARGEST = 1e30f;        // beyond it nothing is ruled out
-constexpr double INFINITE = 1.0 / 0.0;
+constexpr float LARGEST = 1e30f;     // beyond it nothing is ruled out
+constexpr int SUMMING_THREADS = 1024;  // of the one block that adds counts up
+
+// A block's box, of two tiles' (2, 2, m): edge f of m lowest and m highest.
+__device__ __forceinline__ double block_edge(const double* __restrict__ boxes, int m, int f) {
+    double one = boxes[f], other = boxes[2 * m + f];
+    return f < m ? fmin(one, other) : fmax(one, other);
+}
+
+// The tile at a place of the low-discrepancy order.
+__device__ __forceinline__ int tile_at(long long place, int stride, int n_tiles) { return place * stride % n_tiles; }
+
+// Whether all of a block and all of a tile are of one group; -1 is none, and null pointers are for none at all.
+__device__ __forceinline__ bool share_group(const int* block_group, int b, const int* tile_group, int t) {
+    return block_group && block_group[b] >= 0 && block_group[b] == tile_group[t];
+}
 
 // The box of each tile's places, widened by what they may be off by: the lowest and the highest of m coordinates, (tiles, 2, m). A
 // block a tile.
@@ -39,23 +44,182 @@ extern "C" __global__ void __launch_bounds__(TILE) bound_tiles(
     }
 }
 
+// The boxes' edges by coordinates, (2, m, tiles), the tiles in the low-discrepancy order.
+extern "C" __global__ void turn_boxes(int n_tiles, int edges, int stride, const double* __restrict__ boxes, double* __restrict__ out) {
+    long long i = thread_index();
+    if (i >= (long long)n_tiles * edges) return;
+    out[i] = boxes[(size_t)tile_at(i % n_tiles, stride, n_tiles) * edges + i / n_tiles];
+}
+
+// The places of the points in slots by coordinates, (m, slots) float32, those of point 0 in empty slots.
+extern "C" __global__ void turn_places(
+    long long n, int m, const int* __restrict__ slots, const double* __restrict__ places, float* __restrict__ out) {
+    long long s = thread_index();
+    if (s >= n) return;
+    const double* place = places + (size_t)max(slots[s], 0) * m;
+    for (int f = 0; f < m; f++) out[f * n + s] = place[f];
+}
+
 // Marks the tiles within the reach of each block of rows, and not of its group alone: bit b of word w is the tile at place 32 w + b of
-// an order. `tiles` has the boxes in that order, (2, m, tiles), and so has `tile_group`.
+// the order. `rows` are the boxes of the blocks' tiles, `tiles` those of the points', turned. A column of thread blocks has a block of
+// rows: there may be more than a grid has rows.
 extern "C" __global__ void mark_near_tiles(
-    const double* __restrict__ blocks, const double* __restrict__ tiles, int m, int n_tiles, const double* __restrict__ reach,
-    const int* __restrict__ block_group, const int* __restrict__ tile_group, int words, u32* __restrict__ marks) {
+    const double* __restrict__ rows, const double* __restrict__ tiles, int m, int n_tiles, int stride,
+    const double* __restrict__ reach, const int* __restrict__ block_group, const int* __restrict__ tile_group, int words,
+    u32* __restrict__ marks) {
     extern __shared__ double block[];  // its box
-    for (int f = threadIdx.x; f < 2 * m; f += blockDim.x) block[f] = blocks[(size_t)blockIdx.y * 2 * m + f];
+    for (int f = threadIdx.x; f < 2 * m; f += blockDim.x) block[f] = block_edge(rows + (size_t)blockIdx.x * 4 * m, m, f);
     __syncthreads();
-    int t = blockIdx.x * blockDim.x + threadIdx.x, group = block_group[blockIdx.y];
-    double within = reach[blockIdx.y], limit = times(within, within), total = 0;
-    bool near = t < n_tiles && within >= 0 && !(group >= 0 && group == tile_group[t]);
+    int t = blockIdx.y * blockDim.x + threadIdx.x;
+    double within = reach[blockIdx.x], limit = times(within, within), total = 0;
+    bool near = t < n_tiles && within >= 0 && !share_group(block_group, blockIdx.x, tile_group, tile_at(t, stride, n_tiles));
     for (int f = 0; near && f < m; f++) {
         double gap = fmax(tiles[(size_t)f * n_tiles + t] - block[m + f], block[f] - tiles[((size_t)m + f) * n_tiles + t]);
         gap = fmax(gap, 0.0), total = plus(total, times(gap, gap)), near = total <= limit;
     }
     u32 votes = __ballot_sync(ALL_LANES, near);
-    if (threadIdx.x % WARP == 0 && t / WARP < words) marks[(size_t)blockIdx.y * words + t / WARP] = votes;
+    if (threadIdx.x % WARP == 0 && t / WARP < words) marks[(size_t)blockIdx.x * words + t / WARP] = votes;
+}
+
+// Unmarks the tiles without a point within the reach of a row of their block, by the places of either, and counts the others. A block
+// of threads has a block of rows, and a warp a tile: a row's place is compared with the tile's box, then a point's with the block's.
+//
+// `places` are float32, (m, slots), and off by `lost` at most, with those of the boxes. Sums err by 2^-18 of themselves.
+extern "C" __global__ void __launch_bounds__(BLOCK) refine_marks(
+    const float* __restrict__ places, long long n_slots, int m, const int* __restrict__ row_places, const float* __restrict__ reach,
+    const double* __restrict__ boxes, const double* __restrict__ row_boxes, float lost, int n_tiles, int stride, int words,
+    u32* __restrict__ marks, int* __restrict__ counts) {
+    extern __shared__ float shared[];
+    __shared__ int count;
+    float *rows = shared, *box = shared + m * BLOCK, *within = box + 2 * m;
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, place = row_places[(size_t)blockIdx.x * BLOCK + threadIdx.x];
+    float own = reach[(size_t)blockIdx.x * BLOCK + threadIdx.x], farthest = warp_max(own);
+    if (threadIdx.x == 0) count = 0;
+    for (int f = 0; f < m; f++) rows[f * BLOCK + threadIdx.x] = places[(size_t)f * n_slots + place];
+    for (int f = threadIdx.x; f < 2 * m; f += BLOCK) {
+        double edge = block_edge(row_boxes + (size_t)blockIdx.x * 4 * m, m, f);
+        box[f] = f < m ? __double2float_rd(edge) - lost : __double2float_ru(edge) + lost;
+    }
+    within[threadIdx.x] = own >= 0 ? own * own * (1 + 0x1p-16f) : -1;
+    if (lane == 0) within[BLOCK + warp] = farthest;
+    __syncthreads();
+    farthest = warp_max(lane < BLOCK / WARP ? within[BLOCK + lane] : -1.0f);
+    float limit = farthest * farthest * (1 + 0x1p-16f);
+    auto has_near_point = [&](int t) {
+        float edge[2];  // of coordinate `lane` of the tile's box
+        for (int e = 0; e < 2; e++) {
+            double of = lane < m ? boxes[((size_t)t * 2 + e) * m + lane] : 0;
+            edge[e] = e ? __double2float_ru(of) + lost : __double2float_rd(of) - lost;
+        }
+        float total[BLOCK / WARP] = {}, sum[TILE / WARP] = {};
+        for (int f = 0; f < m; f++) {
+            float low = __shfl_sync(ALL_LANES, edge[0], f), high = __shfl_sync(ALL_LANES, edge[1], f);
+#pragma unroll
+            for (int r = 0; r < BLOCK / WARP; r++) {
+                float x = rows[f * BLOCK + r * WARP + lane], gap = fmaxf(fmaxf(low - x, x - high), 0.0f);
+                total[r] += gap * gap;
+            }
+        }
+        bool near = false;
+#pragma unroll
+        for (int r = 0; r < BLOCK / WARP; r++) near |= total[r] <= within[r * WARP + lane];
+        if (!__any_sync(ALL_LANES, near)) return false;
+        for (int f = 0; f < m; f++) {
+            float low = box[f], high = box[m + f];
+#pragma unroll
+            for (int c = 0; c < TILE / WARP; c++) {
+                float x = places[(size_t)f * n_slots + (size_t)t * TILE + c * WARP + lane];
+                float gap = fmaxf(fmaxf(low - x, x - high), 0.0f);
+                sum[c] += gap * gap;
+            }
+        }
+        near = false;
+#pragma unroll
+        for (int c = 0; c < TILE / WARP; c++) near |= sum[c] <= limit;
+        return (bool)__any_sync(ALL_LANES, near);
+    };
+    int kept = 0;
+    for (int w = warp; w < words; w += BLOCK / WARP) {
+        u32 marked = marks[(size_t)blockIdx.x * words + w], near = 0;
+        for (u32 rest = marked; rest; rest &= rest - 1) {
+            int bit = __ffs(rest) - 1;
+            if (has_near_point(tile_at((long long)w * WARP + bit, stride, n_tiles))) near |= 1u << bit;
+        }
+        if (lane == 0 && near != marked) marks[(size_t)blockIdx.x * words + w] = near;
+        kept += __popc(near);
+    }
+    if (lane == 0) atomicAdd(&count, kept);
+    __syncthreads();
+    if (threadIdx.x == 0) counts[blockIdx.x] = count;
+}
+
+// Where lists of so many begin that follow each other, and after the last where it ends. One block.
+extern "C" __global__ void __launch_bounds__(SUMMING_THREADS) put_starts(
+    int n, const int* __restrict__ counts, long long* __restrict__ starts) {
+    long long before = 0;
+    for (int from = 0; from < n; from += SUMMING_THREADS) {
+        int i = from + threadIdx.x;
+        u32 own = i < n ? counts[i] : 0, total, upto = scan_in_block(own, total);
+        if (i < n) starts[i] = before + upto - own;
+        before += total;
+    }
+    if (threadIdx.x == 0) starts[n] = before;
+}
+
+// The tiles that are marked, in their order. A block of threads has a block of rows, and a thread a word.
+extern "C" __global__ void list_marks(
+    int n_tiles, int stride, int words, const u32* __restrict__ marks, const long long* __restrict__ starts, int* __restrict__ tiles) {
+    long long begin = starts[blockIdx.x];
+    for (int from = 0; from < words; from += blockDim.x) {
+        int w = from + threadIdx.x;
+        u32 rest = w < words ? marks[(size_t)blockIdx.x * words + w] : 0, total, own = __popc(rest), upto = scan_in_block(own, total);
+        for (long long at = begin + upto - own; rest; rest &= rest - 1)
+            tiles[at++] = tile_at((long long)w * WARP + __ffs(rest) - 1, stride, n_tiles);
+        begin += total;
+    }
+}
+
+// The rows of a search in their slots: `slots` has positions among the task's rows, -1 where it is empty. What an empty slot has for a
+// row, `ids`, is any; `real` is -1 there, and its bound is -infinity. `where` are the rows' slots among all points, and `in_terms` the
+// same counted from the first of some cells', which is of `first_cell`. Null pointers are for no bounds and no least of groups.
+extern "C" __global__ void put_rows(
+    long long n, const int* __restrict__ slots, const int* __restrict__ cell_of_tile, const int* __restrict__ rows,
+    const int* __restrict__ row_group, const double* __restrict__ upper, const double* __restrict__ least,
+    const int* __restrict__ slot_of, int first_slot, int first_cell, int* __restrict__ ids, int* __restrict__ real,
+    int* __restrict__ groups, double* __restrict__ bound, int* __restrict__ where, int* __restrict__ in_terms,
+    int* __restrict__ cell_in_terms) {
+    long long s = thread_index();
+    if (s >= n) return;
+    bool is_real = slots[s] >= 0;
+    int index = slots[is_real ? s : 0], id = rows[index], group = row_group[id], slot = slot_of[id];
+    double own = is_real ? upper ? upper[index] : INFINITE : -INFINITE;
+    ids[s] = id, real[s] = is_real ? id : -1, groups[s] = group, bound[s] = least ? fmin(own, least[group]) : own;
+    where[s] = slot, in_terms[s] = slot - first_slot;
+    if (s % TILE == 0) cell_in_terms[s / TILE] = cell_of_tile[s / TILE] - first_cell;
+}
+
+// The bounds of rows in slots, and the k entries of their lists, if there are any, to where the task has them.
+extern "C" __global__ void put_back(
+    long long n, int k, const int* __restrict__ slots, const double* __restrict__ bound, const int* __restrict__ ids,
+    const double* __restrict__ weights, const bool* __restrict__ overflowed, double* __restrict__ upper, int* __restrict__ to_ids,
+    double* __restrict__ to_weights, bool* __restrict__ to_overflowed) {
+    long long i = thread_index(), s = i / k, c = i % k;
+    if (s >= n || slots[s] < 0) return;
+    long long index = slots[s];
+    if (c == 0) upper[index] = bound[s];
+    if (!ids) return;
+    to_ids[index * k + c] = ids[i], to_weights[index * k + c] = weights[i];
+    if (c == 0) to_overflowed[index] = overflowed[s];
+}
+
+// The neighbours of rows in the order, `width` of n for each.
+extern "C" __global__ void list_in_order(
+    long long rows, int width, int n, const int* __restrict__ ids, const int* __restrict__ place_of, const int* __restrict__ order,
+    int* __restrict__ near, int* __restrict__ count) {
+    long long i = thread_index(), s = i / width, c = i % width;
+    if (s >= rows) return;
+    near[i] = order[max(0, min(place_of[ids[s]] - width / 2, n - width)) + c];
+    if (c == 0) count[s] = width;
 }
 
 // The groups of the points or rows in slots, -1 where a slot is empty; and the group that all of each `size` have in common, -1 if there
@@ -76,23 +240,23 @@ extern "C" __global__ void share_groups(
     if (threadIdx.x == 0) common[blockIdx.x] = least == most ? most : -1;
 }
 
-// What a bound of surrogate distances stands for: `Metric.true_distance_bound`, and what rounding may add.
+// What a bound of surrogate distances stands for: `Metric.true_distance_bound`, and what rounding may add; -1 if it is -infinity.
 struct Reach {
     double error, stretch, factor, more, longer, rounding;
     __device__ double of(double bound) const {
+        if (!(bound > -INFINITE)) return -1;
         return plus(times(plus(times(__dsqrt_rn(times(fmax(plus(bound, error), 0.0), stretch)), factor), more), longer), rounding);
     }
 };
 
-// The largest distance that is wanted of a row in a slot, -1 if it is empty or has a bound of -infinity; the same times `stretch` in
-// float32, rounded up; and the largest of a block of rows, times `stretch`. A block of threads has a block of rows.
+// The largest distance that is wanted of a row's place, float32, rounded up, -1 if it has a bound of -infinity: that of the row times
+// `stretch`. And the largest of a block of rows, which a block of threads has.
 extern "C" __global__ void __launch_bounds__(BLOCK) put_reach(
-    const double* __restrict__ bound, const int* __restrict__ slots, const Reach reach, double stretch, double* __restrict__ within,
-    float* __restrict__ reaches, double* __restrict__ of_block) {
+    const double* __restrict__ bound, const Reach reach, double stretch, float* __restrict__ reaches, double* __restrict__ of_block) {
     __shared__ double of_warp[BLOCK / WARP];
     long long s = thread_index();
-    double own = slots[s] >= 0 && bound[s] > -INFINITE ? reach.of(bound[s]) : -1, stretched = own < 0 ? -1 : times(own, stretch);
-    within[s] = own, reaches[s] = __double2float_ru(stretched);
+    double own = reach.of(bound[s]), stretched = own < 0 ? -1 : times(own, stretch);
+    reaches[s] = __double2float_ru(stretched);
     stretched = warp_max(stretched);
     if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = stretched;
     __syncthreads();
@@ -101,151 +265,53 @@ extern "C" __global__ void __launch_bounds__(BLOCK) put_reach(
     of_block[blockIdx.x] = stretched;
 }
 
-// The number of marks of each word.
-extern "C" __global__ void count_marks(long long n, const u32* __restrict__ marks, int* __restrict__ counts) {
-    long long w = thread_index();
-    if (w < n) counts[w] = __popc(marks[w]);
-}
-
-// The tiles that are marked, from where each word's end on backwards.
-extern "C" __global__ void list_marks(
-    long long n, int words, const u32* __restrict__ marks, const long long* __restrict__ ends, const int* __restrict__ order,
-    int* __restrict__ tiles) {
-    long long w = thread_index();
-    if (w >= n) return;
-    long long at = ends[w];
-    for (u32 rest = marks[w]; rest;) {
-        int bit = 31 - __clz(rest);
-        tiles[--at] = order[w % words * WARP + bit], rest ^= 1u << bit;
-    }
-}
-
-// A point's feature, counted from the origin and then from its cell's centre.
-__device__ __forceinline__ double difference(VALUE x, double origin, double centre) {
-    return minus(minus(widen(x), origin), centre);
-}
-
-// Points in slots counted from the origin, zeros where a slot is empty, and the squares of their lengths. A warp a slot.
-extern "C" __global__ void centre_slots(
-    const VALUE* __restrict__ points, int d, const int* __restrict__ slots, long long n, const double* __restrict__ origin,
-    double* __restrict__ out, double* __restrict__ norms) {
-    long long s = thread_index() / WARP;
-    if (s >= n) return;
-    int row = slots[s], lane = threadIdx.x % WARP;
-    double square = 0;
-    for (int f = lane; f < d; f += WARP) {
-        double x = row >= 0 ? minus(widen(points[(size_t)row * d + f]), origin[f]) : 0;
-        out[(size_t)s * d + f] = x, square += x * x;
-    }
-    square = warp_sum(square);
-    if (lane == 0) norms[s] = square;
-}
-
-// The largest difference of any feature of the rows of a cell, zero at first. A warp a slot.
-extern "C" __global__ void find_largest_differences(
-    const VALUE* __restrict__ points, int d, const int* __restrict__ slots, long long n, const int* __restrict__ cell_of_tile,
-    const double* __restrict__ origin, const double* __restrict__ centres, double* largest) {
-    long long s = thread_index() / WARP;
-    int row = s < n ? slots[s] : -1, lane = threadIdx.x % WARP;
-    if (row < 0) return;
-    int cell = cell_of_tile[s / TILE];
-    double most = 0;
-    for (int f = lane; f < d; f += WARP)
-        most = fmax(most, fabs(difference(points[(size_t)row * d + f], origin[f], centres[(size_t)cell * d + f])));
-    most = warp_max(most);
-    if (lane == 0) atomic_max(largest + cell, most);
-}
-
-// Rows in slots as an image of fp16 (fused/pass.cuh): differences times the cell's scale, zeros where a slot is empty; how far rounding
-// moved each, and how long it is, at most. A warp a slot. Sums of squares err by (d + 2) 2^-53 of themselves, which `up` covers.
-//
-// FINE: z is the sum of two numbers of fp16, the second the rounding of what is left. A row has them `width` features apart as
-// (first, second, first), a column as (first, first, second): the product lacks that of the second ones alone. No second one is longer
-// than 2^-10 of the longest row of its cell, so that a column takes 2^-10 of the length of its own for an error.
-extern "C" __global__ void encode_slots(
-    const VALUE* __restrict__ points, int d, const int* __restrict__ slots, long long n, const int* __restrict__ cell_of_tile,
-    const double* __restrict__ origin, const double* __restrict__ centres, const double* __restrict__ scales, int width, int columns,
-    int atoms, double up, double tiny, u16* __restrict__ y, float* __restrict__ error, float* __restrict__ length) {
-    long long s = thread_index() / WARP;
-    if (s >= n) return;
-    int row = slots[s], lane = threadIdx.x % WARP, cell = cell_of_tile[s / TILE];
-    const VALUE* x = points + (size_t)max(row, 0) * d;
-    const double* centre = centres + (size_t)cell * d;
-    double scale = scales[cell], moved = 0, size = 0, square = 0, second = 0;
-    auto put = [&](int c, u16 value) {
-        int chunk = c / CHUNK, in_tile = s % TILE;
-        size_t at = ((s / TILE * atoms + chunk / ATOM) * TILE + in_tile) * ATOM + (chunk % ATOM ^ (in_tile & 7));
-        y[at * CHUNK + c % CHUNK] = value;
-    };
-    for (int f = lane; f < atoms * ATOM * CHUNK; f += WARP) {
-        double z = row >= 0 && f < d ? times(difference(x[f], origin[f], centre[f]), scale) : 0;
-        u16 first = to_half((float)z);
-        double rounded = from_half(first);
-        if (!FINE) put(f, first);
-        else if (f < width) {
-            u16 rest = to_half((float)(z - rounded));
-            double left = from_half(rest);
-            put(f, first), put(f + width, columns ? first : rest), put(f + 2 * width, columns ? rest : first);
-            rounded += left, second += left * left;
-        } else if (f >= 3 * width) put(f, 0);
-        double off = rounded - z;
-        size += rounded * rounded, moved += off * off, square += z * z;
-    }
-    size = warp_sum(size), moved = warp_sum(moved), square = warp_sum(square), second = warp_sum(second);
-    if (lane) return;
-    double off = sqrt(moved) + sqrt(square) * 0x1p-52 + (columns ? sqrt(second) * 0x1p-10 : 0);
-    error[s] = row >= 0 ? (float)(off * up + tiny) : 0;
-    length[s] = (float)(sqrt(size) * up);
-}
-
-// Marks where rows in the order of cells and groups begin a block: at another cell, and at another group if that or the one before has
-// at least `many` rows of the cell.
-extern "C" __global__ void mark_runs(
-    long long m, const int* __restrict__ cell, const int* __restrict__ group, int many, int* __restrict__ begins) {
-    long long i = thread_index();
-    if (i >= m) return;
-    auto is_same = [&](long long a, long long b) { return cell[a] == cell[b] && (!group || group[a] == group[b]); };
-    bool apart = i && cell[i] != cell[i - 1];
-    if (i && !apart && group && group[i] != group[i - 1])
-        apart = (i + many <= m && is_same(i, i + many - 1)) || (i >= many && is_same(i - 1, i - many));
-    begins[i] = apart;
-}
-
-// The two cells whose points are nearest to each block's on average, the nearer first, -1 if there is none: by the squared distances of
-// centres, (cells, cells), and the spread of the points. Cells whose first tile is of the block's group are left out. A warp a block.
-extern "C" __global__ void find_near_cells(
-    int blocks, int cells, const int* __restrict__ row_cell, const double* __restrict__ between, const double* __restrict__ spread,
-    const int* __restrict__ first_tile, const int* __restrict__ tile_group, const int* __restrict__ block_group, int* __restrict__ near) {
+// The tiles of the two cells whose points are nearest to each block's on average, of the nearer first: by the squared distances of
+// centres, (cells, cells), and the mean squares of the points' distances from these. Cells whose first tile is of the block's group are
+// left out. Each block has room for `most` tiles. A warp a block.
+extern "C" __global__ void list_near_cells(
+    int blocks, int cells, int most, const int* __restrict__ row_cell, const double* __restrict__ between,
+    const double* __restrict__ squares, const double* __restrict__ sizes, const double* __restrict__ scales,
+    const int* __restrict__ first_tile, const int* __restrict__ tile_group, const int* __restrict__ block_group,
+    long long* __restrict__ begins, long long* __restrict__ ends, int* __restrict__ tiles) {
     int b = thread_index() / WARP, lane = threadIdx.x % WARP;
     if (b >= blocks) return;
-    int own = row_cell[b * (BLOCK / TILE)], group = block_group[b], best[2] = {-1, -1};
+    int own = row_cell[b * (BLOCK / TILE)], best[2] = {-1, -1};
     double least[2] = {INFINITE, INFINITE};
     for (int c = lane; c < cells; c += WARP) {
-        if (group >= 0 && tile_group[first_tile[c]] == group) continue;
-        double square = between[(size_t)own * cells + c] + spread[c];
+        if (share_group(block_group, b, tile_group, first_tile[c])) continue;
+        double square = between[(size_t)own * cells + c] + squares[c] / fmax(sizes[c], 1.0) / scales[c] / scales[c];
         if (square < least[0]) least[1] = least[0], best[1] = best[0], least[0] = square, best[0] = c;
         else if (square < least[1]) least[1] = square, best[1] = c;
     }
+    long long begin = (long long)b * most, end = begin;
     for (int e = 0; e < 2; e++) {
         double nearest = -warp_max(-least[0]);
         unsigned votes = __ballot_sync(ALL_LANES, least[0] == nearest && best[0] >= 0);
-        int from = votes ? __ffs(votes) - 1 : 0, chosen = __shfl_sync(ALL_LANES, best[0], from);
-        if (lane == 0) near[2 * b + e] = votes ? chosen : -1;
+        if (!votes) break;
+        int from = __ffs(votes) - 1, chosen = __shfl_sync(ALL_LANES, best[0], from), first = first_tile[chosen];
+        int count = first_tile[chosen + 1] - first;
+        for (int t = lane; t < count; t += WARP) tiles[end + t] = first + t;
+        end += count;
         if (lane == from) least[0] = least[1], best[0] = best[1], least[1] = INFINITE, best[1] = -1;
     }
+    if (lane == 0) begins[b] = begin, ends[b] = end;
 }
 
-// The tiles of the near cells, from where each block's begin on.
-extern "C" __global__ void list_near_cells(
-    int blocks, const int* __restrict__ near, const int* __restrict__ first_tile, const long long* __restrict__ starts,
-    int* __restrict__ tiles) {
-    int b = thread_index();
-    if (b >= blocks) return;
-    long long at = starts[b];
-    for (int e = 0; e < 2; e++) {
-        int c = near[2 * b + e];
-        for (int t = c < 0 ? 0 : first_tile[c]; c >= 0 && t < first_tile[c + 1]; t++) tiles[at++] = t;
-    }
+// The squared lengths of n rows of d numbers. A warp a row.
+extern "C" __global__ void square_lengths(long long n, int d, const double* __restrict__ rows, double* __restrict__ squares) {
+    long long i = thread_index() / WARP;
+    int lane = threadIdx.x % WARP;
+    if (i >= n) return;
+    double square = 0;
+    for (int f = lane; f < d; f += WARP) square += rows[(size_t)i * d + f] * rows[(size_t)i * d + f];
+    square = warp_sum(square);
+    if (lane == 0) squares[i] = square;
+}
+
+// The squared distances of all pairs of n rows, of their products and squared lengths.
+extern "C" __global__ void put_squares(int n, const double* __restrict__ squares, double* __restrict__ products) {
+    long long i = thread_index();
+    if (i < (long long)n * n) products[i] = squares[i / n] + squares[i % n] - 2 * products[i];
 }
 
 // The largest error and the largest length of each cell's rows, zero at first, and the sum of its squared lengths. A block a tile.
@@ -261,26 +327,41 @@ extern "C" __global__ void __launch_bounds__(TILE) sum_up_cells(
     atomicAdd(squares + cell, square), atomicAdd(rows + cell, (double)real);
 }
 
-// Marks the cells that the tiles of a band of each block's list are of. A block of threads a block of rows.
-extern "C" __global__ void mark_needed_cells(
-    const long long* __restrict__ starts, const int* __restrict__ tiles, int first, int last, const int* __restrict__ cell_of_tile,
-    int cells, bool* __restrict__ needed) {
-    long long begin = starts[blockIdx.x] + first, end = min(starts[blockIdx.x + 1], starts[blockIdx.x] + last);
-    for (long long p = begin + threadIdx.x; p < end; p += blockDim.x) needed[(size_t)blockIdx.x * cells + cell_of_tile[tiles[p]]] = true;
+// A band of each block's list, its tiles from `first` to `last`: marks the cells that they are of, and makes work items of `size` of
+// them for fused/pass.cuh, counted by `claimed`. `as_long`: all lists have as many items as if they went on to `last`. Those beyond a
+// list's end have no tiles: they begin and end at place 1, so that no place before the first is read. A block of threads has a block
+// of rows.
+extern "C" __global__ void plan_band(
+    const long long* __restrict__ begins, const long long* __restrict__ ends, const int* __restrict__ tiles, int first, int last,
+    int size, bool as_long, const int* __restrict__ cell_of_tile, int cells, bool* __restrict__ needed, int4* __restrict__ items,
+    int* claimed) {
+    __shared__ int item;
+    long long begin = begins[blockIdx.x] + first, end = min(ends[blockIdx.x], begins[blockIdx.x] + last);
+    int count = (int)((as_long ? last - first : max(end - begin, 0ll)) + size - 1) / size;
+    if (threadIdx.x == 0 && count) item = atomicAdd(claimed, count);
+    bool* own = needed + (size_t)blockIdx.x * cells;
+    for (int c = threadIdx.x; c < cells; c += blockDim.x) own[c] = false;
+    __syncthreads();
+    for (long long p = begin + threadIdx.x; p < end; p += blockDim.x) own[cell_of_tile[tiles[p]]] = true;
+    for (int i = threadIdx.x; i < count; i += blockDim.x) {
+        long long from = begin + (long long)i * size, to = min(from + size, end);
+        items[item + i] = from < to ? int4{(int)blockIdx.x * (BLOCK / TILE), (int)from, (int)to, 0}
+                                    : int4{(int)blockIdx.x * (BLOCK / TILE), 1, 1, 0};
+    }
 }
 
 // What products of n rows are compared with, by the cells of points that their block needs, (cells, n). `products` are of the cells'
 // centres with `points` of them, of which the rows are at `where`; the norms are the squares of either's lengths. Nothing beyond
-// `within` is wanted of a row, of a negative one nothing. A block of threads has a block of rows.
+// its `bound` is wanted of a row. A block of threads has a block of rows.
 extern "C" __global__ void __launch_bounds__(BLOCK) put_thresholds(
     long long n, int cells, long long points, const double* __restrict__ products, const double* __restrict__ centre_norms,
-    const double* __restrict__ norms, const int* __restrict__ where, const double* __restrict__ within,
-    const float* __restrict__ error, const int* __restrict__ row_cell, const double* __restrict__ scales,
+    const double* __restrict__ norms, const int* __restrict__ where, const double* __restrict__ bound,
+    const Reach reach, const float* __restrict__ error, const int* __restrict__ row_cell, const double* __restrict__ scales,
     const double* __restrict__ largest_error, const double* __restrict__ largest_length, double missing,
     const bool* __restrict__ needed, float* __restrict__ out) {
     const float infinite = __int_as_float(0x7f800000);
     long long i = thread_index(), at = where[i];
-    double own = within[i], norm = norms[at], scale = scales[row_cell[i / TILE]] / 2, moved = error[i];
+    double own = reach.of(bound[i]), norm = norms[at], scale = scales[row_cell[i / TILE]] / 2, moved = error[i];
     for (int c = blockIdx.y; c < cells; c += gridDim.y) {
         if (!needed[(size_t)blockIdx.x * cells + c]) continue;
         double square = norm + centre_norms[c] - 2 * products[c * points + at];
@@ -310,83 +391,4 @@ extern "C" __global__ void put_begins(
         float rounded = __double2float_ru(value);
         out[c * n + j] = !real ? -infinite : fabsf(rounded) < LARGEST ? rounded : infinite;
     }
-}
-
-// The work items of blocks of rows, for fused/pass.cuh: each has `size` of the tiles of a band of its block's list, from `first` to
-// `last`. `ends` counts the items up to each block.
-extern "C" __global__ void list_items(
-    int blocks, const long long* __restrict__ starts, const int* __restrict__ ends, int first, int last, int size,
-    int4* __restrict__ items) {
-    int b = thread_index();
-    if (b >= blocks) return;
-    long long begin = starts[b] + first, end = min(starts[b + 1], starts[b] + last);
-    for (int i = b ? ends[b - 1] : 0; i < ends[b]; i++, begin += size)
-        items[i] = int4{b * (BLOCK / TILE), (int)begin, (int)min(begin + size, end), 0};
-}
-
-// Which listed tiles have a point within the reach of a row, by the places of either: `kept`, in the order of the list. A block of
-// threads has a block of rows, and a warp a tile: a row's place is compared with the tile's box, then a point's with the block's.
-//
-// `places` are float32, (m, slots), and off by `lost` at most, with those of the boxes. Sums err by 2^-18 of themselves.
-extern "C" __global__ void __launch_bounds__(BLOCK) refine_lists(
-    const float* __restrict__ places, long long n_slots, int m, const int* __restrict__ row_places, const float* __restrict__ reach,
-    const double* __restrict__ boxes, const double* __restrict__ blocks, float lost, const long long* __restrict__ starts,
-    const int* __restrict__ tiles, int* __restrict__ kept) {
-    extern __shared__ float shared[];
-    float *rows = shared, *box = shared + m * BLOCK, *within = box + 2 * m;
-    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, place = row_places[(size_t)blockIdx.x * BLOCK + threadIdx.x];
-    float own = reach[(size_t)blockIdx.x * BLOCK + threadIdx.x], farthest = warp_max(own);
-    for (int f = 0; f < m; f++) rows[f * BLOCK + threadIdx.x] = places[(size_t)f * n_slots + place];
-    for (int f = threadIdx.x; f < 2 * m; f += BLOCK) {
-        double edge = blocks[(size_t)blockIdx.x * 2 * m + f];
-        box[f] = f < m ? __double2float_rd(edge) - lost : __double2float_ru(edge) + lost;
-    }
-    within[threadIdx.x] = own >= 0 ? own * own * (1 + 0x1p-16f) : -1;
-    if (lane == 0) within[BLOCK + warp] = farthest;
-    __syncthreads();
-    farthest = warp_max(lane < BLOCK / WARP ? within[BLOCK + lane] : -1.0f);
-    float limit = farthest * farthest * (1 + 0x1p-16f);
-    for (long long p = starts[blockIdx.x] + warp; p < starts[blockIdx.x + 1]; p += BLOCK / WARP) {
-        int t = tiles[p];
-        float edge[2];  // of coordinate `lane` of the tile's box
-        for (int e = 0; e < 2; e++) {
-            double of = lane < m ? boxes[((size_t)t * 2 + e) * m + lane] : 0;
-            edge[e] = e ? __double2float_ru(of) + lost : __double2float_rd(of) - lost;
-        }
-        float total[BLOCK / WARP] = {}, sum[TILE / WARP] = {};
-        for (int f = 0; f < m; f++) {
-            float low = __shfl_sync(ALL_LANES, edge[0], f), high = __shfl_sync(ALL_LANES, edge[1], f);
-#pragma unroll
-            for (int r = 0; r < BLOCK / WARP; r++) {
-                float x = rows[f * BLOCK + r * WARP + lane], gap = fmaxf(fmaxf(low - x, x - high), 0.0f);
-                total[r] += gap * gap;
-            }
-        }
-        bool near = false;
-#pragma unroll
-        for (int r = 0; r < BLOCK / WARP; r++) near |= total[r] <= within[r * WARP + lane];
-        if (__any_sync(ALL_LANES, near)) {
-            for (int f = 0; f < m; f++) {
-                float low = box[f], high = box[m + f];
-#pragma unroll
-                for (int c = 0; c < TILE / WARP; c++) {
-                    float x = places[(size_t)f * n_slots + (size_t)t * TILE + c * WARP + lane];
-                    float gap = fmaxf(fmaxf(low - x, x - high), 0.0f);
-                    sum[c] += gap * gap;
-                }
-            }
-            near = false;
-#pragma unroll
-            for (int c = 0; c < TILE / WARP; c++) near |= sum[c] <= limit;
-        } else near = false;
-        near = __any_sync(ALL_LANES, near);
-        if (lane == 0) kept[p] = near;
-    }
-}
-
-// The tiles that are kept, and where each block's then begin: `upto` counts them up to each of the list.
-extern "C" __global__ void keep_tiles(
-    long long n, const int* __restrict__ kept, const int* __restrict__ upto, const int* __restrict__ tiles, int* __restrict__ out) {
-    long long p = thread_index();
-    if (p < n && kept[p]) out[upto[p] - 1] = tiles[p];
 }

@@ -1,0 +1,198 @@
+// What reads the points themselves: their places, the centres of cells, and images about them. __init__.py and order.py have the
+// proofs.
+#include "neighbors/exact/formulas.cuh"
+#include "neighbors/filter/fp16.cuh"
+#include "neighbors/tiles/sizes.cuh"
+#include "runtime/include/atomics.cuh"
+#include "runtime/include/threads.cuh"
+
+#ifndef VALUE
+#define VALUE float
+#endif
+
+constexpr int CHUNK = 8, ATOM = 8;  // features of fp16 in 16 bytes, and chunks of an atom
+constexpr int MOST_AXES = 16;       // of a place
+constexpr int PLACE_ROWS = 4;       // whose places a warp finds: they share what it reads of the axes
+constexpr int CENTRE_POINTS = 32;   // of a cell: its centre is their mean
+constexpr int SUMMED_FEATURES = 32, SUMMING_WARPS = 32;  // of a block that sums columns up
+constexpr int MAX_EXPONENT = 1000;  // of a unit: it is finite, and so is what is multiplied by it
+
+// The features of `size` rows, i times `stride` modulo n, minus their means, `centre`; the largest difference, zero at first. A block
+// has 32 features, of which a lane has one.
+extern "C" __global__ void __launch_bounds__(WARP * SUMMING_WARPS) centre_sample(
+    const VALUE* __restrict__ points, long long n, int d, int size, long long stride, double* __restrict__ sample,
+    double* __restrict__ centre, double* largest) {
+    __shared__ double sums[SUMMING_WARPS][SUMMED_FEATURES];
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, f = blockIdx.x * SUMMED_FEATURES + lane;
+    auto value = [&](int s) { return f < d ? widen(points[(size_t)(s * stride % n) * d + f]) : 0; };
+    double sum = 0, most = 0;
+    for (int s = warp; s < size; s += SUMMING_WARPS) sum += value(s);
+    sums[warp][lane] = sum;
+    __syncthreads();
+    sum = 0;
+    for (int w = 0; w < SUMMING_WARPS; w++) sum += sums[w][lane];
+    double mean = sum / size;
+    if (f < d) {
+        if (warp == 0) centre[f] = mean;
+        for (int s = warp; s < size; s += SUMMING_WARPS) {
+            double x = minus(value(s), mean);
+            sample[(size_t)s * d + f] = x, most = fmax(most, fabs(x));
+        }
+    }
+    most = warp_max(most);
+    if (lane == 0) atomic_max(largest, most);
+}
+
+// Multiplies numbers by the power of two that makes the largest about one.
+extern "C" __global__ void scale_sample(long long n, const double* __restrict__ largest, double* __restrict__ sample) {
+    long long i = thread_index();
+    int exponent;
+    frexp(*largest, &exponent);
+    double unit = *largest > 0 ? ldexp(1.0, max(-MAX_EXPONENT, min(MAX_EXPONENT, -exponent))) : 1;
+    if (i < n) sample[i] = times(sample[i], unit);
+}
+
+// The places of n points, (n, m + 1); what their coordinates and the rest may be off by, (n, 2); and, zeros at first, the largest
+// square of a place's length and the largest error. `axes` are (m, d). A warp has PLACE_ROWS rows and a lane some of their features.
+// Sums of d products err by less than d 2^-52 of the lengths' product in whatever order they are added, and order.py allows for that.
+extern "C" __global__ void find_places(
+    const VALUE* __restrict__ points, long long n, int d, const double* __restrict__ centre, double unit,
+    const double* __restrict__ axes, int m, double departure, double* __restrict__ places, double* __restrict__ errors, double* most) {
+    long long first = thread_index() / WARP * PLACE_ROWS;
+    int lane = threadIdx.x % WARP;
+    double z[PLACE_ROWS][MOST_AXES] = {}, square[PLACE_ROWS] = {};
+    for (int f = lane; f < d; f += WARP) {
+        double w[PLACE_ROWS];
+#pragma unroll
+        for (int r = 0; r < PLACE_ROWS; r++) {
+            w[r] = first + r < n ? times(minus(widen(points[(size_t)(first + r) * d + f]), centre[f]), unit) : 0;
+            square[r] += w[r] * w[r];
+        }
+#pragma unroll
+        for (int a = 0; a < MOST_AXES; a++) {
+            if (a >= m) continue;
+            double axis = axes[(size_t)a * d + f];
+#pragma unroll
+            for (int r = 0; r < PLACE_ROWS; r++) z[r][a] += w[r] * axis;
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < PLACE_ROWS; r++) {
+        double own = 0, on_axes = 0, all = warp_sum(square[r]);
+#pragma unroll
+        for (int a = 0; a < MOST_AXES; a++) {
+            double total = warp_sum(z[r][a]);
+            on_axes += total * total;
+            if (lane == a) own = total;
+        }
+        if (first + r >= n) continue;
+        double* place = places + (size_t)(first + r) * (m + 1);
+        if (lane < m) place[lane] = own;
+        if (lane) continue;
+        double rounding = (d + 8) * 0x1p-52, rest = 0, error = rounding * sqrt(all) * (1 + departure), of_rest = 0;
+        if (m < d) {  // else nothing is left out
+            rest = sqrt(fmax(all - on_axes, 0.0));
+            double missing = (departure + 2 * rounding) * all;
+            of_rest = fmin(sqrt(missing), missing / fmax(rest, 1e-300));
+        }
+        place[m] = rest, errors[2 * (first + r)] = error, errors[2 * (first + r) + 1] = of_rest;
+        atomic_max(most, on_axes + rest * rest), atomic_max(most + 1, fmax(error, of_rest));
+    }
+}
+
+// The centres of cells, (cells, d): the means of some of their points, counted from the origin. A slot that is empty counts for the
+// cell's first. A block a cell.
+extern "C" __global__ void find_centres(
+    const VALUE* __restrict__ points, int d, const int* __restrict__ slots, const int* __restrict__ first_tile,
+    const double* __restrict__ origin, double* __restrict__ centres) {
+    __shared__ int rows[CENTRE_POINTS];
+    long long begin = (long long)first_tile[blockIdx.x] * TILE, end = (long long)first_tile[blockIdx.x + 1] * TILE;
+    if (threadIdx.x < CENTRE_POINTS) {
+        int row = slots[begin + (end - begin) * threadIdx.x / CENTRE_POINTS];
+        rows[threadIdx.x] = row < 0 ? slots[begin] : row;
+    }
+    __syncthreads();
+    for (int f = threadIdx.x; f < d; f += blockDim.x) {
+        double sum = 0;
+        for (int c = 0; c < CENTRE_POINTS; c++) sum += minus(widen(points[(size_t)rows[c] * d + f]), origin[f]);
+        centres[(size_t)blockIdx.x * d + f] = sum / CENTRE_POINTS;
+    }
+}
+
+// A point's feature, counted from the origin and then from its cell's centre.
+__device__ __forceinline__ double difference(VALUE x, double origin, double centre) {
+    return minus(minus(widen(x), origin), centre);
+}
+
+// Points in slots counted from the origin, zeros where a slot is empty, and the squares of their lengths. A warp a slot.
+extern "C" __global__ void centre_slots(
+    const VALUE* __restrict__ points, int d, const int* __restrict__ slots, long long n, const double* __restrict__ origin,
+    double* __restrict__ out, double* __restrict__ norms) {
+    long long s = thread_index() / WARP;
+    if (s >= n) return;
+    int row = slots[s], lane = threadIdx.x % WARP;
+    double square = 0;
+    for (int f = lane; f < d; f += WARP) {
+        double x = row >= 0 ? minus(widen(points[(size_t)row * d + f]), origin[f]) : 0;
+        out[(size_t)s * d + f] = x, square += x * x;
+    }
+    square = warp_sum(square);
+    if (lane == 0) norms[s] = square;
+}
+
+// The largest difference of any feature of the rows of a cell, zero at first. A warp a slot.
+extern "C" __global__ void find_largest_differences(
+    const VALUE* __restrict__ points, int d, const int* __restrict__ slots, long long n, const int* __restrict__ cell_of_tile,
+    const double* __restrict__ origin, const double* __restrict__ centres, double* largest) {
+    long long s = thread_index() / WARP;
+    int row = s < n ? slots[s] : -1, lane = threadIdx.x % WARP;
+    if (row < 0) return;
+    int cell = cell_of_tile[s / TILE];
+    double most = 0;
+    for (int f = lane; f < d; f += WARP)
+        most = fmax(most, fabs(difference(points[(size_t)row * d + f], origin[f], centres[(size_t)cell * d + f])));
+    most = warp_max(most);
+    if (lane == 0) atomic_max(largest + cell, most);
+}
+
+// Rows in slots as an image of fp16 (fused/pass.cuh): differences times the cell's scale, zeros where a slot is empty; how far rounding
+// moved each, and how long it is, at most. A warp a slot. Sums of squares err by (d + 2) 2^-53 of themselves, which `up` covers.
+//
+// `fine`: z is the sum of two numbers of fp16, the second the rounding of what is left. A row has them `width` features apart as
+// (first, second, first), a column as (first, first, second): the product lacks that of the second ones alone. No second one is longer
+// than 2^-10 of the longest row of its cell, so that a column takes 2^-10 of the length of its own for an error.
+extern "C" __global__ void encode_slots(
+    const VALUE* __restrict__ points, int d, const int* __restrict__ slots, long long n, const int* __restrict__ cell_of_tile,
+    const double* __restrict__ origin, const double* __restrict__ centres, const double* __restrict__ scales, int width, bool fine,
+    bool columns, int atoms, double up, double tiny, u16* __restrict__ y, float* __restrict__ error, float* __restrict__ length) {
+    long long s = thread_index() / WARP;
+    if (s >= n) return;
+    int row = slots[s], lane = threadIdx.x % WARP, cell = cell_of_tile[s / TILE];
+    const VALUE* x = points + (size_t)max(row, 0) * d;
+    const double* centre = centres + (size_t)cell * d;
+    double scale = scales[cell], moved = 0, size = 0, square = 0, second = 0;
+    auto put = [&](int c, u16 value) {
+        int chunk = c / CHUNK, in_tile = s % TILE;
+        size_t at = ((s / TILE * atoms + chunk / ATOM) * TILE + in_tile) * ATOM + (chunk % ATOM ^ (in_tile & 7));
+        y[at * CHUNK + c % CHUNK] = value;
+    };
+    for (int f = lane; f < atoms * ATOM * CHUNK; f += WARP) {
+        double z = row >= 0 && f < d ? times(difference(x[f], origin[f], centre[f]), scale) : 0;
+        u16 first = to_half((float)z);
+        double rounded = from_half(first);
+        if (!fine) put(f, first);
+        else if (f < width) {
+            u16 rest = to_half((float)(z - rounded));
+            double left = from_half(rest);
+            put(f, first), put(f + width, columns ? first : rest), put(f + 2 * width, columns ? rest : first);
+            rounded += left, second += left * left;
+        } else if (f >= 3 * width) put(f, 0);
+        double off = rounded - z;
+        size += rounded * rounded, moved += off * off, square += z * z;
+    }
+    size = warp_sum(size), moved = warp_sum(moved), square = warp_sum(square), second = warp_sum(second);
+    if (lane) return;
+    double off = sqrt(moved) + sqrt(square) * 0x1p-52 + (columns ? sqrt(second) * 0x1p-10 : 0);
+    error[s] = row >= 0 ? (float)(off * up + tiny) : 0;
+    length[s] = (float)(sqrt(size) * up);
+}
