@@ -143,8 +143,10 @@ def count_visits(device: Device, points: np.ndarray) -> tuple[Any, ...]:
 
 
 def expands(device: Device, points: np.ndarray) -> tuple[Any, ...]:
-    """The expansion of points."""
-    return (np.array(dimension.expansion(device.asarray(points), device)),)
+    """The expansion of points, and how near some have others."""
+    values = device.asarray(points)
+    near = dimension.nearest_by_spread(values, device)
+    return np.array(dimension.expansion(values, device)), np.round(near, 4)
 
 
 def equal_rows(device: Device, points: np.ndarray) -> tuple[Any, ...]:

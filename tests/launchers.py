@@ -356,10 +356,11 @@ def pairs_within():
 
 
 def expansion_of_points():
-    from rapids_slink.neighbors.trees.dimension import expansion
+    from rapids_slink.neighbors.trees.dimension import expansion, nearest_by_spread
 
     for dtype in ("float32", "float64"):
         expansion(points(3000, 9, dtype), cuda())
+        nearest_by_spread(points(3000, 9, dtype), cuda())
 
 
 def order_of_edges():

@@ -1,4 +1,4 @@
-// How many points of a sample are in balls about others; dimension.py says what for.
+// How many points of a sample are in balls about others, and how far the nearest points are; dimension.py says what for.
 #include "neighbors/exact/formulas.cuh"
 #include "runtime/include/threads.cuh"
 
@@ -39,4 +39,34 @@ extern "C" __global__ void __launch_bounds__(THREADS) count_within(
     if (threadIdx.x) return;
     for (int w = 1; w < THREADS / WARP; w++) count += counts[w];
     within[blockIdx.x] = count;
+}
+
+// n points from `centre`, scaled, and the squares of their lengths. A warp a point.
+extern "C" __global__ void scale_points(
+    const VALUE* __restrict__ values, int d, long long n, const double* __restrict__ centre, double scale,
+    float* __restrict__ out, float* __restrict__ norms) {
+    long long i = thread_index() / WARP;
+    int lane = threadIdx.x % WARP;
+    if (i >= n) return;
+    float norm = 0;
+    for (int f = lane; f < d; f += WARP) {
+        float x = (widen(values[i * d + f]) - centre[f]) * scale;
+        out[i * d + f] = x, norm += x * x;
+    }
+    norm = warp_sum(norm);
+    if (lane == 0) norms[i] = norm;
+}
+
+// Lowers `least`, of which each point has a row of blocks, to its squared distance from the nearest of n others, 0 at least. These
+// are the points from number `first` on; `products` are with them. The points are at every `step`-th number, from the middle of one on.
+extern "C" __global__ void __launch_bounds__(THREADS) lower_least(
+    const float* __restrict__ products, const float* __restrict__ own, const float* __restrict__ norms, long long first,
+    long long n, long long step, float* least) {
+    long long at = step * blockIdx.x + step / 2 - first;
+    float lowest = 1.0f / 0.0f, norm = own[blockIdx.x];
+    for (long long j = (long long)blockIdx.y * THREADS + threadIdx.x; j < n; j += (long long)gridDim.y * THREADS)
+        if (j != at) lowest = fminf(lowest, norm + norms[j] - 2 * products[blockIdx.x * n + j]);
+    lowest = -warp_max(-lowest);
+    // Of numbers that are not negative the bits have the order of the numbers.
+    if (threadIdx.x % WARP == 0) atomicMin((int*)least + blockIdx.x, __float_as_int(fmaxf(lowest, 0)));
 }

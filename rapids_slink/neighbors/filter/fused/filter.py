@@ -18,7 +18,7 @@ import numpy as np
 
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, candidate_capacity
-from rapids_slink.neighbors.exact.cuda import pair_distances
+from rapids_slink.neighbors.exact.cuda import flatnonzero, pair_distances
 from rapids_slink.neighbors.filter.bounds import QuantizedPoints, Scaling, radius_terms, scale_of
 from rapids_slink.neighbors.filter.fused.encodings import (
     MAX_FEATURES,
@@ -330,8 +330,8 @@ class FusedFilter(ImageFilter, ProductFilter):
 
     def is_coarse(self, survivors: Survivors) -> bool:
         """See `ImageFilter.is_coarse`."""
-        overflowed = int((survivors.count > survivors.capacity).sum())
-        return overflowed > MAX_OVERFLOWED * survivors.count.size
+        overflowed = flatnonzero(survivors.count > survivors.capacity).size
+        return bool(overflowed > MAX_OVERFLOWED * survivors.count.size)
 
     def tighten(self, survivors: Survivors, bound: Array, k: int, last: bool) -> None:
         """Tighten the bounds to what each row's k-th survivor is at most, and drop those that cannot be within them.
