@@ -131,8 +131,8 @@ def tiles_of_near_points():
     """The order, rows in slots, what is listed for blocks of them, and products; of both types and tiers."""
     from rapids_slink.neighbors.exact.cuda import empty_lists
     from rapids_slink.neighbors.tiles import cuda as kernels
-    from rapids_slink.neighbors.tiles.kernels import Lists
     from rapids_slink.neighbors.tiles.order import Slots
+    from rapids_slink.neighbors.tiles.sizes import Lists
 
     xp, n, d, m = cuda().xp, 1024, 100, 17
     tiles, blocks, cells = n // 128, n // 256, 2

@@ -95,9 +95,11 @@ def test_parameters_that_there_are_not():
 
 
 def test_fit_has_the_parameters_of_single_linkage():
-    """By name, kind, type and default; `n_clusters` is 2 unless there is another cut."""
+    """By name, kind, type and default, and those of its `fit`; `n_clusters` is 2 unless there is another cut."""
     X, *found, unknown = signature(fit).parameters.values()
-    expected = list(signature(SingleLinkage).parameters.values())
+    own = signature(SingleLinkage.fit).parameters
+    of_groups = [own[name].replace(kind=own[name].KEYWORD_ONLY) for name in ("groups", "dropna")]
+    expected = [*signature(SingleLinkage).parameters.values(), *of_groups]
     assert (X.name, unknown.kind) == ("X", unknown.VAR_KEYWORD)
     assert found[0].replace(default=2) == expected[0]
     assert found[1:] == expected[1:]

@@ -17,8 +17,7 @@ from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.slices import golden_stride
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.neighbors.tiles import TileSearch, order, sizes
-from rapids_slink.neighbors.tiles.kernels import Lists, kernels
-from rapids_slink.neighbors.tiles.sizes import BLOCK, TILE
+from rapids_slink.neighbors.tiles.sizes import BLOCK, TILE, Lists, kernels
 from rapids_slink.neighbors.trees.dimension import nearest_by_spread
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, cuda, to_host

@@ -21,8 +21,7 @@ from typing import Self
 
 import numpy as np
 
-from rapids_slink.neighbors.tiles.kernels import kernels
-from rapids_slink.neighbors.tiles.sizes import BLOCK, ENCODE, TILE, cell_size
+from rapids_slink.neighbors.tiles.sizes import BLOCK, ENCODE, TILE, cell_size, kernels
 from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import Array, Device, to_host
 
