@@ -72,7 +72,7 @@ class GroupedCut(ClusterRule):
 def cut_of_groups(
     merge_group: Any, groups: Any
 ) -> Callable[[PreallocatedFrame, int, CutParameters], PreallocatedFrame]:
-    """What does as `cut_labels` does for numbers of clusters of each group, by a model's frames of these names."""
+    """A function like `cut_labels` for numbers of clusters of each group, by a model's frames of these names."""
 
     def cut(linkage: PreallocatedFrame, n_leaves: int, parameters: CutParameters) -> PreallocatedFrame:
         parameters.check()

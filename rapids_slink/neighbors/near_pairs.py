@@ -49,7 +49,7 @@ COUNTED_ROWS = 2**16
 
 @dataclass(frozen=True)
 class PairTask:
-    """What is asked for."""
+    """The pairs that a call asks for."""
 
     metric: Metric
     #: (t,) float64, ascending: pairs up to the last are wanted, and counts up to each

@@ -249,7 +249,7 @@ class TileSearch:
 
     @cached_property
     def fine(self) -> Encoded:
-        """The same with twice the digits."""
+        """All points in their slots, with twice the digits."""
         return self._encode_points((self.columns.centres, self.columns.scales), fine=True)
 
     @cached_property

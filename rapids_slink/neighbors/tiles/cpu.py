@@ -591,7 +591,7 @@ def near_in_order(ids: Array, place_of: Array, order: Array, width: int, groups:
 
 
 def plan_band(lists: Lists, band: slice, slots: Any) -> None:
-    """What a band of all lists takes: not looked at on a CPU."""
+    """The arrays of a band of all lists: not looked at on a CPU."""
 
 
 def put_thresholds(

@@ -42,7 +42,7 @@ class Cuts(NamedTuple):
 
 
 class Band(NamedTuple):
-    """What a band of lists takes."""
+    """The arrays of a band of lists."""
 
     needed: Array  # (blocks, cells) bool: the cells of points that a block's tiles are of
     items: Array  # (items, 4) int32, as fused/pass.cuh reads them
@@ -147,9 +147,9 @@ def rows_by_cells(
 
 
 def _listed(counted: Array) -> np.ndarray:
-    """What a list has on the host, sorted by the lower 32 bits: an array that begins with their number.
+    """The entries of an array that begins with their number, on the host, sorted by the lower 32 bits.
 
-    A list that is not long comes with its number, so that the host waits once.
+    A few come with their number, so that the host waits once.
     """
     head = cp.asnumpy(counted[: 1 + FEW])
     count = int(head[0])

@@ -95,7 +95,7 @@ class Slots:
         cells: int = 0,
         slot_of: Array = None,
     ) -> Self:
-        """Those of some rows, in their order. A new block begins where `begins`, ascending from 0, says.
+        """Slots of some rows, in their order. A new block begins where `begins`, ascending from 0, says.
 
         Cells are of up to `cell_size` slots of a run, unless `cell_of_run` names some of `cells`. `slot_of` gets the
         slots of the rows.

@@ -153,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) refine_marks(
     if (threadIdx.x == 0) counts[blockIdx.x] = count;
 }
 
-// Where lists of so many begin that follow each other, and after the last where it ends. One block.
+// Where lists of these lengths begin, one after the other, and after the last where it ends. One block.
 extern "C" __global__ void __launch_bounds__(SUMMING_THREADS) put_starts(
     int n, const int* __restrict__ counts, long long* __restrict__ starts) {
     long long before = 0;

@@ -20,7 +20,7 @@ class Limit:
 
     @classmethod
     def of(cls, metric: Metric, distance: float, n_features: int) -> Self:
-        """That of rows of the input of this number of features."""
+        """The limit of rows whose input has this number of features."""
         bound = surrogate_bound(metric, distance, n_features)
         if metric.changes_order:
             return cls(bound, decides=False)

@@ -103,7 +103,7 @@ def _update(joined, distance, lightest, inner, m):
 
 @njit(nogil=True, cache=True)
 def _update_by_squares(joined, point, columns, d, lightest, inner, m):
-    """The same by squared distances of one pass of features, which are not stored. Unsigned indices are vectorized."""
+    """Lower the edges by squared distances of one pass of features, not stored. Unsigned indices are vectorized."""
     q, r, s, t = point[0], point[1], point[2], point[3]
     if d <= 2:
         for i in range(np.uint64(m)):
