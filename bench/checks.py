@@ -27,7 +27,8 @@ SCIPY_ROWS = 20_000  # pdist holds n²/2 float64, other oracles n²
 SCIPY_EDGES = 10**8
 ALL_PAIRS_WORK = 2e11  # n²·d that an oracle of all pairs does in a minute or two
 GROUPS = 1000  # whose trees are checked
-SAMPLE = 64  # rows whose neighbours are checked
+SAMPLE, FEW_ROWS = 64, 4  # rows whose neighbours are checked; of pairs, at least
+PAIRS_WORK = 4e9  # features that are compared for that, about
 CYCLE_ROWS = 16
 MINKOWSKI_ULP = 4  # its powers are a library's
 RADIANS = 4e-15  # an angle's sines are a library's too
@@ -232,11 +233,12 @@ def near_pairs(work: Work, found: Any) -> Verdict:
     if metric == "bit_jaccard":
         metric, points = "jaccard", np.unpackbits(points, axis=1).view(bool)
     points = points if points.dtype == bool else _float64(points)
-    n, (src, dst, weight) = len(points), (_column(found, name) for name in EDGE_TYPES)
+    (n, d), (src, dst, weight) = points.shape, (_column(found, name) for name in EDGE_TYPES)
     if (src >= dst).any() or (np.diff(src.astype(np.int64) * n + dst) <= 0).any():
         return False, "order"
     off = 0.0 if metric == "euclidean" else ROUNDED
-    for row in np.random.default_rng(0).choice(n, min(n, SAMPLE), replace=False).tolist():
+    size = min(n, SAMPLE, max(FEW_ROWS, int(PAIRS_WORK / (n * d))))
+    for row in np.random.default_rng(0).choice(n, size, replace=False).tolist():
         expected = cdist(points[row : row + 1], points, metric)[0]
         expected[row] = np.inf
         own = (src == row) | (dst == row)
@@ -246,8 +248,8 @@ def near_pairs(work: Work, found: Any) -> Verdict:
         wrong &= abs(expected - near) > off
         both = np.isfinite(listed)
         if wrong.any() or (abs(listed[both] - expected[both]) > off).any():
-            return False, f"scipy.spatial.distance.cdist of {SAMPLE} rows"
-    return True, f"scipy.spatial.distance.cdist of {SAMPLE} rows"
+            return False, f"scipy.spatial.distance.cdist of {size} rows"
+    return True, f"scipy.spatial.distance.cdist of {size} rows"
 
 
 def _nearest_distances(queries: np.ndarray, points: np.ndarray, k: int, own: np.ndarray | None = None) -> np.ndarray:
