@@ -76,7 +76,7 @@ def test_compiling_is_no_part_of_the_stages(tmp_path):
         for _ in range(2)
     )
     modules, seconds, text = first.stdout.split("|")
-    assert all(name in modules for name in ("neighbors.trees.query", "spanning_tree.cpu", "dendrogram.cpu"))
+    assert all(name in modules for name in ("neighbors.trees.kdtree", "spanning_tree.cpu", "dendrogram.cpu"))
     compiling = ast.literal_eval(seconds).pop("compiling")
     assert compiling > 0.5
     assert sum(ast.literal_eval(seconds).values()) < 2 * compiling
@@ -87,7 +87,8 @@ def test_compiling_is_no_part_of_the_stages(tmp_path):
 
 
 LOGGED = "import logging; logging.getLogger('rapids_slink').setLevel(logging.WARNING)"
-FIT = "import numpy, rapids_slink; print(rapids_slink.fit(numpy.c_[:9, 1:10] ** 2, device='cpu').distances_.sum())"
+ROWS = "numpy.c_[:9, 1:10, :9, 1:10, :9] ** 2"
+FIT = f"import numpy, rapids_slink; print(rapids_slink.fit({ROWS}, device='cpu').distances_.sum())"
 
 
 @pytest.fixture
@@ -109,7 +110,7 @@ def copy_of_package(tmp_path):
 
 @pytest.mark.full
 def test_an_edit_reaches_what_calls_it(copy_of_package):
-    """The k-d tree's kernels and Prim's have `squared` compiled into them."""
+    """The k-d tree's kernels and, for more than four features, Prim's have `squared` compiled into them."""
     folder, run = copy_of_package
     formulas = folder / "neighbors" / "exact" / "formulas.py"
     before = run(FIT).stdout
@@ -244,7 +245,7 @@ def test_names_of_numba_that_another_one_may_lack(hide, tmp_path):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert float(done.stdout) == fit(np.c_[:9, 1:10] ** 2, device="cpu").distances_.sum()
+    assert float(done.stdout) == fit(np.c_[:9, 1:10, :9, 1:10, :9] ** 2, device="cpu").distances_.sum()
     assert done.stderr.count(compiling.NO_FILES) == ("event" not in hide)
     assert any(tmp_path.rglob("*.nbc")) == ("event" in hide)
 
