@@ -4,7 +4,6 @@ A thread takes a block of rows at a time. What it finds goes into arrays that gr
 rows at the end of the block.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,17 +85,13 @@ class _Blocks:
     progress = False
     limit: float
     block_rows: int
-    #: finds the pairs of a block: a buffer, and how many there are, in ascending order of points for each row
-    search_block: Callable[[slice, int], tuple[Buffer, int]]
-    #: adds up how many pairs of a block are within each limit and above the one before
-    count_block: Callable[[slice, np.ndarray], np.ndarray]
 
     def find(self, rows: slice, room: float) -> Found:
         """See `PairSearch`."""
         left = Left(room)
 
         def work(block: slice) -> tuple[int, Any]:
-            buffer, count = self.search_block(block, left.pairs)
+            buffer, count = self._scan(block, np.array([self.limit]), left.pairs, np.zeros(1, np.int64))
             return count, _sorted(buffer, count, block) if left.take(count) else None
 
         parts = for_each_chunk(CPU, work, equal_slices(rows, self.block_rows), bar(self, rows))
@@ -107,10 +102,22 @@ class _Blocks:
 
     def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
         """See `PairSearch`."""
-        blocks = equal_slices(rows, self.block_rows)
-        parts = for_each_chunk(CPU, lambda block: self.count_block(block, limits), blocks, bar(self, rows))
-        counts: np.ndarray = np.cumsum(np.sum(parts, axis=0, dtype=np.int64))
-        return counts
+
+        def work(block: slice) -> np.ndarray:
+            counts = np.zeros(limits.size, np.int64)
+            self._scan(block, limits, 0, counts)
+            return counts
+
+        parts = for_each_chunk(CPU, work, equal_slices(rows, self.block_rows), bar(self, rows))
+        total: np.ndarray = np.cumsum(np.sum(parts, axis=0, dtype=np.int64))
+        return total
+
+    def _scan(self, rows: slice, limits: np.ndarray, room: int, counts: np.ndarray) -> tuple[Buffer, int]:
+        """Find the pairs of a block: a buffer, and how many there are, in ascending order of points for each row.
+
+        Adds to `counts` how many are within each limit and above the one before. Beyond `room` none is kept.
+        """
+        raise NotImplementedError
 
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:
@@ -145,16 +152,6 @@ class ExactPairs(_Blocks):
         self.points = read_only(values)
         self.queries = self.points if queries is None else read_only(queries)
 
-    def search_block(self, rows: slice, room: int) -> tuple[Buffer, int]:
-        """See `_Blocks`."""
-        return self._scan(rows, np.array([self.limit]), room, np.zeros(1, np.int64))
-
-    def count_block(self, rows: slice, limits: np.ndarray) -> np.ndarray:
-        """See `_Blocks`."""
-        counts = np.zeros(limits.size, np.int64)
-        self._scan(rows, limits, 0, counts)
-        return counts
-
     def _scan(self, rows: slice, limits: np.ndarray, room: int, counts: np.ndarray) -> tuple[Buffer, int]:
         both, span = (self.queries, self.points), (rows.start, rows.stop)
         return _scan_block(self.formula, both, span, self.is_one, limits, new_tile(), room, new_buffer(), counts)
@@ -169,16 +166,6 @@ class FilteredPairs(_Blocks):
         self.filter, self.exact, self.is_one, self.limit = filter_, exact, is_one, limit
         filter_.arrange(np.arange(len(exact.points), dtype=np.int32))
         self.both = read_only(exact.queries), read_only(exact.points)
-
-    def search_block(self, rows: slice, room: int) -> tuple[Buffer, int]:
-        """See `_Blocks`."""
-        return self._scan(rows, np.array([self.limit]), room, np.zeros(1, np.int64))
-
-    def count_block(self, rows: slice, limits: np.ndarray) -> np.ndarray:
-        """See `_Blocks`."""
-        counts = np.zeros(limits.size, np.int64)
-        self._scan(rows, limits, 0, counts)
-        return counts
 
     def _scan(self, rows: slice, limits: np.ndarray, room: int, counts: np.ndarray) -> tuple[Buffer, int]:
         filter_, n, ids = self.filter, len(self.exact.points), np.arange(rows.start, rows.stop, dtype=np.int32)
