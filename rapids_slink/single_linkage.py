@@ -72,40 +72,6 @@ class PointHierarchy(Hierarchy, Estimator):
         """The value of `min_samples` if the parameter is None and there are enough rows."""
         raise NotImplementedError
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Cluster the rows of `X`.
-
-        A model that was fitted before keeps that fit if this one fails or is interrupted.
-
-        Parameters
-        ----------
-        X : dataframe or array, (n, d)
-            A DataFrame of cuDF, pandas, Polars or Arrow, a CuPy or NumPy array, an object with
-            ``__cuda_array_interface__`` or DLPack, nested lists, or a list of RDKit's bit vectors. float32 and float64
-            are used as they are; integers and booleans are converted. For ``metric="precomputed"`` a symmetric matrix
-            of distances, (n, n), or SciPy's condensed vector, (n(n - 1)/2,). Rounding errors of its symmetry and of its
-            zero diagonal are ignored up to √ε times the largest entry. Or a graph: a sparse matrix, a frame of ``src``,
-            ``dst``, ``weight``, a graph of NetworkX or cuGraph. Pairs that are infinite or not in the graph are not
-            joined, so that there may be several trees. The cluster of the current Dask client fits a Dask DataFrame or
-            Array of points, and the results are Dask collections.
-        y : None
-            Ignored; a `Pipeline` passes it.
-
-        Returns
-        -------
-        object
-            The model itself.
-
-        Raises
-        ------
-        ValueError, TypeError
-            `X` or a parameter is not valid, or a row has no distance in this metric. The message names it.
-        DeviceUnavailableError, DeviceMemoryError
-            There is no GPU for ``device="cuda"``, or the work needs more memory than there is or than `memory_limit`.
-            Both are ValueErrors.
-        """
-        return self._fit(X)
-
     def _fit(self, X: Any, **more: Any) -> Self:
         """Fit with further settings."""
         rule, settings, engine = self._cluster_rule(), self._settings(), engine_of(X)
@@ -170,10 +136,6 @@ class PointHierarchy(Hierarchy, Estimator):
         tree, linkage, index = as_frame(self.mst_), as_frame(self.linkage_), on_current_gpu(self._index)
         model = Fitted(rows, tree, linkage, index, self._output)
         return self._take(engine_of(X).append(X, model, settings, rule))
-
-    def fit_predict(self, X: Any, y: Any = None) -> Rows:
-        """Fit and return `labels_`: one int32 label per row."""
-        return self.fit(X).labels_
 
     def _settings(self) -> Settings:
         metric = get_metric(self.metric, 2.0 if self.p is None else self.p, given=True)
@@ -410,7 +372,7 @@ class SingleLinkage(PointHierarchy):
         """
         return self._fit(X) if groups is None else self._fit(X, groups=GroupBy(groups, dropna))
 
-    def fit_predict(self, X: Any, y: Any = None, groups: Any = None, dropna: bool = True) -> Any:
+    def fit_predict(self, X: Any, y: Any = None, groups: Any = None, dropna: bool = True) -> Rows:
         """Fit and return `labels_`: one int32 label per row."""
         return self.fit(X, y, groups, dropna).labels_
 
