@@ -48,7 +48,7 @@ from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.neighbors.near_pairs import PairTask
 from rapids_slink.neighbors.plan import is_searched_by_tree
-from rapids_slink.neighbors.rows import undefined_for_zeros
+from rapids_slink.neighbors.rows import check_zeros_between
 from rapids_slink.pipeline import estimate_fit, size_attributes
 from rapids_slink.points.check import check_same_columns
 from rapids_slink.points.output import is_collection
@@ -247,8 +247,7 @@ def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: str, memory_limit:
         queries = read_points(run, X, settings)
         points = read_points(run, Y, settings, name="Y")
         check_same_columns((queries.n_features, queries.names), (points.n_features, points.names))
-        if queries.zeros and points.zeros:
-            raise undefined_for_zeros(f"row {queries.zeros[0]} of X and row {points.zeros[0]} of Y", metric)
+        check_zeros_between(queries.zeros, points.zeros, metric)
         both = np.result_type(queries.dtype, points.dtype).str
         query_blocks, blocks = (
             make_blocks(run, replace(part, dtype=both), count_blocks(run, part), name)

@@ -16,7 +16,7 @@ from rapids_slink.distributed.cluster import Run, on_worker, with_bytes
 from rapids_slink.distributed.points import Partitions, block_starts, make_blocks, read_points
 from rapids_slink.distributed.trees import Boxes
 from rapids_slink.neighbors.near_pairs import NearPairs, PairPoints, PairTask, estimate_pairs, room_for_pairs
-from rapids_slink.neighbors.rows import undefined_for_zeros
+from rapids_slink.neighbors.rows import check_zeros_between
 from rapids_slink.neighbors.within.task import Found
 from rapids_slink.points import Points
 from rapids_slink.points.check import check_same_columns
@@ -55,8 +55,7 @@ def near_blocks(
     else:
         more = read_points(run, Y, settings, name="Y")
         check_same_columns((points.n_features, points.names), (more.n_features, more.names))
-        if points.zeros and more.zeros:
-            raise undefined_for_zeros(f"row {points.zeros[0]} of X and row {more.zeros[0]} of Y", metric)
+        check_zeros_between(points.zeros, more.zeros, metric)
         both = np.result_type(points.dtype, more.dtype).str
         blocks, others = (
             make_blocks(run, replace(part, dtype=both), _count(run, part), name)

@@ -24,7 +24,7 @@ from typing import Any
 
 from rapids_slink.metrics import Metric, distances
 from rapids_slink.neighbors.plan import estimate_search, prepare_search
-from rapids_slink.neighbors.rows import metric_rows, undefined_for_zeros, zero_rows
+from rapids_slink.neighbors.rows import check_zeros_between, in_one_type, metric_rows, zero_rows
 from rapids_slink.neighbors.task import (
     BoundsByLists,
     NeighborLists,
@@ -130,9 +130,7 @@ def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
     points = as_points(Y, device, following, metric=metric, name="Y", checked=False)
     check_same_columns((d, queries.names), (points.values.shape[1], points.names))
     edges = PreallocatedFrame.empty(device, m, EDGE_TYPES)
-    both = queries.values, points.values
-    if both[0].dtype != both[1].dtype:
-        both = both[0].astype("float64", copy=False), both[1].astype("float64", copy=False)
+    both = in_one_type(queries.values, points.values)
     if small and small.write_edges(*both, *edges.columns.values()):
         return queries.frame(edges.frame)
     bounded = check_finite({"X": queries, "Y": points}, metric, device)
@@ -150,8 +148,7 @@ def _write_nearest(both: tuple[Any, Any], bounded: bool, edges: dict[str, Any], 
     )
     if metric.is_undefined_for_zeros:
         x, y = (zero_rows(part, device) for part in both)
-        if x.size and y.size:
-            raise undefined_for_zeros(f"row {int(x[0])} of X and row {int(y[0])} of Y", metric)
+        check_zeros_between(x, y, metric)
     search = prepare_search(values, device, Report(), queries=queries, metric=metric)
     rows, no_group = xp.arange(len(queries), dtype="int32"), xp.full(len(values), -1, "int32")
     nearest = search.find(SearchTask(rows, 1, rows, no_group))

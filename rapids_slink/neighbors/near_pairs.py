@@ -16,9 +16,10 @@ from rapids_slink.metrics import Metric, distances
 from rapids_slink.neighbors import MAX_FRAME_ROWS
 from rapids_slink.neighbors.plan import estimate_search
 from rapids_slink.neighbors.rows import (
+    check_zeros_between,
+    in_one_type,
     metric_rows,
     require_common_features_with,
-    undefined_for_zeros,
     zero_rows,
 )
 from rapids_slink.neighbors.slices import equal_slices
@@ -93,14 +94,11 @@ def read_pairs(X: Any, Y: Any, task: PairTask, device: Device) -> PairPoints:
     points = as_points(Y, device, following, metric=metric, missing_values=values, name="Y", checked=False)
     _check_names(points, "Y", task)
     check_same_columns((queries.values.shape[1], queries.names), (points.values.shape[1], points.names))
-    both = queries.values, points.values
-    if both[0].dtype != both[1].dtype:
-        both = both[0].astype("float64", copy=False), both[1].astype("float64", copy=False)
+    both = in_one_type(queries.values, points.values)
     check_finite({"X": queries, "Y": points}, metric, device)
     if metric.is_undefined_for_zeros:
         x, y = (zero_rows(part, device) for part in both)
-        if x.size and y.size:
-            raise undefined_for_zeros(f"row {int(x[0])} of X and row {int(y[0])} of Y", metric)
+        check_zeros_between(x, y, metric)
     if metric.missing:
         require_common_features_with(*both, device)
     return PairPoints(queries, points, both, is_one=False)

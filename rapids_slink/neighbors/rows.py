@@ -19,6 +19,7 @@ Rows of few distinct values may take fewer bytes, for the same distances, to the
 All that the formulas read of zeros and ones are counts, |a∩b|, |a| and |b|, and hamming compares for equality alone.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,17 @@ def zero_rows(values: Array, device: Device) -> Array:
 def undefined_for_zeros(rows: str, metric: Metric) -> ValueError:
     """The error for two rows of zeros."""
     return ValueError(f"{rows} are zero in every column: their {metric.name} distance is not defined. Drop one")
+
+
+def check_zeros_between(x: Sequence[int], y: Sequence[int], metric: Metric) -> None:
+    """Raise if these rows of X and of Y, which are zero in every column, have no distance."""
+    if len(x) and len(y):
+        raise undefined_for_zeros(f"row {int(x[0])} of X and row {int(y[0])} of Y", metric)
+
+
+def in_one_type(x: Array, y: Array) -> tuple[Array, Array]:
+    """Two arrays of one type: of two types both are float64."""
+    return (x, y) if x.dtype == y.dtype else (x.astype("float64", copy=False), y.astype("float64", copy=False))
 
 
 def unit_rows(rows: Array) -> Array:
