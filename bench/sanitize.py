@@ -35,7 +35,7 @@ from rapids_slink.neighbors.trees import dimension
 from rapids_slink.neighbors.within import prepare_pairs
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points import as_distances
-from rapids_slink.points.kernels import kernels as point_kernels
+from rapids_slink.points.check import kernels as point_kernels
 from rapids_slink.points.keys import groups_of
 from rapids_slink.points.output import on_host
 from rapids_slink.report import Report

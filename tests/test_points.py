@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from rapids_slink.points import InputTypeError, as_points
-from rapids_slink.points.kernels import kernels as point_kernels
+from rapids_slink.points.check import kernels as point_kernels
 from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import CPU, resolve, to_host
 from rapids_slink.runtime.frames import frame_of

@@ -28,11 +28,11 @@ from rapids_slink.points.check import (
     dimension,
     dimension_error,
     from_objects,
+    kernels,
     no_table,
     warn,
     without_text,
 )
-from rapids_slink.points.kernels import kernels
 from rapids_slink.points.output import OutputKind, array_of, column_names, is_dataframe, library_of
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import CPU, Array, Device, all_true, is_elsewhere, is_on_gpu, to_host

@@ -8,6 +8,7 @@ import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from decimal import Decimal
+from functools import partial
 from numbers import Integral, Real
 from os import PathLike
 from typing import Any
@@ -16,11 +17,12 @@ import numpy as np
 
 from rapids_slink.metrics import OVERFLOW, Metric
 from rapids_slink.missing import USUAL_MARKS, as_read
-from rapids_slink.points.kernels import kernels
 from rapids_slink.points.output import array_of, is_dataframe, library_of, on_host
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import Array, Device, all_true, device_of, to_host
+from rapids_slink.runtime.device import Array, Device, all_true, device_of, half, to_host
 
+#: The kernels of a device, in `cpu` or `cuda`.
+kernels = partial(half, package=__package__)
 #: Cluster ids go up to 2n - 2 and are int32.
 MAX_ROWS = 2**30
 #: The largest number of offending columns that an error names.

@@ -1,7 +1,7 @@
 """All pairs of rows within a distance, exact.
 
     rows ──▶ search ──▶ pairs of a range of rows, by (src, dst) ──▶ frame
-             cpu.py, cuda.py                                        collect.py
+             cpu.py, cuda.py
 
     k-d tree, bounding volume hierarchy    few features: rows that are near each other on the tree walk together
     filter by products or counts           many features: each pair of tiles once, without lists; survivors exactly
@@ -16,11 +16,9 @@ one whose distance is within: rounded functions that grow keep the order, so not
 a power) the bound is a little too large, and the distances decide at the end.
 """
 
-from typing import Any
-
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.within.task import PairSearch
-from rapids_slink.runtime.device import Array, Device
+from rapids_slink.runtime.device import Array, Device, half
 
 
 def prepare_pairs(
@@ -31,11 +29,6 @@ def prepare_pairs(
     Both are as `rows.metric_rows` makes them, of one type. No surrogate distance above `limit` is wanted.
     `progress` is whether to show a progress bar.
     """
-    kernels: Any
-    if device.is_gpu:
-        from rapids_slink.neighbors.within import cuda as kernels
-    else:
-        from rapids_slink.neighbors.within import cpu as kernels
-    search: PairSearch = kernels.prepare(values, queries, limit, metric)
+    search: PairSearch = half(device, __package__).prepare(values, queries, limit, metric)
     search.progress = progress
     return search

@@ -1,11 +1,8 @@
-"""The kernels of the points' values on a CPU, and the choice of the device's."""
-
-import sys
-from types import ModuleType
+"""The kernels of the points' values on a CPU."""
 
 import numpy as np
 
-from rapids_slink.runtime.device import CPU, Device
+from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.threads import for_each_chunk
 
 TILE = 2**8  # rows and columns that are compared with their transpose at a time
@@ -33,12 +30,3 @@ def is_symmetric(matrix: np.ndarray) -> bool:
         return True
 
     return all(for_each_chunk(CPU, check, range(len(tiles))))
-
-
-def kernels(device: Device) -> ModuleType:
-    """The module with `squares_are_finite` and `is_symmetric` for a device: `cuda`, or this one."""
-    if device.is_gpu:
-        from rapids_slink.points import cuda
-
-        return cuda
-    return sys.modules[__name__]
