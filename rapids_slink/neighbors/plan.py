@@ -1,6 +1,8 @@
 """The choice of the neighbour search, and the estimate of its memory."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from math import inf, isqrt
 from typing import Any
 
@@ -55,15 +57,16 @@ def prepare_search(
     n, d = values.shape
     if values.dtype.kind == "u":  # words, or a CPU's codes
         return BruteForceSearch(values, device, report, queries, progress, metric=metric)
+    expansion_of = cache(lambda: expansion(values, device))  # for either choice
     if queries is None and _may_be_low_dimensional(n, d, metric, device):
-        search = _low_dimensional(values, device, report, progress, metric)
+        search = _low_dimensional(values, device, report, progress, metric, expansion_of)
         if search is not None:
             return search
     kind = _search_class(n, d, metric, device)
     if kind is not BruteForceSearch:
         search_by: Search = kind(values, device, report, queries, progress, metric=metric)
         return search_by
-    if queries is None and _may_be_structured(values, device, metric):
+    if queries is None and _may_be_structured(values, device, metric, expansion_of):
         tiles = TileSearch(values, device, report, progress=progress, metric=metric)
         if tiles.share() <= MAX_SHARE[device.name]:
             report.count("neighbors", filter="tiles of near points")
@@ -143,21 +146,23 @@ def _may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> b
     return metric.boxes and d in features and n >= min_points
 
 
-def _may_be_structured(values: Array, device: Device, metric: Metric) -> bool:
+def _may_be_structured(values: Array, device: Device, metric: Metric, expansion_of: Callable[[], float]) -> bool:
     """Whether to see if points are searched in tiles: if most lie much nearer to others than all are far apart."""
     if metric.filter != "product" or len(values) < STRUCTURED_POINTS[device.name]:
         return False
-    near = expansion(values, device) <= MAX_SPREAD and nearest_by_spread(values, device) <= MAX_NEAREST
+    near = expansion_of() <= MAX_SPREAD and nearest_by_spread(values, device) <= MAX_NEAREST
     return near and TileSearch.serves(values, device, metric)
 
 
-def _low_dimensional(values: Array, device: Device, report: Report, progress: bool, metric: Metric) -> Search | None:
+def _low_dimensional(
+    values: Array, device: Device, report: Report, progress: bool, metric: Metric, expansion_of: Callable[[], float]
+) -> Search | None:
     """The search by a tree, or None if a ball of neighbours touches too many of its nodes."""
     kind: Any = _tree_class(device)
     if device.is_gpu:
         (n, d), itemsize = values.shape, values.dtype.itemsize
         needed = kind.estimate(n, n, d, DEFAULT_NEIGHBORS, itemsize, device, metric).peak
-        if needed > free_bytes() or expansion(values, device) > MAX_EXPANSION:
+        if needed > free_bytes() or expansion_of() > MAX_EXPANSION:
             return None
         search = kind(values, device, report, progress=progress, metric=metric)
         limit = isqrt(n)  # of visits; with more the filter takes less time: see bench/NOTES.md
