@@ -1,4 +1,4 @@
-"""The public functions of pairs within a distance; each passes its input to an engine, see `engines`."""
+"""The public functions of pairs within a distance; each passes its input to an engine, see `engine_of`."""
 
 from collections.abc import Collection, Iterator
 from importlib import import_module

@@ -20,7 +20,7 @@ THREADS = 256
 NULL = np.uintp(0)
 MIN_SHARED_MEMORY = 48 * 1024  # of a block, on every GPU
 MAJOR, MINOR = 75, 76  # cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCapabilityMinor
-MULTIPROCESSORS, MOST_THREADS = 16, 39  # cudaDevAttrMultiProcessorCount, cudaDevAttrMaxThreadsPerMultiProcessor
+MULTIPROCESSORS = 16  # cudaDevAttrMultiProcessorCount
 #: What a constant may be made by.
 OPERATIONS: dict[type, Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,

@@ -20,15 +20,15 @@ from rapids_slink.runtime.device import Array, Device, half, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, sequential
 from rapids_slink.spanning_tree.grouped.trees import Trees, is_stored
-from rapids_slink.spanning_tree.pairs import FEW_POINTS, TREE_FEATURES, TREE_POINTS
+from rapids_slink.spanning_tree.pairs import most_points
 from rapids_slink.spanning_tree.problem import Problem, Tree
 from rapids_slink.spanning_tree.ways import estimate_tree, grow_tree
 
 #: The kernel of the trees of small groups that a device has, in `cpu` or `cuda`.
 kernels = partial(half, package=__name__)
-#: The most rows of a small group, whose tree one thread of a CPU or one block of a GPU makes. A CPU that stores the
-#: distances takes fewer rows, whose distances stay in its cache.
-MAX_ROWS, MAX_STORED = {"cpu": FEW_POINTS, "cuda": 2048}, 512
+#: The most rows of a small group, whose tree one block of a GPU makes, or a thread of a CPU that stores the distances,
+#: which stay in its cache.
+MAX_ROWS, MAX_STORED = 2048, 512
 #: Bytes a row: in order, its group's state, its edge, and the scratch of the edges' sort.
 ROW_BYTES = 96
 
@@ -85,13 +85,10 @@ def _usual_tree(problem: Problem, rows: Array) -> tuple[Tree, Report]:
 
 def most_rows(problem: Problem) -> int:
     """The most rows of a small group: more take less time in their usual way."""
-    metric, device, d = problem.metric, problem.device, problem.d
-    most = MAX_ROWS[device.name]
-    if device.is_gpu:
-        return most
-    if is_stored(metric, problem.settings.min_samples, problem.is_compact):
-        return MAX_STORED
-    return max(most, TREE_POINTS * d) if metric.boxes and d <= TREE_FEATURES else most
+    if problem.device.is_gpu:
+        return MAX_ROWS
+    is_matrix = is_stored(problem.metric, problem.settings.min_samples, problem.is_compact)
+    return MAX_STORED if is_matrix else most_points(problem.d, problem.metric)
 
 
 def estimate_groups(problem: Problem, sizes: np.ndarray) -> MemoryEstimate:

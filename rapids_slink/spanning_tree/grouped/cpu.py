@@ -18,7 +18,7 @@ CHUNKS, GROUP_WORK = 8, 100
 
 
 def grow_trees(trees: Trees) -> int:
-    """See `Kernels`."""
+    """Write the edges. Returns the number of a group with a pair of `OVERFLOW`, or -1, if rows may miss values."""
     metric, rows = trees.metric, read_only(trees.rows)
     stored = is_stored(metric, trees.min_samples, rows.dtype.kind == "u")
     begin = np.concatenate([[0], np.cumsum(trees.size - 1)])

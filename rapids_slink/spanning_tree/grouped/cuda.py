@@ -18,7 +18,7 @@ def largest_group() -> int:
 
 
 def grow_trees(trees: Trees) -> int:
-    """See `Kernels`."""
+    """Write the edges. Returns the number of a group with a pair of `OVERFLOW`, or -1, if rows may miss values."""
     rows, metric, edges = trees.rows, trees.metric, trees.edges
     check_arrays(rows.dtype, rows)
     check_arrays("int32", trees.order, *edges[:2])

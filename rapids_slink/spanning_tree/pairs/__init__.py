@@ -86,8 +86,13 @@ def is_worthwhile(n: int, d: int, metric: Metric, min_samples: int, device: Devi
     if compact:
         return n <= MAX_ROWS
     if metric.boxes and d <= TREE_FEATURES:
-        return min_samples == 1 and n <= max(FEW_POINTS, TREE_POINTS * d)
+        return min_samples == 1 and n <= most_points(d, metric)
     return n <= 2 * FEW_POINTS if min_samples > 1 else n <= FEW_POINTS or work <= MAX_WORK["cpu"]
+
+
+def most_points(d: int, metric: Metric) -> int:
+    """The most points of d features whose pairs a CPU compares without storing distances, whatever the work."""
+    return max(FEW_POINTS, TREE_POINTS * d) if metric.boxes and d <= TREE_FEATURES else FEW_POINTS
 
 
 def stores_distances(d: int, metric: Metric, min_samples: int, device: Device, compact: bool = False) -> bool:
