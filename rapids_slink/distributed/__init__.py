@@ -32,6 +32,7 @@ from rapids_slink.distributed.points import (
     frame_of_parts,
     gathered,
     make_blocks,
+    model_attributes,
     read_points,
 )
 from rapids_slink.distributed.trees import (
@@ -118,15 +119,7 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
         report.add(fitted.pop("report_"))
         report.count("spanning_tree", blocks=count, pairs=sum(len(pair) == 2 for pair in pairs))
         report.count("cluster", **run.counts())
-    report["seconds"]["cluster"] = perf_counter() - start - sum(report["seconds"].values())
-    return {
-        **fitted,
-        **size_attributes(n, d, 1, names),
-        "report_": report,
-        "_output": layout.output,
-        "_index": None,
-        "_layout": layout,
-    }
+    return model_attributes({**fitted, **size_attributes(n, d, 1, names)}, layout, report, start)
 
 
 def count_blocks(run: Run, points: Partitions, boxes: Boxes | None = None) -> int:

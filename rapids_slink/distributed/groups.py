@@ -13,7 +13,7 @@ from rapids_slink.dendrogram import build_linkage
 from rapids_slink.dendrogram.cutting import ClusterRule, Cut
 from rapids_slink.dendrogram.per_group import GroupedCut
 from rapids_slink.distributed.cluster import Run, concatenate, on_worker
-from rapids_slink.distributed.points import Partitions, attributes, is_frame, read_points
+from rapids_slink.distributed.points import Partitions, attributes, is_frame, model_attributes, read_points
 from rapids_slink.metrics import distances
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.ordering import edge_codes, stable_order
@@ -59,16 +59,8 @@ def fit_groups(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
         components = fitted.pop("components")
         report.add(fitted.pop("report_"))
         report.count("cluster", **run.counts())
-    report["seconds"]["cluster"] = perf_counter() - start - sum(report["seconds"].values())
-    return {
-        **fitted,
-        **size_attributes(n, d, components, names),
-        "report_": report,
-        "_output": layout.output,
-        "_index": None,
-        "_layout": layout,
-        "_cut_per_group_": rule.n_clusters is not None,
-    }
+    fitted |= size_attributes(n, d, components, names) | {"_cut_per_group_": rule.n_clusters is not None}
+    return model_attributes(fitted, layout, report, start)
 
 
 def _with_keys(X: Any, settings: Settings) -> tuple[Any, Settings]:

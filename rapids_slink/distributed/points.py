@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from math import isnan
 from operator import getitem
+from time import perf_counter
 from typing import Any, Self
 
 import dask.array as da
@@ -40,6 +41,7 @@ from rapids_slink.points.check import (
 )
 from rapids_slink.points.keys import keys_of
 from rapids_slink.points.output import OutputKind, is_collection, is_dataframe, library_of
+from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, device_of, is_on_gpu, resolve, to_host
 from rapids_slink.settings import Settings
 
@@ -121,6 +123,12 @@ def attributes(run: Run, results: Future, layout: Layout | None = None, of_rows:
             whole = run.task(name, _frame_of, results, name, output, worker=worker)
             by_name[name] = frame_of_parts(name, [whole], _frame_of({name: value}, name, output), divisions)
     return by_name
+
+
+def model_attributes(fitted: dict[str, Any], layout: Layout, report: Report, start: float) -> dict[str, Any]:
+    """The attributes of a model of collections, whose fit began at `start`; what no stage took, the cluster did."""
+    report["seconds"]["cluster"] = perf_counter() - start - sum(report["seconds"].values())
+    return {**fitted, "report_": report, "_output": layout.output, "_index": None, "_layout": layout}
 
 
 def _frame_of(results: dict[str, Any], name: str, output: OutputKind | None) -> Any:
