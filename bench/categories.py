@@ -27,15 +27,16 @@ def fingerprints(n: int, d: int, members: int = 16) -> Rows:
         points = np.zeros((n + extra, d), bool)
         families = max(1, n // members)
         scaffold_size = np.random.default_rng(SEED + 1).integers(3, 80, families)
+        shares = [np.random.default_rng([SEED, 1, family]).random(size) for family, size in enumerate(scaffold_size)]
+        scaffolds = np.split(np.searchsorted(cumulated, np.concatenate(shares)), np.cumsum(scaffold_size)[:-1])
 
         def draw(at: slice) -> None:
             rng, block = np.random.default_rng([SEED, at.start]), points[at]
             for row, family in zip(block, rng.integers(0, families, len(block)), strict=True):
-                scaffold = np.random.default_rng([SEED, 1, family]).random(scaffold_size[family])
-                own = rng.random(rng.integers(1, 12))
-                row[np.searchsorted(cumulated, scaffold)] = True
-                row[np.searchsorted(cumulated, own)] ^= True
-                row[np.searchsorted(cumulated, own[:1])] = True
+                own = np.searchsorted(cumulated, rng.random(rng.integers(1, 12)))
+                row[scaffolds[family]] = True
+                row[own] ^= True
+                row[own[:1]] = True
 
         in_blocks(draw, n + extra, BLOCK)
         return points

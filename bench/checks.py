@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -225,8 +226,6 @@ def nearest(work: Work, edges: Any) -> Verdict:
 
 def near_pairs(work: Work, found: Any) -> Verdict:
     """The pairs that hold one of some rows, against SciPy's distances; of the Euclidean metric all bits."""
-    from scipy.spatial.distance import cdist
-
     metric, points, near = work.case.metric, work.points, work.near
     if metric not in ("euclidean", "cosine", "jaccard", "bit_jaccard") or work.case.missing:
         return None, None
@@ -237,9 +236,11 @@ def near_pairs(work: Work, found: Any) -> Verdict:
     if (src >= dst).any() or (np.diff(src.astype(np.int64) * n + dst) <= 0).any():
         return False, "order"
     off = 0.0 if metric == "euclidean" else ROUNDED
+    against = "NumPy's counts" if metric == "jaccard" else "scipy.spatial.distance.cdist"
     size = min(n, SAMPLE, max(FEW_ROWS, int(PAIRS_WORK / (n * d))))
+    distances = _jaccard_from(points) if metric == "jaccard" else partial(_distances_from, points, metric)
     for row in np.random.default_rng(0).choice(n, size, replace=False).tolist():
-        expected = cdist(points[row : row + 1], points, metric)[0]
+        expected = distances(row)
         expected[row] = np.inf
         own = (src == row) | (dst == row)
         listed = np.full(n, np.inf)
@@ -248,8 +249,28 @@ def near_pairs(work: Work, found: Any) -> Verdict:
         wrong &= abs(expected - near) > off
         both = np.isfinite(listed)
         if wrong.any() or (abs(listed[both] - expected[both]) > off).any():
-            return False, f"scipy.spatial.distance.cdist of {size} rows"
-    return True, f"scipy.spatial.distance.cdist of {size} rows"
+            return False, against
+    return True, against
+
+
+def _distances_from(points: np.ndarray, metric: str, row: int) -> np.ndarray:
+    """The distances of a row to all, by SciPy."""
+    from scipy.spatial.distance import cdist
+
+    distances: np.ndarray = cdist(points[row : row + 1], points, metric)[0]
+    return distances
+
+
+def _jaccard_from(points: np.ndarray) -> Callable[[int], np.ndarray]:
+    """The Jaccard distances of a row of booleans to all. SciPy's `cdist` takes 40 s for 1,000,000×2,048."""
+    sizes = points.sum(axis=1)
+
+    def distances(row: int) -> np.ndarray:
+        both = points[:, points[row]].sum(axis=1)
+        either = sizes + sizes[row] - both
+        return np.divide(either - both, either, where=either > 0, out=np.zeros(len(points)))
+
+    return distances
 
 
 def _nearest_distances(queries: np.ndarray, points: np.ndarray, k: int, own: np.ndarray | None = None) -> np.ndarray:
