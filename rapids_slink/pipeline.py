@@ -300,7 +300,7 @@ def attributes_of(
     (tree, components), (n, d) = tree_and_components, shape
     release_cached()
     with report.stage("linkage", device):
-        merges = build_linkage(tree, n)
+        merges = build_linkage(tree, n, rule.merge_groups)
     flat = rule.choose(merges, n, device, report)
     kept = kept_rows(points.values, settings, rule, device, report, is_own)
     if settings.store_centers is not None:

@@ -172,6 +172,23 @@ def test_deep_and_wide_trees(engine, shape, order):
     np.testing.assert_array_equal(merge_in_order(tree, DEEP, engine)[0], merge_plainly(tree)[:, [0, 1, 3]])
 
 
+@pytest.mark.parametrize("sizes", [[5], [1, 1, 1], [2, 1, 7, 3], [4] * 3000, [3000, 2, 3000]])
+def test_groups(engine, sizes):
+    """The merges of a forest of groups, whose rows lie anywhere, are those of any forest."""
+    rng = np.random.default_rng(len(sizes))
+    n, starts = sum(sizes), np.cumsum([0, *sizes[:-1]])
+    trees = [shaped_tree(rng, size, "random") + start for size, start in zip(sizes, starts, strict=True)]
+    tree = rank_edges(rng, pd.concat(trees, ignore_index=True), "shuffled")
+    group = np.repeat(np.arange(len(sizes)), sizes)[tree["src"].to_numpy(dtype=int)]
+    place = rng.permutation(n)
+    columns = {name: engine.asarray(place[tree[name].to_numpy(dtype=int)], "int32") for name in ("src", "dst")}
+    columns["weight"] = engine.asarray(tree["weight"].to_numpy(), "float64")
+    forest = PreallocatedFrame(columns, engine)
+    found = build_linkage(forest, n, (engine.asarray(group, "int32"), len(sizes)))
+    for name, column in build_linkage(forest, n).columns.items():
+        np.testing.assert_array_equal(to_host(found.columns[name]), to_host(column))
+
+
 def test_a_chain_of_a_million_leaves_overflows_no_stack(engine):
     xp, n = engine.xp, 1_000_000
     rows = xp.arange(n, dtype="int32")

@@ -9,7 +9,8 @@
   are the leaves. It is SciPy's Z. Heights never fall from one row to the next.
 - The linkage of a forest has fewer rows, so it needs n.
 
-Each device's ``merge_in_order`` is the kernel behind `build_linkage`, and ``label_clusters`` that behind `cut_labels`.
+Each device's ``merge_in_order`` is the kernel behind `build_linkage`, of groups ``merge_groups``, and
+``label_clusters`` that behind `cut_labels`.
 `cutting.inherit_labels` is a cut by groupby and merge alone.
 """
 
@@ -54,12 +55,18 @@ def linkage_of_edges(tree: Any, n_nodes: int | None, device: Device) -> Prealloc
     return build_linkage(PreallocatedFrame(columns, device), n)
 
 
-def build_linkage(tree: PreallocatedFrame, n: int) -> PreallocatedFrame:
-    """The linkage of a tree or forest over n nodes. The edges are sorted, and checked for everything except cycles."""
+def build_linkage(tree: PreallocatedFrame, n: int, groups: tuple[Array, int] | None = None) -> PreallocatedFrame:
+    """The linkage of a tree or forest over n nodes. The edges are sorted, and checked for everything except cycles.
+
+    Of a forest of groups without cycles `groups` are the group of each edge, (m,) int32, and how many groups there are.
+    """
     src, dst, weight = (tree.columns[name] for name in EDGE_TYPES)
     merges = PreallocatedFrame.empty(tree.device, len(src), MERGE_TYPES)
     left_child, right_child, height, size = merges.columns.values()
     height[...] = weight
+    if groups is not None:
+        kernels(tree.device).merge_groups(src, dst, *groups, n, left_child, right_child, size)
+        return merges
     merged = kernels(tree.device).merge_in_order(src, dst, n, left_child, right_child, size)
     if merged < len(src):
         u, v = sorted((int(src[merged]), int(dst[merged])))

@@ -4,10 +4,14 @@ import numpy as np
 
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.cuda import constant
+from rapids_slink.runtime.device import CPU
+from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
 from rapids_slink.union_find import find_root
 
 #: Points of a cluster whose times are summed at a time.
 SUMMED = constant("dendrogram/clusters.cu", "SUMMED")
+#: Groups whose edges a thread merges at a time.
+GROUPS_OF_CHUNK = 2**11
 
 
 @njit(cache=True)
@@ -16,15 +20,35 @@ def merge_in_order(src, dst, n, left_child, right_child, size):
 
     Writes the clusters that each edge joins, the lesser first, and how many leaves they have together, (m,) int32.
     Returns the number of edges merged: fewer than m if the next one closes a cycle. Union by size with path halving is
-    O(m α(m)). A root's row of ``sets`` holds, in one cache line, the size and the cluster of its set.
+    O(m α(m)).
     """
-    parent, sets = np.empty(n, np.int32), np.empty((n, 2), np.int32)
-    for leaf in range(n):
-        parent[leaf], sets[leaf, 0], sets[leaf, 1] = leaf, 1, leaf
-    for i in range(len(src)):
+    parent, sets = _single_leaves(n)
+    return _merge_edges(range(len(src)), src, dst, n, parent, sets, left_child, right_child, size)
+
+
+def merge_groups(src, dst, group, n_groups, n, left_child, right_child, size):
+    """`merge_in_order` of a forest whose edges each have a (m,) int32 `group`: groups share no leaf and have no cycle.
+
+    All cores take groups in turn, whose edges find their sets in a core's cache.
+    """
+    order, start = _order_by_group(group, n_groups)
+    parent, sets = _single_leaves(n)
+
+    def merge_some(groups: slice) -> None:
+        edges = order[start[groups.start] : start[groups.stop]]
+        _merge_edges(edges, src, dst, n, parent, sets, left_child, right_child, size)
+
+    for_each_chunk(CPU, merge_some, chunks_for_cores(n_groups, GROUPS_OF_CHUNK, GROUPS_OF_CHUNK))
+
+
+@njit(nogil=True, cache=True)
+def _merge_edges(edges, src, dst, n, parent, sets, left_child, right_child, size):
+    """Join the ends of these edges in turn; how many there are before one whose ends are in one set."""
+    merged = 0
+    for i in edges:
         u, v = find_root(parent, src[i]), find_root(parent, dst[i])
         if u == v:
-            return i
+            break
         if sets[u, 0] < sets[v, 0]:
             u, v = v, u
         parent[v] = u
@@ -32,7 +56,32 @@ def merge_in_order(src, dst, n, left_child, right_child, size):
         right_child[i] = max(sets[u, 1], sets[v, 1])
         size[i] = sets[u, 0] + sets[v, 0]
         sets[u, 0], sets[u, 1] = size[i], n + i
-    return len(src)
+        merged += 1
+    return merged
+
+
+@njit(cache=True)
+def _single_leaves(n):
+    """Sets of one leaf each. A root's row of ``sets`` holds, in one cache line, the size and the cluster of its set."""
+    parent, sets = np.empty(n, np.int32), np.empty((n, 2), np.int32)
+    for leaf in range(n):
+        parent[leaf], sets[leaf, 0], sets[leaf, 1] = leaf, 1, leaf
+    return parent, sets
+
+
+@njit(cache=True)
+def _order_by_group(group, n_groups):
+    """The entries of each group after one another, (m,) int32, and where each begins, (n_groups + 1,) int64."""
+    start = np.zeros(n_groups + 1, np.int64)
+    for k in group:
+        start[k + 1] += 1
+    for k in range(n_groups):
+        start[k + 1] += start[k]
+    at, order = start[:-1].copy(), np.empty(group.size, np.int32)
+    for i in range(group.size):
+        order[at[group[i]]] = i
+        at[group[i]] += 1
+    return order, start
 
 
 @njit(cache=True)

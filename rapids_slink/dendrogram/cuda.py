@@ -68,6 +68,13 @@ def merge_in_order(src: Array, dst: Array, n: int, left_child: Any, right_child:
     return cpu.merge_in_order(cp.asnumpy(src), cp.asnumpy(dst), n, *np.empty((3, m), np.int32))
 
 
+def merge_groups(
+    src: Array, dst: Array, group: Array, n_groups: int, n: int, left_child: Any, right_child: Any, size: Any
+) -> None:
+    """See `rapids_slink.dendrogram.cpu.merge_groups`, for CuPy arrays: all edges are merged at once anyway."""
+    merge_in_order(src, dst, n, left_child, right_child, size)
+
+
 def label_clusters(left_child: Any, right_child: Any, n: int) -> Any:
     """See `rapids_slink.dendrogram.cpu.label_clusters`, for CuPy arrays."""
     check_arrays("int32", left_child, right_child)

@@ -335,6 +335,11 @@ class ClusterRule:
     predicts_by_density: ClassVar[bool] = False  # whether predictions need core distances
     row_bytes: ClassVar[int] = 48  # bytes per row that the choice takes at its peak
 
+    @property
+    def merge_groups(self) -> tuple[Array, int] | None:
+        """Of rows in groups the group of each merge, and how many there are: see `build_linkage`."""
+        return None
+
     def weighted(self, weight: np.ndarray, core: np.ndarray | None) -> Self:
         """The rule for rows of these weights and core distances: the same, unless it depends on them."""
         return self

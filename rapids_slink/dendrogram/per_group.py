@@ -41,6 +41,11 @@ class GroupedCut(ClusterRule):
 
     row_bytes = 96
 
+    @property
+    def merge_groups(self) -> tuple[Array, int] | None:
+        """The group of each merge, and how many there are."""
+        return None if self.merge_group is None else (self.merge_group, len(self.sizes))
+
     def check_rows(self, n: int) -> None:
         """Raise unless groups have such a cut."""
         if self.cut.n_clusters is None or self.cut.distance_threshold is not None:

@@ -200,11 +200,11 @@ def _fit_forest(
         ordered = {name: columns[name][order] for name in ("src", "dst", "distance", "group")}
         forest = dict(zip(EDGE_TYPES, (ordered[name] for name in ("src", "dst", "distance")), strict=True))
         tree = within_distance(PreallocatedFrame.of(device, forest), settings.max_distance)
-    with report.stage("linkage", device):
-        merges = build_linkage(tree, n)
     merge_group = ordered["group"][: len(tree.columns["src"])].astype("int32")
     keys, sizes, first = groups["keys"], *(to_host(groups[name]) for name in ("sizes", "first"))
     of_groups = GroupedCut(rule, keys, sizes, first, merge_group)
+    with report.stage("linkage", device):
+        merges = build_linkage(tree, n, of_groups.merge_groups)
     rows = Points(xp.empty((n, 0)), None, None, OutputKind(is_frame=True, gpu=device.is_gpu))
     flat = flat_attributes(of_groups.choose(merges, n, device, report), rows)
     components = sum(of_part["components"] for of_part in trees)
