@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from rapids_slink.dendrogram import cpu
 from rapids_slink.dendrogram.condense import (
     Merges,
     Rule,
@@ -39,6 +40,8 @@ from rapids_slink.runtime.memory import MemoryEstimate, check_memory, copy_out, 
 COLUMNS = ("left", "right", "height", "size")
 #: Bytes per leaf that checking and cutting take at their peak.
 LEAF_BYTES = 64
+#: Of a GPU's tree the host makes so many merges, or labels so many clusters, before the kernels would have started.
+FEW_MERGES = 2**11
 #: The label of rows in clusters that are too small.
 OUTLIER = -1
 METHODS = ("kernel", "merge")
@@ -162,7 +165,7 @@ def _write_labels(
     for i in sorted(range(len(kept)), key=kept.__getitem__):
         leaves, merged, done = n_leaves - done, kept[i] - done, kept[i]
         left_child, right_child = (ids[:merged] for ids in children)
-        flat = half(device, __package__).label_clusters(left_child, right_child, leaves)
+        flat = _label_clusters(left_child, right_child, leaves, device)
         children = [_relabel(ids[merged:], flat, merged, xp) for ids in children]
         step = flat[:leaves]
         clusters = step if clusters is None else step[clusters]
@@ -173,6 +176,13 @@ def _write_labels(
             columns[i][...] = xp.where(large, xp.cumsum(large, dtype="int32") - 1, OUTLIER)[clusters]
         else:
             columns[i][...] = clusters
+
+
+def _label_clusters(left_child: Array, right_child: Array, n: int, device: Device) -> Array:
+    """The cluster of each of n leaves, then of each merge: see ``label_clusters`` of a device's kernels."""
+    if device.is_gpu and n + len(left_child) <= FEW_MERGES:
+        return device.asarray(cpu.label_clusters(to_host(left_child), to_host(right_child), n))
+    return half(device, __package__).label_clusters(left_child, right_child, n)
 
 
 def _name_by_first_row(labels: Array, xp: Any) -> None:
