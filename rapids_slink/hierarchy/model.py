@@ -326,13 +326,20 @@ class Hierarchy(Exports):
         return plotting.plot_clusters(self._features(X), self.labels_, ax=ax, **kwargs)
 
     @usual_errors()
-    def explore(self, X: Any, *, x: Any = None, y: Any = None) -> Explorer:
+    def explore(
+        self, X: Any, *, x: Any = None, y: Any = None, data: Any = None, color: Any = None, names: Any = None
+    ) -> Explorer:
         """Explore the cuts in Jupyter: the rows of `X` in the colours of their clusters, beside the curve of heights.
 
-        The slider moves the cut along the curve, as does a click on the curve. A number of clusters, a distance and a
-        smallest size can be typed. Colours, counts and the table of the largest clusters follow at once. The lasso, or
-        the menu of clusters, selects rows. For `HDBSCAN` the slider changes ``min_cluster_size``. A few
-        million rows are possible.
+        Drag the cut along the curve, or up and down in the condensed tree, or type a number of clusters, a distance
+        (in kilometres for haversine) or a smallest size. Colours, names, counts and the table of the largest clusters
+        follow at once, and a button goes back. The lasso, the menu of clusters, or a click on a bar of the tree selects
+        rows. The pointer shows a row's columns. For `HDBSCAN` the curve is of ``min_cluster_size``. A few million rows
+        are possible.
+
+        The first cut is the model's own. But if no more than one of its clusters has a hundredth of the rows, and there
+        are at least 100 rows, the others are outliers. Then the first cut is at the widest gap between merges that
+        leaves two clusters of that size, smaller ones are noise, and the button goes back to the model's own cut.
 
         Parameters
         ----------
@@ -342,22 +349,31 @@ class Hierarchy(Exports):
             ``metric="haversine"`` the axes are longitude and latitude in degrees.
         x, y : column name or number, optional
             Two columns of `X` to draw instead.
+        data : dataframe, (n, any), optional
+            The rows with all that is known of them, in the order of `X`: what the pointer shows, and can colour and
+            name the rows. By default `X`.
+        color : column name, or array or Series of shape (n,), optional
+            Colours of the rows in place of those of clusters. A menu changes between them and all columns.
+        names : column name, or array or Series of shape (n,), optional
+            Names of the rows. A cluster is called by the commonest name in it, if a tenth of its rows have it, and
+            otherwise by that of its first row.
 
         Returns
         -------
         Explorer
             Jupyter displays it. ``explorer.labels`` are the labels of the cut that is shown, ``explorer.selected`` are
-            the selected rows of `X`, and ``explorer.to_html()`` is a page for a report.
+            the selected rows of `data`, ``explorer.undo()`` goes back, and ``explorer.to_html()`` is a page for a
+            report.
 
         Raises
         ------
         ImportError
             jupyter-scatter or ipywidgets is not installed.
         ValueError, TypeError
-            `X` is not valid, or does not have the number of rows that were clustered.
+            `X`, `data` or a column is not valid, or does not have the number of rows that were clustered.
         """
         self._require_fit()
-        return Explorer(self, X, x, y)
+        return Explorer(self, X, x, y, data, color, names)
 
     def _check_parameters(self) -> None:
         """Raise for a parameter that is valid for no data."""

@@ -402,13 +402,27 @@ def to_html(model: Hierarchy) -> str:
     return f"<div>{'<br>'.join(line for line in lines if line)}<div>{''.join(blocks)}</div></div>"
 
 
-def clusters_table(groups: Groups, colors: Sequence[str]) -> str:
-    """The largest clusters with their colours, sizes and shares, as a table."""
-    largest = groups.order[:LISTED]
-    dots = [f'<span style="color: {colors[i % len(colors)]}">●</span> {label}' for i, label in enumerate(largest)]
-    shares = [f"{size / groups.color.size:.1%}" for size in groups.sizes[largest]]
-    table = pd.DataFrame({"cluster": dots, "rows": [f"{size:,}" for size in groups.sizes[largest]], "": shares})
-    return _table(table, escape=False)
+def clusters_table(groups: Groups, names: dict[int, str], colors: Sequence[str], small: str, noise: str) -> str:
+    """The largest clusters with their colours, names, sizes and shares, the others and the noise, as a table."""
+    n, largest = groups.color.size, groups.order[:LISTED]
+    rows = [
+        (dot(colors[i] if i < len(colors) else small, names[label]), groups.sizes[label])
+        for i, label in enumerate(largest.tolist())
+    ]
+    others = groups.order[LISTED:]
+    if others.size:
+        rows.append((dot(small, counted(others.size, "other")), groups.sizes[others].sum()))
+    if groups.noise:
+        rows.append((dot(noise, "noise"), groups.noise))
+    right = 'style="padding: 1px 0 1px 1.5em; text-align: right; font-variant-numeric: tabular-nums"'
+    lines = [f"<tr><td>{name}</td><td {right}>{size:,}</td><td {right}>{size / n:.1%}</td></tr>" for name, size in rows]
+    head = f'<tr><th style="text-align: left">cluster</th><th {right}>rows</th><th {right}>share</th></tr>'
+    return f'<table style="border-collapse: collapse; line-height: 1.4">{head}{"".join(lines)}</table>'
+
+
+def dot(color: str, text: str) -> str:
+    """A text after a dot of its colour."""
+    return f'<span style="white-space: nowrap"><span style="color: {color}">●</span> {escape(text)}</span>'
 
 
 def _cut(model: Hierarchy) -> str:
@@ -423,6 +437,6 @@ def _block(title: str, names: list[str], rows: Sequence[tuple[str, ...]]) -> str
     return f"<div {BLOCK}><b>{escape(title)}</b>{_table(pd.DataFrame(rows, columns=names))}</div>" if rows else ""
 
 
-def _table(table: pd.DataFrame, escape: bool = True) -> str:
+def _table(table: pd.DataFrame) -> str:
     with pd.option_context("display.max_colwidth", None):
-        return table.to_html(index=False, border=0, escape=escape)
+        return table.to_html(index=False, border=0)
