@@ -130,8 +130,15 @@ def test_cases_are_seeded_and_as_named():
         np.testing.assert_array_equal(points, case.points(None))
 
 
+def test_seconds_are_shown_in_three_digits():
+    times = [report.shown(seconds) for seconds in (0.00193, 0.99999, 8.756, 1806.0)]
+    assert times == ["1.93 ms", "1,000 ms", "8.76 s", "1,810 s"]
+
+
 def test_readme_table_is_current():
     rows = report.readme_rows(report.load(results.FOLDER))
-    assert [(row["case"], row["stage"]) for row in rows] == [row[:2] for row in report.README_ROWS]
+    assert tuple(row["case"] for row in rows) == report.README_CASES
+    assert {row["device"] for row in rows} == {report.README_CARD}
     text = report.README.read_text()
-    assert report.put_between(text, report.table(rows)) == text
+    assert report.filled(text, rows) == text
+    assert report.first_figure(rows).startswith("1,000,000 points of 128 features take ")
