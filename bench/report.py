@@ -94,6 +94,27 @@ def first_figure(rows: list[dict[str, Any]]) -> str:
     return f"{n:,} points of {d} features take {shown(row['seconds'])} on an {row['device']}{cuml}\n{link}. {need_not}"
 
 
+def measured(rows: list[dict[str, Any]], case: str, stage: str, on_gpu: bool = True) -> str:
+    """The time of a case's newest result with a link to its file, and of a GPU the memory and its name.
+
+    Of several devices the fastest counts. Raises ValueError if there is none.
+    """
+    found = [
+        row
+        for row in rows
+        if (row["case"], row["stage"]) == (case, stage)
+        and row["file"].endswith("-cpu.json") != on_gpu
+        and not row.get("rmm_pool")
+    ]
+    if not found:
+        raise ValueError(f"no result file has {case}, {stage}")
+    row = min(found, key=lambda row: row["seconds"])
+    peak = row.get("peak_device_bytes")
+    memory = f"{peak / 1e9:.1f} GB" if peak else ""
+    device = row["device"].removeprefix("NVIDIA ").split()[0] if on_gpu else ""
+    return ", ".join(filter(None, [f"[{shown(row['seconds'])}](bench/results/{row['file']})", memory, device]))
+
+
 def table(rows: list[dict[str, Any]]) -> str:
     """A Markdown table; an empty text where there are no rows."""
     if not rows:
