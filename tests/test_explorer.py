@@ -221,6 +221,16 @@ def test_great_circles_are_in_kilometres(device):
     assert same(explorer.labels, range(3))
 
 
+def test_distances_below_zero(df, device):
+    model = rapids_slink.fit(df, 4, metric="inner_product", device=device)
+    explorer = model.explore(df)
+    heights = np.asarray(on_host(model.distances_))
+    assert explorer.tree.range == pytest.approx([heights[0], heights[-1]])
+    assert heights[0] <= explorer.tree.cut <= heights[-1]
+    explorer.number.value, explorer.min_size.value = 1000, 1
+    assert same(explorer.labels, range(1000))
+
+
 @pytest.mark.full
 def test_nothing_is_deprecated():
     """Also in jupyter-scatter as it is imported."""

@@ -215,7 +215,7 @@ class Explorer:
 
         figure = Figure(figsize=(13, 5), layout="constrained")
         of_rows, of_curve = figure.subplots(1, 2, width_ratios=[1.6, 1])
-        plotting.plot_clusters(self._coordinates, self.labels, ax=of_rows)
+        plotting.plot_clusters(self._coordinates, self.labels, colors=COLORS, ax=of_rows)
         of_rows.set(xlabel=self._axis_names[0], ylabel=self._axis_names[1])
         of_curve.plot(self._setting.values, self._setting.curve, color=plotting.COLORS[0])
         of_curve.axvline(self._value, color=plotting.COLORS[1], linestyle="--")
@@ -316,7 +316,7 @@ class Explorer:
         condensed = setting.tree(value)
         if condensed is not getattr(getattr(self, "_bars", None), "tree", None):
             _, _, panels = _packages()
-            self._bars = bars = panels.Bars(condensed, setting.unit, setting.is_log_distance)
+            self._bars = bars = panels.Bars(condensed, setting.unit, setting.lowest, setting.is_log_distance)
             self.tree.range = list(bars.range)
             self.tree.titles = [counted(int(size), "row") for size in bars.sizes]
             self.tree.fills = []

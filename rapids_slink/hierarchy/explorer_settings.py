@@ -43,6 +43,8 @@ class Setting:
         self.heights, self.trees = heights, model.n_leaves_ - heights.size
         self.of_distance = f"distance{self.unit_name and ' (km)'}"
         self.is_log_distance = is_logarithmic(heights)
+        #: below zero for inner products; a condensed tree is of heights above it
+        self.lowest = min(float(heights.min(initial=0.0)), 0.0)
 
     def labels(self, value: int, min_size: int) -> Any:
         """The labels at this setting, those of clusters below a size -1, as `cut` returns them."""
@@ -116,13 +118,14 @@ class CutSetting(Setting):
     def tree(self, value: int) -> Condensed:
         """The same tree at any cut, of clusters of a hundredth of the rows."""
         if self._tree is None:
-            self._tree = condense(self.merges, self.model.n_leaves_, least_size(self.model.n_leaves_))
+            above = self.merges._replace(height=self.merges.height - self.lowest / self.unit)
+            self._tree = condense(above, self.model.n_leaves_, least_size(self.model.n_leaves_))
         return self._tree
 
     def cut(self, value: int) -> float | None:
         """The distance in the middle of those that give this number of clusters."""
         undone = value - self.trees
-        above = self.heights[undone] if undone < self.heights.size else 0.0
+        above = self.heights[undone] if undone < self.heights.size else self.lowest
         below = self.heights[undone - 1] if undone else above
         return float((above * below) ** 0.5 if self.is_log_distance and above > 0 else (above + below) / 2)
 

@@ -69,7 +69,7 @@ class Bars:
         The least and the largest distance that is drawn.
     """
 
-    def __init__(self, tree: Condensed, unit: float, is_log: bool) -> None:
+    def __init__(self, tree: Condensed, unit: float, lowest: float, is_log: bool) -> None:
         self.tree, self.n = tree, tree.cluster.size
         self._order = np.lexsort((tree.departure, tree.cluster))
         self._ends = np.cumsum(np.bincount(tree.cluster, minlength=tree.parent.size))
@@ -77,13 +77,14 @@ class Bars:
         self.clusters = np.sort(largest)
         self.sizes = tree.size[self.clusters]
         with np.errstate(divide="ignore"):
-            birth, departure = unit / tree.birth, unit / tree.departure
+            birth, departure = unit / tree.birth + lowest, unit / tree.departure + lowest
         inside = np.concatenate([birth[1:], departure])
-        inside = inside[np.isfinite(inside) & (inside > 0)]
-        low, high = (float(inside.min()), float(inside.max())) if inside.size else (0.0, 1.0)
-        self.range = (low if is_log else 0.0), (high if high > low else low + 1.0)
+        inside = inside[np.isfinite(inside) & ((inside > 0) | (not is_log))]
+        low, high = (float(inside.min()), float(inside.max())) if inside.size else (lowest, lowest + 1.0)
+        low = low if is_log else lowest
+        self.range = low, (high if high > low else low + 1.0)
         birth[0] = self.range[1]
-        self.corners = self._corners(np.minimum(birth, self.range[1]), np.minimum(departure, self.range[1]))
+        self.corners = self._corners(np.clip(birth, *self.range), np.clip(departure, *self.range))
         self.rows = self._rows()
 
     def _members(self, cluster: int) -> np.ndarray:
@@ -94,7 +95,7 @@ class Bars:
         parent, size = self.tree.parent, self.tree.size
         split = np.zeros(parent.size)  # the rows of the two clusters that each one splits into
         np.add.at(split, parent[1:], size[1:])
-        death = np.zeros(parent.size)
+        death = np.full(parent.size, self.range[0])
         np.maximum.at(death, parent[1:], birth[1:])
         middle, taken = np.full(parent.size, self.n / 2), np.zeros(parent.size)
         corners = []
@@ -105,7 +106,7 @@ class Bars:
                 taken[p] += size[c]
             rows = self._members(c)
             at = np.unique(np.linspace(0, rows.size, WIDTHS).astype(np.int64))[:-1] if rows.size else rows
-            height = np.concatenate([[birth[c]], departure[rows[at]], [max(death[c], 0.0)] if split[c] else []])
+            height = np.concatenate([[birth[c]], departure[rows[at]], [death[c]] if split[c] else []])
             left = np.concatenate([[size[c]], size[c] - at - 0.0, [split[c]] if split[c] else []]) / 2
             sides = [np.column_stack([(middle[c] + side * left) / self.n, height]) for side in (-1, 1)]
             corners.append(np.concatenate([sides[0], sides[1][::-1]]).tolist())

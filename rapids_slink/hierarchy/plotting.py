@@ -161,10 +161,13 @@ def plot_heights(linkage: Any, n_leaves: int, *, n_clusters: int | None = None, 
     return ax
 
 
-def plot_clusters(X: Any, labels: Array, *, ax: Any = None, **kwargs: Any) -> Any:
-    """`Hierarchy.plot_clusters` of rows of any type that `SingleLinkage` takes; label -1 is noise."""
+def plot_clusters(X: Any, labels: Array, *, colors: Sequence[str] = COLORS, ax: Any = None, **kwargs: Any) -> Any:
+    """`Hierarchy.plot_clusters` of rows of any type that `SingleLinkage` takes, the largest clusters in these colours.
+
+    Label -1 is noise.
+    """
     points, labels = _rows_and_labels(X, labels)
-    sizes, noise, _, largest, color = colored_groups(labels, len(COLORS))
+    sizes, noise, _, largest, color = colored_groups(labels, len(colors))
     dense = labels.size > DENSE and find_spec("datashader") is not None and not kwargs
     rows = np.arange(labels.size) if dense else sample_of_rows(color)
     coordinates, names = plane_coordinates(
@@ -180,9 +183,9 @@ def plot_clusters(X: Any, labels: Array, *, ax: Any = None, **kwargs: Any) -> An
     counts = np.bincount(drawn)
     handles = [None] * counts.size
     if dense:
-        shade(ax, coordinates, drawn, [*COLORS[: largest.size], OTHERS])
+        shade(ax, coordinates, drawn, [*colors[: largest.size], OTHERS])
     for i in np.argsort(-counts, kind="stable").tolist():  # colours of few points last, on top and larger
-        style = {"color": COLORS[i] if i < largest.size else OTHERS, "s": float(np.clip(8_000 / counts[i], 4, 40))}
+        style = {"color": colors[i] if i < largest.size else OTHERS, "s": float(np.clip(8_000 / counts[i], 4, 40))}
         shown = coordinates[:0] if dense else coordinates[drawn == i]
         handles[i] = ax.scatter(*shown.T, label=names_of[i], **{"linewidths": 0, **style, **kwargs})
     legend = ax.legend(handles, names_of, title="cluster", loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
