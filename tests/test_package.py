@@ -29,7 +29,7 @@ def test_sources_ship(tmp_path):
         in_wheel = set(archive.namelist())
     with tarfile.open(sdist) as archive:
         in_sdist = {name.split("/", 1)[-1] for name in archive.getnames()}
-    wanted = [p for p in PACKAGE.rglob("*") if p.suffix in (".cu", ".cuh", ".gz", ".py", ".typed")]
+    wanted = [p for p in PACKAGE.rglob("*") if p.suffix in (".cu", ".cuh", ".gz", ".js", ".py", ".typed")]
     names = {p.relative_to(PACKAGE.parent).as_posix() for p in wanted}
     assert names <= in_wheel
     assert names | {"LICENSE", "README.md", "pyproject.toml", "bench/__main__.py", "tests/test_package.py"} <= in_sdist
