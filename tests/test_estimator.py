@@ -3,6 +3,7 @@
 import ast
 import copy
 import pickle
+import re
 import subprocess
 import sys
 from functools import partial
@@ -301,7 +302,9 @@ def test_summary(device):
 
 def test_summary_names_the_largest_clusters(device):
     X = np.repeat(np.arange(15.0), [*range(1, 15), 2000])[:, None]
-    words = Text(fit(X, 15, device=device)._repr_html_()).words
+    html = fit(X, 15, device=device)._repr_html_()
+    assert not re.findall(r"<t[dh]>", html)  # each cell has a space of its own, on any page
+    words = Text(html).words
     sizes = words[words.index("rows") + 1 : words.index("Proven")]
     assert sizes[:4] == ["14", "2,000", "13", "14"]
     assert sizes[-2:] == ["5 others", "15"]

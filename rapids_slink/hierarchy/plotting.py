@@ -396,7 +396,7 @@ def to_html(model: Hierarchy) -> str:
     times = [*((in_words(stage), value) for stage, value in seconds.items()), ("total", sum(seconds.values()))]
     blocks = [
         _block("Clusters", ["cluster", "rows"], [(name, f"{size:,}") for name, size in clusters]),
-        _block("Proven", ["stage", "count", ""], proven),
+        _block("Proven", ["stage", "count", ""], proven, texts=2),
         _block("Time", ["stage", "seconds"], [(stage, f"{value:.4f}") for stage, value in times if seconds]),
     ]
     title = f"{type(model).__name__}: {counted(model.n_leaves_, 'row')} in {counted(groups.sizes.size, 'cluster')}"
@@ -417,10 +417,7 @@ def clusters_table(groups: Groups, names: dict[int, str], colors: Sequence[str],
         rows.append((dot(small, counted(others.size, "other")), groups.sizes[others].sum()))
     if groups.noise:
         rows.append((dot(noise, "noise"), groups.noise))
-    right = 'style="padding: 1px 0 1px 1.5em; text-align: right; font-variant-numeric: tabular-nums"'
-    lines = [f"<tr><td>{name}</td><td {right}>{size:,}</td><td {right}>{size / n:.1%}</td></tr>" for name, size in rows]
-    head = f'<tr><th style="text-align: left">cluster</th><th {right}>rows</th><th {right}>share</th></tr>'
-    return f'<table style="border-collapse: collapse; line-height: 1.4">{head}{"".join(lines)}</table>'
+    return _table(["cluster", "rows", "share"], [(name, f"{size:,}", f"{size / n:.1%}") for name, size in rows])
 
 
 def dot(color: str, text: str) -> str:
@@ -436,10 +433,19 @@ def _cut(model: Hierarchy) -> str:
     return cut_label(heights, model.n_clusters_, model.n_leaves_ - heights.size)
 
 
-def _block(title: str, names: list[str], rows: Sequence[tuple[str, ...]]) -> str:
-    return f"<div {BLOCK}><b>{escape(title)}</b>{_table(pd.DataFrame(rows, columns=names))}</div>" if rows else ""
+def _block(title: str, names: list[str], rows: Sequence[tuple[str, ...]], texts: int = 1) -> str:
+    cells = [tuple(escape(text, quote=False) for text in row) for row in rows]
+    return f"<div {BLOCK}><b>{escape(title)}</b>{_table(names, cells, texts)}</div>" if rows else ""
 
 
-def _table(table: pd.DataFrame) -> str:
-    with pd.option_context("display.max_colwidth", None):
-        return table.to_html(index=False, border=0)
+def _table(names: list[str], rows: Sequence[tuple[str, ...]], texts: int = 1) -> str:
+    """A table of cells of HTML, with space between them on any page; the first columns are text, the others numbers."""
+    styles = [f"padding: 1px 0 1px {1.5 * bool(i)}em; text-align: {'left' if i < texts else 'right'}" for i in range(9)]
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        inner = [f'<{tag} style="{style}">{cell}</{tag}>' for cell, style in zip(cells, styles, strict=False)]
+        return f"<tr>{''.join(inner)}</tr>"
+
+    look = "border-collapse: collapse; line-height: 1.4; font-variant-numeric: tabular-nums"
+    head, body = line("th", names), "".join(line("td", row) for row in rows)
+    return f'<table style="{look}"><thead>{head}</thead><tbody>{body}</tbody></table>'
