@@ -257,7 +257,9 @@ def test_selected_rows_are_those_of_the_input(df, device, kind):
     assert np.array_equal(explorer.selected, df.to_numpy()[rows])
     assert type(explorer.selected) is (pd.DataFrame if kind == "frame" else np.ndarray)
     assert f"{rows.sum()} rows selected" in explorer._count.value
+    assert explorer.cluster.value == 3
     explorer.scatter.widget.selection = np.array([7, 3])  # a lasso
+    assert explorer.cluster.value == "none"
     assert np.array_equal(explorer.selected, df.to_numpy()[[3, 7]])
     if kind == "frame":
         assert explorer.selected.index.tolist() == ["row 3", "row 7"]

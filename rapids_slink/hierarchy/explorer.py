@@ -73,6 +73,7 @@ class Explorer:
     """
 
     _following = False
+    _from_menu = False
     _value = 0
     _text = ""
 
@@ -119,7 +120,7 @@ class Explorer:
         self.curve.observe(lambda _: self._write_names(), "ink")
         self.undo_button.on_click(lambda _: self.undo())
         self.color.observe(lambda _: self._paint(), "value")
-        self.scatter.widget.observe(lambda _: self._write_count(), "selection")
+        self.scatter.widget.observe(lambda _: self._selected_anew(), "selection")
         self.scatter.widget._handle_tooltip = self._answer  # its own makes a record of a whole frame of pandas
         if color is not None:
             self.color.value = str(color) if is_name else "color"
@@ -377,8 +378,18 @@ class Explorer:
         selected = counted(len(self.scatter.selection()), "row")
         self._count.value = f"{self._text}{noise}<br>{selected} selected{self._legend}"
 
+    def _selected_anew(self) -> None:
+        """Count what is selected; the menu says "none" unless it has selected it."""
+        if not self._from_menu and self.cluster.value != "none":
+            self._following = True
+            self.cluster.value = "none"
+            self._following = False
+        self._write_count()
+
     def _select_cluster(self, label: int | str) -> None:
+        self._from_menu = True
         self.scatter.selection([] if label == "none" else np.flatnonzero(np.asarray(on_host(self.labels)) == label))
+        self._from_menu = False
 
     def _select_bar(self, bar: int) -> None:
         """A click on a bar of the tree."""
