@@ -4,7 +4,8 @@ import ast
 import operator
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 
 from rapids_slink.runtime.compiling import compiling
 from rapids_slink.runtime.device import current_gpu, has_several_gpus
+from rapids_slink.runtime.memory import usable_cores
 
 #: Threads of a block, in kernels with one thread per job.
 THREADS = 256
@@ -21,6 +23,8 @@ NULL = np.uintp(0)
 MIN_SHARED_MEMORY = 48 * 1024  # of a block, on every GPU
 MAJOR, MINOR = 75, 76  # cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCapabilityMinor
 MULTIPROCESSORS = 16  # cudaDevAttrMultiProcessorCount
+#: What threads compile or have compiled: the source and its options on a GPU.
+_ahead: dict[tuple[Any, ...], Future[None]] = {}
 #: What a constant may be made by.
 OPERATIONS: dict[type, Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
@@ -104,7 +108,28 @@ def cuda_kernel(source: str, name: str, *options: str) -> Any:
     Short runs have hundreds of launches, and each looks its kernel up: hence the cache by strings.
     """
     with compiling():
+        ahead = _ahead.get((current_gpu(), source, *options))
+        if ahead is not None and not ahead.cancel():  # no thread has begun what can be cancelled
+            wait([ahead])  # an error of the thread is raised below, again
         return _cuda_module(source, *options).get_function(name)
+
+
+def compile_ahead(kernels: Iterable[tuple[str, ...]]) -> None:
+    """Let threads compile sources, each with its options, for the current GPU while this thread goes on.
+
+    `cuda_kernel` waits for its own source alone. NVRTC and CuPy's wrapper of it let threads compile at the same time.
+    """
+    gpu = current_gpu()
+    new = [kernel for kernel in dict.fromkeys(kernels) if (gpu, *kernel) not in _ahead]
+    if new:
+        threads = ThreadPoolExecutor(usable_cores(), "rapids_slink")
+        _ahead.update({(gpu, *kernel): threads.submit(_compile_for, gpu, *kernel) for kernel in new})
+        threads.shutdown(wait=False)  # each ends when nothing is left
+
+
+def _compile_for(gpu: int, source: str, *options: str) -> None:
+    with sys.modules["cupy"].cuda.Device(gpu):
+        _cuda_module(source, *options).compile()
 
 
 def launch(source: str, name: str, jobs: int, *arguments: Any, options: tuple[str, ...] = (), items: int = 1) -> None:
