@@ -16,7 +16,7 @@ from rapids_slink.metrics import PRECOMPUTED, get_metric
 from rapids_slink.missing import missing_values_of, with_missing
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.points.keys import GroupBy
-from rapids_slink.points.output import Rows, Values, array_of, as_frame, is_collection, library_of
+from rapids_slink.points.output import Rows, Values, array_of, as_frame, as_known, is_collection, library_of
 from rapids_slink.prediction import Fitted, FittedRows, medoids, nearest_labels
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, check_device_name, on_current_gpu
@@ -74,6 +74,7 @@ class PointHierarchy(Hierarchy, Estimator):
 
     def _fit(self, X: Any, **more: Any) -> Self:
         """Fit with further settings."""
+        X = as_known(X)
         rule, settings, engine = self._cluster_rule(), self._settings(), engine_of(X)
         if more:
             settings = replace(settings, **more)
@@ -370,7 +371,7 @@ class SingleLinkage(PointHierarchy):
         0    a     2         2            0
         1    b     3         2            2
         """
-        return self._fit(X) if groups is None else self._fit(X, groups=GroupBy(groups, dropna))
+        return self._fit(X) if groups is None else self._fit(X, groups=GroupBy(as_known(groups), dropna))
 
     def fit_predict(self, X: Any, y: Any = None, groups: Any = None, dropna: bool = True) -> Rows:
         """Fit and return `labels_`: one int32 label per row."""

@@ -19,7 +19,7 @@ import numpy as np
 from rapids_slink.ordering import edge_codes, sort_in_place, stable_order
 from rapids_slink.points import is_sparse
 from rapids_slink.points.check import InputTypeError, column_values, require_columns
-from rapids_slink.points.output import TABLES, OutputKind, column_names, library_of, take_rows
+from rapids_slink.points.output import TABLES, OutputKind, as_known, column_names, library_of, take_rows
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import CPU, Array, Device, device_of, is_on_gpu, on_current_gpu
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
@@ -75,7 +75,7 @@ def is_graph(X: Any) -> bool:
 
 def given_graph(graph: Any) -> GivenGraph:
     """A sparse matrix or a graph of NetworkX or cuGraph as a frame of edges; anything else as it is."""
-    graph = on_current_gpu(graph)
+    graph = as_known(on_current_gpu(graph))
     if _is_of("cugraph", graph):
         return GivenGraph(_cugraph_edges(graph), as_graph=as_cugraph)
     if _is_of("networkx", graph):
