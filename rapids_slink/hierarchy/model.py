@@ -456,6 +456,49 @@ class Estimator:
         self.__dict__.update(params)
         return self
 
+    def set_fit_request(self, **requests: bool | str | None) -> Self:
+        """Ask scikit-learn's metadata routing, if it is enabled, to pass parameters of `fit` on to this model.
+
+        Copies and pickles keep the requests; the file of `save` does not hold them.
+
+        Parameters
+        ----------
+        **requests : bool, str or None
+            For a parameter of `fit` beside `X` and `y`: True to pass it on where it is given, False to leave it out,
+            None to raise an error if it is given, or the name under which it is given.
+
+        Returns
+        -------
+        object
+            The model itself.
+
+        Raises
+        ------
+        TypeError
+            A name is no such parameter.
+        """
+        asked = self.get_metadata_routing()
+        for name, value in requests.items():
+            if name not in asked.fit.requests:
+                raise TypeError(
+                    f"{type(self).__name__}.fit has no parameter {name!r}, only {sorted(asked.fit.requests)}"
+                )
+            asked.fit.add_request(param=name, alias=value)
+        self._metadata_request = asked  # the name that scikit-learn's `clone` copies
+        return self
+
+    def get_metadata_routing(self) -> Any:
+        """What scikit-learn's metadata routing passes on to `fit`, as a ``MetadataRequest`` of scikit-learn."""
+        from sklearn.utils.metadata_routing import MetadataRequest
+
+        if hasattr(self, "_metadata_request"):
+            return copy.deepcopy(self._metadata_request)
+        request = MetadataRequest(owner=type(self).__name__)
+        kind: Any = type(self)
+        for name in list(inspect.signature(kind.fit).parameters)[3:]:  # after the model, X and y
+            request.fit.add_request(param=name, alias=None)
+        return request
+
     @classmethod
     def _check_names(cls, parameters: Iterable[str], error: type[Exception]) -> None:
         """Raise for the first name that is not a parameter's."""

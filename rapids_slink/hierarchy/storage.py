@@ -167,6 +167,7 @@ def _check_type(model: type, name: str, value: Any) -> None:
 
 def _write(model: Hierarchy, draft: Path) -> None:
     state = {"_index": None, **model.__getstate__(), "_output": model._output}  # the index first: all Series share it
+    state.pop("_metadata_request", None)  # of `set_fit_request`, an object of scikit-learn's
     attributes = {}
     with zipfile.ZipFile(draft, "w") as archive:
         for name, value in state.items():
