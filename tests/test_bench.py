@@ -12,7 +12,7 @@ from hard_cases import full
 from metric_cases import PACKED
 
 from bench import __main__ as harness
-from bench import cases, checks, report, results
+from bench import cases, checks, regression, report, results
 from bench.cases import CASES
 from bench.cluster import cluster_of
 from bench.stages import READERS, STAGES, GraphWork, Work
@@ -54,6 +54,16 @@ def test_wrong_results_are_told(monkeypatch, capsys, tmp_path):
     assert harness.main(arguments) == 1
     assert "NOT EXACT" in capsys.readouterr().out
     assert "| **no** |" in report.table(report.load(tmp_path))
+
+
+def test_a_regression_of_half_is_told(capsys):
+    rows = [{"case": "a", "stage": "fit", "least_seconds": 1.0}, {"case": "a", "stage": "cut", "least_seconds": 0.1}]
+    theirs = regression.seconds_of(rows)
+    assert theirs == {"a, fit": 1.0, "a, cut": 0.1}
+    assert list(regression.compared({"a, fit": 1.49, "a, cut": 0.2, "new, fit": 9.0}, theirs)) == ["a, cut"]
+    assert [line.endswith("SLOWER") for line in capsys.readouterr().out.splitlines()] == [True, False]
+    assert set(regression.CASES) <= set(CASES)
+    assert set(regression.STAGES) <= set(STAGES)
 
 
 @pytest.mark.parametrize("stage", [*(stage for stage in STAGES if stage not in (*READERS, "dask")), full("dask")])
