@@ -25,6 +25,7 @@ from rapids_slink.near_pairs import pairs as pairs
 from rapids_slink.near_pairs import to_csr as to_csr
 from rapids_slink.points.keys import GroupBy
 from rapids_slink.points.output import Frame, is_collection
+from rapids_slink.precompile import compile as compile
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import DeviceUnavailableError as DeviceUnavailableError
 from rapids_slink.runtime.device import gpu_is_usable

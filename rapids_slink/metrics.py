@@ -59,7 +59,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -147,6 +147,42 @@ class Formula(StrEnum):
 FORMULAS = tuple(formula for formula in Formula if formula is not Formula.GIVEN)
 
 
+class Sums(NamedTuple):
+    """A formula of sums over the features. Numba compiles a kernel for each of these four types that is asked for."""
+
+    number: int
+    p: float
+
+
+class Products(NamedTuple):
+    """A formula of the rows' product."""
+
+    number: int
+    p: float
+
+
+class Powers(NamedTuple):
+    """A sum of powers."""
+
+    number: int
+    p: float
+
+
+class Present(NamedTuple):
+    """A formula that leaves missing values out."""
+
+    number: int
+    p: float
+
+
+#: What is no `Sums`.
+KINDS: dict[Formula, type[Products] | type[Powers] | type[Present]] = {
+    Formula.COSINE: Products, Formula.INNER_PRODUCT: Products, Formula.MINKOWSKI: Powers,
+    Formula.PRESENT_SQUARED_EUCLIDEAN: Present, Formula.PRESENT_MANHATTAN: Present, Formula.PRESENT_HAMMING: Present,
+    Formula.HIERCC: Present,
+}  # fmt: skip
+
+
 class Rows(StrEnum):
     """The form of the rows that a formula reads; `neighbors.rows` makes them."""
 
@@ -205,9 +241,11 @@ class Metric:
     missing: bool = False  # whether NaN is a missing value, which the formula leaves out
 
     @property
-    def cpu_formula(self) -> tuple[int, float] | None:
+    def cpu_formula(self) -> "Sums | Products | Powers | Present | None":
         """The formula's number and p for the CPU's kernels; None for squared_euclidean."""
-        return None if self.formula is Formula.SQUARED_EUCLIDEAN else (FORMULAS.index(self.formula), self.p)
+        if self.formula is Formula.SQUARED_EUCLIDEAN:
+            return None
+        return KINDS.get(self.formula, Sums)(FORMULAS.index(self.formula), self.p)
 
     @cached_property
     def cuda_options(self) -> tuple[str, ...]:

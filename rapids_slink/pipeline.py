@@ -34,6 +34,7 @@ from rapids_slink.points.check import (
 from rapids_slink.points.output import OutputKind, library_of
 from rapids_slink.prediction import Fitted, centroids, core_distances, estimate_prediction, medoids
 from rapids_slink.report import Report, counted
+from rapids_slink.runtime.compiling import compiling_bar
 from rapids_slink.runtime.device import CPU, Array, Device, resolve, to_host
 from rapids_slink.runtime.frames import Later, PreallocatedFrame
 from rapids_slink.runtime.memory import (
@@ -85,7 +86,7 @@ def fit(X: Any, settings: Settings, rule: ClusterRule, fit_rows: Any = None) -> 
     """
     device = resolve(settings.device, X)
     report = Report(device=device.name, metric=settings.metric.name)
-    with run_scope(device, settings.memory_limit):
+    with run_scope(device, settings.memory_limit), compiling_bar(settings.progress):
         fitted = (fit_rows or fit_points)(X, settings, rule, device, report)
     return {**fitted, "report_": report}
 

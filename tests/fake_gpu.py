@@ -126,6 +126,7 @@ class FakeGpu:
     launches: list[Launch] = field(default_factory=list)
     run: Callable = lambda launch: None  # what kernels do
     resident: Callable = lambda kernel, threads, shared_memory: 1  # how many blocks a multiprocessor holds
+    compile: Callable = lambda code, options: None  # what compiles a module
     current, holders = 0, {}  # of all: GPUs by the pointers of their arrays
 
     def blocks_of(self, kernel, threads, shared_memory):
@@ -158,7 +159,7 @@ class FakeGpu:
         driver = SimpleNamespace(occupancyMaxActiveBlocksPerMultiprocessor=self.blocks_of)
         module.cuda = SimpleNamespace(runtime=runtime, driver=driver, Device=lambda gpu: FakeDevice(gpu, names))
         module.RawModule = lambda code, options: SimpleNamespace(
-            get_function=lambda name: Kernel(self, code, options, name)
+            get_function=lambda name: Kernel(self, code, options, name), compile=lambda: self.compile(code, options)
         )
         return module
 
@@ -190,6 +191,7 @@ def fake_gpu(capability=80, count=1):
     try:
         for cached in caches:
             cached.cache_clear()
+        cuda._ahead.clear()
         yield gpu
     finally:
         FakeGpu.current = 0

@@ -6,15 +6,19 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
+from fake_gpu import fake_gpu
 from hard_cases import full
 from numba.core.caching import IndexDataCacheFile
 
-from rapids_slink import fit
+import rapids_slink
+from rapids_slink import HDBSCAN, SingleLinkage, fit, precompile
+from rapids_slink.metrics import METRICS
 from rapids_slink.neighbors.exact import formulas
-from rapids_slink.runtime import compiling
+from rapids_slink.runtime import compiling, cuda
 from rapids_slink.union_find import find_root
 
 
@@ -84,6 +88,99 @@ def test_compiling_is_no_part_of_the_stages(tmp_path):
     modules, seconds, text = again.stdout.split("|")
     assert modules == "set()"
     assert "compiling" not in seconds + text
+
+
+# ------------------------------------------------------------------------------------------------- threads
+
+
+def test_a_kernel_waits_for_the_thread_that_compiles_it():
+    """And for no other: the sources that no thread has begun are left to the launch."""
+    begun, go, compiled = threading.Event(), threading.Event(), []
+
+    def compile(code, options):
+        begun.set()
+        assert go.wait(60)
+        compiled.append(options)
+
+    sources = [("ordering.cu", f"-DNUMBER={i}") for i in range(3)]
+    with fake_gpu() as gpu, pytest.MonkeyPatch.context() as patch:
+        gpu.compile = compile
+        patch.setattr(cuda, "usable_cores", lambda: 1)  # one thread
+        cuda.compile_ahead([*sources, sources[0]])
+        assert begun.wait(60)
+        cuda.cuda_kernel("ordering.cu", "order_ties", "-DNUMBER=2")
+        assert compiled == []
+        threading.Timer(0.1, go.set).start()
+        kernel = cuda.cuda_kernel("ordering.cu", "order_ties", "-DNUMBER=0")
+        assert kernel.options == ("--std=c++17", "-DNUMBER=0")
+        assert compiled[0] == kernel.options
+        cuda.cuda_kernel("ordering.cu", "order_ties", "-DNUMBER=1")
+        cuda.compile_ahead(sources)  # they are there
+        assert ("--std=c++17", "-DNUMBER=2") not in compiled
+
+
+def test_a_threads_error_is_left_to_the_launch():
+    def fail(code, options):
+        raise RuntimeError
+
+    with fake_gpu() as gpu:
+        gpu.compile = fail
+        cuda.compile_ahead([("ordering.cu",)])
+        assert cuda.cuda_kernel("ordering.cu", "order_ties").name == "order_ties"
+
+
+# ------------------------------------------------------------------------------------------------- compile()
+
+
+def test_compile_fits_models_of_each_kind(monkeypatch):
+    fitted = []
+
+    def fit(model, X):
+        fitted.append((type(model).__name__, model.metric, model.device, X.dtype.name, X.shape))
+
+    monkeypatch.setattr(precompile, "SHAPES", {"cpu": [(60, 16)]})
+    for kind in (SingleLinkage, HDBSCAN):
+        monkeypatch.setattr(kind, "fit", fit)
+    assert rapids_slink.compile("cpu", metrics=["euclidean", "jaccard", "haversine", "bit_jaccard"]) >= 0
+    shapes = [("euclidean", type_, (60, 16)) for type_ in 2 * ("float32", "float64")]
+    shapes += [("jaccard", "bool", (60, 16)), ("haversine", "float64", (60, 2)), ("bit_jaccard", "uint8", (60, 16))]
+    assert fitted == [(kind, metric, "cpu", *rest) for metric, *rest in shapes for kind in ("SingleLinkage", "HDBSCAN")]
+
+
+@pytest.mark.parametrize("metric", [*METRICS])
+def test_compile_takes_every_metric(metric, monkeypatch):
+    monkeypatch.setattr(precompile, "SHAPES", {"cpu": [(12, 3)]})
+    monkeypatch.setattr(HDBSCAN, "fit", lambda model, X: model)
+    assert rapids_slink.compile("cpu", metrics=metric) > 0
+
+
+def test_compile_refuses_what_is_no_metric():
+    for name in ("precomputed", "nonsense"):
+        with pytest.raises(ValueError, match=f"metric.*{name}"):
+            rapids_slink.compile("cpu", metrics=["euclidean", name])
+
+
+@pytest.mark.full
+def test_after_compile_no_fit_compiles(tmp_path):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    for code in ("import rapids_slink; rapids_slink.compile('cpu')", EVENTS):
+        run = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
+    assert run.stdout.split("|")[0] == "set()"
+
+
+def test_a_bar_counts_kernels(capsys, monkeypatch):
+    monkeypatch.setattr(compiling, "SHOWN", 0)
+    with compiling.compiling_bar(True):
+        for _ in range(3):
+            with compiling.compiling():
+                pass
+        assert "compiling, once on this machine: 3 kernels" in capsys.readouterr().err
+    with compiling.compiling():
+        pass
+    assert "kernels" not in capsys.readouterr().err
+    with compiling.compiling_bar(False), compiling.compiling():
+        pass
+    assert capsys.readouterr().err == ""
 
 
 LOGGED = "import logging; logging.getLogger('rapids_slink').setLevel(logging.WARNING)"

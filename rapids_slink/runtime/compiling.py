@@ -28,7 +28,9 @@ import numpy as np
 LOGGER = logging.getLogger("rapids_slink")
 #: Seconds of compilation in a process that pass without a message.
 SILENT = 2.0
-TEXT = "kernels are being compiled for this machine, which takes some seconds"
+#: Seconds of a run after which its bar appears.
+SHOWN = 0.2
+TEXT = "kernels are being compiled for this machine, which takes some seconds, once"
 AGAIN = "kernels are compiled again in every process: "
 NO_FOLDER = (
     f"{AGAIN}neither the package's folder nor the home folder is writable for this user, and not for all others. "
@@ -154,6 +156,7 @@ class _Clock:
     started: float = 0.0
     seconds: float = 0.0
     announced: bool = False
+    advance: Callable[[], Any] | None = None  # of a progress bar
 
     def start(self) -> None:
         if not self.depth:
@@ -165,6 +168,8 @@ class _Clock:
         now = time.perf_counter()
         if not self.depth:
             self.seconds += now - self.started
+        if self.advance is not None:
+            self.advance()
         if not self.announced and self.seconds + (now - self.started if self.depth else 0.0) > SILENT:
             self.announced = True
             LOGGER.warning(TEXT)
@@ -186,6 +191,23 @@ def compiling() -> Iterator[None]:
         yield
     finally:
         _clock.stop()
+
+
+@contextmanager
+def compiling_bar(shown: bool) -> Iterator[None]:
+    """A block whose compilations are counted by a progress bar, which appears with the first that takes time."""
+    if not shown:
+        yield
+        return
+    from tqdm.auto import tqdm
+
+    before = _clock.advance
+    with tqdm(desc="compiling, once on this machine", unit=" kernels", leave=False, delay=SHOWN, mininterval=0) as bar:
+        _clock.advance = bar.update
+        try:
+            yield
+        finally:
+            _clock.advance = before
 
 
 @cache
