@@ -51,6 +51,7 @@ from rapids_slink.runtime.memory import (
     size_text,
 )
 from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree.ahead import compile_for
 from rapids_slink.spanning_tree.append import estimate_appended, tree_of_appended
 from rapids_slink.spanning_tree.edges import EdgeList
 from rapids_slink.spanning_tree.edges import size_text as edges_text
@@ -207,7 +208,9 @@ def fit_points(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
     """Cluster points on one device, within a run: the fitted model's attributes."""
 
     def estimate(n: int, d: int, itemsize: int) -> MemoryEstimate:
-        return estimate_fit(Problem(settings, device, n, d, itemsize), rule=rule)
+        problem = Problem(settings, device, n, d, itemsize)
+        compile_for(problem)
+        return estimate_fit(problem, rule=rule)
 
     with report.stage("input", device):
         weighted = settings.weights is not None

@@ -4,6 +4,7 @@ import ast
 import operator
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache, lru_cache
@@ -23,7 +24,11 @@ NULL = np.uintp(0)
 MIN_SHARED_MEMORY = 48 * 1024  # of a block, on every GPU
 MAJOR, MINOR = 75, 76  # cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCapabilityMinor
 MULTIPROCESSORS = 16  # cudaDevAttrMultiProcessorCount
-#: What threads compile or have compiled: the source and its options on a GPU.
+#: A kernel: its last line is a brace alone.
+KERNEL = re.compile(
+    r'^extern "C" __global__ void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(.*?^}\n', re.MULTILINE | re.DOTALL
+)
+#: What threads compile or have compiled: the source, the kernel and its options on a GPU.
 _ahead: dict[tuple[Any, ...], Future[None]] = {}
 #: What a constant may be made by.
 OPERATIONS: dict[type, Callable[[int, int], int]] = {
@@ -53,6 +58,17 @@ def cuda_source(source: str, included: set[str] | None = None) -> str:
             included.add(header)
             lines.append(cuda_source(header, included))
     return "\n".join(lines) + "\n"
+
+
+@cache
+def kernels_of(source: str) -> tuple[str, ...]:
+    """The names of the kernels in a ``.cu`` file."""
+    return tuple(match[1] for match in KERNEL.finditer(cuda_source(source)))
+
+
+def source_of_kernel(source: str, name: str) -> str:
+    """The text of a ``.cu`` file without its other kernels: most compile in a part of the time of all."""
+    return KERNEL.sub(lambda kernel: kernel[0] if kernel[1] == name else "", cuda_source(source))
 
 
 @cache
@@ -97,8 +113,9 @@ WARP = constant("runtime/include/threads.cuh", "WARP")
 
 
 @cache
-def _cuda_module(source: str, *options: str) -> Any:
-    return sys.modules["cupy"].RawModule(code=cuda_source(source), options=("--std=c++17", *options))
+def _cuda_module(source: str, name: str, *options: str) -> Any:
+    code = source_of_kernel(source, name)
+    return sys.modules["cupy"].RawModule(code=code, options=("--std=c++17", *options))
 
 
 @cache
@@ -108,28 +125,32 @@ def cuda_kernel(source: str, name: str, *options: str) -> Any:
     Short runs have hundreds of launches, and each looks its kernel up: hence the cache by strings.
     """
     with compiling():
-        ahead = _ahead.get((current_gpu(), source, *options))
+        ahead = _ahead.get((current_gpu(), source, name, *options))
         if ahead is not None and not ahead.cancel():  # no thread has begun what can be cancelled
             wait([ahead])  # an error of the thread is raised below, again
-        return _cuda_module(source, *options).get_function(name)
+        return _cuda_module(source, name, *options).get_function(name)
 
 
-def compile_ahead(kernels: Iterable[tuple[str, ...]]) -> None:
-    """Let threads compile sources, each with its options, for the current GPU while this thread goes on.
+def compile_ahead(sources: Iterable[tuple[str, ...]]) -> None:
+    """Let threads compile the kernels of sources, each with its options, for the current GPU.
 
-    `cuda_kernel` waits for its own source alone. NVRTC and CuPy's wrapper of it let threads compile at the same time.
+    This thread goes on, and `cuda_kernel` waits for its own kernel alone. NVRTC and CuPy's wrapper of it let threads
+    compile at the same time. Sources come in the order of their first launches: where there are few cores, this thread
+    overtakes the others, and compiles what none has begun.
     """
     gpu = current_gpu()
+    kernels = [(source, name, *options) for source, *options in sources for name in kernels_of(source)]
     new = [kernel for kernel in dict.fromkeys(kernels) if (gpu, *kernel) not in _ahead]
     if new:
-        threads = ThreadPoolExecutor(usable_cores(), "rapids_slink")
+        threads = ThreadPoolExecutor(max(1, usable_cores() - 1), "rapids_slink")
         _ahead.update({(gpu, *kernel): threads.submit(_compile_for, gpu, *kernel) for kernel in new})
         threads.shutdown(wait=False)  # each ends when nothing is left
 
 
-def _compile_for(gpu: int, source: str, *options: str) -> None:
-    with sys.modules["cupy"].cuda.Device(gpu):
-        _cuda_module(source, *options).compile()
+def _compile_for(gpu: int, *kernel: str) -> None:
+    if threading.main_thread().is_alive():  # else Python is about to end
+        with sys.modules["cupy"].cuda.Device(gpu):
+            _cuda_module(*kernel).compile()
 
 
 def launch(source: str, name: str, jobs: int, *arguments: Any, options: tuple[str, ...] = (), items: int = 1) -> None:
