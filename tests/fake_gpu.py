@@ -139,6 +139,7 @@ class FakeGpu:
         names = {"MaxSharedMemoryPerBlockOptin": block, "MaxSharedMemoryPerMultiprocessor": multiprocessor}
         module = ModuleType("cupy")
         module.__spec__ = importlib.machinery.ModuleSpec("cupy", None)
+        module.__version__ = "14"
         for name in dir(np):
             if not name.startswith("_"):
                 setattr(module, name, getattr(np, name))

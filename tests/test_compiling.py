@@ -7,6 +7,9 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import wait
+from itertools import groupby
 
 import numpy as np
 import pytest
@@ -93,7 +96,7 @@ def test_compiling_is_no_part_of_the_stages(tmp_path):
 # ------------------------------------------------------------------------------------------------- threads
 
 
-def test_a_kernel_waits_for_the_thread_that_compiles_it():
+def test_a_kernel_waits_for_the_thread_that_compiles_it(tmp_path):
     """And for no other: the sources that no thread has begun are left to the launch."""
     begun, go, compiled = threading.Event(), threading.Event(), []
 
@@ -106,6 +109,7 @@ def test_a_kernel_waits_for_the_thread_that_compiles_it():
     with fake_gpu() as gpu, pytest.MonkeyPatch.context() as patch:
         gpu.compile = compile
         patch.setattr(cuda, "usable_cores", lambda: 1)  # one thread
+        patch.setenv("CUPY_CACHE_DIR", str(tmp_path))
         cuda.compile_ahead([*sources, sources[0]])
         assert begun.wait(60)
         cuda.cuda_kernel("ordering.cu", "order_ties", "-DNUMBER=2")
@@ -120,14 +124,37 @@ def test_a_kernel_waits_for_the_thread_that_compiles_it():
         assert ("order_ties", "-DNUMBER=2") not in compiled
 
 
-def test_a_threads_error_is_left_to_the_launch():
+def test_threads_compile_once_on_a_machine(monkeypatch, tmp_path):
+    """A file in CuPy's cache says that all is there."""
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path))
+    sources, compiled = [("ordering.cu",), ("dendrogram/clusters.cu",)], []
+    for capability, memory in ((90, "0"), (90, "0"), (80, "0"), (90, "1"), (90, "1")):
+        monkeypatch.setenv("CUPY_CACHE_IN_MEMORY", memory)
+        with fake_gpu(capability) as gpu:
+            gpu.compile = lambda code, options: compiled.append(code)
+            cuda.compile_ahead(sources)
+            wait(cuda._ahead.values())
+        compiled.append(None)
+        for _ in range(600):
+            if memory == "1" or len(list(tmp_path.iterdir())) > (capability == 80):
+                break
+            time.sleep(0.05)
+    counts = [len(list(part)) for is_code, part in groupby(compiled, bool) if is_code]
+    assert counts == [4, 4, 4, 4]
+    assert compiled[4:6] == [None, None]
+
+
+def test_a_threads_error_is_left_to_the_launch(monkeypatch, tmp_path):
     def fail(code, options):
         raise RuntimeError
 
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path))
     with fake_gpu() as gpu:
         gpu.compile = fail
         cuda.compile_ahead([("ordering.cu",)])
         assert cuda.cuda_kernel("ordering.cu", "order_ties").name == "order_ties"
+        wait(cuda._ahead.values())
+    assert list(tmp_path.iterdir()) == []  # it is tried again
 
 
 # ------------------------------------------------------------------------------------------------- compile()

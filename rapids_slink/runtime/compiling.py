@@ -106,16 +106,22 @@ def read_only(values: np.ndarray) -> np.ndarray:
 
 
 @cache
+def hash_of_sources() -> str:
+    """A short hash of all sources of the package."""
+    sources = hashlib.sha256()
+    for path in sorted(path for kind in ("*.py", "*.cu", "*.cuh") for path in PACKAGE.rglob(kind)):
+        sources.update(path.read_bytes())
+    return sources.hexdigest()[:16]
+
+
+@cache
 def cache_folder() -> Path | None:
     """The folder of the sources' machine code: in ``NUMBA_CACHE_DIR``, in the package, or in the home folder.
 
     Whoever can write there decides what runs. So a folder of another user, or one that all may write, is not used. If
     none is left, a message is logged, and the result is None.
     """
-    sources = hashlib.sha256()
-    for path in sorted(path for kind in ("*.py", "*.cu", "*.cuh") for path in PACKAGE.rglob(kind)):
-        sources.update(path.read_bytes())
-    name = f"rapids_slink-{sources.hexdigest()[:16]}"
+    name = f"rapids_slink-{hash_of_sources()}"
     in_package = PACKAGE / "__pycache__"
     for parent in filter(None, (CONFIG.CACHE_DIR, in_package, _home_cache())):
         folder = Path(parent, name)

@@ -1,19 +1,22 @@
 """CUDA sources, their compilation and launches. Modules that hold arrays on a GPU import CuPy; this one does not."""
 
 import ast
+import hashlib
 import operator
+import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rapids_slink.runtime.compiling import compiling
+from rapids_slink.runtime.compiling import compiling, hash_of_sources
 from rapids_slink.runtime.device import current_gpu, has_several_gpus
 from rapids_slink.runtime.memory import usable_cores
 
@@ -131,26 +134,49 @@ def cuda_kernel(source: str, name: str, *options: str) -> Any:
         return _cuda_module(source, name, *options).get_function(name)
 
 
-def compile_ahead(sources: Iterable[tuple[str, ...]]) -> None:
+def compile_ahead(sources: Sequence[tuple[str, ...]]) -> None:
     """Let threads compile the kernels of sources, each with its options, for the current GPU.
 
     This thread goes on, and `cuda_kernel` waits for its own kernel alone. NVRTC and CuPy's wrapper of it let threads
     compile at the same time. Sources come in the order of their first launches: where there are few cores, this thread
-    overtakes the others, and compiles what none has begun.
+    overtakes the others, and compiles what none has begun. Once all are in CuPy's cache, a file there says so: then
+    each launch loads its own, and no thread loads those that are not launched.
     """
-    gpu = current_gpu()
+    gpu, mark = current_gpu(), _mark_of(sources)
+    if mark is not None and mark.exists():
+        return
     kernels = [(source, name, *options) for source, *options in sources for name in kernels_of(source)]
     new = [kernel for kernel in dict.fromkeys(kernels) if (gpu, *kernel) not in _ahead]
     if new:
         threads = ThreadPoolExecutor(max(1, usable_cores() - 1), "rapids_slink")
-        _ahead.update({(gpu, *kernel): threads.submit(_compile_for, gpu, *kernel) for kernel in new})
+        futures = {(gpu, *kernel): threads.submit(_compile_for, gpu, *kernel) for kernel in new}
+        _ahead.update(futures)
+        if mark is not None:
+            threads.submit(_mark_if_compiled, mark, list(futures.values()))
         threads.shutdown(wait=False)  # each ends when nothing is left
 
 
 def _compile_for(gpu: int, *kernel: str) -> None:
-    if threading.main_thread().is_alive():  # else Python is about to end
-        with sys.modules["cupy"].cuda.Device(gpu):
-            _cuda_module(*kernel).compile()
+    if not threading.main_thread().is_alive():
+        raise RuntimeError("Python is about to end")
+    with sys.modules["cupy"].cuda.Device(gpu):
+        _cuda_module(*kernel).compile()
+
+
+def _mark_of(sources: Sequence[tuple[str, ...]]) -> Path | None:
+    """The file that says that the kernels of these sources are in CuPy's cache; None if that is not on disk."""
+    if os.environ.get("CUPY_CACHE_IN_MEMORY", "0") not in ("", "0"):
+        return None
+    made_of = hash_of_sources(), sys.modules["cupy"].__version__, capability(), *sources
+    name = f"rapids_slink-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]}"
+    return Path(os.environ.get("CUPY_CACHE_DIR") or Path("~/.cupy/kernel_cache").expanduser(), name)
+
+
+def _mark_if_compiled(mark: Path, kernels: list[Future[None]]) -> None:
+    wait(kernels)
+    if all(kernel.cancelled() or kernel.exception() is None for kernel in kernels):
+        with suppress(OSError):
+            mark.touch()
 
 
 def launch(source: str, name: str, jobs: int, *arguments: Any, options: tuple[str, ...] = (), items: int = 1) -> None:
