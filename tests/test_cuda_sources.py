@@ -21,7 +21,16 @@ from bench import sanitize
 from rapids_slink.metrics import METRICS, get_metric
 from rapids_slink.missing import MISSING, with_missing
 from rapids_slink.neighbors.filter.direct import filter_formula
-from rapids_slink.runtime.cuda import C_NAMES, _constants, constant, cuda_source, resident_blocks, value_option
+from rapids_slink.runtime.cuda import (
+    C_NAMES,
+    _constants,
+    constant,
+    cuda_source,
+    kernels_of,
+    resident_blocks,
+    source_of_kernel,
+    value_option,
+)
 from rapids_slink.runtime.device import CPU, Device
 
 PACKAGE = Path(rapids_slink.__file__).parent
@@ -185,6 +194,18 @@ OPTIONS = {
 )
 def test_cuda_source_compiles(source, architecture):
     assert_compiles(source, architecture)
+
+
+@pytest.mark.parametrize("source", [path.relative_to(PACKAGE).as_posix() for path in SOURCES])
+def test_each_kernel_compiles_without_the_others(source):
+    names = kernels_of(source)
+    assert len(names) == (PACKAGE / source).read_text().count("__global__")
+    architecture = "compute_90a" if architectures(PACKAGE / source) == ["sm_90a"] else "compute_90"
+    for name in names:
+        text = source_of_kernel(source, name)
+        assert text.count("__global__") == 1
+        compiles, log = compile_log(text, source, architecture)
+        assert compiles, log
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -134,40 +134,53 @@ def cuda_kernel(source: str, name: str, *options: str) -> Any:
         return _cuda_module(source, name, *options).get_function(name)
 
 
-def compile_ahead(sources: Sequence[tuple[str, ...]]) -> None:
-    """Let threads compile the kernels of sources, each with its options, for the current GPU.
+#: A source with its options, or a function that calls kernels which CuPy or Numba compiles.
+Ahead: TypeAlias = tuple[str, ...] | Callable[[], object]
+
+
+def compile_ahead(work: Sequence[Ahead]) -> None:
+    """Let threads compile the kernels of sources for the current GPU, and call functions.
 
     This thread goes on, and `cuda_kernel` waits for its own kernel alone. NVRTC and CuPy's wrapper of it let threads
-    compile at the same time. Sources come in the order of their first launches: where there are few cores, this thread
-    overtakes the others, and compiles what none has begun. Once all are in CuPy's cache, a file there says so: then
-    each launch loads its own, and no thread loads those that are not launched.
+    compile at the same time. The work comes in the order of the first launches: where there are few cores, this thread
+    overtakes the others, and compiles what none has begun. Once all is in CuPy's cache, a file there says so: then each
+    launch loads its own kernel, and no thread loads those that are not launched.
     """
-    gpu, mark = current_gpu(), _mark_of(sources)
+    gpu, mark = current_gpu(), _mark_of(work)
     if mark is not None and mark.exists():
         return
-    kernels = [(source, name, *options) for source, *options in sources for name in kernels_of(source)]
-    new = [kernel for kernel in dict.fromkeys(kernels) if (gpu, *kernel) not in _ahead]
+    jobs: dict[tuple[Any, ...], Callable[[], object]] = {}
+    for item in work:
+        if callable(item):
+            jobs[gpu, item.__qualname__] = item
+        else:
+            jobs |= {(gpu, item[0], name, *item[1:]): partial(_compile, item, name) for name in kernels_of(item[0])}
+    new = {key: job for key, job in jobs.items() if key not in _ahead}
     if new:
         threads = ThreadPoolExecutor(max(1, usable_cores() - 1), "rapids_slink")
-        futures = {(gpu, *kernel): threads.submit(_compile_for, gpu, *kernel) for kernel in new}
-        _ahead.update(futures)
+        _ahead.update({key: threads.submit(_call_on, gpu, job) for key, job in new.items()})
         if mark is not None:
-            threads.submit(_mark_if_compiled, mark, list(futures.values()))
+            threads.submit(_mark_if_compiled, mark, [_ahead[key] for key in new])
         threads.shutdown(wait=False)  # each ends when nothing is left
 
 
-def _compile_for(gpu: int, *kernel: str) -> None:
+def _compile(source: tuple[str, ...], name: str) -> None:
+    _cuda_module(source[0], name, *source[1:]).compile()
+
+
+def _call_on(gpu: int, function: Callable[[], object]) -> None:
     if not threading.main_thread().is_alive():
         raise RuntimeError("Python is about to end")
     with sys.modules["cupy"].cuda.Device(gpu):
-        _cuda_module(*kernel).compile()
+        function()
 
 
-def _mark_of(sources: Sequence[tuple[str, ...]]) -> Path | None:
-    """The file that says that the kernels of these sources are in CuPy's cache; None if that is not on disk."""
+def _mark_of(work: Sequence[Ahead]) -> Path | None:
+    """The file that says that the kernels of this work are in CuPy's cache; None if that is not on disk."""
     if os.environ.get("CUPY_CACHE_IN_MEMORY", "0") not in ("", "0"):
         return None
-    made_of = hash_of_sources(), sys.modules["cupy"].__version__, capability(), *sources
+    parts = (item.__qualname__ if callable(item) else item for item in work)
+    made_of = hash_of_sources(), sys.modules["cupy"].__version__, capability(), *parts
     name = f"rapids_slink-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]}"
     return Path(os.environ.get("CUPY_CACHE_DIR") or Path("~/.cupy/kernel_cache").expanduser(), name)
 

@@ -9,15 +9,21 @@ values need.
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from rapids_slink.metrics import PRECOMPUTED, Rows
+from rapids_slink.neighbors.exact import TopLists
 from rapids_slink.neighbors.filter.choose import fused_filter
 from rapids_slink.neighbors.plan import STRUCTURED_POINTS
-from rapids_slink.runtime.cuda import WARP, compile_ahead, power_of_two, value_option
+from rapids_slink.neighbors.task import SearchState
+from rapids_slink.ordering import edge_codes
+from rapids_slink.runtime.cuda import WARP, Ahead, compile_ahead, power_of_two, value_option
+from rapids_slink.runtime.device import cuda
+from rapids_slink.spanning_tree.component_pairs import compile_on_host
 from rapids_slink.spanning_tree.lists import list_length
 from rapids_slink.spanning_tree.problem import Problem
 from rapids_slink.spanning_tree.ways import way_of
 
-Source = tuple[str, ...]
 #: Of every tree, and of one by lists.
 TREE = ("ordering.cu",), ("dendrogram/dendrogram.cu",)
 LISTS = ("neighbors/exact/lists.cu",), ("spanning_tree/forest.cu",)
@@ -31,10 +37,10 @@ JOINS = (
 def compile_for(problem: Problem) -> None:
     """Let threads compile what the tree and the dendrogram of a problem's points need, on a GPU."""
     if problem.device.is_gpu and problem.metric is not PRECOMPUTED and problem.n > 1:
-        compile_ahead(list(_sources(problem)))
+        compile_ahead(list(_work(problem)))
 
 
-def _sources(problem: Problem) -> Iterator[Source]:
+def _work(problem: Problem) -> Iterator[Ahead]:
     metric = problem.metric
     given = value_option("float32" if problem.itemsize == 4 else "float64")
     value = value_option("uint64") if metric.rows.are_words else given
@@ -59,7 +65,7 @@ def _sources(problem: Problem) -> Iterator[Source]:
     yield from TREE
 
 
-def _of_fused_lists(problem: Problem, value: str, formula: Source) -> Iterator[Source]:
+def _of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> Iterator[Ahead]:
     """Lists by the fused filter, in fp16 and then in int8, joins of clusters, and tiles of near points."""
     from rapids_slink.neighbors.filter.fused.encodings import MIXED, TRIED_STEPS
     from rapids_slink.neighbors.filter.fused.filter import survivor_capacity
@@ -79,14 +85,39 @@ def _of_fused_lists(problem: Problem, value: str, formula: Source) -> Iterator[S
     yield "neighbors/filter/fused/tighten.cu", f"-DKEYS_PER_LANE={keys}", "-DINT8=0", value
     if problem.by_reachability:
         yield ("neighbors/exact/mutual_reachability.cu",)
-    yield from (source_of(fp16), *TREE)
+    yield from (source_of(fp16), *TREE, keep_lists, begin_forest)
     if problem.n * d < 2**20:  # such a fit takes less time than what follows
         return
     yield from (source_of(int8, symmetric=True, int8=True), source_of(int8, int8=True))
     yield "neighbors/filter/fused/tighten.cu", f"-DKEYS_PER_LANE={keys}", "-DINT8=1", value
     if problem.metric.formula == "squared_euclidean":  # whole numbers that are not large become bytes
         yield "neighbors/exact/rerank.cu", value_option("uint8"), *problem.metric.cuda_options
-    yield from (*JOINS, ("spanning_tree/component_pairs/component_pairs.cu", value), source_of(fp16, between=True))
+    yield from (
+        compile_on_host,
+        *JOINS,
+        ("spanning_tree/component_pairs/component_pairs.cu", value),
+        source_of(fp16, between=True),
+    )
     if problem.n >= STRUCTURED_POINTS["cuda"]:
         yield from (("neighbors/tiles/order.cu",), ("neighbors/tiles/encode.cu", value), ("neighbors/tiles/tiles.cu",))
         yield source_of(fp16, local=True)
+
+
+# Operations of CuPy's that fits need, on two rows: one that is not here is compiled where it is called.
+
+
+def keep_lists() -> None:
+    """Lists of a search are put where their rows are."""
+    xp = cuda().xp
+    bound, rows = xp.full(2, xp.inf), xp.arange(2, dtype="int32")
+    top = TopLists(xp.zeros((2, 2), "int32"), xp.zeros((2, 2)), xp.zeros(2, bool))
+    SearchState(bound, top).put(rows, bound[rows], top)
+
+
+def begin_forest() -> None:
+    """The bounds of lists, the order of edges and their distances."""
+    xp = cuda().xp
+    ids, weights = xp.zeros((2, 2), "int32"), xp.zeros((2, 2))
+    edge_codes(xp.arange(2, dtype="int32"), ids[:, -1], xp)
+    xp.argsort(xp.add(weights[:, -1].copy(), np.float32(0), dtype="float32"))
+    xp.sqrt(weights[0])
