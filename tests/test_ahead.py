@@ -1,5 +1,7 @@
 """What threads compile before a fit launches it: sources that are there, with the options that launchers give."""
 
+import re
+
 import numpy as np
 import pytest
 from fake_gpu import fake_gpu
@@ -14,12 +16,36 @@ from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree import ahead, component_pairs
 from rapids_slink.spanning_tree.problem import Problem
 
+FUSED = "neighbors/filter/fused/"
+BODY = "-DRESIDENT_ATOMS={} -DLAST_STEPS=4 -DSYMMETRIC={} -DBETWEEN_COMPONENTS=0 -DLOCAL=0 -DINT8=0 -DBITS=0"
+#: What a fit of 100,000 rows of noise of 64 features launched on an H100.
+LAUNCHED = (
+    "points/points.cu -DVALUE=float", "neighbors/rows.cu -DVALUE=float", "neighbors/trees/dimension.cu -DVALUE=float",
+    "neighbors/filter/quantize.cu -DVALUE=float", f"{FUSED}wgmma.cu -arch=sm_90a -DSTAGES=4 {BODY.format(0, 0)}",
+    "neighbors/exact/lists.cu", "neighbors/filter/filter.cu -DKEYS_PER_LANE=1", f"{FUSED}tighten.cu",
+    f"{FUSED}wgmma.cu -arch=sm_90a -DSTAGES=8 {BODY.format(1, 1)}",
+    f"{FUSED}tighten.cu -DKEYS_PER_LANE=4 -DINT8=0 -DVALUE=float",
+    "neighbors/exact/rerank.cu -DVALUE=float -DFORMULA=squared_euclidean", "spanning_tree/forest.cu",
+    f"{FUSED}wgmma.cu -arch=sm_90a -DSTAGES=8 {BODY.format(1, 0)}", "ordering.cu", "dendrogram/dendrogram.cu",
+)  # fmt: skip
+#: What one of cells, of counts and by HDBSCAN launched besides.
+LATER = (
+    *(f"spanning_tree/component_pairs/component_pairs.cu{options}" for options in ("", " -DVALUE=float")),
+    "neighbors/filter/quantize.cu -DVALUE=double", "spanning_tree/edges/edges.cu",
+    "spanning_tree/component_pairs/work_items.cu", f"{FUSED}tighten.cu -DKEYS_PER_LANE=4 -DINT8=1 -DVALUE=float",
+    "neighbors/exact/rerank.cu -DVALUE=unsigned char -DFORMULA=squared_euclidean",
+)  # fmt: skip
+OF_HDBSCAN = (
+    "neighbors/filter/filter.cu -DKEYS_PER_LANE=4", f"{FUSED}tighten.cu -DKEYS_PER_LANE=16 -DINT8=0 -DVALUE=float",
+    "neighbors/exact/mutual_reachability.cu", "dendrogram/clusters.cu",
+)  # fmt: skip
 SHAPES = (500, 16), (100_000, 3), (100_000, 64), (100_000, 784)
 
 
-def sources(n, d, metric="euclidean", min_samples=1, itemsize=4, capability=90):
+def sources(n, d, metric="euclidean", min_samples=1, itemsize=4, capability=90, cores=16):
     """Those of a fit."""
-    with fake_gpu(capability):
+    with fake_gpu(capability), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ahead, "usable_cores", lambda: cores)
         settings = Settings(get_metric(metric), min_samples=min_samples)
         work = list(ahead._work(Problem(settings, gpu(), n, d, itemsize)))
     return list(dict.fromkeys(item for item in work if not callable(item)))
@@ -31,6 +57,23 @@ def test_sources_are_there(metric):
         found = sources(n, d, metric)
         assert all(cuda.kernels_of(source) for source, *_ in found)
         assert {"ordering.cu", "dendrogram/dendrogram.cu"} < {source for source, *_ in found}
+
+
+def test_what_was_launched_is_there():
+    def named(*shape, **more):
+        return {(source, *sorted(options)) for source, *options in sources(*shape, **more)}
+
+    def split(names):
+        return {(source, *sorted(options)) for source, *options in map(options_of, names)}
+
+    assert split(LAUNCHED) <= named(100_000, 64, cores=2) < named(100_000, 64)
+    assert split(LATER) <= named(100_000, 64) - named(100_000, 64, cores=2)
+    assert split(OF_HDBSCAN) <= named(100_000, 64, min_samples=50, cores=2)
+
+
+def options_of(name):
+    """A launch's source and options, of which "unsigned char" is one type."""
+    return re.split(r" (?=-)", name)
 
 
 @pytest.mark.parametrize("capability", [75, 80, 90, 120])
@@ -86,3 +129,4 @@ def test_operations_run():
     with fake_gpu():
         for function in (ahead.keep_lists, ahead.begin_forest):
             function()
+    ahead.choose_clusters(CPU)

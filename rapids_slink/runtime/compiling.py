@@ -12,12 +12,13 @@ import os
 import shutil
 import stat
 import tempfile
+import threading
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,7 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     which the process compiles them. Code from the disk has the order of another process, and where two names meet the
     linker takes the code that was there first, silently.
     """
+    options = {"no_cfunc_wrapper": True, **options}  # of no use: C calls none
 
     def compiled(function: Callable[..., Any]) -> Any:
         name = f"{function.__module__}.{function.__qualname__}"
@@ -158,6 +160,7 @@ def _home_cache() -> Path | None:
 class _Clock:
     """How long this process has compiled. Nested and simultaneous compilations count once."""
 
+    lock: Any = field(default_factory=threading.Lock)
     depth: int = 0
     started: float = 0.0
     seconds: float = 0.0
@@ -165,19 +168,22 @@ class _Clock:
     advance: Callable[[], Any] | None = None  # of a progress bar
 
     def start(self) -> None:
-        if not self.depth:
-            self.started = time.perf_counter()
-        self.depth += 1
+        with self.lock:
+            if not self.depth:
+                self.started = time.perf_counter()
+            self.depth += 1
 
     def stop(self) -> None:
-        self.depth -= 1
-        now = time.perf_counter()
-        if not self.depth:
-            self.seconds += now - self.started
+        with self.lock:
+            self.depth -= 1
+            now = time.perf_counter()
+            if not self.depth:
+                self.seconds += now - self.started
+            announces = not self.announced and self.seconds + (now - self.started) * (self.depth > 0) > SILENT
+            self.announced |= announces
         if self.advance is not None:
             self.advance()
-        if not self.announced and self.seconds + (now - self.started if self.depth else 0.0) > SILENT:
-            self.announced = True
+        if announces:
             LOGGER.warning(TEXT)
 
 

@@ -63,15 +63,17 @@ def cuda_source(source: str, included: set[str] | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-@cache
 def kernels_of(source: str) -> tuple[str, ...]:
     """The names of the kernels in a ``.cu`` file."""
-    return tuple(match[1] for match in KERNEL.finditer(cuda_source(source)))
+    return tuple(KERNEL.findall(_whole(source)))
 
 
 def source_of_kernel(source: str, name: str) -> str:
     """The text of a ``.cu`` file without its other kernels: most compile in a part of the time of all."""
-    return KERNEL.sub(lambda kernel: kernel[0] if kernel[1] == name else "", cuda_source(source))
+    return KERNEL.sub(lambda kernel: kernel[0] if kernel[1] == name else "", _whole(source))
+
+
+_whole = cache(cuda_source)  # its kernels are many
 
 
 @cache

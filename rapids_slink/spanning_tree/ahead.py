@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from rapids_slink.dendrogram import condense
 from rapids_slink.metrics import PRECOMPUTED, Rows
 from rapids_slink.neighbors.exact import TopLists
 from rapids_slink.neighbors.filter.choose import fused_filter
@@ -18,7 +19,8 @@ from rapids_slink.neighbors.plan import STRUCTURED_POINTS
 from rapids_slink.neighbors.task import SearchState
 from rapids_slink.ordering import edge_codes
 from rapids_slink.runtime.cuda import WARP, Ahead, compile_ahead, power_of_two, value_option
-from rapids_slink.runtime.device import cuda
+from rapids_slink.runtime.device import Device, cuda
+from rapids_slink.runtime.memory import usable_cores
 from rapids_slink.spanning_tree.component_pairs import compile_on_host
 from rapids_slink.spanning_tree.lists import list_length
 from rapids_slink.spanning_tree.problem import Problem
@@ -27,6 +29,8 @@ from rapids_slink.spanning_tree.ways import way_of
 #: Of every tree, and of one by lists.
 TREE = ("ordering.cu",), ("dendrogram/dendrogram.cu",)
 LISTS = ("neighbors/exact/lists.cu",), ("spanning_tree/forest.cu",)
+#: On fewer cores, or of fewer values, what only some values need is compiled when it is launched.
+MANY_CORES, MANY_VALUES = 8, 2**20
 #: Where clusters lie far apart.
 JOINS = (
     ("spanning_tree/component_pairs/component_pairs.cu",), ("spanning_tree/edges/edges.cu",),
@@ -84,9 +88,9 @@ def _of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> I
     yield "neighbors/filter/filter.cu", f"-DKEYS_PER_LANE={max(1, power_of_two(2 * k) // WARP)}"
     yield "neighbors/filter/fused/tighten.cu", f"-DKEYS_PER_LANE={keys}", "-DINT8=0", value
     if problem.by_reachability:
-        yield ("neighbors/exact/mutual_reachability.cu",)
+        yield from (("neighbors/exact/mutual_reachability.cu",), ("dendrogram/clusters.cu",), choose_clusters)
     yield from (source_of(fp16), *TREE, keep_lists, begin_forest)
-    if problem.n * d < 2**20:  # such a fit takes less time than what follows
+    if problem.n * d < MANY_VALUES or usable_cores() < MANY_CORES:
         return
     yield from (source_of(int8, symmetric=True, int8=True), source_of(int8, int8=True))
     yield "neighbors/filter/fused/tighten.cu", f"-DKEYS_PER_LANE={keys}", "-DINT8=1", value
@@ -121,3 +125,15 @@ def begin_forest() -> None:
     edge_codes(xp.arange(2, dtype="int32"), ids[:, -1], xp)
     xp.argsort(xp.add(weights[:, -1].copy(), np.float32(0), dtype="float32"))
     xp.sqrt(weights[0])
+
+
+def choose_clusters(device: Device | None = None) -> None:
+    """HDBSCAN's clusters of two pairs of rows."""
+    device = device or cuda()
+    xp = device.xp
+    left_child, right_child, size = (xp.asarray(np.array(ids, np.int32)) for ids in ([0, 2, 4], [1, 3, 5], [2, 2, 4]))
+    merges = condense.Merges(left_child, right_child, xp.asarray(np.array([1.0, 1.0, 2.0])), size)
+    tree = condense.condense_by_doubling(merges, 2, xp)
+    summary = condense.summarize(tree, device)
+    condense.select(tree, condense.Rule(), summary, device)
+    condense.outlier_scores(tree, summary, device)

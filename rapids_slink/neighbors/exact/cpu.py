@@ -396,7 +396,7 @@ def insert_within(upper, ids, weights, i, id_, weight):
         upper[i] = min(upper[i], weights[i, -1])
 
 
-_kernel = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+_kernel = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True)
 
 
 @intrinsic

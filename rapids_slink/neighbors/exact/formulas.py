@@ -32,7 +32,7 @@ MAX_PRODUCT = 8  # powers below are products of at most three factors
 ALLOWED_MISSING = 0.05  # of the features, in "hiercc"
 
 #: For what only kernels call. A division by zero is no error, but a value that is not selected.
-_kernel = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+_kernel = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True)
 
 
 class Tile(NamedTuple):
