@@ -130,3 +130,9 @@ def test_operations_run():
         for function in (ahead.keep_lists, ahead.begin_forest):
             function()
     ahead.choose_clusters(CPU)
+
+
+@pytest.mark.gpu
+def test_operations_run_on_a_gpu():
+    for function in (ahead.keep_lists, ahead.begin_forest, ahead.choose_clusters, component_pairs.compile_on_host):
+        function()

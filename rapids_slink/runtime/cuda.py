@@ -31,6 +31,8 @@ MULTIPROCESSORS = 16  # cudaDevAttrMultiProcessorCount
 KERNEL = re.compile(
     r'^extern "C" __global__ void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(.*?^}\n', re.MULTILINE | re.DOTALL
 )
+#: What the names of the threads that compile begin with.
+COMPILERS = "rapids_slink-compile"
 #: What threads compile or have compiled: the source, the kernel and its options on a GPU.
 _ahead: dict[tuple[Any, ...], Future[None]] = {}
 #: What a constant may be made by.
@@ -154,12 +156,12 @@ def compile_ahead(work: Sequence[Ahead]) -> None:
     jobs: dict[tuple[Any, ...], Callable[[], object]] = {}
     for item in work:
         if callable(item):
-            jobs[gpu, item.__qualname__] = item
+            jobs[gpu, item.__qualname__] = partial(_try, item)
         else:
             jobs |= {(gpu, item[0], name, *item[1:]): partial(_compile, item, name) for name in kernels_of(item[0])}
     new = {key: job for key, job in jobs.items() if key not in _ahead}
     if new:
-        threads = ThreadPoolExecutor(max(1, usable_cores() - 1), "rapids_slink")
+        threads = ThreadPoolExecutor(max(1, usable_cores() - 1), COMPILERS)
         _ahead.update({key: threads.submit(_call_on, gpu, job) for key, job in new.items()})
         if mark is not None:
             threads.submit(_mark_if_compiled, mark, [_ahead[key] for key in new])
@@ -168,6 +170,11 @@ def compile_ahead(work: Sequence[Ahead]) -> None:
 
 def _compile(source: tuple[str, ...], name: str) -> None:
     _cuda_module(source[0], name, *source[1:]).compile()
+
+
+def _try(function: Callable[[], object]) -> None:
+    with suppress(Exception):  # which the fit would raise
+        function()
 
 
 def _call_on(gpu: int, function: Callable[[], object]) -> None:
