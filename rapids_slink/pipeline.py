@@ -7,6 +7,7 @@ same functions for the cluster of a Dask client.
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from threading import Lock
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,7 +35,7 @@ from rapids_slink.points.check import (
 from rapids_slink.points.output import OutputKind, library_of
 from rapids_slink.prediction import Fitted, centroids, core_distances, estimate_prediction, medoids
 from rapids_slink.report import Report, counted
-from rapids_slink.runtime.device import CPU, Array, Device, resolve, to_host
+from rapids_slink.runtime.device import CPU, Array, Device, on_current_gpu, resolve, to_host
 from rapids_slink.runtime.frames import Later, PreallocatedFrame
 from rapids_slink.runtime.memory import (
     DeviceMemoryError,
@@ -50,6 +51,7 @@ from rapids_slink.runtime.memory import (
     size_text,
 )
 from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree import friends
 from rapids_slink.spanning_tree.append import estimate_appended, tree_of_appended
 from rapids_slink.spanning_tree.edges import EdgeList
 from rapids_slink.spanning_tree.edges import size_text as edges_text
@@ -218,6 +220,8 @@ def fit_points(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
         if not settings.clipped or settings.min_samples > 1:
             report["min_samples"] = settings.min_samples
     problem = Problem(settings, device, n, d, points.values.dtype.itemsize)
+    if edges is None and friends.serves(problem):
+        return attributes_of_friends(points, problem, report)
     core = None
     if edges is None:
         if weighted and settings.min_samples > 1:
@@ -311,9 +315,11 @@ def attributes_of(
     if settings.weights is not None:
         kept["_weighted_"] = True
     with report.stage("output", device), outside_pool(device):
-        frames = {name: Later(part, points.output) for name, part in (("linkage_", merges), ("mst_", tree))}
+        made = {"linkage_": merges, "mst_": tree}
         if settings.prediction_data:  # predictions read them
-            frames = {name: points.frame(later.columns.frame) for name, later in frames.items()}
+            frames = {name: points.frame(part.frame) for name, part in made.items()}
+        else:
+            frames = {name: Later(partial(_itself, part), points.output) for name, part in made.items()}
         return {
             **kept,
             **flat_attributes(flat, points),
@@ -322,6 +328,69 @@ def attributes_of(
             "_output": points.output,
             "_index": points.index,
         }
+
+
+def _itself(frame: PreallocatedFrame) -> PreallocatedFrame:
+    return frame
+
+
+def attributes_of_friends(points: Points, problem: Problem, report: Report) -> dict[str, Any]:
+    """The attributes of a model of which labels alone are made: its tree follows when it is asked for."""
+    device, values, (n, d) = problem.device, points.values, points.values.shape
+    report["way"] = "friends"
+    with report.stage("neighbors", device):
+        rows = metric_rows(problem.metric, values, device, compact=True)
+    labels = PreallocatedFrame.empty(device, n, {"label": "int32"}).columns["label"]
+    count = friends.label_friends(rows, problem, labels, report)
+    with report.stage("output", device):
+        later = LaterTree(copy_out(device, values) if device.is_gpu else values.copy(), problem, report)
+        frames = {"linkage_": Later(later.linkage, points.output), "mst_": Later(later.tree, points.output)}
+        with outside_pool(device):
+            return {
+                **flat_attributes(FlatClusters(count, {"labels_": labels}), points),
+                **size_attributes(n, d, 1, points.names),
+                **frames,
+                "_output": points.output,
+                "_index": points.index,
+            }
+
+
+class LaterTree:
+    """The tree and the linkage of a model of labels alone, made when either is first asked for, in a run of its own.
+
+    Until then it keeps the rows, and then the report has the tree's seconds and counts too.
+    """
+
+    def __init__(self, values: Array, problem: Problem, report: Report) -> None:
+        self.values, self.report, self.lock = values, report, Lock()
+        self.problem = replace(problem, settings=replace(problem.settings, friends_within=None))
+        self.made: tuple[PreallocatedFrame, PreallocatedFrame] | None = None
+
+    def tree(self) -> PreallocatedFrame:
+        """The edges."""
+        return self._make()[0]
+
+    def linkage(self) -> PreallocatedFrame:
+        """The merges."""
+        return self._make()[1]
+
+    def _make(self) -> tuple[PreallocatedFrame, PreallocatedFrame]:
+        with self.lock:
+            if self.made is None:
+                device, report = self.problem.device, Report()
+                with run_scope(device, self.problem.settings.memory_limit):
+                    self.made = self._in_run(on_current_gpu(self.values), report)
+                self.values = None
+                self.report.add(report)
+            return self.made
+
+    def _in_run(self, values: Array, report: Report) -> tuple[PreallocatedFrame, PreallocatedFrame]:
+        problem = self.problem
+        check_memory(problem.device, estimate_fit(problem), f"the tree of {counted(problem.n, 'row')}")
+        tree, _ = tree_of_points(values, problem, report, grow_tree)
+        release_cached()
+        with report.stage("linkage", problem.device):
+            return tree, build_linkage(tree, problem.n)
 
 
 def centers_of(points: Points, flat: FlatClusters, settings: Settings, device: Device) -> dict[str, Any]:
@@ -404,6 +473,8 @@ def estimate_fit(
 
     The memory of the lists is free again once the tree is there.
     """
+    if friends.serves(problem):
+        return friends.estimate(problem)
     of_tree = estimate_tree(problem) if of_tree is None else retaining_tree(of_tree, problem.n)
     choice = MemoryEstimate(rule.row_bytes * problem.n, 4 * problem.n)
     stages = [of_tree, estimate_linkage(problem.n, problem.device), choice]

@@ -18,6 +18,8 @@ class Settings:
     clipped: bool = True  # whether `min_samples` is a default, which is lowered if there are few rows
     progress: bool = False
     max_distance: float | None = None
+    #: the distance within which rows are in one cluster, if no more of their tree than these clusters is wanted
+    friends_within: float | None = None
     missing_values: tuple[Any, ...] = ()  # of `missing_values_of`
     prediction_data: bool = False  # whether the model keeps its rows and what its predictions read
     gen_min_span_tree: bool = False  # whether the model keeps its rows to draw its tree on them

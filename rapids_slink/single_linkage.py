@@ -197,7 +197,7 @@ class PointHierarchy(Hierarchy, Estimator):
 
     def _repr_html_(self) -> str:
         """The summary of the clusters in Jupyter, or the parameters before `fit`."""
-        return super()._repr_html_() if hasattr(self, "linkage_") else Estimator._repr_html_(self)
+        return super()._repr_html_() if hasattr(self, "labels_") else Estimator._repr_html_(self)
 
 
 @dataclass(eq=False, repr=False)
@@ -430,6 +430,13 @@ class SingleLinkage(PointHierarchy):
         if kept < len(heights):
             return float(heights.iloc[kept])
         return inf if self._max_distance_ is None else nextafter(self._max_distance_, inf)  # itself merges
+
+    def _settings(self) -> Settings:
+        settings, limit, threshold = super()._settings(), self.max_distance, self.distance_threshold
+        if limit is None or self.n_clusters is not None or self.prediction_data:  # predictions read the tree
+            return settings
+        below = inf if threshold is None else nextafter(float(threshold), -inf)
+        return replace(settings, friends_within=min(float(limit), below))
 
     def _default_min_samples(self) -> int:
         return 1

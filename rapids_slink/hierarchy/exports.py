@@ -65,7 +65,7 @@ class Deferred:
             raise AttributeError(f"{kind.__name__!r} object has no attribute {self.name!r}")
         frame = vars(model)[self.name]
         if isinstance(frame, Later):
-            frame = vars(model)[self.name] = frame.output.frame(frame.columns.frame)
+            frame = vars(model)[self.name] = frame.output.frame(frame.columns().frame)
         return frame
 
     def __set__(self, model: Any, frame: Any) -> None:
@@ -96,7 +96,7 @@ class Exports:
         return range(self.n_leaves_)
 
     def _require_fit(self) -> None:
-        if not hasattr(self, "linkage_"):
+        if not hasattr(self, "labels_"):  # `linkage_` may be yet to be made
             from sklearn.exceptions import NotFittedError
 
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
