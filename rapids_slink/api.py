@@ -144,6 +144,8 @@ def plan(X: Any, *, groups: Any = None, dropna: bool = True, **parameters: Any) 
     """
     if is_collection(X):
         raise TypeError("X is a Dask collection, whose fit no plan covers: pass the shape of a partition, (n, d)")
+    if any(parameters.get(name) is not None for name in ("distance_threshold", "max_distance")):
+        parameters = {"n_clusters": None, **parameters}  # as `fit` has it
     settings = SingleLinkage(**parameters)._settings()
     if groups is None:
         return pipeline.plan(X, settings)

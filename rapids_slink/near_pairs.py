@@ -241,7 +241,7 @@ def deduplicate(X: Any, *, max_distance: float, **parameters: Any) -> Any:
             raise TypeError(f"deduplicate takes max_distance in place of {name}")
     check_cut(1, 1, None, max_distance, "max_distance")
     model = SingleLinkage(None, max_distance=max_distance, **parameters).fit(X)
-    groups = model.cut(distance_threshold=max_distance, closed="right", names="first_row")
+    groups = model._first_rows()
     return groups.rename("duplicate_of") if hasattr(groups, "rename") else groups
 
 

@@ -543,7 +543,11 @@ def plan_points(X: Any, settings: Settings, device: Device, report: Report) -> N
     assert problem is not None
     if values is None and settings.metric is not PRECOMPUTED:
         values = _sample(problem)
-    if edges is None:
+    of_tree = None
+    if friends.serves(problem):
+        report["way"] = "friends"
+        report.count("neighbors", filter=friends.FILTERS[device.name])
+    elif edges is None:
         of_tree = _prepared_estimate(problem, values, report)
     else:
         report["way"] = "edges"

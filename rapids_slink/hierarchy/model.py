@@ -17,7 +17,14 @@ import pandas as pd
 
 from rapids_slink.dendrogram import condense
 from rapids_slink.dendrogram.condense import Rule, select, summarize
-from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters, check_max_distance, cut_frame, cut_labels
+from rapids_slink.dendrogram.cutting import (
+    COLUMNS,
+    CutParameters,
+    check_max_distance,
+    cut_frame,
+    cut_labels,
+    name_by_first_row,
+)
 from rapids_slink.dendrogram.per_group import cut_of_groups
 from rapids_slink.hierarchy import plotting, storage
 from rapids_slink.hierarchy.explorer import Explorer
@@ -25,10 +32,19 @@ from rapids_slink.hierarchy.exports import Exports
 from rapids_slink.hierarchy.plotting import MAX_POINTS
 from rapids_slink.hierarchy.trees import CondensedTree
 from rapids_slink.points.check import as_integer
-from rapids_slink.points.output import TABLES, OutputKind, Values, as_frame, is_collection, on_host
+from rapids_slink.points.output import (
+    TABLES,
+    OutputKind,
+    Values,
+    array_of,
+    as_frame,
+    is_collection,
+    library_of,
+    on_host,
+)
 from rapids_slink.report import did_you_mean
 from rapids_slink.runtime.device import Array, device_of, on_current_gpu, resolve
-from rapids_slink.runtime.memory import usual_errors
+from rapids_slink.runtime.memory import copy_out, run_scope, usual_errors
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -125,6 +141,17 @@ class Hierarchy(Exports):
         linkage, _ = OutputKind.of(self.linkage_, resolve("auto", self.linkage_))
         cut = cut_labels if groups is None else cut_of_groups(*groups)
         return cut_frame(linkage, self.n_leaves_, parameters, self._output, on_current_gpu(self._index), cut=cut)
+
+    def _first_rows(self) -> Any:
+        """For each row the first row of its cluster, of clusters that are the trees of a forest; no tree is made."""
+        if self._layout is not None:
+            return self._cut(CutParameters(self.n_clusters_, names="first_row"))
+        labels = array_of(self.labels_) if library_of(self.labels_) else self.labels_
+        device = device_of(labels)
+        with run_scope(device):
+            first = copy_out(device, device.asarray(labels)) if device.is_gpu else labels.copy()
+            name_by_first_row(first, device.xp)
+        return self._output.from_cuml_setting().labels(first, on_current_gpu(self._index))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the hierarchy to a file that `rapids_slink.load` reads.

@@ -26,7 +26,7 @@ def label_friends(rows: Array, limit: float, metric: Metric, labels: Array, repo
         _, leaves, spans, nodes = search.tree
         parent, others = cp.empty(n, cp.int32), cp.zeros(1, cp.uint64)
 
-        def start(name: str, jobs: int, *arguments: Any) -> None:
+        def start(name: str, jobs: Any, *arguments: Any) -> None:
             search.launch(name, jobs, *arguments, source=SOURCE)
 
         start("mark_cells", 2 * leaves - 1, np.int32(2 * leaves - 1), spans, limit, nodes)
