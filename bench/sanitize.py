@@ -22,6 +22,7 @@ import numpy as np
 
 import rapids_slink
 from bench.trees import Tree, balanced, chain, random, star
+from rapids_slink.catalogue import catalogue_of, read_rows
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
 from rapids_slink.metrics import EUCLIDEAN, PRECOMPUTED, get_metric
 from rapids_slink.neighbors import neighbor_lists, prepare_search
@@ -47,6 +48,7 @@ from rapids_slink.spanning_tree import component_pairs, pairs
 from rapids_slink.spanning_tree import edges as graphs
 from rapids_slink.spanning_tree.edges import kernels as edge_kernels
 from rapids_slink.spanning_tree.forest import kernels as tree_kernels
+from rapids_slink.spanning_tree.friends import label_friends
 from rapids_slink.spanning_tree.grouped import forest_of_groups
 from rapids_slink.spanning_tree.lists import spanning_tree
 from rapids_slink.spanning_tree.problem import Problem
@@ -134,6 +136,22 @@ def tree_of_boxes(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     columns = boxes.tree_of_boxes(search("boxes", device.asarray(points), device), Report()).columns
     sort_in_place(columns, device.xp)
     return tuple(columns.values())
+
+
+def friends_of_rows(device: Device, points: np.ndarray, distance: float) -> tuple[Any, ...]:
+    """Labels of rows that steps of at most a distance connect."""
+    settings, xp = Settings(EUCLIDEAN, friends_within=distance), device.xp
+    labels = xp.empty(len(points), "int32")
+    problem = Problem(settings, device, len(points), points.shape[1], points.dtype.itemsize)
+    return np.array(label_friends(device.asarray(points), problem, labels, Report())), labels
+
+
+def list_clusters(device: Device, points: np.ndarray, box: np.ndarray) -> tuple[Any, ...]:
+    """A catalogue of clusters of all sizes, some rows of which have no cluster."""
+    n = len(points)
+    labels, weight = np.sqrt(np.arange(n)).astype(np.int32) - 2, np.arange(n) + 1.0
+    rows = read_rows(device.asarray(points), [], None, weight, n, device)
+    return tuple(catalogue_of(rows, device.asarray(labels), 9, device, box).columns.values())
 
 
 def count_visits(device: Device, points: np.ndarray) -> tuple[Any, ...]:
@@ -343,6 +361,10 @@ def steps() -> Iterator[tuple[str, Step]]:
         yield f"tree, {joins.__name__}", partial(merge, joins=joins, n=257)
         yield f"tree of two, {joins.__name__}", partial(merge, joins=joins, n=2)
     yield "sums of clusters", sum_up
+    for d, dtype in ((2, "float32"), (3, "float64")):
+        some = np.tile(islands[:, :d], (2, 1)).astype(dtype)
+        yield f"friends, {d} features", partial(friends_of_rows, points=some, distance=1.5)
+        yield f"catalogue, {d} features", partial(list_clusters, points=some, box=np.array([30.0, np.inf, 7.0])[:d])
 
 
 def kernels_of_package() -> set[tuple[str, str]]:

@@ -355,6 +355,28 @@ def pairs_within():
     filter_.pairs_within(xp.zeros((3, 4), "int32"), 0.5, 1000)
 
 
+def friends_of_rows():
+    """With cells of many points, and without."""
+    from rapids_slink.spanning_tree.friends import cuda as kernels
+
+    metric = get_metric("euclidean")
+    boxes = kernels.make_boxes(points(300, 3), metric)
+    kernels.write_labels(boxes, 1.0, metric, ids(300))
+    kernels.join_others(boxes, ids(300), 1.0, ids(300))
+
+
+def catalogue():
+    """Of clusters of one row each, with masses and without."""
+    from rapids_slink.catalogue import cuda as kernels
+    from rapids_slink.catalogue import members_of
+
+    xp = cuda().xp
+    for weight in (None, xp.ones(300)):
+        members = members_of(ids(300), 1, weight, cuda())[2]
+        mean, mass = kernels.means(points(300, 3), members, xp.ones(3))
+        kernels.deviations(points(300, 3), members, xp.ones(3), mean, mass)
+
+
 def expansion_of_points():
     from rapids_slink.neighbors.trees.dimension import expansion, nearest_by_spread
 
@@ -428,6 +450,7 @@ def edges_of_graph():
 
 OTHERS = [
     points_kernels, lists_kernels, bit_filter, filter_radii, long_lists_of_codes, boxes_and_cores, pairs_within,
+    friends_of_rows, catalogue,
     expansion_of_points, order_of_edges,
     components, clusters, cores_of_matrix, searched_forest, edges_of_graph,
 ]  # fmt: skip

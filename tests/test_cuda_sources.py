@@ -149,6 +149,7 @@ OPTIONS = {
             *((VALUES[(d + k) % 2], *defined(FEATURES=d, LIST=k)) for d in EACH for k in (1, 8, 16)),
         ],
     ),
+    "spanning_tree/friends/friends.cu": (in_boxes(BOX_OPTIONS[-1:]), in_boxes()),
     "neighbors/within/within.cu": (
         in_boxes(BOX_OPTIONS[-1:]),
         [*in_boxes(), *((value, *defined(FEATURES=d)) for value in VALUES for d in EACH[:8])],
@@ -163,6 +164,7 @@ OPTIONS = {
     ),
     **dict.fromkeys(
         [
+            "catalogue/catalogue.cu",
             "neighbors/filter/quantize.cu",
             "neighbors/trees/dimension.cu",
             "neighbors/small_batch/nearest.cu",

@@ -15,6 +15,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 import numpy as np
 import pandas as pd
 
+from rapids_slink.catalogue import catalogue_of, read_rows
 from rapids_slink.dendrogram import condense
 from rapids_slink.dendrogram.condense import Rule, select, summarize
 from rapids_slink.dendrogram.cutting import (
@@ -141,6 +142,63 @@ class Hierarchy(Exports):
         linkage, _ = OutputKind.of(self.linkage_, resolve("auto", self.linkage_))
         cut = cut_labels if groups is None else cut_of_groups(*groups)
         return cut_frame(linkage, self.n_leaves_, parameters, self._output, on_current_gpu(self._index), cut=cut)
+
+    def catalogue(self, X: Any = None, *, min_size: int = 20, columns: Any = None, weights: Any = None) -> Any:
+        """The clusters of `labels_` as a table: their sizes, centres and extents. Noise is in none.
+
+        All sums are in float64 and in one order: the table has the same bits on a GPU and on a CPU, in every run.
+
+        Parameters
+        ----------
+        X : dataframe or array, (n, d), optional
+            The rows that were clustered; not for a model that keeps them, with ``prediction_data=True``. Of a frame the
+            columns that the model was fitted on, or any coordinates for a graph's hierarchy and for distances.
+        min_size : int
+            Smaller clusters are left out.
+        columns : str, list of str, dataframe or array, optional
+            What is averaged besides, such as velocities: columns of `X` by their names, or values of the n rows.
+        weights : str, Series or array, optional
+            The mass of each row, above zero: a column of `X` by its name, or n values. By default all weigh 1.
+
+        Returns
+        -------
+        DataFrame
+            A row for each cluster, by label. ``label`` (int32) and ``size``, the number of its rows; ``mass``, the sum
+            of their weights if there are any. The centre of mass: the mean of each feature and of `columns`, by name,
+            or ``x0``, ``x1`` and so on for arrays. ``radius``: the largest Euclidean distance of a row from the centre,
+            over the features. ``spread``: the root of the mean square of these distances.
+
+        Raises
+        ------
+        ValueError, TypeError
+            `X` is missing or not valid, or does not have the number of rows that were clustered. A name is not a column
+            of `X`, a weight is not above zero, or the features are angles or packed bits.
+        DeviceMemoryError
+            The work needs more memory than there is.
+
+        Examples
+        --------
+        >>> import pandas as pd, rapids_slink
+        >>> df = pd.DataFrame({"x": [0.0, 2.0, 9.0, 1.0], "y": [0.0, 0.0, 9.0, 0.0]})
+        >>> rapids_slink.fit(df, max_distance=1, device="cpu").catalogue(df, min_size=2)
+           label  size    x    y  radius    spread
+        0      0     3  1.0  0.0     1.0  0.816497
+        """
+        self._require_fit()
+        least, metric = as_integer(min_size, "min_size"), getattr(self, "metric", None)
+        features = list(getattr(self, "feature_names_in_", getattr(self, "_columns_", ())))
+        if metric in ("haversine", "bit_jaccard", "bit_hamming"):
+            raise ValueError(f"a catalogue averages coordinates, and rows of metric={metric!r} are none")
+        if X is None:
+            if not hasattr(self, "_points_"):
+                raise ValueError("this model keeps no rows: pass those that were clustered, catalogue(X)")
+            X = self._points_
+        labels = array_of(self.labels_) if library_of(self.labels_) else self.labels_
+        device = resolve(getattr(self, "device", "auto"), labels, X)
+        with run_scope(device):
+            rows = read_rows(self._features(X), features, columns, weights, self.n_leaves_, device)
+            frame = catalogue_of(rows, device.asarray(labels, "int32"), least, device)
+        return self._output.frame(frame.frame)
 
     def _first_rows(self) -> Any:
         """For each row the first row of its cluster, of clusters that are the trees of a forest; no tree is made."""

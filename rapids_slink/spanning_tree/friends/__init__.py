@@ -56,7 +56,12 @@ def estimate(problem: Problem) -> MemoryEstimate:
 def label_friends(rows: Array, problem: Problem, labels: Array, report: Report) -> int:
     """Write the label of each row, (n,) int32, in the order of first appearance; returns the number of clusters."""
     assert problem.settings.friends_within is not None
-    limit = Limit.of(problem.metric, problem.settings.friends_within, problem.n_features)
-    report.count("neighbors", filter=FILTERS[problem.device.name])
-    count: int = kernels(problem.device).label_friends(rows, limit.surrogate, problem.metric, labels, report)
-    return count
+    device, metric = problem.device, problem.metric
+    of_device, limit = kernels(device), Limit.of(metric, problem.settings.friends_within, problem.n_features)
+    report.count("neighbors", filter=FILTERS[device.name])
+    with report.stage("neighbors", device):
+        boxes = of_device.make_boxes(rows, metric)
+    with report.stage("friends", device):
+        clusters, in_cells = of_device.write_labels(boxes, limit.surrogate, metric, labels)
+    report.count("friends", rows_in_cells=in_cells)
+    return int(clusters)

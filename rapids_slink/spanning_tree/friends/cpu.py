@@ -6,6 +6,7 @@ from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.trees.tree import (
     LEAF,
     SERIAL_POINTS,
+    Tree,
     add_gap,
     box_to_box,
     build,
@@ -13,41 +14,43 @@ from rapids_slink.neighbors.trees.tree import (
     to_boxes,
     to_points,
 )
-from rapids_slink.report import Report
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import for_each_chunk, workers
 from rapids_slink.union_find import find_root
 
 
-def label_friends(rows: Array, limit: float, metric: Metric, labels: Array, report: Report) -> int:
-    """Write the label of each row, (n,) int32; returns the number of clusters. No surrogate distance is above `limit`.
+def make_boxes(rows: Array, metric: Metric) -> Tree:
+    """The k-d tree of rows."""
+    return build(rows)
+
+
+def write_labels(tree: Tree, limit: float, metric: Metric, labels: Array) -> tuple[int, int]:
+    """Write the label of each row, (n,) int32, of clusters by steps of surrogate distances of at most `limit`.
+
+    Returns the number of clusters, and how many rows are not the first of their cells.
 
     Threads join the leaves of a subtree each, and then one thread joins leaves of different subtrees. A thread writes
     parents of its own subtree's points alone: where both roots are of other subtrees, as those of cells that hold the
     whole subtree, there is nothing to join within it.
     """
-    with report.stage("neighbors", CPU):
-        tree = build(rows)
-    with report.stage("friends", CPU):
-        formula, n, leaves = metric.cpu_formula, len(rows), tree.first.size // 2
-        group, parent = np.full(tree.first.size, -1, np.int32), np.arange(n, dtype=np.int32)
-        in_cells = _mark_cells(formula, tree, limit, group, parent)
-        parts = 2 ** (workers(CPU) - 1).bit_length() if n > SERIAL_POINTS else 1
-        top = min(parts, leaves + 1) - 1  # the first of the nodes that are as many subtrees
+    formula, n, leaves = metric.cpu_formula, labels.size, tree.first.size // 2
+    group, parent = np.full(tree.first.size, -1, np.int32), np.arange(n, dtype=np.int32)
+    in_cells = _mark_cells(formula, tree, limit, group, parent)
+    parts = 2 ** (workers(CPU) - 1).bit_length() if n > SERIAL_POINTS else 1
+    top = min(parts, leaves + 1) - 1  # the first of the nodes that are as many subtrees
 
-        def join(v: int) -> None:
-            if group[v] < 0:
-                _join_leaves(formula, tree, limit, group, parent, tree.first[v], tree.last[v], tree.last[v])
+    def join(v: int) -> None:
+        if group[v] < 0:
+            _join_leaves(formula, tree, limit, group, parent, tree.first[v], tree.last[v], tree.last[v], 0)
 
-        for_each_chunk(CPU, join, range(top, 2 * top + 1))
-        if top:
-            _flatten(parent)
-            group = groups_of_nodes(tree.first, parent)
-            for v in range(top, 2 * top):
-                _join_leaves(formula, tree, limit, group, parent, tree.first[v], tree.last[v], n, tree.last[v])
-        report.count("friends", rows_in_cells=in_cells)
-        return int(_number(parent, tree.position, labels))
+    for_each_chunk(CPU, join, range(top, 2 * top + 1))
+    if top:
+        _flatten(parent)
+        group = groups_of_nodes(tree.first, parent)
+        for v in range(top, 2 * top):
+            _join_leaves(formula, tree, limit, group, parent, tree.first[v], tree.last[v], n, tree.last[v])
+    return int(_number(parent, tree.position, labels)), int(in_cells)
 
 
 @njit(nogil=True, cache=True)
@@ -78,10 +81,10 @@ def _join(parent, p, q):
 
 
 @njit(nogil=True, cache=True)
-def _join_leaves(formula, tree, limit, group, parent, begin, end, last, first=0):
+def _join_leaves(formula, tree, limit, group, parent, begin, end, last, first):
     """Join the points of the leaves from `begin` to `end` to those within the limit after them, up to `last`.
 
-    If `first` is given, only to those from it on. Nodes of one component that is the leaf's own are passed over.
+    If `first` is not 0, only to those from it on. Nodes of one component that is the leaf's own are passed over.
     """
     leaves, distance, gaps, stack = tree.first.size // 2, np.empty(LEAF), np.empty(LEAF), np.empty(128, np.int64)
     points = np.empty((tree.low.shape[1], LEAF))

@@ -6,44 +6,55 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.trees.bvh import SOURCE as BVH
+from rapids_slink.neighbors.trees.bvh import SOURCE as BOXES
 from rapids_slink.neighbors.trees.bvh import BoxSearch
 from rapids_slink.report import Report
-from rapids_slink.runtime.cuda import number_a_block
+from rapids_slink.runtime.cuda import check_arrays, number_a_block
 from rapids_slink.runtime.device import Array, cuda
 
 SOURCE = "spanning_tree/friends/friends.cu"
 
 
-def label_friends(rows: Array, limit: float, metric: Metric, labels: Array, report: Report) -> int:
-    """See `rapids_slink.spanning_tree.friends.cpu.label_friends`, for CuPy arrays."""
-    device, n = cuda(), len(rows)
-    with report.stage("neighbors", device):
-        search = BoxSearch(rows, device, report, metric=metric)
-    with report.stage("friends", device):
-        search.check()
-        limit = np.float64(limit)
-        _, leaves, spans, nodes = search.tree
-        parent, others = cp.empty(n, cp.int32), cp.zeros(1, cp.uint64)
+def make_boxes(rows: Array, metric: Metric) -> BoxSearch:
+    """The bounding volume hierarchy of rows."""
+    return BoxSearch(rows, cuda(), Report(), metric=metric)
 
-        def start(name: str, jobs: Any, *arguments: Any) -> None:
-            search.launch(name, jobs, *arguments, source=SOURCE)
 
-        start("mark_cells", 2 * leaves - 1, np.int32(2 * leaves - 1), spans, limit, nodes)
-        start("begin_with_cells", n, search.leaf_of, np.int64(n), nodes, search.parent, parent, others)
-        cell = parent.copy()
-        points = search.points, search.leaf_of, np.int64(n), nodes, cell
-        start("join_near_points", n, *points, True, limit, parent)
-        if int(others[0]):
-            component = cp.empty(n, cp.int32)
-            start("find_components", n, np.int64(n), parent, component)
-            scratch = cp.empty(n, cp.uint32), number_a_block(BVH), cp.zeros(1, cp.uint64)
-            search.launch_resident("write_groups", n, component, *search.tree, *scratch)
-            start("join_near_points", n, *points, False, limit, parent)
-        number, counters = cp.empty(n, cp.uint32), cp.zeros(1, cp.uint64)
-        search.launch_resident(
-            "number_components", n, np.int64(n), search.order, parent, cell, number, number_a_block(SOURCE), labels,
-            counters, source=SOURCE,
-        )  # fmt: skip
-        report.count("friends", rows_in_cells=int(others[0]))
-        return int(number[-1])
+def write_labels(search: BoxSearch, limit: float, metric: Metric, labels: Array) -> tuple[int, int]:
+    """See `rapids_slink.spanning_tree.friends.cpu.write_labels`, for CuPy arrays. The search has other groups then."""
+    n = search.order.size
+    search.check()
+    check_arrays("int32", labels, size=n)
+    _, leaves, spans, nodes = search.tree
+    parent, others = cp.empty(n, cp.int32), cp.zeros(1, cp.uint64)
+    _start(search, "mark_cells", 2 * int(leaves) - 1, leaves, spans, np.float64(limit), nodes)
+    _start(search, "begin_with_cells", n, search.leaf_of, np.int64(n), nodes, search.parent, parent, others)
+    cell, in_cells = parent.copy(), int(others[0])
+    _join(search, cell, True, limit, parent)
+    if in_cells:
+        join_others(search, cell, limit, parent)
+    number, counters = cp.empty(n, cp.uint32), cp.zeros(1, cp.uint64)
+    search.launch_resident(
+        "number_components", n, np.int64(n), search.order, parent, cell, number, number_a_block(SOURCE), labels,
+        counters, source=SOURCE,
+    )  # fmt: skip
+    return int(number[-1]), in_cells
+
+
+def join_others(search: BoxSearch, cell: Array, limit: float, parent: Array) -> None:
+    """Join the points that are not the first of their cells, passing over nodes of one component."""
+    n = search.order.size
+    component, changes, counters = cp.empty(n, cp.int32), cp.empty(n, cp.uint32), cp.zeros(1, cp.uint64)
+    _start(search, "find_components", n, np.int64(n), parent, component)
+    search.launch_resident("write_groups", n, component, *search.tree, changes, number_a_block(BOXES), counters)
+    _join(search, cell, False, limit, parent)
+
+
+def _join(search: BoxSearch, cell: Array, firsts: bool, limit: float, parent: Array) -> None:
+    n = search.order.size
+    points = search.points, search.leaf_of, np.int64(n), search.nodes
+    _start(search, "join_near_points", n, *points, cell, np.bool_(firsts), np.float64(limit), parent)
+
+
+def _start(search: BoxSearch, name: str, jobs: int, *arguments: Any) -> None:
+    search.launch(name, jobs, *arguments, source=SOURCE)

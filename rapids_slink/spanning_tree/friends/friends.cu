@@ -36,9 +36,9 @@ __device__ __forceinline__ int join(int* parent, int a, int b) {
 
 // Marks the nodes whose points are all within the limit of each other by the first of them. The formula of the box's sides is no
 // less than that of two points inside, because rounding is monotone.
-extern "C" __global__ void mark_cells(int nodes_in_all, const Span* __restrict__ spans, double limit, Node* nodes) {
+extern "C" __global__ void mark_cells(int leaves, const Span* __restrict__ spans, double limit, Node* nodes) {
     long long v = thread_index();
-    if (v >= nodes_in_all) return;
+    if (v >= 2ll * leaves - 1) return;
     bool within = surrogate_distance(nodes[v].low, nodes[v].high, FEATURES) <= limit;
     nodes[v].group = within ? spans[v].first : MIXED;
 }
