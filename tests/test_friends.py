@@ -107,7 +107,6 @@ def test_rows_within_the_distance_are_not_all_compared(device):
     X = np.concatenate([rng.random((100_000, 3)) * 1e-3, rng.random((100_000, 3)) * 1e-3 + [3, 0, 0]])
     model = fit(X, max_distance=1.5, device=device)
     assert model.n_clusters_ == 2
-    assert model.report_["friends"]["rows_in_cells"] > 190_000
 
 
 def test_a_threshold_below_the_distance(device):

@@ -62,6 +62,5 @@ def label_friends(rows: Array, problem: Problem, labels: Array, report: Report) 
     with report.stage("neighbors", device):
         boxes = of_device.make_boxes(rows, metric)
     with report.stage("friends", device):
-        clusters, in_cells = of_device.write_labels(boxes, limit.surrogate, metric, labels)
-    report.count("friends", rows_in_cells=in_cells)
-    return int(clusters)
+        clusters: int = of_device.write_labels(boxes, limit.surrogate, metric, labels)
+    return clusters

@@ -1,23 +1,20 @@
-"""Friends of friends on a CPU, by a k-d tree."""
+"""Friends of friends on a CPU, by a k-d tree.
+
+Nodes are joined from the leaves up: the points of a leaf, then the two children of each node. So it is known of most
+nodes whether their points are of one component, and two nodes of which both are need one pair of near points, or none.
+"""
 
 import numpy as np
 
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.trees.tree import (
-    LEAF,
-    SERIAL_POINTS,
-    Tree,
-    add_gap,
-    box_to_box,
-    build,
-    groups_of_nodes,
-    to_boxes,
-    to_points,
-)
+from rapids_slink.neighbors.trees.tree import LEAF, SERIAL_POINTS, Tree, box_to_box, build, to_boxes, to_points
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import for_each_chunk, workers
 from rapids_slink.union_find import find_root
+
+#: Pairs of nodes that wait: splitting one of a pair leaves one more, and a tree has at most 32 levels.
+STACK = 128
 
 
 def make_boxes(rows: Array, metric: Metric) -> Tree:
@@ -25,52 +22,58 @@ def make_boxes(rows: Array, metric: Metric) -> Tree:
     return build(rows)
 
 
-def write_labels(tree: Tree, limit: float, metric: Metric, labels: Array) -> tuple[int, int]:
+def write_labels(tree: Tree, limit: float, metric: Metric, labels: Array) -> int:
     """Write the label of each row, (n,) int32, of clusters by steps of surrogate distances of at most `limit`.
 
-    Returns the number of clusters, and how many rows are not the first of their cells.
-
-    Threads join the leaves of a subtree each, and then one thread joins leaves of different subtrees. A thread writes
-    parents of its own subtree's points alone: where both roots are of other subtrees, as those of cells that hold the
-    whole subtree, there is nothing to join within it.
+    Returns the number of clusters. Threads join the nodes of a subtree each, whose points' parents are its own.
     """
-    formula, n, leaves = metric.cpu_formula, labels.size, tree.first.size // 2
-    group, parent = np.full(tree.first.size, -1, np.int32), np.arange(n, dtype=np.int32)
-    in_cells = _mark_cells(formula, tree, limit, group, parent)
-    parts = 2 ** (workers(CPU) - 1).bit_length() if n > SERIAL_POINTS else 1
-    top = min(parts, leaves + 1) - 1  # the first of the nodes that are as many subtrees
+    one, parent = np.zeros(tree.first.size, bool), np.arange(labels.size, dtype=np.int32)
+    levels, upper = tree.first.size.bit_length(), 0  # of the tree, and of those that one thread joins at the end
+    if labels.size > SERIAL_POINTS:
+        upper = min(levels - 1, (workers(CPU) - 1).bit_length())
 
-    def join(v: int) -> None:
-        if group[v] < 0:
-            _join_leaves(formula, tree, limit, group, parent, tree.first[v], tree.last[v], tree.last[v], 0)
+    def join(root: int) -> None:
+        _join_nodes(metric.cpu_formula, tree, limit, one, parent, root, levels - upper)
 
-    for_each_chunk(CPU, join, range(top, 2 * top + 1))
-    if top:
-        _flatten(parent)
-        group = groups_of_nodes(tree.first, parent)
-        for v in range(top, 2 * top):
-            _join_leaves(formula, tree, limit, group, parent, tree.first[v], tree.last[v], n, tree.last[v])
-    return int(_number(parent, tree.position, labels)), int(in_cells)
+    for_each_chunk(CPU, join, range(2**upper - 1, 2 ** (upper + 1) - 1))
+    if upper:
+        _join_nodes(metric.cpu_formula, tree, limit, one, parent, 0, upper)
+    return int(_number(parent, tree.position, labels))
 
 
 @njit(nogil=True, cache=True)
-def _mark_cells(formula, tree, limit, group, parent):
-    """Mark the nodes whose points are all within the limit of each other by the first of them, and join these.
+def _join_nodes(formula, tree, limit, one, parent, root, levels):
+    """Join the points of the nodes of a subtree, the lowest of some levels first, to those of the node's other child.
 
-    Rounding is monotone, so the formula of a box's sides is no less than that of two points inside. Returns how many
-    points are not the first of the largest marked node that holds them.
+    `one` is whether the points of a node are of one component, written for each.
     """
-    others = 0
-    for v in range(group.size):
-        total, a, b = 0.0, tree.first[v], tree.last[v]
-        for f in range(tree.low.shape[1]):
-            total = add_gap(formula, total, tree.high[v, f] - tree.low[v, f])
-        if total <= limit:
-            group[v] = a
-            if v == 0 or group[(v - 1) // 2] < 0:
-                parent[a:b] = a
-                others += b - a - 1
-    return others
+    leaves, distance, gaps = tree.first.size // 2, np.empty(LEAF), np.empty(LEAF)
+    points, pairs, more = (
+        np.empty((tree.low.shape[1], LEAF)),
+        np.empty((STACK, 2), np.int64),
+        np.empty((STACK, 2), np.int64),
+    )
+    begin, count = root, 1
+    for _ in range(levels - 1):
+        begin, count = 2 * begin + 1, 2 * count
+    while count:
+        for v in range(begin, begin + count):
+            a, b = tree.first[v], tree.last[v]
+            if v < leaves:
+                left, right = 2 * v + 1, 2 * v + 2
+                _join_pairs(formula, tree, limit, one, parent, left, right, pairs, more, points, gaps, distance)
+                joined = one[left] and one[right]
+                one[v] = joined and find_root(parent, tree.first[left]) == find_root(parent, tree.first[right])
+                continue
+            for p in range(a, b - 1):
+                to_points(formula, tree.columns, p, tree.columns, p + 1, distance[: b - p - 1])
+                for j in range(b - p - 1):
+                    if distance[j] <= limit:
+                        _join(parent, p, p + 1 + j)
+            own, one[v] = find_root(parent, a), True
+            for p in range(a + 1, b):
+                one[v] &= find_root(parent, p) == own
+        begin, count = (begin - 1) // 2, count // 2
 
 
 @njit(nogil=True, cache=True)
@@ -81,72 +84,87 @@ def _join(parent, p, q):
 
 
 @njit(nogil=True, cache=True)
-def _join_leaves(formula, tree, limit, group, parent, begin, end, last, first):
-    """Join the points of the leaves from `begin` to `end` to those within the limit after them, up to `last`.
-
-    If `first` is not 0, only to those from it on. Nodes of one component that is the leaf's own are passed over.
-    """
-    leaves, distance, gaps, stack = tree.first.size // 2, np.empty(LEAF), np.empty(LEAF), np.empty(128, np.int64)
-    points = np.empty((tree.low.shape[1], LEAF))
-    leaf = leaves + np.searchsorted(tree.first[leaves:], begin)
-    while leaf < tree.first.size and tree.first[leaf] < end:
-        a, b = tree.first[leaf], tree.last[leaf]
-        if first == 0 and group[leaf] < 0:
-            for p in range(a, b):
-                _join_to_leaf(formula, tree, limit, parent, p, p + 1, b, False, distance)
-        points[:] = tree.columns[:, a : a + LEAF]
-        after, depth, stack[0] = max(b, first), 1, 0
-        while depth:
-            depth -= 1
-            v = stack[depth]
-            if tree.last[v] <= after or tree.first[v] >= last:
-                continue
-            if box_to_box(formula, tree.low[leaf], tree.high[leaf], tree.low, tree.high, v) > limit:
-                continue
-            if group[v] >= 0 and group[leaf] >= 0 and find_root(parent, group[v]) == find_root(parent, group[leaf]):
-                continue
-            if v < leaves:
-                stack[depth], stack[depth + 1] = 2 * v + 2, 2 * v + 1
-                depth += 2
-                continue
-            to_boxes(formula, points, tree.low, tree.high, v, gaps)
-            for p in range(a, b):
-                if gaps[p - a] > limit:
-                    continue
-                if group[v] >= 0 and find_root(parent, group[v]) == find_root(parent, p):
-                    continue
-                is_near = _join_to_leaf(
-                    formula, tree, limit, parent, p, tree.first[v], tree.last[v], group[v] >= 0, distance
-                )
-                if is_near and group[v] >= 0 and group[leaf] >= 0:
-                    break
-        leaf += 1
+def _join_pairs(formula, tree, limit, one, parent, left, right, pairs, more, points, gaps, distance):
+    """Join the points of two nodes within the limit."""
+    leaves, pairs[0, 0], pairs[0, 1], depth = tree.first.size // 2, left, right, 1
+    while depth:
+        depth -= 1
+        a, b = pairs[depth]
+        if box_to_box(formula, tree.low[a], tree.high[a], tree.low, tree.high, b) > limit:
+            continue
+        if one[a] and one[b]:
+            if find_root(parent, tree.first[a]) != find_root(parent, tree.first[b]) and _are_near(
+                formula, tree, limit, a, b, more, points, gaps, distance
+            ):
+                _join(parent, tree.first[a], tree.first[b])
+        elif a >= leaves and b >= leaves:
+            _join_leaves(formula, tree, limit, one, parent, a, b, points, gaps, distance)
+        else:
+            depth = _split(tree, a, b, pairs, depth)
 
 
 @njit(nogil=True, cache=True)
-def _join_to_leaf(formula, tree, limit, parent, p, a, b, is_one, distance):
-    """Join a point to those of a..b within the limit, to the first alone if they are one component already."""
-    to_points(formula, tree.columns, p, tree.columns, a, distance[: b - a])
-    for j in range(b - a):
-        if distance[j] <= limit:
-            _join(parent, p, a + j)
-            if is_one:
-                return True
+def _split(tree, a, b, pairs, depth):
+    """Let the pairs of one node's children wait in place of the pair: of the node with more points."""
+    if tree.last[a] - tree.first[a] > tree.last[b] - tree.first[b]:
+        pairs[depth, 0], pairs[depth, 1] = 2 * a + 1, b
+        pairs[depth + 1, 0], pairs[depth + 1, 1] = 2 * a + 2, b
+    else:
+        pairs[depth, 0], pairs[depth, 1] = a, 2 * b + 1
+        pairs[depth + 1, 0], pairs[depth + 1, 1] = a, 2 * b + 2
+    return depth + 2
+
+
+@njit(nogil=True, cache=True)
+def _are_near(formula, tree, limit, a, b, pairs, points, gaps, distance):
+    """Whether some point of a node is within the limit of one of another."""
+    leaves, pairs[0, 0], pairs[0, 1], depth = tree.first.size // 2, a, b, 1
+    while depth:
+        depth -= 1
+        a, b = pairs[depth]
+        if box_to_box(formula, tree.low[a], tree.high[a], tree.low, tree.high, b) > limit:
+            continue
+        if a < leaves or b < leaves:
+            depth = _split(tree, a, b, pairs, depth)
+            continue
+        first, size = tree.first[b], tree.last[b] - tree.first[b]
+        points[:] = tree.columns[:, tree.first[a] : tree.first[a] + LEAF]
+        to_boxes(formula, points, tree.low, tree.high, b, gaps)
+        for i in range(tree.last[a] - tree.first[a]):
+            if gaps[i] <= limit:
+                to_points(formula, tree.columns, tree.first[a] + i, tree.columns, first, distance[:size])
+                for j in range(size):
+                    if distance[j] <= limit:
+                        return True
     return False
 
 
 @njit(nogil=True, cache=True)
-def _flatten(parent):
-    """Each point's root; parents come before their points."""
-    for p in range(parent.size):
-        parent[p] = parent[parent[p]]
+def _join_leaves(formula, tree, limit, one, parent, a, b, points, gaps, distance):
+    """Join the points of two leaves within the limit; of a leaf of one component each point meets one."""
+    if one[a]:
+        a, b = b, a
+    first, size = tree.first[b], tree.last[b] - tree.first[b]
+    points[:] = tree.columns[:, tree.first[a] : tree.first[a] + LEAF]
+    to_boxes(formula, points, tree.low, tree.high, b, gaps)
+    for i in range(tree.last[a] - tree.first[a]):
+        p = tree.first[a] + i
+        if gaps[i] > limit or (one[b] and find_root(parent, p) == find_root(parent, first)):
+            continue
+        to_points(formula, tree.columns, p, tree.columns, first, distance[:size])
+        for j in range(size):
+            if distance[j] <= limit:
+                _join(parent, p, first + j)
+                if one[b]:
+                    break
 
 
 @njit(nogil=True, cache=True)
 def _number(parent, position, labels):
     """Labels in the order of rows; returns how many clusters there are."""
     number, count = np.full(parent.size, -1, np.int32), 0
-    _flatten(parent)
+    for p in range(parent.size):
+        parent[p] = parent[parent[p]]  # parents come before their points
     for row in range(labels.size):
         root = parent[position[row]]
         if number[root] < 0:

@@ -20,7 +20,7 @@ def make_boxes(rows: Array, metric: Metric) -> BoxSearch:
     return BoxSearch(rows, cuda(), Report(), metric=metric)
 
 
-def write_labels(search: BoxSearch, limit: float, metric: Metric, labels: Array) -> tuple[int, int]:
+def write_labels(search: BoxSearch, limit: float, metric: Metric, labels: Array) -> int:
     """See `rapids_slink.spanning_tree.friends.cpu.write_labels`, for CuPy arrays. The search has other groups then."""
     n = search.order.size
     search.check()
@@ -29,16 +29,16 @@ def write_labels(search: BoxSearch, limit: float, metric: Metric, labels: Array)
     parent, others = cp.empty(n, cp.int32), cp.zeros(1, cp.uint64)
     _start(search, "mark_cells", 2 * int(leaves) - 1, leaves, spans, np.float64(limit), nodes)
     _start(search, "begin_with_cells", n, search.leaf_of, np.int64(n), nodes, search.parent, parent, others)
-    cell, in_cells = parent.copy(), int(others[0])
+    cell = parent.copy()
     _join(search, cell, True, limit, parent)
-    if in_cells:
+    if int(others[0]):
         join_others(search, cell, limit, parent)
     number, counters = cp.empty(n, cp.uint32), cp.zeros(1, cp.uint64)
     search.launch_resident(
         "number_components", n, np.int64(n), search.order, parent, cell, number, number_a_block(SOURCE), labels,
         counters, source=SOURCE,
     )  # fmt: skip
-    return int(number[-1]), in_cells
+    return int(number[-1])
 
 
 def join_others(search: BoxSearch, cell: Array, limit: float, parent: Array) -> None:
