@@ -31,7 +31,7 @@ def components(X, t, metric="euclidean"):
 
 def assert_friends(X, t, device, metric="euclidean"):
     model = fit(X, max_distance=t, metric=metric, device=device)
-    assert model.report_["way"] == "friends"
+    assert (model.report_["way"] == "friends") == (X.shape[1] in FEATURES[device])
     expected = components(X, t, metric)
     np.testing.assert_array_equal(to_host(model.labels_), expected)
     assert model.n_clusters_ == expected.max() + 1
@@ -54,7 +54,7 @@ def rows_of(kind, n, d, seed=0):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("d", FEATURES)
+@pytest.mark.parametrize("d", [2, 3, 4])
 @pytest.mark.parametrize(
     "kind", ["uniform", "grid", "equal", "two places", "islands", "cauchy", "comet", "subnormal", "large"]
 )
@@ -74,18 +74,18 @@ def test_labels(kind, d, dtype, device):
 @pytest.mark.parametrize("name", [name if name in ("decimal_grid", "repeated_rows") else full(name) for name in CASES])
 def test_labels_of_hard_cases(name, device):
     X = CASES[name]("float64")[:800, :3]
-    if X.shape[1] in FEATURES and len(X) > 1:
+    if X.shape[1] > 1 and len(X) > 1:
         for t in np.quantile(pdist(X), [0.0, 0.001, 0.02, 0.3], method="nearest"):
             assert_friends(X, t, device)
 
 
-@given(st.integers(2, 300), st.sampled_from(FEATURES), st.integers(1, 12), st.floats(0, 3), st.integers(0, 2**32 - 1))
+@given(st.integers(2, 300), st.integers(2, 4), st.integers(1, 12), st.floats(0, 3), st.integers(0, 2**32 - 1))
 def test_ties(device, n, d, side, t, seed):
     X = np.random.default_rng(seed).integers(0, side + 1, (n, d)).astype(np.float32 if seed % 2 else np.float64)
     assert_friends(X, t, device)
 
 
-@pytest.mark.parametrize("d", FEATURES)
+@pytest.mark.parametrize("d", [2, 3, 4])
 def test_many_rows(d, device):
     """Subtrees of several threads, and cells of many points, against the cut of the whole tree."""
     rng = np.random.default_rng(d)
@@ -96,7 +96,6 @@ def test_many_rows(d, device):
     whole = fit(X, 1, device=device)
     for t in np.array([0.0, 0.1, 0.5, 1, 20]) * len(X) ** (-1 / d):
         model = fit(X, max_distance=t, device=device)
-        assert model.report_["way"] == "friends"
         expected = whole.cut(distance_threshold=t, closed="right")
         np.testing.assert_array_equal(to_host(model.labels_), to_host(expected))
 

@@ -1,21 +1,18 @@
 """Friends of friends: the clusters of rows that steps of at most a distance connect, without the tree of the rows.
 
-    rows ──▶ tree of boxes ──▶ cells ──▶ joins of near points ──▶ labels
+    rows ──▶ tree of boxes ──▶ joins of near points ──▶ labels
              neighbors/trees   `cpu`, `cuda`
 
-A cell is the largest node of the tree of boxes whose points are all within the distance of each other, or a point that
-is in none. Its points are one component from the start. Then each point joins the points within the distance that
-follow it in the order of the leaves, each pair once. A node whose points are known to be of one component is passed
-over if that is the point's own; otherwise it is left as soon as one of its points is near.
+*The components are those of all pairs within the distance.* Two points are joined if they are within it, or if a box
+around both is so small that they must be. A pair of points within it is either joined, or left out: then both are in
+one component already, or one is in a node all of whose points are of one component, of which another point is joined to
+it, or the two are in two such nodes, and other points of these are joined. Components only grow, so what is known of a
+node stays true.
 
-*The components are those of all pairs within the distance.* A join is of two points within the distance, or of a cell.
-A pair within it is either in one cell, or tested, or passed over: then both points are of one component already,
-because one is and the node's is the same, or because one point of the node, all of which are of one component, has been
-joined. Components only grow, so what is known of a node stays true.
-
-How many points a cell has costs nothing, and a point meets few cells: the box above a cell is longer than the distance,
-so that few cells are near. On a GPU the first points of all cells search first. After that the nodes of one component
-are found anew, and the other points pass over most of them.
+*Nodes of one component* keep the number of pairs small where many points are within the distance of each other. A CPU
+joins from the leaves up, so that it knows them all. On a GPU each point joins those that follow it along the curve.
+Nodes whose points are all within the distance of each other, cells, are one component from the start. The first points
+of all cells search first, then nodes of one component are found anew, and the other points pass over most nodes.
 """
 
 from functools import partial
@@ -29,8 +26,8 @@ from rapids_slink.spanning_tree.problem import Problem
 
 #: The kernels of a device, in `cpu` or `cuda`.
 kernels = partial(half, package=__name__)
-#: Of points of more features a cell has too many others near it.
-FEATURES = (2, 3)
+#: Points of more features have too many others within a distance that connects most of them.
+FEATURES = {"cpu": range(2, 5), "cuda": range(2, 4)}
 #: What the trees of boxes are called in reports.
 FILTERS = {"cpu": "k-d tree", "cuda": "bounding volume hierarchy"}
 #: Bytes per point at the peak: its parent, its cell, its component, and what is counted along the curve or the rows.
@@ -42,7 +39,7 @@ def serves(problem: Problem) -> bool:
     metric, settings, n, d = problem.metric, problem.settings, problem.n, problem.d
     if settings.friends_within is None or problem.by_reachability or metric.changes_order or n == 1:
         return False
-    return d in FEATURES and is_searched_by_tree(n, d, metric, problem.device)
+    return d in FEATURES[problem.device.name] and is_searched_by_tree(n, d, metric, problem.device)
 
 
 def estimate(problem: Problem) -> MemoryEstimate:
