@@ -52,7 +52,8 @@ class Case:
     missing, max_distance : str, float, optional
         Parameters of `fit`.
     near : float, optional
-        The distance of the stage `pairs`; by default `max_distance` or, without one, the median height of the tree.
+        The distance of the stages `pairs` and `friends`; by default `max_distance` or, without one, the median height
+        of the tree.
     group : callable, optional
         ``group(n)`` gives the number of each row's group, in order, of a case for the stage `groups` alone.
     """
@@ -531,6 +532,15 @@ NEAR_PAIRS = (
     Case("uniform-10m-3-near", uniform(10_000_000, 3), n_clusters=10_000_000, max_distance=0.2 * 1e7 ** (-1 / 3)),
     Case("uniform-300k-3-near", uniform(300_000, 3), n_clusters=300_000, max_distance=0.2 * 3e5 ** (-1 / 3)),
 )
+#: For clusters of all points within a distance of others: at shares of the mean separation.
+FRIENDS = tuple(
+    Case(f"{name}-friends-{share}", rows, near=share * separation)
+    for name, rows, separation in (
+        ("uniform-10m-3", uniform(10_000_000, 3), 1e7 ** (-1 / 3)),
+        ("sphere-1.87m-3", directions(1_870_000, 3), (4 * np.pi / 1_870_000) ** 0.5),
+    )
+    for share in (0.2, 0.7)
+)
 CASES: dict[str, Case | Tree | Graph] = {
     case.name: case
     for case in (
@@ -581,6 +591,7 @@ CASES: dict[str, Case | Tree | Graph] = {
         *STRUCTURED,
         *GROUPS_OF_ROWS,
         *NEAR_PAIRS,
+        *FRIENDS,
     )
 }
 CASES.update({tree.name: tree for tree in TREES})
@@ -595,5 +606,6 @@ GROUPS = {
         ("bits-and-alleles", BITS_AND_ALLELES),
         ("structured", STRUCTURED),
         ("near-pairs", NEAR_PAIRS),
+        ("friends-of-friends", FRIENDS),
     )
 }

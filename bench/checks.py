@@ -16,7 +16,7 @@ from scipy.sparse import coo_array
 import rapids_slink
 from bench.blocks import in_blocks
 from bench.first import First
-from bench.stages import GraphWork, TreeWork, Work
+from bench.stages import GraphWork, TreeWork, Work, pairs
 from rapids_slink.dendrogram.cpu import merge_in_order
 from rapids_slink.runtime.device import to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
@@ -252,6 +252,19 @@ def near_pairs(work: Work, found: Any) -> Verdict:
     return True, f"scipy.spatial.distance.cdist of {size} rows"
 
 
+def friends(work: Work, labels: Any) -> Verdict:
+    """Labels against the components of all pairs within the distance, in the order of their first rows."""
+    from scipy.sparse.csgraph import connected_components
+
+    found, n = pairs(work)(), work.shape[0]
+    src, dst = (_column(found, name) for name in ("src", "dst"))
+    graph = coo_array((np.ones(src.size, np.int8), (src, dst)), shape=(n, n)).tocsr()
+    _, first, number = np.unique(connected_components(graph, directed=False)[1], return_index=True, return_inverse=True)
+    return _same(to_host(labels), np.argsort(np.argsort(first))[number]), (
+        "scipy.sparse.csgraph.connected_components of all pairs"
+    )
+
+
 def _nearest_distances(queries: np.ndarray, points: np.ndarray, k: int, own: np.ndarray | None = None) -> np.ndarray:
     """The k least distances of each query, in order; those of the points `own` do not count for their queries."""
     from scipy.spatial.distance import cdist
@@ -357,6 +370,7 @@ CHECKS: dict[str, Callable[[Any, Any], Verdict]] = {
     "knn": neighbours,
     "nearest_neighbors": nearest,
     "pairs": near_pairs,
+    "friends": friends,
     "append": appended,
     "spanning_tree": forest,
     "connect": heights,

@@ -221,6 +221,36 @@ def scipy_pairs(work: Work) -> Call:
     return lambda: cKDTree(points).query_pairs(near, output_type="ndarray")
 
 
+def scipy_friends(work: Work) -> Call:
+    """The components of all pairs."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    find, n = scipy_pairs(work), len(work.points)
+
+    def call() -> Any:
+        src, dst = find().T
+        return connected_components(coo_array((np.ones(src.size, np.int8), (src, dst)), shape=(n, n)), directed=False)
+
+    return call
+
+
+def pyfof_friends(work: Work) -> Call:
+    friends_of_friends = importlib.import_module("pyfof").friends_of_friends
+    _known(work, "pyfof", {"euclidean": ""})
+    points, near = _float64(work), work.near
+    return lambda: friends_of_friends(points, near)
+
+
+def jztree_friends(work: Work) -> Call:
+    """In float32; labels in the order of the input, as ours."""
+    jax: Any = importlib.import_module("jax")
+    labels = importlib.import_module("jztree.fof").fof_labels
+    _known(work, "jztree", {"euclidean": ""})
+    points, near = jax.numpy.asarray(work.points, "float32"), float(work.near)
+    return lambda: jax.block_until_ready(labels.jit(points, rlink=near, output_order="input")[1])
+
+
 def cuvs_pairs(work: Work) -> Call:
     """The 64 nearest of each row, of which those within the distance count; the share of the pairs is printed."""
     from cuvs.neighbors import brute_force
@@ -360,6 +390,9 @@ PEERS = (
     Peer("scipy", "pairs", "scipy", "cpu", scipy_pairs, 0, tree_features=8),
     Peer("cuvs", "pairs", "cuvs", "cuda", cuvs_pairs, 2e15),
     Peer("semdedup", "pairs", "torch", "cuda", semdedup_pairs, 2e15),
+    Peer("scipy", "friends", "scipy", "cpu", scipy_friends, 0, tree_features=8),
+    Peer("pyfof", "friends", "pyfof", "cpu", pyfof_friends, 1e12),
+    Peer("jztree", "friends", "jztree", "cuda", jztree_friends, 0, tree_features=3),
     Peer("scipy", "spanning_tree", "scipy", "cpu", scipy_tree),
     Peer("cugraph", "spanning_tree", "cugraph", "cuda", cugraph_tree),
     Peer("ecl-mst", "spanning_tree", "$ECL_MST", "cuda", ecl_tree, read=float, works=(GraphWork,)),

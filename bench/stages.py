@@ -45,7 +45,7 @@ class Work:
         """The stages that there is an input for."""
         if self.case.group is not None:
             return {"groups"}
-        usual = {"fit", "connect", "linkage", "cut", "cuts", "pairs"}
+        usual = {"fit", "connect", "linkage", "cut", "cuts", "pairs", "friends"}
         return {*STAGES} - {"groups"} if self.case.metric == "euclidean" else usual
 
     @cached_property
@@ -81,7 +81,7 @@ class Work:
 
     @cached_property
     def near(self) -> float:
-        """The distance within which pairs are wanted."""
+        """The distance within which pairs, or clusters, are wanted."""
         given = [distance for distance in (self.case.near, self.case.max_distance) if distance is not None]
         return given[0] if given else float(self.merges["height"].median())
 
@@ -199,6 +199,13 @@ def pairs(work: Work) -> Call:
     return lambda: rapids_slink.pairs(table, max_distance=distance, device=device, **how)
 
 
+def friends(work: Work) -> Call:
+    """The clusters that steps within a distance connect, from an array."""
+    points, device = work.device.asarray(work.points), work.device.name
+    how = work.case.how | {"max_distance": work.near}
+    return lambda: rapids_slink.fit(points, device=device, **how).labels_
+
+
 def append(work: Work) -> Call:
     """The queries of `nearest_neighbors` added to the searched points' model."""
     new, old = (work.device.asarray(part) for part in work.split)
@@ -278,6 +285,7 @@ STAGES: dict[str, Callable[[Any], Call]] = {
     "knn": knn,
     "nearest_neighbors": nearest_neighbors,
     "pairs": pairs,
+    "friends": friends,
     "append": append,
     "spanning_tree": spanning_tree,
     "connect": fit,

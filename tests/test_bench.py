@@ -73,6 +73,8 @@ def test_checks_can_fail(stage):
     elif stage == "groups":
         wrong = result.mst_.assign(weight=np.nextafter(result.mst_["weight"], np.inf))
         result = SimpleNamespace(mst_=wrong)
+    elif stage == "friends":
+        result[5] += 1
     elif stage in ("cut", "cuts"):
         result = result.copy()
         result.iloc[5] = 3
