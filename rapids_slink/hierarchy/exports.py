@@ -53,7 +53,10 @@ def graph_of(mst: Any, nodes: Iterable[Any]) -> Any:
 
 
 class Deferred:
-    """A frame that is made when it is first asked for, of a `Later`: that takes as long as a fit of a hundred rows."""
+    """A frame that is made when it is first asked for, of a `Later`.
+
+    To make one takes as long as a fit of a hundred rows, or as its tree if that is made later too.
+    """
 
     def __set_name__(self, kind: type, name: str) -> None:
         self.name = name
