@@ -149,7 +149,7 @@ def plan(X: Any, *, groups: Any = None, dropna: bool = True, **parameters: Any) 
     settings = SingleLinkage(**parameters)._settings()
     if groups is None:
         return pipeline.plan(X, settings)
-    return grouped.plan(X, replace(settings, groups=GroupBy(groups, dropna)))
+    return grouped.plan(X, replace(settings, groups=GroupBy(groups, dropna), friends_within=None))
 
 
 def fit_graph(

@@ -79,6 +79,8 @@ class PointHierarchy(Hierarchy, Estimator):
             settings = replace(settings, **more)
         if settings.groups is not None and engine is pipeline:
             engine = groups
+        if engine is not pipeline:  # which alone makes labels without a tree
+            settings = replace(settings, friends_within=None)
         return self._take(engine.fit(X, settings, rule))
 
     def _take(self, fitted: dict[str, Any]) -> Self:

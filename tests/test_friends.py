@@ -201,6 +201,20 @@ def test_other_fits_make_the_tree(X, how, device):
     assert "n_clusters" in how or len(np.unique(to_host(model.labels_))) == model.n_clusters_
 
 
+def test_engines_that_make_the_tree(device, monkeypatch):
+    """Groups and collections have their trees at once, and what is estimated is the memory of these."""
+    X = np.random.default_rng(0).random((2000, 2))
+    expected = fit(X, max_distance=0.01, device=device)
+    by_group = fit(X, max_distance=0.01, groups=np.zeros(len(X), int), device=device)
+    assert by_group.report_["way"] == "groups"
+    np.testing.assert_array_equal(to_host(by_group.labels_), to_host(expected.labels_))
+    dask, seen = pytest.importorskip("dask.array"), []
+    distributed = pytest.importorskip("rapids_slink.distributed")
+    monkeypatch.setattr(distributed, "fit", lambda X, settings, rule: seen.append(settings) or {})
+    fit(dask.from_array(X), max_distance=0.01, device=device)
+    assert (seen[0].max_distance, seen[0].friends_within) == (0.01, None)
+
+
 def test_memory(device):
     """Of labels alone it is less than that of the tree, which then has no room."""
     X = np.random.default_rng(0).random((200_000, 2))
