@@ -3,33 +3,20 @@
 // A point is its position along the curve. `parent` is a forest over points whose roots are the components; a point's parent
 // comes before it.
 #include "neighbors/trees/bvh.cuh"
+#include "spanning_tree/boruvka.cuh"
 
 constexpr int THREADS = 256, BLOCKS = 8;  // of a multiprocessor at a time, where blocks wait for each other
 
-// The root of p, with path halving. Parents only move to ancestors, so whatever is read leads to the root of that time.
-__device__ __forceinline__ int root_of(int* parent, int p) {
-    int above = ((volatile int*)parent)[p];
-    while (above != p) {
-        int next = ((volatile int*)parent)[above];
-        if (next == above) return above;
-        ((volatile int*)parent)[p] = next;
-        p = next;
-        above = ((volatile int*)parent)[p];
-    }
-    return p;
-}
-
-// Joins the components of two roots, of which others may join at the same time; returns the root of both.
+// Joins the components of two points, while others join some at the same time; returns the root of both.
 //
-// Only a root gets a new parent, by an atomic that sees whether it still is one. So each join merges two trees. A write of path
-// halving that comes late sets a parent that was an ancestor, and still is.
-__device__ __forceinline__ int join(int* parent, int a, int b) {
+// Only a root gets a new parent, by an atomic that sees whether it still is one, so each join merges two trees. A late write of
+// `find_root` sets a parent that was an ancestor, and still is one.
+__device__ __forceinline__ int join(int* parent, int p, int q) {
+    int a = find_root(parent, p), b = find_root(parent, q);
     while (a != b) {
         int later = max(a, b), first = min(a, b);
-        int above = atomicCAS(parent + later, later, first);
-        if (above == later) return first;
-        a = root_of(parent, above), b = first;
-        b = root_of(parent, b);
+        if (atomicCAS(parent + later, later, first) == later) return first;
+        a = find_root(parent, later), b = find_root(parent, first);
     }
     return a;
 }
@@ -68,19 +55,19 @@ extern "C" __global__ void __launch_bounds__(THREADS) join_near_points(
     if (p >= n || (cell[p] == p) != firsts) return;
     VALUE x[FEATURES];
     for (int f = 0; f < FEATURES; f++) x[f] = points[p * FEATURES + f];
-    int own = root_of(parent, p);
+    int own = find_root(parent, p);
     for (int v = 2 * leaf_of[p]; v != NO_NODE;) {
         Node node = nodes[v];
         bool passed = lower_bound(x, node.low, node.high) > limit;
         if (!passed && node.group != MIXED) {
-            own = root_of(parent, own);
-            passed = root_of(parent, node.group) == own;
+            own = find_root(parent, own);
+            passed = find_root(parent, node.group) == own;
         }
         bool opens = !passed && node.right >= 0;
         if (!passed && !opens) {
             for (int q = max(node.left, (int)p + 1); q <= ~node.right; q++) {
                 if (surrogate_distance(x, points + (long long)q * FEATURES, FEATURES) > limit) continue;
-                own = join(parent, root_of(parent, own), root_of(parent, q));
+                own = join(parent, own, q);
                 if (node.group != MIXED) break;
             }
         }
@@ -91,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) join_near_points(
 // The component of each point.
 extern "C" __global__ void find_components(long long n, int* parent, int* __restrict__ component) {
     long long p = thread_index();
-    if (p < n) component[p] = root_of(parent, p);
+    if (p < n) component[p] = find_root(parent, p);
 }
 
 // The label of each row, by the order in which clusters appear in the rows. `first` are n each: the first row of each root.
@@ -102,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) number_components(
     blocks.each(n, [&](long long p) { first[p] = EMPTY_ID, number[p] = 0; });
     blocks.wait();
     blocks.each(n, [&](long long p) {
-        int root = root_of(parent, p);
+        int root = find_root(parent, p);
         atomic_min(first + root, order[p]);
     });
     blocks.wait();
@@ -111,5 +98,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) number_components(
     });
     blocks.wait();
     blocks.running_sums(0, n, 0, number, of_blocks, [&](long long row) { return number[row]; });
-    blocks.each(n, [&](long long p) { label[order[p]] = number[first[root_of(parent, p)]] - 1; });
+    blocks.each(n, [&](long long p) { label[order[p]] = number[first[find_root(parent, p)]] - 1; });
 }
