@@ -316,10 +316,9 @@ def attributes_of(
         kept["_weighted_"] = True
     with report.stage("output", device), outside_pool(device):
         made = {"linkage_": merges, "mst_": tree}
+        frames = {name: Later(part, points.output) for name, part in made.items()}
         if settings.prediction_data:  # predictions read them
             frames = {name: points.frame(part.frame) for name, part in made.items()}
-        else:
-            frames = {name: Later(partial(_itself, part), points.output) for name, part in made.items()}
         return {
             **kept,
             **flat_attributes(flat, points),
@@ -328,10 +327,6 @@ def attributes_of(
             "_output": points.output,
             "_index": points.index,
         }
-
-
-def _itself(frame: PreallocatedFrame) -> PreallocatedFrame:
-    return frame
 
 
 def attributes_of_friends(points: Points, problem: Problem, report: Report) -> dict[str, Any]:

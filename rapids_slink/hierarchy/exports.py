@@ -68,7 +68,8 @@ class Deferred:
             raise AttributeError(f"{kind.__name__!r} object has no attribute {self.name!r}")
         frame = vars(model)[self.name]
         if isinstance(frame, Later):
-            frame = vars(model)[self.name] = frame.output.frame(frame.columns().frame)
+            columns = frame.columns() if callable(frame.columns) else frame.columns
+            frame = vars(model)[self.name] = frame.output.frame(columns.frame)
         return frame
 
     def __set__(self, model: Any, frame: Any) -> None:

@@ -70,7 +70,7 @@ class PreallocatedFrame:
 class Later(NamedTuple):
     """A frame that is yet to be made, and the kind of output that it will be."""
 
-    columns: Callable[[], PreallocatedFrame]
+    columns: PreallocatedFrame | Callable[[], PreallocatedFrame]
     output: Any  # `points.output.OutputKind`
 
 
