@@ -185,6 +185,7 @@ def test_members():
         (np.ones((2, 3)), {}, ValueError, "X must have the 3 rows that were clustered, got 2"),
         (np.full((3, 2), np.nan), {}, ValueError, "NaN"),
         (np.ones((3, 2)), {"min_size": 1.5}, TypeError, "min_size must be an integer, got 1.5"),
+        (np.ones((3, 2)), {"min_size": 0}, ValueError, "min_size must be at least 1, got 0"),
         (np.ones((3, 2)), {"columns": "v"}, ValueError, "X has no column 'v': it is an array"),
         (pd.DataFrame({"a": [1.0] * 3}), {"columns": ["v"]}, ValueError, r"X has no column 'v', only \['a'\]"),
         (pd.DataFrame({"a": [1.0] * 3}), {"weights": "v"}, ValueError, r"X has no column 'v', only \['a'\]"),

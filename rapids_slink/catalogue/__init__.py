@@ -125,7 +125,8 @@ def catalogue_of(
     `labels` are (n,) int32. `box` is the length of each feature, (d,) float64, infinite by default.
     """
     n, (values, weight) = labels.size, (rows.points.values, rows.weight)
-    check_memory(device, MemoryEstimate(ROW_BYTES * n), f"a catalogue of {counted(n, 'row')}")
+    sums = (n // PART + n // min_size) * 16 * (len(rows.names) + 3)  # of parts and of clusters
+    check_memory(device, MemoryEstimate(ROW_BYTES * n + sums), f"a catalogue of {counted(n, 'row')}")
     label, size, members = members_of(labels, min_size, weight, device)
     lengths = device.asarray(np.full(values.shape[1], np.inf) if box is None else box, "float64")
     of_device = kernels(device)

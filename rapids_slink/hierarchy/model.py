@@ -186,6 +186,8 @@ class Hierarchy(Exports):
         """
         self._require_fit()
         least, metric = as_integer(min_size, "min_size"), getattr(self, "metric", None)
+        if least < 1:
+            raise ValueError(f"min_size must be at least 1, got {min_size}")
         features = list(getattr(self, "feature_names_in_", getattr(self, "_columns_", ())))
         if metric in ("haversine", "bit_jaccard", "bit_hamming"):
             raise ValueError(f"a catalogue averages coordinates, and rows of metric={metric!r} are none")
