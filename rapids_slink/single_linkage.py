@@ -237,9 +237,10 @@ class SingleLinkage(PointHierarchy):
         Clusters at a greater distance are not merged. The result is a forest: its merges, and its cuts at thresholds up
         to this distance, are those of the whole tree. `n_clusters` must be at least the number of its trees; if it and
         `distance_threshold` are None, each tree is a cluster. Searches among many rows of many features stop at this
-        distance. Of points of two or three features, on a CPU of up to four, `fit` makes the labels alone, unless
-        `n_clusters`, `min_samples` or `prediction_data` is given, by euclidean, sqeuclidean, cityblock and chebyshev
-        distances. It keeps a copy of the rows, of which `linkage_` and `mst_` are made when one of them is first read.
+        distance. For points of two or three features (on a CPU two to four, from 512 points on) `fit` makes the labels
+        alone, unless `n_clusters`, `min_samples` or `prediction_data` is given, by euclidean, sqeuclidean, cityblock
+        and chebyshev distances. It keeps a copy of the rows, of which `linkage_` and `mst_` are made when one of them
+        is first read.
     n_neighbors : int, optional
         Neighbours of each row in the k-NN graph with which the tree starts. It shifts time between two stages and does
         not change the result. By default 8, or no graph if there are so few rows that computing all distances takes

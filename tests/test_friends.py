@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,16 @@ import rapids_slink
 from rapids_slink import DeviceMemoryError, SingleLinkage, deduplicate, fit
 from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import to_host
+from rapids_slink.spanning_tree import friends
 from rapids_slink.spanning_tree.friends import FEATURES
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_rows():
+    """Labels alone are made of few rows, too, although their tree takes less time."""
+    with patch.dict(friends.MIN_ROWS, cpu=2):
+        yield
+
 
 METRICS = ["euclidean", "sqeuclidean", "cityblock", "chebyshev"]
 
@@ -199,6 +209,14 @@ def test_other_fits_make_the_tree(X, how, device):
     assert model.report_.get("way") != "friends"
     assert is_made(model) or len(X) == 1
     assert "n_clusters" in how or len(np.unique(to_host(model.labels_))) == model.n_clusters_
+
+
+def test_few_rows_have_their_tree():
+    X = np.random.default_rng(0).random((600, 2))
+    with patch.dict(friends.MIN_ROWS, cpu=601):
+        assert fit(X, max_distance=0.1, device="cpu").report_["way"] == "pairs"
+    with patch.dict(friends.MIN_ROWS, cpu=600):
+        assert fit(X, max_distance=0.1, device="cpu").report_["way"] == "friends"
 
 
 def test_engines_that_make_the_tree(device, monkeypatch):

@@ -28,6 +28,8 @@ from rapids_slink.spanning_tree.problem import Problem
 kernels = partial(half, package=__name__)
 #: Points of more features have too many others within a distance that connects most of them.
 FEATURES = {"cpu": range(2, 5), "cuda": range(2, 4)}
+#: Of fewer rows the whole tree takes less time.
+MIN_ROWS = {"cpu": 512, "cuda": 2}
 #: What the trees of boxes are called in reports.
 FILTERS = {"cpu": "k-d tree", "cuda": "bounding volume hierarchy"}
 #: Bytes per point at the peak: its parent, its cell, its component, and what is counted along the curve or the rows.
@@ -36,10 +38,10 @@ POINT_BYTES = 20
 
 def serves(problem: Problem) -> bool:
     """Points of few features of which labels alone are wanted, if the surrogate distances decide which are near."""
-    metric, settings, n, d = problem.metric, problem.settings, problem.n, problem.d
-    if settings.friends_within is None or problem.by_reachability or metric.changes_order or n == 1:
+    metric, settings, n, d, device = problem.metric, problem.settings, problem.n, problem.d, problem.device
+    if settings.friends_within is None or problem.by_reachability or metric.changes_order:
         return False
-    return d in FEATURES[problem.device.name] and is_searched_by_tree(n, d, metric, problem.device)
+    return d in FEATURES[device.name] and n >= MIN_ROWS[device.name] and is_searched_by_tree(n, d, metric, device)
 
 
 def estimate(problem: Problem) -> MemoryEstimate:
