@@ -43,6 +43,7 @@ from rapids_slink.runtime import cuda as launches
 from rapids_slink.runtime.device import CPU, Device, cuda, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES
 from rapids_slink.settings import Settings
+from rapids_slink.space import metric_of
 from rapids_slink.spanning_tree import component_pairs, pairs
 from rapids_slink.spanning_tree import edges as graphs
 from rapids_slink.spanning_tree.edges import kernels as edge_kernels
@@ -78,9 +79,9 @@ def cluster(device: Device, kind: str, points: np.ndarray, k: int, min_samples: 
     return _cluster(search(kind, device.asarray(points), device), len(points), device, k, min_samples)
 
 
-def cluster_by_metric(device: Device, metric: str, points: np.ndarray, k: int) -> tuple[Any, ...]:
-    """The same by another metric's search."""
-    chosen = get_metric(metric)
+def cluster_by_metric(device: Device, metric: str, points: np.ndarray, k: int, **space: Any) -> tuple[Any, ...]:
+    """The same by another metric's search, or in a box or by groups that have scales."""
+    chosen = metric_of(metric, **space).of_columns(None, points.shape[1])
     rows = metric_rows(chosen, device.asarray(points), device)
     return _cluster(prepare_search(rows, device, Report(), metric=chosen), len(points), device, k)
 
@@ -312,6 +313,13 @@ def steps() -> Iterator[tuple[str, Step]]:
     yield "boxes, long lists", partial(cluster, kind="boxes", points=few, k=100, min_samples=40)
     for metric in ("cityblock", "cosine"):
         yield f"{metric}, 20 features", partial(cluster_by_metric, metric=metric, points=islands, k=3)
+    scales = {(0, 2): 2.0, 1: 0.5}
+    yield "in a box, 3 features", partial(cluster_by_metric, metric="euclidean", points=islands[:, :3], k=3, box=50.0)
+    yield (
+        "scales, 3 features",
+        partial(cluster_by_metric, metric="euclidean", points=islands[:, :3], k=3, scales=scales),
+    )
+    yield "in a box, 20 features", partial(cluster_by_metric, metric="euclidean", points=islands, k=3, box=50.0)
     bits = (rng.random((660, 200)) < rng.choice([0.05, 0.3], 660)[:, None]).astype(np.uint8)
     yield "pairs of bits", partial(find_pairs, points=np.tile(bits, (2, 1)), limit=0.5, metric="jaccard")
     yield "bits", partial(cluster_by_metric, metric="jaccard", points=bits, k=3)

@@ -51,6 +51,7 @@ def fit_groups(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
         points, _ = pipeline.read_points(X, settings, device, estimate, checked=False)
         _check_values(points, groups, settings.metric, device)
         n, d = points.values.shape
+        settings = settings.of_columns(points.names, d)
         of_groups.check_rows(n)
         if not settings.clipped or settings.min_samples > 1:
             report["min_samples"] = settings.min_samples

@@ -31,7 +31,7 @@ agrees with a library's powers to within 4 units in the last place. A dot produc
 separately, adds the two sums, and adds the last feature if the number of features is odd. minkowski takes any p > 0;
 1, 2 and infinity make it cityblock, euclidean and chebyshev.
 
-For rows with missing values see missing.py.
+For rows with missing values see missing.py, and for boxes that repeat space.py.
 
 How to add a metric, step by step, is in CONTRIBUTING.md.
 
@@ -59,7 +59,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -88,7 +88,7 @@ class Formula(StrEnum):
     """The formula of a surrogate distance, and what other modules have to know of it.
 
     The numbers of formulas in the CPU's kernels are in this order. `formulas.cuh` has a struct for each; jaccard is of
-    bits alone. GIVEN stands for distances in place of points.
+    bits alone. SPATIAL stands for others in a space; see space.py. GIVEN stands for distances in place of points.
     """
 
     SQUARED_EUCLIDEAN = "squared_euclidean"
@@ -105,6 +105,7 @@ class Formula(StrEnum):
     PRESENT_MANHATTAN = "present_manhattan"
     PRESENT_HAMMING = "present_hamming"
     HIERCC = "hiercc"
+    SPATIAL = "spatial"
     GIVEN = "given"
 
     @property
@@ -157,6 +158,7 @@ class Rows(StrEnum):
     CENTRED = "centred"
     COUNTED = "counted"
     SPHERE = "sphere"
+    PLACED = "placed"
 
     @property
     def are_words(self) -> bool:
@@ -203,10 +205,17 @@ class Metric:
     boxes: bool = False  # whether boxes bound the surrogate distance
     p: float = 2.0  # the exponent of "minkowski", and of "root"
     missing: bool = False  # whether NaN is a missing value, which the formula leaves out
+    space: Any = None  # a `Space` or `Placed` of space.py: a box, or groups of columns that have scales
+
+    def of_columns(self, names: Sequence[Any] | None, d: int) -> Self:
+        """The metric of d columns, which may have names. Raises ValueError if its space is not one of these."""
+        return self if self.space is None else replace(self, space=self.space.place(names, d))
 
     @property
-    def cpu_formula(self) -> tuple[int, float] | None:
-        """The formula's number and p for the CPU's kernels; None for squared_euclidean."""
+    def cpu_formula(self) -> Any:
+        """The formula's number and p for the CPU's kernels; None for squared_euclidean; or a `SpatialFormula`."""
+        if self.space is not None:
+            return self.space.cpu_formula
         return None if self.formula is Formula.SQUARED_EUCLIDEAN else (FORMULAS.index(self.formula), self.p)
 
     @cached_property
@@ -214,6 +223,9 @@ class Metric:
         """The compiler's options that select the formula in the GPU's kernels."""
         if self.rows.are_words:
             return self.bit_options
+        if self.space is not None:
+            options: tuple[str, ...] = self.space.cuda_options
+            return options
         options = (f"-DFORMULA={self.formula}",)
         if self.formula is not Formula.MINKOWSKI:
             return options

@@ -16,7 +16,6 @@ from rapids_slink import graph, neighbors
 from rapids_slink.dendrogram import build_linkage, cutting, estimate_linkage
 from rapids_slink.dendrogram.cutting import SERIES_NAMES, ClusterRule, Cut, FlatClusters
 from rapids_slink.metrics import PRECOMPUTED, Metric, distances
-from rapids_slink.missing import missing_of
 from rapids_slink.neighbors import near_pairs
 from rapids_slink.neighbors.plan import DEFAULT_NEIGHBORS
 from rapids_slink.neighbors.rows import metric_rows
@@ -50,6 +49,7 @@ from rapids_slink.runtime.memory import (
     size_text,
 )
 from rapids_slink.settings import Settings
+from rapids_slink.space import parameters_of
 from rapids_slink.spanning_tree.append import estimate_appended, tree_of_appended
 from rapids_slink.spanning_tree.edges import EdgeList
 from rapids_slink.spanning_tree.edges import size_text as edges_text
@@ -212,6 +212,7 @@ def fit_points(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
         weighted = settings.weights is not None
         points, edges = read_points(X, settings, device, estimate)
         n, d = points.values.shape if edges is None else 2 * (edges.n_nodes,)
+        settings = settings.of_columns(points.names, d)
         rule.check_rows(n)
         weights = check_weights(settings.weights, n, device) if weighted else None
         settings = settings.for_rows(n if weights is None else int(weights.sum()))
@@ -259,7 +260,8 @@ def append_points(
     with report.stage("input", device):
         new, (added, old) = model.rows.read(X, device)
         n = len(old) + len(added)
-        problem = Problem(settings.for_rows(n), device, n, old.shape[1], old.dtype.itemsize)
+        settings = replace(settings.for_rows(n), metric=model.rows.metric)
+        problem = Problem(settings, device, n, old.shape[1], old.dtype.itemsize)
         if problem.settings.min_samples > 1:
             raise ValueError("append is for min_samples=1: with new rows core distances fall, and no edge is certain")
         rule.check_rows(n)
@@ -349,7 +351,7 @@ def kept_rows(
         if not settings.prediction_data:
             return {"_drawn_": points}
         kept: dict[str, Any] = {
-            "_metric_": (settings.metric.name, settings.metric.p, missing_of(settings.metric)),
+            "_metric_": parameters_of(settings.metric),
             "_missing_values_": settings.missing_values,
             "_points_": points,
         }
@@ -470,6 +472,8 @@ def plan_points(X: Any, settings: Settings, device: Device, report: Report) -> N
     except DeviceMemoryError as error:
         refused = str(error)
     assert problem is not None
+    names = None if values is None else points.names
+    problem = replace(problem, settings=problem.settings.of_columns(names, problem.n_features))
     if values is None and settings.metric is not PRECOMPUTED:
         values = _sample(problem)
     if edges is None:

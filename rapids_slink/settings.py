@@ -1,5 +1,6 @@
 """The parameters of a fit for the engines."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -24,6 +25,10 @@ class Settings:
     weights: Any = None  # array of shape (n,), optional; how many equal rows each counts for
     store_centers: str | None = None
     groups: Any = None  # `points.keys.GroupBy`, optional; rows of different groups are not compared
+
+    def of_columns(self, names: Sequence[Any] | None, d: int) -> Self:
+        """The settings for d columns, which may have names: see `Metric.of_columns`."""
+        return replace(self, metric=self.metric.of_columns(names, d))
 
     def for_rows(self, n: int) -> Self:
         """The settings for n rows, which may be too few for `min_samples`."""

@@ -1,6 +1,6 @@
 """The base of the models of points, with the choice of the engine that fits them, and `SingleLinkage`."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from math import inf, nextafter
@@ -12,8 +12,8 @@ import numpy as np
 from rapids_slink import groups, pipeline
 from rapids_slink.dendrogram.cutting import ClusterRule, Cut, check_cut, check_max_distance
 from rapids_slink.hierarchy.model import Estimator, Hierarchy, WithRows
-from rapids_slink.metrics import PRECOMPUTED, get_metric
-from rapids_slink.missing import missing_values_of, with_missing
+from rapids_slink.metrics import PRECOMPUTED
+from rapids_slink.missing import missing_values_of
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.points.keys import GroupBy
 from rapids_slink.points.output import Rows, Values, array_of, as_frame, is_collection, library_of
@@ -22,6 +22,7 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, check_device_name, on_current_gpu
 from rapids_slink.runtime.memory import as_bytes
 from rapids_slink.settings import Settings
+from rapids_slink.space import metric_of, metric_with
 
 
 def engine_of(*inputs: Any) -> ModuleType:
@@ -44,6 +45,8 @@ class PointHierarchy(Hierarchy, Estimator):
     p: float | None
     missing: str | None = None
     missing_value: Any = None
+    box: Any = None
+    scales: Any = None
     max_distance: float | None = None
     store_centers: str | None = None
     gen_min_span_tree: bool = False
@@ -56,7 +59,7 @@ class PointHierarchy(Hierarchy, Estimator):
     n_features_in_: int
     n_connected_components_: int
     feature_names_in_: Values
-    _metric_: tuple[str, float, str | None]
+    _metric_: tuple[Any, ...]  # with prediction_data: see `parameters_of`
     _missing_values_: tuple[Any, ...]
     _max_distance_: float | None = None  # the parameters of these names at the fit
     _distance_threshold_: float | None = None
@@ -128,7 +131,7 @@ class PointHierarchy(Hierarchy, Estimator):
         self._require_one_group("append")
         if hasattr(self, "_weighted_"):
             raise ValueError("append is for rows without sample_weight")
-        if settings.metric != rows.metric:
+        if settings.metric.of_columns(rows.names, rows.values.shape[1]) != rows.metric:
             raise ValueError(f"append continues a fit by {rows.metric.name}, and metric is now {self.metric!r}")
         limit = self._max_distance_  # above which edges of the old tree are missing
         if limit is not None and (settings.max_distance is None or settings.max_distance > limit):
@@ -138,13 +141,14 @@ class PointHierarchy(Hierarchy, Estimator):
         return self._take(engine_of(X).append(X, model, settings, rule))
 
     def _settings(self) -> Settings:
-        metric = get_metric(self.metric, 2.0 if self.p is None else self.p, given=True)
+        p = 2.0 if self.p is None else self.p
+        metric = metric_of(self.metric, p, self.missing, self.box, self.scales, given=True)
         if self.prediction_data and metric is PRECOMPUTED:
             raise ValueError("prediction_data=True keeps the rows' features, and metric='precomputed' has none")
         k, m = self.n_neighbors, self.min_samples
         as_bytes(self.memory_limit)  # raises unless it is valid
         return Settings(
-            metric=with_missing(metric, self.missing),
+            metric=metric,
             device=check_device_name(self.device),
             memory_limit=self.memory_limit,
             n_neighbors=None if k is None else check_n_neighbors(k),
@@ -168,8 +172,7 @@ class PointHierarchy(Hierarchy, Estimator):
         if not hasattr(self, "_points_"):
             raise ValueError(f"this {type(self).__name__} keeps no rows: fit it with prediction_data=True")
         names = getattr(self, "_columns_", getattr(self, "feature_names_in_", None))
-        name, p, *missing = self._metric_  # models saved by former versions have no more
-        metric = with_missing(get_metric(name, p), *missing or (None,))
+        metric = metric_with(*self._metric_)
         names = None if names is None else list(names)
         return FittedRows(self._points_, names, metric, type(self).__name__, getattr(self, "_missing_values_", ()))
 
@@ -231,6 +234,14 @@ class SingleLinkage(PointHierarchy):
         What means missing as well, such as 0 or ``["0", "-", "LNF"]`` for alleles. Text that is a number counts as that
         number: 0, "0" and 0.0 are the same, here and in a column of text for hamming. Other metrics with `missing` take
         a column of text if everything else in it is a number.
+    box : float or sequence of float, optional
+        The length after which the coordinates repeat: of all columns, or one for each, infinite where they do not. The
+        distance of two rows is that of their nearest images, and coordinates outside [0, box) are wrapped. For
+        euclidean, sqeuclidean, cityblock and chebyshev; `rapids_slink.space` has the formula.
+    scales : dict, optional
+        Groups of columns, each a name, a position or a tuple of these, and what their distances are divided by, such as
+        ``{("x", "y"): 500.0, "t": 3600.0}``. The distance of two rows is the largest of the groups' distances: at most
+        1 where they are near in every group. Each column is in one group. For euclidean, cityblock and chebyshev.
     max_distance : float, optional
         Clusters at a greater distance are not merged. The result is a forest: its merges, and its cuts at thresholds up
         to this distance, are those of the whole tree. `n_clusters` must be at least the number of its trees; if it and
@@ -309,6 +320,8 @@ class SingleLinkage(PointHierarchy):
     p: float = 2.0
     missing: str | None = None
     missing_value: float | str | Collection[float | str] | None = None
+    box: float | Collection[float] | None = None
+    scales: Mapping[Any, float] | None = None
     max_distance: float | None = None
     n_neighbors: int | None = None
     min_samples: int | None = None

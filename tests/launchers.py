@@ -13,6 +13,7 @@ from rapids_slink.neighbors.task import NeighborLists, SearchTask
 from rapids_slink.neighbors.tiles import Encoded
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import cuda
+from rapids_slink.space import metric_of
 
 
 def points(n, d, dtype="float32"):
@@ -345,8 +346,9 @@ def pairs_within():
     from rapids_slink.neighbors.within.cuda import BoxPairs
 
     xp, n, metric = cuda().xp, 300, get_metric("euclidean")
-    for queries in (None, points(9, 3)):
-        search = BoxPairs(points(n, 3), queries, 1.0, metric)
+    in_space = metric_of("euclidean", box=1.0, scales={(0, 1): 1.0, 2: 1.0}).of_columns(None, 3)
+    for queries, by in ((None, metric), (points(9, 3), metric), (None, in_space)):
+        search = BoxPairs(points(n, 3), queries, 1.0, by)
         for rows in (slice(0, 9), slice(0, search.n_rows)):
             search.find(rows, 1e6)
             search.count(rows, np.zeros(5))

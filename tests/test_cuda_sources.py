@@ -23,6 +23,7 @@ from rapids_slink.missing import MISSING, with_missing
 from rapids_slink.neighbors.filter.direct import filter_formula
 from rapids_slink.runtime.cuda import C_NAMES, _constants, constant, cuda_source, resident_blocks, value_option
 from rapids_slink.runtime.device import CPU, Device
+from rapids_slink.space import metric_of
 
 PACKAGE = Path(rapids_slink.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.cu"))
@@ -61,10 +62,17 @@ def test_compile_check_can_fail():
 
 VALUES = [value_option(dtype) for dtype in ("float32", "float64")]
 PACKED = value_option("uint8")  # rows of packed bits, or of bytes
+SPACES = [
+    metric_of("euclidean", box=1.0),
+    metric_of("cityblock", scales={(0, 1): 1.0, 2: 1.0}),
+    metric_of("chebyshev", box=1.0),
+    metric_of("euclidean", scales={(0, 1): 1.0, 2: 1.0}),
+]
 FORMULAS = [
     *METRICS.values(),
     *(get_metric("minkowski", p) for p in (2.3, 2.5, 7)),
     *(with_missing(METRICS[name], missing) for missing, names in MISSING.items() for name in names),
+    *(metric.of_columns(None, 3) for metric in SPACES),
 ]
 
 

@@ -20,8 +20,8 @@ SLOW_PACKAGES = ["dask", "distributed", "numba", "pandas", "scipy", "sklearn"]
 ROOMS = [
     "__main__", "cli", "tables", "datasets", "scipy", "sklearn", "__init__", "api", "near_pairs", "hdbscan",
     "single_linkage", "distributed", "groups", "pipeline", "graph", "prediction", "hierarchy", "spanning_tree",
-    "dendrogram", "neighbors", "settings", "points", "missing", "metrics", "trigonometry", "ordering", "union_find",
-    "report", "runtime", "version",
+    "dendrogram", "neighbors", "settings", "points", "space", "missing", "metrics", "trigonometry", "ordering",
+    "union_find", "report", "runtime", "version",
 ]  # fmt: skip
 
 

@@ -208,7 +208,9 @@ def _encode(archive: zipfile.ZipFile, name: str, value: Any, rows: pd.Index | No
         matrix = value[:, None] if value.ndim == 1 else value
         frame = pd.DataFrame(matrix, columns=list(map(str, range(matrix.shape[1]))), dtype=value.dtype)
         return {"kind": "array" if value.ndim == 1 else "matrix", "columns": _put(archive, name, frame)}
-    if isinstance(value, list | set | frozenset):  # a parameter
+    if isinstance(value, dict) and not all(isinstance(key, str) for key in value):  # a parameter
+        return {"kind": "mapping", "value": _to_json(tuple(value.items()))}
+    if isinstance(value, list | set | frozenset):
         value = tuple(value)
     return {"kind": "value", "value": _to_json(value)}
 
@@ -315,6 +317,8 @@ def _decode(archive: zipfile.ZipFile, spec: dict[str, Any], rows: pd.Index | Non
     kind = spec["kind"]
     if kind == "value":
         return _from_json(spec["value"])
+    if kind == "mapping":
+        return dict(_from_json(spec["value"]))
     if kind == "output":
         return OutputKind(*spec["value"])
     if kind == "range":

@@ -7,7 +7,7 @@ A frame that would not fit into memory is refused with the number of its pairs, 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -129,9 +129,10 @@ class NearPairs:
     """The pairs of some points within the distances of a task; made and used within a run."""
 
     def __init__(self, given: PairPoints, task: PairTask, device: Device) -> None:
-        self.given, self.task, self.device, metric = given, task, device, task.metric
         x = given.both[0]
         self.n_rows, n_features = x.shape
+        metric = task.metric.of_columns(given.queries.names or given.points.names, n_features)
+        self.given, self.task, self.device = given, replace(task, metric=metric), device
         self.limits = [Limit.of(metric, float(distance), n_features) for distance in task.distances]
         self.search: PairSearch | None = None  # of one row there is none
         limit = self.limits[-1].surrogate

@@ -7,6 +7,7 @@
     centred          the same of the rows minus their mean
     counted          each row's features followed by the number of its values that are not missing
     sphere           (x, y, z) of latitude and longitude
+    placed           wrapped into a box, and columns in groups: see rapids_slink/space.py
 
 A mean is NumPy's (sums of eight lanes, in halves above 128 features) and the square of a norm is summed as a dot
 product is; see `metrics`. Rows for which the metric is not defined are refused here.
@@ -31,6 +32,9 @@ from rapids_slink.points.check import warn
 from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.trigonometry import MAX_ANGLE, each, sine_and_cosine
 
+#: Values that are wrapped at a time.
+WRAPPED = {"cpu": BLOCK, "cuda": 2**25}
+
 
 def metric_rows(
     metric: Metric, values: Array, device: Device, *, name: str = "X", alone: bool = True, compact: bool = False
@@ -47,6 +51,8 @@ def metric_rows(
     """
     if metric.rows is Rows.SPHERE:
         return _on_sphere(values, name, device)
+    if metric.rows is Rows.PLACED:
+        return _in_space(values, metric.of_columns(None, values.shape[1]).space, device)
     if metric.rows is Rows.BOOLEAN:
         _require_booleans(values, metric, name, device)
     if metric.is_undefined_for_zeros and alone:
@@ -134,6 +140,27 @@ def _on_sphere(values: Array, name: str, device: Device) -> Array:
 def _unit_vectors(latitude: Array, longitude: Array, xp: Any) -> Array:
     (sin_lat, cos_lat), (sin_lon, cos_lon) = sine_and_cosine(latitude, xp), sine_and_cosine(longitude, xp)
     return xp.stack([cos_lat * cos_lon, cos_lat * sin_lon, sin_lat], axis=1)
+
+
+def _in_space(values: Array, space: Any, device: Device) -> Array:
+    """The columns in their order, wrapped; the values themselves if they are so already."""
+    xp, (n, d) = device.xp, values.shape
+    if space.columns != tuple(range(d)):
+        values = values[:, device.asarray(np.array(space.columns))]
+    repeats = np.isfinite(space.periods)
+    if not repeats.any():
+        return values
+    periods, low, repeats = map(device.asarray, (np.array(space.periods), np.where(repeats, 0.0, -np.inf), repeats))
+    wrapped = None
+    for rows in row_blocks(n, d, WRAPPED[device.name]):
+        part = values[rows]
+        if all_true((part >= low) & (part < periods)):
+            continue
+        wrapped = values.copy() if wrapped is None else wrapped
+        rest = xp.fmod(part.astype("float64"), periods)  # exact
+        rest = xp.where(repeats & (rest < 0), rest + periods, rest).astype(values.dtype)
+        wrapped[rows] = xp.where(rest >= periods, 0, rest)
+    return values if wrapped is None else wrapped
 
 
 def _require_booleans(values: Array, metric: Metric, name: str, device: Device) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -107,6 +107,47 @@ def cuda_kernel(source: str, name: str, *options: str) -> Any:
         return _cuda_module(source, *options).get_function(name)
 
 
+class ConstantOption(str):
+    """An option that says how many entries a source's constant memory has, and the bytes that a launch writes there.
+
+    It equals the option of other bytes: kernels are compiled once for all.
+    """
+
+    symbol: str
+    value: bytes
+
+    @classmethod
+    def of(cls, text: str, symbol: str, value: bytes) -> Self:
+        """The option of this text, and what `symbol` of the source is to hold."""
+        option = cls(text)
+        option.symbol, option.value = symbol, value
+        return option
+
+    def write(self, source: str, options: tuple[str, ...]) -> None:
+        """Write the bytes into a module's constant memory unless they are there, after the kernels that read others."""
+        held, gpu = _constant_memory(source, *options), current_gpu()
+        if held.get(gpu) != self.value:
+            memory = _cuda_module(source, *options).get_global(self.symbol)
+            array = sys.modules["cupy"].ndarray((len(self.value),), "uint8", memory)
+            array.set(np.frombuffer(self.value, np.uint8))
+            held[gpu] = self.value
+
+
+@cache
+def _constant_memory(_source: str, *_options: str) -> dict[int, bytes]:
+    """What a module's constant memory holds, by GPU."""
+    return {}
+
+
+def _kernel_to_launch(source: str, name: str, options: tuple[str, ...]) -> Any:
+    """The kernel, whose constant memory holds what the options say."""
+    kernel = cuda_kernel(source, name, *options)
+    for option in options:
+        if isinstance(option, ConstantOption):
+            option.write(source, options)
+    return kernel
+
+
 def launch(source: str, name: str, jobs: int, *arguments: Any, options: tuple[str, ...] = (), items: int = 1) -> None:
     """Start a kernel with a thread for every `items` of the `jobs`; None is a null pointer, arrays are contiguous."""
     if jobs:
@@ -121,7 +162,7 @@ def launch_blocks(
     """Start a kernel with a grid of blocks of `threads` threads each, unless the grid is empty."""
     checked = _checked(name, arguments)
     if all(grid):
-        cuda_kernel(source, name, *options)(grid, (threads,), checked, shared_mem=shared_memory)
+        _kernel_to_launch(source, name, options)(grid, (threads,), checked, shared_mem=shared_memory)
 
 
 def launch_resident(source: str, name: str, jobs: int, *arguments: Any, options: tuple[str, ...] = ()) -> None:
@@ -130,7 +171,7 @@ def launch_resident(source: str, name: str, jobs: int, *arguments: Any, options:
     The source has its `THREADS`, of a block, and `BLOCKS`, of a multiprocessor at most.
     """
     blocks, threads = resident_blocks(source, name, jobs, *options), constant(source, "THREADS")
-    kernel = cuda_kernel(source, name, *options).kernel
+    kernel = _kernel_to_launch(source, name, options).kernel
     kernel((blocks,), (threads,), _checked(name, arguments), enable_cooperative_groups=True)
 
 

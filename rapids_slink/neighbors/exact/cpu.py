@@ -44,6 +44,7 @@ from rapids_slink.neighbors.exact.formulas import (
     new_tile,
     weigh_values,
 )
+from rapids_slink.neighbors.exact.spatial import weigh_spatial
 from rapids_slink.neighbors.slices import equal_slices, golden_stride, rounds_of_pairs, row_blocks
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
@@ -407,7 +408,9 @@ def weigh(typing_context: Any, formula: Any, x: Any, rows: Any, y: Any, points: 
     compile as they do.
     """
     kernel, dtype = weigh_values, x.dtype
-    if isinstance(dtype, types.Integer):
+    if isinstance(formula, types.NamedTuple):
+        kernel = weigh_spatial
+    elif isinstance(dtype, types.Integer):
         kernel = weigh_words if x.dtype.bitwidth == 64 else weigh_codes
     function = typeof(kernel)
 

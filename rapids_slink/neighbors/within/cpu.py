@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.exact import ExactPoints
+from rapids_slink.neighbors.exact import ExactPoints, spatial
 from rapids_slink.neighbors.exact.cpu import weigh
 from rapids_slink.neighbors.exact.formulas import POINTS, ROWS, new_tile
 from rapids_slink.neighbors.filter import cpu as products
@@ -18,7 +18,7 @@ from rapids_slink.neighbors.filter.cpu import BlasFilter, _passes, _passes_check
 from rapids_slink.neighbors.plan import TREE_FEATURES
 from rapids_slink.neighbors.slices import equal_slices
 from rapids_slink.neighbors.trees.kdtree import locate
-from rapids_slink.neighbors.trees.tree import LEAF, add_gap, box_to_box, build, to_points
+from rapids_slink.neighbors.trees.tree import LEAF, add_gap, box_to_box, build, or_in_space, to_points
 from rapids_slink.neighbors.within.task import Found, PairSearch, bar
 from rapids_slink.ordering import stable_order
 from rapids_slink.runtime.compiling import njit, read_only
@@ -520,7 +520,7 @@ def _rank(found, at, size, id_):
     return np.int64(count)
 
 
-@njit(nogil=True, cache=True)
+@or_in_space(spatial.farthest)
 def _farthest(formula, lowest, highest, low, high, v):
     """An upper bound of the surrogate distances between points of a box and of box v; see `box_to_box`."""
     total = 0.0
