@@ -49,7 +49,7 @@ class Case:
         Neighbours in a core, and rows in the least cluster, of the stage `hdbscan`.
     squared_sums : tuple of int, optional
         Sum and largest of the squared weights of the tree, where they are known integers.
-    missing, max_distance : str, float, optional
+    missing, max_distance, box : str, float, float, optional
         Parameters of `fit`.
     near : float, optional
         The distance of the stage `pairs`; by default `max_distance` or, without one, the median height of the tree.
@@ -68,6 +68,7 @@ class Case:
     squared_sums: tuple[int, int] | None = None
     missing: str | None = None
     max_distance: float | None = None
+    box: float | None = None
     near: float | None = None
     group: Callable[[int], np.ndarray] | None = None
 
@@ -75,7 +76,7 @@ class Case:
     def how(self) -> dict[str, Any]:
         """The parameters of `fit` that say what is measured; 0 is a missing value if any are missing."""
         gaps = {} if self.missing is None else {"missing": self.missing, "missing_value": 0}
-        return {"metric": self.metric, "p": self.p, "max_distance": self.max_distance, **gaps}
+        return {"metric": self.metric, "p": self.p, "max_distance": self.max_distance, "box": self.box, **gaps}
 
     def points(self, folder: Path | None) -> np.ndarray:
         """All points, (n, d)."""
@@ -551,6 +552,7 @@ CASES: dict[str, Case | Tree | Graph] = {
         Case("sphere-1.87m-3", directions(1_870_000, 3)),
         Case("sphere-10m-3", directions(10_000_000, 3)),
         Case("uniform-10m-3", uniform(10_000_000, 3)),
+        Case("uniform-10m-3-box", uniform(10_000_000, 3), box=1.0),
         Case("halo-10m-3", haloes(10_000_000)),
         Case("halo-80m-3", haloes(80_000_000)),
         Case("coast-11m-2", coast(11_000_000)),

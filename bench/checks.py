@@ -40,7 +40,7 @@ VALID_ROWS = 2_000_000
 def heights(work: Work, model: Any) -> Verdict:
     """Merge heights against SciPy, known sums or a brute-force tree; where those take too long, the tree's cycles."""
     n, d = work.points.shape
-    if work.case.missing or work.case.max_distance:  # SciPy has neither
+    if work.case.missing or work.case.max_distance or work.case.box:  # SciPy has none of them
         return None, None
     found = model.to_scipy()[:, 2]
     if work.case.squared_sums is not None:
@@ -239,7 +239,12 @@ def near_pairs(work: Work, found: Any) -> Verdict:
     off = 0.0 if metric == "euclidean" else ROUNDED
     size = min(n, SAMPLE, max(FEW_ROWS, int(PAIRS_WORK / (n * d))))
     for row in np.random.default_rng(0).choice(n, size, replace=False).tolist():
-        expected = cdist(points[row : row + 1], points, metric)[0]
+        if work.case.box is None:
+            expected = cdist(points[row : row + 1], points, metric)[0]
+        else:
+            gaps = abs(points[row] - points)
+            squares = np.minimum(gaps, work.case.box - gaps) ** 2
+            expected = np.sqrt(np.add.accumulate(squares, axis=1)[:, -1])
         expected[row] = np.inf
         own = (src == row) | (dst == row)
         listed = np.full(n, np.inf)

@@ -95,8 +95,8 @@ CUML_METRICS = {"euclidean": "euclidean", "cosine": "cosine", "cityblock": "manh
 
 
 def _known(work: Work, package: str, metrics: dict[str, str]) -> str:
-    if work.case.metric not in metrics:
-        raise NotImplementedError(f"{package} has no single linkage by {work.case.metric}")
+    if work.case.metric not in metrics or work.case.box is not None:
+        raise NotImplementedError(f"{package} has no single linkage by {work.case.metric} or in a box")
     return metrics[work.case.metric]
 
 

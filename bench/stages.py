@@ -46,7 +46,8 @@ class Work:
         if self.case.group is not None:
             return {"groups"}
         usual = {"fit", "connect", "linkage", "cut", "cuts", "pairs"}
-        return {*STAGES} - {"groups"} if self.case.metric == "euclidean" else usual
+        is_plain = self.case.metric == "euclidean" and self.case.box is None
+        return {*STAGES} - {"groups"} if is_plain else usual
 
     @cached_property
     def points(self) -> np.ndarray:
