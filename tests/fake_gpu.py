@@ -136,6 +136,14 @@ class FakeGpu:
     def blocks_of(self, kernel, threads, shared_memory):
         return self.resident(kernel, threads, shared_memory)
 
+    def raw_module(self, code, options):
+        """As CuPy's RawModule, which takes no subclass of str."""
+        assert all(type(option) is str for option in options)
+        return SimpleNamespace(
+            get_function=lambda name: Kernel(self, code, options, name),
+            get_global=lambda symbol: self.constants.setdefault(symbol, bytearray(CONSTANT_MEMORY)),
+        )
+
     def module(self):
         """A stand-in for CuPy."""
         block, multiprocessor, *_ = CAPABILITIES[self.capability]
@@ -162,10 +170,7 @@ class FakeGpu:
         )  # fmt: skip
         driver = SimpleNamespace(occupancyMaxActiveBlocksPerMultiprocessor=self.blocks_of)
         module.cuda = SimpleNamespace(runtime=runtime, driver=driver, Device=lambda gpu: FakeDevice(gpu, names))
-        module.RawModule = lambda code, options: SimpleNamespace(
-            get_function=lambda name: Kernel(self, code, options, name),
-            get_global=lambda symbol: self.constants.setdefault(symbol, bytearray(CONSTANT_MEMORY)),
-        )
+        module.RawModule = self.raw_module
         return module
 
 

@@ -146,7 +146,7 @@ def _in_space(values: Array, space: Any, device: Device) -> Array:
     """The columns in their order, wrapped; the values themselves if they are so already."""
     xp, (n, d) = device.xp, values.shape
     if space.columns != tuple(range(d)):
-        values = values[:, device.asarray(np.array(space.columns))]
+        values = xp.ascontiguousarray(values[:, device.asarray(np.array(space.columns))])
     repeats = np.isfinite(space.periods)
     if not repeats.any():
         return values

@@ -94,7 +94,8 @@ WARP = constant("runtime/include/threads.cuh", "WARP")
 
 @cache
 def _cuda_module(source: str, *options: str) -> Any:
-    return sys.modules["cupy"].RawModule(code=cuda_source(source), options=("--std=c++17", *options))
+    given = map(str, options)  # CuPy takes no subclass
+    return sys.modules["cupy"].RawModule(code=cuda_source(source), options=("--std=c++17", *given))
 
 
 @cache
