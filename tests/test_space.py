@@ -87,7 +87,7 @@ def scattered(n, d=3, dtype="float64", seed=0):
 # -------------------------------------------------------------------------------------------------- the definition
 
 
-@pytest.mark.parametrize(("n", "n_neighbors"), [(60, None), (60, 2), (2500, None)])
+@pytest.mark.parametrize(("n", "n_neighbors"), [(60, None), full(60, 2), (2100, None)])
 @pytest.mark.parametrize("dtype", ["float32", full("float64")])
 @pytest.mark.parametrize(("metric", "space"), CASES)
 def test_heights(metric, space, dtype, n, n_neighbors, device):
@@ -162,6 +162,7 @@ def test_one_dimension(n, device):
         np.testing.assert_allclose(found, gaps[:-1] if n > 2 else [min(gaps)], atol=1e-15)
         if n <= 2100:
             np.testing.assert_array_equal(found, heights_of(distances_of(values, box=1.0)))
+    assert fit(X, 1, box=1.0, device=device).report_["way"] == "line"
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -195,6 +196,7 @@ coordinates = st.one_of(st.integers(-8, 8).map(float), st.floats(-9, 9, width=32
 sizes = st.sampled_from([math.inf, 4.0, 3.3, 0.1])
 
 
+@pytest.mark.hypothesis
 @given(
     st.data(), st.integers(1, 4), st.sampled_from(["float32", "float64"]), st.sampled_from(METRICS[:1] + METRICS[2:])
 )
@@ -211,6 +213,7 @@ def test_any_points(data, d, dtype, metric):
             np.testing.assert_array_equal(found, heights_of(matrix))
 
 
+@pytest.mark.hypothesis
 @given(st.data(), st.integers(1, 3), st.sampled_from(METRICS[:1] + METRICS[2:]), st.booleans())
 def test_bounds_between_boxes_of_points(data, d, metric, scaled):
     """No point of one is nearer to one of the other than the lower bound, or farther than the upper."""
