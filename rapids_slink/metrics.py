@@ -145,7 +145,7 @@ class Formula(StrEnum):
         return LARGEST_DISTANCE / n_features**0.5
 
 
-FORMULAS = tuple(formula for formula in Formula if formula is not Formula.GIVEN)
+FORMULAS = tuple(formula for formula in Formula if formula not in (Formula.SPATIAL, Formula.GIVEN))
 
 
 class Rows(StrEnum):

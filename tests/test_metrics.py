@@ -388,7 +388,8 @@ def test_every_formula_has_its_struct():
     source = Path(metrics.__file__).parent / "neighbors/exact/formulas.cuh"
     structs = re.findall(r"^struct (\w+)", source.read_text(), re.MULTILINE)
     of_bits = ("bit_counts", "bit_hamming", "bit_jaccard", "bit_braycurtis")
-    assert sorted(structs) == sorted((*(set(FORMULAS) - {"jaccard"}), *of_bits, "sum_of_terms", "present_features"))
+    others = (*of_bits, "sum_of_terms", "present_features", "Space")
+    assert sorted(structs) == sorted((*(set(FORMULAS) - {"jaccard"}), *others))
     of_missing = {formula for names in MISSING.values() for formula, *_ in names.values()}
     assert {metric.formula for metric in METRICS.values()} | of_missing == set(FORMULAS)
     assert {metric.bit_options[0] for metric in METRICS.values()} == {f"-DFORMULA={name}" for name in of_bits[1:]}

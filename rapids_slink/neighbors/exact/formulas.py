@@ -19,7 +19,7 @@ from rapids_slink.runtime.compiling import njit
 
 (
     _, MANHATTAN, CHEBYSHEV, MINKOWSKI, CANBERRA, BRAYCURTIS, HAMMING, JACCARD, COSINE, INNER_PRODUCT,
-    PRESENT_SQUARES, PRESENT_GAPS, PRESENT_UNEQUAL, HIERCC, _,
+    PRESENT_SQUARES, PRESENT_GAPS, PRESENT_UNEQUAL, HIERCC,
 ) = range(len(FORMULAS))  # fmt: skip
 
 PASS, LONG_PASS = 4, 8  # features that are added in one pass; of codes
