@@ -23,7 +23,7 @@ m and n are rounded as |x - y| and its negative are, or down.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from math import inf
 from numbers import Real
 from typing import Any, NamedTuple
@@ -43,12 +43,18 @@ MAX_COLUMNS = 2048
 
 
 class SpatialFormula(NamedTuple):
-    """The formula as the CPU's kernels take it."""
+    """The formula as the CPU's kernels take it, which would count references to arrays in it at every call."""
 
     kind: int  # the number of the formula of a group's differences, in `FORMULAS`
-    periods: np.ndarray  # (d,) float64, the length after which each column repeats
-    #: float64, (d,): the scale of the group that ends with each column, 0 where it goes on; or (0,): no scales
-    scales: np.ndarray
+    periods: int  # the address of float64, the length after which each column repeats
+    #: the address of float64, the scale of the group that ends with each column, 0 where it goes on; 0: no scales
+    scales: int
+
+
+@cache
+def _kept(numbers: tuple[float, ...]) -> np.ndarray:
+    """The numbers as an array whose address stays what it is in this process."""
+    return np.array(numbers)
 
 
 @dataclass(frozen=True)
@@ -64,10 +70,11 @@ class Placed:
         """Itself."""
         return self
 
-    @cached_property
+    @property
     def cpu_formula(self) -> SpatialFormula:
         """The formula for the CPU's kernels."""
-        return SpatialFormula(FORMULAS.index(self.within), np.array(self.periods), np.array(self.scales, np.float64))
+        scales = _kept(self.scales).ctypes.data if self.scales else 0
+        return SpatialFormula(FORMULAS.index(self.within), _kept(self.periods).ctypes.data, scales)
 
     @cached_property
     def cuda_options(self) -> tuple[str, ...]:

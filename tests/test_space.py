@@ -227,7 +227,9 @@ def test_bounds_between_boxes_of_points(data, d, metric, scaled):
     assert spatial.box_to_box(chosen.cpu_formula, *boxes) <= matrix.min()
     assert spatial.farthest(chosen.cpu_formula, *boxes) >= matrix.max()
     near = np.empty(len(a))
-    spatial.to_boxes(chosen.cpu_formula, np.ascontiguousarray(a.T), *boxes[2:], near)
+    spatial.to_boxes(
+        chosen.cpu_formula, np.ascontiguousarray(a.T), *boxes[2:], near, spatial.may_wrap(chosen.cpu_formula, *boxes)
+    )
     assert (near <= matrix.min(axis=1)).all()
 
 

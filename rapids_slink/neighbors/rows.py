@@ -148,7 +148,7 @@ def _in_space(values: Array, space: Any, device: Device) -> Array:
     if space.columns != tuple(range(d)):
         values = xp.ascontiguousarray(values[:, device.asarray(np.array(space.columns))])
     repeats = np.isfinite(space.periods)
-    if not repeats.any():
+    if not repeats.any() or (float(values.min()) >= 0 and float(values.max()) < min(space.periods)):
         return values
     periods, low, repeats = map(device.asarray, (np.array(space.periods), np.where(repeats, 0.0, -np.inf), repeats))
     wrapped = None

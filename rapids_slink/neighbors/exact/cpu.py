@@ -408,7 +408,7 @@ def weigh(typing_context: Any, formula: Any, x: Any, rows: Any, y: Any, points: 
     compile as they do.
     """
     kernel, dtype = weigh_values, x.dtype
-    if isinstance(formula, types.NamedTuple):
+    if isinstance(formula, types.NamedUniTuple):
         kernel = weigh_spatial
     elif isinstance(dtype, types.Integer):
         kernel = weigh_words if x.dtype.bitwidth == 64 else weigh_codes

@@ -77,7 +77,7 @@ def touched_share(tree: Tree, metric: Metric) -> float:
 @njit(nogil=True, cache=True)
 def _distances(formula, tree, p, out):
     """From point p to all."""
-    to_points(formula, tree.columns, p, tree.columns, 0, out)
+    to_points(formula, tree.columns, p, tree.columns, 0, out, True)
 
 
 @njit(nogil=True, cache=True)
@@ -199,7 +199,7 @@ def or_in_space(of_space: Any) -> Callable[[Any], Any]:
     def decorate(function: Any) -> Any:
         @overload(function, strict=False, jit_options={"nogil": True, "forceinline": True})
         def choose(formula: Any, *_: Any) -> Any:
-            return of_space.py_func if isinstance(formula, types.NamedTuple) else function
+            return of_space.py_func if isinstance(formula, types.NamedUniTuple) else function
 
         return function
 
@@ -232,9 +232,15 @@ def box_to_box(formula, lowest, highest, low, high, v):
     return _surely_below(formula, total)
 
 
+@or_in_space(spatial.may_wrap)
+def may_wrap(formula, lowest, highest, low, high, v):
+    """Whether the nearest images of points of two boxes may be others than the points."""
+    return False
+
+
 @or_in_space(spatial.to_boxes)
-def to_boxes(formula, points, low, high, v, out):
-    """`box_to_box` of as many points as `out` has and box v, in vector instructions."""
+def to_boxes(formula, points, low, high, v, out, wraps):
+    """`box_to_box` of as many points as `out` has and box v, in vector instructions; `wraps` is of `may_wrap`."""
     for j in range(out.size):
         out[j] = 0.0
     for f in range(points.shape[0]):
@@ -255,8 +261,8 @@ def _surely_below(formula, total):
 
 
 @or_in_space(spatial.to_points)
-def to_points(formula, points, p, columns, a, out):
-    """The surrogate distances of a point and the columns from `a` on, as many as `out` has.
+def to_points(formula, points, p, columns, a, out, wraps):
+    """The surrogate distances of a point and the columns from `a` on, as many as `out` has; `wraps` is of `may_wrap`.
 
     Unsigned indices let LLVM vectorize the loops.
     """

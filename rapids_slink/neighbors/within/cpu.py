@@ -18,7 +18,7 @@ from rapids_slink.neighbors.filter.cpu import BlasFilter, _passes, _passes_check
 from rapids_slink.neighbors.plan import TREE_FEATURES
 from rapids_slink.neighbors.slices import equal_slices
 from rapids_slink.neighbors.trees.kdtree import locate
-from rapids_slink.neighbors.trees.tree import LEAF, add_gap, box_to_box, build, or_in_space, to_points
+from rapids_slink.neighbors.trees.tree import LEAF, add_gap, box_to_box, build, may_wrap, or_in_space, to_points
 from rapids_slink.neighbors.within.task import Found, PairSearch, bar
 from rapids_slink.ordering import stable_order
 from rapids_slink.runtime.compiling import njit, read_only
@@ -474,9 +474,10 @@ def _search_tree(formula, tree, columns, at, ids, leaf, is_one, limit, first_row
                 v = near_leaves[e]
                 if box_to_box(formula, x, x, tree.low, tree.high, v) > limit:
                     continue
+                wraps = may_wrap(formula, x, x, tree.low, tree.high, v)
                 size = _append_leaf(
                     formula, columns, p, tree.columns, order, tree.first[v], tree.last[v], own, limit, distance, found,
-                    weight, size,
+                    weight, size, wraps,
                 )  # fmt: skip
             counts[ids[i] - first_row + 1] = size - before
         begin = end
@@ -484,9 +485,9 @@ def _search_tree(formula, tree, columns, at, ids, leaf, is_one, limit, first_row
 
 
 @njit(nogil=True, cache=True)
-def _append_leaf(formula, queries, p, columns, order, first, last, own, limit, distance, found, weight, size):
+def _append_leaf(formula, queries, p, columns, order, first, last, own, limit, distance, found, weight, size, wraps):
     """Append the points of a leaf within the limit whose numbers are above `own`, without a branch for each."""
-    to_points(formula, queries, p, columns, first, distance)
+    to_points(formula, queries, p, columns, first, distance, wraps)
     for j in range(np.uint64(last - first)):
         id_ = order[np.uint64(first) + j]
         found[size], weight[size] = id_, distance[j]
@@ -565,7 +566,8 @@ def _count_tree(formula, tree, columns, at, ids, leaf, only_later, limits, count
                     x[f] = columns[f, at[i]]
                 if box_to_box(formula, x, x, tree.low, tree.high, v) > limits[-1]:
                     continue
-                to_points(formula, columns, at[i], tree.columns, a, distance[:width])
+                wraps = may_wrap(formula, x, x, tree.low, tree.high, v)
+                to_points(formula, columns, at[i], tree.columns, a, distance[:width], wraps)
                 for j in range(width):
                     if distance[j] <= limits[-1] and not (only_later and tree.order[a + j] <= ids[i]):
                         counts[_first_limit(limits, distance[j])] += 1
