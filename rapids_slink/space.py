@@ -1,7 +1,8 @@
 """Boxes that repeat, and distances by groups of columns: what the parameters `box` and `scales` make of a metric.
 
 **A box** has a length L for each column; an infinite one does not repeat. A coordinate outside [0, L) is wrapped, as
-``numpy.mod`` does in float64, and rounded to the values' type; where that gives L it is 0. Then the difference of two
+``numpy.mod`` does in float64, and rounded to the values' type. Where that gives L, or less than the type's normal
+numbers, it is 0. Then the difference of two
 coordinates x and y is the nearer image's, in float64:
 
     d = |x - y|,    min(d, L - d)

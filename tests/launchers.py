@@ -297,6 +297,8 @@ def lists_kernels():
     exact.drop_above_bound(points(n, 5, "int32"), points(n, 5, "float64"), xp.zeros(n))
     exact.sort_by_reachability(points(n, 5, "int32"), points(n, 5, "float64"), xp.zeros(n))
     exact.hash_rows(points(n, 5), xp.arange(9))
+    for dtype in ("float32", "float64"):
+        exact.wrapped(points(n, 5, dtype), np.ones(5))
     exact.with_norms(points(n, 5), centre=True)
     exact.words_of(points(n, 5))
 

@@ -42,12 +42,15 @@ def lengths_of(box, d):
 
 
 def wrapped(X, box):
-    """The coordinates by `numpy.mod` of float64, in X's type."""
+    """The coordinates outside the box by `numpy.mod` of float64, in X's type."""
     Z = X.astype(np.float64)
     for f, length in enumerate(lengths_of(box, X.shape[1])):
-        if length < math.inf:
-            Z[:, f] = np.mod(Z[:, f], length).astype(X.dtype)
-            Z[Z[:, f] >= length, f] = 0
+        outside = (Z[:, f] < 0) | (Z[:, f] >= length)
+        if length < math.inf and outside.any():
+            rest = np.mod(Z[outside, f], length)
+            rest[rest < np.finfo(X.dtype).tiny] = 0
+            rest = rest.astype(X.dtype).astype(np.float64)
+            Z[outside, f] = np.where(rest >= length, 0, rest)
     return Z
 
 

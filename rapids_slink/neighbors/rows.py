@@ -32,9 +32,6 @@ from rapids_slink.points.check import warn
 from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.trigonometry import MAX_ANGLE, each, sine_and_cosine
 
-#: Values that are wrapped at a time.
-WRAPPED = {"cpu": BLOCK, "cuda": 2**25}
-
 
 def metric_rows(
     metric: Metric, values: Array, device: Device, *, name: str = "X", alone: bool = True, compact: bool = False
@@ -144,23 +141,9 @@ def _unit_vectors(latitude: Array, longitude: Array, xp: Any) -> Array:
 
 def _in_space(values: Array, space: Any, device: Device) -> Array:
     """The columns in their order, wrapped; the values themselves if they are so already."""
-    xp, (n, d) = device.xp, values.shape
-    if space.columns != tuple(range(d)):
-        values = xp.ascontiguousarray(values[:, device.asarray(np.array(space.columns))])
-    repeats = np.isfinite(space.periods)
-    if not repeats.any() or (float(values.min()) >= 0 and float(values.max()) < min(space.periods)):
-        return values
-    periods, low, repeats = map(device.asarray, (np.array(space.periods), np.where(repeats, 0.0, -np.inf), repeats))
-    wrapped = None
-    for rows in row_blocks(n, d, WRAPPED[device.name]):
-        part = values[rows]
-        if all_true((part >= low) & (part < periods)):
-            continue
-        wrapped = values.copy() if wrapped is None else wrapped
-        rest = xp.fmod(part.astype("float64"), periods)  # exact
-        rest = xp.where(repeats & (rest < 0), rest + periods, rest).astype(values.dtype)
-        wrapped[rows] = xp.where(rest >= periods, 0, rest)
-    return values if wrapped is None else wrapped
+    if space.columns != tuple(range(values.shape[1])):
+        values = device.xp.ascontiguousarray(values[:, device.asarray(np.array(space.columns))])
+    return kernels(device).wrapped(values, np.array(space.periods)) if min(space.periods) < np.inf else values
 
 
 def _require_booleans(values: Array, metric: Metric, name: str, device: Device) -> None:

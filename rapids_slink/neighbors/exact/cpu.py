@@ -194,6 +194,23 @@ def with_norms(values: np.ndarray, centre: bool) -> np.ndarray:
     return rows
 
 
+def wrapped(values: np.ndarray, periods: np.ndarray) -> np.ndarray:
+    """The rows with each column in [0, its period), (d,) float64; see space.py. The rows themselves if they are so."""
+    (n, d), repeats, wrapped = values.shape, np.isfinite(periods), None
+    least = np.finfo(values.dtype).tiny
+    for rows in row_blocks(n, d):
+        part = values[rows].astype(np.float64)
+        outside = repeats & ((part < 0) | (part >= periods))
+        if outside.any():
+            wrapped = values.copy() if wrapped is None else wrapped
+            with np.errstate(invalid="ignore"):  # an infinite period
+                rest = np.mod(part, periods)
+            rest[rest < least] = 0
+            rest = rest.astype(values.dtype)
+            wrapped[rows][outside] = np.where(rest >= periods, 0, rest)[outside]
+    return values if wrapped is None else wrapped
+
+
 def words_of(values: np.ndarray) -> np.ndarray:
     """Rows of zeros and ones as words: 64 features in each, and one more with the number of ones."""
     n, d = values.shape
