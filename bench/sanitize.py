@@ -313,12 +313,9 @@ def steps() -> Iterator[tuple[str, Step]]:
     yield "boxes, long lists", partial(cluster, kind="boxes", points=few, k=100, min_samples=40)
     for metric in ("cityblock", "cosine"):
         yield f"{metric}, 20 features", partial(cluster_by_metric, metric=metric, points=islands, k=3)
-    scales = {(0, 2): 2.0, 1: 0.5}
-    yield "in a box, 3 features", partial(cluster_by_metric, metric="euclidean", points=islands[:, :3], k=3, box=50.0)
-    yield (
-        "scales, 3 features",
-        partial(cluster_by_metric, metric="euclidean", points=islands[:, :3], k=3, scales=scales),
-    )
+    few, scales = islands[:, :3].copy(), {(0, 2): 2.0, 1: 0.5}
+    yield "in a box, 3 features", partial(cluster_by_metric, metric="euclidean", points=few, k=3, box=50.0)
+    yield "scales, 3 features", partial(cluster_by_metric, metric="euclidean", points=few, k=3, scales=scales)
     yield "in a box, 20 features", partial(cluster_by_metric, metric="euclidean", points=islands, k=3, box=50.0)
     bits = (rng.random((660, 200)) < rng.choice([0.05, 0.3], 660)[:, None]).astype(np.uint8)
     yield "pairs of bits", partial(find_pairs, points=np.tile(bits, (2, 1)), limit=0.5, metric="jaccard")

@@ -172,8 +172,8 @@ class PointHierarchy(Hierarchy, Estimator):
         if not hasattr(self, "_points_"):
             raise ValueError(f"this {type(self).__name__} keeps no rows: fit it with prediction_data=True")
         names = getattr(self, "_columns_", getattr(self, "feature_names_in_", None))
-        metric = metric_with(*self._metric_)
         names = None if names is None else list(names)
+        metric = metric_with(*self._metric_).of_columns(names, self._points_.shape[1])
         return FittedRows(self._points_, names, metric, type(self).__name__, getattr(self, "_missing_values_", ()))
 
     def _central_rows(self, labels: np.ndarray) -> dict[str, np.ndarray]:

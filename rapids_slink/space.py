@@ -2,8 +2,7 @@
 
 **A box** has a length L for each column; an infinite one does not repeat. A coordinate outside [0, L) is wrapped, as
 ``numpy.mod`` does in float64, and rounded to the values' type. Where that gives L, or less than the type's normal
-numbers, it is 0. Then the difference of two
-coordinates x and y is the nearer image's, in float64:
+numbers, it is 0. Then the difference of two coordinates x and y is the nearer image's, in float64:
 
     d = |x - y|,    min(d, L - d)
 
@@ -68,7 +67,16 @@ class Placed:
     scales: tuple[float, ...]  # see `SpatialFormula`
 
     def place(self, names: Sequence[Any] | None, d: int) -> "Placed":
-        """Itself."""
+        """Itself. Raises ValueError if it is none of d columns, as in a damaged file: kernels rely on it."""
+        numbers, is_scaled = (self.periods, self.scales), len(self.scales) > 0
+        sizes = d, d if is_scaled else 0
+        if (
+            sorted(self.columns) != list(range(d))
+            or tuple(map(len, numbers)) != sizes
+            or not all(period > 0 for period in self.periods)
+            or (is_scaled and not (min(self.scales) >= 0 and self.scales[-1] > 0))
+        ):
+            raise ValueError(f"box= and scales= of the metric are not those of {d} columns")
         return self
 
     @property

@@ -338,6 +338,25 @@ def test_models_go_on(space, tmp_path, device):
         model.append(X[:3])
 
 
+@pytest.mark.parametrize(
+    "space",
+    [
+        ((0, 1, 2), (10.0,), ()),
+        ((0, 1, 7), (10.0, 10.0, 10.0), ()),
+        ((0, 1, 2), (10.0, 10.0, 0.0), ()),
+        ((0, 1, 2), (10.0, 10.0, 10.0), (1.0,)),
+        ((0, 1, 2), (10.0, 10.0, 10.0), (1.0, 1.0, 0.0)),
+    ],
+)
+def test_damaged_files_are_refused(space, tmp_path):
+    """Compiled code reads as many lengths as rows have columns."""
+    model = fit(scattered(30), 2, box=10.0, prediction_data=True, device="cpu")
+    model._metric_ = (*model._metric_[:3], space)
+    model.save(tmp_path / "model")
+    with pytest.raises(ValueError, match="box= and scales= of the metric are not those of 3 columns"):
+        rapids_slink.load(tmp_path / "model", device="cpu")
+
+
 def test_dask_collections():
     array = pytest.importorskip("dask.array")
     distributed = pytest.importorskip("distributed")
