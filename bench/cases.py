@@ -445,7 +445,7 @@ METRICS = (
     ),
     *(
         Case(f"bits-20k-64-{metric}", bits(20_000, 64), metric=metric)
-        for metric in ("hamming", "rogerstanimoto", "jaccard", "dice")
+        for metric in ("hamming", "rogerstanimoto", "jaccard", "dice", "containment")
     ),
     Case("exact-20k-16-inner_product", exact(20_000, 16), metric="inner_product"),
     Case("places-20k-haversine", places(20_000), metric="haversine"),

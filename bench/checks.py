@@ -107,7 +107,7 @@ def scipys(work: Work) -> Callable[[], np.ndarray]:
 
 
 def _condensed(points: np.ndarray, metric: str, p: float) -> np.ndarray:
-    """The distances of all pairs by SciPy's `pdist`, and what it lacks: products by NumPy, angles by scikit-learn."""
+    """The distances of all pairs by SciPy's `pdist`, and what it lacks by NumPy and scikit-learn."""
     from scipy.spatial.distance import pdist, squareform
 
     if metric == "inner_product":
@@ -116,6 +116,10 @@ def _condensed(points: np.ndarray, metric: str, p: float) -> np.ndarray:
         from sklearn.metrics.pairwise import haversine_distances
 
         return squareform(haversine_distances(points), checks=False)
+    if metric == "containment":
+        common, ones = points.astype(np.int64) @ points.T.astype(np.int64), points.sum(axis=1)
+        fewer = np.minimum(ones[:, None], ones)
+        return squareform((fewer - common) / fewer, checks=False)
     return pdist(points, metric, **({"p": p} if metric == "minkowski" else {}))
 
 

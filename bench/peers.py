@@ -88,7 +88,7 @@ GROUPS_A_TASK = 1000
 #: Under the names that these packages have for them.
 SKLEARN_METRICS = {
     # Its braycurtis divides by |x| + |y|, SciPy's and ours by |x + y|.
-    **{name: name for name in METRICS if name not in ("minkowski", "inner_product", "braycurtis")},
+    **{name: name for name in METRICS if name not in ("minkowski", "inner_product", "braycurtis", "containment")},
     "cityblock": "manhattan",
 }
 CUML_METRICS = {"euclidean": "euclidean", "cosine": "cosine", "cityblock": "manhattan"}

@@ -20,16 +20,17 @@ hamming        Σ [x ≠ y]                        over d          codes    no
 rogerstanimoto Σ [x ≠ y] = s                    2s / (d + s)    bits     no
 jaccard        Σ [x ≠ y] / Σ [x or y]           the same        bits     no
 dice           Σ [x ≠ y] / Σ (x + y)            the same        bits     no
+containment    1 - Σ xy / min(Σ x, Σ y)         the same        bits     no
 bit_hamming    hamming's of the bits            over 8d         bits     no
 bit_jaccard    jaccard's of the bits            the same        bits     no
 inner_product  -x·y                             the same        direct   no
 haversine      Σ (u - v)² on the unit sphere    the angle       product  yes
 ============== ================================ =============== ======== =====
 
-These are SciPy's definitions, with the bits of its `pdist` (SciPy 1.17 on x86-64), except for minkowski: for p >= 1 it
-agrees with a library's powers to within 4 units in the last place. A dot product sums the even and the odd features
-separately, adds the two sums, and adds the last feature if the number of features is odd. minkowski takes any p > 0;
-1, 2 and infinity make it cityblock, euclidean and chebyshev.
+These are SciPy's definitions, with the bits of its `pdist` (SciPy 1.17 on x86-64), except for containment, which SciPy
+lacks, and minkowski: for p >= 1 it agrees with a library's powers to within 4 units in the last place. A dot product
+sums the even and the odd features separately, adds the two sums, and adds the last feature if the number of features is
+odd. minkowski takes any p > 0; 1, 2 and infinity make it cityblock, euclidean and chebyshev.
 
 For rows with missing values see missing.py.
 
@@ -87,8 +88,8 @@ def word_count(n_features: int) -> int:
 class Formula(StrEnum):
     """The formula of a surrogate distance, and what other modules have to know of it.
 
-    The numbers of formulas in the CPU's kernels are in this order. `formulas.cuh` has a struct for each; jaccard is of
-    bits alone. GIVEN stands for distances in place of points.
+    The numbers of formulas in the CPU's kernels are in this order. `formulas.cuh` has a struct for each; jaccard and
+    containment are of bits alone. GIVEN stands for distances in place of points.
     """
 
     SQUARED_EUCLIDEAN = "squared_euclidean"
@@ -99,6 +100,7 @@ class Formula(StrEnum):
     BRAYCURTIS = "braycurtis"
     HAMMING = "hamming"
     JACCARD = "jaccard"
+    CONTAINMENT = "containment"
     COSINE = "cosine"
     INNER_PRODUCT = "inner_product"
     PRESENT_SQUARED_EUCLIDEAN = "present_squared_euclidean"
@@ -122,7 +124,7 @@ class Formula(StrEnum):
         """Whether of rows of zeros and ones it reads counts alone: |a∩b|, |a| and |b|; of cosine on a CPU alone."""
         return self in (
             Formula.SQUARED_EUCLIDEAN, Formula.MANHATTAN, Formula.BRAYCURTIS, Formula.HAMMING, Formula.JACCARD,
-            Formula.COSINE,
+            Formula.CONTAINMENT, Formula.COSINE,
         )  # fmt: skip
 
     @property
@@ -133,7 +135,7 @@ class Formula(StrEnum):
     @property
     def is_undefined_for_zeros(self) -> bool:
         """Whether two rows of zeros have no distance. Its value is `OVERFLOW` for them."""
-        return self is Formula.BRAYCURTIS
+        return self in (Formula.BRAYCURTIS, Formula.CONTAINMENT)
 
     def largest_span(self, n_features: int) -> float:
         """The largest difference of a feature's values for which all surrogate distances are finite."""
@@ -223,7 +225,8 @@ class Metric:
     @property
     def bit_options(self) -> tuple[str, ...]:
         """The compiler's options for rows of words, whose formulas are fewer; see neighbors/rows.py."""
-        formula = self.formula if self.formula in (Formula.JACCARD, Formula.BRAYCURTIS) else Formula.HAMMING
+        of_shares = Formula.JACCARD, Formula.BRAYCURTIS, Formula.CONTAINMENT
+        formula = self.formula if self.formula in of_shares else Formula.HAMMING
         return (f"-DFORMULA=bit_{formula}",)
 
     @property
@@ -296,6 +299,7 @@ METRICS = {
         Metric("bit_hamming", Formula.HAMMING, distance="share", rows=Rows.PACKED, filter="bits"),
         Metric("bit_jaccard", Formula.JACCARD, rows=Rows.PACKED, filter="bits"),
         Metric("dice", Formula.BRAYCURTIS, rows=Rows.BOOLEAN, filter="bits"),  # Σ [x ≠ y] / Σ (x + y) of bits
+        Metric("containment", Formula.CONTAINMENT, rows=Rows.BOOLEAN, filter="bits"),
         Metric("inner_product", Formula.INNER_PRODUCT),
         Metric("haversine", Formula.SQUARED_EUCLIDEAN, (), "angle", Rows.SPHERE, filter="product", boxes=True),
     )
@@ -312,7 +316,8 @@ PRECOMPUTED = Metric("precomputed", Formula.GIVEN)
 MEANINGS = {
     "tanimoto": "jaccard", "tversky": "jaccard", "sorensen": "dice", "czekanowski": "dice", "matching": "hamming",
     "sokalmichener": "rogerstanimoto", "taxicab": "cityblock", "city": "cityblock", "maximum": "chebyshev",
-    "infinity": "chebyshev", "linf": "chebyshev", "squared_euclidean": "sqeuclidean", "seuclidean": "seuclidean",
+    "infinity": "chebyshev", "linf": "chebyshev", "overlap": "containment",
+    "squared_euclidean": "sqeuclidean", "seuclidean": "seuclidean",
     "nan_euclidean": "euclidean", "angular": "cosine", "cos": "cosine", "pearson": "correlation",
     "dot": "inner_product", "great_circle": "haversine", "geodesic": "haversine", "distances": "precomputed",
     "distance_matrix": "precomputed",

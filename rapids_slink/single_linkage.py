@@ -205,8 +205,9 @@ class SingleLinkage(PointHierarchy):
     """Exact single-linkage hierarchical clustering.
 
     The heights equal those of ``scipy.cluster.hierarchy.linkage(X, "single", metric)`` to the last bit, on a GPU and on
-    a CPU, whatever `n_neighbors` is. If no two distances tie, the rest of SciPy's Z is equal, too. The exception is
-    minkowski, which agrees with SciPy within 4 units in the last place, with the same bits on a GPU and on a CPU.
+    a CPU, whatever `n_neighbors` is. If no two distances tie, the rest of SciPy's Z is equal, too. The exceptions
+    are minkowski, which agrees with SciPy within 4 units in the last place, with the same bits on a GPU and on a CPU,
+    and what SciPy lacks, such as containment.
 
     Parameters
     ----------
@@ -216,9 +217,9 @@ class SingleLinkage(PointHierarchy):
         Clusters at or above this distance are not merged.
     metric : str
         "euclidean", "sqeuclidean", "cosine", "correlation", "cityblock" ("manhattan", "l1"), "chebyshev", "minkowski",
-        "canberra", "braycurtis", "hamming", "jaccard", "dice" and "rogerstanimoto" (booleans), "bit_jaccard" and
-        "bit_hamming" (uint8 of eight bits each), "inner_product" (-x·y) or "haversine" (latitude and longitude in
-        radians); `rapids_slink.metrics` defines them. Or "precomputed": `X` holds distances.
+        "canberra", "braycurtis", "hamming", "jaccard", "dice", "containment" and "rogerstanimoto" (booleans),
+        "bit_jaccard" and "bit_hamming" (uint8 of eight bits each), "inner_product" (-x·y) or "haversine" (latitude and
+        longitude in radians); `rapids_slink.metrics` defines them. Or "precomputed": `X` holds distances.
     p : float
         The exponent of minkowski, above 0.
     missing : {"pairwise", "hiercc"}, optional

@@ -49,8 +49,10 @@ def metric_rows(
         return _on_sphere(values, name, device)
     if metric.rows is Rows.BOOLEAN:
         _require_booleans(values, metric, name, device)
-    if metric.is_undefined_for_zeros and alone:
+    if metric.is_undefined_for_zeros and (alone or metric.formula == "containment"):
         zeros = zero_rows(values, device)
+        if zeros.size and metric.formula == "containment":
+            raise ValueError(f"row {int(zeros[0])} of {name} has no containment distance: it is zero in every column")
         if zeros.size > 1:
             raise undefined_for_zeros(f"rows {int(zeros[0])} and {int(zeros[1])} of {name}", metric)
     if metric.missing and alone:

@@ -29,6 +29,7 @@ from rapids_slink.neighbors.exact import (
 )
 from rapids_slink.neighbors.exact.formulas import (
     BRAYCURTIS,
+    CONTAINMENT,
     COSINE,
     FEATURES,
     HIERCC,
@@ -471,6 +472,9 @@ def _of_counts(kind, common, ones, others):
         return differ / (total - common) if total > 0 else 0.0
     if kind == BRAYCURTIS:
         return differ / total if total > 0 else OVERFLOW
+    if kind == CONTAINMENT:
+        fewer = min(ones, others)
+        return (fewer - common) / fewer if fewer > 0 else OVERFLOW
     return differ
 
 

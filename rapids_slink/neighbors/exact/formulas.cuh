@@ -254,6 +254,14 @@ struct bit_braycurtis : bit_counts {
     template <class X, class Y> __device__ double value(X x, Y y, int d) const { return of(x[d - 1], y[d - 1]); }
 };
 
+struct bit_containment : bit_counts {
+    __device__ double of(double ones, double others) const {
+        double fewer = ones < others ? ones : others;
+        return fewer > 0 ? __ddiv_rn(fewer - common, fewer) : OVERFLOW_VALUE;
+    }
+    template <class X, class Y> __device__ double value(X x, Y y, int d) const { return of(x[d - 1], y[d - 1]); }
+};
+
 // The surrogate distance of two rows of d columns, by one thread. A row is a pointer, or anything else with an operator [].
 template <class X, class Y> __device__ __forceinline__ double surrogate_distance(X x, Y y, int d) {
     FORMULA sum;
