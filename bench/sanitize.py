@@ -19,10 +19,13 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from scipy.sparse import csr_matrix
 
 import rapids_slink
 from bench.trees import Tree, balanced, chain, random, star
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
+from rapids_slink.items.sets import Sets
+from rapids_slink.items.sparse import SparseRows
 from rapids_slink.metrics import EUCLIDEAN, PRECOMPUTED, get_metric
 from rapids_slink.neighbors import neighbor_lists, prepare_search
 from rapids_slink.neighbors.brute_force import BruteForceSearch
@@ -276,6 +279,14 @@ def sum_up(device: Device) -> tuple[Any, ...]:
     return dendrogram_kernels(device).sum_up_clusters(device.asarray(cluster), departure, birth, np.empty(0))
 
 
+def compare_items(device: Device, kind: Any, metric: str, rows: Any) -> tuple[Any, ...]:
+    """The hashes, the distances and the equal ones of sets or sparse rows, and the rows of bits of sets."""
+    items = kind.read({"X": rows}, get_metric(metric), device)
+    ends = [device.asarray(end.astype(np.int32)) for end in np.triu_indices(len(items), 1)]
+    bits = [items.rows_of_bits(128)] if kind is Sets else []
+    return items.hashes(1), items.distances(*ends), items.equal(*ends), *bits
+
+
 def steps() -> Iterator[tuple[str, Step]]:
     """What is run, and its name."""
     rng = np.random.default_rng(0)
@@ -315,6 +326,13 @@ def steps() -> Iterator[tuple[str, Step]]:
     bits = (rng.random((660, 200)) < rng.choice([0.05, 0.3], 660)[:, None]).astype(np.uint8)
     yield "pairs of bits", partial(find_pairs, points=np.tile(bits, (2, 1)), limit=0.5, metric="jaccard")
     yield "bits", partial(cluster_by_metric, metric="jaccard", points=bits, k=3)
+    matrix = csr_matrix(bits * rng.normal(size=bits.shape))
+    yield "sets", partial(compare_items, kind=Sets, metric="jaccard", rows=matrix != 0)
+    for metric, dtype in (("cosine", "float32"), ("euclidean", "float64")):
+        yield (
+            f"sparse rows, {metric}",
+            partial(compare_items, kind=SparseRows, metric=metric, rows=matrix.astype(dtype)),
+        )
     for d in (40, 100):
         codes = rng.integers(0, 9, (660, d)).astype(np.float32)
         yield f"codes, {d} features", partial(cluster_by_metric, metric="hamming", points=codes, k=3)

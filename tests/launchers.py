@@ -355,6 +355,29 @@ def pairs_within():
     filter_.pairs_within(xp.zeros((3, 4), "int32"), 0.5, 1000)
 
 
+def sets():
+    from rapids_slink.items.sets import Sets
+
+    xp, n = cuda().xp, 300
+    for dtype in ("int32", "int64"):
+        given = Sets(get_metric("jaccard"), cuda(), xp.zeros(n + 1, "int64"), xp.zeros(n, dtype), 40)
+        given.hashes(1)
+        given.rows_of_bits(128)
+        given.distances(ids(n), ids(n))
+
+
+def sparse_rows():
+    from rapids_slink.items.sparse import SparseRows
+
+    xp, n = cuda().xp, 300
+    for metric, (columns, values) in product(("cosine", "euclidean"), (("int32", "float32"), ("int64", "float64"))):
+        arrays = xp.zeros(n + 1, "int64"), xp.zeros(n, columns), xp.zeros(n, values), xp.ones(n)
+        given = SparseRows(get_metric(metric), cuda(), *arrays, 40)
+        given.hashes(1)
+        given.equal(ids(n), ids(n))
+        given.distances(ids(n), ids(n))
+
+
 def expansion_of_points():
     from rapids_slink.neighbors.trees.dimension import expansion, nearest_by_spread
 
@@ -428,6 +451,7 @@ def edges_of_graph():
 
 OTHERS = [
     points_kernels, lists_kernels, bit_filter, filter_radii, long_lists_of_codes, boxes_and_cores, pairs_within,
+    sets, sparse_rows,
     expansion_of_points, order_of_edges,
     components, clusters, cores_of_matrix, searched_forest, edges_of_graph,
 ]  # fmt: skip

@@ -1,0 +1,315 @@
+"""Sets: rows of ones and zeros of which only the ones are stored.
+
+    matrix or column ──read──▶ Sets ──projection──▶ rows of bits, whose pairs are found ──distances──▶ the pairs within
+
+The metrics are those of rows of booleans: jaccard, dice and containment, functions of |a∩b|, |a| and |b|.
+
+Rows of bits leave no pair out. Every element is hashed to one of some bits, and a set a has the bits of its elements.
+These are p(a) ≤ |a| ones. As many more as are lacking, |a| - p(a), are the first ones of a second part of the row. So a
+row has |a| ones. Let two rows have c ones of the first part in common. An element of a∩b falls on one of them. As many
+elements of a as lack ones, |a| - p(a), fall on a bit that another element has taken, and so at most as many of a∩b.
+Hence |a∩b| ≤ c + |a| - p(a), likewise for b, and
+
+    |a∩b| ≤ c + min(|a| - p(a), |b| - p(b)),
+
+the ones that the two rows have in common in both parts. The distances fall as |a∩b| grows, so that of the rows of bits
+is at most that of the sets; rounding, of one quotient each, keeps this order.
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from typing import Any, Self
+
+import numpy as np
+
+from rapids_slink.items.compressed import entries_of, stored_entries
+from rapids_slink.items.kind import Projection
+from rapids_slink.metrics import METRICS, OVERFLOW, WORD_BITS, Metric, Rows
+from rapids_slink.points import is_sparse
+from rapids_slink.points.check import InputTypeError, check_shape
+from rapids_slink.points.output import TABLES, OutputKind, is_dataframe, library_of
+from rapids_slink.runtime.device import (
+    CPU,
+    Array,
+    Device,
+    all_true,
+    half,
+    is_on_gpu,
+    to_host,
+)
+
+kernels = partial(half, package=__package__)
+
+#: The metrics of sets, as they read packed rows of bits.
+OF_BITS = {
+    name: replace(METRICS[name], name=f"bit_{name}", rows=Rows.PACKED) for name in ("jaccard", "dice", "containment")
+}
+#: Numbers of bits to which elements are hashed, and how many sets tell which of them suits.
+WIDTHS, SAMPLE = tuple(2**i for i in range(7, 17)), 256
+#: What one step of a merge takes, in words that are compared.
+STEP_WORDS = 8.0
+#: The types of Python and NumPy that hold the elements of a set.
+HOLDERS = (set, frozenset, list, tuple, np.ndarray)
+
+
+@dataclass(frozen=True)
+class Sets:
+    """n sets of numbered elements on a device; see `items.kind`."""
+
+    metric: Metric
+    device: Device
+    starts: Array  # (n + 1,) int64
+    elements: Array  # int32 or int64; those of set i ascend from starts[i] to starts[i + 1], each once
+    n_features: int  # columns of the matrix, 1 for a column
+
+    @classmethod
+    def serves(cls, metric: Metric, X: Any) -> bool:
+        """Whether this is a matrix or a column of sets, and the metric one of sets."""
+        return metric.name in OF_BITS and holds_sets(X)
+
+    @classmethod
+    def read(cls, inputs: dict[str, Any], metric: Metric, device: Device) -> Self:
+        """The sets of all inputs.
+
+        Rows of a sparse matrix are sets of its columns. Elements of columns are integers, or any hashable values, of
+        which equal ones are one element.
+
+        Raises ValueError if values are neither 0 nor 1, a row is missing, or an element is, or sets have no distance;
+        InputTypeError if a row is no set, or an element is not hashable.
+        """
+        parts = {name: OutputKind.of(X, device)[0] for name, X in inputs.items()}
+        if any(is_sparse(X) for X in parts.values()):
+            starts, elements, n_features = _of_matrices(parts, metric, device)
+        else:
+            starts, elements, n_features = *_of_columns(parts, device), 1
+        starts, elements = kernels(device).ascending(starts, elements)
+        sets = cls(metric, device, starts, elements, n_features)
+        sets._check_empty(list(inputs), [_length(X) for X in parts.values()])
+        return sets
+
+    def __len__(self) -> int:
+        return int(self.starts.size) - 1
+
+    @property
+    def sizes(self) -> Array:
+        """(n,) int64."""
+        return self.starts[1:] - self.starts[:-1]
+
+    def take(self, rows: Array) -> Self:
+        """Some of the sets."""
+        starts, at = entries_of(self.starts, self.device.asarray(rows, "int64"), self.device.xp)
+        return replace(self, starts=starts, elements=self.elements[at])
+
+    def classes(self) -> Array | None:
+        """All sets have distances."""
+        return None
+
+    def hashes(self, seed: int) -> Array:
+        """(n,) uint64, the same for equal sets."""
+        hashes: Array = kernels(self.device).hashes(self.starts, self.elements, seed)
+        return hashes
+
+    def equal(self, src: Array, dst: Array) -> Array:
+        """Whether both sets of each pair have the same elements."""
+        common, sizes = kernels(self.device).common_elements(self.starts, self.elements, src, dst), self.sizes
+        return (sizes[src] == common) & (sizes[dst] == common)
+
+    def distances(self, src: Array, dst: Array, cutoff: float = np.inf) -> Array:
+        """Those of the metric of rows of booleans, to the bit."""
+        common, sizes = kernels(self.device).common_elements(self.starts, self.elements, src, dst), self.sizes
+        return distances_of(self.metric, common, sizes[src], sizes[dst], self.device.xp)
+
+    def keys_an_item(self, limit: float) -> float:
+        """There are no keys."""
+        return np.inf
+
+    def keys(self, limit: float, rows: slice) -> tuple[Array, Array]:
+        """See `keys_an_item`."""
+        raise NotImplementedError
+
+    def projection(self, limit: float) -> Projection:
+        """Rows of bits."""
+        bits = self.rows_of_bits(self.suitable_width(limit))
+        return Projection(bits, OF_BITS[self.metric.name], limit)
+
+    def rows_of_bits(self, width: int) -> Array:
+        """(n, d) uint8, of which `OF_BITS` are at most the distances of the sets; see the module.
+
+        The first part has `width` bits. If the elements are numbers below it, each has its own bit.
+        """
+        xp, n = self.device.xp, len(self)
+        words, ones = kernels(self.device).hashed_bits(self.starts, self.elements, width, self._fit(width))
+        lacking = self.sizes - ones
+        more = -(-int(lacking.max()) // WORD_BITS)
+        if not more:
+            return words.view("uint8")
+        count = xp.clip(lacking[:, None] - WORD_BITS * xp.arange(more), 0, WORD_BITS).astype("uint64")
+        one, all_ones = np.uint64(1), np.uint64(2**WORD_BITS - 1)
+        second = xp.where(count == WORD_BITS, all_ones, (one << xp.minimum(count, np.uint64(WORD_BITS - 1))) - one)
+        return xp.ascontiguousarray(xp.concatenate((words, second.reshape(n, more)), axis=1)).view("uint8")
+
+    def suitable_width(self, limit: float) -> int:
+        """The number of bits with which a search for pairs within a limit takes least, by the pairs of a sample.
+
+        What it takes is a word of bits of each pair, and the steps of a merge of those that pass. It is the same for
+        the same sets on either device.
+        """
+        sample = self.take(np.linspace(0, len(self) - 1, min(len(self), SAMPLE)).astype(np.int64))._on(CPU)
+        first, second = np.triu_indices(len(sample), 1)
+        sizes, steps = sample.sizes, 2 * STEP_WORDS * float(sample.sizes.mean())
+        best, least = WIDTHS[0], np.inf
+        for width in WIDTHS:
+            bits = sample.rows_of_bits(width)
+            unpacked = np.unpackbits(bits, axis=1).astype(np.float32)
+            common = (unpacked @ unpacked.T).astype(np.int64)[first, second]
+            passes = distances_of(self.metric, common, sizes[first], sizes[second], np) <= limit
+            words = bits.shape[1] * 8 / WORD_BITS
+            cost = words + steps * float(passes.mean() if passes.size else 0.0)
+            if cost < least:
+                best, least = width, cost
+            if words >= least or self._fit(width):  # wider ones cannot take less
+                break
+        return best
+
+    def _fit(self, width: int) -> bool:
+        """Whether all elements are numbers from 0 to below `width`."""
+        return not self.elements.size or (int(self.elements.min()) >= 0 and int(self.elements.max()) < width)
+
+    def _on(self, device: Device) -> Self:
+        return replace(self, device=device, starts=device.asarray(self.starts), elements=device.asarray(self.elements))
+
+    def _check_empty(self, names: list[str], lengths: list[int]) -> None:
+        """Raise if empty sets have no distance: to no other set, or not to each other."""
+        if self.metric.name == "jaccard" or all_true(self.sizes > 0):
+            return
+        begins = np.concatenate(([0], np.cumsum(lengths)))
+        rows = to_host(self.device.xp.flatnonzero(self.sizes == 0)[:2])
+        at = [int(part) for part in np.searchsorted(begins, rows, side="right") - 1]
+        first, *others = (f"row {row - begins[i]} of {names[i]}" for row, i in zip(rows, at, strict=True))
+        if self.metric.name == "containment":
+            raise ValueError(f"{first} is an empty set, which has no containment distance. Drop it")
+        if others:
+            raise ValueError(f"{first} and {others[0]} are empty sets: their dice distance is not defined. Drop one")
+
+
+def distances_of(metric: Metric, common: Array, sizes: Array, others: Array, xp: Any) -> Array:
+    """The distances of pairs of sets with these sizes and numbers of common elements, all int64; see `metrics`."""
+    if metric.name == "containment":
+        either, of_none = xp.minimum(sizes, others), OVERFLOW
+        differ = either - common
+    else:
+        differ, of_none = sizes + others - 2 * common, 0.0 if metric.name == "jaccard" else OVERFLOW
+        either = sizes + others - common if metric.name == "jaccard" else sizes + others
+    return xp.where(either > 0, differ / xp.maximum(either, 1), of_none)
+
+
+# ------------------------------------------------------------------------------------------------------- the input
+
+
+def holds_sets(X: Any) -> bool:
+    """Whether this is a sparse matrix, a list of Python's sets, or a column of lists or sets."""
+    if is_sparse(X):
+        return True
+    if isinstance(X, list | tuple):
+        return bool(X) and isinstance(X[0], set | frozenset)
+    if library_of(X) in TABLES:
+        kinds = [str(column_type).lower() for column_type in _column_types(X)]
+        return len(kinds) == 1 and kinds[0].startswith(("list", "large_list", "fixed_size_list", "array"))
+    column = _column(X)
+    kind = getattr(column, "dtype", None)
+    if kind is None:
+        return False
+    if type(kind).__name__ == "ListDtype" or str(kind).startswith(("list<", "large_list<", "fixed_size_list<")):
+        return True
+    if kind != np.dtype(object) or is_on_gpu(X):
+        return False
+    return isinstance(next((value for value in column if value is not None), None), HOLDERS)
+
+
+def _column_types(table: Any) -> list[Any]:
+    """The types of the columns of a table of Polars or Arrow, or of one column."""
+    if hasattr(table, "schema"):
+        return list(table.schema.types if hasattr(table.schema, "types") else table.schema.values())
+    return [table.dtype if hasattr(table, "dtype") else table.type]
+
+
+def _column(X: Any) -> Any:
+    """A Series, the column of a frame that has one, or an array of one dimension; None of anything else."""
+    if is_dataframe(X):
+        return X.iloc[:, 0] if X.shape[1] == 1 else None
+    return X if getattr(X, "ndim", 0) == 1 else None
+
+
+def _length(X: Any) -> int:
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+
+
+def _of_matrices(inputs: dict[str, Any], metric: Metric, device: Device) -> tuple[Array, Array, int]:
+    """The starts and columns of the ones of each row, and how many columns there are."""
+
+    def check(values: Array, starts: Array, name: str) -> None:
+        is_other = (values != 0) & (values != 1)
+        if not all_true(~is_other):
+            row = int(device.xp.searchsorted(starts, is_other.argmax(), side="right")) - 1
+            raise ValueError(f"metric={metric.name!r} takes booleans (0, 1): row {row} of {name} has others")
+
+    starts, elements, _, n_features = stored_entries(inputs, device, check)
+    return starts, elements, n_features
+
+
+def _of_columns(inputs: dict[str, Any], device: Device) -> tuple[Array, Array]:
+    """The starts and the numbers of the elements of columns, in the order of each row."""
+    rows: list[Any] = []
+    owners: list[str] = []
+    for name, X in inputs.items():
+        column: Any = X if isinstance(X, list | tuple) else _column(X)
+        values: list[Any] = list(column.to_pandas() if library_of(X) == "cudf" else column)
+        check_shape((len(values), 1), name)
+        for i, row in enumerate(values):
+            if not isinstance(row, HOLDERS) or getattr(row, "ndim", 1) != 1:
+                raise _no_set(row, f"row {i} of {name}")
+        rows += values
+        owners += [f"row {i} of {name}" for i in range(len(values))]
+    starts = np.concatenate(([0], np.cumsum([len(row) for row in rows], dtype=np.int64)))
+    elements = _integers(rows)
+    if elements is None:
+        elements = _numbered(rows, starts, owners)
+    return device.asarray(starts), device.asarray(elements)
+
+
+def _no_set(row: Any, what: str) -> Exception:
+    if row is None or row is CPU.frames.NA or (isinstance(row, float) and row != row):
+        return ValueError(f"{what} is missing (null or NaN): drop or fill it")
+    return InputTypeError(f"{what} must be a set or a list of elements, got {row!r}")
+
+
+def _integers(rows: list[Any]) -> np.ndarray | None:
+    """All elements as int64, those above its range as negative ones; None unless all are integers from 0 on."""
+    held = [row for row in rows if len(row)]
+    if not held:
+        return np.empty(0, np.int64)
+    if all(isinstance(row, np.ndarray) and row.dtype.kind in "iu" for row in held):
+        if any(row.dtype.kind == "i" and row.min() < 0 for row in held):
+            return None
+        return np.concatenate([row.astype(np.uint64, copy=False) for row in held]).view(np.int64)
+    flat = list(chain.from_iterable(held))
+    if not all(kind is int or issubclass(kind, np.integer) for kind in set(map(type, flat))):
+        return None
+    if min(flat) < 0 or max(flat) >= 2**64:
+        return None
+    return np.fromiter(flat, np.uint64, len(flat)).view(np.int64)
+
+
+def _numbered(rows: list[Any], starts: np.ndarray, owners: list[str]) -> np.ndarray:
+    """Numbers of the elements, the same for equal ones."""
+    flat = np.empty(int(starts[-1]), object)
+    flat[:] = list(chain.from_iterable(row.tolist() if isinstance(row, np.ndarray) else row for row in rows))
+    try:
+        numbers: np.ndarray = CPU.frames.factorize(flat)[0].astype(np.int32)
+    except TypeError as error:
+        raise InputTypeError(f"the elements of sets must be hashable: {error}") from error
+    if (numbers < 0).any():
+        row = int(np.searchsorted(starts, (numbers < 0).argmax(), side="right")) - 1
+        raise ValueError(f"{owners[row]} holds a missing element (null or NaN): drop it")
+    return numbers
