@@ -17,6 +17,8 @@ from rapids_slink.dendrogram.cutting import CutParameters
 from rapids_slink.graph import COMPLETE, GraphHierarchy
 from rapids_slink.hdbscan import HDBSCAN as HDBSCAN
 from rapids_slink.hierarchy import storage
+from rapids_slink.items import kind_of
+from rapids_slink.items.kind import without_features
 from rapids_slink.metrics import get_metric
 from rapids_slink.near_pairs import count_pairs as count_pairs
 from rapids_slink.near_pairs import deduplicate as deduplicate
@@ -145,6 +147,8 @@ def plan(X: Any, *, groups: Any = None, dropna: bool = True, **parameters: Any) 
     if is_collection(X):
         raise TypeError("X is a Dask collection, whose fit no plan covers: pass the shape of a partition, (n, d)")
     settings = SingleLinkage(**parameters)._settings()
+    if kind_of(settings.metric, X):
+        raise ValueError(f"a plan is of rows of features, and {without_features(settings.metric)}")
     if groups is None:
         return pipeline.plan(X, settings)
     return grouped.plan(X, replace(settings, groups=GroupBy(groups, dropna)))
@@ -287,7 +291,8 @@ def knn_graph(
     DeviceMemoryError
         The work needs more memory than there is or than `memory_limit`.
     """
-    result: Frame = engine_of(X).knn_graph(X, n_neighbors, get_metric(metric, p), device, memory_limit)
+    used = get_metric(metric, p)
+    result: Frame = engine_of(X, metric=used).knn_graph(X, n_neighbors, used, device, memory_limit)
     return result
 
 
@@ -321,7 +326,8 @@ def nearest_neighbors(
     ValueError, TypeError, DeviceMemoryError
         See `knn_graph`.
     """
-    result: Frame = engine_of(X, Y).nearest_neighbors(X, Y, get_metric(metric, p), device, memory_limit)
+    used = get_metric(metric, p)
+    result: Frame = engine_of(X, Y, metric=used).nearest_neighbors(X, Y, used, device, memory_limit)
     return result
 
 
@@ -374,8 +380,9 @@ def connect(
     >>> rapids_slink.connect(graph, X, device="cpu")["weight"].tolist()
     [1.0, 2.0, 9.0]
     """
-    result: Frame = engine_of(graph, X).connect(
-        graph, X, certified=certified, metric=get_metric(metric, p), device=device, memory_limit=memory_limit
+    used = get_metric(metric, p)
+    result: Frame = engine_of(graph, X, metric=used).connect(
+        graph, X, certified=certified, metric=used, device=device, memory_limit=memory_limit
     )
     return result
 

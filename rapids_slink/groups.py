@@ -93,11 +93,16 @@ def read_groups(X: Any, settings: Settings, device: Device) -> tuple[Any, Groups
     return X, numbered(keys, device)
 
 
+def check_keys(groups: Groups, n: int) -> None:
+    """Raise unless there is a key for each of n rows."""
+    if n != groups.number.size:
+        raise ValueError(f"groups must hold one key for each of {counted(n, 'row')}, got {groups.number.size}")
+
+
 def _checked_estimate(
     settings: Settings, device: Device, groups: Groups, n: int, d: int, itemsize: int
 ) -> MemoryEstimate:
-    if n != groups.number.size:
-        raise ValueError(f"groups must hold one key for each of {counted(n, 'row')}, got {groups.number.size}")
+    check_keys(groups, n)
     return estimate_fit(Problem(settings, device, n, d, itemsize), groups)
 
 

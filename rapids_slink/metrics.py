@@ -89,7 +89,8 @@ class Formula(StrEnum):
     """The formula of a surrogate distance, and what other modules have to know of it.
 
     The numbers of formulas in the CPU's kernels are in this order. `formulas.cuh` has a struct for each; jaccard and
-    containment are of bits alone. GIVEN stands for distances in place of points.
+    containment are of bits alone. GIVEN stands for distances in place of points, ITEMS for rows that have no
+    coordinates.
     """
 
     SQUARED_EUCLIDEAN = "squared_euclidean"
@@ -108,6 +109,7 @@ class Formula(StrEnum):
     PRESENT_HAMMING = "present_hamming"
     HIERCC = "hiercc"
     GIVEN = "given"
+    ITEMS = "items"
 
     @property
     def compares_for_equality(self) -> bool:
@@ -146,7 +148,7 @@ class Formula(StrEnum):
         return LARGEST_DISTANCE / n_features**0.5
 
 
-FORMULAS = tuple(formula for formula in Formula if formula is not Formula.GIVEN)
+FORMULAS = tuple(formula for formula in Formula if formula not in (Formula.GIVEN, Formula.ITEMS))
 
 
 class Rows(StrEnum):
@@ -312,6 +314,9 @@ SPECIAL_POWERS = {1.0: "cityblock", 2.0: "euclidean", math.inf: "chebyshev"}
 
 #: Distances in place of points.
 PRECOMPUTED = Metric("precomputed", Formula.GIVEN)
+#: Metrics of rows that have no coordinates: `items` has their definitions.
+ITEM_METRICS = {name: Metric(name, Formula.ITEMS) for name in ("levenshtein", "string_hamming")}
+NAMES |= ITEM_METRICS
 #: What metrics are called elsewhere, and here. One that is not here is itself, because it resembles another.
 MEANINGS = {
     "tanimoto": "jaccard", "tversky": "jaccard", "sorensen": "dice", "czekanowski": "dice", "matching": "hamming",
@@ -320,7 +325,7 @@ MEANINGS = {
     "squared_euclidean": "sqeuclidean", "seuclidean": "seuclidean",
     "nan_euclidean": "euclidean", "angular": "cosine", "cos": "cosine", "pearson": "correlation",
     "dot": "inner_product", "great_circle": "haversine", "geodesic": "haversine", "distances": "precomputed",
-    "distance_matrix": "precomputed",
+    "distance_matrix": "precomputed", "edit_distance": "levenshtein", "edits": "levenshtein",
 }  # fmt: skip
 
 

@@ -85,7 +85,7 @@ def pairs(
     2    3    4     0.0
     """
     task = _task(max_distance, metric, p, missing, missing_value, memory_limit, names=names, progress=progress)
-    return engine_of(X, Y).pairs(X, Y, task, device)
+    return engine_of(X, Y, metric=task.metric).pairs(X, Y, task, device)
 
 
 def count_pairs(
@@ -140,7 +140,7 @@ def count_pairs(
     if not given:
         raise ValueError("max_distance must hold at least one distance, got none")
     task = _task(given, metric, p, missing, missing_value, memory_limit, progress=progress)
-    counts = engine_of(X, Y).count_pairs(X, Y, task, device)
+    counts = engine_of(X, Y, metric=task.metric).count_pairs(X, Y, task, device)
     if is_one:
         return int(counts[0])
     return counts[np.searchsorted(task.distances, np.asarray(given, np.float64))]
@@ -196,7 +196,7 @@ def iter_pairs(
     if as_integer(rows, "rows") < 1:
         raise ValueError(f"rows must be at least 1, got {rows}")
     task = _task(max_distance, metric, p, missing, missing_value, memory_limit, names=names)
-    frames: Iterator[Any] = engine_of(X, Y).iter_pairs(X, Y, task, int(rows), device)
+    frames: Iterator[Any] = engine_of(X, Y, metric=task.metric).iter_pairs(X, Y, task, int(rows), device)
     return frames
 
 

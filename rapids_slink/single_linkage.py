@@ -9,10 +9,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from rapids_slink import groups, pipeline
+from rapids_slink import groups, item_pipeline, pipeline
 from rapids_slink.dendrogram.cutting import ClusterRule, Cut, check_cut, check_max_distance
 from rapids_slink.hierarchy.model import Estimator, Hierarchy, WithRows
-from rapids_slink.metrics import PRECOMPUTED, get_metric
+from rapids_slink.items import kind_of
+from rapids_slink.metrics import EUCLIDEAN, PRECOMPUTED, Metric, get_metric
 from rapids_slink.missing import missing_values_of, with_missing
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.points.keys import GroupBy
@@ -24,17 +25,22 @@ from rapids_slink.runtime.memory import as_bytes
 from rapids_slink.settings import Settings
 
 
-def engine_of(*inputs: Any) -> ModuleType:
-    """The engine that serves these inputs: `distributed` if one is a Dask collection, else `pipeline`, one device.
+def engine_of(*inputs: Any, metric: Metric = EUCLIDEAN) -> ModuleType:
+    """The engine that serves these inputs: `distributed` if one is a Dask collection, else one of one device.
 
-    Both modules have the same functions: those of `api`, and `fit`, `append` and `predict` for models. If there is a
+    `pipeline` serves points, `item_pipeline` rows that have no coordinates.
+
+    The modules have the same functions: those of `api`, and `fit`, `append` and `predict` for models. If there is a
     ``_layout`` among the attributes that `fit` returns, its ``cut`` makes the model's further cuts.
     """
+    of_items = kind_of(metric, *inputs) is not None
     if any(map(is_collection, inputs)):
+        if of_items:
+            raise ValueError(f"metric={metric.name!r} takes no Dask collection: pass a frame of one partition")
         from rapids_slink import distributed  # it needs Dask
 
         return distributed
-    return pipeline
+    return item_pipeline if of_items else pipeline
 
 
 class PointHierarchy(Hierarchy, Estimator):
@@ -74,7 +80,8 @@ class PointHierarchy(Hierarchy, Estimator):
 
     def _fit(self, X: Any, **more: Any) -> Self:
         """Fit with further settings."""
-        rule, settings, engine = self._cluster_rule(), self._settings(), engine_of(X)
+        rule, settings = self._cluster_rule(), self._settings()
+        engine = engine_of(X, metric=settings.metric)
         if more:
             settings = replace(settings, **more)
         if settings.groups is not None and engine is pipeline:

@@ -57,7 +57,7 @@ class SparseRows:
     @classmethod
     def serves(cls, metric: Metric, X: Any) -> bool:
         """Whether this is a sparse matrix, and the metric one of sparse rows."""
-        return metric.name in METRICS and is_sparse(X)
+        return metric.name in METRICS and not metric.missing and is_sparse(X)
 
     @classmethod
     def read(cls, inputs: dict[str, Any], metric: Metric, device: Device) -> Self:
