@@ -12,7 +12,7 @@ import numpy as np
 from rapids_slink import groups, item_pipeline, pipeline
 from rapids_slink.dendrogram.cutting import ClusterRule, Cut, check_cut, check_max_distance
 from rapids_slink.hierarchy.model import Estimator, Hierarchy, WithRows
-from rapids_slink.items import kind_of
+from rapids_slink.items import SPARSE_METRICS, kind_of
 from rapids_slink.metrics import EUCLIDEAN, PRECOMPUTED, Metric, get_metric
 from rapids_slink.missing import missing_values_of, with_missing
 from rapids_slink.neighbors import check_n_neighbors
@@ -199,6 +199,7 @@ class PointHierarchy(Hierarchy, Estimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self.metric == PRECOMPUTED.name
+        tags.input_tags.sparse = self.metric in SPARSE_METRICS and not self.prediction_data
         tags.input_tags.allow_nan = self.missing is not None
         return tags
 

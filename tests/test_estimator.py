@@ -162,7 +162,7 @@ def test_after_cumls_transformers():
 @pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csc_matrix, sparse.coo_array])
 def test_sparse_input_is_refused(kind, device):
     with pytest.raises(TypeError, match=r"Sparse input is not supported: pass X\.toarray\(\)"):
-        fit(kind(np.eye(4)), 2, device=device)
+        fit(kind(np.eye(4)), 2, metric="cityblock", device=device)
 
 
 # -------------------------------------------------------------------------------------------------- copies

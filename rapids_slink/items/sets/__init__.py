@@ -46,7 +46,7 @@ OF_BITS = {
     name: replace(METRICS[name], name=f"bit_{name}", rows=Rows.PACKED) for name in ("jaccard", "dice", "containment")
 }
 #: Numbers of bits to which elements are hashed, and how many sets tell which of them suits.
-WIDTHS, SAMPLE = tuple(2**i for i in range(7, 17)), 256
+WIDTHS, SAMPLE = tuple(2**i for i in range(7, 17)), 128
 #: What one step of a merge takes, in words that are compared.
 STEP_WORDS = 8.0
 #: The types of Python and NumPy that hold the elements of a set.

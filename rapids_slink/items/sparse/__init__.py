@@ -35,7 +35,7 @@ kernels = partial(half, package=__package__)
 
 METRICS = ("cosine", "euclidean")
 #: Numbers of axes, the share of them that heavy columns take, and how many rows tell which number suits.
-AXES, HEAVY, SAMPLE = tuple(2**i for i in range(5, 12)), 1 / 4, 256
+AXES, HEAVY, SAMPLE = tuple(2**i for i in range(5, 12)), 1 / 4, 128
 #: What one step of a merge takes, in axes that are compared.
 STEP_AXES = 100.0
 #: Values of the projection that are summed at a time, and those of float32 next to 1 and to 0.
