@@ -317,7 +317,7 @@ def test_empty_sets():
         (sparse.csr_matrix([[1j, 0.0]]), TypeError, "Complex data not supported"),
         (sparse.csr_matrix((0, 3)), ValueError, "0 sample"),
         (sparse.csr_matrix((3, 0)), ValueError, "0 feature"),
-        (pd.Series([[1]])[:0], TypeError, "Expected 2D array"),
+        (pd.Series([[1]])[:0], ValueError, "Expected 2D array"),
     ],
 )
 def test_what_is_refused(X, error, words):
