@@ -17,6 +17,7 @@ import numpy as np
 from bench.blocks import in_blocks
 from bench.categories import fingerprints, packed, profiles
 from bench.graphs import GRAPHS, Graph
+from bench.sparse import sketches, tfidf
 from bench.trees import TREES, Tree
 
 SEED = 20230918
@@ -86,6 +87,10 @@ class Case:
         both = self.rows(folder, self.n_queries)
         n_queries = min(self.n_queries, len(both) // 2)
         return both[-n_queries:], both[:-n_queries]
+
+
+class SparseCase(Case):
+    """Rows in a sparse matrix of SciPy."""
 
 
 def gauss(n: int, d: int, dtype: type) -> Rows:
@@ -531,6 +536,11 @@ NEAR_PAIRS = (
     Case("uniform-10m-3-near", uniform(10_000_000, 3), n_clusters=10_000_000, max_distance=0.2 * 1e7 ** (-1 / 3)),
     Case("uniform-300k-3-near", uniform(300_000, 3), n_clusters=300_000, max_distance=0.2 * 3e5 ** (-1 / 3)),
 )
+#: Rows of which only what is not zero is stored.
+SPARSE = (
+    SparseCase("sketches-85k", sketches(85_205, 1000), n_clusters=85_000, metric="jaccard", max_distance=0.5),
+    SparseCase("tfidf-100k-50k", tfidf(100_000, 50_000), n_clusters=100_000, metric="cosine", max_distance=0.3),
+)
 CASES: dict[str, Case | Tree | Graph] = {
     case.name: case
     for case in (
@@ -581,6 +591,7 @@ CASES: dict[str, Case | Tree | Graph] = {
         *STRUCTURED,
         *GROUPS_OF_ROWS,
         *NEAR_PAIRS,
+        *SPARSE,
     )
 }
 CASES.update({tree.name: tree for tree in TREES})
@@ -595,5 +606,6 @@ GROUPS = {
         ("bits-and-alleles", BITS_AND_ALLELES),
         ("structured", STRUCTURED),
         ("near-pairs", NEAR_PAIRS),
+        ("sparse", SPARSE),
     )
 }

@@ -22,7 +22,7 @@ import numpy as np
 
 from bench import arborx, ecl, first
 from bench.checks import cugraph_graph, scipys, simple, sparse
-from bench.stages import AnyWork, Call, GraphWork, TreeWork, Work, pairs
+from bench.stages import AnyWork, Call, GraphWork, SparseWork, TreeWork, Work, pairs
 from rapids_slink.hierarchy.exports import to_scipy
 from rapids_slink.metrics import METRICS
 
@@ -66,7 +66,7 @@ class Peer:
         else:
             available = importlib.util.find_spec(self.module.split(".")[0]) is not None
         in_time = 0 < d <= self.tree_features or float(n) * n * d <= self.most_work
-        return available and isinstance(work, self.works) and work.device.name == self.device and in_time
+        return available and type(work) in self.works and work.device.name == self.device and in_time
 
 
 def peers_of(stage: str, names: list[str]) -> list[Peer]:
@@ -265,6 +265,53 @@ def semdedup_pairs(work: Work) -> Call:
     return call
 
 
+def scipy_products(work: SparseWork) -> Call:
+    """Products of some rows of the matrix with all, by SciPy."""
+    from scipy.sparse import csr_matrix, triu
+
+    metric = _known(work, "scipy", {"jaccard": "jaccard", "cosine": "cosine"})
+    points, near = work.points, work.near
+    if metric == "jaccard":  # columns without an element take memory
+        held, columns = np.unique(points.indices, return_inverse=True)
+        points = csr_matrix((np.ones(points.nnz, np.int32), columns, points.indptr), (points.shape[0], held.size))
+    sizes, transposed = np.diff(points.indptr), points.T.tocsr()
+
+    def call() -> Any:
+        found = []
+        for start in range(0, points.shape[0], 1000):
+            part = triu(points[start : start + 1000] @ transposed, start + 1).tocoo()
+            if metric == "jaccard":
+                either = sizes[part.row + start] + sizes[part.col] - part.data
+                within = part.data >= (1 - near) * either
+            else:
+                within = part.data >= 1 - near
+            found.append(np.column_stack([part.row[within] + start, part.col[within]]))
+        return np.concatenate(found)
+
+    return call
+
+
+def datasketch_pairs(work: SparseWork) -> Call:
+    """Hashes of the sets, and the candidates of bands, decided by the sets; the share of the pairs is printed."""
+    from datasketch import MinHash, MinHashLSH
+
+    _known(work, "datasketch", {"jaccard": ""})
+    points, near = work.points, work.near
+    rows = np.split(points.indices, points.indptr[1:-1])
+
+    def call() -> Any:
+        hashed = list(MinHash.generator([[b"%d" % e for e in row.tolist()] for row in rows], num_perm=128, seed=0))
+        index = MinHashLSH(threshold=(1 - near) / 2, num_perm=128)  # low, so that few pairs are missed
+        held, found = [set(row.tolist()) for row in rows], []
+        for i, one in enumerate(hashed):
+            found += [(j, i) for j in index.query(one) if len(held[i] & held[j]) >= (1 - near) * len(held[i] | held[j])]
+            index.insert(i, one)
+        return found
+
+    _print_share(work, "datasketch", len(call()))
+    return call
+
+
 def _print_share(work: Work, name: str, found: int) -> None:
     of = len(pairs(work)())
     print(f"{name}: {found:,} of {of:,} pairs, {of - found:,} missed", flush=True)
@@ -358,6 +405,8 @@ PEERS = (
     Peer("cuvs", "nearest_neighbors", "cuvs", "cuda", cuvs_nearest),
     Peer("cuml", "nearest_neighbors", "cuml", "cuda", cuml_nearest),
     Peer("scipy", "pairs", "scipy", "cpu", scipy_pairs, 0, tree_features=8),
+    Peer("scipy", "pairs", "scipy", "cpu", scipy_products, works=(SparseWork,)),
+    Peer("datasketch", "pairs", "datasketch", "cpu", datasketch_pairs, works=(SparseWork,)),
     Peer("cuvs", "pairs", "cuvs", "cuda", cuvs_pairs, 2e15),
     Peer("semdedup", "pairs", "torch", "cuda", semdedup_pairs, 2e15),
     Peer("scipy", "spanning_tree", "scipy", "cpu", scipy_tree),

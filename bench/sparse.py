@@ -1,22 +1,47 @@
 """Sets and sparse rows for the benchmark: sketches of genomes, and counted words of texts."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+SEED = 20230918
 #: Columns of hashes.
 HASHES = 2**31 - 1
+Matrix = Callable[[Path | None, int], Any]
 
 
-def sketches(n: int, size: int, family: int = 8) -> Any:
-    """A boolean CSR matrix of n sets of `size` hashes, like the sketches of Mash.
+def sketches(n: int, size: int, family: int = 8) -> Matrix:
+    """Sets of `size` hashes, like the sketches of Mash: a boolean CSR matrix of SciPy.
 
-    Families have a first sketch, of which the others share so many hashes that their Jaccard similarity is from 0.5 to
-    0.9.
+    The sketches of a family share so many hashes with its first one that their Jaccard similarity is from 0.5 to 0.9.
     """
+
+    def rows(_folder: Path | None, extra: int) -> Any:
+        return _sketches(n + extra, size, family)
+
+    return rows
+
+
+def tfidf(n: int, d: int, length: int = 150, family: int = 5) -> Matrix:
+    """Unit rows, (n, d) float64, of words of Zipf's law, as scikit-learn's ``TfidfVectorizer`` has them: a CSR matrix.
+
+    Of a family of texts the others have a fifth of the words of the first one replaced.
+    """
+
+    def rows(_folder: Path | None, extra: int) -> Any:
+        return _tfidf(n + extra, d, length, family)
+
+    return rows
+
+
+def _sketches(n: int, size: int, family: int) -> Any:
     from scipy.sparse import csr_matrix
 
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(SEED)
     hashes = rng.integers(0, HASHES, (n, size), np.int32)
     for rows in range(0, n, family):
         first = hashes[rows]
@@ -32,14 +57,10 @@ def sketches(n: int, size: int, family: int = 8) -> Any:
     return matrix
 
 
-def tfidf(n: int, d: int, length: int = 150, family: int = 5) -> Any:
-    """A CSR matrix, (n, d) float64, of unit rows: words of Zipf's law, as scikit-learn's ``TfidfVectorizer`` has them.
-
-    Of each family of texts the others have a fifth of the words of the first one replaced.
-    """
+def _tfidf(n: int, d: int, length: int, family: int) -> Any:
     from scipy.sparse import csr_matrix, diags
 
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(SEED)
     frequency = np.cumsum(1 / np.arange(1, d + 1))
     words = np.searchsorted(frequency, rng.random((n, length)) * frequency[-1]).astype(np.int32)
     first = np.arange(n) // family * family

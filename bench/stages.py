@@ -14,7 +14,7 @@ import numpy as np
 
 import rapids_slink
 from bench import first
-from bench.cases import Case
+from bench.cases import Case, SparseCase
 from bench.graphs import Graph
 from bench.trees import Tree
 from rapids_slink.runtime.device import Device, resolve
@@ -96,6 +96,20 @@ class Work:
         return self.model.linkage_
 
 
+class SparseWork(Work):
+    """Rows in a sparse matrix, on the host as a user has them."""
+
+    @property
+    def stages(self) -> set[str]:
+        """The stages that take such rows."""
+        return {"fit", "pairs"}
+
+    @cached_property
+    def table(self) -> Any:
+        """The matrix."""
+        return self.points
+
+
 @dataclass
 class NodesWork:
     """What stands in for `Work` where the case has nodes instead of points."""
@@ -155,6 +169,8 @@ def work_on(case: Case | Tree | Graph, device: Device, folder: Path | None) -> A
     """The work that a case is."""
     if isinstance(case, Tree):
         return TreeWork(case, device)
+    if isinstance(case, SparseCase):
+        return SparseWork(case, device, folder)
     return GraphWork(case, device) if isinstance(case, Graph) else Work(case, device, folder)
 
 

@@ -12,10 +12,11 @@ from hard_cases import full
 from metric_cases import PACKED
 
 from bench import __main__ as harness
-from bench import cases, checks, report, results
+from bench import cases, checks, peers, report, results
 from bench.cases import CASES
 from bench.cluster import cluster_of
-from bench.stages import READERS, STAGES, GraphWork, Work
+from bench.sparse import sketches, tfidf
+from bench.stages import READERS, STAGES, GraphWork, Work, work_on
 from rapids_slink.metrics import METRICS
 from rapids_slink.runtime.device import CPU
 
@@ -115,6 +116,18 @@ def test_check_of_a_graph_can_fail():
     assert checks.forest(work, tree)[0] is True
     assert checks.forest(work, tree.iloc[:-1])[0] is False
     assert checks.forest(work, tree.assign(weight=tree["weight"] + np.arange(len(tree)) // (len(tree) - 1)))[0] is False
+
+
+@pytest.mark.parametrize("case", cases.SPARSE, ids=lambda case: case.name)
+def test_check_of_sparse_rows_can_fail(case):
+    """And SciPy's products, the peer, find the same pairs."""
+    made = {"sketches-85k": sketches(400, 200), "tfidf-100k-50k": tfidf(400, 3000)}
+    work = work_on(replace(case, rows=made[case.name], n_clusters=400), CPU, None)
+    found = STAGES["pairs"](work)()
+    assert checks.near_pairs(work, found)[0] is True
+    assert checks.near_pairs(work, found.assign(weight=found["weight"] + 1e-9))[0] is False
+    assert peers.scipy_products(work)().tolist() == found[["src", "dst"]].to_numpy().tolist()
+    assert STAGES["fit"](work)().n_clusters_ == 400
 
 
 @pytest.mark.full
