@@ -270,7 +270,8 @@ def scipy_products(work: SparseWork) -> Call:
     from scipy.sparse import csr_matrix, triu
 
     metric = _known(work, "scipy", {"jaccard": "jaccard", "cosine": "cosine"})
-    points, near = work.points, work.near
+    points: Any = work.points
+    near = work.near
     if metric == "jaccard":  # columns without an element take memory
         held, columns = np.unique(points.indices, return_inverse=True)
         points = csr_matrix((np.ones(points.nnz, np.int32), columns, points.indptr), (points.shape[0], held.size))
@@ -293,15 +294,17 @@ def scipy_products(work: SparseWork) -> Call:
 
 def datasketch_pairs(work: SparseWork) -> Call:
     """Hashes of the sets, and the candidates of bands, decided by the sets; the share of the pairs is printed."""
-    from datasketch import MinHash, MinHashLSH
-
+    sketching: Any = importlib.import_module("datasketch")
     _known(work, "datasketch", {"jaccard": ""})
-    points, near = work.points, work.near
+    points: Any = work.points
+    near = work.near
     rows = np.split(points.indices, points.indptr[1:-1])
 
     def call() -> Any:
-        hashed = list(MinHash.generator([[b"%d" % e for e in row.tolist()] for row in rows], num_perm=128, seed=0))
-        index = MinHashLSH(threshold=(1 - near) / 2, num_perm=128)  # low, so that few pairs are missed
+        hashed = list(
+            sketching.MinHash.generator([[b"%d" % e for e in row.tolist()] for row in rows], num_perm=128, seed=0)
+        )
+        index = sketching.MinHashLSH(threshold=(1 - near) / 2, num_perm=128)  # low, so that few pairs are missed
         held, found = [set(row.tolist()) for row in rows], []
         for i, one in enumerate(hashed):
             found += [(j, i) for j in index.query(one) if len(held[i] & held[j]) >= (1 - near) * len(held[i] | held[j])]
