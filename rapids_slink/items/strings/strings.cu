@@ -1,8 +1,8 @@
 // Strings: edits and differing characters of pairs, hashes, keys, bits of counts. cpu.py has the definitions.
-typedef unsigned long long Word;
+typedef unsigned long long u64;
 
 constexpr int WORD = 64;  // characters that a word holds
-constexpr Word FACTOR = 0x9E3779B97F4A7C15ull, INVERSE = 0xF1DE83E19937733Dull;  // odd; their product is 1 modulo 2^64
+constexpr u64 FACTOR = 0x9E3779B97F4A7C15ull, INVERSE = 0xF1DE83E19937733Dull;  // odd; their product is 1 modulo 2^64
 #define INFINITE __longlong_as_double(0x7ff0000000000000ll)
 
 __device__ __forceinline__ long long job() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
@@ -14,15 +14,15 @@ __device__ int columns(const int* __restrict__ a, int m, const int* __restrict__
     for (int first = 0; first < m; first += WORD) {
         int size = min(WORD, m - first), last = size - 1;
         bool is_lowest = first + size == m;
-        Word plus = ~0ull, minus = 0;
+        u64 plus = ~0ull, minus = 0;
         for (int j = 0; j < n; j++) {
             int above = first ? edge[j] : 1, character = b[j];
-            Word equal = 0;
-            for (int i = 0; i < size; i++) equal |= (Word)(a[first + i] == character) << i;
-            Word vertical = equal | minus;
+            u64 equal = 0;
+            for (int i = 0; i < size; i++) equal |= (u64)(a[first + i] == character) << i;
+            u64 vertical = equal | minus;
             if (above < 0) equal |= 1;
-            Word horizontal = (((equal & plus) + plus) ^ plus) | equal;
-            Word up = minus | ~(horizontal | plus), down = plus & horizontal;
+            u64 horizontal = (((equal & plus) + plus) ^ plus) | equal;
+            u64 up = minus | ~(horizontal | plus), down = plus & horizontal;
             int below = (int)((up >> last) & 1) - (int)((down >> last) & 1);
             up <<= 1, down <<= 1;
             if (above > 0) up |= 1;
@@ -76,16 +76,16 @@ extern "C" __global__ void count_differences(const int* __restrict__ codes, cons
 }
 
 // The hash of a string, from a first power on.
-__device__ Word hash(const int* __restrict__ codes, long long begin, long long end, Word power) {
-    Word total = 0;
-    for (long long i = begin; i < end; i++, power *= FACTOR) total += (Word)(codes[i] + 1) * power;
+__device__ u64 hash(const int* __restrict__ codes, long long begin, long long end, u64 power) {
+    u64 total = 0;
+    for (long long i = begin; i < end; i++, power *= FACTOR) total += (u64)(codes[i] + 1) * power;
     return total;
 }
 
-extern "C" __global__ void hash_strings(const int* __restrict__ codes, const long long* __restrict__ starts, long long n, Word seed, Word* __restrict__ hashes) {
+extern "C" __global__ void hash_strings(const int* __restrict__ codes, const long long* __restrict__ starts, long long n, u64 seed, u64* __restrict__ hashes) {
     long long row = job();
     if (row >= n) return;
-    Word total = hash(codes, starts[row], starts[row + 1], 1 + 2 * seed);
+    u64 total = hash(codes, starts[row], starts[row + 1], 1 + 2 * seed);
     hashes[row] = total ^ (total >> 32);
 }
 
@@ -98,20 +98,20 @@ extern "C" __global__ void copy_strings(const int* __restrict__ codes, const lon
 }
 
 // Writes the keys of the strings from `first_row` on with up to `deleted` characters less, from first[k] on.
-extern "C" __global__ void delete_characters(const int* __restrict__ codes, const long long* __restrict__ starts, long long first_row, long long count, int deleted, const long long* __restrict__ first, int* __restrict__ item, Word* __restrict__ key) {
+extern "C" __global__ void delete_characters(const int* __restrict__ codes, const long long* __restrict__ starts, long long first_row, long long count, int deleted, const long long* __restrict__ first, int* __restrict__ item, u64* __restrict__ key) {
     long long k = job();
     if (k >= count) return;
     long long row = first_row + k, at = first[k], begin = starts[row], end = starts[row + 1];
-    Word whole = hash(codes, begin, end, 1), before = 0, power = 1;
+    u64 whole = hash(codes, begin, end, 1), before = 0, power = 1;
     item[at] = (int)row, key[at++] = whole;
     for (long long i = begin; deleted && i < end; i++, power *= FACTOR) {
-        Word own = (Word)(codes[i] + 1) * power, after_one = whole - before - own;
+        u64 own = (u64)(codes[i] + 1) * power, after_one = whole - before - own;
         item[at] = (int)row, key[at++] = before + after_one * INVERSE;
         if (deleted > 1) {
-            Word between = 0, of_j = power;
+            u64 between = 0, of_j = power;
             for (long long j = i + 1; j < end; j++) {
                 of_j *= FACTOR;
-                Word second = (Word)(codes[j] + 1) * of_j, behind = after_one - between - second;
+                u64 second = (u64)(codes[j] + 1) * of_j, behind = after_one - between - second;
                 item[at] = (int)row, key[at++] = before + (between + behind * INVERSE) * INVERSE;
                 between += second;
             }
@@ -121,19 +121,19 @@ extern "C" __global__ void delete_characters(const int* __restrict__ codes, cons
 }
 
 // Writes the keys of the strings from `first_row` on without `deleted` places, from first[k] on.
-extern "C" __global__ void mask_characters(const int* __restrict__ codes, const long long* __restrict__ starts, long long first_row, long long count, int deleted, const long long* __restrict__ first, int* __restrict__ item, Word* __restrict__ key) {
+extern "C" __global__ void mask_characters(const int* __restrict__ codes, const long long* __restrict__ starts, long long first_row, long long count, int deleted, const long long* __restrict__ first, int* __restrict__ item, u64* __restrict__ key) {
     long long k = job();
     if (k >= count) return;
     long long row = first_row + k, at = first[k], begin = starts[row], end = starts[row + 1];
-    Word whole = hash(codes, begin, end, 1), power = 1;
+    u64 whole = hash(codes, begin, end, 1), power = 1;
     int masked = (int)min((long long)deleted, end - begin);
     if (!masked) item[at] = (int)row, key[at] = whole;
     for (long long i = begin; masked && i < end; i++, power *= FACTOR) {
-        Word without = whole - (Word)(codes[i] + 1) * power, of_j = power, place = (Word)(i - begin) << 40;
+        u64 without = whole - (u64)(codes[i] + 1) * power, of_j = power, place = (u64)(i - begin) << 40;
         if (masked == 1) item[at] = (int)row, key[at++] = without ^ place;
         for (long long j = i + 1; masked > 1 && j < end; j++) {
             of_j *= FACTOR;
-            item[at] = (int)row, key[at++] = (without - (Word)(codes[j] + 1) * of_j) ^ (place | (Word)(j - begin) << 20);
+            item[at] = (int)row, key[at++] = (without - (u64)(codes[j] + 1) * of_j) ^ (place | (u64)(j - begin) << 20);
         }
     }
 }
@@ -152,7 +152,7 @@ extern "C" __global__ void project_strings(const int* __restrict__ codes, const 
             counts[row * buckets + bucket] = count + 1;
             bit = bucket * ones + count;
         } else {
-            bit = (long long)(((Word)(codes[i] + 1) * FACTOR + (Word)(i - begin) * INVERSE) >> 32) % (bytes * 8);
+            bit = (long long)(((u64)(codes[i] + 1) * FACTOR + (u64)(i - begin) * INVERSE) >> 32) % (bytes * 8);
         }
         values[row * bytes + bit / 8] |= 1 << bit % 8;
     }
