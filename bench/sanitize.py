@@ -24,9 +24,11 @@ from scipy.sparse import csr_matrix
 import rapids_slink
 from bench.trees import Tree, balanced, chain, random, star
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
+from rapids_slink.items.forest import forest_of_items
 from rapids_slink.items.sets import Sets
 from rapids_slink.items.sparse import SparseRows
-from rapids_slink.metrics import EUCLIDEAN, PRECOMPUTED, get_metric
+from rapids_slink.items.strings import Strings
+from rapids_slink.metrics import EUCLIDEAN, ITEM_METRICS, PRECOMPUTED, get_metric
 from rapids_slink.neighbors import neighbor_lists, prepare_search
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import ExactPoints
@@ -187,6 +189,22 @@ def find_pairs(
     return found.src, found.dst, found.weight, among.count(every, np.array([limit / 2, limit]))
 
 
+def strings(device: Device, values: list[str], metric: str) -> tuple[Any, ...]:
+    """The distances, hashes, keys and bits of strings, and their forests."""
+    items = Strings.read({"X": values}, ITEM_METRICS[metric], device)
+    n, every = len(items), slice(0, len(items))
+    src, dst = (device.asarray(end, "int32") for end in np.indices((n, n)).reshape(2, -1))
+    some = items.take(device.xp.arange(0, n, 3))
+    made = items.distances(src, dst), items.distances(src, dst, 2), items.hashes(1), some.codes
+    keys = *items.keys(1, every), *items.keys(2, every), items.projection(2).values
+    trees: list[Any] = []
+    for limit in (2.0, None):
+        settings = Settings(items.metric, max_distance=limit)
+        tree, _ = forest_of_items(items, device.xp.zeros(n, "int32"), settings, Report())
+        trees += tree.columns.values()
+    return *made, *keys, *trees
+
+
 def find_for_few(device: Device, queries: np.ndarray, points: np.ndarray) -> tuple[Any, ...]:
     """The same by the search for few queries where the device has one; all of them must be proven."""
     if not device.is_gpu:
@@ -336,6 +354,9 @@ def steps() -> Iterator[tuple[str, Step]]:
     for d in (40, 100):
         codes = rng.integers(0, 9, (660, d)).astype(np.float32)
         yield f"codes, {d} features", partial(cluster_by_metric, metric="hamming", points=codes, k=3)
+    words = ["", "é", *("".join(rng.choice(list("abc"), size)) for size in rng.integers(0, 12, 90))]
+    for metric in ITEM_METRICS:
+        yield f"strings, {metric}", partial(strings, values=[*words, "x" * 150, "y" + "x" * 149], metric=metric)
     for name in ("float32", "float64, 70 features"):
         yield f"all pairs, {name}", partial(tree_of_pairs, points=points[name])
     for name, metric in (("float32", "euclidean"), ("float64, 70 features", "cosine"), ("bytes", "hamming")):

@@ -32,6 +32,10 @@ lacks, and minkowski: for p >= 1 it agrees with a library's powers to within 4 u
 sums the even and the odd features separately, adds the two sums, and adds the last feature if the number of features is
 odd. minkowski takes any p > 0; 1, 2 and infinity make it cityblock, euclidean and chebyshev.
 
+Two metrics compare strings, whose characters are code points: levenshtein, the least number of characters to insert,
+delete or replace, and string_hamming, the number of places in which equally long strings differ, infinite for others.
+See items/strings.
+
 For rows with missing values see missing.py.
 
 How to add a metric, step by step, is in CONTRIBUTING.md.

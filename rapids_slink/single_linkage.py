@@ -227,7 +227,9 @@ class SingleLinkage(PointHierarchy):
         "euclidean", "sqeuclidean", "cosine", "correlation", "cityblock" ("manhattan", "l1"), "chebyshev", "minkowski",
         "canberra", "braycurtis", "hamming", "jaccard", "dice", "containment" and "rogerstanimoto" (booleans),
         "bit_jaccard" and "bit_hamming" (uint8 of eight bits each), "inner_product" (-x·y) or "haversine" (latitude and
-        longitude in radians); `rapids_slink.metrics` defines them. Or "precomputed": `X` holds distances.
+        longitude in radians); `rapids_slink.metrics` defines them. "levenshtein" (edits) and "string_hamming"
+        (differing characters of equally long strings; others are never linked) take a column of text. Or "precomputed":
+        `X` holds distances.
     p : float
         The exponent of minkowski, above 0.
     missing : {"pairwise", "hiercc"}, optional
@@ -340,7 +342,8 @@ class SingleLinkage(PointHierarchy):
             of distances, (n, n), or SciPy's condensed vector, (n(n - 1)/2,). Rounding errors of its symmetry and of its
             zero diagonal are ignored up to √ε times the largest entry. Or a graph: a sparse matrix, a frame of ``src``,
             ``dst``, ``weight``, a graph of NetworkX or cuGraph. Pairs that are infinite or not in the graph are not
-            joined, so that there may be several trees. The cluster of the current Dask client fits a Dask DataFrame or
+            joined, so that there may be several trees. For metrics of text a Series, a frame of one column, an array or
+            a list of strings without nulls. The cluster of the current Dask client fits a Dask DataFrame or
             Array of points, and the results are Dask collections.
         y : None
             Ignored; a `Pipeline` passes it.

@@ -449,11 +449,28 @@ def edges_of_graph():
     kernels.flatten(ids(n))
 
 
+def strings():
+    """Pairs of short and of long strings, and the keys of each metric."""
+    from rapids_slink.items.strings import LEVENSHTEIN, STRING_HAMMING, Strings
+    from rapids_slink.items.strings import cuda as kernels
+
+    xp, n = cuda().xp, 300
+    for length, metric in ((9, LEVENSHTEIN), (90, LEVENSHTEIN), (9, STRING_HAMMING)):
+        starts = xp.arange(0, (n + 1) * length, length, dtype="int64")
+        items = Strings(xp.zeros(n * length, "int32"), starts, metric, cuda(), 1)
+        items.distances(ids(9), ids(9), 2)
+        items.take(ids(9))
+        items.hashes(1)
+        items.keys(1, slice(0, 9))
+        items.projection(1)
+    kernels._count_edits(items, ids(9), ids(9), 2, xp.zeros(9 * length, "int8"), xp.zeros(9))
+
+
 OTHERS = [
     points_kernels, lists_kernels, bit_filter, filter_radii, long_lists_of_codes, boxes_and_cores, pairs_within,
     sets, sparse_rows,
     expansion_of_points, order_of_edges,
-    components, clusters, cores_of_matrix, searched_forest, edges_of_graph,
+    components, clusters, cores_of_matrix, searched_forest, edges_of_graph, strings,
 ]  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from scipy.spatial.distance import squareform
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
 from rapids_slink.items import forest, nearest, search
+from rapids_slink.items import sets as sets_module
 from rapids_slink.items.sets import OF_BITS, WIDTHS, Sets, distances_of
 from rapids_slink.metrics import get_metric
 from rapids_slink.runtime.device import CPU
@@ -58,10 +59,13 @@ def sets_of(X, metric="jaccard"):
     return Sets.read({"X": X}, get_metric(metric), CPU)
 
 
-@pytest.fixture(params=["all pairs", "projections"])
+@pytest.fixture(params=["all pairs", "projections", "keys"])
 def _how(request, monkeypatch):
     """Compare all pairs of these few sets, or as of many."""
-    if request.param == "projections":
+    words = 0.0 if request.param == "keys" else 1e9
+    for name in ("PAIR_WORDS", "STEP_WORDS"):
+        monkeypatch.setattr(sets_module, name, {"cpu": words, "cuda": words})
+    if request.param != "all pairs":
         monkeypatch.setattr(search, "SMALL_GROUP", {"cpu": 1, "cuda": 1})
         for module in (forest, nearest):
             monkeypatch.setattr(module, "FEW_PAIRS", {"cpu": 50, "cuda": 50})
@@ -191,6 +195,31 @@ def test_rows_of_bits_are_no_farther_than_the_sets(metric, step):
     projection = made.projection(0.5)
     assert projection.metric is OF_BITS[metric]
     assert projection.surrogate_bound == 0.5
+
+
+@pytest.mark.parametrize("limit", [0.0, 0.1, 0.5, 0.9, 0.999])
+@EVERY_METRIC
+def test_sets_within_the_limit_share_a_key(metric, limit):
+    sets = families(150, seed=9)
+    made, distances = sets_of(sets, metric), table(sets, metric)
+    item, key = made.keys(limit, slice(0, 100))
+    more = made.keys(limit, slice(100, 150))
+    item, key = np.concatenate([item, more[0]]), np.concatenate([key, more[1]])
+    held = [set(key[item == row].tolist()) for row in range(len(sets))]
+    assert all(len(keys) <= len(own) for keys, own in zip(held, sets, strict=True))
+    for i, j in np.argwhere(np.triu(distances <= limit, 1)):
+        assert held[i] & held[j]
+    if metric != "containment":
+        assert np.mean([len(keys) for keys in held]) <= 1 + (limit + 0.05) * made.sizes.mean() * (1.4 if limit else 1)
+
+
+def test_keys_are_taken_where_few_pairs_share_one():
+    rng = np.random.default_rng(0)
+    rare = sets_of(list(rng.integers(0, 10**6, (2000, 20))))
+    assert rare.keys_an_item(0.2) == pytest.approx(5, abs=0.1)
+    assert rare.keys_an_item(1.0) == np.inf
+    common = sets_of([set(rng.integers(0, 8, 4).tolist()) for _ in range(2000)])
+    assert common.keys_an_item(0.2) == np.inf
 
 
 def test_few_pairs_of_sketches_pass_that_are_not_near():

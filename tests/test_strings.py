@@ -14,7 +14,7 @@ from rapids_slink.items import search
 from rapids_slink.items.strings import Strings, cpu
 from rapids_slink.items.strings.read import _decoded
 from rapids_slink.metrics import ITEM_METRICS
-from rapids_slink.runtime.device import CPU
+from rapids_slink.runtime.device import CPU, to_host
 
 METRICS = ("levenshtein", "string_hamming")
 
@@ -340,3 +340,40 @@ def test_characters_of_utf8_words():
     text = "aé€😀\u07ff\u0800\uffff\U0010ffff"
     words_ = np.array([int.from_bytes(c.encode(), "big") for c in text], np.uint32)
     assert _decoded(words_.view("int32"), CPU).tolist() == [ord(c) for c in text]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("metric", METRICS)
+def test_kernels_have_the_bits_of_the_cpu(metric):
+    from rapids_slink.runtime.device import cuda
+
+    for values in ([""], ["a"], SPECIAL, words(300, longest=150, seed=12)):
+        on_cpu, on_gpu = (Strings.read({"X": values}, ITEM_METRICS[metric], where) for where in (CPU, cuda()))
+        n, results = len(values), []
+        for items in (on_cpu, on_gpu):
+            src, dst = (items.device.asarray(end, "int32") for end in np.indices((n, n)).reshape(2, -1))
+            found = [items.distances(src, dst), items.distances(src, dst, 3), items.hashes(2), items.equal(src, dst)]
+            found += [*items.keys(1, slice(0, n)), *items.keys(2, slice(n // 2, n)), items.projection(2).values]
+            results.append([to_host(part) for part in found])
+        for one, other in zip(*results, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.gpu
+def test_strings_of_cudf():
+    cudf = pytest.importorskip("cudf")
+    values = pd.DataFrame({"name": SPECIAL, "key": np.arange(len(SPECIAL)) % 2})
+    for groups in (None, "key"):
+        frame = values if groups else values[["name"]]
+        models = [
+            SingleLinkage(None, metric="levenshtein", max_distance=3).fit(X, groups=groups)
+            for X in (frame, cudf.from_pandas(frame))
+        ]
+        assert isinstance(models[1].labels_, cudf.Series)
+        pd.testing.assert_frame_equal(models[0].mst_, models[1].mst_.to_pandas())
+    found = rapids_slink.pairs(cudf.from_pandas(values["name"]), metric="levenshtein", max_distance=2)
+    pd.testing.assert_frame_equal(found.to_pandas(), pairs_of(table(SPECIAL, "levenshtein"), 2))
+    with pytest.raises(ValueError, match="column 'name' of X has 1 null"):
+        rapids_slink.fit(cudf.DataFrame({"name": ["a", None]}), metric="levenshtein")
+    with pytest.raises(TypeError, match="metric='levenshtein' takes text, and column 'key' of X has dtype int64"):
+        rapids_slink.fit(cudf.from_pandas(values[["key"]]), metric="levenshtein")

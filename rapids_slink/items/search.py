@@ -30,6 +30,8 @@ SMALL_GROUP = {"cpu": 64, "cuda": 256}
 MOST_KEYS = 160
 #: Items of which keys are made at a time.
 KEYED_ITEMS = 2**21
+#: Pairs of a first range of rows of which projections are compared: how many are candidates tells the next one.
+FIRST_PAIRS = {"cpu": 2**24, "cuda": 2**34}
 #: Pairs that are compared at a time, and their bytes.
 MOST_PAIRS, PAIR_BYTES = {"cpu": 2**21, "cuda": 2**25}, 64
 #: What makes pairs of groups different keys; see `_mixed`.
@@ -182,9 +184,9 @@ class ItemSearch:
             queries, asked = metric_rows(metric, values[some], device, alone=False), rows[some]
         points = metric_rows(metric, values, device, compact=queries is None, alone=queries is None)
         search = prepare_pairs(points, queries, bound, metric, device)
-        waiting, most = [slice(0, asked.size)], room(device)
-        while waiting:
-            part = waiting.pop()
+        most, start, step = room(device), 0, max(1, FIRST_PAIRS[device.name] // rows.size)
+        while start < asked.size:
+            part = slice(start, min(start + step, asked.size))
             found = search.find(part, most)
             if found.src is not None:
                 a, b = asked[found.src], rows[found.dst]
@@ -192,11 +194,10 @@ class ItemSearch:
                     once = ~src[b] | (a < b)
                     a, b = a[once], b[once]
                 yield a, b
-                continue
-            if part.stop - part.start == 1:
+                start = part.stop
+            elif step == 1:
                 raise DeviceMemoryError(f"not enough memory for the {found.count:,} candidates of one row")
-            middle = (part.start + part.stop) // 2
-            waiting += [slice(middle, part.stop), slice(part.start, middle)]
+            step = max(1, min(4 * step, int(step * most / (2 * found.count + 1))))  # for half of the room
 
 
 def room(device: Device) -> int:

@@ -14,10 +14,17 @@ Hence |a∩b| ≤ c + |a| - p(a), likewise for b, and
 
 the ones that the two rows have in common in both parts. The distances fall as |a∩b| grows, so that of the rows of bits
 is at most that of the sets; rounding, of one quotient each, keeps this order.
+
+Keys leave no pair out either (Chaudhuri, Ganti and Kaushik, "A primitive operator for similarity joins", 2006). Let
+elements be in one order for all sets, and let every pair within a distance have at least o(a) ≤ |a| elements in common,
+a number of a alone. Of the last of their common elements in this order at least o(a) are not before the first one: it
+is among the first |a| - o(a) + 1 elements of a, and as many of b. These are the keys. In the order of how many sets
+have an element, few sets share one. With s = 1 - t the common elements are at least s|a| for jaccard, s|a| / (1 + t)
+for dice, and s min(|a|, the size of the smallest set) for containment.
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, Self
 
@@ -47,8 +54,13 @@ OF_BITS = {
 }
 #: Numbers of bits to which elements are hashed, and how many sets tell which of them suits.
 WIDTHS, SAMPLE = tuple(2**i for i in range(7, 17)), 128
-#: What one step of a merge takes, in words that are compared.
-STEP_WORDS = 8.0
+#: What one step of a merge, and what a pair that shares a key, take in words of bits that are compared; and the words
+#: of small sets.
+STEP_WORDS, PAIR_WORDS, LEAST_WORDS = {"cpu": 8.0, "cuda": 250.0}, {"cpu": 1e3, "cuda": 2.5e4}, 4
+#: What rounding takes of a number of common elements, at most.
+ROUNDING = 1e-6
+#: More keys than this, on average, are not counted any further.
+MOST_KEYS = 160
 #: The types of Python and NumPy that hold the elements of a set.
 HOLDERS = (set, frozenset, list, tuple, np.ndarray)
 
@@ -121,12 +133,47 @@ class Sets:
         return distances_of(self.metric, common, sizes[src], sizes[dst], self.device.xp)
 
     def keys_an_item(self, limit: float) -> float:
-        """There are no keys."""
-        return np.inf
+        """The mean number of keys; infinite if so many pairs share one that rows of bits take less."""
+        if limit >= 1:  # sets without a common element are within
+            return np.inf
+        mean, size = float(self._key_counts(limit).mean()), float(self.sizes.mean())
+        if mean > MOST_KEYS:
+            return mean
+        _, key = self.keys(limit, slice(0, len(self)))
+        sharing = self.device.xp.bincount(key.astype("int64")).astype("float64") if key.size else np.zeros(1)
+        name, pairs = self.device.name, float((sharing * (sharing - 1)).sum())
+        by_bits = float(len(self)) ** 2 * (LEAST_WORDS + 2 * size / WORD_BITS)
+        return mean if pairs * (PAIR_WORDS[name] + 2 * size * STEP_WORDS[name]) <= by_bits else np.inf
 
     def keys(self, limit: float, rows: slice) -> tuple[Array, Array]:
-        """See `keys_an_item`."""
-        raise NotImplementedError
+        """The first elements of each set in the order of how many sets have them."""
+        xp, first = self.device.xp, self.starts[rows.start : rows.stop]
+        ends = xp.cumsum(self._key_counts(limit)[rows])
+        at = xp.arange(int(ends[-1]) if ends.size else 0, dtype="int64")
+        row = xp.searchsorted(ends, at, side="right")
+        before = xp.concatenate((xp.zeros(1, "int64"), ends))
+        return (row + rows.start).astype("int32"), self._by_rarity[first[row] + at - before[row]].astype("uint64")
+
+    def _key_counts(self, limit: float) -> Array:
+        """(n,) int64."""
+        xp, share, sizes = self.device.xp, 1 - limit, self.sizes
+        if self.metric.name == "dice":
+            share /= 1 + limit
+        least = xp.minimum(sizes, sizes.min()) if self.metric.name == "containment" else sizes
+        common = xp.maximum(xp.ceil(share * least - ROUNDING), 1).astype("int64")
+        return xp.maximum(sizes - common + 1, 0)
+
+    @cached_property
+    def _by_rarity(self) -> Array:
+        """The elements of each set by the number of sets that have them, numbered in this order."""
+        xp = self.device.xp
+        if self._fit(4 * self.elements.size + 1024):
+            number, counts = self.elements, xp.bincount(self.elements)
+        else:
+            _, number, counts = xp.unique(self.elements, return_inverse=True, return_counts=True)
+        rank = xp.empty(counts.size, "int64")
+        rank[xp.argsort(counts)] = xp.arange(counts.size)
+        return kernels(self.device).ascending(self.starts, rank[number.reshape(-1)])[1]
 
     def projection(self, limit: float) -> Projection:
         """Rows of bits."""
@@ -157,7 +204,7 @@ class Sets:
         """
         sample = self.take(np.linspace(0, len(self) - 1, min(len(self), SAMPLE)).astype(np.int64))._on(CPU)
         first, second = np.triu_indices(len(sample), 1)
-        sizes, steps = sample.sizes, 2 * STEP_WORDS * float(sample.sizes.mean())
+        sizes, steps = sample.sizes, 2 * STEP_WORDS["cpu"] * float(sample.sizes.mean())
         best, least = WIDTHS[0], np.inf
         for width in WIDTHS:
             bits = sample.rows_of_bits(width)
