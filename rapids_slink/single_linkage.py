@@ -343,8 +343,9 @@ class SingleLinkage(PointHierarchy):
             zero diagonal are ignored up to √ε times the largest entry. Or a graph: a sparse matrix, a frame of ``src``,
             ``dst``, ``weight``, a graph of NetworkX or cuGraph. Pairs that are infinite or not in the graph are not
             joined, so that there may be several trees. For metrics of text a Series, a frame of one column, an array or
-            a list of strings without nulls. The cluster of the current Dask client fits a Dask DataFrame or
-            Array of points, and the results are Dask collections.
+            a list of strings without nulls. For jaccard, dice and containment also sets: a sparse matrix of booleans,
+            or a column of sets or lists. For cosine and euclidean also a sparse matrix of numbers. The cluster of the
+            current Dask client fits a Dask DataFrame or Array of points, and the results are Dask collections.
         y : None
             Ignored; a `Pipeline` passes it.
         groups : column name, list of names, Series, array or DataFrame, optional

@@ -17,9 +17,9 @@ is at most that of the sets; rounding, of one quotient each, keeps this order.
 
 Keys leave no pair out either (Chaudhuri, Ganti and Kaushik, "A primitive operator for similarity joins", 2006). Let
 elements be in one order for all sets, and let every pair within a distance have at least o(a) ≤ |a| elements in common,
-a number of a alone. Of the last of their common elements in this order at least o(a) are not before the first one: it
-is among the first |a| - o(a) + 1 elements of a, and as many of b. These are the keys. In the order of how many sets
-have an element, few sets share one. With s = 1 - t the common elements are at least s|a| for jaccard, s|a| / (1 + t)
+a number of a alone. The first of these in this order has at least o(a) - 1 others after it, so it is among the first
+|a| - o(a) + 1 elements of a; likewise of b. These elements are the keys. In the order of how many sets have an element,
+few sets share one. With s = 1 - t the common elements are at least s|a| for jaccard, s|a| / (1 + t)
 for dice, and s min(|a|, the size of the smallest set) for containment.
 """
 
