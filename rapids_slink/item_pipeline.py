@@ -25,9 +25,12 @@ from rapids_slink.neighbors.near_pairs import PairFrames, PairTask, check_names,
 from rapids_slink.neighbors.slices import equal_slices
 from rapids_slink.neighbors.within.task import Found
 from rapids_slink.pipeline import attributes_of
+from rapids_slink.pipeline import predict as predict
 from rapids_slink.points import Points
+from rapids_slink.points.check import column_values
 from rapids_slink.points.keys import names_of
 from rapids_slink.points.output import OutputKind, column_names, is_dataframe
+from rapids_slink.prediction import Fitted
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, resolve
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
@@ -37,11 +40,20 @@ from rapids_slink.settings import Settings
 
 def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
     """`pipeline.fit` of items, also of groups of them."""
-    _check_settings(settings)
+    _check_settings(settings, rule)
     device = resolve(settings.device, X)
     report = Report(device=device.name, metric=settings.metric.name)
     with run_scope(device, settings.memory_limit):
         fitted = _fit(X, settings, rule, device, report)
+    return {**fitted, "report_": report}
+
+
+def append(X: Any, model: Fitted, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
+    """`pipeline.append` of items."""
+    device = resolve(settings.device, X)
+    report = Report(device=device.name, metric=settings.metric.name, way="append")
+    with run_scope(device, settings.memory_limit):
+        fitted = _append(X, model, settings, rule, device, report)
     return {**fitted, "report_": report}
 
 
@@ -113,10 +125,10 @@ def read_items(inputs: dict[str, Any], metric: Metric, device: Device) -> tuple[
     return items, parts
 
 
-def _check_settings(settings: Settings) -> None:
+def _check_settings(settings: Settings, rule: ClusterRule) -> None:
     """Refuse the parameters that need features."""
     for parameter, given in (
-        ("prediction_data=True", settings.prediction_data),
+        ("prediction_data=True of HDBSCAN", settings.prediction_data and rule.predicts_by_density),
         ("gen_min_span_tree=True", settings.gen_min_span_tree),
         ("store_centers", settings.store_centers is not None),
         ("sample_weight", settings.weights is not None),
@@ -148,13 +160,53 @@ def _fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: 
         if not settings.clipped or settings.min_samples > 1:
             report["min_samples"] = settings.min_samples
     report["way"] = "groups" if by_group else "items"
+    more = _kept(X, points, settings, device)
     tree = forest_of_items(items, number, settings, report)
-    more: dict[str, Any] = {}
     if isinstance(rule, GroupedCut):
-        more = {"_key_columns_": tuple(key_columns), "_cut_per_group_": rule.cut.n_clusters is not None}
+        more |= {"_key_columns_": tuple(key_columns), "_cut_per_group_": rule.cut.n_clusters is not None}
         rule = replace(rule, merge_group=number[tree[0].columns["src"]])
-    fitted = attributes_of(points, tree, (n, items.n_features), settings, rule, device, report)
+    fitted = attributes_of(points, tree, (n, items.n_features), _without_rows(settings), rule, device, report)
     return {**fitted, **more}
+
+
+def _append(
+    X: Any, model: Fitted, settings: Settings, rule: ClusterRule, device: Device, report: Report
+) -> dict[str, Any]:
+    """`pipeline.append_points` of items, within a run."""
+    with report.stage("input", device):
+        X = model.rows.columns_of(X)
+        items, (old, new) = read_items({"the model": model.rows.values, "X": X}, settings.metric, device)
+        n, n_old = len(items), len(old.values)
+        if settings.for_rows(n).min_samples > 1:
+            raise ValueError("append is for min_samples=1: with new rows core distances fall, and no edge is certain")
+        rule.check_rows(n)
+        kept = _kept(X, new, settings, device)
+        kept["_points_"] = np.concatenate((model.rows.values, kept["_points_"]))
+        points = Points(np.empty((n, 0)), model.rows.names, model.index_with(new), model.output)
+        columns = [column_values(model.tree[name], device) for name in EDGE_TYPES]
+        edges = tuple(
+            device.asarray(values, EDGE_TYPES[name]) for name, values in zip(EDGE_TYPES, columns, strict=True)
+        )
+    tree = forest_of_items(items, device.xp.zeros(n, "int32"), settings, report, (n_old, edges))
+    fitted = attributes_of(points, tree, (n, items.n_features), _without_rows(settings), rule, device, report)
+    return {**fitted, **kept}
+
+
+def _kept(X: Any, points: Points, settings: Settings, device: Device) -> dict[str, Any]:
+    """What a model of these rows keeps of them."""
+    if not settings.prediction_data:
+        return {}
+    kind = kind_of(settings.metric, X)
+    assert kind is not None
+    columns = {} if points.names is None else {"_columns_": tuple(points.names)}
+    metric = settings.metric.name, settings.metric.p, None
+    kept = kind.kept(X, settings.metric, device)
+    return {"_metric_": metric, "_missing_values_": (), "_points_": kept, **columns}
+
+
+def _without_rows(settings: Settings) -> Settings:
+    """The settings of a fit that keeps no points."""
+    return replace(settings, prediction_data=False)
 
 
 class NearItems(PairFrames):

@@ -142,7 +142,7 @@ class PointHierarchy(Hierarchy, Estimator):
             raise ValueError(f"append continues a fit with max_distance={limit}, and it is now {self.max_distance}")
         tree, linkage, index = as_frame(self.mst_), as_frame(self.linkage_), on_current_gpu(self._index)
         model = Fitted(rows, tree, linkage, index, self._output)
-        return self._take(engine_of(X).append(X, model, settings, rule))
+        return self._take(engine_of(X, metric=settings.metric).append(X, model, settings, rule))
 
     def _settings(self) -> Settings:
         metric = get_metric(self.metric, 2.0 if self.p is None else self.p, given=True)
@@ -182,6 +182,8 @@ class PointHierarchy(Hierarchy, Estimator):
 
     def _central_rows(self, labels: np.ndarray) -> dict[str, np.ndarray]:
         metric, k, ones = self._fitted_rows().metric, self.n_clusters_, np.ones(len(labels))
+        if kind_of(metric, self._points_):
+            raise ValueError(f"medoids are of rows of features, and metric={metric.name!r} has none")
 
         def answer(X: Any, device: Device, report: Report) -> np.ndarray:
             return medoids(device.asarray(self._points_), labels, ones, k, metric, device)
@@ -191,7 +193,8 @@ class PointHierarchy(Hierarchy, Estimator):
 
     def _predict(self, answer: Callable[..., Any], X: Any) -> Any:
         """The answer for new rows. `report_` has its seconds and counts."""
-        result, report = engine_of(X).predict(answer, X, self._points_, self.device, self.memory_limit)
+        engine = engine_of(X, metric=self._fitted_rows().metric)
+        result, report = engine.predict(answer, X, self._points_, self.device, self.memory_limit)
         self.report_["predict"] = report.get("predict", {})
         self.report_.setdefault("seconds", {})["predict"] = report["seconds"]["predict"]
         return result

@@ -192,7 +192,7 @@ def test_hdbscan():
     found = HDBSCAN(min_cluster_size=4, metric="levenshtein", device="cpu").fit(values)
     exact = HDBSCAN(min_cluster_size=4, metric="precomputed", device="cpu").fit(table(values, "levenshtein"))
     np.testing.assert_array_equal(found.linkage_["height"], exact.linkage_["height"])
-    with pytest.raises(ValueError, match="prediction_data=True takes the rows' features, and metric='levenshtein'"):
+    with pytest.raises(ValueError, match="prediction_data=True of HDBSCAN takes the rows' features"):
         HDBSCAN(metric="levenshtein", prediction_data=True, device="cpu").fit(values)
 
 
@@ -235,6 +235,60 @@ def test_nearest(metric, few, monkeypatch):
     np.testing.assert_array_equal(found["src"], np.arange(70))
     np.testing.assert_array_equal(found["weight"], distances.min(axis=1))
     np.testing.assert_array_equal(found["dst"], distances.argmin(axis=1))
+
+
+@pytest.mark.parametrize("limit", [None, 1, 3])
+@pytest.mark.parametrize("metric", METRICS)
+def test_predict(metric, limit):
+    values, new = pd.DataFrame({"name": words(90, seed=13)}), pd.DataFrame({"name": words(60, seed=14)})
+    n_clusters = None if limit else 40
+    model = SingleLinkage(n_clusters, metric=metric, max_distance=limit, prediction_data=True, device="cpu").fit(values)
+    distances = np.array([[REFERENCE[metric](a, b) for b in values["name"]] for a in new["name"]], float)
+    nearest = distances.argmin(axis=1)
+    near = distances.min(axis=1) <= limit if limit else distances.min(axis=1) < model.linkage_["height"][50]
+    expected = np.where(near, model.labels_.to_numpy()[nearest], -1)
+    np.testing.assert_array_equal(model.predict(new), expected)
+    assert model.report_["predict"] == {"rows": 60, "noise": int((~near).sum())}
+    np.testing.assert_array_equal(model.predict(new["name"].tolist()), expected)
+
+
+def test_saved_models_of_text_predict(tmp_path):
+    pytest.importorskip("pyarrow")
+    values = words(50, seed=15)
+    model = SingleLinkage(5, metric="levenshtein", prediction_data=True, device="cpu").fit(values)
+    model.save(tmp_path / "words.slink")
+    loaded = rapids_slink.load(tmp_path / "words.slink", device="cpu")
+    np.testing.assert_array_equal(loaded.predict(SPECIAL), model.predict(SPECIAL))
+
+
+@pytest.mark.parametrize("n_new", [1, 30, 89])
+@pytest.mark.parametrize("limit", [None, 2])
+@pytest.mark.parametrize("metric", METRICS)
+def test_append(metric, limit, n_new):
+    frame = pd.DataFrame({"name": words(90, seed=16)})
+    parameters = {"metric": metric, "max_distance": limit, "prediction_data": True, "device": "cpu"}
+    whole = SingleLinkage(90, **parameters).fit(frame)
+    model = SingleLinkage(90 - n_new, **parameters).fit(frame[: 90 - n_new])
+    model.set_params(n_clusters=90).append(frame[90 - n_new :])
+    pd.testing.assert_frame_equal(model.mst_, whole.mst_)
+    pd.testing.assert_frame_equal(model.linkage_, whole.linkage_)
+    pd.testing.assert_series_equal(model.labels_, whole.labels_)
+    np.testing.assert_array_equal(model.predict(["A", "B"]), whole.predict(["A", "B"]))
+
+
+def test_what_models_of_text_refuse():
+    model = SingleLinkage(1, metric="levenshtein", prediction_data=True, device="cpu").fit(pd.DataFrame({"a": ["x"]}))
+    with pytest.raises(ValueError, match=r"X must have the columns that SingleLinkage was fitted on, \['a'\]"):
+        model.predict(pd.DataFrame({"b": ["x"]}))
+    with pytest.raises(ValueError, match="medoids are of rows of features, and metric='levenshtein' has none"):
+        model.to_frame(medoids=True)
+    with pytest.raises(ValueError, match="X has 1 null"):
+        model.append([None])
+    weighted = SingleLinkage(2, metric="levenshtein", min_samples=2, prediction_data=True, device="cpu").fit(
+        ["a", "b", "c"]
+    )
+    with pytest.raises(ValueError, match="append is for min_samples=1"):
+        weighted.append(["d"])
 
 
 def test_duplicates_of_strings():
@@ -321,8 +375,6 @@ def test_parameters_that_are_refused():
         rapids_slink.knn_graph(["a", "b"], 1, metric="levenshtein", device="cpu")
     with pytest.raises(ValueError, match=r"missing='pairwise' takes the metrics .* got 'levenshtein'"):
         rapids_slink.fit(["a"], metric="levenshtein", missing="pairwise", device="cpu")
-    with pytest.raises(ValueError, match="prediction_data=True takes the rows' features"):
-        rapids_slink.fit(["a", "b"], metric="levenshtein", prediction_data=True, device="cpu")
     with pytest.raises(ValueError, match="groups must hold one key for each of 2 rows, got 3"):
         rapids_slink.fit(["a", "b"], metric="levenshtein", groups=np.arange(3), device="cpu")
     with pytest.raises(ValueError, match="min_samples must be at most n - 1 = 1, got 5"):

@@ -39,6 +39,7 @@ import pandas as pd
 from rapids_slink.dendrogram.condense import from_frame
 from rapids_slink.dendrogram.cutting import COLUMNS, OUTLIER, check_linkage
 from rapids_slink.dendrogram.per_group import check_groups
+from rapids_slink.items import kind_of
 from rapids_slink.points import as_points
 from rapids_slink.points.check import require_columns, require_numbers
 from rapids_slink.points.output import PROXIED, TABLES, OutputKind, library_of, pandas_is_proxied
@@ -385,4 +386,8 @@ def _check(model: Any) -> None:
         as_points(model._drawn_, CPU, checked=False)
     if hasattr(model, "_points_"):
         rows = model._fitted_rows()
-        as_points(rows.values, CPU, metric=rows.metric)
+        kind = kind_of(rows.metric, rows.values)
+        if kind is None:
+            as_points(rows.values, CPU, metric=rows.metric)
+        else:
+            kind.read({"X": rows.values}, rows.metric, CPU)

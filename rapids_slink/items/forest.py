@@ -33,8 +33,13 @@ SAMPLE, GROWTH = 32, 1.25
 WAITING = 2**22
 
 
-def forest_of_items(items: Items, number: Array, settings: Settings, report: Report) -> Tree:
-    """The forest of items in groups, by `number`, (n,) int32, and the number of its trees."""
+def forest_of_items(
+    items: Items, number: Array, settings: Settings, report: Report, old: tuple[int, Pairs] | None = None
+) -> Tree:
+    """The forest of items in groups, by `number`, (n,) int32, and the number of its trees.
+
+    `old` is how many of the items, the first ones, have a forest, and that.
+    """
     device, n = items.device, len(items)
     with report.stage("neighbors", device):
         distinct = distinct_items(items, number)
@@ -44,7 +49,10 @@ def forest_of_items(items: Items, number: Array, settings: Settings, report: Rep
         forest = _of_reachability(distinct, device.xp.minimum(settings.min_samples, sizes - 1), settings, report)
     else:
         growing = _Growing(len(distinct.items), device)
-        _grow(growing, distinct.items, distinct.groups, settings.max_distance, report)
+        if old is None:
+            _grow(growing, distinct.items, distinct.groups, settings.max_distance, report)
+        else:
+            _append(growing, distinct, *old, settings.max_distance, report)
         forest = _with_copies(growing.kept, distinct, device)
     with report.stage("spanning_tree", device):
         tree = PreallocatedFrame.empty(device, forest[0].size, EDGE_TYPES)
@@ -93,8 +101,8 @@ def _grow(growing: _Growing, items: Items, groups: Groups, limit: float | None, 
     if limit is not None:
         _add_within(growing, items, groups, limit, None, report)
         return
-    level, outside = -inf, device.xp.ones(len(items), bool)
-    component = device.xp.arange(len(items), dtype="int32")
+    level, component = -inf, growing.component()
+    outside = _outside(component, groups, device) if growing.kept[0].size else device.xp.ones(len(items), bool)
     while (left := _pairs_left(outside, groups)) > 0:
         level = inf if left <= FEW_PAIRS[device.name] else _next_level(items, groups, outside, component, level)
         _add_within(growing, items, groups, level, (outside, component), report)
@@ -102,6 +110,23 @@ def _grow(growing: _Growing, items: Items, groups: Groups, limit: float | None, 
             return
         component = growing.component()
         outside = _outside(component, groups, device)
+
+
+def _append(growing: _Growing, distinct: Distinct, n_old: int, old: Pairs, limit: float | None, report: Report) -> None:
+    """Add the edges of the first rows' forest and what the other rows need.
+
+    By the cycle property the forest of all is within the old one and the pairs that have a new row. Of these the ones
+    up to the heaviest old edge may replace one. Heavier ones only join what that leaves apart.
+    """
+    xp, of_row = distinct.items.device.xp, distinct.of_row
+    growing.add((of_row[old[0]], of_row[old[1]], old[2]))
+    is_new = xp.ones(len(distinct.items), bool)
+    is_new[of_row[:n_old]] = False
+    heaviest = limit if limit is not None else float(old[2].max()) if old[2].size else 0.0
+    component = xp.arange(is_new.size, dtype="int32")
+    _add_within(growing, distinct.items, distinct.groups, heaviest, (is_new, component), report)
+    if limit is None:
+        _grow(growing, distinct.items, distinct.groups, None, report)
 
 
 def _add_within(

@@ -11,6 +11,8 @@ The definition decides about every candidate, in float64 and with the same bits 
 
 from typing import Any, NamedTuple, Protocol, Self
 
+import numpy as np
+
 from rapids_slink.metrics import Formula, Metric
 from rapids_slink.runtime.device import Array, Device
 
@@ -51,6 +53,11 @@ class Items(Protocol):
     @classmethod
     def read(cls, inputs: dict[str, Any], metric: Metric, device: Device) -> Self:
         """The rows of all inputs, by the names of the arguments. Raises InputTypeError or ValueError for others."""
+        ...
+
+    @classmethod
+    def kept(cls, X: Any, metric: Metric, device: Device) -> np.ndarray:
+        """The rows as an array of the host that `read` takes, for a model that predicts. Raises if there is none."""
         ...
 
     def __len__(self) -> int: ...

@@ -19,10 +19,11 @@ FEW_PAIRS = {"cpu": 2**23, "cuda": 2**28}
 SAMPLE, GROWTH = 16, 1.25
 
 
-def nearest_items(items: Items, m: int) -> tuple[Array, Array]:
+def nearest_items(items: Items, m: int, limit: float = inf) -> tuple[Array, Array]:
     """For each of the first m items the nearest of the others, the first of equally near ones, and its distance.
 
-    int32 and float64, (m,). Where none is at a finite distance it is the first one, and the distance is infinite.
+    int32 and float64, (m,). Where none is within the limit, and at a finite distance, it is the first one, and the
+    distance is infinite.
     """
     device, n = items.device, len(items)
     xp = device.xp
@@ -36,9 +37,10 @@ def nearest_items(items: Items, m: int) -> tuple[Array, Array]:
     pending[of_row[:m]] = True
     pending &= ~is_point
     level = -inf
-    while level < inf and bool(pending.any()):
+    while level < limit and bool(pending.any()):
         left = int(pending.sum()) * int(is_point.sum())
-        level = inf if left <= FEW_PAIRS[device.name] else _next_level(distinct, pending, is_point, level)
+        is_last = limit < inf or left <= FEW_PAIRS[device.name]
+        level = limit if is_last else _next_level(distinct, pending, is_point, level)
         found = [xp.empty(0, "int32")], [xp.empty(0, "int32")], [xp.empty(0)]
         for a, b, distance in ItemSearch(distinct.items, distinct.groups, level).parts(pending, is_point):
             asked = pending[a]

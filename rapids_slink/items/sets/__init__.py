@@ -31,7 +31,7 @@ from typing import Any, Self
 import numpy as np
 
 from rapids_slink.items.compressed import entries_of, stored_entries
-from rapids_slink.items.kind import Projection
+from rapids_slink.items.kind import Projection, without_features
 from rapids_slink.metrics import METRICS, OVERFLOW, WORD_BITS, Metric, Rows
 from rapids_slink.points import is_sparse
 from rapids_slink.points.check import InputTypeError, check_shape
@@ -99,6 +99,11 @@ class Sets:
         sets = cls(metric, device, starts, elements, n_features)
         sets._check_empty(list(inputs), [_length(X) for X in parts.values()])
         return sets
+
+    @classmethod
+    def kept(cls, X: Any, metric: Metric, device: Device) -> np.ndarray:
+        """Refuse."""
+        raise ValueError(f"prediction_data=True takes the rows' features, and {without_features(metric)}")
 
     def __len__(self) -> int:
         return int(self.starts.size) - 1

@@ -24,7 +24,7 @@ from typing import Any, Self
 import numpy as np
 
 from rapids_slink.items.compressed import entries_of, stored_entries
-from rapids_slink.items.kind import Projection
+from rapids_slink.items.kind import Projection, without_features
 from rapids_slink.metrics import EPSILON, EUCLIDEAN, OVERFLOW, Metric
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.points import is_sparse
@@ -92,6 +92,11 @@ class SparseRows:
         if metric.name == "cosine":
             rows._check_norms([(name, int(X.shape[0])) for name, X in parts.items()])
         return rows
+
+    @classmethod
+    def kept(cls, X: Any, metric: Metric, device: Device) -> np.ndarray:
+        """Refuse."""
+        raise ValueError(f"prediction_data=True takes the rows' features, and {without_features(metric)}")
 
     def __len__(self) -> int:
         return int(self.starts.size) - 1

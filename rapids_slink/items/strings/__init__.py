@@ -25,7 +25,7 @@ from typing import Any, Self
 import numpy as np
 
 from rapids_slink.items.kind import Projection
-from rapids_slink.items.strings.read import characters_of
+from rapids_slink.items.strings.read import characters_of, strings_of
 from rapids_slink.metrics import ITEM_METRICS, METRICS, Metric
 from rapids_slink.runtime.device import Array, Device, half
 
@@ -68,6 +68,11 @@ class Strings:
         occurs[points] = 1
         codes = (xp.cumsum(occurs) - 1).astype("int32")[points]
         return cls(codes, starts, metric, device, int(occurs.sum()))
+
+    @classmethod
+    def kept(cls, X: Any, metric: Metric, device: Device) -> np.ndarray:
+        """See `Items`: (n,) objects."""
+        return strings_of(X, metric, device)
 
     def __len__(self) -> int:
         return int(self.starts.size) - 1

@@ -36,7 +36,7 @@ def characters_of(X: Any, metric: Metric, device: Device, name: str) -> tuple[Ar
             points = column.str.code_points().values.astype("int32")
             return _decoded(points, device), column.str.len().values.astype("int64")
         column = column.to_pandas()
-    values = column.to_numpy(dtype=object) if hasattr(column, "to_numpy") else np.asarray(column, dtype=object)
+    values = _objects(column)
     _check(values, metric, label)
     strings = values.tolist()
     lengths = np.fromiter(map(len, strings), np.int64, len(strings))
@@ -45,6 +45,19 @@ def characters_of(X: Any, metric: Metric, device: Device, name: str) -> tuple[Ar
     ]
     points = np.frombuffer(encoded[0] if len(encoded) == 1 else b"".join(encoded), np.int32)
     return device.asarray(points), device.asarray(lengths)
+
+
+def strings_of(X: Any, metric: Metric, device: Device) -> np.ndarray:
+    """The strings of an input that `characters_of` has read, (n,) objects of Python."""
+    column, _ = column_of(X, metric, device, "X")
+    return _objects(column.to_pandas() if library_of(column) == "cudf" else column).copy()
+
+
+def _objects(column: Any) -> np.ndarray:
+    values: np.ndarray = (
+        column.to_numpy(dtype=object) if hasattr(column, "to_numpy") else np.asarray(column, dtype=object)
+    )
+    return values
 
 
 def column_of(X: Any, metric: Metric, device: Device, name: str) -> tuple[Any, str]:
