@@ -17,6 +17,7 @@ import numpy as np
 from bench.blocks import in_blocks
 from bench.categories import fingerprints, packed, profiles
 from bench.graphs import GRAPHS, Graph
+from bench.text import genes, receptors, words
 from bench.trees import TREES, Tree
 
 SEED = 20230918
@@ -531,6 +532,16 @@ NEAR_PAIRS = (
     Case("uniform-10m-3-near", uniform(10_000_000, 3), n_clusters=10_000_000, max_distance=0.2 * 1e7 ** (-1 / 3)),
     Case("uniform-300k-3-near", uniform(300_000, 3), n_clusters=300_000, max_distance=0.2 * 3e5 ** (-1 / 3)),
 )
+#: Text that is linked by one edit.
+TEXT = (
+    Case("receptors-20k", receptors(20_000), metric="levenshtein", n_clusters=20_000, max_distance=1),
+    Case("receptors-1m", receptors(1_000_000), metric="levenshtein", n_clusters=1_000_000, max_distance=1),
+    Case("words-275k", words(275_000), metric="levenshtein", n_clusters=275_000, max_distance=1),
+    Case(
+        "receptors-8m-grouped", receptors(8_000_000), metric="levenshtein", n_clusters=8_000_000, max_distance=1,
+        group=genes,
+    ),
+)  # fmt: skip
 CASES: dict[str, Case | Tree | Graph] = {
     case.name: case
     for case in (
@@ -581,6 +592,7 @@ CASES: dict[str, Case | Tree | Graph] = {
         *STRUCTURED,
         *GROUPS_OF_ROWS,
         *NEAR_PAIRS,
+        *TEXT,
     )
 }
 CASES.update({tree.name: tree for tree in TREES})
@@ -595,5 +607,6 @@ GROUPS = {
         ("bits-and-alleles", BITS_AND_ALLELES),
         ("structured", STRUCTURED),
         ("near-pairs", NEAR_PAIRS),
+        ("text", TEXT),
     )
 }
