@@ -23,7 +23,7 @@ def junctions(n: int) -> tuple[np.ndarray, np.ndarray]:
     """(n,) strings of about 14 letters, and the number of each one's V and J gene together."""
     rng = np.random.default_rng(SEED)
     v, j = (rng.integers(0, len(genes), n) for genes in (V_ENDS, J_STARTS))
-    kept, added, cut = rng.integers(3, 7, n), rng.integers(1, 7, n), rng.integers(0, 3, n)
+    kept, added, cut = rng.integers(4, 7, n), rng.integers(2, 9, n), rng.integers(0, 4, n)
     drawn = "".join(rng.choice(list(LETTERS), added.sum(), p=np.array(WEIGHTS) / sum(WEIGHTS)))
     end, strings = np.cumsum(added), np.empty(n, object)
     for i, (a, b) in enumerate(zip((end - added).tolist(), end.tolist(), strict=True)):
