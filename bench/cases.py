@@ -18,6 +18,7 @@ from bench.blocks import in_blocks
 from bench.categories import fingerprints, packed, profiles
 from bench.graphs import GRAPHS, Graph
 from bench.sparse import sketches, tfidf
+from bench.text import genes, receptors, words
 from bench.trees import TREES, Tree
 
 SEED = 20230918
@@ -541,6 +542,16 @@ SPARSE = (
     SparseCase("sketches-85k", sketches(85_205, 1000), n_clusters=85_000, metric="jaccard", max_distance=0.5),
     SparseCase("tfidf-100k-50k", tfidf(100_000, 50_000), n_clusters=100_000, metric="cosine", max_distance=0.3),
 )
+#: Text that is linked by one edit.
+TEXT = (
+    Case("receptors-20k", receptors(20_000), metric="levenshtein", n_clusters=20_000, max_distance=1),
+    Case("receptors-1m", receptors(1_000_000), metric="levenshtein", n_clusters=1_000_000, max_distance=1),
+    Case("words-275k", words(275_000), metric="levenshtein", n_clusters=275_000, max_distance=1),
+    Case(
+        "receptors-8m-grouped", receptors(8_000_000), metric="levenshtein", n_clusters=8_000_000, max_distance=1,
+        group=genes,
+    ),
+)  # fmt: skip
 CASES: dict[str, Case | Tree | Graph] = {
     case.name: case
     for case in (
@@ -592,6 +603,7 @@ CASES: dict[str, Case | Tree | Graph] = {
         *GROUPS_OF_ROWS,
         *NEAR_PAIRS,
         *SPARSE,
+        *TEXT,
     )
 }
 CASES.update({tree.name: tree for tree in TREES})
@@ -607,5 +619,6 @@ GROUPS = {
         ("structured", STRUCTURED),
         ("near-pairs", NEAR_PAIRS),
         ("sparse", SPARSE),
+        ("text", TEXT),
     )
 }

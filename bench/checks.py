@@ -67,6 +67,8 @@ def heights_of_groups(work: Work, model: Any) -> Verdict:
     """The heights of some groups, the largest among them, against SciPy's of each alone."""
     from scipy.cluster.hierarchy import linkage
 
+    if work.points.dtype == object:
+        return None, None
     group, n_groups = work.group, int(work.group[-1]) + 1
     tree = {name: _column(model.mst_, name) for name in ("src", "dst", "weight")}
     of_edge = group[tree["src"]]
@@ -231,6 +233,8 @@ def near_pairs(work: Work, found: Any) -> Verdict:
     """The pairs that hold one of some rows, against SciPy's distances; of the Euclidean metric all bits."""
     from scipy.spatial.distance import cdist
 
+    if work.case.metric == "levenshtein":
+        return near_strings(work, found)
     metric, points, near = work.case.metric, work.points, work.near
     if metric not in ("euclidean", "cosine", "jaccard", "bit_jaccard") or work.case.missing:
         return None, None
@@ -272,6 +276,26 @@ def _of_row(matrix: Any, row: int, metric: str) -> np.ndarray:
         return 1 - dots / (np.diff(matrix.indptr) + own.nnz - dots)
     lengths = np.sqrt(np.add.reduceat(matrix.data**2, matrix.indptr[:-1]))
     return 1 - dots / (lengths * lengths[row])
+
+
+def near_strings(work: Work, found: Any) -> Verdict:
+    """The pairs that hold one of some strings, against rapidfuzz."""
+    if importlib.util.find_spec("rapidfuzz") is None:
+        return None, None
+    from rapidfuzz.distance import Levenshtein
+    from rapidfuzz.process import cdist
+
+    strings, near = work.points[:, 0].tolist(), work.near
+    src, dst, weight = (_column(found, name) for name in EDGE_TYPES)
+    rows = np.random.default_rng(0).choice(len(strings), min(len(strings), SAMPLE), replace=False)
+    expected = cdist([strings[row] for row in rows], strings, scorer=Levenshtein.distance, score_cutoff=near)
+    for row, distance in zip(rows.tolist(), expected, strict=True):
+        own = (src == row) | (dst == row)
+        listed = np.full(len(strings), near + 1)
+        listed[np.where(src[own] == row, dst[own], src[own])], listed[row] = weight[own], 0
+        if not np.array_equal(listed, np.minimum(distance, near + 1)):
+            return False, f"rapidfuzz of {len(rows)} rows"
+    return True, f"rapidfuzz of {len(rows)} rows"
 
 
 def _nearest_distances(queries: np.ndarray, points: np.ndarray, k: int, own: np.ndarray | None = None) -> np.ndarray:

@@ -221,6 +221,17 @@ def scipy_pairs(work: Work) -> Call:
     return lambda: cKDTree(points).query_pairs(near, output_type="ndarray")
 
 
+def rapidfuzz_pairs(work: Work) -> Call:
+    """All pairs of strings on all cores; those within the distance are read from the matrix."""
+    from rapidfuzz.distance import Levenshtein
+    from rapidfuzz.process import cdist
+
+    _known(work, "rapidfuzz", {"levenshtein": ""})
+    strings, near = work.points[:, 0].tolist(), work.near
+    how = {"scorer": Levenshtein.distance, "score_cutoff": near, "workers": -1, "dtype": np.uint8}
+    return lambda: np.nonzero(np.triu(cdist(strings, strings, **how) <= near, 1))
+
+
 def cuvs_pairs(work: Work) -> Call:
     """The 64 nearest of each row, of which those within the distance count; the share of the pairs is printed."""
     from cuvs.neighbors import brute_force
@@ -410,6 +421,7 @@ PEERS = (
     Peer("scipy", "pairs", "scipy", "cpu", scipy_pairs, 0, tree_features=8),
     Peer("scipy", "pairs", "scipy", "cpu", scipy_products, works=(SparseWork,)),
     Peer("datasketch", "pairs", "datasketch", "cpu", datasketch_pairs, works=(SparseWork,)),
+    Peer("rapidfuzz", "pairs", "rapidfuzz", "cpu", rapidfuzz_pairs, 1e9),
     Peer("cuvs", "pairs", "cuvs", "cuda", cuvs_pairs, 2e15),
     Peer("semdedup", "pairs", "torch", "cuda", semdedup_pairs, 2e15),
     Peer("scipy", "spanning_tree", "scipy", "cpu", scipy_tree),

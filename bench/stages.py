@@ -45,6 +45,8 @@ class Work:
         """The stages that there is an input for."""
         if self.case.group is not None:
             return {"groups"}
+        if self.points.dtype == object:
+            return {"fit", "cut", "pairs"}
         usual = {"fit", "connect", "linkage", "cut", "cuts", "pairs"}
         return {*STAGES} - {"groups"} if self.case.metric == "euclidean" else usual
 
@@ -279,6 +281,8 @@ def rows_of_file(rows: slice, path: Path, device: str) -> Any:
 
 def frame_of_points(points: np.ndarray, device: Device) -> Any:
     """Points as a user holds them: a frame of the device."""
+    if points.dtype == object:
+        return device.frames.DataFrame({"text": points[:, 0].tolist()})
     array = device.asarray(points)
     return device.frames.DataFrame(array, columns=[f"x{i}" for i in range(array.shape[1])])
 

@@ -20,8 +20,8 @@ SLOW_PACKAGES = ["dask", "distributed", "numba", "pandas", "scipy", "sklearn"]
 ROOMS = [
     "__main__", "cli", "tables", "datasets", "scipy", "sklearn", "__init__", "api", "near_pairs", "hdbscan",
     "single_linkage", "distributed", "item_pipeline", "groups", "pipeline", "graph", "prediction", "hierarchy", "items",
-    "spanning_tree", "dendrogram", "neighbors", "settings", "points", "missing", "metrics", "trigonometry", "ordering", "union_find",
-    "report", "runtime", "version",
+    "spanning_tree", "dendrogram", "neighbors", "settings", "points", "missing", "metrics", "trigonometry", "ordering",
+    "union_find", "report", "runtime", "version",
 ]  # fmt: skip
 
 
