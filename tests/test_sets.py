@@ -62,9 +62,8 @@ def sets_of(X, metric="jaccard"):
 @pytest.fixture(params=["all pairs", "projections", "keys"])
 def _how(request, monkeypatch):
     """Compare all pairs of these few sets, or as of many."""
-    words = 0.0 if request.param == "keys" else 1e9
     for name in ("PAIR_WORDS", "STEP_WORDS"):
-        monkeypatch.setattr(sets_module, name, {"cpu": words, "cuda": words})
+        monkeypatch.setattr(sets_module, name, 0.0 if request.param == "keys" else 1e9)
     if request.param != "all pairs":
         monkeypatch.setattr(search, "SMALL_GROUP", {"cpu": 1, "cuda": 1})
         for module in (forest, nearest):
@@ -152,6 +151,19 @@ def test_groups():
         same = pd.Series(model.labels_[rows]).groupby(own).nunique()
         assert (same == 1).all()
         assert len(set(model.labels_[rows])) == len(set(own))
+
+
+def test_groups_by_a_column():
+    frame = pd.DataFrame({"key": list("aabb"), "items": [[1, 2], [2, 1], [1, 2], [3]]})
+    model = SingleLinkage(None, max_distance=0.5, metric="jaccard", device="cpu").fit(frame, groups="key")
+    assert model.labels_.tolist() == [0, 0, 1, 2]
+
+
+def test_a_dense_table_beside_sets_is_refused():
+    with pytest.raises(TypeError, match="Y must be a column of sets as the other rows are, got 2 dimensions"):
+        rapids_slink.pairs([{1}], np.eye(2), max_distance=1, metric="jaccard", device="cpu")
+    with pytest.raises(TypeError, match="row 0 of Y must be a set or a list of elements, got 1"):
+        rapids_slink.pairs([{1}], [1, 2], max_distance=1, metric="jaccard", device="cpu")
 
 
 def test_near_duplicates():
@@ -341,6 +353,11 @@ def test_empty_sets():
         (pd.Series([[1], np.eye(2)]), TypeError, "row 1 of X must be a set or a list"),
         (pd.Series([["a"], ["b", None]]), ValueError, "row 1 of X holds a missing element"),
         (pd.Series([["a"], [["b"]]]), TypeError, "the elements of sets must be hashable"),
+        (
+            pd.DataFrame({"x": [1, 2], "y": [[1], [2]]}),
+            TypeError,
+            "X must be one column of sets, got a frame of 2 columns",
+        ),
         (sparse.csr_matrix([[1.0, 0.0], [0.0, 0.5]]), ValueError, r"takes booleans \(0, 1\): row 1 of X has others"),
         (sparse.csr_matrix([[1.0, 0.0], [0.0, np.nan]]), ValueError, "row 1 of X has others"),
         (sparse.csr_matrix([[1j, 0.0]]), TypeError, "Complex data not supported"),

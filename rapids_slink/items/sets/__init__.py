@@ -35,7 +35,7 @@ from rapids_slink.items.kind import Projection, without_features
 from rapids_slink.metrics import METRICS, OVERFLOW, WORD_BITS, Metric, Rows
 from rapids_slink.points import is_sparse
 from rapids_slink.points.check import InputTypeError, check_shape
-from rapids_slink.points.output import TABLES, OutputKind, is_dataframe, library_of
+from rapids_slink.points.output import TABLES, OutputKind, is_collection, is_dataframe, library_of
 from rapids_slink.runtime.device import (
     CPU,
     Array,
@@ -54,13 +54,15 @@ OF_BITS = {
 }
 #: Numbers of bits to which elements are hashed, and how many sets tell which of them suits.
 WIDTHS, SAMPLE = tuple(2**i for i in range(7, 17)), 128
-#: What one step of a merge, and what a pair that shares a key, take in words of bits that are compared; and the words
-#: of small sets.
-STEP_WORDS, PAIR_WORDS, LEAST_WORDS = {"cpu": 8.0, "cuda": 250.0}, {"cpu": 1e3, "cuda": 2.5e4}, 4
+#: What one step of a merge, and what a pair that shares a key, take on a CPU in words of bits that are compared; and
+#: the words of small sets.
+STEP_WORDS, PAIR_WORDS, LEAST_WORDS = 8.0, 1e3, 4
 #: What rounding takes of a number of common elements, at most.
 ROUNDING = 1e-6
 #: More keys than this, on average, are not counted any further.
 MOST_KEYS = 160
+#: How the types of lists begin in Polars, Arrow, and pandas' Arrow types.
+LISTS = ("list", "large_list", "fixed_size_list", "array")
 #: The types of Python and NumPy that hold the elements of a set.
 HOLDERS = (set, frozenset, list, tuple, np.ndarray)
 
@@ -138,17 +140,17 @@ class Sets:
         return distances_of(self.metric, common, sizes[src], sizes[dst], self.device.xp)
 
     def keys_an_item(self, limit: float) -> float:
-        """The mean number of keys; infinite if so many pairs share one that rows of bits take less."""
-        if limit >= 1:  # sets without a common element are within
+        """The mean number of keys; infinite if so many pairs share one that rows of bits take less, as on a GPU."""
+        if limit >= 1 or self.device.is_gpu:  # at 1 sets without a common element are within
             return np.inf
         mean, size = float(self._key_counts(limit).mean()), float(self.sizes.mean())
         if mean > MOST_KEYS:
             return mean
         _, key = self.keys(limit, slice(0, len(self)))
-        sharing = self.device.xp.bincount(key.astype("int64")).astype("float64") if key.size else np.zeros(1)
-        name, pairs = self.device.name, float((sharing * (sharing - 1)).sum())
+        sharing = np.bincount(key.astype(np.int64)).astype(np.float64)
+        pairs = float((sharing * (sharing - 1)).sum())
         by_bits = float(len(self)) ** 2 * (LEAST_WORDS + 2 * size / WORD_BITS)
-        return mean if pairs * (PAIR_WORDS[name] + 2 * size * STEP_WORDS[name]) <= by_bits else np.inf
+        return mean if pairs * (PAIR_WORDS + 2 * size * STEP_WORDS) <= by_bits else np.inf
 
     def keys(self, limit: float, rows: slice) -> tuple[Array, Array]:
         """The first elements of each set in the order of how many sets have them."""
@@ -209,7 +211,7 @@ class Sets:
         """
         sample = self.take(np.linspace(0, len(self) - 1, min(len(self), SAMPLE)).astype(np.int64))._on(CPU)
         first, second = np.triu_indices(len(sample), 1)
-        sizes, steps = sample.sizes, 2 * STEP_WORDS["cpu"] * float(sample.sizes.mean())
+        sizes, steps = sample.sizes, 2 * STEP_WORDS * float(sample.sizes.mean())
         best, least = WIDTHS[0], np.inf
         for width in WIDTHS:
             bits = sample.rows_of_bits(width)
@@ -263,20 +265,22 @@ def holds_sets(X: Any) -> bool:
     """Whether this is a sparse matrix, a list of Python's sets, or a column of lists or sets."""
     if is_sparse(X):
         return True
+    if is_collection(X):  # whose values are not there
+        return False
     if isinstance(X, list | tuple):
         return bool(X) and isinstance(X[0], set | frozenset)
     if library_of(X) in TABLES:
-        kinds = [str(column_type).lower() for column_type in _column_types(X)]
-        return len(kinds) == 1 and kinds[0].startswith(("list", "large_list", "fixed_size_list", "array"))
-    column = _column(X)
-    kind = getattr(column, "dtype", None)
-    if kind is None:
+        return any(str(kind).lower().startswith(LISTS) for kind in _column_types(X))
+    if is_dataframe(X):
+        return any(holds_sets(X.iloc[:, i]) for i, kind in enumerate(X.dtypes) if kind.kind == "O")
+    kind = getattr(X, "dtype", None)
+    if kind is None or getattr(X, "ndim", 0) != 1:
         return False
-    if type(kind).__name__ == "ListDtype" or str(kind).startswith(("list<", "large_list<", "fixed_size_list<")):
+    if type(kind).__name__ == "ListDtype" or str(kind).startswith(LISTS):
         return True
     if kind != np.dtype(object) or is_on_gpu(X):
         return False
-    return isinstance(next((value for value in column if value is not None), None), HOLDERS)
+    return isinstance(next((value for value in X if value is not None), None), HOLDERS)
 
 
 def _column_types(table: Any) -> list[Any]:
@@ -286,11 +290,15 @@ def _column_types(table: Any) -> list[Any]:
     return [table.dtype if hasattr(table, "dtype") else table.type]
 
 
-def _column(X: Any) -> Any:
-    """A Series, the column of a frame that has one, or an array of one dimension; None of anything else."""
+def _values(X: Any, name: str) -> list[Any]:
+    """The rows of a column or a list."""
     if is_dataframe(X):
-        return X.iloc[:, 0] if X.shape[1] == 1 else None
-    return X if getattr(X, "ndim", 0) == 1 else None
+        if X.shape[1] != 1:
+            raise InputTypeError(f"{name} must be one column of sets, got a frame of {X.shape[1]} columns")
+        X = X.iloc[:, 0]
+    if not isinstance(X, list | tuple) and getattr(X, "ndim", 1) != 1:
+        raise InputTypeError(f"{name} must be a column of sets as the other rows are, got {X.ndim} dimensions")
+    return list(X.to_pandas() if library_of(X) == "cudf" else X)
 
 
 def _length(X: Any) -> int:
@@ -315,8 +323,7 @@ def _of_columns(inputs: dict[str, Any], device: Device) -> tuple[Array, Array]:
     rows: list[Any] = []
     owners: list[str] = []
     for name, X in inputs.items():
-        column: Any = X if isinstance(X, list | tuple) else _column(X)
-        values: list[Any] = list(column.to_pandas() if library_of(X) == "cudf" else column)
+        values = _values(X, name)
         check_shape((len(values), 1), name)
         for i, row in enumerate(values):
             if not isinstance(row, HOLDERS) or getattr(row, "ndim", 1) != 1:
