@@ -67,7 +67,7 @@ def _how(request, monkeypatch):
     if request.param != "all pairs":
         monkeypatch.setattr(search, "SMALL_GROUP", {"cpu": 1, "cuda": 1})
         for module in (forest, nearest):
-            monkeypatch.setattr(module, "FEW_PAIRS", {"cpu": 50, "cuda": 50})
+            monkeypatch.setattr(module, "FEW_PAIRS", {"cpu": 1000, "cuda": 1000})
 
 
 # -------------------------------------------------------------------------------------------------- the answer

@@ -210,8 +210,10 @@ class Sets:
         the same sets on either device.
         """
         sample = self.take(np.linspace(0, len(self) - 1, min(len(self), SAMPLE)).astype(np.int64))._on(CPU)
-        first, second = np.triu_indices(len(sample), 1)
-        sizes, steps = sample.sizes, 2 * STEP_WORDS * float(sample.sizes.mean())
+        first, second = (end.astype(np.int32) for end in np.triu_indices(len(sample), 1))
+        sizes, n_pairs = sample.sizes, max(1, first.size)
+        steps = 2 * STEP_WORDS * float(sizes.mean()) / n_pairs
+        merged = steps * int((sample.distances(first, second) <= limit).sum())
         best, least = WIDTHS[0], np.inf
         for width in WIDTHS:
             bits = sample.rows_of_bits(width)
@@ -219,10 +221,10 @@ class Sets:
             common = (unpacked @ unpacked.T).astype(np.int64)[first, second]
             passes = distances_of(self.metric, common, sizes[first], sizes[second], np) <= limit
             words = bits.shape[1] * 8 / WORD_BITS
-            cost = words + steps * float(passes.mean() if passes.size else 0.0)
+            cost = words + steps * int(passes.sum())
             if cost < least:
                 best, least = width, cost
-            if words >= least or self._fit(width):  # wider ones cannot take less
+            if words + merged >= least or self._fit(width):  # wider ones cannot take less
                 break
         return best
 

@@ -179,18 +179,19 @@ class SparseRows:
         What it takes are the axes of each pair, and the steps of a merge of those that pass.
         """
         sample = self.take(np.linspace(0, len(self) - 1, min(len(self), SAMPLE)).astype(np.int64))._on(CPU)
-        first, second = np.triu_indices(len(sample), 1)
-        steps, scale = 2 * STEP_AXES * float(sample.columns.size) / len(sample), sample._scale()
+        first, second = (end.astype(np.int32) for end in np.triu_indices(len(sample), 1))
+        steps, scale = 2 * STEP_AXES * float(sample.columns.size) / len(sample) / max(1, first.size), sample._scale()
+        merged = steps * int((sample.distances(first, second) <= limit).sum())
         best, least = AXES[0], inf
         for n_axes in AXES:
             rows = sample.dense_rows(n_axes, scale)
             squares = (rows * rows).sum(axis=1)
             gaps = squares[first] + squares[second] - 2 * (rows @ rows.T)[first, second]
             passes = gaps <= sample._bound(limit, rows.shape[1], scale) + 1e-5
-            cost = rows.shape[1] + steps * float(passes.mean() if passes.size else 0.0)
+            cost = rows.shape[1] + steps * int(passes.sum())
             if cost < least:
                 best, least = n_axes, cost
-            if n_axes >= least or rows.shape[1] < n_axes:  # more cannot take less
+            if n_axes + merged >= least or rows.shape[1] < n_axes:  # more cannot take less
                 break
         return best
 
