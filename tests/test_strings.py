@@ -370,6 +370,30 @@ def test_what_is_refused(values, error, message):
         rapids_slink.fit(values, metric="levenshtein", device="cpu")
 
 
+def test_memory_limit():
+    values = words(6000, letters="ABCDEFGHIJKLMNOP", longest=16, seed=17)
+    with pytest.raises(
+        rapids_slink.DeviceMemoryError, match=r"memory_limit='1MB' is too small for 6,000 rows: needs at"
+    ):
+        rapids_slink.fit(values, metric="levenshtein", max_distance=1, memory_limit="1MB", device="cpu")
+    how = {"metric": "levenshtein", "max_distance": 2, "device": "cpu"}
+    model, count = rapids_slink.fit(values, **how), rapids_slink.count_pairs(values, **how)
+    made = []
+    real = Strings.keys
+
+    def keys(items, limit, rows):
+        made.append(rows)
+        return real(items, limit, rows)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Strings, "keys", keys)
+        limited = rapids_slink.fit(values, memory_limit="7MB", **how)
+        passes = len(made)  # each with a part of the keys
+        assert rapids_slink.count_pairs(values, memory_limit="7MB", **how) == count
+    pd.testing.assert_frame_equal(limited.mst_, model.mst_)
+    assert passes > 1
+
+
 def test_parameters_that_are_refused():
     with pytest.raises(ValueError, match="knn_graph is of rows of features, and metric='levenshtein' has none"):
         rapids_slink.knn_graph(["a", "b"], 1, metric="levenshtein", device="cpu")

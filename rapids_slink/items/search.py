@@ -9,7 +9,7 @@ end, so that copies cost nothing. A pair may be found several times, because it 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
+from math import ceil, inf
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,9 @@ from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.within import prepare_pairs
 from rapids_slink.ordering import stable_order
 from rapids_slink.points.keys import Groups, groups_of
+from rapids_slink.report import counted
 from rapids_slink.runtime.device import Array, Device, all_true
-from rapids_slink.runtime.memory import DeviceMemoryError, free_bytes
+from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check_memory, free_bytes
 
 #: Pairs of two rows, (src, dst, weight).
 Pairs = tuple[Array, Array, Array]
@@ -34,6 +35,10 @@ KEYED_ITEMS = 2**21
 FIRST_PAIRS = {"cpu": 2**24, "cuda": 2**34}
 #: Pairs that are compared at a time, and their bytes.
 MOST_PAIRS, PAIR_BYTES = {"cpu": 2**21, "cuda": 2**25}, 64
+#: Bytes of an item, from its hash to its edges, and of chunks at their smallest.
+ITEM_BYTES, LEAST_CHUNK = 200, 2**22
+#: Bytes of a key: as it is made, as a word, and as words are put together.
+KEY_BYTES = 40
 #: What makes pairs of groups different keys; see `_mixed`.
 MULTIPLIERS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
@@ -54,8 +59,12 @@ class Distinct:
 
 
 def distinct_items(items: Items, number: Array) -> Distinct:
-    """The items that differ within each group; `number`, (n,) int32, are the groups."""
+    """The items that differ within each group; `number`, (n,) int32, are the groups.
+
+    It comes first, so it raises DeviceMemoryError unless the later stages fit into memory, too.
+    """
     device, n = items.device, len(items)
+    check_memory(device, MemoryEstimate(ITEM_BYTES * n, min_chunk=LEAST_CHUNK), counted(n, "row"))
     xp, classes = device.xp, items.classes()
     if classes is not None:  # pairs of two classes are in two groups
         codes = number.astype("int64") * (int(classes.max()) + 1) + classes if n else number
@@ -121,7 +130,7 @@ class ItemSearch:
         bits = max(1, (n - 1).bit_length())
         mask, shift = xp.uint64(2**bits - 1), xp.uint64(bits)
         total = int(self.items.keys_an_item(self.limit) * n) + 1
-        passes = max(1, int(-(-total * 40 // max(1, free_bytes() / 2))) if free_bytes() < inf else 1)
+        passes = 1 if free_bytes() == inf else max(1, ceil(KEY_BYTES * total / (free_bytes() / 2)))
         for turn in range(passes):
             words = []
             for start in range(0, n, KEYED_ITEMS):
