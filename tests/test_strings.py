@@ -124,7 +124,7 @@ def test_pairs_of_two_sets(metric, limit):
 def test_each_search_finds_all_pairs(metric, how, monkeypatch):
     monkeypatch.setitem(search.SMALL_GROUP, "cpu", 10**6 if how == "all" else 1)
     if how != "keys":
-        monkeypatch.setattr(search, "MOST_KEYS", -1)
+        monkeypatch.setattr(search, "MOST_KEYS_EVER", -1)
     monkeypatch.setitem(search.MOST_PAIRS, "cpu", 1024)  # several parts
     monkeypatch.setattr(search, "KEYED_ITEMS", 100)
     values = words(400, letters="ABCDEF", longest=12, seed=4)
@@ -132,6 +132,26 @@ def test_each_search_finds_all_pairs(metric, how, monkeypatch):
     for limit in (1, 2):
         found = rapids_slink.pairs(values, metric=metric, max_distance=limit, device="cpu")
         pd.testing.assert_frame_equal(found, pairs_of(expected, limit))
+
+
+def test_which_search_serves():
+    """Keys where they are fewer than the pairs of items."""
+
+    def by_keys(length, groups, limit=1.0):
+        n = sum(groups)
+        starts = np.arange(0, (n + 1) * length, length)
+        items = Strings(np.zeros(n * length, "int32"), starts, ITEM_METRICS["levenshtein"], CPU, 1)
+        number = np.repeat(np.arange(len(groups)), groups)
+        return search.ItemSearch(items, search.groups_of(number, len(groups), CPU), limit).by_keys
+
+    assert by_keys(14, [1000])
+    assert not by_keys(14, [20])  # 15 keys a string, and 10 pairs
+    assert not by_keys(14, [20] * 50)
+    assert by_keys(14, [200] * 50)
+    assert by_keys(14, [1000], 2.0)
+    assert not by_keys(14, [1000], 3.0)
+    assert not by_keys(300, [2000])
+    assert by_keys(300, [400_000])  # a search by projections looks at all pairs
 
 
 @pytest.mark.parametrize("limit", [1, 2])

@@ -27,8 +27,9 @@ from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check
 Pairs = tuple[Array, Array, Array]
 #: In groups of up to this number of items all pairs are compared.
 SMALL_GROUP = {"cpu": 64, "cuda": 256}
-#: More keys an item on average take longer than a search by projections.
-MOST_KEYS = 160
+#: More keys an item on average take longer than a search by projections, unless an item has so many pairs for each key;
+#: and more than the last number take too long, or too much memory.
+MOST_KEYS, PAIRS_A_KEY, MOST_KEYS_EVER = 160, 512, 1024
 #: Items of which keys are made at a time.
 KEYED_ITEMS = 2**21
 #: Pairs of a first range of rows of which projections are compared: how many are candidates tells the next one.
@@ -93,8 +94,10 @@ class ItemSearch:
 
     def __init__(self, items: Items, groups: Groups, limit: float) -> None:
         self.items, self.groups, self.limit, self.device = items, groups, limit, items.device
-        sizes = groups.sizes
-        by_keys = limit < inf and items.keys_an_item(limit) <= MOST_KEYS
+        sizes, n = groups.sizes, len(items)
+        pairs = float((sizes.astype(np.float64) ** 2).sum()) / 2
+        keys = items.keys_an_item(limit) if limit < inf else inf
+        by_keys = keys <= min(max(MOST_KEYS, pairs / max(1, n) / PAIRS_A_KEY), MOST_KEYS_EVER) and keys * n < pairs
         is_large = (sizes > SMALL_GROUP[self.device.name]) & (limit < inf)
         self.by_keys, self.projected = by_keys, np.flatnonzero(is_large) if not by_keys else np.empty(0, np.int64)
         self.compared = np.flatnonzero((sizes > 1) & ~is_large) if not by_keys else np.empty(0, np.int64)
