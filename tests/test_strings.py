@@ -414,6 +414,13 @@ def test_memory_limit():
     assert passes > 1
 
 
+def test_progress(capsys, monkeypatch):
+    monkeypatch.setattr(search, "MOST_KEYS_EVER", -1)
+    values = words(400, letters="ABCDEF", longest=12, seed=4)
+    rapids_slink.fit(values, metric="levenshtein", max_distance=2, progress=True, device="cpu")
+    assert "Searching pairs" in capsys.readouterr().err
+
+
 def test_parameters_that_are_refused():
     with pytest.raises(ValueError, match="knn_graph is of rows of features, and metric='levenshtein' has none"):
         rapids_slink.knn_graph(["a", "b"], 1, metric="levenshtein", device="cpu")

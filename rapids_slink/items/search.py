@@ -90,10 +90,11 @@ def distinct_items(items: Items, number: Array) -> Distinct:
 
 
 class ItemSearch:
-    """The pairs of distinct items of a group within a limit."""
+    """The pairs of distinct items of a group within a limit. `progress` shows a bar where projections are compared."""
 
-    def __init__(self, items: Items, groups: Groups, limit: float) -> None:
+    def __init__(self, items: Items, groups: Groups, limit: float, progress: bool = False) -> None:
         self.items, self.groups, self.limit, self.device = items, groups, limit, items.device
+        self.progress = progress
         sizes, n = groups.sizes, len(items)
         pairs = float((sizes.astype(np.float64) ** 2).sum()) / 2
         keys = items.keys_an_item(limit) if limit < inf else inf
@@ -195,7 +196,7 @@ class ItemSearch:
                 return
             queries, asked = metric_rows(metric, values[some], device, alone=False), rows[some]
         points = metric_rows(metric, values, device, compact=queries is None, alone=queries is None)
-        search = prepare_pairs(points, queries, bound, metric, device)
+        search = prepare_pairs(points, queries, bound, metric, device, self.progress)
         most, start, step = room(device), 0, max(1, FIRST_PAIRS[device.name] // rows.size)
         while start < asked.size:
             part = slice(start, min(start + step, asked.size))
