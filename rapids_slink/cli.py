@@ -23,6 +23,7 @@ import rapids_slink
 from rapids_slink.datasets import EARTH_RADIUS, load_cities
 from rapids_slink.hierarchy.plotting import COLORS, plot_heights
 from rapids_slink.hierarchy.storage import replace_file
+from rapids_slink.metrics import ITEM_METRICS
 from rapids_slink.points.output import on_host
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import DEVICE_NAMES, Array, resolve
@@ -157,6 +158,10 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
         changed = [name for name, value in vars(options).items() if value != parser.get_default(name)]
         if unused := [name for name in changed if name not in DEMO_OPTIONS]:
             parser.error(f"--demo does not take --{unused[0].replace('_', '-')}")
+    if options.metric in ITEM_METRICS:
+        parser.error(
+            f"--metric {options.metric} takes text, and points are numbers here: use rapids_slink.fit in Python"
+        )
     if options.points not in (None, STANDARD_INPUT):
         if not options.points.exists():
             parser.error(f"no such file: {options.points}")

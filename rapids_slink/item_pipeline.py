@@ -264,7 +264,8 @@ class NearItems(PairFrames):
         src[of_row[rows]] = True
         dst[of_row[0 if self.is_one else self.n_rows :]] = True
         every = self.is_one and rows == slice(0, self.n_rows)
-        for part in ItemSearch(items, self.distinct.groups, limit).parts(*(() if every else (src, dst))):
+        search = ItemSearch(items, self.distinct.groups, limit, self.task.progress)
+        for part in search.parts(*(() if every else (src, dst))):
             parts.append(part)
             count += part[0].size
             if count > room:

@@ -111,6 +111,21 @@ def test_check_of_large_cases_can_fail(case, rows, monkeypatch):
         assert not checks.cycles(work.points, wrong, np.sort(wrong["weight"].to_numpy()), metric)
 
 
+def test_text():
+    work = Work(replace(CASES["receptors-20k"], rows=cases.receptors(300), n_clusters=300, near=4), CPU, None)
+    assert work.stages == {"fit", "cut", "pairs"}
+    assert list(work.table) == ["text"]
+    found = STAGES["pairs"](work)()
+    assert len(STAGES["fit"](work)().labels_) == 300
+    grouped = Work(replace(CASES["receptors-8m-grouped"], rows=cases.receptors(300), n_clusters=300), CPU, None)
+    assert STAGES["groups"](grouped)().groups_["rows"].sum() == 300
+    assert len(set(cases.words(300)(None, 0)[:, 0])) > 250
+    pytest.importorskip("rapidfuzz")
+    assert checks.near_pairs(work, found) == (True, "rapidfuzz of 64 rows")
+    everything = found.iloc[:0]
+    assert checks.near_pairs(work, everything)[0] is False
+
+
 def test_check_of_a_graph_can_fail():
     work = GraphWork(CASES["rmat-12-16"], CPU)
     tree = STAGES["spanning_tree"](work)().sort_values("weight")

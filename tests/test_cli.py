@@ -150,6 +150,7 @@ def test_plot(run, name):
         (["points.csv", "--output", "points.csv"], 2, "the input and the files to write must all be different"),
         (["points.csv", "--n-clusters", "2", "--distance-threshold", "1"], 2, "not allowed with argument --n-clusters"),
         (["points.csv", "--n-clusters", "two"], 2, "invalid int value: 'two'"),
+        (["points.csv", "--metric", "levenshtein"], 2, "--metric levenshtein takes text, and points are numbers here"),
         (["points.csv", "--columns", "x,z"], 1, "unknown column 'z'; the table has 'x', 'y', 'name'"),
         (["points.csv", "--columns", "x,name"], 1, "name"),
         (["ragged.csv"], 1, "cannot read ragged.csv: "),

@@ -124,7 +124,7 @@ def test_pairs_of_two_sets(metric, limit):
 def test_each_search_finds_all_pairs(metric, how, monkeypatch):
     monkeypatch.setitem(search.SMALL_GROUP, "cpu", 10**6 if how == "all" else 1)
     if how != "keys":
-        monkeypatch.setattr(search, "MOST_KEYS", -1)
+        monkeypatch.setattr(search, "MOST_KEYS_EVER", -1)
     monkeypatch.setitem(search.MOST_PAIRS, "cpu", 1024)  # several parts
     monkeypatch.setattr(search, "KEYED_ITEMS", 100)
     values = words(400, letters="ABCDEF", longest=12, seed=4)
@@ -132,6 +132,26 @@ def test_each_search_finds_all_pairs(metric, how, monkeypatch):
     for limit in (1, 2):
         found = rapids_slink.pairs(values, metric=metric, max_distance=limit, device="cpu")
         pd.testing.assert_frame_equal(found, pairs_of(expected, limit))
+
+
+def test_which_search_serves():
+    """Keys where they are fewer than the pairs of items."""
+
+    def by_keys(length, groups, limit=1.0):
+        n = sum(groups)
+        starts = np.arange(0, (n + 1) * length, length)
+        items = Strings(np.zeros(n * length, "int32"), starts, ITEM_METRICS["levenshtein"], CPU, 1)
+        number = np.repeat(np.arange(len(groups)), groups)
+        return search.ItemSearch(items, search.groups_of(number, len(groups), CPU), limit).by_keys
+
+    assert by_keys(14, [1000])
+    assert not by_keys(14, [20])  # 15 keys a string, and 10 pairs
+    assert not by_keys(14, [20] * 50)
+    assert by_keys(14, [200] * 50)
+    assert by_keys(14, [1000], 2.0)
+    assert not by_keys(14, [1000], 3.0)
+    assert not by_keys(300, [2000])
+    assert by_keys(300, [400_000])  # a search by projections looks at all pairs
 
 
 @pytest.mark.parametrize("limit", [1, 2])
@@ -368,6 +388,37 @@ def test_polars_and_arrow():
 def test_what_is_refused(values, error, message):
     with pytest.raises(error, match=message):
         rapids_slink.fit(values, metric="levenshtein", device="cpu")
+
+
+def test_memory_limit():
+    values = words(6000, letters="ABCDEFGHIJKLMNOP", longest=16, seed=17)
+    with pytest.raises(
+        rapids_slink.DeviceMemoryError, match=r"memory_limit='1MB' is too small for 6,000 rows: needs at"
+    ):
+        rapids_slink.fit(values, metric="levenshtein", max_distance=1, memory_limit="1MB", device="cpu")
+    how = {"metric": "levenshtein", "max_distance": 2, "device": "cpu"}
+    model, count = rapids_slink.fit(values, **how), rapids_slink.count_pairs(values, **how)
+    made = []
+    real = Strings.keys
+
+    def keys(items, limit, rows):
+        made.append(rows)
+        return real(items, limit, rows)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Strings, "keys", keys)
+        limited = rapids_slink.fit(values, memory_limit="7MB", **how)
+        passes = len(made)  # each with a part of the keys
+        assert rapids_slink.count_pairs(values, memory_limit="7MB", **how) == count
+    pd.testing.assert_frame_equal(limited.mst_, model.mst_)
+    assert passes > 1
+
+
+def test_progress(capsys, monkeypatch):
+    monkeypatch.setattr(search, "MOST_KEYS_EVER", -1)
+    values = words(400, letters="ABCDEF", longest=12, seed=4)
+    rapids_slink.fit(values, metric="levenshtein", max_distance=2, progress=True, device="cpu")
+    assert "Searching pairs" in capsys.readouterr().err
 
 
 def test_parameters_that_are_refused():

@@ -48,7 +48,7 @@ def forest_of_items(
         sizes = device.xp.bincount(number)[number]
         forest = _of_reachability(distinct, device.xp.minimum(settings.min_samples, sizes - 1), settings, report)
     else:
-        growing = _Growing(len(distinct.items), device)
+        growing = _Growing(len(distinct.items), device, settings.progress)
         if old is None:
             _grow(growing, distinct.items, distinct.groups, settings.max_distance, report)
         else:
@@ -65,8 +65,8 @@ def forest_of_items(
 class _Growing:
     """The forest of the edges that were added, of n nodes."""
 
-    def __init__(self, n: int, device: Device) -> None:
-        xp = device.xp
+    def __init__(self, n: int, device: Device, progress: bool) -> None:
+        xp, self.progress = device.xp, progress
         self.n, self.device, self.count = n, device, 0
         self.waiting: list[Pairs] = []
         self.kept: Pairs = (xp.empty(0, "int32"), xp.empty(0, "int32"), xp.empty(0))
@@ -136,7 +136,7 @@ def _add_within(
     device = items.device
     outside, component = left or (None, None)
     with report.stage("neighbors", device):
-        search = ItemSearch(items, groups, limit)
+        search = ItemSearch(items, groups, limit, growing.progress)
         for src, dst, weight in search.parts(outside):
             if component is None:
                 growing.add((src, dst, weight))
@@ -169,7 +169,7 @@ def _of_reachability(distinct: Distinct, samples: Array, settings: Settings, rep
     items, groups, device = distinct.items, distinct.groups, distinct.items.device
     xp, n = device.xp, distinct.of_row.size
     of_rows = groups_of(groups.number[distinct.of_row], len(groups), device)
-    growing, core = _Growing(n, device), xp.full(n, inf)
+    growing, core = _Growing(n, device, settings.progress), xp.full(n, inf)
     outside, component = xp.ones(n, bool), xp.arange(n, dtype="int32")
     level = -inf if settings.max_distance is None else settings.max_distance
     while (left := _pairs_left(outside, of_rows)) > 0:
@@ -181,7 +181,9 @@ def _of_reachability(distinct: Distinct, samples: Array, settings: Settings, rep
             level = inf if few else _next_level(items, groups, wanted, of_items, level, settings.min_samples)
         with report.stage("neighbors", device):
             found = [
-                part for pairs in ItemSearch(items, groups, level).parts(wanted) for part in of_copies(pairs, distinct)
+                part
+                for pairs in ItemSearch(items, groups, level, settings.progress).parts(wanted)
+                for part in of_copies(pairs, distinct)
             ]
             src, dst, weight = one_of_each([*found, *of_equal(distinct)], device)
             of_level = core_distances_of((src, dst), weight, xp.ones(n), samples, xp)

@@ -9,7 +9,7 @@ end, so that copies cost nothing. A pair may be found several times, because it 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
+from math import ceil, inf
 from typing import Any
 
 import numpy as np
@@ -19,21 +19,27 @@ from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.within import prepare_pairs
 from rapids_slink.ordering import stable_order
 from rapids_slink.points.keys import Groups, groups_of
+from rapids_slink.report import counted
 from rapids_slink.runtime.device import Array, Device, all_true
-from rapids_slink.runtime.memory import DeviceMemoryError, free_bytes
+from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check_memory, free_bytes
 
 #: Pairs of two rows, (src, dst, weight).
 Pairs = tuple[Array, Array, Array]
 #: In groups of up to this number of items all pairs are compared.
 SMALL_GROUP = {"cpu": 64, "cuda": 256}
-#: More keys an item on average take longer than a search by projections.
-MOST_KEYS = 160
+#: More keys an item on average take longer than a search by projections, unless an item has so many pairs for each key;
+#: and more than the last number take too long, or too much memory.
+MOST_KEYS, PAIRS_A_KEY, MOST_KEYS_EVER = 160, 512, 1024
 #: Items of which keys are made at a time.
 KEYED_ITEMS = 2**21
 #: Pairs of a first range of rows of which projections are compared: how many are candidates tells the next one.
 FIRST_PAIRS = {"cpu": 2**24, "cuda": 2**34}
 #: Pairs that are compared at a time, and their bytes.
 MOST_PAIRS, PAIR_BYTES = {"cpu": 2**21, "cuda": 2**25}, 64
+#: Bytes of an item, from its hash to its edges, and of chunks at their smallest.
+ITEM_BYTES, LEAST_CHUNK = 200, 2**22
+#: Bytes of a key: as it is made, as a word, and as words are put together.
+KEY_BYTES = 40
 #: What makes pairs of groups different keys; see `_mixed`.
 MULTIPLIERS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
@@ -54,8 +60,12 @@ class Distinct:
 
 
 def distinct_items(items: Items, number: Array) -> Distinct:
-    """The items that differ within each group; `number`, (n,) int32, are the groups."""
+    """The items that differ within each group; `number`, (n,) int32, are the groups.
+
+    It comes first, so it raises DeviceMemoryError unless the later stages fit into memory, too.
+    """
     device, n = items.device, len(items)
+    check_memory(device, MemoryEstimate(ITEM_BYTES * n, min_chunk=LEAST_CHUNK), counted(n, "row"))
     xp, classes = device.xp, items.classes()
     if classes is not None:  # pairs of two classes are in two groups
         codes = number.astype("int64") * (int(classes.max()) + 1) + classes if n else number
@@ -80,12 +90,15 @@ def distinct_items(items: Items, number: Array) -> Distinct:
 
 
 class ItemSearch:
-    """The pairs of distinct items of a group within a limit."""
+    """The pairs of distinct items of a group within a limit. `progress` shows a bar where projections are compared."""
 
-    def __init__(self, items: Items, groups: Groups, limit: float) -> None:
+    def __init__(self, items: Items, groups: Groups, limit: float, progress: bool = False) -> None:
         self.items, self.groups, self.limit, self.device = items, groups, limit, items.device
-        sizes = groups.sizes
-        by_keys = limit < inf and items.keys_an_item(limit) <= MOST_KEYS
+        self.progress = progress
+        sizes, n = groups.sizes, len(items)
+        pairs = float((sizes.astype(np.float64) ** 2).sum()) / 2
+        keys = items.keys_an_item(limit) if limit < inf else inf
+        by_keys = keys <= min(max(MOST_KEYS, pairs / max(1, n) / PAIRS_A_KEY), MOST_KEYS_EVER) and keys * n < pairs
         is_large = (sizes > SMALL_GROUP[self.device.name]) & (limit < inf)
         self.by_keys, self.projected = by_keys, np.flatnonzero(is_large) if not by_keys else np.empty(0, np.int64)
         self.compared = np.flatnonzero((sizes > 1) & ~is_large) if not by_keys else np.empty(0, np.int64)
@@ -121,7 +134,7 @@ class ItemSearch:
         bits = max(1, (n - 1).bit_length())
         mask, shift = xp.uint64(2**bits - 1), xp.uint64(bits)
         total = int(self.items.keys_an_item(self.limit) * n) + 1
-        passes = max(1, int(-(-total * 40 // max(1, free_bytes() / 2))) if free_bytes() < inf else 1)
+        passes = 1 if free_bytes() == inf else max(1, ceil(KEY_BYTES * total / (free_bytes() / 2)))
         for turn in range(passes):
             words = []
             for start in range(0, n, KEYED_ITEMS):
@@ -183,7 +196,7 @@ class ItemSearch:
                 return
             queries, asked = metric_rows(metric, values[some], device, alone=False), rows[some]
         points = metric_rows(metric, values, device, compact=queries is None, alone=queries is None)
-        search = prepare_pairs(points, queries, bound, metric, device)
+        search = prepare_pairs(points, queries, bound, metric, device, self.progress)
         most, start, step = room(device), 0, max(1, FIRST_PAIRS[device.name] // rows.size)
         while start < asked.size:
             part = slice(start, min(start + step, asked.size))
