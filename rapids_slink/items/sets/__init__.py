@@ -59,7 +59,7 @@ WIDTHS, SAMPLE = tuple(2**i for i in range(7, 17)), 128
 STEP_WORDS, PAIR_WORDS, LEAST_WORDS = 8.0, 1e3, 4
 #: What rounding takes of a number of common elements, at most.
 ROUNDING = 1e-6
-#: More keys than this, on average, are not counted any further.
+#: More keys than this, on average, take longer than rows of bits.
 MOST_KEYS = 160
 #: How the types of lists begin in Polars, Arrow, and pandas' Arrow types.
 LISTS = ("list", "large_list", "fixed_size_list", "array")
@@ -145,7 +145,7 @@ class Sets:
             return np.inf
         mean, size = float(self._key_counts(limit).mean()), float(self.sizes.mean())
         if mean > MOST_KEYS:
-            return mean
+            return np.inf
         _, key = self.keys(limit, slice(0, len(self)))
         sharing = np.bincount(key.astype(np.int64)).astype(np.float64)
         pairs = float((sharing * (sharing - 1)).sum())
