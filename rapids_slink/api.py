@@ -381,7 +381,7 @@ def connect(
     [1.0, 2.0, 9.0]
     """
     used = get_metric(metric, p)
-    result: Frame = engine_of(graph, X, metric=used).connect(
+    result: Frame = engine_of(graph, X, metric=used, rows=(X,)).connect(
         graph, X, certified=certified, metric=used, device=device, memory_limit=memory_limit
     )
     return result

@@ -13,7 +13,7 @@ from rapids_slink import groups, item_pipeline, pipeline
 from rapids_slink.dendrogram.cutting import ClusterRule, Cut, check_cut, check_max_distance
 from rapids_slink.hierarchy.model import Estimator, Hierarchy, WithRows
 from rapids_slink.items import SPARSE_METRICS, kind_of
-from rapids_slink.metrics import EUCLIDEAN, PRECOMPUTED, Metric, get_metric
+from rapids_slink.metrics import PRECOMPUTED, Metric, get_metric
 from rapids_slink.missing import missing_values_of, with_missing
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.points.keys import GroupBy
@@ -25,17 +25,18 @@ from rapids_slink.runtime.memory import as_bytes
 from rapids_slink.settings import Settings
 
 
-def engine_of(*inputs: Any, metric: Metric = EUCLIDEAN) -> ModuleType:
+def engine_of(*inputs: Any, metric: Metric | None = None, rows: tuple[Any, ...] | None = None) -> ModuleType:
     """The engine that serves these inputs: `distributed` if one is a Dask collection, else one of one device.
 
-    `pipeline` serves points, `item_pipeline` rows that have no coordinates.
+    `pipeline` serves points and graphs, `item_pipeline` rows that have no coordinates. `metric` is that of the `rows`,
+    by default the inputs, and None for graphs.
 
     The modules have the same functions: those of `api`, and `fit`, `append` and `predict` for models. If there is a
     ``_layout`` among the attributes that `fit` returns, its ``cut`` makes the model's further cuts.
     """
-    of_items = kind_of(metric, *inputs) is not None
+    of_items = metric is not None and kind_of(metric, *(inputs if rows is None else rows)) is not None
     if any(map(is_collection, inputs)):
-        if of_items:
+        if metric is not None and of_items:
             raise ValueError(f"metric={metric.name!r} takes no Dask collection: pass a frame of one partition")
         from rapids_slink import distributed  # it needs Dask
 
@@ -142,7 +143,7 @@ class PointHierarchy(Hierarchy, Estimator):
             raise ValueError(f"append continues a fit with max_distance={limit}, and it is now {self.max_distance}")
         tree, linkage, index = as_frame(self.mst_), as_frame(self.linkage_), on_current_gpu(self._index)
         model = Fitted(rows, tree, linkage, index, self._output)
-        return self._take(engine_of(X, metric=settings.metric).append(X, model, settings, rule))
+        return self._take(engine_of(X, metric=settings.metric, rows=(rows.values,)).append(X, model, settings, rule))
 
     def _settings(self) -> Settings:
         metric = get_metric(self.metric, 2.0 if self.p is None else self.p, given=True)

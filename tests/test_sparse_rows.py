@@ -250,6 +250,26 @@ def test_what_is_refused(X, metric, words):
         rapids_slink.fit(sparse.csr_matrix(X), 1, metric=metric, device="cpu")
 
 
+def test_graphs_are_no_rows():
+    """A sparse matrix may be one."""
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    graph = rapids_slink.to_csr(rapids_slink.pairs(X, max_distance=1.0, device="cpu"), len(X))
+    assert rapids_slink.fit_graph(graph, device="cpu").n_leaves_ == len(X)
+    assert rapids_slink.minimum_spanning_tree(graph, device="cpu").shape == graph.shape
+    with pytest.raises(ValueError, match="connect is of rows of features, and sets and sparse rows are none"):
+        rapids_slink.connect(rapids_slink.knn_graph(X, 2, device="cpu"), graph, device="cpu")
+    with pytest.raises(TypeError, match="graph must be a DataFrame with columns src, dst, weight"):
+        rapids_slink.connect(graph, X, device="cpu")
+
+
+def test_models_of_dense_rows_take_no_matrix():
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    model = rapids_slink.SingleLinkage(2, prediction_data=True, device="cpu").fit(X)
+    for call in (model.append, model.predict):
+        with pytest.raises(TypeError, match=r"Sparse input is not supported: pass X\.toarray\(\)"):
+            call(sparse.csr_matrix(X))
+
+
 def test_a_dense_array_beside_a_matrix_is_refused():
     X = sparse.eye(3, format="csr")
     with pytest.raises(TypeError, match="Y must be a sparse matrix as the other rows are, got ndarray"):
