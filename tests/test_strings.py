@@ -137,17 +137,20 @@ def test_each_search_finds_all_pairs(metric, how, monkeypatch):
 def test_which_search_serves():
     """Keys where they are fewer than the pairs of items."""
 
-    def by_keys(length, groups, limit=1.0):
+    def by_keys(length, groups, limit=1.0, wanted=None):
         n = sum(groups)
         starts = np.arange(0, (n + 1) * length, length)
         items = Strings(np.zeros(n * length, "int32"), starts, ITEM_METRICS["levenshtein"], CPU, 1)
         number = np.repeat(np.arange(len(groups)), groups)
-        return search.ItemSearch(items, search.groups_of(number, len(groups), CPU), limit).by_keys
+        src = None if wanted is None else np.arange(n) < wanted
+        return search.ItemSearch(items, search.groups_of(number, len(groups), CPU), limit).is_by_keys(src)
 
     assert by_keys(14, [1000])
     assert not by_keys(14, [20])  # 15 keys a string, and 10 pairs
     assert not by_keys(14, [20] * 50)
     assert by_keys(14, [200] * 50)
+    assert by_keys(14, [1000], wanted=500)
+    assert not by_keys(14, [1000], wanted=3)  # a few with all others
     assert by_keys(14, [1000], 2.0)
     assert not by_keys(14, [1000], 3.0)
     assert not by_keys(300, [2000])

@@ -20,7 +20,7 @@ from rapids_slink.neighbors.within import prepare_pairs
 from rapids_slink.ordering import stable_order
 from rapids_slink.points.keys import Groups, groups_of
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import Array, Device, all_true
+from rapids_slink.runtime.device import Array, Device, all_true, to_host
 from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check_memory, free_bytes
 
 #: Pairs of two rows, (src, dst, weight).
@@ -95,26 +95,31 @@ class ItemSearch:
     def __init__(self, items: Items, groups: Groups, limit: float, progress: bool = False) -> None:
         self.items, self.groups, self.limit, self.device = items, groups, limit, items.device
         self.progress = progress
-        sizes, n = groups.sizes, len(items)
-        pairs = float((sizes.astype(np.float64) ** 2).sum()) / 2
-        keys = items.keys_an_item(limit) if limit < inf else inf
-        by_keys = keys <= min(max(MOST_KEYS, pairs / max(1, n) / PAIRS_A_KEY), MOST_KEYS_EVER) and keys * n < pairs
-        is_large = (sizes > SMALL_GROUP[self.device.name]) & (limit < inf)
-        self.by_keys, self.projected = by_keys, np.flatnonzero(is_large) if not by_keys else np.empty(0, np.int64)
-        self.compared = np.flatnonzero((sizes > 1) & ~is_large) if not by_keys else np.empty(0, np.int64)
+        is_large = (groups.sizes > SMALL_GROUP[self.device.name]) & (limit < inf)
+        self.projected, self.compared = np.flatnonzero(is_large), np.flatnonzero((groups.sizes > 1) & ~is_large)
 
     def parts(self, src: Array = None, dst: Array = None) -> Iterator[Pairs]:
         """The pairs, of int32 numbers and float64 distances; a pair may be in several parts, but has src < dst.
 
         `src` and `dst`, (n,) bool, are which items are wanted as one end and as the other; by default all.
         """
-        candidates = self._that_share_a_key() if self.by_keys else self._of_groups(src)
+        candidates = self._that_share_a_key() if self.is_by_keys(src) else self._of_groups(src)
         for a, b in candidates:
             a, b = self._wanted(a, b, src, dst)
             if a.size:
                 weight = self.items.distances(a, b, self.limit)
                 kept = weight <= self.limit
                 yield a[kept], b[kept], weight[kept]
+
+    def is_by_keys(self, src: Array = None) -> bool:
+        """Whether keys are few, and fewer than the pairs of the wanted items with others of their groups."""
+        if self.limit == inf:
+            return False
+        n, sizes = len(self.items), self.groups.sizes.astype(np.float64)
+        wanted = sizes / 2 if src is None else np.bincount(to_host(self.groups.number[src]), minlength=sizes.size)
+        pairs, keys = float((wanted * sizes).sum()), self.items.keys_an_item(self.limit)
+        most = min(max(MOST_KEYS, pairs / max(1, n) / PAIRS_A_KEY), MOST_KEYS_EVER)
+        return bool(keys <= most and keys * n < pairs)
 
     def _wanted(self, a: Array, b: Array, src: Array, dst: Array) -> tuple[Array, Array]:
         xp = self.device.xp
@@ -186,14 +191,13 @@ class ItemSearch:
 
     def _of_projections(self, rows: Array, src: Array) -> Iterator[tuple[Array, Array]]:
         """The pairs of a group's items whose projections are within their bound."""
-        device = self.device
+        device, queries, asked = self.device, None, rows
+        some = None if src is None else device.xp.flatnonzero(src[rows])
+        if some is not None and not some.size:
+            return
         own = self.items if rows.size == len(self.items) else self.items.take(rows)
         values, metric, bound = own.projection(self.limit)
-        queries, asked = None, rows
-        if src is not None:
-            some = device.xp.flatnonzero(src[rows])
-            if not some.size:
-                return
+        if some is not None:
             queries, asked = metric_rows(metric, values[some], device, alone=False), rows[some]
         points = metric_rows(metric, values, device, compact=queries is None, alone=queries is None)
         search = prepare_pairs(points, queries, bound, metric, device, self.progress)
