@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,9 +27,8 @@ from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check
 Pairs = tuple[Array, Array, Array]
 #: In groups of up to this number of items all pairs are compared.
 SMALL_GROUP = {"cpu": 64, "cuda": 256}
-#: More keys an item on average take longer than a search by projections, unless an item has so many pairs for each key;
-#: and more than the last number take too long, or too much memory.
-MOST_KEYS, PAIRS_A_KEY, MOST_KEYS_EVER = 160, 512, 1024
+#: More keys an item on average take too much memory.
+MOST_KEYS = 1024
 #: Items of which keys are made at a time.
 KEYED_ITEMS = 2**21
 #: Pairs of a first range of rows of which projections are compared: how many are candidates tells the next one.
@@ -42,6 +41,18 @@ ITEM_BYTES, LEAST_CHUNK = 200, 2**22
 KEY_BYTES = 40
 #: What makes pairs of groups different keys; see `_mixed`.
 MULTIPLIERS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+
+
+class Costs(NamedTuple):
+    """About how many nanoseconds work takes, on two cores or on an H100."""
+
+    key: float  # to make a key, to sort it and to read it
+    pair: float  # to compare a pair of items
+    tested: float  # to compare a pair of projections, with the candidates' share
+    group: float  # to prepare a search among a group's projections
+
+
+COSTS = {"cpu": Costs(50, 60, 2, 1e6), "cuda": Costs(1, 0.1, 0.05, 3e6)}
 
 
 @dataclass(frozen=True)
@@ -112,14 +123,14 @@ class ItemSearch:
                 yield a[kept], b[kept], weight[kept]
 
     def is_by_keys(self, src: Array = None) -> bool:
-        """Whether keys are few, and fewer than the pairs of the wanted items with others of their groups."""
-        if self.limit == inf:
+        """Whether keys take less time than comparing the wanted items with all others of their groups."""
+        keys, sizes = self.items.keys_an_item(self.limit) if self.limit < inf else inf, self.groups.sizes
+        if keys > MOST_KEYS:
             return False
-        n, sizes = len(self.items), self.groups.sizes.astype(np.float64)
         wanted = sizes / 2 if src is None else np.bincount(to_host(self.groups.number[src]), minlength=sizes.size)
-        pairs, keys = float((wanted * sizes).sum()), self.items.keys_an_item(self.limit)
-        most = min(max(MOST_KEYS, pairs / max(1, n) / PAIRS_A_KEY), MOST_KEYS_EVER)
-        return bool(keys <= most and keys * n < pairs)
+        cost, pairs = COSTS[self.device.name], wanted * sizes
+        of_pairs = cost.pair * pairs[self.compared].sum() + cost.tested * pairs[self.projected].sum()
+        return bool(cost.key * keys * len(self.items) < of_pairs + cost.group * self.projected.size)
 
     def _wanted(self, a: Array, b: Array, src: Array, dst: Array) -> tuple[Array, Array]:
         xp = self.device.xp
