@@ -123,8 +123,10 @@ def test_pairs_of_two_sets(metric, limit):
 @pytest.mark.parametrize("metric", METRICS)
 def test_each_search_finds_all_pairs(metric, how, monkeypatch):
     monkeypatch.setitem(search.SMALL_GROUP, "cpu", 10**6 if how == "all" else 1)
-    if how != "keys":
-        monkeypatch.setattr(search, "MOST_KEYS_EVER", -1)
+    if how == "keys":
+        monkeypatch.setitem(search.COSTS, "cpu", search.Costs(0, 1, 1, 1))
+    else:
+        monkeypatch.setattr(search, "MOST_KEYS", -1)
     monkeypatch.setitem(search.MOST_PAIRS, "cpu", 1024)  # several parts
     monkeypatch.setattr(search, "KEYED_ITEMS", 100)
     values = words(400, letters="ABCDEF", longest=12, seed=4)
@@ -135,21 +137,24 @@ def test_each_search_finds_all_pairs(metric, how, monkeypatch):
 
 
 def test_which_search_serves():
-    """Keys where they are fewer than the pairs of items."""
+    """Keys where they take less time than the pairs of items."""
 
-    def by_keys(length, groups, limit=1.0):
+    def by_keys(length, groups, limit=1.0, wanted=None):
         n = sum(groups)
         starts = np.arange(0, (n + 1) * length, length)
         items = Strings(np.zeros(n * length, "int32"), starts, ITEM_METRICS["levenshtein"], CPU, 1)
         number = np.repeat(np.arange(len(groups)), groups)
-        return search.ItemSearch(items, search.groups_of(number, len(groups), CPU), limit).by_keys
+        src = None if wanted is None else np.arange(n) < wanted
+        return search.ItemSearch(items, search.groups_of(number, len(groups), CPU), limit).is_by_keys(src)
 
-    assert by_keys(14, [1000])
+    assert by_keys(14, [2000])
     assert not by_keys(14, [20])  # 15 keys a string, and 10 pairs
     assert not by_keys(14, [20] * 50)
     assert by_keys(14, [200] * 50)
-    assert by_keys(14, [1000], 2.0)
-    assert not by_keys(14, [1000], 3.0)
+    assert by_keys(14, [2000], wanted=1500)
+    assert not by_keys(14, [2000], wanted=3)  # a few with all others
+    assert by_keys(14, [20_000], 2.0)
+    assert not by_keys(14, [20_000], 3.0)
     assert not by_keys(300, [2000])
     assert by_keys(300, [400_000])  # a search by projections looks at all pairs
 
@@ -415,7 +420,7 @@ def test_memory_limit():
 
 
 def test_progress(capsys, monkeypatch):
-    monkeypatch.setattr(search, "MOST_KEYS_EVER", -1)
+    monkeypatch.setattr(search, "MOST_KEYS", -1)
     values = words(400, letters="ABCDEF", longest=12, seed=4)
     rapids_slink.fit(values, metric="levenshtein", max_distance=2, progress=True, device="cpu")
     assert "Searching pairs" in capsys.readouterr().err

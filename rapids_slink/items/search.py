@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,16 +20,15 @@ from rapids_slink.neighbors.within import prepare_pairs
 from rapids_slink.ordering import stable_order
 from rapids_slink.points.keys import Groups, groups_of
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import Array, Device, all_true
+from rapids_slink.runtime.device import Array, Device, all_true, to_host
 from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check_memory, free_bytes
 
 #: Pairs of two rows, (src, dst, weight).
 Pairs = tuple[Array, Array, Array]
 #: In groups of up to this number of items all pairs are compared.
 SMALL_GROUP = {"cpu": 64, "cuda": 256}
-#: More keys an item on average take longer than a search by projections, unless an item has so many pairs for each key;
-#: and more than the last number take too long, or too much memory.
-MOST_KEYS, PAIRS_A_KEY, MOST_KEYS_EVER = 160, 512, 1024
+#: More keys an item on average take too much memory.
+MOST_KEYS = 1024
 #: Items of which keys are made at a time.
 KEYED_ITEMS = 2**21
 #: Pairs of a first range of rows of which projections are compared: how many are candidates tells the next one.
@@ -42,6 +41,18 @@ ITEM_BYTES, LEAST_CHUNK = 200, 2**22
 KEY_BYTES = 40
 #: What makes pairs of groups different keys; see `_mixed`.
 MULTIPLIERS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+
+
+class Costs(NamedTuple):
+    """About how many nanoseconds work takes, on two cores or on an H100."""
+
+    key: float  # to make a key, to sort it and to read it
+    pair: float  # to compare a pair of items
+    tested: float  # to compare a pair of projections, with the candidates' share
+    group: float  # to prepare a search among a group's projections
+
+
+COSTS = {"cpu": Costs(50, 60, 2, 1e6), "cuda": Costs(1, 0.1, 0.05, 3e6)}
 
 
 @dataclass(frozen=True)
@@ -95,26 +106,31 @@ class ItemSearch:
     def __init__(self, items: Items, groups: Groups, limit: float, progress: bool = False) -> None:
         self.items, self.groups, self.limit, self.device = items, groups, limit, items.device
         self.progress = progress
-        sizes, n = groups.sizes, len(items)
-        pairs = float((sizes.astype(np.float64) ** 2).sum()) / 2
-        keys = items.keys_an_item(limit) if limit < inf else inf
-        by_keys = keys <= min(max(MOST_KEYS, pairs / max(1, n) / PAIRS_A_KEY), MOST_KEYS_EVER) and keys * n < pairs
-        is_large = (sizes > SMALL_GROUP[self.device.name]) & (limit < inf)
-        self.by_keys, self.projected = by_keys, np.flatnonzero(is_large) if not by_keys else np.empty(0, np.int64)
-        self.compared = np.flatnonzero((sizes > 1) & ~is_large) if not by_keys else np.empty(0, np.int64)
+        is_large = (groups.sizes > SMALL_GROUP[self.device.name]) & (limit < inf)
+        self.projected, self.compared = np.flatnonzero(is_large), np.flatnonzero((groups.sizes > 1) & ~is_large)
 
     def parts(self, src: Array = None, dst: Array = None) -> Iterator[Pairs]:
         """The pairs, of int32 numbers and float64 distances; a pair may be in several parts, but has src < dst.
 
         `src` and `dst`, (n,) bool, are which items are wanted as one end and as the other; by default all.
         """
-        candidates = self._that_share_a_key() if self.by_keys else self._of_groups(src)
+        candidates = self._that_share_a_key() if self.is_by_keys(src) else self._of_groups(src)
         for a, b in candidates:
             a, b = self._wanted(a, b, src, dst)
             if a.size:
                 weight = self.items.distances(a, b, self.limit)
                 kept = weight <= self.limit
                 yield a[kept], b[kept], weight[kept]
+
+    def is_by_keys(self, src: Array = None) -> bool:
+        """Whether keys take less time than comparing the wanted items with all others of their groups."""
+        keys, sizes = self.items.keys_an_item(self.limit) if self.limit < inf else inf, self.groups.sizes
+        if keys > MOST_KEYS:
+            return False
+        wanted = sizes / 2 if src is None else np.bincount(to_host(self.groups.number[src]), minlength=sizes.size)
+        cost, pairs = COSTS[self.device.name], wanted * sizes
+        of_pairs = cost.pair * pairs[self.compared].sum() + cost.tested * pairs[self.projected].sum()
+        return bool(cost.key * keys * len(self.items) < of_pairs + cost.group * self.projected.size)
 
     def _wanted(self, a: Array, b: Array, src: Array, dst: Array) -> tuple[Array, Array]:
         xp = self.device.xp
@@ -186,14 +202,13 @@ class ItemSearch:
 
     def _of_projections(self, rows: Array, src: Array) -> Iterator[tuple[Array, Array]]:
         """The pairs of a group's items whose projections are within their bound."""
-        device = self.device
+        device, queries, asked = self.device, None, rows
+        some = None if src is None else device.xp.flatnonzero(src[rows])
+        if some is not None and not some.size:
+            return
         own = self.items if rows.size == len(self.items) else self.items.take(rows)
         values, metric, bound = own.projection(self.limit)
-        queries, asked = None, rows
-        if src is not None:
-            some = device.xp.flatnonzero(src[rows])
-            if not some.size:
-                return
+        if some is not None:
             queries, asked = metric_rows(metric, values[some], device, alone=False), rows[some]
         points = metric_rows(metric, values, device, compact=queries is None, alone=queries is None)
         search = prepare_pairs(points, queries, bound, metric, device, self.progress)
