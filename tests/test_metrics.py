@@ -341,7 +341,7 @@ def test_where_scipy_gives_a_number_for_rows_of_zeros(device):
 @pytest.mark.parametrize(
     ("metric", "p", "error", "message"),
     [
-        ("cosin", 2, ValueError, "metric must be one of 'euclidean', .*'haversine'(, 'precomputed')?, got 'cosin'"),
+        ("cosin", 2, ValueError, "must be one of 'euclidean', .*'string_hamming'(, 'precomputed')?, got 'cosin'"),
         (None, 2, ValueError, "metric must be one of .*, got None"),
         ("minkowski", 0, ValueError, r"p must be above 0, got 0\.0"),
         ("minkowski", math.nan, ValueError, "p must be above 0, got nan"),
