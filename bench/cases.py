@@ -17,6 +17,8 @@ import numpy as np
 from bench.blocks import in_blocks
 from bench.categories import fingerprints, packed, profiles
 from bench.graphs import GRAPHS, Graph
+from bench.sparse import sketches, tfidf
+from bench.text import genes, receptors, words
 from bench.trees import TREES, Tree
 
 SEED = 20230918
@@ -49,10 +51,11 @@ class Case:
         Neighbours in a core, and rows in the least cluster, of the stage `hdbscan`.
     squared_sums : tuple of int, optional
         Sum and largest of the squared weights of the tree, where they are known integers.
-    missing, max_distance : str, float, optional
+    missing, max_distance, box : str, float, float, optional
         Parameters of `fit`.
     near : float, optional
-        The distance of the stage `pairs`; by default `max_distance` or, without one, the median height of the tree.
+        The distance of the stages `pairs` and `friends`; by default `max_distance` or, without one, the median height
+        of the tree.
     group : callable, optional
         ``group(n)`` gives the number of each row's group, in order, of a case for the stage `groups` alone.
     """
@@ -68,6 +71,7 @@ class Case:
     squared_sums: tuple[int, int] | None = None
     missing: str | None = None
     max_distance: float | None = None
+    box: float | None = None
     near: float | None = None
     group: Callable[[int], np.ndarray] | None = None
 
@@ -75,7 +79,7 @@ class Case:
     def how(self) -> dict[str, Any]:
         """The parameters of `fit` that say what is measured; 0 is a missing value if any are missing."""
         gaps = {} if self.missing is None else {"missing": self.missing, "missing_value": 0}
-        return {"metric": self.metric, "p": self.p, "max_distance": self.max_distance, **gaps}
+        return {"metric": self.metric, "p": self.p, "max_distance": self.max_distance, "box": self.box, **gaps}
 
     def points(self, folder: Path | None) -> np.ndarray:
         """All points, (n, d)."""
@@ -86,6 +90,10 @@ class Case:
         both = self.rows(folder, self.n_queries)
         n_queries = min(self.n_queries, len(both) // 2)
         return both[-n_queries:], both[:-n_queries]
+
+
+class SparseCase(Case):
+    """Rows in a sparse matrix of SciPy."""
 
 
 def gauss(n: int, d: int, dtype: type) -> Rows:
@@ -445,7 +453,7 @@ METRICS = (
     ),
     *(
         Case(f"bits-20k-64-{metric}", bits(20_000, 64), metric=metric)
-        for metric in ("hamming", "rogerstanimoto", "jaccard", "dice")
+        for metric in ("hamming", "rogerstanimoto", "jaccard", "dice", "containment")
     ),
     Case("exact-20k-16-inner_product", exact(20_000, 16), metric="inner_product"),
     Case("places-20k-haversine", places(20_000), metric="haversine"),
@@ -531,6 +539,30 @@ NEAR_PAIRS = (
     Case("uniform-10m-3-near", uniform(10_000_000, 3), n_clusters=10_000_000, max_distance=0.2 * 1e7 ** (-1 / 3)),
     Case("uniform-300k-3-near", uniform(300_000, 3), n_clusters=300_000, max_distance=0.2 * 3e5 ** (-1 / 3)),
 )
+#: For clusters of all points within a distance of others: at shares of the mean separation.
+FRIENDS = tuple(
+    Case(f"{name}-friends-{share}", rows, near=share * separation)
+    for name, rows, separation in (
+        ("uniform-10m-3", uniform(10_000_000, 3), 1e7 ** (-1 / 3)),
+        ("sphere-1.87m-3", directions(1_870_000, 3), (4 * np.pi / 1_870_000) ** 0.5),
+    )
+    for share in (0.2, 0.7)
+)
+#: Rows of which only what is not zero is stored.
+SPARSE = (
+    SparseCase("sketches-85k", sketches(85_205, 1000), n_clusters=85_000, metric="jaccard", max_distance=0.5),
+    SparseCase("tfidf-100k-50k", tfidf(100_000, 50_000), n_clusters=100_000, metric="cosine", max_distance=0.3),
+)
+#: Text that is linked by one edit.
+TEXT = (
+    Case("receptors-20k", receptors(20_000), metric="levenshtein", n_clusters=20_000, max_distance=1),
+    Case("receptors-1m", receptors(1_000_000), metric="levenshtein", n_clusters=1_000_000, max_distance=1),
+    Case("words-275k", words(275_000), metric="levenshtein", n_clusters=275_000, max_distance=1),
+    Case(
+        "receptors-8m-grouped", receptors(8_000_000), metric="levenshtein", n_clusters=8_000_000, max_distance=1,
+        group=genes,
+    ),
+)  # fmt: skip
 CASES: dict[str, Case | Tree | Graph] = {
     case.name: case
     for case in (
@@ -551,6 +583,7 @@ CASES: dict[str, Case | Tree | Graph] = {
         Case("sphere-1.87m-3", directions(1_870_000, 3)),
         Case("sphere-10m-3", directions(10_000_000, 3)),
         Case("uniform-10m-3", uniform(10_000_000, 3)),
+        Case("uniform-10m-3-box", uniform(10_000_000, 3), box=1.0),
         Case("halo-10m-3", haloes(10_000_000)),
         Case("halo-80m-3", haloes(80_000_000)),
         Case("coast-11m-2", coast(11_000_000)),
@@ -581,6 +614,9 @@ CASES: dict[str, Case | Tree | Graph] = {
         *STRUCTURED,
         *GROUPS_OF_ROWS,
         *NEAR_PAIRS,
+        *FRIENDS,
+        *SPARSE,
+        *TEXT,
     )
 }
 CASES.update({tree.name: tree for tree in TREES})
@@ -595,5 +631,8 @@ GROUPS = {
         ("bits-and-alleles", BITS_AND_ALLELES),
         ("structured", STRUCTURED),
         ("near-pairs", NEAR_PAIRS),
+        ("friends-of-friends", FRIENDS),
+        ("sparse", SPARSE),
+        ("text", TEXT),
     )
 }

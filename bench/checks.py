@@ -17,7 +17,7 @@ from scipy.sparse import coo_array
 import rapids_slink
 from bench.blocks import in_blocks
 from bench.first import First
-from bench.stages import GraphWork, TreeWork, Work
+from bench.stages import GraphWork, TreeWork, Work, pairs
 from rapids_slink.dendrogram.cpu import merge_in_order
 from rapids_slink.runtime.device import to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
@@ -41,7 +41,7 @@ VALID_ROWS = 2_000_000
 def heights(work: Work, model: Any) -> Verdict:
     """Merge heights against SciPy, known sums or a brute-force tree; where those take too long, the tree's cycles."""
     n, d = work.points.shape
-    if work.case.missing or work.case.max_distance:  # SciPy has neither
+    if work.case.missing or work.case.max_distance or work.case.box:  # SciPy has none of them
         return None, None
     found = model.to_scipy()[:, 2]
     if work.case.squared_sums is not None:
@@ -68,6 +68,8 @@ def heights_of_groups(work: Work, model: Any) -> Verdict:
     """The heights of some groups, the largest among them, against SciPy's of each alone."""
     from scipy.cluster.hierarchy import linkage
 
+    if work.points.dtype == object:
+        return None, None
     group, n_groups = work.group, int(work.group[-1]) + 1
     tree = {name: _column(model.mst_, name) for name in ("src", "dst", "weight")}
     of_edge = group[tree["src"]]
@@ -108,7 +110,7 @@ def scipys(work: Work) -> Callable[[], np.ndarray]:
 
 
 def _condensed(points: np.ndarray, metric: str, p: float) -> np.ndarray:
-    """The distances of all pairs by SciPy's `pdist`, and what it lacks: products by NumPy, angles by scikit-learn."""
+    """The distances of all pairs by SciPy's `pdist`, and what it lacks by NumPy and scikit-learn."""
     from scipy.spatial.distance import pdist, squareform
 
     if metric == "inner_product":
@@ -117,6 +119,10 @@ def _condensed(points: np.ndarray, metric: str, p: float) -> np.ndarray:
         from sklearn.metrics.pairwise import haversine_distances
 
         return squareform(haversine_distances(points), checks=False)
+    if metric == "containment":
+        common, ones = points.astype(np.int64) @ points.T.astype(np.int64), points.sum(axis=1)
+        fewer = np.minimum(ones[:, None], ones)
+        return squareform((fewer - common) / fewer, checks=False)
     return pdist(points, metric, **({"p": p} if metric == "minkowski" else {}))
 
 
@@ -226,19 +232,27 @@ def nearest(work: Work, edges: Any) -> Verdict:
 
 def near_pairs(work: Work, found: Any) -> Verdict:
     """The pairs that hold one of some rows, against SciPy's distances; of the Euclidean metric all bits."""
+    if work.case.metric == "levenshtein":
+        return near_strings(work, found)
     metric, points, near = work.case.metric, work.points, work.near
     if metric not in ("euclidean", "cosine", "jaccard", "bit_jaccard") or work.case.missing:
         return None, None
     if metric == "bit_jaccard":
         metric, points = "jaccard", np.unpackbits(points, axis=1).view(bool)
-    points = points if points.dtype == bool else _float64(points)
+    is_sparse = hasattr(points, "tocsr")
+    points = points if is_sparse or points.dtype == bool else _float64(points)
     (n, d), (src, dst, weight) = points.shape, (_column(found, name) for name in EDGE_TYPES)
     if (src >= dst).any() or (np.diff(src.astype(np.int64) * n + dst) <= 0).any():
         return False, "order"
-    off = 0.0 if metric == "euclidean" else ROUNDED
-    against = "NumPy's counts" if metric == "jaccard" else "scipy.spatial.distance.cdist"
+    off, against = 0.0 if metric == "euclidean" else ROUNDED, "scipy.spatial.distance.cdist"
     size = min(n, SAMPLE, max(FEW_ROWS, int(PAIRS_WORK / (n * d))))
-    distances = _jaccard_from(points) if metric == "jaccard" else partial(_distances_from, points, metric)
+    distances: Callable[[int], np.ndarray] = partial(_distances_from, points, metric)
+    if is_sparse:
+        distances, against = partial(_of_row, points, metric), "plain sums"
+    elif metric == "jaccard":
+        distances, against = _jaccard_from(points), "NumPy's counts"
+    elif work.case.box is not None:
+        distances, against = partial(_distances_in_box, points, work.case.box), "NumPy's distances in the box"
     for row in np.random.default_rng(0).choice(n, size, replace=False).tolist():
         expected = distances(row)
         expected[row] = np.inf
@@ -249,8 +263,8 @@ def near_pairs(work: Work, found: Any) -> Verdict:
         wrong &= abs(expected - near) > off
         both = np.isfinite(listed)
         if wrong.any() or (abs(listed[both] - expected[both]) > off).any():
-            return False, against
-    return True, against
+            return False, f"{against} of {size} rows"
+    return True, f"{against} of {size} rows"
 
 
 def _distances_from(points: np.ndarray, metric: str, row: int) -> np.ndarray:
@@ -259,6 +273,13 @@ def _distances_from(points: np.ndarray, metric: str, row: int) -> np.ndarray:
 
     distances: np.ndarray = cdist(points[row : row + 1], points, metric)[0]
     return distances
+
+
+def _distances_in_box(points: np.ndarray, box: float, row: int) -> np.ndarray:
+    """The Euclidean distances of a row to all of a box that repeats, whose features are summed in order."""
+    gaps = abs(points[row] - points)
+    squares = np.minimum(gaps, box - gaps) ** 2
+    return np.sqrt(np.add.accumulate(squares, axis=1)[:, -1])
 
 
 def _jaccard_from(points: np.ndarray) -> Callable[[int], np.ndarray]:
@@ -271,6 +292,53 @@ def _jaccard_from(points: np.ndarray) -> Callable[[int], np.ndarray]:
         return np.divide(either - both, either, where=either > 0, out=np.zeros(len(points)))
 
     return distances
+
+
+def friends(work: Work, labels: Any) -> Verdict:
+    """Labels against the components of all pairs within the distance, in the order of their first rows."""
+    from scipy.sparse.csgraph import connected_components
+
+    found, n = pairs(work)(), work.shape[0]
+    src, dst = (_column(found, name) for name in ("src", "dst"))
+    graph = coo_array((np.ones(src.size, np.int8), (src, dst)), shape=(n, n)).tocsr()
+    _, first, number = np.unique(connected_components(graph, directed=False)[1], return_index=True, return_inverse=True)
+    return _same(to_host(labels), np.argsort(np.argsort(first))[number]), (
+        "scipy.sparse.csgraph.connected_components of all pairs"
+    )
+
+
+def _of_row(matrix: Any, metric: str, row: int) -> np.ndarray:
+    """The distances of a row of a sparse matrix to all, jaccard or cosine."""
+    own = matrix[[row]]
+    at = np.minimum(np.searchsorted(own.indices, matrix.indices), own.nnz - 1)
+    shared = np.flatnonzero(own.indices[at] == matrix.indices)
+    of_entry = np.searchsorted(matrix.indptr, shared, side="right") - 1
+    products = matrix.data[shared].astype(np.float64) * own.data[at[shared]]
+    dots = np.bincount(of_entry, weights=products, minlength=matrix.shape[0])
+    if metric == "jaccard":
+        return 1 - dots / (np.diff(matrix.indptr) + own.nnz - dots)
+    lengths = np.sqrt(np.add.reduceat(matrix.data**2, matrix.indptr[:-1]))
+    return 1 - dots / (lengths * lengths[row])
+
+
+def near_strings(work: Work, found: Any) -> Verdict:
+    """The pairs that hold one of some strings, against rapidfuzz."""
+    if importlib.util.find_spec("rapidfuzz") is None:
+        return None, None
+    from rapidfuzz.distance import Levenshtein
+    from rapidfuzz.process import cdist
+
+    strings, near = work.points[:, 0].tolist(), work.near
+    src, dst, weight = (_column(found, name) for name in EDGE_TYPES)
+    rows = np.random.default_rng(0).choice(len(strings), min(len(strings), SAMPLE), replace=False)
+    expected = cdist([strings[row] for row in rows], strings, scorer=Levenshtein.distance, score_cutoff=near)
+    for row, distance in zip(rows.tolist(), expected, strict=True):
+        own = (src == row) | (dst == row)
+        listed = np.full(len(strings), near + 1)
+        listed[np.where(src[own] == row, dst[own], src[own])], listed[row] = weight[own], 0
+        if not np.array_equal(listed, np.minimum(distance, near + 1)):
+            return False, f"rapidfuzz of {len(rows)} rows"
+    return True, f"rapidfuzz of {len(rows)} rows"
 
 
 def _nearest_distances(queries: np.ndarray, points: np.ndarray, k: int, own: np.ndarray | None = None) -> np.ndarray:
@@ -378,6 +446,7 @@ CHECKS: dict[str, Callable[[Any, Any], Verdict]] = {
     "knn": neighbours,
     "nearest_neighbors": nearest,
     "pairs": near_pairs,
+    "friends": friends,
     "append": appended,
     "spanning_tree": forest,
     "connect": heights,

@@ -22,7 +22,7 @@ import numpy as np
 
 from bench import arborx, ecl, first
 from bench.checks import cugraph_graph, scipys, simple, sparse
-from bench.stages import AnyWork, Call, GraphWork, TreeWork, Work, pairs
+from bench.stages import AnyWork, Call, GraphWork, SparseWork, TreeWork, Work, pairs
 from rapids_slink.hierarchy.exports import to_scipy
 from rapids_slink.metrics import METRICS
 
@@ -66,7 +66,7 @@ class Peer:
         else:
             available = importlib.util.find_spec(self.module.split(".")[0]) is not None
         in_time = 0 < d <= self.tree_features or float(n) * n * d <= self.most_work
-        return available and isinstance(work, self.works) and work.device.name == self.device and in_time
+        return available and type(work) in self.works and work.device.name == self.device and in_time
 
 
 def peers_of(stage: str, names: list[str]) -> list[Peer]:
@@ -88,15 +88,15 @@ GROUPS_A_TASK = 1000
 #: Under the names that these packages have for them.
 SKLEARN_METRICS = {
     # Its braycurtis divides by |x| + |y|, SciPy's and ours by |x + y|.
-    **{name: name for name in METRICS if name not in ("minkowski", "inner_product", "braycurtis")},
+    **{name: name for name in METRICS if name not in ("minkowski", "inner_product", "braycurtis", "containment")},
     "cityblock": "manhattan",
 }
 CUML_METRICS = {"euclidean": "euclidean", "cosine": "cosine", "cityblock": "manhattan"}
 
 
 def _known(work: Work, package: str, metrics: dict[str, str]) -> str:
-    if work.case.metric not in metrics:
-        raise NotImplementedError(f"{package} has no single linkage by {work.case.metric}")
+    if work.case.metric not in metrics or work.case.box is not None:
+        raise NotImplementedError(f"{package} has no single linkage by {work.case.metric} or in a box")
     return metrics[work.case.metric]
 
 
@@ -221,6 +221,47 @@ def scipy_pairs(work: Work) -> Call:
     return lambda: cKDTree(points).query_pairs(near, output_type="ndarray")
 
 
+def scipy_friends(work: Work) -> Call:
+    """The components of all pairs."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    find, n = scipy_pairs(work), len(work.points)
+
+    def call() -> Any:
+        src, dst = find().T
+        return connected_components(coo_array((np.ones(src.size, np.int8), (src, dst)), shape=(n, n)), directed=False)
+
+    return call
+
+
+def pyfof_friends(work: Work) -> Call:
+    friends_of_friends = importlib.import_module("pyfof").friends_of_friends
+    _known(work, "pyfof", {"euclidean": ""})
+    points, near = _float64(work), work.near
+    return lambda: friends_of_friends(points, near)
+
+
+def jztree_friends(work: Work) -> Call:
+    """In float32; labels in the order of the input, as ours."""
+    jax: Any = importlib.import_module("jax")
+    labels = importlib.import_module("jztree.fof").fof_labels
+    _known(work, "jztree", {"euclidean": ""})
+    points, near = jax.numpy.asarray(work.points, "float32"), float(work.near)
+    return lambda: jax.block_until_ready(labels.jit(points, rlink=near, output_order="input")[1])
+
+
+def rapidfuzz_pairs(work: Work) -> Call:
+    """All pairs of strings on all cores; those within the distance are read from the matrix."""
+    from rapidfuzz.distance import Levenshtein
+    from rapidfuzz.process import cdist
+
+    _known(work, "rapidfuzz", {"levenshtein": ""})
+    strings, near = work.points[:, 0].tolist(), work.near
+    how = {"scorer": Levenshtein.distance, "score_cutoff": near, "workers": -1, "dtype": np.uint8}
+    return lambda: np.nonzero(np.triu(cdist(strings, strings, **how) <= near, 1))
+
+
 def cuvs_pairs(work: Work) -> Call:
     """The 64 nearest of each row, of which those within the distance count; the share of the pairs is printed."""
     from cuvs.neighbors import brute_force
@@ -262,6 +303,56 @@ def semdedup_pairs(work: Work) -> Call:
         return torch.cat(found, 1)
 
     _print_share(work, f"k-means of {cells} cells", call().shape[1])
+    return call
+
+
+def scipy_products(work: SparseWork) -> Call:
+    """Products of some rows of the matrix with all, by SciPy."""
+    from scipy.sparse import csr_matrix, triu
+
+    metric = _known(work, "scipy", {"jaccard": "jaccard", "cosine": "cosine"})
+    points: Any = work.points
+    near = work.near
+    if metric == "jaccard":  # columns without an element take memory
+        held, columns = np.unique(points.indices, return_inverse=True)
+        points = csr_matrix((np.ones(points.nnz, np.int32), columns, points.indptr), (points.shape[0], held.size))
+    sizes, transposed = np.diff(points.indptr), points.T.tocsr()
+
+    def call() -> Any:
+        found = []
+        for start in range(0, points.shape[0], 1000):
+            part = triu(points[start : start + 1000] @ transposed, start + 1).tocoo()
+            if metric == "jaccard":
+                either = sizes[part.row + start] + sizes[part.col] - part.data
+                within = part.data >= (1 - near) * either
+            else:
+                within = part.data >= 1 - near
+            found.append(np.column_stack([part.row[within] + start, part.col[within]]))
+        return np.concatenate(found)
+
+    return call
+
+
+def datasketch_pairs(work: SparseWork) -> Call:
+    """Hashes of the sets, and the candidates of bands, decided by the sets; the share of the pairs is printed."""
+    sketching: Any = importlib.import_module("datasketch")
+    _known(work, "datasketch", {"jaccard": ""})
+    points: Any = work.points
+    near = work.near
+    rows = np.split(points.indices, points.indptr[1:-1])
+
+    def call() -> Any:
+        hashed = list(
+            sketching.MinHash.generator([[b"%d" % e for e in row.tolist()] for row in rows], num_perm=128, seed=0)
+        )
+        index = sketching.MinHashLSH(threshold=(1 - near) / 2, num_perm=128)  # low, so that few pairs are missed
+        held, found = [set(row.tolist()) for row in rows], []
+        for i, one in enumerate(hashed):
+            found += [(j, i) for j in index.query(one) if len(held[i] & held[j]) >= (1 - near) * len(held[i] | held[j])]
+            index.insert(i, one)
+        return found
+
+    _print_share(work, "datasketch", len(call()))
     return call
 
 
@@ -358,8 +449,14 @@ PEERS = (
     Peer("cuvs", "nearest_neighbors", "cuvs", "cuda", cuvs_nearest),
     Peer("cuml", "nearest_neighbors", "cuml", "cuda", cuml_nearest),
     Peer("scipy", "pairs", "scipy", "cpu", scipy_pairs, 0, tree_features=8),
+    Peer("scipy", "pairs", "scipy", "cpu", scipy_products, works=(SparseWork,)),
+    Peer("datasketch", "pairs", "datasketch", "cpu", datasketch_pairs, works=(SparseWork,)),
+    Peer("rapidfuzz", "pairs", "rapidfuzz", "cpu", rapidfuzz_pairs, 1e9),
     Peer("cuvs", "pairs", "cuvs", "cuda", cuvs_pairs, 2e15),
     Peer("semdedup", "pairs", "torch", "cuda", semdedup_pairs, 2e15),
+    Peer("scipy", "friends", "scipy", "cpu", scipy_friends, 0, tree_features=8),
+    Peer("pyfof", "friends", "pyfof", "cpu", pyfof_friends, 1e12),
+    Peer("jztree", "friends", "jztree", "cuda", jztree_friends, 0, tree_features=3),
     Peer("scipy", "spanning_tree", "scipy", "cpu", scipy_tree),
     Peer("cugraph", "spanning_tree", "cugraph", "cuda", cugraph_tree),
     Peer("ecl-mst", "spanning_tree", "$ECL_MST", "cuda", ecl_tree, read=float, works=(GraphWork,)),

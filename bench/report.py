@@ -13,22 +13,14 @@ from bench.cases import GROUPS
 from bench.results import FOLDER, entries_of, identity, slug
 
 README = Path(__file__).parent.parent / "README.md"
-MARKERS = ("<!-- bench:start -->", "<!-- bench:end -->")
 TABLE_STAGES = ("fit", "spanning_tree")
-#: The rows of the README's table: case, stage, and whether it ran on a GPU.
-README_ROWS = (
-    ("digits", "fit", True),
-    ("mnist-60k-784", "fit", True),
-    ("mixture-1m-128", "fit", True),
-    ("deep-8m-96", "fit", True),
-    ("cities-235k-3", "fit", True),
-    ("sphere-1.87m-3", "fit", True),
-    ("halo-10m-3", "fit", True),
-    ("cloud-4m-9", "fit", True),
-    ("road-24m", "spanning_tree", True),
-    ("gauss-20k-16", "fit", False),
-    ("cities-235k-3", "fit", False),
-)
+#: The cases of the README's table, which are fits on one card; and the one of its first figure.
+README_CARD = "NVIDIA H100 80GB HBM3"
+README_CASES = (
+    "digits", "mnist-60k-784", "mixture-290k-256", "unit-300k-768", "mixture-1m-128", "bytes-1m-128", "curve-1m-16",
+    "cloud-4m-9", "deep-8m-96",
+)  # fmt: skip
+FIRST_CASE = "mixture-1m-128"
 GROUP_OF = {case: group for group, cases in GROUPS.items() for case in cases}
 
 
@@ -37,14 +29,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__)
     parser.add_argument("--results", type=Path, default=FOLDER, help="folder of the result files")
     parser.add_argument("--stages", nargs="+", default=list(TABLE_STAGES), help="or groups of cases: metrics")
-    parser.add_argument("--readme", type=Path, nargs="?", const=README, help="write README_ROWS into this file's table")
+    parser.add_argument("--readme", type=Path, nargs="?", const=README, help="write this file's table and first figure")
     parser.add_argument("--pool", action="store_true", help="also what was measured with an rmm pool")
     parser.add_argument("--plot", type=Path, help="draw the same rows here")
     options = parser.parse_args(arguments)
     results = load(options.results)
     rows = pick(results, options.stages, options.pool)
     if options.readme:
-        options.readme.write_text(put_between(options.readme.read_text(), table(readme_rows(results))))
+        options.readme.write_text(filled(options.readme.read_text(), readme_rows(results)))
     if options.plot:
         draw(rows, options.plot)
     if not (options.readme or options.plot):
@@ -76,13 +68,51 @@ def pick(rows: list[dict[str, Any]], names: Sequence[str], pool: bool = False) -
 
 
 def readme_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The newest row of each of `README_ROWS`."""
+    """The newest row of each of `README_CASES`."""
     newest = {
-        (row["case"], row["stage"], not row["file"].endswith("-cpu.json")): row
+        row["case"]: row
         for row in sorted(rows, key=lambda row: row["file"])  # names start with the date
-        if not row.get("rmm_pool")
+        if row["stage"] == "fit" and row["device"] == README_CARD and not row.get("rmm_pool")
     }
-    return [newest[key] for key in README_ROWS if key in newest]
+    return [newest[case] for case in README_CASES if case in newest]
+
+
+def filled(text: str, rows: list[dict[str, Any]]) -> str:
+    """The README's text with its table and its first figure, both of these rows."""
+    return put_between(put_between(text, table(rows), "bench"), first_figure(rows), "first")
+
+
+def first_figure(rows: list[dict[str, Any]]) -> str:
+    """The sentence of `FIRST_CASE`; an empty text if it is not among the rows."""
+    row = next((row for row in rows if row["case"] == FIRST_CASE), None)
+    if row is None:
+        return ""
+    n, d = row["n"], row["d"]
+    cuml = f", where cuML takes {shown(row['peers']['cuml'])}" if "cuml" in row["peers"] else ""
+    link = f"([result file](bench/results/{row['file']}), case `{FIRST_CASE}`)"
+    need_not = "cuML's tree [need not be exact](docs/why-exact.md)."
+    return f"{n:,} points of {d} features take {shown(row['seconds'])} on an {row['device']}{cuml}\n{link}. {need_not}"
+
+
+def measured(rows: list[dict[str, Any]], case: str, stage: str, on_gpu: bool = True) -> str:
+    """The time of a case's newest result with a link to its file, and of a GPU the memory and its name.
+
+    Of several devices the fastest counts. Raises ValueError if there is none.
+    """
+    found = [
+        row
+        for row in rows
+        if (row["case"], row["stage"]) == (case, stage)
+        and row["file"].endswith("-cpu.json") != on_gpu
+        and not row.get("rmm_pool")
+    ]
+    if not found:
+        raise ValueError(f"no result file has {case}, {stage}")
+    row = min(found, key=lambda row: row["seconds"])
+    peak = row.get("peak_device_bytes")
+    memory = f"{peak / 1e9:.1f} GB" if peak else ""
+    device = row["device"].removeprefix("NVIDIA ").split()[0] if on_gpu else ""
+    return ", ".join(filter(None, [f"[{shown(row['seconds'])}](bench/results/{row['file']})", memory, device]))
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -112,12 +142,14 @@ def _fastest_first(row: dict[str, Any]) -> list[tuple[str, float]]:
 
 def shown(seconds: float) -> str:
     """Three digits and a unit."""
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+    value, unit = (seconds, "s") if seconds >= 1 else (1e3 * seconds, "ms")
+    digits = f"{value:.3g}"
+    return f"{float(digits):,.0f} {unit}" if "e" in digits else f"{digits} {unit}"
 
 
-def put_between(text: str, middle: str) -> str:
-    """`text` with what stands between the markers replaced."""
-    start, end = MARKERS
+def put_between(text: str, middle: str, name: str) -> str:
+    """`text` with what stands between the markers of this name replaced."""
+    start, end = f"<!-- {name}:start -->", f"<!-- {name}:end -->"
     if text.count(start) != 1 or text.count(end) != 1:
         raise ValueError(f"the file must hold {start} and {end}, once each")
     before, after = text.split(start)[0], text.split(end)[1]

@@ -19,11 +19,17 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from scipy.sparse import csr_matrix
 
 import rapids_slink
 from bench.trees import Tree, balanced, chain, random, star
+from rapids_slink.catalogue import catalogue_of, read_rows
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
-from rapids_slink.metrics import EUCLIDEAN, PRECOMPUTED, get_metric
+from rapids_slink.items.forest import forest_of_items
+from rapids_slink.items.sets import Sets
+from rapids_slink.items.sparse import SparseRows
+from rapids_slink.items.strings import Strings
+from rapids_slink.metrics import EUCLIDEAN, ITEM_METRICS, PRECOMPUTED, get_metric
 from rapids_slink.neighbors import neighbor_lists, prepare_search
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import ExactPoints
@@ -43,10 +49,12 @@ from rapids_slink.runtime import cuda as launches
 from rapids_slink.runtime.device import CPU, Device, cuda, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES
 from rapids_slink.settings import Settings
+from rapids_slink.space import metric_of
 from rapids_slink.spanning_tree import component_pairs, pairs
 from rapids_slink.spanning_tree import edges as graphs
 from rapids_slink.spanning_tree.edges import kernels as edge_kernels
 from rapids_slink.spanning_tree.forest import kernels as tree_kernels
+from rapids_slink.spanning_tree.friends import label_friends
 from rapids_slink.spanning_tree.grouped import forest_of_groups
 from rapids_slink.spanning_tree.lists import spanning_tree
 from rapids_slink.spanning_tree.problem import Problem
@@ -78,9 +86,9 @@ def cluster(device: Device, kind: str, points: np.ndarray, k: int, min_samples: 
     return _cluster(search(kind, device.asarray(points), device), len(points), device, k, min_samples)
 
 
-def cluster_by_metric(device: Device, metric: str, points: np.ndarray, k: int) -> tuple[Any, ...]:
-    """The same by another metric's search."""
-    chosen = get_metric(metric)
+def cluster_by_metric(device: Device, metric: str, points: np.ndarray, k: int, **space: Any) -> tuple[Any, ...]:
+    """The same by another metric's search, or in a box or by groups that have scales."""
+    chosen = metric_of(metric, **space).of_columns(None, points.shape[1])
     rows = metric_rows(chosen, device.asarray(points), device)
     return _cluster(prepare_search(rows, device, Report(), metric=chosen), len(points), device, k)
 
@@ -136,6 +144,22 @@ def tree_of_boxes(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     return tuple(columns.values())
 
 
+def friends_of_rows(device: Device, points: np.ndarray, distance: float) -> tuple[Any, ...]:
+    """Labels of rows that steps of at most a distance connect."""
+    settings, xp = Settings(EUCLIDEAN, friends_within=distance), device.xp
+    labels = xp.empty(len(points), "int32")
+    problem = Problem(settings, device, len(points), points.shape[1], points.dtype.itemsize)
+    return np.array(label_friends(device.asarray(points), problem, labels, Report())), labels
+
+
+def list_clusters(device: Device, points: np.ndarray, box: np.ndarray) -> tuple[Any, ...]:
+    """A catalogue of clusters of all sizes, some rows of which have no cluster."""
+    n = len(points)
+    labels, weight = np.sqrt(np.arange(n)).astype(np.int32) - 2, np.arange(n) + 1.0
+    rows = read_rows(device.asarray(points), [], None, weight, n, device)
+    return tuple(catalogue_of(rows, device.asarray(labels), 9, device, box).columns.values())
+
+
 def count_visits(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     """How many nodes of a tree of boxes searches visit, counted up to one."""
     visits = search("boxes", device.asarray(points), device).mean_visits(1) if device.is_gpu else 1.0
@@ -182,6 +206,22 @@ def find_pairs(
     every = slice(0, len(given[-1]))
     found = among.find(every, np.inf)
     return found.src, found.dst, found.weight, among.count(every, np.array([limit / 2, limit]))
+
+
+def strings(device: Device, values: list[str], metric: str) -> tuple[Any, ...]:
+    """The distances, hashes, keys and bits of strings, and their forests."""
+    items = Strings.read({"X": values}, ITEM_METRICS[metric], device)
+    n, every = len(items), slice(0, len(items))
+    src, dst = (device.asarray(end, "int32") for end in np.indices((n, n)).reshape(2, -1))
+    some = items.take(device.xp.arange(0, n, 3))
+    made = items.distances(src, dst), items.distances(src, dst, 2), items.hashes(1), some.codes
+    keys = *items.keys(1, every), *items.keys(2, every), items.projection(2).values
+    trees: list[Any] = []
+    for limit in (2.0, None):
+        settings = Settings(items.metric, max_distance=limit)
+        tree, _ = forest_of_items(items, device.xp.zeros(n, "int32"), settings, Report())
+        trees += tree.columns.values()
+    return *made, *keys, *trees
 
 
 def find_for_few(device: Device, queries: np.ndarray, points: np.ndarray) -> tuple[Any, ...]:
@@ -276,6 +316,14 @@ def sum_up(device: Device) -> tuple[Any, ...]:
     return dendrogram_kernels(device).sum_up_clusters(device.asarray(cluster), departure, birth, np.empty(0))
 
 
+def compare_items(device: Device, kind: Any, metric: str, rows: Any) -> tuple[Any, ...]:
+    """The hashes, the distances and the equal ones of sets or sparse rows, and the rows of bits of sets."""
+    items = kind.read({"X": rows}, get_metric(metric), device)
+    ends = [device.asarray(end.astype(np.int32)) for end in np.triu_indices(len(items), 1)]
+    bits = [items.rows_of_bits(128)] if kind is Sets else []
+    return items.hashes(1), items.distances(*ends), items.equal(*ends), *bits
+
+
 def steps() -> Iterator[tuple[str, Step]]:
     """What is run, and its name."""
     rng = np.random.default_rng(0)
@@ -312,12 +360,26 @@ def steps() -> Iterator[tuple[str, Step]]:
     yield "boxes, long lists", partial(cluster, kind="boxes", points=few, k=100, min_samples=40)
     for metric in ("cityblock", "cosine"):
         yield f"{metric}, 20 features", partial(cluster_by_metric, metric=metric, points=islands, k=3)
+    few, scales = islands[:, :3].copy(), {(0, 2): 2.0, 1: 0.5}
+    yield "in a box, 3 features", partial(cluster_by_metric, metric="euclidean", points=few, k=3, box=50.0)
+    yield "scales, 3 features", partial(cluster_by_metric, metric="euclidean", points=few, k=3, scales=scales)
+    yield "in a box, 20 features", partial(cluster_by_metric, metric="euclidean", points=islands, k=3, box=50.0)
     bits = (rng.random((660, 200)) < rng.choice([0.05, 0.3], 660)[:, None]).astype(np.uint8)
     yield "pairs of bits", partial(find_pairs, points=np.tile(bits, (2, 1)), limit=0.5, metric="jaccard")
     yield "bits", partial(cluster_by_metric, metric="jaccard", points=bits, k=3)
+    matrix = csr_matrix(bits * rng.normal(size=bits.shape))
+    yield "sets", partial(compare_items, kind=Sets, metric="jaccard", rows=matrix != 0)
+    for metric, dtype in (("cosine", "float32"), ("euclidean", "float64")):
+        yield (
+            f"sparse rows, {metric}",
+            partial(compare_items, kind=SparseRows, metric=metric, rows=matrix.astype(dtype)),
+        )
     for d in (40, 100):
         codes = rng.integers(0, 9, (660, d)).astype(np.float32)
         yield f"codes, {d} features", partial(cluster_by_metric, metric="hamming", points=codes, k=3)
+    words = ["", "é", *("".join(rng.choice(list("abc"), size)) for size in rng.integers(0, 12, 90))]
+    for metric in ITEM_METRICS:
+        yield f"strings, {metric}", partial(strings, values=[*words, "x" * 150, "y" + "x" * 149], metric=metric)
     for name in ("float32", "float64, 70 features"):
         yield f"all pairs, {name}", partial(tree_of_pairs, points=points[name])
     for name, metric in (("float32", "euclidean"), ("float64, 70 features", "cosine"), ("bytes", "hamming")):
@@ -343,6 +405,10 @@ def steps() -> Iterator[tuple[str, Step]]:
         yield f"tree, {joins.__name__}", partial(merge, joins=joins, n=257)
         yield f"tree of two, {joins.__name__}", partial(merge, joins=joins, n=2)
     yield "sums of clusters", sum_up
+    for d, dtype in ((2, "float32"), (3, "float64")):
+        some = np.tile(islands[:, :d], (2, 1)).astype(dtype)
+        yield f"friends, {d} features", partial(friends_of_rows, points=some, distance=1.5)
+        yield f"catalogue, {d} features", partial(list_clusters, points=some, box=np.array([30.0, np.inf, 7.0])[:d])
 
 
 def kernels_of_package() -> set[tuple[str, str]]:

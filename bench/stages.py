@@ -14,7 +14,7 @@ import numpy as np
 
 import rapids_slink
 from bench import first
-from bench.cases import Case
+from bench.cases import Case, SparseCase
 from bench.graphs import Graph
 from bench.trees import Tree
 from rapids_slink.runtime.device import Device, resolve
@@ -45,8 +45,11 @@ class Work:
         """The stages that there is an input for."""
         if self.case.group is not None:
             return {"groups"}
-        usual = {"fit", "connect", "linkage", "cut", "cuts", "pairs"}
-        return {*STAGES} - {"groups"} if self.case.metric == "euclidean" else usual
+        if self.points.dtype == object:
+            return {"fit", "cut", "pairs"}
+        usual = {"fit", "connect", "linkage", "cut", "cuts", "pairs", "friends"}
+        is_plain = self.case.metric == "euclidean" and self.case.box is None
+        return {*STAGES} - {"groups"} if is_plain else usual
 
     @cached_property
     def points(self) -> np.ndarray:
@@ -81,7 +84,7 @@ class Work:
 
     @cached_property
     def near(self) -> float:
-        """The distance within which pairs are wanted."""
+        """The distance within which pairs, or clusters, are wanted."""
         given = [distance for distance in (self.case.near, self.case.max_distance) if distance is not None]
         return given[0] if given else float(self.merges["height"].median())
 
@@ -94,6 +97,20 @@ class Work:
     def merges(self) -> Any:
         """The linkage frame."""
         return self.model.linkage_
+
+
+class SparseWork(Work):
+    """Rows in a sparse matrix, on the host as a user has them."""
+
+    @property
+    def stages(self) -> set[str]:
+        """The stages that take such rows."""
+        return {"fit", "pairs"}
+
+    @cached_property
+    def table(self) -> Any:
+        """The matrix."""
+        return self.points
 
 
 @dataclass
@@ -155,6 +172,8 @@ def work_on(case: Case | Tree | Graph, device: Device, folder: Path | None) -> A
     """The work that a case is."""
     if isinstance(case, Tree):
         return TreeWork(case, device)
+    if isinstance(case, SparseCase):
+        return SparseWork(case, device, folder)
     return GraphWork(case, device) if isinstance(case, Graph) else Work(case, device, folder)
 
 
@@ -197,6 +216,13 @@ def pairs(work: Work) -> Call:
     table, distance, device = work.table, work.near, work.device.name
     how = {name: value for name, value in work.case.how.items() if name != "max_distance"}
     return lambda: rapids_slink.pairs(table, max_distance=distance, device=device, **how)
+
+
+def friends(work: Work) -> Call:
+    """The clusters that steps within a distance connect, from an array."""
+    points, device = work.device.asarray(work.points), work.device.name
+    how = work.case.how | {"max_distance": work.near}
+    return lambda: rapids_slink.fit(points, device=device, **how).labels_
 
 
 def append(work: Work) -> Call:
@@ -263,6 +289,8 @@ def rows_of_file(rows: slice, path: Path, device: str) -> Any:
 
 def frame_of_points(points: np.ndarray, device: Device) -> Any:
     """Points as a user holds them: a frame of the device."""
+    if points.dtype == object:
+        return device.frames.DataFrame({"text": points[:, 0].tolist()})
     array = device.asarray(points)
     return device.frames.DataFrame(array, columns=[f"x{i}" for i in range(array.shape[1])])
 
@@ -278,6 +306,7 @@ STAGES: dict[str, Callable[[Any], Call]] = {
     "knn": knn,
     "nearest_neighbors": nearest_neighbors,
     "pairs": pairs,
+    "friends": friends,
     "append": append,
     "spanning_tree": spanning_tree,
     "connect": fit,

@@ -1,10 +1,12 @@
 """The documentation's build: ``python -m sphinx -W -b html docs docs/_build``.
 
 It needs no network. Figures in the pages are put in here, from the result files: where a page says
-``<!-- bench: fit knn -->`` or ``<!-- recipe -->`` in a line of its own, it gets the table. The notebooks are pages,
-too. With ``-D nb_execution_mode=force`` they are executed and have outputs, which takes a minute or two.
+``<!-- bench: fit knn -->`` or ``<!-- recipe -->`` in a line of its own, it gets the table, and for
+``<!-- measured: halo-10m-3 fit -->`` the time and the memory. The notebooks are pages, too. With
+``-D nb_execution_mode=force``, as on Read the Docs, they are executed and have outputs, which takes a minute or two.
 """
 
+import os
 import re
 import shutil
 import sys
@@ -33,7 +35,7 @@ numpydoc_class_members_toctree = False
 NOTEBOOKS = Path(__file__).parent / "notebooks"  # copies: Sphinx reads no pages outside of its folder
 shutil.rmtree(NOTEBOOKS, ignore_errors=True)
 shutil.copytree(ROOT / "notebooks", NOTEBOOKS, ignore=shutil.ignore_patterns(".*"))
-nb_execution_mode = "off"
+nb_execution_mode = "force" if os.environ.get("READTHEDOCS") else "off"
 nb_execution_in_temp = nb_execution_raise_on_error = True
 nb_execution_timeout = 300
 
@@ -47,12 +49,17 @@ html_show_copyright = html_show_sourcelink = False
 
 def prepare_page(app: Any, page: str, source: list[str]) -> None:
     """Put the tables in the place of their marks, and let links lead to the notebooks' pages."""
+    results = report.load(report.FOLDER)
 
     def benchmarks(mark: re.Match[str]) -> str:
-        rows = report.pick(report.load(report.FOLDER), mark[1].split())
+        rows = report.pick(results, mark[1].split())
         return _from_here(report.table(rows) or "No result file has these stages yet.")
 
+    def measured(mark: re.Match[str]) -> str:
+        return _from_here(report.measured(results, mark[1], mark[2], on_gpu=not mark[3]))
+
     source[0] = re.sub(r"^<!-- bench: ([\w -]+) -->$", benchmarks, source[0], flags=re.MULTILINE)
+    source[0] = re.sub(r"<!-- measured: (\S+) (\S+)( cpu)? -->", measured, source[0])
     source[0] = source[0].replace("<!-- recipe -->", _from_here(recipe.table()))
     source[0] = source[0].replace("](../notebooks/", "](notebooks/")
 

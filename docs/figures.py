@@ -1,6 +1,6 @@
 """``python docs/figures.py``: draw the figures of the README and the documentation into docs/_static.
 
-``python docs/figures.py gallery`` runs the notebooks and keeps a picture of each.
+``python docs/figures.py gallery`` runs the notebooks and keeps a picture of each, or of those that are named after it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.collections import LineCollection
+from matplotlib.patches import FancyBboxPatch
 from PIL import Image, ImageOps
 from sklearn.datasets import make_circles, make_moons
 
@@ -34,13 +35,14 @@ from rapids_slink.hierarchy.plotting import plot_clusters
 FOLDER = Path(__file__).parent / "_static"
 DPI = 90
 THUMBNAIL = (480, 320)  # pixels
+EXPLORER = "09_explore"
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000", "#999999")
 
 
 def main(folder: Path = FOLDER) -> None:
     """Draw all but the gallery."""
     folder.mkdir(exist_ok=True)
-    for draw in (choosing, cities, clusters, forests, pictures, scaling, stages):
+    for draw in (choosing, cities, cluster, clusters, forests, pictures, pipeline, scaling, stages):
         figure = draw()
         path = folder / f"{draw.__name__}.png"
         figure.savefig(path, dpi=DPI)
@@ -49,13 +51,17 @@ def main(folder: Path = FOLDER) -> None:
             _save(image, path)
 
 
-def gallery(folder: Path = FOLDER / "gallery") -> None:
-    """The last picture of each notebook, small."""
+def gallery(names: Sequence[str] = (), folder: Path = FOLDER / "gallery") -> None:
+    """The last picture of each notebook, or of those of these names, small; of the explorer's its own."""
     import nbclient
     import nbformat
 
     folder.mkdir(exist_ok=True)
+    with Image.open(FOLDER / "explorer" / "cities-light.png") as image:
+        image.convert("RGB").resize(THUMBNAIL, Image.Resampling.LANCZOS).save(folder / f"{EXPLORER}.png", optimize=True)
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        if path.stem == EXPLORER or (names and path.stem not in names):
+            continue
         notebook = nbformat.read(path, as_version=4)
         with TemporaryDirectory() as here:
             nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": here}}).execute()
@@ -70,6 +76,79 @@ def gallery(folder: Path = FOLDER / "gallery") -> None:
 def _save(image: Any, path: Path) -> None:
     """In few colours and bytes."""
     image.convert("RGB").quantize(64).save(path, optimize=True)
+
+
+def pipeline() -> Any:
+    """The stages on a few points: each panel adds what the stage makes."""
+    rng = np.random.default_rng(3)
+    centres = np.array([[0, 0], [4.6, 0.7], [1.6, 3.6]])
+    xy = centres[np.repeat(range(3), (22, 16, 14))] + rng.uniform(-1.1, 1.1, (52, 2))
+    graph = rapids_slink.knn_graph(xy, 3, device="cpu")
+    tree = rapids_slink.connect(graph, xy, device="cpu")
+    listed = np.isin(_codes(tree), _codes(graph))
+    model = rapids_slink.fit(xy, n_clusters=3, device="cpu")
+    figure, axes = plt.subplots(2, 3, figsize=(10, 6), layout="constrained")
+    blue, red, grey = PALETTE[0], PALETTE[1], "#B8B8B8"
+    panels = (
+        ("points", []),
+        ("k-NN graph: the nearest of each", [(graph, grey)]),
+        ("spanning forest: the lightest edges", [(graph, grey), (tree[listed], blue)]),
+        ("connect: edges between its trees", [(tree[listed], blue), (tree[~listed], red)]),
+    )
+    for panel, (title, edges) in zip(axes.flat, panels, strict=False):
+        for frame, color in edges:
+            lines = list(xy[frame[["src", "dst"]].to_numpy()])
+            panel.add_collection(LineCollection(lines, colors=color, linewidths=0.8 if color == grey else 1.8))
+        panel.scatter(*xy.T, s=14, color="black", zorder=3)
+        panel.set(title=title, xticks=[], yticks=[], aspect="equal")
+    model.plot(ax=axes[1, 1], truncate_mode=None, no_labels=True, color_threshold=0, above_threshold_color=blue)
+    axes[1, 1].axhline(_middle_of_cut(model), color=red, linestyle="--")
+    axes[1, 1].set(title="linkage: the merges, and a cut", xlabel="", xticks=[])
+    plot_clusters(xy, model.labels_, ax=axes[1, 2], s=22)
+    axes[1, 2].get_legend().remove()
+    axes[1, 2].set(title="cut: the labels", xticks=[], yticks=[], xlabel="", ylabel="", aspect="equal")
+    for number, panel in enumerate(axes.flat, start=1):
+        panel.set_title(f"{number}  {panel.get_title()}", loc="left", fontsize="medium", weight="bold")
+        panel.set_title("")
+    return figure
+
+
+def _middle_of_cut(model: Any) -> float:
+    """A distance between the last merge below the cut and the first one above it."""
+    heights = model.linkage_["height"].to_numpy()
+    return float(heights[-model.n_clusters_ :][:2].mean())
+
+
+def cluster() -> Any:
+    """What the workers of a Dask cluster do, as boxes and arrows: of one block, and of several."""
+    steps = (
+        ("partitions", "checked\nwhere they are"),
+        ("blocks", "b of n/b rows"),
+        ("lists", "of each block:\nb tasks"),
+        ("trees", "of pairs of blocks:\nb(b-1)/2 tasks"),
+        ("one tree", "of all their edges"),
+        ("linkage", "on one worker"),
+        ("labels", "sliced when\nthey are computed"),
+    )
+    figure, panel = plt.subplots(figsize=(10, 2.9), layout="constrained")
+    boxes = [(1.6 * i, 1.15, title, text) for i, (title, text) in enumerate(steps)]
+    boxes += [
+        (1.6, -0.6, "one block", "if it takes\nleast time"),
+        (6.4, -0.6, "one fit", "of one device,\non one worker"),
+    ]
+    for x, y, title, text in boxes:
+        box = FancyBboxPatch((x - 0.62, y - 0.5), 1.24, 1.0, boxstyle="round,pad=0.05", fc="#EEF4F9", ec=PALETTE[0])
+        panel.add_patch(box)
+        panel.text(x, y + 0.22, title, ha="center", va="center", weight="bold", fontsize=9)
+        panel.text(x, y - 0.2, text, ha="center", va="center", fontsize=7.5, linespacing=1.1)
+    arrow = {"arrowstyle": "-|>", "color": "#606060", "shrinkA": 0, "shrinkB": 0}
+    ways = [((x + 0.67, 1.15), (x + 0.93, 1.15)) for x in 1.6 * np.arange(6)]
+    ways += [((0.3, 0.62), (0.95, -0.4)), ((2.27, -0.6), (5.73, -0.6)), ((7.07, -0.4), (9.3, 0.62))]
+    for start, end in ways:
+        panel.annotate("", end, start, arrowprops=arrow)
+    panel.set(xlim=(-0.8, 10.4), ylim=(-1.25, 1.8))
+    panel.axis("off")
+    return figure
 
 
 def cities() -> Any:
@@ -217,4 +296,4 @@ def _codes(tree: Any) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    gallery() if sys.argv[1:] == ["gallery"] else main()
+    gallery(sys.argv[2:]) if sys.argv[1:2] == ["gallery"] else main()

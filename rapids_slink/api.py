@@ -5,7 +5,7 @@ Each passes its input to the engine that serves it, one device or the cluster of
 
 import platform
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from importlib.metadata import distributions
 from os import PathLike
@@ -17,7 +17,8 @@ from rapids_slink.dendrogram.cutting import CutParameters
 from rapids_slink.graph import COMPLETE, GraphHierarchy
 from rapids_slink.hdbscan import HDBSCAN as HDBSCAN
 from rapids_slink.hierarchy import storage
-from rapids_slink.metrics import get_metric
+from rapids_slink.items import kind_of
+from rapids_slink.items.kind import without_features
 from rapids_slink.near_pairs import count_pairs as count_pairs
 from rapids_slink.near_pairs import deduplicate as deduplicate
 from rapids_slink.near_pairs import iter_pairs as iter_pairs
@@ -25,6 +26,7 @@ from rapids_slink.near_pairs import pairs as pairs
 from rapids_slink.near_pairs import to_csr as to_csr
 from rapids_slink.points.keys import GroupBy
 from rapids_slink.points.output import Frame, is_collection
+from rapids_slink.precompile import compile as compile
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import DeviceUnavailableError as DeviceUnavailableError
 from rapids_slink.runtime.device import gpu_is_usable
@@ -32,6 +34,7 @@ from rapids_slink.runtime.memory import DeviceMemoryError as DeviceMemoryError
 from rapids_slink.runtime.memory import free_memory as free_memory
 from rapids_slink.single_linkage import SingleLinkage as SingleLinkage
 from rapids_slink.single_linkage import engine_of
+from rapids_slink.space import metric_of
 from rapids_slink.version import __version__
 
 #: What the names of the packages begin with, whatever their builds for a version of CUDA are called.
@@ -53,6 +56,8 @@ def fit(
     p: float = 2.0,
     missing: str | None = None,
     missing_value: float | str | Collection[float | str] | None = None,
+    box: float | Collection[float] | None = None,
+    scales: Mapping[Any, float] | None = None,
     max_distance: float | None = None,
     n_neighbors: int | None = None,
     min_samples: int | None = None,
@@ -72,7 +77,9 @@ def fit(
         See `SingleLinkage.fit`.
     n_clusters : int, optional
         By default 2, unless ``distance_threshold`` or ``max_distance`` is given.
-    distance_threshold, metric, p, missing, missing_value, max_distance, n_neighbors, min_samples : optional
+    distance_threshold, metric, p, missing, missing_value, box, scales : optional
+        See `SingleLinkage`.
+    max_distance, n_neighbors, min_samples : optional
         See `SingleLinkage`.
     device, progress, memory_limit, prediction_data : optional
         See `SingleLinkage`.
@@ -95,6 +102,8 @@ def fit(
         p=p,
         missing=missing,
         missing_value=missing_value,
+        box=box,
+        scales=scales,
         max_distance=max_distance,
         n_neighbors=n_neighbors,
         min_samples=min_samples,
@@ -144,10 +153,14 @@ def plan(X: Any, *, groups: Any = None, dropna: bool = True, **parameters: Any) 
     """
     if is_collection(X):
         raise TypeError("X is a Dask collection, whose fit no plan covers: pass the shape of a partition, (n, d)")
+    if any(parameters.get(name) is not None for name in ("distance_threshold", "max_distance")):
+        parameters = {"n_clusters": None, **parameters}  # as `fit` has it
     settings = SingleLinkage(**parameters)._settings()
+    if kind_of(settings.metric, X):
+        raise ValueError(f"a plan is of rows of features, and {without_features(settings.metric)}")
     if groups is None:
         return pipeline.plan(X, settings)
-    return grouped.plan(X, replace(settings, groups=GroupBy(groups, dropna)))
+    return grouped.plan(X, replace(settings, groups=GroupBy(groups, dropna), friends_within=None))
 
 
 def fit_graph(
@@ -258,6 +271,8 @@ def knn_graph(
     *,
     metric: str = "euclidean",
     p: float = 2.0,
+    box: float | Collection[float] | None = None,
+    scales: Mapping[Any, float] | None = None,
     device: str = "auto",
     memory_limit: int | str | None = None,
 ) -> Frame:
@@ -270,7 +285,7 @@ def knn_graph(
         or Array.
     n_neighbors : int
         Neighbours per row, without the row itself; at most n - 1.
-    metric, p, device, memory_limit : str, float, str, int or str
+    metric, p, box, scales, device, memory_limit : optional
         See `SingleLinkage`, except "precomputed".
 
     Returns
@@ -287,7 +302,8 @@ def knn_graph(
     DeviceMemoryError
         The work needs more memory than there is or than `memory_limit`.
     """
-    result: Frame = engine_of(X).knn_graph(X, n_neighbors, get_metric(metric, p), device, memory_limit)
+    chosen = metric_of(metric, p, None, box, scales)
+    result: Frame = engine_of(X, metric=chosen).knn_graph(X, n_neighbors, chosen, device, memory_limit)
     return result
 
 
@@ -297,6 +313,8 @@ def nearest_neighbors(
     *,
     metric: str = "euclidean",
     p: float = 2.0,
+    box: float | Collection[float] | None = None,
+    scales: Mapping[Any, float] | None = None,
     device: str = "auto",
     memory_limit: int | str | None = None,
 ) -> Frame:
@@ -306,7 +324,7 @@ def nearest_neighbors(
     ----------
     X, Y : dataframe or array, (n, d) and (m, d)
         See `knn_graph`.
-    metric, p, device, memory_limit : str, float, str, int or str
+    metric, p, box, scales, device, memory_limit : optional
         See `SingleLinkage`.
 
     Returns
@@ -321,7 +339,8 @@ def nearest_neighbors(
     ValueError, TypeError, DeviceMemoryError
         See `knn_graph`.
     """
-    result: Frame = engine_of(X, Y).nearest_neighbors(X, Y, get_metric(metric, p), device, memory_limit)
+    chosen = metric_of(metric, p, None, box, scales)
+    result: Frame = engine_of(X, Y, metric=chosen).nearest_neighbors(X, Y, chosen, device, memory_limit)
     return result
 
 
@@ -332,6 +351,8 @@ def connect(
     certified: bool = True,
     metric: str = "euclidean",
     p: float = 2.0,
+    box: float | Collection[float] | None = None,
+    scales: Mapping[Any, float] | None = None,
     device: str = "auto",
     memory_limit: int | str | None = None,
 ) -> Frame:
@@ -347,7 +368,7 @@ def connect(
         Whether every row lists exactly its k nearest others. Then the distance of a row's last neighbour is a lower
         bound for all rows that it does not list, and most edges are certain without a search. False for any other
         graph, such as an approximate one: each row searches at least once, and the tree is the same.
-    metric, p, device, memory_limit : str, float, str, int or str
+    metric, p, box, scales, device, memory_limit : optional
         See `SingleLinkage`.
 
     Returns
@@ -374,8 +395,9 @@ def connect(
     >>> rapids_slink.connect(graph, X, device="cpu")["weight"].tolist()
     [1.0, 2.0, 9.0]
     """
-    result: Frame = engine_of(graph, X).connect(
-        graph, X, certified=certified, metric=get_metric(metric, p), device=device, memory_limit=memory_limit
+    chosen = metric_of(metric, p, None, box, scales)
+    result: Frame = engine_of(graph, X, metric=chosen, rows=(X,)).connect(
+        graph, X, certified=certified, metric=chosen, device=device, memory_limit=memory_limit
     )
     return result
 

@@ -3,6 +3,7 @@
 ::
 
     python -m rapids_slink points.csv --n-clusters 10 --output labels.csv
+    python -m rapids_slink points.csv --hdbscan --min-cluster-size 15 --output labels.csv
     zcat points.csv.gz | python -m rapids_slink - --output labels.csv
     python -m rapids_slink --demo
 """
@@ -11,7 +12,7 @@ import argparse
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NoReturn
@@ -21,24 +22,37 @@ import pandas as pd
 
 import rapids_slink
 from rapids_slink.datasets import EARTH_RADIUS, load_cities
+from rapids_slink.hdbscan import METHODS
 from rapids_slink.hierarchy.plotting import COLORS, plot_heights
 from rapids_slink.hierarchy.storage import replace_file
+from rapids_slink.metrics import ITEM_METRICS, METRICS, PRECOMPUTED
+from rapids_slink.missing import MISSING
 from rapids_slink.points.output import on_host
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import DEVICE_NAMES, Array, resolve
-from rapids_slink.tables import DECIMAL_SIGNS, NAMED_SEPARATORS, NO_PYARROW, STANDARD_INPUT, read_table
+from rapids_slink.runtime.device import DEVICE_NAMES, resolve
+from rapids_slink.tables import (
+    DECIMAL_SIGNS,
+    NAMED_SEPARATORS,
+    NO_PYARROW,
+    STANDARD_INPUT,
+    Table,
+    read_table,
+    split_names,
+)
 
 TABLES = (".csv", ".parquet")
 PICTURES = (".pdf", ".png", ".svg")
 DEMO_PICTURE = Path("cities.png")
 MOST_SIZES = 20  # the largest number of clusters that are printed
-#: The options for `read_table` and for `fit`, and those that --demo takes.
-TABLE_OPTIONS = ("sep", "decimal", "header", "encoding", "index_column", "columns", "exclude")
-FIT_OPTIONS = (
-    "n_clusters", "distance_threshold", "metric", "p", "n_neighbors", "min_samples", "device", "progress",
-    "memory_limit",
+#: The options for `read_table`; for both models, for `SingleLinkage` and for `HDBSCAN`; and those that --demo takes.
+TABLE_OPTIONS = ("sep", "decimal", "header", "encoding", "index_column", "columns", "exclude", "groups")
+FIT_OPTIONS = ("metric", "p", "n_neighbors", "min_samples", "device", "progress", "memory_limit")
+LINKAGE_OPTIONS = ("missing", "missing_value", "max_distance")
+HDBSCAN_OPTIONS = (
+    "cluster_selection_method", "cluster_selection_epsilon", "allow_single_cluster", "max_cluster_size",
 )  # fmt: skip
 DEMO_OPTIONS = ("demo", "device", "memory_limit", "plot", "progress")
+PROBABILITY = "probability"  # the column beside HDBSCAN's labels
 STEP = 25.0  # km: from any city of a belt one can go to any other in steps shorter than this
 BELTS = 10
 COLORED = 20  # a belt of at least this many cities has a colour
@@ -117,21 +131,74 @@ def _parser() -> Parser:
         "--header", action=argparse.BooleanOptionalAction, help="whether the first row names columns (default: found)"
     )
     group.add_argument("--encoding", type=_encoding, help="of the text, such as latin-1 (default: UTF-8)")
-    stop = parser.add_mutually_exclusive_group()
-    stop.add_argument("--n-clusters", type=int, help="cut into this many clusters (default: 2)")
-    stop.add_argument("--distance-threshold", type=float, help="cut: do not merge at or above this distance")
-    parser.add_argument("--metric", default="euclidean")
-    parser.add_argument("--p", type=float, default=2.0, help="exponent of --metric minkowski (default: 2)")
-    parser.add_argument("--n-neighbors", type=int, help="size of the neighbour lists; does not change the result")
-    parser.add_argument("--min-samples", type=int, help="cluster by mutual reachability, as hdbscan with this number")
-    parser.add_argument("--device", default="auto", choices=DEVICE_NAMES)
-    parser.add_argument("--memory-limit", help="bytes that may be taken, such as 8GiB (default: what is free)")
-    parser.add_argument("--output", type=Path, help="write row and label here (.csv or .parquet)")
-    parser.add_argument("--linkage", type=Path, help="write the linkage table here (.csv or .parquet)")
-    parser.add_argument("--plot", type=Path, help="draw the dendrogram, or --demo's map, here (.png, .svg or .pdf)")
-    parser.add_argument("--progress", action="store_true", help="show progress bars")
+    group.add_argument("--groups", metavar="NAMES", help="columns whose values are groups, each clustered by itself")
+    _add_clusters(parser)
+    group = parser.add_argument_group("run")
+    group.add_argument("--n-neighbors", type=int, help="size of the neighbour lists; does not change the result")
+    group.add_argument("--device", default="auto", choices=DEVICE_NAMES, help="(default: auto, a GPU if there is one)")
+    group.add_argument("--memory-limit", help="bytes that may be taken, such as 8GiB (default: what is free)")
+    group.add_argument("--progress", action="store_true", help="show progress bars")
+    group = parser.add_argument_group("results")
+    group.add_argument("--output", type=Path, help="write the table with a column of labels here (.csv or .parquet)")
+    group.add_argument("--label", metavar="NAME", default="label", help="what this column is called (default: label)")
+    group.add_argument("--labels-only", action="store_true", help="write no column of the table beside the labels")
+    group.add_argument("--linkage", type=Path, help="write the linkage table here (.csv or .parquet)")
+    group.add_argument("--plot", type=Path, help="draw the dendrogram, or --demo's map, here (.png, .svg or .pdf)")
     parser.add_argument("--version", action="version", version=f"%(prog)s {rapids_slink.__version__}")
     return parser
+
+
+def _add_clusters(parser: Parser) -> None:
+    """The options that say what a cluster is."""
+    group = parser.add_argument_group("clusters")
+    stop = group.add_mutually_exclusive_group()
+    stop.add_argument(
+        "--n-clusters",
+        metavar="NUMBERS",
+        type=_numbers(int),
+        help="cut into this many clusters, or 2,5,10 (default: 2)",
+    )
+    stop.add_argument(
+        "--distance-threshold", metavar="DISTANCES", type=_numbers(float),
+        help="cut: do not merge at or above this distance, or 0.1,0.5",
+    )  # fmt: skip
+    group.add_argument(
+        "--min-cluster-size", metavar="ROWS", type=int,
+        help="rows of smaller clusters are noise, label -1 (default: 1, with --hdbscan 5)",
+    )  # fmt: skip
+    names = [
+        name if not metric.aliases else f"{name} ({', '.join(metric.aliases)})" for name, metric in METRICS.items()
+    ]
+    metrics = ", ".join([*names, f"or {PRECOMPUTED.name}: the table is a matrix of distances"])
+    group.add_argument("--metric", default="euclidean", help=f"{metrics} (default: euclidean)")
+    group.add_argument("--p", type=float, default=2.0, help="exponent of --metric minkowski (default: 2)")
+    group.add_argument(
+        "--missing", choices=MISSING, help="how rows with missing values are compared (default: they are refused)"
+    )
+    group.add_argument("--missing-value", metavar="VALUES", type=split_names, help="what means missing, such as 0,-")
+    group.add_argument("--max-distance", type=float, help="merge up to this distance only, which takes less time")
+    group.add_argument("--min-samples", type=int, help="cluster by mutual reachability, as hdbscan with this number")
+    group = parser.add_argument_group("HDBSCAN", "Clusters of any density, and noise, in place of a cut.")
+    group.add_argument("--hdbscan", action="store_true", help="choose the clusters as HDBSCAN does")
+    group.add_argument("--cluster-selection-method", choices=METHODS, default="eom", help="(default: eom)")
+    group.add_argument(
+        "--cluster-selection-epsilon", metavar="DISTANCE", type=float, default=0.0,
+        help="do not split clusters below this distance",
+    )  # fmt: skip
+    group.add_argument("--allow-single-cluster", action="store_true", help="all rows may be one cluster")
+    group.add_argument("--max-cluster-size", metavar="ROWS", type=int, help="no cluster has more rows")
+
+
+def _numbers(kind: type[int] | type[float]) -> Callable[[str], list[Any]]:
+    """What reads numbers that commas separate, each once."""
+
+    def read(text: str) -> list[Any]:
+        try:
+            return list(dict.fromkeys(map(kind, text.split(","))))
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"invalid {kind.__name__} value: {text!r}") from None
+
+    return read
 
 
 def _separator(text: str) -> str:
@@ -153,10 +220,20 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
     """Find every mistake that can be found before any work is done."""
     if (options.points is None) != options.demo:
         parser.error("give one table of points, or --demo")
+    changed = [name for name, value in vars(options).items() if value != parser.get_default(name)]
     if options.demo:
-        changed = [name for name, value in vars(options).items() if value != parser.get_default(name)]
-        if unused := [name for name in changed if name not in DEMO_OPTIONS]:
-            parser.error(f"--demo does not take --{unused[0].replace('_', '-')}")
+        _refuse(parser, "--demo", (name for name in changed if name not in DEMO_OPTIONS))
+    if options.hdbscan:
+        of_cuts = ("n_clusters", "distance_threshold", "groups", *LINKAGE_OPTIONS)
+        _refuse(parser, "--hdbscan", (name for name in changed if name in of_cuts))
+    else:
+        _refuse(parser, "a cut, without --hdbscan,", (name for name in changed if name in HDBSCAN_OPTIONS))
+    if options.plot is not None:
+        _refuse(parser, "--plot, which draws one tree,", (n for n in changed if n in ("groups", "max_distance")))
+    if options.metric in ITEM_METRICS:
+        parser.error(
+            f"--metric {options.metric} takes text, and points are numbers here: use rapids_slink.fit in Python"
+        )
     if options.points not in (None, STANDARD_INPUT):
         if not options.points.exists():
             parser.error(f"no such file: {options.points}")
@@ -180,22 +257,69 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
         parser.error("--plot needs matplotlib: pip install 'rapids_slink[plot]'")
 
 
+def _refuse(parser: Parser, what: str, names: Iterable[str]) -> None:
+    """End with an error that names the first of these options, if there is one."""
+    for name in names:
+        parser.error(f"{what} does not take --{name.replace('_', '-')}")
+
+
 def _run(options: argparse.Namespace) -> None:
     if options.demo:
         _demo(options)
         return
     resolve(options.device)  # before a long file is read
-    points, summary = read_table(options.points, **{name: getattr(options, name) for name in TABLE_OPTIONS})
-    _say(summary, sys.stderr)
-    model = rapids_slink.fit(points, **{name: getattr(options, name) for name in FIT_OPTIONS})
-    labels = on_host(model.labels_)
+    is_text = options.metric == "hamming" or options.missing_value is not None  # then the fit refuses what is wrong
+    table = read_table(options.points, **{name: getattr(options, name) for name in TABLE_OPTIONS}, text=is_text)
+    _say(table.summary, sys.stderr)
+    beside = table.frame.iloc[:, :0] if options.labels_only else table.frame
     if options.output is not None:
-        _write(_label_table(labels), options.output)
+        _check_names(beside, _label_names(options))
+    model, labels = (_hdbscan if options.hdbscan else _single_linkage)(table, options)
+    if options.output is not None:
+        _write(_with_labels(beside, labels), options.output)
     if options.linkage is not None:
         _write(on_host(model.linkage_), options.linkage)
     if options.plot is not None:
         _draw(model, options.plot)
-    _say(_summary(labels, options.output), sys.stdout)
+    _say(_summary(labels.drop(columns=PROBABILITY, errors="ignore"), options.output), sys.stdout)
+
+
+def _cut_of(options: argparse.Namespace) -> dict[str, Any]:
+    """The parameters of `cut`, of which the first is a list of values."""
+    for name in ("n_clusters", "distance_threshold"):
+        if getattr(options, name) is not None:
+            return {name: getattr(options, name)}
+    if options.max_distance is None:
+        return {"n_clusters": [2]}
+    return {"distance_threshold": [options.max_distance], "closed": "right"}
+
+
+def _label_names(options: argparse.Namespace) -> list[str]:
+    """The names of the columns that the output has beside the table's."""
+    if options.hdbscan:
+        return [options.label, PROBABILITY]
+    values = next(iter(_cut_of(options).values()))
+    return [options.label] if len(values) == 1 else [f"{options.label}_{value:.15g}" for value in values]
+
+
+def _single_linkage(table: Table, options: argparse.Namespace) -> tuple[Any, pd.DataFrame]:
+    """The fitted model, and a column of labels for each cut."""
+    given = {name: getattr(options, name) for name in (*FIT_OPTIONS, *LINKAGE_OPTIONS)}
+    cut = _cut_of(options)
+    name, values = next(iter(cut.items()))
+    model = rapids_slink.fit(table.points, **{name: values[0]}, **given, groups=table.groups)
+    size = 1 if options.min_cluster_size is None else options.min_cluster_size
+    labels = model.cut(**cut, min_cluster_size=size)
+    return model, on_host(labels).set_axis(_label_names(options), axis=1)
+
+
+def _hdbscan(table: Table, options: argparse.Namespace) -> tuple[Any, pd.DataFrame]:
+    """The fitted model, and its labels and probabilities."""
+    given = {name: getattr(options, name) for name in (*FIT_OPTIONS, *HDBSCAN_OPTIONS)}
+    size = {} if options.min_cluster_size is None else {"min_cluster_size": options.min_cluster_size}
+    model = rapids_slink.HDBSCAN(**size, **given).fit(table.points)
+    columns = [on_host(model.labels_), on_host(model.probabilities_)]
+    return model, pd.DataFrame(dict(zip(_label_names(options), columns, strict=True)))
 
 
 def _demo(options: argparse.Namespace) -> None:
@@ -209,12 +333,26 @@ def _demo(options: argparse.Namespace) -> None:
     _say(f"\nThe map is in {picture}.", sys.stdout)
 
 
-def _label_table(labels: Array) -> Any:
-    """The input's index and ``label``. An index level without a name, or called "label", is ``row`` or ``level_0``."""
-    index = labels.index
+def _check_names(frame: pd.DataFrame, labels: list[str]) -> None:
+    """Refuse an output of two columns of one name, before any work is done."""
+    names = [*_index_names(frame.index), *map(str, frame), *labels]
+    for name in (name for i, name in enumerate(names) if name in names[:i]):
+        raise ValueError(
+            f"the output would have two columns {name!r}: name the labels otherwise (--label), or say --labels-only"
+        )
+
+
+def _index_names(index: pd.Index) -> list[str]:
+    """What an index is called as columns; a level without a name, or called "label", is "row" or "level_0"."""
     names = [f"level_{i}" if name in (None, "label") else str(name) for i, name in enumerate(index.names)]
-    index = index.set_names(["row"] if names == ["level_0"] else names)
-    return index.to_frame(index=False).assign(label=labels.to_numpy())
+    return ["row"] if names == ["level_0"] else names
+
+
+def _with_labels(frame: pd.DataFrame, labels: pd.DataFrame) -> pd.DataFrame:
+    """The index and the columns of a table, and its labels."""
+    index = frame.index.set_names(_index_names(frame.index)).to_frame(index=False)
+    parts = [part.reset_index(drop=True) for part in (index, frame.set_axis(list(map(str, frame)), axis=1), labels)]
+    return pd.concat(parts, axis=1)
 
 
 def _write(table: Any, path: Path) -> None:
@@ -240,17 +378,25 @@ def _is_installed(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
-def _summary(labels: Array, output: Path | None) -> str:
-    """How many rows each cluster has, the largest first."""
-    sizes = labels.value_counts().sort_index().sort_values(ascending=False, kind="stable")
-    heading = f"{counted(len(labels), 'row')} in {counted(len(sizes), 'cluster')}"
+def _summary(labels: pd.DataFrame, output: Path | None) -> str:
+    """How many clusters each cut has; of a single one also how many rows each cluster has, the largest first."""
+    lines = []
+    for name, column in labels.items():
+        sizes = column[column >= 0].value_counts().sort_index().sort_values(ascending=False, kind="stable")
+        noise = len(column) - sizes.sum()
+        text = f"{counted(len(column), 'row')} in {counted(len(sizes), 'cluster')}"
+        lines.append(text + (f", {counted(noise, 'row')} of noise" if noise else ""))
+        if labels.shape[1] > 1:
+            lines[-1] = f"{name}: {lines[-1]}"
     if output is not None:
-        return f"{heading}, written to {output}"
-    lines = [f"{'cluster':>10} {'size':>10}"]
+        return "\n".join(lines) + f", written to {output}"
+    if labels.shape[1] > 1:
+        return "\n".join(lines)
+    lines = [f"{lines[0]}:", f"{'cluster':>10} {'size':>10}"]
     lines += [f"{label:>10} {size:>10,}" for label, size in sizes.head(MOST_SIZES).items()]
     if len(sizes) > MOST_SIZES:
         lines.append(f"... and {len(sizes) - MOST_SIZES:,} smaller ones")
-    return "\n".join([f"{heading}:", *lines])
+    return "\n".join(lines)
 
 
 # ------------------------------------------------------------------------------------------------------ the demo

@@ -51,6 +51,7 @@ def fit_groups(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
         points, _ = pipeline.read_points(X, settings, device, estimate, checked=False)
         _check_values(points, groups, settings.metric, device)
         n, d = points.values.shape
+        settings = settings.of_columns(points.names, d)
         of_groups.check_rows(n)
         if not settings.clipped or settings.min_samples > 1:
             report["min_samples"] = settings.min_samples
@@ -93,11 +94,16 @@ def read_groups(X: Any, settings: Settings, device: Device) -> tuple[Any, Groups
     return X, numbered(keys, device)
 
 
+def check_keys(groups: Groups, n: int) -> None:
+    """Raise unless there is a key for each of n rows."""
+    if n != groups.number.size:
+        raise ValueError(f"groups must hold one key for each of {counted(n, 'row')}, got {groups.number.size}")
+
+
 def _checked_estimate(
     settings: Settings, device: Device, groups: Groups, n: int, d: int, itemsize: int
 ) -> MemoryEstimate:
-    if n != groups.number.size:
-        raise ValueError(f"groups must hold one key for each of {counted(n, 'row')}, got {groups.number.size}")
+    check_keys(groups, n)
     return estimate_fit(Problem(settings, device, n, d, itemsize), groups)
 
 

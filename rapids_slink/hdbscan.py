@@ -4,6 +4,7 @@ The functions have the names of the package hdbscan and of cuML, so that ``from 
 place of either in a program that predicts.
 """
 
+from collections.abc import Collection, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, Self
@@ -242,6 +243,8 @@ class HDBSCAN(DensityHierarchy):
         its ``min_samples`` is one more.
     metric, p : str, float
         Any metric of `SingleLinkage` without negative distances.
+    box, scales : optional
+        See `SingleLinkage`.
     cluster_selection_method : {"eom", "leaf"}
         "eom" (excess of mass) selects the clusters that are the most stable together, "leaf" those that do not split
         further.
@@ -324,6 +327,8 @@ class HDBSCAN(DensityHierarchy):
     _: KW_ONLY
     metric: str = "euclidean"
     p: float | None = 2.0
+    box: float | Collection[float] | None = None
+    scales: Mapping[Any, float] | None = None
     cluster_selection_method: str = "eom"
     cluster_selection_epsilon: float = 0.0
     cluster_selection_epsilon_max: float = np.inf
@@ -406,6 +411,8 @@ class HDBSCAN(DensityHierarchy):
             raise ValueError(f"store_centers must be one of {CENTERS}, got {self.store_centers!r}")
         if self.store_centers is not None and self.metric == PRECOMPUTED.name:
             raise ValueError("store_centers takes the rows' features, and metric='precomputed' has none")
+        if self.store_centers in ("centroid", "both") and self.box is not None:
+            raise ValueError(f"store_centers={self.store_centers!r} takes means, which a box has not: take 'medoid'")
         method, max_size = self.cluster_selection_method, self.max_cluster_size
         if method not in METHODS:
             raise ValueError(f"cluster_selection_method must be one of {METHODS}, got {method!r}")

@@ -20,18 +20,23 @@ hamming        Σ [x ≠ y]                        over d          codes    no
 rogerstanimoto Σ [x ≠ y] = s                    2s / (d + s)    bits     no
 jaccard        Σ [x ≠ y] / Σ [x or y]           the same        bits     no
 dice           Σ [x ≠ y] / Σ (x + y)            the same        bits     no
+containment    1 - Σ xy / min(Σ x, Σ y)         the same        bits     no
 bit_hamming    hamming's of the bits            over 8d         bits     no
 bit_jaccard    jaccard's of the bits            the same        bits     no
 inner_product  -x·y                             the same        direct   no
 haversine      Σ (u - v)² on the unit sphere    the angle       product  yes
 ============== ================================ =============== ======== =====
 
-These are SciPy's definitions, with the bits of its `pdist` (SciPy 1.17 on x86-64), except for minkowski: for p >= 1 it
-agrees with a library's powers to within 4 units in the last place. A dot product sums the even and the odd features
-separately, adds the two sums, and adds the last feature if the number of features is odd. minkowski takes any p > 0;
-1, 2 and infinity make it cityblock, euclidean and chebyshev.
+These are SciPy's definitions, with the bits of its `pdist` (SciPy 1.17 on x86-64), except for containment, which SciPy
+lacks, and minkowski: for p >= 1 it agrees with a library's powers to within 4 units in the last place. A dot product
+sums the even and the odd features separately, adds the two sums, and adds the last feature if the number of features is
+odd. minkowski takes any p > 0; 1, 2 and infinity make it cityblock, euclidean and chebyshev.
 
-For rows with missing values see missing.py.
+Two metrics compare strings, whose characters are code points: levenshtein, the least number of characters to insert,
+delete or replace, and string_hamming, the number of places in which equally long strings differ, infinite for others.
+See items/strings.
+
+For rows with missing values see missing.py, and for boxes that repeat space.py.
 
 How to add a metric, step by step, is in CONTRIBUTING.md.
 
@@ -59,7 +64,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -87,8 +92,9 @@ def word_count(n_features: int) -> int:
 class Formula(StrEnum):
     """The formula of a surrogate distance, and what other modules have to know of it.
 
-    The numbers of formulas in the CPU's kernels are in this order. `formulas.cuh` has a struct for each; jaccard is of
-    bits alone. GIVEN stands for distances in place of points.
+    The numbers of formulas in the CPU's kernels are in this order. `formulas.cuh` has a struct for each; jaccard and
+    containment are of bits alone. SPATIAL stands for others in a space; see space.py. GIVEN stands for distances in
+    place of points, ITEMS for rows that have no coordinates.
     """
 
     SQUARED_EUCLIDEAN = "squared_euclidean"
@@ -99,13 +105,16 @@ class Formula(StrEnum):
     BRAYCURTIS = "braycurtis"
     HAMMING = "hamming"
     JACCARD = "jaccard"
+    CONTAINMENT = "containment"
     COSINE = "cosine"
     INNER_PRODUCT = "inner_product"
     PRESENT_SQUARED_EUCLIDEAN = "present_squared_euclidean"
     PRESENT_MANHATTAN = "present_manhattan"
     PRESENT_HAMMING = "present_hamming"
     HIERCC = "hiercc"
+    SPATIAL = "spatial"
     GIVEN = "given"
+    ITEMS = "items"
 
     @property
     def compares_for_equality(self) -> bool:
@@ -122,7 +131,7 @@ class Formula(StrEnum):
         """Whether of rows of zeros and ones it reads counts alone: |a∩b|, |a| and |b|; of cosine on a CPU alone."""
         return self in (
             Formula.SQUARED_EUCLIDEAN, Formula.MANHATTAN, Formula.BRAYCURTIS, Formula.HAMMING, Formula.JACCARD,
-            Formula.COSINE,
+            Formula.CONTAINMENT, Formula.COSINE,
         )  # fmt: skip
 
     @property
@@ -133,7 +142,7 @@ class Formula(StrEnum):
     @property
     def is_undefined_for_zeros(self) -> bool:
         """Whether two rows of zeros have no distance. Its value is `OVERFLOW` for them."""
-        return self is Formula.BRAYCURTIS
+        return self in (Formula.BRAYCURTIS, Formula.CONTAINMENT)
 
     def largest_span(self, n_features: int) -> float:
         """The largest difference of a feature's values for which all surrogate distances are finite."""
@@ -144,7 +153,43 @@ class Formula(StrEnum):
         return LARGEST_DISTANCE / n_features**0.5
 
 
-FORMULAS = tuple(formula for formula in Formula if formula is not Formula.GIVEN)
+FORMULAS = tuple(formula for formula in Formula if formula not in (Formula.SPATIAL, Formula.GIVEN, Formula.ITEMS))
+
+
+class Sums(NamedTuple):
+    """A formula of sums over the features. Numba compiles a kernel for each of these four types that is asked for."""
+
+    number: int
+    p: float
+
+
+class Products(NamedTuple):
+    """A formula of the rows' product."""
+
+    number: int
+    p: float
+
+
+class Powers(NamedTuple):
+    """A sum of powers."""
+
+    number: int
+    p: float
+
+
+class Present(NamedTuple):
+    """A formula that leaves missing values out."""
+
+    number: int
+    p: float
+
+
+#: What is no `Sums`.
+KINDS: dict[Formula, type[Products] | type[Powers] | type[Present]] = {
+    Formula.COSINE: Products, Formula.INNER_PRODUCT: Products, Formula.MINKOWSKI: Powers,
+    Formula.PRESENT_SQUARED_EUCLIDEAN: Present, Formula.PRESENT_MANHATTAN: Present, Formula.PRESENT_HAMMING: Present,
+    Formula.HIERCC: Present,
+}  # fmt: skip
 
 
 class Rows(StrEnum):
@@ -157,6 +202,7 @@ class Rows(StrEnum):
     CENTRED = "centred"
     COUNTED = "counted"
     SPHERE = "sphere"
+    PLACED = "placed"
 
     @property
     def are_words(self) -> bool:
@@ -203,17 +249,29 @@ class Metric:
     boxes: bool = False  # whether boxes bound the surrogate distance
     p: float = 2.0  # the exponent of "minkowski", and of "root"
     missing: bool = False  # whether NaN is a missing value, which the formula leaves out
+    space: Any = None  # a `Space` or `Placed` of space.py: a box, or groups of columns that have scales
+
+    def of_columns(self, names: Sequence[Any] | None, d: int) -> Self:
+        """The metric of d columns, which may have names. Raises ValueError if its space is not one of these."""
+        return self if self.space is None else replace(self, space=self.space.place(names, d))
 
     @property
-    def cpu_formula(self) -> tuple[int, float] | None:
-        """The formula's number and p for the CPU's kernels; None for squared_euclidean."""
-        return None if self.formula is Formula.SQUARED_EUCLIDEAN else (FORMULAS.index(self.formula), self.p)
+    def cpu_formula(self) -> Any:
+        """The formula's number and p for the CPU's kernels; None for squared_euclidean; or a `SpatialFormula`."""
+        if self.space is not None:
+            return self.space.cpu_formula
+        if self.formula is Formula.SQUARED_EUCLIDEAN:
+            return None
+        return KINDS.get(self.formula, Sums)(FORMULAS.index(self.formula), self.p)
 
     @cached_property
     def cuda_options(self) -> tuple[str, ...]:
         """The compiler's options that select the formula in the GPU's kernels."""
         if self.rows.are_words:
             return self.bit_options
+        if self.space is not None:
+            options: tuple[str, ...] = self.space.cuda_options
+            return options
         options = (f"-DFORMULA={self.formula}",)
         if self.formula is not Formula.MINKOWSKI:
             return options
@@ -223,7 +281,8 @@ class Metric:
     @property
     def bit_options(self) -> tuple[str, ...]:
         """The compiler's options for rows of words, whose formulas are fewer; see neighbors/rows.py."""
-        formula = self.formula if self.formula in (Formula.JACCARD, Formula.BRAYCURTIS) else Formula.HAMMING
+        of_shares = Formula.JACCARD, Formula.BRAYCURTIS, Formula.CONTAINMENT
+        formula = self.formula if self.formula in of_shares else Formula.HAMMING
         return (f"-DFORMULA=bit_{formula}",)
 
     @property
@@ -296,6 +355,7 @@ METRICS = {
         Metric("bit_hamming", Formula.HAMMING, distance="share", rows=Rows.PACKED, filter="bits"),
         Metric("bit_jaccard", Formula.JACCARD, rows=Rows.PACKED, filter="bits"),
         Metric("dice", Formula.BRAYCURTIS, rows=Rows.BOOLEAN, filter="bits"),  # Σ [x ≠ y] / Σ (x + y) of bits
+        Metric("containment", Formula.CONTAINMENT, rows=Rows.BOOLEAN, filter="bits"),
         Metric("inner_product", Formula.INNER_PRODUCT),
         Metric("haversine", Formula.SQUARED_EUCLIDEAN, (), "angle", Rows.SPHERE, filter="product", boxes=True),
     )
@@ -308,14 +368,18 @@ SPECIAL_POWERS = {1.0: "cityblock", 2.0: "euclidean", math.inf: "chebyshev"}
 
 #: Distances in place of points.
 PRECOMPUTED = Metric("precomputed", Formula.GIVEN)
+#: Metrics of rows that have no coordinates: `items` has their definitions.
+ITEM_METRICS = {name: Metric(name, Formula.ITEMS) for name in ("levenshtein", "string_hamming")}
+NAMES |= ITEM_METRICS
 #: What metrics are called elsewhere, and here. One that is not here is itself, because it resembles another.
 MEANINGS = {
     "tanimoto": "jaccard", "tversky": "jaccard", "sorensen": "dice", "czekanowski": "dice", "matching": "hamming",
     "sokalmichener": "rogerstanimoto", "taxicab": "cityblock", "city": "cityblock", "maximum": "chebyshev",
-    "infinity": "chebyshev", "linf": "chebyshev", "squared_euclidean": "sqeuclidean", "seuclidean": "seuclidean",
+    "infinity": "chebyshev", "linf": "chebyshev", "overlap": "containment",
+    "squared_euclidean": "sqeuclidean", "seuclidean": "seuclidean",
     "nan_euclidean": "euclidean", "angular": "cosine", "cos": "cosine", "pearson": "correlation",
     "dot": "inner_product", "great_circle": "haversine", "geodesic": "haversine", "distances": "precomputed",
-    "distance_matrix": "precomputed",
+    "distance_matrix": "precomputed", "edit_distance": "levenshtein", "edits": "levenshtein",
 }  # fmt: skip
 
 

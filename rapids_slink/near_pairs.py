@@ -1,6 +1,6 @@
 """The public functions of pairs within a distance; each passes its input to an engine, see `engine_of`."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from importlib import import_module
 from numbers import Real
 from typing import Any
@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.dendrogram.cutting import check_cut
-from rapids_slink.metrics import get_metric
-from rapids_slink.missing import missing_values_of, with_missing
+from rapids_slink.metrics import Metric
+from rapids_slink.missing import missing_values_of
 from rapids_slink.neighbors.near_pairs import PairTask
 from rapids_slink.points.check import MAX_ROWS, as_integer, column_values, require_edges
 from rapids_slink.points.output import OutputKind, library_of
 from rapids_slink.runtime.device import device_of, resolve
 from rapids_slink.runtime.memory import as_bytes
 from rapids_slink.single_linkage import SingleLinkage, engine_of
+from rapids_slink.space import metric_of
 
 
 def pairs(
@@ -28,6 +29,8 @@ def pairs(
     p: float = 2.0,
     missing: str | None = None,
     missing_value: float | str | Collection[float | str] | None = None,
+    box: float | Collection[float] | None = None,
+    scales: Mapping[Any, float] | None = None,
     device: str = "auto",
     memory_limit: int | str | None = None,
     progress: bool = False,
@@ -42,7 +45,7 @@ def pairs(
         The largest distance; pairs at exactly this distance are among the result.
     names : bool
         Whether ``src`` and ``dst`` are the rows' names in the index of a frame of pandas or cuDF, not row numbers.
-    metric, p, missing, missing_value, device, memory_limit : str, float, str, number or list, str, int or str
+    metric, p, missing, missing_value, box, scales, device, memory_limit : optional
         See `SingleLinkage`, except "precomputed".
     progress : bool
         Show a progress bar.
@@ -84,8 +87,9 @@ def pairs(
     1    1    2     0.5
     2    3    4     0.0
     """
-    task = _task(max_distance, metric, p, missing, missing_value, memory_limit, names=names, progress=progress)
-    return engine_of(X, Y).pairs(X, Y, task, device)
+    chosen = metric_of(metric, p, missing, box, scales)
+    task = _task(max_distance, chosen, missing, missing_value, memory_limit, names, progress)
+    return engine_of(X, Y, metric=chosen).pairs(X, Y, task, device)
 
 
 def count_pairs(
@@ -97,6 +101,8 @@ def count_pairs(
     p: float = 2.0,
     missing: str | None = None,
     missing_value: float | str | Collection[float | str] | None = None,
+    box: float | Collection[float] | None = None,
+    scales: Mapping[Any, float] | None = None,
     device: str = "auto",
     memory_limit: int | str | None = None,
     progress: bool = False,
@@ -109,7 +115,7 @@ def count_pairs(
         See `pairs`.
     max_distance : float or sequence of float
         One distance, or several in any order, whose counts come from one pass.
-    metric, p, missing, missing_value, device, memory_limit : str, float, str, number or list, str, int or str
+    metric, p, missing, missing_value, box, scales, device, memory_limit : optional
         See `SingleLinkage`, except "precomputed".
     progress : bool
         Show a progress bar.
@@ -139,8 +145,9 @@ def count_pairs(
     given = [max_distance] if is_one else list(max_distance)
     if not given:
         raise ValueError("max_distance must hold at least one distance, got none")
-    task = _task(given, metric, p, missing, missing_value, memory_limit, progress=progress)
-    counts = engine_of(X, Y).count_pairs(X, Y, task, device)
+    chosen = metric_of(metric, p, missing, box, scales)
+    task = _task(given, chosen, missing, missing_value, memory_limit, progress=progress)
+    counts = engine_of(X, Y, metric=chosen).count_pairs(X, Y, task, device)
     if is_one:
         return int(counts[0])
     return counts[np.searchsorted(task.distances, np.asarray(given, np.float64))]
@@ -157,6 +164,8 @@ def iter_pairs(
     p: float = 2.0,
     missing: str | None = None,
     missing_value: float | str | Collection[float | str] | None = None,
+    box: float | Collection[float] | None = None,
+    scales: Mapping[Any, float] | None = None,
     device: str = "auto",
     memory_limit: int | str | None = None,
 ) -> Iterator[Any]:
@@ -172,7 +181,7 @@ def iter_pairs(
         How many rows of `X` have their pairs in a frame.
     names : bool
         See `pairs`.
-    metric, p, missing, missing_value, device, memory_limit : str, float, str, number or list, str, int or str
+    metric, p, missing, missing_value, box, scales, device, memory_limit : optional
         See `SingleLinkage`, except "precomputed".
 
     Returns
@@ -195,8 +204,9 @@ def iter_pairs(
     """
     if as_integer(rows, "rows") < 1:
         raise ValueError(f"rows must be at least 1, got {rows}")
-    task = _task(max_distance, metric, p, missing, missing_value, memory_limit, names=names)
-    frames: Iterator[Any] = engine_of(X, Y).iter_pairs(X, Y, task, int(rows), device)
+    chosen = metric_of(metric, p, missing, box, scales)
+    task = _task(max_distance, chosen, missing, missing_value, memory_limit, names)
+    frames: Iterator[Any] = engine_of(X, Y, metric=chosen).iter_pairs(X, Y, task, int(rows), device)
     return frames
 
 
@@ -241,7 +251,7 @@ def deduplicate(X: Any, *, max_distance: float, **parameters: Any) -> Any:
             raise TypeError(f"deduplicate takes max_distance in place of {name}")
     check_cut(1, 1, None, max_distance, "max_distance")
     model = SingleLinkage(None, max_distance=max_distance, **parameters).fit(X)
-    groups = model.cut(distance_threshold=max_distance, closed="right", names="first_row")
+    groups = model._first_rows()
     return groups.rename("duplicate_of") if hasattr(groups, "rename") else groups
 
 
@@ -311,8 +321,7 @@ def to_csr(pairs: Any, n_rows: int | None = None, n_columns: int | None = None) 
 
 def _task(
     max_distance: Any,
-    metric: str,
-    p: float,
+    metric: Metric,
     missing: str | None,
     missing_value: Any,
     memory_limit: Any,
@@ -324,7 +333,7 @@ def _task(
         check_cut(1, 1, None, distance, "max_distance")
     as_bytes(memory_limit)  # raises unless it is valid
     return PairTask(
-        with_missing(get_metric(metric, p), missing),
+        metric,
         np.unique(np.asarray([float(distance) for distance in given])),
         names=bool(names),
         missing_values=missing_values_of(missing_value, missing),

@@ -68,7 +68,7 @@ def _sort_on_cpu(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> None:
         _sort_few(src, dst, weight)
         return
     with np.errstate(over="ignore", under="ignore"):  # beyond float32 all are infinite or zero, and tie
-        rows = _radix_sort(_keys_of_floats(weight.astype("float32").view("uint32")), 32)
+        rows = _radix_order(_keys_of_floats(weight.astype("float32").view("uint32")), 32)
     if not _order_ties(rows, src, dst, weight):
         rows = stable_order(edge_codes(src, dst, np), np)
         rows = rows[stable_order(weight[rows], np)]
@@ -104,7 +104,7 @@ def stable_order(values: Array, xp: Any) -> Any:
     NumPy's own sort takes twice as long.
     """
     if xp is np:
-        return _radix_sort(ascending_bits(values), 8 * values.itemsize)
+        return _radix_order(ascending_bits(values), 8 * values.itemsize)
     # CuPy's sort is stable, but looks at bits. Its sum makes zeros of subnormal float32 values.
     return xp.argsort(values + values.dtype.type(0) if values.dtype.kind == "f" else values)
 
@@ -129,15 +129,21 @@ def _keys_of_floats(bits):
     return key
 
 
+def _radix_order(key: np.ndarray, bits: int) -> np.ndarray:
+    """The rows in stable ascending order of keys of `bits` bits, uint64, which are overwritten."""
+    starts = np.zeros((-(-bits // DIGIT), 1 << DIGIT), np.int64)
+    rows = np.arange(key.size)
+    ordered: np.ndarray = _radix_sort(key, rows, np.empty_like(key), np.empty_like(rows), starts)
+    return ordered
+
+
 @njit(nogil=True, cache=True)
-def _radix_sort(key, bits):
-    """The rows in stable ascending order of keys of `bits` bits: a counting sort of each digit, from the last."""
-    n, digits, size = key.size, -(-bits // DIGIT), 1 << DIGIT
-    starts = np.zeros((digits, size), np.int64)
+def _radix_sort(key, rows, moved_key, moved_rows, starts):
+    """A counting sort of each digit, from the last. NumPy makes the arrays: Numba takes long to compile that."""
+    n, (digits, size) = key.size, starts.shape
     for i in range(n):
         for digit in range(digits):
             starts[digit, _digit(key[i], digit)] += 1
-    rows, moved_key, moved_rows = np.arange(n), np.empty_like(key), np.empty(n, np.int64)
     for digit in range(digits):
         start = starts[digit]
         if n and start[_digit(key[0], digit)] == n:  # all have the same

@@ -7,6 +7,7 @@ same functions for the cluster of a Dask client.
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from threading import Lock
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,7 +17,6 @@ from rapids_slink import graph, neighbors
 from rapids_slink.dendrogram import build_linkage, cutting, estimate_linkage
 from rapids_slink.dendrogram.cutting import SERIES_NAMES, ClusterRule, Cut, FlatClusters
 from rapids_slink.metrics import PRECOMPUTED, Metric, distances
-from rapids_slink.missing import missing_of
 from rapids_slink.neighbors import near_pairs
 from rapids_slink.neighbors.plan import DEFAULT_NEIGHBORS
 from rapids_slink.neighbors.rows import metric_rows
@@ -34,7 +34,8 @@ from rapids_slink.points.check import (
 from rapids_slink.points.output import OutputKind, library_of
 from rapids_slink.prediction import Fitted, centroids, core_distances, estimate_prediction, medoids
 from rapids_slink.report import Report, counted
-from rapids_slink.runtime.device import CPU, Array, Device, resolve, to_host
+from rapids_slink.runtime.compiling import compiling_bar
+from rapids_slink.runtime.device import CPU, Array, Device, on_current_gpu, resolve, to_host
 from rapids_slink.runtime.frames import Later, PreallocatedFrame
 from rapids_slink.runtime.memory import (
     DeviceMemoryError,
@@ -50,6 +51,9 @@ from rapids_slink.runtime.memory import (
     size_text,
 )
 from rapids_slink.settings import Settings
+from rapids_slink.space import parameters_of
+from rapids_slink.spanning_tree import friends
+from rapids_slink.spanning_tree.ahead import compile_for
 from rapids_slink.spanning_tree.append import estimate_appended, tree_of_appended
 from rapids_slink.spanning_tree.edges import EdgeList
 from rapids_slink.spanning_tree.edges import size_text as edges_text
@@ -85,7 +89,7 @@ def fit(X: Any, settings: Settings, rule: ClusterRule, fit_rows: Any = None) -> 
     """
     device = resolve(settings.device, X)
     report = Report(device=device.name, metric=settings.metric.name)
-    with run_scope(device, settings.memory_limit):
+    with run_scope(device, settings.memory_limit), compiling_bar(settings.progress):
         fitted = (fit_rows or fit_points)(X, settings, rule, device, report)
     return {**fitted, "report_": report}
 
@@ -206,18 +210,23 @@ def fit_points(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
     """Cluster points on one device, within a run: the fitted model's attributes."""
 
     def estimate(n: int, d: int, itemsize: int) -> MemoryEstimate:
-        return estimate_fit(Problem(settings, device, n, d, itemsize), rule=rule)
+        problem = Problem(settings, device, n, d, itemsize)
+        compile_for(problem)
+        return estimate_fit(problem, rule=rule)
 
     with report.stage("input", device):
         weighted = settings.weights is not None
         points, edges = read_points(X, settings, device, estimate)
         n, d = points.values.shape if edges is None else 2 * (edges.n_nodes,)
+        settings = settings.of_columns(points.names, d)
         rule.check_rows(n)
         weights = check_weights(settings.weights, n, device) if weighted else None
         settings = settings.for_rows(n if weights is None else int(weights.sum()))
         if not settings.clipped or settings.min_samples > 1:
             report["min_samples"] = settings.min_samples
     problem = Problem(settings, device, n, d, points.values.dtype.itemsize)
+    if edges is None and friends.serves(problem):
+        return attributes_of_friends(points, problem, report)
     core = None
     if edges is None:
         if weighted and settings.min_samples > 1:
@@ -259,7 +268,8 @@ def append_points(
     with report.stage("input", device):
         new, (added, old) = model.rows.read(X, device)
         n = len(old) + len(added)
-        problem = Problem(settings.for_rows(n), device, n, old.shape[1], old.dtype.itemsize)
+        settings = replace(settings.for_rows(n), metric=model.rows.metric)
+        problem = Problem(settings, device, n, old.shape[1], old.dtype.itemsize)
         if problem.settings.min_samples > 1:
             raise ValueError("append is for min_samples=1: with new rows core distances fall, and no edge is certain")
         rule.check_rows(n)
@@ -311,9 +321,10 @@ def attributes_of(
     if settings.weights is not None:
         kept["_weighted_"] = True
     with report.stage("output", device), outside_pool(device):
-        frames = {name: Later(part, points.output) for name, part in (("linkage_", merges), ("mst_", tree))}
+        made = {"linkage_": merges, "mst_": tree}
+        frames = {name: Later(part, points.output) for name, part in made.items()}
         if settings.prediction_data:  # predictions read them
-            frames = {name: points.frame(later.columns.frame) for name, later in frames.items()}
+            frames = {name: points.frame(part.frame) for name, part in made.items()}
         return {
             **kept,
             **flat_attributes(flat, points),
@@ -322,6 +333,65 @@ def attributes_of(
             "_output": points.output,
             "_index": points.index,
         }
+
+
+def attributes_of_friends(points: Points, problem: Problem, report: Report) -> dict[str, Any]:
+    """The attributes of a model of which labels alone are made: its tree follows when it is asked for."""
+    device, values, (n, d) = problem.device, points.values, points.values.shape
+    report["way"] = "friends"
+    with report.stage("neighbors", device):
+        rows = metric_rows(problem.metric, values, device, compact=True)
+    labels = PreallocatedFrame.empty(device, n, {"label": "int32"}).columns["label"]
+    count = friends.label_friends(rows, problem, labels, report)
+    with report.stage("output", device):
+        later = LaterTree(copy_out(device, values) if device.is_gpu else values.copy(), problem, report)
+        frames = {"linkage_": Later(later.linkage, points.output), "mst_": Later(later.tree, points.output)}
+        with outside_pool(device):
+            return {
+                **flat_attributes(FlatClusters(count, {"labels_": labels}), points),
+                **size_attributes(n, d, 1, points.names),
+                **frames,
+                "_output": points.output,
+                "_index": points.index,
+            }
+
+
+class LaterTree:
+    """The tree and the linkage of a model of labels alone, made when either is first asked for, in a run of its own.
+
+    Until then it keeps the rows, and then the report has the tree's seconds and counts too.
+    """
+
+    def __init__(self, values: Array, problem: Problem, report: Report) -> None:
+        self.values, self.report, self.lock = values, report, Lock()
+        self.problem = replace(problem, settings=replace(problem.settings, friends_within=None))
+        self.made: tuple[PreallocatedFrame, PreallocatedFrame] | None = None
+
+    def tree(self) -> PreallocatedFrame:
+        """The edges."""
+        return self._make()[0]
+
+    def linkage(self) -> PreallocatedFrame:
+        """The merges."""
+        return self._make()[1]
+
+    def _make(self) -> tuple[PreallocatedFrame, PreallocatedFrame]:
+        with self.lock:
+            if self.made is None:
+                device, report = self.problem.device, Report()
+                with run_scope(device, self.problem.settings.memory_limit):
+                    self.made = self._in_run(on_current_gpu(self.values), report)
+                self.values = None
+                self.report.add(report)
+            return self.made
+
+    def _in_run(self, values: Array, report: Report) -> tuple[PreallocatedFrame, PreallocatedFrame]:
+        problem = self.problem
+        check_memory(problem.device, estimate_fit(problem), f"the tree of {counted(problem.n, 'row')}")
+        tree, _ = tree_of_points(values, problem, report, grow_tree)
+        release_cached()
+        with report.stage("linkage", problem.device):
+            return tree, build_linkage(tree, problem.n)
 
 
 def centers_of(points: Points, flat: FlatClusters, settings: Settings, device: Device) -> dict[str, Any]:
@@ -349,7 +419,7 @@ def kept_rows(
         if not settings.prediction_data:
             return {"_drawn_": points}
         kept: dict[str, Any] = {
-            "_metric_": (settings.metric.name, settings.metric.p, missing_of(settings.metric)),
+            "_metric_": parameters_of(settings.metric),
             "_missing_values_": settings.missing_values,
             "_points_": points,
         }
@@ -404,6 +474,8 @@ def estimate_fit(
 
     The memory of the lists is free again once the tree is there.
     """
+    if friends.serves(problem):
+        return friends.estimate(problem)
     of_tree = estimate_tree(problem) if of_tree is None else retaining_tree(of_tree, problem.n)
     choice = MemoryEstimate(rule.row_bytes * problem.n, 4 * problem.n)
     stages = [of_tree, estimate_linkage(problem.n, problem.device), choice]
@@ -470,9 +542,15 @@ def plan_points(X: Any, settings: Settings, device: Device, report: Report) -> N
     except DeviceMemoryError as error:
         refused = str(error)
     assert problem is not None
+    names = None if values is None else points.names
+    problem = replace(problem, settings=problem.settings.of_columns(names, problem.n_features))
     if values is None and settings.metric is not PRECOMPUTED:
         values = _sample(problem)
-    if edges is None:
+    of_tree = None
+    if friends.serves(problem):
+        report["way"] = "friends"
+        report.count("neighbors", filter=friends.FILTERS[device.name])
+    elif edges is None:
         of_tree = _prepared_estimate(problem, values, report)
     else:
         report["way"] = "edges"

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.dendrogram.condense import Condensed, enclosing, raise_to_those_within, summarize
+from rapids_slink.items import kind_of
+from rapids_slink.items.nearest import nearest_items
 from rapids_slink.metrics import Metric, distances
 from rapids_slink.neighbors import nearest_neighbors, neighbor_lists
 from rapids_slink.neighbors.exact import kernels
@@ -53,12 +55,7 @@ class FittedRows:
     def read(self, X: Any, device: Device) -> tuple[Points, tuple[Array, Array]]:
         """New rows, and their values and those of the fitted rows in one type; a frame's columns go by name."""
         X, output = OutputKind.of(X, device)
-        columns = column_names(X)
-        if self.names is not None and columns is not None and columns != self.names:
-            if set(columns) != set(self.names) or len(columns) != len(set(columns)):
-                valid = f"X must have the columns that {self.kind} was fitted on, {self.names}"
-                raise ValueError(f"{valid}, got {columns}")
-            X = X[self.names] if library_of(X) else X.select(self.names)
+        X = self.columns_of(X)
         points = as_points(X, device, metric=self.metric, missing_values=self.missing_values)
         points = replace(points, index=output.index_of(X), output=output)
         d, of_fit = points.values.shape[1], self.values.shape[1]
@@ -67,6 +64,16 @@ class FittedRows:
         dtype = np.result_type(points.values.dtype, self.values.dtype)
         both = points.values.astype(dtype, copy=False), device.asarray(self.values, dtype)
         return points, both
+
+    def columns_of(self, X: Any) -> Any:
+        """`X` with the columns of the fit in their order."""
+        columns = column_names(X)
+        if self.names is None or columns is None or columns == self.names:
+            return X
+        if set(columns) != set(self.names) or len(columns) != len(set(columns)):
+            valid = f"X must have the columns that {self.kind} was fitted on, {self.names}"
+            raise ValueError(f"{valid}, got {columns}")
+        return X[self.names] if library_of(X) else X.select(self.names)
 
 
 @dataclass(frozen=True)
@@ -92,15 +99,24 @@ class Fitted:
 def nearest_labels(X: Any, fitted: FittedRows, labels: Array, height: float, device: Device, report: Report) -> Any:
     """The label of each new row's nearest row if that is nearer than `height`, else -1, in the type of `X`."""
     with report.stage("predict", device):
-        output = OutputKind.of(X, device)[1]
-        points, (new, old) = fitted.read(X, device)
-        if fitted.metric.missing:
-            require_common_features_with(new, old, device)
-        edges = nearest_neighbors(new, old, fitted.metric, device)
-        near = device.asarray(edges["weight"].values) < height
-        label = device.xp.where(near, device.asarray(labels)[device.asarray(edges["dst"].values)], -1)
-        report.count("predict", rows=len(new), noise=len(new) - int(near.sum()))
-        return results(device, output.from_cuml_setting().labels, label.astype("int32"), points.index)
+        X, output = OutputKind.of(X, device)
+        if kind := kind_of(fitted.metric, fitted.values):
+            X, index = fitted.columns_of(X), output.index_of(X)
+            items = kind.read({"X": X, "the model": fitted.values}, fitted.metric, device)
+            m = len(items) - len(fitted.values)
+            row, weight = nearest_items(items, m, height)
+            row = row - np.int32(m)
+        else:
+            points, (new, old) = fitted.read(X, device)
+            if fitted.metric.missing:
+                require_common_features_with(new, old, device)
+            edges = nearest_neighbors(new, old, fitted.metric, device)
+            row, weight = (device.asarray(edges[name].values) for name in ("dst", "weight"))
+            index = points.index
+        near = weight < height
+        label = device.xp.where(near, device.asarray(labels)[row], -1)
+        report.count("predict", rows=near.size, noise=near.size - int(near.sum()))
+        return results(device, output.from_cuml_setting().labels, label.astype("int32"), index)
 
 
 def core_distances(values: Array, metric: Metric, min_samples: int, device: Device) -> Array:

@@ -1,18 +1,21 @@
-"""SciPy's ``linkage`` for scripts that call it: ``from rapids_slink.scipy import linkage``."""
+"""SciPy's ``linkage`` for scripts that call it, and its functions of a linkage for arrays on a GPU.
+
+``from rapids_slink.scipy import cophenet, fcluster, leaves_list, linkage``
+"""
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.cluster.hierarchy import linkage as linkage_of_scipy
-from scipy.cluster.hierarchy import optimal_leaf_ordering
+from scipy.cluster import hierarchy
 from scipy.spatial import distance
 
 from rapids_slink.api import fit
 from rapids_slink.metrics import METRICS
 from rapids_slink.points import warn_of_distances
 from rapids_slink.points.output import array_of, as_frame, library_of
-from rapids_slink.runtime.device import CPU, is_on_gpu, to_host
+from rapids_slink.runtime.device import CPU, cuda, is_on_gpu, to_host
 from rapids_slink.runtime.memory import usual_errors
 
 #: The methods that SciPy computes.
@@ -62,7 +65,7 @@ def linkage(
     if method != "single":
         if method in OTHER_METHODS:
             warnings.warn(f"method={method!r} is handed to SciPy, which computes it on the CPU", stacklevel=2)
-        return linkage_of_scipy(to_host(_as_array(y)), method, metric, optimal_ordering)
+        return hierarchy.linkage(to_host(_as_array(y)), method, metric, optimal_ordering)
     y = _as_array(y)
     if y.ndim == 2 and not (y.shape[0] > 1 and y.shape[1] and metric in OWN_METRICS):
         y = to_host(y)
@@ -79,7 +82,108 @@ def linkage(
     elif y.ndim != 2:
         raise ValueError("`y` must be 1 or 2 dimensional.")
     Z = fit(y, n_clusters=1, metric=metric, device=device).to_scipy()
-    return optimal_leaf_ordering(Z, to_host(y), metric) if optimal_ordering else Z
+    return hierarchy.optimal_leaf_ordering(Z, to_host(y), metric) if optimal_ordering else Z
+
+
+def fcluster(
+    Z: Any, t: float, criterion: str = "inconsistent", depth: int = 2, R: Any = None, monocrit: Any = None
+) -> Any:
+    """The result of `scipy.cluster.hierarchy.fcluster`, which computes it, for a `Z` on a GPU too.
+
+    Parameters
+    ----------
+    Z : array or DataFrame, (n - 1, 4)
+        A linkage in NumPy or CuPy, or a model's `linkage_`.
+    t, criterion, depth, R, monocrit
+        See SciPy's function; the arrays may be on a GPU.
+
+    Returns
+    -------
+    ndarray of shape (n,), int32
+        The cluster of each row, from 1 on: an array of CuPy if `Z` is on a GPU.
+
+    Raises
+    ------
+    ValueError, TypeError
+        When SciPy's function raises them.
+
+    Examples
+    --------
+    >>> from rapids_slink.scipy import fcluster, linkage
+    >>> fcluster(linkage([[0.0], [1.0], [5.0]], device="cpu"), 2, "distance").tolist()
+    [1, 1, 2]
+    """
+    R, monocrit = (None if given is None else to_host(given) for given in (R, monocrit))
+    return _by_scipy(hierarchy.fcluster, Z, t, criterion, depth, R, monocrit)
+
+
+def cophenet(Z: Any, Y: Any = None) -> Any:
+    """The result of `scipy.cluster.hierarchy.cophenet`, which computes it, for a `Z` on a GPU too.
+
+    Parameters
+    ----------
+    Z : array or DataFrame, (n - 1, 4)
+        A linkage in NumPy or CuPy, or a model's `linkage_`.
+    Y : array, (n(n - 1)/2,), optional
+        The distances of all pairs, to correlate with.
+
+    Returns
+    -------
+    ndarray of shape (n(n - 1)/2,), float64
+        The height at which each pair is merged: an array of CuPy if `Z` is on a GPU. With `Y` it comes after the
+        correlation of both, which is a number.
+
+    Raises
+    ------
+    ValueError, TypeError
+        When SciPy's function raises them.
+
+    Examples
+    --------
+    >>> from rapids_slink.scipy import cophenet, linkage
+    >>> cophenet(linkage([[0.0], [1.0], [5.0]], device="cpu")).tolist()
+    [1.0, 4.0, 4.0]
+    """
+    return _by_scipy(hierarchy.cophenet, Z, None if Y is None else to_host(_as_array(Y)))
+
+
+def leaves_list(Z: Any) -> Any:
+    """The result of `scipy.cluster.hierarchy.leaves_list`, which computes it, for a `Z` on a GPU too.
+
+    Parameters
+    ----------
+    Z : array or DataFrame, (n - 1, 4)
+        A linkage in NumPy or CuPy, or a model's `linkage_`.
+
+    Returns
+    -------
+    ndarray of shape (n,), int32
+        The rows from left to right in the dendrogram: an array of CuPy if `Z` is on a GPU.
+
+    Raises
+    ------
+    ValueError, TypeError
+        When SciPy's function raises them.
+
+    Examples
+    --------
+    >>> from rapids_slink.scipy import leaves_list, linkage
+    >>> leaves_list(linkage([[0.0], [5.0], [1.0]], device="cpu")).tolist()
+    [1, 0, 2]
+    """
+    return _by_scipy(hierarchy.leaves_list, Z)
+
+
+def _by_scipy(function: Callable[..., Any], Z: Any, *rest: Any) -> Any:
+    """What a function of SciPy makes of a linkage, its arrays on the device of the linkage."""
+    Z = _as_array(Z)
+    result = function(to_host(Z), *rest)
+    if not is_on_gpu(Z):
+        return result
+    move = cuda().asarray
+    return (
+        tuple(move(part) if np.ndim(part) else part for part in result) if isinstance(result, tuple) else move(result)
+    )
 
 
 def _as_array(y: Any) -> Any:

@@ -1,6 +1,6 @@
 """The base of the models of points, with the choice of the engine that fits them, and `SingleLinkage`."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from math import inf, nextafter
@@ -9,32 +9,40 @@ from typing import Any, Self
 
 import numpy as np
 
-from rapids_slink import groups, pipeline
+from rapids_slink import groups, item_pipeline, pipeline
 from rapids_slink.dendrogram.cutting import ClusterRule, Cut, check_cut, check_max_distance
 from rapids_slink.hierarchy.model import Estimator, Hierarchy, WithRows
-from rapids_slink.metrics import PRECOMPUTED, get_metric
-from rapids_slink.missing import missing_values_of, with_missing
+from rapids_slink.items import SPARSE_METRICS, kind_of
+from rapids_slink.metrics import PRECOMPUTED, Metric
+from rapids_slink.missing import missing_values_of
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.points.keys import GroupBy
-from rapids_slink.points.output import Rows, Values, array_of, as_frame, is_collection, library_of
+from rapids_slink.points.output import Rows, Values, array_of, as_frame, as_known, is_collection, library_of
 from rapids_slink.prediction import Fitted, FittedRows, medoids, nearest_labels
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, check_device_name, on_current_gpu
 from rapids_slink.runtime.memory import as_bytes
 from rapids_slink.settings import Settings
+from rapids_slink.space import metric_of, metric_with
 
 
-def engine_of(*inputs: Any) -> ModuleType:
-    """The engine that serves these inputs: `distributed` if one is a Dask collection, else `pipeline`, one device.
+def engine_of(*inputs: Any, metric: Metric | None = None, rows: tuple[Any, ...] | None = None) -> ModuleType:
+    """The engine that serves these inputs: `distributed` if one is a Dask collection, else one of one device.
 
-    Both modules have the same functions: those of `api`, and `fit`, `append` and `predict` for models. If there is a
+    `pipeline` serves points and graphs, `item_pipeline` rows that have no coordinates. `metric` is that of the `rows`,
+    by default the inputs, and None for graphs.
+
+    The modules have the same functions: those of `api`, and `fit`, `append` and `predict` for models. If there is a
     ``_layout`` among the attributes that `fit` returns, its ``cut`` makes the model's further cuts.
     """
+    of_items = metric is not None and kind_of(metric, *(inputs if rows is None else rows)) is not None
     if any(map(is_collection, inputs)):
+        if metric is not None and of_items:
+            raise ValueError(f"metric={metric.name!r} takes no Dask collection: pass a frame of one partition")
         from rapids_slink import distributed  # it needs Dask
 
         return distributed
-    return pipeline
+    return item_pipeline if of_items else pipeline
 
 
 class PointHierarchy(Hierarchy, Estimator):
@@ -44,6 +52,8 @@ class PointHierarchy(Hierarchy, Estimator):
     p: float | None
     missing: str | None = None
     missing_value: Any = None
+    box: Any = None
+    scales: Any = None
     max_distance: float | None = None
     store_centers: str | None = None
     gen_min_span_tree: bool = False
@@ -56,7 +66,7 @@ class PointHierarchy(Hierarchy, Estimator):
     n_features_in_: int
     n_connected_components_: int
     feature_names_in_: Values
-    _metric_: tuple[str, float, str | None]
+    _metric_: tuple[Any, ...]  # with prediction_data: see `parameters_of`
     _missing_values_: tuple[Any, ...]
     _max_distance_: float | None = None  # the parameters of these names at the fit
     _distance_threshold_: float | None = None
@@ -74,11 +84,15 @@ class PointHierarchy(Hierarchy, Estimator):
 
     def _fit(self, X: Any, **more: Any) -> Self:
         """Fit with further settings."""
-        rule, settings, engine = self._cluster_rule(), self._settings(), engine_of(X)
+        X = as_known(X)
+        rule, settings = self._cluster_rule(), self._settings()
+        engine = engine_of(X, metric=settings.metric)
         if more:
             settings = replace(settings, **more)
         if settings.groups is not None and engine is pipeline:
             engine = groups
+        if engine is not pipeline:  # which alone makes labels without a tree
+            settings = replace(settings, friends_within=None)
         return self._take(engine.fit(X, settings, rule))
 
     def _take(self, fitted: dict[str, Any]) -> Self:
@@ -128,23 +142,24 @@ class PointHierarchy(Hierarchy, Estimator):
         self._require_one_group("append")
         if hasattr(self, "_weighted_"):
             raise ValueError("append is for rows without sample_weight")
-        if settings.metric != rows.metric:
+        if settings.metric.of_columns(rows.names, rows.values.shape[-1]) != rows.metric:
             raise ValueError(f"append continues a fit by {rows.metric.name}, and metric is now {self.metric!r}")
         limit = self._max_distance_  # above which edges of the old tree are missing
         if limit is not None and (settings.max_distance is None or settings.max_distance > limit):
             raise ValueError(f"append continues a fit with max_distance={limit}, and it is now {self.max_distance}")
         tree, linkage, index = as_frame(self.mst_), as_frame(self.linkage_), on_current_gpu(self._index)
         model = Fitted(rows, tree, linkage, index, self._output)
-        return self._take(engine_of(X).append(X, model, settings, rule))
+        return self._take(engine_of(X, metric=settings.metric, rows=(rows.values,)).append(X, model, settings, rule))
 
     def _settings(self) -> Settings:
-        metric = get_metric(self.metric, 2.0 if self.p is None else self.p, given=True)
+        p = 2.0 if self.p is None else self.p
+        metric = metric_of(self.metric, p, self.missing, self.box, self.scales, given=True)
         if self.prediction_data and metric is PRECOMPUTED:
             raise ValueError("prediction_data=True keeps the rows' features, and metric='precomputed' has none")
         k, m = self.n_neighbors, self.min_samples
         as_bytes(self.memory_limit)  # raises unless it is valid
         return Settings(
-            metric=with_missing(metric, self.missing),
+            metric=metric,
             device=check_device_name(self.device),
             memory_limit=self.memory_limit,
             n_neighbors=None if k is None else check_n_neighbors(k),
@@ -168,13 +183,14 @@ class PointHierarchy(Hierarchy, Estimator):
         if not hasattr(self, "_points_"):
             raise ValueError(f"this {type(self).__name__} keeps no rows: fit it with prediction_data=True")
         names = getattr(self, "_columns_", getattr(self, "feature_names_in_", None))
-        name, p, *missing = self._metric_  # models saved by former versions have no more
-        metric = with_missing(get_metric(name, p), *missing or (None,))
         names = None if names is None else list(names)
+        metric = metric_with(*self._metric_).of_columns(names, self._points_.shape[-1])
         return FittedRows(self._points_, names, metric, type(self).__name__, getattr(self, "_missing_values_", ()))
 
     def _central_rows(self, labels: np.ndarray) -> dict[str, np.ndarray]:
         metric, k, ones = self._fitted_rows().metric, self.n_clusters_, np.ones(len(labels))
+        if kind_of(metric, self._points_):
+            raise ValueError(f"medoids are of rows of features, and metric={metric.name!r} has none")
 
         def answer(X: Any, device: Device, report: Report) -> np.ndarray:
             return medoids(device.asarray(self._points_), labels, ones, k, metric, device)
@@ -184,7 +200,8 @@ class PointHierarchy(Hierarchy, Estimator):
 
     def _predict(self, answer: Callable[..., Any], X: Any) -> Any:
         """The answer for new rows. `report_` has its seconds and counts."""
-        result, report = engine_of(X).predict(answer, X, self._points_, self.device, self.memory_limit)
+        engine = engine_of(X, metric=self._fitted_rows().metric)
+        result, report = engine.predict(answer, X, self._points_, self.device, self.memory_limit)
         self.report_["predict"] = report.get("predict", {})
         self.report_.setdefault("seconds", {})["predict"] = report["seconds"]["predict"]
         return result
@@ -192,12 +209,13 @@ class PointHierarchy(Hierarchy, Estimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self.metric == PRECOMPUTED.name
+        tags.input_tags.sparse = self.metric in SPARSE_METRICS and not self.prediction_data
         tags.input_tags.allow_nan = self.missing is not None
         return tags
 
     def _repr_html_(self) -> str:
         """The summary of the clusters in Jupyter, or the parameters before `fit`."""
-        return super()._repr_html_() if hasattr(self, "linkage_") else Estimator._repr_html_(self)
+        return super()._repr_html_() if hasattr(self, "labels_") else Estimator._repr_html_(self)
 
 
 @dataclass(eq=False, repr=False)
@@ -205,8 +223,9 @@ class SingleLinkage(PointHierarchy):
     """Exact single-linkage hierarchical clustering.
 
     The heights equal those of ``scipy.cluster.hierarchy.linkage(X, "single", metric)`` to the last bit, on a GPU and on
-    a CPU, whatever `n_neighbors` is. If no two distances tie, the rest of SciPy's Z is equal, too. The exception is
-    minkowski, which agrees with SciPy within 4 units in the last place, with the same bits on a GPU and on a CPU.
+    a CPU, whatever `n_neighbors` is. If no two distances tie, the rest of SciPy's Z is equal, too. The exceptions
+    are minkowski, which agrees with SciPy within 4 units in the last place, with the same bits on a GPU and on a CPU,
+    and what SciPy lacks, such as containment.
 
     Parameters
     ----------
@@ -216,9 +235,11 @@ class SingleLinkage(PointHierarchy):
         Clusters at or above this distance are not merged.
     metric : str
         "euclidean", "sqeuclidean", "cosine", "correlation", "cityblock" ("manhattan", "l1"), "chebyshev", "minkowski",
-        "canberra", "braycurtis", "hamming", "jaccard", "dice" and "rogerstanimoto" (booleans), "bit_jaccard" and
-        "bit_hamming" (uint8 of eight bits each), "inner_product" (-x·y) or "haversine" (latitude and longitude in
-        radians); `rapids_slink.metrics` defines them. Or "precomputed": `X` holds distances.
+        "canberra", "braycurtis", "hamming", "jaccard", "dice", "containment" and "rogerstanimoto" (booleans),
+        "bit_jaccard" and "bit_hamming" (uint8 of eight bits each), "inner_product" (-x·y) or "haversine" (latitude and
+        longitude in radians); `rapids_slink.metrics` defines them. "levenshtein" (edits) and "string_hamming"
+        (differing characters of equally long strings; others are never linked) take a column of text. Or "precomputed":
+        `X` holds distances.
     p : float
         The exponent of minkowski, above 0.
     missing : {"pairwise", "hiercc"}, optional
@@ -231,11 +252,22 @@ class SingleLinkage(PointHierarchy):
         What means missing as well, such as 0 or ``["0", "-", "LNF"]`` for alleles. Text that is a number counts as that
         number: 0, "0" and 0.0 are the same, here and in a column of text for hamming. Other metrics with `missing` take
         a column of text if everything else in it is a number.
+    box : float or sequence of float, optional
+        The length after which the coordinates repeat: of all columns, or one for each, infinite where they do not. The
+        distance of two rows is that of their nearest images, and coordinates outside [0, box) are wrapped. For
+        euclidean, sqeuclidean, cityblock and chebyshev; `rapids_slink.space` has the formula.
+    scales : dict, optional
+        Groups of columns, each a name, a position or a tuple of these, and what their distances are divided by, such as
+        ``{("x", "y"): 500.0, "t": 3600.0}``. The distance of two rows is the largest of the groups' distances: at most
+        1 where they are near in every group. Each column is in one group. For euclidean, cityblock and chebyshev.
     max_distance : float, optional
         Clusters at a greater distance are not merged. The result is a forest: its merges, and its cuts at thresholds up
         to this distance, are those of the whole tree. `n_clusters` must be at least the number of its trees; if it and
         `distance_threshold` are None, each tree is a cluster. Searches among many rows of many features stop at this
-        distance.
+        distance. For points of two or three features (on a CPU two to four, from 512 points on) `fit` makes the labels
+        alone, unless `n_clusters`, `min_samples` or `prediction_data` is given, by euclidean, sqeuclidean, cityblock
+        and chebyshev distances. It keeps a copy of the rows, of which `linkage_` and `mst_` are made when one of them
+        is first read.
     n_neighbors : int, optional
         Neighbours of each row in the k-NN graph with which the tree starts. It shifts time between two stages and does
         not change the result. By default 8, or no graph if there are so few rows that computing all distances takes
@@ -309,6 +341,8 @@ class SingleLinkage(PointHierarchy):
     p: float = 2.0
     missing: str | None = None
     missing_value: float | str | Collection[float | str] | None = None
+    box: float | Collection[float] | None = None
+    scales: Mapping[Any, float] | None = None
     max_distance: float | None = None
     n_neighbors: int | None = None
     min_samples: int | None = None
@@ -331,8 +365,10 @@ class SingleLinkage(PointHierarchy):
             of distances, (n, n), or SciPy's condensed vector, (n(n - 1)/2,). Rounding errors of its symmetry and of its
             zero diagonal are ignored up to √ε times the largest entry. Or a graph: a sparse matrix, a frame of ``src``,
             ``dst``, ``weight``, a graph of NetworkX or cuGraph. Pairs that are infinite or not in the graph are not
-            joined, so that there may be several trees. The cluster of the current Dask client fits a Dask DataFrame or
-            Array of points, and the results are Dask collections.
+            joined, so that there may be several trees. For metrics of text a Series, a frame of one column, an array or
+            a list of strings without nulls. For jaccard, dice and containment also sets: a sparse matrix of booleans,
+            or a column of sets or lists. For cosine and euclidean also a sparse matrix of numbers. The cluster of the
+            current Dask client fits a Dask DataFrame or Array of points, and the results are Dask collections.
         y : None
             Ignored; a `Pipeline` passes it.
         groups : column name, list of names, Series, array or DataFrame, optional
@@ -370,7 +406,7 @@ class SingleLinkage(PointHierarchy):
         0    a     2         2            0
         1    b     3         2            2
         """
-        return self._fit(X) if groups is None else self._fit(X, groups=GroupBy(groups, dropna))
+        return self._fit(X) if groups is None else self._fit(X, groups=GroupBy(as_known(groups), dropna))
 
     def fit_predict(self, X: Any, y: Any = None, groups: Any = None, dropna: bool = True) -> Rows:
         """Fit and return `labels_`: one int32 label per row."""
@@ -430,6 +466,13 @@ class SingleLinkage(PointHierarchy):
         if kept < len(heights):
             return float(heights.iloc[kept])
         return inf if self._max_distance_ is None else nextafter(self._max_distance_, inf)  # itself merges
+
+    def _settings(self) -> Settings:
+        settings, limit, threshold = super()._settings(), self.max_distance, self.distance_threshold
+        if limit is None or self.n_clusters is not None or self.prediction_data:  # predictions read the tree
+            return settings
+        below = inf if threshold is None else nextafter(float(threshold), -inf)
+        return replace(settings, friends_within=min(float(limit), below))
 
     def _default_min_samples(self) -> int:
         return 1

@@ -15,12 +15,13 @@ import sys
 import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from importlib import import_module
 from itertools import islice, takewhile
 from pathlib import Path
 from statistics import mode
 from tempfile import TemporaryDirectory
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -33,6 +34,7 @@ STANDARD_INPUT = Path("-")
 SEPARATORS = (",", ";", "\t", "|", " ")
 NAMED_SEPARATORS = {"tab": "\t", "blanks": " "}
 DECIMAL_SIGNS = (".", ",")
+EMPTY = "empty"  # why a column is left out
 SAMPLE_LINES = 100
 #: The modules that open files with these first bytes.
 COMPRESSED = {
@@ -48,6 +50,25 @@ NUMERIC_OBJECTS = ("boolean", "decimal", "empty", "floating", "integer", "mixed-
 CORRECT_FLOATS: Any = {"float_precision": "round_trip"} if int(pd.__version__.partition(".")[0]) < 3 else {}
 
 
+class Table(NamedTuple):
+    """A table that was read: frames of pandas with one index, the names of the rows."""
+
+    points: pd.DataFrame  # the columns to be clustered
+    frame: pd.DataFrame  # all columns, except empty ones without a name
+    groups: pd.DataFrame | None  # those that say which rows belong together
+    summary: str  # a line that says what was read
+
+
+@dataclass(frozen=True)
+class Names:
+    """The columns that are asked for: those that name the rows, to use, to leave out, and of groups."""
+
+    index: list[str]
+    columns: list[str]
+    exclude: list[str]
+    groups: list[str]
+
+
 def read_table(
     path: Path,
     *,
@@ -58,26 +79,34 @@ def read_table(
     index_column: str | None = None,
     columns: str | None = None,
     exclude: str | None = None,
-) -> tuple[pd.DataFrame, str]:
-    """The points in a file, a frame of pandas with columns of numbers, and a line that says what was read.
+    groups: str | None = None,
+    text: bool = False,
+) -> Table:
+    """The table in a file.
 
     `path` may be a pipe, or `STANDARD_INPUT`. The first bytes tell Parquet, compression and byte order mark; the suffix
     does not matter. `sep` and `header` are found if they are None; `decimal` is "." and `encoding` UTF-8 then.
-    `index_column`, `columns` and `exclude` hold names as in a line of CSV: columns that name the rows, columns to use,
-    columns to leave out. Without a header columns are called 0, 1, ... The index is `index_column`, the Parquet file's
-    own or the leading columns without a name.
+    `index_column`, `columns`, `exclude` and `groups` hold names as in a line of CSV: columns that name the rows,
+    columns to use, columns to leave out, columns of groups. Without a header columns are called 0, 1, ... The index is
+    `index_column`, the Parquet file's own or the leading columns without a name. With `text` the points may be text.
 
-    Raises ValueError if the file cannot be read or can be read in more than one way, or if a column does not hold
-    numbers.
+    In a file of text the columns that are not used are read as they are written, unless all of their cells are numbers
+    that print in the same way.
+
+    Raises ValueError if the file cannot be read or can be read in more than one way, if a column does not hold numbers,
+    or if a row is in no group.
     """
-    asked, wanted, unwanted = (_split_names(names) for names in (index_column, columns, exclude))
+    asked = Names(*map(split_names, (index_column, columns, exclude, groups)))
     options, name = (sep, decimal, header, encoding), "standard input" if path == STANDARD_INPUT else str(path)
     try:
         with _seekable(path) as file:
             read = _read_parquet if _is_parquet(file) else _read_text
-            frame, notes = read(file, *options, asked, wanted)
-        points, reasons = _choose(frame, wanted, unwanted)
-        _check_numbers(points, decimal or ".", bool(asked or wanted))
+            frame, notes = read(file, *options, asked)
+        chosen, reasons = _choose(frame, asked)
+        points, keys = frame.iloc[:, chosen], frame.iloc[:, _places(list(frame), asked.groups)]
+        _check_groups(keys)
+        if not text:
+            _check_numbers(points, decimal or ".", bool(asked.index or asked.columns))
     except MemoryError:
         raise
     except UnicodeError as error:
@@ -88,8 +117,14 @@ def read_table(
     index = _quoted(name for name in points.index.names if name is not None)
     if index or not isinstance(points.index, pd.RangeIndex):
         parts.append(f"index {index or 'without a name'}")
-    parts += [f"without {_quoted(names)} ({reason})" for reason, names in reasons.items()]
-    return points, f"{name}: {'; '.join(parts + notes)}"
+    if asked.groups:
+        parts.append(f"groups {_quoted(keys)}")
+    left_out: dict[str, list[Any]] = {}
+    for i, reason in sorted(reasons.items()):
+        left_out.setdefault(reason, []).append(frame.columns[i])
+    parts += [f"without {_quoted(names)} ({reason})" for reason, names in left_out.items()]
+    kept = frame.iloc[:, [i for i in range(frame.shape[1]) if reasons.get(i) != EMPTY]]
+    return Table(points, kept, keys if asked.groups else None, f"{name}: {'; '.join(parts + notes)}")
 
 
 @contextmanager
@@ -117,7 +152,7 @@ def _is_parquet(path: Path) -> bool:
 
 
 def _read_parquet(
-    path: Path, sep: Any, decimal: Any, header: Any, encoding: Any, asked: list[str], wanted: list[str]
+    path: Path, sep: Any, decimal: Any, header: Any, encoding: Any, asked: Names
 ) -> tuple[pd.DataFrame, list[str]]:
     """The frame, and an empty list of notes."""
     if importlib.util.find_spec("pyarrow") is None:
@@ -126,7 +161,7 @@ def _read_parquet(
         raise ValueError("--sep, --decimal, --header and --encoding are for text, this is Parquet")
     frame = pd.read_parquet(path)
     unnamed = _leading_unnamed(frame) if isinstance(frame.index, pd.RangeIndex) else []
-    return _with_index(frame, _index_places(list(frame), unnamed, asked, wanted)), []
+    return _with_index(frame, _index_places(list(frame), unnamed, asked)), []
 
 
 def _read_text(
@@ -135,8 +170,7 @@ def _read_text(
     decimal: str | None,
     header: bool | None,
     encoding: str | None,
-    asked: list[str],
-    wanted: list[str],
+    asked: Names,
 ) -> tuple[pd.DataFrame, list[str]]:
     """The frame, and notes of differences from plain CSV."""
     with _open(path) as stream:
@@ -155,7 +189,9 @@ def _read_text(
         filled = [*rows[0], ""] if all(row[-1] == "" for row in rows[1:]) else ["", *rows[0]]
         names = [name or f"Unnamed: {i}" for i, name in enumerate(filled if _is_short(rows) else rows[0])]
     unnamed = [i for i in _leading_unnamed(names) if any(row[i] for row in rows[1:])]
-    index = _index_places(names, unnamed, asked, wanted)
+    index = _index_places(names, unnamed, asked)
+    unused = [i for i in range(len(names)) if i not in _places(names, asked.columns)] if asked.columns else []
+    as_text = dict.fromkeys([*index, *unused, *_places(names, [*asked.exclude, *asked.groups])])
     with _open(path) as stream:
         frame = pd.read_csv(
             stream,
@@ -168,11 +204,11 @@ def _read_text(
             skiprows=has_header + sum(1 for _ in takewhile(lambda line: not line.strip(), lines)),
             skipinitialspace=True,
             low_memory=False,  # one type per column
-            converters=dict.fromkeys(index, "_".__add__),  # else "NA" would be missing, and "007" a number
+            converters=dict.fromkeys(as_text, "_".__add__),  # else "NA" would be missing, and "007" a number
             **CORRECT_FLOATS,
         )
-    for i in index:
-        frame[i] = _integers(frame[i].str[1:])
+    for i in as_text:
+        frame[i] = _numbers(frame[i].str[1:])
     frame.columns = pd.Index(names)
     words = {separator: name for name, separator in NAMED_SEPARATORS.items()}
     notes = {
@@ -262,16 +298,19 @@ def _has_header(rows: list[list[str]], decimal: str) -> bool:
     return False
 
 
-def _integers(column: pd.Series) -> pd.Series:
-    """A column of text as integers, if these print as the same text."""
-    try:
-        numbers = column.astype("int64")
-    except (OverflowError, ValueError):
-        return column
-    return numbers if (numbers.astype(str) == column).all() else column
+def _numbers(column: pd.Series) -> pd.Series:
+    """A column of text as integers or floats, if these print as the same text."""
+    for kind in ("int64", "float64"):
+        try:
+            numbers = column.astype(kind)
+        except (OverflowError, ValueError):
+            continue
+        if (numbers.astype(str) == column).all():
+            return numbers
+    return column
 
 
-def _split_names(text: str | None) -> list[str]:
+def split_names(text: str | None) -> list[str]:
     """Names as in a line of CSV."""
     if text is None:
         return []
@@ -302,9 +341,9 @@ def _places(names: list[Any], requested: list[str]) -> list[int]:
     return [i for name in requested for i, text in enumerate(texts) if text == name]
 
 
-def _index_places(names: list[Any], unnamed: list[int], asked: list[str], wanted: list[str]) -> list[int]:
+def _index_places(names: list[Any], unnamed: list[int], asked: Names) -> list[int]:
     """The positions of the columns that name the rows."""
-    return _places(names, asked) or [i for i in unnamed if names[i] not in wanted]
+    return _places(names, asked.index) or [i for i in unnamed if names[i] not in (*asked.columns, *asked.groups)]
 
 
 def _with_index(frame: pd.DataFrame, places: list[int]) -> pd.DataFrame:
@@ -318,23 +357,32 @@ def _with_index(frame: pd.DataFrame, places: list[int]) -> pd.DataFrame:
     return frame.rename_axis(names)
 
 
-def _choose(frame: pd.DataFrame, wanted: list[str], unwanted: list[str]) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
-    """The columns to use, and the names of the others by the reason for leaving them out."""
+def _choose(frame: pd.DataFrame, asked: Names) -> tuple[list[int], dict[int, str]]:
+    """The positions of the columns to use, and of those that are left out, by number, the reason."""
     names = list(frame)
-    chosen = _places(names, wanted) or list(range(len(names)))
+    chosen = _places(names, asked.columns) or list(range(len(names)))
+    groups = _places(names, asked.groups)
+    if both := set(groups).intersection(_places(names, [*asked.columns, *asked.exclude])):
+        raise ValueError(f"column {_quoted([names[min(both)]])} is of groups: name it in --groups alone")
     reasons = dict.fromkeys(set(range(len(names))).difference(chosen), "not in --columns")
-    if not wanted:
+    if not asked.columns:
         nameless = [i for i, name in enumerate(names) if _is_unnamed(name) or not isinstance(name, str)]
-        reasons |= {i: "empty" for i in nameless if frame.iloc[:, i].isna().all()}
+        reasons |= {i: EMPTY for i in nameless if frame.iloc[:, i].isna().all()}
         reasons |= dict.fromkeys(_leading_unnamed(names), "no name")
-    reasons |= dict.fromkeys(_places(names, unwanted), "--exclude")
-    chosen = [i for i in chosen if i not in reasons]
+    reasons |= dict.fromkeys(_places(names, asked.exclude), "--exclude")
+    reasons = {i: reason for i, reason in reasons.items() if i not in groups}
+    chosen = [i for i in chosen if i not in reasons and i not in groups]
     if not chosen:
         raise ValueError(f"no column remains to be clustered of {_quoted(names)}")
-    others: dict[str, list[Any]] = {}
-    for i in sorted(reasons):
-        others.setdefault(reasons[i], []).append(names[i])
-    return frame.iloc[:, chosen], others
+    return chosen, reasons
+
+
+def _check_groups(keys: pd.DataFrame) -> None:
+    """Refuse rows without a group."""
+    for name, column in keys.items():
+        missing = (column.isna() | (column == "")).to_numpy()
+        if missing.any():
+            raise ValueError(f"column {str(name)!r} of --groups is empty in row {missing.argmax()}: give it a value")
 
 
 def _check_numbers(points: pd.DataFrame, decimal: str, is_asked: bool) -> None:

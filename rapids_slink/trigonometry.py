@@ -19,6 +19,8 @@ HALF_PI = tuple(
     map(float.fromhex, ("0x1.921fb544p+0", "0x1.0b4611a6p-34", "0x1.3198a2ep-69", "0x1.b839a252049c1p-104"))
 )
 HALF_PI_HIGH, HALF_PI_LOW = np.pi / 2, float.fromhex("0x1.1a62633145c07p-54")
+#: In kilometres: an angle in radians times this is a great-circle distance.
+EARTH_RADIUS = 6371.0088
 #: The largest angle, in radians.
 MAX_ANGLE = 2.0**20
 #: Coefficients of sin(r)/r - 1 and cos(r) - 1 + r²/2 in powers of r², |r| up to π/4; of arcsin(s)/s - 1, s up to 1/2.

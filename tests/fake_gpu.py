@@ -28,6 +28,7 @@ CAPABILITIES = {
 }
 WITHOUT_OPTING_IN, BLOCK_THREADS, REGISTERS, THREAD_REGISTERS = 48 * KIB, 1024, 65_536, 255
 MULTIPROCESSORS = 10
+CONSTANT_MEMORY = 64 * KIB  # of a module
 
 
 @dataclass
@@ -68,6 +69,9 @@ class FakeArray(np.ndarray):
 
     def get(self):
         return np.array(self)
+
+    def set(self, values):
+        self[...] = values
 
     def copy(self, order="C"):
         return np.array(self, order=order).view(FakeArray)  # on the current GPU
@@ -124,12 +128,23 @@ class FakeGpu:
     capability: int
     count: int = 1
     launches: list[Launch] = field(default_factory=list)
+    constants: dict[str, bytearray] = field(default_factory=dict)  # constant memory by symbol, of the last module
     run: Callable = lambda launch: None  # what kernels do
     resident: Callable = lambda kernel, threads, shared_memory: 1  # how many blocks a multiprocessor holds
+    compile: Callable = lambda code, options: None  # what compiles a module
     current, holders = 0, {}  # of all: GPUs by the pointers of their arrays
 
     def blocks_of(self, kernel, threads, shared_memory):
         return self.resident(kernel, threads, shared_memory)
+
+    def raw_module(self, code, options):
+        """As CuPy's RawModule, which takes no subclass of str."""
+        assert all(type(option) is str for option in options)
+        return SimpleNamespace(
+            get_function=lambda name: Kernel(self, code, options, name),
+            get_global=lambda symbol: self.constants.setdefault(symbol, bytearray(CONSTANT_MEMORY)),
+            compile=lambda: self.compile(code, options),
+        )
 
     def module(self):
         """A stand-in for CuPy."""
@@ -138,6 +153,7 @@ class FakeGpu:
         names = {"MaxSharedMemoryPerBlockOptin": block, "MaxSharedMemoryPerMultiprocessor": multiprocessor}
         module = ModuleType("cupy")
         module.__spec__ = importlib.machinery.ModuleSpec("cupy", None)
+        module.__version__ = "14"
         for name in dir(np):
             if not name.startswith("_"):
                 setattr(module, name, getattr(np, name))
@@ -157,9 +173,7 @@ class FakeGpu:
         )  # fmt: skip
         driver = SimpleNamespace(occupancyMaxActiveBlocksPerMultiprocessor=self.blocks_of)
         module.cuda = SimpleNamespace(runtime=runtime, driver=driver, Device=lambda gpu: FakeDevice(gpu, names))
-        module.RawModule = lambda code, options: SimpleNamespace(
-            get_function=lambda name: Kernel(self, code, options, name)
-        )
+        module.RawModule = self.raw_module
         return module
 
 
@@ -182,14 +196,15 @@ def fake_gpu(capability=80, count=1):
     gpu = FakeGpu(capability, count)
     module = gpu.module()
     caches = (
-        cuda.cuda_kernel, cuda._cuda_module, cuda._most_resident, device.cuda, device.gpu_is_usable,
-        device.has_several_gpus,
+        cuda.cuda_kernel, cuda._cuda_module, cuda._constant_memory, cuda._most_resident, device.cuda,
+        device.gpu_is_usable, device.has_several_gpus,
     )  # fmt: skip
     held, before = {name: sys.modules.get(name) for name in FAKED}, taken_out()
     sys.modules.update(dict.fromkeys(FAKED, module))
     try:
         for cached in caches:
             cached.cache_clear()
+        cuda._ahead.clear()
         yield gpu
     finally:
         FakeGpu.current = 0

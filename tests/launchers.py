@@ -13,6 +13,7 @@ from rapids_slink.neighbors.task import NeighborLists, SearchTask
 from rapids_slink.neighbors.tiles import Encoded
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import cuda
+from rapids_slink.space import metric_of
 
 
 def points(n, d, dtype="float32"):
@@ -296,6 +297,8 @@ def lists_kernels():
     exact.drop_above_bound(points(n, 5, "int32"), points(n, 5, "float64"), xp.zeros(n))
     exact.sort_by_reachability(points(n, 5, "int32"), points(n, 5, "float64"), xp.zeros(n))
     exact.hash_rows(points(n, 5), xp.arange(9))
+    for dtype in ("float32", "float64"):
+        exact.wrapped(points(n, 5, dtype), np.ones(5))
     exact.with_norms(points(n, 5), centre=True)
     exact.words_of(points(n, 5))
 
@@ -345,14 +348,60 @@ def pairs_within():
     from rapids_slink.neighbors.within.cuda import BoxPairs
 
     xp, n, metric = cuda().xp, 300, get_metric("euclidean")
-    for queries in (None, points(9, 3)):
-        search = BoxPairs(points(n, 3), queries, 1.0, metric)
+    in_space = metric_of("euclidean", box=1.0, scales={(0, 1): 1.0, 2: 1.0}).of_columns(None, 3)
+    for queries, by in ((None, metric), (points(9, 3), metric), (None, in_space)):
+        search = BoxPairs(points(n, 3), queries, 1.0, by)
         for rows in (slice(0, 9), slice(0, search.n_rows)):
             search.find(rows, 1e6)
             search.count(rows, np.zeros(5))
     filter_ = CountFilter(ExactPoints(*[points(n, 5, "uint64")] * 2, get_metric("jaccard")), cuda())
     filter_.arrange(ids(n))
     filter_.pairs_within(xp.zeros((3, 4), "int32"), 0.5, 1000)
+
+
+def friends_of_rows():
+    """With cells of many points, and without."""
+    from rapids_slink.spanning_tree.friends import cuda as kernels
+
+    metric = get_metric("euclidean")
+    boxes = kernels.make_boxes(points(300, 3), metric)
+    kernels.write_labels(boxes, 1.0, metric, ids(300))
+    kernels.join_others(boxes, ids(300), 1.0, ids(300))
+
+
+def catalogue():
+    """Of clusters of one row each, with masses and without."""
+    from rapids_slink.catalogue import cuda as kernels
+    from rapids_slink.catalogue import members_of
+
+    xp = cuda().xp
+    for weight in (None, xp.ones(300)):
+        members = members_of(ids(300), 1, weight, cuda())[2]
+        mean, mass = kernels.means(points(300, 3), members, xp.ones(3))
+        kernels.deviations(points(300, 3), members, xp.ones(3), mean, mass)
+
+
+def sets():
+    from rapids_slink.items.sets import Sets
+
+    xp, n = cuda().xp, 300
+    for dtype in ("int32", "int64"):
+        given = Sets(get_metric("jaccard"), cuda(), xp.zeros(n + 1, "int64"), xp.zeros(n, dtype), 40)
+        given.hashes(1)
+        given.rows_of_bits(128)
+        given.distances(ids(n), ids(n))
+
+
+def sparse_rows():
+    from rapids_slink.items.sparse import SparseRows
+
+    xp, n = cuda().xp, 300
+    for metric, (columns, values) in product(("cosine", "euclidean"), (("int32", "float32"), ("int64", "float64"))):
+        arrays = xp.zeros(n + 1, "int64"), xp.zeros(n, columns), xp.zeros(n, values), xp.ones(n)
+        given = SparseRows(get_metric(metric), cuda(), *arrays, 40)
+        given.hashes(1)
+        given.equal(ids(n), ids(n))
+        given.distances(ids(n), ids(n))
 
 
 def expansion_of_points():
@@ -426,10 +475,28 @@ def edges_of_graph():
     kernels.flatten(ids(n))
 
 
+def strings():
+    """Pairs of short and of long strings, and the keys of each metric."""
+    from rapids_slink.items.strings import LEVENSHTEIN, STRING_HAMMING, Strings
+    from rapids_slink.items.strings import cuda as kernels
+
+    xp, n = cuda().xp, 300
+    for length, metric in ((9, LEVENSHTEIN), (90, LEVENSHTEIN), (9, STRING_HAMMING)):
+        starts = xp.arange(0, (n + 1) * length, length, dtype="int64")
+        items = Strings(xp.zeros(n * length, "int32"), starts, metric, cuda(), 1)
+        items.distances(ids(9), ids(9), 2)
+        items.take(ids(9))
+        items.hashes(1)
+        items.keys(1, slice(0, 9))
+        items.projection(1)
+    kernels._count_edits(items, ids(9), ids(9), 2, xp.zeros(9 * length, "int8"), xp.zeros(9))
+
+
 OTHERS = [
     points_kernels, lists_kernels, bit_filter, filter_radii, long_lists_of_codes, boxes_and_cores, pairs_within,
+    friends_of_rows, catalogue, sets, sparse_rows,
     expansion_of_points, order_of_edges,
-    components, clusters, cores_of_matrix, searched_forest, edges_of_graph,
+    components, clusters, cores_of_matrix, searched_forest, edges_of_graph, strings,
 ]  # fmt: skip
 
 

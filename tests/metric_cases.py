@@ -12,10 +12,14 @@ from rapids_slink.metrics import METRICS
 PACKED = [name for name, metric in METRICS.items() if metric.rows == "packed"]
 #: (name, p) of everything that SciPy has, and of what it has not.
 SCIPYS = [
-    *((name, 2.0) for name in METRICS if name not in ("minkowski", "inner_product", "haversine", *PACKED)),
+    *(
+        (name, 2.0)
+        for name in METRICS
+        if name not in ("minkowski", "containment", "inner_product", "haversine", *PACKED)
+    ),
     *(("minkowski", p) for p in (1.0, 1.5, 2.0, 2.3, 3.0, 4.0, 12.0, 40.5, math.inf)),
 ]
-ALL_METRICS = [*SCIPYS, ("minkowski", 0.6), ("inner_product", 2.0)]
+ALL_METRICS = [*SCIPYS, ("minkowski", 0.6), ("containment", 2.0), ("inner_product", 2.0)]
 HARD = [name for name in CASES if shape(name)[0] > 1]  # SciPy has no linkage of one
 
 

@@ -11,7 +11,17 @@ from calls import points
 from scipy import sparse
 from spanning_trees import bits
 
-from rapids_slink import connect, cut, fit, fit_graph, knn_graph, linkage, minimum_spanning_tree, nearest_neighbors
+from rapids_slink import (
+    connect,
+    cut,
+    fit,
+    fit_graph,
+    knn_graph,
+    linkage,
+    minimum_spanning_tree,
+    nearest_neighbors,
+    pairs,
+)
 
 TABLE = np.random.default_rng(0).normal(size=(6, 3))
 FRAME = pd.DataFrame(TABLE, columns=["a", "b", "c"])
@@ -69,8 +79,6 @@ REFUSED = {
     "three dimensions": (np.zeros((2, 2, 2)), "Found array with dim 3"),
     "no rows": (np.empty((0, 3)), r"Found array with 0 sample\(s\)"),
     "no columns": (np.empty((3, 0)), r"Found array with 0 feature\(s\)"),
-    "sparse": (sparse.csr_array(TABLE), r"^Sparse input is not supported: pass {X}\.toarray\(\)"),
-    "sparse, of rows": (sparse.lil_matrix(TABLE), "^Sparse input is not supported"),
     "ragged": ([[1, 2], [3]], "^{X} is not a table of numbers with rows of equal length"),
     "nested": ([[[1], [2]], [[3], [4, 5]]], "^{X} is not a table of numbers with rows of equal length"),
     "empty list": ([], NOT_2D),
@@ -149,6 +157,20 @@ def test_other_things_are_refused_by_name(name, call, device):
     with pytest.raises((ValueError, TypeError), match=words.format(X="Y" if of_y else "X", of=" of Y" if of_y else "")):
         nearest_neighbors(TABLE, X, device=device) if of_y else CALLS[call](X, device=device)
     assert fingerprint(X) == before
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_array, sparse.lil_matrix])
+@pytest.mark.parametrize(
+    "how", [{"metric": "cityblock"}, {"metric": "hamming"}, {"metric": "euclidean", "missing": "pairwise"}]
+)
+def test_sparse_matrices_of_other_metrics_are_refused(how, kind, device):
+    X, words = kind(TABLE), r"^Sparse input is not supported: pass {}\.toarray\(\)"
+    with pytest.raises(TypeError, match=words.format("X")):
+        fit(X, 1, device=device, **how)
+    with pytest.raises(TypeError, match=words.format("X")):
+        pairs(X, max_distance=1, device=device, **how)
+    with pytest.raises(TypeError, match=words.format("Y")):
+        pairs(TABLE, X, max_distance=1, device=device, **how)
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int32, np.uint64])

@@ -118,6 +118,8 @@ def test_parameters_as_scikit_learn_wants_them(device):
         "p": 3.0,
         "missing": None,
         "missing_value": None,
+        "box": None,
+        "scales": None,
         "max_distance": None,
         "n_neighbors": 4,
         "min_samples": 3,

@@ -1,5 +1,6 @@
 """The benchmark harness: cases are as named, wrong results are told, files say what was measured on what."""
 
+import importlib.util
 import json
 import re
 from contextlib import nullcontext
@@ -12,10 +13,12 @@ from hard_cases import full
 from metric_cases import PACKED
 
 from bench import __main__ as harness
-from bench import cases, checks, report, results
+from bench import cases, checks, regression, report, results
 from bench.cases import CASES
 from bench.cluster import cluster_of
-from bench.stages import READERS, STAGES, GraphWork, Work
+from bench.peers import scipy_products
+from bench.sparse import sketches, tfidf
+from bench.stages import READERS, STAGES, GraphWork, Work, work_on
 from rapids_slink.metrics import METRICS
 from rapids_slink.runtime.device import CPU
 
@@ -56,6 +59,16 @@ def test_wrong_results_are_told(monkeypatch, capsys, tmp_path):
     assert "| **no** |" in report.table(report.load(tmp_path))
 
 
+def test_a_regression_of_half_is_told(capsys):
+    rows = [{"case": "a", "stage": "fit", "least_seconds": 1.0}, {"case": "a", "stage": "cut", "least_seconds": 0.1}]
+    theirs = regression.seconds_of(rows)
+    assert theirs == {"a, fit": 1.0, "a, cut": 0.1}
+    assert list(regression.compared({"a, fit": 1.49, "a, cut": 0.2, "new, fit": 9.0}, theirs)) == ["a, cut"]
+    assert [line.endswith("SLOWER") for line in capsys.readouterr().out.splitlines()] == [True, False]
+    assert set(regression.CASES) <= set(CASES)
+    assert set(regression.STAGES) <= set(STAGES)
+
+
 @pytest.mark.parametrize("stage", [*(stage for stage in STAGES if stage not in (*READERS, "dask")), full("dask")])
 def test_checks_can_fail(stage):
     """One unit in the last place, or one label, must be enough."""
@@ -73,6 +86,8 @@ def test_checks_can_fail(stage):
     elif stage == "groups":
         wrong = result.mst_.assign(weight=np.nextafter(result.mst_["weight"], np.inf))
         result = SimpleNamespace(mst_=wrong)
+    elif stage == "friends":
+        result[5] += 1
     elif stage in ("cut", "cuts"):
         result = result.copy()
         result.iloc[5] = 3
@@ -109,12 +124,41 @@ def test_check_of_large_cases_can_fail(case, rows, monkeypatch):
         assert not checks.cycles(work.points, wrong, np.sort(wrong["weight"].to_numpy()), metric)
 
 
+def test_text():
+    work = Work(replace(CASES["receptors-20k"], rows=cases.receptors(300), n_clusters=300, near=4), CPU, None)
+    assert work.stages == {"fit", "cut", "pairs"}
+    assert list(work.table) == ["text"]
+    found = STAGES["pairs"](work)()
+    assert len(STAGES["fit"](work)().labels_) == 300
+    grouped = Work(replace(CASES["receptors-8m-grouped"], rows=cases.receptors(300), n_clusters=300), CPU, None)
+    assert STAGES["groups"](grouped)().groups_["rows"].sum() == 300
+    assert len(set(cases.words(300)(None, 0)[:, 0])) > 250
+    if importlib.util.find_spec("rapidfuzz") is None:
+        assert checks.near_pairs(work, found) == (None, None)
+        return
+    assert checks.near_pairs(work, found) == (True, "rapidfuzz of 64 rows")
+    everything = found.iloc[:0]
+    assert checks.near_pairs(work, everything)[0] is False
+
+
 def test_check_of_a_graph_can_fail():
     work = GraphWork(CASES["rmat-12-16"], CPU)
     tree = STAGES["spanning_tree"](work)().sort_values("weight")
     assert checks.forest(work, tree)[0] is True
     assert checks.forest(work, tree.iloc[:-1])[0] is False
     assert checks.forest(work, tree.assign(weight=tree["weight"] + np.arange(len(tree)) // (len(tree) - 1)))[0] is False
+
+
+@pytest.mark.parametrize("case", cases.SPARSE, ids=lambda case: case.name)
+def test_check_of_sparse_rows_can_fail(case):
+    """And SciPy's products, the peer, find the same pairs."""
+    made = {"sketches-85k": sketches(400, 200), "tfidf-100k-50k": tfidf(400, 3000)}
+    work = work_on(replace(case, rows=made[case.name], n_clusters=400), CPU, None)
+    found = STAGES["pairs"](work)()
+    assert checks.near_pairs(work, found)[0] is True
+    assert checks.near_pairs(work, found.assign(weight=found["weight"] + 1e-9))[0] is False
+    assert sorted(scipy_products(work)().tolist()) == found[["src", "dst"]].to_numpy().tolist()
+    assert STAGES["fit"](work)().n_clusters_ == 400
 
 
 @pytest.mark.full
@@ -130,8 +174,15 @@ def test_cases_are_seeded_and_as_named():
         np.testing.assert_array_equal(points, case.points(None))
 
 
+def test_seconds_are_shown_in_three_digits():
+    times = [report.shown(seconds) for seconds in (0.00193, 0.99999, 8.756, 1806.0)]
+    assert times == ["1.93 ms", "1,000 ms", "8.76 s", "1,810 s"]
+
+
 def test_readme_table_is_current():
     rows = report.readme_rows(report.load(results.FOLDER))
-    assert [(row["case"], row["stage"]) for row in rows] == [row[:2] for row in report.README_ROWS]
+    assert tuple(row["case"] for row in rows) == report.README_CASES
+    assert {row["device"] for row in rows} == {report.README_CARD}
     text = report.README.read_text()
-    assert report.put_between(text, report.table(rows)) == text
+    assert report.filled(text, rows) == text
+    assert report.first_figure(rows).startswith("1,000,000 points of 128 features take ")

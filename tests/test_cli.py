@@ -16,6 +16,8 @@ from hard_cases import full
 import rapids_slink
 from rapids_slink import cli
 from rapids_slink.hierarchy.storage import replace_file
+from rapids_slink.metrics import METRICS
+from rapids_slink.report import counted
 from rapids_slink.runtime.compiling import TEXT
 from rapids_slink.runtime.device import gpu_is_usable
 
@@ -62,7 +64,98 @@ def test_csv_to_csv(run):
     status, out, err = run("points.csv", "--columns", "x,y", "--n-clusters", 3, "--output", "labels.csv")
     assert (status, err) == (0, SAID)
     assert out == "6 rows in 3 clusters, written to labels.csv\n"
+    written = pd.read_csv("labels.csv")
+    assert list(written) == ["row", "x", "y", "name", "label"]
+    pd.testing.assert_frame_equal(written[["x", "y", "name"]], POINTS)
+    assert written["row"].tolist() == list(range(6))
+    assert written["label"].tolist() == [0, 0, 0, 1, 1, 2]
+    run("points.csv", "--columns", "x,y", "--n-clusters", 3, "--output", "labels.csv", "--labels-only")
     assert Path("labels.csv").read_text() == "row,label\n0,0\n1,0\n2,0\n3,1\n4,1\n5,2\n"
+
+
+def test_columns_that_are_not_used_are_written_as_they_are_read(run):
+    """Those that are used are numbers, which may be written in another way."""
+    cells = {"id": ["007", "1e3", "NA", "", "a,b", "8"], "year": [2001, 2002, 2003, 2004, 2005, 2006]}
+    table = POINTS[["x"]].assign(**cells, spread=[0.5, 1.0, 1.5, 2.0, 2.5, 3.0])
+    table.to_csv("points.csv", index=False)
+    assert run("points.csv", "--columns", "x", "--output", "labels.csv")[0] == 0
+    written = pd.read_csv("labels.csv", dtype=str, keep_default_na=False)
+    assert written["id"].tolist() == cells["id"]
+    assert run("points.csv", "--columns", "x", "--output", "labels.parquet")[0] == 0
+    pd.testing.assert_frame_equal(pd.read_parquet("labels.parquet")[list(table)], table)
+
+
+def test_several_cuts(run):
+    status, out, _ = run("points.csv", "--columns", "x,y", "--n-clusters", "2,3,2", "--output", "labels.csv")
+    assert (status, out) == (0, "label_2: 6 rows in 2 clusters\nlabel_3: 6 rows in 3 clusters, written to labels.csv\n")
+    expected = rapids_slink.fit(POINTS[["x", "y"]], device="cpu").cut([2, 3])
+    assert np.array_equal(pd.read_csv("labels.csv")[["label_2", "label_3"]], expected)
+    options = ["--distance-threshold", "0.3,1", "--label", "at", "--min-cluster-size", 2]
+    status, out, _ = run("points.csv", "--columns", "x,y", *options)
+    assert out == "at_0.3: 6 rows in 1 cluster, 3 rows of noise\nat_1: 6 rows in 2 clusters, 1 row of noise\n"
+
+
+def test_a_tree_up_to_a_distance(run):
+    options = ["--columns", "x,y", "--max-distance", "0.4", "--linkage", "z.csv", "--output", "labels.csv"]
+    assert run("points.csv", *options)[0] == 0
+    model = rapids_slink.fit(POINTS[["x", "y"]], max_distance=0.4, device="cpu")
+    assert pd.read_csv("labels.csv")["label"].tolist() == model.labels_.tolist()
+    assert len(pd.read_csv("z.csv")) == len(model.linkage_)
+
+
+def test_hdbscan(run):
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(np.r_[rng.normal(size=(40, 2)), rng.normal(9, 4, size=(40, 2))], columns=["x", "y"]).round(3)
+    rows.to_csv("points.csv", index=False)
+    chosen = {"min_cluster_size": 8, "min_samples": 4, "cluster_selection_method": "leaf"}
+    options = [part for name, value in chosen.items() for part in (f"--{name.replace('_', '-')}", value)]
+    status, out, _ = run("points.csv", "--hdbscan", *options, "--output", "labels.parquet")
+    model = rapids_slink.HDBSCAN(**chosen, device="cpu").fit(rows)
+    noise = int((model.labels_ < 0).sum())
+    assert (status, noise > 0) == (0, True)
+    assert (
+        out == f"80 rows in {model.n_clusters_} clusters, {counted(noise, 'row')} of noise, written to labels.parquet\n"
+    )
+    written = pd.read_parquet("labels.parquet")
+    assert written["label"].tolist() == model.labels_.tolist()
+    assert written["probability"].tolist() == model.probabilities_.tolist()
+
+
+def test_groups(run):
+    table = pd.DataFrame({"patient": ["01", "1", "01", "1", "01"], "x": [0.0, 9.0, 0.1, 9.1, 5.0]})
+    table.to_csv("points.csv", index=False)
+    status, _, err = run("points.csv", "--groups", "patient", "--output", "labels.csv")
+    assert (status, err) == (0, "points.csv: 5 rows of 1 column: 'x'; groups 'patient'\n")
+    model = rapids_slink.fit(table, 2, groups="patient", device="cpu")
+    assert pd.read_csv("labels.csv")["label"].tolist() == model.labels_.tolist() == [0, 1, 0, 2, 3]
+    status, out, _ = run("points.csv", "--groups", "patient", "--n-clusters", "1,2")
+    assert out == "label_1: 5 rows in 2 clusters\nlabel_2: 5 rows in 4 clusters\n"
+    table.assign(patient=["a", "", "a", "b", "b"]).to_csv("points.csv", index=False)
+    assert (
+        "column 'patient' of --groups is empty in row 1: give it a value" in run("points.csv", "--groups", "patient")[2]
+    )
+    assert "column 'patient' is of groups" in run("points.csv", "--groups", "patient", "--columns", "x,patient")[2]
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "hamming"])
+def test_missing_values(run, metric):
+    table = pd.DataFrame({"a": ["1", "1", "2", "-"], "b": ["1", "", "3", "3"], "c": ["0", "1", "3", "3"]})
+    table.to_csv("points.csv", index=False)
+    status, out, _ = run("points.csv", "--missing", "pairwise", "--missing-value", "-", "--metric", metric)
+    assert (status, out.splitlines()[0]) == (0, "4 rows in 2 clusters:")
+    assert "column 'a'" in run("points.csv", "--missing-value", "0", "--missing", "pairwise")[2]
+
+
+def test_categories(run):
+    status, out, err = run("points.csv", "--metric", "hamming", "--n-clusters", "3")
+    assert (status, err) == (0, "points.csv: 6 rows of 3 columns: 'x', 'y', 'name'\n")
+    assert out.startswith("6 rows in 3 clusters:\n")
+
+
+def test_the_metrics_are_in_the_help(run):
+    text = " ".join(run("--help")[1].split())
+    for name in METRICS:
+        assert f" {name}" in text
 
 
 def test_parquet_keeps_the_index_and_writes_the_linkage(run):
@@ -87,7 +180,7 @@ def test_parquet_keeps_the_index_and_writes_the_linkage(run):
 )
 def test_index_of_the_output(run, index, header):
     POINTS[["x"]].set_axis(index).to_parquet("points.parquet")
-    assert run("points.parquet", "--output", "labels.csv")[0] == 0
+    assert run("points.parquet", "--output", "labels.csv", "--labels-only")[0] == 0
     written = pd.read_csv("labels.csv", index_col=list(range(index.nlevels)))
     assert Path("labels.csv").read_text().startswith(f"{header}\n")
     assert written["label"].tolist() == [0, 0, 0, 1, 1, 1]
@@ -116,8 +209,11 @@ def test_options_reach_the_model(run, monkeypatch):
     options += ["--memory-limit", "1GiB"]
     run("points.csv", "--columns", "x,y", *options)
     assert seen == {
-        "n_clusters": None,
-        "distance_threshold": None,
+        "n_clusters": 2,
+        "missing": None,
+        "missing_value": None,
+        "max_distance": None,
+        "groups": None,
         "metric": "minkowski",
         "p": 3.0,
         "n_neighbors": 2,
@@ -150,6 +246,12 @@ def test_plot(run, name):
         (["points.csv", "--output", "points.csv"], 2, "the input and the files to write must all be different"),
         (["points.csv", "--n-clusters", "2", "--distance-threshold", "1"], 2, "not allowed with argument --n-clusters"),
         (["points.csv", "--n-clusters", "two"], 2, "invalid int value: 'two'"),
+        (["points.csv", "--distance-threshold", "1,,2"], 2, "invalid float value: '1,,2'"),
+        (["points.csv", "--hdbscan", "--n-clusters", "2"], 2, "--hdbscan does not take --n-clusters"),
+        (["points.csv", "--hdbscan", "--groups", "x"], 2, "--hdbscan does not take --groups"),
+        (["points.csv", "--max-cluster-size", "9"], 2, "without --hdbscan, does not take --max-cluster-size"),
+        (["points.csv", "--max-distance", "9", "--plot", "a.png"], 2, "one tree, does not take --max-distance"),
+        (["points.csv", "--metric", "levenshtein"], 2, "--metric levenshtein takes text, and points are numbers here"),
         (["points.csv", "--columns", "x,z"], 1, "unknown column 'z'; the table has 'x', 'y', 'name'"),
         (["points.csv", "--columns", "x,name"], 1, "name"),
         (["ragged.csv"], 1, "cannot read ragged.csv: "),
@@ -177,6 +279,8 @@ def test_errors_are_one_line(run, folder, arguments, status, message):
         (["--columns", "x,y", "--n-clusters", "0"], "n_clusters"),
         (["--columns", "x,y", "--metric", "nonsense"], "nonsense"),
         (["--columns", "x,hole"], "'hole'"),
+        (["--columns", "x,y", "--min-cluster-size", "0"], "min_cluster_size must be at least 1"),
+        (["--columns", "x,y", "--output", "labels.csv", "--label", "y"], "two columns 'y': name the labels otherwise"),
     ],
 )
 def test_errors_of_a_fit_follow_what_was_read(run, arguments, message):
@@ -258,7 +362,14 @@ def test_as_a_module(folder):
     assert as_process("--version")[1] == f"rapids_slink {rapids_slink.__version__}\n"
 
 
-LABELS = "row,label\n0,0\n1,0\n2,0\n3,1\n4,1\n5,1\n"
+LABELS = """row,x,y,name,label
+0,0.0,0.0,ab,0
+1,0.1,0.0,cd,0
+2,0.3,0.0,ef,0
+3,5.0,5.0,gh,1
+4,5.4,5.0,ij,1
+5,9.0,0.0,kl,1
+"""
 
 
 @pytest.mark.parametrize("name", ["-", "/dev/stdin"])
@@ -311,7 +422,11 @@ def test_encodings_without_a_name(folder):
     status, out, err = as_process("points.csv", "--index-column", "é", "--output", "größe.csv", **where)
     assert (status, out) == (0, "6 rows in 2 clusters, written to gr\\xf6\\xdfe.csv\n")
     assert "index '\\xe9'" in err
-    assert Path("größe.csv").read_text(encoding="utf-8").startswith("é,label\nMálaga,0\n東京,0\n")
+    assert (
+        Path("größe.csv")
+        .read_text(encoding="utf-8")
+        .startswith("é,x,y,name,label\nMálaga,0.0,0.0,ab,0\n東京,0.1,0.0,cd,0\n")
+    )
 
 
 @pytest.mark.full

@@ -6,15 +6,22 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import wait
+from itertools import groupby
 
 import numpy as np
 import pytest
+from fake_gpu import fake_gpu
 from hard_cases import full
 from numba.core.caching import IndexDataCacheFile
 
-from rapids_slink import fit
+import rapids_slink
+from rapids_slink import HDBSCAN, SingleLinkage, fit, precompile
+from rapids_slink.metrics import METRICS
 from rapids_slink.neighbors.exact import formulas
-from rapids_slink.runtime import compiling
+from rapids_slink.runtime import compiling, cuda
 from rapids_slink.union_find import find_root
 
 
@@ -84,6 +91,124 @@ def test_compiling_is_no_part_of_the_stages(tmp_path):
     modules, seconds, text = again.stdout.split("|")
     assert modules == "set()"
     assert "compiling" not in seconds + text
+
+
+# ------------------------------------------------------------------------------------------------- threads
+
+
+def test_a_kernel_waits_for_the_thread_that_compiles_it(tmp_path):
+    """And for no other: the sources that no thread has begun are left to the launch."""
+    begun, go, compiled = threading.Event(), threading.Event(), []
+
+    def compile(code, options):
+        begun.set()
+        assert go.wait(60)
+        compiled.append(("order_ties" if "order_ties(" in code else "gather_edges", options[-1]))
+
+    sources = [("ordering.cu", f"-DNUMBER={i}") for i in range(3)]
+    with fake_gpu() as gpu, pytest.MonkeyPatch.context() as patch:
+        gpu.compile = compile
+        patch.setattr(cuda, "usable_cores", lambda: 1)  # one thread
+        patch.setenv("CUPY_CACHE_DIR", str(tmp_path))
+        cuda.compile_ahead([*sources, sources[0]])
+        assert begun.wait(60)
+        cuda.cuda_kernel("ordering.cu", "order_ties", "-DNUMBER=2")
+        assert compiled == []
+        threading.Timer(0.1, go.set).start()
+        kernel = cuda.cuda_kernel("ordering.cu", "gather_edges", "-DNUMBER=0")  # the first of the source
+        assert "order_ties(" not in kernel.code
+        assert kernel.options == ("--std=c++17", "-DNUMBER=0")
+        assert compiled[0] == ("gather_edges", "-DNUMBER=0")
+        cuda.cuda_kernel("ordering.cu", "gather_edges", "-DNUMBER=2")
+        cuda.compile_ahead(sources)  # they are there
+        assert ("order_ties", "-DNUMBER=2") not in compiled
+
+
+def test_threads_compile_once_on_a_machine(monkeypatch, tmp_path):
+    """A file in CuPy's cache says that all is there."""
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path))
+    sources, compiled = [("ordering.cu",), ("dendrogram/clusters.cu",)], []
+    for capability, memory in ((90, "0"), (90, "0"), (80, "0"), (90, "1"), (90, "1")):
+        monkeypatch.setenv("CUPY_CACHE_IN_MEMORY", memory)
+        with fake_gpu(capability) as gpu:
+            gpu.compile = lambda code, options: compiled.append(code)
+            cuda.compile_ahead(sources)
+            wait(cuda._ahead.values())
+        compiled.append(None)
+        for _ in range(600):
+            if memory == "1" or len(list(tmp_path.iterdir())) > (capability == 80):
+                break
+            time.sleep(0.05)
+    counts = [len(list(part)) for is_code, part in groupby(compiled, bool) if is_code]
+    assert counts == [4, 4, 4, 4]
+    assert compiled[4:6] == [None, None]
+
+
+def test_a_threads_error_is_left_to_the_launch(monkeypatch, tmp_path):
+    def fail(code, options):
+        raise RuntimeError
+
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path))
+    with fake_gpu() as gpu:
+        gpu.compile = fail
+        cuda.compile_ahead([("ordering.cu",)])
+        assert cuda.cuda_kernel("ordering.cu", "order_ties").name == "order_ties"
+        wait(cuda._ahead.values())
+    assert list(tmp_path.iterdir()) == []  # it is tried again
+
+
+# ------------------------------------------------------------------------------------------------- compile()
+
+
+def test_compile_fits_models_of_each_kind(monkeypatch):
+    fitted = []
+
+    def fit(model, X):
+        fitted.append((type(model).__name__, model.metric, model.device, X.dtype.name, X.shape))
+
+    monkeypatch.setattr(precompile, "SHAPES", {"cpu": [(60, 16)]})
+    for kind in (SingleLinkage, HDBSCAN):
+        monkeypatch.setattr(kind, "fit", fit)
+    assert rapids_slink.compile("cpu", metrics=["euclidean", "jaccard", "haversine", "bit_jaccard"]) >= 0
+    shapes = [("euclidean", type_, (60, 16)) for type_ in 2 * ("float32", "float64")]
+    shapes += [("jaccard", "bool", (60, 16)), ("haversine", "float64", (60, 2)), ("bit_jaccard", "uint8", (60, 16))]
+    assert fitted == [(kind, metric, "cpu", *rest) for metric, *rest in shapes for kind in ("SingleLinkage", "HDBSCAN")]
+
+
+@pytest.mark.parametrize("metric", [*METRICS])
+def test_compile_takes_every_metric(metric, monkeypatch):
+    monkeypatch.setattr(precompile, "SHAPES", {"cpu": [(12, 3)]})
+    monkeypatch.setattr(HDBSCAN, "fit", lambda model, X: model)
+    assert rapids_slink.compile("cpu", metrics=metric) > 0
+
+
+def test_compile_refuses_what_is_no_metric():
+    for name in ("precomputed", "nonsense"):
+        with pytest.raises(ValueError, match=f"metric.*{name}"):
+            rapids_slink.compile("cpu", metrics=["euclidean", name])
+
+
+@pytest.mark.full
+def test_after_compile_no_fit_compiles(tmp_path):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    for code in ("import rapids_slink; rapids_slink.compile('cpu')", EVENTS):
+        run = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
+    assert run.stdout.split("|")[0] == "set()"
+
+
+def test_a_bar_counts_kernels(capsys, monkeypatch):
+    monkeypatch.setattr(compiling, "SHOWN", 0)
+    with compiling.compiling_bar(True):
+        for _ in range(3):
+            with compiling.compiling():
+                pass
+        assert "compiling, once on this machine: 3 kernels" in capsys.readouterr().err
+    with compiling.compiling():
+        pass
+    assert "kernels" not in capsys.readouterr().err
+    with compiling.compiling_bar(False), compiling.compiling():
+        pass
+    assert capsys.readouterr().err == ""
 
 
 LOGGED = "import logging; logging.getLogger('rapids_slink').setLevel(logging.WARNING)"

@@ -68,7 +68,7 @@ def kept_and_wanted(filter_, exact, rng, n):
         yield passed, wanted, (inside & (group != group[row])).sum() - wanted.size
 
 
-@pytest.mark.parametrize("metric", ["jaccard", "dice", "hamming"])
+@pytest.mark.parametrize("metric", ["jaccard", "dice", "containment", "hamming"])
 @pytest.mark.parametrize("d", [1, 65, 300, 2048, *map(full, (63, 64, 1024, 4097))])
 def test_of_bits_what_passes_is_near(d, metric):
     from rapids_slink.neighbors.filter.fused.counts import CountFilter
@@ -81,7 +81,8 @@ def test_of_bits_what_passes_is_near(d, metric):
     for passed, wanted, others in kept_and_wanted(filter_, exact, rng, n):
         assert np.isin(wanted, passed).all()
         surplus, unwanted = surplus + passed.size - wanted.size, unwanted + others
-    assert surplus <= 0.4 * unwanted  # a tile takes the line of its least number of ones, and seven tiles have them all
+    # A tile takes the line of its least number of ones, and seven tiles have them all. A chord is loose in the middle.
+    assert surplus <= (0.9 if metric == "containment" else 0.4) * unwanted
 
 
 def test_a_symmetric_pass_tests_a_pair_for_both_its_rows():

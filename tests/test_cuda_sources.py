@@ -21,8 +21,18 @@ from bench import sanitize
 from rapids_slink.metrics import METRICS, get_metric
 from rapids_slink.missing import MISSING, with_missing
 from rapids_slink.neighbors.filter.direct import filter_formula
-from rapids_slink.runtime.cuda import C_NAMES, _constants, constant, cuda_source, resident_blocks, value_option
+from rapids_slink.runtime.cuda import (
+    C_NAMES,
+    _constants,
+    constant,
+    cuda_source,
+    kernels_of,
+    resident_blocks,
+    source_of_kernel,
+    value_option,
+)
 from rapids_slink.runtime.device import CPU, Device
+from rapids_slink.space import metric_of
 
 PACKAGE = Path(rapids_slink.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.cu"))
@@ -61,10 +71,17 @@ def test_compile_check_can_fail():
 
 VALUES = [value_option(dtype) for dtype in ("float32", "float64")]
 PACKED = value_option("uint8")  # rows of packed bits, or of bytes
+SPACES = [
+    metric_of("euclidean", box=1.0),
+    metric_of("cityblock", scales={(0, 1): 1.0, 2: 1.0}),
+    metric_of("chebyshev", box=1.0),
+    metric_of("euclidean", scales={(0, 1): 1.0, 2: 1.0}),
+]
 FORMULAS = [
     *METRICS.values(),
     *(get_metric("minkowski", p) for p in (2.3, 2.5, 7)),
     *(with_missing(METRICS[name], missing) for missing, names in MISSING.items() for name in names),
+    *(metric.of_columns(None, 3) for metric in SPACES),
 ]
 
 
@@ -113,6 +130,8 @@ OPTIONS = {
         [*((f"-DCOLUMN={column}", VALUES[0]) for column in C_NAMES.values()), ("-DCOLUMN=unsigned char", PACKED)],
         [(f"-DCOLUMN={column}", VALUES[1]) for column in C_NAMES.values()],
     ),
+    "items/sets/sets.cu": ([("-DELEMENT=int",), ("-DELEMENT=long long",)], []),
+    "items/sparse/sparse.cu": ([("-DCOLUMN=int", VALUES[0])], [("-DCOLUMN=long long", VALUES[1])]),
     # `all_distances.cu` compiles in a tenth of the time: it has each formula, `rerank.cu` one of each kind.
     "neighbors/exact/rerank.cu": (
         [BIT_OPTIONS[1], (VALUES[1], "-DFORMULA=hiercc"), (VALUES[1], "-DFORMULA=cosine")],
@@ -149,6 +168,7 @@ OPTIONS = {
             *((VALUES[(d + k) % 2], *defined(FEATURES=d, LIST=k)) for d in EACH for k in (1, 8, 16)),
         ],
     ),
+    "spanning_tree/friends/friends.cu": (in_boxes(BOX_OPTIONS[-1:]), in_boxes()),
     "neighbors/within/within.cu": (
         in_boxes(BOX_OPTIONS[-1:]),
         [*in_boxes(), *((value, *defined(FEATURES=d)) for value in VALUES for d in EACH[:8])],
@@ -163,6 +183,7 @@ OPTIONS = {
     ),
     **dict.fromkeys(
         [
+            "catalogue/catalogue.cu",
             "neighbors/filter/quantize.cu",
             "neighbors/trees/dimension.cu",
             "neighbors/small_batch/nearest.cu",
@@ -185,6 +206,18 @@ OPTIONS = {
 )
 def test_cuda_source_compiles(source, architecture):
     assert_compiles(source, architecture)
+
+
+@pytest.mark.parametrize("source", [path.relative_to(PACKAGE).as_posix() for path in SOURCES])
+def test_each_kernel_compiles_without_the_others(source):
+    names = kernels_of(source)
+    assert len(names) == (PACKAGE / source).read_text().count("__global__")
+    architecture = "compute_90a" if architectures(PACKAGE / source) == ["sm_90a"] else "compute_90"
+    for name in names:
+        text = source_of_kernel(source, name)
+        assert text.count("__global__") == 1
+        compiles, log = compile_log(text, source, architecture)
+        assert compiles, log
 
 
 @pytest.mark.parametrize(

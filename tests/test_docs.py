@@ -18,7 +18,7 @@ from test_package import ROOT, python
 
 import rapids_slink
 from bench import __main__ as harness
-from bench import recipe
+from bench import recipe, report
 from bench.cases import GROUPS
 from bench.stages import STAGES
 from rapids_slink import cli, graph, hdbscan
@@ -205,6 +205,32 @@ def test_every_stage_and_group_of_the_benchmarks_has_a_table():
     pages = [(ROOT / "docs" / f"{name}.md").read_text() for name in ("benchmarks", "speed")]
     marks = re.findall(r"<!-- bench: ([\w -]+) -->", "".join(pages))
     assert {*STAGES, *GROUPS} == set(" ".join(marks).split())
+
+
+def test_every_notebook_is_on_the_first_page():
+    page = (ROOT / "docs" / "index.md").read_text()
+    cards = re.findall(r"\]\(_static/gallery/(\w+)\.png\)\]\(\.\./notebooks/(\w+)\.ipynb\)", page)
+    names = [path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
+    assert cards == [(name, name) for name in names]
+    assert all((ROOT / "docs" / "_static" / "gallery" / f"{name}.png").exists() for name in names)
+
+
+def test_the_first_code_is_seen_whole():
+    first = dict(reversed(blocks(ROOT / "docs" / "index.md")))["python"]
+    assert max(map(len, first.splitlines())) <= 80
+
+
+def test_sizes_are_of_result_files():
+    marks = re.findall(r"<!-- measured: (\S+) (\S+)( cpu)? -->", (ROOT / "docs" / "sizes.md").read_text())
+    rows = report.load(report.FOLDER)
+    assert len(marks) > 15
+    for case, stage, cpu in marks:
+        text = report.measured(rows, case, stage, on_gpu=not cpu)
+        assert re.fullmatch(
+            r"\[[\d.,]+ m?s\]\(bench/results/\S+\.json\)" + ("" if cpu else r"(, [\d.]+ GB)?, H\d00"), text
+        )
+    with pytest.raises(ValueError, match="no result file has halo-10m-3, knn"):
+        report.measured(rows, "halo-10m-3", "knn")
 
 
 @pytest.mark.full

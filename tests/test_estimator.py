@@ -3,6 +3,7 @@
 import ast
 import copy
 import pickle
+import re
 import subprocess
 import sys
 from functools import partial
@@ -26,7 +27,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted
 from test_storage import assert_same
 
-from rapids_slink import HDBSCAN, SingleLinkage, fit, fit_graph, plan
+from rapids_slink import HDBSCAN, SingleLinkage, fit, fit_graph, load, plan
 from rapids_slink.points import output
 from rapids_slink.runtime.device import to_host
 
@@ -162,7 +163,7 @@ def test_after_cumls_transformers():
 @pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csc_matrix, sparse.coo_array])
 def test_sparse_input_is_refused(kind, device):
     with pytest.raises(TypeError, match=r"Sparse input is not supported: pass X\.toarray\(\)"):
-        fit(kind(np.eye(4)), 2, device=device)
+        fit(kind(np.eye(4)), 2, metric="cityblock", device=device)
 
 
 # -------------------------------------------------------------------------------------------------- copies
@@ -301,7 +302,9 @@ def test_summary(device):
 
 def test_summary_names_the_largest_clusters(device):
     X = np.repeat(np.arange(15.0), [*range(1, 15), 2000])[:, None]
-    words = Text(fit(X, 15, device=device)._repr_html_()).words
+    html = fit(X, 15, device=device)._repr_html_()
+    assert not re.findall(r"<t[dh]>", html)  # each cell has a space of its own, on any page
+    words = Text(html).words
     sizes = words[words.index("rows") + 1 : words.index("Proven")]
     assert sizes[:4] == ["14", "2,000", "13", "14"]
     assert sizes[-2:] == ["5 others", "15"]
@@ -339,3 +342,41 @@ def test_jupyter_shows_the_summary_of_what_is_fitted():
     assert "90 rows in 2 clusters" in model._repr_html_()
     with sklearn.config_context(display="text"):
         assert set(model._repr_mimebundle_()) == {"text/plain"}
+
+
+# ------------------------------------------------------------------------------------------- metadata routing
+
+
+@pytest.fixture
+def routing():
+    with sklearn.config_context(enable_metadata_routing=True):
+        yield
+
+
+@pytest.mark.parametrize("kind", [SingleLinkage, MixedSingleLinkage])
+def test_a_pipeline_passes_groups_on(kind, routing):
+    keys = np.repeat(["a", "b"], 45)
+    expected = SingleLinkage(2, device="cpu").fit(StandardScaler().fit_transform(FRAME), groups=keys).labels_
+    given = kind(n_clusters=2, device="cpu")
+    for asked, name in ((True, "groups"), ("films", "films")):
+        model = make_pipeline(StandardScaler(), clone(given.set_fit_request(groups=asked)))
+        assert model.fit(FRAME, **{name: keys})[-1].labels_.tolist() == expected.tolist()
+        assert model.fit_predict(FRAME, **{name: keys}).tolist() == expected.tolist()
+    with pytest.raises(ValueError, match=r"\[groups\] are passed but are not explicitly set"):
+        make_pipeline(StandardScaler(), kind(device="cpu")).fit(FRAME, groups=keys)
+
+
+def test_a_pipeline_passes_weights_on(routing, tmp_path):
+    weights = np.full(90, 3.0)
+    model = HDBSCAN(device="cpu").set_fit_request(sample_weight="copies")
+    make_pipeline(StandardScaler(), model).fit(FRAME, copies=weights)
+    alone = HDBSCAN(device="cpu").fit(StandardScaler().fit_transform(FRAME), sample_weight=weights)
+    assert model.labels_.tolist() == alone.labels_.tolist()
+    assert pickle.loads(pickle.dumps(model)).get_metadata_routing().fit.requests["sample_weight"] == "copies"
+    model.save(tmp_path / "model")  # without the request
+    assert load(tmp_path / "model").get_metadata_routing().fit.requests["sample_weight"] is None
+
+
+def test_what_cannot_be_requested():
+    with pytest.raises(TypeError, match=r"SingleLinkage.fit has no parameter 'weights', only \['dropna', 'groups'\]"):
+        SingleLinkage().set_fit_request(weights=True)

@@ -17,7 +17,8 @@ import pandas as pd
 import pytest
 
 import rapids_slink
-from rapids_slink.hierarchy.explorer import COLORS
+from rapids_slink.datasets import EARTH_RADIUS
+from rapids_slink.hierarchy.explorer import COLORS, NOISE, SMALL
 from rapids_slink.points.output import on_host
 
 pytest.importorskip("jscatter", reason="jupyter-scatter is not installed")
@@ -43,17 +44,17 @@ def same(labels, expected):
 
 def test_every_control_shows_the_same_cut(df, model):
     explorer = model.explore(df)
-    assert (explorer.number.value, explorer.slider.value) == (4, 4)
+    assert (explorer.number.value, explorer.curve.value) == (4, 4)
     assert same(explorer.labels, model.labels_)
-    explorer.slider.value = explorer._setting.nearest(30)
-    assert explorer.number.value == explorer._setting.nearest(30) == 30
+    explorer.curve.value = 30
+    assert explorer.number.value == 30
     assert same(explorer.labels, model.cut(30))
     assert same(explorer.labels, model.cut(distance_threshold=explorer.distance.value))
     explorer.distance.value = 0.9
     expected = model.cut(distance_threshold=0.9)
     assert same(explorer.labels, expected)
     assert explorer.number.value == np.unique(on_host(expected)).size
-    assert explorer.slider.value == explorer._setting.nearest(explorer.number.value)
+    assert explorer.curve.value == explorer.number.value
     explorer.min_size.value = 20
     assert same(explorer.labels, model.cut(distance_threshold=0.9, min_cluster_size=20))
     explorer.min_size.value = 1
@@ -62,8 +63,51 @@ def test_every_control_shows_the_same_cut(df, model):
     assert same(explorer.labels, model.cut(distance_threshold=explorer.distance.value))
     explorer.number.value = 1000
     assert same(explorer.labels, model.cut(1000))
-    explorer.curve.widget.selection = np.array([6])  # a click on the curve
-    assert explorer.number.value == explorer._setting.values[6] == 8
+    explorer.tree.dragged = 0.9  # the line in the tree
+    assert same(explorer.labels, expected)
+
+
+def test_undo_goes_back_by_one_cut(df, model):
+    explorer = model.explore(df)
+    explorer.number.value = 9
+    explorer.curve.dragging = True  # many cuts, which are one step
+    explorer.curve.value = 12
+    explorer.curve.value = 30
+    explorer.curve.dragging = False
+    explorer.min_size.value = 7
+    explorer.cluster.value = 0  # selects, and cuts nothing
+    shown = []
+    for _ in range(5):
+        shown.append((explorer.number.value, explorer.min_size.value))
+        explorer.undo_button.click()
+    assert shown == [(30, 7), (30, 1), (9, 1), (4, 1), (4, 1)]
+    assert same(explorer.labels, model.labels_)
+
+
+@pytest.fixture(scope="module")
+def outliers(df):
+    """The rows with a few far ones, which are the clusters of most cuts."""
+    far = pd.DataFrame({"a": [90.0, -80.0, 70.0, 5.0], "b": [0.0, 60.0, -90.0, 120.0]})
+    return pd.concat([df, far], ignore_index=True)
+
+
+def test_outliers_are_not_the_first_cut(outliers, device):
+    model = rapids_slink.fit(outliers, 4, device=device)
+    explorer = model.explore(outliers)
+    assert explorer.number.value > 4
+    assert same(explorer.labels, model.cut(explorer.number.value, min_cluster_size=10))
+    assert np.unique(np.asarray(on_host(explorer.labels))).tolist() == [-1, 0, 1, 2, 3]
+    explorer.undo()
+    assert same(explorer.labels, model.labels_)
+
+
+def test_the_clusters_that_are_shown_and_all_are_told_apart(df, model):
+    explorer = model.explore(df)
+    explorer.number.value = 30
+    explorer.min_size.value = 20
+    text = explorer._count.value
+    assert text.startswith("<b>4 of 30 clusters, those of at least 20 rows</b> (")
+    assert "rows of noise<br>0 rows selected" in text
 
 
 def test_counts_colours_and_table_follow(df, model):
@@ -71,11 +115,136 @@ def test_counts_colours_and_table_follow(df, model):
     explorer.number.value = 5
     assert explorer._count.value.startswith("<b>5 clusters</b>")
     sizes = np.sort(np.bincount(on_host(model.cut(5))))[::-1]
-    assert re.findall(r">([\d,]+)</td>\s*<td>[\d.]+%", explorer._table.value) == [f"{size:,}" for size in sizes]
+    cells = re.findall(r"<td[^>]*padding: [^>]*>([\d,]+)</td><td[^>]*padding: [^>]*>[\d.]+%", explorer._table.value)
+    assert cells == [f"{size:,}" for size in sizes]
     points = explorer.scatter.widget.points
     colour = {label: points[np.asarray(on_host(explorer.labels)) == label, 2] for label in range(5)}
     assert all(np.unique(values).size == 1 for values in colour.values())
     assert np.unique(points[:, 2]).size == 5
+
+
+def test_twenty_clusters_have_colours_of_their_own(df, model):
+    assert len({*COLORS, SMALL, NOISE}) == len(COLORS) + 2 == 22
+    explorer = model.explore(df)
+    explorer.number.value = 30
+    assert np.unique(explorer.scatter.widget.points[:, 2]).size == 21  # the others have one
+    explorer.min_size.value = 2
+    labels = np.asarray(on_host(explorer.labels))
+    of_noise = explorer.scatter.widget.points[labels < 0, 2]
+    assert np.unique(of_noise).size == 1
+    assert of_noise[0] not in explorer.scatter.widget.points[labels >= 0, 2]
+
+
+def test_the_curve_begins_at_one_cluster(df, model):
+    explorer = model.explore(df)
+    assert explorer.curve.range == [1, 1000]
+    assert (explorer.curve.x[0], explorer.curve.y[0]) == (2, pytest.approx(model.distances_[-1]))
+
+
+def test_the_tree_has_the_colours_of_the_clusters(df, model):
+    explorer = model.explore(df)
+    tree = explorer.tree
+    host = np.asarray(on_host(model.labels_))
+    assert {fill for fill in tree.fills if fill} == set(COLORS[:4])
+    for corners, fill in zip(tree.bars, tree.fills, strict=True):
+        shares, heights = np.array(corners).T
+        assert (shares >= 0).all()
+        assert (shares <= 1).all()
+        assert heights.max() <= tree.range[1] * (1 + 1e-12)
+        assert fill
+    assert model.distances_[-4] < tree.cut < model.distances_[-3]
+    leaves = [i for i, corners in enumerate(tree.bars) if min(height for _, height in corners) < tree.cut]
+    tree.clicked = [leaves[0], 1]
+    chosen = host[np.asarray(explorer.scatter.selection())]
+    assert np.unique(chosen).size == 1
+    explorer.number.value = 1
+    assert set(tree.fills) == {COLORS[0]}
+
+
+def test_a_row_under_the_pointer_is_described(df, model):
+    data = df.assign(x=1.0 / 3, kind="k")
+    explorer = model.explore(df, data=data)
+    sent = []
+    explorer.scatter.widget.send = lambda message, *_: sent.append(message)
+    explorer.scatter.widget._handle_custom_msg({"type": "tooltip", "index": 7}, [])
+    words = sent[0]["properties"]
+    a, b = (f"{value:.6g}" for value in df.iloc[7])
+    assert words == {"row": "row 7", "cluster": "0", "a": a, "b": b, "x ": "0.333333", "kind": "k"}
+    assert set(explorer.scatter.widget.tooltip_properties) == set(words)
+
+
+def test_colours_of_a_column(df, model):
+    data = df.assign(kind=["even", "odd"] * 500, height=np.linspace(3, 9, 1000))
+    explorer = model.explore(df, data=data)
+    points = explorer.scatter.widget
+    clusters = points.points[:, 2].copy()
+    explorer.color.value = "kind"
+    assert np.unique(points.points[::2, 2]).size == np.unique(points.points[1::2, 2]).size == 1
+    assert re.findall(r"●</span> (\w+)", explorer._count.value) == ["even", "odd"]
+    explorer.number.value = 9  # and stays
+    assert np.unique(points.points[:, 2]).size == 2
+    explorer.color.value = "height"
+    assert (np.diff(points.points[:, 2]) > 0).all()
+    assert "height: 3 <span" in explorer._count.value
+    explorer.number.value, explorer.color.value = 4, "clusters"
+    assert np.array_equal(points.points[:, 2], clusters)
+    given = model.explore(df, color=np.repeat([0, 1], 500))
+    assert np.unique(given.scatter.widget.points[:, 2]).tolist() == [0, 1]
+    assert given.color.value == "color"
+
+
+def test_names_on_the_map(df, model):
+    plain, data = model.explore(df), df.assign(name=["common", *(f"n{i}" for i in range(999))])
+    assert sorted(plain.scatter.widget.labels["label"]) == ["0", "1", "2", "3"]
+    data.iloc[400:500, 2] = "often"  # a third of cluster 1
+    explorer = model.explore(df, data=data, names="name")
+    assert sorted(explorer.scatter.widget.labels["label"]) == ["0: common", "1: often", "2: n699", "3: n899"]
+    assert "0: common" in explorer._table.value
+    x, y = explorer.scatter.widget.labels.set_index("label").loc["0: common", ["x", "y"]]
+    centre = df[np.asarray(on_host(model.labels_)) == 0].median()
+    assert (x, y) == pytest.approx(tuple(centre), rel=1e-5)
+    explorer.scatter.widget.set_trait("label_tiles", ["1,0,0"])  # jupyter-scatter asks again when the map is moved
+    assert len(explorer.scatter.widget.labels) == 4
+
+
+def test_great_circles_are_in_kilometres(device):
+    places = np.radians(pd.DataFrame({"latitude": [10.0, 11.0, 50.0], "longitude": [-170.0, 20.0, 21.0]}))
+    model = rapids_slink.fit(places, 2, metric="haversine", device=device)
+    explorer = model.explore(places)
+    kilometres = np.asarray(on_host(model.distances_)) * EARTH_RADIUS
+    assert explorer.distance.value == pytest.approx(kilometres[1])
+    assert explorer.distance.description == "distance (km)"
+    assert explorer.curve.names[1] == "distance of the next merge (km)"
+    assert explorer._count.value.startswith(f"<b>2 clusters</b> ({kilometres[0]:.6g} &lt; distance ≤")
+    assert " km)" in explorer._count.value
+    explorer.distance.value = kilometres[0] - 1
+    assert same(explorer.labels, range(3))
+
+
+def test_distances_below_zero(df, device):
+    model = rapids_slink.fit(df, 4, metric="inner_product", device=device)
+    explorer = model.explore(df)
+    heights = np.asarray(on_host(model.distances_))
+    assert explorer.tree.range == pytest.approx([heights[0], heights[-1]])
+    assert heights[0] <= explorer.tree.cut <= heights[-1]
+    explorer.number.value, explorer.min_size.value = 1000, 1
+    assert same(explorer.labels, range(1000))
+
+
+@pytest.mark.full
+def test_nothing_is_deprecated():
+    """Also in jupyter-scatter as it is imported."""
+    code = """if True:
+        import warnings
+        warnings.simplefilter("error")
+        import numpy as np, pandas as pd, rapids_slink
+        df = pd.DataFrame(np.arange(40.0).reshape(20, 2), columns=["a", "b"])
+        explorer = rapids_slink.fit(df, 3, device="cpu").explore(df, names="a")
+        explorer.color.value = "b"
+        explorer.number.value = 5
+        """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("Warning")) == (0, 0), done.stderr
 
 
 @pytest.mark.parametrize("kind", ["frame", "array", "lists"])
@@ -88,7 +257,9 @@ def test_selected_rows_are_those_of_the_input(df, device, kind):
     assert np.array_equal(explorer.selected, df.to_numpy()[rows])
     assert type(explorer.selected) is (pd.DataFrame if kind == "frame" else np.ndarray)
     assert f"{rows.sum()} rows selected" in explorer._count.value
+    assert explorer.cluster.value == 3
     explorer.scatter.widget.selection = np.array([7, 3])  # a lasso
+    assert explorer.cluster.value == "none"
     assert np.array_equal(explorer.selected, df.to_numpy()[[3, 7]])
     if kind == "frame":
         assert explorer.selected.index.tolist() == ["row 3", "row 7"]
@@ -98,23 +269,26 @@ def test_hdbscan(df, device):
     model = rapids_slink.HDBSCAN(min_cluster_size=15, device=device).fit(df)
     explorer = model.explore(df)
     assert same(explorer.labels, model.labels_)
-    for size in (40, explorer._setting.steps[-9]):
-        control = explorer.number if size == 40 else explorer.slider
+    for size in (40, 97):
+        control = explorer.number if size == 40 else explorer.curve
         control.value = size
         expected = rapids_slink.HDBSCAN(min_cluster_size=int(size), min_samples=15, device=device).fit(df).labels_
         assert same(explorer.labels, expected)
+        of_bars = [fill for fill in explorer.tree.fills if fill]
+        assert len(set(of_bars)) == np.unique(expected[expected >= 0]).size
+        assert explorer.tree.cut is None
 
 
 def test_axes(df, device):
     wide = df.assign(c=1000 * df["a"], d=0.0)
     explorer = rapids_slink.fit(wide, 3, device=device).explore(wide)
-    assert explorer._names[0] == "first principal component (100%)"
+    assert explorer._axis_names[0] == "first principal component (100%)"
     explorer = rapids_slink.fit(wide, 3, device=device).explore(wide, x="c", y="b")
-    assert explorer._names == ["c", "b"]
+    assert explorer._axis_names == ["c", "b"]
     assert np.array_equal(explorer._coordinates, wide[["c", "b"]])
     places = np.radians(pd.DataFrame({"latitude": [10.0, 11.0, 50.0], "longitude": [-170.0, 20.0, 21.0]}))
     explorer = rapids_slink.fit(places, 2, metric="haversine", device=device).explore(places)
-    assert explorer._names == ["longitude", "latitude"]
+    assert explorer._axis_names == ["longitude", "latitude"]
     np.testing.assert_allclose(explorer._coordinates, [[-170, 10], [20, 11], [21, 50]])
     span = [np.ptp(explorer.scatter.widget.__getattribute__(f"{axis}_scale_domain")) for axis in "xy"]
     assert span[0] == pytest.approx(span[1])
@@ -142,6 +316,12 @@ def test_what_is_refused(df, model):
         model.explore(df[1:])
     with pytest.raises(ValueError, match="x and y name two columns: give both or neither"):
         model.explore(df, x="a")
+    with pytest.raises(ValueError, match=r"data must have the 1,000 rows that were clustered, got 999"):
+        model.explore(df, data=df[1:])
+    with pytest.raises(ValueError, match="names='c' is no column: there are 'a', 'b'"):
+        model.explore(df, names="c")
+    with pytest.raises(ValueError, match="color must have a value for each of 1,000 rows, got 3"):
+        model.explore(df, color=[1, 2, 3])
     weighted = rapids_slink.HDBSCAN(device="cpu").fit(df, sample_weight=np.ones(1000))
     with pytest.raises(ValueError, match="the explorer counts rows, and these have weights: fit without"):
         weighted.explore(df)
@@ -241,7 +421,7 @@ def browser():
 
 
 def clusters(page, number):
-    return page.locator("b", has_text=re.compile(f"^{number} clusters$"))
+    return page.locator("b", has_text=re.compile(f"^{number} clusters$")).first
 
 
 def colours(picture):
@@ -293,19 +473,28 @@ def test_a_browser_drives_it(df, tmp_path, theme):
     with jupyterlab(tmp_path, theme) as address, opened(tmp_path, address) as page:
         run_cell(page, 0)
         clusters(page, 4).wait_for()
-        page.locator("canvas").nth(1).wait_for()
+        page.locator(".slink-handle").wait_for()
         screenshot(page, "1-opened")
 
-        handle = page.locator(".noUi-handle").first
+        ticks = page.locator("svg text").all_text_contents()
+        assert {"1", "10", "100", "1,000"} <= set(ticks)
+        assert not [text for text in ticks if re.fullmatch(r"[\d.]+[a-zµ]", text)]  # as 200m would be
+        assert not [
+            text for text in page.locator("table td").all_text_contents() if re.search(r"\d[\d,]*\.\d+%.", text)
+        ]
+        handle = page.locator(".slink-handle").first
         box = handle.bounding_box()
-        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        knob = box["x"] + box["width"] / 2, box["y"] + box["height"] - 7
+        page.mouse.move(*knob)
         page.mouse.down()
-        page.mouse.move(box["x"] + 60, box["y"] + box["height"] / 2, steps=8)
+        page.mouse.move(knob[0] + 60, knob[1], steps=8)
         page.mouse.up()
         clusters(page, 4).wait_for(state="detached")
         page.wait_for_timeout(1000)
         dragged = int(page.get_by_label("clusters", exact=True).input_value())
         assert dragged > 4
+        box = handle.bounding_box()
+        assert abs(box["x"] + box["width"] / 2 - knob[0] - 60) < 3  # the cut is where it was let go
         labels, _ = labels_and_selection(page, tmp_path)
         assert labels == model.cut(dragged).tolist()
         screenshot(page, "2-dragged")
@@ -340,3 +529,5 @@ def test_a_browser_drives_it(df, tmp_path, theme):
         assert region != selected
         assert 0 < len(region) < len(df)
         screenshot(page, "3-selected")
+        page.get_by_role("button", name="undo").click()
+        clusters(page, dragged).wait_for()

@@ -1,14 +1,19 @@
 """Points of one feature: the tree by a sort is that of all pairs, and where rounding makes pairs tie there is none."""
 
+import math
+
 import numpy as np
 import pytest
+from hard_cases import full
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import rapids_slink
-from rapids_slink.metrics import EUCLIDEAN, get_metric
+from rapids_slink.metrics import EUCLIDEAN
+from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.runtime.device import CPU
+from rapids_slink.space import metric_of
 from rapids_slink.spanning_tree import line
 from rapids_slink.spanning_tree.line import tree_of_line
 from rapids_slink.spanning_tree.pairs import tree_of_pairs
@@ -32,12 +37,16 @@ def edges(tree):
         ),
     ),
     st.sampled_from(METRICS),
+    st.sampled_from([None, math.inf, 5.0, 0.3, 1e17]),
+    st.sampled_from([None, 0.7]),
 )
-def test_tree_is_that_of_all_pairs(x, name):
-    metric = get_metric(name)
-    tree = tree_of_line(x[:, None], metric, CPU)
+def test_tree_is_that_of_all_pairs(x, name, box, scale):
+    metric = metric_of(name, box=box, scales=None if scale is None or name == "sqeuclidean" else {0: scale})
+    metric = metric.of_columns(None, 1)
+    rows = metric_rows(metric, x[:, None], CPU)
+    tree = tree_of_line(rows, metric, CPU)
     if tree is not None:
-        assert edges(tree) == edges(tree_of_pairs(x[:, None], metric, 1, CPU))
+        assert edges(tree) == edges(tree_of_pairs(rows, metric, 1, CPU))
 
 
 @pytest.mark.parametrize("x", [[0.0, 1e-200, 1.0], [0.0, 1.0, 1e16, 1e16 + 2], [1.0, 1 + 2**-52, 2.0**53]], ids=str)
@@ -56,13 +65,14 @@ def test_ties_by_rounding_are_seen(x):
     ],
     ids=["distinct", "repeats", "time stamps"],
 )
-def test_the_same_as_by_lists(make, name, device, monkeypatch):
+@pytest.mark.parametrize("box", [None, 3.0, full(100.0), full(math.inf)])
+def test_the_same_as_by_lists(make, name, box, device, monkeypatch):
     X = make(np.random.default_rng(0))[:, None]
-    found = rapids_slink.fit(X, 5, metric=name, device=device)
+    found = rapids_slink.fit(X, 5, metric=name, box=box, device=device)
     assert found.report_["spanning_tree"] == {"rows_sorted": 3000}
     assert found.n_connected_components_ == 1
     monkeypatch.setattr(line, "tree_of_line", lambda *_: None)
-    expected = rapids_slink.fit(X, 5, metric=name, n_neighbors=4, device=device)
+    expected = rapids_slink.fit(X, 5, metric=name, box=box, n_neighbors=4, device=device)
     assert "rows_sorted" not in expected.report_["spanning_tree"]
     assert found.mst_.equals(expected.mst_)
     assert found.linkage_.equals(expected.linkage_)

@@ -16,7 +16,7 @@ from scipy.spatial.distance import cdist, pdist, squareform
 from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.pairwise import haversine_distances
 
-from rapids_slink import SingleLinkage, fit, fit_graph, knn_graph, metrics, nearest_neighbors
+from rapids_slink import SingleLinkage, fit, fit_graph, knn_graph, metrics, nearest_neighbors, pairs
 from rapids_slink.metrics import FORMULAS, MEANINGS, METRICS, NAMES, get_metric
 from rapids_slink.missing import MISSING
 from rapids_slink.neighbors.brute_force import BruteForceSearch
@@ -160,6 +160,24 @@ def test_inner_product_gives_the_maximum_spanning_tree_of_dot_products(d, device
     np.testing.assert_array_equal(graph["weight"].to_numpy()[::2], -others.max(axis=1))
 
 
+@pytest.mark.parametrize("d", [3, 70])
+def test_containment_is_the_share_of_the_smaller_that_is_not_common(d, device):
+    rng = np.random.default_rng(d)
+    X = rng.random((300, d)) < rng.choice([0.1, 0.5, 0.9], 300)[:, None]
+    X[~X.any(axis=1), 0] = True
+    common, ones = X.astype(np.int64) @ X.T.astype(np.int64), X.sum(axis=1)
+    fewer = np.minimum(ones[:, None], ones)
+    distances = (fewer - common) / fewer
+    for n_neighbors in (1, None):
+        model = fit(X, 3, metric="containment", n_neighbors=n_neighbors, device=device)
+        expected = hierarchy.linkage(squareform(distances, checks=False), "single")[:, 2]
+        np.testing.assert_array_equal(model.to_scipy()[:, 2], expected)
+    found = nearest_neighbors(X[:50], X[50:], metric="containment", device=device)
+    np.testing.assert_array_equal(found["weight"].to_numpy(), distances[:50, 50:].min(axis=1))
+    within = pairs(X, max_distance=0.3, metric="containment", device=device)
+    np.testing.assert_array_equal(within[["src", "dst"]].to_numpy(), np.argwhere(np.triu(distances <= 0.3, 1)))
+
+
 @pytest.mark.parametrize("draw", ["normal", "integers"])
 def test_a_dissimilarity_of_ones_own_is_a_graph(draw, device):
     """No triangle inequality, negative values, and ties among the integers."""
@@ -260,6 +278,11 @@ ZEROS = [[1.0, 2.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [3.0, 1.0, 1.0]]
         ("jaccard", [[0.0, 1.0], [1.0, 1.0], [0.0, 0.5]], "takes booleans .*: row 2 of X"),
         ("dice", [[0.0, 1.0], [1.0, 1.0], [0.0, 0.5]], "metric='dice' takes booleans .*: row 2 of X"),
         ("dice", [[0.0, 1.0], [0.0, 0.0], [1.0, 1.0], [0.0, 0.0]], "rows 1 and 3 of X are zero .* their dice distance"),
+        (
+            "containment",
+            [[0, 1, 1], [0, 0, 0], [1, 0, 1]],
+            "row 1 of X has no containment distance: it is zero in every",
+        ),
         ("inner_product", [[1e300, 2.0], [1e300, 1.0]], "row 0 of X is too long for metric='inner_product'"),
         ("haversine", [[0.0, 1.0, 2.0]] * 2, "takes two columns, .*; X has 3"),
         (
@@ -318,7 +341,7 @@ def test_where_scipy_gives_a_number_for_rows_of_zeros(device):
 @pytest.mark.parametrize(
     ("metric", "p", "error", "message"),
     [
-        ("cosin", 2, ValueError, "metric must be one of 'euclidean', .*'haversine'(, 'precomputed')?, got 'cosin'"),
+        ("cosin", 2, ValueError, "must be one of 'euclidean', .*'string_hamming'(, 'precomputed')?, got 'cosin'"),
         (None, 2, ValueError, "metric must be one of .*, got None"),
         ("minkowski", 0, ValueError, r"p must be above 0, got 0\.0"),
         ("minkowski", math.nan, ValueError, "p must be above 0, got nan"),
@@ -350,11 +373,11 @@ def test_the_metric_that_was_meant_is_suggested(name, meant, device):
 
 def test_metrics_that_are_not_here_resemble_none(device):
     for name in ("seuclidean", "mahalanobis", "yule", "", "x"):
-        with pytest.raises(ValueError, match=f"'haversine', 'precomputed', got '{name}'$"):
+        with pytest.raises(ValueError, match=f"'string_hamming', 'precomputed', got '{name}'$"):
             fit(ZEROS, metric=name, device=device)
     with pytest.raises(ValueError, match=r"'precomputed', got 'pre-computed'. Did you mean 'precomputed'\?"):
         fit(ZEROS, metric="pre-computed", device=device)
-    with pytest.raises(ValueError, match=r"'haversine', got 'precomputed'$"):
+    with pytest.raises(ValueError, match=r"'string_hamming', got 'precomputed'$"):
         knn_graph(ZEROS, 1, metric="precomputed", device=device)
 
 
@@ -387,8 +410,9 @@ def test_documentation_names_every_metric_as_the_table_has_it():
 def test_every_formula_has_its_struct():
     source = Path(metrics.__file__).parent / "neighbors/exact/formulas.cuh"
     structs = re.findall(r"^struct (\w+)", source.read_text(), re.MULTILINE)
-    of_bits = ("bit_counts", "bit_hamming", "bit_jaccard", "bit_braycurtis")
-    assert sorted(structs) == sorted((*(set(FORMULAS) - {"jaccard"}), *of_bits, "sum_of_terms", "present_features"))
+    of_bits = ("bit_counts", "bit_hamming", "bit_jaccard", "bit_braycurtis", "bit_containment")
+    others = (*of_bits, "sum_of_terms", "present_features", "Space")
+    assert sorted(structs) == sorted((*(set(FORMULAS) - {"jaccard", "containment"}), *others))
     of_missing = {formula for names in MISSING.values() for formula, *_ in names.values()}
     assert {metric.formula for metric in METRICS.values()} | of_missing == set(FORMULAS)
     assert {metric.bit_options[0] for metric in METRICS.values()} == {f"-DFORMULA={name}" for name in of_bits[1:]}

@@ -116,7 +116,22 @@ def to_batch(frame):
     return to_arrow(frame).to_batches()[0]
 
 
-TABLES = {"polars": to_polars, "pyarrow": to_arrow, "a batch of pyarrow": to_batch}
+class Exported:
+    """A table of a library that this package does not know, which exports Arrow's stream."""
+
+    def __init__(self, table):
+        self.table = table
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+def to_stream(frame):
+    pytest.importorskip("pyarrow", "15")
+    return Exported(to_arrow(frame))
+
+
+TABLES = {"polars": to_polars, "pyarrow": to_arrow, "a batch of pyarrow": to_batch, "a stream of pyarrow": to_stream}
 tables = pytest.mark.parametrize("library", TABLES)
 WEIGHTED = pd.DataFrame(
     {"src": [0, 1, 0, 3], "dst": [1, 2, 2, 4], "weight": [1.5, 2.5, 0.5, 9.0], "road": list("abcd")}
@@ -156,6 +171,22 @@ def test_points_in_tables(library, device):
         yield from (cut(model.linkage_, n_clusters=[2, 3]), minimum_spanning_tree(graph, device=device))
 
     assert_same(answers(TABLES[library](frame)), answers(frame), library)
+
+
+def test_a_stream_that_is_read_once():
+    """Its points and its groups."""
+    table = to_arrow(FRAME.assign(film=np.repeat(["a", "b"], 45)))
+    for groups in ("film", table.select(["film"]).to_reader()):
+        X = table if isinstance(groups, str) else table.drop_columns("film")
+        labels = SingleLinkage(2, device="cpu").fit(X.to_reader(), groups=groups).labels_
+        assert kind_of(labels)[0] == "pyarrow"
+        assert labels == SingleLinkage(2, device="cpu").fit(table, groups="film").labels_
+
+
+def test_a_stream_needs_pyarrow(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match="Exported is read through Arrow, which needs pyarrow: pip install"):
+        fit(Exported(None), device="cpu")
 
 
 @tables

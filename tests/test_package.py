@@ -29,7 +29,7 @@ def test_sources_ship(tmp_path):
         in_wheel = set(archive.namelist())
     with tarfile.open(sdist) as archive:
         in_sdist = {name.split("/", 1)[-1] for name in archive.getnames()}
-    wanted = [p for p in PACKAGE.rglob("*") if p.suffix in (".cu", ".cuh", ".gz", ".py", ".typed")]
+    wanted = [p for p in PACKAGE.rglob("*") if p.suffix in (".cu", ".cuh", ".gz", ".js", ".py", ".typed")]
     names = {p.relative_to(PACKAGE.parent).as_posix() for p in wanted}
     assert names <= in_wheel
     assert names | {"LICENSE", "README.md", "pyproject.toml", "bench/__main__.py", "tests/test_package.py"} <= in_sdist
@@ -72,9 +72,14 @@ def test_starting_points_run(tmp_path):
     alleles.iloc[1::5, ::7] = "INF-" + alleles.iloc[1::5, ::7]
     alleles.to_csv(tmp_path / "profiles.tsv", sep="\t", index_label="genome")
     np.save(tmp_path / "fingerprints.npy", rng.integers(0, 2, (50, 16), np.uint8))
+    texts = ["one two three four five six", "one two three four five six", "another text of some words"]
+    pd.DataFrame({"text": texts}).to_csv(tmp_path / "texts.csv", index=False)
+    cells = pd.DataFrame({"v_call": "V1", "j_call": ["J1", "J1", "J2"], "junction_aa": ["CASSF", "CASTF", "CASSF"]})
+    cells.to_csv(tmp_path / "receptors.csv", index=False)
     recipes = "".join(blocks("docs/starting-points.md", "python")[:-1])
     here = f"import os; os.chdir({str(tmp_path)!r})\n"
     shown = "assert len(levels.columns) == 8 and len(series) == 50\n"
+    shown += "assert first.tolist() == [0, 0, 2]\n"
     shown += "print(cities['belt'].nunique(), len(set(groups)), len(Z), len(set(labels)))\n"
     printed = python(here + recipes + shown)
     assert printed.startswith("4 ")  # clusters

@@ -5,12 +5,14 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from fake_gpu import FakeArray, fake_gpu
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import pdist
 from tests_of_others import run_tests_of
 
-from rapids_slink.runtime.device import resolve, to_host
-from rapids_slink.scipy import OWN_METRICS, linkage
+from rapids_slink import fit
+from rapids_slink.runtime.device import cuda, resolve, to_host
+from rapids_slink.scipy import OWN_METRICS, cophenet, fcluster, leaves_list, linkage
 
 
 @pytest.fixture
@@ -104,3 +106,42 @@ def test_what_is_copied_to_the_host(monkeypatch, X, device):
 def test_tests_of_scipy(device):
     """All of SciPy's tests of hierarchies: those of other methods come back from SciPy."""
     assert run_tests_of("scipy.cluster.tests.test_hierarchy", device) > 30
+
+
+@pytest.mark.parametrize("on", ["host", "frame", pytest.param("gpu", marks=pytest.mark.gpu), "a stand-in"])
+def test_functions_of_a_linkage(on, X):
+    """Their results are SciPy's, on the device of the linkage."""
+    Z = hierarchy.linkage(X)
+    R, heights = hierarchy.inconsistent(Z), hierarchy.maxdists(Z)
+
+    def check(given, kind):
+        for t, criterion, more in ((0.2, "distance", {}), (7, "maxclust", {}), (0.9, "inconsistent", {"R": R}),
+                                   (0.2, "monocrit", {"monocrit": heights})):  # fmt: skip
+            found, expected = fcluster(given, t, criterion, **more), hierarchy.fcluster(Z, t, criterion, **more)
+            assert isinstance(found, kind)
+            assert (found.dtype, to_host(found).tolist()) == (expected.dtype, expected.tolist())
+        correlation, distances = cophenet(given, pdist(X))
+        assert (correlation, to_host(distances).tolist()) == (
+            hierarchy.cophenet(Z, pdist(X))[0], hierarchy.cophenet(Z).tolist()
+        )  # fmt: skip
+        for found in (distances, cophenet(given), leaves_list(given)):
+            assert isinstance(found, kind)
+        assert to_host(leaves_list(given)).tolist() == hierarchy.leaves_list(Z).tolist()
+
+    if on == "a stand-in":
+        with fake_gpu():
+            check(cuda().xp.array(Z), FakeArray)
+    elif on == "gpu":
+        check(cuda().xp.asarray(Z), cuda().xp.ndarray)
+    else:
+        given = Z if on == "host" else pd.DataFrame(Z, columns=["left", "right", "height", "size"])
+        check(given, np.ndarray)
+
+
+def test_functions_of_a_models_linkage(X):
+    model = fit(pd.DataFrame(X), 3, device="cpu")
+    assert (
+        fcluster(model.linkage_, 3, "maxclust").tolist() == hierarchy.fcluster(model.to_scipy(), 3, "maxclust").tolist()
+    )
+    with pytest.raises(ValueError, match="Invalid cluster formation criterion: nonsense"):
+        fcluster(model.linkage_, 3, "nonsense")

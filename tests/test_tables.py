@@ -29,7 +29,9 @@ def run(tmp_path, monkeypatch, capsys):
     def call(content, arguments="", name="points.csv"):
         Path(name).write_bytes(content.encode() if isinstance(content, str) else content)
         try:
-            status = cli.main([name, "--device", "cpu", "--output", "labels.csv", *shlex.split(arguments)])
+            status = cli.main(
+                [name, "--device", "cpu", "--output", "labels.csv", "--labels-only", *shlex.split(arguments)]
+            )
         except SystemExit as stop:
             status = stop.code
         said = capsys.readouterr().err

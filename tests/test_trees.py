@@ -1,13 +1,18 @@
 """Trees of boxes: what a k-d tree is, and that a box is no farther than its points."""
 
+import math
+
 import numpy as np
 import pytest
 from hard_cases import CASES
+from numba import njit
 
-from rapids_slink.metrics import get_metric
 from rapids_slink.neighbors.exact.cpu import pair_distances
+from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.trees import tree
 from rapids_slink.neighbors.trees.tree import build
+from rapids_slink.runtime.device import CPU
+from rapids_slink.space import metric_of
 
 
 @pytest.mark.parametrize(
@@ -35,28 +40,58 @@ def test_tree_is_a_partition_in_boxes(name):
             assert abs(tree.last[left] - tree.first[left] - (tree.last[right] - tree.first[right])) <= 1
 
 
-@pytest.mark.parametrize(
-    ("metric", "p"),
-    [("euclidean", 2.0), ("cityblock", 2.0), ("chebyshev", 2.0), ("minkowski", 3.0), ("minkowski", 1.7)],
-)
-def test_boxes_are_nearer_than_their_points(metric, p):
-    metric = get_metric(metric, p)
+@njit
+def box_to_box(formula, lowest, highest, low, high, v):
+    return tree.box_to_box(formula, lowest, highest, low, high, v)
+
+
+@njit
+def to_boxes(formula, points, low, high, v, out):
+    lowest, highest = np.empty(points.shape[0]), np.empty(points.shape[0])
+    for f in range(lowest.size):
+        lowest[f], highest[f] = points[f].min(), points[f].max()
+    tree.to_boxes(formula, points, low, high, v, out, tree.may_wrap(formula, lowest, highest, low, high, v))
+
+
+@njit
+def to_points(formula, points, p, columns, a, out, low, high, v):
+    point = points[:, p].copy()
+    tree.to_points(formula, points, p, columns, a, out, tree.may_wrap(formula, point, point, low, high, v))
+
+
+METRICS = [
+    metric_of(name, p)
+    for name, p in (("euclidean", 2.0), ("cityblock", 2.0), ("chebyshev", 2.0), ("minkowski", 3.0), ("minkowski", 1.7))
+]
+SPACES = [
+    metric_of("euclidean", box=[4.0, math.inf, 1.1]),
+    metric_of("cityblock", box=1.1),
+    metric_of("chebyshev", box=4.0),
+    metric_of("euclidean", scales={(0, 1): 0.7, 2: 3.0}),
+    metric_of("euclidean", box=1.1, scales={0: 0.7, (1, 2): 3.0}),
+]
+
+
+@pytest.mark.parametrize("metric", [*METRICS, *SPACES], ids=lambda metric: f"{metric.name}-{metric.p}-{metric.space}")
+def test_boxes_are_nearer_than_their_points(metric):
+    metric = metric.of_columns(None, 3)
     formula, first, rest = metric.cpu_formula, np.zeros(20, np.int32), np.arange(1, 21, dtype=np.int32)
     rng = np.random.default_rng(0)
     for scale in (1.0, 1e-12):
-        inside = 1 + scale * rng.normal(size=(3, 20_000))
-        x = 1 + 3 * scale * rng.normal(size=(3, 16))
+        both = 1 + scale * rng.normal(size=(3, 20_016)) * np.where(np.arange(20_016) < 16, 3, 1)
+        both = metric_rows(metric, both.T.copy(), CPU).T.copy()
+        x, inside = both[:, :16].copy(), both[:, 16:].copy()
         around = x.min(axis=1), x.max(axis=1)
-        values, to_boxes = np.empty(20), np.empty(16)
+        values, of_boxes = np.empty(20), np.empty(16)
         for at in range(0, 20_000, 20):
             part = inside[:, at : at + 20]
             box = part.min(axis=1)[None], part.max(axis=1)[None], 0
-            tree.to_boxes(formula, x, *box, to_boxes)
-            assert tree.box_to_box(formula, *around, *box) <= to_boxes.min()
+            to_boxes(formula, x, *box, of_boxes)
+            assert box_to_box(formula, *around, *box) <= of_boxes.min()
             i = at // 20 % 16
             point = x[:, i].copy()
-            assert tree.box_to_box(formula, point, point, *box) == to_boxes[i]
-            tree.to_points(formula, x, i, inside, at, values)
-            assert to_boxes[i] <= values.min()
+            assert box_to_box(formula, point, point, *box) == of_boxes[i]
+            to_points(formula, x, i, inside, at, values, *box)
+            assert of_boxes[i] <= values.min()
             of_rows = pair_distances(np.array([point, *part.T]), first, rest, metric)
             np.testing.assert_array_equal(values, of_rows)

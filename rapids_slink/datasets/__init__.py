@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-#: In kilometres: an angle in radians times this is a great-circle distance.
-EARTH_RADIUS = 6371.0088
+from rapids_slink.trigonometry import EARTH_RADIUS as EARTH_RADIUS
 
 
 def load_cities() -> pd.DataFrame:

@@ -133,7 +133,7 @@ def cut_labels(linkage: PreallocatedFrame, n_leaves: int, parameters: CutParamet
     _write_labels(linkage, n_leaves, kept, parameters, list(labels.columns.values()))
     if parameters.names == "first_row":
         for column in labels.columns.values():
-            _name_by_first_row(column, xp)
+            name_by_first_row(column, xp)
     return labels
 
 
@@ -145,7 +145,7 @@ def adjusted(labels: Array, parameters: CutParameters, device: Device) -> Array:
         large = sizes >= least
         labels = xp.where(large, xp.cumsum(large, dtype="int32") - 1, OUTLIER)[labels].astype("int32")
     if parameters.names == "first_row":
-        _name_by_first_row(labels, xp)
+        name_by_first_row(labels, xp)
     return labels
 
 
@@ -185,7 +185,7 @@ def _label_clusters(left_child: Array, right_child: Array, n: int, device: Devic
     return half(device, __package__).label_clusters(left_child, right_child, n)
 
 
-def _name_by_first_row(labels: Array, xp: Any) -> None:
+def name_by_first_row(labels: Array, xp: Any) -> None:
     """Replace the number of each cluster by its smallest row; `OUTLIER` stays."""
     rows = xp.arange(labels.size, dtype="int32")
     first = xp.full(labels.size + 1, labels.size, "int32")

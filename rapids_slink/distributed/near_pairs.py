@@ -43,6 +43,7 @@ def near_blocks(
     if not is_collection(X):
         raise TypeError("pairs with a Dask Y take a Dask X")
     points = read_points(run, X, settings)
+    task = replace(task, metric=points.settings.metric)  # of known columns
     if Y is None:
         points = points.check_zeros()
         starts = block_starts(points.n_rows, _count(run, points))

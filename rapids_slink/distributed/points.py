@@ -279,7 +279,8 @@ def read_points(run: Run, X: Any, settings: Settings, name: str = "X") -> Partit
     layout = Layout(sizes, index, getattr(X, "divisions", ()), OutputKind(names is not None, first["gpu"]))
     dtype = np.result_type(*(summary["dtype"] for _, summary in filled)).str
     read = [(group, task, holder) for (group, _), task, holder in zip(groups, tasks, holders, strict=True)]
-    return Partitions(read, layout, replace(settings, device=first["device"]), dtype, first["features"], names, zeros)
+    settings = replace(settings, device=first["device"]).of_columns(names, first["features"])
+    return Partitions(read, layout, settings, dtype, first["features"], names, zeros)
 
 
 def read_partitions(
@@ -322,7 +323,8 @@ def _read(
 def _read_rows(device: Device, settings: Settings, partition: Any) -> tuple[Any, dict[str, Any]]:
     points = as_points(partition, device, metric=settings.metric, checked=False)
     bounded, values = check_finite({"X": points}, settings.metric, device), points.values
-    metric_rows(settings.metric, values, device, alone=False)  # refuses what has no distances
+    metric = settings.metric.of_columns(points.names, values.shape[1])
+    metric_rows(metric, values, device, alone=False)  # refuses what has no distances
     zeros = to_host(zero_rows(values, device)[:2]).tolist() if settings.metric.is_undefined_for_zeros else []
     if not is_on_gpu(partition):  # there it waits for tasks that want it
         values = to_host(values)

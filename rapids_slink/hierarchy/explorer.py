@@ -1,10 +1,12 @@
-"""`Hierarchy.explore`: a scatter of the rows beside the curve of cuts, for Jupyter.
+"""`Hierarchy.explore`: a scatter of the rows beside the curve of cuts and the condensed tree, for Jupyter.
 
-jupyter-scatter draws both, ipywidgets has the controls. The slider sets a number of clusters, or the smallest cluster
-of HDBSCAN. A cut takes milliseconds, so the colours follow the slider.
+jupyter-scatter draws the rows, panels.py the curve and the tree, ipywidgets has the controls. Dragging sets a number of
+clusters, or the smallest cluster of HDBSCAN. A cut takes milliseconds, so the colours follow.
 """
 
+import warnings
 from base64 import b64encode
+from collections.abc import Hashable
 from html import escape
 from io import BytesIO
 from typing import Any
@@ -12,141 +14,40 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rapids_slink.dendrogram.condense import Merges, condense, select, summarize
-from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters
 from rapids_slink.hierarchy import plotting
-from rapids_slink.hierarchy.plotting import (
-    colored_groups,
-    cut_label,
-    is_logarithmic,
-    map_coordinates,
-    plane_coordinates,
-    sample_of_heights,
-)
+from rapids_slink.hierarchy.explorer_settings import CutSetting, SizeSetting, is_map, setting_of
+from rapids_slink.hierarchy.plotting import colored_groups, map_coordinates, plane_coordinates
 from rapids_slink.points import as_points
-from rapids_slink.points.output import is_collection, library_of, on_host, take_rows
+from rapids_slink.points.output import column_names, is_collection, library_of, on_host, take_rows
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import device_of, on_current_gpu, to_host
+from rapids_slink.runtime.device import device_of, to_host
 from rapids_slink.runtime.memory import usual_errors
 
-#: Sizes of the smallest cluster on HDBSCAN's curve, each of which costs a selection.
-SIZES = 16
-#: Settings of a slider at most.
-STEPS = 400
-#: Up to this many rows the colours follow while the slider is dragged, and above when it is let go.
+#: Up to this many rows the colours follow while the cut is dragged, and above when it is let go.
 FOLLOWED = 300_000
-HEIGHT, CURVE_HEIGHT = 480, 200  # pixels
-#: The largest clusters have the colours in turn.
-COLORS, COLORED = plotting.COLORS, 60
+HEIGHT, CURVE_HEIGHT, TREE_HEIGHT = 440, 220, 240  # pixels
 #: The height of a map in pixels, and its width by its height, about.
-MAP_HEIGHT, MAP_ASPECT = 320, 1.5
+MAP_HEIGHT, MAP_ASPECT = 360, 1.7
+#: Each of the largest clusters has a colour of its own. All others have one together, and noise recedes.
+COLORS = (
+    *plotting.COLORS, "#8C6BB1", "#66A61E", "#B15928", "#E7298A", "#17A2A2", "#8D8C12", "#FB8072", "#5E60CE",
+    "#C49A6C", "#2CA02C", "#C51B7D", "#D4AC0D", "#CB4335", "#7FB3D5",
+)  # fmt: skip
+SMALL, NOISE = "#9A7B5B", "#A0A0A060"
+NOISE_SIZE, SIZE_OF_POINTS = 2.0, (3.0, 7.0)  # pixels; those of a cluster are the larger, the fewer it has
+#: Of a continuous column.
+GRADIENT = "viridis"
+#: The largest number of names on the map; the width of a letter and the height of a line for those of the map.
+NAMED, LETTER, LINE = 12, 0.016, 0.06
+#: Clusters of at most this share of the largest one's rows have no name on the map.
+UNNAMED = 0.01
+#: A cluster has the commonest name of its rows if they have it in this share.
+COMMON = 0.1
+#: The largest number of columns in the text beside the pointer.
+COLUMNS_SHOWN = 10
+#: Names that jupyter-scatter keeps for what it draws.
+RESERVED = ("x", "y", "color", "opacity", "size")
 INK = "#808080"  # legible on light and on dark pages
-
-
-class Setting:
-    """The setting that the slider turns, and its curve."""
-
-    values: np.ndarray  # (m,), ascending values of the setting
-    curve: np.ndarray  # (m,), the curve's height at each
-    value: int  # the setting that is shown first
-    range: tuple[int, int]  # the lowest and the highest setting
-    label: str  # of the setting
-    names: list[str]  # of the curve's axes
-    scale = "linear"  # of the curve's heights, or "log"
-
-    def __init__(self, model: Any) -> None:
-        self.model = model
-
-    @property
-    def steps(self) -> np.ndarray:
-        """The settings of a slider, evenly by their logarithm, as the curve is drawn."""
-        return np.unique(np.rint(np.geomspace(*self.range, STEPS)).astype(np.int64))
-
-    def nearest(self, value: int) -> int:
-        """The step that is nearest to this setting."""
-        return int(self.steps[np.abs(self.steps - value).argmin()])
-
-    def labels(self, value: int, min_size: int) -> Any:
-        """The labels at this setting, those of clusters below a size -1, as `cut` returns them."""
-        raise NotImplementedError
-
-    def text(self, value: int) -> str:
-        """The setting in words."""
-        raise NotImplementedError
-
-
-class CutSetting(Setting):
-    """The number of clusters of a cut, and the distance of the next merge."""
-
-    label, names = "clusters", ["number of clusters", "distance of the next merge"]
-
-    def __init__(self, model: Any) -> None:
-        super().__init__(model)
-        self.heights = np.asarray(on_host(model.linkage_["height"]))[::-1]
-        self.trees, self.value = model.n_leaves_ - self.heights.size, model.n_clusters_
-        self.range = self.trees, model.n_leaves_
-        drawn = sample_of_heights(self.heights.size)
-        if is_logarithmic(self.heights):
-            self.scale, drawn = "log", drawn[self.heights[drawn] > 0]
-        self.values, self.curve = drawn + self.trees + 1, self.heights[drawn]
-        if not drawn.size:
-            self.values, self.curve = np.array([self.trees]), np.zeros(1)
-
-    def labels(self, value: int, min_size: int) -> Any:
-        """The labels of the cut."""
-        return self.model._cut(CutParameters(value, min_cluster_size=min_size))
-
-    def text(self, value: int) -> str:
-        """The cut in words."""
-        return cut_label(self.heights, value, self.trees)
-
-    def distance(self, value: int) -> float:
-        """A distance threshold that gives this number of clusters."""
-        undone = value - self.trees
-        if undone or not self.heights.size:
-            return float(self.heights[undone - 1]) if self.heights.size else 0.0
-        return float(np.nextafter(self.heights[0], np.inf))
-
-    def at_distance(self, distance: float) -> int:
-        """The number of clusters of a distance threshold."""
-        return int((self.heights >= distance).sum()) + self.trees
-
-
-class SizeSetting(Setting):
-    """The smallest cluster of HDBSCAN, and the number of clusters."""
-
-    label, names = "smallest size", ["rows of the smallest cluster", "number of clusters"]
-
-    def __init__(self, model: Any) -> None:
-        super().__init__(model)
-        if hasattr(model, "_weighted_"):
-            raise ValueError("the explorer counts rows, and these have weights: fit without sample_weight")
-        self.merges = Merges(*(np.asarray(on_host(model.linkage_[name])) for name in COLUMNS))
-        self.range, self.value = (2, max(2, model.n_leaves_)), model.min_cluster_size
-        self.values = np.unique(np.rint(np.geomspace(2, max(2, model.n_leaves_ // 2), SIZES)).astype(np.int64))
-        self.curve = np.array([self._select(size).persistence.size for size in self.values.tolist()], np.float64)
-
-    def _select(self, size: int) -> Any:
-        tree = condense(self.merges, self.model.n_leaves_, size)
-        return select(tree, self.model._cluster_rule().rule, summarize(tree))
-
-    def labels(self, value: int, min_size: int) -> Any:
-        """HDBSCAN's labels for clusters of at least `value` rows."""
-        return self.model._output.labels(self._select(value).labels, on_current_gpu(self.model._index), "label")
-
-    def text(self, value: int) -> str:
-        """The setting in words."""
-        return f"of at least {value:,} rows"
-
-
-def setting_of(model: Any) -> Setting:
-    """The slider of a model's explorer."""
-    if model._cut_per_group_:
-        raise ValueError(
-            "explore shows cuts at one distance, and these labels are of a number of clusters in each group: fit with "
-            "distance_threshold="
-        )
-    return CutSetting(model) if model._labels_are_a_cut else SizeSetting(model)
 
 
 # ------------------------------------------------------------------------------------------------------- widgets
@@ -160,87 +61,143 @@ class Explorer:
     labels : Series or array of shape (n,), int32
         The labels of the cut that is shown.
     selected : DataFrame or array
-        The selected rows of `X`, in its type.
+        The selected rows of `data`, or of `X` without it, in its type.
     widget : ipywidgets.Widget
         What Jupyter displays.
-    scatter, curve : jscatter.Scatter
-    slider, number, distance, min_size, cluster : ipywidgets.Widget
-        The cut along the curve; the same typed as a number or as a distance; the smallest cluster; the cluster to
-        select.
+    scatter : jscatter.Scatter
+    curve, tree : ipywidgets.Widget
+        The curve, along which the cut is dragged: its ``value`` is the setting. The condensed tree.
+    number, distance, min_size, cluster, color, undo_button : ipywidgets.Widget
+        The cut typed as a number or as a distance, in kilometres for haversine; the smallest cluster; the cluster to
+        select; what the colours show; the way back.
     """
 
     _following = False
+    _from_menu = False
     _value = 0
     _text = ""
 
-    def __init__(self, model: Any, X: Any, x: Any = None, y: Any = None) -> None:
-        X = on_host(X) if is_collection(X) else X
-        self._model, self._X, self._setting = model, X, setting_of(model)
-        self._coordinates, self._names = coordinates(model, X, x, y)
+    def __init__(
+        self, model: Any, X: Any, x: Any = None, y: Any = None, data: Any = None, color: Any = None, names: Any = None
+    ) -> None:
+        X, data = (on_host(table) if is_collection(table) else table for table in (X, data))
+        self._model, self._setting = model, setting_of(model)
+        self._data = X if data is None else data
+        self._coordinates, self._axis_names = coordinates(model, X, x, y)
         n, drawn = model.n_leaves_, len(self._coordinates)
         if drawn != n:
             raise ValueError(f"X must have the {n:,} rows that were clustered, got {drawn:,}")
+        if data is not None and len(data) != n:
+            raise ValueError(f"data must have the {n:,} rows that were clustered, got {len(data):,}")
+        self._names = None if names is None else column_of(self._data, names, "names", n)
+        self._columns = {"clusters": None, **{str(name): name for name in columns_of(self._data)}}
+        if color is not None:
+            is_name = isinstance(color, Hashable) and str(color) in self._columns
+            self._columns |= {} if is_name else {"color": column_of(self._data, color, "color", n)}
+        self._history: list[tuple[int, int]] = []
         self.labels = model.labels_
         self._make_panels()
         self._make_controls()
-        self._show(self._setting.value, model.labels_)
+        first = self._setting.value, self._setting.min_size
+        own = isinstance(self._setting, SizeSetting) or first == (model.n_clusters_, 1)
+        if not own:
+            self._history.append((model.n_clusters_, 1))
+        self._following = True
+        self.min_size.value = first[1]
+        self._show(first[0], model.labels_ if own else None)
         for control, change in (
-            (self.slider, self._show),
+            (self.curve, self._show),
             (self.number, self._show),
             (self.distance, self._show_distance),
             (self.min_size, lambda _: self._show(self._value)),
             (self.cluster, self._select_cluster),
         ):
             control.observe(lambda event, change=change: self._changed(change, event["new"]), "value")
-        self.curve.widget.observe(lambda event: self._changed(self._click, event["new"]), "selection")
-        self.scatter.widget.observe(lambda _: self._write_count(), "selection")
+        self.tree.observe(lambda event: self._changed(self._show_distance, event["new"]), "dragged")
+        self.tree.observe(lambda event: self._select_bar(event["new"][0]), "clicked")
+        for panel in (self.curve, self.tree):
+            panel.observe(self._dragged, "dragging")
+        self.curve.observe(lambda _: self._write_names(), "ink")
+        self.undo_button.on_click(lambda _: self.undo())
+        self.color.observe(lambda _: self._paint(), "value")
+        self.scatter.widget.observe(lambda _: self._selected_anew(), "selection")
+        self.scatter.widget._handle_tooltip = self._answer  # its own makes a record of a whole frame of pandas
+        if color is not None:
+            self.color.value = str(color) if is_name else "color"
 
     def _make_panels(self) -> None:
-        """The scatter and the curve."""
-        jscatter, _ = _packages()
-        look = {"background_color": (1, 1, 1, 0), "camera_distance": 1.1}
-        is_map = _is_map(self._model)
-        scales = equal_scales(self._coordinates) if is_map else {}
-        size = {"height": MAP_HEIGHT if is_map else HEIGHT}
+        """The scatter, the curve and the tree."""
+        jscatter, _, panels = _packages()
+        mapped = is_map(self._model)
+        scales = equal_scales(self._coordinates) if mapped else {}
         self.scatter = jscatter.Scatter(
-            *self._coordinates.T, lasso_color=INK, axes_labels=self._names, **size, **scales, **look
-        )
-        setting = self._setting
-        axes = {"x_scale": "log" if setting.values.size > 1 else "linear", "y_scale": setting.scale}
-        style = {"height": CURVE_HEIGHT, "axes_labels": setting.names, "color": COLORS[0], "opacity": 1, "size": 4}
-        self.curve = jscatter.Scatter(setting.values, setting.curve, **axes, **style, **look)
-        for panel in (self.scatter, self.curve):
-            panel.widget.axes_color = panel.widget.reticle_color = [0.5, 0.5, 0.5, 1.0]  # `INK`
+            *self._coordinates.T, lasso_color=INK, axes_labels=False, height=MAP_HEIGHT if mapped else HEIGHT,
+            background_color=(1, 1, 1, 0), camera_distance=1.1, **scales,
+        )  # fmt: skip
+        widget, setting, colors = self.scatter.widget, self._setting, list(plotting.COLORS[:2])
+        widget.axes_color = widget.reticle_color = [0.5, 0.5, 0.5, 1.0]  # `INK`
+        shown = ["row", "cluster", *map(str, columns_of(self._data))][: COLUMNS_SHOWN + 2]
+        self._tooltip = [name + " " * (name in RESERVED) for name in shown]
+        widget.tooltip_properties = self._tooltip
+        nothing = {"scale": None, "domain": None, "range": None, "histogram": None}
+        widget.tooltip_properties_non_visual_info = dict.fromkeys(self._tooltip, nothing)
+        widget.tooltip_histograms, widget.tooltip_enable = False, True
+        widget.label_placement = _Names(self)
+        widget.label_scale_function, widget.label_shadow_color = "constant", "#80808000"
+        follows = self._model.n_leaves_ <= FOLLOWED
+        self.curve = panels.Curve(
+            kind="curve", height=CURVE_HEIGHT, names=setting.names, colors=colors, range=list(setting.range),
+            is_log=setting.is_log, follows=follows, x=setting.values.tolist(), y=setting.curve.tolist(),
+            value=setting.value,
+        )  # fmt: skip
+        self.tree = panels.Tree(
+            kind="tree", height=TREE_HEIGHT, names=["rows of each cluster", setting.of_distance], colors=colors,
+            is_log=setting.is_log_distance, follows=follows, range=[0.0, 1.0],
+        )  # fmt: skip
 
     def _make_controls(self) -> None:
-        """The controls, and all widgets side by side."""
-        _, widgets = _packages()
+        """The controls, and all widgets side by side, or below each other on a narrow page."""
+        _, widgets, _ = _packages()
         setting, n = self._setting, self._model.n_leaves_
-        wide, style = {"width": "98%"}, {"description_width": "90px"}
-        self.slider = widgets.SelectionSlider(
-            options=setting.steps.tolist(), value=setting.nearest(setting.value), readout=False, layout=wide,
-            continuous_update=n <= FOLLOWED,
-        )  # fmt: skip
+        is_cut = isinstance(setting, CutSetting)
+        wide, style = {"width": "auto"}, {"description_width": "100px"}
         field = {"continuous_update": False, "style": style, "layout": wide}
         low, high = setting.range
         self.number = widgets.BoundedIntText(setting.value, min=low, max=high, description=setting.label, **field)
-        self.distance = widgets.FloatText(0.0, description="distance", **field)
+        self.distance = widgets.FloatText(0.0, description=setting.of_distance, **field)
         self.min_size = widgets.BoundedIntText(1, min=1, max=n, description="smallest size", **field)
         self.cluster = widgets.Dropdown(options=["none"], description="select", style=style, layout=wide)
+        self.color = widgets.Dropdown(options=list(self._columns), description="colour", style=style, layout=wide)
+        self.undo_button = widgets.Button(
+            description="undo",
+            tooltip="go back to the cut before",
+            layout={"width": "auto", "margin": "2px 2px 2px 104px"},
+        )
         self._table, self._count = widgets.HTML(), widgets.HTML()
-        fields = [self.number, self.distance, self.min_size] if isinstance(setting, CutSetting) else [self.number]
-        curve = self.curve.show(["pan_zoom", "reset"])
-        controls = [curve, self.slider, *fields, self.cluster, self._count, self._table]
-        rows = widgets.VBox([self.scatter.show()], layout={"width": "62%"})
-        self.widget = widgets.HBox([rows, widgets.VBox(controls, layout={"width": "37%", "overflow": "hidden"})])
+        fields = [self.number, self.distance, self.min_size] if is_cut else [self.number]
+        x, y = (escape(name) for name in self._axis_names)
+        above, below = widgets.HTML(f"<b>{y and f'↑ {y}'}</b>"), widgets.HTML(f"<b>{x} →</b>")
+        below.layout = {"align_self": "center"}
+        half = {"flex": "1 1 360px", "min_width": "min(360px, 100%)", "overflow": "hidden"}
+        rows = widgets.VBox([above, self.scatter.show(), below, self.tree], layout=half | {"flex": "3 1 460px"})
+        controls = [self.curve, *fields, self.cluster, self.color, self.undo_button, self._count, self._table]
+        both = [rows, widgets.VBox(controls, layout=half | {"flex": "2 1 320px"})]
+        self.widget = widgets.HBox(both, layout={"flex_flow": "row wrap", "width": "100%"})
 
     @property
     def selected(self) -> Any:
-        """The selected rows of `X`: all its columns, in its type, with its index."""
-        rows = np.sort(np.asarray(self.scatter.selection(), np.int64))
-        if library_of(self._X):
-            return take_rows(self._X, rows)
-        return (self._X if hasattr(self._X, "shape") else np.asarray(self._X))[rows]
+        """The selected rows of `data`, or of `X` without it: all columns, in its type, with its index."""
+        return rows_of(self._data, np.sort(np.asarray(self.scatter.selection(), np.int64)))
+
+    def undo(self) -> None:
+        """Go back to the cut before, as the button does."""
+        while self._history:
+            value, size = self._history.pop()
+            if (value, size) != (self._value, self.min_size.value):
+                self._following = True
+                self.min_size.value = size
+                self._show(value)
+                return
 
     def to_html(self) -> str:
         """The cut that is shown, as a page for a report.
@@ -259,13 +216,14 @@ class Explorer:
 
         figure = Figure(figsize=(13, 5), layout="constrained")
         of_rows, of_curve = figure.subplots(1, 2, width_ratios=[1.6, 1])
-        plotting.plot_clusters(self._coordinates, self.labels, ax=of_rows)
-        of_rows.set(xlabel=self._names[0], ylabel=self._names[1])
+        plotting.plot_clusters(self._coordinates, self.labels, colors=COLORS, ax=of_rows)
+        of_rows.set(xlabel=self._axis_names[0], ylabel=self._axis_names[1])
         of_curve.plot(self._setting.values, self._setting.curve, color=plotting.COLORS[0])
         of_curve.axvline(self._value, color=plotting.COLORS[1], linestyle="--")
         of_curve.set(
-            xscale="log", yscale=self._setting.scale, xlabel=self._setting.names[0], ylabel=self._setting.names[1]
-        )
+            xscale="log", yscale="log" if self._setting.is_log else "linear", xlabel=self._setting.names[0],
+            ylabel=self._setting.names[1],
+        )  # fmt: skip
         picture = BytesIO()
         figure.savefig(picture, format="png", dpi=110)
         data = b64encode(picture.getvalue()).decode()
@@ -284,51 +242,251 @@ class Explorer:
     def _changed(self, change: Any, new: Any) -> None:
         """Follow a control, unless the change comes from here."""
         if not self._following:
+            if not (self.curve.dragging or self.tree.dragging):  # else the cut before it was dragged is remembered
+                self._remember()
             change(new)
+
+    def _dragged(self, event: Any) -> None:
+        if event["new"]:  # begins
+            self._remember()
+
+    def _remember(self) -> None:
+        """Let `undo` come back to what is shown."""
+        now = self._value, self._shown_size
+        if self._history[-1:] != [now]:
+            self._history.append(now)
 
     def _show(self, value: int, labels: Any = None) -> None:
         """Show the cut of this value in every widget."""
-        jscatter, _ = _packages()
         self._following = True
         try:
-            self._value = value
-            self.labels = self._setting.labels(value, self.min_size.value) if labels is None else labels
-            groups = colored_groups(np.asarray(on_host(self.labels)), COLORED)
-            colors = [COLORS[i % len(COLORS)] for i in range(groups.largest.size)] + [plotting.OTHERS]
-            by: Any = pd.Series(groups.color).astype("category")  # numbers would be a continuous scale
-            self.scatter.color(by=by, map=colors[: by.cat.categories.size])
-            self.scatter.widget.non_spatial_points_update = True  # no animation
-            self.scatter.widget.points = self.scatter.get_point_list().astype(np.float32)
-            self.curve.annotations([jscatter.VLine(value, line_color=plotting.COLORS[1], line_width=2)])
-            self.slider.value, self.number.value = self._setting.nearest(value), value
-            if isinstance(self._setting, CutSetting):
-                self.distance.value = self._setting.distance(value)
+            self._value, self._shown_size = value, self.min_size.value
+            setting = self._setting
+            self.labels = setting.labels(value, self._shown_size) if labels is None else labels
+            host = np.asarray(on_host(self.labels))
+            self._groups = groups = colored_groups(host, len(COLORS))
+            self._code = groups.color.astype(np.int64)
+            self._code[host < 0] = groups.largest.size + 1
+            self.curve.value = self.number.value = value
+            if isinstance(setting, CutSetting):
+                self.distance.value = setting.distance(value)
+            self._text = setting.text(value, groups.sizes.size, self._shown_size)
+            self._draw_tree(host)
+            self._paint()
             largest = groups.order[: plotting.LISTED].tolist()
-            options = [(f"cluster {i} ({counted(groups.sizes[i], 'row')})", i) for i in largest]
+            names = self._names_of(groups.order[: max(plotting.LISTED, NAMED)], host)
+            self._placed = self._places(names, host)
+            self._write_names()
+            options = [(f"cluster {names[i]} ({counted(groups.sizes[i], 'row')})", i) for i in largest]
             noise = [(f"noise ({counted(groups.noise, 'row')})", -1)] if groups.noise else []
             self.cluster.options = [("none", "none"), *options, *noise]
-            self._table.value = plotting.clusters_table(groups, COLORS)
-            shown = counted(groups.sizes.size, "cluster")
-            text = self._setting.text(value).removeprefix(shown)
-            self._text = f"<b>{shown}</b> {escape(text)}"
-            self._write_count()
+            self._table.value = plotting.clusters_table(groups, names, COLORS, SMALL, NOISE[:7])
         finally:
             self._following = False
 
+    def _paint(self) -> None:
+        """Give the points their colours and sizes: of clusters, or of a column."""
+        name, groups = self.color.value, self._groups
+        column = self._columns[name]
+        counts = groups.sizes[groups.largest]
+        smallest, largest = SIZE_OF_POINTS
+        sizes = [*np.clip(9 - 2 * np.log10(np.maximum(counts, 1)), smallest, largest).tolist(), smallest, NOISE_SIZE]
+        if name == "clusters":
+            legend, by, colors = "", self._code, [*COLORS[: groups.largest.size], SMALL, NOISE]
+            used = np.flatnonzero(np.bincount(by, minlength=len(colors)))
+        else:
+            values = (
+                column if isinstance(column, pd.Series) else column_of(self._data, column, "color", len(self._code))
+            )
+            legend, by, colors = painted(values, name)
+            sizes, used = [smallest] * len(colors), np.arange(len(colors))
+        if colors:
+            codes = pd.Series(by).astype("category")  # numbers would be a continuous scale
+            self.scatter.color(by=codes, map=[colors[i] for i in used])
+            self.scatter.size(by=codes, map=[sizes[i] for i in used])
+        else:
+            self.scatter.color(by=pd.Series(by), map=GRADIENT).size(by=None, default=smallest)
+        self._legend = legend
+        self._write_count()
+        self.scatter.widget.non_spatial_points_update = True  # no animation
+        self.scatter.widget.points = self.scatter.get_point_list().astype(np.float32)
+
+    def _draw_tree(self, labels: np.ndarray) -> None:
+        """Draw the tree if it is another one, and the cut and the colours in it."""
+        setting, value = self._setting, self._value
+        condensed = setting.tree(value)
+        if condensed is not getattr(getattr(self, "_bars", None), "tree", None):
+            _, _, panels = _packages()
+            self._bars = bars = panels.Bars(condensed, setting.unit, setting.lowest, setting.is_log_distance)
+            self.tree.range = list(bars.range)
+            self.tree.titles = [counted(int(size), "row") for size in bars.sizes]
+            self.tree.fills = []
+            self.tree.bars = bars.corners
+        of_bars = setting.bar_labels(self._bars, value, labels)
+        position = np.full(self._groups.sizes.size + 1, len(COLORS))  # the last is for none
+        position[self._groups.largest] = np.arange(self._groups.largest.size)
+        colors = [*COLORS, SMALL]
+        self.tree.fills = [colors[position[label]] if label >= 0 else "" for label in of_bars.tolist()]
+        self.tree.cut = setting.cut(value)
+
+    def _names_of(self, clusters: np.ndarray, labels: np.ndarray) -> dict[int, str]:
+        """What the clusters are called: their number, and the commonest of their rows' names, or that of the first."""
+        names = {int(i): str(i) for i in clusters}
+        if self._names is not None:
+            for i in names:
+                of_rows = self._names[labels == i].dropna()
+                counts = of_rows.value_counts(sort=False)
+                if counts.size:
+                    is_common = counts.max() >= max(2, COMMON * of_rows.size)
+                    names[i] = f"{i}: {counts.idxmax() if is_common else of_rows.iloc[0]}"
+        return names
+
+    def _places(self, names: dict[int, str], labels: np.ndarray) -> list[tuple[str, float, float]]:
+        """Where the names of the largest clusters stand on the map, without those that would cover another."""
+        lowest, highest = self._coordinates.min(axis=0), self._coordinates.max(axis=0)
+        width, height = np.where(highest > lowest, highest - lowest, 1.0).tolist()
+        placed: list[tuple[str, float, float]] = []
+        sizes = self._groups.sizes
+        for i in [i for i in list(names)[:NAMED] if sizes[i] > sizes.max() * UNNAMED]:
+            x, y = np.median(self._coordinates[labels == i], axis=0).tolist()
+            if all(
+                abs(x - a) > LETTER * width * (len(names[i]) + len(name)) / 2 or abs(y - b) > LINE * height
+                for name, a, b in placed
+            ):
+                placed.append((names[i], x, y))
+        return placed
+
+    def _write_names(self) -> None:
+        """Put the names on the map, in the colour of the page's text."""
+        from jscatter.label_placement import to_js
+
+        self.scatter.widget.labels = to_js(self.scatter.widget.label_placement.get_labels_from_tiles(None))
+
+    def _answer(self, asked: dict[str, Any]) -> None:
+        """Tell the scatter what the pointer is on: a row's name, its cluster and its columns."""
+        row = int(asked["index"])
+        words = dict(zip(self._tooltip, self._row_in_words(row), strict=False))
+        self.scatter.widget.send({"type": "tooltip", "index": row, "preview": None, "properties": words})
+
+    def _row_in_words(self, row: int) -> list[str]:
+        name, values = described(self._data, row)
+        label = int(np.asarray(on_host(self.labels))[row])
+        return [name, "noise" if label < 0 else str(label), *values]
+
     def _write_count(self) -> None:
-        self._count.value = f"{self._text}<br>{counted(len(self.scatter.selection()), 'row')} selected"
+        noise = f"<br>{counted(self._groups.noise, 'row')} of noise" if self._groups.noise else ""
+        selected = counted(len(self.scatter.selection()), "row")
+        self._count.value = f"{self._text}{noise}<br>{selected} selected{self._legend}"
+
+    def _selected_anew(self) -> None:
+        """Count what is selected; the menu says "none" unless it has selected it."""
+        if not self._from_menu and self.cluster.value != "none":
+            self._following = True
+            self.cluster.value = "none"
+            self._following = False
+        self._write_count()
 
     def _select_cluster(self, label: int | str) -> None:
+        self._from_menu = True
         self.scatter.selection([] if label == "none" else np.flatnonzero(np.asarray(on_host(self.labels)) == label))
+        self._from_menu = False
+
+    def _select_bar(self, bar: int) -> None:
+        """A click on a bar of the tree."""
+        self.scatter.selection(self._bars.within(bar))
 
     def _show_distance(self, distance: float) -> None:
         if isinstance(self._setting, CutSetting):
             self._show(self._setting.at_distance(distance))
 
-    def _click(self, points: Any) -> None:
-        """A click on the curve."""
-        if len(points):
-            self._show(int(self._setting.values[int(points[-1])]))
+
+class _Names:
+    """The names on the map, of which jupyter-scatter asks for those in the tiles that are seen."""
+
+    def __init__(self, explorer: Explorer) -> None:
+        self.explorer = explorer
+
+    def get_labels_from_tiles(self, tiles: Any) -> pd.DataFrame:
+        """All names, which are few."""
+        names = pd.DataFrame(self.explorer._placed, columns=["label", "x", "y"])
+        look: dict[str, Any] = {
+            "zoom_in": 0.0,
+            "zoom_out": np.inf,
+            "zoom_fade_extent": 1.0,
+            "font_color": self.explorer.curve.ink,
+        }
+        return names.assign(**look, font_face="sans-serif", font_style="normal", font_weight="bold", font_size=13)
+
+
+# --------------------------------------------------------------------------------------------------------- tables
+
+
+def columns_of(data: Any) -> list[Any]:
+    """The names of a table's columns, or the numbers of an array's."""
+    names = column_names(data)
+    if names is not None:
+        return list(names)
+    shape = np.shape(data if hasattr(data, "shape") else np.asarray(data))
+    return list(range(shape[1])) if len(shape) == 2 else []
+
+
+def rows_of(data: Any, rows: np.ndarray) -> Any:
+    """Some rows of a table, in its type, or of an array."""
+    if library_of(data):
+        return take_rows(data, rows)
+    return (data if hasattr(data, "shape") else np.asarray(data))[rows]
+
+
+def described(data: Any, row: int) -> tuple[str, list[str]]:
+    """A row's name, which is its number if the table has no index, and its values, as text."""
+    one = rows_of(data, np.array([row]))
+    frame = one if isinstance(one, pd.DataFrame) else one.to_pandas() if library_of(one) else pd.DataFrame(to_host(one))
+    name = frame.index[0] if hasattr(one, "index") else row
+    values = [frame.iloc[0, i] for i in range(frame.shape[1])]
+    words = [f"{value:.6g}" if isinstance(value, float | np.floating) else str(value) for value in values]
+    return " ".join(map(str, name)) if isinstance(name, tuple) else str(name), words
+
+
+def column_of(data: Any, column: Any, what: str, n: int) -> pd.Series:
+    """A column of a table by its name, or a value for each row, on the host."""
+    names = columns_of(data)
+    is_name = isinstance(column, str | int) or (isinstance(column, Hashable) and column in names)
+    if is_name and column not in names:
+        raise ValueError(f"{what}={column!r} is no column: there are {', '.join(map(repr, names))}")
+    values = column
+    if is_name:
+        values = data[column] if library_of(data) else (data if hasattr(data, "shape") else np.asarray(data))[:, column]
+    values = on_host(values) if library_of(values) else to_host(values)
+    series = pd.Series(values.to_pandas() if hasattr(values, "to_pandas") else values).reset_index(drop=True)
+    if len(series) != n:
+        raise ValueError(f"{what} must have a value for each of {n:,} rows, got {len(series):,}")
+    return series
+
+
+def painted(values: pd.Series, name: str) -> tuple[str, np.ndarray, list[str]]:
+    """A legend, and for each row the number of a colour in the list, or a number on a gradient if that is empty.
+
+    Numbers are on a gradient if there are more different ones than colours. Of other values the commonest have colours.
+    """
+    is_number = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+    if is_number and values.nunique() > len(COLORS):
+        numbers = values.astype("float64").to_numpy()
+        finite = numbers[np.isfinite(numbers)]
+        low, high = finite.min(), finite.max()
+        bar = "linear-gradient(90deg, #440154, #3B528B, #21918C, #5EC962, #FDE725)"
+        legend = (
+            f'<br>{escape(name)}: {low:,.6g} <span style="display: inline-block; width: 8em; height: 0.8em; '
+            f'background: {bar}"></span> {high:,.6g}'
+        )
+        return legend, np.nan_to_num(numbers, nan=low, posinf=high, neginf=low), []
+    counts = values.value_counts()
+    commonest = counts.index[: len(COLORS)]
+    code = commonest.get_indexer(pd.Index(values))
+    code[code < 0] = commonest.size
+    colors = [*COLORS[: commonest.size], *([SMALL] if (code == commonest.size).any() else [])]
+    words = [*map(str, commonest), counted(counts.size - commonest.size, "other")][: len(colors)]
+    dots = [plotting.dot(color, word) for color, word in zip(colors, words, strict=True)]
+    return f"<br>{escape(name)}: {' '.join(dots)}", code, colors
 
 
 def coordinates(model: Any, X: Any, x: Any, y: Any) -> tuple[np.ndarray, list[str]]:
@@ -341,7 +499,7 @@ def coordinates(model: Any, X: Any, x: Any, y: Any) -> tuple[np.ndarray, list[st
     device, X = device_of(X), model._features(X)
     points = as_points(X, device)
     values, names = points.values, points.names
-    if _is_map(model):
+    if is_map(model):
         return map_coordinates(to_host(values))
     return plane_coordinates(values if values.shape[1] > 2 else to_host(values), np.arange(len(values)), names)
 
@@ -354,16 +512,16 @@ def equal_scales(coordinates: np.ndarray) -> dict[str, tuple[float, float]]:
     return {"x_scale": (x - half, x + half), "y_scale": (y - half, y + half)}
 
 
-def _is_map(model: Any) -> bool:
-    return getattr(model, "metric", None) == "haversine"
-
-
-def _packages() -> tuple[Any, Any]:
+def _packages() -> tuple[Any, Any, Any]:
     try:
-        import ipywidgets
-        import jscatter
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of pandas, by calls of jupyter-scatter
+            import ipywidgets
+            import jscatter
+
+            from rapids_slink.hierarchy import panels
     except ImportError as error:
         raise ImportError(
             "exploring needs jupyter-scatter and ipywidgets: pip install 'rapids_slink[explore]'"
         ) from error
-    return jscatter, ipywidgets
+    return jscatter, ipywidgets, panels

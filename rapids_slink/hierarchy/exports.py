@@ -53,7 +53,10 @@ def graph_of(mst: Any, nodes: Iterable[Any]) -> Any:
 
 
 class Deferred:
-    """A frame that is made when it is first asked for, of a `Later`: that takes as long as a fit of a hundred rows."""
+    """A frame that is made when it is first asked for, of a `Later`.
+
+    To make one takes as long as a fit of a hundred rows, or as its tree if that is made later too.
+    """
 
     def __set_name__(self, kind: type, name: str) -> None:
         self.name = name
@@ -65,7 +68,8 @@ class Deferred:
             raise AttributeError(f"{kind.__name__!r} object has no attribute {self.name!r}")
         frame = vars(model)[self.name]
         if isinstance(frame, Later):
-            frame = vars(model)[self.name] = frame.output.frame(frame.columns.frame)
+            columns = frame.columns() if callable(frame.columns) else frame.columns
+            frame = vars(model)[self.name] = frame.output.frame(columns.frame)
         return frame
 
     def __set__(self, model: Any, frame: Any) -> None:
@@ -96,7 +100,7 @@ class Exports:
         return range(self.n_leaves_)
 
     def _require_fit(self) -> None:
-        if not hasattr(self, "linkage_"):
+        if not hasattr(self, "labels_"):  # `linkage_` may be yet to be made
             from sklearn.exceptions import NotFittedError
 
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")

@@ -15,9 +15,17 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 import numpy as np
 import pandas as pd
 
+from rapids_slink.catalogue import catalogue_of, read_rows
 from rapids_slink.dendrogram import condense
 from rapids_slink.dendrogram.condense import Rule, select, summarize
-from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters, check_max_distance, cut_frame, cut_labels
+from rapids_slink.dendrogram.cutting import (
+    COLUMNS,
+    CutParameters,
+    check_max_distance,
+    cut_frame,
+    cut_labels,
+    name_by_first_row,
+)
 from rapids_slink.dendrogram.per_group import cut_of_groups
 from rapids_slink.hierarchy import plotting, storage
 from rapids_slink.hierarchy.explorer import Explorer
@@ -25,10 +33,19 @@ from rapids_slink.hierarchy.exports import Exports
 from rapids_slink.hierarchy.plotting import MAX_POINTS
 from rapids_slink.hierarchy.trees import CondensedTree
 from rapids_slink.points.check import as_integer
-from rapids_slink.points.output import TABLES, OutputKind, Values, as_frame, is_collection, on_host
+from rapids_slink.points.output import (
+    TABLES,
+    OutputKind,
+    Values,
+    array_of,
+    as_frame,
+    is_collection,
+    library_of,
+    on_host,
+)
 from rapids_slink.report import did_you_mean
 from rapids_slink.runtime.device import Array, device_of, on_current_gpu, resolve
-from rapids_slink.runtime.memory import usual_errors
+from rapids_slink.runtime.memory import copy_out, run_scope, usual_errors
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -125,6 +142,79 @@ class Hierarchy(Exports):
         linkage, _ = OutputKind.of(self.linkage_, resolve("auto", self.linkage_))
         cut = cut_labels if groups is None else cut_of_groups(*groups)
         return cut_frame(linkage, self.n_leaves_, parameters, self._output, on_current_gpu(self._index), cut=cut)
+
+    def catalogue(self, X: Any = None, *, min_size: int = 20, columns: Any = None, weights: Any = None) -> Any:
+        """The clusters of `labels_` as a table: their sizes, centres and extents. Noise is in none.
+
+        All sums are in float64 and in one order: the table has the same bits on a GPU and on a CPU, in every run.
+
+        Parameters
+        ----------
+        X : dataframe or array, (n, d), optional
+            The rows that were clustered; not for a model that keeps them, with ``prediction_data=True``. Of a frame the
+            columns that the model was fitted on, or any coordinates for a graph's hierarchy and for distances.
+        min_size : int
+            Smaller clusters are left out.
+        columns : str, list of str, dataframe or array, optional
+            What is averaged besides, such as velocities: columns of `X` by their names, or values of the n rows.
+        weights : str, Series or array, optional
+            The mass of each row, above zero: a column of `X` by its name, or n values. By default all weigh 1.
+
+        Returns
+        -------
+        DataFrame
+            A row for each cluster, by label. ``label`` (int32) and ``size``, the number of its rows; ``mass``, the sum
+            of their weights if there are any. The centre of mass: the mean of each feature and of `columns`, by name,
+            or ``x0``, ``x1`` and so on for arrays. ``radius``: the largest Euclidean distance of a row from the centre,
+            over the features. ``spread``: the root of the mean square of these distances. In a `box` that repeats the
+            nearest images count, and centres are from 0 to below its length.
+
+        Raises
+        ------
+        ValueError, TypeError
+            `X` is missing or not valid, or does not have the number of rows that were clustered. A name is not a column
+            of `X`, a weight is not above zero, or the features are angles or packed bits.
+        DeviceMemoryError
+            The work needs more memory than there is.
+
+        Examples
+        --------
+        >>> import pandas as pd, rapids_slink
+        >>> df = pd.DataFrame({"x": [0.0, 2.0, 9.0, 1.0], "y": [0.0, 0.0, 9.0, 0.0]})
+        >>> rapids_slink.fit(df, max_distance=1, device="cpu").catalogue(df, min_size=2)
+           label  size    x    y  radius    spread
+        0      0     3  1.0  0.0     1.0  0.816497
+        """
+        self._require_fit()
+        least, metric = as_integer(min_size, "min_size"), getattr(self, "metric", None)
+        if least < 1:
+            raise ValueError(f"min_size must be at least 1, got {min_size}")
+        features = list(getattr(self, "feature_names_in_", getattr(self, "_columns_", ())))
+        if metric in ("haversine", "bit_jaccard", "bit_hamming"):
+            raise ValueError(f"a catalogue averages coordinates, and rows of metric={metric!r} are none")
+        if X is None:
+            if not hasattr(self, "_points_"):
+                raise ValueError("this model keeps no rows: pass those that were clustered, catalogue(X)")
+            X = self._points_
+        labels = array_of(self.labels_) if library_of(self.labels_) else self.labels_
+        device = resolve(getattr(self, "device", "auto"), labels, X)
+        with run_scope(device):
+            rows = read_rows(self._features(X), features, columns, weights, self.n_leaves_, device)
+            box = getattr(self, "box", None)
+            lengths = None if box is None else np.broadcast_to(np.asarray(box, np.float64), rows.points.values.shape[1])
+            frame = catalogue_of(rows, device.asarray(labels, "int32"), least, device, lengths)
+        return self._output.frame(frame.frame)
+
+    def _first_rows(self) -> Any:
+        """For each row the first row of its cluster, of clusters that are the trees of a forest; no tree is made."""
+        if self._layout is not None:
+            return self._cut(CutParameters(self.n_clusters_, names="first_row"))
+        labels = array_of(self.labels_) if library_of(self.labels_) else self.labels_
+        device = device_of(labels)
+        with run_scope(device):
+            first = copy_out(device, device.asarray(labels)) if device.is_gpu else labels.copy()
+            name_by_first_row(first, device.xp)
+        return self._output.from_cuml_setting().labels(first, on_current_gpu(self._index))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the hierarchy to a file that `rapids_slink.load` reads.
@@ -326,13 +416,20 @@ class Hierarchy(Exports):
         return plotting.plot_clusters(self._features(X), self.labels_, ax=ax, **kwargs)
 
     @usual_errors()
-    def explore(self, X: Any, *, x: Any = None, y: Any = None) -> Explorer:
+    def explore(
+        self, X: Any, *, x: Any = None, y: Any = None, data: Any = None, color: Any = None, names: Any = None
+    ) -> Explorer:
         """Explore the cuts in Jupyter: the rows of `X` in the colours of their clusters, beside the curve of heights.
 
-        The slider moves the cut along the curve, as does a click on the curve. A number of clusters, a distance and a
-        smallest size can be typed. Colours, counts and the table of the largest clusters follow at once. The lasso, or
-        the menu of clusters, selects rows. For `HDBSCAN` the slider changes ``min_cluster_size``. A few
-        million rows are possible.
+        Drag the cut along the curve, or up and down in the condensed tree, or type a number of clusters, a distance
+        (in kilometres for haversine) or a smallest size. Colours, names, counts and the table of the largest clusters
+        follow at once, and a button goes back. The lasso, the menu of clusters, or a click on a bar of the tree selects
+        rows. The pointer shows a row's columns. For `HDBSCAN` the curve is of ``min_cluster_size``. A few million rows
+        are possible.
+
+        The first cut is the model's own. But if no more than one of its clusters has a hundredth of the rows, and there
+        are at least 100 rows, the others are outliers. Then the first cut is at the widest gap between merges that
+        leaves two clusters of that size, smaller ones are noise, and the button goes back to the model's own cut.
 
         Parameters
         ----------
@@ -342,22 +439,31 @@ class Hierarchy(Exports):
             ``metric="haversine"`` the axes are longitude and latitude in degrees.
         x, y : column name or number, optional
             Two columns of `X` to draw instead.
+        data : dataframe, (n, any), optional
+            The rows with all that is known of them, in the order of `X`: what the pointer shows, and can colour and
+            name the rows. By default `X`.
+        color : column name, or array or Series of shape (n,), optional
+            Colours of the rows in place of those of clusters. A menu changes between them and all columns.
+        names : column name, or array or Series of shape (n,), optional
+            Names of the rows. A cluster is called by the commonest name in it, if a tenth of its rows have it, and
+            otherwise by that of its first row.
 
         Returns
         -------
         Explorer
             Jupyter displays it. ``explorer.labels`` are the labels of the cut that is shown, ``explorer.selected`` are
-            the selected rows of `X`, and ``explorer.to_html()`` is a page for a report.
+            the selected rows of `data`, ``explorer.undo()`` goes back, and ``explorer.to_html()`` is a page for a
+            report.
 
         Raises
         ------
         ImportError
             jupyter-scatter or ipywidgets is not installed.
         ValueError, TypeError
-            `X` is not valid, or does not have the number of rows that were clustered.
+            `X`, `data` or a column is not valid, or does not have the number of rows that were clustered.
         """
         self._require_fit()
-        return Explorer(self, X, x, y)
+        return Explorer(self, X, x, y, data, color, names)
 
     def _check_parameters(self) -> None:
         """Raise for a parameter that is valid for no data."""
@@ -455,6 +561,49 @@ class Estimator:
         self._check_names(params, ValueError)
         self.__dict__.update(params)
         return self
+
+    def set_fit_request(self, **requests: bool | str | None) -> Self:
+        """Ask scikit-learn's metadata routing, if it is enabled, to pass parameters of `fit` on to this model.
+
+        Copies and pickles keep the requests; the file of `save` does not hold them.
+
+        Parameters
+        ----------
+        **requests : bool, str or None
+            For a parameter of `fit` beside `X` and `y`: True to pass it on where it is given, False to leave it out,
+            None to raise an error if it is given, or the name under which it is given.
+
+        Returns
+        -------
+        object
+            The model itself.
+
+        Raises
+        ------
+        TypeError
+            A name is no such parameter.
+        """
+        asked = self.get_metadata_routing()
+        for name, value in requests.items():
+            if name not in asked.fit.requests:
+                raise TypeError(
+                    f"{type(self).__name__}.fit has no parameter {name!r}, only {sorted(asked.fit.requests)}"
+                )
+            asked.fit.add_request(param=name, alias=value)
+        self._metadata_request = asked  # the name that scikit-learn's `clone` copies
+        return self
+
+    def get_metadata_routing(self) -> Any:
+        """What scikit-learn's metadata routing passes on to `fit`, as a ``MetadataRequest`` of scikit-learn."""
+        from sklearn.utils.metadata_routing import MetadataRequest
+
+        if hasattr(self, "_metadata_request"):
+            return copy.deepcopy(self._metadata_request)
+        request = MetadataRequest(owner=type(self).__name__)
+        kind: Any = type(self)
+        for name in list(inspect.signature(kind.fit).parameters)[3:]:  # after the model, X and y
+            request.fit.add_request(param=name, alias=None)
+        return request
 
     @classmethod
     def _check_names(cls, parameters: Iterable[str], error: type[Exception]) -> None:

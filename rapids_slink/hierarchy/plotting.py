@@ -161,10 +161,13 @@ def plot_heights(linkage: Any, n_leaves: int, *, n_clusters: int | None = None, 
     return ax
 
 
-def plot_clusters(X: Any, labels: Array, *, ax: Any = None, **kwargs: Any) -> Any:
-    """`Hierarchy.plot_clusters` of rows of any type that `SingleLinkage` takes; label -1 is noise."""
+def plot_clusters(X: Any, labels: Array, *, colors: Sequence[str] = COLORS, ax: Any = None, **kwargs: Any) -> Any:
+    """`Hierarchy.plot_clusters` of rows of any type that `SingleLinkage` takes, the largest clusters in these colours.
+
+    Label -1 is noise.
+    """
     points, labels = _rows_and_labels(X, labels)
-    sizes, noise, _, largest, color = colored_groups(labels, len(COLORS))
+    sizes, noise, _, largest, color = colored_groups(labels, len(colors))
     dense = labels.size > DENSE and find_spec("datashader") is not None and not kwargs
     rows = np.arange(labels.size) if dense else sample_of_rows(color)
     coordinates, names = plane_coordinates(
@@ -180,9 +183,9 @@ def plot_clusters(X: Any, labels: Array, *, ax: Any = None, **kwargs: Any) -> An
     counts = np.bincount(drawn)
     handles = [None] * counts.size
     if dense:
-        shade(ax, coordinates, drawn, [*COLORS[: largest.size], OTHERS])
+        shade(ax, coordinates, drawn, [*colors[: largest.size], OTHERS])
     for i in np.argsort(-counts, kind="stable").tolist():  # colours of few points last, on top and larger
-        style = {"color": COLORS[i] if i < largest.size else OTHERS, "s": float(np.clip(8_000 / counts[i], 4, 40))}
+        style = {"color": colors[i] if i < largest.size else OTHERS, "s": float(np.clip(8_000 / counts[i], 4, 40))}
         shown = coordinates[:0] if dense else coordinates[drawn == i]
         handles[i] = ax.scatter(*shown.T, label=names_of[i], **{"linewidths": 0, **style, **kwargs})
     legend = ax.legend(handles, names_of, title="cluster", loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
@@ -393,7 +396,7 @@ def to_html(model: Hierarchy) -> str:
     times = [*((in_words(stage), value) for stage, value in seconds.items()), ("total", sum(seconds.values()))]
     blocks = [
         _block("Clusters", ["cluster", "rows"], [(name, f"{size:,}") for name, size in clusters]),
-        _block("Proven", ["stage", "count", ""], proven),
+        _block("Proven", ["stage", "count", ""], proven, texts=2),
         _block("Time", ["stage", "seconds"], [(stage, f"{value:.4f}") for stage, value in times if seconds]),
     ]
     title = f"{type(model).__name__}: {counted(model.n_leaves_, 'row')} in {counted(groups.sizes.size, 'cluster')}"
@@ -402,13 +405,24 @@ def to_html(model: Hierarchy) -> str:
     return f"<div>{'<br>'.join(line for line in lines if line)}<div>{''.join(blocks)}</div></div>"
 
 
-def clusters_table(groups: Groups, colors: Sequence[str]) -> str:
-    """The largest clusters with their colours, sizes and shares, as a table."""
-    largest = groups.order[:LISTED]
-    dots = [f'<span style="color: {colors[i % len(colors)]}">●</span> {label}' for i, label in enumerate(largest)]
-    shares = [f"{size / groups.color.size:.1%}" for size in groups.sizes[largest]]
-    table = pd.DataFrame({"cluster": dots, "rows": [f"{size:,}" for size in groups.sizes[largest]], "": shares})
-    return _table(table, escape=False)
+def clusters_table(groups: Groups, names: dict[int, str], colors: Sequence[str], small: str, noise: str) -> str:
+    """The largest clusters with their colours, names, sizes and shares, the others and the noise, as a table."""
+    n, largest = groups.color.size, groups.order[:LISTED]
+    rows = [
+        (dot(colors[i] if i < len(colors) else small, names[label]), groups.sizes[label])
+        for i, label in enumerate(largest.tolist())
+    ]
+    others = groups.order[LISTED:]
+    if others.size:
+        rows.append((dot(small, counted(others.size, "other")), groups.sizes[others].sum()))
+    if groups.noise:
+        rows.append((dot(noise, "noise"), groups.noise))
+    return _table(["cluster", "rows", "share"], [(name, f"{size:,}", f"{size / n:.1%}") for name, size in rows])
+
+
+def dot(color: str, text: str) -> str:
+    """A text after a dot of its colour."""
+    return f'<span style="white-space: nowrap"><span style="color: {color}">●</span> {escape(text)}</span>'
 
 
 def _cut(model: Hierarchy) -> str:
@@ -419,10 +433,19 @@ def _cut(model: Hierarchy) -> str:
     return cut_label(heights, model.n_clusters_, model.n_leaves_ - heights.size)
 
 
-def _block(title: str, names: list[str], rows: Sequence[tuple[str, ...]]) -> str:
-    return f"<div {BLOCK}><b>{escape(title)}</b>{_table(pd.DataFrame(rows, columns=names))}</div>" if rows else ""
+def _block(title: str, names: list[str], rows: Sequence[tuple[str, ...]], texts: int = 1) -> str:
+    cells = [tuple(escape(text, quote=False) for text in row) for row in rows]
+    return f"<div {BLOCK}><b>{escape(title)}</b>{_table(names, cells, texts)}</div>" if rows else ""
 
 
-def _table(table: pd.DataFrame, escape: bool = True) -> str:
-    with pd.option_context("display.max_colwidth", None):
-        return table.to_html(index=False, border=0, escape=escape)
+def _table(names: list[str], rows: Sequence[tuple[str, ...]], texts: int = 1) -> str:
+    """A table of cells of HTML, with space between them on any page; the first columns are text, the others numbers."""
+    styles = [f"padding: 1px 0 1px {1.5 * bool(i)}em; text-align: {'left' if i < texts else 'right'}" for i in range(9)]
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        inner = [f'<{tag} style="{style}">{cell}</{tag}>' for cell, style in zip(cells, styles, strict=False)]
+        return f"<tr>{''.join(inner)}</tr>"
+
+    look = "border-collapse: collapse; line-height: 1.4; font-variant-numeric: tabular-nums"
+    head, body = line("th", names), "".join(line("td", row) for row in rows)
+    return f'<table style="{look}"><thead>{head}</thead><tbody>{body}</tbody></table>'

@@ -39,6 +39,7 @@ import pandas as pd
 from rapids_slink.dendrogram.condense import from_frame
 from rapids_slink.dendrogram.cutting import COLUMNS, OUTLIER, check_linkage
 from rapids_slink.dendrogram.per_group import check_groups
+from rapids_slink.items import kind_of
 from rapids_slink.points import as_points
 from rapids_slink.points.check import require_columns, require_numbers
 from rapids_slink.points.output import PROXIED, TABLES, OutputKind, library_of, pandas_is_proxied
@@ -167,6 +168,7 @@ def _check_type(model: type, name: str, value: Any) -> None:
 
 def _write(model: Hierarchy, draft: Path) -> None:
     state = {"_index": None, **model.__getstate__(), "_output": model._output}  # the index first: all Series share it
+    state.pop("_metadata_request", None)  # of `set_fit_request`, an object of scikit-learn's
     attributes = {}
     with zipfile.ZipFile(draft, "w") as archive:
         for name, value in state.items():
@@ -208,7 +210,9 @@ def _encode(archive: zipfile.ZipFile, name: str, value: Any, rows: pd.Index | No
         matrix = value[:, None] if value.ndim == 1 else value
         frame = pd.DataFrame(matrix, columns=list(map(str, range(matrix.shape[1]))), dtype=value.dtype)
         return {"kind": "array" if value.ndim == 1 else "matrix", "columns": _put(archive, name, frame)}
-    if isinstance(value, list | set | frozenset):  # a parameter
+    if isinstance(value, dict) and not all(isinstance(key, str) for key in value):  # a parameter
+        return {"kind": "mapping", "value": _to_json(tuple(value.items()))}
+    if isinstance(value, list | set | frozenset):
         value = tuple(value)
     return {"kind": "value", "value": _to_json(value)}
 
@@ -315,6 +319,8 @@ def _decode(archive: zipfile.ZipFile, spec: dict[str, Any], rows: pd.Index | Non
     kind = spec["kind"]
     if kind == "value":
         return _from_json(spec["value"])
+    if kind == "mapping":
+        return dict(_from_json(spec["value"]))
     if kind == "output":
         return OutputKind(*spec["value"])
     if kind == "range":
@@ -385,4 +391,8 @@ def _check(model: Any) -> None:
         as_points(model._drawn_, CPU, checked=False)
     if hasattr(model, "_points_"):
         rows = model._fitted_rows()
-        as_points(rows.values, CPU, metric=rows.metric)
+        kind = kind_of(rows.metric, rows.values)
+        if kind is None:
+            as_points(rows.values, CPU, metric=rows.metric)
+        else:
+            kind.read({"X": rows.values}, rows.metric, CPU)

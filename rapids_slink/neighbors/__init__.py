@@ -99,7 +99,8 @@ def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:
         return _estimate_graph(n, d, itemsize, n_neighbors, metric, device)
 
     points = as_points(X, device, following, metric=metric, categories=True)
-    values, n = points.values, points.values.shape[0]
+    values, (n, d) = points.values, points.values.shape
+    metric = metric.of_columns(points.names, d)
     edges = PreallocatedFrame.empty(device, n * n_neighbors, EDGE_TYPES)
     search = prepare_search(metric_rows(metric, values, device, compact=True), device, Report(), metric=metric)
     lists = neighbor_lists(search, n, n_neighbors, device)
@@ -129,6 +130,7 @@ def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
 
     points = as_points(Y, device, following, metric=metric, name="Y", checked=False)
     check_same_columns((d, queries.names), (points.values.shape[1], points.names))
+    metric = metric.of_columns(points.names or queries.names, d)
     edges = PreallocatedFrame.empty(device, m, EDGE_TYPES)
     both = in_one_type(queries.values, points.values)
     if small and small.write_edges(*both, *edges.columns.values()):

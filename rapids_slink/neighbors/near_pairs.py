@@ -7,7 +7,7 @@ A frame that would not fit into memory is refused with the number of its pairs, 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,11 +88,11 @@ def read_pairs(X: Any, Y: Any, task: PairTask, device: Device) -> PairPoints:
     queries = as_points(
         X, device, following if alone else None, metric=metric, missing_values=values, categories=alone, checked=alone
     )
-    _check_names(queries, "X", task)
+    check_names(queries, "X", task)
     if alone:
         return PairPoints(queries, queries, (queries.values, queries.values), is_one=True)
     points = as_points(Y, device, following, metric=metric, missing_values=values, name="Y", checked=False)
-    _check_names(points, "Y", task)
+    check_names(points, "Y", task)
     check_same_columns((queries.values.shape[1], queries.names), (points.values.shape[1], points.names))
     both = in_one_type(queries.values, points.values)
     check_finite({"X": queries, "Y": points}, metric, device)
@@ -104,7 +104,8 @@ def read_pairs(X: Any, Y: Any, task: PairTask, device: Device) -> PairPoints:
     return PairPoints(queries, points, both, is_one=False)
 
 
-def _check_names(points: Points, name: str, task: PairTask) -> None:
+def check_names(points: Points, name: str, task: PairTask) -> None:
+    """Raise if rows go by names and have none."""
     if task.names and points.index is None:
         raise ValueError(f"names=True takes the rows' names from the index of pandas or cuDF, and {name} has none")
 
@@ -125,13 +126,60 @@ def room_for_pairs(device: Device) -> float:
     return min(room, MAX_FRAME_ROWS) if device.is_gpu else room
 
 
-class NearPairs:
+class PairFrames:
+    """The pairs of rows of two sets, or of one, and frames of them."""
+
+    def __init__(self, x: Points, y: Points, task: PairTask, device: Device) -> None:
+        self.ends, self.task, self.device = (x, y), task, device
+        self.n_rows = len(x.values)
+
+    def find(self, rows: slice, room: float) -> Found:
+        """The pairs of a range of rows with their distances; those beyond `room` are counted alone."""
+        raise NotImplementedError
+
+    def count(self, rows: slice) -> np.ndarray:
+        """The number of pairs of a range of rows within each distance, int64."""
+        raise NotImplementedError
+
+    def frame(self, rows: slice) -> Any:
+        """The frame of the pairs of a range of rows. Raises DeviceMemoryError if it does not fit."""
+        device = self.device
+        room = room_for_pairs(device)
+        found = self.find(rows, room)
+        if found.src is None:
+            self.refuse(found.count, rows, room)
+        src, dst, weight = found.src, found.dst, found.weight
+        x, y = self.ends
+        frame = frame_of(device, {"src": src, "dst": dst, "weight": weight})
+        if self.task.names:
+            for name, points in (("src", x), ("dst", y)):
+                frame[name] = OutputKind(True, device.is_gpu).index(points.index).take(frame[name].values)
+        return x.frame(frame)
+
+    def refuse(self, count: int, rows: slice, room: float) -> None:
+        """Raise since these pairs of some rows do not fit."""
+        what = f"{count:,} pairs of rows within {self.task.distances[-1]:g}"
+        if rows.stop - rows.start < self.n_rows:
+            what = f"the {count:,} pairs of rows {rows.start:,} to {rows.stop - 1:,} within {self.task.distances[-1]:g}"
+        name = self.device.name
+        if room >= MAX_FRAME_ROWS and self.device.is_gpu:
+            raise DeviceMemoryError(f"{what} are more than the {MAX_FRAME_ROWS:,} rows of a cuDF frame. {ADVICE}")
+        needed, free = size_text(PAIR_BYTES[name] * count), size_text(PAIR_BYTES[name] * room)
+        limit = self.task.memory_limit
+        if limit is not None:
+            raise DeviceMemoryError(f"memory_limit={limit!r} is too small for {what}: they need {needed}. {ADVICE}")
+        raise DeviceMemoryError(f"not enough memory for {what}: they need {needed}, {free} are free. {ADVICE}")
+
+
+class NearPairs(PairFrames):
     """The pairs of some points within the distances of a task; made and used within a run."""
 
     def __init__(self, given: PairPoints, task: PairTask, device: Device) -> None:
-        self.given, self.task, self.device, metric = given, task, device, task.metric
         x = given.both[0]
-        self.n_rows, n_features = x.shape
+        n_features = x.shape[1]
+        metric = task.metric.of_columns(given.queries.names or given.points.names, n_features)
+        super().__init__(given.queries, given.points, replace(task, metric=metric), device)
+        self.given = given
         self.limits = [Limit.of(metric, float(distance), n_features) for distance in task.distances]
         self.search: PairSearch | None = None  # of one row there is none
         limit = self.limits[-1].surrogate
@@ -187,35 +235,6 @@ class NearPairs:
             counts += np.array(within.tolist(), np.int64).cumsum()
             start = part.stop
         return counts
-
-    def frame(self, rows: slice) -> Any:
-        """The frame of the pairs of a range of rows. Raises DeviceMemoryError if it does not fit."""
-        device = self.device
-        room = room_for_pairs(device)
-        found = self.find(rows, room)
-        if found.src is None:
-            self.refuse(found.count, rows, room)
-        src, dst, weight = found.src, found.dst, found.weight
-        x, y = self.given.queries, self.given.points
-        frame = frame_of(device, {"src": src, "dst": dst, "weight": weight})
-        if self.task.names:
-            for name, points in (("src", x), ("dst", y)):
-                frame[name] = OutputKind(True, device.is_gpu).index(points.index).take(frame[name].values)
-        return x.frame(frame)
-
-    def refuse(self, count: int, rows: slice, room: float) -> None:
-        """Raise since these pairs of some rows do not fit."""
-        what = f"{count:,} pairs of rows within {self.task.distances[-1]:g}"
-        if rows.stop - rows.start < self.n_rows:
-            what = f"the {count:,} pairs of rows {rows.start:,} to {rows.stop - 1:,} within {self.task.distances[-1]:g}"
-        name = self.device.name
-        if room >= MAX_FRAME_ROWS and self.device.is_gpu:
-            raise DeviceMemoryError(f"{what} are more than the {MAX_FRAME_ROWS:,} rows of a cuDF frame. {ADVICE}")
-        needed, free = size_text(PAIR_BYTES[name] * count), size_text(PAIR_BYTES[name] * room)
-        limit = self.task.memory_limit
-        if limit is not None:
-            raise DeviceMemoryError(f"memory_limit={limit!r} is too small for {what}: they need {needed}. {ADVICE}")
-        raise DeviceMemoryError(f"not enough memory for {what}: they need {needed}, {free} are free. {ADVICE}")
 
 
 ADVICE = "iter_pairs makes them a range of rows at a time, and count_pairs counts them"

@@ -37,6 +37,8 @@ MAX_SPREAD, MAX_NEAREST = 0.4, 0.1
 DEFAULT_NEIGHBORS = 8
 #: Bytes of a value while a CPU looks for codes, beside the rows that it reads.
 CODING_BYTES = 28
+#: The same while it wraps coordinates into a box.
+WRAPPING_BYTES = 40
 #: Bytes of a point's core distance: in the lists, in the search's order and by node, and the bound of its list.
 CORE_BYTES = 48
 
@@ -97,8 +99,9 @@ def estimate_search(
     search = kind.estimate(*sizes)
     if chosen is None and n_queries is None and not device.is_gpu and _may_be_low_dimensional(n, d, metric, device):
         search = either(search, _tree_class(device).estimate(*sizes))
-    coding = 0 if device.is_gpu or metric.filter != "codes" else CODING_BYTES * min(n * d, BLOCK)
-    estimate = sequential(MemoryEstimate(rows + coding, rows), search)
+    a_value = CODING_BYTES * (metric.filter == "codes") + WRAPPING_BYTES * (metric.rows is Rows.PLACED)
+    a_value *= not device.is_gpu
+    estimate = sequential(MemoryEstimate(rows + a_value * min(n * d, BLOCK), rows), search)
     if min_samples == 1:
         return estimate
     arranging = 40 * min(n * d, BLOCK)  # points put into the order of their core distances

@@ -105,3 +105,27 @@ extern "C" __global__ void put_norms(
     }
     row[d] = __dsqrt_rn(square.dot(row, row, d));
 }
+
+// Sets `outside` if a value is outside [0, the period of its column), which is infinite for those that do not repeat. Or, with
+// `out`, writes all values, wrapped: see space.py. What is below the type's normal numbers becomes 0.
+extern "C" __global__ void wrap(
+    const VALUE* __restrict__ values, long long size, int d, const double* __restrict__ period, int* outside,
+    VALUE* __restrict__ out) {
+    long long i = thread_index();
+    if (i >= size) return;
+    double x = widen(values[i]), length = period[i % d];
+    bool is_inside = isinf(length) || (x >= 0 && x < length);
+    if (!out) {
+        if (!is_inside) *outside = 1;
+        return;
+    }
+    if (is_inside) {
+        out[i] = values[i];
+        return;
+    }
+    double rest = fmod(x, length);  // exact
+    if (rest < 0) rest = plus(rest, length);
+    if (rest < (sizeof(VALUE) < 8 ? 0x1p-126 : 0x1p-1022)) rest = 0;
+    VALUE rounded = (VALUE)rest;
+    out[i] = widen(rounded) < length ? rounded : (VALUE)0;
+}

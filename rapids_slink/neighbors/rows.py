@@ -7,6 +7,7 @@
     centred          the same of the rows minus their mean
     counted          each row's features followed by the number of its values that are not missing
     sphere           (x, y, z) of latitude and longitude
+    placed           wrapped into a box, and columns in groups: see rapids_slink/space.py
 
 A mean is NumPy's (sums of eight lanes, in halves above 128 features) and the square of a norm is summed as a dot
 product is; see `metrics`. Rows for which the metric is not defined are refused here.
@@ -47,10 +48,14 @@ def metric_rows(
     """
     if metric.rows is Rows.SPHERE:
         return _on_sphere(values, name, device)
+    if metric.rows is Rows.PLACED:
+        return _in_space(values, metric.of_columns(None, values.shape[1]).space, device)
     if metric.rows is Rows.BOOLEAN:
         _require_booleans(values, metric, name, device)
-    if metric.is_undefined_for_zeros and alone:
+    if metric.is_undefined_for_zeros and (alone or metric.formula == "containment"):
         zeros = zero_rows(values, device)
+        if zeros.size and metric.formula == "containment":
+            raise ValueError(f"row {int(zeros[0])} of {name} has no containment distance: it is zero in every column")
         if zeros.size > 1:
             raise undefined_for_zeros(f"rows {int(zeros[0])} and {int(zeros[1])} of {name}", metric)
     if metric.missing and alone:
@@ -134,6 +139,13 @@ def _on_sphere(values: Array, name: str, device: Device) -> Array:
 def _unit_vectors(latitude: Array, longitude: Array, xp: Any) -> Array:
     (sin_lat, cos_lat), (sin_lon, cos_lon) = sine_and_cosine(latitude, xp), sine_and_cosine(longitude, xp)
     return xp.stack([cos_lat * cos_lon, cos_lat * sin_lon, sin_lat], axis=1)
+
+
+def _in_space(values: Array, space: Any, device: Device) -> Array:
+    """The columns in their order, wrapped; the values themselves if they are so already."""
+    if space.columns != tuple(range(values.shape[1])):
+        values = device.xp.ascontiguousarray(values[:, device.asarray(np.array(space.columns))])
+    return kernels(device).wrapped(values, np.array(space.periods)) if min(space.periods) < np.inf else values
 
 
 def _require_booleans(values: Array, metric: Metric, name: str, device: Device) -> None:

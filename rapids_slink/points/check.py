@@ -365,18 +365,18 @@ def as_integer(value: Any, name: str) -> int:
     return int(value)
 
 
-def check_weights(weights: Any, n: int, device: Device) -> Array:
-    """The parameter ``sample_weight`` as a float64 array of the device, one finite number above 0 for each row."""
+def check_weights(weights: Any, n: int, device: Device, name: str = "sample_weight") -> Array:
+    """The parameter of this name as a float64 array of the device, one finite number above 0 for each row."""
     values = array_of(weights) if library_of(weights) else weights
     if not isinstance(values, np.ndarray | device.xp.ndarray):
         values = np.asarray(values)
     if values.shape != (n,):
-        raise ValueError(f"sample_weight must hold one number for each of {n} rows, got shape {values.shape}")
+        raise ValueError(f"{name} must hold one number for each of {n} rows, got shape {values.shape}")
     if values.dtype.kind not in "biuf":
-        raise TypeError(f"sample_weight must hold numbers, got dtype {values.dtype}")
+        raise TypeError(f"{name} must hold numbers, got dtype {values.dtype}")
     values = device.asarray(values, "float64")
     valid = (values > 0) & (values < device.xp.inf)
     if not all_true(valid):
         row = int((~valid).argmax())
-        raise ValueError(f"sample_weight must be above zero and finite: that of row {row} is {float(values[row])}")
+        raise ValueError(f"{name} must be above zero and finite: that of row {row} is {float(values[row])}")
     return values

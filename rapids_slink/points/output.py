@@ -1,5 +1,7 @@
 """Results in the type of the input: pandas, cuDF or a proxy of ``cudf.pandas``, Polars or Arrow, NumPy or CuPy.
 
+A table of any other library that exports Arrow's stream counts as a table of Arrow, whose results export it in turn.
+
     input ──unwrapped──▶ frame of pandas or cuDF, or array ──▶ ... ──▶ result ──OutputKind──▶ the input's type
 
 Inside the package all frames are pandas' or cuDF's. No library of the caller's is imported here unless an object comes
@@ -200,6 +202,22 @@ def _as_table(result: Any, library: str) -> Any:
     return module.Series(name, values) if library == "polars" else module.array(values)
 
 
+def as_known(X: Any) -> Any:
+    """An object that exports Arrow's stream, if no library here has it, as a table of pyarrow; anything else as it is.
+
+    No numbers are copied. Raises ImportError without pyarrow.
+    """
+    if not hasattr(type(X), "__arrow_c_stream__") or library_of(X) or _is_proxy(X):
+        return X
+    try:
+        from pyarrow import RecordBatchReader
+    except ImportError as error:
+        raise ImportError(
+            f"{type(X).__name__} is read through Arrow, which needs pyarrow: pip install 'rapids_slink[parquet]'"
+        ) from error
+    return RecordBatchReader.from_stream(X).read_all()
+
+
 def is_collection(X: Any) -> bool:
     """Whether this is a Dask collection."""
     return "dask" in sys.modules and hasattr(X, "__dask_graph__") and hasattr(X, "to_delayed")
@@ -209,15 +227,13 @@ def unwrapped(X: Any, device: Device) -> tuple[Any, str]:
     """The object inside a proxy, a table or a collection, and an `OutputKind`'s wrapper of it.
 
     Of a ``cudf.pandas`` proxy it is cuDF's object on a GPU, unless only pandas can hold its values. A table of Polars
-    or Arrow becomes a frame of pandas. A Dask collection is computed. An object of cuDF is copied if it is on another
-    GPU than the current one; arrays stay until `Device.asarray` takes them.
+    or Arrow becomes a frame of pandas, as does what exports Arrow's stream. A Dask collection is computed. An object of
+    cuDF is copied if it is on another GPU than the current one; arrays stay until `Device.asarray` takes them.
     """
-    if is_collection(X):
-        X = X.compute()
+    X = X.compute() if is_collection(X) else as_known(X)
     if (library := library_of(X)) in TABLES:
         return as_frame(X), library
-    module = sys.modules.get(PROXIED)
-    if module is None or not module.is_proxy_object(X):
+    if not _is_proxy(X):
         return on_current_gpu(X) if library_of(X) == "cudf" else X, ""
     if device.is_gpu:
         try:
@@ -225,6 +241,12 @@ def unwrapped(X: Any, device: Device) -> tuple[Any, str]:
         except (TypeError, ValueError, NotImplementedError):  # mixed objects: the checks below name the column
             pass
     return X.as_cpu_object(), PROXIED
+
+
+def _is_proxy(X: Any) -> bool:
+    """Whether this is a proxy of ``cudf.pandas``."""
+    module = sys.modules.get(PROXIED)
+    return module is not None and bool(module.is_proxy_object(X))
 
 
 def on_device(frame: Any, device: Device) -> Any:

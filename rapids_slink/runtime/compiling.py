@@ -12,12 +12,13 @@ import os
 import shutil
 import stat
 import tempfile
+import threading
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,9 @@ import numpy as np
 LOGGER = logging.getLogger("rapids_slink")
 #: Seconds of compilation in a process that pass without a message.
 SILENT = 2.0
-TEXT = "kernels are being compiled for this machine, which takes some seconds"
+#: Seconds of a run after which its bar appears.
+SHOWN = 0.2
+TEXT = "kernels are being compiled for this machine, which takes some seconds, once"
 AGAIN = "kernels are compiled again in every process: "
 NO_FOLDER = (
     f"{AGAIN}neither the package's folder nor the home folder is writable for this user, and not for all others. "
@@ -70,6 +73,7 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     which the process compiles them. Code from the disk has the order of another process, and where two names meet the
     linker takes the code that was there first, silently.
     """
+    options = {"no_cfunc_wrapper": True, **options}  # of no use: C calls none
 
     def compiled(function: Callable[..., Any]) -> Any:
         name = f"{function.__module__}.{function.__qualname__}"
@@ -104,16 +108,22 @@ def read_only(values: np.ndarray) -> np.ndarray:
 
 
 @cache
+def hash_of_sources() -> str:
+    """A short hash of all sources of the package."""
+    sources = hashlib.sha256()
+    for path in sorted(path for kind in ("*.py", "*.cu", "*.cuh") for path in PACKAGE.rglob(kind)):
+        sources.update(path.read_bytes())
+    return sources.hexdigest()[:16]
+
+
+@cache
 def cache_folder() -> Path | None:
     """The folder of the sources' machine code: in ``NUMBA_CACHE_DIR``, in the package, or in the home folder.
 
     Whoever can write there decides what runs. So a folder of another user, or one that all may write, is not used. If
     none is left, a message is logged, and the result is None.
     """
-    sources = hashlib.sha256()
-    for path in sorted(path for kind in ("*.py", "*.cu", "*.cuh") for path in PACKAGE.rglob(kind)):
-        sources.update(path.read_bytes())
-    name = f"rapids_slink-{sources.hexdigest()[:16]}"
+    name = f"rapids_slink-{hash_of_sources()}"
     in_package = PACKAGE / "__pycache__"
     for parent in filter(None, (CONFIG.CACHE_DIR, in_package, _home_cache())):
         folder = Path(parent, name)
@@ -150,23 +160,30 @@ def _home_cache() -> Path | None:
 class _Clock:
     """How long this process has compiled. Nested and simultaneous compilations count once."""
 
+    lock: Any = field(default_factory=threading.Lock)
     depth: int = 0
     started: float = 0.0
     seconds: float = 0.0
     announced: bool = False
+    advance: Callable[[], Any] | None = None  # of a progress bar
 
     def start(self) -> None:
-        if not self.depth:
-            self.started = time.perf_counter()
-        self.depth += 1
+        with self.lock:
+            if not self.depth:
+                self.started = time.perf_counter()
+            self.depth += 1
 
     def stop(self) -> None:
-        self.depth -= 1
-        now = time.perf_counter()
-        if not self.depth:
-            self.seconds += now - self.started
-        if not self.announced and self.seconds + (now - self.started if self.depth else 0.0) > SILENT:
-            self.announced = True
+        with self.lock:
+            self.depth -= 1
+            now = time.perf_counter()
+            if not self.depth:
+                self.seconds += now - self.started
+            announces = not self.announced and self.seconds + (now - self.started) * (self.depth > 0) > SILENT
+            self.announced |= announces
+        if self.advance is not None:
+            self.advance()
+        if announces:
             LOGGER.warning(TEXT)
 
 
@@ -186,6 +203,23 @@ def compiling() -> Iterator[None]:
         yield
     finally:
         _clock.stop()
+
+
+@contextmanager
+def compiling_bar(shown: bool) -> Iterator[None]:
+    """A block whose compilations are counted by a progress bar, which appears with the first that takes time."""
+    if not shown:
+        yield
+        return
+    from tqdm.auto import tqdm
+
+    before = _clock.advance
+    with tqdm(desc="compiling, once on this machine", unit=" kernels", leave=False, delay=SHOWN, mininterval=0) as bar:
+        _clock.advance = bar.update
+        try:
+            yield
+        finally:
+            _clock.advance = before
 
 
 @cache

@@ -1,18 +1,24 @@
 """CUDA sources, their compilation and launches. Modules that hold arrays on a GPU import CuPy; this one does not."""
 
 import ast
+import hashlib
 import operator
+import os
 import re
 import sys
-from collections.abc import Callable
-from functools import cache, lru_cache
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from functools import cache, lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
-from rapids_slink.runtime.compiling import compiling
+from rapids_slink.runtime.compiling import compiling, hash_of_sources
 from rapids_slink.runtime.device import current_gpu, has_several_gpus
+from rapids_slink.runtime.memory import usable_cores
 
 #: Threads of a block, in kernels with one thread per job.
 THREADS = 256
@@ -21,6 +27,14 @@ NULL = np.uintp(0)
 MIN_SHARED_MEMORY = 48 * 1024  # of a block, on every GPU
 MAJOR, MINOR = 75, 76  # cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCapabilityMinor
 MULTIPROCESSORS = 16  # cudaDevAttrMultiProcessorCount
+#: A kernel: its last line is a brace alone.
+KERNEL = re.compile(
+    r'^extern "C" __global__ void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(.*?^}\n', re.MULTILINE | re.DOTALL
+)
+#: What the names of the threads that compile begin with.
+COMPILERS = "rapids_slink-compile"
+#: What threads compile or have compiled: the source, the kernel and its options on a GPU.
+_ahead: dict[tuple[Any, ...], Future[None]] = {}
 #: What a constant may be made by.
 OPERATIONS: dict[type, Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
@@ -49,6 +63,19 @@ def cuda_source(source: str, included: set[str] | None = None) -> str:
             included.add(header)
             lines.append(cuda_source(header, included))
     return "\n".join(lines) + "\n"
+
+
+def kernels_of(source: str) -> tuple[str, ...]:
+    """The names of the kernels in a ``.cu`` file."""
+    return tuple(KERNEL.findall(_whole(source)))
+
+
+def source_of_kernel(source: str, name: str) -> str:
+    """The text of a ``.cu`` file without its other kernels: most compile in a part of the time of all."""
+    return KERNEL.sub(lambda kernel: kernel[0] if kernel[1] == name else "", _whole(source))
+
+
+_whole = cache(cuda_source)  # its kernels are many
 
 
 @cache
@@ -93,8 +120,10 @@ WARP = constant("runtime/include/threads.cuh", "WARP")
 
 
 @cache
-def _cuda_module(source: str, *options: str) -> Any:
-    return sys.modules["cupy"].RawModule(code=cuda_source(source), options=("--std=c++17", *options))
+def _cuda_module(source: str, name: str, *options: str) -> Any:
+    code = source_of_kernel(source, name)
+    given = map(str, options)  # CuPy takes no subclass
+    return sys.modules["cupy"].RawModule(code=code, options=("--std=c++17", *given))
 
 
 @cache
@@ -104,7 +133,114 @@ def cuda_kernel(source: str, name: str, *options: str) -> Any:
     Short runs have hundreds of launches, and each looks its kernel up: hence the cache by strings.
     """
     with compiling():
-        return _cuda_module(source, *options).get_function(name)
+        ahead = _ahead.get((current_gpu(), source, name, *options))
+        if ahead is not None and not ahead.cancel():  # no thread has begun what can be cancelled
+            wait([ahead])  # an error of the thread is raised below, again
+        return _cuda_module(source, name, *options).get_function(name)
+
+
+#: A source with its options, or a function that calls kernels which CuPy or Numba compiles.
+Ahead: TypeAlias = tuple[str, ...] | Callable[[], object]
+
+
+def compile_ahead(work: Sequence[Ahead]) -> None:
+    """Let threads compile the kernels of sources for the current GPU, and call functions.
+
+    This thread goes on, and `cuda_kernel` waits for its own kernel alone. NVRTC and CuPy's wrapper of it let threads
+    compile at the same time. The work comes in the order of the first launches: where there are few cores, this thread
+    overtakes the others, and compiles what none has begun. Once all is in CuPy's cache, a file there says so: then each
+    launch loads its own kernel, and no thread loads those that are not launched.
+    """
+    gpu, mark = current_gpu(), _mark_of(work)
+    if mark is not None and mark.exists():
+        return
+    jobs: dict[tuple[Any, ...], Callable[[], object]] = {}
+    for item in work:
+        if callable(item):
+            jobs[gpu, item.__qualname__] = partial(_try, item)
+        else:
+            jobs |= {(gpu, item[0], name, *item[1:]): partial(_compile, item, name) for name in kernels_of(item[0])}
+    new = {key: job for key, job in jobs.items() if key not in _ahead}
+    if new:
+        threads = ThreadPoolExecutor(max(1, usable_cores() - 1), COMPILERS)
+        _ahead.update({key: threads.submit(_call_on, gpu, job) for key, job in new.items()})
+        if mark is not None:
+            threads.submit(_mark_if_compiled, mark, [_ahead[key] for key in new])
+        threads.shutdown(wait=False)  # each ends when nothing is left
+
+
+def _compile(source: tuple[str, ...], name: str) -> None:
+    _cuda_module(source[0], name, *source[1:]).compile()
+
+
+def _try(function: Callable[[], object]) -> None:
+    with suppress(Exception):  # which the fit would raise
+        function()
+
+
+def _call_on(gpu: int, function: Callable[[], object]) -> None:
+    if not threading.main_thread().is_alive():
+        raise RuntimeError("Python is about to end")
+    with sys.modules["cupy"].cuda.Device(gpu):
+        function()
+
+
+def _mark_of(work: Sequence[Ahead]) -> Path | None:
+    """The file that says that the kernels of this work are in CuPy's cache; None if that is not on disk."""
+    if os.environ.get("CUPY_CACHE_IN_MEMORY", "0") not in ("", "0"):
+        return None
+    parts = (item.__qualname__ if callable(item) else item for item in work)
+    made_of = hash_of_sources(), sys.modules["cupy"].__version__, capability(), *parts
+    name = f"rapids_slink-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]}"
+    return Path(os.environ.get("CUPY_CACHE_DIR") or Path("~/.cupy/kernel_cache").expanduser(), name)
+
+
+def _mark_if_compiled(mark: Path, kernels: list[Future[None]]) -> None:
+    wait(kernels)
+    if all(kernel.cancelled() or kernel.exception() is None for kernel in kernels):
+        with suppress(OSError):
+            mark.touch()
+
+
+class ConstantOption(str):
+    """An option that says how many entries a source's constant memory has, and the bytes that a launch writes there.
+
+    It equals the option of other bytes: kernels are compiled once for all.
+    """
+
+    symbol: str
+    value: bytes
+
+    @classmethod
+    def of(cls, text: str, symbol: str, value: bytes) -> Self:
+        """The option of this text, and what `symbol` of the source is to hold."""
+        option = cls(text)
+        option.symbol, option.value = symbol, value
+        return option
+
+    def write(self, source: str, name: str, options: tuple[str, ...]) -> None:
+        """Write the bytes into a kernel's constant memory unless they are there, after launches that read others."""
+        held, gpu = _constant_memory(source, name, *options), current_gpu()
+        if held.get(gpu) != self.value:
+            memory = _cuda_module(source, name, *options).get_global(self.symbol)
+            array = sys.modules["cupy"].ndarray((len(self.value),), "uint8", memory)
+            array.set(np.frombuffer(self.value, np.uint8))
+            held[gpu] = self.value
+
+
+@cache
+def _constant_memory(_source: str, _name: str, *_options: str) -> dict[int, bytes]:
+    """What a kernel's constant memory holds, by GPU."""
+    return {}
+
+
+def _kernel_to_launch(source: str, name: str, options: tuple[str, ...]) -> Any:
+    """The kernel, whose constant memory holds what the options say."""
+    kernel = cuda_kernel(source, name, *options)
+    for option in options:
+        if isinstance(option, ConstantOption):
+            option.write(source, name, options)
+    return kernel
 
 
 def launch(source: str, name: str, jobs: int, *arguments: Any, options: tuple[str, ...] = (), items: int = 1) -> None:
@@ -121,7 +257,7 @@ def launch_blocks(
     """Start a kernel with a grid of blocks of `threads` threads each, unless the grid is empty."""
     checked = _checked(name, arguments)
     if all(grid):
-        cuda_kernel(source, name, *options)(grid, (threads,), checked, shared_mem=shared_memory)
+        _kernel_to_launch(source, name, options)(grid, (threads,), checked, shared_mem=shared_memory)
 
 
 def launch_resident(source: str, name: str, jobs: int, *arguments: Any, options: tuple[str, ...] = ()) -> None:
@@ -130,7 +266,7 @@ def launch_resident(source: str, name: str, jobs: int, *arguments: Any, options:
     The source has its `THREADS`, of a block, and `BLOCKS`, of a multiprocessor at most.
     """
     blocks, threads = resident_blocks(source, name, jobs, *options), constant(source, "THREADS")
-    kernel = cuda_kernel(source, name, *options).kernel
+    kernel = _kernel_to_launch(source, name, options).kernel
     kernel((blocks,), (threads,), _checked(name, arguments), enable_cooperative_groups=True)
 
 

@@ -4,7 +4,7 @@ The edge lists of a run are such frames, with the columns of `EDGE_TYPES`.
 """
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, NamedTuple, Self
@@ -70,7 +70,7 @@ class PreallocatedFrame:
 class Later(NamedTuple):
     """A frame that is yet to be made, and the kind of output that it will be."""
 
-    columns: PreallocatedFrame
+    columns: PreallocatedFrame | Callable[[], PreallocatedFrame]
     output: Any  # `points.output.OutputKind`
 
 

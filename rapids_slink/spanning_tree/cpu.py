@@ -54,11 +54,14 @@ def record_search(forest: Any, rows: np.ndarray, result: Any) -> None:
     f.bound_weight[rows[none]], f.bound_code[rows[none]] = result.upper[none], NO_EDGE
 
 
-@njit(cache=True)
-def connected_components(ids):
+def connected_components(ids: np.ndarray) -> int:
     """The number of connected components of the undirected graph of neighbour lists."""
+    return int(_connect_listed(ids, np.arange(len(ids), dtype=np.int32)))
+
+
+@njit(cache=True)
+def _connect_listed(ids, parent):
     n, k = ids.shape
-    parent = np.arange(n, dtype=np.int32)
     count = n
     for v in range(n):
         a = find_root(parent, v)

@@ -19,7 +19,7 @@ import numpy as np
 from rapids_slink.ordering import edge_codes, sort_in_place, stable_order
 from rapids_slink.points import is_sparse
 from rapids_slink.points.check import InputTypeError, column_values, require_columns
-from rapids_slink.points.output import TABLES, OutputKind, column_names, library_of, take_rows
+from rapids_slink.points.output import TABLES, OutputKind, as_known, column_names, library_of, take_rows
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import CPU, Array, Device, device_of, is_on_gpu, on_current_gpu
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
@@ -75,7 +75,7 @@ def is_graph(X: Any) -> bool:
 
 def given_graph(graph: Any) -> GivenGraph:
     """A sparse matrix or a graph of NetworkX or cuGraph as a frame of edges; anything else as it is."""
-    graph = on_current_gpu(graph)
+    graph = as_known(on_current_gpu(graph))
     if _is_of("cugraph", graph):
         return GivenGraph(_cugraph_edges(graph), as_graph=as_cugraph)
     if _is_of("networkx", graph):
@@ -298,7 +298,7 @@ def forest_of_edges(edges: EdgeList, min_samples: int, device: Device, row_weigh
     core = None
     if min_samples > 1:
         row_weight = xp.ones(n) if row_weight is None else row_weight
-        core = _core_distances((src, dst), weight, row_weight, min_samples, xp)
+        core = core_distances_of((src, dst), weight, row_weight, min_samples, xp)
         weight = xp.maximum(weight, xp.maximum(core[src], core[dst]))
         src, dst, weight = (part[weight < xp.inf] for part in (src, dst, weight))
     in_forest, _ = spanning_forest(EdgeList(src, dst, weight, n), device)
@@ -310,8 +310,11 @@ def forest_of_edges(edges: EdgeList, min_samples: int, device: Device, row_weigh
     return (forest, n - rows.size), core
 
 
-def _core_distances(ends: tuple[Array, Array], weight: Array, row_weight: Array, min_samples: int, xp: Any) -> Array:
-    """The least weight within which there are `min_samples` other rows, infinite if there are fewer."""
+def core_distances_of(ends: tuple[Array, Array], weight: Array, row_weight: Array, min_samples: Any, xp: Any) -> Array:
+    """The least weight within which there are `min_samples` other rows, infinite if there are fewer.
+
+    `min_samples` is a number, or an (n,) array of a number for each row.
+    """
     n, node, other = row_weight.size, xp.concatenate(ends), xp.concatenate(ends[::-1])
     both = xp.concatenate([weight, weight])
     order = stable_order(both, xp)

@@ -43,7 +43,8 @@ def connect_graph(graph: Any, X: Any, certified: bool, metric: Metric, device: D
         return sequential(search, MemoryEstimate(PAIR_BYTES * (n + len(graph))))
 
     points = as_points(X, device, following, metric=metric)
-    values, n = points.values, len(points.values)
+    values, (n, d) = points.values, points.values.shape
+    metric = metric.of_columns(points.names, d)
     src, dst = _row_numbers(on_device(graph, device), n, device)
     tree = PreallocatedFrame.empty(device, n - 1, EDGE_TYPES)
     if n > 1:

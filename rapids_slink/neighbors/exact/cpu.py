@@ -29,6 +29,7 @@ from rapids_slink.neighbors.exact import (
 )
 from rapids_slink.neighbors.exact.formulas import (
     BRAYCURTIS,
+    CONTAINMENT,
     COSINE,
     FEATURES,
     HIERCC,
@@ -44,6 +45,7 @@ from rapids_slink.neighbors.exact.formulas import (
     new_tile,
     weigh_values,
 )
+from rapids_slink.neighbors.exact.spatial import weigh_spatial
 from rapids_slink.neighbors.slices import equal_slices, golden_stride, rounds_of_pairs, row_blocks
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
@@ -191,6 +193,23 @@ def with_norms(values: np.ndarray, centre: bool) -> np.ndarray:
         rows[:, :d] -= rows[:, :d].mean(axis=1, keepdims=True)
     _put_norms(rows)
     return rows
+
+
+def wrapped(values: np.ndarray, periods: np.ndarray) -> np.ndarray:
+    """The rows with each column in [0, its period), (d,) float64; see space.py. The rows themselves if they are so."""
+    (n, d), repeats, wrapped = values.shape, np.isfinite(periods), None
+    least = np.finfo(values.dtype).tiny
+    for rows in row_blocks(n, d):
+        part = values[rows].astype(np.float64)
+        outside = repeats & ((part < 0) | (part >= periods))
+        if outside.any():
+            wrapped = values.copy() if wrapped is None else wrapped
+            with np.errstate(invalid="ignore"):  # an infinite period
+                rest = np.mod(part, periods)
+            rest[rest < least] = 0
+            rest = rest.astype(values.dtype)
+            wrapped[rows][outside] = np.where(rest >= periods, 0, rest)[outside]
+    return values if wrapped is None else wrapped
 
 
 def words_of(values: np.ndarray) -> np.ndarray:
@@ -396,7 +415,7 @@ def insert_within(upper, ids, weights, i, id_, weight):
         upper[i] = min(upper[i], weights[i, -1])
 
 
-_kernel = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+_kernel = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True)
 
 
 @intrinsic
@@ -407,7 +426,9 @@ def weigh(typing_context: Any, formula: Any, x: Any, rows: Any, y: Any, points: 
     compile as they do.
     """
     kernel, dtype = weigh_values, x.dtype
-    if isinstance(dtype, types.Integer):
+    if isinstance(formula, types.NamedUniTuple):
+        kernel = weigh_spatial
+    elif isinstance(dtype, types.Integer):
         kernel = weigh_words if x.dtype.bitwidth == 64 else weigh_codes
     function = typeof(kernel)
 
@@ -471,6 +492,9 @@ def _of_counts(kind, common, ones, others):
         return differ / (total - common) if total > 0 else 0.0
     if kind == BRAYCURTIS:
         return differ / total if total > 0 else OVERFLOW
+    if kind == CONTAINMENT:
+        fewer = min(ones, others)
+        return (fewer - common) / fewer if fewer > 0 else OVERFLOW
     return differ
 
 

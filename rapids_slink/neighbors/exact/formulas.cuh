@@ -8,6 +8,19 @@
 #ifndef FORMULA
 #define FORMULA squared_euclidean
 #endif
+#ifndef COLUMNS
+#define COLUMNS 1
+#endif
+
+// What the launcher writes, for `periodic` and `scaled`: of each column the length after which it repeats, the scale of the group
+// that ends with it, 0 where a group goes on, and the float32 below the length.
+struct Space {
+    double period[COLUMNS], scale[COLUMNS];
+    float below[COLUMNS];
+};
+extern "C" {
+__constant__ Space SPACE;
+}
 
 // CuPy compiles with -ftz=true, which would make zeros of subnormal float32 values on the way: not so this conversion.
 __device__ __forceinline__ double widen(float x) {
@@ -48,6 +61,30 @@ struct manhattan : sum_of_terms {
 struct chebyshev : sum_of_terms {
     __device__ void add_gap(double gap) { total = fmax(total, fabs(gap)); }
     __device__ void add(double x, double y) { add_gap(minus(x, y)); }
+};
+
+// The distance of a group of columns, by its sum.
+__device__ __forceinline__ double group_distance(const squared_euclidean& sum) { return __dsqrt_rn(sum.total); }
+__device__ __forceinline__ double group_distance(const sum_of_terms& sum) { return sum.total; }
+
+// The largest of the distances of groups of columns, each divided by its scale. A group's columns follow each other.
+template <class Sum> struct scaled : sum_of_terms {
+    Sum group;
+    int column = 0;
+    __device__ void add_gap(double gap) {
+        group.add_gap(gap);
+        double scale = SPACE.scale[column++];
+        if (scale > 0) total = fmax(total, __ddiv_rn(group_distance(group), scale)), group = Sum();
+    }
+};
+
+// Of columns that repeat: a difference is that of the nearest images.
+template <class Sum> struct periodic : Sum {
+    int at = 0;
+    __device__ void add(double x, double y) {
+        double gap = fabs(minus(x, y)), around = minus(SPACE.period[at++], gap);
+        this->add_gap(around < gap ? around : gap);
+    }
 };
 
 // What is lost to rounding in a + b and in a * b (Dekker).
@@ -250,6 +287,14 @@ struct bit_jaccard : bit_counts {
 struct bit_braycurtis : bit_counts {
     __device__ double of(double ones, double others) const {
         return ones + others > 0 ? __ddiv_rn(ones + others - 2.0 * common, ones + others) : OVERFLOW_VALUE;
+    }
+    template <class X, class Y> __device__ double value(X x, Y y, int d) const { return of(x[d - 1], y[d - 1]); }
+};
+
+struct bit_containment : bit_counts {
+    __device__ double of(double ones, double others) const {
+        double fewer = ones < others ? ones : others;
+        return fewer > 0 ? __ddiv_rn(fewer - common, fewer) : OVERFLOW_VALUE;
     }
     template <class X, class Y> __device__ double value(X x, Y y, int d) const { return of(x[d - 1], y[d - 1]); }
 };

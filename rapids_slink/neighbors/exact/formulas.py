@@ -13,13 +13,15 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import typeof, types
+from numba.extending import intrinsic
 
-from rapids_slink.metrics import FORMULAS, OVERFLOW
+from rapids_slink.metrics import FORMULAS, OVERFLOW, Powers, Present, Products
 from rapids_slink.runtime.compiling import njit
 
 (
-    _, MANHATTAN, CHEBYSHEV, MINKOWSKI, CANBERRA, BRAYCURTIS, HAMMING, JACCARD, COSINE, INNER_PRODUCT,
-    PRESENT_SQUARES, PRESENT_GAPS, PRESENT_UNEQUAL, HIERCC,
+    _, MANHATTAN, CHEBYSHEV, MINKOWSKI, CANBERRA, BRAYCURTIS, HAMMING, JACCARD, CONTAINMENT, COSINE,
+    INNER_PRODUCT, PRESENT_SQUARES, PRESENT_GAPS, PRESENT_UNEQUAL, HIERCC,
 ) = range(len(FORMULAS))  # fmt: skip
 
 PASS, LONG_PASS = 4, 8  # features that are added in one pass; of codes
@@ -30,7 +32,7 @@ MAX_PRODUCT = 8  # powers below are products of at most three factors
 ALLOWED_MISSING = 0.05  # of the features, in "hiercc"
 
 #: For what only kernels call. A division by zero is no error, but a value that is not selected.
-_kernel = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+_kernel = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True)
 
 
 class Tile(NamedTuple):
@@ -78,48 +80,109 @@ def copy_features(values, rows, begin, width, out):
             out[i, f] = 0.0
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
-def add_features(formula, x, columns, sums, i, lanes, span):
+@intrinsic
+def add_features(
+    typing_context: Any, formula: Any, x: Any, columns: Any, sums: Any, i: Any, lanes: Any, span: Any
+) -> Any:
     """Add features of row i of `x` and of the columns from lanes[0] to lanes[1] to the sums of the row and the lanes.
 
     They are the features from span[0] on of span[1], as many as `x` holds. After the last the first of the two sums is
-    the distance.
+    the distance. The type of the formula chooses the kernel.
     """
+    of_types = {Products: _add_products, Powers: _add_to_powers, Present: _add_present}
+    kernel = _add_squared if formula is types.none else of_types.get(formula.instance_class, _add_sums)
+    function = typeof(kernel)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return context.get_function(function, signature)(builder, arguments)
+
+    return function.get_call_type(typing_context, (formula, x, columns, sums, i, lanes, span), {}), generate
+
+
+@_kernel
+def _begin(x, sums, i, lanes, span):
+    """Sums of zero before the first features; how many features there are, and whether they are the last."""
     (total, other), (a, b), (begin, d) = sums, lanes, span
+    if begin == 0:
+        for j in range(np.uint64(a), np.uint64(b)):
+            total[i, j], other[i, j] = 0.0, 0.0
     width = min(x.shape[1], d - begin)
+    return width, begin + width == d
+
+
+@_kernel
+def _add_squared(formula, x, columns, sums, i, lanes, span):
+    (total, _), (a, b), (begin, d) = sums, lanes, span
+    if begin == 0:
+        for j in range(np.uint64(a), np.uint64(b)):
+            total[i, j] = 0.0
+    width = min(x.shape[1], d - begin)
+    _add_squares(x, columns, total, i, lanes, width + -width % PASS, 2.0)
+
+
+@_kernel
+def _add_sums(formula, x, columns, sums, i, lanes, span):
+    (total, other), (kind, p) = sums, formula
+    width, is_last = _begin(x, sums, i, lanes, span)
     padded = width + -width % PASS
-    if begin == 0:
-        total[i, a:b] = 0.0
-    if formula is None:
-        _add_squares(x, columns, total, i, lanes, padded, 2.0)
-        return
-    if begin == 0:
-        other[i, a:b] = 0.0
-    kind, p = formula
     if kind == CHEBYSHEV:
         _add_largest_gap(x, columns, total, i, lanes, padded, p)
-    elif kind == MINKOWSKI:
-        if p < MAX_PRODUCT and is_half_integer(p):
-            _add_powers(x, columns, total, i, lanes, padded, p)
-        else:
-            _add_any_powers(x, columns, total, i, lanes, width, p)
     elif kind == CANBERRA:
         _add_shares(x, columns, total, i, lanes, padded, p)
     elif kind == HAMMING:
         _add_unequal(x, columns, total, i, lanes, padded, p)
-    elif kind in (COSINE, INNER_PRODUCT):
-        _add_dot_product(x, columns, sums, i, lanes, (begin, d - (kind == COSINE)))
-    elif kind >= PRESENT_SQUARES:
-        _add_present(kind, x, columns, sums, i, lanes, padded)
     else:
         _add_gaps(x, columns, total, i, lanes, padded, 1.0)
         if kind != MANHATTAN:
             _add_gaps(x, columns, other, i, lanes, padded, -1.0)
-    if begin + width == d:
-        if kind >= PRESENT_SQUARES:
-            _finish_present(kind, x, columns, sums, i, lanes, (width - 1, d))
-        else:
-            _finish(kind, x, columns, sums, i, lanes, width - 1)
+    if is_last and kind == BRAYCURTIS:  # `OVERFLOW` where the sums vanish
+        for j in range(*lanes):
+            total[i, j] = min(total[i, j] / other[i, j], OVERFLOW) if other[i, j] > 0 else OVERFLOW
+
+
+@_kernel
+def _add_to_powers(formula, x, columns, sums, i, lanes, span):
+    (total, _), (_, p) = sums, formula
+    width, is_last = _begin(x, sums, i, lanes, span)
+    if p < MAX_PRODUCT and is_half_integer(p):
+        _add_powers(x, columns, total, i, lanes, width + -width % PASS, p)
+    else:
+        _add_any_powers(x, columns, total, i, lanes, width, p)
+    if is_last:
+        for j in range(*lanes):
+            total[i, j] = min(total[i, j], OVERFLOW)
+
+
+@_kernel
+def _add_products(formula, x, columns, sums, i, lanes, span):
+    """For COSINE the last of the features are norms."""
+    (total, _), (kind, _), (begin, d) = sums, formula, span
+    width, is_last = _begin(x, sums, i, lanes, span)
+    _add_dot_product(x, columns, sums, i, lanes, (begin, d - (kind == COSINE)))
+    if is_last:
+        last = width - 1
+        for j in range(*lanes):
+            if kind == COSINE:
+                total[i, j] = 1.0 - max(-1.0, min(1.0, total[i, j] / (x[i, last] * columns[last, j])))
+            else:
+                total[i, j] = -total[i, j]
+
+
+@_kernel
+def _add_present(formula, x, columns, sums, i, lanes, span):
+    """Sum the features that are present in both rows, and count the others. A difference with NaN is NaN."""
+    (total, absent), (kind, _), (_, d) = sums, formula, span
+    width, is_last = _begin(x, sums, i, lanes, span)
+    padded = width + -width % PASS
+    if kind == PRESENT_SQUARES:
+        _add_present_squares(x, columns, total, i, lanes, padded, 2.0)
+    elif kind == PRESENT_GAPS:
+        _add_present_gaps(x, columns, total, i, lanes, padded, 1.0)
+    else:
+        _add_present_unequal(x, columns, total, i, lanes, padded, 0.0)
+    _add_absent(x, columns, absent, i, lanes, padded, 0.0)
+    if is_last:
+        _finish_present(kind, x, columns, sums, i, lanes, (width - 1, d))
 
 
 @_kernel
@@ -146,21 +209,6 @@ def hiercc(differ, common, present, d):
     if enough > common:
         differ, common = differ + (enough - common), enough
     return np.floor(differ / common * d + 0.5)
-
-
-@_kernel
-def _finish(kind, x, columns, sums, i, lanes, last):
-    """Make the distances of the sums. For COSINE the last of the features are norms."""
-    (total, other), (a, b) = sums, lanes
-    for j in range(a, b):
-        if kind == MINKOWSKI:
-            total[i, j] = min(total[i, j], OVERFLOW)
-        elif kind == BRAYCURTIS:  # `OVERFLOW` where the sums vanish
-            total[i, j] = min(total[i, j] / other[i, j], OVERFLOW) if other[i, j] > 0 else OVERFLOW
-        elif kind == COSINE:
-            total[i, j] = 1.0 - max(-1.0, min(1.0, total[i, j] / (x[i, last] * columns[last, j])))
-        elif kind == INNER_PRODUCT:
-            total[i, j] = -total[i, j]
 
 
 @_kernel
@@ -224,19 +272,6 @@ def _add_shares(total, x, y, p):
 @_summing
 def _add_unequal(total, x, y, p):
     return total + (1.0 if x != y else 0.0)
-
-
-@_kernel
-def _add_present(kind, x, columns, sums, i, lanes, padded):
-    """Sum the features that are present in both rows, and count the others. A difference with NaN is NaN."""
-    total, absent = sums
-    if kind == PRESENT_SQUARES:
-        _add_present_squares(x, columns, total, i, lanes, padded, 2.0)
-    elif kind == PRESENT_GAPS:
-        _add_present_gaps(x, columns, total, i, lanes, padded, 1.0)
-    else:
-        _add_present_unequal(x, columns, total, i, lanes, padded, 0.0)
-    _add_absent(x, columns, absent, i, lanes, padded, 0.0)
 
 
 @_summing

@@ -263,9 +263,12 @@ def append_candidates(
     # An error is the radius of a point that wants no row: it changes no test.
     point_radius, of_points = back or (points.error, Candidates(into.ids[:0], into.count[:0]))
     tested = (rows.half_norm, radius, rows.error), (points.half_norm, point_radius, points.error)
+    passed = np.zeros(-(-product.shape[1] // 8) * 8, np.uint8)
+    scratch = passed, passed.view(np.uint64), np.empty(passed.size + 1, np.int64)
     _append_candidates(
-        product, *tested, check, *groups, rows.ids, points.ids, into.ids, into.count, of_points.ids, of_points.count
-    )
+        product, *tested, check, *groups, rows.ids, points.ids, into.ids, into.count, of_points.ids, of_points.count,
+        *scratch,
+    )  # fmt: skip
 
 
 def seed_bounds(
@@ -333,11 +336,13 @@ def _squared_distance(x, i, y, j):
 
 @njit(nogil=True, cache=True)
 def _append_candidates(
-    product, rows, points, check, row_group, point_group, row_ids, ids, out, count, point_out, point_count
-):
-    """`append_candidates`; `rows` and `points` are their half norms, radii and errors."""
-    passed = np.zeros(-(-product.shape[1] // 8) * 8, np.uint8)
-    words, near = passed.view(np.uint64), np.empty(passed.size + 1, np.int64)
+    product, rows, points, check, row_group, point_group, row_ids, ids, out, count, point_out, point_count, passed,
+    words, near,
+):  # fmt: skip
+    """`append_candidates`; `rows` and `points` are their half norms, radii and errors.
+
+    `passed` is zero, `words` are its bytes, eight at a time, and `near` has room for one more number than it.
+    """
     for i in range(product.shape[0]):
         _passes(product[i], rows[0][i], rows[1][i], rows[2][i], points, passed)
         size = 0

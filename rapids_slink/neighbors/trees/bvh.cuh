@@ -53,6 +53,22 @@ __device__ __forceinline__ float minus_down(float x, float y) {
     return difference;
 }
 __device__ __forceinline__ double minus_down(double x, double y) { return minus(x, y); }
+__device__ __forceinline__ float plus_down(float x, float y) {
+    float sum;
+    asm("add.rm.f32 %0, %1, %2;" : "=f"(sum) : "f"(x), "f"(y));
+    return sum;
+}
+__device__ __forceinline__ double plus_down(double x, double y) { return plus(x, y); }
+
+// The least difference between a point's coordinate and a box's, by how far the point is below the box and above it.
+template <class Sum> __device__ __forceinline__ VALUE least_gap(const Sum&, VALUE below, VALUE above, int) {
+    return max(below, above);
+}
+// The nearest image's: the other way round, past the end of the box, the difference is at least its length less the largest.
+template <class Sum> __device__ __forceinline__ VALUE least_gap(const periodic<Sum>&, VALUE below, VALUE above, int f) {
+    VALUE period = sizeof(VALUE) < 8 ? (VALUE)SPACE.below[f] : (VALUE)SPACE.period[f];
+    return min(max(below, above), plus_down(period, min(below, above)));
+}
 
 // A lower bound of the surrogate distances from x to the points of a box: the formula of the gaps, summed in the same order.
 // Rounding is monotone, so it never exceeds the surrogate distance of a point inside.
@@ -60,7 +76,7 @@ __device__ __forceinline__ double lower_bound(const VALUE* x, const VALUE* low, 
     FORMULA sum;
 #pragma unroll
     for (int f = 0; f < FEATURES; f++) {
-        VALUE gap = max(minus_down(low[f], x[f]), minus_down(x[f], high[f]));
+        VALUE gap = least_gap(sum, minus_down(low[f], x[f]), minus_down(x[f], high[f]), f);
         sum.add_gap(widen(max(gap, (VALUE)0)));
     }
     return sum.of_gaps();

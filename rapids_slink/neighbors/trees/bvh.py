@@ -69,14 +69,14 @@ class BoxSearch:
         self.launch("find_leaves", n, level, np.int64(n), begins)
         self.leaf_of = cp.cumsum(begins, dtype=cp.int32) - np.int32(1)
         leaves = self.leaves = int(self.leaf_of[-1]) + 1
-        start, self._parent = cp.empty(leaves, cp.int32), cp.empty(2 * leaves, cp.int32)
+        start, self.parent = cp.empty(leaves, cp.int32), cp.empty(2 * leaves, cp.int32)
         self.nodes = cp.empty((2 * leaves, _node_bytes(d, values.dtype.itemsize)), cp.uint8)
         spans = cp.empty((2 * leaves, 2), cp.int32)
         self.tree = np.int64(n), np.int32(leaves), spans, self.nodes  # as kernels take it
         self.launch("list_leaves", n, self.leaf_of, np.int64(n), start)
         self.launch(
             "build", leaves, self.points, self.order, np.int64(n), level, start, np.int32(leaves), self.nodes, spans,
-            self._parent, cp.full(leaves, NO_NODE, cp.int32),
+            self.parent, cp.full(leaves, NO_NODE, cp.int32),
         )  # fmt: skip
         self.launch("link", 2 * leaves, np.int32(leaves), self.nodes)
         self.start = None  # of the queries, if there are, by position
@@ -175,7 +175,7 @@ class BoxSearch:
             along, least = core[self.order], cp.empty(2 * self.leaves)
             arrived = cp.zeros(self.leaves, cp.uint32)
             self.launch(
-                "core_nodes", self.leaves, along, np.int32(self.leaves), self.nodes, self._parent, arrived, least
+                "core_nodes", self.leaves, along, np.int32(self.leaves), self.nodes, self.parent, arrived, least
             )
             self.core, self.cores = core, (along, least)
         return self.cores

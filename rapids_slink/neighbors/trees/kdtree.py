@@ -23,6 +23,7 @@ from rapids_slink.neighbors.trees.tree import (
     depth_of,
     groups_of_nodes,
     least_of_nodes,
+    may_wrap,
     to_boxes,
     to_points,
 )
@@ -133,8 +134,9 @@ def query(formula, tree, queries, excluded, reached):
                 node = stack[height]
                 if gaps[height] > largest_bound or (node_group[node] == shared_group and shared_group >= 0):
                     continue
+                wraps = may_wrap(formula, box_low, box_high, low, high, node)
                 if m > 1:
-                    to_boxes(formula, x, low, high, node, distance)
+                    to_boxes(formula, x, low, high, node, distance, wraps)
                 else:  # the box of one point
                     distance[0] = gaps[height]
                 if not _mark_visitors(node, tree.least, excluded, lanes):
@@ -152,7 +154,7 @@ def query(formula, tree, queries, excluded, reached):
                     if not must_visit[j]:
                         continue
                     q = rows[begin + j]
-                    to_points(formula, x, j, columns, a, near)
+                    to_points(formula, x, j, columns, a, near, wraps)
                     for c in range(last[node] - a):
                         if near[c] <= bound[j] and group[a + c] != own_group[j]:
                             other, weight = order[a + c], reachability(near[c], core, start[begin + j], a + c)
@@ -298,13 +300,14 @@ def begin_lists(formula, tree, leaf, queries, begin, m, excluded, lanes, reached
     near, own_rows, nearest = np.empty(LEAF), np.empty(LEAF), np.empty(LEAF, np.int64)
     a, k = tree.first[leaf], ids.shape[1]
     count = tree.last[leaf] - a
+    wraps = may_wrap(formula, lanes.low, lanes.high, tree.low, tree.high, leaf)
     for c in range(count):
         own_rows[c] = tree.order[a + c]
     for j in range(m):
         if not must_visit[j]:
             continue
         q = queries.rows[begin + j]
-        to_points(formula, x, j, tree.columns, a, near)
+        to_points(formula, x, j, tree.columns, a, near, wraps)
         for c in range(count):
             weight = reachability(near[c], core, queries.start[begin + j], a + c)
             near[c] = weight if (weight <= bound[j]) & (group[a + c] != own_group[j]) else np.inf

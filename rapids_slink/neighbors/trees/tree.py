@@ -5,11 +5,15 @@ feature: column p of `columns` is a point. Surrogate distances of boxes and of p
 bound: squared_euclidean, passed as None, and the sums of `add_gap`.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
+from numba import types
+from numba.extending import overload
 
 from rapids_slink.metrics import OVERFLOW, Metric
+from rapids_slink.neighbors.exact import spatial
 from rapids_slink.neighbors.exact.formulas import CHEBYSHEV, MANHATTAN, MINKOWSKI, is_half_integer, power
 from rapids_slink.neighbors.slices import inverse
 from rapids_slink.runtime.compiling import njit
@@ -73,7 +77,7 @@ def touched_share(tree: Tree, metric: Metric) -> float:
 @njit(nogil=True, cache=True)
 def _distances(formula, tree, p, out):
     """From point p to all."""
-    to_points(formula, tree.columns, p, tree.columns, 0, out)
+    to_points(formula, tree.columns, p, tree.columns, 0, out, True)
 
 
 @njit(nogil=True, cache=True)
@@ -189,6 +193,19 @@ def groups_of_nodes(first: np.ndarray, group: np.ndarray) -> np.ndarray:
     return np.where(least == -least_of_nodes(first, -group), least, np.int32(-1))
 
 
+def or_in_space(of_space: Any) -> Callable[[Any], Any]:
+    """Compiled code calls the decorated function or, with a `SpatialFormula`, `of_space`: both are inlined."""
+
+    def decorate(function: Any) -> Any:
+        @overload(function, strict=False, jit_options={"nogil": True, "forceinline": True})
+        def choose(formula: Any, *_: Any) -> Any:
+            return of_space.py_func if isinstance(formula, types.NamedUniTuple) else function
+
+        return function
+
+    return decorate
+
+
 @njit(nogil=True, cache=True, forceinline=True)
 def add_gap(formula, total, gap):
     """A sum with one more difference of features."""
@@ -202,7 +219,7 @@ def add_gap(formula, total, gap):
     return min(total + power(abs(gap), p), OVERFLOW)
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@or_in_space(spatial.box_to_box)
 def box_to_box(formula, lowest, highest, low, high, v):
     """A lower bound of the surrogate distances between a box, or a point, and the points of box v.
 
@@ -215,9 +232,15 @@ def box_to_box(formula, lowest, highest, low, high, v):
     return _surely_below(formula, total)
 
 
-@njit(nogil=True, cache=True, forceinline=True)
-def to_boxes(formula, points, low, high, v, out):
-    """`box_to_box` of as many points as `out` has and box v, in vector instructions."""
+@or_in_space(spatial.may_wrap)
+def may_wrap(formula, lowest, highest, low, high, v):
+    """Whether the nearest images of points of two boxes may be others than the points."""
+    return False
+
+
+@or_in_space(spatial.to_boxes)
+def to_boxes(formula, points, low, high, v, out, wraps):
+    """`box_to_box` of as many points as `out` has and box v, in vector instructions; `wraps` is of `may_wrap`."""
     for j in range(out.size):
         out[j] = 0.0
     for f in range(points.shape[0]):
@@ -237,9 +260,9 @@ def _surely_below(formula, total):
     return total * (1 - 2.0**-44) if kind == MINKOWSKI and not is_half_integer(p) else total
 
 
-@njit(nogil=True, cache=True, forceinline=True)
-def to_points(formula, points, p, columns, a, out):
-    """The surrogate distances of a point and the columns from `a` on, as many as `out` has.
+@or_in_space(spatial.to_points)
+def to_points(formula, points, p, columns, a, out, wraps):
+    """The surrogate distances of a point and the columns from `a` on, as many as `out` has; `wraps` is of `may_wrap`.
 
     Unsigned indices let LLVM vectorize the loops.
     """

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.exact import ExactPoints
-from rapids_slink.neighbors.exact.cpu import weigh
+from rapids_slink.neighbors.exact import ExactPoints, spatial
+from rapids_slink.neighbors.exact.cpu import popcount, weigh
 from rapids_slink.neighbors.exact.formulas import POINTS, ROWS, new_tile
 from rapids_slink.neighbors.filter import cpu as products
 from rapids_slink.neighbors.filter.choose import choose_filter
@@ -18,7 +18,7 @@ from rapids_slink.neighbors.filter.cpu import BlasFilter, _passes, _passes_check
 from rapids_slink.neighbors.plan import TREE_FEATURES
 from rapids_slink.neighbors.slices import equal_slices
 from rapids_slink.neighbors.trees.kdtree import locate
-from rapids_slink.neighbors.trees.tree import LEAF, add_gap, box_to_box, build, to_points
+from rapids_slink.neighbors.trees.tree import LEAF, add_gap, box_to_box, build, may_wrap, or_in_space, to_points
 from rapids_slink.neighbors.within.task import Found, PairSearch, bar
 from rapids_slink.ordering import stable_order
 from rapids_slink.runtime.compiling import njit, read_only
@@ -31,6 +31,8 @@ MANY_FEATURES, MAX_TOUCHED_SHARE, SAMPLED_BALLS = 64, 1 / 256, 64
 FEW_POINTS = 256
 #: Rows of a block of exact tiles, and of tree searches at least and at most.
 BLOCK_ROWS, LEAST_TREE_ROWS, TREE_ROWS = 256, 2**11, 2**15
+#: Points whose bits are compared with those of a row at a time.
+BITS_POINTS = 512
 #: Pairs that there is room for at first: in a block, and for the rows of a tree, of which those of a leaf need most.
 FIRST_ROOM, FIRST_TREE_ROOM = 2**10, 2**15
 #: Up to this number of points of a row each is compared with all others, which takes less time than a sort.
@@ -48,6 +50,8 @@ def prepare(values: Array, queries: Array, limit: float, metric: Metric) -> Pair
         filter_, exact = choose_filter(ExactPoints(values if queries is None else queries, values, metric), CPU, limit)
         if isinstance(filter_, BlasFilter):
             return FilteredPairs(filter_, exact, queries is None, limit)
+    if metric.formula == "hamming" and values.dtype == np.uint64:
+        return BitPairs(values, queries, limit)
     return ExactPairs(values, queries, limit, metric)
 
 
@@ -155,6 +159,21 @@ class ExactPairs(_Blocks):
     def _scan(self, rows: slice, limits: np.ndarray, room: int, counts: np.ndarray) -> tuple[Buffer, int]:
         both, span = (self.queries, self.points), (rows.start, rows.stop)
         return _scan_block(self.formula, both, span, self.is_one, limits, new_tile(), room, new_buffer(), counts)
+
+
+class BitPairs(_Blocks):
+    """The numbers of differing bits of rows of words: each word of a row with that of many points at a time."""
+
+    block_rows = BLOCK_ROWS
+
+    def __init__(self, values: Array, queries: Array, limit: float) -> None:
+        self.limit, self.is_one = limit, queries is None
+        self.queries = read_only(values if queries is None else queries)
+        self.words = read_only(np.ascontiguousarray(values.T[:-1]))  # without the number of ones
+
+    def _scan(self, rows: slice, limits: np.ndarray, room: int, counts: np.ndarray) -> tuple[Buffer, int]:
+        span = rows.start, rows.stop
+        return _scan_bits(self.queries, self.words, span, self.is_one, limits, room, new_buffer(), counts)
 
 
 class FilteredPairs(_Blocks):
@@ -362,6 +381,49 @@ def _scan_block(formula, both, span, is_one, limits, tile, room, buffer, counts)
 
 
 @njit(nogil=True, cache=True)
+def _scan_bits(queries, words, span, is_one, limits, room, buffer, counts):
+    """`_scan_block` of rows of words and the points' words by columns."""
+    (begin, end), limit, size = span, limits[-1], 0
+    differ = np.empty(BITS_POINTS, np.uint64)
+    most = np.uint64(max(0.0, min(limit, 2.0**62))) if limit >= 0 else np.uint64(0)
+    for first in range(begin if is_one else 0, words.shape[1] if limit >= 0 else 0, BITS_POINTS):
+        width = min(BITS_POINTS, words.shape[1] - first)
+        for row in range(begin, end):
+            seen = max(0, row + 1 - first) if is_one else 0
+            if seen >= width:
+                continue
+            found = _differing_bits(queries, row, words, first, (seen, width), most, differ)
+            if found == 0:
+                continue
+            keeps = size + found <= room
+            while keeps and buffer.row.size < size + found:
+                buffer = _grown(buffer, buffer.row.size)
+            near, weights, rows = buffer.point, buffer.weight, buffer.row
+            for c in range(seen, width):
+                if differ[c] <= most:
+                    counts[_first_limit(limits, float(differ[c]))] += 1
+                    if keeps:
+                        rows[size], near[size], weights[size] = row, first + c, float(differ[c])
+                    size += 1
+    return buffer, size
+
+
+@njit(nogil=True, cache=True)
+def _differing_bits(queries, row, words, first, span, most, differ):
+    """In how many bits a row differs from some points, and how many of a span of these in up to `most`."""
+    seen, width = span
+    differ[:width] = 0
+    for word in range(words.shape[0]):
+        own, others = queries[row, word], words[word, first : first + width]
+        for c in range(np.uint64(width)):  # an unsigned number, so that the loop is one of vector instructions
+            differ[c] += popcount(own ^ others[c])
+    found = 0
+    for c in range(np.uint64(seen), np.uint64(width)):
+        found += differ[c] <= most
+    return found
+
+
+@njit(nogil=True, cache=True)
 def _scan_products(
     product, rows, points, check, formula, both, first, is_one, limits, tile, room, buffer, size, counts
 ):  # fmt: skip
@@ -474,9 +536,10 @@ def _search_tree(formula, tree, columns, at, ids, leaf, is_one, limit, first_row
                 v = near_leaves[e]
                 if box_to_box(formula, x, x, tree.low, tree.high, v) > limit:
                     continue
+                wraps = may_wrap(formula, x, x, tree.low, tree.high, v)
                 size = _append_leaf(
                     formula, columns, p, tree.columns, order, tree.first[v], tree.last[v], own, limit, distance, found,
-                    weight, size,
+                    weight, size, wraps,
                 )  # fmt: skip
             counts[ids[i] - first_row + 1] = size - before
         begin = end
@@ -484,9 +547,9 @@ def _search_tree(formula, tree, columns, at, ids, leaf, is_one, limit, first_row
 
 
 @njit(nogil=True, cache=True)
-def _append_leaf(formula, queries, p, columns, order, first, last, own, limit, distance, found, weight, size):
+def _append_leaf(formula, queries, p, columns, order, first, last, own, limit, distance, found, weight, size, wraps):
     """Append the points of a leaf within the limit whose numbers are above `own`, without a branch for each."""
-    to_points(formula, queries, p, columns, first, distance)
+    to_points(formula, queries, p, columns, first, distance, wraps)
     for j in range(np.uint64(last - first)):
         id_ = order[np.uint64(first) + j]
         found[size], weight[size] = id_, distance[j]
@@ -520,7 +583,7 @@ def _rank(found, at, size, id_):
     return np.int64(count)
 
 
-@njit(nogil=True, cache=True)
+@or_in_space(spatial.farthest)
 def _farthest(formula, lowest, highest, low, high, v):
     """An upper bound of the surrogate distances between points of a box and of box v; see `box_to_box`."""
     total = 0.0
@@ -565,7 +628,8 @@ def _count_tree(formula, tree, columns, at, ids, leaf, only_later, limits, count
                     x[f] = columns[f, at[i]]
                 if box_to_box(formula, x, x, tree.low, tree.high, v) > limits[-1]:
                     continue
-                to_points(formula, columns, at[i], tree.columns, a, distance[:width])
+                wraps = may_wrap(formula, x, x, tree.low, tree.high, v)
+                to_points(formula, columns, at[i], tree.columns, a, distance[:width], wraps)
                 for j in range(width):
                     if distance[j] <= limits[-1] and not (only_later and tree.order[a + j] <= ids[i]):
                         counts[_first_limit(limits, distance[j])] += 1

@@ -345,6 +345,8 @@ def may_be_within(
     fewer = np.where(high < least, high, np.where(most < low, most, 0)).astype(np.float64)
     more = np.where(high < least, least, np.where(most < low, low, 0)).astype(np.float64)
     gap = more - fewer
+    if metric.formula == "containment":  # the smaller may be part of the larger
+        return np.full(gap.shape, limit >= 0)
     if metric.formula == "jaccard":
         gap /= np.maximum(more, 1)
     elif metric.formula == "braycurtis":

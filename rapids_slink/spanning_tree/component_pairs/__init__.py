@@ -31,7 +31,7 @@ from rapids_slink.neighbors.filter.bounds import FLOAT32_EPSILON, accumulation_b
 from rapids_slink.neighbors.filter.product import ProductFilter
 from rapids_slink.neighbors.slices import BLOCK, equal_slices, row_blocks
 from rapids_slink.neighbors.task import Search, mutual_reachability
-from rapids_slink.ordering import sort_in_place
+from rapids_slink.ordering import FEW, sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.cuda import constant
@@ -308,6 +308,15 @@ def _tree(first: Any, second: Any, weight: Array, k: int, device: Device) -> Any
     """The ascending positions of the edges in the minimum spanning tree of k components; the earlier of ties wins."""
     in_tree, _ = spanning_forest(EdgeList(first, second, weight, k), device)
     return device.xp.flatnonzero(in_tree)
+
+
+def compile_on_host() -> None:
+    """Compile what a tree of few components takes on the host, by a path of more edges than are sorted one by one."""
+    first = np.arange(FEW + 1, dtype=np.int32)
+    second, weight = first + np.int32(1), np.arange(FEW + 1.0)[::-1].copy()
+    path_bottlenecks(first, second, weight)
+    sort_in_place({"src": first, "dst": second, "weight": weight}, np)
+    _tree(first, second, weight, FEW + 2, CPU)
 
 
 def _device_for(edges: int, context: JoinContext) -> Device:

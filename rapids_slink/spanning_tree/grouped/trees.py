@@ -26,4 +26,5 @@ class Trees:
 
 def is_stored(metric: Metric, min_samples: int, compact: bool) -> bool:
     """Whether a CPU stores the distances of a group."""
-    return compact or min_samples > 1 or metric.missing or not metric.has_half_integer_power
+    by_features = metric.has_half_integer_power and metric.space is None
+    return compact or min_samples > 1 or metric.missing or not by_features

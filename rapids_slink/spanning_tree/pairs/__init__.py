@@ -97,7 +97,8 @@ def most_points(d: int, metric: Metric) -> int:
 
 def stores_distances(d: int, metric: Metric, min_samples: int, device: Device, compact: bool = False) -> bool:
     """Whether all distances are stored: by one thread, which stores none, some formulas would take too long."""
-    return compact or device.is_gpu or min_samples > 1 or d > MAX_FEATURES or not metric.has_half_integer_power
+    by_one = d <= MAX_FEATURES and metric.has_half_integer_power and metric.space is None
+    return compact or device.is_gpu or min_samples > 1 or not by_one
 
 
 def tree_of_pairs(values: Array, metric: Metric, min_samples: int, device: Device) -> PreallocatedFrame:

@@ -5,8 +5,10 @@
 //     bit_hamming       v + w - 2c <= t
 //     bit_jaccard       c(2 - t) >= (1 - t)(v + w), from (v + w - 2c) / (v + w - c) <= t
 //     bit_braycurtis    2c >= (1 - t)(v + w)
+//     bit_containment   c >= (1 - t) min(v, w)
 //
-// which is a line in v: c >= slope·v + intercept. With at most 2^24 bits float64 errs by less than SLACK in it, the roundings of
+// which is a line in v: c >= slope·v + intercept. Of the last it is the chord of the bound from the least to the most ones that
+// a point has, since the bound bends down. With at most 2^24 bits float64 errs by less than SLACK in it, the roundings of
 // the distance included. Slope and intercept are rounded down to float32, and v >= 0. A `Line` has them negated, as errors are
 // numbers of ones, negated: of all a tile takes the largest.
 #ifndef FORMULA
@@ -50,23 +52,29 @@ extern "C" __global__ void put_bits(
 struct Bound {
     double slope, intercept;
 };
-__device__ Bound least_count(bit_hamming, double t, double w) { return {0.5, (w - t) / 2}; }
-__device__ Bound least_count(bit_jaccard, double t, double w) {
+__device__ Bound least_count(bit_hamming, double t, double w, double, double) { return {0.5, (w - t) / 2}; }
+__device__ Bound least_count(bit_jaccard, double t, double w, double, double) {
     double slope = t < 1 ? (1 - t) / (2 - t) : 0;
     return {slope, slope * w};
 }
-__device__ Bound least_count(bit_braycurtis, double t, double w) {
+__device__ Bound least_count(bit_braycurtis, double t, double w, double, double) {
     double slope = t < 1 ? (1 - t) / 2 : 0;
     return {slope, slope * w};
 }
+__device__ Bound least_count(bit_containment, double t, double w, double least, double most) {
+    double share = t < 1 ? 1 - t : 0, low = fmin(least, w), high = fmin(most, w);
+    double slope = most > least ? (high - low) / (most - least) : 0;
+    return {share * slope, share * (low - slope * least)};
+}
 
-// The lines of m rows with these bounds, and a line above those of each tile; 0 for the rows after them. A block a tile.
+// The lines of m rows with these bounds, and a line above those of each tile; 0 for the rows after them. Points have from `least`
+// to `most` ones. A block a tile.
 extern "C" __global__ void lines_of_rows(
-    long long m, const double* __restrict__ bound, const float* __restrict__ error, Line* __restrict__ of_row,
-    Line* __restrict__ of_tile) {
+    long long m, const double* __restrict__ bound, const float* __restrict__ error, double least, double most,
+    Line* __restrict__ of_row, Line* __restrict__ of_tile) {
     long long r = thread_index();
-    Bound least = r < m ? least_count(FORMULA{}, bound[r], fabsf(error[r])) : Bound{0, 0};
-    Line line{-__double2float_rd(least.slope), -__double2float_rd(least.intercept - SLACK)};
+    Bound count = r < m ? least_count(FORMULA{}, bound[r], fabsf(error[r]), least, most) : Bound{0, 0};
+    Line line{-__double2float_rd(count.slope), -__double2float_rd(count.intercept - SLACK)};
     of_row[r] = line;
     put_largest(line.slope, &of_tile[blockIdx.x].slope);
     put_largest(line.intercept, &of_tile[blockIdx.x].intercept);

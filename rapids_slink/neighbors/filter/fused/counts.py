@@ -91,7 +91,7 @@ class CountFilter(ImageFilter):
         check_arrays("float64", bound)
         check_arrays("float32", error)
         lines = Radii(cp.empty((size, 2), cp.float32), cp.empty((size // TILE, 2), cp.float32))
-        arguments = np.int64(bound.size), bound, error, lines.of_row, lines.of_tile
+        arguments = np.int64(bound.size), bound, error, *self._range_of_ones, lines.of_row, lines.of_tile
         launch_blocks(COUNTS, "lines_of_rows", (size // TILE,), TILE, *arguments, options=self.encoding.options)
         return lines
 
@@ -100,6 +100,11 @@ class CountFilter(ImageFilter):
         error = self.image().error
         radii = self.radii(cp.full(self.order.size, limit), error, error.size)
         return self._listed_pairs(items, radii, cp.zeros(1, cp.float32), capacity)
+
+    @cached_property
+    def _range_of_ones(self) -> tuple[np.float64, np.float64]:
+        """The least and the largest number of ones of a point."""
+        return np.float64(float(self._ones.min())), np.float64(float(self._ones.max()))
 
     @cached_property
     def _ones(self) -> Array:

@@ -194,6 +194,26 @@ class _Body:
 
 @cache
 def _compiled(atoms: int, last_steps: int, kind: tuple[bool, ...], hopper: bool, gpu: int) -> _Body:
+    source, options, shape, shared = _body(atoms, last_steps, kind, hopper, gpu)
+    kernel = cuda_kernel(source, "append_survivors", *options)
+    kernel.max_dynamic_shared_size_bytes = shared
+    return _Body(kernel, *shape, shared)
+
+
+def source_of(
+    steps: int, symmetric: bool = False, between: bool = False, local: bool = False, int8: bool = False
+) -> tuple[str, ...]:
+    """The source, and the options, of the body that serves rows of so many instructions on the current GPU."""
+    atoms = -(-steps // ATOM_STEPS)
+    kind = symmetric, between, local, int8, False
+    source, options, *_ = _body(atoms, steps - (atoms - 1) * ATOM_STEPS, kind, is_hopper(), current_gpu())
+    return source, *options
+
+
+def _body(
+    atoms: int, last_steps: int, kind: tuple[bool, ...], hopper: bool, gpu: int
+) -> tuple[str, tuple[str, ...], tuple[int, int, int], int]:
+    """The source, its options, the shape of a `_Body`, and its shared memory."""
     names = "RESIDENT_ATOMS", "LAST_STEPS", "SYMMETRIC", "BETWEEN_COMPONENTS", "LOCAL", "INT8", "BITS"
     more: tuple[str, ...]
     if hopper:
@@ -209,9 +229,7 @@ def _compiled(atoms: int, last_steps: int, kind: tuple[bool, ...], hopper: bool,
         source, shape, more = MMA, (32 * warps, 32 * warps, blocks), (f"-DWARPS={warps}", f"-DSTAGES={stages}")
     values = resident, last_steps, *kind
     options = (*more, *(f"-D{name}={int(value)}" for name, value in zip(names, values, strict=True)))
-    kernel = cuda_kernel(source, "append_survivors", *options)
-    kernel.max_dynamic_shared_size_bytes = shared
-    return _Body(kernel, *shape, shared)
+    return source, options, shape, shared
 
 
 def _mma_bytes(resident: int, warps: int, stages: int) -> int:

@@ -1,0 +1,75 @@
+"""Sets and sparse rows for the benchmark: sketches of genomes, and counted words of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SEED = 20230918
+#: Columns of hashes.
+HASHES = 2**31 - 1
+Matrix = Callable[[Path | None, int], Any]
+
+
+def sketches(n: int, size: int, family: int = 8) -> Matrix:
+    """Sets of `size` hashes, like the sketches of Mash: a boolean CSR matrix of SciPy.
+
+    The sketches of a family share so many hashes with its first one that their Jaccard similarity is from 0.5 to 0.9.
+    """
+
+    def rows(_folder: Path | None, extra: int) -> Any:
+        return _sketches(n + extra, size, family)
+
+    return rows
+
+
+def tfidf(n: int, d: int, length: int = 150, family: int = 5) -> Matrix:
+    """Unit rows, (n, d) float64, of words of Zipf's law, as scikit-learn's ``TfidfVectorizer`` has them: a CSR matrix.
+
+    Of a family of texts the others have a fifth of the words of the first one replaced.
+    """
+
+    def rows(_folder: Path | None, extra: int) -> Any:
+        return _tfidf(n + extra, d, length, family)
+
+    return rows
+
+
+def _sketches(n: int, size: int, family: int) -> Any:
+    from scipy.sparse import csr_matrix
+
+    rng = np.random.default_rng(SEED)
+    hashes = rng.integers(0, HASHES, (n, size), np.int32)
+    for rows in range(0, n, family):
+        first = hashes[rows]
+        for row in range(rows + 1, min(rows + family, n)):
+            similarity = rng.uniform(0.5, 0.9)
+            shared = int(2 * size * similarity / (1 + similarity))
+            hashes[row, :shared] = rng.choice(first, shared, replace=False)
+    hashes.sort(axis=1)
+    matrix = csr_matrix(
+        (np.ones(n * size, bool), hashes.ravel(), np.arange(0, n * size + 1, size, dtype=np.int64)), (n, HASHES)
+    )
+    matrix.sum_duplicates()
+    return matrix
+
+
+def _tfidf(n: int, d: int, length: int, family: int) -> Any:
+    from scipy.sparse import csr_matrix, diags
+
+    rng = np.random.default_rng(SEED)
+    frequency = np.cumsum(1 / np.arange(1, d + 1))
+    words = np.searchsorted(frequency, rng.random((n, length)) * frequency[-1]).astype(np.int32)
+    first = np.arange(n) // family * family
+    kept = (rng.random((n, length)) < 0.8) | (first == np.arange(n))[:, None]
+    words = np.where(kept, words[first], words)
+    words[np.arange(length) >= rng.poisson(0.8 * length, n)[first, None]] = -1
+    row, at = np.nonzero(words >= 0)
+    counts = csr_matrix((np.ones(row.size), (row, words[row, at])), (n, d))
+    counts.sum_duplicates()
+    rarity = np.log((1 + n) / (1 + np.bincount(counts.indices, minlength=d))) + 1
+    weighted = csr_matrix(counts @ diags(rarity))
+    return csr_matrix(diags(1 / np.sqrt(weighted.multiply(weighted).sum(axis=1)).A1) @ weighted)

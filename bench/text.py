@@ -1,0 +1,66 @@
+"""Strings to link: receptors and words, made up letter by letter.
+
+No list of words and no sequencing run is needed. A receptor's junction is the end of a V gene, letters drawn as
+often as receptors have them, and the beginning of a J gene; both ends are trimmed. A word is two to five of 4,000
+syllables. Neither knows real abundances: here few strings are near many others.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+SEED = 20
+V_ENDS = ("CASSLG", "CASSPG", "CASSYS", "CASSQD", "CASSED", "CASRGD", "CAWSVG", "CASSFR", "CSARDR", "CASSDS")
+J_STARTS = (
+    "NTEAFF", "NYGYTF", "GNTIYF", "NEKLFF", "SNQPQHF", "YNSPLHF", "YNEQFF", "NTGELFF", "STDTQYF", "QETQYF", "GANVLTF",
+    "SYEQYF",
+)  # fmt: skip
+LETTERS, WEIGHTS = "GRSTLPQADEVNYFWHKIMC", (25, 10, 12, 8, 7, 6, 6, 6, 5, 5, 4, 3, 3, 2, 2, 2, 2, 2, 1, 1)
+SYLLABLES = 4000
+
+
+def junctions(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """(n,) strings of about 14 letters, and the number of each one's V and J gene together."""
+    rng = np.random.default_rng(SEED)
+    v, j = (rng.integers(0, len(genes), n) for genes in (V_ENDS, J_STARTS))
+    kept, added, cut = rng.integers(4, 7, n), rng.integers(2, 9, n), rng.integers(0, 4, n)
+    drawn = "".join(rng.choice(list(LETTERS), added.sum(), p=np.array(WEIGHTS) / sum(WEIGHTS)))
+    end, strings = np.cumsum(added), np.empty(n, object)
+    for i, (a, b) in enumerate(zip((end - added).tolist(), end.tolist(), strict=True)):
+        strings[i] = V_ENDS[v[i]][: kept[i]] + drawn[a:b] + J_STARTS[j[i]][cut[i] :]
+    return strings, v * len(J_STARTS) + j
+
+
+def receptors(n: int):  # type: ignore[no-untyped-def]
+    """A column of junctions, ordered by their genes."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        strings, genes = junctions(n + extra)
+        return strings[np.argsort(genes, kind="stable")][:, None]
+
+    return rows
+
+
+def genes(n: int) -> np.ndarray:
+    """The groups of `receptors`."""
+    _, number = junctions(n)
+    return np.unique(np.sort(number), return_inverse=True)[1]
+
+
+def words(n: int):  # type: ignore[no-untyped-def]
+    """A column of words."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        rng, n_words = np.random.default_rng(SEED), n + extra
+        parts = ("bcdfghklmnprstvwz", "aeiou", "nrstlmdk", "eaos")
+        drawn = [rng.choice(list(part), SYLLABLES) for part in parts]
+        size = rng.integers(2, len(parts) + 1, SYLLABLES)
+        syllables = ["".join(letters)[:m] for letters, m in zip(zip(*drawn, strict=True), size.tolist(), strict=True)]
+        count = rng.integers(2, 6, n_words)
+        chosen, end = rng.integers(0, SYLLABLES, count.sum()).tolist(), np.cumsum(count).tolist()
+        strings = np.empty(n_words, object)
+        for i, m in enumerate(count.tolist()):
+            strings[i] = "".join(syllables[s] for s in chosen[end[i] - m : end[i]])
+        return strings[:, None]
+
+    return rows

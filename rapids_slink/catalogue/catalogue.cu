@@ -1,0 +1,112 @@
+// Sums over the members of clusters, operation by operation those of cpu.py.
+//
+// rows: the members, cluster after cluster. start: where each cluster begins, and the number of members. A cluster's members are
+// cut into parts of PART; first_part is the number of each cluster's first part, and the number of all. `weight` is null for 1.
+#include "neighbors/exact/formulas.cuh"
+#include "runtime/include/threads.cuh"
+
+#ifndef VALUE
+#define VALUE float
+#endif
+
+constexpr int PART = 256;
+constexpr double INFINITE = 1.0 / 0.0;
+
+struct Members {
+    const long long *rows, *start, *first_part;
+    int clusters;
+    const double* weight;
+};
+
+// The cluster of a part: the last one whose first part is not after it.
+__device__ __forceinline__ int cluster_of(const Members& members, long long part) {
+    int low = 0, high = members.clusters;
+    while (high - low > 1) {
+        int middle = low + (high - low) / 2;
+        (members.first_part[middle] <= part ? low : high) = middle;
+    }
+    return low;
+}
+
+// The gap between two coordinates, one of which is moved by whole lengths to where it is nearest.
+__device__ __forceinline__ double nearest_gap(double gap, double length) {
+    return length < INFINITE ? minus(gap, times(length, rint(__ddiv_rn(gap, length)))) : gap;
+}
+
+// Sums of part t / (d + 1): over features, of the gaps from the cluster's first row; and of the weights.
+extern "C" __global__ void sum_gaps(
+    const VALUE* __restrict__ values, int d, const long long* rows, const long long* start, const long long* first_part,
+    int clusters, const double* weight, const double* __restrict__ box, double* __restrict__ sums) {
+    const Members members{rows, start, first_part, clusters, weight};
+    long long t = thread_index(), part = t / (d + 1);
+    int f = t % (d + 1);
+    if (part >= first_part[clusters]) return;
+    int c = cluster_of(members, part);
+    long long begin = start[c] + (part - first_part[c]) * PART, end = min(begin + PART, start[c + 1]);
+    double sum = 0, first = f < d ? widen(values[rows[start[c]] * d + f]) : 0, length = f < d ? box[f] : INFINITE;
+    for (long long i = begin; i < end; i++) {
+        long long row = rows[i];
+        double w = weight ? weight[row] : 1;
+        sum = plus(sum, f < d ? times(w, nearest_gap(minus(widen(values[row * d + f]), first), length)) : w);
+    }
+    sums[t] = sum;
+}
+
+// The means and the masses of clusters, of the sums of their parts.
+extern "C" __global__ void write_means(
+    const VALUE* __restrict__ values, int d, const long long* rows, const long long* start, const long long* first_part,
+    int clusters, const double* __restrict__ box, const double* __restrict__ sums, double* __restrict__ mean,
+    double* __restrict__ mass) {
+    long long t = thread_index();
+    if (t >= (long long)clusters * d) return;
+    int c = t / d, f = t % d;
+    double total = 0, whole = 0;
+    for (long long part = first_part[c]; part < first_part[c + 1]; part++) {
+        total = plus(total, sums[part * (d + 1) + f]);
+        whole = plus(whole, sums[part * (d + 1) + d]);
+    }
+    double x = plus(widen(values[rows[start[c]] * d + f]), __ddiv_rn(total, whole)), length = box[f];
+    if (length < INFINITE) {
+        x = minus(x, times(length, floor(__ddiv_rn(x, length))));
+        if (!(x < length)) x = 0;
+    }
+    mean[t] = x;
+    if (f == 0) mass[c] = whole;
+}
+
+// Of each part the largest squared distance from the cluster's mean, and the weighted sum of all.
+extern "C" __global__ void sum_squares(
+    const VALUE* __restrict__ values, int d, const long long* rows, const long long* start, const long long* first_part,
+    int clusters, const double* weight, const double* __restrict__ box, const double* __restrict__ mean,
+    double* __restrict__ largest, double* __restrict__ sums) {
+    const Members members{rows, start, first_part, clusters, weight};
+    long long part = thread_index();
+    if (part >= first_part[clusters]) return;
+    int c = cluster_of(members, part);
+    long long begin = start[c] + (part - first_part[c]) * PART, end = min(begin + PART, start[c + 1]);
+    double most = 0, sum = 0;
+    for (long long i = begin; i < end; i++) {
+        long long row = rows[i];
+        double square = 0;
+        for (int f = 0; f < d; f++) {
+            double gap = nearest_gap(minus(widen(values[row * d + f]), mean[(long long)c * d + f]), box[f]);
+            square = plus(square, times(gap, gap));
+        }
+        most = fmax(most, square);
+        sum = plus(sum, times(weight ? weight[row] : 1, square));
+    }
+    largest[part] = most, sums[part] = sum;
+}
+
+// The largest distance from the mean, and the root of the mean square, of each cluster.
+extern "C" __global__ void write_deviations(
+    int clusters, const long long* __restrict__ first_part, const double* __restrict__ largest,
+    const double* __restrict__ sums, const double* __restrict__ mass, double* __restrict__ radius,
+    double* __restrict__ spread) {
+    long long c = thread_index();
+    if (c >= clusters) return;
+    double most = 0, total = 0;
+    for (long long part = first_part[c]; part < first_part[c + 1]; part++)
+        most = fmax(most, largest[part]), total = plus(total, sums[part]);
+    radius[c] = __dsqrt_rn(most), spread[c] = __dsqrt_rn(__ddiv_rn(total, mass[c]));
+}

@@ -1,0 +1,276 @@
+"""The engine of rows that have no coordinates: the functions of `pipeline` for what `items.KINDS` has.
+
+    X ──▶ items ──▶ forest ──▶ linkage, cut, labels, as those of points
+
+`items` has the stages up to the forest, `pipeline.attributes_of` the rest.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
+from typing import Any, Never
+
+import numpy as np
+
+from rapids_slink import groups as grouped
+from rapids_slink.dendrogram.cutting import ClusterRule, Cut
+from rapids_slink.dendrogram.per_group import GroupedCut
+from rapids_slink.items import kind_of
+from rapids_slink.items.forest import forest_of_items
+from rapids_slink.items.kind import Items, without_features
+from rapids_slink.items.nearest import nearest_items
+from rapids_slink.items.search import ItemSearch, Pairs, distinct_items, of_copies, of_equal, one_of_each
+from rapids_slink.metrics import Metric
+from rapids_slink.neighbors.near_pairs import PairFrames, PairTask, check_names, room_for_pairs
+from rapids_slink.neighbors.slices import equal_slices
+from rapids_slink.neighbors.within.task import Found
+from rapids_slink.pipeline import attributes_of
+from rapids_slink.pipeline import predict as predict
+from rapids_slink.points import Points
+from rapids_slink.points.check import column_values
+from rapids_slink.points.keys import names_of
+from rapids_slink.points.output import OutputKind, column_names, is_dataframe
+from rapids_slink.prediction import Fitted
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import Device, resolve
+from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
+from rapids_slink.runtime.memory import DeviceMemoryError, outside_pool, run_scope
+from rapids_slink.settings import Settings
+
+
+def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
+    """`pipeline.fit` of items, also of groups of them."""
+    _check_settings(settings, rule)
+    device = resolve(settings.device, X)
+    report = Report(device=device.name, metric=settings.metric.name)
+    with run_scope(device, settings.memory_limit):
+        fitted = _fit(X, settings, rule, device, report)
+    return {**fitted, "report_": report}
+
+
+def append(X: Any, model: Fitted, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
+    """`pipeline.append` of items."""
+    device = resolve(settings.device, X)
+    report = Report(device=device.name, metric=settings.metric.name, way="append")
+    with run_scope(device, settings.memory_limit):
+        fitted = _append(X, model, settings, rule, device, report)
+    return {**fitted, "report_": report}
+
+
+def pairs(X: Any, Y: Any, task: PairTask, device: str) -> Any:
+    """`pipeline.pairs` of items."""
+    chosen = resolve(device, X, Y)
+    with run_scope(chosen, task.memory_limit):
+        near = NearItems(X, Y, task, chosen)
+        return near.frame(slice(0, near.n_rows))
+
+
+def count_pairs(X: Any, Y: Any, task: PairTask, device: str) -> Any:
+    """`pipeline.count_pairs` of items."""
+    chosen = resolve(device, X, Y)
+    with run_scope(chosen, task.memory_limit):
+        near = NearItems(X, Y, task, chosen)
+        return near.count(slice(0, near.n_rows))
+
+
+def iter_pairs(X: Any, Y: Any, task: PairTask, rows: int, device: str) -> Iterator[Any]:
+    """`pipeline.iter_pairs` of items."""
+    chosen = resolve(device, X, Y)
+    with run_scope(chosen, task.memory_limit), outside_pool(chosen):  # since the items outlive the run
+        near = NearItems(X, Y, task, chosen)
+    for part in equal_slices(slice(0, near.n_rows), rows):
+        with run_scope(chosen, task.memory_limit):
+            frame = near.frame(part)
+        yield frame
+
+
+def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: str, memory_limit: Any) -> Any:
+    """`pipeline.nearest_neighbors` of items."""
+    chosen = resolve(device, X, Y)
+    with run_scope(chosen, memory_limit):
+        items, (queries, _) = read_items({"X": X, "Y": Y}, metric, chosen)
+        m = queries.values.shape[0]
+        edges = PreallocatedFrame.empty(chosen, m, EDGE_TYPES)
+        dst, weight = nearest_items(items, m)
+        for column, values in zip(edges.columns.values(), (chosen.xp.arange(m), dst - m, weight), strict=True):
+            column[...] = values
+        return queries.frame(edges.frame)
+
+
+def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: str, memory_limit: Any) -> Never:
+    """Refuse."""
+    raise ValueError(f"knn_graph is of rows of features, and {without_features(metric)}: use pairs, or fit")
+
+
+def connect(graph: Any, X: Any, *, certified: bool, metric: Metric, device: str, memory_limit: Any) -> Never:
+    """Refuse."""
+    raise ValueError(f"connect is of rows of features, and {without_features(metric)}: use pairs, or fit")
+
+
+# ---------------------------------------------------------------------------------------------------- the stages
+
+
+def read_items(inputs: dict[str, Any], metric: Metric, device: Device) -> tuple[Items, list[Points]]:
+    """The items of all inputs, and each input as points without values, for the type of the results."""
+    kind = kind_of(metric, *inputs.values())
+    assert kind is not None
+    unwrapped = {name: OutputKind.of(X, device) for name, X in inputs.items()}
+    items = kind.read({name: X for name, (X, _) in unwrapped.items()}, metric, device)
+    parts = []
+    for X, output in unwrapped.values():
+        index = output.index_of(X)
+        n = len(items) if len(inputs) == 1 else X.shape[0] if hasattr(X, "shape") else len(X)
+        names = column_names(X) if is_dataframe(X) else None
+        parts.append(Points(np.empty((n, 0)), names, index, output))
+    return items, parts
+
+
+def _check_settings(settings: Settings, rule: ClusterRule) -> None:
+    """Refuse the parameters that need features."""
+    for parameter, given in (
+        ("prediction_data=True of HDBSCAN", settings.prediction_data and rule.predicts_by_density),
+        ("gen_min_span_tree=True", settings.gen_min_span_tree),
+        ("store_centers", settings.store_centers is not None),
+        ("sample_weight", settings.weights is not None),
+    ):
+        if given:
+            raise ValueError(f"{parameter} takes the rows' features, and {without_features(settings.metric)}")
+
+
+def _fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: Report) -> dict[str, Any]:
+    """`pipeline.fit_points` or `groups.fit_groups` of items, within a run."""
+    key_columns, groups, by_group = [], None, settings.groups is not None
+    if by_group:
+        key_columns = names_of(X, settings.groups.groups) or []
+        with report.stage("groups", device):
+            X, groups = grouped.read_groups(X, settings, device)
+    with report.stage("input", device):
+        items, (points,) = read_items({"X": X}, settings.metric, device)
+        n = len(items)
+        if groups is None:
+            number = device.xp.zeros(n, "int32")
+            rule.check_rows(n)
+            settings = settings.for_rows(n)
+        else:
+            grouped.check_keys(groups, n)
+            number = groups.number
+            assert isinstance(rule, Cut)
+            rule = GroupedCut(rule, groups.keys, groups.sizes, groups.first)
+            rule.check_rows(n)
+        if not settings.clipped or settings.min_samples > 1:
+            report["min_samples"] = settings.min_samples
+    report["way"] = "groups" if by_group else "items"
+    more = _kept(X, points, settings, device)
+    tree = forest_of_items(items, number, settings, report)
+    if isinstance(rule, GroupedCut):
+        more |= {"_key_columns_": tuple(key_columns), "_cut_per_group_": rule.cut.n_clusters is not None}
+        rule = replace(rule, merge_group=number[tree[0].columns["src"]])
+    fitted = attributes_of(points, tree, (n, items.n_features), _without_rows(settings), rule, device, report)
+    return {**fitted, **more}
+
+
+def _append(
+    X: Any, model: Fitted, settings: Settings, rule: ClusterRule, device: Device, report: Report
+) -> dict[str, Any]:
+    """`pipeline.append_points` of items, within a run."""
+    with report.stage("input", device):
+        X = model.rows.columns_of(X)
+        items, (old, new) = read_items({"the model": model.rows.values, "X": X}, settings.metric, device)
+        n, n_old = len(items), len(old.values)
+        if settings.for_rows(n).min_samples > 1:
+            raise ValueError("append is for min_samples=1: with new rows core distances fall, and no edge is certain")
+        rule.check_rows(n)
+        kept = _kept(X, new, settings, device)
+        kept["_points_"] = np.concatenate((model.rows.values, kept["_points_"]))
+        points = Points(np.empty((n, 0)), model.rows.names, model.index_with(new), model.output)
+        columns = [column_values(model.tree[name], device) for name in EDGE_TYPES]
+        edges = tuple(
+            device.asarray(values, EDGE_TYPES[name]) for name, values in zip(EDGE_TYPES, columns, strict=True)
+        )
+    tree = forest_of_items(items, device.xp.zeros(n, "int32"), settings, report, (n_old, edges))
+    fitted = attributes_of(points, tree, (n, items.n_features), _without_rows(settings), rule, device, report)
+    return {**fitted, **kept}
+
+
+def _kept(X: Any, points: Points, settings: Settings, device: Device) -> dict[str, Any]:
+    """What a model of these rows keeps of them."""
+    if not settings.prediction_data:
+        return {}
+    kind = kind_of(settings.metric, X)
+    assert kind is not None
+    columns = {} if points.names is None else {"_columns_": tuple(points.names)}
+    metric = settings.metric.name, settings.metric.p, None
+    kept = kind.kept(X, settings.metric, device)
+    return {"_metric_": metric, "_missing_values_": (), "_points_": kept, **columns}
+
+
+def _without_rows(settings: Settings) -> Settings:
+    """The settings of a fit that keeps no points."""
+    return replace(settings, prediction_data=False)
+
+
+class NearItems(PairFrames):
+    """The pairs of some items within the distances of a task."""
+
+    def __init__(self, X: Any, Y: Any, task: PairTask, device: Device) -> None:
+        items, points = read_items({"X": X} if Y is None else {"X": X, "Y": Y}, task.metric, device)
+        for part, name in zip(points, "XY", strict=False):
+            check_names(part, name, task)
+        super().__init__(points[0], points[-1], task, device)
+        self.is_one, number = Y is None, device.xp.zeros(len(items), "int32")
+        self.distinct = distinct_items(items, number)
+
+    def find(self, rows: slice, room: float) -> Found:
+        """See `PairFrames`."""
+        parts: list[Pairs] = []
+        total = 0
+        for part in self._of_rows(rows, room):
+            total += part[0].size
+            parts = [*parts, part] if total <= room else []
+        return Found(total) if total > room else Found(total, *one_of_each(parts, self.device))
+
+    def count(self, rows: slice) -> np.ndarray:
+        """See `PairFrames`."""
+        xp, counts = self.device.xp, np.zeros(self.task.distances.size, np.int64)
+        for _, _, weight in self._of_rows(rows, room_for_pairs(self.device)):
+            order = xp.searchsorted(xp.asarray(self.task.distances), weight, side="left")
+            counts += np.array(xp.bincount(order, minlength=counts.size).tolist(), np.int64).cumsum()
+        return counts
+
+    def _of_rows(self, rows: slice, room: float) -> Iterator[Pairs]:
+        """The pairs of a range of rows, each once, in no order: of parts of it whose items' pairs fit into memory."""
+        waiting = [rows]
+        while waiting:
+            part = waiting.pop()
+            pairs = self._of_items(part, room)
+            if pairs is None:
+                if part.stop - part.start == 1:
+                    raise DeviceMemoryError(f"not enough memory for the pairs of row {part.start}")
+                middle = (part.start + part.stop) // 2
+                waiting += [slice(middle, part.stop), slice(part.start, middle)]
+                continue
+            for src, dst, weight in chain(of_copies(pairs, self.distinct), of_equal(self.distinct)):
+                kept = (src >= part.start) & (src < part.stop)
+                if not self.is_one:
+                    kept &= dst >= self.n_rows
+                first = 0 if self.is_one else self.n_rows
+                yield src[kept], dst[kept] - np.int32(first), weight[kept]
+
+    def _of_items(self, rows: slice, room: float) -> Pairs | None:
+        """The pairs of distinct items of which one has a copy among these rows; None if there are more than `room`."""
+        items, of_row, device = self.distinct.items, self.distinct.of_row, self.device
+        limit, parts, count = float(self.task.distances[-1]), [], 0
+        src, dst = (device.xp.zeros(len(items), bool) for _ in range(2))
+        src[of_row[rows]] = True
+        dst[of_row[0 if self.is_one else self.n_rows :]] = True
+        every = self.is_one and rows == slice(0, self.n_rows)
+        search = ItemSearch(items, self.distinct.groups, limit, self.task.progress)
+        for part in search.parts(*(() if every else (src, dst))):
+            parts.append(part)
+            count += part[0].size
+            if count > room:
+                parts = [one_of_each(parts, device)]
+                count = parts[0][0].size
+                if count > room:
+                    return None
+        return one_of_each(parts, device)

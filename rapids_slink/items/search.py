@@ -1,0 +1,308 @@
+"""The pairs of items within a distance, in parts that fit into memory.
+
+    items ──▶ distinct items ──▶ candidates: all pairs, pairs that share a key, or pairs of projections ──▶ distances
+
+Groups are numbers, one for each item: no pair of two groups is wanted. Equal items of a group are one item until the
+end, so that copies cost nothing. A pair may be found several times, because it shares several keys.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil, inf
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rapids_slink.items.kind import Items
+from rapids_slink.neighbors.rows import metric_rows
+from rapids_slink.neighbors.within import prepare_pairs
+from rapids_slink.ordering import stable_order
+from rapids_slink.points.keys import Groups, groups_of
+from rapids_slink.report import counted
+from rapids_slink.runtime.device import Array, Device, all_true, to_host
+from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check_memory, free_bytes
+
+#: Pairs of two rows, (src, dst, weight).
+Pairs = tuple[Array, Array, Array]
+#: In groups of up to this number of items all pairs are compared.
+SMALL_GROUP = {"cpu": 64, "cuda": 256}
+#: More keys an item on average take too much memory.
+MOST_KEYS = 1024
+#: Items of which keys are made at a time.
+KEYED_ITEMS = 2**21
+#: Pairs of a first range of rows of which projections are compared: how many are candidates tells the next one.
+FIRST_PAIRS = {"cpu": 2**24, "cuda": 2**34}
+#: Pairs that are compared at a time, and their bytes.
+MOST_PAIRS, PAIR_BYTES = {"cpu": 2**21, "cuda": 2**25}, 64
+#: Bytes of an item, from its hash to its edges, and of chunks at their smallest.
+ITEM_BYTES, LEAST_CHUNK = 200, 2**22
+#: Bytes of a key: as it is made, as a word, and as words are put together.
+KEY_BYTES = 40
+#: What makes pairs of groups different keys; see `_mixed`.
+MULTIPLIERS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+
+
+class Costs(NamedTuple):
+    """About how many nanoseconds work takes, on two cores or on an H100."""
+
+    key: float  # to make a key, to sort it and to read it
+    pair: float  # to compare a pair of items
+    tested: float  # to compare a pair of projections, with the candidates' share
+    group: float  # to prepare a search among a group's projections
+
+
+COSTS = {"cpu": Costs(50, 60, 2, 1e6), "cuda": Costs(1, 0.1, 0.05, 3e6)}
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """Items without their copies."""
+
+    items: Items
+    first: Array  # (u,) int32, ascending: the row of each, the first of its copies
+    of_row: Array  # (n,) int32: the distinct item of each row
+    groups: Groups  # of the distinct items
+
+    @cached_property
+    def copies(self) -> Groups:
+        """The rows of each distinct item."""
+        return groups_of(self.of_row, len(self.items), self.items.device)
+
+
+def distinct_items(items: Items, number: Array) -> Distinct:
+    """The items that differ within each group; `number`, (n,) int32, are the groups.
+
+    It comes first, so it raises DeviceMemoryError unless the later stages fit into memory, too.
+    """
+    device, n = items.device, len(items)
+    check_memory(device, MemoryEstimate(ITEM_BYTES * n, min_chunk=LEAST_CHUNK), counted(n, "row"))
+    xp, classes = device.xp, items.classes()
+    if classes is not None:  # pairs of two classes are in two groups
+        codes = number.astype("int64") * (int(classes.max()) + 1) + classes if n else number
+        number = xp.unique(codes, return_inverse=True)[1].reshape(-1).astype("int32")
+    seed = 0
+    while True:
+        hashes = items.hashes(seed) + number.astype("uint64") * xp.uint64(MULTIPLIERS[0])
+        _, first, same = xp.unique(hashes, return_index=True, return_inverse=True)
+        row, of_same = xp.arange(n, dtype="int32"), first[same.reshape(-1)].astype("int32")
+        copy = xp.flatnonzero(of_same != row)
+        pair = row[copy], of_same[copy]
+        if all_true((number[pair[0]] == number[pair[1]]) & items.equal(*pair)):
+            break
+        seed += 1  # two items have the same hash
+    is_first = of_same == row
+    first = xp.flatnonzero(is_first).astype("int32")
+    of_row = (xp.cumsum(is_first) - 1).astype("int32")[of_same]
+    own = items if first.size == n else items.take(first)
+    number = number[first]
+    count = int(number.max()) + 1 if n else 0
+    return Distinct(own, first, of_row, groups_of(number, count, device))
+
+
+class ItemSearch:
+    """The pairs of distinct items of a group within a limit. `progress` shows a bar where projections are compared."""
+
+    def __init__(self, items: Items, groups: Groups, limit: float, progress: bool = False) -> None:
+        self.items, self.groups, self.limit, self.device = items, groups, limit, items.device
+        self.progress = progress
+        is_large = (groups.sizes > SMALL_GROUP[self.device.name]) & (limit < inf)
+        self.projected, self.compared = np.flatnonzero(is_large), np.flatnonzero((groups.sizes > 1) & ~is_large)
+
+    def parts(self, src: Array = None, dst: Array = None) -> Iterator[Pairs]:
+        """The pairs, of int32 numbers and float64 distances; a pair may be in several parts, but has src < dst.
+
+        `src` and `dst`, (n,) bool, are which items are wanted as one end and as the other; by default all.
+        """
+        candidates = self._that_share_a_key() if self.is_by_keys(src) else self._of_groups(src)
+        for a, b in candidates:
+            a, b = self._wanted(a, b, src, dst)
+            if a.size:
+                weight = self.items.distances(a, b, self.limit)
+                kept = weight <= self.limit
+                yield a[kept], b[kept], weight[kept]
+
+    def is_by_keys(self, src: Array = None) -> bool:
+        """Whether keys take less time than comparing the wanted items with all others of their groups."""
+        keys, sizes = self.items.keys_an_item(self.limit) if self.limit < inf else inf, self.groups.sizes
+        if keys > MOST_KEYS:
+            return False
+        wanted = sizes / 2 if src is None else np.bincount(to_host(self.groups.number[src]), minlength=sizes.size)
+        cost, pairs = COSTS[self.device.name], wanted * sizes
+        of_pairs = cost.pair * pairs[self.compared].sum() + cost.tested * pairs[self.projected].sum()
+        return bool(cost.key * keys * len(self.items) < of_pairs + cost.group * self.projected.size)
+
+    def _wanted(self, a: Array, b: Array, src: Array, dst: Array) -> tuple[Array, Array]:
+        xp = self.device.xp
+        a, b = xp.minimum(a, b), xp.maximum(a, b)
+        kept = a != b
+        if src is not None:
+            kept &= (src[a] & dst[b]) | (src[b] & dst[a]) if dst is not None else src[a] | src[b]
+        return a[kept], b[kept]
+
+    def _that_share_a_key(self) -> Iterator[tuple[Array, Array]]:
+        """The pairs that share a key: keys and items are words that are sorted, so that equal keys are neighbours.
+
+        A key loses the bits that its item takes. So pairs of two groups, or without a key of both, may be among them,
+        of which the former are dropped here.
+        """
+        xp, n, number = self.device.xp, len(self.items), self.groups.number
+        bits = max(1, (n - 1).bit_length())
+        mask, shift = xp.uint64(2**bits - 1), xp.uint64(bits)
+        total = int(self.items.keys_an_item(self.limit) * n) + 1
+        passes = 1 if free_bytes() == inf else max(1, ceil(KEY_BYTES * total / (free_bytes() / 2)))
+        for turn in range(passes):
+            words = []
+            for start in range(0, n, KEYED_ITEMS):
+                item, key = self.items.keys(self.limit, slice(start, min(start + KEYED_ITEMS, n)))
+                key = _mixed(key + number[item].astype("uint64") * xp.uint64(MULTIPLIERS[0]), xp)
+                if passes > 1:
+                    of_turn = key % xp.uint64(passes) == turn
+                    item, key = item[of_turn], key[of_turn]
+                words.append((key & ~mask) | item.astype("uint64"))
+            sorted_ = words[0] if len(words) == 1 else xp.concatenate(words)
+            del words, item, key
+            sorted_.sort()
+            equal = (sorted_[1:] ^ sorted_[:-1]) <= mask
+            none = xp.zeros(1, bool)
+            after, before = xp.concatenate((equal, none)), xp.concatenate((none, equal))
+            shared = sorted_[after | before]
+            del sorted_, equal, after, before
+            item = (shared & mask).astype("int32")
+            end = _ends(shared >> shift, xp)
+            position = xp.arange(item.size, dtype="int64")
+            for owner, place in pairs_of_ranges(position + 1, end - position - 1, self.device):
+                a, b = item[owner], item[place]
+                kept = number[a] == number[b]
+                yield a[kept], b[kept]
+
+    def _of_groups(self, src: Array) -> Iterator[tuple[Array, Array]]:
+        """All pairs of small groups, or of all if there is no limit; the candidates of large groups."""
+        device, order = self.device, self.groups.order
+        xp = device.xp
+        starts = device.asarray(self.groups.starts)
+        if self.compared.size:
+            is_compared = xp.zeros(len(self.groups), bool)
+            is_compared[device.asarray(self.compared)] = True
+            number = self.groups.number[order]
+            position = xp.flatnonzero(is_compared[number])
+            end, first = starts[number[position] + 1], position + 1
+            if src is not None:  # those of each wanted item with all others, once
+                wanted = src[order[position]]
+                position, first, end = position[wanted], starts[number[position[wanted]]], end[wanted]
+            for owner, place in pairs_of_ranges(first, end - first, device):
+                a, b = order[position[owner]], order[place]
+                if src is not None:
+                    once = ~src[b] | (a < b)
+                    a, b = a[once], b[once]
+                yield a, b
+        for group in self.projected.tolist():
+            rows = order[self.groups.starts[group] : self.groups.starts[group + 1]]
+            yield from self._of_projections(rows, src)
+
+    def _of_projections(self, rows: Array, src: Array) -> Iterator[tuple[Array, Array]]:
+        """The pairs of a group's items whose projections are within their bound."""
+        device, queries, asked = self.device, None, rows
+        some = None if src is None else device.xp.flatnonzero(src[rows])
+        if some is not None and not some.size:
+            return
+        own = self.items if rows.size == len(self.items) else self.items.take(rows)
+        values, metric, bound = own.projection(self.limit)
+        if some is not None:
+            queries, asked = metric_rows(metric, values[some], device, alone=False), rows[some]
+        points = metric_rows(metric, values, device, compact=queries is None, alone=queries is None)
+        search = prepare_pairs(points, queries, bound, metric, device, self.progress)
+        most, start, step = room(device), 0, max(1, FIRST_PAIRS[device.name] // rows.size)
+        while start < asked.size:
+            part = slice(start, min(start + step, asked.size))
+            found = search.find(part, most)
+            if found.src is not None:
+                a, b = asked[found.src], rows[found.dst]
+                if src is not None:
+                    once = ~src[b] | (a < b)
+                    a, b = a[once], b[once]
+                yield a, b
+                start = part.stop
+            elif step == 1:
+                raise DeviceMemoryError(f"not enough memory for the {found.count:,} candidates of one row")
+            step = max(1, min(4 * step, int(step * most / (2 * found.count + 1))))  # for half of the room
+
+
+def room(device: Device) -> int:
+    """How many pairs are compared at a time."""
+    return int(max(1024, min(MOST_PAIRS[device.name], free_bytes() / 4 / PAIR_BYTES)))
+
+
+def pairs_of_ranges(first: Array, count: Array, device: Device) -> Iterator[tuple[Array, Array]]:
+    """Pairs of an owner and each place of its range, a part at a time; `first` and `count`, (m,), are the ranges."""
+    xp = device.xp
+    ends = xp.cumsum(count, dtype="int64")
+    total, most, begin = int(ends[-1]) if ends.size else 0, room(device), 0
+    while begin < total:
+        stop = min(begin + most, total)
+        pair = xp.arange(begin, stop, dtype="int64")
+        low, high = (int(xp.searchsorted(ends, xp.asarray([at]), side="right")[0]) for at in (begin, stop - 1))
+        own = slice(low, high + 1)
+        if device.is_gpu:
+            owner = xp.searchsorted(ends, pair, side="right")
+        else:
+            size = np.minimum(ends[own], stop) - np.maximum(ends[own] - count[own], begin)
+            owner = np.repeat(np.arange(low, high + 1), size)
+        yield owner, first[owner] + (pair - (ends[owner] - count[owner]))
+        begin = stop
+
+
+def of_copies(pairs: Pairs, distinct: Distinct) -> Iterator[Pairs]:
+    """The pairs of rows of pairs of distinct items: each row of the one with each row of the other."""
+    copies, device = distinct.copies, distinct.items.device
+    a, b, weight = pairs
+    if len(distinct.items) == distinct.of_row.size:
+        yield pairs
+        return
+    xp = device.xp
+    starts, sizes = device.asarray(copies.starts), device.asarray(copies.sizes)
+    for pair, place in pairs_of_ranges(xp.zeros_like(a, dtype="int64"), sizes[a] * sizes[b], device):
+        i, j = xp.divmod(place, sizes[b[pair]])
+        src, dst = copies.order[starts[a[pair]] + i], copies.order[starts[b[pair]] + j]
+        yield xp.minimum(src, dst), xp.maximum(src, dst), weight[pair]
+
+
+def of_equal(distinct: Distinct) -> Iterator[Pairs]:
+    """The pairs of rows that are equal, at distance zero."""
+    copies, device = distinct.copies, distinct.items.device
+    if len(distinct.items) == distinct.of_row.size:
+        return
+    xp, starts = device.xp, device.asarray(copies.starts)
+    position = xp.arange(copies.order.size, dtype="int64")
+    end = starts[distinct.of_row[copies.order] + 1]
+    for owner, place in pairs_of_ranges(position + 1, end - position - 1, device):
+        yield copies.order[owner], copies.order[place], xp.zeros(owner.size)
+
+
+def one_of_each(parts: list[Pairs], device: Device) -> Pairs:
+    """The pairs of all parts by (src, dst), each once."""
+    xp = device.xp
+    if not parts:
+        return xp.empty(0, "int32"), xp.empty(0, "int32"), xp.empty(0)
+    src, dst, weight = (xp.concatenate([part[i] for part in parts]) for i in range(3))
+    code = src.astype("int64") << 32 | dst
+    order = stable_order(code, xp)
+    code, weight = code[order], weight[order]
+    once = xp.concatenate([xp.ones(min(1, code.size), bool), code[1:] != code[:-1]])
+    code = code[once]
+    return (code >> 32).astype("int32"), (code & 0xFFFFFFFF).astype("int32"), weight[once]
+
+
+def _ends(values: Array, xp: Any) -> Array:
+    """For each of sorted values the end of the run of values equal to it, int64."""
+    last = xp.flatnonzero(xp.concatenate((values[1:] != values[:-1], xp.ones(min(1, values.size), bool))))
+    run = xp.searchsorted(last, xp.arange(values.size))
+    return last[run] + 1
+
+
+def _mixed(words: Array, xp: Any) -> Array:
+    """Words of 64 bits of which every bit depends on all (the end of Steele, Lea and Flood's SplitMix, 2014)."""
+    for shift, factor in ((30, MULTIPLIERS[1]), (27, MULTIPLIERS[2]), (31, None)):
+        words = words ^ (words >> xp.uint64(shift))
+        words = words if factor is None else words * xp.uint64(factor)
+    return words

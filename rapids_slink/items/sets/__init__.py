@@ -1,0 +1,376 @@
+"""Sets: rows of ones and zeros of which only the ones are stored.
+
+    matrix or column ──read──▶ Sets ──projection──▶ rows of bits, whose pairs are found ──distances──▶ the pairs within
+
+The metrics are those of rows of booleans: jaccard, dice and containment, functions of |a∩b|, |a| and |b|.
+
+Rows of bits leave no pair out. Every element is hashed to one of some bits, and a set a has the bits of its elements.
+These are p(a) ≤ |a| ones. As many more as are lacking, |a| - p(a), are the first ones of a second part of the row. So a
+row has |a| ones. Let two rows have c ones of the first part in common. An element of a∩b falls on one of them. As many
+elements of a as lack ones, |a| - p(a), fall on a bit that another element has taken, and so at most as many of a∩b.
+Hence |a∩b| ≤ c + |a| - p(a), likewise for b, and
+
+    |a∩b| ≤ c + min(|a| - p(a), |b| - p(b)),
+
+the ones that the two rows have in common in both parts. The distances fall as |a∩b| grows, so that of the rows of bits
+is at most that of the sets; rounding, of one quotient each, keeps this order.
+
+Keys leave no pair out either (Chaudhuri, Ganti and Kaushik, "A primitive operator for similarity joins", 2006). Let
+elements be in one order for all sets, and let every pair within a distance have at least o(a) ≤ |a| elements in common,
+a number of a alone. The first of these in this order has at least o(a) - 1 others after it, so it is among the first
+|a| - o(a) + 1 elements of a; likewise of b. These elements are the keys. In the order of how many sets have an element,
+few sets share one. With s = 1 - t the common elements are at least s|a| for jaccard, s|a| / (1 + t)
+for dice, and s min(|a|, the size of the smallest set) for containment.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import chain
+from typing import Any, Self
+
+import numpy as np
+
+from rapids_slink.items.compressed import entries_of, stored_entries
+from rapids_slink.items.kind import Projection, without_features
+from rapids_slink.metrics import METRICS, OVERFLOW, WORD_BITS, Metric, Rows
+from rapids_slink.points import is_sparse
+from rapids_slink.points.check import InputTypeError, check_shape
+from rapids_slink.points.output import TABLES, OutputKind, is_collection, is_dataframe, library_of
+from rapids_slink.runtime.device import (
+    CPU,
+    Array,
+    Device,
+    all_true,
+    half,
+    is_on_gpu,
+    to_host,
+)
+
+kernels = partial(half, package=__package__)
+
+#: The metrics of sets, as they read packed rows of bits.
+OF_BITS = {
+    name: replace(METRICS[name], name=f"bit_{name}", rows=Rows.PACKED) for name in ("jaccard", "dice", "containment")
+}
+#: Numbers of bits to which elements are hashed, and how many sets tell which of them suits.
+WIDTHS, SAMPLE = tuple(2**i for i in range(7, 17)), 128
+#: What one step of a merge, and what a pair that shares a key, take on a CPU in words of bits that are compared; and
+#: the words of small sets.
+STEP_WORDS, PAIR_WORDS, LEAST_WORDS = 8.0, 1e3, 4
+#: What rounding takes of a number of common elements, at most.
+ROUNDING = 1e-6
+#: More keys than this, on average, take longer than rows of bits.
+MOST_KEYS = 160
+#: How the types of lists begin in Polars, Arrow, and pandas' Arrow types.
+LISTS = ("list", "large_list", "fixed_size_list", "array")
+#: The types of Python and NumPy that hold the elements of a set.
+HOLDERS = (set, frozenset, list, tuple, np.ndarray)
+
+
+@dataclass(frozen=True)
+class Sets:
+    """n sets of numbered elements on a device; see `items.kind`."""
+
+    metric: Metric
+    device: Device
+    starts: Array  # (n + 1,) int64
+    elements: Array  # int32 or int64; those of set i ascend from starts[i] to starts[i + 1], each once
+    n_features: int  # columns of the matrix, 1 for a column
+
+    @classmethod
+    def serves(cls, metric: Metric, X: Any) -> bool:
+        """Whether this is a matrix or a column of sets, and the metric one of sets."""
+        return metric.name in OF_BITS and holds_sets(X)
+
+    @classmethod
+    def read(cls, inputs: dict[str, Any], metric: Metric, device: Device) -> Self:
+        """The sets of all inputs.
+
+        Rows of a sparse matrix are sets of its columns. Elements of columns are integers, or any hashable values, of
+        which equal ones are one element.
+
+        Raises ValueError if values are neither 0 nor 1, a row is missing, or an element is, or sets have no distance;
+        InputTypeError if a row is no set, or an element is not hashable.
+        """
+        parts = {name: OutputKind.of(X, device)[0] for name, X in inputs.items()}
+        if any(is_sparse(X) for X in parts.values()):
+            starts, elements, n_features = _of_matrices(parts, metric, device)
+        else:
+            starts, elements, n_features = *_of_columns(parts, device), 1
+        starts, elements = kernels(device).ascending(starts, elements)
+        sets = cls(metric, device, starts, elements, n_features)
+        sets._check_empty(list(inputs), [_length(X) for X in parts.values()])
+        return sets
+
+    @classmethod
+    def kept(cls, X: Any, metric: Metric, device: Device) -> np.ndarray:
+        """Refuse."""
+        raise ValueError(f"prediction_data=True takes the rows' features, and {without_features(metric)}")
+
+    def __len__(self) -> int:
+        return int(self.starts.size) - 1
+
+    @property
+    def sizes(self) -> Array:
+        """(n,) int64."""
+        return self.starts[1:] - self.starts[:-1]
+
+    def take(self, rows: Array) -> Self:
+        """Some of the sets."""
+        starts, at = entries_of(self.starts, self.device.asarray(rows, "int64"), self.device.xp)
+        return replace(self, starts=starts, elements=self.elements[at])
+
+    def classes(self) -> Array | None:
+        """All sets have distances."""
+        return None
+
+    def hashes(self, seed: int) -> Array:
+        """(n,) uint64, the same for equal sets."""
+        hashes: Array = kernels(self.device).hashes(self.starts, self.elements, seed)
+        return hashes
+
+    def equal(self, src: Array, dst: Array) -> Array:
+        """Whether both sets of each pair have the same elements."""
+        common, sizes = kernels(self.device).common_elements(self.starts, self.elements, src, dst), self.sizes
+        return (sizes[src] == common) & (sizes[dst] == common)
+
+    def distances(self, src: Array, dst: Array, cutoff: float = np.inf) -> Array:
+        """Those of the metric of rows of booleans, to the bit."""
+        common, sizes = kernels(self.device).common_elements(self.starts, self.elements, src, dst), self.sizes
+        return distances_of(self.metric, common, sizes[src], sizes[dst], self.device.xp)
+
+    def keys_an_item(self, limit: float) -> float:
+        """The mean number of keys; infinite if so many pairs share one that rows of bits take less, as on a GPU."""
+        if limit >= 1 or self.device.is_gpu:  # at 1 sets without a common element are within
+            return np.inf
+        mean, size = float(self._key_counts(limit).mean()), float(self.sizes.mean())
+        if mean > MOST_KEYS:
+            return np.inf
+        _, key = self.keys(limit, slice(0, len(self)))
+        sharing = np.bincount(key.astype(np.int64)).astype(np.float64)
+        pairs = float((sharing * (sharing - 1)).sum())
+        by_bits = float(len(self)) ** 2 * (LEAST_WORDS + 2 * size / WORD_BITS)
+        return mean if pairs * (PAIR_WORDS + 2 * size * STEP_WORDS) <= by_bits else np.inf
+
+    def keys(self, limit: float, rows: slice) -> tuple[Array, Array]:
+        """The first elements of each set in the order of how many sets have them."""
+        xp, first = self.device.xp, self.starts[rows.start : rows.stop]
+        ends = xp.cumsum(self._key_counts(limit)[rows])
+        at = xp.arange(int(ends[-1]) if ends.size else 0, dtype="int64")
+        row = xp.searchsorted(ends, at, side="right")
+        before = xp.concatenate((xp.zeros(1, "int64"), ends))
+        return (row + rows.start).astype("int32"), self._by_rarity[first[row] + at - before[row]].astype("uint64")
+
+    def _key_counts(self, limit: float) -> Array:
+        """(n,) int64."""
+        xp, share, sizes = self.device.xp, 1 - limit, self.sizes
+        if self.metric.name == "dice":
+            share /= 1 + limit
+        least = xp.minimum(sizes, sizes.min()) if self.metric.name == "containment" else sizes
+        common = xp.maximum(xp.ceil(share * least - ROUNDING), 1).astype("int64")
+        return xp.maximum(sizes - common + 1, 0)
+
+    @cached_property
+    def _by_rarity(self) -> Array:
+        """The elements of each set by the number of sets that have them, numbered in this order."""
+        xp = self.device.xp
+        if self._fit(4 * self.elements.size + 1024):
+            number, counts = self.elements, xp.bincount(self.elements)
+        else:
+            _, number, counts = xp.unique(self.elements, return_inverse=True, return_counts=True)
+        rank = xp.empty(counts.size, "int64")
+        rank[xp.argsort(counts)] = xp.arange(counts.size)
+        return kernels(self.device).ascending(self.starts, rank[number.reshape(-1)])[1]
+
+    def projection(self, limit: float) -> Projection:
+        """Rows of bits."""
+        bits = self.rows_of_bits(self.suitable_width(limit))
+        return Projection(bits, OF_BITS[self.metric.name], limit)
+
+    def rows_of_bits(self, width: int) -> Array:
+        """(n, d) uint8, of which `OF_BITS` are at most the distances of the sets; see the module.
+
+        The first part has `width` bits. If the elements are numbers below it, each has its own bit.
+        """
+        xp, n = self.device.xp, len(self)
+        words, ones = kernels(self.device).hashed_bits(self.starts, self.elements, width, self._fit(width))
+        lacking = self.sizes - ones
+        more = -(-int(lacking.max()) // WORD_BITS)
+        if not more:
+            return words.view("uint8")
+        count = xp.clip(lacking[:, None] - WORD_BITS * xp.arange(more), 0, WORD_BITS).astype("uint64")
+        one, all_ones = np.uint64(1), np.uint64(2**WORD_BITS - 1)
+        second = xp.where(count == WORD_BITS, all_ones, (one << xp.minimum(count, np.uint64(WORD_BITS - 1))) - one)
+        return xp.ascontiguousarray(xp.concatenate((words, second.reshape(n, more)), axis=1)).view("uint8")
+
+    def suitable_width(self, limit: float) -> int:
+        """The number of bits with which a search for pairs within a limit takes least, by the pairs of a sample.
+
+        What it takes is a word of bits of each pair, and the steps of a merge of those that pass. It is the same for
+        the same sets on either device.
+        """
+        sample = self.take(np.linspace(0, len(self) - 1, min(len(self), SAMPLE)).astype(np.int64))._on(CPU)
+        first, second = (end.astype(np.int32) for end in np.triu_indices(len(sample), 1))
+        sizes, n_pairs = sample.sizes, max(1, first.size)
+        steps = 2 * STEP_WORDS * float(sizes.mean()) / n_pairs
+        merged = steps * int((sample.distances(first, second) <= limit).sum())
+        best, least = WIDTHS[0], np.inf
+        for width in WIDTHS:
+            bits = sample.rows_of_bits(width)
+            unpacked = np.unpackbits(bits, axis=1).astype(np.float32)
+            common = (unpacked @ unpacked.T).astype(np.int64)[first, second]
+            passes = distances_of(self.metric, common, sizes[first], sizes[second], np) <= limit
+            words = bits.shape[1] * 8 / WORD_BITS
+            cost = words + steps * int(passes.sum())
+            if cost < least:
+                best, least = width, cost
+            if words + merged >= least or self._fit(width):  # wider ones cannot take less
+                break
+        return best
+
+    def _fit(self, width: int) -> bool:
+        """Whether all elements are numbers from 0 to below `width`."""
+        return not self.elements.size or (int(self.elements.min()) >= 0 and int(self.elements.max()) < width)
+
+    def _on(self, device: Device) -> Self:
+        return replace(self, device=device, starts=device.asarray(self.starts), elements=device.asarray(self.elements))
+
+    def _check_empty(self, names: list[str], lengths: list[int]) -> None:
+        """Raise if empty sets have no distance: to no other set, or not to each other."""
+        if self.metric.name == "jaccard" or all_true(self.sizes > 0):
+            return
+        begins = np.concatenate(([0], np.cumsum(lengths)))
+        rows = to_host(self.device.xp.flatnonzero(self.sizes == 0)[:2])
+        at = [int(part) for part in np.searchsorted(begins, rows, side="right") - 1]
+        first, *others = (f"row {row - begins[i]} of {names[i]}" for row, i in zip(rows, at, strict=True))
+        if self.metric.name == "containment":
+            raise ValueError(f"{first} is an empty set, which has no containment distance. Drop it")
+        if others:
+            raise ValueError(f"{first} and {others[0]} are empty sets: their dice distance is not defined. Drop one")
+
+
+def distances_of(metric: Metric, common: Array, sizes: Array, others: Array, xp: Any) -> Array:
+    """The distances of pairs of sets with these sizes and numbers of common elements, all int64; see `metrics`."""
+    if metric.name == "containment":
+        either, of_none = xp.minimum(sizes, others), OVERFLOW
+        differ = either - common
+    else:
+        differ, of_none = sizes + others - 2 * common, 0.0 if metric.name == "jaccard" else OVERFLOW
+        either = sizes + others - common if metric.name == "jaccard" else sizes + others
+    return xp.where(either > 0, differ / xp.maximum(either, 1), of_none)
+
+
+# ------------------------------------------------------------------------------------------------------- the input
+
+
+def holds_sets(X: Any) -> bool:
+    """Whether this is a sparse matrix, a list of Python's sets, or a column of lists or sets."""
+    if is_sparse(X):
+        return True
+    if is_collection(X):  # whose values are not there
+        return False
+    if isinstance(X, list | tuple):
+        return bool(X) and isinstance(X[0], set | frozenset)
+    if library_of(X) in TABLES:
+        return any(str(kind).lower().startswith(LISTS) for kind in _column_types(X))
+    if is_dataframe(X):
+        return any(holds_sets(X.iloc[:, i]) for i, kind in enumerate(X.dtypes) if kind.kind == "O")
+    kind = getattr(X, "dtype", None)
+    if kind is None or getattr(X, "ndim", 0) != 1:
+        return False
+    if type(kind).__name__ == "ListDtype" or str(kind).startswith(LISTS):
+        return True
+    if kind != np.dtype(object) or is_on_gpu(X):
+        return False
+    return isinstance(next((value for value in X if value is not None), None), HOLDERS)
+
+
+def _column_types(table: Any) -> list[Any]:
+    """The types of the columns of a table of Polars or Arrow, or of one column."""
+    if hasattr(table, "schema"):
+        return list(table.schema.types if hasattr(table.schema, "types") else table.schema.values())
+    return [table.dtype if hasattr(table, "dtype") else table.type]
+
+
+def _values(X: Any, name: str) -> list[Any]:
+    """The rows of a column or a list."""
+    if is_dataframe(X):
+        if X.shape[1] != 1:
+            raise InputTypeError(f"{name} must be one column of sets, got a frame of {X.shape[1]} columns")
+        X = X.iloc[:, 0]
+    if not isinstance(X, list | tuple) and getattr(X, "ndim", 1) != 1:
+        raise InputTypeError(f"{name} must be a column of sets as the other rows are, got {X.ndim} dimensions")
+    return list(X.to_pandas() if library_of(X) == "cudf" else X)
+
+
+def _length(X: Any) -> int:
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+
+
+def _of_matrices(inputs: dict[str, Any], metric: Metric, device: Device) -> tuple[Array, Array, int]:
+    """The starts and columns of the ones of each row, and how many columns there are."""
+
+    def check(values: Array, starts: Array, name: str) -> None:
+        is_other = (values != 0) & (values != 1)
+        if not all_true(~is_other):
+            row = int(device.xp.searchsorted(starts, is_other.argmax(), side="right")) - 1
+            raise ValueError(f"metric={metric.name!r} takes booleans (0, 1): row {row} of {name} has others")
+
+    starts, elements, _, n_features = stored_entries(inputs, device, check)
+    return starts, elements, n_features
+
+
+def _of_columns(inputs: dict[str, Any], device: Device) -> tuple[Array, Array]:
+    """The starts and the numbers of the elements of columns, in the order of each row."""
+    rows: list[Any] = []
+    owners: list[str] = []
+    for name, X in inputs.items():
+        values = _values(X, name)
+        check_shape((len(values), 1), name)
+        for i, row in enumerate(values):
+            if not isinstance(row, HOLDERS) or getattr(row, "ndim", 1) != 1:
+                raise _no_set(row, f"row {i} of {name}")
+        rows += values
+        owners += [f"row {i} of {name}" for i in range(len(values))]
+    starts = np.concatenate(([0], np.cumsum([len(row) for row in rows], dtype=np.int64)))
+    elements = _integers(rows)
+    if elements is None:
+        elements = _numbered(rows, starts, owners)
+    return device.asarray(starts), device.asarray(elements)
+
+
+def _no_set(row: Any, what: str) -> Exception:
+    if row is None or row is CPU.frames.NA or (isinstance(row, float) and row != row):
+        return ValueError(f"{what} is missing (null or NaN): drop or fill it")
+    return InputTypeError(f"{what} must be a set or a list of elements, got {row!r}")
+
+
+def _integers(rows: list[Any]) -> np.ndarray | None:
+    """All elements as int64, those above its range as negative ones; None unless all are integers from 0 on."""
+    held = [row for row in rows if len(row)]
+    if not held:
+        return np.empty(0, np.int64)
+    if all(isinstance(row, np.ndarray) and row.dtype.kind in "iu" for row in held):
+        if any(row.dtype.kind == "i" and row.min() < 0 for row in held):
+            return None
+        return np.concatenate([row.astype(np.uint64, copy=False) for row in held]).view(np.int64)
+    flat = list(chain.from_iterable(held))
+    if not all(kind is int or issubclass(kind, np.integer) for kind in set(map(type, flat))):
+        return None
+    if min(flat) < 0 or max(flat) >= 2**64:
+        return None
+    return np.fromiter(flat, np.uint64, len(flat)).view(np.int64)
+
+
+def _numbered(rows: list[Any], starts: np.ndarray, owners: list[str]) -> np.ndarray:
+    """Numbers of the elements, the same for equal ones."""
+    flat = np.empty(int(starts[-1]), object)
+    flat[:] = list(chain.from_iterable(row.tolist() if isinstance(row, np.ndarray) else row for row in rows))
+    try:
+        numbers: np.ndarray = CPU.frames.factorize(flat)[0].astype(np.int32)
+    except TypeError as error:
+        raise InputTypeError(f"the elements of sets must be hashable: {error}") from error
+    if (numbers < 0).any():
+        row = int(np.searchsorted(starts, (numbers < 0).argmax(), side="right")) - 1
+        raise ValueError(f"{owners[row]} holds a missing element (null or NaN): drop it")
+    return numbers

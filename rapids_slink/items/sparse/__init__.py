@@ -1,0 +1,264 @@
+"""Sparse rows: matrices of numbers of which only the entries that are not zero are stored.
+
+    matrix ──read──▶ SparseRows ──projection──▶ dense rows, whose pairs are found ──distances──▶ the pairs within
+
+The metrics are those of dense rows, cosine and euclidean, with their bits: features that are zero in both rows change
+no sum, so the terms of the others, in the order of the columns, are the whole sum. A dot product has two sums, of even
+and of odd columns. One thing differs: two equal rows are at distance 0 by definition, where the cosine of dense rows
+may leave a rounding error of up to 4e-16.
+
+The projection leaves no pair out. The columns with the largest squares keep an axis each. The others are put into
+buckets, each with an axis, on which a row has the norm of its part in the bucket. By the inequality of Cauchy and
+Schwarz two rows' dot product on an axis is at least that of their parts in the bucket, and their norms stay. So
+
+    ‖p(a) - p(b)‖² = ‖a‖² + ‖b‖² - 2p(a)·p(b) ≤ ‖a - b‖².
+
+Of cosine the rows are divided by their norms: ‖a - b‖² is then twice the distance. Roundings are bounded in `_bound`.
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from math import frexp, inf, sqrt
+from typing import Any, Self
+
+import numpy as np
+
+from rapids_slink.items.compressed import entries_of, stored_entries
+from rapids_slink.items.kind import Projection, without_features
+from rapids_slink.metrics import EPSILON, EUCLIDEAN, OVERFLOW, Metric
+from rapids_slink.neighbors.slices import row_blocks
+from rapids_slink.points import is_sparse
+from rapids_slink.points.output import OutputKind
+from rapids_slink.runtime.device import CPU, Array, Device, all_true, half
+
+kernels = partial(half, package=__package__)
+
+METRICS = ("cosine", "euclidean")
+#: Numbers of axes, the share of them that heavy columns take, and how many rows tell which number suits.
+AXES, HEAVY, SAMPLE = tuple(2**i for i in range(5, 12)), 1 / 4, 128
+#: What one step of a merge takes, in axes that are compared.
+STEP_AXES = 100.0
+#: Values of the projection that are summed at a time, and those of float32 next to 1 and to 0.
+BLOCK, FLOAT32, LEAST_FLOAT32 = 2**24, 2.0**-23, 2.0**-149
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """n rows on a device; see `items.kind`."""
+
+    metric: Metric
+    device: Device
+    starts: Array  # (n + 1,) int64
+    columns: Array  # int32 or int64; those of row i ascend from starts[i] to starts[i + 1], each once
+    values: Array  # float32 or float64, none of them zero
+    norms: Array  # (n,) float64, as the cosine of dense rows has them
+    n_features: int
+
+    @classmethod
+    def serves(cls, metric: Metric, X: Any) -> bool:
+        """Whether this is a sparse matrix, and the metric one of sparse rows, without missing values and boxes."""
+        return metric.name in METRICS and not metric.missing and metric.space is None and is_sparse(X)
+
+    @classmethod
+    def read(cls, inputs: dict[str, Any], metric: Metric, device: Device) -> Self:
+        """The rows of sparse matrices. Entries that are stored twice are added up, as SciPy does.
+
+        Raises ValueError if a value is not finite, or a row has no distance.
+        """
+        xp = device.xp
+
+        def check(values: Array, starts: Array, name: str) -> None:
+            size = abs(values.astype("float64"))
+            limit = metric.largest_span(n_features) / 2
+            if not values.size or bool(size.max() <= limit):
+                return
+            at = int((~(size <= limit)).argmax())
+            row, value = int(xp.searchsorted(starts, xp.asarray(at), side="right")) - 1, float(values[at])
+            if abs(value) < inf:
+                raise ValueError(
+                    f"{metric.name} distances may overflow float64: row {row} of {name} has the value {value:.3g}, and "
+                    f"up to {limit:.3g} is valid. Rescale {name}."
+                )
+            raise ValueError(f"row {row} of {name} has the value {value}, which is not finite. Drop or fill it.")
+
+        parts = {name: _canonical(OutputKind.of(X, device)[0]) for name, X in inputs.items()}
+        n_features = max((int(X.shape[-1]) for X in parts.values() if is_sparse(X)), default=1)
+        starts, columns, values, n_features = stored_entries(parts, device, check)
+        values = values if values.dtype == "float32" else values.astype("float64", copy=False)
+        rows = cls(metric, device, starts, columns, values, xp.zeros(0), n_features)
+        every = xp.arange(len(rows), dtype="int32")
+        dots = kernels(device).dot_products(rows, every, every)
+        rows = replace(rows, norms=xp.sqrt(dots))
+        if metric.name == "cosine":
+            rows._check_norms([(name, int(X.shape[0])) for name, X in parts.items()])
+        return rows
+
+    @classmethod
+    def kept(cls, X: Any, metric: Metric, device: Device) -> np.ndarray:
+        """Refuse."""
+        raise ValueError(f"prediction_data=True takes the rows' features, and {without_features(metric)}")
+
+    def __len__(self) -> int:
+        return int(self.starts.size) - 1
+
+    def take(self, rows: Array) -> Self:
+        """Some of the rows."""
+        rows = self.device.asarray(rows, "int64")
+        starts, at = entries_of(self.starts, rows, self.device.xp)
+        return replace(self, starts=starts, columns=self.columns[at], values=self.values[at], norms=self.norms[rows])
+
+    def classes(self) -> Array | None:
+        """All rows have distances."""
+        return None
+
+    def hashes(self, seed: int) -> Array:
+        """(n,) uint64, the same for equal rows."""
+        hashes: Array = kernels(self.device).hashes(self, seed)
+        return hashes
+
+    def equal(self, src: Array, dst: Array) -> Array:
+        """Whether both rows of each pair have the same entries."""
+        equal: Array = kernels(self.device).equal_rows(self, src, dst)
+        return equal
+
+    def distances(self, src: Array, dst: Array, cutoff: float = inf) -> Array:
+        """Those of the metric of dense rows, to the bit; 0 for equal rows."""
+        xp = self.device.xp
+        if self.metric.name == "euclidean":
+            return xp.sqrt(kernels(self.device).squared_distances(self, src, dst))
+        cosine = kernels(self.device).dot_products(self, src, dst) / (self.norms[src] * self.norms[dst])
+        weight = 1.0 - xp.clip(cosine, -1.0, 1.0)
+        near = xp.flatnonzero(weight < 16 * EPSILON)
+        weight[near[self.equal(src[near], dst[near])]] = 0.0
+        return weight
+
+    def keys_an_item(self, limit: float) -> float:
+        """There are no keys."""
+        return inf
+
+    def keys(self, limit: float, rows: slice) -> tuple[Array, Array]:
+        """See `keys_an_item`."""
+        raise NotImplementedError
+
+    def projection(self, limit: float) -> Projection:
+        """Heavy columns and buckets of the others as axes."""
+        scale = self._scale()
+        values = self.dense_rows(self.suitable_axes(limit), scale)
+        return Projection(values, EUCLIDEAN, self._bound(limit, values.shape[1], scale))
+
+    def dense_rows(self, n_axes: int, scale: float) -> Array:
+        """(n, d) float32, the rows on the axes of the projection; of euclidean multiplied by `scale`."""
+        xp, n = self.device.xp, len(self)
+        column, count = self._column_numbers()
+        if count <= n_axes:
+            axis, n_heavy, n_axes = xp.arange(max(1, count)), max(1, count), max(1, count)
+        else:
+            n_heavy = int(HEAVY * n_axes)
+            order = xp.argsort(-xp.bincount(column, weights=self._scaled(slice(0, n), scale) ** 2, minlength=count))
+            axis = xp.empty(count, "int64")
+            axis[order] = xp.arange(count)
+            light = axis >= n_heavy
+            axis[light] = n_heavy + (axis[light] - n_heavy) % (n_axes - n_heavy)
+        out = xp.empty((n, n_axes), "float32")
+        for block in row_blocks(n, n_axes, BLOCK):
+            own = slice(int(self.starts[block.start]), int(self.starts[block.stop]))
+            value, at = self._scaled(block, scale), axis[column[own]]
+            row = xp.searchsorted(
+                self.starts[block.start : block.stop + 1], xp.arange(own.start, own.stop), side="right"
+            )
+            value = xp.where(at < n_heavy, value, value * value)
+            size = (block.stop - block.start) * n_axes
+            sums = xp.bincount((row - 1) * n_axes + at, weights=value, minlength=size).reshape(-1, n_axes)
+            sums[:, n_heavy:] = xp.sqrt(sums[:, n_heavy:])
+            out[block] = sums
+        return out
+
+    def suitable_axes(self, limit: float) -> int:
+        """The number of axes with which a search for pairs within a limit takes least, by the pairs of a sample.
+
+        What it takes are the axes of each pair, and the steps of a merge of those that pass.
+        """
+        sample = self.take(np.linspace(0, len(self) - 1, min(len(self), SAMPLE)).astype(np.int64))._on(CPU)
+        first, second = (end.astype(np.int32) for end in np.triu_indices(len(sample), 1))
+        steps, scale = 2 * STEP_AXES * float(sample.columns.size) / len(sample) / max(1, first.size), sample._scale()
+        merged = steps * int((sample.distances(first, second) <= limit).sum())
+        best, least = AXES[0], inf
+        for n_axes in AXES:
+            rows = sample.dense_rows(n_axes, scale)
+            squares = (rows * rows).sum(axis=1)
+            gaps = squares[first] + squares[second] - 2 * (rows @ rows.T)[first, second]
+            passes = gaps <= sample._bound(limit, rows.shape[1], scale) + 1e-5
+            cost = rows.shape[1] + steps * int(passes.sum())
+            if cost < least:
+                best, least = n_axes, cost
+            if n_axes + merged >= least or rows.shape[1] < n_axes:  # more cannot take less
+                break
+        return best
+
+    def _bound(self, limit: float, n_axes: int, scale: float) -> float:
+        """Of the surrogate distances of dense rows of pairs within the limit.
+
+        Let m be the entries of two rows at most, and u = 2⁻⁵². The computed distance is off by at most (m + 8)u of
+        itself for euclidean, and by (2m + 16)u for cosine: see `Metric.true_distance_bound`. So the true distance D of
+        the rows, scaled or divided by their norms, is bounded. An entry of the dense rows is rounded in float64 by at
+        most (m + 8)u of itself and to float32 by 2⁻²⁴ of itself, or by 2⁻¹⁵⁰ next to zero. No row is longer than 1 +
+        (m + 8)u. So two rows move by at most 2(2⁻²⁴ + 2(m + 8)u) + 2√d 2⁻¹⁵⁰. Their squared distance is summed in
+        float64, by d terms, each an error of at most u.
+        """
+        m = 2 * int((self.starts[1:] - self.starts[:-1]).max()) if len(self) else 0
+        error = (m + 8) * EPSILON
+        if self.metric.name == "cosine":
+            distance = sqrt(2 * max(0.0, limit + 2 * error)) if limit < 2 else 2.0
+        else:
+            distance = scale * limit * (1 + error)
+        distance = distance * (1 + 8 * EPSILON) + FLOAT32 + 4 * error + 2 * sqrt(n_axes) * LEAST_FLOAT32
+        return min(distance * distance * (1 + (n_axes + 8) * EPSILON), OVERFLOW)
+
+    def _scale(self) -> float:
+        """A power of two that makes the longest row at most as long as 1."""
+        longest = float(self.norms.max()) if len(self) else 0.0
+        return 2.0 ** -max(-1000, frexp(longest)[1])
+
+    def _scaled(self, rows: slice, scale: float) -> Array:
+        """The values of some rows as the projection reads them, float64."""
+        begin, end = int(self.starts[rows.start]), int(self.starts[rows.stop])
+        values = self.values[begin:end].astype("float64")
+        if self.metric.name == "euclidean":
+            return values * scale
+        xp = self.device.xp
+        row = xp.searchsorted(self.starts[rows.start : rows.stop + 1], xp.arange(begin, end), side="right") - 1
+        return values / self.norms[rows][row]
+
+    def _column_numbers(self) -> tuple[Array, int]:
+        """The columns that are not empty, or all, numbered: those of the entries, int64, and how many there are."""
+        if self.n_features <= 4 * self.columns.size + 1024:
+            return self.columns.astype("int64", copy=False), self.n_features
+        held, number = self.device.xp.unique(self.columns, return_inverse=True)
+        return number.reshape(-1), int(held.size)
+
+    def _on(self, device: Device) -> Self:
+        arrays = {name: device.asarray(getattr(self, name)) for name in ("starts", "columns", "values", "norms")}
+        return replace(self, device=device, **arrays)
+
+    def _check_norms(self, inputs: list[tuple[str, int]]) -> None:
+        """Raise unless every row has a cosine distance, as rows.py does for dense rows."""
+        valid = (self.norms > 0) & (self.norms <= OVERFLOW**0.5 / 2)
+        if all_true(valid):
+            return
+        row = int((~valid).argmax())
+        what = "its squares sum to zero" if float(self.norms[row]) == 0 else "its values are too large"
+        for name, length in inputs:
+            if row < length:
+                raise ValueError(f"row {row} of {name} has no cosine distance: {what}. Drop or rescale it.")
+            row -= length
+
+
+def _canonical(X: Any) -> Any:
+    """A sparse matrix by rows, with columns in ascending order and one entry for each; anything else as it is."""
+    if not is_sparse(X):
+        return X
+    rows = X.tocsr()
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    return rows

@@ -1,0 +1,159 @@
+// Strings: edits and differing characters of pairs, hashes, keys, bits of counts. cpu.py has the definitions.
+typedef unsigned long long u64;
+
+constexpr int WORD = 64;  // characters that a word holds
+constexpr u64 FACTOR = 0x9E3779B97F4A7C15ull, INVERSE = 0xF1DE83E19937733Dull;  // odd; their product is 1 modulo 2^64
+#define INFINITE __longlong_as_double(0x7ff0000000000000ll)
+
+__device__ __forceinline__ long long job() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
+
+// The edits between a string of `m` characters, 0 < m <= n, and one of n, or more than `most`. `edge` is a byte for each
+// of the n characters, which words of the first string after its first one read; it may be null for up to WORD.
+__device__ int columns(const int* __restrict__ a, int m, const int* __restrict__ b, int n, long long most, signed char* edge) {
+    long long value = m;
+    for (int first = 0; first < m; first += WORD) {
+        int size = min(WORD, m - first), last = size - 1;
+        bool is_lowest = first + size == m;
+        u64 plus = ~0ull, minus = 0;
+        for (int j = 0; j < n; j++) {
+            int above = first ? edge[j] : 1, character = b[j];
+            u64 equal = 0;
+            for (int i = 0; i < size; i++) equal |= (u64)(a[first + i] == character) << i;
+            u64 vertical = equal | minus;
+            if (above < 0) equal |= 1;
+            u64 horizontal = (((equal & plus) + plus) ^ plus) | equal;
+            u64 up = minus | ~(horizontal | plus), down = plus & horizontal;
+            int below = (int)((up >> last) & 1) - (int)((down >> last) & 1);
+            up <<= 1, down <<= 1;
+            if (above > 0) up |= 1;
+            if (above < 0) down |= 1;
+            plus = down | ~(vertical | up), minus = up & vertical;
+            if (!is_lowest) {
+                edge[j] = (signed char)below;
+                continue;
+            }
+            value += below;
+            if (value - (n - 1 - j) > most) return (int)min(most + 1, (long long)0x7fffffff);
+        }
+    }
+    return (int)value;
+}
+
+// distance[i] = the edits of pair i, infinite above `most`. A null `edges` leaves pairs of two long strings as they are,
+// with a negative distance; otherwise it has `longest` bytes for each pair.
+extern "C" __global__ void count_edits(const int* __restrict__ codes, const long long* __restrict__ starts, const int* __restrict__ src, const int* __restrict__ dst, long long pairs, int most, signed char* edges, long long longest, double* __restrict__ distance) {
+    long long pair = job();
+    if (pair >= pairs) return;
+    long long a = starts[src[pair]], m = starts[src[pair] + 1] - a, b = starts[dst[pair]], n = starts[dst[pair] + 1] - b;
+    if (m > n) {
+        long long other = a;
+        a = b, b = other;
+        other = m, m = n, n = other;
+    }
+    if (n - m > most) {
+        distance[pair] = INFINITE;
+        return;
+    }
+    for (; m && codes[a] == codes[b]; a++, b++) m--, n--;
+    for (; m && codes[a + m - 1] == codes[b + n - 1];) m--, n--;
+    if (m > WORD && !edges) {
+        distance[pair] = -1;
+        return;
+    }
+    long long value = m ? columns(codes + a, (int)m, codes + b, (int)n, most, edges ? edges + pair * longest : nullptr) : n;
+    distance[pair] = value > most ? INFINITE : (double)value;
+}
+
+// distance[i] = in how many places pair i differs, infinite above `most` and for different lengths.
+extern "C" __global__ void count_differences(const int* __restrict__ codes, const long long* __restrict__ starts, const int* __restrict__ src, const int* __restrict__ dst, long long pairs, int most, double* __restrict__ distance) {
+    long long pair = job();
+    if (pair >= pairs) return;
+    long long a = starts[src[pair]], m = starts[src[pair] + 1] - a, b = starts[dst[pair]], n = starts[dst[pair] + 1] - b;
+    long long count = 0;
+    if (m == n)
+        for (long long i = 0; i < n && count <= most; i++) count += codes[a + i] != codes[b + i];
+    distance[pair] = m != n || count > most ? INFINITE : (double)count;
+}
+
+// The hash of a string, from a first power on.
+__device__ u64 hash(const int* __restrict__ codes, long long begin, long long end, u64 power) {
+    u64 total = 0;
+    for (long long i = begin; i < end; i++, power *= FACTOR) total += (u64)(codes[i] + 1) * power;
+    return total;
+}
+
+extern "C" __global__ void hash_strings(const int* __restrict__ codes, const long long* __restrict__ starts, long long n, u64 seed, u64* __restrict__ hashes) {
+    long long row = job();
+    if (row >= n) return;
+    u64 total = hash(codes, starts[row], starts[row + 1], 1 + 2 * seed);
+    hashes[row] = total ^ (total >> 32);
+}
+
+// Copies string rows[k] to new_starts[k] on.
+extern "C" __global__ void copy_strings(const int* __restrict__ codes, const long long* __restrict__ starts, const int* __restrict__ rows, long long count, const long long* __restrict__ new_starts, int* __restrict__ new_codes) {
+    long long k = job();
+    if (k >= count) return;
+    long long from = starts[rows[k]] - new_starts[k];
+    for (long long i = new_starts[k]; i < new_starts[k + 1]; i++) new_codes[i] = codes[from + i];
+}
+
+// Writes the keys of the strings from `first_row` on with up to `deleted` characters less, from first[k] on.
+extern "C" __global__ void delete_characters(const int* __restrict__ codes, const long long* __restrict__ starts, long long first_row, long long count, int deleted, const long long* __restrict__ first, int* __restrict__ item, u64* __restrict__ key) {
+    long long k = job();
+    if (k >= count) return;
+    long long row = first_row + k, at = first[k], begin = starts[row], end = starts[row + 1];
+    u64 whole = hash(codes, begin, end, 1), before = 0, power = 1;
+    item[at] = (int)row, key[at++] = whole;
+    for (long long i = begin; deleted && i < end; i++, power *= FACTOR) {
+        u64 own = (u64)(codes[i] + 1) * power, after_one = whole - before - own;
+        item[at] = (int)row, key[at++] = before + after_one * INVERSE;
+        if (deleted > 1) {
+            u64 between = 0, of_j = power;
+            for (long long j = i + 1; j < end; j++) {
+                of_j *= FACTOR;
+                u64 second = (u64)(codes[j] + 1) * of_j, behind = after_one - between - second;
+                item[at] = (int)row, key[at++] = before + (between + behind * INVERSE) * INVERSE;
+                between += second;
+            }
+        }
+        before += own;
+    }
+}
+
+// Writes the keys of the strings from `first_row` on without `deleted` places, from first[k] on.
+extern "C" __global__ void mask_characters(const int* __restrict__ codes, const long long* __restrict__ starts, long long first_row, long long count, int deleted, const long long* __restrict__ first, int* __restrict__ item, u64* __restrict__ key) {
+    long long k = job();
+    if (k >= count) return;
+    long long row = first_row + k, at = first[k], begin = starts[row], end = starts[row + 1];
+    u64 whole = hash(codes, begin, end, 1), power = 1;
+    int masked = (int)min((long long)deleted, end - begin);
+    if (!masked) item[at] = (int)row, key[at] = whole;
+    for (long long i = begin; masked && i < end; i++, power *= FACTOR) {
+        u64 without = whole - (u64)(codes[i] + 1) * power, of_j = power, place = (u64)(i - begin) << 40;
+        if (masked == 1) item[at] = (int)row, key[at++] = without ^ place;
+        for (long long j = i + 1; masked > 1 && j < end; j++) {
+            of_j *= FACTOR;
+            item[at] = (int)row, key[at++] = (without - (u64)(codes[j] + 1) * of_j) ^ (place | (u64)(j - begin) << 20);
+        }
+    }
+}
+
+// Sets the bits of each string in zeros, `bytes` a string: see cpu.py. `counts` are `buckets` zeros for each string.
+extern "C" __global__ void project_strings(const int* __restrict__ codes, const long long* __restrict__ starts, long long n, int ones, int buckets, int bytes, unsigned char* __restrict__ counts, unsigned char* __restrict__ values) {
+    long long row = job();
+    if (row >= n) return;
+    long long begin = starts[row];
+    for (long long i = begin; i < starts[row + 1]; i++) {
+        long long bit;
+        if (ones) {
+            int bucket = codes[i] % buckets;
+            unsigned char count = counts[row * buckets + bucket];
+            if (count == ones) continue;
+            counts[row * buckets + bucket] = count + 1;
+            bit = bucket * ones + count;
+        } else {
+            bit = (long long)(((u64)(codes[i] + 1) * FACTOR + (u64)(i - begin) * INVERSE) >> 32) % (bytes * 8);
+        }
+        values[row * bytes + bit / 8] |= 1 << bit % 8;
+    }
+}

@@ -1,0 +1,143 @@
+"""What a fit launches on a GPU, by the way that serves the points: threads compile it while the points are read.
+
+    for noise of 64 features:   points ▶ rows ▶ quantize ▶ the fused filter ▶ rerank ▶ forest ▶ dendrogram
+
+Nothing depends on these lists. A kernel that is missing is compiled when it is launched, and one too many costs a
+thread some time. Within a way the kernels come in the order of their first launches, and last those that only some
+values need.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from rapids_slink.dendrogram import condense
+from rapids_slink.metrics import PRECOMPUTED, Rows
+from rapids_slink.neighbors.exact import TopLists
+from rapids_slink.neighbors.filter.choose import fused_filter
+from rapids_slink.neighbors.plan import STRUCTURED_POINTS
+from rapids_slink.neighbors.task import SearchState
+from rapids_slink.ordering import edge_codes
+from rapids_slink.runtime.cuda import WARP, Ahead, compile_ahead, power_of_two, value_option
+from rapids_slink.runtime.device import Device, cuda
+from rapids_slink.runtime.memory import usable_cores
+from rapids_slink.spanning_tree import friends
+from rapids_slink.spanning_tree.component_pairs import compile_on_host
+from rapids_slink.spanning_tree.lists import list_length
+from rapids_slink.spanning_tree.problem import Problem
+from rapids_slink.spanning_tree.ways import way_of
+
+#: Of every tree, and of one by lists.
+TREE = ("ordering.cu",), ("dendrogram/dendrogram.cu",)
+LISTS = ("neighbors/exact/lists.cu",), ("spanning_tree/forest.cu",)
+#: On fewer cores, or of fewer values, what only some values need is compiled when it is launched.
+MANY_CORES, MANY_VALUES = 8, 2**20
+#: Where clusters lie far apart.
+JOINS = (
+    ("spanning_tree/component_pairs/component_pairs.cu",), ("spanning_tree/edges/edges.cu",),
+    ("spanning_tree/component_pairs/work_items.cu",), ("neighbors/filter/quantize.cu", value_option("float64")),
+)  # fmt: skip
+
+
+def compile_for(problem: Problem) -> None:
+    """Let threads compile what the tree and the dendrogram of a problem's points need, on a GPU."""
+    if problem.device.is_gpu and problem.metric is not PRECOMPUTED and problem.n > 1:
+        compile_ahead(list(_work(problem)))
+
+
+def _work(problem: Problem) -> Iterator[Ahead]:
+    metric = problem.metric
+    given = value_option("float32" if problem.itemsize == 4 else "float64")
+    value = value_option("uint64") if metric.rows.are_words else given
+    if not metric.rows.are_words and metric.rows is not Rows.GIVEN:
+        value = value_option("float64")
+    formula = value, *(metric.bit_options if metric.rows.are_words else metric.cuda_options)
+    boxes = value, f"-DFEATURES={problem.d}", *metric.cuda_options, "-DLIST=1"
+    yield from (("points/points.cu", given), ("neighbors/rows.cu", given), ("neighbors/rows.cu", value))
+    if friends.serves(problem):
+        yield from (("neighbors/trees/bvh.cu", *boxes), ("spanning_tree/friends/friends.cu", *boxes))
+        return
+    way = way_of(problem)
+    if way == "pairs":
+        yield from (
+            ("neighbors/exact/all_distances.cu", *formula),
+            ("spanning_tree/pairs/dense.cu", value_option("float64")),
+        )
+    elif way == "boxes":
+        yield from (("neighbors/trees/bvh.cu", *boxes), ("spanning_tree/boxes/boxes.cu", *boxes))
+    elif metric.filter == "product" and fused_filter(problem.device):
+        yield from _of_fused_lists(problem, value, formula)
+        return
+    else:
+        yield from (*LISTS, ("neighbors/exact/rerank.cu", *formula))
+    yield from TREE
+
+
+def _of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> Iterator[Ahead]:
+    """Lists by the fused filter, in fp16 and then in int8, joins of clusters, and tiles of near points."""
+    from rapids_slink.neighbors.filter.fused.encodings import MIXED, TRIED_STEPS
+    from rapids_slink.neighbors.filter.fused.filter import survivor_capacity
+    from rapids_slink.neighbors.filter.fused.launch import source_of
+
+    d, k = problem.n_features, list_length(problem.settings)
+    keys = max(4, power_of_two(-(-survivor_capacity(k, d) // WARP)))
+    fp16, int8 = -(-d // 16), -(-d // MIXED)
+    yield from (
+        ("neighbors/trees/dimension.cu", value),
+        ("neighbors/filter/quantize.cu", value),
+        source_of(TRIED_STEPS),
+    )
+    yield "neighbors/exact/rerank.cu", *formula
+    yield from (source_of(fp16, symmetric=True), ("neighbors/filter/fused/tighten.cu",), *LISTS)
+    yield "neighbors/filter/filter.cu", f"-DKEYS_PER_LANE={max(1, power_of_two(2 * k) // WARP)}"
+    yield "neighbors/filter/fused/tighten.cu", f"-DKEYS_PER_LANE={keys}", "-DINT8=0", value
+    if problem.by_reachability:
+        yield from (("neighbors/exact/mutual_reachability.cu",), ("dendrogram/clusters.cu",), choose_clusters)
+    yield from (source_of(fp16), *TREE, keep_lists, begin_forest)
+    if problem.n * d < MANY_VALUES or usable_cores() < MANY_CORES:
+        return
+    yield from (source_of(int8, symmetric=True, int8=True), source_of(int8, int8=True))
+    yield "neighbors/filter/fused/tighten.cu", f"-DKEYS_PER_LANE={keys}", "-DINT8=1", value
+    if problem.metric.formula == "squared_euclidean":  # whole numbers that are not large become bytes
+        yield "neighbors/exact/rerank.cu", value_option("uint8"), *problem.metric.cuda_options
+    yield from (
+        compile_on_host,
+        *JOINS,
+        ("spanning_tree/component_pairs/component_pairs.cu", value),
+        source_of(fp16, between=True),
+    )
+    if problem.n >= STRUCTURED_POINTS["cuda"]:
+        yield from (("neighbors/tiles/order.cu",), ("neighbors/tiles/encode.cu", value), ("neighbors/tiles/tiles.cu",))
+        yield source_of(fp16, local=True)
+
+
+# Operations of CuPy's that fits need, on two rows: one that is not here is compiled where it is called.
+
+
+def keep_lists() -> None:
+    """Lists of a search are put where their rows are."""
+    xp = cuda().xp
+    bound, rows = xp.full(2, xp.inf), xp.arange(2, dtype="int32")
+    top = TopLists(xp.zeros((2, 2), "int32"), xp.zeros((2, 2)), xp.zeros(2, bool))
+    SearchState(bound, top).put(rows, bound[rows], top)
+
+
+def begin_forest() -> None:
+    """The bounds of lists, the order of edges and their distances."""
+    xp = cuda().xp
+    ids, weights = xp.zeros((2, 2), "int32"), xp.zeros((2, 2))
+    edge_codes(xp.arange(2, dtype="int32"), ids[:, -1], xp)
+    xp.argsort(xp.add(weights[:, -1].copy(), np.float32(0), dtype="float32"))
+    xp.sqrt(weights[0])
+
+
+def choose_clusters(device: Device | None = None) -> None:
+    """HDBSCAN's clusters of two pairs of rows."""
+    device = device or cuda()
+    xp = device.xp
+    left_child, right_child, size = (xp.asarray(np.array(ids, np.int32)) for ids in ([0, 2, 4], [1, 3, 5], [2, 2, 4]))
+    merges = condense.Merges(left_child, right_child, xp.asarray(np.array([1.0, 1.0, 2.0])), size)
+    tree = condense.condense_by_doubling(merges, 2, xp)
+    summary = condense.summarize(tree, device)
+    condense.select(tree, condense.Rule(), summary, device)
+    condense.outlier_scores(tree, summary, device)

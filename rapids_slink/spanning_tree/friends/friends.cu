@@ -1,0 +1,103 @@
+// Friends of friends on a bounding volume hierarchy: the components of all pairs within a limit. __init__.py has the proof.
+//
+// A point is its position along the curve. `parent` is a forest over points whose roots are the components; a point's parent
+// comes before it.
+#include "neighbors/trees/bvh.cuh"
+#include "spanning_tree/boruvka.cuh"
+
+constexpr int THREADS = 256, BLOCKS = 8;  // of a multiprocessor at a time, where blocks wait for each other
+
+// Joins the components of two points, while others join some at the same time; returns the root of both.
+//
+// Only a root gets a new parent, by an atomic that sees whether it still is one, so each join merges two trees. A late write of
+// `find_root` sets a parent that was an ancestor, and still is one.
+__device__ __forceinline__ int join(int* parent, int p, int q) {
+    int a = find_root(parent, p), b = find_root(parent, q);
+    while (a != b) {
+        int later = max(a, b), first = min(a, b);
+        if (atomicCAS(parent + later, later, first) == later) return first;
+        a = find_root(parent, later), b = find_root(parent, first);
+    }
+    return a;
+}
+
+// Marks the nodes whose points are all within the limit of each other by the first of them. The formula of the box's sides is no
+// less than that of two points inside, because rounding is monotone, and no less than that of their images.
+extern "C" __global__ void mark_cells(int leaves, const Span* __restrict__ spans, double limit, Node* nodes) {
+    long long v = thread_index();
+    if (v >= 2ll * leaves - 1) return;
+    FORMULA sides;
+    for (int f = 0; f < FEATURES; f++) sides.add_gap(minus(widen(nodes[v].high[f]), widen(nodes[v].low[f])));
+    nodes[v].group = sides.of_gaps() <= limit ? spans[v].first : MIXED;
+}
+
+// Each point's parent is the first point of its cell: the largest marked node that holds it, or else the point alone. `others`
+// counts the points that are not the first of theirs.
+extern "C" __global__ void __launch_bounds__(THREADS) begin_with_cells(
+    const int* __restrict__ leaf_of, long long n, const Node* __restrict__ nodes, const int* __restrict__ above,
+    int* __restrict__ parent, unsigned long long* others) {
+    long long p = thread_index();
+    int first = p;
+    if (p < n) {
+        int v = 2 * leaf_of[p];
+        for (; v != NO_NODE && nodes[v].group != MIXED; v = above[v]) first = nodes[v].group;
+        parent[p] = first;
+    }
+    unsigned votes = __ballot_sync(ALL_LANES, p < n && first != p);
+    if (votes && threadIdx.x % WARP == 0) atomicAdd(others, (unsigned long long)__popc(votes));
+}
+
+// Joins points to those within the limit that follow them on the curve: the first points of cells, or all others. A node of one
+// component alone is passed over if it is the point's own, and left at the first point of it that is near.
+extern "C" __global__ void __launch_bounds__(THREADS) join_near_points(
+    const VALUE* __restrict__ points, const int* __restrict__ leaf_of, long long n, const Node* __restrict__ nodes,
+    const int* __restrict__ cell, bool firsts, double limit, int* parent) {
+    long long p = thread_index();
+    if (p >= n || (cell[p] == p) != firsts) return;
+    VALUE x[FEATURES];
+    for (int f = 0; f < FEATURES; f++) x[f] = points[p * FEATURES + f];
+    int own = find_root(parent, p);
+    for (int v = 2 * leaf_of[p]; v != NO_NODE;) {
+        Node node = nodes[v];
+        bool passed = lower_bound(x, node.low, node.high) > limit;
+        if (!passed && node.group != MIXED) {
+            own = find_root(parent, own);
+            passed = find_root(parent, node.group) == own;
+        }
+        bool opens = !passed && node.right >= 0;
+        if (!passed && !opens) {
+            for (int q = max(node.left, (int)p + 1); q <= ~node.right; q++) {
+                if (surrogate_distance(x, points + (long long)q * FEATURES, FEATURES) > limit) continue;
+                own = join(parent, own, q);
+                if (node.group != MIXED) break;
+            }
+        }
+        v = opens ? node.left : node.next;
+    }
+}
+
+// The component of each point.
+extern "C" __global__ void find_components(long long n, int* parent, int* __restrict__ component) {
+    long long p = thread_index();
+    if (p < n) component[p] = find_root(parent, p);
+}
+
+// The label of each row, by the order in which clusters appear in the rows. `first` are n each: the first row of each root.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) number_components(
+    long long n, const int* __restrict__ order, int* parent, int* first, unsigned* number, unsigned* of_blocks,
+    int* __restrict__ label, unsigned long long* counters) {
+    ResidentBlocks blocks{counters};
+    blocks.each(n, [&](long long p) { first[p] = EMPTY_ID, number[p] = 0; });
+    blocks.wait();
+    blocks.each(n, [&](long long p) {
+        int root = find_root(parent, p);
+        atomic_min(first + root, order[p]);
+    });
+    blocks.wait();
+    blocks.each(n, [&](long long p) {
+        if (parent[p] == p) number[first[p]] = 1;
+    });
+    blocks.wait();
+    blocks.running_sums(0, n, 0, number, of_blocks, [&](long long row) { return number[row]; });
+    blocks.each(n, [&](long long p) { label[order[p]] = number[first[find_root(parent, p)]] - 1; });
+}

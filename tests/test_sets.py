@@ -1,0 +1,387 @@
+"""Sets, in matrices and columns, against plain Python over all pairs and against rows of booleans."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from scipy.cluster import hierarchy
+from scipy.spatial.distance import squareform
+
+import rapids_slink
+from rapids_slink import HDBSCAN, SingleLinkage
+from rapids_slink.items import forest, nearest, search
+from rapids_slink.items import sets as sets_module
+from rapids_slink.items.sets import OF_BITS, WIDTHS, Sets, distances_of
+from rapids_slink.metrics import get_metric
+from rapids_slink.runtime.device import CPU
+
+METRICS = ("jaccard", "dice", "containment")
+EVERY_METRIC = pytest.mark.parametrize("metric", METRICS)
+
+
+def distance(a, b, metric):
+    """The definition, for Python's sets."""
+    common, smaller = len(a & b), min(len(a), len(b))
+    if metric == "containment":
+        return (smaller - common) / smaller
+    of = len(a | b) if metric == "jaccard" else len(a) + len(b)
+    return (len(a) + len(b) - 2 * common) / of if of else 0.0
+
+
+def table(sets, metric):
+    return np.array([[distance(a, b, metric) for b in sets] for a in sets])
+
+
+def families(n, elements=3000, seed=0):
+    """Sets of one to a hundred elements: some equal, some alike, some within others."""
+    rng = np.random.default_rng(seed)
+    made = [set(rng.integers(0, elements, rng.integers(1, 100)).tolist()) for _ in range(n // 2)]
+    while len(made) < n:
+        own = sorted(made[rng.integers(n // 2)])
+        kept = set(own[: rng.integers(1, len(own) + 1)])
+        made.append(kept | set(rng.integers(0, elements, rng.choice([0, 0, 3, 20])).tolist()))
+    return made
+
+
+def matrix(sets, columns=3000, kind=sparse.csr_matrix, dtype=bool):
+    X = np.zeros((len(sets), columns), dtype)
+    for row, held in zip(X, sets, strict=True):
+        row[list(held)] = 1
+    return kind(X)
+
+
+def pairs_of(distances, limit):
+    src, dst = np.nonzero(np.triu(distances <= limit, 1))
+    return pd.DataFrame({"src": src.astype("int32"), "dst": dst.astype("int32"), "weight": distances[src, dst]})
+
+
+def sets_of(X, metric="jaccard"):
+    return Sets.read({"X": X}, get_metric(metric), CPU)
+
+
+@pytest.fixture(params=["all pairs", "projections", "keys"])
+def _how(request, monkeypatch):
+    """Compare all pairs of these few sets, or as of many."""
+    for name in ("PAIR_WORDS", "STEP_WORDS"):
+        monkeypatch.setattr(sets_module, name, 0.0 if request.param == "keys" else 1e9)
+    if request.param != "all pairs":
+        monkeypatch.setattr(search, "SMALL_GROUP", {"cpu": 1, "cuda": 1})
+        for module in (forest, nearest):
+            monkeypatch.setattr(module, "FEW_PAIRS", {"cpu": 1000, "cuda": 1000})
+
+
+# -------------------------------------------------------------------------------------------------- the answer
+
+
+@EVERY_METRIC
+def test_all_pairs_have_the_distances_of_the_definition_and_of_rows_of_booleans(metric):
+    sets = families(120)
+    src, dst = (end.astype(np.int32) for end in np.triu_indices(len(sets), 1))
+    expected = table(sets, metric)[src, dst]
+    np.testing.assert_array_equal(sets_of(sets, metric).distances(src, dst), expected)
+    rows = matrix(sets).toarray()
+    dense = rapids_slink.pairs(rows, max_distance=1, metric=metric, device="cpu")["weight"].to_numpy()
+    np.testing.assert_array_equal(dense, expected)
+
+
+@pytest.mark.usefixtures("_how")
+@pytest.mark.parametrize("limit", [0.0, 0.3, 0.7, 1.0])
+@EVERY_METRIC
+def test_pairs(metric, limit):
+    sets = families(150, seed=1)
+    expected = pairs_of(table(sets, metric), limit)
+    for X in (sets, matrix(sets)):
+        pd.testing.assert_frame_equal(rapids_slink.pairs(X, max_distance=limit, metric=metric, device="cpu"), expected)
+        count = rapids_slink.count_pairs(X, max_distance=[0, limit], metric=metric, device="cpu")
+        assert count[1] == len(expected)
+    parts = rapids_slink.iter_pairs(matrix(sets), max_distance=limit, rows=40, metric=metric, device="cpu")
+    pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), expected)
+
+
+@pytest.mark.usefixtures("_how")
+@EVERY_METRIC
+def test_two_sets_of_sets(metric):
+    x, y = families(40, seed=2), families(90, seed=3)
+    x[:5] = y[:5]
+    between = np.array([[distance(a, b, metric) for b in y] for a in x])
+    src, dst = np.nonzero(between <= 0.6)
+    for X, Y in ((x, y), (matrix(x), matrix(y))):
+        found = rapids_slink.pairs(X, Y, max_distance=0.6, metric=metric, device="cpu")
+        np.testing.assert_array_equal(found[["src", "dst"]], np.column_stack([src, dst]))
+        np.testing.assert_array_equal(found["weight"], between[src, dst])
+        near = rapids_slink.nearest_neighbors(X, Y, metric=metric, device="cpu")
+        np.testing.assert_array_equal(near["weight"], between.min(axis=1))
+        np.testing.assert_array_equal(near["dst"], between.argmin(axis=1))
+
+
+@pytest.mark.usefixtures("_how")
+@pytest.mark.parametrize("limit", [None, 0.5])
+@EVERY_METRIC
+def test_heights_are_those_of_all_pairs(metric, limit):
+    sets = families(130, seed=4)
+    expected = hierarchy.linkage(squareform(table(sets, metric), checks=False), "single")[:, 2]
+    model = SingleLinkage(None, distance_threshold=0.4, metric=metric, max_distance=limit, device="cpu")
+    for X in (sets, matrix(sets)):
+        heights = np.asarray(model.fit(X).linkage_["height"])
+        np.testing.assert_array_equal(heights, expected if limit is None else expected[expected <= limit])
+    dense = rapids_slink.fit(matrix(sets).toarray(), None, distance_threshold=0.4, metric=metric, device="cpu")
+    np.testing.assert_array_equal(model.labels_, dense.labels_)
+
+
+@pytest.mark.usefixtures("_how")
+@EVERY_METRIC
+def test_hdbscan_is_that_of_rows_of_booleans(metric):
+    X = matrix(families(150, elements=200, seed=5), 200)
+    of_sets, of_rows = (
+        HDBSCAN(min_cluster_size=5, min_samples=3, metric=metric, device="cpu").fit(x) for x in (X, X.toarray())
+    )
+    np.testing.assert_array_equal(
+        of_sets.single_linkage_tree_.to_numpy()[:, 2], of_rows.single_linkage_tree_.to_numpy()[:, 2]
+    )
+    np.testing.assert_array_equal(of_sets.labels_, of_rows.labels_)
+
+
+def test_groups():
+    sets, keys = families(120, seed=6), np.arange(120) % 3
+    X = matrix(sets)
+    model = SingleLinkage(None, distance_threshold=0.5, metric="jaccard", device="cpu").fit(X, groups=keys)
+    for key in range(3):
+        rows = np.flatnonzero(keys == key)
+        own = SingleLinkage(None, distance_threshold=0.5, metric="jaccard", device="cpu").fit(X[rows]).labels_
+        same = pd.Series(model.labels_[rows]).groupby(own).nunique()
+        assert (same == 1).all()
+        assert len(set(model.labels_[rows])) == len(set(own))
+
+
+def test_groups_by_a_column():
+    frame = pd.DataFrame({"key": list("aabb"), "items": [[1, 2], [2, 1], [1, 2], [3]]})
+    model = SingleLinkage(None, max_distance=0.5, metric="jaccard", device="cpu").fit(frame, groups="key")
+    assert model.labels_.tolist() == [0, 0, 1, 2]
+
+
+def test_a_dense_table_beside_sets_is_refused():
+    with pytest.raises(TypeError, match="Y must be a column of sets as the other rows are, got 2 dimensions"):
+        rapids_slink.pairs([{1}], np.eye(2), max_distance=1, metric="jaccard", device="cpu")
+    with pytest.raises(TypeError, match="row 0 of Y must be a set or a list of elements, got 1"):
+        rapids_slink.pairs([{1}], [1, 2], max_distance=1, metric="jaccard", device="cpu")
+
+
+def test_near_duplicates():
+    shingles = pd.Series([{"a", "b", "c"}, {"x"}, {"c", "b", "a"}, {"a", "b", "c", "d"}, {"y"}], index=list("pqrst"))
+    found = rapids_slink.deduplicate(shingles, max_distance=0.3, metric="jaccard", device="cpu")
+    assert found.tolist() == [0, 1, 0, 0, 4]
+    assert found.index.tolist() == list("pqrst")
+
+
+@pytest.mark.parametrize("held", [[{1, 2}], [{1, 2}] * 40, [{1}], [{1}, {2}], [set(range(5000)), {7}]], ids=str)
+@EVERY_METRIC
+def test_few_sets_equal_ones_and_large_ones(held, metric):
+    model = rapids_slink.fit(held, None, distance_threshold=0.5, metric=metric, device="cpu")
+    assert model.n_leaves_ == len(held)
+    expected = table(held, metric)
+    assert sorted(model.linkage_["height"]) == ([float(expected[0, 1])] * (len(held) - 1) if len(held) > 1 else [])
+    pairs = rapids_slink.pairs(held, max_distance=0.5, metric=metric, device="cpu")
+    pd.testing.assert_frame_equal(pairs, pairs_of(expected, 0.5))
+
+
+# ------------------------------------------------------------------------------------------------ rows of bits
+
+
+@pytest.mark.parametrize("step", [1, 7919, -1])
+@EVERY_METRIC
+def test_rows_of_bits_are_no_farther_than_the_sets(metric, step):
+    """Of elements that fit into the bits, of any integers, and of hashed text."""
+    sets = families(120, seed=7)
+    X = [{step * e if step > 0 else f"e{e}" for e in held} for held in sets]
+    made = sets_of(X, metric)
+    src, dst = np.triu_indices(len(sets), 1)
+    exact = table(sets, metric)[src, dst]
+    for width in (*WIDTHS[:4], 4096):
+        bits = np.unpackbits(made.rows_of_bits(width), axis=1).astype(np.int64)
+        np.testing.assert_array_equal(bits.sum(axis=1), made.sizes)
+        common = (bits @ bits.T)[src, dst]
+        lower = distances_of(get_metric(metric), common, made.sizes[src], made.sizes[dst], np)
+        assert (lower <= exact).all()
+        if width >= 3000 and step == 1:
+            np.testing.assert_array_equal(lower, exact)
+    projection = made.projection(0.5)
+    assert projection.metric is OF_BITS[metric]
+    assert projection.surrogate_bound == 0.5
+
+
+@pytest.mark.parametrize("limit", [0.0, 0.1, 0.5, 0.9, 0.999])
+@EVERY_METRIC
+def test_sets_within_the_limit_share_a_key(metric, limit):
+    sets = families(150, seed=9)
+    made, distances = sets_of(sets, metric), table(sets, metric)
+    item, key = made.keys(limit, slice(0, 100))
+    more = made.keys(limit, slice(100, 150))
+    item, key = np.concatenate([item, more[0]]), np.concatenate([key, more[1]])
+    held = [set(key[item == row].tolist()) for row in range(len(sets))]
+    assert all(len(keys) <= len(own) for keys, own in zip(held, sets, strict=True))
+    for i, j in np.argwhere(np.triu(distances <= limit, 1)):
+        assert held[i] & held[j]
+    if metric != "containment":
+        assert np.mean([len(keys) for keys in held]) <= 1 + (limit + 0.05) * made.sizes.mean() * (1.4 if limit else 1)
+
+
+def test_keys_are_taken_where_few_pairs_share_one():
+    rng = np.random.default_rng(0)
+    rare = sets_of(list(rng.integers(0, 10**6, (2000, 20))))
+    assert rare.keys_an_item(0.2) == pytest.approx(5, abs=0.1)
+    assert rare.keys_an_item(1.0) == np.inf
+    common = sets_of([set(rng.integers(0, 8, 4).tolist()) for _ in range(2000)])
+    assert common.keys_an_item(0.2) == np.inf
+
+
+def test_few_pairs_of_sketches_pass_that_are_not_near():
+    rng = np.random.default_rng(0)
+    sketches = rng.integers(0, 2**63, (400, 1000), np.int64)
+    sketches[200:, :750] = sketches[:200, :750]  # 0.6 of each pair's union
+    made = sets_of(list(sketches))
+    width = made.suitable_width(0.5)
+    assert 1024 < width <= 4096
+    bits = np.unpackbits(made.rows_of_bits(width), axis=1).astype(np.float32)
+    common = np.triu(bits @ bits.T, 1)
+    assert (common / (2000 - common) >= 0.5).sum() < 220
+
+
+# ------------------------------------------------------------------------------------------------------- input
+
+
+def test_types_of_input():
+    sets = families(30, seed=8)
+    expected = rapids_slink.pairs(sets, max_distance=0.9, metric="jaccard", device="cpu")
+    rows = [sorted(held) for held in sets]
+    arrays = np.empty(len(rows), object)
+    arrays[:] = [np.array(row + row[:1], np.uint16) for row in rows]  # with an element twice, in no order
+    X = matrix(sets)
+    stored = sparse.csr_matrix((X.data.astype(float), X.indices[::-1].copy(), X.indptr), X.shape)
+    stored.indices[:] = X.indices
+    for row in range(len(rows)):
+        part = slice(*X.indptr[row : row + 2])
+        stored.indices[part] = X.indices[part][::-1]
+    stored.has_sorted_indices = False
+    zeros = X.astype(np.int8).tolil()
+    explicit = sparse.csr_matrix(zeros)
+    explicit = sparse.csr_matrix(
+        (np.append(explicit.data, 0), np.append(explicit.indices, 5), np.append(explicit.indptr[:-1], X.nnz + 1)),
+        X.shape,
+    )
+    for given in (
+        list(map(frozenset, sets)), tuple(sets), pd.Series(rows), pd.Series(map(tuple, rows)), arrays,
+        pd.DataFrame({"x": rows}), pd.Series([[str(e) for e in row] for row in rows]),
+        pd.Series([[(e, "of two") for e in row] for row in rows]), X, X.tocsc(), X.tocoo(), sparse.csr_array(X),
+        X.astype(np.int64), X.astype(np.float32), stored, explicit,
+    ):  # fmt: skip
+        found = rapids_slink.pairs(given, max_distance=0.9, metric="jaccard", device="cpu")
+        pd.testing.assert_frame_equal(found, expected)
+
+
+def test_integers_of_64_bits():
+    large = [{2**64 - 1, 5}, {2**63, 5}, {2**64 - 1, 5}]
+    signed = [{-1, 5}, {2**63, 5}, {-1, 5}]
+    for X in (large, signed, [np.array(sorted(held), np.uint64) for held in large]):
+        X = X if isinstance(X[0], set) else pd.Series(X)
+        found = rapids_slink.pairs(X, max_distance=0.5, metric="jaccard", device="cpu")
+        assert found[["src", "dst"]].to_numpy().tolist() == [[0, 2]]
+    wide = sparse.csr_matrix((np.ones(3), np.array([2**40, 7, 2**40]), np.array([0, 1, 2, 3])), (3, 2**41))
+    assert len(rapids_slink.pairs(wide, max_distance=0, metric="jaccard", device="cpu")) == 1
+
+
+def test_arrow():
+    arrow = pytest.importorskip("pyarrow")
+    rows = [[1, 2, 3], [2, 3, 1], [7], [7, 8]]
+    expected = rapids_slink.pairs(pd.Series(rows), max_distance=0.5, metric="jaccard", device="cpu")
+    for given in (arrow.array(rows), arrow.chunked_array([rows[:1], rows[1:]]), arrow.table({"x": rows})):
+        found = rapids_slink.pairs(given, max_distance=0.5, metric="jaccard", device="cpu")
+        assert isinstance(found, arrow.Table)
+        pd.testing.assert_frame_equal(found.to_pandas(), expected)
+
+
+def test_polars():
+    polars = pytest.importorskip("polars")
+    column = polars.Series("x", [[1, 2, 3], [2, 3, 1], [7], [7, 8]])
+    for given in (column, column.to_frame()):
+        found = rapids_slink.pairs(given, max_distance=0.5, metric="jaccard", device="cpu")
+        assert isinstance(found, polars.DataFrame)
+        assert found.rows() == [(0, 1, 0.0), (2, 3, 0.5)]
+
+
+def test_tables_of_booleans_are_no_sets():
+    X = np.random.default_rng(0).random((40, 12)) < 0.5
+    plain = rapids_slink.pairs(X, max_distance=0.4, metric="jaccard", device="cpu")
+    for given in (X.tolist(), pd.DataFrame(X)):
+        pd.testing.assert_frame_equal(
+            rapids_slink.pairs(given, max_distance=0.4, metric="jaccard", device="cpu"), plain
+        )
+
+
+def test_empty_sets():
+    model = rapids_slink.fit([set(), {1}, set(), {2}], None, distance_threshold=0.5, metric="jaccard", device="cpu")
+    assert model.labels_.tolist() == [0, 1, 0, 2]
+    assert rapids_slink.fit([{1}, set(), {2}], 1, metric="dice", device="cpu").distances_.tolist() == [1, 1]
+    for X, Y, metric, words in (
+        (
+            [{1}, set(), set()],
+            None,
+            "dice",
+            "row 1 of X and row 2 of X are empty sets: their dice distance is not defined",
+        ),
+        ([set(), {1}], [{1}, set()], "dice", "row 0 of X and row 1 of Y are empty sets"),
+        ([{1}, set()], None, "containment", "row 1 of X is an empty set, which has no containment distance"),
+        (
+            [{1}],
+            sparse.csr_matrix((2, 3), dtype=bool),
+            "containment",
+            "X must be a sparse matrix as the other rows are",
+        ),
+        (sparse.eye(3, format="csr"), sparse.csr_matrix((2, 3)), "containment", "row 0 of Y is an empty set"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            rapids_slink.pairs(X, Y, max_distance=1, metric=metric, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("X", "error", "words"),
+    [
+        ([{1}, None], ValueError, r"row 1 of X is missing \(null or NaN\)"),
+        (pd.Series([[1], np.nan]), ValueError, "row 1 of X is missing"),
+        ([{1}, "abc"], TypeError, "row 1 of X must be a set or a list of elements, got 'abc'"),
+        ([{1}, {"a": 1}], TypeError, "row 1 of X must be a set or a list"),
+        ([{1}, 3], TypeError, "row 1 of X must be a set or a list of elements, got 3"),
+        (pd.Series([[1], np.eye(2)]), TypeError, "row 1 of X must be a set or a list"),
+        (pd.Series([["a"], ["b", None]]), ValueError, "row 1 of X holds a missing element"),
+        (pd.Series([["a"], [["b"]]]), TypeError, "the elements of sets must be hashable"),
+        (
+            pd.DataFrame({"x": [1, 2], "y": [[1], [2]]}),
+            TypeError,
+            "X must be one column of sets, got a frame of 2 columns",
+        ),
+        (sparse.csr_matrix([[1.0, 0.0], [0.0, 0.5]]), ValueError, r"takes booleans \(0, 1\): row 1 of X has others"),
+        (sparse.csr_matrix([[1.0, 0.0], [0.0, np.nan]]), ValueError, "row 1 of X has others"),
+        (sparse.csr_matrix([[1j, 0.0]]), TypeError, "Complex data not supported"),
+        (sparse.csr_matrix((0, 3)), ValueError, "0 sample"),
+        (sparse.csr_matrix((3, 0)), ValueError, "0 feature"),
+        (pd.Series([[1]])[:0], ValueError, "Expected 2D array"),
+    ],
+)
+def test_what_is_refused(X, error, words):
+    with pytest.raises(error, match=words):
+        rapids_slink.fit(X, 1, metric="jaccard", device="cpu")
+
+
+def test_matrices_of_different_widths_are_refused():
+    with pytest.raises(ValueError, match="X and Y must have the same number of features, got 3 and 4"):
+        rapids_slink.pairs(sparse.eye(3), sparse.eye(4), max_distance=1, metric="jaccard", device="cpu")
+
+
+def test_what_needs_rows_of_features_is_refused():
+    X = sparse.eye(5, format="csr", dtype=bool)
+    words = r"sets and sparse rows are none: pass X\.toarray\(\)"
+    with pytest.raises(ValueError, match="prediction_data=True takes the rows' features, and " + words):
+        SingleLinkage(2, metric="jaccard", prediction_data=True, device="cpu").fit(X)
+    with pytest.raises(ValueError, match="knn_graph is of rows of features, and " + words):
+        rapids_slink.knn_graph(X, 2, metric="jaccard", device="cpu")
+    with pytest.raises(ValueError, match="a plan is of rows of features, and " + words):
+        rapids_slink.plan(X, metric="jaccard", device="cpu")

@@ -1,0 +1,284 @@
+"""Sparse rows against dense ones, and against plain float64 sums in the same order."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+
+import rapids_slink
+from rapids_slink import HDBSCAN
+from rapids_slink.items import forest, nearest, search
+from rapids_slink.items.sparse import SparseRows
+from rapids_slink.metrics import get_metric
+from rapids_slink.runtime.device import CPU
+
+METRICS = ("cosine", "euclidean")
+EVERY_METRIC = pytest.mark.parametrize("metric", METRICS)
+
+
+def rows(n, d, share=0.1, seed=0, dtype=np.float64):
+    """Rows of which a share of the values is not zero: equal ones, parallel ones, and ones that differ a little."""
+    rng = np.random.default_rng(seed)
+    X = np.where(rng.random((n, d)) < share, rng.normal(size=(n, d)), 0)
+    X[~X.any(axis=1), 0] = 1
+    X[n // 2 : n // 2 + 4], X[n // 2 + 4] = X[:4], 3 * X[5]
+    X[n // 2 + 5 : -4] += np.where(rng.random((n - n // 2 - 9, d)) < 0.02, 0.1, 0) + 0.0
+    X[n // 2 + 5 : -4] = np.where(X[: n - n // 2 - 9] != 0, X[: n - n // 2 - 9] * (1 + 0.02 * rng.normal()), 0)
+    return X.astype(dtype)
+
+
+def of_rows(X, metric):
+    return SparseRows.read({"X": sparse.csr_matrix(X)}, get_metric(metric), CPU)
+
+
+def ends(n):
+    return (end.astype(np.int32) for end in np.triu_indices(n, 1))
+
+
+def plain(x, y, metric):
+    """The definition, one operation after the other."""
+    if metric == "euclidean":
+        total = np.float64(0)
+        for a, b in zip(x, y, strict=True):
+            total = total + (a - b) * (a - b)
+        return np.sqrt(total)
+    if (x == y).all():
+        return 0.0
+    lengths = np.sqrt(dot(x, x)) * np.sqrt(dot(y, y))
+    return 1 - max(-1.0, min(1.0, dot(x, y) / lengths))
+
+
+def dot(x, y):
+    even, odd, d = np.float64(0), np.float64(0), len(x)
+    for i in range(d - d % 2):
+        if i % 2:
+            odd = odd + x[i] * y[i]
+        else:
+            even = even + x[i] * y[i]
+    return even + odd + (x[-1] * y[-1] if d % 2 else 0.0)
+
+
+@pytest.fixture(params=["all pairs", "projections"])
+def _how(request, monkeypatch):
+    """Compare all pairs of these few rows, or as of many."""
+    if request.param == "projections":
+        monkeypatch.setattr(search, "SMALL_GROUP", {"cpu": 1, "cuda": 1})
+        for module in (forest, nearest):
+            monkeypatch.setattr(module, "FEW_PAIRS", {"cpu": 1000, "cuda": 1000})
+
+
+# -------------------------------------------------------------------------------------------------- the answer
+
+
+@pytest.mark.parametrize("d", [1, 2, 7, 40])
+@EVERY_METRIC
+def test_distances_are_plain_sums(metric, d):
+    X = rows(30, d, 0.4, seed=d)
+    src, dst = ends(len(X))
+    expected = [plain(X[i], X[j], metric) for i, j in zip(src, dst, strict=True)]
+    np.testing.assert_array_equal(of_rows(X, metric).distances(src, dst), expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("d", [3, 64, 301])
+@EVERY_METRIC
+def test_distances_are_those_of_dense_rows(metric, d, dtype):
+    X = rows(80, d, seed=d, dtype=dtype)
+    src, dst = ends(len(X))
+    dense = rapids_slink.pairs(X, max_distance=1e6, metric=metric, device="cpu")["weight"].to_numpy()
+    equal = (X[src] == X[dst]).all(axis=1)
+    assert equal.any()
+    np.testing.assert_array_equal(of_rows(X, metric).equal(src, dst), equal)
+    assert dense[equal].max() <= 4.5e-16
+    np.testing.assert_array_equal(of_rows(X, metric).distances(src, dst), np.where(equal, 0, dense))
+
+
+@pytest.mark.usefixtures("_how")
+@pytest.mark.parametrize("limit", [0.0, 0.2, 0.8])
+@EVERY_METRIC
+def test_pairs(metric, limit):
+    X = rows(150, 90, seed=1)
+    dense = rapids_slink.pairs(X, max_distance=limit + 4.5e-16 * (metric == "cosine"), metric=metric, device="cpu")
+    equal = (X[dense["src"]] == X[dense["dst"]]).all(axis=1)
+    expected = dense.assign(weight=np.where(equal, 0.0, dense["weight"]))
+    expected = expected[expected["weight"] <= limit].reset_index(drop=True)
+    assert len(expected) >= 4
+    found = rapids_slink.pairs(sparse.csr_matrix(X), max_distance=limit, metric=metric, device="cpu")
+    pd.testing.assert_frame_equal(found, expected)
+    parts = rapids_slink.iter_pairs(sparse.csr_array(X), max_distance=limit, rows=40, metric=metric, device="cpu")
+    pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), expected)
+
+
+@pytest.mark.usefixtures("_how")
+@EVERY_METRIC
+def test_nearest(metric):
+    X = rows(120, 60, seed=2)
+    dense, found = (
+        rapids_slink.nearest_neighbors(x[:40], x[40:], metric=metric, device="cpu") for x in (X, sparse.csr_matrix(X))
+    )
+    np.testing.assert_allclose(found["weight"], dense["weight"], rtol=0, atol=4.5e-16)
+    near = (found["weight"] > 1e-15).to_numpy()
+    pd.testing.assert_frame_equal(found[near], dense[near])
+
+
+@pytest.mark.usefixtures("_how")
+@pytest.mark.parametrize("limit", [None, 0.5])
+@EVERY_METRIC
+def test_heights(metric, limit):
+    X = rows(140, 80, seed=3)
+    dense, found = (
+        rapids_slink.fit(x, None, distance_threshold=0.3, max_distance=limit, metric=metric, device="cpu")
+        for x in (X, sparse.csr_matrix(X))
+    )
+    heights, expected = (np.asarray(model.linkage_["height"]) for model in (found, dense))
+    np.testing.assert_array_equal(heights[heights > 4.5e-16], expected[expected > 4.5e-16])
+    assert heights.size == expected.size
+    np.testing.assert_array_equal(found.labels_, dense.labels_)
+
+
+@pytest.mark.usefixtures("_how")
+@EVERY_METRIC
+def test_hdbscan(metric):
+    X = rows(140, 80, seed=4)
+    found, dense = (
+        HDBSCAN(min_cluster_size=4, min_samples=3, metric=metric, device="cpu").fit(x)
+        for x in (sparse.csr_matrix(X), X)
+    )
+    np.testing.assert_array_equal(found.labels_, dense.labels_)
+
+
+@pytest.mark.parametrize(
+    ("metric", "scale"), [("cosine", 1e-3), ("cosine", 1e100), *(("euclidean", 10.0**e) for e in (-300, -150, 0, 100))]
+)
+@pytest.mark.parametrize("n_axes", [4, 32, 2000])
+def test_dense_rows_are_no_farther_than_the_bound(metric, n_axes, scale):
+    X = rows(100, 300, seed=5)
+    X = X / np.linalg.norm(X, axis=1, keepdims=True) if metric == "cosine" else X
+    made = of_rows(X * scale, metric)
+    src, dst = ends(len(X))
+    exact = made.distances(src, dst)
+    values = made.dense_rows(n_axes, made._scale())
+    assert values.dtype == np.float32
+    squares = ((values[src].astype(float) - values[dst]) ** 2).sum(axis=1)
+    for distance in np.quantile(exact, [0, 0.01, 0.5, 1]):
+        within = exact <= distance
+        assert (squares[within] <= made._bound(distance, values.shape[1], made._scale())).all()
+    if n_axes == 2000:  # columns for all: as near as float32 tells
+        far = np.quantile(exact, 0.5)
+        assert (squares[exact > 1.01 * far] > made._bound(far, values.shape[1], made._scale())).all()
+
+
+def test_few_pairs_of_texts_pass_that_are_not_near():
+    rng = np.random.default_rng(0)
+    X = np.zeros((300, 8000))
+    for row in X:
+        words = np.minimum(rng.zipf(1.3, 150), 8000) - 1
+        np.add.at(row, words, 1)
+    X *= np.log(301 / (1 + (X > 0).sum(axis=0)))
+    X = X[X.any(axis=1)]
+    made = of_rows(X, "cosine")
+    src, dst = ends(len(X))
+    projection = made.projection(0.3)
+    squares = ((projection.values[src].astype(float) - projection.values[dst]) ** 2).sum(axis=1)
+    passes = (squares <= projection.surrogate_bound).sum() - (made.distances(src, dst) <= 0.3).sum()
+    assert 0 <= passes < 0.01 * src.size
+
+
+# ------------------------------------------------------------------------------------------------------- input
+
+
+def test_types_of_input():
+    X = np.round(rows(40, 20, seed=6), 1) * 10
+    expected = rapids_slink.pairs(sparse.csr_matrix(X), max_distance=30, device="cpu")
+    stored = sparse.coo_matrix(X)
+    twice = sparse.coo_matrix(
+        (
+            np.r_[stored.data - 1, np.ones(stored.nnz), 0],
+            (np.r_[stored.row, stored.row, 3], np.r_[stored.col, stored.col, 5]),
+        ),
+        X.shape,
+    )
+    by_rows = twice.tocsr()
+    unsorted = sparse.csr_matrix(X)
+    for row in range(len(X)):
+        part = slice(*unsorted.indptr[row : row + 2])
+        unsorted.data[part], unsorted.indices[part] = (
+            unsorted.data[part][::-1].copy(),
+            unsorted.indices[part][::-1].copy(),
+        )
+    unsorted.has_sorted_indices = unsorted.has_canonical_format = False
+    before = unsorted.indices.copy()
+    for given in (stored, twice, by_rows, unsorted, sparse.csc_array(X), sparse.csr_matrix(X).astype(np.int16)):
+        pd.testing.assert_frame_equal(rapids_slink.pairs(given, max_distance=30, device="cpu"), expected)
+    np.testing.assert_array_equal(unsorted.indices, before)
+
+
+def test_wide_matrices():
+    wide = sparse.csr_matrix((np.ones(4), np.array([2**40, 7, 2**40, 8]), np.array([0, 1, 2, 4])), (3, 2**41 + 1))
+    found = rapids_slink.pairs(wide, max_distance=1.5, device="cpu")
+    np.testing.assert_array_equal(found["weight"], [np.sqrt(2), 1])
+    assert SparseRows.read({"X": wide}, get_metric("euclidean"), CPU).projection(1.0).values.shape == (3, 3)
+
+
+def test_rows_of_zeros():
+    X = sparse.csr_matrix([[0, 0], [3, 4], [0, 0]])
+    assert rapids_slink.fit(X, 1, device="cpu").distances_.tolist() == [0, 5]
+    with pytest.raises(ValueError, match="row 0 of X has no cosine distance: its squares sum to zero"):
+        rapids_slink.fit(X, 1, metric="cosine", device="cpu")
+    with pytest.raises(ValueError, match="row 1 of Y has no cosine distance: its squares sum to zero"):
+        rapids_slink.pairs(X[1:2], X[1:], max_distance=1, metric="cosine", device="cpu")
+    assert rapids_slink.fit(sparse.csr_matrix((3, 4)), 1, device="cpu").distances_.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("X", "metric", "words"),
+    [
+        ([[1.0, np.nan]], "cosine", "row 0 of X has the value nan, which is not finite"),
+        ([[1.0, 0.0], [0.0, -np.inf]], "euclidean", "row 1 of X has the value -inf, which is not finite"),
+        (
+            [[1.0, 0.0], [0.0, 1e200]],
+            "euclidean",
+            r"euclidean distances may overflow float64: row 1 of X has .* 1e\+200",
+        ),
+        ([[1e-200, 0.0], [0.0, 1.0]], "cosine", "row 0 of X has no cosine distance: its squares sum to zero"),
+        ([[1j]], "cosine", "Complex data not supported"),
+        (np.empty((0, 2)), "cosine", "0 sample"),
+    ],
+)
+def test_what_is_refused(X, metric, words):
+    with pytest.raises(ValueError, match=words):
+        rapids_slink.fit(sparse.csr_matrix(X), 1, metric=metric, device="cpu")
+
+
+def test_graphs_are_no_rows():
+    """A sparse matrix may be one."""
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    graph = rapids_slink.to_csr(rapids_slink.pairs(X, max_distance=1.0, device="cpu"), len(X))
+    assert rapids_slink.fit_graph(graph, device="cpu").n_leaves_ == len(X)
+    assert rapids_slink.minimum_spanning_tree(graph, device="cpu").shape == graph.shape
+    with pytest.raises(ValueError, match="connect is of rows of features, and sets and sparse rows are none"):
+        rapids_slink.connect(rapids_slink.knn_graph(X, 2, device="cpu"), graph, device="cpu")
+    with pytest.raises(TypeError, match="graph must be a DataFrame with columns src, dst, weight"):
+        rapids_slink.connect(graph, X, device="cpu")
+
+
+def test_models_of_dense_rows_take_no_matrix():
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    model = rapids_slink.SingleLinkage(2, prediction_data=True, device="cpu").fit(X)
+    for call in (model.append, model.predict):
+        with pytest.raises(TypeError, match=r"Sparse input is not supported: pass X\.toarray\(\)"):
+            call(sparse.csr_matrix(X))
+
+
+@pytest.mark.parametrize("space", [{"box": 10.0}, {"scales": {(0, 1): 2.0, 2: 1.0}}])
+def test_boxes_and_scales_take_dense_rows(space):
+    with pytest.raises(TypeError, match=r"Sparse input is not supported: pass X\.toarray\(\)"):
+        rapids_slink.fit(sparse.eye(3, format="csr"), max_distance=1, device="cpu", **space)
+
+
+def test_a_dense_array_beside_a_matrix_is_refused():
+    X = sparse.eye(3, format="csr")
+    with pytest.raises(TypeError, match="Y must be a sparse matrix as the other rows are, got ndarray"):
+        rapids_slink.pairs(X, X.toarray(), max_distance=1, device="cpu")
+    with pytest.raises(ValueError, match="X and Y must have the same number of features, got 3 and 4"):
+        rapids_slink.pairs(X, sparse.eye(4), max_distance=1, device="cpu")

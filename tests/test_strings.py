@@ -1,0 +1,487 @@
+"""Strings by edits and by differing characters, against plain Python over all pairs."""
+
+import random
+from math import inf
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.cluster.hierarchy import linkage
+
+import rapids_slink
+from rapids_slink import HDBSCAN, SingleLinkage
+from rapids_slink.items import search
+from rapids_slink.items.strings import Strings, cpu
+from rapids_slink.items.strings.read import _decoded
+from rapids_slink.metrics import ITEM_METRICS
+from rapids_slink.runtime.device import CPU, to_host
+
+METRICS = ("levenshtein", "string_hamming")
+
+
+def edits(a, b):
+    """The table of Wagner and Fischer, row by row."""
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        above, row = row, [i]
+        for j, y in enumerate(b, 1):
+            row.append(min(above[j] + 1, row[-1] + 1, above[j - 1] + (x != y)))
+    return row[-1]
+
+
+def differing(a, b):
+    return sum(x != y for x, y in zip(a, b, strict=True)) if len(a) == len(b) else inf
+
+
+REFERENCE = {"levenshtein": edits, "string_hamming": differing}
+
+
+def table(strings, metric):
+    return np.array([[REFERENCE[metric](a, b) for b in strings] for a in strings], float)
+
+
+def words(n, letters="ABC", longest=9, seed=0):
+    """Random words, some of which are equal or one edit from others."""
+    rng = random.Random(seed)
+    made = ["".join(rng.choices(letters, k=rng.randint(0, longest))) for _ in range(n // 2)]
+    for _ in range(n - len(made)):
+        word = rng.choice(made)
+        at = rng.randint(0, len(word))
+        made.append(rng.choice((word, word[:at] + rng.choice(letters) + word[at + rng.randint(0, 1) :], word[1:])))
+    return made
+
+
+def pairs_of(distances, limit):
+    src, dst = np.nonzero(np.triu(distances <= limit, 1))
+    return pd.DataFrame({"src": src.astype("int32"), "dst": dst.astype("int32"), "weight": distances[src, dst]})
+
+
+def strings_of(values, metric="levenshtein"):
+    return Strings.read({"X": values}, ITEM_METRICS[metric], CPU)
+
+
+SPECIAL = [
+    "", "a", "b", "é", "e\u0301", "😀", "😀a", "a😀", "ab", "", "\0", "日本語", "日本", "😀😁", "😁😀", "a" * 63,
+    "a" * 64, "a" * 65, "b" + "a" * 64, "a" * 64 + "b", "ab" * 64, "ba" * 64, "a" * 128, "a" * 129,
+    "xyz" * 70,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_all_pairs_have_the_distances_of_the_definition(metric):
+    values = SPECIAL + words(40, longest=200, seed=1)
+    expected = table(values, metric)
+    n = len(values)
+    src, dst = (end.astype("int32") for end in np.indices((n, n)).reshape(2, -1))
+    found = strings_of(values, metric).distances(src, dst)
+    np.testing.assert_array_equal(found, expected.ravel())
+    for most in (0, 1, 2, 5, 63, 64):
+        found = strings_of(values, metric).distances(src, dst, most)
+        np.testing.assert_array_equal(found, np.where(expected <= most, expected, inf).ravel())
+
+
+def test_edits_of_ten_thousand_characters():
+    rng = np.random.default_rng(0)
+    a = "".join(rng.choice(list("ACGT"), 10_000))
+    b = a[:3000] + "T" + a[3001:7000] + a[7005:] + "ACG"
+    found = rapids_slink.pairs([a, b, a[::-1]], metric="levenshtein", max_distance=20, device="cpu")
+    changed = int(a[3000] != "T")
+    assert found[["src", "dst"]].to_numpy().tolist() == [[0, 1]]
+    assert found["weight"][0] <= 8 + changed
+    exact = strings_of([a[:900], b[2500:3400]]).distances(np.array([0], "int32"), np.array([1], "int32"))
+    assert exact[0] == edits(a[:900], b[2500:3400])
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("limit", [0, 0.5, 1, 2, 3, 5, 100])
+def test_pairs(metric, limit):
+    values = words(150, seed=2) + SPECIAL[:15]
+    expected = pairs_of(table(values, metric), limit)
+    found = rapids_slink.pairs(values, metric=metric, max_distance=limit, device="cpu")
+    pd.testing.assert_frame_equal(found, expected)
+    assert rapids_slink.count_pairs(values, metric=metric, max_distance=limit, device="cpu") == len(expected)
+    parts = list(rapids_slink.iter_pairs(values, metric=metric, max_distance=limit, rows=50, device="cpu"))
+    pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), expected)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("limit", [0, 1, 2, 4])
+def test_pairs_of_two_sets(metric, limit):
+    x, y = words(90, seed=3), words(110, seed=3)[5:]
+    distances = np.array([[REFERENCE[metric](a, b) for b in y] for a in x], float)
+    src, dst = np.nonzero(distances <= limit)
+    found = rapids_slink.pairs(x, y, metric=metric, max_distance=limit, device="cpu")
+    np.testing.assert_array_equal(found[["src", "dst"]].to_numpy(), np.column_stack((src, dst)))
+    np.testing.assert_array_equal(found["weight"], distances[src, dst])
+    counts = rapids_slink.count_pairs(x, y, metric=metric, max_distance=[limit, 0], device="cpu")
+    assert counts.tolist() == [src.size, int((distances == 0).sum())]
+    parts = list(rapids_slink.iter_pairs(x, y, metric=metric, max_distance=limit, rows=40, device="cpu"))
+    pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), found)
+
+
+@pytest.mark.parametrize("how", ["keys", "projections", "all"])
+@pytest.mark.parametrize("metric", METRICS)
+def test_each_search_finds_all_pairs(metric, how, monkeypatch):
+    monkeypatch.setitem(search.SMALL_GROUP, "cpu", 10**6 if how == "all" else 1)
+    if how == "keys":
+        monkeypatch.setitem(search.COSTS, "cpu", search.Costs(0, 1, 1, 1))
+    else:
+        monkeypatch.setattr(search, "MOST_KEYS", -1)
+    monkeypatch.setitem(search.MOST_PAIRS, "cpu", 1024)  # several parts
+    monkeypatch.setattr(search, "KEYED_ITEMS", 100)
+    values = words(400, letters="ABCDEF", longest=12, seed=4)
+    expected = table(values, metric)
+    for limit in (1, 2):
+        found = rapids_slink.pairs(values, metric=metric, max_distance=limit, device="cpu")
+        pd.testing.assert_frame_equal(found, pairs_of(expected, limit))
+
+
+def test_which_search_serves():
+    """Keys where they take less time than the pairs of items."""
+
+    def by_keys(length, groups, limit=1.0, wanted=None):
+        n = sum(groups)
+        starts = np.arange(0, (n + 1) * length, length)
+        items = Strings(np.zeros(n * length, "int32"), starts, ITEM_METRICS["levenshtein"], CPU, 1)
+        number = np.repeat(np.arange(len(groups)), groups)
+        src = None if wanted is None else np.arange(n) < wanted
+        return search.ItemSearch(items, search.groups_of(number, len(groups), CPU), limit).is_by_keys(src)
+
+    assert by_keys(14, [2000])
+    assert not by_keys(14, [20])  # 15 keys a string, and 10 pairs
+    assert not by_keys(14, [20] * 50)
+    assert by_keys(14, [200] * 50)
+    assert by_keys(14, [2000], wanted=1500)
+    assert not by_keys(14, [2000], wanted=3)  # a few with all others
+    assert by_keys(14, [20_000], 2.0)
+    assert not by_keys(14, [20_000], 3.0)
+    assert not by_keys(300, [2000])
+    assert by_keys(300, [400_000])  # a search by projections looks at all pairs
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+@pytest.mark.parametrize("metric", METRICS)
+def test_strings_within_the_limit_share_a_key_and_projections_are_near(metric, limit):
+    values = sorted(set(words(200, seed=5) + SPECIAL[:15]))
+    items = strings_of(values, metric)
+    item, key = items.keys(limit, slice(0, len(values)))
+    assert item.size == round(items.keys_an_item(limit) * len(values))
+    keys = [set(key[item == i].tolist()) for i in range(len(values))]
+    bits = np.unpackbits(items.projection(limit).values, axis=1).astype(int)
+    distances = table(values, metric)
+    for i, j in zip(*np.nonzero(distances <= limit), strict=True):
+        assert keys[i] & keys[j]
+        assert abs(bits[i] - bits[j]).sum() <= 2 * distances[i, j]
+
+
+@pytest.mark.parametrize("few", [0, None])
+@pytest.mark.parametrize("limit", [None, 1, 3])
+@pytest.mark.parametrize("metric", METRICS)
+def test_heights_are_those_of_all_pairs(metric, limit, few, monkeypatch):
+    if few is not None:
+        from rapids_slink.items import forest
+
+        monkeypatch.setitem(forest.FEW_PAIRS, "cpu", few)
+    values = words(160, seed=6)
+    distances = table(values, metric)
+    model = rapids_slink.fit(values, 160 if limit is None else None, metric=metric, max_distance=limit, device="cpu")
+    finite = np.where(np.isinf(distances), 1e6, distances)
+    Z = linkage(finite[np.triu_indices(160, 1)], "single")
+    most = 1e5 if limit is None else limit
+    heights = Z[:, 2][Z[:, 2] <= most]
+    np.testing.assert_array_equal(model.linkage_["height"], heights)
+    given = np.where(distances <= most, distances, inf)
+    exact = rapids_slink.fit(given, 160, metric="precomputed", device="cpu")
+    pd.testing.assert_frame_equal(model.mst_, exact.mst_)  # the same edges among equal weights
+
+
+@pytest.mark.parametrize("few", [0, None])
+@pytest.mark.parametrize("metric", METRICS)
+def test_mutual_reachability(metric, few, monkeypatch):
+    if few is not None:
+        from rapids_slink.items import forest
+
+        monkeypatch.setitem(forest.FEW_PAIRS, "cpu", few)
+    values = words(120, seed=7)
+    distances = table(values, metric)
+    model = SingleLinkage(120, metric=metric, min_samples=4, device="cpu").fit(values)
+    exact = SingleLinkage(120, metric="precomputed", min_samples=4, device="cpu").fit(distances)
+    np.testing.assert_array_equal(model.linkage_["height"], exact.linkage_["height"])
+    limited = SingleLinkage(120, metric=metric, min_samples=4, max_distance=2, device="cpu").fit(values)
+    heights = exact.linkage_["height"].to_numpy()
+    np.testing.assert_array_equal(limited.linkage_["height"], heights[heights <= 2])
+
+
+def test_hdbscan():
+    values = words(150, seed=8)
+    found = HDBSCAN(min_cluster_size=4, metric="levenshtein", device="cpu").fit(values)
+    exact = HDBSCAN(min_cluster_size=4, metric="precomputed", device="cpu").fit(table(values, "levenshtein"))
+    np.testing.assert_array_equal(found.linkage_["height"], exact.linkage_["height"])
+    with pytest.raises(ValueError, match="prediction_data=True of HDBSCAN takes the rows' features"):
+        HDBSCAN(metric="levenshtein", prediction_data=True, device="cpu").fit(values)
+
+
+@pytest.mark.parametrize("limit", [None, 1, 3])
+@pytest.mark.parametrize("samples", [None, 3])
+def test_groups(limit, samples):
+    values, rng = words(200, seed=9), np.random.default_rng(0)
+    frame = pd.DataFrame({"cdr3": values, "v": rng.choice(list("ab"), 200), "j": rng.integers(0, 4, 200)})
+    frame.index = frame.index + 1000
+    model = SingleLinkage(
+        None if limit else 5, metric="levenshtein", max_distance=limit, min_samples=samples, device="cpu"
+    ).fit(frame, groups=["v", "j"])
+    labels, heights, count = np.empty(200, int), [], 0
+    for _, own in frame.groupby(["v", "j"]):
+        alone = SingleLinkage(
+            None if limit else min(5, len(own)), metric="levenshtein", max_distance=limit, device="cpu",
+            min_samples=None if samples is None else min(samples, len(own) - 1),
+        ).fit(own[["cdr3"]])  # fmt: skip
+        labels[own.index - 1000] = count + alone.labels_
+        count += alone.n_clusters_
+        heights += alone.linkage_["height"].tolist()
+    assert model.n_clusters_ == count
+    np.testing.assert_array_equal(pd.factorize(model.labels_)[0], pd.factorize(labels)[0])
+    np.testing.assert_array_equal(model.linkage_["height"], sorted(heights))
+    assert model.labels_.index.equals(frame.index)
+    assert list(model.groups_) == ["v", "j", "rows", "clusters", "first_label"]
+    assert model.feature_names_in_.tolist() == ["cdr3"]
+
+
+@pytest.mark.parametrize("few", [0, None])
+@pytest.mark.parametrize("metric", METRICS)
+def test_nearest(metric, few, monkeypatch):
+    if few is not None:
+        from rapids_slink.items import nearest
+
+        monkeypatch.setitem(nearest.FEW_PAIRS, "cpu", few)
+    x, y = words(70, seed=10), words(90, seed=11)
+    distances = np.array([[REFERENCE[metric](a, b) for b in y] for a in x], float)
+    found = rapids_slink.nearest_neighbors(pd.Series(x), y, metric=metric, device="cpu")
+    np.testing.assert_array_equal(found["src"], np.arange(70))
+    np.testing.assert_array_equal(found["weight"], distances.min(axis=1))
+    np.testing.assert_array_equal(found["dst"], distances.argmin(axis=1))
+
+
+@pytest.mark.parametrize("limit", [None, 1, 3])
+@pytest.mark.parametrize("metric", METRICS)
+def test_predict(metric, limit):
+    values, new = pd.DataFrame({"name": words(90, seed=13)}), pd.DataFrame({"name": words(60, seed=14)})
+    n_clusters = None if limit else 40
+    model = SingleLinkage(n_clusters, metric=metric, max_distance=limit, prediction_data=True, device="cpu").fit(values)
+    distances = np.array([[REFERENCE[metric](a, b) for b in values["name"]] for a in new["name"]], float)
+    nearest = distances.argmin(axis=1)
+    near = distances.min(axis=1) <= limit if limit else distances.min(axis=1) < model.linkage_["height"][50]
+    expected = np.where(near, model.labels_.to_numpy()[nearest], -1)
+    np.testing.assert_array_equal(model.predict(new), expected)
+    assert model.report_["predict"] == {"rows": 60, "noise": int((~near).sum())}
+    np.testing.assert_array_equal(model.predict(new["name"].tolist()), expected)
+
+
+def test_saved_models_of_text_predict(tmp_path):
+    pytest.importorskip("pyarrow")
+    values = words(50, seed=15)
+    model = SingleLinkage(5, metric="levenshtein", prediction_data=True, device="cpu").fit(values)
+    model.save(tmp_path / "words.slink")
+    loaded = rapids_slink.load(tmp_path / "words.slink", device="cpu")
+    np.testing.assert_array_equal(loaded.predict(SPECIAL), model.predict(SPECIAL))
+
+
+@pytest.mark.parametrize("n_new", [1, 30, 89])
+@pytest.mark.parametrize("limit", [None, 2])
+@pytest.mark.parametrize("metric", METRICS)
+def test_append(metric, limit, n_new):
+    frame = pd.DataFrame({"name": words(90, seed=16)})
+    parameters = {"metric": metric, "max_distance": limit, "prediction_data": True, "device": "cpu"}
+    whole = SingleLinkage(90, **parameters).fit(frame)
+    model = SingleLinkage(90 - n_new, **parameters).fit(frame[: 90 - n_new])
+    model.set_params(n_clusters=90).append(frame[90 - n_new :])
+    pd.testing.assert_frame_equal(model.mst_, whole.mst_)
+    pd.testing.assert_frame_equal(model.linkage_, whole.linkage_)
+    pd.testing.assert_series_equal(model.labels_, whole.labels_)
+    np.testing.assert_array_equal(model.predict(["A", "B"]), whole.predict(["A", "B"]))
+
+
+def test_what_models_of_text_refuse():
+    model = SingleLinkage(1, metric="levenshtein", prediction_data=True, device="cpu").fit(pd.DataFrame({"a": ["x"]}))
+    with pytest.raises(ValueError, match=r"X must have the columns that SingleLinkage was fitted on, \['a'\]"):
+        model.predict(pd.DataFrame({"b": ["x"]}))
+    with pytest.raises(ValueError, match="medoids are of rows of features, and metric='levenshtein' has none"):
+        model.to_frame(medoids=True)
+    with pytest.raises(ValueError, match="X has 1 null"):
+        model.append([None])
+    weighted = SingleLinkage(2, metric="levenshtein", min_samples=2, prediction_data=True, device="cpu").fit(
+        ["a", "b", "c"]
+    )
+    with pytest.raises(ValueError, match="append is for min_samples=1"):
+        weighted.append(["d"])
+
+
+def test_duplicates_of_strings():
+    first = rapids_slink.deduplicate(["kitten", "sitting", "mitten", "", "kitten"], metric="levenshtein",
+                                     max_distance=1, device="cpu")  # fmt: skip
+    assert first.tolist() == [0, 1, 0, 3, 0]
+
+
+def test_equal_hashes_of_strings_that_differ_are_no_copies(monkeypatch):
+    real = cpu.hash_strings
+    monkeypatch.setattr(cpu, "hash_strings", lambda strings, seed: real(strings, seed) * (seed > 1))
+    found = search.distinct_items(strings_of(["a", "b", "a"]), np.zeros(3, "int32"))
+    assert found.first.tolist() == [0, 1]
+    assert found.of_row.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("values", [["a"], ["", ""], ["a", "bc"], [""]])
+@pytest.mark.parametrize("metric", METRICS)
+def test_one_and_two_rows(values, metric):
+    model = rapids_slink.fit(values, 1 if len(set(map(len, values))) == 1 else 2, metric=metric, device="cpu")
+    assert model.n_leaves_ == len(values)
+    assert len(rapids_slink.pairs(values, metric=metric, max_distance=9, device="cpu")) == len(model.linkage_)
+
+
+def inputs():
+    strings = ["ab", "", "é😀"]
+    yield "list", strings
+    yield "tuple", tuple(strings)
+    yield "array", np.array(strings)
+    yield "column", np.array(strings)[:, None]
+    yield "objects", np.array(strings, object)
+    yield "series", pd.Series(strings, index=[5, 6, 7], name="name")
+    yield "string dtype", pd.Series(strings, dtype="string")
+    yield "category", pd.Series(strings, dtype="category")
+    yield "frame", pd.DataFrame({"name": strings})
+
+
+@pytest.mark.parametrize("values", [pytest.param(x, id=name) for name, x in inputs()])
+def test_types_of_input(values):
+    model = rapids_slink.fit(values, 3, metric="levenshtein", device="cpu")
+    assert model.linkage_["height"].tolist() == [2.0, 2.0]
+    assert isinstance(model.labels_, pd.Series if isinstance(values, pd.Series | pd.DataFrame) else np.ndarray)
+    if isinstance(values, pd.Series):
+        assert model.labels_.index.equals(values.index)
+    assert len(rapids_slink.pairs(values, values, metric="levenshtein", max_distance=0, device="cpu")) == 3
+
+
+def test_polars_and_arrow():
+    polars = pytest.importorskip("polars")
+    strings = ["ab", "", "é😀"]
+    for values in (polars.Series("name", strings), polars.DataFrame({"name": strings})):
+        model = rapids_slink.fit(values, 3, metric="levenshtein", device="cpu")
+        assert model.linkage_["height"].to_list() == [2.0, 2.0]
+        assert isinstance(model.labels_, polars.Series)
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "message"),
+    [
+        (["a", None], ValueError, "X has 1 null: drop these rows, or fill them with a text"),
+        (pd.Series(["a", np.nan], name="cdr3"), ValueError, "column 'cdr3' of X has 1 null"),
+        (pd.Series(["a", pd.NA], dtype="string"), ValueError, "X has 1 null"),
+        (["a", 3], TypeError, "metric='levenshtein' takes text, and X holds 3 in row 1, of type int"),
+        (np.zeros((3, 1)), TypeError, "metric='levenshtein' takes text, and X holds 0.0 in row 0, of type float"),
+        (np.zeros((3, 2)), ValueError, r"takes one column of text, and X has shape \(3, 2\)"),
+        (
+            pd.DataFrame({"a": ["x"], "b": ["y"]}),
+            ValueError,
+            r"X has 2 columns: pass one of \['a', 'b'\], and others as",
+        ),
+        ([], ValueError, "X has no rows"),
+        ("text", TypeError, "metric='levenshtein' takes text, and X is of type str"),
+        ([b"ab"], TypeError, r"X holds b'ab' in row 0, of type bytes"),
+        (None, TypeError, "X is of type NoneType"),
+    ],
+)
+def test_what_is_refused(values, error, message):
+    with pytest.raises(error, match=message):
+        rapids_slink.fit(values, metric="levenshtein", device="cpu")
+
+
+def test_memory_limit():
+    values = words(6000, letters="ABCDEFGHIJKLMNOP", longest=16, seed=17)
+    with pytest.raises(
+        rapids_slink.DeviceMemoryError, match=r"memory_limit='1MB' is too small for 6,000 rows: needs at"
+    ):
+        rapids_slink.fit(values, metric="levenshtein", max_distance=1, memory_limit="1MB", device="cpu")
+    how = {"metric": "levenshtein", "max_distance": 2, "device": "cpu"}
+    model, count = rapids_slink.fit(values, **how), rapids_slink.count_pairs(values, **how)
+    made = []
+    real = Strings.keys
+
+    def keys(items, limit, rows):
+        made.append(rows)
+        return real(items, limit, rows)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Strings, "keys", keys)
+        limited = rapids_slink.fit(values, memory_limit="7MB", **how)
+        passes = len(made)  # each with a part of the keys
+        assert rapids_slink.count_pairs(values, memory_limit="7MB", **how) == count
+    pd.testing.assert_frame_equal(limited.mst_, model.mst_)
+    assert passes > 1
+
+
+def test_progress(capsys, monkeypatch):
+    monkeypatch.setattr(search, "MOST_KEYS", -1)
+    values = words(400, letters="ABCDEF", longest=12, seed=4)
+    rapids_slink.fit(values, metric="levenshtein", max_distance=2, progress=True, device="cpu")
+    assert "Searching pairs" in capsys.readouterr().err
+
+
+def test_parameters_that_are_refused():
+    with pytest.raises(ValueError, match="knn_graph is of rows of features, and metric='levenshtein' has none"):
+        rapids_slink.knn_graph(["a", "b"], 1, metric="levenshtein", device="cpu")
+    with pytest.raises(ValueError, match=r"missing='pairwise' takes the metrics .* got 'levenshtein'"):
+        rapids_slink.fit(["a"], metric="levenshtein", missing="pairwise", device="cpu")
+    with pytest.raises(ValueError, match="groups must hold one key for each of 2 rows, got 3"):
+        rapids_slink.fit(["a", "b"], metric="levenshtein", groups=np.arange(3), device="cpu")
+    with pytest.raises(ValueError, match="min_samples must be at most n - 1 = 1, got 5"):
+        rapids_slink.fit(["a", "b"], metric="levenshtein", min_samples=5, device="cpu")
+
+
+def test_dask_is_refused():
+    dataframe = pytest.importorskip("dask.dataframe")
+    X = dataframe.from_pandas(pd.DataFrame({"x": ["a", "b"]}), npartitions=1)
+    with pytest.raises(ValueError, match="metric='levenshtein' takes no Dask collection"):
+        rapids_slink.fit(X, metric="levenshtein")
+
+
+def test_characters_of_utf8_words():
+    text = "aé€😀\u07ff\u0800\uffff\U0010ffff"
+    words_ = np.array([int.from_bytes(c.encode(), "big") for c in text], np.uint32)
+    assert _decoded(words_.view("int32"), CPU).tolist() == [ord(c) for c in text]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("metric", METRICS)
+def test_kernels_have_the_bits_of_the_cpu(metric):
+    from rapids_slink.runtime.device import cuda
+
+    for values in ([""], ["a"], SPECIAL, words(300, longest=150, seed=12)):
+        on_cpu, on_gpu = (Strings.read({"X": values}, ITEM_METRICS[metric], where) for where in (CPU, cuda()))
+        n, results = len(values), []
+        for items in (on_cpu, on_gpu):
+            src, dst = (items.device.asarray(end, "int32") for end in np.indices((n, n)).reshape(2, -1))
+            found = [items.distances(src, dst), items.distances(src, dst, 3), items.hashes(2), items.equal(src, dst)]
+            found += [*items.keys(1, slice(0, n)), *items.keys(2, slice(n // 2, n)), items.projection(2).values]
+            results.append([to_host(part) for part in found])
+        for one, other in zip(*results, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.gpu
+def test_strings_of_cudf():
+    cudf = pytest.importorskip("cudf")
+    values = pd.DataFrame({"name": SPECIAL, "key": np.arange(len(SPECIAL)) % 2})
+    for groups in (None, "key"):
+        frame = values if groups else values[["name"]]
+        models = [
+            SingleLinkage(None, metric="levenshtein", max_distance=3).fit(X, groups=groups)
+            for X in (frame, cudf.from_pandas(frame))
+        ]
+        assert isinstance(models[1].labels_, cudf.Series)
+        pd.testing.assert_frame_equal(models[0].mst_, models[1].mst_.to_pandas())
+    found = rapids_slink.pairs(cudf.from_pandas(values["name"]), metric="levenshtein", max_distance=2)
+    pd.testing.assert_frame_equal(found.to_pandas(), pairs_of(table(SPECIAL, "levenshtein"), 2))
+    with pytest.raises(ValueError, match="column 'name' of X has 1 null"):
+        rapids_slink.fit(cudf.DataFrame({"name": ["a", None]}), metric="levenshtein")
+    with pytest.raises(TypeError, match="metric='levenshtein' takes text, and column 'key' of X has dtype int64"):
+        rapids_slink.fit(cudf.from_pandas(values[["key"]]), metric="levenshtein")
