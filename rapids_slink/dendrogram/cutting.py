@@ -40,7 +40,7 @@ from rapids_slink.runtime.memory import MemoryEstimate, check_memory, copy_out, 
 COLUMNS = ("left", "right", "height", "size")
 #: Bytes per leaf that checking and cutting take at their peak.
 LEAF_BYTES = 64
-#: Of a GPU's tree the host makes so many merges, or labels so many clusters, before the kernels would have started.
+#: The most merges of a GPU's tree, and clusters to label, that the host finds before kernels would have started.
 FEW_MERGES = 2**11
 #: The label of rows in clusters that are too small.
 OUTLIER = -1
@@ -347,7 +347,7 @@ class ClusterRule:
 
     @property
     def merge_groups(self) -> tuple[Array, int] | None:
-        """Of rows in groups the group of each merge, and how many there are: see `build_linkage`."""
+        """The group of each merge, and how many groups there are, if rows are in groups: see `build_linkage`."""
         return None
 
     def weighted(self, weight: np.ndarray, core: np.ndarray | None) -> Self:

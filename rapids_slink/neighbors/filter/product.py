@@ -1,4 +1,4 @@
-"""What filters have in common, first bounds by products y_i·y_j (`bounds` has the test), and fewer coordinates to test.
+"""The common parts of filters, first bounds by products y_i·y_j (`bounds` has the test), and fewer coordinates to test.
 
 Projections are partial distances on principal axes, and the length of the rest. Let P have m nearly orthonormal
 columns, z = Pᵀw for w = scale·(x - c) and r = ‖w - P z‖, the length of what P leaves

@@ -1,4 +1,4 @@
-"""What both devices know of tiles: sizes, lists, rows, and which module has a device's kernels."""
+"""The sizes, lists and rows of tiles, for both devices, and which module has a device's kernels."""
 
 from functools import partial
 from math import frexp

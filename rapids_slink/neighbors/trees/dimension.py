@@ -1,4 +1,4 @@
-"""What a sample shows of points: whether their dimension is high, and how near each other they are.
+"""The shape of points by a sample: whether their dimension is high, and how near each other they are.
 
 Of points in D dimensions a ball that is twice as wide holds 2^D times as many (Karger and Ruhl 2002). A mean over balls
 also shows a few points in space among many on a curve, which would search nearly all boxes. It does not show clusters
@@ -72,7 +72,7 @@ def _least_squares(values: Array, some: Array, mean: Array, per_spread: float, _
 
 
 def _least_squares_on_gpu(values: Array, some: Array, mean: Array, per_spread: float, device: Device) -> Array:
-    """As `_least_squares`; negative ones, of rounding, are 0."""
+    """The results of `_least_squares`, in which negative ones, of rounding, are 0."""
     check_arrays(values.dtype, values)
     xp, (n, d), options = device.xp, values.shape, (value_option(values.dtype),)
     least, centre, queries = (

@@ -1,4 +1,4 @@
-"""What a search for pairs within a bound takes and returns; the package's docstring has the plan."""
+"""The input and the output of a search for pairs within a bound; the package's docstring has the plan."""
 
 from dataclasses import dataclass
 from math import inf

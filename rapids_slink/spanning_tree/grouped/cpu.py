@@ -69,7 +69,7 @@ def _trees_of_rows(formula, rows, order, first, size, begin, src, dst, weight):
 
 @njit(nogil=True, cache=True)
 def _trees_by_matrix(formula, rows, order, first, size, begin, min_samples, src, dst, weight, tile):
-    """Of rows of any kind. Returns the number of the first group with a pair of `OVERFLOW`, or -1."""
+    """Trees of rows of any kind. Returns the number of the first group with a pair of `OVERFLOW`, or -1."""
     undefined, nothing, nobody = -1, np.empty((0, 0)), np.empty(0)
     for g in range(size.size):
         n, at = size[g], first[g]

@@ -1,4 +1,4 @@
-"""What the kernels of either device are asked for."""
+"""The task of either device's kernels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -96,7 +96,7 @@ class CountFilter(ImageFilter):
         return lines
 
     def pairs_within(self, items: Any, limit: float, capacity: int) -> Any:
-        """As of an `ImageFilter`."""
+        """The pairs that an `ImageFilter` lists: see there."""
         error = self.image().error
         radii = self.radii(cp.full(self.order.size, limit), error, error.size)
         return self._listed_pairs(items, radii, cp.zeros(1, cp.float32), capacity)

@@ -203,7 +203,7 @@ def _compiled(atoms: int, last_steps: int, kind: tuple[bool, ...], hopper: bool,
 def source_of(
     steps: int, symmetric: bool = False, between: bool = False, local: bool = False, int8: bool = False
 ) -> tuple[str, ...]:
-    """The source, and the options, of the body that serves rows of so many instructions on the current GPU."""
+    """The source, and the options, of the body that serves rows of this many instructions on the current GPU."""
     atoms = -(-steps // ATOM_STEPS)
     kind = symmetric, between, local, int8, False
     source, options, *_ = _body(atoms, steps - (atoms - 1) * ATOM_STEPS, kind, is_hopper(), current_gpu())
