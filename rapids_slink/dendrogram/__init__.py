@@ -70,7 +70,7 @@ def build_linkage(tree: PreallocatedFrame, n: int, groups: tuple[Array, int] | N
     if groups is not None:
         kernels(tree.device).merge_groups(src, dst, *groups, n, left_child, right_child, size)
         return merges
-    if tree.device.is_gpu and len(src) <= FEW_MERGES:
+    if tree.device.is_gpu and 0 < len(src) <= FEW_MERGES:
         children = np.empty((3, len(src)), np.int32)
         merged = cpu.merge_in_order(to_host(src), to_host(dst), n, *children)
         for column, values in zip((left_child, right_child, size), children, strict=True):
