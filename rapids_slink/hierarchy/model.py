@@ -174,8 +174,8 @@ class Hierarchy(Exports):
         Raises
         ------
         ValueError, TypeError
-            `X` is missing or not valid, or does not have the number of rows that were clustered. A name is not a column
-            of `X`, a weight is not above zero, or the features are angles or packed bits.
+            `X` is missing or not valid, or does not have the numbers of rows and columns of the fit. A name is not a
+            column of `X`, a weight is not above zero, or the features are angles or packed bits.
         DeviceMemoryError
             The work needs more memory than there is.
 
