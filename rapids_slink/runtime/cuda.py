@@ -7,9 +7,9 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, Self, TypeAlias
@@ -39,6 +39,8 @@ _ahead: dict[tuple[Any, ...], Future[None]] = {}
 #: that writes this memory and launches it.
 _constant_memory: dict[tuple[Any, ...], bytes] = {}
 _locks: dict[tuple[Any, ...], threading.Lock] = {}
+#: In place of a lock where threads share nothing.
+UNLOCKED = nullcontext()
 #: What a constant may be made by.
 OPERATIONS: dict[type, Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
@@ -253,15 +255,14 @@ class ConstantOption(str):
             _constant_memory[key] = self.value
 
 
-@contextmanager
-def _kernel_to_launch(source: str, name: str, options: tuple[str, ...]) -> Iterator[Any]:
-    """The kernel, whose constant memory holds what the options say for a launch within the block."""
-    kernel = cuda_kernel(source, name, *options)
+def _start(source: str, name: str, options: tuple[str, ...], *how: Any, **more: Any) -> None:
+    """Start a kernel of CuPy's, whose constant memory holds what the options say."""
+    kernel = cuda_kernel(source, name, *options).kernel
     constants = [option for option in options if isinstance(option, ConstantOption)]
-    with _lock_of(source, name, options) if constants else nullcontext():
+    with _lock_of(source, name, options) if constants else UNLOCKED:
         for option in constants:
             option.write(source, name, options)
-        yield kernel
+        kernel(*how, **more)
 
 
 def launch(source: str, name: str, jobs: int, *arguments: Any, options: tuple[str, ...] = (), items: int = 1) -> None:
@@ -278,8 +279,7 @@ def launch_blocks(
     """Start a kernel with a grid of blocks of `threads` threads each, unless the grid is empty."""
     checked = _checked(name, arguments)
     if all(grid):
-        with _kernel_to_launch(source, name, options) as kernel:
-            kernel(grid, (threads,), checked, shared_mem=shared_memory)
+        _start(source, name, options, grid, (threads,), checked, shared_mem=shared_memory)
 
 
 def launch_resident(source: str, name: str, jobs: int, *arguments: Any, options: tuple[str, ...] = ()) -> None:
@@ -289,8 +289,7 @@ def launch_resident(source: str, name: str, jobs: int, *arguments: Any, options:
     """
     blocks, threads = resident_blocks(source, name, jobs, *options), constant(source, "THREADS")
     checked = _checked(name, arguments)
-    with _kernel_to_launch(source, name, options) as kernel:
-        kernel.kernel((blocks,), (threads,), checked, enable_cooperative_groups=True)
+    _start(source, name, options, (blocks,), (threads,), checked, enable_cooperative_groups=True)
 
 
 def _checked(name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
