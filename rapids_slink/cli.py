@@ -281,7 +281,7 @@ def _run(options: argparse.Namespace) -> None:
         _write(on_host(model.linkage_), options.linkage)
     if options.plot is not None:
         _draw(model, options.plot)
-    _say(_summary(labels.drop(columns=PROBABILITY, errors="ignore"), options.output), sys.stdout)
+    _say(_summary(labels.iloc[:, :1] if options.hdbscan else labels, options.output), sys.stdout)
 
 
 def _cut_of(options: argparse.Namespace) -> dict[str, Any]:
@@ -305,12 +305,15 @@ def _label_names(options: argparse.Namespace) -> list[str]:
 def _single_linkage(table: Table, options: argparse.Namespace) -> tuple[Any, pd.DataFrame]:
     """The fitted model, and a column of labels for each cut."""
     given = {name: getattr(options, name) for name in (*FIT_OPTIONS, *LINKAGE_OPTIONS)}
-    cut = _cut_of(options)
+    cut, size = _cut_of(options), 1 if options.min_cluster_size is None else options.min_cluster_size
     name, values = next(iter(cut.items()))
-    model = rapids_slink.fit(table.points, **{name: values[0]}, **given, groups=table.groups)
-    size = 1 if options.min_cluster_size is None else options.min_cluster_size
-    labels = model.cut(**cut, min_cluster_size=size)
-    return model, on_host(labels).set_axis(_label_names(options), axis=1)
+    first = {} if "closed" in cut else {name: values[0]}  # the clusters within the largest distance are those of a fit
+    model = rapids_slink.fit(table.points, **first, **given, groups=table.groups)
+    if len(values) == size == 1:  # no tree need be made
+        labels = on_host(model.labels_).to_frame()
+    else:
+        labels = on_host(model.cut(**cut, min_cluster_size=size))
+    return model, labels.set_axis(_label_names(options), axis=1)
 
 
 def _hdbscan(table: Table, options: argparse.Namespace) -> tuple[Any, pd.DataFrame]:
@@ -319,7 +322,7 @@ def _hdbscan(table: Table, options: argparse.Namespace) -> tuple[Any, pd.DataFra
     size = {} if options.min_cluster_size is None else {"min_cluster_size": options.min_cluster_size}
     model = rapids_slink.HDBSCAN(**size, **given).fit(table.points)
     columns = [on_host(model.labels_), on_host(model.probabilities_)]
-    return model, pd.DataFrame(dict(zip(_label_names(options), columns, strict=True)))
+    return model, pd.concat(columns, axis=1).set_axis(_label_names(options), axis=1)
 
 
 def _demo(options: argparse.Namespace) -> None:

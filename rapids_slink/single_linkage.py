@@ -25,6 +25,9 @@ from rapids_slink.runtime.memory import as_bytes
 from rapids_slink.settings import Settings
 from rapids_slink.space import metric_of, metric_with
 
+#: The parameters whose values at the fit a model keeps, as ``_box_`` and so on.
+FITTED_BY = ("max_distance", "distance_threshold", "box")
+
 
 def engine_of(*inputs: Any, metric: Metric | None = None, rows: tuple[Any, ...] | None = None) -> ModuleType:
     """The engine that serves these inputs: `distributed` if one is a Dask collection, else one of one device.
@@ -70,6 +73,7 @@ class PointHierarchy(Hierarchy, Estimator):
     _missing_values_: tuple[Any, ...]
     _max_distance_: float | None = None  # the parameters of these names at the fit
     _distance_threshold_: float | None = None
+    _box_: float | Collection[float] | None = None
     _weighted_: bool  # True for rows with sample_weight
     _points_: Values  # with prediction_data: the rows' values
     _columns_: tuple[Any, ...]  # and a frame's columns
@@ -98,7 +102,7 @@ class PointHierarchy(Hierarchy, Estimator):
     def _take(self, fitted: dict[str, Any]) -> Self:
         """Replace all fitted attributes."""
         kept = {name: value for name, value in vars(self).items() if not name.endswith("_") and name != "_layout"}
-        fitted_by = {f"_{name}_": getattr(self, name, None) for name in ("max_distance", "distance_threshold")}
+        fitted_by = {f"_{name}_": getattr(self, name, None) for name in FITTED_BY}
         self.__dict__ = {**kept, **fitted_by, **fitted}  # at once
         return self
 

@@ -129,6 +129,10 @@ class Space:
             raise ValueError(f"scales leaves column {left[0]!r} of X out: each is in a group, or drop it from X")
         return Placed(self.within, tuple(columns), tuple(periods[c] for c in columns), tuple(scales))
 
+    def like(self, d: int) -> Placed:
+        """A space of d columns, of which no more is known, that has the same kernels."""
+        return Placed(self.within, tuple(range(d)), (inf,) * d, (1.0,) * d if self.scales else ())
+
 
 def _place_of(column: Any, names: Sequence[Any] | None, d: int) -> int:
     if names is not None and column in names:

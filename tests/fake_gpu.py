@@ -196,8 +196,8 @@ def fake_gpu(capability=80, count=1):
     gpu = FakeGpu(capability, count)
     module = gpu.module()
     caches = (
-        cuda.cuda_kernel, cuda._cuda_module, cuda._constant_memory, cuda._most_resident, device.cuda,
-        device.gpu_is_usable, device.has_several_gpus,
+        cuda._kernel_on, cuda._cuda_module, cuda._most_resident, device.cuda, device.gpu_is_usable,
+        device.has_several_gpus,
     )  # fmt: skip
     held, before = {name: sys.modules.get(name) for name in FAKED}, taken_out()
     sys.modules.update(dict.fromkeys(FAKED, module))
@@ -205,6 +205,7 @@ def fake_gpu(capability=80, count=1):
         for cached in caches:
             cached.cache_clear()
         cuda._ahead.clear()
+        cuda._constant_memory.clear()
         yield gpu
     finally:
         FakeGpu.current = 0

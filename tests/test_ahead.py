@@ -13,6 +13,7 @@ from rapids_slink.runtime import cuda
 from rapids_slink.runtime.device import CPU, Device
 from rapids_slink.runtime.device import cuda as gpu
 from rapids_slink.settings import Settings
+from rapids_slink.space import metric_of
 from rapids_slink.spanning_tree import ahead, component_pairs
 from rapids_slink.spanning_tree.problem import Problem
 
@@ -57,6 +58,19 @@ def test_labels_within_a_distance_need_no_tree():
         work = [item[0] for item in ahead._work(Problem(settings, gpu(), 100_000, 3, 4))]
     assert work[-2:] == ["neighbors/trees/bvh.cu", "spanning_tree/friends/friends.cu"]
     assert all(map(cuda.kernels_of, work))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("space", [{"box": [1.0] * 3}, {"box": 2.0, "scales": {("x", "y"): 500.0, "z": 3.0}}])
+def test_spaces_of_columns_that_have_not_been_read(space, shape):
+    """The kernels are those of the space in which the columns will be."""
+    metric, (n, _) = metric_of("euclidean", **space), shape
+    with fake_gpu(90):
+        settings = Settings(metric), Settings(metric.of_columns(["x", "y", "z"], 3))
+        before, after = (list(ahead._work(Problem(one, gpu(), n, 3, 4))) for one in settings)
+    assert before == after
+    assert any("-DCOLUMNS=3" in item for item in before if not callable(item))
+    assert ("neighbors/rows.cu", "-DVALUE=double") not in before
 
 
 @pytest.mark.parametrize("metric", METRICS)

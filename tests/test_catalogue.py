@@ -1,11 +1,14 @@
 """The catalogue of a model's clusters: sizes, centres, radii and spreads."""
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
+from test_output_kinds import to_stream
 
 import rapids_slink
-from rapids_slink import HDBSCAN, fit, fit_graph
+from rapids_slink import HDBSCAN, SingleLinkage, fit, fit_graph
 from rapids_slink.catalogue import PART, catalogue_of, members_of, read_rows
 from rapids_slink.points.output import on_device, on_host
 from rapids_slink.runtime.device import CPU, to_host
@@ -121,6 +124,48 @@ def test_a_model(engine):
     first = [np.flatnonzero(labels == label)[0] for label in single["label"]]
     np.testing.assert_array_equal(single[["x", "y", "z"]].to_numpy(), X[first])  # the row itself, to the last bit
     assert not single[["radius", "spread"]].to_numpy().any()
+
+
+def test_columns_go_by_name(engine):
+    """In whatever order a frame has them: each with the length of its own column of the fit."""
+    X = np.random.default_rng(0).random((500, 3)) * [1.0, 0.5, 9.0]
+    frame = pd.DataFrame(X, columns=["x", "y", "z"]).assign(vx=1.0, vy=2.0)
+    box = [1.0, 0.5, math.inf]
+    model = fit(on_device(frame[["x", "y", "z"]], engine), max_distance=0.2, box=box, device=engine.name)
+    columns = ["vy", "vx"]
+    found = on_host(model.catalogue(on_device(frame, engine), columns=columns, min_size=1))
+    again = model.catalogue(on_device(frame[["z", "vx", "y", "x", "vy"]], engine), columns=columns, min_size=1)
+    pd.testing.assert_frame_equal(on_host(again), found)
+    assert list(found)[2:-2] == ["x", "y", "z", "vy", "vx"]
+
+
+def test_columns_of_a_stream_go_by_name(device):
+    """What exports Arrow's stream has names as any table."""
+    X = islands(300)
+    frame = pd.DataFrame(X, columns=["x", "y", "z"]).assign(vx=1.0, place=np.arange(len(X)) % 2)
+    model = fit(frame.drop(columns="vx"), max_distance=1.0, groups="place", device=device)
+    how = {"columns": "vx", "min_size": 1}
+    found, expected = model.catalogue(to_stream(frame), **how), model.catalogue(frame, **how)
+    pd.testing.assert_frame_equal(on_host(found), on_host(expected))
+
+
+def test_the_box_is_that_of_the_fit(device, tmp_path):
+    X = np.concatenate([np.linspace(0.9, 1.1, 30) % 1.0, [0.5]])[:, None].repeat(2, axis=1)
+    model = SingleLinkage(None, max_distance=0.02, box=1.0, device=device).fit(X)
+    found = on_host(model.catalogue(X))
+    assert found["radius"].max() < 0.15
+    model.set_params(box=None)
+    pd.testing.assert_frame_equal(on_host(model.catalogue(X)), found)
+    model.save(tmp_path / "model")
+    pd.testing.assert_frame_equal(on_host(rapids_slink.load(tmp_path / "model").catalogue(X)), found)
+
+
+def test_other_columns_than_those_of_the_fit(device):
+    X = islands(100)
+    for box in (None, 5000.0):
+        model = fit(X, max_distance=1.0, box=box, device=device)
+        with pytest.raises(ValueError, match="X must have the 3 columns of the fit, got 2"):
+            model.catalogue(X[:, :2])
 
 
 def test_the_tree_is_not_made(device):

@@ -121,6 +121,20 @@ def test_hdbscan(run):
     assert written["probability"].tolist() == model.probabilities_.tolist()
 
 
+@pytest.mark.parametrize("model", ["--max-distance=0.5", "--hdbscan"])
+def test_labels_that_are_called_as_probabilities(run, model):
+    status, out, _ = run("points.csv", "--columns", "x,y", model, "--label", "probability")
+    assert status == 0
+    assert out.startswith("6 rows in ")
+
+
+def test_labels_within_a_distance_need_no_tree(run, monkeypatch):
+    monkeypatch.setattr(rapids_slink.SingleLinkage, "cut", None)
+    assert run("points.csv", "--columns", "x,y", "--max-distance", "0.4", "--output", "labels.csv")[0] == 0
+    model = rapids_slink.fit(POINTS[["x", "y"]], max_distance=0.4, device="cpu")
+    assert pd.read_csv("labels.csv")["label"].tolist() == model.labels_.tolist()
+
+
 def test_groups(run):
     table = pd.DataFrame({"patient": ["01", "1", "01", "1", "01"], "x": [0.0, 9.0, 0.1, 9.1, 5.0]})
     table.to_csv("points.csv", index=False)

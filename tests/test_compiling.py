@@ -124,6 +124,28 @@ def test_a_kernel_waits_for_the_thread_that_compiles_it(tmp_path):
         assert ("order_ties", "-DNUMBER=2") not in compiled
 
 
+def test_a_kernel_waits_for_the_thread_of_its_gpu(monkeypatch, tmp_path):
+    """Even if that of another GPU is there: otherwise both would load it."""
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path))
+    begun, compiled = threading.Event(), []
+
+    def compile(code, options):
+        begun.set()
+        time.sleep(0.1)
+        compiled.append(code)
+
+    with fake_gpu(count=2) as gpu:
+        gpu.compile = compile
+        first, *_ = cuda.kernels_of("ordering.cu")
+        cuda.cuda_kernel("ordering.cu", first)
+        with sys.modules["cupy"].cuda.Device(1):
+            cuda.compile_ahead([("ordering.cu",)])
+            assert begun.wait(60)
+            cuda.cuda_kernel("ordering.cu", first)
+            assert compiled
+        wait(cuda._ahead.values())
+
+
 def test_threads_compile_once_on_a_machine(monkeypatch, tmp_path):
     """A file in CuPy's cache says that all is there."""
     monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path))

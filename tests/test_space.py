@@ -1,12 +1,14 @@
 """Boxes that repeat and scales of groups of columns: the definition, images, and every call that takes them."""
 
 import math
+import threading
+from contextlib import suppress
 from itertools import product
 
 import numpy as np
 import pandas as pd
 import pytest
-from fake_gpu import fake_gpu
+from fake_gpu import CONSTANT_MEMORY, FakeDevice, fake_gpu
 from hard_cases import full
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +24,7 @@ from rapids_slink.neighbors.exact import spatial
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.points.output import on_device
 from rapids_slink.report import Report
+from rapids_slink.runtime.cuda import ConstantOption, launch
 from rapids_slink.runtime.device import CPU, cuda, to_host
 from rapids_slink.space import MAX_COLUMNS, metric_of
 
@@ -447,3 +450,41 @@ def test_kernels_are_compiled_once_for_all_boxes():
             assert not of_file or (np.nextafter(below, np.float32(np.inf)) > [box, 0, 0.1]).all()
             options |= {launch.options for launch in gpu.launches if launch.kernel == "arrange"}
         assert len(options) == 1
+
+
+def test_a_launch_reads_the_space_of_its_thread(monkeypatch):
+    """Two threads launch one kernel with different spaces: none writes between the other's write and its launch."""
+    barrier, read = threading.Barrier(2), {}
+    write = ConstantOption.write
+
+    def slow(self, *of_kernel):
+        write(self, *of_kernel)
+        with suppress(threading.BrokenBarrierError):
+            barrier.wait(0.1)
+
+    monkeypatch.setattr(ConstantOption, "write", slow)
+    with fake_gpu() as gpu:
+        gpu.run = lambda launch: read.update({launch.arguments[0]: bytes(gpu.constants["SPACE"][:8])})
+
+        def start(box):
+            options = metric_of("euclidean", box=box).of_columns(None, 1).cuda_options
+            launch("neighbors/exact/rerank.cu", "scan", 1, box, options=options)
+
+        threads = [threading.Thread(target=start, args=(box,)) for box in (5.0, 6.0)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert {box: float(np.frombuffer(period)[0]) for box, period in read.items()} == {5.0: 5.0, 6.0: 6.0}
+
+
+def test_a_space_is_written_while_the_gpu_rests(monkeypatch):
+    """Launches of other streams may still read the former bytes, and later ones must read the new."""
+    rests = []
+    monkeypatch.setattr(FakeDevice, "synchronize", lambda self: rests.append(bytes(gpu.constants["SPACE"][:8])))
+    with fake_gpu() as gpu:
+        gpu.constants["SPACE"] = bytearray(CONSTANT_MEMORY)
+        for box in (5.0, 5.0, 6.0, 6.0, 5.0):
+            options = metric_of("euclidean", box=box).of_columns(None, 1).cuda_options
+            launch("neighbors/exact/rerank.cu", "scan", 1, options=options)
+    assert [float(np.frombuffer(rest)[0]) for rest in rests] == [0, 5, 5, 6, 6, 5]

@@ -20,8 +20,7 @@ import numpy as np
 from rapids_slink.ordering import stable_order
 from rapids_slink.points import Points, as_points
 from rapids_slink.points.check import check_weights
-from rapids_slink.points.keys import without_columns
-from rapids_slink.points.output import array_of, column_names, library_of
+from rapids_slink.points.output import TABLES, array_of, column_names, library_of
 from rapids_slink.report import counted
 from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import Array, Device, half
@@ -102,8 +101,9 @@ def read_rows(X: Any, features: list[Any], columns: Any, weights: Any, n: int, d
 
 
 def _only(X: Any, names: list[Any]) -> Any:
-    """A frame or table with these columns alone, in its own order."""
-    return without_columns(X, [name for name in column_names(X) or [] if name not in names])
+    """A frame or table of these columns, in this order."""
+    names = list(dict.fromkeys(names))
+    return X.select(names) if library_of(X) in TABLES else X[names]
 
 
 def _read(X: Any, name: str, n: int, device: Device) -> Points:

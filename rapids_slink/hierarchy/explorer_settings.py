@@ -51,7 +51,7 @@ class Setting:
         raise NotImplementedError
 
     def text(self, value: int, shown: int, min_size: int) -> str:
-        """The setting in words, where so many clusters are shown."""
+        """The setting in words, where this number of clusters is shown."""
         raise NotImplementedError
 
     def tree(self, value: int) -> Condensed:

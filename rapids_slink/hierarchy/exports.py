@@ -11,7 +11,7 @@ import pandas as pd
 from rapids_slink.dendrogram.cutting import COLUMNS
 from rapids_slink.points.check import as_integer, require_columns
 from rapids_slink.points.keys import without_columns
-from rapids_slink.points.output import Frame, Index, OutputKind, Rows, column_names, on_device, on_host
+from rapids_slink.points.output import Frame, Index, OutputKind, Rows, as_known, column_names, on_device, on_host
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, resolve, to_host
 from rapids_slink.runtime.frames import Later
@@ -107,6 +107,7 @@ class Exports:
 
     def _features(self, X: Any) -> Any:
         """Rows that were clustered, without the columns that are keys of their groups."""
+        X = as_known(X)
         names = column_names(X) or []
         keys = [name for name in self._key_columns_ if name in names]
         return without_columns(X, keys) if keys else X

@@ -32,6 +32,7 @@ from rapids_slink.hierarchy.explorer import Explorer
 from rapids_slink.hierarchy.exports import Exports
 from rapids_slink.hierarchy.plotting import MAX_POINTS
 from rapids_slink.hierarchy.trees import CondensedTree
+from rapids_slink.metrics import METRICS, PRECOMPUTED
 from rapids_slink.points.check import as_integer
 from rapids_slink.points.output import (
     TABLES,
@@ -39,11 +40,12 @@ from rapids_slink.points.output import (
     Values,
     array_of,
     as_frame,
+    as_known,
     is_collection,
     library_of,
     on_host,
 )
-from rapids_slink.report import did_you_mean
+from rapids_slink.report import counted, did_you_mean
 from rapids_slink.runtime.device import Array, device_of, on_current_gpu, resolve
 from rapids_slink.runtime.memory import copy_out, run_scope, usual_errors
 
@@ -172,8 +174,8 @@ class Hierarchy(Exports):
         Raises
         ------
         ValueError, TypeError
-            `X` is missing or not valid, or does not have the number of rows that were clustered. A name is not a column
-            of `X`, a weight is not above zero, or the features are angles or packed bits.
+            `X` is missing or not valid, or does not have the numbers of rows and columns of the fit. A name is not a
+            column of `X`, a weight is not above zero, or the features are angles or packed bits.
         DeviceMemoryError
             The work needs more memory than there is.
 
@@ -197,11 +199,16 @@ class Hierarchy(Exports):
                 raise ValueError("this model keeps no rows: pass those that were clustered, catalogue(X)")
             X = self._points_
         labels = array_of(self.labels_) if library_of(self.labels_) else self.labels_
+        X, columns, weights = self._features(X), as_known(columns), as_known(weights)
         device = resolve(getattr(self, "device", "auto"), labels, X)
         with run_scope(device):
-            rows = read_rows(self._features(X), features, columns, weights, self.n_leaves_, device)
-            box = getattr(self, "box", None)
-            lengths = None if box is None else np.broadcast_to(np.asarray(box, np.float64), rows.points.values.shape[1])
+            rows = read_rows(X, features, columns, weights, self.n_leaves_, device)
+            d = rows.points.values.shape[1]
+            fitted = getattr(self, "n_features_in_", d)
+            if metric in METRICS and metric != PRECOMPUTED.name and d != fitted:
+                raise ValueError(f"X must have the {counted(fitted, 'column')} of the fit, got {d}")
+            box = getattr(self, "_box_", None)
+            lengths = None if box is None else np.broadcast_to(np.asarray(box, np.float64), d)
             frame = catalogue_of(rows, device.asarray(labels, "int32"), least, device, lengths)
         return self._output.frame(frame.frame)
 

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, Self, TypeAlias
@@ -35,6 +35,12 @@ KERNEL = re.compile(
 COMPILERS = "rapids_slink-compile"
 #: What threads compile or have compiled: the source, the kernel and its options on a GPU.
 _ahead: dict[tuple[Any, ...], Future[None]] = {}
+#: By the kernel and its options on a GPU: what its constant memory holds, and the lock of the thread that loads it, or
+#: that writes this memory and launches it.
+_constant_memory: dict[tuple[Any, ...], bytes] = {}
+_locks: dict[tuple[Any, ...], threading.Lock] = {}
+#: In place of a lock where threads share nothing.
+UNLOCKED = nullcontext()
 #: What a constant may be made by.
 OPERATIONS: dict[type, Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
@@ -126,17 +132,28 @@ def _cuda_module(source: str, name: str, *options: str) -> Any:
     return sys.modules["cupy"].RawModule(code=code, options=("--std=c++17", *given))
 
 
-@cache
 def cuda_kernel(source: str, name: str, *options: str) -> Any:
     """A kernel of the ``.cu`` file `source`, compiled once per process, GPU and set of options.
 
     Short runs have hundreds of launches, and each looks its kernel up: hence the cache by strings.
     """
+    return _kernel_on(current_gpu(), source, name, *options)
+
+
+@cache
+def _kernel_on(gpu: int, source: str, name: str, *options: str) -> Any:
+    """A kernel on the current GPU."""
     with compiling():
-        ahead = _ahead.get((current_gpu(), source, name, *options))
+        ahead = _ahead.get((gpu, source, name, *options))
         if ahead is not None and not ahead.cancel():  # no thread has begun what can be cancelled
             wait([ahead])  # an error of the thread is raised below, again
-        return _cuda_module(source, name, *options).get_function(name)
+        with _lock_of(source, name, options):
+            return _cuda_module(source, name, *options).get_function(name)
+
+
+def _lock_of(source: str, name: str, options: tuple[str, ...]) -> threading.Lock:
+    """Of a kernel on the current GPU. CuPy would load it for each of two threads, and constant memory with it."""
+    return _locks.setdefault((current_gpu(), source, name, *options), threading.Lock())
 
 
 #: A source with its options, or a function that calls kernels which CuPy or Numba compiles.
@@ -170,7 +187,9 @@ def compile_ahead(work: Sequence[Ahead]) -> None:
 
 
 def _compile(source: tuple[str, ...], name: str) -> None:
-    _cuda_module(source[0], name, *source[1:]).compile()
+    file, *options = source
+    with _lock_of(file, name, tuple(options)):
+        _cuda_module(file, name, *options).compile()
 
 
 def _try(function: Callable[[], object]) -> None:
@@ -219,28 +238,31 @@ class ConstantOption(str):
         return option
 
     def write(self, source: str, name: str, options: tuple[str, ...]) -> None:
-        """Write the bytes into a kernel's constant memory unless they are there, after launches that read others."""
-        held, gpu = _constant_memory(source, name, *options), current_gpu()
-        if held.get(gpu) != self.value:
+        """Write the bytes into a kernel's constant memory unless they are there.
+
+        Launches that read others may be under way, and later ones be of another stream: hence the GPU is waited for.
+        """
+        gpu = current_gpu()
+        key = gpu, source, name, *options
+        if _constant_memory.get(key) != self.value:
+            _constant_memory.pop(key, None)  # until all are written: an interrupt may come
+            synchronize = sys.modules["cupy"].cuda.Device(gpu).synchronize
+            synchronize()
             memory = _cuda_module(source, name, *options).get_global(self.symbol)
             array = sys.modules["cupy"].ndarray((len(self.value),), "uint8", memory)
             array.set(np.frombuffer(self.value, np.uint8))
-            held[gpu] = self.value
+            synchronize()
+            _constant_memory[key] = self.value
 
 
-@cache
-def _constant_memory(_source: str, _name: str, *_options: str) -> dict[int, bytes]:
-    """What a kernel's constant memory holds, by GPU."""
-    return {}
-
-
-def _kernel_to_launch(source: str, name: str, options: tuple[str, ...]) -> Any:
-    """The kernel, whose constant memory holds what the options say."""
-    kernel = cuda_kernel(source, name, *options)
-    for option in options:
-        if isinstance(option, ConstantOption):
+def _start(source: str, name: str, options: tuple[str, ...], *how: Any, **more: Any) -> None:
+    """Start a kernel of CuPy's, whose constant memory holds what the options say."""
+    kernel = cuda_kernel(source, name, *options).kernel
+    constants = [option for option in options if isinstance(option, ConstantOption)]
+    with _lock_of(source, name, options) if constants else UNLOCKED:
+        for option in constants:
             option.write(source, name, options)
-    return kernel
+        kernel(*how, **more)
 
 
 def launch(source: str, name: str, jobs: int, *arguments: Any, options: tuple[str, ...] = (), items: int = 1) -> None:
@@ -257,7 +279,7 @@ def launch_blocks(
     """Start a kernel with a grid of blocks of `threads` threads each, unless the grid is empty."""
     checked = _checked(name, arguments)
     if all(grid):
-        _kernel_to_launch(source, name, options)(grid, (threads,), checked, shared_mem=shared_memory)
+        _start(source, name, options, grid, (threads,), checked, shared_mem=shared_memory)
 
 
 def launch_resident(source: str, name: str, jobs: int, *arguments: Any, options: tuple[str, ...] = ()) -> None:
@@ -266,8 +288,8 @@ def launch_resident(source: str, name: str, jobs: int, *arguments: Any, options:
     The source has its `THREADS`, of a block, and `BLOCKS`, of a multiprocessor at most.
     """
     blocks, threads = resident_blocks(source, name, jobs, *options), constant(source, "THREADS")
-    kernel = _kernel_to_launch(source, name, options).kernel
-    kernel((blocks,), (threads,), _checked(name, arguments), enable_cooperative_groups=True)
+    checked = _checked(name, arguments)
+    _start(source, name, options, (blocks,), (threads,), checked, enable_cooperative_groups=True)
 
 
 def _checked(name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ values need.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from rapids_slink.ordering import edge_codes
 from rapids_slink.runtime.cuda import WARP, Ahead, compile_ahead, power_of_two, value_option
 from rapids_slink.runtime.device import Device, cuda
 from rapids_slink.runtime.memory import usable_cores
+from rapids_slink.space import Space
 from rapids_slink.spanning_tree import friends
 from rapids_slink.spanning_tree.component_pairs import compile_on_host
 from rapids_slink.spanning_tree.lists import list_length
@@ -47,9 +49,11 @@ def compile_for(problem: Problem) -> None:
 
 def _work(problem: Problem) -> Iterator[Ahead]:
     metric = problem.metric
+    if isinstance(metric.space, Space):  # the columns have not been read
+        metric = replace(metric, space=metric.space.like(problem.n_features))
     given = value_option("float32" if problem.itemsize == 4 else "float64")
     value = value_option("uint64") if metric.rows.are_words else given
-    if not metric.rows.are_words and metric.rows is not Rows.GIVEN:
+    if metric.rows.have_norms or metric.rows is Rows.SPHERE:
         value = value_option("float64")
     formula = value, *(metric.bit_options if metric.rows.are_words else metric.cuda_options)
     boxes = value, f"-DFEATURES={problem.d}", *metric.cuda_options, "-DLIST=1"
