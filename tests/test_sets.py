@@ -115,6 +115,15 @@ def test_two_sets_of_sets(metric):
 
 
 @pytest.mark.usefixtures("_how")
+def test_the_first_of_all_sets_at_distance_zero_is_nearest():
+    """By containment a set within another is at distance zero, and so is its copy."""
+    points = [{9}, {1, 2, 3}, {1, 2}, {1}]
+    found = rapids_slink.nearest_neighbors([{1}, {1, 2}, {1, 2, 3}], points, metric="containment", device="cpu")
+    assert found["dst"].tolist() == [1, 1, 1]
+    assert found["weight"].tolist() == [0, 0, 0]
+
+
+@pytest.mark.usefixtures("_how")
 @pytest.mark.parametrize("limit", [None, 0.5])
 @EVERY_METRIC
 def test_heights_are_those_of_all_pairs(metric, limit):
