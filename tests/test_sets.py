@@ -154,6 +154,8 @@ def test_groups():
     sets, keys = families(120, seed=6), np.arange(120) % 3
     X = matrix(sets)
     model = SingleLinkage(None, distance_threshold=0.5, metric="jaccard", device="cpu").fit(X, groups=keys)
+    given = SingleLinkage(None, distance_threshold=0.5, metric="jaccard", device="cpu").fit(X, groups=keys.tolist())
+    np.testing.assert_array_equal(given.labels_, model.labels_)
     for key in range(3):
         rows = np.flatnonzero(keys == key)
         own = SingleLinkage(None, distance_threshold=0.5, metric="jaccard", device="cpu").fit(X[rows]).labels_
