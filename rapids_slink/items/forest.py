@@ -6,7 +6,8 @@ those items alone, up to a distance that a sample of them has to its nearest oth
 all are compared.
 
 With `min_samples` the same holds of mutual reachability: an item whose core distance is above the level is a component
-of its own. So the pairs of the next level have all its neighbours up to there.
+of its own. The next level searches for its pairs, also if no component is larger. So these have all its neighbours up
+to there.
 """
 
 from math import inf
@@ -196,7 +197,7 @@ def _of_reachability(distinct: Distinct, samples: Array, settings: Settings, rep
         if settings.max_distance is not None or level == inf:
             break
         component = growing.component()
-        outside = _outside(component, of_rows, device)
+        outside = _outside(component, of_rows, device) | (core == inf)
     return growing.kept
 
 
