@@ -249,7 +249,9 @@ class NearItems(PairFrames):
                 middle = (part.start + part.stop) // 2
                 waiting += [slice(middle, part.stop), slice(part.start, middle)]
                 continue
-            for src, dst, weight in chain(of_copies(pairs, self.distinct), of_equal(self.distinct)):
+            for src, dst, weight in chain(
+                of_copies(pairs, self.distinct), of_equal(self.distinct, float(self.task.distances[-1]))
+            ):
                 kept = (src >= part.start) & (src < part.stop)
                 if not self.is_one:
                     kept &= dst >= self.n_rows

@@ -212,6 +212,33 @@ def test_mutual_reachability(metric, few, monkeypatch):
     np.testing.assert_array_equal(limited.linkage_["height"], heights[heights <= 2])
 
 
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("samples", [1, 2])
+def test_nothing_is_within_a_negative_distance(metric, samples):
+    values = ["ab", "abc", "ab", ""]
+    how = {"metric": metric, "max_distance": -1, "device": "cpu"}
+    model = SingleLinkage(None, min_samples=samples, prediction_data=True, **how).fit(values)
+    assert model.labels_.tolist() == [0, 1, 2, 3]
+    if samples == 1:
+        assert model.predict(values).tolist() == [-1] * 4
+    assert rapids_slink.pairs(values, **how).empty
+    assert rapids_slink.pairs(values, values, **how).empty
+    assert rapids_slink.count_pairs(values, **how | {"max_distance": [-1, 0]}).tolist() == [0, 1]
+    assert rapids_slink.deduplicate(values, **how).tolist() == [0, 1, 2, 3]
+
+
+def test_core_distances_above_the_level_in_groups_of_single_rows(monkeypatch):
+    """A pair that is farther than the rest is searched for again from both of its rows."""
+    from rapids_slink.items import forest
+
+    monkeypatch.setitem(forest.FEW_PAIRS, "cpu", 0)
+    near = ["a" * i for i in range(40)]
+    model = SingleLinkage(
+        None, distance_threshold=1.5, metric="levenshtein", min_samples=2, device="cpu"
+    ).fit([*near, "b" * 90, "c" * 90], groups=np.repeat([0, 1], [40, 2]))  # fmt: skip
+    assert model.linkage_["height"].tolist() == [1] * 37 + [2] * 2 + [90]
+
+
 def test_hdbscan():
     values = words(150, seed=8)
     found = HDBSCAN(min_cluster_size=4, metric="levenshtein", device="cpu").fit(values)

@@ -54,7 +54,7 @@ def forest_of_items(
             _grow(growing, distinct.items, distinct.groups, settings.max_distance, report)
         else:
             _append(growing, distinct, *old, settings.max_distance, report)
-        forest = _with_copies(growing.kept, distinct, device)
+        forest = _with_copies(growing.kept, distinct, settings.max_distance)
     with report.stage("spanning_tree", device):
         tree = PreallocatedFrame.empty(device, forest[0].size, EDGE_TYPES)
         for column, values in zip(tree.columns.values(), forest, strict=True):
@@ -148,9 +148,11 @@ def _add_within(
         growing.settle()
 
 
-def _with_copies(forest: Pairs, distinct: Distinct, device: Device) -> Pairs:
+def _with_copies(forest: Pairs, distinct: Distinct, limit: float | None) -> Pairs:
     """The forest of rows: that of the first rows, and an edge of each copy to the first one, at distance zero."""
-    xp, first = device.xp, distinct.first
+    if limit is not None and limit < 0:
+        return forest
+    xp, first = distinct.items.device.xp, distinct.first
     number = xp.arange(distinct.of_row.size, dtype="int32")
     of_row = first[distinct.of_row]
     copy = xp.flatnonzero(of_row != number).astype("int32")
@@ -186,7 +188,7 @@ def _of_reachability(distinct: Distinct, samples: Array, settings: Settings, rep
                 for pairs in ItemSearch(items, groups, level, settings.progress).parts(wanted)
                 for part in of_copies(pairs, distinct)
             ]
-            src, dst, weight = one_of_each([*found, *of_equal(distinct)], device)
+            src, dst, weight = one_of_each([*found, *of_equal(distinct, level)], device)
             of_level = core_distances_of((src, dst), weight, xp.ones(n), samples, xp)
             core = xp.where(outside, of_level, core)
             weight = xp.maximum(weight, xp.maximum(core[src], core[dst]))

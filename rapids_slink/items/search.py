@@ -114,6 +114,8 @@ class ItemSearch:
 
         `src` and `dst`, (n,) bool, are which items are wanted as one end and as the other; by default all.
         """
+        if self.limit < 0:
+            return
         candidates = self._that_share_a_key() if self.is_by_keys(src) else self._of_groups(src)
         for a, b in candidates:
             a, b = self._wanted(a, b, src, dst)
@@ -164,7 +166,7 @@ class ItemSearch:
             del words, item, key
             sorted_.sort()
             equal = (sorted_[1:] ^ sorted_[:-1]) <= mask
-            none = xp.zeros(1, bool)
+            none = xp.zeros(min(1, sorted_.size), bool)
             after, before = xp.concatenate((equal, none)), xp.concatenate((none, equal))
             shared = sorted_[after | before]
             del sorted_, equal, after, before
@@ -267,10 +269,10 @@ def of_copies(pairs: Pairs, distinct: Distinct) -> Iterator[Pairs]:
         yield xp.minimum(src, dst), xp.maximum(src, dst), weight[pair]
 
 
-def of_equal(distinct: Distinct) -> Iterator[Pairs]:
-    """The pairs of rows that are equal, at distance zero."""
+def of_equal(distinct: Distinct, limit: float) -> Iterator[Pairs]:
+    """The pairs of rows that are equal, at distance zero, unless the limit is below it."""
     copies, device = distinct.copies, distinct.items.device
-    if len(distinct.items) == distinct.of_row.size:
+    if limit < 0 or len(distinct.items) == distinct.of_row.size:
         return
     xp, starts = device.xp, device.asarray(copies.starts)
     position = xp.arange(copies.order.size, dtype="int64")
