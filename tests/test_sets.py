@@ -236,6 +236,12 @@ def test_sets_within_the_limit_share_a_key(metric, limit):
         assert np.mean([len(keys) for keys in held]) <= 1 + (limit + 0.05) * made.sizes.mean() * (1.4 if limit else 1)
 
 
+def test_sets_without_a_key(monkeypatch):
+    monkeypatch.setattr(search, "SMALL_GROUP", {"cpu": 0, "cuda": 0})
+    found = rapids_slink.pairs([set(), set()], max_distance=0.3, metric="jaccard", device="cpu")
+    assert found.to_numpy().tolist() == [[0, 1, 0]]
+
+
 def test_keys_are_taken_where_few_pairs_share_one():
     rng = np.random.default_rng(0)
     rare = sets_of(list(rng.integers(0, 10**6, (2000, 20))))
