@@ -187,7 +187,7 @@ class SparseRows:
             rows = sample.dense_rows(n_axes, scale)
             squares = (rows * rows).sum(axis=1)
             gaps = squares[first] + squares[second] - 2 * (rows @ rows.T)[first, second]
-            passes = gaps <= sample._bound(limit, rows.shape[1], scale) + 1e-5
+            passes = gaps <= np.float64(sample._bound(limit, rows.shape[1], scale) + 1e-5)  # may be above float32
             cost = rows.shape[1] + steps * int(passes.sum())
             if cost < least:
                 best, least = n_axes, cost
