@@ -376,13 +376,15 @@ def inputs():
     yield "string dtype", pd.Series(strings, dtype="string")
     yield "category", pd.Series(strings, dtype="category")
     yield "frame", pd.DataFrame({"name": strings})
+    yield "index", pd.Index(strings)
 
 
 @pytest.mark.parametrize("values", [pytest.param(x, id=name) for name, x in inputs()])
 def test_types_of_input(values):
     model = rapids_slink.fit(values, 3, metric="levenshtein", device="cpu")
     assert model.linkage_["height"].tolist() == [2.0, 2.0]
-    assert isinstance(model.labels_, pd.Series if isinstance(values, pd.Series | pd.DataFrame) else np.ndarray)
+    of_pandas = isinstance(values, pd.Series | pd.DataFrame | pd.Index)
+    assert isinstance(model.labels_, pd.Series if of_pandas else np.ndarray)
     if isinstance(values, pd.Series):
         assert model.labels_.index.equals(values.index)
     assert len(rapids_slink.pairs(values, values, metric="levenshtein", max_distance=0, device="cpu")) == 3
@@ -415,6 +417,9 @@ def test_polars_and_arrow():
         ("text", TypeError, "metric='levenshtein' takes text, and X is of type str"),
         ([b"ab"], TypeError, r"X holds b'ab' in row 0, of type bytes"),
         (None, TypeError, "X is of type NoneType"),
+        ({"a", "b"}, TypeError, "X is of type set"),
+        ({"a": "x"}, TypeError, "X is of type dict"),
+        (pd.DataFrame(index=range(3)), ValueError, "takes one column of text, and X has 0 columns$"),
     ],
 )
 def test_what_is_refused(values, error, message):

@@ -99,8 +99,8 @@ class OutputKind:
         return _as_table(result, self.wrapper) if self.wrapper and library_of(result) else result
 
     def index_of(self, X: Any) -> Any:
-        """The index of a frame of this kind, None for a table or an array."""
-        return X.index if self.is_frame and self.wrapper not in TABLES else None
+        """The index of a frame of this kind, None for a table, an Index or an array."""
+        return getattr(X, "index", None) if self.is_frame and self.wrapper not in TABLES else None
 
     def index(self, index: Any) -> Any:
         """An Index of either library as one of the caller's."""
