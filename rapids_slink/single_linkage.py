@@ -12,8 +12,8 @@ import numpy as np
 from rapids_slink import groups, item_pipeline, pipeline
 from rapids_slink.dendrogram.cutting import ClusterRule, Cut, check_cut, check_max_distance
 from rapids_slink.hierarchy.model import Estimator, Hierarchy, WithRows
-from rapids_slink.items import SPARSE_METRICS, kind_of
-from rapids_slink.metrics import PRECOMPUTED, Metric
+from rapids_slink.items import kind_of
+from rapids_slink.metrics import PRECOMPUTED, SPARSE_METRICS, Metric
 from rapids_slink.missing import missing_values_of
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.points.keys import GroupBy

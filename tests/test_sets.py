@@ -359,9 +359,21 @@ def test_empty_sets():
             rapids_slink.pairs(X, Y, max_distance=1, metric=metric, device="cpu")
 
 
+@pytest.mark.usefixtures("_how")
+def test_empty_sets_of_one_input_are_not_compared():
+    X, Y = [set(), {1}, set()], [{1}, {2}]
+    for x, y, pairs in ((X, Y, [(1, 0)]), (Y, X, [(0, 1)])):
+        found = rapids_slink.pairs(x, y, max_distance=0.5, metric="dice", device="cpu")
+        assert list(zip(found["src"], found["dst"], strict=True)) == pairs
+    assert rapids_slink.nearest_neighbors(X, Y, metric="dice", device="cpu")["weight"].tolist() == [1, 0, 1]
+
+
 @pytest.mark.parametrize(
     ("X", "error", "words"),
     [
+        ([None, {1}], ValueError, r"row 0 of X is missing \(null or NaN\)"),
+        (pd.Series([np.nan, {1}]), ValueError, r"row 0 of X is missing \(null or NaN\)"),
+        (pd.Series([pd.NA, [1]]), ValueError, r"row 0 of X is missing \(null or NaN\)"),
         ([{1}, None], ValueError, r"row 1 of X is missing \(null or NaN\)"),
         (pd.Series([[1], np.nan]), ValueError, "row 1 of X is missing"),
         ([{1}, "abc"], TypeError, "row 1 of X must be a set or a list of elements, got 'abc'"),

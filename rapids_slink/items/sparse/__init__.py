@@ -25,7 +25,7 @@ import numpy as np
 
 from rapids_slink.items.compressed import entries_of, stored_entries
 from rapids_slink.items.kind import Projection, without_features
-from rapids_slink.metrics import EPSILON, EUCLIDEAN, OVERFLOW, Metric
+from rapids_slink.metrics import EPSILON, EUCLIDEAN, OVERFLOW, SPARSE_ROW_METRICS, Metric
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.points import is_sparse
 from rapids_slink.points.output import OutputKind
@@ -33,7 +33,6 @@ from rapids_slink.runtime.device import CPU, Array, Device, all_true, half
 
 kernels = partial(half, package=__package__)
 
-METRICS = ("cosine", "euclidean")
 #: Numbers of axes, the share of them that heavy columns take, and how many rows tell which number suits.
 AXES, HEAVY, SAMPLE = tuple(2**i for i in range(5, 12)), 1 / 4, 128
 #: What one step of a merge takes, in axes that are compared.
@@ -57,7 +56,7 @@ class SparseRows:
     @classmethod
     def serves(cls, metric: Metric, X: Any) -> bool:
         """Whether this is a sparse matrix, and the metric one of sparse rows, without missing values and boxes."""
-        return metric.name in METRICS and not metric.missing and metric.space is None and is_sparse(X)
+        return metric.name in SPARSE_ROW_METRICS and not metric.missing and metric.space is None and is_sparse(X)
 
     @classmethod
     def read(cls, inputs: dict[str, Any], metric: Metric, device: Device) -> Self:
