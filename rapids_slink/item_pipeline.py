@@ -99,12 +99,12 @@ def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: str, memory_limit:
 
 def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: str, memory_limit: Any) -> Never:
     """Refuse."""
-    raise ValueError(f"knn_graph is of rows of features, and {without_features(metric)}: use pairs, or fit")
+    raise ValueError(f"knn_graph is of rows of features, and {without_features(metric)}. Or use pairs, or fit")
 
 
 def connect(graph: Any, X: Any, *, certified: bool, metric: Metric, device: str, memory_limit: Any) -> Never:
     """Refuse."""
-    raise ValueError(f"connect is of rows of features, and {without_features(metric)}: use pairs, or fit")
+    raise ValueError(f"connect is of rows of features, and {without_features(metric)}. Or use pairs, or fit")
 
 
 # ---------------------------------------------------------------------------------------------------- the stages
