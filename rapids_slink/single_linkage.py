@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from rapids_slink import groups, item_pipeline, pipeline
-from rapids_slink.dendrogram.cutting import ClusterRule, Cut, check_cut, check_max_distance
+from rapids_slink.dendrogram.cutting import ClusterRule, Cut, check_distance, check_max_distance
 from rapids_slink.hierarchy.model import Estimator, Hierarchy, WithRows
 from rapids_slink.items import kind_of
 from rapids_slink.metrics import PRECOMPUTED, SPARSE_METRICS, Metric
@@ -480,7 +480,7 @@ class SingleLinkage(PointHierarchy):
     def _cluster_rule(self) -> Cut:
         limit, threshold = self.max_distance, self.distance_threshold
         if limit is not None:
-            check_cut(1, 1, None, limit, "max_distance")
+            check_distance(limit, "max_distance")
             if self.n_clusters is None and threshold is None:
                 threshold = float("inf")
             elif threshold is not None:
