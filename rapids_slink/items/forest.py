@@ -15,7 +15,16 @@ from math import inf
 import numpy as np
 
 from rapids_slink.items.kind import Items
-from rapids_slink.items.search import Distinct, ItemSearch, Pairs, distinct_items, of_copies, of_equal, one_of_each
+from rapids_slink.items.search import (
+    Distinct,
+    ItemSearch,
+    Pairs,
+    distinct_items,
+    next_level,
+    of_copies,
+    of_equal,
+    one_of_each,
+)
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points.keys import Groups, groups_of
 from rapids_slink.report import Report
@@ -28,8 +37,6 @@ from rapids_slink.spanning_tree.problem import Tree
 
 #: Up to this number of pairs of items that are left all are compared.
 FEW_PAIRS = {"cpu": 2**22, "cuda": 2**26}
-#: Items whose distances tell the next level, and how much the next one grows at least.
-SAMPLE, GROWTH = 32, 1.25
 #: Edges that wait until they become a part of the forest.
 WAITING = 2**22
 
@@ -105,7 +112,7 @@ def _grow(growing: _Growing, items: Items, groups: Groups, limit: float | None, 
     level, component = -inf, growing.component()
     outside = _outside(component, groups, device) if growing.kept[0].size else device.xp.ones(len(items), bool)
     while (left := _pairs_left(outside, groups)) > 0:
-        level = inf if left <= FEW_PAIRS[device.name] else _next_level(items, groups, outside, component, level)
+        level = inf if left <= FEW_PAIRS[device.name] else next_level(items, groups, outside, component, level)
         _add_within(growing, items, groups, level, (outside, component), report)
         if level == inf:
             return
@@ -180,8 +187,8 @@ def _of_reachability(distinct: Distinct, samples: Array, settings: Settings, rep
         wanted[distinct.of_row[outside]] = True
         if settings.max_distance is None:
             few = left <= FEW_PAIRS[device.name]
-            of_items = component[distinct.first]
-            level = inf if few else _next_level(items, groups, wanted, of_items, level, settings.min_samples)
+            alone = xp.arange(len(items))
+            level = inf if few else next_level(items, groups, wanted, alone, level, settings.min_samples)
         with report.stage("neighbors", device):
             found = [
                 part
@@ -219,24 +226,3 @@ def _outside(component: Array, groups: Groups, device: Device) -> Array:
     is_largest = np.zeros(sizes.size, bool)
     is_largest[largest] = True
     return ~xp.asarray(is_largest)[of_component.number]
-
-
-def _next_level(
-    items: Items, groups: Groups, outside: Array, component: Array, level: float, nearest: int = 1
-) -> float:
-    """The median of a sample's distances to its nearest items in other components, above the last level.
-
-    With `min_samples`, to that many of its nearest items.
-    """
-    device, rng = items.device, np.random.default_rng(0)
-    xp, rows = device.xp, to_host(device.xp.flatnonzero(outside))
-    found = []
-    for row in rng.choice(rows, min(SAMPLE, rows.size), replace=False).tolist():
-        group = int(groups.number[row])
-        others = groups.order[groups.starts[group] : groups.starts[group + 1]]
-        others = others[others != row if nearest > 1 else component[others] != component[row]]
-        if others.size >= nearest:
-            distance = items.distances(xp.full(others.size, row, "int32"), others, inf)
-            found.append(float(xp.sort(distance)[nearest - 1]))
-    levels = [float(np.median(found)), max(found), level * GROWTH] if found else []
-    return next((higher for higher in levels if higher > level), inf)

@@ -7,17 +7,13 @@ again for those that found none, until few pairs are left and all are compared.
 
 from math import inf
 
-import numpy as np
-
 from rapids_slink.items.kind import Items
-from rapids_slink.items.search import Distinct, ItemSearch, distinct_items
+from rapids_slink.items.search import Distinct, ItemSearch, distinct_items, next_level
 from rapids_slink.ordering import stable_order
-from rapids_slink.runtime.device import Array, to_host
+from rapids_slink.runtime.device import Array
 
 #: Up to this number of pairs all are compared.
 FEW_PAIRS = {"cpu": 2**23, "cuda": 2**28}
-#: Items whose distances tell how far to search, and how much farther at least.
-SAMPLE, GROWTH = 16, 1.25
 
 
 def nearest_items(items: Items, m: int, limit: float = inf) -> tuple[Array, Array]:
@@ -48,7 +44,7 @@ def nearest_items(items: Items, m: int, limit: float = inf) -> tuple[Array, Arra
     while level < limit and bool(pending.any()):
         left = int(pending.sum()) * int(is_point.sum())
         is_last = limit < inf or left <= FEW_PAIRS[device.name]
-        level = limit if is_last else _next_level(distinct, pending, is_point, level)
+        level = limit if is_last else next_level(distinct.items, distinct.groups, pending, is_point, level)
         settle(pending, level)
     return nearest[of_row[:m]], weight[of_row[:m]]
 
@@ -73,17 +69,3 @@ def _nearest_within(distinct: Distinct, wanted: Array, first: Array, level: floa
     query, row, distance = query[order], row[order], distance[order]
     best = xp.concatenate((xp.ones(min(1, query.size), bool), query[1:] != query[:-1]))
     return query[best], row[best], distance[best]
-
-
-def _next_level(distinct: Distinct, pending: Array, is_point: Array, level: float) -> float:
-    """The median of a sample's distances to its nearest points, above the last level."""
-    items, groups, rng = distinct.items, distinct.groups, np.random.default_rng(0)
-    xp, rows, found = items.device.xp, to_host(items.device.xp.flatnonzero(pending)), []
-    for row in rng.choice(rows, min(SAMPLE, rows.size), replace=False).tolist():
-        group = int(groups.number[row])
-        others = groups.order[groups.starts[group] : groups.starts[group + 1]]
-        others = others[is_point[others]]
-        if others.size:
-            found.append(float(items.distances(xp.full(others.size, row, "int32"), others, inf).min()))
-    levels = [float(np.median(found)), max(found), level * GROWTH] if found else []
-    return next((higher for higher in levels if higher > level), inf)

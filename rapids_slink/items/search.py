@@ -27,6 +27,8 @@ from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check
 Pairs = tuple[Array, Array, Array]
 #: In groups of up to this number of items all pairs are compared.
 SMALL_GROUP = {"cpu": 64, "cuda": 256}
+#: Items whose distances tell the next level of a search, and how much it grows at least.
+SAMPLE, GROWTH = 32, 1.25
 #: More keys an item on average take too much memory.
 MOST_KEYS = 1024
 #: Items of which keys are made at a time.
@@ -228,6 +230,24 @@ class ItemSearch:
             elif step == 1:
                 raise DeviceMemoryError(f"not enough memory for the {found.count:,} candidates of one row")
             step = max(1, min(4 * step, int(step * most / (2 * found.count + 1))))  # for half of the room
+
+
+def next_level(items: Items, groups: Groups, wanted: Array, part: Array, level: float, nearest: int = 1) -> float:
+    """The median distance of a sample of the wanted items to their `nearest`-th items in other parts, above `level`.
+
+    `wanted` is (n,) bool, and `part`, (n,), which part of all items each is in.
+    """
+    xp, rng = items.device.xp, np.random.default_rng(0)
+    rows, found = to_host(xp.flatnonzero(wanted)), []
+    for row in rng.choice(rows, min(SAMPLE, rows.size), replace=False).tolist():
+        group = int(groups.number[row])
+        others = groups.order[groups.starts[group] : groups.starts[group + 1]]
+        others = others[part[others] != part[row]]
+        if others.size >= nearest:
+            distance = items.distances(xp.full(others.size, row, "int32"), others, inf)
+            found.append(float(xp.sort(distance)[nearest - 1]))
+    levels = [float(np.median(found)), max(found), level * GROWTH] if found else []
+    return next((higher for higher in levels if higher > level), inf)
 
 
 def room(device: Device) -> int:
