@@ -29,7 +29,7 @@ from rapids_slink.pipeline import predict as predict
 from rapids_slink.points import Points
 from rapids_slink.points.check import column_values
 from rapids_slink.points.keys import names_of
-from rapids_slink.points.output import OutputKind, column_names, is_dataframe
+from rapids_slink.points.output import OutputKind, column_names, is_dataframe, number_of_rows
 from rapids_slink.prediction import Fitted
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, resolve
@@ -119,7 +119,7 @@ def read_items(inputs: dict[str, Any], metric: Metric, device: Device) -> tuple[
     parts = []
     for X, output in unwrapped.values():
         index = output.index_of(X)
-        n = len(items) if len(inputs) == 1 else X.shape[0] if hasattr(X, "shape") else len(X)
+        n = len(items) if len(inputs) == 1 else number_of_rows(X)
         names = column_names(X) if is_dataframe(X) else None
         parts.append(Points(np.empty((n, 0)), names, index, output))
     return items, parts
@@ -193,7 +193,7 @@ def _append(
 
 
 def _kept(X: Any, points: Points, settings: Settings, device: Device) -> dict[str, Any]:
-    """What a model of these rows keeps of them."""
+    """The attributes by which a model of these rows keeps them."""
     if not settings.prediction_data:
         return {}
     kind = kind_of(settings.metric, X)

@@ -89,7 +89,7 @@ def dimension(X: Any) -> str:
 
 
 def metrics_of_items(X: Any) -> str:
-    """What a column, an array or a list of text or sets holds and which metrics take it; "" for anything else."""
+    """The metrics that take a column, an array or a list of text or sets, in words; "" for anything else."""
     if is_collection(X) or getattr(X, "ndim", 1) != 1 or getattr(X, "dtype", np.dtype(object)).kind not in "OUT":
         return ""
     rows = X.head(NAMED_COLUMNS).to_pandas() if library_of(X) == "cudf" else X

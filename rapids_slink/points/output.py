@@ -161,6 +161,11 @@ def column_names(X: Any) -> list[Any] | None:
     return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
 
 
+def number_of_rows(X: Any) -> int:
+    """The rows of a frame, an array, a sparse matrix or a list."""
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+
+
 def take_rows(X: Any, rows: np.ndarray) -> Any:
     """Rows of a frame or table of any library."""
     if library_of(X) in FRAMES:

@@ -35,7 +35,7 @@ from rapids_slink.items.kind import Projection, without_features
 from rapids_slink.metrics import METRICS, OVERFLOW, SET_METRICS, WORD_BITS, Metric, Rows
 from rapids_slink.points import is_sparse
 from rapids_slink.points.check import InputTypeError, check_shape
-from rapids_slink.points.output import TABLES, OutputKind, is_collection, is_dataframe, library_of
+from rapids_slink.points.output import TABLES, OutputKind, is_collection, is_dataframe, library_of, number_of_rows
 from rapids_slink.runtime.device import (
     CPU,
     Array,
@@ -97,7 +97,7 @@ class Sets:
             starts, elements, n_features = *_of_columns(parts, device), 1
         starts, elements = kernels(device).ascending(starts, elements)
         sets = cls(metric, device, starts, elements, n_features)
-        sets._check_empty(list(inputs), [_length(X) for X in parts.values()])
+        sets._check_empty(list(inputs), [number_of_rows(X) for X in parts.values()])
         return sets
 
     @classmethod
@@ -133,12 +133,12 @@ class Sets:
         return (sizes[src] == common) & (sizes[dst] == common)
 
     def distances(self, src: Array, dst: Array, cutoff: float = np.inf) -> Array:
-        """Those of the metric of rows of booleans, to the bit."""
+        """The distances of the same rows of booleans, to the bit."""
         common, sizes = kernels(self.device).common_elements(self.starts, self.elements, src, dst), self.sizes
         return distances_of(self.metric, common, sizes[src], sizes[dst], self.device.xp)
 
     def keys_an_item(self, limit: float) -> float:
-        """The mean number of keys; infinite if so many pairs share one that rows of bits take less, as on a GPU."""
+        """The mean number of keys; infinite where rows of bits take less, since many pairs share a key, as on a GPU."""
         if limit >= 1 or self.device.is_gpu:  # at 1 sets without a common element are within
             return np.inf
         mean, size = float(self._key_counts(limit).mean()), float(self.sizes.mean())
@@ -304,10 +304,6 @@ def _values(X: Any, name: str) -> list[Any]:
     if not isinstance(X, list | tuple) and getattr(X, "ndim", 1) != 1:
         raise InputTypeError(f"{name} must be a column of sets as the other rows are, got {X.ndim} dimensions")
     return list(X.to_pandas() if library_of(X) == "cudf" else X)
-
-
-def _length(X: Any) -> int:
-    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
 
 
 def _of_matrices(inputs: dict[str, Any], metric: Metric, device: Device) -> tuple[Array, Array, int]:

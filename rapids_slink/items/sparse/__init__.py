@@ -121,7 +121,7 @@ class SparseRows:
         return equal
 
     def distances(self, src: Array, dst: Array, cutoff: float = inf) -> Array:
-        """Those of the metric of dense rows, to the bit; 0 for equal rows."""
+        """The distances of the same dense rows, to the bit; 0 for equal rows."""
         xp = self.device.xp
         if self.metric.name == "euclidean":
             return xp.sqrt(kernels(self.device).squared_distances(self, src, dst))
@@ -195,7 +195,7 @@ class SparseRows:
         return best
 
     def _bound(self, limit: float, n_axes: int, scale: float) -> float:
-        """Of the surrogate distances of dense rows of pairs within the limit.
+        """The bound of the surrogate distances of dense rows of pairs within the limit.
 
         Let m be the entries of two rows at most, and u = 2⁻⁵². The computed distance is off by at most (m + 8)u of
         itself for euclidean, and by (2m + 16)u for cosine: see `Metric.true_distance_bound`. So the true distance D of
