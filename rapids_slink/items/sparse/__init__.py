@@ -18,7 +18,7 @@ Of cosine the rows are divided by their norms: ‖a - b‖² is then twice the d
 
 from dataclasses import dataclass, replace
 from functools import partial
-from math import frexp, inf, sqrt
+from math import frexp, hypot, inf, sqrt
 from typing import Any, Self
 
 import numpy as np
@@ -37,8 +37,8 @@ kernels = partial(half, package=__package__)
 AXES, HEAVY, SAMPLE = tuple(2**i for i in range(5, 12)), 1 / 4, 128
 #: What one step of a merge takes, in axes that are compared.
 STEP_AXES = 100.0
-#: Values of the projection that are summed at a time, and those of float32 next to 1 and to 0.
-BLOCK, FLOAT32, LEAST_FLOAT32 = 2**24, 2.0**-23, 2.0**-149
+#: Values of the projection that are summed at a time, those of float32 next to 1 and to 0, and of float64 next to 0.
+BLOCK, FLOAT32, LEAST_FLOAT32, LEAST = 2**24, 2.0**-23, 2.0**-149, 2.0**-1074
 
 
 @dataclass(frozen=True)
@@ -203,13 +203,17 @@ class SparseRows:
         most (m + 8)u of itself and to float32 by 2⁻²⁴ of itself, or by 2⁻¹⁵⁰ next to zero. No row is longer than 1 +
         (m + 8)u. So two rows move by at most 2(2⁻²⁴ + 2(m + 8)u) + 2√d 2⁻¹⁵⁰. Their squared distance is summed in
         float64, by d terms, each an error of at most u.
+
+        Squares and products next to zero are off by up to 2⁻¹⁰⁷⁵ besides, a sum of them by m 2⁻¹⁰⁷⁵: of euclidean that
+        adds to the squared distance, of cosine it is a share of the least squared norm.
         """
         m = 2 * int((self.starts[1:] - self.starts[:-1]).max()) if len(self) else 0
         error = (m + 8) * EPSILON
         if self.metric.name == "cosine":
+            error += m * LEAST / float(self.norms.min()) ** 2 if len(self) else 0.0
             distance = sqrt(2 * max(0.0, limit + 2 * error)) if limit < 2 else 2.0
         else:
-            distance = scale * limit * (1 + error)
+            distance = scale * hypot(limit * (1 + error), sqrt(m * LEAST))
         distance = distance * (1 + 8 * EPSILON) + FLOAT32 + 4 * error + 2 * sqrt(n_axes) * LEAST_FLOAT32
         return min(distance * distance * (1 + (n_axes + 8) * EPSILON), OVERFLOW)
 
