@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from bench import arborx, ecl, first
+from bench.cases import Case
 from bench.checks import cugraph_graph, scipys, simple, sparse
 from bench.stages import AnyWork, Call, GraphWork, SparseWork, TreeWork, Work, pairs
 from rapids_slink.hierarchy.exports import to_scipy
@@ -46,6 +47,8 @@ class Peer:
         The seconds in what the call returns, for a peer that has a clock of its own.
     works : tuple of types
         The kinds of work it takes.
+    metrics : collection of str, optional
+        The metrics that it measures rows by, in no box; None for a peer that reads no rows.
     """
 
     name: str
@@ -57,16 +60,21 @@ class Peer:
     tree_features: int = 0
     read: Callable[[Any], float] | None = None
     works: tuple[type, ...] = (Work, TreeWork, GraphWork)
+    metrics: Collection[str] | None = tuple(METRICS)
 
     def can_do(self, work: AnyWork) -> bool:
-        """Whether it is installed, works on the device and would end in time."""
+        """Whether it is installed, takes such rows, works on the device and would end in time."""
         n, d = work.shape
         if self.module.startswith("$"):
             available = bool(os.environ.get(self.module[1:]))
         else:
             available = importlib.util.find_spec(self.module.split(".")[0]) is not None
         in_time = 0 < d <= self.tree_features or float(n) * n * d <= self.most_work
-        return available and type(work) in self.works and work.device.name == self.device and in_time
+        if type(work) not in self.works or work.device.name != self.device:
+            return False
+        case, metrics = work.case, self.metrics
+        measures = metrics is None or (isinstance(case, Case) and case.metric in metrics and case.box is None)
+        return available and measures and in_time
 
 
 def peers_of(stage: str, names: list[str]) -> list[Peer]:
@@ -91,13 +99,8 @@ SKLEARN_METRICS = {
     **{name: name for name in METRICS if name not in ("minkowski", "inner_product", "braycurtis", "containment")},
     "cityblock": "manhattan",
 }
+EUCLIDEAN = ("euclidean",)
 CUML_METRICS = {"euclidean": "euclidean", "cosine": "cosine", "cityblock": "manhattan"}
-
-
-def _known(work: Work, package: str, metrics: dict[str, str]) -> str:
-    if work.case.metric not in metrics or work.case.box is not None:
-        raise NotImplementedError(f"{package} has no single linkage by {work.case.metric} or in a box")
-    return metrics[work.case.metric]
 
 
 def scipy_fit(work: Work) -> Call:
@@ -143,7 +146,7 @@ def fastcluster_fit(work: Work) -> Call:
 def sklearn_fit(work: Work) -> Call:
     from sklearn.cluster import AgglomerativeClustering
 
-    metric = _known(work, "sklearn", SKLEARN_METRICS)
+    metric = SKLEARN_METRICS[work.case.metric]
     points = _float64(work)
     model = AgglomerativeClustering(n_clusters=work.case.n_clusters, linkage="single", metric=metric)
     return lambda: model.fit(points)
@@ -153,7 +156,6 @@ def quitefastmst_fit(work: Work) -> Call:
     """The spanning tree and no more."""
     from quitefastmst import mst_euclid
 
-    _known(work, "quitefastmst", {"euclidean": "euclidean"})
     points = _float64(work)
     return lambda: mst_euclid(points)
 
@@ -161,7 +163,7 @@ def quitefastmst_fit(work: Work) -> Call:
 def cuml_fit(work: Work) -> Call:
     from cuml.cluster import AgglomerativeClustering
 
-    metric = _known(work, "cuml", CUML_METRICS)
+    metric = CUML_METRICS[work.case.metric]
     points = _float32_on_gpu(work.points)
     # By connectivity="pairwise" it has no cosine and no manhattan: cuVS refuses (26.10, pairwise_distance_kmeans).
     model = AgglomerativeClustering(
@@ -172,7 +174,6 @@ def cuml_fit(work: Work) -> Call:
 
 def arborx_fit(work: Work, result: str = "dendrogram") -> Call:
     """ArborX's executable, on a file; it counts from the points being in GPU memory to the result being there."""
-    _known(work, "ArborX", {"euclidean": "euclidean"})
     path = Path(tempfile.mkdtemp()) / "points.arborx"
     arborx.write(path, work.points)
     return _with_file(path, lambda: arborx.run(os.environ["ARBORX"], path, result))
@@ -216,7 +217,6 @@ def cuml_nearest(work: Work) -> Call:
 def scipy_pairs(work: Work) -> Call:
     from scipy.spatial import cKDTree
 
-    _known(work, "scipy", {"euclidean": ""})
     points, near = _float64(work), work.near
     return lambda: cKDTree(points).query_pairs(near, output_type="ndarray")
 
@@ -237,7 +237,6 @@ def scipy_friends(work: Work) -> Call:
 
 def pyfof_friends(work: Work) -> Call:
     friends_of_friends = importlib.import_module("pyfof").friends_of_friends
-    _known(work, "pyfof", {"euclidean": ""})
     points, near = _float64(work), work.near
     return lambda: friends_of_friends(points, near)
 
@@ -246,7 +245,6 @@ def jztree_friends(work: Work) -> Call:
     """In float32; labels in the order of the input, as ours."""
     jax: Any = importlib.import_module("jax")
     labels = importlib.import_module("jztree.fof").fof_labels
-    _known(work, "jztree", {"euclidean": ""})
     points, near = jax.numpy.asarray(work.points, "float32"), float(work.near)
     return lambda: jax.block_until_ready(labels.jit(points, rlink=near, output_order="input")[1])
 
@@ -256,7 +254,6 @@ def rapidfuzz_pairs(work: Work) -> Call:
     from rapidfuzz.distance import Levenshtein
     from rapidfuzz.process import cdist
 
-    _known(work, "rapidfuzz", {"levenshtein": ""})
     strings, near = work.points[:, 0].tolist(), work.near
     how = {"scorer": Levenshtein.distance, "score_cutoff": near, "workers": -1, "dtype": np.uint8}
     return lambda: np.nonzero(np.triu(cdist(strings, strings, **how) <= near, 1))
@@ -266,7 +263,7 @@ def cuvs_pairs(work: Work) -> Call:
     """The 64 nearest of each row, of which those within the distance count; the share of the pairs is printed."""
     from cuvs.neighbors import brute_force
 
-    metric = _known(work, "cuvs", {"euclidean": "euclidean", "cosine": "cosine"})
+    metric = work.case.metric
     points, near, k = _float32_on_gpu(work.points), work.near, 64
 
     def call() -> Any:
@@ -285,7 +282,6 @@ def cuvs_pairs(work: Work) -> Call:
 def semdedup_pairs(work: Work) -> Call:
     """SemDeDup's way: k-means, and fp16 products within the cells; the share of the pairs is printed."""
     torch: Any = importlib.import_module("torch")
-    _known(work, "torch", {"cosine": ""})
     points, near = torch.nn.functional.normalize(torch.as_tensor(work.points, device="cuda")), work.near
     n, cells = len(points), max(1, len(points) // 1000)
 
@@ -310,9 +306,8 @@ def scipy_products(work: SparseWork) -> Call:
     """Products of some rows of the matrix with all, by SciPy."""
     from scipy.sparse import csr_matrix, triu
 
-    metric = _known(work, "scipy", {"jaccard": "jaccard", "cosine": "cosine"})
+    metric, near = work.case.metric, work.near
     points: Any = work.points
-    near = work.near
     if metric == "jaccard":  # columns without an element take memory
         held, columns = np.unique(points.indices, return_inverse=True)
         points = csr_matrix((np.ones(points.nnz, np.int32), columns, points.indptr), (points.shape[0], held.size))
@@ -336,7 +331,6 @@ def scipy_products(work: SparseWork) -> Call:
 def datasketch_pairs(work: SparseWork) -> Call:
     """Hashes of the sets, and the candidates of bands, decided by the sets; the share of the pairs is printed."""
     sketching: Any = importlib.import_module("datasketch")
-    _known(work, "datasketch", {"jaccard": ""})
     points: Any = work.points
     near = work.near
     rows = np.split(points.indices, points.indptr[1:-1])
@@ -436,11 +430,13 @@ def cuml_clusters(work: Work) -> Call:
 PEERS = (
     Peer("scipy", "fit", "scipy", "cpu", scipy_fit, 3e10),
     Peer("fastcluster", "fit", "fastcluster", "cpu", fastcluster_fit, 5e10),
-    Peer("sklearn", "fit", "sklearn", "cpu", sklearn_fit, 5e10),
-    Peer("quitefastmst", "fit", "quitefastmst", "cpu", quitefastmst_fit, 5e10, tree_features=8),
-    Peer("cuml", "fit", "cuml", "cuda", cuml_fit, 2e14),
-    Peer("arborx", "fit", "$ARBORX", "cuda", arborx_fit, 0, tree_features=3, read=float),
-    Peer("arborx-mst", "fit", "$ARBORX", "cuda", partial(arborx_fit, result="tree"), 0, tree_features=3, read=float),
+    Peer("sklearn", "fit", "sklearn", "cpu", sklearn_fit, 5e10, metrics=SKLEARN_METRICS),
+    Peer("quitefastmst", "fit", "quitefastmst", "cpu", quitefastmst_fit, 5e10, tree_features=8, metrics=EUCLIDEAN),
+    Peer("cuml", "fit", "cuml", "cuda", cuml_fit, 2e14, metrics=CUML_METRICS),
+    *(
+        Peer(name, "fit", "$ARBORX", "cuda", prepare, 0, tree_features=3, read=float, metrics=EUCLIDEAN)
+        for name, prepare in (("arborx", arborx_fit), ("arborx-mst", partial(arborx_fit, result="tree")))
+    ),
     Peer("scipy", "groups", "scipy", "cpu", scipy_groups),
     Peer("joblib", "groups", "joblib", "cpu", joblib_groups),
     Peer("sklearn", "knn", "sklearn", "cpu", sklearn_knn, 2e12),
@@ -448,19 +444,19 @@ PEERS = (
     Peer("sklearn", "nearest_neighbors", "sklearn", "cpu", sklearn_nearest),
     Peer("cuvs", "nearest_neighbors", "cuvs", "cuda", cuvs_nearest),
     Peer("cuml", "nearest_neighbors", "cuml", "cuda", cuml_nearest),
-    Peer("scipy", "pairs", "scipy", "cpu", scipy_pairs, 0, tree_features=8),
-    Peer("scipy", "pairs", "scipy", "cpu", scipy_products, works=(SparseWork,)),
-    Peer("datasketch", "pairs", "datasketch", "cpu", datasketch_pairs, works=(SparseWork,)),
-    Peer("rapidfuzz", "pairs", "rapidfuzz", "cpu", rapidfuzz_pairs, 1e9),
-    Peer("cuvs", "pairs", "cuvs", "cuda", cuvs_pairs, 2e15),
-    Peer("semdedup", "pairs", "torch", "cuda", semdedup_pairs, 2e15),
-    Peer("scipy", "friends", "scipy", "cpu", scipy_friends, 0, tree_features=8),
-    Peer("pyfof", "friends", "pyfof", "cpu", pyfof_friends, 1e12),
-    Peer("jztree", "friends", "jztree", "cuda", jztree_friends, 0, tree_features=3),
-    Peer("scipy", "spanning_tree", "scipy", "cpu", scipy_tree),
-    Peer("cugraph", "spanning_tree", "cugraph", "cuda", cugraph_tree),
-    Peer("ecl-mst", "spanning_tree", "$ECL_MST", "cuda", ecl_tree, read=float, works=(GraphWork,)),
-    Peer("scipy", "cut", "scipy", "cpu", scipy_cut),
+    Peer("scipy", "pairs", "scipy", "cpu", scipy_pairs, 0, tree_features=8, metrics=EUCLIDEAN),
+    Peer("scipy", "pairs", "scipy", "cpu", scipy_products, works=(SparseWork,), metrics=("jaccard", "cosine")),
+    Peer("datasketch", "pairs", "datasketch", "cpu", datasketch_pairs, works=(SparseWork,), metrics=("jaccard",)),
+    Peer("rapidfuzz", "pairs", "rapidfuzz", "cpu", rapidfuzz_pairs, 1e9, metrics=("levenshtein",)),
+    Peer("cuvs", "pairs", "cuvs", "cuda", cuvs_pairs, 2e15, metrics=("euclidean", "cosine")),
+    Peer("semdedup", "pairs", "torch", "cuda", semdedup_pairs, 2e15, metrics=("cosine",)),
+    Peer("scipy", "friends", "scipy", "cpu", scipy_friends, 0, tree_features=8, metrics=EUCLIDEAN),
+    Peer("pyfof", "friends", "pyfof", "cpu", pyfof_friends, 1e12, metrics=EUCLIDEAN),
+    Peer("jztree", "friends", "jztree", "cuda", jztree_friends, 0, tree_features=3, metrics=EUCLIDEAN),
+    Peer("scipy", "spanning_tree", "scipy", "cpu", scipy_tree, metrics=None),
+    Peer("cugraph", "spanning_tree", "cugraph", "cuda", cugraph_tree, metrics=None),
+    Peer("ecl-mst", "spanning_tree", "$ECL_MST", "cuda", ecl_tree, read=float, works=(GraphWork,), metrics=None),
+    Peer("scipy", "cut", "scipy", "cpu", scipy_cut, metrics=None),
     Peer("hdbscan", "hdbscan", "hdbscan", "cpu", hdbscan_clusters, 5e10),
     Peer("hdbscan-generic", "hdbscan", "hdbscan", "cpu", partial(hdbscan_clusters, algorithm="generic"), 1e9),
     Peer("fast-hdbscan", "hdbscan", "fast_hdbscan", "cpu", fast_clusters, 5e10, tree_features=8),

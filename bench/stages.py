@@ -46,10 +46,11 @@ class Work:
         if self.case.group is not None:
             return {"groups"}
         if self.points.dtype == object:
-            return {"fit", "cut", "pairs"}
+            return {"fit", "pairs"}
         usual = {"fit", "connect", "linkage", "cut", "cuts", "pairs", "friends"}
         is_plain = self.case.metric == "euclidean" and self.case.box is None
-        return {*STAGES} - {"groups"} if is_plain else usual
+        of_trees = set() if self.case.max_distance is None else {"linkage", "cut", "cuts"}  # which take no forest
+        return ({*STAGES} - {"groups"} if is_plain else usual) - of_trees
 
     @cached_property
     def points(self) -> np.ndarray:

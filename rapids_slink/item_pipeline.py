@@ -29,7 +29,7 @@ from rapids_slink.pipeline import predict as predict
 from rapids_slink.points import Points
 from rapids_slink.points.check import column_values
 from rapids_slink.points.keys import names_of
-from rapids_slink.points.output import OutputKind, column_names, is_dataframe
+from rapids_slink.points.output import OutputKind, column_names, is_dataframe, number_of_rows
 from rapids_slink.prediction import Fitted
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, resolve
@@ -99,12 +99,12 @@ def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: str, memory_limit:
 
 def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: str, memory_limit: Any) -> Never:
     """Refuse."""
-    raise ValueError(f"knn_graph is of rows of features, and {without_features(metric)}: use pairs, or fit")
+    raise ValueError(f"knn_graph is of rows of features, and {without_features(metric)}. Or use pairs, or fit")
 
 
 def connect(graph: Any, X: Any, *, certified: bool, metric: Metric, device: str, memory_limit: Any) -> Never:
     """Refuse."""
-    raise ValueError(f"connect is of rows of features, and {without_features(metric)}: use pairs, or fit")
+    raise ValueError(f"connect is of rows of features, and {without_features(metric)}. Or use pairs, or fit")
 
 
 # ---------------------------------------------------------------------------------------------------- the stages
@@ -119,7 +119,7 @@ def read_items(inputs: dict[str, Any], metric: Metric, device: Device) -> tuple[
     parts = []
     for X, output in unwrapped.values():
         index = output.index_of(X)
-        n = len(items) if len(inputs) == 1 else X.shape[0] if hasattr(X, "shape") else len(X)
+        n = len(items) if len(inputs) == 1 else number_of_rows(X)
         names = column_names(X) if is_dataframe(X) else None
         parts.append(Points(np.empty((n, 0)), names, index, output))
     return items, parts
@@ -193,7 +193,7 @@ def _append(
 
 
 def _kept(X: Any, points: Points, settings: Settings, device: Device) -> dict[str, Any]:
-    """What a model of these rows keeps of them."""
+    """The attributes by which a model of these rows keeps them."""
     if not settings.prediction_data:
         return {}
     kind = kind_of(settings.metric, X)
@@ -249,7 +249,9 @@ class NearItems(PairFrames):
                 middle = (part.start + part.stop) // 2
                 waiting += [slice(middle, part.stop), slice(part.start, middle)]
                 continue
-            for src, dst, weight in chain(of_copies(pairs, self.distinct), of_equal(self.distinct)):
+            for src, dst, weight in chain(
+                of_copies(pairs, self.distinct), of_equal(self.distinct, float(self.task.distances[-1]))
+            ):
                 kept = (src >= part.start) & (src < part.stop)
                 if not self.is_one:
                     kept &= dst >= self.n_rows

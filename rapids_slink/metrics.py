@@ -371,6 +371,9 @@ PRECOMPUTED = Metric("precomputed", Formula.GIVEN)
 #: Metrics of rows that have no coordinates: `items` has their definitions.
 ITEM_METRICS = {name: Metric(name, Formula.ITEMS) for name in ("levenshtein", "string_hamming")}
 NAMES |= ITEM_METRICS
+#: Metrics of sets, in columns or sparse matrices; of rows of numbers in sparse matrices; of either.
+SET_METRICS, SPARSE_ROW_METRICS = ("jaccard", "dice", "containment"), ("cosine", "euclidean")
+SPARSE_METRICS = (*SET_METRICS, *SPARSE_ROW_METRICS)
 #: What metrics are called elsewhere, and here. One that is not here is itself, because it resembles another.
 MEANINGS = {
     "tanimoto": "jaccard", "tversky": "jaccard", "sorensen": "dice", "czekanowski": "dice", "matching": "hamming",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.dendrogram.cutting import check_cut
+from rapids_slink.dendrogram.cutting import check_distance
 from rapids_slink.metrics import Metric
 from rapids_slink.missing import missing_values_of
 from rapids_slink.neighbors.near_pairs import PairTask
@@ -249,7 +249,7 @@ def deduplicate(X: Any, *, max_distance: float, **parameters: Any) -> Any:
     for name in ("n_clusters", "distance_threshold"):
         if name in parameters:
             raise TypeError(f"deduplicate takes max_distance in place of {name}")
-    check_cut(1, 1, None, max_distance, "max_distance")
+    check_distance(max_distance, "max_distance")
     model = SingleLinkage(None, max_distance=max_distance, **parameters).fit(X)
     groups = model._first_rows()
     return groups.rename("duplicate_of") if hasattr(groups, "rename") else groups
@@ -330,7 +330,7 @@ def _task(
 ) -> PairTask:
     given = max_distance if isinstance(max_distance, list) else [max_distance]
     for distance in given:
-        check_cut(1, 1, None, distance, "max_distance")
+        check_distance(distance, "max_distance")
     as_bytes(memory_limit)  # raises unless it is valid
     return PairTask(
         metric,

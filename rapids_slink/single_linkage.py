@@ -10,10 +10,10 @@ from typing import Any, Self
 import numpy as np
 
 from rapids_slink import groups, item_pipeline, pipeline
-from rapids_slink.dendrogram.cutting import ClusterRule, Cut, check_cut, check_max_distance
+from rapids_slink.dendrogram.cutting import ClusterRule, Cut, check_distance, check_max_distance
 from rapids_slink.hierarchy.model import Estimator, Hierarchy, WithRows
-from rapids_slink.items import SPARSE_METRICS, kind_of
-from rapids_slink.metrics import PRECOMPUTED, Metric
+from rapids_slink.items import kind_of
+from rapids_slink.metrics import PRECOMPUTED, SPARSE_METRICS, Metric
 from rapids_slink.missing import missing_values_of
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.points.keys import GroupBy
@@ -484,7 +484,7 @@ class SingleLinkage(PointHierarchy):
     def _cluster_rule(self) -> Cut:
         limit, threshold = self.max_distance, self.distance_threshold
         if limit is not None:
-            check_cut(1, 1, None, limit, "max_distance")
+            check_distance(limit, "max_distance")
             if self.n_clusters is None and threshold is None:
                 threshold = float("inf")
             elif threshold is not None:

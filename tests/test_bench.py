@@ -14,11 +14,12 @@ from metric_cases import PACKED
 
 from bench import __main__ as harness
 from bench import cases, checks, regression, report, results
-from bench.cases import CASES
+from bench.cases import CASES, uniform
 from bench.cluster import cluster_of
-from bench.peers import scipy_products
+from bench.peers import NAMES, peers_of, scipy_products
 from bench.sparse import sketches, tfidf
-from bench.stages import READERS, STAGES, GraphWork, Work, work_on
+from bench.stages import READERS, STAGES, GraphWork, TreeWork, Work, work_on
+from bench.text import receptors
 from rapids_slink.metrics import METRICS
 from rapids_slink.runtime.device import CPU
 
@@ -126,7 +127,7 @@ def test_check_of_large_cases_can_fail(case, rows, monkeypatch):
 
 def test_text():
     work = Work(replace(CASES["receptors-20k"], rows=cases.receptors(300), n_clusters=300, near=4), CPU, None)
-    assert work.stages == {"fit", "cut", "pairs"}
+    assert work.stages == {"fit", "pairs"}
     assert list(work.table) == ["text"]
     found = STAGES["pairs"](work)()
     assert len(STAGES["fit"](work)().labels_) == 300
@@ -139,6 +140,31 @@ def test_text():
     assert checks.near_pairs(work, found) == (True, "rapidfuzz of 64 rows")
     everything = found.iloc[:0]
     assert checks.near_pairs(work, everything)[0] is False
+
+
+def test_peers_are_asked_for_what_they_measure(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    text = work_on(replace(CASES["receptors-20k"], rows=receptors(50)), CPU, None)
+    box = work_on(replace(CASES["uniform-10m-3-box"], rows=uniform(50, 3)), CPU, None)
+    plain = work_on(replace(box.case, box=None), CPU, None)
+    for work, stage, names in (
+        (text, "fit", set()),
+        (text, "pairs", {"rapidfuzz"}),
+        (text, "groups", set()),
+        (box, "friends", set()),
+        (plain, "friends", {"scipy", "pyfof"}),
+        (plain, "fit", {"scipy", "fastcluster", "sklearn", "quitefastmst"}),
+        (TreeWork(CASES["chain-1m"], CPU), "cut", {"scipy"}),
+        (GraphWork(CASES["rmat-12-16"], CPU), "spanning_tree", {"scipy"}),
+    ):
+        assert {peer.name for peer in peers_of(stage, NAMES) if peer.can_do(work)} == names
+
+
+def test_stages_that_take_a_tree_are_given_no_forest():
+    case = replace(CASES["digits"], rows=uniform(50, 3))
+    of_trees = {"linkage", "cut", "cuts"}
+    assert of_trees <= work_on(case, CPU, None).stages
+    assert not of_trees & work_on(replace(case, max_distance=0.1), CPU, None).stages
 
 
 def test_check_of_a_graph_can_fail():

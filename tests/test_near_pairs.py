@@ -343,6 +343,7 @@ def test_duplicates(engine):
         ({"max_distance": np.nan}, ValueError, "max_distance must not be NaN"),
         ({"max_distance": "1"}, TypeError, "max_distance must be a number, got '1'"),
         ({"max_distance": True}, TypeError, "max_distance must be a number, got True"),
+        ({"max_distance": None}, TypeError, "max_distance must be a number, got None"),
         ({"max_distance": 1, "metric": "precomputed"}, ValueError, "metric must be one of"),
         ({"max_distance": 1, "missing": "pairwise", "metric": "cosine"}, ValueError, "missing='pairwise' takes"),
         ({"max_distance": 1, "memory_limit": "much"}, ValueError, "memory_limit must be"),

@@ -115,6 +115,15 @@ def test_two_sets_of_sets(metric):
 
 
 @pytest.mark.usefixtures("_how")
+def test_the_first_of_all_sets_at_distance_zero_is_nearest():
+    """By containment a set within another is at distance zero, and so is its copy."""
+    points = [{9}, {1, 2, 3}, {1, 2}, {1}]
+    found = rapids_slink.nearest_neighbors([{1}, {1, 2}, {1, 2, 3}], points, metric="containment", device="cpu")
+    assert found["dst"].tolist() == [1, 1, 1]
+    assert found["weight"].tolist() == [0, 0, 0]
+
+
+@pytest.mark.usefixtures("_how")
 @pytest.mark.parametrize("limit", [None, 0.5])
 @EVERY_METRIC
 def test_heights_are_those_of_all_pairs(metric, limit):
@@ -145,6 +154,8 @@ def test_groups():
     sets, keys = families(120, seed=6), np.arange(120) % 3
     X = matrix(sets)
     model = SingleLinkage(None, distance_threshold=0.5, metric="jaccard", device="cpu").fit(X, groups=keys)
+    given = SingleLinkage(None, distance_threshold=0.5, metric="jaccard", device="cpu").fit(X, groups=keys.tolist())
+    np.testing.assert_array_equal(given.labels_, model.labels_)
     for key in range(3):
         rows = np.flatnonzero(keys == key)
         own = SingleLinkage(None, distance_threshold=0.5, metric="jaccard", device="cpu").fit(X[rows]).labels_
@@ -223,6 +234,12 @@ def test_sets_within_the_limit_share_a_key(metric, limit):
         assert held[i] & held[j]
     if metric != "containment":
         assert np.mean([len(keys) for keys in held]) <= 1 + (limit + 0.05) * made.sizes.mean() * (1.4 if limit else 1)
+
+
+def test_sets_without_a_key(monkeypatch):
+    monkeypatch.setattr(search, "SMALL_GROUP", {"cpu": 0, "cuda": 0})
+    found = rapids_slink.pairs([set(), set()], max_distance=0.3, metric="jaccard", device="cpu")
+    assert found.to_numpy().tolist() == [[0, 1, 0]]
 
 
 def test_keys_are_taken_where_few_pairs_share_one():
@@ -342,9 +359,21 @@ def test_empty_sets():
             rapids_slink.pairs(X, Y, max_distance=1, metric=metric, device="cpu")
 
 
+@pytest.mark.usefixtures("_how")
+def test_empty_sets_of_one_input_are_not_compared():
+    X, Y = [set(), {1}, set()], [{1}, {2}]
+    for x, y, pairs in ((X, Y, [(1, 0)]), (Y, X, [(0, 1)])):
+        found = rapids_slink.pairs(x, y, max_distance=0.5, metric="dice", device="cpu")
+        assert list(zip(found["src"], found["dst"], strict=True)) == pairs
+    assert rapids_slink.nearest_neighbors(X, Y, metric="dice", device="cpu")["weight"].tolist() == [1, 0, 1]
+
+
 @pytest.mark.parametrize(
     ("X", "error", "words"),
     [
+        ([None, {1}], ValueError, r"row 0 of X is missing \(null or NaN\)"),
+        (pd.Series([np.nan, {1}]), ValueError, r"row 0 of X is missing \(null or NaN\)"),
+        (pd.Series([pd.NA, [1]]), ValueError, r"row 0 of X is missing \(null or NaN\)"),
         ([{1}, None], ValueError, r"row 1 of X is missing \(null or NaN\)"),
         (pd.Series([[1], np.nan]), ValueError, "row 1 of X is missing"),
         ([{1}, "abc"], TypeError, "row 1 of X must be a set or a list of elements, got 'abc'"),

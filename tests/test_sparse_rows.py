@@ -94,6 +94,24 @@ def test_distances_are_those_of_dense_rows(metric, d, dtype):
 
 
 @pytest.mark.usefixtures("_how")
+@EVERY_METRIC
+def test_squares_next_to_zero(metric):
+    """Their roundings are as large as the gaps between distances."""
+    X = np.round(np.random.default_rng(0).normal(size=(90, 200)) * 2) * 1e-160
+    found = rapids_slink.pairs(X, max_distance=2, metric=metric, device="cpu")
+    limit = found["weight"].median()
+    within = rapids_slink.pairs(sparse.csr_matrix(X), max_distance=limit, metric=metric, device="cpu")
+    pd.testing.assert_frame_equal(within, found[found["weight"] <= limit].reset_index(drop=True))
+
+
+@pytest.mark.usefixtures("_how")
+@EVERY_METRIC
+def test_all_pairs_are_within_a_huge_limit(metric):
+    X = sparse.csr_matrix(rows(40, 90, seed=1))
+    assert rapids_slink.count_pairs(X, max_distance=1e300, metric=metric, device="cpu") == 40 * 39 // 2
+
+
+@pytest.mark.usefixtures("_how")
 @pytest.mark.parametrize("limit", [0.0, 0.2, 0.8])
 @EVERY_METRIC
 def test_pairs(metric, limit):

@@ -212,6 +212,33 @@ def test_mutual_reachability(metric, few, monkeypatch):
     np.testing.assert_array_equal(limited.linkage_["height"], heights[heights <= 2])
 
 
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("samples", [1, 2])
+def test_nothing_is_within_a_negative_distance(metric, samples):
+    values = ["ab", "abc", "ab", ""]
+    how = {"metric": metric, "max_distance": -1, "device": "cpu"}
+    model = SingleLinkage(None, min_samples=samples, prediction_data=True, **how).fit(values)
+    assert model.labels_.tolist() == [0, 1, 2, 3]
+    if samples == 1:
+        assert model.predict(values).tolist() == [-1] * 4
+    assert rapids_slink.pairs(values, **how).empty
+    assert rapids_slink.pairs(values, values, **how).empty
+    assert rapids_slink.count_pairs(values, **how | {"max_distance": [-1, 0]}).tolist() == [0, 1]
+    assert rapids_slink.deduplicate(values, **how).tolist() == [0, 1, 2, 3]
+
+
+def test_core_distances_above_the_level_in_groups_of_single_rows(monkeypatch):
+    """A pair that is farther than the rest is searched for again from both of its rows."""
+    from rapids_slink.items import forest
+
+    monkeypatch.setitem(forest.FEW_PAIRS, "cpu", 0)
+    near = ["a" * i for i in range(40)]
+    model = SingleLinkage(
+        None, distance_threshold=1.5, metric="levenshtein", min_samples=2, device="cpu"
+    ).fit([*near, "b" * 90, "c" * 90], groups=np.repeat([0, 1], [40, 2]))  # fmt: skip
+    assert model.linkage_["height"].tolist() == [1] * 37 + [2] * 2 + [90]
+
+
 def test_hdbscan():
     values = words(150, seed=8)
     found = HDBSCAN(min_cluster_size=4, metric="levenshtein", device="cpu").fit(values)
@@ -349,13 +376,15 @@ def inputs():
     yield "string dtype", pd.Series(strings, dtype="string")
     yield "category", pd.Series(strings, dtype="category")
     yield "frame", pd.DataFrame({"name": strings})
+    yield "index", pd.Index(strings)
 
 
 @pytest.mark.parametrize("values", [pytest.param(x, id=name) for name, x in inputs()])
 def test_types_of_input(values):
     model = rapids_slink.fit(values, 3, metric="levenshtein", device="cpu")
     assert model.linkage_["height"].tolist() == [2.0, 2.0]
-    assert isinstance(model.labels_, pd.Series if isinstance(values, pd.Series | pd.DataFrame) else np.ndarray)
+    of_pandas = isinstance(values, pd.Series | pd.DataFrame | pd.Index)
+    assert isinstance(model.labels_, pd.Series if of_pandas else np.ndarray)
     if isinstance(values, pd.Series):
         assert model.labels_.index.equals(values.index)
     assert len(rapids_slink.pairs(values, values, metric="levenshtein", max_distance=0, device="cpu")) == 3
@@ -388,6 +417,9 @@ def test_polars_and_arrow():
         ("text", TypeError, "metric='levenshtein' takes text, and X is of type str"),
         ([b"ab"], TypeError, r"X holds b'ab' in row 0, of type bytes"),
         (None, TypeError, "X is of type NoneType"),
+        ({"a", "b"}, TypeError, "X is of type set"),
+        ({"a": "x"}, TypeError, "X is of type dict"),
+        (pd.DataFrame(index=range(3)), ValueError, "takes one column of text, and X has 0 columns$"),
     ],
 )
 def test_what_is_refused(values, error, message):

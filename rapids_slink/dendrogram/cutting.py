@@ -228,22 +228,25 @@ def check_max_distance(thresholds: Sequence[Any], max_distance: float | None) ->
             raise ValueError(f"distance_threshold must be at most max_distance={max_distance}, got {value}")
 
 
-def check_cut(
-    n: int, components: int, n_clusters: Any, distance_threshold: Any, name: str = "distance_threshold"
-) -> None:
-    """Refuse a cut that n leaves in this number of trees do not have. An error calls the threshold by its `name`."""
+def check_distance(value: Any, name: str) -> None:
+    """Refuse what is no distance; it may be infinite. An error calls it by its `name`."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if value != value:
+        raise ValueError(f"{name} must not be NaN")
+    try:
+        float(value)
+    except OverflowError as error:
+        raise ValueError(f"{name} must fit into float64, or be infinite") from error
+
+
+def check_cut(n: int, components: int, n_clusters: Any, distance_threshold: Any) -> None:
+    """Refuse a cut that n leaves in this number of trees do not have."""
     if (n_clusters is None) == (distance_threshold is None):
         count = "neither" if n_clusters is None else "both"
         raise ValueError(f"give exactly one of n_clusters and distance_threshold, got {count}")
     if n_clusters is None:
-        if isinstance(distance_threshold, bool) or not isinstance(distance_threshold, Real):
-            raise TypeError(f"{name} must be a number, got {distance_threshold!r}")
-        if distance_threshold != distance_threshold:
-            raise ValueError(f"{name} must not be NaN")
-        try:
-            float(distance_threshold)
-        except OverflowError as error:
-            raise ValueError(f"{name} must fit into float64, or be infinite") from error
+        check_distance(distance_threshold, "distance_threshold")
         return
     if not components <= as_integer(n_clusters, "n_clusters") <= n:
         why = "" if components == 1 else f" (the graph has {components} components, which nothing joins)"

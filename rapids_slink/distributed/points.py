@@ -240,7 +240,7 @@ class Blocks:
 def read_points(run: Run, X: Any, settings: Settings, name: str = "X") -> Partitions:
     """The points of a Dask collection, the argument `name`, which the workers check."""
     if X.ndim != 2:
-        raise ValueError(dimension_error(X))
+        raise ValueError(dimension_error(X, name))
     keys = [] if settings.groups is None else settings.groups.groups
     labels = list(X.columns) if hasattr(X, "columns") else None
     names = None if labels is None else [label for label in labels if label not in keys]

@@ -9,16 +9,12 @@ One idea carries all kinds: rule pairs out by something that the package searche
 from typing import Any
 
 from rapids_slink.items.kind import Items
-from rapids_slink.items.sets import OF_BITS, Sets
-from rapids_slink.items.sparse import METRICS as OF_SPARSE_ROWS
+from rapids_slink.items.sets import Sets
 from rapids_slink.items.sparse import SparseRows
 from rapids_slink.items.strings import Strings
 from rapids_slink.metrics import Metric
 
 KINDS: tuple[type[Items], ...] = (Strings, Sets, SparseRows)  # one is chosen by the metric and the type of the input
-
-#: The metrics of sparse matrices.
-SPARSE_METRICS = (*OF_BITS, *OF_SPARSE_ROWS)
 
 
 def kind_of(metric: Metric, *inputs: Any) -> type[Items] | None:

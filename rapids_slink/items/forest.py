@@ -6,7 +6,8 @@ those items alone, up to a distance that a sample of them has to its nearest oth
 all are compared.
 
 With `min_samples` the same holds of mutual reachability: an item whose core distance is above the level is a component
-of its own. So the pairs of the next level have all its neighbours up to there.
+of its own. The next level searches for its pairs, also if no component is larger. So these have all its neighbours up
+to there.
 """
 
 from math import inf
@@ -14,7 +15,16 @@ from math import inf
 import numpy as np
 
 from rapids_slink.items.kind import Items
-from rapids_slink.items.search import Distinct, ItemSearch, Pairs, distinct_items, of_copies, of_equal, one_of_each
+from rapids_slink.items.search import (
+    Distinct,
+    ItemSearch,
+    Pairs,
+    distinct_items,
+    next_level,
+    of_copies,
+    of_equal,
+    one_of_each,
+)
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points.keys import Groups, groups_of
 from rapids_slink.report import Report
@@ -27,8 +37,6 @@ from rapids_slink.spanning_tree.problem import Tree
 
 #: Up to this number of pairs of items that are left all are compared.
 FEW_PAIRS = {"cpu": 2**22, "cuda": 2**26}
-#: Items whose distances tell the next level, and how much the next one grows at least.
-SAMPLE, GROWTH = 32, 1.25
 #: Edges that wait until they become a part of the forest.
 WAITING = 2**22
 
@@ -53,7 +61,7 @@ def forest_of_items(
             _grow(growing, distinct.items, distinct.groups, settings.max_distance, report)
         else:
             _append(growing, distinct, *old, settings.max_distance, report)
-        forest = _with_copies(growing.kept, distinct, device)
+        forest = _with_copies(growing.kept, distinct, settings.max_distance)
     with report.stage("spanning_tree", device):
         tree = PreallocatedFrame.empty(device, forest[0].size, EDGE_TYPES)
         for column, values in zip(tree.columns.values(), forest, strict=True):
@@ -104,7 +112,7 @@ def _grow(growing: _Growing, items: Items, groups: Groups, limit: float | None, 
     level, component = -inf, growing.component()
     outside = _outside(component, groups, device) if growing.kept[0].size else device.xp.ones(len(items), bool)
     while (left := _pairs_left(outside, groups)) > 0:
-        level = inf if left <= FEW_PAIRS[device.name] else _next_level(items, groups, outside, component, level)
+        level = inf if left <= FEW_PAIRS[device.name] else next_level(items, groups, outside, component, level)
         _add_within(growing, items, groups, level, (outside, component), report)
         if level == inf:
             return
@@ -147,9 +155,11 @@ def _add_within(
         growing.settle()
 
 
-def _with_copies(forest: Pairs, distinct: Distinct, device: Device) -> Pairs:
+def _with_copies(forest: Pairs, distinct: Distinct, limit: float | None) -> Pairs:
     """The forest of rows: that of the first rows, and an edge of each copy to the first one, at distance zero."""
-    xp, first = device.xp, distinct.first
+    if limit is not None and limit < 0:
+        return forest
+    xp, first = distinct.items.device.xp, distinct.first
     number = xp.arange(distinct.of_row.size, dtype="int32")
     of_row = first[distinct.of_row]
     copy = xp.flatnonzero(of_row != number).astype("int32")
@@ -177,15 +187,15 @@ def _of_reachability(distinct: Distinct, samples: Array, settings: Settings, rep
         wanted[distinct.of_row[outside]] = True
         if settings.max_distance is None:
             few = left <= FEW_PAIRS[device.name]
-            of_items = component[distinct.first]
-            level = inf if few else _next_level(items, groups, wanted, of_items, level, settings.min_samples)
+            alone = xp.arange(len(items))
+            level = inf if few else next_level(items, groups, wanted, alone, level, settings.min_samples)
         with report.stage("neighbors", device):
             found = [
                 part
                 for pairs in ItemSearch(items, groups, level, settings.progress).parts(wanted)
                 for part in of_copies(pairs, distinct)
             ]
-            src, dst, weight = one_of_each([*found, *of_equal(distinct)], device)
+            src, dst, weight = one_of_each([*found, *of_equal(distinct, level)], device)
             of_level = core_distances_of((src, dst), weight, xp.ones(n), samples, xp)
             core = xp.where(outside, of_level, core)
             weight = xp.maximum(weight, xp.maximum(core[src], core[dst]))
@@ -196,7 +206,7 @@ def _of_reachability(distinct: Distinct, samples: Array, settings: Settings, rep
         if settings.max_distance is not None or level == inf:
             break
         component = growing.component()
-        outside = _outside(component, of_rows, device)
+        outside = _outside(component, of_rows, device) | (core == inf)
     return growing.kept
 
 
@@ -216,24 +226,3 @@ def _outside(component: Array, groups: Groups, device: Device) -> Array:
     is_largest = np.zeros(sizes.size, bool)
     is_largest[largest] = True
     return ~xp.asarray(is_largest)[of_component.number]
-
-
-def _next_level(
-    items: Items, groups: Groups, outside: Array, component: Array, level: float, nearest: int = 1
-) -> float:
-    """The median of a sample's distances to its nearest items in other components, above the last level.
-
-    With `min_samples`, to that many of its nearest items.
-    """
-    device, rng = items.device, np.random.default_rng(0)
-    xp, rows = device.xp, to_host(device.xp.flatnonzero(outside))
-    found = []
-    for row in rng.choice(rows, min(SAMPLE, rows.size), replace=False).tolist():
-        group = int(groups.number[row])
-        others = groups.order[groups.starts[group] : groups.starts[group + 1]]
-        others = others[others != row if nearest > 1 else component[others] != component[row]]
-        if others.size >= nearest:
-            distance = items.distances(xp.full(others.size, row, "int32"), others, inf)
-            found.append(float(xp.sort(distance)[nearest - 1]))
-    levels = [float(np.median(found)), max(found), level * GROWTH] if found else []
-    return next((higher for higher in levels if higher > level), inf)

@@ -1,4 +1,4 @@
-"""What a kind of items gives: rows that have no coordinates, such as strings, sets and sparse rows.
+"""Rows that have no coordinates, such as strings, sets and sparse rows: the functions that each kind of items has.
 
 Of distances that no feature gives a bound of, most are ruled out by something that has one:
 

@@ -27,6 +27,8 @@ from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check
 Pairs = tuple[Array, Array, Array]
 #: In groups of up to this number of items all pairs are compared.
 SMALL_GROUP = {"cpu": 64, "cuda": 256}
+#: Items whose distances tell the next level of a search, and how much it grows at least.
+SAMPLE, GROWTH = 32, 1.25
 #: More keys an item on average take too much memory.
 MOST_KEYS = 1024
 #: Items of which keys are made at a time.
@@ -114,6 +116,8 @@ class ItemSearch:
 
         `src` and `dst`, (n,) bool, are which items are wanted as one end and as the other; by default all.
         """
+        if self.limit < 0:
+            return
         candidates = self._that_share_a_key() if self.is_by_keys(src) else self._of_groups(src)
         for a, b in candidates:
             a, b = self._wanted(a, b, src, dst)
@@ -164,7 +168,7 @@ class ItemSearch:
             del words, item, key
             sorted_.sort()
             equal = (sorted_[1:] ^ sorted_[:-1]) <= mask
-            none = xp.zeros(1, bool)
+            none = xp.zeros(min(1, sorted_.size), bool)
             after, before = xp.concatenate((equal, none)), xp.concatenate((none, equal))
             shared = sorted_[after | before]
             del sorted_, equal, after, before
@@ -228,6 +232,24 @@ class ItemSearch:
             step = max(1, min(4 * step, int(step * most / (2 * found.count + 1))))  # for half of the room
 
 
+def next_level(items: Items, groups: Groups, wanted: Array, part: Array, level: float, nearest: int = 1) -> float:
+    """The median distance of a sample of the wanted items to their `nearest`-th items in other parts, above `level`.
+
+    `wanted` is (n,) bool, and `part`, (n,), which part of all items each is in.
+    """
+    xp, rng = items.device.xp, np.random.default_rng(0)
+    rows, found = to_host(xp.flatnonzero(wanted)), []
+    for row in rng.choice(rows, min(SAMPLE, rows.size), replace=False).tolist():
+        group = int(groups.number[row])
+        others = groups.order[groups.starts[group] : groups.starts[group + 1]]
+        others = others[part[others] != part[row]]
+        if others.size >= nearest:
+            distance = items.distances(xp.full(others.size, row, "int32"), others, inf)
+            found.append(float(xp.sort(distance)[nearest - 1]))
+    levels = [float(np.median(found)), max(found), level * GROWTH] if found else []
+    return next((higher for higher in levels if higher > level), inf)
+
+
 def room(device: Device) -> int:
     """How many pairs are compared at a time."""
     return int(max(1024, min(MOST_PAIRS[device.name], free_bytes() / 4 / PAIR_BYTES)))
@@ -267,10 +289,10 @@ def of_copies(pairs: Pairs, distinct: Distinct) -> Iterator[Pairs]:
         yield xp.minimum(src, dst), xp.maximum(src, dst), weight[pair]
 
 
-def of_equal(distinct: Distinct) -> Iterator[Pairs]:
-    """The pairs of rows that are equal, at distance zero."""
+def of_equal(distinct: Distinct, limit: float) -> Iterator[Pairs]:
+    """The pairs of rows that are equal, at distance zero, unless the limit is below it."""
     copies, device = distinct.copies, distinct.items.device
-    if len(distinct.items) == distinct.of_row.size:
+    if limit < 0 or len(distinct.items) == distinct.of_row.size:
         return
     xp, starts = device.xp, device.asarray(copies.starts)
     position = xp.arange(copies.order.size, dtype="int64")

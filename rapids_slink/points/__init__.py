@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.metrics import EUCLIDEAN, Metric
+from rapids_slink.metrics import EUCLIDEAN, SPARSE_METRICS, Metric
 from rapids_slink.points.check import (
     InputTypeError,
     check_finite,
@@ -96,7 +96,7 @@ def as_points(
     X, output = OutputKind.of(X, device)
     names, index = column_names(X), output.index_of(X) if is_dataframe(X) else None
     if not (is_dataframe(X) or np.ma.isMaskedArray(X)):
-        X = as_array(X, device, name)
+        X = as_array(X, device, name, metric)
     dtypes = is_text = None
     if metric.name == "hamming" or metric.missing:
         holds_text = not is_dataframe(X) and X.dtype.kind in "OU" and X.ndim == 2
@@ -228,9 +228,9 @@ def _array_values(X: Any, device: Device, estimate: Following, name: str, metric
     """The values of an array or a nested list on `device`."""
     if metric.missing and np.ma.isMaskedArray(X):
         X = np.ma.filled(X.astype(_float_type(X.dtype)), np.nan)
-    X = as_array(X, device, name)
+    X = as_array(X, device, name, metric)
     if X.ndim != 2:
-        raise ValueError(dimension_error(X))
+        raise ValueError(dimension_error(X, name))
     check_shape(X.shape, name)
     check_type(X.dtype, name)
     if X.dtype.kind == "O":
@@ -253,12 +253,14 @@ def is_sparse(X: Any) -> bool:
     return hasattr(X, "tocsr") or hasattr(X, "tocoo")
 
 
-def as_array(X: Any, device: Device, name: str) -> Any:
+def as_array(X: Any, device: Device, name: str, metric: Metric | None = None) -> Any:
     """`X` as an array of NumPy or CuPy, on the host or on a GPU like its data; of CuPy's own on its GPU."""
     if type(X) is device.xp.ndarray:
         return X
     if is_sparse(X):
-        raise InputTypeError(f"Sparse input is not supported: pass {name}.toarray()")
+        has_others = metric is not None and metric.name not in SPARSE_METRICS
+        others = f". The metrics {', '.join(map(repr, SPARSE_METRICS))} take it" if has_others else ""
+        raise InputTypeError(f"Sparse input is not supported: pass {name}.toarray(){others}")
     if hasattr(X, "detach"):  # a torch tensor that records gradients cannot be read,
         X = X.detach()
     if hasattr(X, "resolve_neg"):  # nor can one with a pending sign or conjugation

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.metrics import OVERFLOW, Metric
+from rapids_slink.metrics import ITEM_METRICS, OVERFLOW, SET_METRICS, Metric
 from rapids_slink.missing import USUAL_MARKS, as_read
-from rapids_slink.points.output import array_of, is_dataframe, library_of, on_host
+from rapids_slink.points.output import array_of, is_collection, is_dataframe, library_of, on_host
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import Array, Device, all_true, device_of, half, to_host
 
@@ -71,13 +71,15 @@ def check_same_columns(x: tuple[int, list[Any] | None], y: tuple[int, list[Any] 
         )
 
 
-def dimension_error(X: Any) -> str:
+def dimension_error(X: Any, name: str) -> str:
     """The message for an array that is not two-dimensional, in scikit-learn's words."""
     if X.ndim > 2:
         return f"Found array with dim {X.ndim}, while dim <= 2 is required."
+    metrics = metrics_of_items(X)
     return (
         f"Expected 2D array, got {dimension(X)} array instead. Reshape your data either using array.reshape(-1, 1) "
         "(for a Series: to_frame()) if it has a single feature or array.reshape(1, -1) if it contains a single sample."
+        + (f" {name} holds {metrics}." if metrics else "")
     )
 
 
@@ -86,12 +88,26 @@ def dimension(X: Any) -> str:
     return f"{X.ndim}D" if X.ndim else "scalar"
 
 
+def metrics_of_items(X: Any) -> str:
+    """The metrics that take a column, an array or a list of text or sets, in words; "" for anything else."""
+    if is_collection(X) or getattr(X, "ndim", 1) != 1 or getattr(X, "dtype", np.dtype(object)).kind not in "OUT":
+        return ""
+    rows = X.head(NAMED_COLUMNS).to_pandas() if library_of(X) == "cudf" else X
+    first = next((row for row in rows if isinstance(row, str | set | frozenset | list | tuple | np.ndarray)), None)
+    if first is None:
+        return ""
+    what, metrics = ("text", ITEM_METRICS) if isinstance(first, str) else ("sets", SET_METRICS)
+    return f"{what}, which the metrics {', '.join(map(repr, metrics))} take"
+
+
 def no_table(X: Any, name: str) -> str:
     """The type of an argument that is neither a frame nor an array, and what to pass in its place."""
     if isinstance(X, str | PathLike):
         return f"{name} is the text {str(X)!r}. Read a file first, such as by pandas.read_csv"
     if isinstance(X, list | tuple) and X:
-        return f"{name} is a {type(X).__name__} of {type(X[0]).__name__}, not of rows of numbers"
+        metrics = metrics_of_items(X)
+        advice = f". It holds {metrics}" if metrics else ""
+        return f"{name} is a {type(X).__name__} of {type(X[0]).__name__}, not of rows of numbers{advice}"
     return f"{name} is {'' if X is None else 'of type '}{type_and_advice(X, name)}"
 
 

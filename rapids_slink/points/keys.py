@@ -130,7 +130,7 @@ def names_of(X: Any, groups: Any) -> list[Any] | None:
     columns = list(X.columns) if is_collection(X) and hasattr(X, "columns") else column_names(X)
     names: list[Any] = groups if isinstance(groups, list) else [groups]
     are_columns = columns is not None and all(isinstance(name, Hashable) and name in columns for name in names)
-    if isinstance(groups, list) and len(names) == len(X) and are_columns:
+    if are_columns and isinstance(groups, list) and len(names) == len(X):
         raise ValueError("groups may be a list of columns or of keys: pass the keys as an array or a Series")
     if not are_columns and (isinstance(groups, list | tuple) or library_of(groups) or np.ndim(groups)):
         return None

@@ -99,8 +99,8 @@ class OutputKind:
         return _as_table(result, self.wrapper) if self.wrapper and library_of(result) else result
 
     def index_of(self, X: Any) -> Any:
-        """The index of a frame of this kind, None for a table or an array."""
-        return X.index if self.is_frame and self.wrapper not in TABLES else None
+        """The index of a frame of this kind, None for a table, an Index or an array."""
+        return getattr(X, "index", None) if self.is_frame and self.wrapper not in TABLES else None
 
     def index(self, index: Any) -> Any:
         """An Index of either library as one of the caller's."""
@@ -159,6 +159,11 @@ def column_names(X: Any) -> list[Any] | None:
         return None
     names = next((getattr(X, name) for name in ("column_names", "columns") if hasattr(X, name)), None)
     return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
+
+
+def number_of_rows(X: Any) -> int:
+    """The rows of a frame, an array, a sparse matrix or a list."""
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
 
 
 def take_rows(X: Any, rows: np.ndarray) -> Any:

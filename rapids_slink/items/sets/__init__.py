@@ -32,10 +32,10 @@ import numpy as np
 
 from rapids_slink.items.compressed import entries_of, stored_entries
 from rapids_slink.items.kind import Projection, without_features
-from rapids_slink.metrics import METRICS, OVERFLOW, WORD_BITS, Metric, Rows
+from rapids_slink.metrics import METRICS, OVERFLOW, SET_METRICS, WORD_BITS, Metric, Rows
 from rapids_slink.points import is_sparse
 from rapids_slink.points.check import InputTypeError, check_shape
-from rapids_slink.points.output import TABLES, OutputKind, is_collection, is_dataframe, library_of
+from rapids_slink.points.output import TABLES, OutputKind, is_collection, is_dataframe, library_of, number_of_rows
 from rapids_slink.runtime.device import (
     CPU,
     Array,
@@ -49,9 +49,7 @@ from rapids_slink.runtime.device import (
 kernels = partial(half, package=__package__)
 
 #: The metrics of sets, as they read packed rows of bits.
-OF_BITS = {
-    name: replace(METRICS[name], name=f"bit_{name}", rows=Rows.PACKED) for name in ("jaccard", "dice", "containment")
-}
+OF_BITS = {name: replace(METRICS[name], name=f"bit_{name}", rows=Rows.PACKED) for name in SET_METRICS}
 #: Numbers of bits to which elements are hashed, and how many sets tell which of them suits.
 WIDTHS, SAMPLE = tuple(2**i for i in range(7, 17)), 128
 #: What one step of a merge, and what a pair that shares a key, take on a CPU in words of bits that are compared; and
@@ -80,7 +78,7 @@ class Sets:
     @classmethod
     def serves(cls, metric: Metric, X: Any) -> bool:
         """Whether this is a matrix or a column of sets, and the metric one of sets."""
-        return metric.name in OF_BITS and holds_sets(X)
+        return metric.name in SET_METRICS and holds_sets(X)
 
     @classmethod
     def read(cls, inputs: dict[str, Any], metric: Metric, device: Device) -> Self:
@@ -99,7 +97,7 @@ class Sets:
             starts, elements, n_features = *_of_columns(parts, device), 1
         starts, elements = kernels(device).ascending(starts, elements)
         sets = cls(metric, device, starts, elements, n_features)
-        sets._check_empty(list(inputs), [_length(X) for X in parts.values()])
+        sets._check_empty(list(inputs), [number_of_rows(X) for X in parts.values()])
         return sets
 
     @classmethod
@@ -135,12 +133,12 @@ class Sets:
         return (sizes[src] == common) & (sizes[dst] == common)
 
     def distances(self, src: Array, dst: Array, cutoff: float = np.inf) -> Array:
-        """Those of the metric of rows of booleans, to the bit."""
+        """The distances of the same rows of booleans, to the bit."""
         common, sizes = kernels(self.device).common_elements(self.starts, self.elements, src, dst), self.sizes
         return distances_of(self.metric, common, sizes[src], sizes[dst], self.device.xp)
 
     def keys_an_item(self, limit: float) -> float:
-        """The mean number of keys; infinite if so many pairs share one that rows of bits take less, as on a GPU."""
+        """The mean number of keys; infinite where rows of bits take less, since many pairs share a key, as on a GPU."""
         if limit >= 1 or self.device.is_gpu:  # at 1 sets without a common element are within
             return np.inf
         mean, size = float(self._key_counts(limit).mean()), float(self.sizes.mean())
@@ -236,16 +234,17 @@ class Sets:
         return replace(self, device=device, starts=device.asarray(self.starts), elements=device.asarray(self.elements))
 
     def _check_empty(self, names: list[str], lengths: list[int]) -> None:
-        """Raise if empty sets have no distance: to no other set, or not to each other."""
+        """Raise if empty sets have no distance: to no other set, or not to each other where they are compared."""
         if self.metric.name == "jaccard" or all_true(self.sizes > 0):
             return
         begins = np.concatenate(([0], np.cumsum(lengths)))
-        rows = to_host(self.device.xp.flatnonzero(self.sizes == 0)[:2])
+        rows = to_host(self.device.xp.flatnonzero(self.sizes == 0))
+        rows = rows[:2] if len(names) == 1 else rows[[0, -1]]  # of two inputs the first and the last
         at = [int(part) for part in np.searchsorted(begins, rows, side="right") - 1]
         first, *others = (f"row {row - begins[i]} of {names[i]}" for row, i in zip(rows, at, strict=True))
         if self.metric.name == "containment":
             raise ValueError(f"{first} is an empty set, which has no containment distance. Drop it")
-        if others:
+        if others and (len(names) == 1 or at[0] < at[1]):
             raise ValueError(f"{first} and {others[0]} are empty sets: their dice distance is not defined. Drop one")
 
 
@@ -270,7 +269,7 @@ def holds_sets(X: Any) -> bool:
     if is_collection(X):  # whose values are not there
         return False
     if isinstance(X, list | tuple):
-        return bool(X) and isinstance(X[0], set | frozenset)
+        return isinstance(next((row for row in X if not _is_missing(row)), None), set | frozenset)
     if library_of(X) in TABLES:
         return any(str(kind).lower().startswith(LISTS) for kind in _column_types(X))
     if is_dataframe(X):
@@ -282,7 +281,11 @@ def holds_sets(X: Any) -> bool:
         return True
     if kind != np.dtype(object) or is_on_gpu(X):
         return False
-    return isinstance(next((value for value in X if value is not None), None), HOLDERS)
+    return isinstance(next((row for row in X if not _is_missing(row)), None), HOLDERS)
+
+
+def _is_missing(row: Any) -> bool:
+    return row is None or row is CPU.frames.NA or (isinstance(row, float) and row != row)
 
 
 def _column_types(table: Any) -> list[Any]:
@@ -301,10 +304,6 @@ def _values(X: Any, name: str) -> list[Any]:
     if not isinstance(X, list | tuple) and getattr(X, "ndim", 1) != 1:
         raise InputTypeError(f"{name} must be a column of sets as the other rows are, got {X.ndim} dimensions")
     return list(X.to_pandas() if library_of(X) == "cudf" else X)
-
-
-def _length(X: Any) -> int:
-    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
 
 
 def _of_matrices(inputs: dict[str, Any], metric: Metric, device: Device) -> tuple[Array, Array, int]:
@@ -340,7 +339,7 @@ def _of_columns(inputs: dict[str, Any], device: Device) -> tuple[Array, Array]:
 
 
 def _no_set(row: Any, what: str) -> Exception:
-    if row is None or row is CPU.frames.NA or (isinstance(row, float) and row != row):
+    if _is_missing(row):
         return ValueError(f"{what} is missing (null or NaN): drop or fill it")
     return InputTypeError(f"{what} must be a set or a list of elements, got {row!r}")
 

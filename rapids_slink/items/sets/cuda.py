@@ -11,7 +11,7 @@ SETS = "items/sets/sets.cu"
 
 
 def ascending(starts: Array, elements: Array) -> tuple[Array, Array]:
-    """As on a CPU."""
+    """See `cpu`."""
     n, m = starts.size - 1, elements.size
     if m < 2:
         return starts, elements
@@ -25,7 +25,7 @@ def ascending(starts: Array, elements: Array) -> tuple[Array, Array]:
 
 
 def hashed_bits(starts: Array, elements: Array, width: int, fit: bool) -> tuple[Array, Array]:
-    """As on a CPU."""
+    """See `cpu`."""
     n = starts.size - 1
     check_arrays("int64", starts)
     words, ones = cp.zeros((n, width // WORD_BITS), cp.uint64), cp.empty(n, cp.int64)
@@ -37,7 +37,7 @@ def hashed_bits(starts: Array, elements: Array, width: int, fit: bool) -> tuple[
 
 
 def common_elements(starts: Array, elements: Array, src: Array, dst: Array) -> Array:
-    """As on a CPU."""
+    """See `cpu`."""
     m = src.size
     check_arrays("int64", starts)
     check_arrays("int32", src, dst, size=m)
@@ -47,7 +47,7 @@ def common_elements(starts: Array, elements: Array, src: Array, dst: Array) -> A
 
 
 def hashes(starts: Array, elements: Array, seed: int) -> Array:
-    """As on a CPU."""
+    """See `cpu`."""
     n = starts.size - 1
     check_arrays("int64", starts)
     out = cp.empty(n, cp.uint64)

@@ -18,14 +18,14 @@ Of cosine the rows are divided by their norms: ‖a - b‖² is then twice the d
 
 from dataclasses import dataclass, replace
 from functools import partial
-from math import frexp, inf, sqrt
+from math import frexp, hypot, inf, sqrt
 from typing import Any, Self
 
 import numpy as np
 
 from rapids_slink.items.compressed import entries_of, stored_entries
 from rapids_slink.items.kind import Projection, without_features
-from rapids_slink.metrics import EPSILON, EUCLIDEAN, OVERFLOW, Metric
+from rapids_slink.metrics import EPSILON, EUCLIDEAN, OVERFLOW, SPARSE_ROW_METRICS, Metric
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.points import is_sparse
 from rapids_slink.points.output import OutputKind
@@ -33,13 +33,12 @@ from rapids_slink.runtime.device import CPU, Array, Device, all_true, half
 
 kernels = partial(half, package=__package__)
 
-METRICS = ("cosine", "euclidean")
 #: Numbers of axes, the share of them that heavy columns take, and how many rows tell which number suits.
 AXES, HEAVY, SAMPLE = tuple(2**i for i in range(5, 12)), 1 / 4, 128
 #: What one step of a merge takes, in axes that are compared.
 STEP_AXES = 100.0
-#: Values of the projection that are summed at a time, and those of float32 next to 1 and to 0.
-BLOCK, FLOAT32, LEAST_FLOAT32 = 2**24, 2.0**-23, 2.0**-149
+#: Values of the projection that are summed at a time, those of float32 next to 1 and to 0, and of float64 next to 0.
+BLOCK, FLOAT32, LEAST_FLOAT32, LEAST = 2**24, 2.0**-23, 2.0**-149, 2.0**-1074
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class SparseRows:
     @classmethod
     def serves(cls, metric: Metric, X: Any) -> bool:
         """Whether this is a sparse matrix, and the metric one of sparse rows, without missing values and boxes."""
-        return metric.name in METRICS and not metric.missing and metric.space is None and is_sparse(X)
+        return metric.name in SPARSE_ROW_METRICS and not metric.missing and metric.space is None and is_sparse(X)
 
     @classmethod
     def read(cls, inputs: dict[str, Any], metric: Metric, device: Device) -> Self:
@@ -122,7 +121,7 @@ class SparseRows:
         return equal
 
     def distances(self, src: Array, dst: Array, cutoff: float = inf) -> Array:
-        """Those of the metric of dense rows, to the bit; 0 for equal rows."""
+        """The distances of the same dense rows, to the bit; 0 for equal rows."""
         xp = self.device.xp
         if self.metric.name == "euclidean":
             return xp.sqrt(kernels(self.device).squared_distances(self, src, dst))
@@ -187,7 +186,7 @@ class SparseRows:
             rows = sample.dense_rows(n_axes, scale)
             squares = (rows * rows).sum(axis=1)
             gaps = squares[first] + squares[second] - 2 * (rows @ rows.T)[first, second]
-            passes = gaps <= sample._bound(limit, rows.shape[1], scale) + 1e-5
+            passes = gaps <= np.float64(sample._bound(limit, rows.shape[1], scale) + 1e-5)  # may be above float32
             cost = rows.shape[1] + steps * int(passes.sum())
             if cost < least:
                 best, least = n_axes, cost
@@ -196,7 +195,7 @@ class SparseRows:
         return best
 
     def _bound(self, limit: float, n_axes: int, scale: float) -> float:
-        """Of the surrogate distances of dense rows of pairs within the limit.
+        """The bound of the surrogate distances of dense rows of pairs within the limit.
 
         Let m be the entries of two rows at most, and u = 2⁻⁵². The computed distance is off by at most (m + 8)u of
         itself for euclidean, and by (2m + 16)u for cosine: see `Metric.true_distance_bound`. So the true distance D of
@@ -204,13 +203,17 @@ class SparseRows:
         most (m + 8)u of itself and to float32 by 2⁻²⁴ of itself, or by 2⁻¹⁵⁰ next to zero. No row is longer than 1 +
         (m + 8)u. So two rows move by at most 2(2⁻²⁴ + 2(m + 8)u) + 2√d 2⁻¹⁵⁰. Their squared distance is summed in
         float64, by d terms, each an error of at most u.
+
+        Squares and products next to zero are off by up to 2⁻¹⁰⁷⁵ besides, a sum of them by m 2⁻¹⁰⁷⁵: of euclidean that
+        adds to the squared distance, of cosine it is a share of the least squared norm.
         """
         m = 2 * int((self.starts[1:] - self.starts[:-1]).max()) if len(self) else 0
         error = (m + 8) * EPSILON
         if self.metric.name == "cosine":
+            error += m * LEAST / float(self.norms.min()) ** 2 if len(self) else 0.0
             distance = sqrt(2 * max(0.0, limit + 2 * error)) if limit < 2 else 2.0
         else:
-            distance = scale * limit * (1 + error)
+            distance = scale * hypot(limit * (1 + error), sqrt(m * LEAST))
         distance = distance * (1 + 8 * EPSILON) + FLOAT32 + 4 * error + 2 * sqrt(n_axes) * LEAST_FLOAT32
         return min(distance * distance * (1 + (n_axes + 8) * EPSILON), OVERFLOW)
 

@@ -12,22 +12,22 @@ SPARSE = "items/sparse/sparse.cu"
 
 
 def dot_products(rows: Any, src: Array, dst: Array) -> Array:
-    """As on a CPU."""
+    """See `cpu`."""
     return _of_pairs("dot_products", rows, src, dst, cp.float64)
 
 
 def squared_distances(rows: Any, src: Array, dst: Array) -> Array:
-    """As on a CPU."""
+    """See `cpu`."""
     return _of_pairs("squared_distances", rows, src, dst, cp.float64)
 
 
 def equal_rows(rows: Any, src: Array, dst: Array) -> Array:
-    """As on a CPU."""
+    """See `cpu`."""
     return _of_pairs("equal_rows", rows, src, dst, cp.bool_)
 
 
 def hashes(rows: Any, seed: int) -> Array:
-    """As on a CPU."""
+    """See `cpu`."""
     out = cp.empty(len(rows), cp.uint64)
     check_arrays("int64", rows.starts, size=out.size + 1)
     launch(

@@ -3,6 +3,7 @@
 A string of Python becomes four bytes a character by one encoding of all strings; what cuDF holds stays on its GPU.
 """
 
+from collections.abc import Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -65,15 +66,13 @@ def column_of(X: Any, metric: Metric, device: Device, name: str) -> tuple[Any, s
     X, _ = OutputKind.of(X, device)
     if is_dataframe(X):
         if X.shape[1] != 1:
-            columns = column_names(X)
-            raise ValueError(
-                f"metric={metric.name!r} takes one column of text, and {name} has {counted(X.shape[1], 'column')}: "
-                f"pass one of {columns}, and others as groups"
-            )
+            held = f"{name} has {counted(X.shape[1], 'column')}"
+            advice = f": pass one of {column_names(X)}, and others as groups" if X.shape[1] else ""
+            raise ValueError(f"metric={metric.name!r} takes one column of text, and {held}{advice}")
         return X.iloc[:, 0], f"column {column_names(X)[0]!r} of {name}"  # type: ignore[index]
     if library_of(X):
         return X, name if X.name is None else f"column {X.name!r} of {name}"
-    if is_on_gpu(X) or isinstance(X, str | bytes) or not hasattr(X, "__len__"):
+    if is_on_gpu(X) or isinstance(X, str | bytes | Set | Mapping) or not hasattr(X, "__len__"):
         raise InputTypeError(f"metric={metric.name!r} takes text, and {name} is of type {type(X).__name__}")
     if np.ma.isMaskedArray(X) and np.ma.is_masked(X):
         raise _of_nulls(name, int(np.ma.count_masked(X)))
