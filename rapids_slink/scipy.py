@@ -8,7 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.cluster import hierarchy
+
+# SciPy's own, also where a script puts these functions in their place.
+from scipy.cluster.hierarchy import cophenet as scipys_cophenet
+from scipy.cluster.hierarchy import fcluster as scipys_fcluster
+from scipy.cluster.hierarchy import leaves_list as scipys_leaves_list
+from scipy.cluster.hierarchy import linkage as scipys_linkage
+from scipy.cluster.hierarchy import optimal_leaf_ordering
 from scipy.spatial import distance
 
 from rapids_slink.api import fit
@@ -65,7 +71,7 @@ def linkage(
     if method != "single":
         if method in OTHER_METHODS:
             warnings.warn(f"method={method!r} is handed to SciPy, which computes it on the CPU", stacklevel=2)
-        return hierarchy.linkage(to_host(_as_array(y)), method, metric, optimal_ordering)
+        return scipys_linkage(to_host(_as_array(y)), method, metric, optimal_ordering)
     y = _as_array(y)
     if y.ndim == 2 and not (y.shape[0] > 1 and y.shape[1] and metric in OWN_METRICS):
         y = to_host(y)
@@ -82,7 +88,7 @@ def linkage(
     elif y.ndim != 2:
         raise ValueError("`y` must be 1 or 2 dimensional.")
     Z = fit(y, n_clusters=1, metric=metric, device=device).to_scipy()
-    return hierarchy.optimal_leaf_ordering(Z, to_host(y), metric) if optimal_ordering else Z
+    return optimal_leaf_ordering(Z, to_host(y), metric) if optimal_ordering else Z
 
 
 def fcluster(
@@ -114,7 +120,7 @@ def fcluster(
     [1, 1, 2]
     """
     R, monocrit = (None if given is None else to_host(given) for given in (R, monocrit))
-    return _by_scipy(hierarchy.fcluster, Z, t, criterion, depth, R, monocrit)
+    return _by_scipy(scipys_fcluster, Z, t, criterion, depth, R, monocrit)
 
 
 def cophenet(Z: Any, Y: Any = None) -> Any:
@@ -144,7 +150,7 @@ def cophenet(Z: Any, Y: Any = None) -> Any:
     >>> cophenet(linkage([[0.0], [1.0], [5.0]], device="cpu")).tolist()
     [1.0, 4.0, 4.0]
     """
-    return _by_scipy(hierarchy.cophenet, Z, None if Y is None else to_host(_as_array(Y)))
+    return _by_scipy(scipys_cophenet, Z, None if Y is None else to_host(_as_array(Y)))
 
 
 def leaves_list(Z: Any) -> Any:
@@ -171,7 +177,7 @@ def leaves_list(Z: Any) -> Any:
     >>> leaves_list(linkage([[0.0], [5.0], [1.0]], device="cpu")).tolist()
     [1, 0, 2]
     """
-    return _by_scipy(hierarchy.leaves_list, Z)
+    return _by_scipy(scipys_leaves_list, Z)
 
 
 def _by_scipy(function: Callable[..., Any], Z: Any, *rest: Any) -> Any:
