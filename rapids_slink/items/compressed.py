@@ -1,14 +1,49 @@
 """Rows of which only some entries are stored, one row after the other: sparse matrices, and what is read of them."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from rapids_slink.items.kind import without_features
+from rapids_slink.metrics import Metric
 from rapids_slink.points import is_sparse
 from rapids_slink.points.check import InputTypeError, check_shape
+from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import Array, Device, all_true, on_current_gpu
 
 #: Raises if values, (m,), of rows with these starts are not valid for the argument of this name.
 Check = Callable[[Array, Array, str], None]
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """n rows on a device: what sets and sparse rows have alike of `Items`."""
+
+    metric: Metric
+    device: Device
+    starts: Array  # (n + 1,) int64
+
+    @classmethod
+    def kept(cls, X: Any, metric: Metric, device: Device) -> np.ndarray:
+        """Refuse."""
+        raise ValueError(f"prediction_data=True takes the rows' features, and {without_features(metric)}")
+
+    def __len__(self) -> int:
+        return int(self.starts.size) - 1
+
+    def classes(self) -> Array | None:
+        """All rows have distances."""
+        return None
+
+
+@njit(nogil=True, cache=True)
+def mixed(h: Any) -> Any:
+    """A word of 64 bits of which every bit depends on all of a uint64: `mixed` of mixing.cuh."""
+    h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return h ^ (h >> np.uint64(31))
 
 
 def entries_of(starts: Array, rows: Array, xp: Any) -> tuple[Array, Array]:

@@ -30,8 +30,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from rapids_slink.items.compressed import entries_of, stored_entries
-from rapids_slink.items.kind import Projection, without_features
+from rapids_slink.items.compressed import StoredRows, entries_of, stored_entries
+from rapids_slink.items.kind import Projection
 from rapids_slink.metrics import METRICS, OVERFLOW, SET_METRICS, WORD_BITS, Metric, Rows
 from rapids_slink.points import is_sparse
 from rapids_slink.points.check import InputTypeError, check_shape
@@ -66,12 +66,9 @@ HOLDERS = (set, frozenset, list, tuple, np.ndarray)
 
 
 @dataclass(frozen=True)
-class Sets:
+class Sets(StoredRows):
     """n sets of numbered elements on a device; see `items.kind`."""
 
-    metric: Metric
-    device: Device
-    starts: Array  # (n + 1,) int64
     elements: Array  # int32 or int64; those of set i ascend from starts[i] to starts[i + 1], each once
     n_features: int  # columns of the matrix, 1 for a column
 
@@ -100,14 +97,6 @@ class Sets:
         sets._check_empty(list(inputs), [number_of_rows(X) for X in parts.values()])
         return sets
 
-    @classmethod
-    def kept(cls, X: Any, metric: Metric, device: Device) -> np.ndarray:
-        """Refuse."""
-        raise ValueError(f"prediction_data=True takes the rows' features, and {without_features(metric)}")
-
-    def __len__(self) -> int:
-        return int(self.starts.size) - 1
-
     @property
     def sizes(self) -> Array:
         """(n,) int64."""
@@ -117,10 +106,6 @@ class Sets:
         """Some of the sets."""
         starts, at = entries_of(self.starts, self.device.asarray(rows, "int64"), self.device.xp)
         return replace(self, starts=starts, elements=self.elements[at])
-
-    def classes(self) -> Array | None:
-        """All sets have distances."""
-        return None
 
     def hashes(self, seed: int) -> Array:
         """(n,) uint64, the same for equal sets."""

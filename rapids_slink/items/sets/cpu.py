@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from rapids_slink.items.compressed import mixed
 from rapids_slink.metrics import WORD_BITS
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU
@@ -92,20 +93,11 @@ def _gather(starts, ordered, begins, first, last, once):
 
 
 @njit(nogil=True, cache=True)
-def _mixed(element):
-    """`mixed` of sets.cu: SplitMix64's."""
-    h = np.uint64(element)
-    h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return h ^ (h >> np.uint64(31))
-
-
-@njit(nogil=True, cache=True)
 def _hash(starts, elements, seed, first, last, out):
     for i in range(first, last):
         total = seed
         for e in range(starts[i], starts[i + 1]):
-            total += _mixed(np.uint64(elements[e]) + seed)
+            total += mixed(np.uint64(elements[e]) + seed)
         out[i] = total
 
 
@@ -116,7 +108,7 @@ def _put_bits(starts, elements, width, fit, first, last, words, ones):
         for e in range(starts[i], starts[i + 1]):
             bit = np.uint64(elements[e])
             if not fit:
-                bit = ((_mixed(bit) >> np.uint64(32)) * np.uint64(width)) >> np.uint64(32)
+                bit = ((mixed(bit) >> np.uint64(32)) * np.uint64(width)) >> np.uint64(32)
             word, mask = bit >> np.uint64(6), np.uint64(1) << (bit & np.uint64(63))
             count += (words[i, word] & mask) == 0
             words[i, word] |= mask

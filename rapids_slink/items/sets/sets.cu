@@ -1,18 +1,12 @@
 // Sets, stored one after the other with their elements ascending: rows of bits, and numbers of common elements. A warp a set or a
 // pair.
+#include "items/mixing.cuh"
 #include "runtime/include/threads.cuh"
 
 #ifndef ELEMENT
 #define ELEMENT int
 #endif
 typedef unsigned long long word;
-
-// SplitMix64's mixing: `_mixed` of cpu.py.
-__device__ word mixed(word h) {
-    h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9ull;
-    h = (h ^ h >> 27) * 0x94d049bb133111ebull;
-    return h ^ h >> 31;
-}
 
 // A number for each of n sets, the sum of its elements' hashes.
 extern "C" __global__ void hash_sets(

@@ -23,8 +23,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from rapids_slink.items.compressed import entries_of, stored_entries
-from rapids_slink.items.kind import Projection, without_features
+from rapids_slink.items.compressed import StoredRows, entries_of, stored_entries
+from rapids_slink.items.kind import Projection
 from rapids_slink.metrics import EPSILON, EUCLIDEAN, OVERFLOW, SPARSE_ROW_METRICS, Metric
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.points import is_sparse
@@ -42,12 +42,9 @@ BLOCK, FLOAT32, LEAST_FLOAT32, LEAST = 2**24, 2.0**-23, 2.0**-149, 2.0**-1074
 
 
 @dataclass(frozen=True)
-class SparseRows:
+class SparseRows(StoredRows):
     """n rows on a device; see `items.kind`."""
 
-    metric: Metric
-    device: Device
-    starts: Array  # (n + 1,) int64
     columns: Array  # int32 or int64; those of row i ascend from starts[i] to starts[i + 1], each once
     values: Array  # float32 or float64, none of them zero
     norms: Array  # (n,) float64, as the cosine of dense rows has them
@@ -92,23 +89,11 @@ class SparseRows:
             rows._check_norms([(name, int(X.shape[0])) for name, X in parts.items()])
         return rows
 
-    @classmethod
-    def kept(cls, X: Any, metric: Metric, device: Device) -> np.ndarray:
-        """Refuse."""
-        raise ValueError(f"prediction_data=True takes the rows' features, and {without_features(metric)}")
-
-    def __len__(self) -> int:
-        return int(self.starts.size) - 1
-
     def take(self, rows: Array) -> Self:
         """Some of the rows."""
         rows = self.device.asarray(rows, "int64")
         starts, at = entries_of(self.starts, rows, self.device.xp)
         return replace(self, starts=starts, columns=self.columns[at], values=self.values[at], norms=self.norms[rows])
-
-    def classes(self) -> Array | None:
-        """All rows have distances."""
-        return None
 
     def hashes(self, seed: int) -> Array:
         """(n,) uint64, the same for equal rows."""

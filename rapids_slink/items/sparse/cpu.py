@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from rapids_slink.items.compressed import mixed
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
@@ -104,17 +105,9 @@ def _equal_rows(starts, columns, values, src, dst, d, first, last, out):
 
 
 @njit(nogil=True, cache=True)
-def _mixed(h):
-    """`mixed` of sparse.cu: SplitMix64's."""
-    h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return h ^ (h >> np.uint64(31))
-
-
-@njit(nogil=True, cache=True)
 def _hash(starts, columns, bits, seed, first, last, out):
     for i in range(first, last):
         total = seed
         for e in range(starts[i], starts[i + 1]):
-            total += _mixed(_mixed(np.uint64(columns[e]) + seed) ^ np.uint64(bits[e]))
+            total += mixed(mixed(np.uint64(columns[e]) + seed) ^ np.uint64(bits[e]))
         out[i] = total

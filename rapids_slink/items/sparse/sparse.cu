@@ -1,5 +1,6 @@
 // Sparse rows, stored one after the other with their columns ascending: the sums of cpu.py, operation by operation. A thread a
 // pair.
+#include "items/mixing.cuh"
 #include "neighbors/exact/formulas.cuh"
 #include "runtime/include/threads.cuh"
 
@@ -60,12 +61,6 @@ extern "C" __global__ void equal_rows(
     out[p] = equal;
 }
 
-// SplitMix64's mixing: `_mixed` of cpu.py.
-__device__ word mixed(word h) {
-    h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9ull;
-    h = (h ^ h >> 27) * 0x94d049bb133111ebull;
-    return h ^ h >> 31;
-}
 __device__ word bits_of(float x) { return __float_as_uint(x); }
 __device__ word bits_of(double x) { return __double_as_longlong(x); }
 

@@ -178,12 +178,19 @@ def _differences(codes, starts, src, dst, most, distance):
 
 
 @njit(nogil=True, cache=True)
+def _sum(codes, begin, end, power):
+    """The sum of a string's characters, each times the power of its place."""
+    total = ZERO
+    for i in range(begin, end):
+        total += np.uint64(codes[i] + 1) * power
+        power *= R
+    return total
+
+
+@njit(nogil=True, cache=True)
 def _hashes(codes, starts, first, seed, hashes):
     for k in range(hashes.size):
-        total, power = ZERO, ONE + np.uint64(2 * seed)
-        for i in range(starts[first + k], starts[first + k + 1]):
-            total += np.uint64(codes[i] + 1) * power
-            power *= R
+        total = _sum(codes, starts[first + k], starts[first + k + 1], ONE + np.uint64(2 * seed))
         hashes[k] = total ^ (total >> np.uint64(32))
 
 
@@ -200,10 +207,7 @@ def _delete(codes, starts, first_row, deleted, first, item, key):
     for k in range(first.size):
         row, at = first_row + k, first[k]
         begin, end = starts[row], starts[row + 1]
-        whole, power = ZERO, ONE
-        for i in range(begin, end):
-            whole += np.uint64(codes[i] + 1) * power
-            power *= R
+        whole = _sum(codes, begin, end, ONE)
         item[at], key[at] = row, whole
         at += 1
         before, power = ZERO, ONE
@@ -231,10 +235,7 @@ def _mask(codes, starts, first_row, deleted, first, item, key):
     for k in range(first.size):
         row, at = first_row + k, first[k]
         begin, end = starts[row], starts[row + 1]
-        whole, power = ZERO, ONE
-        for i in range(begin, end):
-            whole += np.uint64(codes[i] + 1) * power
-            power *= R
+        whole = _sum(codes, begin, end, ONE)
         masked = min(deleted, end - begin)
         if masked == 0:
             item[at], key[at] = row, whole
