@@ -13,6 +13,7 @@ from typing import Any, Never
 import numpy as np
 
 from rapids_slink import groups as grouped
+from rapids_slink import pipeline
 from rapids_slink.dendrogram.cutting import ClusterRule, Cut
 from rapids_slink.dendrogram.per_group import GroupedCut
 from rapids_slink.items import kind_of
@@ -41,11 +42,7 @@ from rapids_slink.settings import Settings
 def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
     """`pipeline.fit` of items, also of groups of them."""
     _check_settings(settings, rule)
-    device = resolve(settings.device, X)
-    report = Report(device=device.name, metric=settings.metric.name)
-    with run_scope(device, settings.memory_limit):
-        fitted = _fit(X, settings, rule, device, report)
-    return {**fitted, "report_": report}
+    return pipeline.fit(X, settings, rule, _fit)
 
 
 def append(X: Any, model: Fitted, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
