@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from clusters import workers_within_this_process
 from hard_cases import CASES, cases, full
 from hypothesis import given
 from hypothesis import strategies as st
@@ -252,7 +253,7 @@ def test_a_block_for_each_device_where_few_are_near(monkeypatch):
     monkeypatch.setattr(distributed, "MIN_TREE_ROWS", {"cpu": 100})
     monkeypatch.setattr(Run, "devices", lambda run, gpu: 6)
     X = np.random.default_rng(0).random((1200, 3)) * 60
-    with dask_distributed.Client(n_workers=1, processes=False, dashboard_address=":0", silence_logs=50):
+    with workers_within_this_process(1) as here, dask_distributed.Client(here):
         for name, rows in (("sorted", X[np.argsort(X[:, 0])]), ("shuffled", X)):
             for t in (1.0, None):
                 frame, parts = collection(rows, [200] * 6)

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from clusters import workers_within_this_process
 
 from rapids_slink import fit
 from rapids_slink.metrics import get_metric
@@ -48,9 +49,7 @@ def on_workers():
 
     def start(n_workers, X):
         with dask.config.set({"distributed.scheduler.work-stealing": False}):  # it depends on how long tasks take
-            cluster = dask_distributed.LocalCluster(
-                n_workers=n_workers, threads_per_worker=1, processes=False, dashboard_address=":0", silence_logs=50
-            )
+            cluster = workers_within_this_process(n_workers)
         client, finished = dask_distributed.Client(cluster), Finished()
         started.extend([client, cluster])
         cluster.scheduler.add_plugin(finished)

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from clusters import workers_within_this_process
 from hard_cases import CASES, QUICK, combinations, full
 from hypothesis import given
 from hypothesis import strategies as st
@@ -411,7 +412,7 @@ def test_every_name_is_public():
 @pytest.fixture(scope="module")
 def client():
     distributed = pytest.importorskip("distributed")
-    with distributed.Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
+    with workers_within_this_process(2) as cluster, distributed.Client(cluster) as client:
         yield client
 
 

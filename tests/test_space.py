@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
+from clusters import workers_within_this_process
 from fake_gpu import CONSTANT_MEMORY, FakeDevice, fake_gpu
 from hard_cases import full
 from hypothesis import given
@@ -366,7 +367,7 @@ def test_dask_collections():
     dataframe = pytest.importorskip("dask.dataframe")
     X, how = scattered(600), SPACES["both"]
     frame, scales = pd.DataFrame(X, columns=list("xyt")), {("t", "x"): 2.5, "y": 0.5}
-    with distributed.Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None):
+    with workers_within_this_process(1) as cluster, distributed.Client(cluster):
         model = fit(array.from_array(X, chunks=(170, 3)), 1, device="cpu", **how)
         assert bits(model.linkage_.compute()) == bits(fit(X, 1, device="cpu", **how).linkage_)
         collection = dataframe.from_pandas(frame, npartitions=3)
