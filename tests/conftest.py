@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(config, items):
 
 #: The files whose tests compile most, and the same kernels.
 COMPILING = [
-    f"tests/test_{name}.py"
+    f"test_{name}.py"
     for name in (
         "any_input", "append", "brute_force", "compact", "connect", "estimator", "knn_graph", "memory",
         "metric_searches", "metrics", "missing", "near_pairs", "neighbor_lists", "pairs", "search_tasks", "trees",
@@ -45,7 +45,7 @@ def pytest_xdist_make_scheduler(config, log):
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid):
             file = super()._split_scope(nodeid)
-            return "compiling" if file in COMPILING or "::test_steps_of_sanitize" in nodeid else file
+            return "compiling" if file.rpartition("/")[2] in COMPILING or "::test_steps_of_sanitize" in nodeid else file
 
     return Scheduling(config, log) if len(config.getoption("tx")) <= 4 else None
 
