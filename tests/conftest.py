@@ -47,6 +47,15 @@ def pytest_xdist_make_scheduler(config, log):
             file = super()._split_scope(nodeid)
             return "compiling" if file.rpartition("/")[2] in COMPILING or "::test_steps_of_sanitize" in nodeid else file
 
+        def remove_node(self, node):
+            """A test that ended its process, as one does that waits for ever, is not tried again in the next."""
+            units = self.assigned_work[node].values()
+            ended = next((test for unit in units for test, is_done in unit.items() if not is_done), None)
+            for unit in units:
+                unit.update({ended: True} if ended in unit else {})
+            super().remove_node(node)
+            return ended
+
     return Scheduling(config, log) if len(config.getoption("tx")) <= 4 else None
 
 

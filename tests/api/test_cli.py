@@ -365,7 +365,7 @@ def as_process(*arguments, command=COMMAND, **how):
     """Run a process in the working folder: (exit status, stdout, stderr)."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **how.pop("env", {})}
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **how}
-    done = subprocess.run([*command, *arguments], env=environment, check=False, **streams)
+    done = subprocess.run([*command, *arguments], env=environment, check=False, **streams, timeout=300)
     return done.returncode, *((said or b"").decode().replace(f"{TEXT}\n", "") for said in (done.stdout, done.stderr))
 
 
@@ -408,8 +408,11 @@ def test_a_pipe_with_a_name(folder, table):
     """Such as a shell's <(...) is."""
     os.mkfifo("pipe")
     with subprocess.Popen(["cp", table, "pipe"]) as writer:
-        status, _, err = as_process("pipe", "--output", "labels.csv")
-    assert (status, writer.returncode) == (0, 0), err
+        try:
+            status, _, err = as_process("pipe", "--output", "labels.csv")
+            assert (status, writer.wait(60)) == (0, 0), err
+        finally:
+            writer.kill()  # it waits for a reader
     assert pd.read_csv("labels.csv")["label"].tolist() == [0, 0, 0, 1, 1, 1]
 
 

@@ -71,7 +71,7 @@ def test_scikit_learns_checks_on_the_gpu(estimator, check):
 def test_a_fit_does_not_import_scikit_learn(device):
     code = "import sys, rapids_slink; rapids_slink.fit([[0.0], [1.0], [3.0]], 2, device=sys.argv[1]); "
     code += "print('sklearn' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code, device], capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run([sys.executable, "-c", code, device], capture_output=True, text=True, cwd=ROOT, timeout=300)
     assert done.stdout == "False\n", done.stderr
 
 
@@ -248,7 +248,7 @@ print(type(model.labels_).__module__.split(".")[0], type(model.children_).__modu
         model = fit(X, 3, device="cuda")
         (tmp_path / "model").write_bytes(pickle.dumps(model))
         arguments = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "model")]
-        done = subprocess.run(arguments, capture_output=True, text=True, cwd=ROOT)
+        done = subprocess.run(arguments, capture_output=True, text=True, cwd=ROOT, timeout=300)
         assert done.stdout == f"{package} numpy {np.repeat([0, 1, 2], 30).tolist()}\n", done.stderr
         for again in (copy.copy, copy.deepcopy):
             other = again(model)

@@ -243,7 +243,7 @@ def test_nothing_is_deprecated():
         explorer.color.value = "b"
         explorer.number.value = 5
         """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300)
     assert (done.returncode, done.stderr.count("Warning")) == (0, 0), done.stderr
 
 

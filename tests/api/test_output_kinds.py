@@ -313,5 +313,5 @@ print("fine")
     )
     run = [sys.executable, "-W", "ignore", "-m", "cudf.pandas", str(script)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(run, capture_output=True, text=True, env=environment)
+    done = subprocess.run(run, capture_output=True, text=True, env=environment, timeout=300)
     assert done.stdout == "fine\n", done.stderr

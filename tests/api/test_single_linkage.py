@@ -312,5 +312,5 @@ import numpy as np, rapids_slink
 X = np.random.default_rng(0).normal(size=(500, 9))
 assert rapids_slink.fit(X, 3, device="cuda").labels_.max() == 2
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr

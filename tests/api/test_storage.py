@@ -219,7 +219,9 @@ import rapids_slink
 model = rapids_slink.load(sys.argv[1])
 print(type(model.labels_), model.cut(3).tolist(), model.children_.shape)
 """
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, cwd=ROOT, timeout=300
+    )
     assert done.stdout == f"{pd.Series} [0, 0, 0, 1, 1, 2] (5, 2)\n", done.stderr
 
 
@@ -303,6 +305,6 @@ model.plot_clusters(df)
     script.write_text(code)
     run = [sys.executable, "-m", "cudf.pandas", str(script), str(path)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
-    done = subprocess.run(run, capture_output=True, text=True, env=environment)
+    done = subprocess.run(run, capture_output=True, text=True, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr
     assert type(load(path).labels_) is type(load(path).cut(2)) is pd.Series

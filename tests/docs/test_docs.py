@@ -161,7 +161,9 @@ def site(tmp_path_factory):
             pytest.fail(missing) if os.environ.get("CI") == "true" else pytest.skip(missing)
     out = tmp_path_factory.mktemp("site")
     build = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-d", f"{out}-doctrees"]
-    run = subprocess.run([*build, "docs", str(out)], cwd=ROOT, capture_output=True, text=True, env=os.environ)
+    run = subprocess.run(
+        [*build, "docs", str(out)], cwd=ROOT, capture_output=True, text=True, env=os.environ, timeout=300
+    )
     assert run.returncode == 0, run.stderr
     return out
 
@@ -238,7 +240,7 @@ def test_figures_are_drawn_by_the_script(tmp_path):
     """And those in the repository are small."""
     pytest.importorskip("matplotlib")
     code = "import pathlib, sys; sys.path.insert(0, 'docs'); import figures; figures.main(pathlib.Path(sys.argv[1]))"
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, check=True)
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, check=True, timeout=300)
     committed = sorted((ROOT / "docs" / "_static").glob("*.png"))
     assert [path.name for path in committed] == sorted(path.name for path in tmp_path.glob("*.png"))
     assert all(1_000 < path.stat().st_size < 60_000 for path in committed)

@@ -19,7 +19,7 @@ from rapids_slink.datasets import load_cities
 
 def test_sources_ship(tmp_path):
     build = [sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=300)
     wheel, sdist = next(tmp_path.glob("*.whl")), next(tmp_path.glob("*.tar.gz"))
     with zipfile.ZipFile(wheel) as archive:
         in_wheel = set(archive.namelist())
@@ -101,7 +101,11 @@ def test_script_for_a_cluster_runs(tmp_path):
     (tmp_path / "cluster.py").write_text(script.replace("Client()", "Client(n_workers=2, dashboard_address=':0')"))
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     run = subprocess.run(
-        [sys.executable, "cluster.py"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True
+        [sys.executable, "cluster.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        timeout=300,
     )
     assert run.returncode == 0, run.stderr
     labelled = pd.read_parquet(tmp_path / "labelled")

@@ -55,7 +55,9 @@ def test_a_new_process(tmp_path):
     code += "rapids_slink.fit([[0.0, 1.0], [1.0, 2.0], [5.0, 1.0]], 2, device='cpu')"
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     said = [
-        subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stderr
+        subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=300
+        ).stderr
         for _ in range(2)
     ]
     assert said == [f"{compiling.TEXT}\n", ""]
@@ -79,7 +81,9 @@ print(report)
 def test_compiling_is_no_part_of_the_stages(tmp_path):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     first, again = (
-        subprocess.run([sys.executable, "-c", EVENTS], env=environment, check=True, capture_output=True, text=True)
+        subprocess.run(
+            [sys.executable, "-c", EVENTS], env=environment, check=True, capture_output=True, text=True, timeout=300
+        )
         for _ in range(2)
     )
     modules, seconds, text = first.stdout.split("|")
@@ -214,7 +218,9 @@ def test_compile_refuses_what_is_no_metric():
 def test_after_compile_no_fit_compiles(tmp_path):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     for code in ("import rapids_slink; rapids_slink.compile('cpu')", EVENTS):
-        run = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
+        run = subprocess.run(
+            [sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True, timeout=300
+        )
     assert run.stdout.split("|")[0] == "set()"
 
 
@@ -250,7 +256,9 @@ def copy_of_package(tmp_path):
 
     def run(code):
         command = [sys.executable, "-c", code]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=300
+        )
 
     return folder, run
 
@@ -359,7 +367,7 @@ def test_code_of_another_process_is_not_taken_for_ones_own(tmp_path):
     printed = [
         subprocess.run(
             [sys.executable, "-c", f"from factory import *; print({calls})"],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, check=True,
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=300,
         ).stdout.split()
         for calls in ("run(add_ones)", "run(add_ones), run(add_twos)", "run(add_ones), run(add_twos)")
     ]  # fmt: skip
@@ -391,7 +399,7 @@ def test_names_of_numba_that_another_one_may_lack(hide, tmp_path):
     code = f"import sys; from numba import core; from numba.core import caching; {hide}; {LOGGED}; {FIT}"
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300)
     assert float(done.stdout) == fit(np.c_[:9, 1:10, :9, 1:10, :9] ** 2, device="cpu").distances_.sum()
     assert done.stderr.count(compiling.NO_FILES) == ("event" not in hide)
     assert any(tmp_path.rglob("*.nbc")) == ("event" in hide)

@@ -374,5 +374,7 @@ def test_sanitize_knows_every_kernel():
 @pytest.mark.gpu
 def test_every_kernel_is_launched_and_right():
     """In a process of its own, as compute-sanitizer has it."""
-    done = subprocess.run([sys.executable, "-m", "bench.sanitize"], cwd=PACKAGE.parent, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.sanitize"], cwd=PACKAGE.parent, capture_output=True, text=True, timeout=540
+    )
     assert done.returncode == 0, done.stdout + done.stderr

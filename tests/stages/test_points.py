@@ -240,7 +240,7 @@ for name in ("cpu", "cuda"):
     assert cudf.pandas.is_proxy_object(labels), type(labels)
     assert list(labels.index) == [3, 4] and list(labels) == [0, 1]
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
 
 
@@ -312,5 +312,5 @@ from rapids_slink.points import as_points
 as_points(pd.DataFrame({"a": [1.0]}), CPU).labels([0])
 assert not {"cudf", "cupy", "rmm"} & set(sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr

@@ -76,6 +76,7 @@ def run_tests_of(module, device, plugin=Path(__file__).stem):
         env=environment | {"PYTHONPATH": path, "DEVICE": device},
         capture_output=True,
         text=True,
+        timeout=300,
     )
     assert run.returncode == 0, run.stdout
     assert "failed" not in run.stdout
