@@ -50,11 +50,10 @@ from rapids_slink.runtime.device import CPU, Device, cuda, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES
 from rapids_slink.settings import Settings
 from rapids_slink.space import metric_of
-from rapids_slink.spanning_tree import component_pairs, pairs
-from rapids_slink.spanning_tree import edges as graphs
-from rapids_slink.spanning_tree.edges import kernels as edge_kernels
-from rapids_slink.spanning_tree.forest import kernels as tree_kernels
-from rapids_slink.spanning_tree.friends import label_friends
+from rapids_slink.spanning_tree import component_pairs, graphs, pairs
+from rapids_slink.spanning_tree import kernels as tree_kernels
+from rapids_slink.spanning_tree.boxes import label_friends
+from rapids_slink.spanning_tree.graphs import kernels as edge_kernels
 from rapids_slink.spanning_tree.grouped import forest_of_groups
 from rapids_slink.spanning_tree.lists import spanning_tree
 from rapids_slink.spanning_tree.problem import Problem

@@ -1,7 +1,5 @@
 """The last components connected all at once, by every way to find the pairs of points between them."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from hard_cases import CASES, cases, combinations
@@ -19,9 +17,9 @@ from rapids_slink.ordering import edge_codes
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import resolve, to_host
 from rapids_slink.spanning_tree import component_pairs
+from rapids_slink.spanning_tree import kernels as pair_kernels
 from rapids_slink.spanning_tree import lists as by_lists
 from rapids_slink.spanning_tree.component_pairs import connect_components, is_worthwhile
-from rapids_slink.spanning_tree.component_pairs import kernels as pair_kernels
 
 MANY_ROUNDS = 100_000  # of searches: everything is cheaper
 ENDLESS = 10**9
@@ -232,8 +230,7 @@ def test_what_is_worthwhile(engine):
     n = 200_000
 
     def worthwhile(components, rows, points):
-        forest = SimpleNamespace(component=engine.xp.empty(points, "int8"))
-        return is_worthwhile(search, components, forest, engine.xp.empty(rows, "int8"))
+        return is_worthwhile(search, components, points, engine.xp.empty(rows, "int8"))
 
     assert worthwhile(500, n, n)
     assert not worthwhile(5000, n, n)  # components

@@ -50,7 +50,7 @@ from rapids_slink.runtime.frames import PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import check_memory
 from rapids_slink.runtime.threads import Progress
 from rapids_slink.settings import Settings
-from rapids_slink.spanning_tree.edges import EdgeList, spanning_forest
+from rapids_slink.spanning_tree.graphs import EdgeList, spanning_forest
 from rapids_slink.spanning_tree.lists import list_length
 from rapids_slink.spanning_tree.problem import Problem
 from rapids_slink.spanning_tree.ways import grow_tree, way_of

@@ -1,23 +1,19 @@
 """The minimum spanning tree of points from the distances of all pairs, without lists or searches.
 
-The distances are given, as a matrix, or computed where points are few. A CPU takes Prim's algorithm (`cpu`), on the
-matrix or on points of few features, of which no distance is stored. A GPU takes Borůvka's on the matrix (`cuda`).
+The distances are given, as a matrix, or computed where points are few. A CPU takes Prim's algorithm, on the matrix or
+on points of few features, of which no distance is stored. A GPU takes Borůvka's on the matrix.
 """
-
-from functools import partial
 
 from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.slices import BLOCK, row_blocks
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import Array, Device, half
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, limit_bytes, sequential
 from rapids_slink.runtime.threads import for_each_chunk, workers
+from rapids_slink.spanning_tree import kernels
 from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem, Tree
-
-#: The kernels of a device, in `cpu` or `cuda`.
-kernels = partial(half, package=__name__)
 
 #: A pair costs d + PAIR_WORK: its features, and the rest in units of a feature. Above MAX_WORK for all pairs another
 #: way takes less time; above MAX_SLOW_WORK where a GPU's formula is slow, minkowski's.

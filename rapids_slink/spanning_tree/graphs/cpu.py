@@ -7,7 +7,7 @@ import pandas as pd
 
 from rapids_slink.ordering import ascending_bits
 from rapids_slink.runtime.compiling import njit, read_only
-from rapids_slink.spanning_tree.edges import ALL, LIGHTEST, EdgeList
+from rapids_slink.spanning_tree.graphs import ALL, LIGHTEST, EdgeList
 from rapids_slink.union_find import find_root
 
 LARGE = 2**15  # from this many edges on a second set of rounds is worthwhile
@@ -47,7 +47,7 @@ def start(edges: EdgeList, _part: int) -> State:
     )
 
 
-def boruvka_rounds(edges: EdgeList, state: State, part: int, limit: int | None) -> None:
+def run_rounds(edges: EdgeList, state: State, part: int, limit: int | None) -> None:
     """Fill the worklist with a part of the edges and run all rounds on it.
 
     Parts other than `ALL` need flat pointers, and `limit`, the row with which the lightest part ends.
