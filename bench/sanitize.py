@@ -55,7 +55,7 @@ from rapids_slink.spanning_tree import kernels as tree_kernels
 from rapids_slink.spanning_tree.boxes import label_friends
 from rapids_slink.spanning_tree.graphs import kernels as edge_kernels
 from rapids_slink.spanning_tree.grouped import forest_of_groups
-from rapids_slink.spanning_tree.lists import spanning_tree
+from rapids_slink.spanning_tree.lists import tree_of_lists
 from rapids_slink.spanning_tree.problem import Problem
 
 PACKAGE = Path(rapids_slink.__file__).parent
@@ -94,7 +94,7 @@ def cluster_by_metric(device: Device, metric: str, points: np.ndarray, k: int, *
 
 def _cluster(among: Any, n: int, device: Device, k: int, min_samples: int = 1) -> tuple[Any, ...]:
     lists = neighbor_lists(among, n, k, device, min_samples)
-    src, dst, weight = spanning_tree(lists, among, device, Report()).columns.values()
+    src, dst, weight = tree_of_lists(lists, among, device, Report()).columns.values()
     merges = [device.xp.empty_like(src) for _ in range(3)]
     dendrogram_kernels(device).merge_in_order(src, dst, n, *merges)
     components = tree_kernels(device).connected_components(lists.ids)

@@ -69,7 +69,7 @@ from rapids_slink.spanning_tree.graphs import (
 )
 from rapids_slink.spanning_tree.problem import Problem, Tree, weighted_problem
 from rapids_slink.spanning_tree.relational import connect_graph
-from rapids_slink.spanning_tree.ways import estimate_tree, grow_tree, prepared_ways, retaining_tree, way_of
+from rapids_slink.spanning_tree.ways import estimate_tree, prepared_ways, retaining_tree, tree_of_rows, way_of
 
 #: What makes the tree of a problem's rows.
 Grow: TypeAlias = Callable[[Problem, Array, Report], Tree]
@@ -231,7 +231,7 @@ def fit_points(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
     if edges is None:
         if weighted and settings.min_samples > 1:
             problem, core = weighted_problem(points.values, weights, problem, report)
-        tree = tree_of_points(points.values, problem, report, grow_tree)
+        tree = tree_of_points(points.values, problem, report, tree_of_rows)
     else:
         with report.stage("spanning_tree", device):
             check_memory(device, estimate_given(edges.src.size, n, settings.min_samples), edges_text(edges))
@@ -388,7 +388,7 @@ class LaterTree:
     def _in_run(self, values: Array, report: Report) -> tuple[PreallocatedFrame, PreallocatedFrame]:
         problem = self.problem
         check_memory(problem.device, estimate_fit(problem), f"the tree of {counted(problem.n, 'row')}")
-        tree, _ = tree_of_points(values, problem, report, grow_tree)
+        tree, _ = tree_of_points(values, problem, report, tree_of_rows)
         release_cached()
         with report.stage("linkage", problem.device):
             return tree, build_linkage(tree, problem.n)

@@ -164,7 +164,7 @@ def test_the_same_tree_as_by_rounds(kind, engine, monkeypatch):
     for at_once in (True, False):
         monkeypatch.setattr(by_lists, "is_worthwhile", lambda *_, at_once=at_once: at_once)
         search, report = BruteForceSearch(engine.asarray(X), engine, Report()), Report()
-        tree = by_lists.spanning_tree(neighbor_lists(search, n, 4, engine, 3), search, engine, report)
+        tree = by_lists.tree_of_lists(neighbor_lists(search, n, 4, engine, 3), search, engine, report)
         for name, column in zip(("src", "dst", "weight"), expected, strict=True):
             np.testing.assert_array_equal(to_host(tree.columns[name]), column)
         assert report["connect"].get("joined_at_once", 0) == at_once
@@ -198,7 +198,7 @@ def test_clusters_that_no_filter_tells_apart(is_bounded, engine, monkeypatch):
     search, report = BruteForceSearch(engine.asarray(X), engine, Report()), Report()
     lists, expected = neighbor_lists(search, n, 3, engine), tree_of(squared_distances(X))
     limit = expected[2][-9] if is_bounded else np.inf
-    tree, kept = by_lists.spanning_tree(lists, search, engine, report, limit).columns, (expected[2] <= limit).sum()
+    tree, kept = by_lists.tree_of_lists(lists, search, engine, report, limit).columns, (expected[2] <= limit).sum()
     for name, column in zip(("src", "dst", "weight"), expected, strict=True):
         np.testing.assert_array_equal(to_host(tree[name])[:kept], column[:kept])
     assert 0 < searched[0] < n / 4
@@ -215,7 +215,7 @@ def test_one_small_component_among_many_large_ones(engine, monkeypatch):
     X = (np.arange(n) % 50)[:, None] + 0.01 * rng.random((n, 9))
     X[-30:] += 0.2 - np.arange(n)[-30:, None] % 50
     search, report = BruteForceSearch(engine.asarray(X), engine, Report()), Report()
-    tree = by_lists.spanning_tree(neighbor_lists(search, n, 20, engine), search, engine, report)
+    tree = by_lists.tree_of_lists(neighbor_lists(search, n, 20, engine), search, engine, report)
     for name, column in zip(("src", "dst", "weight"), tree_of(squared_distances(X)), strict=True):
         np.testing.assert_array_equal(to_host(tree.columns[name]), column)
     assert report["connect"]["rounds"] > 2

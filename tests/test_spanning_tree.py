@@ -24,7 +24,7 @@ from rapids_slink.runtime.device import CPU, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.spanning_tree import component_pairs, cpu, kernels
 from rapids_slink.spanning_tree import lists as by_lists
-from rapids_slink.spanning_tree.lists import LEAST_SHARE, Forest, connect_forest, spanning_tree
+from rapids_slink.spanning_tree.lists import LEAST_SHARE, Forest, connect_forest, tree_of_lists
 
 
 class MatrixSearch:
@@ -62,12 +62,12 @@ def random_matrix(rng, n, values=None):
 def tree_by_lists(distances, k, engine, report=None):
     """The frame of the tree from lists of k and a search of the matrix."""
     lists = lists_of(distances, k, engine)
-    return spanning_tree(lists, MatrixSearch(distances, engine), engine, Report() if report is None else report).frame
+    return tree_of_lists(lists, MatrixSearch(distances, engine), engine, Report() if report is None else report).frame
 
 
 def tree_by_search(search, n, k, engine):
     """The frame of the tree of n points by one of the searches."""
-    return spanning_tree(neighbor_lists(search, n, k, engine), search, engine, Report()).frame
+    return tree_of_lists(neighbor_lists(search, n, k, engine), search, engine, Report()).frame
 
 
 def same_components(component, ends, n):

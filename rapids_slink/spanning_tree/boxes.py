@@ -45,7 +45,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rapids_slink.neighbors.plan import estimate_search, is_searched_by_tree
+from rapids_slink.neighbors.plan import estimate_search, is_searched_by_tree, may_be_low_dimensional
 from rapids_slink.neighbors.task import Search
 from rapids_slink.neighbors.within.task import Limit
 from rapids_slink.ordering import sort_in_place
@@ -55,7 +55,7 @@ from rapids_slink.runtime.device import Array
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, release_cached, sequential
 from rapids_slink.spanning_tree import kernels
-from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem, Tree
+from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
 
 #: Bytes per point at the peak: its state and its edge.
 POINT_BYTES = 56
@@ -66,9 +66,16 @@ def serves(problem: Problem) -> bool:
 
     Not with core distances: they need the lists, and most of the tree follows from the lists.
     """
-    if not problem.device.is_gpu or problem.by_reachability:
-        return False
-    return is_searched_by_tree(problem.n, problem.d, problem.metric, problem.device)
+    return _is_served(problem) and is_searched_by_tree(problem.n, problem.d, problem.metric, problem.device)
+
+
+def may_serve(problem: Problem) -> bool:
+    """Points of many features that a tree would search if their dimension is low, which their values tell."""
+    return _is_served(problem) and may_be_low_dimensional(problem.n, problem.d, problem.metric, problem.device)
+
+
+def _is_served(problem: Problem) -> bool:
+    return problem.device.is_gpu and not problem.by_reachability
 
 
 def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
@@ -78,35 +85,24 @@ def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
     return sequential(search, MemoryEstimate(POINT_BYTES * n))
 
 
-def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepared | None:
-    """The tree of boxes, and the way by it."""
+def prepare(look: Look) -> Prepared | None:
+    """The way by the tree of boxes that searches the points, None if another search suits them."""
     from rapids_slink.neighbors.trees.bvh import BoxSearch
 
-    with report.stage("neighbors", problem.device):
-        search = BoxSearch(rows, problem.device, report, metric=problem.metric)
-    return prepare_by(search, problem, report)
-
-
-def prepare_by(search: Search, problem: Problem, report: Report) -> Prepared | None:
-    """The way by a search of the points, None if the search has no boxes or does not serve."""
-    device = problem.device
-    if not device.is_gpu or problem.by_reachability:
-        return None
-    from rapids_slink.neighbors.trees.bvh import BoxSearch
-
+    problem, report, search = look.problem, look.report, look.search
     if not isinstance(search, BoxSearch):
         return None
-    report["way"] = "boxes"
+    del look.search
     needed = estimate(problem, search)
 
     def make() -> Tree:
         nonlocal search
         release_cached()
-        with report.stage("spanning_tree", device):
+        with report.stage("spanning_tree", problem.device):
             edges = tree_of_boxes(search, report, problem.max_weight)
             del search
             release_cached()
-            sort_in_place(edges.columns, device.xp)
+            sort_in_place(edges.columns, problem.device.xp)
         return edges, 1
 
     return Prepared(make, lambda: needed)

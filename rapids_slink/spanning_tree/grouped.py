@@ -22,7 +22,7 @@ from rapids_slink.runtime.memory import MemoryEstimate, sequential
 from rapids_slink.spanning_tree import kernels
 from rapids_slink.spanning_tree.pairs import most_points
 from rapids_slink.spanning_tree.problem import Problem, Tree
-from rapids_slink.spanning_tree.ways import estimate_tree, grow_tree
+from rapids_slink.spanning_tree.ways import estimate_tree, tree_of_rows
 
 #: The most rows of a small group, whose tree one block of a GPU makes, or a thread of a CPU that stores the distances,
 #: which stay in its cache.
@@ -97,7 +97,7 @@ def _usual_tree(problem: Problem, rows: Array) -> tuple[Tree, Report]:
     """The tree of a large group as that of any points, and the report of it."""
     n, report = len(rows), Report()
     settings = replace(problem.settings, clipped=True).for_rows(n)
-    tree = grow_tree(replace(problem, settings=settings, n=n), rows, report)
+    tree = tree_of_rows(replace(problem, settings=settings, n=n), rows, report)
     report.pop("way")
     return tree, report
 

@@ -37,7 +37,7 @@ from typing import Any, Self
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.plan import DEFAULT_NEIGHBORS, estimate_search, prepare_search
+from rapids_slink.neighbors.plan import DEFAULT_NEIGHBORS, estimate_search
 from rapids_slink.neighbors.task import NeighborLists, Search, SearchTask
 from rapids_slink.ordering import NO_EDGE, edge_codes, sort_in_place
 from rapids_slink.report import Report
@@ -45,14 +45,14 @@ from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, release_cached, sequential
 from rapids_slink.settings import Settings
-from rapids_slink.spanning_tree import boxes, kernels
+from rapids_slink.spanning_tree import kernels
 from rapids_slink.spanning_tree.component_pairs import (
     MIN_ROUND_PAIRS,
     MIN_ROWS_PER_COMPONENT,
     connect_components,
     is_worthwhile,
 )
-from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem, Tree
+from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
 
 #: If fewer than one component in LEAST_SHARE is certified, another round merges too little. Then a search certifies all
 #: others.
@@ -121,11 +121,6 @@ class Growth:
     components: int  # how many remain; the forest holds the proposals of a last round that was not merged
 
 
-def serves(problem: Problem) -> bool:
-    """Lists serve all points."""
-    return True
-
-
 def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
     """Bytes of the rows, the search, which may be chosen, the lists and the tree."""
     n, d, device, min_samples = problem.n, problem.n_features, problem.device, problem.settings.min_samples
@@ -136,17 +131,12 @@ def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
     return sequential(search, estimate_connect(n, device))
 
 
-def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepared:
-    """The search, and the way by it."""
+def prepare(look: Look) -> Prepared:
+    """The way by the search that suits the points."""
+    problem, report, search = look.problem, look.report, look.search
     device, settings = problem.device, problem.settings
     with report.stage("neighbors", device):
-        max_weight = _bound_of_use(problem, rows)
-        of_lists = inf if problem.by_reachability or problem.part_lists is not None else max_weight
-        search = prepare_search(
-            rows, device, report, progress=settings.progress, metric=problem.metric, max_weight=of_lists
-        )
-    if by_boxes := boxes.prepare_by(search, problem, report):  # points of many features and low dimension
-        return by_boxes
+        max_weight = look.max_weight
 
     def make() -> Tree:
         k = list_length(settings)
@@ -159,20 +149,9 @@ def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepar
         release_cached()
         with report.stage("components", device):
             components = kernels(device).connected_components(lists.ids)
-        return spanning_tree(lists, search, device, report, max_weight), components
+        return tree_of_lists(lists, search, device, report, max_weight), components
 
     return Prepared(make, lambda: estimate(problem, search))
-
-
-def _bound_of_use(problem: Problem, rows: Array) -> float:
-    """`Problem.max_weight`, or infinity where no pair is above it: a filter in float32 takes no bound of any size."""
-    bound = problem.max_weight
-    if problem.metric.filter != "product" or rows.dtype.kind == "u" or bound == inf:
-        return bound
-    if problem.metric.formula == "cosine":
-        return bound if bound < 2 else inf
-    span = float(rows.max()) - float(rows.min())  # by columns CuPy takes thirty times as long
-    return bound if bound < span * span * rows.shape[1] else inf
 
 
 def list_length(settings: Settings) -> int:
@@ -190,11 +169,11 @@ POINT_BYTES = {"cpu": 144, "cuda": 192}
 
 
 def estimate_connect(n: int, device: Device) -> MemoryEstimate:
-    """Bytes of `spanning_tree` of n points, in addition to the lists and the search."""
+    """Bytes of `tree_of_lists` of n points, in addition to the lists and the search."""
     return MemoryEstimate(POINT_BYTES[device.name] * n)
 
 
-def spanning_tree(
+def tree_of_lists(
     lists: NeighborLists, search: Search, device: Device, report: Report, max_weight: float = inf
 ) -> PreallocatedFrame:
     """The minimum spanning tree of all pairs, from the k-NN lists and a search over all points.

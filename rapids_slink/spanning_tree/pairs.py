@@ -7,13 +7,12 @@ on points of few features, of which no distance is stored. A GPU takes Borůvka'
 from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.slices import BLOCK, row_blocks
-from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, limit_bytes, sequential
 from rapids_slink.runtime.threads import for_each_chunk, workers
 from rapids_slink.spanning_tree import kernels
-from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem, Tree
+from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
 
 #: A pair costs d + PAIR_WORK: its features, and the rest in units of a feature. Above MAX_WORK for all pairs another
 #: way takes less time; above MAX_SLOW_WORK where a GPU's formula is slow, minkowski's.
@@ -57,8 +56,9 @@ def estimate(problem: Problem) -> MemoryEstimate:
     return sequential(MemoryEstimate(rows, rows), tree)
 
 
-def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepared:
+def prepare(look: Look) -> Prepared:
     """The way by all pairs."""
+    problem, rows, report = look.problem, look.rows, look.report
 
     def make() -> Tree:
         count = "pairs_given" if problem.metric is PRECOMPUTED else "pairs_weighed"
