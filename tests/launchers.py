@@ -371,14 +371,14 @@ def friends_of_rows():
 
 def catalogue():
     """Of clusters of one row each, with masses and without."""
-    from rapids_slink.catalogue import cuda as kernels
     from rapids_slink.catalogue import members_of
+    from rapids_slink.dendrogram import cuda as kernels
 
     xp = cuda().xp
     for weight in (None, xp.ones(300)):
         members = members_of(ids(300), 1, weight, cuda())[2]
-        mean, mass = kernels.means(points(300, 3), members, xp.ones(3))
-        kernels.deviations(points(300, 3), members, xp.ones(3), mean, mass)
+        mean, mass = kernels.means_of_clusters(points(300, 3), members, xp.ones(3))
+        kernels.deviations_of_clusters(points(300, 3), members, xp.ones(3), mean, mass)
 
 
 def sets():

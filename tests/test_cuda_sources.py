@@ -183,7 +183,7 @@ OPTIONS = {
     ),
     **dict.fromkeys(
         [
-            "catalogue/catalogue.cu",
+            "dendrogram/catalogue.cu",
             "neighbors/filter/quantize.cu",
             "neighbors/trees/dimension.cu",
             "neighbors/small_batch/nearest.cu",

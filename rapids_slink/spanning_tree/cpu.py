@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rapids_slink.dendrogram.cpu import find_root
 from rapids_slink.metrics import OVERFLOW, Metric, true_distance_bound
 from rapids_slink.neighbors.exact.cpu import NO_CORE, insert_within, reachability, weigh
 from rapids_slink.neighbors.exact.formulas import LANES, PASS, POINTS, ROWS, add_features, new_tile
@@ -34,7 +35,6 @@ from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk, worke
 from rapids_slink.spanning_tree.component_pairs import SAMPLED, ComponentPairs, Components, SeparationErrors
 from rapids_slink.spanning_tree.grouped import Trees, is_stored
 from rapids_slink.spanning_tree.lists import LEAST_SHARE, Growth
-from rapids_slink.union_find import find_root
 
 # ----------------------------------------------------------------------------------------------------- forests by lists
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from rapids_slink.dendrogram.cpu import find_root
 from rapids_slink.ordering import ascending_bits
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.spanning_tree.graphs import ALL, LIGHTEST, EdgeList
-from rapids_slink.union_find import find_root
 
 LARGE = 2**15  # from this many edges on a second set of rounds is worthwhile
 SPARE = 1.0  # the share of the worklist that is written: unwritten pages take no memory
