@@ -69,7 +69,7 @@ from rapids_slink.spanning_tree.graphs import (
 )
 from rapids_slink.spanning_tree.problem import Problem, Tree, weighted_problem
 from rapids_slink.spanning_tree.relational import connect_graph
-from rapids_slink.spanning_tree.ways import estimate_tree, prepared_ways, retaining_tree, tree_of_rows, way_of
+from rapids_slink.spanning_tree.ways import estimate_tree, prepared_ways, tree_of_rows, way_of
 
 #: What makes the tree of a problem's rows.
 Grow: TypeAlias = Callable[[Problem, Array, Report], Tree]
@@ -476,7 +476,7 @@ def estimate_fit(
     """
     if serves_friends(problem):
         return estimate_friends(problem)
-    of_tree = estimate_tree(problem) if of_tree is None else retaining_tree(of_tree, problem.n)
+    of_tree = estimate_tree(problem, of_tree)
     choice = MemoryEstimate(rule.row_bytes * problem.n, 4 * problem.n)
     stages = [of_tree, estimate_linkage(problem.n, problem.device), choice]
     if problem.settings.prediction_data:

@@ -66,16 +66,16 @@ def serves(problem: Problem) -> bool:
 
     Not with core distances: they need the lists, and most of the tree follows from the lists.
     """
-    return _is_served(problem) and is_searched_by_tree(problem.n, problem.d, problem.metric, problem.device)
+    if not problem.device.is_gpu or problem.by_reachability:
+        return False
+    return is_searched_by_tree(problem.n, problem.d, problem.metric, problem.device)
 
 
 def may_serve(problem: Problem) -> bool:
     """Points of many features that a tree would search if their dimension is low, which their values tell."""
-    return _is_served(problem) and may_be_low_dimensional(problem.n, problem.d, problem.metric, problem.device)
-
-
-def _is_served(problem: Problem) -> bool:
-    return problem.device.is_gpu and not problem.by_reachability
+    if not problem.device.is_gpu or problem.by_reachability:
+        return False
+    return may_be_low_dimensional(problem.n, problem.d, problem.metric, problem.device)
 
 
 def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:

@@ -135,12 +135,11 @@ def prepare(look: Look) -> Prepared:
     """The way by the search that suits the points."""
     problem, report, search = look.problem, look.report, look.search
     device, settings = problem.device, problem.settings
-    with report.stage("neighbors", device):
-        max_weight = look.max_weight
 
     def make() -> Tree:
         k = list_length(settings)
         with report.stage("neighbors", device):
+            max_weight = look.max_weight
             samples, core, of_parts = settings.min_samples, problem.core, problem.part_lists
             bounds_by_lists = None
             if settings.n_neighbors is None and max_weight == inf and problem.n >= MIN_JOINED_ROWS[device.name]:

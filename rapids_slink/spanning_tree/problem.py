@@ -75,14 +75,13 @@ class Problem:
         return self.settings.min_samples > 1 or self.core is not None
 
 
+@dataclass
 class Look:
-    """A look at the points: their rows, as the metric's formula reads them, and the search that suits these.
+    """What ways see of the points. They share it, so that nothing is found out twice."""
 
-    The ways that look share it, so that nothing is found out twice.
-    """
-
-    def __init__(self, problem: Problem, rows: Array, report: Report) -> None:
-        self.problem, self.rows, self.report = problem, rows, report
+    problem: Problem
+    rows: Array  # (n, d) array, as the metric's formula reads them
+    report: Report
 
     @cached_property
     def max_weight(self) -> float:

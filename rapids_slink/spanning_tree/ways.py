@@ -273,13 +273,13 @@ def way_of(problem: Problem) -> str:
     return ways_of(problem)[-1].name
 
 
-def estimate_tree(problem: Problem) -> MemoryEstimate:
-    """Bytes of the metric's rows and the tree of the points; the tree is retained."""
-    certain = ways_of(problem)[-1]
-    assert certain.estimate is not None
-    return retaining_tree(certain.estimate(problem), problem.n)
+def estimate_tree(problem: Problem, prepared: MemoryEstimate | None = None) -> MemoryEstimate:
+    """Bytes of the metric's rows and the tree of the points, of which the tree is retained.
 
-
-def retaining_tree(estimate: MemoryEstimate, n: int) -> MemoryEstimate:
-    """The bytes of a way to a tree of n points, of which the tree is retained."""
-    return replace(estimate, retained=EDGE_BYTES * n)
+    The way is the one that serves the points whatever their values are, unless the bytes of a prepared one are given.
+    """
+    if prepared is None:
+        certain = ways_of(problem)[-1]
+        assert certain.estimate is not None
+        prepared = certain.estimate(problem)
+    return replace(prepared, retained=EDGE_BYTES * problem.n)
