@@ -46,7 +46,7 @@ class Members:
 
     rows: Array  # (m,) int64, those of the first cluster in order, then those of the second, and so on
     start: Array  # (clusters + 1,) int64, where each cluster begins in `rows`, and m
-    weight: Array = None  # (n,) float64, the mass of each row, or None for 1
+    weight: Array  # (n,) float64, the mass of each row, or None for 1
 
 
 def estimate_linkage(n: int, device: Device) -> MemoryEstimate:

@@ -32,7 +32,7 @@ rests on this: the weights bound a search, whose result says up to which bounds 
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Any, Self
+from typing import Self
 
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
 from rapids_slink.neighbors import neighbor_lists
@@ -238,7 +238,8 @@ def connect_forest(
                 edges = connect_components(whole, lists.core, forest.component, grown.components, rows, report)
                 if edges is not None:
                     report.count("connect", edges_certified_by_search=grown.components - 1)
-                    _append(forest, edges, device)
+                    for column, values in zip(forest.edges.columns.values(), edges, strict=True):
+                        column[column.size - len(values) :] = device.asarray(values)  # which may be the host's
                     return
                 most_components = grown.components / 2  # try again when half of them remain
             _search_crossing_edges(forest, rows, search, lists.core, device, report, max_weight)
@@ -267,12 +268,6 @@ def _search_crossing_edges(
     result = search.find(SearchTask(rows, 1, component, component, upper, per_group_minimum=True, core=core))
     report.count("connect", rows_searched=rows.size)
     kernels(device).record_search(forest, rows, result)
-
-
-def _append(forest: Forest, edges: tuple[Any, Any, Any], device: Device) -> None:
-    """Append the last edges, which may be the host's, to the forest's frame."""
-    for column, values in zip(forest.edges.columns.values(), edges, strict=True):
-        column[column.size - len(values) :] = device.asarray(values)
 
 
 #: Points of a large cluster.

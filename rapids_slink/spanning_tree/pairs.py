@@ -113,12 +113,16 @@ def tree_of_pairs(values: Array, metric: Metric, min_samples: int, device: Devic
     core = None
     if min_samples > 1:
         by_kernel = min_samples <= MAX_SAMPLES[device.name]
-        core = kernels(device).find_cores(matrix, min_samples) if by_kernel else find_cores(matrix, min_samples, device)
+        core = (
+            kernels(device).find_cores(matrix, min_samples)
+            if by_kernel
+            else cores_by_partition(matrix, min_samples, device)
+        )
     kernels(device).tree_of_matrix(matrix, core, edges.columns)
     return edges
 
 
-def find_cores(matrix: Array, min_samples: int, device: Device) -> Array:
+def cores_by_partition(matrix: Array, min_samples: int, device: Device) -> Array:
     """The distance of each point from its `min_samples`-th nearest other, (n,) float64, whatever the number."""
     xp, n = device.xp, len(matrix)
     core = xp.empty(n)

@@ -111,11 +111,6 @@ def merge_order(edges: EdgeList, rows: Array, device: Device) -> Any:
     return rows[stable_order(keys, device.xp)]
 
 
-def inspect(src: Array, dst: Array, weight: Array, device: Device) -> tuple[int, int, bool]:
-    """The least and the largest id, and whether a weight is NaN; the columns must not be empty."""
-    return kernels(device).inspect(src, dst, weight)
-
-
 def promote_weights(array: Array) -> Any:
     """Numbers in the smallest type of four or eight bytes that holds them."""
     if array.dtype.itemsize >= 4:
@@ -288,13 +283,13 @@ def read_graph(frame: Any, device: Device, *, maximum: bool = False, most_number
     weight = promote_weights(_array(columns["weight"], device))
     if numbers:
         src, dst = _signed(*(_array(end, device) for end in ends))
-        low, high, nan = inspect(src, dst, weight, device) if m else (0, -1, False)
+        low, high, nan = kernels(device).inspect(src, dst, weight) if m else (0, -1, False)
         numbers = low >= 0 and high < (min(4 * m + 1024, MAX_NODES) if most_numbers is None else most_numbers)
     if not numbers:
         codes, ids = _factorize(*ends)
         codes = device.asarray(codes, "int64")
         src, dst = codes[:m], codes[m:]
-        low, high, nan = inspect(src, dst, weight, device) if m else (0, -1, False)
+        low, high, nan = kernels(device).inspect(src, dst, weight) if m else (0, -1, False)
         if high >= MAX_NODES:
             raise ValueError(f"the edges have {high + 1} nodes; up to {MAX_NODES} are possible")
     if nan:

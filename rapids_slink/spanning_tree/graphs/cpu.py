@@ -77,7 +77,7 @@ def number_by_appearance(labels: np.ndarray, n_labels: int) -> np.ndarray:
 
 
 def inspect(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> tuple[int, int, bool]:
-    """The least and the largest id, and whether a weight is NaN."""
+    """The least and the largest id, and whether a weight is NaN; the columns must not be empty."""
     low, high = min(src.min(), dst.min()), max(src.max(), dst.max())
     return int(low), int(high), weight.dtype.kind == "f" and bool(np.isnan(weight).any())
 

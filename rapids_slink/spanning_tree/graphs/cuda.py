@@ -136,7 +136,7 @@ def number_by_appearance(labels: Array, n_labels: int) -> Any:
 
 
 def inspect(src: Array, dst: Array, weight: Array) -> tuple[int, int, bool]:
-    """The least and the largest id, and whether a weight is NaN."""
+    """The least and the largest id, and whether a weight is NaN; the columns must not be empty."""
     extremes = cp.zeros(3, cp.uint64)
     columns = _columns(EdgeList(src, dst, weight, 0))
     _launch("inspect_edges", min(src.size, 2**20), np.int64(src.size), *columns, extremes)
