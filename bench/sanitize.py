@@ -50,13 +50,12 @@ from rapids_slink.runtime.device import CPU, Device, cuda, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES
 from rapids_slink.settings import Settings
 from rapids_slink.space import metric_of
-from rapids_slink.spanning_tree import component_pairs, pairs
-from rapids_slink.spanning_tree import edges as graphs
-from rapids_slink.spanning_tree.edges import kernels as edge_kernels
-from rapids_slink.spanning_tree.forest import kernels as tree_kernels
-from rapids_slink.spanning_tree.friends import label_friends
+from rapids_slink.spanning_tree import component_pairs, graphs, pairs
+from rapids_slink.spanning_tree import kernels as tree_kernels
+from rapids_slink.spanning_tree.boxes import label_friends
+from rapids_slink.spanning_tree.graphs import kernels as edge_kernels
 from rapids_slink.spanning_tree.grouped import forest_of_groups
-from rapids_slink.spanning_tree.lists import spanning_tree
+from rapids_slink.spanning_tree.lists import tree_of_lists
 from rapids_slink.spanning_tree.problem import Problem
 
 PACKAGE = Path(rapids_slink.__file__).parent
@@ -95,7 +94,7 @@ def cluster_by_metric(device: Device, metric: str, points: np.ndarray, k: int, *
 
 def _cluster(among: Any, n: int, device: Device, k: int, min_samples: int = 1) -> tuple[Any, ...]:
     lists = neighbor_lists(among, n, k, device, min_samples)
-    src, dst, weight = spanning_tree(lists, among, device, Report()).columns.values()
+    src, dst, weight = tree_of_lists(lists, among, device, Report()).columns.values()
     merges = [device.xp.empty_like(src) for _ in range(3)]
     dendrogram_kernels(device).merge_in_order(src, dst, n, *merges)
     components = tree_kernels(device).connected_components(lists.ids)
@@ -293,7 +292,7 @@ def span(device: Device, dtype: str, maximum: bool = False, as_if_large: bool = 
         taken, parent = graphs.spanning_forest(edges, device)
     rows = xp.flatnonzero(taken)
     number = graphs.components(src[taken], parent, device)
-    inspected = [float(value) for value in graphs.inspect(src, dst, weight, device)]
+    inspected = [float(value) for value in edge_kernels(device).inspect(src, dst, weight)]
     return taken, number, graphs.merge_order(edges, rows, device), *inspected
 
 

@@ -9,7 +9,7 @@ Let c of d features be present in both of two rows.
   distance is the integer part of x/c·d + 0.5.
 
 None of these is a metric: by its missing values a row may be near two rows that are far apart. The tree's proof needs
-symmetry alone; see spanning_tree/forest.py. Filters and trees that rest on the triangle inequality do not serve them.
+symmetry alone; see spanning_tree/lists.py. Filters and trees that rest on the triangle inequality do not serve them.
 """
 
 from math import isfinite

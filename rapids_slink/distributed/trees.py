@@ -50,10 +50,10 @@ from rapids_slink.runtime.frames import PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import check_memory
 from rapids_slink.runtime.threads import Progress
 from rapids_slink.settings import Settings
-from rapids_slink.spanning_tree.edges import EdgeList, spanning_forest
+from rapids_slink.spanning_tree.graphs import EdgeList, spanning_forest
 from rapids_slink.spanning_tree.lists import list_length
 from rapids_slink.spanning_tree.problem import Problem
-from rapids_slink.spanning_tree.ways import grow_tree, way_of
+from rapids_slink.spanning_tree.ways import tree_of_rows, way_of
 
 #: The number of trees that are joined at a time.
 JOINED = 8
@@ -156,7 +156,7 @@ def pair_tree(
     core = None if cores[0] is None else concatenate(cores, device)
     prepared = metric_rows(metric, values, device, alone=False, compact=True)
     problem = replace(problem.of_rows(prepared), core=core, part_lists=lists_within_blocks(own, device))
-    tree, _ = grow_tree(problem, prepared, report)
+    tree, _ = tree_of_rows(problem, prepared, report)
     first = len(rows[0])
     sides = [tree.columns[end] >= first for end in ("src", "dst")]
     kept = (sides[0] != sides[1]) | xp.asarray([within[0], within[-1]])[sides[0].astype("int8")]
@@ -220,7 +220,7 @@ def fit_block(device: Device, settings: Settings, rule: ClusterRule, values: Arr
     (n, d), report = values.shape, Report()
     problem = Problem(settings, device, n, d, values.dtype.itemsize)
     check_memory(device, estimate_fit(problem), f"{counted(n, 'row')} of {counted(d, 'feature')}")
-    edges, _ = tree_of_points(values, problem, report, grow_tree)
+    edges, _ = tree_of_points(values, problem, report, tree_of_rows)
     return _attributes(device, rule, edges, n, report)
 
 

@@ -60,7 +60,7 @@ def prepare_search(
     if values.dtype.kind == "u":  # words, or a CPU's codes
         return BruteForceSearch(values, device, report, queries, progress, metric=metric)
     expansion_of = cache(lambda: expansion(values, device))  # for either choice
-    if queries is None and _may_be_low_dimensional(n, d, metric, device):
+    if queries is None and may_be_low_dimensional(n, d, metric, device):
         search = _low_dimensional(values, device, report, progress, metric, expansion_of)
         if search is not None:
             return search
@@ -97,7 +97,7 @@ def estimate_search(
     sizes = n, m, d, max(1, min(k, n - 1)), itemsize, device, metric
     kind: Any = type(chosen) if chosen else _search_class(n, d, metric, device)
     search = kind.estimate(*sizes)
-    if chosen is None and n_queries is None and not device.is_gpu and _may_be_low_dimensional(n, d, metric, device):
+    if chosen is None and n_queries is None and not device.is_gpu and may_be_low_dimensional(n, d, metric, device):
         search = either(search, _tree_class(device).estimate(*sizes))
     a_value = CODING_BYTES * (metric.filter == "codes") + WRAPPING_BYTES * (metric.rows is Rows.PLACED)
     a_value *= not device.is_gpu
@@ -143,7 +143,7 @@ def _tree_class(device: Device) -> Any:
     return TreeSearch
 
 
-def _may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> bool:
+def may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> bool:
     """Whether to see if points of many features are searched by a tree after all."""
     features, min_points = LOW_DIMENSIONAL[device.name]
     return metric.boxes and d in features and n >= min_points

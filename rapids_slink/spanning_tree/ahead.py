@@ -23,7 +23,7 @@ from rapids_slink.runtime.cuda import WARP, Ahead, compile_ahead, power_of_two, 
 from rapids_slink.runtime.device import Device, cuda
 from rapids_slink.runtime.memory import usable_cores
 from rapids_slink.space import Space
-from rapids_slink.spanning_tree import friends
+from rapids_slink.spanning_tree.boxes import serves_friends
 from rapids_slink.spanning_tree.component_pairs import compile_on_host
 from rapids_slink.spanning_tree.lists import list_length
 from rapids_slink.spanning_tree.problem import Problem
@@ -36,8 +36,8 @@ LISTS = ("neighbors/exact/lists.cu",), ("spanning_tree/forest.cu",)
 MANY_CORES, MANY_VALUES = 8, 2**20
 #: Where clusters lie far apart.
 JOINS = (
-    ("spanning_tree/component_pairs/component_pairs.cu",), ("spanning_tree/edges/edges.cu",),
-    ("spanning_tree/component_pairs/work_items.cu",), ("neighbors/filter/quantize.cu", value_option("float64")),
+    ("spanning_tree/component_pairs.cu",), ("spanning_tree/graphs/edges.cu",),
+    ("spanning_tree/work_items.cu",), ("neighbors/filter/quantize.cu", value_option("float64")),
 )  # fmt: skip
 
 
@@ -58,17 +58,17 @@ def _work(problem: Problem) -> Iterator[Ahead]:
     formula = value, *(metric.bit_options if metric.rows.are_words else metric.cuda_options)
     boxes = value, f"-DFEATURES={problem.d}", *metric.cuda_options, "-DLIST=1"
     yield from (("points/points.cu", given), ("neighbors/rows.cu", given), ("neighbors/rows.cu", value))
-    if friends.serves(problem):
-        yield from (("neighbors/trees/bvh.cu", *boxes), ("spanning_tree/friends/friends.cu", *boxes))
+    if serves_friends(problem):
+        yield from (("neighbors/trees/bvh.cu", *boxes), ("spanning_tree/friends.cu", *boxes))
         return
     way = way_of(problem)
     if way == "pairs":
         yield from (
             ("neighbors/exact/all_distances.cu", *formula),
-            ("spanning_tree/pairs/dense.cu", value_option("float64")),
+            ("spanning_tree/dense.cu", value_option("float64")),
         )
     elif way == "boxes":
-        yield from (("neighbors/trees/bvh.cu", *boxes), ("spanning_tree/boxes/boxes.cu", *boxes))
+        yield from (("neighbors/trees/bvh.cu", *boxes), ("spanning_tree/boxes.cu", *boxes))
     elif metric.filter == "product" and fused_filter(problem.device):
         yield from _of_fused_lists(problem, value, formula)
         return
@@ -107,7 +107,7 @@ def _of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> I
     yield from (
         compile_on_host,
         *JOINS,
-        ("spanning_tree/component_pairs/component_pairs.cu", value),
+        ("spanning_tree/component_pairs.cu", value),
         source_of(fp16, between=True),
     )
     if problem.n >= STRUCTURED_POINTS["cuda"]:

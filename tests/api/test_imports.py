@@ -16,7 +16,7 @@ ROOMS = [
     "__main__", "cli", "tables", "datasets", "scipy", "doctor", "sklearn", "__init__", "api", "precompile",
     "near_pairs", "hdbscan", "single_linkage", "distributed", "item_pipeline", "groups", "pipeline", "graph",
     "prediction", "hierarchy", "catalogue", "items", "spanning_tree", "dendrogram", "neighbors", "settings", "points",
-    "space", "missing", "metrics", "trigonometry", "ordering", "union_find", "report", "runtime", "version",
+    "space", "missing", "metrics", "trigonometry", "ordering", "report", "runtime", "version",
 ]  # fmt: skip
 
 

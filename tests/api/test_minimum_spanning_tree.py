@@ -13,8 +13,8 @@ from spanning_trees import COLUMNS, NAMES, by_appearance, edges, kruskal, random
 
 from rapids_slink import fit_graph, minimum_spanning_tree
 from rapids_slink.runtime.device import resolve, to_host
-from rapids_slink.spanning_tree import edges as rounds
-from rapids_slink.spanning_tree.edges import kernels as edge_kernels
+from rapids_slink.spanning_tree import graphs as rounds
+from rapids_slink.spanning_tree.graphs import kernels as edge_kernels
 
 SMALL_GRAPHS = settings(
     max_examples=5 * settings().max_examples, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -93,7 +93,7 @@ def test_any_small_forest_by_its_lightest_edges_first(engine, monkeypatch, frame
 @given(frame=graphs(), maximum=st.booleans())
 def test_any_small_forest_of_separate_rows(frame, maximum, monkeypatch):
     """With rows beside the words, as for 2³² edges; then with room for one edge alone."""
-    from rapids_slink.spanning_tree.edges import cuda
+    from rapids_slink.spanning_tree.graphs import cuda
 
     with monkeypatch.context() as patch:
         patch.setattr(cuda, "MOST_PACKED", 0)

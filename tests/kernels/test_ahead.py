@@ -31,9 +31,9 @@ LAUNCHED = (
 )  # fmt: skip
 #: What one of cells, of counts and by HDBSCAN launched besides.
 LATER = (
-    *(f"spanning_tree/component_pairs/component_pairs.cu{options}" for options in ("", " -DVALUE=float")),
-    "neighbors/filter/quantize.cu -DVALUE=double", "spanning_tree/edges/edges.cu",
-    "spanning_tree/component_pairs/work_items.cu", f"{FUSED}tighten.cu -DKEYS_PER_LANE=4 -DINT8=1 -DVALUE=float",
+    *(f"spanning_tree/component_pairs.cu{options}" for options in ("", " -DVALUE=float")),
+    "neighbors/filter/quantize.cu -DVALUE=double", "spanning_tree/graphs/edges.cu",
+    "spanning_tree/work_items.cu", f"{FUSED}tighten.cu -DKEYS_PER_LANE=4 -DINT8=1 -DVALUE=float",
     "neighbors/exact/rerank.cu -DVALUE=unsigned char -DFORMULA=squared_euclidean",
 )  # fmt: skip
 OF_HDBSCAN = (
@@ -56,7 +56,7 @@ def test_labels_within_a_distance_need_no_tree():
     with fake_gpu(90):
         settings = Settings(get_metric("euclidean"), max_distance=0.1, friends_within=0.1)
         work = [item[0] for item in ahead._work(Problem(settings, gpu(), 100_000, 3, 4))]
-    assert work[-2:] == ["neighbors/trees/bvh.cu", "spanning_tree/friends/friends.cu"]
+    assert work[-2:] == ["neighbors/trees/bvh.cu", "spanning_tree/friends.cu"]
     assert all(map(cuda.kernels_of, work))
 
 
@@ -101,8 +101,8 @@ def options_of(name):
 @pytest.mark.parametrize("capability", [75, 80, 90, 120])
 def test_they_are_those_of_the_way(capability):
     few, boxes, lists, wide = (dict(sources_by_name(*shape, capability=capability)) for shape in SHAPES)
-    assert "spanning_tree/pairs/dense.cu" in few
-    assert boxes["spanning_tree/boxes/boxes.cu"] == (
+    assert "spanning_tree/dense.cu" in few
+    assert boxes["spanning_tree/boxes.cu"] == (
         "-DVALUE=float",
         "-DFEATURES=3",
         "-DFORMULA=squared_euclidean",

@@ -19,10 +19,10 @@ from numba.core.caching import IndexDataCacheFile
 
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage, fit, precompile
+from rapids_slink.dendrogram.cpu import find_root
 from rapids_slink.metrics import METRICS
 from rapids_slink.neighbors.exact import formulas
 from rapids_slink.runtime import compiling, cuda
-from rapids_slink.union_find import find_root
 
 
 @pytest.fixture

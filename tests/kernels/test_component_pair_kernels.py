@@ -14,6 +14,7 @@ from rapids_slink.neighbors.filter.bounds import radius_terms
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import resolve, to_host
 from rapids_slink.spanning_tree import component_pairs
+from rapids_slink.spanning_tree import kernels as pair_kernels
 from rapids_slink.spanning_tree.component_pairs import (
     ComponentPairs,
     Components,
@@ -23,7 +24,6 @@ from rapids_slink.spanning_tree.component_pairs import (
     path_bottlenecks,
     project,
 )
-from rapids_slink.spanning_tree.component_pairs import kernels as pair_kernels
 
 
 @pytest.fixture

@@ -131,7 +131,7 @@ OPTIONS = {
         [(VALUES[0], "-DFORMULA=hamming", DISTANCES[0]), (VALUES[1], "-DFORMULA=present_hamming", DISTANCES[1])],
         [(*formula, *rest) for formula in CODE_OPTIONS for rest in product(VALUES, DISTANCES)],
     ),
-    "spanning_tree/grouped/grouped.cu": (
+    "spanning_tree/grouped.cu": (
         [(VALUES[i % 2], *defined(**TEAMS[i % 3]), *formula) for i, formula in enumerate(FORMULA_OPTIONS)],
         [(*bits, *defined(**team)) for bits in BIT_OPTIONS for team in TEAMS],
     ),
@@ -142,7 +142,7 @@ OPTIONS = {
     ),
     # `long_lists.cu` has each formula between boxes; the others take as long for each.
     "neighbors/trees/long_lists.cu": (in_boxes(), [(value, *defined(FEATURES=d)) for value in VALUES for d in EACH]),
-    "spanning_tree/boxes/boxes.cu": (
+    "spanning_tree/boxes.cu": (
         in_boxes(BOX_OPTIONS[-1:]),
         [*in_boxes(), *((value, *defined(FEATURES=d)) for value in VALUES for d in EACH)],
     ),
@@ -153,7 +153,7 @@ OPTIONS = {
             *((VALUES[(d + k) % 2], *defined(FEATURES=d, LIST=k)) for d in EACH for k in (1, 8, 16)),
         ],
     ),
-    "spanning_tree/friends/friends.cu": (in_boxes(BOX_OPTIONS[-1:]), in_boxes()),
+    "spanning_tree/friends.cu": (in_boxes(BOX_OPTIONS[-1:]), in_boxes()),
     "neighbors/within/within.cu": (
         in_boxes(BOX_OPTIONS[-1:]),
         [*in_boxes(), *((value, *defined(FEATURES=d)) for value in VALUES for d in EACH[:8])],
@@ -168,12 +168,12 @@ OPTIONS = {
     ),
     **dict.fromkeys(
         [
-            "catalogue/catalogue.cu",
+            "dendrogram/catalogue.cu",
             "neighbors/filter/quantize.cu",
             "neighbors/trees/dimension.cu",
             "neighbors/small_batch/nearest.cu",
             "neighbors/tiles/encode.cu",
-            "spanning_tree/component_pairs/component_pairs.cu",
+            "spanning_tree/component_pairs.cu",
         ],
         (list(product(VALUES)), []),
     ),

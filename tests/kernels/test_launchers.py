@@ -96,7 +96,7 @@ def f64(*shape):
 
 def forest(**arrays):
     """A `Forest` of N points."""
-    from rapids_slink.spanning_tree.forest import Forest
+    from rapids_slink.spanning_tree.lists import Forest
 
     given = Forest.of_components(i32(), (f64(), f64().astype("int64")), cuda())
     columns = {name: arrays.pop(name) for name in ("src", "dst", "weight") if name in arrays}
@@ -169,32 +169,32 @@ def tree_of_boxes(**arrays):
 
 
 def edge_list(src, dst, weight):
-    from rapids_slink.spanning_tree.edges import EdgeList
+    from rapids_slink.spanning_tree.graphs import EdgeList
 
     return EdgeList(src, dst, weight, N)
 
 
 def rounds_on_edges(src, dst, weight, parent, best, in_forest, first_list, first_roots):
-    from rapids_slink.spanning_tree.edges import cuda as kernels
+    from rapids_slink.spanning_tree.graphs import cuda as kernels
 
     state = kernels.State(parent, best, None, in_forest, [first_list], [first_roots, i32(N // 4)])
-    kernels.boruvka_rounds(edge_list(src, dst, weight), state, 0, None)
+    kernels.run_rounds(edge_list(src, dst, weight), state, 0, None)
 
 
 def keys_of_rows(src, dst, weight, rows):
-    from rapids_slink.spanning_tree.edges import cuda as kernels
+    from rapids_slink.spanning_tree.graphs import cuda as kernels
 
     kernels.keys_of_rows(edge_list(src, dst, weight), rows)
 
 
 def flatten(parent):
-    from rapids_slink.spanning_tree.edges import cuda as kernels
+    from rapids_slink.spanning_tree.graphs import cuda as kernels
 
     kernels.flatten(parent)
 
 
 def number_by_appearance(labels):
-    from rapids_slink.spanning_tree.edges import cuda as kernels
+    from rapids_slink.spanning_tree.graphs import cuda as kernels
 
     kernels.number_by_appearance(labels, N)
 

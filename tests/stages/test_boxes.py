@@ -15,7 +15,7 @@ from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, cuda
-from rapids_slink.spanning_tree.lists import spanning_tree
+from rapids_slink.spanning_tree.lists import tree_of_lists
 
 pytestmark = pytest.mark.gpu
 METRICS = [("cityblock", 2.0), ("chebyshev", 2.0), ("minkowski", 3.0), ("minkowski", 1.7), ("haversine", 2.0)]
@@ -31,7 +31,7 @@ def grown(X, metric=EUCLIDEAN, report=None):
 
 def by_lists(X, k):
     search = SearchKind("cuda", "tree")(X)
-    return spanning_tree(neighbor_lists(search, len(X), k, cuda()), search, cuda(), Report()).frame.to_pandas()
+    return tree_of_lists(neighbor_lists(search, len(X), k, cuda()), search, cuda(), Report()).frame.to_pandas()
 
 
 def every_distance(X, metric):

@@ -1,7 +1,5 @@
 """The last components connected all at once, by every way to find the pairs of points between them."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from hard_cases import CASES, cases, combinations
@@ -19,9 +17,9 @@ from rapids_slink.ordering import edge_codes
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import resolve, to_host
 from rapids_slink.spanning_tree import component_pairs
+from rapids_slink.spanning_tree import kernels as pair_kernels
 from rapids_slink.spanning_tree import lists as by_lists
 from rapids_slink.spanning_tree.component_pairs import connect_components, is_worthwhile
-from rapids_slink.spanning_tree.component_pairs import kernels as pair_kernels
 
 MANY_ROUNDS = 100_000  # of searches: everything is cheaper
 ENDLESS = 10**9
@@ -166,7 +164,7 @@ def test_the_same_tree_as_by_rounds(kind, engine, monkeypatch):
     for at_once in (True, False):
         monkeypatch.setattr(by_lists, "is_worthwhile", lambda *_, at_once=at_once: at_once)
         search, report = BruteForceSearch(engine.asarray(X), engine, Report()), Report()
-        tree = by_lists.spanning_tree(neighbor_lists(search, n, 4, engine, 3), search, engine, report)
+        tree = by_lists.tree_of_lists(neighbor_lists(search, n, 4, engine, 3), search, engine, report)
         for name, column in zip(("src", "dst", "weight"), expected, strict=True):
             np.testing.assert_array_equal(to_host(tree.columns[name]), column)
         assert report["connect"].get("joined_at_once", 0) == at_once
@@ -200,7 +198,7 @@ def test_clusters_that_no_filter_tells_apart(is_bounded, engine, monkeypatch):
     search, report = BruteForceSearch(engine.asarray(X), engine, Report()), Report()
     lists, expected = neighbor_lists(search, n, 3, engine), tree_of(squared_distances(X))
     limit = expected[2][-9] if is_bounded else np.inf
-    tree, kept = by_lists.spanning_tree(lists, search, engine, report, limit).columns, (expected[2] <= limit).sum()
+    tree, kept = by_lists.tree_of_lists(lists, search, engine, report, limit).columns, (expected[2] <= limit).sum()
     for name, column in zip(("src", "dst", "weight"), expected, strict=True):
         np.testing.assert_array_equal(to_host(tree[name])[:kept], column[:kept])
     assert 0 < searched[0] < n / 4
@@ -217,7 +215,7 @@ def test_one_small_component_among_many_large_ones(engine, monkeypatch):
     X = (np.arange(n) % 50)[:, None] + 0.01 * rng.random((n, 9))
     X[-30:] += 0.2 - np.arange(n)[-30:, None] % 50
     search, report = BruteForceSearch(engine.asarray(X), engine, Report()), Report()
-    tree = by_lists.spanning_tree(neighbor_lists(search, n, 20, engine), search, engine, report)
+    tree = by_lists.tree_of_lists(neighbor_lists(search, n, 20, engine), search, engine, report)
     for name, column in zip(("src", "dst", "weight"), tree_of(squared_distances(X)), strict=True):
         np.testing.assert_array_equal(to_host(tree.columns[name]), column)
     assert report["connect"]["rounds"] > 2
@@ -232,8 +230,7 @@ def test_what_is_worthwhile(engine):
     n = 200_000
 
     def worthwhile(components, rows, points):
-        forest = SimpleNamespace(component=engine.xp.empty(points, "int8"))
-        return is_worthwhile(search, components, forest, engine.xp.empty(rows, "int8"))
+        return is_worthwhile(search, components, points, engine.xp.empty(rows, "int8"))
 
     assert worthwhile(500, n, n)
     assert not worthwhile(5000, n, n)  # components

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.cluster import hierarchy
 from sklearn.cluster import AgglomerativeClustering
-from spanning_trees import DEEP, SHAPES, by_appearance, edges, linkage_on, matrix, shaped_tree, tree_of_points
+from spanning_trees import DEEP, SHAPES, by_appearance, edges, linkage_on, matrix, shaped_tree, tree_of_all_pairs
 
 from rapids_slink import SingleLinkage, cut, fit_graph
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
@@ -89,7 +89,7 @@ def test_cuts_are_scipys_between_heights(engine, ties):
     rng = np.random.default_rng(1)
     X = rng.integers(0, 9, (80, 2)).astype(float) if ties else rng.random((80, 2))
     Z = hierarchy.linkage(X, "single")
-    frame = linkage_on(engine, tree_of_points(X))
+    frame = linkage_on(engine, tree_of_all_pairs(X))
     heights = np.unique(Z[:, 2])
     for t in [heights[0] - 1, *(heights[1:] + heights[:-1]) / 2, heights[-1] + 1]:
         labels = labels_of(frame, distance_threshold=t)
@@ -101,7 +101,7 @@ def test_cuts_are_scipys_between_heights(engine, ties):
 
 def test_thresholds_mean_what_they_mean_in_scikit_learn(engine):
     X = np.array([[0.0], [1.0], [2.0], [4.0], [6.0], [9.0]])
-    frame = linkage_on(engine, tree_of_points(X))
+    frame = linkage_on(engine, tree_of_all_pairs(X))
     for t in (0.5, 1.0, 1.5, 2.0, 3.0, 3.5):
         model = AgglomerativeClustering(n_clusters=None, distance_threshold=t, linkage="single").fit(X)
         assert same_partition(labels_of(frame, distance_threshold=t).tolist(), model.labels_)

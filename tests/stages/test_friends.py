@@ -17,14 +17,14 @@ import rapids_slink
 from rapids_slink import DeviceMemoryError, SingleLinkage, deduplicate, fit
 from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import to_host
-from rapids_slink.spanning_tree import friends
-from rapids_slink.spanning_tree.friends import FEATURES
+from rapids_slink.spanning_tree import boxes
+from rapids_slink.spanning_tree.boxes import FRIEND_FEATURES
 
 
 @pytest.fixture(scope="module", autouse=True)
 def few_rows():
     """Labels alone are made of few rows, too, although their tree takes less time."""
-    with patch.dict(friends.MIN_ROWS, cpu=2):
+    with patch.dict(boxes.MIN_FRIENDS, cpu=2):
         yield
 
 
@@ -41,7 +41,7 @@ def components(X, t, metric="euclidean"):
 
 def assert_friends(X, t, device, metric="euclidean"):
     model = fit(X, max_distance=t, metric=metric, device=device)
-    assert (model.report_["way"] == "friends") == (X.shape[1] in FEATURES[device])
+    assert (model.report_["way"] == "friends") == (X.shape[1] in FRIEND_FEATURES[device])
     expected = components(X, t, metric)
     np.testing.assert_array_equal(to_host(model.labels_), expected)
     assert model.n_clusters_ == expected.max() + 1
@@ -213,9 +213,9 @@ def test_other_fits_make_the_tree(X, how, device):
 
 def test_few_rows_have_their_tree():
     X = np.random.default_rng(0).random((600, 2))
-    with patch.dict(friends.MIN_ROWS, cpu=601):
+    with patch.dict(boxes.MIN_FRIENDS, cpu=601):
         assert fit(X, max_distance=0.1, device="cpu").report_["way"] == "pairs"
-    with patch.dict(friends.MIN_ROWS, cpu=600):
+    with patch.dict(boxes.MIN_FRIENDS, cpu=600):
         assert fit(X, max_distance=0.1, device="cpu").report_["way"] == "friends"
 
 

@@ -6,6 +6,7 @@ from hard_cases import CASES, full
 from oracles import assert_unlisted_are_above, least, squared_distances, without_self
 
 import rapids_slink
+from rapids_slink.dendrogram.cpu import find_root
 from rapids_slink.neighbors.filter import cpu
 from rapids_slink.neighbors.plan import prepare_search
 from rapids_slink.neighbors.task import SearchTask
@@ -13,7 +14,6 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, resolve, to_host
 from rapids_slink.spanning_tree import lists, pairs
 from rapids_slink.spanning_tree.lists import join_weights
-from rapids_slink.union_find import find_root
 
 
 @pytest.fixture

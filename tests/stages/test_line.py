@@ -14,9 +14,9 @@ from rapids_slink.metrics import EUCLIDEAN
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.runtime.device import CPU
 from rapids_slink.space import metric_of
-from rapids_slink.spanning_tree import line
-from rapids_slink.spanning_tree.line import tree_of_line
+from rapids_slink.spanning_tree import ways
 from rapids_slink.spanning_tree.pairs import tree_of_pairs
+from rapids_slink.spanning_tree.ways import tree_of_line
 
 METRICS = ("euclidean", "sqeuclidean", "cityblock", "chebyshev")
 
@@ -71,7 +71,7 @@ def test_the_same_as_by_lists(make, name, box, device, monkeypatch):
     found = rapids_slink.fit(X, 5, metric=name, box=box, device=device)
     assert found.report_["spanning_tree"] == {"rows_sorted": 3000}
     assert found.n_connected_components_ == 1
-    monkeypatch.setattr(line, "tree_of_line", lambda *_: None)
+    monkeypatch.setattr(ways, "tree_of_line", lambda *_: None)
     expected = rapids_slink.fit(X, 5, metric=name, box=box, n_neighbors=4, device=device)
     assert "rows_sorted" not in expected.report_["spanning_tree"]
     assert found.mst_.equals(expected.mst_)

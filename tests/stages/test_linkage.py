@@ -9,7 +9,7 @@ from hard_cases import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.cluster import hierarchy
-from spanning_trees import DEEP, ORDERS, SHAPES, edges, linkage_on, matrix, rank_edges, shaped_tree, tree_of_points
+from spanning_trees import DEEP, ORDERS, SHAPES, edges, linkage_on, matrix, rank_edges, shaped_tree, tree_of_all_pairs
 
 from rapids_slink import cut, linkage, ordering
 from rapids_slink.dendrogram import build_linkage, cut_labels
@@ -120,14 +120,14 @@ def test_equal_numbers_keep_their_order(n, dtype, engine):
 def test_linkage_is_scipys(engine, n):
     X = np.random.default_rng(n).random((n, 3))
     expected = hierarchy.linkage(X, "single")
-    found = linkage_on(engine, tree_of_points(X).sample(frac=1, random_state=0))
+    found = linkage_on(engine, tree_of_all_pairs(X).sample(frac=1, random_state=0))
     assert found.dtypes.astype(str).to_dict() == DTYPES
     assert matrix(found).tobytes() == expected.tobytes()
 
 
 def test_heights_are_scipys_under_ties(engine):
     X = np.random.default_rng(0).integers(0, 5, (60, 2)).astype(float)
-    found = linkage_on(engine, tree_of_points(X))
+    found = linkage_on(engine, tree_of_all_pairs(X))
     np.testing.assert_array_equal(matrix(found)[:, 2], hierarchy.linkage(X, "single")[:, 2])
     assert hierarchy.is_valid_linkage(matrix(found))
 

@@ -22,7 +22,7 @@ from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.trees.kdtree import TreeSearch
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, to_host
-from rapids_slink.spanning_tree.lists import spanning_tree
+from rapids_slink.spanning_tree.lists import tree_of_lists
 
 SAMPLES = [1, 2, 5, 15]
 
@@ -116,7 +116,7 @@ def test_tree_of_points_on_small_grids(n, d, k, m, side, tree_search, seed):
     X = np.random.default_rng(seed).integers(0, side + 1, (n, d)).astype(np.float64)
     m = min(m, n - 1)
     search = (TreeSearch if tree_search else BruteForceSearch)(X, CPU, Report())
-    found = spanning_tree(neighbor_lists(search, n, max(k, m), CPU, m), search, CPU, Report())
+    found = tree_of_lists(neighbor_lists(search, n, max(k, m), CPU, m), search, CPU, Report())
     distances = squared_distances(X)
     assert_tree(found.frame, tree_of(mutual_reachability(distances, core_distances(distances, m))))
 

@@ -3,22 +3,29 @@
 import ast
 import re
 import tracemalloc
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
+from fake_gpu import fake_gpu
 from repository import ROOT
 from scipy.cluster.hierarchy import linkage
 
 import rapids_slink
 from rapids_slink.metrics import EUCLIDEAN, METRICS, get_metric
 from rapids_slink.neighbors import plan
+from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.trees import dimension
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, Device
+from rapids_slink.runtime.device import cuda as gpu
 from rapids_slink.runtime.memory import size_text
 from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree import problem as problems
+from rapids_slink.spanning_tree import ways
 from rapids_slink.spanning_tree.problem import Problem
-from rapids_slink.spanning_tree.ways import WAYS, estimate_tree, way_of
+from rapids_slink.spanning_tree.ways import WAYS, estimate_tree, prepared_ways, way_of, ways_of
 
 
 def test_way(engine):
@@ -43,6 +50,69 @@ def test_estimate_is_that_of_the_way(engine):
             for k in (8, 80)
         )
         assert short == long if (d, min_samples, engine.is_gpu) == (6, 1, True) else short < long
+
+
+@pytest.mark.parametrize(
+    ("device", "n", "d", "how", "expected"),
+    [
+        (CPU, 900, 1, {}, ["line", "pairs"]),
+        (CPU, 9000, 1, {"min_samples": 3}, ["lists"]),
+        (CPU, 9000, 16, {}, ["repeats", "lists"]),
+        (Device("cuda", np), 2**18, 1, {}, ["line", "repeats", "boxes"]),
+        (Device("cuda", np), 2**18, 3, {}, ["repeats", "boxes"]),
+        (Device("cuda", np), 2**18, 16, {}, ["repeats", "boxes", "lists"]),
+        (Device("cuda", np), 2**18 - 1, 16, {}, ["repeats", "lists"]),
+        (Device("cuda", np), 2**18, 16, {"min_samples": 3}, ["lists"]),
+        (Device("cuda", np), 2**18, 33, {}, ["repeats", "lists"]),
+    ],
+)
+def test_ways_have_one_order(device, n, d, how, expected, monkeypatch):
+    """Some look at the values, and the last one, whose memory a fit is checked for, serves whatever they are."""
+    monkeypatch.setattr(plan, "fused_filter", lambda device: device.is_gpu or None)
+    problem = Problem(Settings(EUCLIDEAN, **how), device, n, d, 4)
+    *looking, certain = ways_of(problem)
+    assert [way.name for way in (*looking, certain)] == expected
+    assert way_of(problem) == certain.name
+    assert not any(way.estimate for way in looking)
+    with fake_gpu(90):
+        assert estimate_tree(problem).peak == certain.estimate(problem).peak
+
+
+@pytest.mark.parametrize(("has_boxes", "expected"), [(True, ["boxes", "lists"]), (False, ["lists"])])
+def test_a_look_decides_whether_boxes_serve(has_boxes, expected, monkeypatch):
+    """Lists never make the tree by boxes, nor look again: they take the search that was found unless it is used up."""
+    made = []
+    monkeypatch.setattr(problems, "prepare_search", lambda *_, **__: made.append(object.__new__(kind)) or made[-1])
+    monkeypatch.setattr(ways, "find_repeats", lambda *_: None)
+    monkeypatch.setattr(Report, "stage", lambda *_: nullcontext())
+    with fake_gpu(90):
+        from rapids_slink.neighbors.trees.bvh import BoxSearch
+
+        kind, report = BoxSearch if has_boxes else BruteForceSearch, Report()
+        problem = Problem(Settings(EUCLIDEAN), gpu(), 2**18, 16, 4)
+        names = [report.pop("way") for _ in prepared_ways(problem, gpu().xp.zeros((2**18, 16), "float32"), report)]
+    assert names == expected
+    assert len(made) == len(expected)
+
+
+@pytest.mark.parametrize("name", ["line", "repeats", "curve", "many", "few"])
+def test_a_way_that_looks_takes_no_more_than_a_copy_besides(name):
+    """Such a copy is made only if it fits: see `find_repeats`."""
+    X, how = PLANNED[name]
+    n, d = X.shape
+    problem = Problem(Settings(EUCLIDEAN, **how), CPU, n, d, 8)
+    checked = estimate_tree(problem).peak
+    for prepared in prepared_ways(problem, metric_rows(EUCLIDEAN, X, CPU), Report()):
+        assert prepared.estimate().peak <= checked + X.nbytes + ways.ID_BYTES * n
+
+
+def test_rows_that_repeat_are_searched_where_memory_is_short():
+    X, how = PLANNED["repeats"]
+    assert "repeated_rows" in rapids_slink.fit(X, 1, device="cpu", **how).report_["spanning_tree"]
+    least = rapids_slink.plan(X.shape, device="cpu", memory_limit=1)["instead"].split("; ")[0]
+    limited = rapids_slink.fit(X, 1, device="cpu", memory_limit=ast.literal_eval(least.partition("=")[2]), **how)
+    assert limited.report_["way"] == "lists"
+    assert "repeated_rows" not in limited.report_["spanning_tree"]
 
 
 def curve(rng, n, d):
@@ -286,7 +356,8 @@ def test_guide_says_which_way_is_taken(row, column, device, monkeypatch):
         if device == column_device:
             return rapids_slink.plan((n, int(row[0])), device=device, **how)["way"]
         problem = Problem(Settings(EUCLIDEAN, **how), Device("cuda", np), n, int(row[0]), 8)
-        return next(way.name for way in WAYS if way.name != "repeats" and way.serves(problem))
+        # Of the ways that look at the values a line alone serves normal points.
+        return next(way.name for way in ways_of(problem) if way.name == "line" or way.estimate)
 
     first = 100
     for name, limit in LIMIT.findall(row[column]):

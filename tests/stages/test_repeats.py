@@ -7,8 +7,8 @@ from hard_cases import CASES, full
 import rapids_slink
 from rapids_slink.neighbors.exact import cpu
 from rapids_slink.runtime.device import CPU
-from rapids_slink.spanning_tree import repeats
-from rapids_slink.spanning_tree.repeats import find_repeats
+from rapids_slink.spanning_tree import ways
+from rapids_slink.spanning_tree.ways import find_repeats
 
 
 def levels(rng, n=3000):
@@ -39,7 +39,7 @@ def test_tree_is_that_of_all_rows(device, metric, change, monkeypatch):
     X = change(levels(np.random.default_rng(0)))
     found = fit(X, device, metric=metric)
     assert found.report_["spanning_tree"]["repeated_rows"] == len(X) - len(np.unique(X + 0.0, axis=0))
-    monkeypatch.setattr(repeats, "find_repeats", lambda *_: None)
+    monkeypatch.setattr(ways, "find_repeats", lambda *_: None)
     expected = fit(X, device, metric=metric)
     assert "repeated_rows" not in expected.report_["spanning_tree"]
     assert found.mst_.equals(expected.mst_)
@@ -51,7 +51,7 @@ def test_distinct_rows_at_distance_zero(device, monkeypatch):
     X = np.repeat(np.random.default_rng(0).normal(size=(100, 3)) * 1e-170, 20, axis=0)
     X = X[np.random.default_rng(1).permutation(len(X))]
     found = fit(X, device)
-    monkeypatch.setattr(repeats, "find_repeats", lambda *_: None)
+    monkeypatch.setattr(ways, "find_repeats", lambda *_: None)
     assert found.mst_.equals(fit(X, device).mst_)
 
 

@@ -22,11 +22,9 @@ from rapids_slink.ordering import NO_EDGE
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.spanning_tree import component_pairs, cpu
+from rapids_slink.spanning_tree import component_pairs, cpu, kernels
 from rapids_slink.spanning_tree import lists as by_lists
-from rapids_slink.spanning_tree.forest import LEAST_SHARE, Forest, kernels
-from rapids_slink.spanning_tree.forest import kernels as tree_kernels
-from rapids_slink.spanning_tree.lists import connect_forest, spanning_tree
+from rapids_slink.spanning_tree.lists import LEAST_SHARE, Forest, connect_forest, tree_of_lists
 
 
 class MatrixSearch:
@@ -64,12 +62,12 @@ def random_matrix(rng, n, values=None):
 def tree_by_lists(distances, k, engine, report=None):
     """The frame of the tree from lists of k and a search of the matrix."""
     lists = lists_of(distances, k, engine)
-    return spanning_tree(lists, MatrixSearch(distances, engine), engine, Report() if report is None else report).frame
+    return tree_of_lists(lists, MatrixSearch(distances, engine), engine, Report() if report is None else report).frame
 
 
 def tree_by_search(search, n, k, engine):
     """The frame of the tree of n points by one of the searches."""
-    return spanning_tree(neighbor_lists(search, n, k, engine), search, engine, Report()).frame
+    return tree_of_lists(neighbor_lists(search, n, k, engine), search, engine, Report()).frame
 
 
 def same_components(component, ends, n):
@@ -90,7 +88,7 @@ def rows_of(frame):
 def certain_edges(lists, engine):
     """What the lists alone certify, the rows' components afterwards and their number."""
     forest = Forest.of_points(lists, engine)
-    growth = tree_kernels(engine).grow_forest(lists, forest)
+    growth = kernels(engine).grow_forest(lists, forest)
     taken, components = growth.edges, growth.components
     assert taken == int(forest.n_taken[0]) == len(to_host(lists.ids)) - components
     assert taken <= growth.certified <= 2 * taken  # an edge is chosen from one end or from both
@@ -152,7 +150,7 @@ def test_the_edges_are_one_frame_from_the_first_round_on(engine):
     assert isinstance(frame, engine.frames.DataFrame)
     assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == EDGE_TYPES
     assert len(frame) == n - 1
-    taken = tree_kernels(engine).grow_forest(lists, forest).edges
+    taken = kernels(engine).grow_forest(lists, forest).edges
     certified = rows_of(frame.iloc[:taken])
     expected = rows_of(all_pairs_tree(distances))
     assert 0 < taken < n - 1
@@ -290,7 +288,7 @@ def test_all_but_the_largest_component_search(n, engine):
         bound = xp.zeros(n), xp.zeros(n, "int64")
         forest = Forest.of_components(engine.asarray(labels.astype(np.int32)), bound, engine)
         forest.best_weight[:], forest.best_code[:] = 1.0, 0
-        rows = to_host(tree_kernels(engine).rows_to_search(forest))
+        rows = to_host(kernels(engine).rows_to_search(forest))
         np.testing.assert_array_equal(np.sort(rows), np.flatnonzero(labels != np.bincount(labels).argmax()))
 
 
@@ -304,7 +302,7 @@ def test_rounds_from_given_components(k, engine):
     given = rng.integers(0, 25, n)
     given = np.array([np.flatnonzero(given == c)[0] for c in given], np.int32)
     forest.component[:] = engine.asarray(given)
-    growth = tree_kernels(engine).grow_forest(lists, forest)
+    growth = kernels(engine).grow_forest(lists, forest)
     component = to_host(forest.component)
     assert growth.components == np.unique(component).size
     assert growth.edges == np.unique(given).size - growth.components == int(forest.n_taken[0])
@@ -367,7 +365,7 @@ def test_rounds_end_at_their_bound(leaves, engine):
     forest = Forest.of_components(engine.asarray(rows), (xp.full(n, xp.inf), xp.full(n, NO_EDGE)), engine)
     lists = NeighborLists(engine.asarray(ids), engine.asarray(weights))
     growth = kernels(engine).grow_forest(lists, forest, n)
-    found = min(leaves, tree_kernels(engine).MAX_ROUNDS - 1) if engine.is_gpu else leaves
+    found = min(leaves, kernels(engine).MAX_ROUNDS - 1) if engine.is_gpu else leaves
     assert (growth.edges, growth.rounds, growth.components) == (found, found, n - found)
     taken = rows_of(forest.edges.frame.iloc[: growth.edges])
     assert set(taken) == {(0, leaf, float(leaf)) for leaf in range(1, found + 1)}

@@ -207,7 +207,7 @@ def small_batch():
 
 def component_samples():
     from rapids_slink.spanning_tree.component_pairs import Components
-    from rapids_slink.spanning_tree.component_pairs.cuda import sample_components
+    from rapids_slink.spanning_tree.cuda import sample_components
 
     xp, n = cuda().xp, 300
     components = Components(ids(n), ids(n), xp.zeros(11, "int64"), ids(n))
@@ -224,7 +224,7 @@ def dendrogram():
 
 
 def tree_of_matrix():
-    from rapids_slink.spanning_tree.pairs.cuda import tree_of_matrix
+    from rapids_slink.spanning_tree.cuda import tree_of_matrix
 
     n = 3000
     for dtype in ("float32", "float64"):
@@ -234,19 +234,19 @@ def tree_of_matrix():
 
 def trees_of_groups():
     """Teams of each size."""
-    from rapids_slink.spanning_tree.grouped import cuda as kernels
-    from rapids_slink.spanning_tree.grouped.trees import Trees
+    from rapids_slink.spanning_tree import cuda as kernels
+    from rapids_slink.spanning_tree.grouped import Trees
 
     xp, size = cuda().xp, np.array([2, 64, 65, 256, 257, kernels.largest_group()])
     n, begin = int(size.sum()), np.cumsum(size) - size
     for dtype, metric, min_samples in (("float32", "euclidean", 1), ("float64", "cosine", 5), ("uint64", "jaccard", 1)):
         edges = ids(n - size.size), ids(n - size.size), xp.zeros(n - size.size)
-        kernels.grow_trees(Trees(points(n, 5, dtype), get_metric(metric), min_samples, ids(n), begin, size, edges))
+        kernels.trees_of_groups(Trees(points(n, 5, dtype), get_metric(metric), min_samples, ids(n), begin, size, edges))
 
 
 def tree_of_lists():
     from rapids_slink.spanning_tree.cuda import grow_forest
-    from rapids_slink.spanning_tree.forest import Forest
+    from rapids_slink.spanning_tree.lists import Forest
 
     n = 100_000
     lists = NeighborLists(points(n, 5, "int32"), points(n, 5, "float64"))
@@ -254,13 +254,13 @@ def tree_of_lists():
 
 
 def forest_of_edges():
-    from rapids_slink.spanning_tree.edges import ALL, EdgeList
-    from rapids_slink.spanning_tree.edges import cuda as kernels
+    from rapids_slink.spanning_tree.graphs import ALL, EdgeList
+    from rapids_slink.spanning_tree.graphs import cuda as kernels
 
     n = 100_000
     for dtype in ("float32", "float64"):
         edges = EdgeList(ids(n), ids(n), points(n, 1, dtype)[:, 0], n)
-        kernels.boruvka_rounds(edges, kernels.start(edges, ALL), ALL, None)
+        kernels.run_rounds(edges, kernels.start(edges, ALL), ALL, None)
 
 
 LAUNCHERS = [
@@ -361,24 +361,24 @@ def pairs_within():
 
 def friends_of_rows():
     """With cells of many points, and without."""
-    from rapids_slink.spanning_tree.friends import cuda as kernels
+    from rapids_slink.spanning_tree import cuda as kernels
 
     metric = get_metric("euclidean")
     boxes = kernels.make_boxes(points(300, 3), metric)
-    kernels.write_labels(boxes, 1.0, metric, ids(300))
+    kernels.write_friends(boxes, 1.0, metric, ids(300))
     kernels.join_others(boxes, ids(300), 1.0, ids(300))
 
 
 def catalogue():
     """Of clusters of one row each, with masses and without."""
-    from rapids_slink.catalogue import cuda as kernels
     from rapids_slink.catalogue import members_of
+    from rapids_slink.dendrogram import cuda as kernels
 
     xp = cuda().xp
     for weight in (None, xp.ones(300)):
         members = members_of(ids(300), 1, weight, cuda())[2]
-        mean, mass = kernels.means(points(300, 3), members, xp.ones(3))
-        kernels.deviations(points(300, 3), members, xp.ones(3), mean, mass)
+        mean, mass = kernels.means_of_clusters(points(300, 3), members, xp.ones(3))
+        kernels.deviations_of_clusters(points(300, 3), members, xp.ones(3), mean, mass)
 
 
 def sets():
@@ -420,8 +420,8 @@ def order_of_edges():
 
 
 def components():
+    from rapids_slink.spanning_tree import cuda as kernels
     from rapids_slink.spanning_tree.component_pairs import ComponentPairs, Components, SeparationErrors
-    from rapids_slink.spanning_tree.component_pairs import cuda as kernels
 
     xp, n, k = cuda().xp, 300, 10
     kernels.sort_by_component(ids(n), k)
@@ -444,7 +444,7 @@ def clusters():
 
 
 def cores_of_matrix():
-    from rapids_slink.spanning_tree.pairs.cuda import find_cores
+    from rapids_slink.spanning_tree.cuda import find_cores
 
     find_cores(points(300, 300), 5)
 
@@ -452,7 +452,7 @@ def cores_of_matrix():
 def searched_forest():
     from rapids_slink.neighbors.task import SearchResult
     from rapids_slink.spanning_tree import cuda as kernels
-    from rapids_slink.spanning_tree.forest import Forest
+    from rapids_slink.spanning_tree.lists import Forest
 
     xp, n = cuda().xp, 300
     forest = Forest.of_components(ids(n), (xp.zeros(n), xp.zeros(n, "int64")), cuda())
@@ -463,8 +463,8 @@ def searched_forest():
 
 
 def edges_of_graph():
-    from rapids_slink.spanning_tree.edges import EdgeList
-    from rapids_slink.spanning_tree.edges import cuda as kernels
+    from rapids_slink.spanning_tree.graphs import EdgeList
+    from rapids_slink.spanning_tree.graphs import cuda as kernels
 
     xp, n = cuda().xp, 300
     for dtype in ("float32", "int64"):

@@ -62,7 +62,7 @@ def all_pairs_tree(distances):
     return edges(*tree_of(distances))
 
 
-def tree_of_points(X):
+def tree_of_all_pairs(X):
     """The minimum spanning tree of all pairs of rows, in the total order."""
     return all_pairs_tree(squareform(pdist(X)))
 

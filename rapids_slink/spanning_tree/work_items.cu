@@ -1,6 +1,6 @@
 // The products of component pairs as work items of the fused filter.
 #include "runtime/include/threads.cuh"
-#include "spanning_tree/component_pairs/first_above.cuh"
+#include "spanning_tree/first_above.cuh"
 
 typedef unsigned long long u64;
 

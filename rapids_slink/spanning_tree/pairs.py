@@ -1,23 +1,18 @@
 """The minimum spanning tree of points from the distances of all pairs, without lists or searches.
 
-The distances are given, as a matrix, or computed where points are few. A CPU takes Prim's algorithm (`cpu`), on the
-matrix or on points of few features, of which no distance is stored. A GPU takes Borůvka's on the matrix (`cuda`).
+The distances are given, as a matrix, or computed where points are few. A CPU takes Prim's algorithm, on the matrix or
+on points of few features, of which no distance is stored. A GPU takes Borůvka's on the matrix.
 """
-
-from functools import partial
 
 from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.slices import BLOCK, row_blocks
-from rapids_slink.report import Report
-from rapids_slink.runtime.device import Array, Device, half
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, limit_bytes, sequential
 from rapids_slink.runtime.threads import for_each_chunk, workers
-from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem, Tree
-
-#: The kernels of a device, in `cpu` or `cuda`.
-kernels = partial(half, package=__name__)
+from rapids_slink.spanning_tree import kernels
+from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
 
 #: A pair costs d + PAIR_WORK: its features, and the rest in units of a feature. Above MAX_WORK for all pairs another
 #: way takes less time; above MAX_SLOW_WORK where a GPU's formula is slow, minkowski's.
@@ -61,8 +56,9 @@ def estimate(problem: Problem) -> MemoryEstimate:
     return sequential(MemoryEstimate(rows, rows), tree)
 
 
-def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepared:
+def prepare(look: Look) -> Prepared:
     """The way by all pairs."""
+    problem, rows, report = look.problem, look.rows, look.report
 
     def make() -> Tree:
         count = "pairs_given" if problem.metric is PRECOMPUTED else "pairs_weighed"
@@ -117,12 +113,16 @@ def tree_of_pairs(values: Array, metric: Metric, min_samples: int, device: Devic
     core = None
     if min_samples > 1:
         by_kernel = min_samples <= MAX_SAMPLES[device.name]
-        core = kernels(device).find_cores(matrix, min_samples) if by_kernel else find_cores(matrix, min_samples, device)
+        core = (
+            kernels(device).find_cores(matrix, min_samples)
+            if by_kernel
+            else cores_by_partition(matrix, min_samples, device)
+        )
     kernels(device).tree_of_matrix(matrix, core, edges.columns)
     return edges
 
 
-def find_cores(matrix: Array, min_samples: int, device: Device) -> Array:
+def cores_by_partition(matrix: Array, min_samples: int, device: Device) -> Array:
     """The distance of each point from its `min_samples`-th nearest other, (n,) float64, whatever the number."""
     xp, n = device.xp, len(matrix)
     core = xp.empty(n)

@@ -1,13 +1,13 @@
 """The minimum spanning tree of each group of rows: nothing is compared across groups.
 
-    rows by group ──▶ small groups: a tree each, all at once (`cpu`, `cuda`); large ones: their usual way, one by one
+    rows by group ──▶ small groups: a tree each, all at once; large ones: their usual way, one by one
 
 Within a group rows keep their order. So the total order of its edges is the same by the group's own numbers as by those
 of all rows, and each group's tree is that of the group alone, to the last bit.
 """
 
-from dataclasses import replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,21 +16,40 @@ from rapids_slink.neighbors.rows import require_common_features, undefined_for_z
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points.keys import Groups
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import Array, Device, half, to_host
+from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, sequential
-from rapids_slink.spanning_tree.grouped.trees import Trees, is_stored
+from rapids_slink.spanning_tree import kernels
 from rapids_slink.spanning_tree.pairs import most_points
 from rapids_slink.spanning_tree.problem import Problem, Tree
-from rapids_slink.spanning_tree.ways import estimate_tree, grow_tree
+from rapids_slink.spanning_tree.ways import estimate_tree, tree_of_rows
 
-#: The kernel of the trees of small groups that a device has, in `cpu` or `cuda`.
-kernels = partial(half, package=__name__)
 #: The most rows of a small group, whose tree one block of a GPU makes, or a thread of a CPU that stores the distances,
 #: which stay in its cache.
 MAX_ROWS, MAX_STORED = 2048, 512
 #: Bytes a row: in order, its group's state, its edge, and the scratch of the edges' sort.
 ROW_BYTES = 96
+
+
+@dataclass(frozen=True)
+class Trees:
+    """Small groups whose trees are wanted, of at least two rows each."""
+
+    rows: Array  # (n, d) array, as the metric's formula reads them
+    metric: Metric
+    min_samples: int  # of a core distance in a group, or all other rows of a group that has fewer
+    order: Array  # (n,) int32, the rows by group
+    #: `first` and `size`: (m,) int64, on the host; where each group's rows are in `order`
+    first: np.ndarray
+    size: np.ndarray
+    #: src, dst and weight of the edges, size - 1 for each group in turn, which are to be written in any order
+    edges: Sequence[Array]
+
+
+def is_stored(metric: Metric, min_samples: int, compact: bool) -> bool:
+    """Whether a CPU stores the distances of a group."""
+    by_features = metric.has_half_integer_power and metric.space is None
+    return compact or min_samples > 1 or metric.missing or not by_features
 
 
 def forest_of_groups(
@@ -61,7 +80,7 @@ def forest_of_groups(
         if small.size:
             of_small = [column[:begin] for column in edges]
             first, size, samples = starts[small], sizes[small], problem.settings.min_samples
-            undefined = kernels(device).grow_trees(Trees(rows, metric, samples, order, first, size, of_small))
+            undefined = kernels(device).trees_of_groups(Trees(rows, metric, samples, order, first, size, of_small))
             if undefined >= 0:
                 own = order[first[undefined] :][: size[undefined]]
                 require_common_features(values[own], "X", device, own)
@@ -78,7 +97,7 @@ def _usual_tree(problem: Problem, rows: Array) -> tuple[Tree, Report]:
     """The tree of a large group as that of any points, and the report of it."""
     n, report = len(rows), Report()
     settings = replace(problem.settings, clipped=True).for_rows(n)
-    tree = grow_tree(replace(problem, settings=settings, n=n), rows, report)
+    tree = tree_of_rows(replace(problem, settings=settings, n=n), rows, report)
     report.pop("way")
     return tree, report
 

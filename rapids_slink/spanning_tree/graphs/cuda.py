@@ -13,13 +13,13 @@ import numpy as np
 
 from rapids_slink.runtime.cuda import THREADS, check_arrays, constant, launch, launch_resident
 from rapids_slink.runtime.device import Array
-from rapids_slink.spanning_tree.edges import ALL, LIGHT_EDGES, LIGHTEST, EdgeList
+from rapids_slink.spanning_tree.graphs import ALL, LIGHT_EDGES, LIGHTEST, EdgeList
 
 ZEROS = 512  # counters of the rounds, more than they can use
 MOST_PACKED = 2**32 - 1  # edges
 SPARE = 1.25  # capacity, as a multiple of the number of edges that the sample predicts
 LARGE = 2**22  # from this many edges on a second set of rounds, with its synchronizations, is worthwhile
-SOURCE = "spanning_tree/edges/edges.cu"
+SOURCE = "spanning_tree/graphs/edges.cu"
 KINDS = {"u": constant(SOURCE, "UNSIGNED"), "i": constant(SOURCE, "SIGNED"), "f": constant(SOURCE, "FLOATING")}
 ITEMS = constant(SOURCE, "ITEMS")  # of a thread
 _launch = partial(launch, SOURCE, items=ITEMS)
@@ -73,8 +73,8 @@ def start(edges: EdgeList, part: int) -> State:
     )
 
 
-def boruvka_rounds(edges: EdgeList, state: State, part: int, limit: int | None) -> None:
-    """See `rapids_slink.spanning_tree.edges.cpu.boruvka_rounds`."""
+def run_rounds(edges: EdgeList, state: State, part: int, limit: int | None) -> None:
+    """See `rapids_slink.spanning_tree.graphs.cpu.run_rounds`."""
     m, n = edges.src.size, edges.n_nodes
     columns = _columns(edges)
     check_arrays("int32", state.parent, size=n)
@@ -136,7 +136,7 @@ def number_by_appearance(labels: Array, n_labels: int) -> Any:
 
 
 def inspect(src: Array, dst: Array, weight: Array) -> tuple[int, int, bool]:
-    """The least and the largest id, and whether a weight is NaN."""
+    """The least and the largest id, and whether a weight is NaN; the columns must not be empty."""
     extremes = cp.zeros(3, cp.uint64)
     columns = _columns(EdgeList(src, dst, weight, 0))
     _launch("inspect_edges", min(src.size, 2**20), np.int64(src.size), *columns, extremes)

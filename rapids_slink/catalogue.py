@@ -1,7 +1,7 @@
 """A catalogue of clusters: of each its size, its centre of mass, and how far its members are from it.
 
     rows, labels ──▶ members by cluster ──▶ means ──▶ distances from the means ──▶ a row for each cluster
-                                            `cpu`, `cuda`
+                                            `means_of_clusters`, `deviations_of_clusters`
 
 Sums are in float64 and in one order on either device: of `PART` members of a cluster at a time, in the order of their
 rows, and then of these parts. So all columns have the same bits on both, in every run.
@@ -12,25 +12,23 @@ from it are those of the nearest images.
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
+from rapids_slink.dendrogram import Members, kernels
 from rapids_slink.ordering import stable_order
 from rapids_slink.points import Points, as_points
 from rapids_slink.points.check import check_weights
 from rapids_slink.points.output import TABLES, array_of, column_names, library_of
 from rapids_slink.report import counted
 from rapids_slink.runtime.cuda import constant
-from rapids_slink.runtime.device import Array, Device, half
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory
 
-#: The kernels of a device, in `cpu` or `cuda`.
-kernels = partial(half, package=__name__)
 #: Members that are summed at a time.
-PART = constant("catalogue/catalogue.cu", "PART")
+PART = constant("dendrogram/catalogue.cu", "PART")
 #: Bytes of a row at the peak, while those of large clusters are sorted.
 ROW_BYTES = 48
 #: The columns besides the means.
@@ -53,15 +51,6 @@ class Rows:
             numbers = range(len(names), len(names) + part.values.shape[1])
             names += [f"x{number}" for number in numbers] if part.names is None else part.names
         return names
-
-
-@dataclass(frozen=True)
-class Members:
-    """The rows of some clusters."""
-
-    rows: Array  # (m,) int64, those of the first cluster in order, then those of the second, and so on
-    start: Array  # (clusters + 1,) int64, where each cluster begins in `rows`, and m
-    weight: Array  # that of `Rows`
 
 
 def read_rows(X: Any, features: list[Any], columns: Any, weights: Any, n: int, device: Device) -> Rows:
@@ -130,12 +119,13 @@ def catalogue_of(
     label, size, members = members_of(labels, min_size, weight, device)
     lengths = device.asarray(np.full(values.shape[1], np.inf) if box is None else box, "float64")
     of_device = kernels(device)
-    mean, mass = of_device.means(values, members, lengths)
-    radius, spread = of_device.deviations(values, members, lengths, mean, mass)
+    mean, mass = of_device.means_of_clusters(values, members, lengths)
+    radius, spread = of_device.deviations_of_clusters(values, members, lengths, mean, mass)
     means = list(mean.T)
     if rows.others is not None:
         others = rows.others.values
-        means += list(of_device.means(others, members, device.asarray(np.full(others.shape[1], np.inf)))[0].T)
+        no_box = device.asarray(np.full(others.shape[1], np.inf))
+        means += list(of_device.means_of_clusters(others, members, no_box)[0].T)
     columns = {"label": label, "size": size} | ({} if weight is None else {"mass": mass})
     columns |= dict(zip(rows.names, map(device.xp.ascontiguousarray, means), strict=True))
     return PreallocatedFrame.of(device, {**columns, "radius": radius, "spread": spread})

@@ -8,7 +8,7 @@
 // Between rounds every root's `best` is NOTHING.
 #include "runtime/include/atomics.cuh"
 #include "runtime/include/resident.cuh"
-#include "spanning_tree/edges/worklist.cuh"
+#include "spanning_tree/graphs/worklist.cuh"
 
 // Initial state: each of n nodes is a component without an offer, and none of m edges is taken.
 extern "C" __global__ void start_forest(

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from rapids_slink.dendrogram.cpu import find_root
 from rapids_slink.ordering import ascending_bits
 from rapids_slink.runtime.compiling import njit, read_only
-from rapids_slink.spanning_tree.edges import ALL, LIGHTEST, EdgeList
-from rapids_slink.union_find import find_root
+from rapids_slink.spanning_tree.graphs import ALL, LIGHTEST, EdgeList
 
 LARGE = 2**15  # from this many edges on a second set of rounds is worthwhile
 SPARE = 1.0  # the share of the worklist that is written: unwritten pages take no memory
@@ -47,7 +47,7 @@ def start(edges: EdgeList, _part: int) -> State:
     )
 
 
-def boruvka_rounds(edges: EdgeList, state: State, part: int, limit: int | None) -> None:
+def run_rounds(edges: EdgeList, state: State, part: int, limit: int | None) -> None:
     """Fill the worklist with a part of the edges and run all rounds on it.
 
     Parts other than `ALL` need flat pointers, and `limit`, the row with which the lightest part ends.
@@ -77,7 +77,7 @@ def number_by_appearance(labels: np.ndarray, n_labels: int) -> np.ndarray:
 
 
 def inspect(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> tuple[int, int, bool]:
-    """The least and the largest id, and whether a weight is NaN."""
+    """The least and the largest id, and whether a weight is NaN; the columns must not be empty."""
     low, high = min(src.min(), dst.min()), max(src.max(), dst.max())
     return int(low), int(high), weight.dtype.kind == "f" and bool(np.isnan(weight).any())
 

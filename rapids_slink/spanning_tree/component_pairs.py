@@ -18,7 +18,7 @@ nearly the closest pair if the components are well separated.
 """
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from types import ModuleType
 from typing import Any, Self, TypeGuard
 
@@ -35,11 +35,11 @@ from rapids_slink.ordering import FEW, sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.cuda import constant
-from rapids_slink.runtime.device import CPU, Array, Device, half, to_host
-from rapids_slink.spanning_tree.edges import EdgeList, spanning_forest
-from rapids_slink.spanning_tree.forest import Forest
+from rapids_slink.runtime.device import CPU, Array, Device, to_host
+from rapids_slink.spanning_tree import kernels
+from rapids_slink.spanning_tree.graphs import EdgeList, spanning_forest
 
-SAMPLED = constant("spanning_tree/component_pairs/component_pairs.cu", "SAMPLED")  # points of a component
+SAMPLED = constant("spanning_tree/component_pairs.cu", "SAMPLED")  # points of a component
 
 
 @dataclass(frozen=True)
@@ -159,9 +159,6 @@ class JoinContext:
         return radius_terms(self.filter.n_features, self.filter.scaling.scale * (1 + ROUNDING), self.search.metric)
 
 
-#: The kernels of a device, in `cpu` or `cuda`.
-kernels = partial(half, package=__name__)
-
 MAX_COMPONENTS = 4096  # their pairs are listed
 PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured, and per feature of a centroid
 MAX_OVERLAPPING = 32  # pairs of small or negative separation, per component
@@ -174,15 +171,15 @@ MIN_ROW_SHARE, MIN_ROWS_PER_COMPONENT = 1 / 16, 48
 ROUNDS = 3  # the estimated number of rounds of searches that this replaces
 
 
-def is_worthwhile(search: Search, components: int, forest: Forest, rows: Array) -> TypeGuard[BruteForceSearch]:
-    """Whether connecting that many components at once costs less than rounds of searches of the `rows`.
+def is_worthwhile(search: Search, components: int, n: int, rows: Array) -> TypeGuard[BruteForceSearch]:
+    """Whether connecting that many components of n points at once costs less than searching the `rows`.
 
     Many points of a well separated component have to search, because all their neighbours are in it. It takes products
     that are as precise as the separations assume.
     """
     if not isinstance(search, BruteForceSearch) or not isinstance(search.filter, ProductFilter):
         return False
-    n, m = forest.component.size, rows.size
+    m = rows.size
     products = m * n * max(1.0, search.filter.n_features / FEATURES)
     if components > MAX_COMPONENTS or products < MIN_ROUND_PAIRS[search.device.name]:
         return False
