@@ -132,8 +132,7 @@ def tiles_of_near_points():
     """The order, rows in slots, what is listed for blocks of them, and products; of both types and tiers."""
     from rapids_slink.neighbors.exact.cuda import empty_lists
     from rapids_slink.neighbors.tiles import cuda as kernels
-    from rapids_slink.neighbors.tiles.order import Slots
-    from rapids_slink.neighbors.tiles.sizes import Lists
+    from rapids_slink.neighbors.tiles.order import Lists, Slots
 
     xp, n, d, m = cuda().xp, 1024, 100, 17
     tiles, blocks, cells = n // 128, n // 256, 2
@@ -405,7 +404,7 @@ def sparse_rows():
 
 
 def expansion_of_points():
-    from rapids_slink.neighbors.trees.dimension import expansion, nearest_by_spread
+    from rapids_slink.neighbors.trees import expansion, nearest_by_spread
 
     for dtype in ("float32", "float64"):
         expansion(points(3000, 9, dtype), cuda())

@@ -9,13 +9,11 @@ from oracles import assert_lists, assert_unlisted_are_above, least, squared_dist
 
 from rapids_slink import knn_graph
 from rapids_slink.metrics import METRICS
-from rapids_slink.neighbors import brute_force, neighbor_lists
+from rapids_slink.neighbors import _search_class, brute_force, estimate_search, neighbor_lists, prepare_search
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter.cpu import BlasFilter
-from rapids_slink.neighbors.plan import _search_class, estimate_search, prepare_search
-from rapids_slink.neighbors.slices import equal_slices, geometric_slices
-from rapids_slink.neighbors.task import SearchTask
+from rapids_slink.neighbors.task import SearchTask, equal_slices, geometric_slices
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, resolve, to_host
 from rapids_slink.runtime.memory import DeviceMemoryError

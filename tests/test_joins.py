@@ -6,8 +6,8 @@ from hard_cases import CASES, full
 from oracles import assert_unlisted_are_above, least, squared_distances, without_self
 
 import rapids_slink
+from rapids_slink.neighbors import prepare_search
 from rapids_slink.neighbors.filter import cpu
-from rapids_slink.neighbors.plan import prepare_search
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, resolve, to_host

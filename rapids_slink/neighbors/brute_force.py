@@ -24,8 +24,7 @@ from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import kernels as filter_kernels
 from rapids_slink.neighbors.filter.choose import choose_filter, fused_filter
 from rapids_slink.neighbors.filter.product import MIN_ROWS, TileFilter, n_seeds
-from rapids_slink.neighbors.slices import BLOCK, chunks_of, geometric_slices
-from rapids_slink.neighbors.task import SearchResult, SearchState, SearchTask
+from rapids_slink.neighbors.task import BLOCK, SearchResult, SearchState, SearchTask, chunks_of, geometric_slices
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device

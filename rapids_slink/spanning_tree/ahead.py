@@ -14,9 +14,9 @@ import numpy as np
 
 from rapids_slink.dendrogram import condense
 from rapids_slink.metrics import PRECOMPUTED, Rows
+from rapids_slink.neighbors import STRUCTURED_POINTS
 from rapids_slink.neighbors.exact import TopLists
 from rapids_slink.neighbors.filter.choose import fused_filter
-from rapids_slink.neighbors.plan import STRUCTURED_POINTS
 from rapids_slink.neighbors.task import SearchState
 from rapids_slink.ordering import edge_codes
 from rapids_slink.runtime.cuda import WARP, Ahead, compile_ahead, power_of_two, value_option

@@ -10,8 +10,7 @@ from math import ceil, inf
 from typing import Self, TypeAlias
 
 from rapids_slink.metrics import Metric, distances, surrogate_bound
-from rapids_slink.neighbors import neighbor_lists
-from rapids_slink.neighbors.plan import prepare_search
+from rapids_slink.neighbors import neighbor_lists, prepare_search
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import PartLists
 from rapids_slink.report import Report

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rapids_slink.neighbors.exact import kernels
-from rapids_slink.neighbors.slices import row_blocks
+from rapids_slink.neighbors.task import row_blocks
 from rapids_slink.ordering import stable_order
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, all_true, to_host

@@ -19,8 +19,15 @@ from rapids_slink.neighbors.filter.bounds import (
     shrink_factor,
 )
 from rapids_slink.neighbors.filter.product import REST, ProductFilter, Projection
-from rapids_slink.neighbors.slices import BLOCK, equal_slices, rounds_between, rounds_of_pairs, row_blocks
-from rapids_slink.neighbors.task import SearchState, SearchTask
+from rapids_slink.neighbors.task import (
+    BLOCK,
+    SearchState,
+    SearchTask,
+    equal_slices,
+    rounds_between,
+    rounds_of_pairs,
+    row_blocks,
+)
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU, Array, Device
 from rapids_slink.runtime.threads import for_each_chunk, shares, with_progress, workers

@@ -31,7 +31,7 @@ from rapids_slink.metrics import EPSILON, OVERFLOW, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints
 from rapids_slink.neighbors.filter.bounds import SMALLEST_NORMAL, QuantizedPoints
 from rapids_slink.neighbors.filter.product import SEEDS_BY_DISTANCE, TileFilter
-from rapids_slink.neighbors.slices import row_blocks
+from rapids_slink.neighbors.task import row_blocks
 from rapids_slink.runtime.cuda import check_arrays, constant, launch_blocks
 from rapids_slink.runtime.device import Device, half
 

@@ -30,8 +30,7 @@ from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, same_candidates
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter.bounds import QuantizedPoints, Scaling, UpperBound
-from rapids_slink.neighbors.slices import BLOCK, equal_slices, inverse
-from rapids_slink.neighbors.task import SearchTask
+from rapids_slink.neighbors.task import BLOCK, SearchTask, equal_slices, inverse
 from rapids_slink.runtime.device import Array, Device, half
 
 #: The least number of points from which each row's first bound is computed.

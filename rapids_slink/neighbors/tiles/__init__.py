@@ -40,10 +40,20 @@ from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter.bounds import accumulation_bound
 from rapids_slink.neighbors.filter.choose import serves_products
 from rapids_slink.neighbors.rows import product_form
-from rapids_slink.neighbors.slices import equal_slices, geometric_slices
-from rapids_slink.neighbors.task import SearchResult, SearchTask
-from rapids_slink.neighbors.tiles.order import AXES, EPSILON, Axes, Slots, near_order
-from rapids_slink.neighbors.tiles.sizes import BLOCK, TILE, Lists, Rows, cell_size, kernels
+from rapids_slink.neighbors.task import SearchResult, SearchTask, equal_slices, geometric_slices
+from rapids_slink.neighbors.tiles.order import (
+    AXES,
+    BLOCK,
+    EPSILON,
+    TILE,
+    Axes,
+    Lists,
+    Rows,
+    Slots,
+    cell_size,
+    kernels,
+    near_order,
+)
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.memory import MemoryEstimate, free_bytes

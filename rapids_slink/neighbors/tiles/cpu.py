@@ -6,8 +6,8 @@ import numpy as np
 
 from rapids_slink.metrics import true_distance_bound
 from rapids_slink.neighbors.exact import Candidates, Groups
-from rapids_slink.neighbors.slices import golden_stride, inverse, row_blocks
-from rapids_slink.neighbors.tiles.sizes import BLOCK, ENCODE, ORDER, TILE, Lists, Rows, sample_stride, unit_of
+from rapids_slink.neighbors.task import golden_stride, inverse, row_blocks
+from rapids_slink.neighbors.tiles.order import BLOCK, ENCODE, ORDER, TILE, Lists, Rows, sample_stride, unit_of
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import CPU, Array

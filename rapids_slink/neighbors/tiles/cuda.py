@@ -9,8 +9,8 @@ from rapids_slink.neighbors.exact import Candidates, Groups
 from rapids_slink.neighbors.filter.bounds import QuantizedPoints
 from rapids_slink.neighbors.filter.fused.encodings import ATOM_STEPS, fp16_keeps_bound
 from rapids_slink.neighbors.filter.fused.launch import Destination, LocalTerms, Products, append_survivors
-from rapids_slink.neighbors.slices import golden_stride
-from rapids_slink.neighbors.tiles.sizes import BLOCK, ENCODE, ORDER, TILE, TILES, Lists, Rows, sample_stride, unit_of
+from rapids_slink.neighbors.task import golden_stride
+from rapids_slink.neighbors.tiles.order import BLOCK, ENCODE, ORDER, TILE, TILES, Lists, Rows, sample_stride, unit_of
 from rapids_slink.runtime.cuda import (
     WARP,
     c_struct,

@@ -15,7 +15,7 @@ from numba.extending import overload
 from rapids_slink.metrics import OVERFLOW, Metric
 from rapids_slink.neighbors.exact import spatial
 from rapids_slink.neighbors.exact.formulas import CHEBYSHEV, MANHATTAN, MINKOWSKI, is_half_integer, power
-from rapids_slink.neighbors.slices import inverse
+from rapids_slink.neighbors.task import inverse
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.threads import for_each_chunk, workers

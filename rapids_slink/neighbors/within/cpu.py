@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rapids_slink.metrics import Metric
+from rapids_slink.neighbors import TREE_FEATURES
 from rapids_slink.neighbors.exact import ExactPoints, spatial
 from rapids_slink.neighbors.exact.cpu import popcount, weigh
 from rapids_slink.neighbors.exact.formulas import POINTS, ROWS, new_tile
 from rapids_slink.neighbors.filter import cpu as products
 from rapids_slink.neighbors.filter.choose import choose_filter
 from rapids_slink.neighbors.filter.cpu import BlasFilter, _passes, _passes_check, _squared_distance
-from rapids_slink.neighbors.plan import TREE_FEATURES
-from rapids_slink.neighbors.slices import equal_slices
+from rapids_slink.neighbors.task import equal_slices
 from rapids_slink.neighbors.trees.kdtree import locate
 from rapids_slink.neighbors.trees.tree import LEAF, add_gap, box_to_box, build, may_wrap, or_in_space, to_points
-from rapids_slink.neighbors.within.task import Found, PairSearch, bar
+from rapids_slink.neighbors.within import Found, PairSearch, bar
 from rapids_slink.ordering import stable_order
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array

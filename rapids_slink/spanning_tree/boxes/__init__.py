@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rapids_slink.neighbors.plan import estimate_search, is_searched_by_tree
+from rapids_slink.neighbors import estimate_search, is_searched_by_tree
 from rapids_slink.neighbors.task import Search
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.report import Report

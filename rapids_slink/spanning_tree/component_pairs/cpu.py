@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.metrics import true_distance_bound
-from rapids_slink.neighbors.slices import row_blocks
+from rapids_slink.neighbors.task import row_blocks
 from rapids_slink.ordering import stable_order
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.spanning_tree.component_pairs import SAMPLED, ComponentPairs, Components, SeparationErrors

@@ -17,8 +17,8 @@ of all cells search first, then nodes of one component are found anew, and the o
 
 from functools import partial
 
-from rapids_slink.neighbors.plan import estimate_search, is_searched_by_tree
-from rapids_slink.neighbors.within.task import Limit
+from rapids_slink.neighbors import estimate_search, is_searched_by_tree
+from rapids_slink.neighbors.within import Limit
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, half
 from rapids_slink.runtime.memory import MemoryEstimate, sequential

@@ -8,7 +8,7 @@ from functools import partial
 
 from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.slices import BLOCK, row_blocks
+from rapids_slink.neighbors.task import BLOCK, row_blocks
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, half
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame

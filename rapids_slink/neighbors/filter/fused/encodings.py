@@ -43,7 +43,7 @@ from rapids_slink.neighbors.filter.fused.launch import (
     is_hopper,
 )
 from rapids_slink.neighbors.filter.product import FilterCosts, Projection, worthwhile_projection
-from rapids_slink.neighbors.slices import BLOCK, equal_slices
+from rapids_slink.neighbors.task import BLOCK, equal_slices
 from rapids_slink.runtime.cuda import WARP, check_arrays, launch_blocks, value_option, warps_that_fit
 from rapids_slink.runtime.device import Array, Device, cuda, current_gpu
 from rapids_slink.runtime.memory import outside_pool

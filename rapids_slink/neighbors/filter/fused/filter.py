@@ -40,8 +40,7 @@ from rapids_slink.neighbors.filter.fused.launch import (
     padded,
 )
 from rapids_slink.neighbors.filter.product import ProductFilter, TileFilter
-from rapids_slink.neighbors.slices import geometric_slices, golden_stride
-from rapids_slink.neighbors.task import SearchTask
+from rapids_slink.neighbors.task import SearchTask, geometric_slices, golden_stride
 from rapids_slink.runtime.cuda import (
     WARP,
     c_struct,
