@@ -78,7 +78,7 @@ def int8_points():
 
 def fused_filter():
     """One to twelve atoms of features, of each type and pass, and the tightening of its bounds."""
-    from rapids_slink.neighbors.filter.fused import launch
+    from rapids_slink.neighbors.filter import fused as launch
 
     for atoms in (*range(1, 10), 12):
         for sum_type, y_type in (("float32", "float16"), ("int32", "int8"), ("int32", "uint8")):
@@ -116,8 +116,8 @@ def bounds_of_filters():
 
 def tightening():
     from rapids_slink.neighbors.filter.bounds import Scaling
+    from rapids_slink.neighbors.filter.fused import Survivors
     from rapids_slink.neighbors.filter.fused.filter import PRECISE, FusedFilter
-    from rapids_slink.neighbors.filter.fused.launch import Survivors
 
     xp, n, given = cuda().xp, 300, points(300, 100)
     scaling, metric = Scaling(xp.zeros(100), 1.0), get_metric("euclidean")
@@ -176,7 +176,7 @@ def tiles_of_near_points():
 
 
 def direct_filter():
-    from rapids_slink.neighbors.filter.direct import DirectFilter
+    from rapids_slink.neighbors.filter.cuda import DirectFilter
 
     n, metric = 300, get_metric("manhattan")
     exact = ExactPoints(*[points(n, 20)] * 2, metric)
@@ -303,9 +303,8 @@ def lists_kernels():
 
 
 def bit_filter():
-    from rapids_slink.neighbors.filter.fused.counts import CountFilter
-    from rapids_slink.neighbors.filter.fused.filter import tiles_in_strides
-    from rapids_slink.neighbors.filter.fused.launch import Survivors
+    from rapids_slink.neighbors.filter.fused import Survivors
+    from rapids_slink.neighbors.filter.fused.filter import CountFilter, tiles_in_strides
 
     xp, n = cuda().xp, 300
     filter_ = CountFilter(ExactPoints(*[points(n, 5, "uint64")] * 2, get_metric("jaccard")), cuda())
@@ -343,7 +342,7 @@ def boxes_and_cores():
 
 def pairs_within():
     """By boxes, of one set of points and of two; and by common bits."""
-    from rapids_slink.neighbors.filter.fused.counts import CountFilter
+    from rapids_slink.neighbors.filter.fused.filter import CountFilter
     from rapids_slink.neighbors.within.cuda import BoxPairs
 
     xp, n, metric = cuda().xp, 300, get_metric("euclidean")

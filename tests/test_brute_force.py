@@ -181,7 +181,7 @@ def test_a_loose_bound_makes_no_buffer_overflow(bound):
 
 def test_more_features_than_the_proof_allows(engine, monkeypatch):
     """Every distance is computed then."""
-    monkeypatch.setattr("rapids_slink.neighbors.filter.choose.MAX_FEATURES", 19)
+    monkeypatch.setattr("rapids_slink.neighbors.filter.MAX_FEATURES", 19)
     X, report = np.random.default_rng(0).normal(size=(400, 20)), Report()
     lists = neighbor_lists(BruteForceSearch(engine.asarray(X), engine, report), 400, 3, engine)
     assert_lists(lists, least(without_self(squared_distances(X)), 3))

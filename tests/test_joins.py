@@ -104,7 +104,7 @@ def test_rows_with_too_many_candidates(engine, early, monkeypatch):
     if engine is CPU:
         monkeypatch.setattr(cpu, "candidate_capacity", lambda k: 4)
     else:
-        monkeypatch.setattr("rapids_slink.neighbors.filter.product.SEED_POINTS", 64)
+        monkeypatch.setattr("rapids_slink.neighbors.filter.SEED_POINTS", 64)
         monkeypatch.setattr("rapids_slink.neighbors.filter.fused.filter.survivor_capacity", lambda k, d: k + 2)
     assert_complete(prepare_search(engine.asarray(X), engine, report), X, 6, engine, bounds)
     assert bounds.calls

@@ -150,7 +150,8 @@ def test_a_gpu_is_tried_once(monkeypatch):
 @pytest.fixture(params=["wgmma", "mma", full("mma, one stage")])
 def encodings(request, monkeypatch):
     """The module that tries each body of the fused kernel, without what it knows."""
-    from rapids_slink.neighbors.filter.fused import encodings, launch
+    from rapids_slink.neighbors.filter import fused as launch
+    from rapids_slink.neighbors.filter.fused import encodings
 
     if request.param == "wgmma" and not launch.is_hopper():
         pytest.skip("wgmma is for Hopper GPUs")

@@ -27,7 +27,7 @@ from typing import Any
 
 from rapids_slink.metrics import EUCLIDEAN, Metric, Rows, distances
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.filter.choose import fused_filter
+from rapids_slink.neighbors.filter import fused_filter
 from rapids_slink.neighbors.rows import check_zeros_between, in_one_type, metric_rows, zero_rows
 from rapids_slink.neighbors.task import (
     BLOCK,

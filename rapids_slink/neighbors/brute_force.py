@@ -21,9 +21,8 @@ from typing import Any
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import ExactPoints, TopLists, candidate_capacity, same_candidates
 from rapids_slink.neighbors.exact import kernels as exact_kernels
+from rapids_slink.neighbors.filter import MIN_ROWS, TileFilter, choose_filter, fused_filter, n_seeds
 from rapids_slink.neighbors.filter import kernels as filter_kernels
-from rapids_slink.neighbors.filter.choose import choose_filter, fused_filter
-from rapids_slink.neighbors.filter.product import MIN_ROWS, TileFilter, n_seeds
 from rapids_slink.neighbors.task import BLOCK, SearchResult, SearchState, SearchTask, chunks_of, geometric_slices
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.report import Report

@@ -9,7 +9,11 @@ import numpy as np
 from rapids_slink.metrics import EPSILON, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists, candidate_capacity
 from rapids_slink.neighbors.exact.cpu import NO_CORE
+from rapids_slink.neighbors.filter import ProductFilter, TileFilter
 from rapids_slink.neighbors.filter.bounds import (
+    REST,
+    FilterCosts,
+    Projection,
     QuantizedPoints,
     Scaling,
     UpperBound,
@@ -17,8 +21,8 @@ from rapids_slink.neighbors.filter.bounds import (
     filter_radius,
     round_up,
     shrink_factor,
+    worthwhile_projection,
 )
-from rapids_slink.neighbors.filter.product import REST, ProductFilter, Projection
 from rapids_slink.neighbors.task import (
     BLOCK,
     SearchState,
@@ -36,6 +40,36 @@ MAX_BLOCK_ROWS = 4096  # points of a block that meets others
 MIN_BLOCK_ROWS = 640
 MIN_BLOCK_ROWS_LOW_MEMORY = 128
 MIN_PAIRS = 8  # of blocks, if there are many points
+
+
+#: Read on two cores, which multiply a pair once for both points; float32 moves no coordinate far.
+COSTS = FilterCosts(1.2e-11, 0, 6e-11, rounding=1e-6)
+
+
+def filter_of_products(
+    points: Array, queries: Array, exact: ExactPoints, scaling: Scaling, within: float
+) -> tuple[TileFilter, ExactPoints]:
+    """The filter of points and queries in product form, and these as they are re-ranked fastest: as they are.
+
+    `within` is the largest distance that is wanted.
+    """
+    projection = worthwhile_projection(points, len(queries), scaling, COSTS, CPU, within)
+    if projection is None:
+        return BlasFilter(points, queries, exact.metric, CPU, scaling), exact
+    return ProjectedFilter(points, queries, exact.metric, CPU, scaling, projection), exact
+
+
+def filter_of_sums(exact: ExactPoints) -> None:
+    """The filter of bits, or of metrics without a product form: a CPU has none."""
+
+
+def fused_filter() -> None:
+    """The class of the fused filter: a CPU has none."""
+
+
+def serves(n_features: int) -> bool:
+    """Whether there is a filter of products of this number of features."""
+    return True
 
 
 class BlasFilter(ProductFilter):

@@ -37,8 +37,8 @@ import numpy as np
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.exact import kernels as exact_kernels
+from rapids_slink.neighbors.filter import serves_products
 from rapids_slink.neighbors.filter.bounds import accumulation_bound
-from rapids_slink.neighbors.filter.choose import serves_products
 from rapids_slink.neighbors.rows import product_form
 from rapids_slink.neighbors.task import SearchResult, SearchTask, equal_slices, geometric_slices
 from rapids_slink.neighbors.tiles.order import (

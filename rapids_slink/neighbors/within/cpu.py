@@ -13,8 +13,8 @@ from rapids_slink.neighbors import TREE_FEATURES
 from rapids_slink.neighbors.exact import ExactPoints, spatial
 from rapids_slink.neighbors.exact.cpu import popcount, weigh
 from rapids_slink.neighbors.exact.formulas import POINTS, ROWS, new_tile
+from rapids_slink.neighbors.filter import choose_filter
 from rapids_slink.neighbors.filter import cpu as products
-from rapids_slink.neighbors.filter.choose import choose_filter
 from rapids_slink.neighbors.filter.cpu import BlasFilter, _passes, _passes_check, _squared_distance
 from rapids_slink.neighbors.task import equal_slices
 from rapids_slink.neighbors.trees.kdtree import locate

@@ -15,10 +15,9 @@ from rapids_slink.metrics import Metric
 from rapids_slink.neighbors import is_searched_by_tree
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.exact.cuda import _distances_between, pair_distances
-from rapids_slink.neighbors.filter.choose import choose_filter
-from rapids_slink.neighbors.filter.fused.counts import CountFilter
-from rapids_slink.neighbors.filter.fused.filter import FusedFilter
-from rapids_slink.neighbors.filter.fused.launch import BLOCK_ROWS, TILE
+from rapids_slink.neighbors.filter import choose_filter
+from rapids_slink.neighbors.filter.fused import BLOCK_ROWS, TILE
+from rapids_slink.neighbors.filter.fused.filter import CountFilter, FusedFilter
 from rapids_slink.neighbors.task import equal_slices
 from rapids_slink.neighbors.trees.bvh import BoxSearch
 from rapids_slink.neighbors.within import Found, PairSearch, bar

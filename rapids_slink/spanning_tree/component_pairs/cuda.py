@@ -6,7 +6,7 @@ from functools import partial
 import cupy as cp
 import numpy as np
 
-from rapids_slink.neighbors.filter.fused.launch import BLOCK_ROWS, TILE
+from rapids_slink.neighbors.filter.fused import BLOCK_ROWS, TILE
 from rapids_slink.runtime.cuda import c_struct, check_arrays, constant, launch, launch_blocks, value_option
 from rapids_slink.runtime.device import Array
 from rapids_slink.spanning_tree.component_pairs import SAMPLED, ComponentPairs, Components, SeparationErrors

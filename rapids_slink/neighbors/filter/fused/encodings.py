@@ -25,13 +25,16 @@ from rapids_slink.neighbors.filter.bounds import (
     ROUND_UP,
     SMALLEST_NORMAL,
     TINY,
+    FilterCosts,
+    Projection,
     QuantizedPoints,
     Scaling,
     Trial,
     UpperBound,
+    shrink_factor,
+    worthwhile_projection,
 )
-from rapids_slink.neighbors.filter.cuda import QUANTIZE, quantize_rows
-from rapids_slink.neighbors.filter.fused.launch import (
+from rapids_slink.neighbors.filter.fused import (
     ATOM_STEPS,
     BLOCK_ROWS,
     STEP_BYTES,
@@ -42,12 +45,12 @@ from rapids_slink.neighbors.filter.fused.launch import (
     append_survivors,
     is_hopper,
 )
-from rapids_slink.neighbors.filter.product import FilterCosts, Projection, worthwhile_projection
 from rapids_slink.neighbors.task import BLOCK, equal_slices
 from rapids_slink.runtime.cuda import WARP, check_arrays, launch_blocks, value_option, warps_that_fit
 from rapids_slink.runtime.device import Array, Device, cuda, current_gpu
 from rapids_slink.runtime.memory import outside_pool
 
+QUANTIZE, QUANTIZE_WARPS = "neighbors/filter/quantize.cu", 2  # a block, of which each has a row
 ATOM_BYTES = ATOM_STEPS * STEP_BYTES  # of a row
 MIXED = 32  # features that a Hadamard matrix mixes
 MIXES = 2
@@ -56,8 +59,8 @@ ROTATION_ERROR = 2.0**-18
 #: Rows that the scale is found by. A row with values above `LARGEST` times their median of maxima is cut off: its error
 #: is large.
 SCALE_ROWS, LARGEST = 2**12, 4
-#: Warps of a block that quantizes, a row each; fewer where rows take much shared memory.
-QUANTIZE_WARPS = 8
+#: Warps of a block that quantizes to int8, a row each; fewer where rows take much shared memory.
+INT8_WARPS = 8
 #: With more features, a row and its mix would not fit into shared memory.
 MAX_FEATURES = 4096
 #: Coordinates are worked out in at most this many parts: each takes some time on the host.
@@ -72,6 +75,30 @@ COSTS = {
 MAX_INT8 = 1024
 #: Seconds by which a product of one feature takes longer in fp16, and how many survivors of a Gaussian point it saves.
 FP16_TIME, FP16_SURVIVORS = {True: 0.85e-15, False: 1.7e-15}, 200
+
+
+def quantize_rows(values: Array, scaling: Scaling, rows: Array, padded: int, atoms: int = 0) -> QuantizedPoints:
+    """The fp16 points of `rows` of `values`, filled up to `padded` rows.
+
+    They are laid out row by row, or as an image of `atoms` atoms a row: see `pass.cuh`.
+    """
+    check_arrays(values.dtype, values)
+    check_arrays("float64", scaling.centre)
+    check_arrays("int32", rows)
+    d, m = values.shape[1], rows.size
+    chunks = -(-d // 8)
+    width = chunks * 8
+    shrink = shrink_factor(width)
+    y = cp.empty(padded * (64 * atoms or width), cp.float16)
+    half_norm, error = cp.empty(padded, cp.float32), cp.empty(padded, cp.float32)
+    launch_blocks(
+        QUANTIZE, "quantize", (-(-padded // QUANTIZE_WARPS),), QUANTIZE_WARPS * WARP,
+        values, np.int32(d), rows, np.int64(m), np.int64(padded), scaling.centre, np.float64(scaling.scale),
+        np.float64(scaling.limit), np.float64(shrink / 2), np.float64(ROUND_UP),
+        np.float64(TINY), np.int32(chunks), np.int32(atoms), y, half_norm, error,
+        options=(value_option(values.dtype),),
+    )  # fmt: skip
+    return QuantizedPoints(y, half_norm, error)
 
 
 class Fp16:
@@ -141,7 +168,7 @@ class Int8:
         d = values.shape[1]
         outputs = (None, None, None) if image is None else (image.y, image.half_norm, image.error)
         buffers = 2 * 4 * self.width  # bytes of a row
-        warps = warps_that_fit(QUANTIZE_WARPS, buffers)
+        warps = warps_that_fit(INT8_WARPS, buffers)
         launch_blocks(
             QUANTIZE, "quantize_int8", (-(-size // warps),), warps * WARP,
             values, np.int32(d), rows, np.int64(m), np.int64(size), self.centre, np.float64(self.first_scale),
