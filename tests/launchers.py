@@ -150,7 +150,7 @@ def tiles_of_near_points():
     terms = (0.0,) * 6
     reaches = kernels.reach(rows.bound, terms, 1.0)
     groups, in_slots = (ids(blocks), ids(tiles)), kernels.places_of_slots(places, slots.rows)
-    kernels.near_tiles(boxes, (boxes, kernels.turned(boxes)), in_slots, 0.0, rows.where, reaches, *groups)
+    kernels.near_tiles(boxes, boxes, kernels.turned(boxes), in_slots, 0.0, rows.where, *reaches, *groups)
     kernels.groups_of_slots(slots.rows, ids(n), 128)
     starts = xp.arange(blocks + 1, dtype="int64")
     listed = Lists(starts[:-1], starts[1:], ids(blocks), 1, np.ones(blocks, np.int64))

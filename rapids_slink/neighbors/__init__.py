@@ -253,11 +253,13 @@ def prepare_search(
     if kind is not BruteForceSearch:
         search_by: Search = kind(values, device, report, queries, progress, metric=metric)
         return search_by
-    if queries is None and _may_be_structured(values, device, metric, expansion_of):
-        tiles = TileSearch(values, device, report, progress=progress, metric=metric)
-        if tiles.share() <= MAX_SHARE[device.name]:
-            report.count("neighbors", filter="tiles of near points")
-            return tiles
+    if queries is None and metric.filter == "product" and n >= STRUCTURED_POINTS[device.name]:
+        is_near = expansion_of() <= MAX_SPREAD and nearest_by_spread(values, device) <= MAX_NEAREST
+        if is_near and TileSearch.serves(values, device, metric):
+            tiles = TileSearch(values, device, report, progress=progress, metric=metric)
+            if tiles.share() <= MAX_SHARE[device.name]:
+                report.count("neighbors", filter="tiles of near points")
+                return tiles
     return BruteForceSearch(values, device, report, queries, progress, metric, max_weight)
 
 
@@ -332,14 +334,6 @@ def _may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> b
     """Whether to see if points of many features are searched by a tree after all."""
     features, min_points = LOW_DIMENSIONAL[device.name]
     return metric.boxes and d in features and n >= min_points
-
-
-def _may_be_structured(values: Array, device: Device, metric: Metric, expansion_of: Callable[[], float]) -> bool:
-    """Whether to see if points are searched in tiles: if most lie much nearer to others than all are far apart."""
-    if metric.filter != "product" or len(values) < STRUCTURED_POINTS[device.name]:
-        return False
-    near = expansion_of() <= MAX_SPREAD and nearest_by_spread(values, device) <= MAX_NEAREST
-    return near and TileSearch.serves(values, device, metric)
 
 
 def _low_dimensional(

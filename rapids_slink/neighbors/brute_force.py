@@ -44,7 +44,7 @@ def estimate_brute_force(
 
         tiles = workers(device) * (TILE_BYTES + MIN_ROWS * (12 * k + 64))
         return MemoryEstimate(lists + 44 * m + 4 * n, lists, tiles)
-    fused = fused_filter(device) if metric.filter in ("product", "bits") else None
+    fused = fused_filter(device) if device.is_gpu and metric.filter in ("product", "bits") else None
     a_row = fused.row_bytes(d) if fused else (2 if device.is_gpu else 4) * -(-d // 8) * 8 + 8
     a_row += 4 * d * (metric.filter == "direct")
     quantized = n * (a_row + d + 8) + (m * (a_row + d + 4) if m != n else 0)  # d: a copy of small integers
@@ -127,14 +127,17 @@ class BruteForceSearch:
         minima = xp.full(task.row_group.size, xp.inf) if task.per_group_minimum else None
         reached = SearchState(task.bounds(xp), self.kernels.empty_lists(m, task.k), minima)
         far, certified, redone = task.rows[:0], 0, 0
-        if filtered := self._is_filtered(task):
+        few = len(self.values) <= max(16 * task.k, 256)
+        filtered = self.filter is not None and m > 0 and not few and task.k <= self.kernels.MAX_LIST
+        if filtered:  # not few points, nor lists too long for its kernels
             passed = self._first_pass(task, reached)
             if passed is None:
                 self.report.count("neighbors", filter="tiles of near points")
                 return self.tiles.find(replace(task, upper=reached.upper, part_lists=None))
             unproven, far = passed
             certified, redone = m - unproven.size - far.size, unproven.size
-            unproven = self._search_again(task, unproven, reached)
+            if unproven.size:
+                unproven = self._search_again(task, unproven, reached)
         else:
             unproven = xp.arange(m, dtype="int32")
         if task.is_knn_graph and task.core is None and not filtered and not self.device.is_gpu:
@@ -142,8 +145,9 @@ class BruteForceSearch:
 
             scan_each_pair(self.values, self.metric, reached.top, reached.upper, task.progress(self.progress))
         else:
-            self._scan(task, unproven, reached)
-            self._scan(task, far, reached)
+            for rows in (unproven, far):
+                if rows.size:
+                    self._scan(task, rows, reached)
         counts = {"rows_certified": certified, "rows_redone": redone, "rows_scanned_exactly": unproven.size + far.size}
         self.report.count("connect" if task.per_group_minimum else "neighbors", **counts)
         ids, weights, upper = reached.top.ids, reached.top.weights, reached.upper
@@ -167,11 +171,6 @@ class BruteForceSearch:
     def distances(self, src: Array, dst: Array) -> Array:
         """The surrogate distances of pairs of points."""
         return self.kernels.pair_distances(self.exact.points, src, dst, self.metric)
-
-    def _is_filtered(self, task: SearchTask) -> bool:
-        """Whether to use the filter: not for few points, nor for lists too long for its kernels."""
-        few = self.values.shape[0] <= max(16 * task.k, 256)
-        return bool(self.filter is not None and task.rows.size and not few and task.k <= self.kernels.MAX_LIST)
 
     def _first_pass(self, task: SearchTask, reached: SearchState) -> tuple[Array, Array] | None:
         """Filter all rows once; returns the rows that are not proven, and the outliers, which the filter leaves out.

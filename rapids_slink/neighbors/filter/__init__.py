@@ -71,7 +71,7 @@ def choose_filter(exact: ExactPoints, device: Device, max_weight: float = inf) -
 def serves_products(rows: Array, metric: Metric, device: Device) -> bool:
     """Whether products of low precision prove something of such rows of a metric with a product form."""
     d = rows.shape[1]
-    if d > MAX_FEATURES or not kernels(device).serves(d):
+    if d > MAX_FEATURES or (device.is_gpu and not kernels(device).serves(d)):
         return False
     return metric.formula != "cosine" or float(rows[:, -1].min()) >= SHORTEST_ROW
 
@@ -117,6 +117,8 @@ class TileFilter:
     #: `candidate_capacity` a row has room for in a band.
     first_band, growth, room = 2048, 4, 1
     is_symmetric = False  # whether it can test each pair once for both its points
+    lists_pairs = False  # whether it has `pairs_within` of an `ImageFilter`
+    check: Any = None  # a CPU's `Check` of the pairs that pass; without one they are candidates
     order: Array  # int32, the points that it tests, as they are arranged
     far: Array = None  # int32, those that it does not: candidates of every row
 
@@ -258,7 +260,6 @@ class ProductFilter(TileFilter):
     def __init__(self, points: Array, queries: Array, metric: Metric, device: Device, scaling: Scaling) -> None:
         super().__init__(points, queries, metric, device)
         self.scaling = scaling
-        self.check: Any = None  # `cpu.Check` of pairs that pass
 
     def quantize(self, values: Array, order: Array = None) -> QuantizedPoints:
         """The values of `order` (default: all), centred, scaled and rounded."""

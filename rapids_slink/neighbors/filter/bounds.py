@@ -46,9 +46,9 @@ Conversely ‖x - y‖² <= (1 + (d + 4)ε)(t + d·smallest): the first bounds, 
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from math import frexp, inf, log, log2
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -92,14 +92,15 @@ class QuantizedPoints:
     #: (n, d) float32 or, padded with zeros to a multiple of eight features, fp16; or an image of fp16 or int8, see
     #: `fused/pass.cuh`
     y: Array
-    half_norm: Array  # (n,) float32, int32 of an int8 image; see `bounds`. None for `direct`, which has no products
-    error: Array  # (n,) float32; see `bounds` and `direct`
+    half_norm: Array  # (n,) float32, int32 of an int8 image; see `bounds`. None for direct filters without products
+    error: Array  # (n,) float32; see `bounds` and `cuda`
     ids: Array = None  # (n,) int32, which rows of the values these are; None of an image
 
     def take(self, rows: Any) -> QuantizedPoints:
         """Some rows (an index array or a slice)."""
-        parts = self.y, self.half_norm, self.error, self.ids
-        return QuantizedPoints(*(None if part is None else part[rows] for part in parts))
+        half_norm = None if self.half_norm is None else self.half_norm[rows]
+        ids = None if self.ids is None else self.ids[rows]
+        return QuantizedPoints(self.y[rows], half_norm, self.error[rows], ids)
 
 
 FLOAT32_EPSILON = 2.0**-23  # its spacing above 1
@@ -128,11 +129,6 @@ def accumulation_bound(n_features: int) -> float:
     return (1.25 * n_features + 16) * FLOAT32_EPSILON
 
 
-def round_up(length: Array) -> Array:
-    """`length` over √2, rounded up for the test."""
-    return length * ROUND_UP + TINY
-
-
 def shrink_factor(n_features: int) -> float:
     """The factor of squared norms by which the test allows for the error of the product."""
     return 1 - 2 * accumulation_bound(n_features) - SLACK * FLOAT32_EPSILON - n_features * EPSILON
@@ -142,7 +138,7 @@ def filter_radius(
     surrogate: Array, error: Array, scale: float, n_features: int, xp: Any, metric: Metric = EUCLIDEAN
 ) -> Array:
     """The filter radius of rows with the given `error` and distance bound `surrogate`."""
-    radius = round_up(scale * metric.true_distance_bound(surrogate, n_features, xp))
+    radius = scale * metric.true_distance_bound(surrogate, n_features, xp) * ROUND_UP + TINY
     return (error + radius).astype("float32")
 
 
@@ -151,9 +147,8 @@ def radius_terms(n_features: int, scale: float, metric: Metric) -> tuple[float, 
     return tuple(map(float, (*metric.rounding_terms(n_features), scale, ROUND_UP, TINY)))
 
 
-@dataclass(frozen=True)
-class UpperBound:
-    """The converse of the test: upper bounds of surrogate distances by products in float32."""
+class UpperBound(NamedTuple):
+    """The converse of the test: upper bounds of surrogate distances by products in float32; as in upper_bound.cuh."""
 
     #: half a squared distance exceeds `half` by at most norm_slack·(h_i + h_j) + absolute_slack
     norm_slack: float
@@ -175,12 +170,8 @@ class UpperBound:
         width = -(-n_features // 8) * 8
         eta, slack = accumulation_bound(width), SLACK * FLOAT32_EPSILON
         norm_slack = (1 + slack) / shrink_factor(width) * (1 + 2 * eta) - (1 - eta) + slack
-        return cls(norm_slack, ABSOLUTE_SLACK, 2**0.5 / scale, *metric.surrogate_bound_terms(n_features))
-
-    @property
-    def terms(self) -> tuple[float, ...]:
-        """All of them, in the order of upper_bound.cuh."""
-        return tuple(map(float, astuple(self)))
+        of_distances = metric.surrogate_bound_terms(n_features)
+        return cls(float(norm_slack), ABSOLUTE_SLACK, float(2**0.5 / scale), *of_distances)
 
 
 #: Beside the square of this all that is below float32's spacing is lost, and what is above it by as much as it is cut.

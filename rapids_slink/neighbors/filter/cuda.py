@@ -216,7 +216,7 @@ def seed_bounds(
     launch_blocks(
         FILTER, "seed_bounds", (m,), min(MAX_THREADS, buckets),
         product, np.int32(n), queries.half_norm, queries.error, points.half_norm, points.error, *groups, ids,
-        np.int32(k), c_struct(*upper_bound.terms), rows, core, bound,
+        np.int32(k), c_struct(*upper_bound), rows, core, bound,
         options=(f"-DKEYS_PER_LANE={buckets // WARP}",),
     )  # fmt: skip
 

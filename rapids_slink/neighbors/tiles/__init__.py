@@ -413,10 +413,11 @@ class TileSearch:
 
     def _near_tiles(self, row_boxes: Array, rows: Rows, of_tiles: Array, of_blocks: Array) -> Lists:
         """The tiles that may have a point within the bound of a row of each block, by boxes and places."""
-        reaches, boxes = self.kernels.reach(rows.bound, self.reach, self.axes.stretch), (self.boxes, self.turned)
+        reach, reach_of_block = self.kernels.reach(rows.bound, self.reach, self.axes.stretch)
         listed: Lists = self.kernels.near_tiles(
-            row_boxes, boxes, self.places_of_slots, self.lost, rows.where, reaches, of_blocks, of_tiles
-        )
+            row_boxes, self.boxes, self.turned, self.places_of_slots, self.lost, rows.where, reach, reach_of_block,
+            of_blocks, of_tiles,
+        )  # fmt: skip
         return listed
 
     def _near_cells(self, slots: Slots, of_tiles: Array, of_blocks: Array) -> Lists:

@@ -64,7 +64,7 @@ TIGHTEN_WARPS = constant(TIGHTEN, "WARPS")  # of a block
 class ImageFilter(TileFilter):
     """A filter whose kernel tests images of rows and points, a whole band in one launch."""
 
-    is_symmetric = True
+    is_symmetric = lists_pairs = True
     #: A chunk has few rows, and a band brings each about 7k survivors; `candidate_capacity` says how many there is room
     #: for.
     first_band, growth = 2**14, 8
@@ -86,6 +86,15 @@ class ImageFilter(TileFilter):
         Both are counted from that point.
         """
         raise NotImplementedError
+
+    def order_for_limit(self, limit: float, n: int, first: int) -> tuple[Array, Array]:
+        """An order for `pairs_within` of n points from `first` on, and those not in it."""
+        order, far = self.order_by_bound(cp.full(n, limit), first)
+        return order + np.int32(first), far + np.int32(first)
+
+    def ones_of_tiles(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """The least and the largest number of ones of each tile, on the host; None of points that are no bits."""
+        return None
 
     def is_coarse(self, survivors: Survivors) -> bool:
         """Whether too many rows have more survivors than there is room for: a finer one takes less time."""
@@ -519,6 +528,16 @@ class CountFilter(ImageFilter):
         key = bound.astype(cp.float32)
         key = self._ones[first : first + key.size] + key / (1 + cp.where(cp.isfinite(key), key, 0).max())
         return tiles_in_strides(cp.argsort(key), key.size), cp.empty(0, cp.int32)
+
+    def order_for_limit(self, limit: float, n: int, first: int) -> tuple[Array, Array]:
+        """See `ImageFilter.order_for_limit`: by the number of ones."""
+        return (cp.argsort(self._ones[first : first + n]) + first).astype(cp.int32), cp.empty(0, cp.int32)
+
+    def ones_of_tiles(self) -> tuple[np.ndarray, np.ndarray]:
+        """See `ImageFilter.ones_of_tiles`."""
+        ones = self._ones[self.order].get()
+        starts = np.arange(0, ones.size, TILE)
+        return np.minimum.reduceat(ones, starts), np.maximum.reduceat(ones, starts)
 
     def seed(self, task: SearchTask, rows: Array, bound: Array, most_rows: int) -> None:
         """Tighten the rows' bounds by their distances to a sample of points."""
