@@ -25,7 +25,7 @@ from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, same_c
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter.bounds import MAX_FEATURES, QuantizedPoints, Scaling, UpperBound, scale_of
 from rapids_slink.neighbors.rows import product_form
-from rapids_slink.neighbors.task import SearchTask, equal_slices, inverse
+from rapids_slink.neighbors.task import SearchState, SearchTask, equal_slices, inverse
 from rapids_slink.runtime.device import Array, Device, half
 
 #: The kernels of a device, in `cpu` or `cuda`.
@@ -116,8 +116,8 @@ class TileFilter:
     #: The end of the first band of points, the factor by which each further band extends it, and how many times
     #: `candidate_capacity` a row has room for in a band.
     first_band, growth, room = 2048, 4, 1
-    is_symmetric = False  # whether it can test each pair once for both its points
-    lists_pairs = False  # whether it has `pairs_within` of an `ImageFilter`
+    is_symmetric = False  # whether it is an `ImageFilter`, which can test each pair once for both its points
+    has_exact_products = False  # whether rounding moves no point
     check: Any = None  # a CPU's `Check` of the pairs that pass; without one they are candidates
     order: Array  # int32, the points that it tests, as they are arranged
     far: Array = None  # int32, those that it does not: candidates of every row
@@ -249,6 +249,12 @@ class TileFilter:
         candidates = same_candidates(sample, rows.size, self.device)
         self.exact_kernels.rerank(self.exact, rows, candidates, groups, bound, top, task.core)
 
+    def search_each_pair(
+        self, task: SearchTask, reached: SearchState, exact: ExactPoints, rows_at_once: int, progress: bool
+    ) -> Array:
+        """The k-NN graph on a CPU: see `cpu.BlasFilter.search_each_pair`."""
+        raise NotImplementedError
+
     def finer(self) -> TileFilter | None:
         """A more precise filter, if there is one, for rows that this one leaves unproven."""
         return None
@@ -259,7 +265,7 @@ class ProductFilter(TileFilter):
 
     def __init__(self, points: Array, queries: Array, metric: Metric, device: Device, scaling: Scaling) -> None:
         super().__init__(points, queries, metric, device)
-        self.scaling = scaling
+        self.scaling, self.has_exact_products = scaling, scaling.byte_values
 
     def quantize(self, values: Array, order: Array = None) -> QuantizedPoints:
         """The values of `order` (default: all), centred, scaled and rounded."""

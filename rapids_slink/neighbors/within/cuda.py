@@ -53,7 +53,7 @@ def prepare(values: Array, queries: Array, limit: float, metric: Metric) -> Pair
         return ExactPairs(values, queries, limit, metric)
     points = values if is_one else cp.concatenate((queries, values))
     filter_, exact = choose_filter(ExactPoints(points, points, metric), device, limit)
-    if filter_ is not None and filter_.lists_pairs:
+    if filter_ is not None and filter_.is_symmetric:
         return ImagePairs(filter_, exact, 0 if is_one else len(queries), limit)
     return ExactPairs(values, queries, limit, metric)
 

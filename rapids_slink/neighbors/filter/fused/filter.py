@@ -64,7 +64,7 @@ TIGHTEN_WARPS = constant(TIGHTEN, "WARPS")  # of a block
 class ImageFilter(TileFilter):
     """A filter whose kernel tests images of rows and points, a whole band in one launch."""
 
-    is_symmetric = lists_pairs = True
+    is_symmetric = True
     #: A chunk has few rows, and a band brings each about 7k survivors; `candidate_capacity` says how many there is room
     #: for.
     first_band, growth = 2**14, 8
@@ -95,6 +95,10 @@ class ImageFilter(TileFilter):
     def ones_of_tiles(self) -> tuple[np.ndarray, np.ndarray] | None:
         """The least and the largest number of ones of each tile, on the host; None of points that are no bits."""
         return None
+
+    def tighten(self, survivors: Survivors, bound: Array, k: int, last: bool) -> None:
+        """Tighten the bounds to what each row's k-th survivor is at most; `last` if no other slice follows."""
+        raise NotImplementedError
 
     def is_coarse(self, survivors: Survivors) -> bool:
         """Whether too many rows have more survivors than there is room for: a finer one takes less time."""
