@@ -68,8 +68,8 @@ def box_tree():
 
 
 def int8_points():
+    from rapids_slink.neighbors.filter import fused as encodings
     from rapids_slink.neighbors.filter.bounds import Scaling
-    from rapids_slink.neighbors.filter.fused import encodings
 
     for d in (1, 784, encodings.MAX_FEATURES):
         given = points(300, d)

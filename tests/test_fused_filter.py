@@ -178,7 +178,7 @@ def test_partial_distances_bound_distances(m, kind):
     import cupy
 
     from rapids_slink.neighbors.filter.bounds import Projection
-    from rapids_slink.neighbors.filter.fused.encodings import Projected
+    from rapids_slink.neighbors.filter.fused import Projected
 
     n, d, k, rng = 1500, 200, 5, np.random.default_rng(m)
     X = rng.normal(size=(n, d)) * np.arange(1, d + 1) ** -0.7
@@ -212,7 +212,7 @@ def test_axes_are_taken_where_the_spectrum_falls(monkeypatch):
     import cupy
 
     from rapids_slink.neighbors.filter import bounds
-    from rapids_slink.neighbors.filter.fused import encodings
+    from rapids_slink.neighbors.filter import fused as encodings
 
     monkeypatch.setitem(bounds.MIN_PRODUCTS, "cuda", 0)
     slow = bounds.FilterCosts(product=1e-12, survivor=1e-9, byte=0, rounding=0.01)

@@ -123,7 +123,7 @@ def test_far_rows_and_a_finer_filter(way, monkeypatch):
     if way == "far rows":
         X[::300] *= 1e6
     else:
-        monkeypatch.setattr("rapids_slink.neighbors.filter.fused.encodings.FP16_SURVIVORS", 0)
+        monkeypatch.setattr("rapids_slink.neighbors.filter.fused.FP16_SURVIVORS", 0)
         monkeypatch.setattr(FusedFilter, "is_coarse", lambda *_: bounds.calls == 1)
     assert_complete(prepare_search(engine.asarray(X), engine, report), X, 6, engine, bounds)
     assert bounds.calls > 1

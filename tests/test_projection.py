@@ -48,7 +48,7 @@ def test_coordinates_are_no_farther_apart_than_points(m, kind, engine):
 def make_products_slow(engine, monkeypatch):
     monkeypatch.setitem(bounds.MIN_PRODUCTS, engine.name, 0)
     if engine.is_gpu:
-        from rapids_slink.neighbors.filter.fused import encodings
+        from rapids_slink.neighbors.filter import fused as encodings
 
         slow = bounds.FilterCosts(product=1e-12, survivor=1e-9, byte=0, rounding=0.01)
         monkeypatch.setattr(encodings, "COSTS", {True: slow, False: slow})
@@ -107,7 +107,7 @@ def test_images_in_parts(block, parts, monkeypatch):
     """The image of coordinates is the same in however many parts it is made."""
     import cupy
 
-    from rapids_slink.neighbors.filter.fused import encodings
+    from rapids_slink.neighbors.filter import fused as encodings
 
     engine, X = resolve("cuda"), falling(1500, 96, 1.0).astype(np.float32)
     values, axes = cupy.asarray(X), cupy.asarray(np.ascontiguousarray(np.linalg.svd(X)[2][:28].T, np.float64))

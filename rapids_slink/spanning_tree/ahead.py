@@ -79,8 +79,7 @@ def _work(problem: Problem) -> Iterator[Ahead]:
 
 def _of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> Iterator[Ahead]:
     """Lists by the fused filter, in fp16 and then in int8, joins of clusters, and tiles of near points."""
-    from rapids_slink.neighbors.filter.fused import source_of
-    from rapids_slink.neighbors.filter.fused.encodings import MIXED, TRIED_STEPS
+    from rapids_slink.neighbors.filter.fused import MIXED, TRIED_STEPS, source_of
     from rapids_slink.neighbors.filter.fused.filter import survivor_capacity
 
     d, k = problem.n_features, list_length(problem.settings)

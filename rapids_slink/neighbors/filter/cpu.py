@@ -265,7 +265,7 @@ def value_ranges(point_sets: Iterable[Array], centre: Array) -> list[ValueRange]
 
 
 class Check(NamedTuple):
-    """The values that pairs which pass by their coordinates are checked by; `product` has the proof."""
+    """The values that pairs which pass by their coordinates are checked by; `bounds` has the proof."""
 
     queries: np.ndarray  # (m, d) and (n, d), in the metric's product form
     points: np.ndarray

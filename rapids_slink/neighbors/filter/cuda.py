@@ -45,8 +45,7 @@ from rapids_slink.neighbors.filter.bounds import (
     allowed_range,
     revealing_pairs,
 )
-from rapids_slink.neighbors.filter.fused import has_bit_products, has_products
-from rapids_slink.neighbors.filter.fused.encodings import QUANTIZE, QUANTIZE_WARPS, quantize_rows
+from rapids_slink.neighbors.filter.fused import QUANTIZE, QUANTIZE_WARPS, has_bit_products, has_products, quantize_rows
 from rapids_slink.neighbors.filter.fused.filter import MAX_BITS, CountFilter, FusedFilter
 from rapids_slink.neighbors.task import SearchTask, row_blocks
 from rapids_slink.runtime.cuda import (

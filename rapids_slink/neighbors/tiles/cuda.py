@@ -7,8 +7,14 @@ import numpy as np
 
 from rapids_slink.neighbors.exact import Candidates, Groups
 from rapids_slink.neighbors.filter.bounds import QuantizedPoints
-from rapids_slink.neighbors.filter.fused import Destination, LocalTerms, Products, append_survivors
-from rapids_slink.neighbors.filter.fused.encodings import ATOM_STEPS, fp16_keeps_bound
+from rapids_slink.neighbors.filter.fused import (
+    ATOM_STEPS,
+    Destination,
+    LocalTerms,
+    Products,
+    append_survivors,
+    fp16_keeps_bound,
+)
 from rapids_slink.neighbors.task import golden_stride
 from rapids_slink.neighbors.tiles.order import BLOCK, ENCODE, ORDER, TILE, TILES, Lists, Rows, sample_stride, unit_of
 from rapids_slink.runtime.cuda import (

@@ -10,7 +10,7 @@ import numpy as np
 
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors import TREE_FEATURES
-from rapids_slink.neighbors.exact import ExactPoints, spatial
+from rapids_slink.neighbors.exact import ExactPoints, formulas
 from rapids_slink.neighbors.exact.cpu import popcount, weigh
 from rapids_slink.neighbors.exact.formulas import POINTS, ROWS, new_tile
 from rapids_slink.neighbors.filter import TileFilter, choose_filter
@@ -583,7 +583,7 @@ def _rank(found, at, size, id_):
     return np.int64(count)
 
 
-@or_in_space(spatial.farthest)
+@or_in_space(formulas.farthest_in_space)
 def _farthest(formula, lowest, highest, low, high, v):
     """An upper bound of the surrogate distances between points of a box and of box v; see `box_to_box`."""
     total = 0.0

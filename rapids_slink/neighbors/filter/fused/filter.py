@@ -26,23 +26,21 @@ from rapids_slink.neighbors.filter.bounds import QuantizedPoints, Scaling, radiu
 from rapids_slink.neighbors.filter.fused import (
     ATOM_STEPS,
     BLOCK_ROWS,
+    MAX_FEATURES,
     STEP_BYTES,
     TILE,
     Destination,
+    Fp16,
+    Int8,
     Products,
+    Projected,
     Radii,
     Survivors,
     append_survivors,
-    item_splits,
-    padded,
-)
-from rapids_slink.neighbors.filter.fused.encodings import (
-    MAX_FEATURES,
-    Fp16,
-    Int8,
-    Projected,
     cheapest,
     fp16_keeps_bound,
+    item_splits,
+    padded,
 )
 from rapids_slink.neighbors.task import SearchTask, geometric_slices, golden_stride
 from rapids_slink.runtime.cuda import (
@@ -76,7 +74,7 @@ class ImageFilter(TileFilter):
     max_rows = 2**18  # a launch: enough blocks to fill the GPU evenly
     max_candidates = 2**26  # a launch
 
-    encoding: Any  # makes the images; see `encodings.py`
+    encoding: Any  # makes the images; see `fused`
     points_image: QuantizedPoints | None
     tile_error: Array  # float32, what the test takes for each tile of the points' image, once that is made
 
