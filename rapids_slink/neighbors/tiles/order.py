@@ -4,7 +4,7 @@
                Axes       kernels            Tiles
 
 The *place* of a point has its coordinates on up to `AXES` principal axes, and the length of what these leave out
-(`bounds.py` of `filter` has the proof that no two places are farther apart than their points). A tree cuts a sample of the
+(filter/bounds.py has the proof that no two places are farther apart than their points). A tree cuts a sample of the
 places. A node is cut
 
 - at a gap, if one on its widest axis is a fifth of its extent;
