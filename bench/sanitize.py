@@ -30,14 +30,13 @@ from rapids_slink.items.sets import Sets
 from rapids_slink.items.sparse import SparseRows
 from rapids_slink.items.strings import Strings
 from rapids_slink.metrics import EUCLIDEAN, ITEM_METRICS, PRECOMPUTED, get_metric
-from rapids_slink.neighbors import neighbor_lists, prepare_search
+from rapids_slink.neighbors import neighbor_lists, prepare_search, trees
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.neighbors.tiles import TileSearch
-from rapids_slink.neighbors.trees import dimension
 from rapids_slink.neighbors.within import prepare_pairs
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points import as_distances
@@ -168,8 +167,8 @@ def count_visits(device: Device, points: np.ndarray) -> tuple[Any, ...]:
 def expands(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     """The expansion of points, and how near some have others."""
     values = device.asarray(points)
-    near = dimension.nearest_by_spread(values, device)
-    return np.array(dimension.expansion(values, device)), np.round(near, 4)
+    near = trees.nearest_by_spread(values, device)
+    return np.array(trees.expansion(values, device)), np.round(near, 4)
 
 
 def equal_rows(device: Device, points: np.ndarray) -> tuple[Any, ...]:

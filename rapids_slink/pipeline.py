@@ -17,8 +17,8 @@ from rapids_slink import graph, neighbors
 from rapids_slink.dendrogram import build_linkage, cutting, estimate_linkage
 from rapids_slink.dendrogram.cutting import SERIES_NAMES, ClusterRule, Cut, FlatClusters
 from rapids_slink.metrics import PRECOMPUTED, Metric, distances
-from rapids_slink.neighbors import near_pairs
-from rapids_slink.neighbors.plan import DEFAULT_NEIGHBORS
+from rapids_slink.neighbors import DEFAULT_NEIGHBORS
+from rapids_slink.neighbors import within as near_pairs
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points import Following, Points, as_distances, as_points, is_sparse, warn_of_distances

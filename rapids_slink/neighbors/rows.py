@@ -27,7 +27,7 @@ import numpy as np
 
 from rapids_slink.metrics import OVERFLOW, Metric, Rows, word_count
 from rapids_slink.neighbors.exact import kernels
-from rapids_slink.neighbors.slices import BLOCK, row_blocks
+from rapids_slink.neighbors.task import BLOCK, row_blocks
 from rapids_slink.points.check import warn
 from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.trigonometry import MAX_ANGLE, each, sine_and_cosine

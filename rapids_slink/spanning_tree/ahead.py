@@ -14,9 +14,9 @@ import numpy as np
 
 from rapids_slink.dendrogram import condense
 from rapids_slink.metrics import PRECOMPUTED, Rows
+from rapids_slink.neighbors import STRUCTURED_POINTS
 from rapids_slink.neighbors.exact import TopLists
-from rapids_slink.neighbors.filter.choose import fused_filter
-from rapids_slink.neighbors.plan import STRUCTURED_POINTS
+from rapids_slink.neighbors.filter import fused_filter
 from rapids_slink.neighbors.task import SearchState
 from rapids_slink.ordering import edge_codes
 from rapids_slink.runtime.cuda import WARP, Ahead, compile_ahead, power_of_two, value_option
@@ -79,9 +79,8 @@ def _work(problem: Problem) -> Iterator[Ahead]:
 
 def _of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> Iterator[Ahead]:
     """Lists by the fused filter, in fp16 and then in int8, joins of clusters, and tiles of near points."""
-    from rapids_slink.neighbors.filter.fused.encodings import MIXED, TRIED_STEPS
+    from rapids_slink.neighbors.filter.fused import MIXED, TRIED_STEPS, source_of
     from rapids_slink.neighbors.filter.fused.filter import survivor_capacity
-    from rapids_slink.neighbors.filter.fused.launch import source_of
 
     d, k = problem.n_features, list_length(problem.settings)
     keys = max(4, power_of_two(-(-survivor_capacity(k, d) // WARP)))

@@ -14,8 +14,8 @@ from typing import Any, Self
 
 from rapids_slink.dendrogram import build_linkage
 from rapids_slink.dendrogram.condense import heights_of_size
+from rapids_slink.neighbors import estimate_search, prepare_search
 from rapids_slink.neighbors.exact import kernels
-from rapids_slink.neighbors.plan import estimate_search, prepare_search
 from rapids_slink.neighbors.task import NeighborLists, Search, SearchResult, SearchTask
 from rapids_slink.ordering import NO_EDGE, edge_codes, sort_in_place, stable_order
 from rapids_slink.report import Report

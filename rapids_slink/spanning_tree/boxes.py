@@ -45,9 +45,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rapids_slink.neighbors.plan import estimate_search, is_searched_by_tree, may_be_low_dimensional
+from rapids_slink.neighbors import estimate_search, is_searched_by_tree, may_be_low_dimensional
 from rapids_slink.neighbors.task import Search
-from rapids_slink.neighbors.within.task import Limit
+from rapids_slink.neighbors.within import Limit
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import WARP, constant, number_a_block

@@ -27,10 +27,9 @@ import numpy as np
 from rapids_slink.dendrogram.cpu import merge_in_order
 from rapids_slink.metrics import EPSILON
 from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.filter import ProductFilter
 from rapids_slink.neighbors.filter.bounds import FLOAT32_EPSILON, accumulation_bound, radius_terms, shrink_factor
-from rapids_slink.neighbors.filter.product import ProductFilter
-from rapids_slink.neighbors.slices import BLOCK, equal_slices, row_blocks
-from rapids_slink.neighbors.task import Search, mutual_reachability
+from rapids_slink.neighbors.task import BLOCK, Search, equal_slices, mutual_reachability, row_blocks
 from rapids_slink.ordering import FEW, sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.compiling import njit

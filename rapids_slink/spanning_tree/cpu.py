@@ -17,7 +17,7 @@ from rapids_slink.dendrogram.cpu import find_root
 from rapids_slink.metrics import OVERFLOW, Metric, true_distance_bound
 from rapids_slink.neighbors.exact.cpu import NO_CORE, insert_within, reachability, weigh
 from rapids_slink.neighbors.exact.formulas import LANES, PASS, POINTS, ROWS, add_features, new_tile
-from rapids_slink.neighbors.slices import row_blocks
+from rapids_slink.neighbors.task import row_blocks
 from rapids_slink.neighbors.trees.tree import (
     LEAF,
     SERIAL_POINTS,

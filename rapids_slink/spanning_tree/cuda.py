@@ -14,7 +14,7 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.filter.fused.launch import BLOCK_ROWS, TILE
+from rapids_slink.neighbors.filter.fused import BLOCK_ROWS, TILE
 from rapids_slink.neighbors.trees.bvh import SOURCE as BOXES
 from rapids_slink.neighbors.trees.bvh import BoxSearch
 from rapids_slink.report import Report

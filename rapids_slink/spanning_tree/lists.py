@@ -35,9 +35,8 @@ from math import inf
 from typing import Self
 
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
-from rapids_slink.neighbors import neighbor_lists
+from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.plan import DEFAULT_NEIGHBORS, estimate_search
 from rapids_slink.neighbors.task import NeighborLists, Search, SearchTask
 from rapids_slink.ordering import NO_EDGE, edge_codes, sort_in_place
 from rapids_slink.report import Report

@@ -6,7 +6,7 @@ on points of few features, of which no distance is stored. A GPU takes Borůvka'
 
 from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.slices import BLOCK, row_blocks
+from rapids_slink.neighbors.task import BLOCK, row_blocks
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, limit_bytes, sequential

@@ -11,8 +11,7 @@ from math import ceil, inf
 from typing import Self, TypeAlias
 
 from rapids_slink.metrics import Metric, distances, surrogate_bound
-from rapids_slink.neighbors import neighbor_lists
-from rapids_slink.neighbors.plan import is_searched_by_tree, prepare_search
+from rapids_slink.neighbors import is_searched_by_tree, neighbor_lists, prepare_search
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import PartLists, Search
 from rapids_slink.report import Report

@@ -15,8 +15,8 @@ bounds search for their nearest point outside. `lists.py` has the proof.
 from typing import Any
 
 from rapids_slink.metrics import Metric, distances
+from rapids_slink.neighbors import estimate_search, prepare_search
 from rapids_slink.neighbors.exact import kernels
-from rapids_slink.neighbors.plan import estimate_search, prepare_search
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import Search, SearchTask
 from rapids_slink.ordering import sort_in_place

@@ -31,7 +31,7 @@ import numpy as np
 
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact import kernels
-from rapids_slink.neighbors.slices import row_blocks
+from rapids_slink.neighbors.task import row_blocks
 from rapids_slink.ordering import sort_in_place, stable_order
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, all_true, to_host

@@ -120,6 +120,6 @@ def test_imports_are_found():
     """Otherwise the tests above would pass whatever is imported."""
     found = imports()
     assert "rapids_slink.spanning_tree.lists" in found["rapids_slink.spanning_tree.ways"]
-    assert "rapids_slink.neighbors.plan" in found["rapids_slink.neighbors"]
+    assert "rapids_slink.neighbors.brute_force" in found["rapids_slink.neighbors"]
     assert "rapids_slink.hierarchy.storage" in found["rapids_slink.hierarchy.model"]
     assert "rapids_slink.distributed" in found["rapids_slink.single_linkage"]  # in a function

@@ -23,7 +23,7 @@ from rapids_slink import (
     nearest_neighbors,
 )
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.filter.product import MIN_ROWS
+from rapids_slink.neighbors.filter import MIN_ROWS
 from rapids_slink.runtime.memory import (
     MemoryEstimate,
     as_bytes,

@@ -19,7 +19,7 @@ from rapids_slink import count_pairs, deduplicate, fit, fit_graph, iter_pairs, m
 from rapids_slink.metrics import METRICS, OVERFLOW, distances, get_metric
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.rows import metric_rows
-from rapids_slink.neighbors.within.task import Limit
+from rapids_slink.neighbors.within import Limit
 from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import CPU, to_host
 from rapids_slink.runtime.memory import DeviceMemoryError

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.gpu
 @pytest.fixture(params=["wgmma", "mma"], autouse=True)
 def body(request, monkeypatch):
     """Each body of the kernel, where the GPU has its instructions."""
-    from rapids_slink.neighbors.filter.fused import launch
+    from rapids_slink.neighbors.filter import fused as launch
 
     if not launch.has_bit_products():
         pytest.skip("this GPU does not count common bits")
@@ -71,7 +71,7 @@ def kept_and_wanted(filter_, exact, rng, n):
 @pytest.mark.parametrize("metric", ["jaccard", "dice", "containment", "hamming"])
 @pytest.mark.parametrize("d", [1, 65, 300, 2048, *map(full, (63, 64, 1024, 4097))])
 def test_of_bits_what_passes_is_near(d, metric):
-    from rapids_slink.neighbors.filter.fused.counts import CountFilter
+    from rapids_slink.neighbors.filter.fused.filter import CountFilter
 
     rng, n = np.random.default_rng(d), 900
     exact = exact_points(METRICS[metric], bits(rng, n, d))
@@ -88,7 +88,7 @@ def test_of_bits_what_passes_is_near(d, metric):
 def test_a_symmetric_pass_tests_a_pair_for_both_its_rows():
     import cupy
 
-    from rapids_slink.neighbors.filter.fused.counts import CountFilter
+    from rapids_slink.neighbors.filter.fused.filter import CountFilter
 
     rng, n = np.random.default_rng(0), 1000
     exact = exact_points(METRICS["jaccard"], bits(rng, n, 200))

@@ -20,7 +20,7 @@ from repository import PACKAGE
 from bench import sanitize
 from rapids_slink.metrics import METRICS, get_metric
 from rapids_slink.missing import MISSING, with_missing
-from rapids_slink.neighbors.filter.direct import filter_formula
+from rapids_slink.neighbors.filter import filter_formula
 from rapids_slink.runtime.cuda import (
     C_NAMES,
     _constants,

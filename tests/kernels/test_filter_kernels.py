@@ -11,10 +11,9 @@ from oracles import squared_distances
 
 from rapids_slink.metrics import EUCLIDEAN
 from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.filter import cpu
+from rapids_slink.neighbors.filter import cpu, scaling_of
 from rapids_slink.neighbors.filter import kernels as filter_kernels
 from rapids_slink.neighbors.filter.bounds import UpperBound, filter_radius
-from rapids_slink.neighbors.filter.choose import scaling_of
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.runtime.cuda import cuda_source
 from rapids_slink.runtime.device import CPU, to_host

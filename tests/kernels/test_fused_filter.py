@@ -12,8 +12,8 @@ from rapids_slink.metrics import EUCLIDEAN, METRICS
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import ExactPoints
+from rapids_slink.neighbors.filter import scaling_of
 from rapids_slink.neighbors.filter.bounds import Scaling, UpperBound, accumulation_bound, filter_radius
-from rapids_slink.neighbors.filter.choose import scaling_of
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, resolve, to_host
@@ -25,7 +25,7 @@ FUSED = "rapids_slink.neighbors.filter.fused"
 @pytest.fixture(params=["wgmma", "mma", full("mma, one stage")], autouse=True)
 def body(request, monkeypatch):
     """Each body of the kernel, where the GPU has its instructions; of mma also the shape for the least memory."""
-    from rapids_slink.neighbors.filter.fused import launch
+    from rapids_slink.neighbors.filter import fused as launch
 
     if request.param == "wgmma" and not launch.is_hopper():
         pytest.skip("wgmma is for Hopper GPUs")
@@ -67,7 +67,7 @@ def test_products_keep_their_bound(d):
     """Nobody sees the products, but whether they pass: their values are bisected."""
     import cupy
 
-    from rapids_slink.neighbors.filter.fused.launch import TILE, Radii
+    from rapids_slink.neighbors.filter.fused import TILE, Radii
 
     x, y = pairs_hard_to_sum(np.random.default_rng(d), d)
     n = len(x)
@@ -177,8 +177,8 @@ def test_partial_distances_bound_distances(m, kind):
     """‖y_i - y_j‖ is above the scaled distance by no more than the two errors, and the search on axes is exact."""
     import cupy
 
-    from rapids_slink.neighbors.filter.fused.encodings import Projected
-    from rapids_slink.neighbors.filter.product import Projection
+    from rapids_slink.neighbors.filter.bounds import Projection
+    from rapids_slink.neighbors.filter.fused import Projected
 
     n, d, k, rng = 1500, 200, 5, np.random.default_rng(m)
     X = rng.normal(size=(n, d)) * np.arange(1, d + 1) ** -0.7
@@ -211,11 +211,11 @@ def test_partial_distances_bound_distances(m, kind):
 def test_axes_are_taken_where_the_spectrum_falls(monkeypatch):
     import cupy
 
-    from rapids_slink.neighbors.filter import product
-    from rapids_slink.neighbors.filter.fused import encodings
+    from rapids_slink.neighbors.filter import bounds
+    from rapids_slink.neighbors.filter import fused as encodings
 
-    monkeypatch.setitem(product.MIN_PRODUCTS, "cuda", 0)
-    slow = product.FilterCosts(product=1e-12, survivor=1e-9, byte=0, rounding=0.01)
+    monkeypatch.setitem(bounds.MIN_PRODUCTS, "cuda", 0)
+    slow = bounds.FilterCosts(product=1e-12, survivor=1e-9, byte=0, rounding=0.01)
     monkeypatch.setattr(encodings, "COSTS", {True: slow, False: slow})
     n, d, rng = 20_000, 256, np.random.default_rng(0)
     X = rng.normal(size=(n, d)).astype(np.float32)
@@ -444,7 +444,7 @@ def test_rows_that_overflow(of_bytes, is_knn_graph, monkeypatch):
 )
 def test_blocks_that_take_many_work_items(kind, d, k, monkeypatch):
     """On a few multiprocessors, with rows that stay in shared memory and with rows that do not; of one set and two."""
-    monkeypatch.setattr("rapids_slink.neighbors.filter.fused.launch.multiprocessors", lambda: 4)
+    monkeypatch.setattr("rapids_slink.neighbors.filter.fused.multiprocessors", lambda: 4)
     engine, n, rng = resolve("cuda"), 20_000, np.random.default_rng(d)
     X = BYTES["like photos"](rng, n, d) if kind == "bytes" else rng.normal(size=(n, d))
     X, report = X.astype(np.float32), Report()

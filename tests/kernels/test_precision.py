@@ -74,7 +74,7 @@ def test_trial_fails_for_sums_that_are_too_large():
 @SUMS
 def test_fused_filter_is_tried(bits, together, is_precise, monkeypatch):
     with fake_gpu(80):
-        from rapids_slink.neighbors.filter.fused import encodings
+        from rapids_slink.neighbors.filter import fused as encodings
 
         def quantized(values, scaling, ids, size, atoms):
             assert (scaling.scale, values.dtype, atoms) == (1.0, "float32", values.shape[1] // 64)
@@ -150,15 +150,14 @@ def test_a_gpu_is_tried_once(monkeypatch):
 @pytest.fixture(params=["wgmma", "mma", full("mma, one stage")])
 def encodings(request, monkeypatch):
     """The module that tries each body of the fused kernel, without what it knows."""
-    from rapids_slink.neighbors.filter.fused import encodings, launch
+    from rapids_slink.neighbors.filter import fused as encodings
 
-    if request.param == "wgmma" and not launch.is_hopper():
+    if request.param == "wgmma" and not encodings.is_hopper():
         pytest.skip("wgmma is for Hopper GPUs")
     if request.param == "mma, one stage":
-        monkeypatch.setattr(launch, "MMA_SHAPES", launch.MMA_SHAPES[-1:])
-        monkeypatch.setattr(launch, "_compiled", launch._compiled.__wrapped__)
-    for module in (launch, encodings):
-        monkeypatch.setattr(module, "is_hopper", lambda: request.param == "wgmma")
+        monkeypatch.setattr(encodings, "MMA_SHAPES", encodings.MMA_SHAPES[-1:])
+        monkeypatch.setattr(encodings, "_compiled", encodings._compiled.__wrapped__)
+    monkeypatch.setattr(encodings, "is_hopper", lambda: request.param == "wgmma")
     monkeypatch.setattr(encodings, "_fp16_keeps_bound", encodings._fp16_keeps_bound.__wrapped__)
     return encodings
 
@@ -195,7 +194,7 @@ def test_the_other_kernels_keep_the_bound(dtype):
 
 @pytest.fixture
 def without_fp16(monkeypatch):
-    for module in ("filter.fused.encodings", "filter.fused.filter", "tiles.cuda"):
+    for module in ("filter.fused", "filter.fused.filter", "tiles.cuda"):
         monkeypatch.setattr(f"rapids_slink.neighbors.{module}.fp16_keeps_bound", lambda: False)
 
 

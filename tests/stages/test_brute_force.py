@@ -9,13 +9,11 @@ from oracles import assert_lists, assert_unlisted_are_above, least, squared_dist
 
 from rapids_slink import knn_graph
 from rapids_slink.metrics import METRICS
-from rapids_slink.neighbors import brute_force, neighbor_lists
+from rapids_slink.neighbors import _search_class, brute_force, estimate_search, neighbor_lists, prepare_search
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter.cpu import BlasFilter
-from rapids_slink.neighbors.plan import _search_class, estimate_search, prepare_search
-from rapids_slink.neighbors.slices import equal_slices, geometric_slices
-from rapids_slink.neighbors.task import SearchTask
+from rapids_slink.neighbors.task import SearchTask, equal_slices, geometric_slices
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, resolve, to_host
 from rapids_slink.runtime.memory import DeviceMemoryError
@@ -183,7 +181,7 @@ def test_a_loose_bound_makes_no_buffer_overflow(bound):
 
 def test_more_features_than_the_proof_allows(engine, monkeypatch):
     """Every distance is computed then."""
-    monkeypatch.setattr("rapids_slink.neighbors.filter.choose.MAX_FEATURES", 19)
+    monkeypatch.setattr("rapids_slink.neighbors.filter.MAX_FEATURES", 19)
     X, report = np.random.default_rng(0).normal(size=(400, 20)), Report()
     lists = neighbor_lists(BruteForceSearch(engine.asarray(X), engine, report), 400, 3, engine)
     assert_lists(lists, least(without_self(squared_distances(X)), 3))

@@ -173,7 +173,7 @@ def test_the_same_tree_as_by_rounds(kind, engine, monkeypatch):
 @pytest.mark.gpu
 def test_pairs_that_int8_cannot_tell_apart(monkeypatch):
     """Clusters so far apart that int8 errs by more than they are wide: it leaves too many, and fp16 takes over."""
-    monkeypatch.setattr("rapids_slink.neighbors.filter.fused.encodings.FP16_SURVIVORS", 0)
+    monkeypatch.setattr("rapids_slink.neighbors.filter.fused.FP16_SURVIVORS", 0)
     monkeypatch.setattr(component_pairs, "ROUNDS", MANY_ROUNDS)
     monkeypatch.setattr(component_pairs, "MAX_PAIRS", 4000)
     rng, engine = np.random.default_rng(0), resolve("cuda")

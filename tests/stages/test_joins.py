@@ -7,8 +7,8 @@ from oracles import assert_unlisted_are_above, least, squared_distances, without
 
 import rapids_slink
 from rapids_slink.dendrogram.cpu import find_root
+from rapids_slink.neighbors import prepare_search
 from rapids_slink.neighbors.filter import cpu
-from rapids_slink.neighbors.plan import prepare_search
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, resolve, to_host
@@ -104,7 +104,7 @@ def test_rows_with_too_many_candidates(engine, early, monkeypatch):
     if engine is CPU:
         monkeypatch.setattr(cpu, "candidate_capacity", lambda k: 4)
     else:
-        monkeypatch.setattr("rapids_slink.neighbors.filter.product.SEED_POINTS", 64)
+        monkeypatch.setattr("rapids_slink.neighbors.filter.SEED_POINTS", 64)
         monkeypatch.setattr("rapids_slink.neighbors.filter.fused.filter.survivor_capacity", lambda k, d: k + 2)
     assert_complete(prepare_search(engine.asarray(X), engine, report), X, 6, engine, bounds)
     assert bounds.calls
@@ -123,7 +123,7 @@ def test_far_rows_and_a_finer_filter(way, monkeypatch):
     if way == "far rows":
         X[::300] *= 1e6
     else:
-        monkeypatch.setattr("rapids_slink.neighbors.filter.fused.encodings.FP16_SURVIVORS", 0)
+        monkeypatch.setattr("rapids_slink.neighbors.filter.fused.FP16_SURVIVORS", 0)
         monkeypatch.setattr(FusedFilter, "is_coarse", lambda *_: bounds.calls == 1)
     assert_complete(prepare_search(engine.asarray(X), engine, report), X, 6, engine, bounds)
     assert bounds.calls > 1

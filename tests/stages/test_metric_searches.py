@@ -16,8 +16,7 @@ from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import ExactPoints, formulas
 from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.filter.choose import choose_filter
-from rapids_slink.neighbors.filter.direct import filter_formula
+from rapids_slink.neighbors.filter import choose_filter, filter_formula
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import PartLists, SearchTask
 from rapids_slink.report import Report

@@ -12,11 +12,11 @@ from repository import ROOT
 from scipy.cluster.hierarchy import linkage
 
 import rapids_slink
+from rapids_slink import neighbors
 from rapids_slink.metrics import EUCLIDEAN, METRICS, get_metric
-from rapids_slink.neighbors import plan
+from rapids_slink.neighbors import trees
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.rows import metric_rows
-from rapids_slink.neighbors.trees import dimension
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, Device
 from rapids_slink.runtime.device import cuda as gpu
@@ -68,7 +68,7 @@ def test_estimate_is_that_of_the_way(engine):
 )
 def test_ways_have_one_order(device, n, d, how, expected, monkeypatch):
     """Some look at the values, and the last one, whose memory a fit is checked for, serves whatever they are."""
-    monkeypatch.setattr(plan, "fused_filter", lambda device: device.is_gpu or None)
+    monkeypatch.setattr(neighbors, "fused_filter", lambda device: device.is_gpu or None)
     problem = Problem(Settings(EUCLIDEAN, **how), device, n, d, 4)
     *looking, certain = ways_of(problem)
     assert [way.name for way in (*looking, certain)] == expected
@@ -148,11 +148,11 @@ def test_trees_serve_points_of_low_dimension(points, n, d, expected):
 
 def test_either_search_gives_the_same_tree(monkeypatch):
     X = far_clusters(np.random.default_rng(0), 2000, 12).astype(np.float32)
-    monkeypatch.setitem(plan.LOW_DIMENSIONAL, "cpu", (range(9, 65), 0))
+    monkeypatch.setitem(neighbors.LOW_DIMENSIONAL, "cpu", (range(9, 65), 0))
     by_tree = rapids_slink.fit(X, device="cpu", n_neighbors=3)
     assert by_tree.report_["neighbors"]["filter"] == "k-d tree"
     np.testing.assert_array_equal(by_tree.distances_, linkage(X.astype(np.float64), "single")[:, 2])
-    monkeypatch.setattr(plan, "MAX_TOUCHED_SHARE", -1)
+    monkeypatch.setattr(neighbors, "MAX_TOUCHED_SHARE", -1)
     assert by_tree.mst_.equals(rapids_slink.fit(X, device="cpu", n_neighbors=3).mst_)
 
 
@@ -176,7 +176,7 @@ def manifold_of_5(rng, n, d):
 )
 def test_boxes_serve_points_of_low_dimension_on_a_gpu(points, d, filter_, dtype, monkeypatch):
     n = 9000
-    monkeypatch.setitem(plan.LOW_DIMENSIONAL, "cuda", (range(9, 33), 8900))
+    monkeypatch.setitem(neighbors.LOW_DIMENSIONAL, "cuda", (range(9, 33), 8900))
     X = points(np.random.default_rng(0), n, d).astype(dtype)
     for how in ({}, {"min_samples": 4}, {"max_distance": 0.1}):
         model = rapids_slink.fit(X, device="cuda", **how)
@@ -195,7 +195,7 @@ def test_expansion():
     rng, n = np.random.default_rng(0), 2**18
 
     def is_low(X):
-        return dimension.expansion(X.astype("float32"), CPU) <= plan.MAX_EXPANSION
+        return trees.expansion(X.astype("float32"), CPU) <= neighbors.MAX_EXPANSION
 
     for m in (2, 3, 4):
         assert is_low(np.sin(rng.random((n, m)) @ rng.normal(size=(m, 16))))
@@ -346,7 +346,7 @@ LIMIT = re.compile(r"`(\w+)`(?: up to ([\d,]+) rows)?")
 def test_guide_says_which_way_is_taken(row, column, device, monkeypatch):
     """Up to a limit, and from the next row on. Without a GPU its ways are asked, not its plan."""
     if device == "cpu":
-        monkeypatch.setattr(plan, "fused_filter", lambda device: device.is_gpu or None)
+        monkeypatch.setattr(neighbors, "fused_filter", lambda device: device.is_gpu or None)
     column_device = "cuda" if "GPU" in table("features")[0][column] else "cpu"
     if device == "cuda" and column_device == "cpu":
         pytest.skip("a CPU's ways are asked on the CPU")

@@ -8,9 +8,8 @@ from oracles import assert_lists, least, squared_distances, without_self
 import rapids_slink
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.filter import product
-from rapids_slink.neighbors.filter.choose import scaling_of
-from rapids_slink.neighbors.filter.product import Projection
+from rapids_slink.neighbors.filter import bounds, scaling_of
+from rapids_slink.neighbors.filter.bounds import Projection
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import resolve, to_host
 
@@ -47,11 +46,11 @@ def test_coordinates_are_no_farther_apart_than_points(m, kind, engine):
 
 
 def make_products_slow(engine, monkeypatch):
-    monkeypatch.setitem(product.MIN_PRODUCTS, engine.name, 0)
+    monkeypatch.setitem(bounds.MIN_PRODUCTS, engine.name, 0)
     if engine.is_gpu:
-        from rapids_slink.neighbors.filter.fused import encodings
+        from rapids_slink.neighbors.filter import fused as encodings
 
-        slow = product.FilterCosts(product=1e-12, survivor=1e-9, byte=0, rounding=0.01)
+        slow = bounds.FilterCosts(product=1e-12, survivor=1e-9, byte=0, rounding=0.01)
         monkeypatch.setattr(encodings, "COSTS", {True: slow, False: slow})
 
 
@@ -72,9 +71,9 @@ def test_axes_are_taken_where_the_spectrum_falls(metric, engine, monkeypatch):
         if metric == "euclidean":
             assert_lists(lists, least(without_self(squared_distances(X.astype(float))), k))
         else:
-            monkeypatch.setitem(product.MIN_PRODUCTS, engine.name, np.inf)
+            monkeypatch.setitem(bounds.MIN_PRODUCTS, engine.name, np.inf)
             plain = neighbor_lists(BruteForceSearch(rows, engine, Report(), metric=METRICS[metric]), n, k, engine)
-            monkeypatch.setitem(product.MIN_PRODUCTS, engine.name, 0)
+            monkeypatch.setitem(bounds.MIN_PRODUCTS, engine.name, 0)
             assert_lists(lists, (to_host(plain.ids), to_host(plain.weights)))
 
 
@@ -82,7 +81,7 @@ def test_components_are_connected_with_all_features(engine, monkeypatch):
     """By their pairs, whose separations are of whole points."""
     X, trees = falling(9000, 100, 1.2), []
     for least_products in (0, np.inf):
-        monkeypatch.setitem(product.MIN_PRODUCTS, engine.name, least_products)
+        monkeypatch.setitem(bounds.MIN_PRODUCTS, engine.name, least_products)
         trees.append(rapids_slink.fit(X, 3, metric="cosine", device=engine.name))
     heights = [to_host(tree.linkage_["height"].values) for tree in trees]
     assert "coordinates" in trees[0].report_["neighbors"]["filter"] or engine.is_gpu
@@ -108,7 +107,7 @@ def test_images_in_parts(block, parts, monkeypatch):
     """The image of coordinates is the same in however many parts it is made."""
     import cupy
 
-    from rapids_slink.neighbors.filter.fused import encodings
+    from rapids_slink.neighbors.filter import fused as encodings
 
     engine, X = resolve("cuda"), falling(1500, 96, 1.0).astype(np.float32)
     values, axes = cupy.asarray(X), cupy.asarray(np.ascontiguousarray(np.linalg.svd(X)[2][:28].T, np.float64))

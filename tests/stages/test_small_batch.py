@@ -1,6 +1,5 @@
 """The nearest point of few queries on a GPU: the edges against all distances in float64, and the filter's proof."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -233,7 +232,7 @@ def all_pairs(small_batch, X, Y, monkeypatch):
     search = small_batch.SmallBatchSearch(len(X), *Y.shape, EUCLIDEAN)
     known, upper_bound = constants(search), small_batch.UpperBound
     only_candidates(small_batch, monkeypatch, len(Y))
-    endless = SimpleNamespace(of=lambda *given: replace(upper_bound.of(*given), factor=np.inf))
+    endless = SimpleNamespace(of=lambda *given: upper_bound.of(*given)._replace(factor=np.inf))
     monkeypatch.setattr(small_batch, "UpperBound", endless)
     launches = Launches(small_batch, monkeypatch)
     if written(search, X, Y) is None:

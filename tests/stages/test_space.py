@@ -20,7 +20,7 @@ from spanning_trees import bits
 
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage, count_pairs, fit, iter_pairs, knn_graph, nearest_neighbors, pairs, plan
-from rapids_slink.neighbors.exact import spatial
+from rapids_slink.neighbors.exact import formulas
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.points.output import on_device
 from rapids_slink.report import Report
@@ -230,12 +230,11 @@ def test_bounds_between_boxes_of_points(data, d, metric, scaled):
     surrogate = metric if scaled or metric != "euclidean" else "sqeuclidean"
     matrix = distances_of(a, b, surrogate, periods, {tuple(range(d)): 0.3} if scaled else None)
     boxes = a.min(axis=0), a.max(axis=0), b.min(axis=0)[None], b.max(axis=0)[None], 0
-    assert spatial.box_to_box(chosen.cpu_formula, *boxes) <= matrix.min()
-    assert spatial.farthest(chosen.cpu_formula, *boxes) >= matrix.max()
+    assert formulas.box_to_box_in_space(chosen.cpu_formula, *boxes) <= matrix.min()
+    assert formulas.farthest_in_space(chosen.cpu_formula, *boxes) >= matrix.max()
     near = np.empty(len(a))
-    spatial.to_boxes(
-        chosen.cpu_formula, np.ascontiguousarray(a.T), *boxes[2:], near, spatial.may_wrap(chosen.cpu_formula, *boxes)
-    )
+    wraps = formulas.may_wrap_in_space(chosen.cpu_formula, *boxes)
+    formulas.to_boxes_in_space(chosen.cpu_formula, np.ascontiguousarray(a.T), *boxes[2:], near, wraps)
     assert (near <= matrix.min(axis=1)).all()
 
 

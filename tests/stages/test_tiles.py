@@ -9,16 +9,16 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import cdist, pdist
 
 import rapids_slink
+from rapids_slink import neighbors
 from rapids_slink.metrics import EUCLIDEAN, get_metric
-from rapids_slink.neighbors import neighbor_lists, plan, prepare_search, tiles
+from rapids_slink.neighbors import neighbor_lists, prepare_search, tiles
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.rows import metric_rows
-from rapids_slink.neighbors.slices import golden_stride
-from rapids_slink.neighbors.task import SearchTask
-from rapids_slink.neighbors.tiles import TileSearch, order, sizes
-from rapids_slink.neighbors.tiles.sizes import BLOCK, TILE, Lists, kernels
-from rapids_slink.neighbors.trees.dimension import nearest_by_spread
+from rapids_slink.neighbors.task import SearchTask, golden_stride
+from rapids_slink.neighbors.tiles import TileSearch, order
+from rapids_slink.neighbors.tiles.order import BLOCK, TILE, Lists, kernels
+from rapids_slink.neighbors.trees import nearest_by_spread
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, cuda, to_host
 
@@ -110,7 +110,7 @@ def test_clusters_far_apart_share_no_block(engine):
 def test_kernel_of_samples(n, size, d, dtype, engine):
     X = (5 + 1e3 * np.random.default_rng(n).normal(size=(n, d))).astype(dtype)
     sample, centre, unit = kernels(engine).centred_sample(engine.asarray(X), size)
-    some = X[np.arange(size) * sizes.sample_stride(n, size) % n].astype(float)
+    some = X[np.arange(size) * order.sample_stride(n, size) % n].astype(float)
     np.testing.assert_allclose(to_host(centre), some.mean(axis=0), rtol=1e-12)
     np.testing.assert_array_equal(to_host(sample), (some - to_host(centre)) * unit)
     assert n == 1 or 0.5 <= abs(to_host(sample)).max() < 1
@@ -229,7 +229,8 @@ def test_kernel_of_near_tiles(n, n_tiles, with_groups, engine):
     in_slots, where = of.places_of_slots(*map(engine.asarray, (places, slots))), np.arange(slots.size, dtype="int32")
     reaches = engine.asarray(of_rows), engine.asarray(of_blocks)
     on_device = (None if part is None else engine.asarray(part) for part in groups)
-    listed = of.near_tiles(boxes, (boxes, of.turned(boxes)), in_slots, 1e-2, engine.asarray(where), reaches, *on_device)
+    at = engine.asarray(where)
+    listed = of.near_tiles(boxes, boxes, of.turned(boxes), in_slots, 1e-2, at, *reaches, *on_device)
     begins, ends, tiles = (to_host(part) for part in (listed.begins, listed.ends, listed.tiles))
     edges = to_host(boxes)
     np.testing.assert_array_equal(to_host(in_slots), places[np.maximum(slots, 0)].T.astype(np.float32))
@@ -457,14 +458,14 @@ def filter_of(X, engine):
 
 @pytest.mark.parametrize("points", [nested, line, pairs_of_clusters], ids=lambda family: family.__name__)
 def test_tiles_serve_points_that_are_near_each_other(points, engine):
-    n = plan.STRUCTURED_POINTS[engine.name]
+    n = neighbors.STRUCTURED_POINTS[engine.name]
     X = points(np.random.default_rng(6), n, 70).astype(np.float32)
     assert filter_of(X, engine) == "tiles of near points"
     assert filter_of(X[: n - 1], engine) != "tiles of near points"
 
 
 def test_tiles_do_not_serve_noise_nor_clusters_as_wide_as_they_are_apart(engine):
-    rng, n = np.random.default_rng(7), plan.STRUCTURED_POINTS[engine.name]
+    rng, n = np.random.default_rng(7), neighbors.STRUCTURED_POINTS[engine.name]
     noise = rng.normal(size=(n, 70)).astype(np.float32)
     clusters = noise + 2 * rng.normal(size=(20, 70)).astype(np.float32)[rng.integers(0, 20, n)]
     for X in (noise, clusters):
@@ -501,6 +502,6 @@ def test_heights_are_scipys(points, engine):
     X = points(np.random.default_rng(9), n, 70)
     for k in (2, 8):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(plan, "STRUCTURED_POINTS", {"cpu": 0, "cuda": 0})
+            patch.setattr(neighbors, "STRUCTURED_POINTS", {"cpu": 0, "cuda": 0})
             model = rapids_slink.fit(X, 3, n_neighbors=k, device=engine.name)
         np.testing.assert_array_equal(to_host(model.distances_), linkage(X, "single")[:, 2])

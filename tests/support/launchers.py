@@ -68,8 +68,8 @@ def box_tree():
 
 
 def int8_points():
+    from rapids_slink.neighbors.filter import fused as encodings
     from rapids_slink.neighbors.filter.bounds import Scaling
-    from rapids_slink.neighbors.filter.fused import encodings
 
     for d in (1, 784, encodings.MAX_FEATURES):
         given = points(300, d)
@@ -78,7 +78,7 @@ def int8_points():
 
 def fused_filter():
     """One to twelve atoms of features, of each type and pass, and the tightening of its bounds."""
-    from rapids_slink.neighbors.filter.fused import launch
+    from rapids_slink.neighbors.filter import fused as launch
 
     for atoms in (*range(1, 10), 12):
         for sum_type, y_type in (("float32", "float16"), ("int32", "int8"), ("int32", "uint8")):
@@ -116,8 +116,8 @@ def bounds_of_filters():
 
 def tightening():
     from rapids_slink.neighbors.filter.bounds import Scaling
+    from rapids_slink.neighbors.filter.fused import Survivors
     from rapids_slink.neighbors.filter.fused.filter import PRECISE, FusedFilter
-    from rapids_slink.neighbors.filter.fused.launch import Survivors
 
     xp, n, given = cuda().xp, 300, points(300, 100)
     scaling, metric = Scaling(xp.zeros(100), 1.0), get_metric("euclidean")
@@ -132,8 +132,7 @@ def tiles_of_near_points():
     """The order, rows in slots, what is listed for blocks of them, and products; of both types and tiers."""
     from rapids_slink.neighbors.exact.cuda import empty_lists
     from rapids_slink.neighbors.tiles import cuda as kernels
-    from rapids_slink.neighbors.tiles.order import Slots
-    from rapids_slink.neighbors.tiles.sizes import Lists
+    from rapids_slink.neighbors.tiles.order import Lists, Slots
 
     xp, n, d, m = cuda().xp, 1024, 100, 17
     tiles, blocks, cells = n // 128, n // 256, 2
@@ -151,7 +150,7 @@ def tiles_of_near_points():
     terms = (0.0,) * 6
     reaches = kernels.reach(rows.bound, terms, 1.0)
     groups, in_slots = (ids(blocks), ids(tiles)), kernels.places_of_slots(places, slots.rows)
-    kernels.near_tiles(boxes, (boxes, kernels.turned(boxes)), in_slots, 0.0, rows.where, reaches, *groups)
+    kernels.near_tiles(boxes, boxes, kernels.turned(boxes), in_slots, 0.0, rows.where, *reaches, *groups)
     kernels.groups_of_slots(slots.rows, ids(n), 128)
     starts = xp.arange(blocks + 1, dtype="int64")
     listed = Lists(starts[:-1], starts[1:], ids(blocks), 1, np.ones(blocks, np.int64))
@@ -177,7 +176,7 @@ def tiles_of_near_points():
 
 
 def direct_filter():
-    from rapids_slink.neighbors.filter.direct import DirectFilter
+    from rapids_slink.neighbors.filter.cuda import DirectFilter
 
     n, metric = 300, get_metric("manhattan")
     exact = ExactPoints(*[points(n, 20)] * 2, metric)
@@ -304,9 +303,8 @@ def lists_kernels():
 
 
 def bit_filter():
-    from rapids_slink.neighbors.filter.fused.counts import CountFilter
-    from rapids_slink.neighbors.filter.fused.filter import tiles_in_strides
-    from rapids_slink.neighbors.filter.fused.launch import Survivors
+    from rapids_slink.neighbors.filter.fused import Survivors
+    from rapids_slink.neighbors.filter.fused.filter import CountFilter, tiles_in_strides
 
     xp, n = cuda().xp, 300
     filter_ = CountFilter(ExactPoints(*[points(n, 5, "uint64")] * 2, get_metric("jaccard")), cuda())
@@ -344,7 +342,7 @@ def boxes_and_cores():
 
 def pairs_within():
     """By boxes, of one set of points and of two; and by common bits."""
-    from rapids_slink.neighbors.filter.fused.counts import CountFilter
+    from rapids_slink.neighbors.filter.fused.filter import CountFilter
     from rapids_slink.neighbors.within.cuda import BoxPairs
 
     xp, n, metric = cuda().xp, 300, get_metric("euclidean")
@@ -405,7 +403,7 @@ def sparse_rows():
 
 
 def expansion_of_points():
-    from rapids_slink.neighbors.trees.dimension import expansion, nearest_by_spread
+    from rapids_slink.neighbors.trees import expansion, nearest_by_spread
 
     for dtype in ("float32", "float64"):
         expansion(points(3000, 9, dtype), cuda())

@@ -43,10 +43,10 @@ from rapids_slink.neighbors.exact.formulas import (
     copy_features,
     hiercc,
     new_tile,
+    weigh_spatial,
     weigh_values,
 )
-from rapids_slink.neighbors.exact.spatial import weigh_spatial
-from rapids_slink.neighbors.slices import equal_slices, golden_stride, rounds_of_pairs, row_blocks
+from rapids_slink.neighbors.task import equal_slices, golden_stride, rounds_of_pairs, row_blocks
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import Progress, for_each_chunk, shares, with_progress, workers
