@@ -34,7 +34,7 @@ odd. minkowski takes any p > 0; 1, 2 and infinity make it cityblock, euclidean a
 
 Two metrics compare strings, whose characters are code points: levenshtein, the least number of characters to insert,
 delete or replace, and string_hamming, the number of places in which equally long strings differ, infinite for others.
-See items/strings.
+See items/strings.py.
 
 For rows with missing values see missing.py, and for boxes that repeat space.py.
 

@@ -477,8 +477,8 @@ def edges_of_graph():
 
 def strings():
     """Pairs of short and of long strings, and the keys of each metric."""
+    from rapids_slink.items import cuda as kernels
     from rapids_slink.items.strings import LEVENSHTEIN, STRING_HAMMING, Strings
-    from rapids_slink.items.strings import cuda as kernels
 
     xp, n = cuda().xp, 300
     for length, metric in ((9, LEVENSHTEIN), (90, LEVENSHTEIN), (9, STRING_HAMMING)):
