@@ -50,8 +50,7 @@ from rapids_slink.runtime.memory import (
     sequential,
     size_text,
 )
-from rapids_slink.settings import Settings
-from rapids_slink.space import parameters_of
+from rapids_slink.settings import Settings, parameters_of
 from rapids_slink.spanning_tree import friends
 from rapids_slink.spanning_tree.ahead import compile_for
 from rapids_slink.spanning_tree.append import estimate_appended, tree_of_appended
@@ -312,7 +311,7 @@ def attributes_of(
     with report.stage("linkage", device):
         merges = build_linkage(tree, n, rule.merge_groups)
     flat = rule.choose(merges, n, device, report)
-    kept = kept_rows(points.values, settings, rule, device, report, is_own)
+    kept = kept_rows(points.values, settings, rule, device, report, is_own) if keeps_rows(settings) else {}
     if settings.store_centers is not None:
         with report.stage("centers", device):
             kept |= centers_of(points, flat, settings, device)
@@ -321,10 +320,10 @@ def attributes_of(
     if settings.weights is not None:
         kept["_weighted_"] = True
     with report.stage("output", device), outside_pool(device):
-        made = {"linkage_": merges, "mst_": tree}
-        frames = {name: Later(part, points.output) for name, part in made.items()}
         if settings.prediction_data:  # predictions read them
-            frames = {name: points.frame(part.frame) for name, part in made.items()}
+            frames = {"linkage_": points.frame(merges.frame), "mst_": points.frame(tree.frame)}
+        else:
+            frames = {"linkage_": Later(merges, points.output), "mst_": Later(tree, points.output)}
         return {
             **kept,
             **flat_attributes(flat, points),
@@ -410,8 +409,6 @@ def kept_rows(
     values: Array, settings: Settings, rule: ClusterRule, device: Device, report: Report, is_own: bool
 ) -> dict[str, Any]:
     """The rows that a model keeps, copied unless `is_own`, and the core distances if its predictions need them."""
-    if not keeps_rows(settings):
-        return {}
     with report.stage("prediction_data", device):
         points = values
         if not is_own:
@@ -500,7 +497,8 @@ def tree_of_points(values: Array, problem: Problem, report: Report, grow: Grow, 
         weight[...] = distances(metric, weight, (src, dst), (values, values), device)
         if metric.changes_order:
             sort_in_place(tree.columns, device.xp)
-        tree = within_distance(tree, problem.settings.max_distance)
+        if problem.settings.max_distance is not None:
+            tree = within_distance(tree, problem.settings.max_distance)
     return tree, components
 
 

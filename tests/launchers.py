@@ -13,7 +13,7 @@ from rapids_slink.neighbors.task import NeighborLists, SearchTask
 from rapids_slink.neighbors.tiles import Encoded
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import cuda
-from rapids_slink.space import metric_of
+from rapids_slink.settings import metric_of
 
 
 def points(n, d, dtype="float32"):

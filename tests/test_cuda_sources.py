@@ -19,7 +19,6 @@ from nvrtc import compiled, headers
 import rapids_slink
 from bench import sanitize
 from rapids_slink.metrics import METRICS, get_metric
-from rapids_slink.missing import MISSING, with_missing
 from rapids_slink.neighbors.filter.direct import filter_formula
 from rapids_slink.runtime.cuda import (
     C_NAMES,
@@ -32,7 +31,7 @@ from rapids_slink.runtime.cuda import (
     value_option,
 )
 from rapids_slink.runtime.device import CPU, Device
-from rapids_slink.space import metric_of
+from rapids_slink.settings import MISSING, metric_of, with_missing
 
 PACKAGE = Path(rapids_slink.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.cu"))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rapids_slink import DeviceUnavailableError, api
-from rapids_slink.doctor import check
+from rapids_slink.cli import check
 from rapids_slink.runtime.device import gpu_is_usable
 
 ROOT = Path(__file__).parent.parent
