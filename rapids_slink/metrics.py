@@ -193,7 +193,8 @@ class Rows(StrEnum):
     def __init__(self, name: str) -> None:
         self.are_words = name in ("boolean", "packed")  # of bits
         self.have_norms = name in ("normed", "centred")  # which follow the features
-        self.features_a_value = 8 if name == "packed" else 1  # of the input
+        self.are_packed = name == "packed"  # eight features in each value of the input, a byte
+        self.features_a_value = 8 if self.are_packed else 1
 
     def width(self, n_features: int) -> int:
         """How many values a row of `n_features` features, as the input has them, has."""
@@ -261,12 +262,12 @@ class Metric:
         formula = self.formula if self.formula in of_shares else Formula.HAMMING
         return (f"-DFORMULA=bit_{formula}",)
 
-    @property
+    @cached_property
     def has_half_integer_power(self) -> bool:
         """Whether p is a multiple of a half: then a power is a product, with a square root if p is not an integer."""
         return (2 * self.p).is_integer() and self.p < 2**30
 
-    @property
+    @cached_property
     def changes_order(self) -> bool:
         """Whether rounding may give distances another order than the surrogate distances."""
         return self.distance == "angle" or self.formula is Formula.MINKOWSKI

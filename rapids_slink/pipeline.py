@@ -16,7 +16,7 @@ from rapids_slink import dendrogram as dendrograms
 from rapids_slink import graph, neighbors
 from rapids_slink.dendrogram import build_linkage, cutting, estimate_linkage
 from rapids_slink.dendrogram.cutting import SERIES_NAMES, ClusterRule, Cut, FlatClusters
-from rapids_slink.metrics import PRECOMPUTED, Metric, distances
+from rapids_slink.metrics import PRECOMPUTED, Metric, Rows, distances
 from rapids_slink.neighbors import near_pairs
 from rapids_slink.neighbors.plan import DEFAULT_NEIGHBORS
 from rapids_slink.neighbors.rows import metric_rows
@@ -531,7 +531,7 @@ def plan_points(X: Any, settings: Settings, device: Device, report: Report) -> N
             if min(n, d) < 0 or (settings.metric is PRECOMPUTED and n != d):
                 raise ValueError(f"X is no shape of points, or of a square matrix of distances: {X}")
             check_shape((n, d), "X")
-            itemsize = 1 if settings.metric.rows == "packed" else 8
+            itemsize = 1 if settings.metric.rows.are_packed else 8
             check_memory(device, estimate(n, d, itemsize), f"{counted(n, 'row')} of {counted(d, 'feature')}")
         else:
             points, edges = read_points(X, settings, device, estimate)
@@ -586,12 +586,12 @@ def is_shape(X: Any) -> bool:
 def _sample(problem: Problem) -> Array:
     """Standard normal rows, or random booleans or bits, in place of points whose values are not known."""
     n, d, rng = min(problem.n, SAMPLE_ROWS), problem.n_features, np.random.default_rng(0)
-    if problem.metric.rows == "packed":
+    if problem.metric.rows.are_packed:
         return problem.device.asarray(rng.integers(0, 256, (n, d), "uint8"))
     values = rng.standard_normal((n, d))
-    if problem.metric.rows == "boolean":
+    if problem.metric.rows is Rows.BOOLEAN:
         values = (values > 0).astype(np.float64)
-    return problem.device.asarray(np.clip(values, -1, 1) if problem.metric.rows == "sphere" else values)
+    return problem.device.asarray(np.clip(values, -1, 1) if problem.metric.rows is Rows.SPHERE else values)
 
 
 def _alternatives(problem: Problem, copy: MemoryEstimate) -> Iterator[str]:

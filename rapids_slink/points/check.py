@@ -186,7 +186,7 @@ def check_finite(inputs: dict[str, Any], metric: Metric, device: Device) -> bool
     of 1 + O(n·d·2⁻⁵²). So S below an eighth of the maximum leaves every squared distance finite. Between rows of two
     arguments S is the sum of both. Where the metric takes missing values, columns are looked at instead.
     """
-    if metric.rows == "packed":
+    if metric.rows.are_packed:
         return True
     if metric.missing:
         for name, points in inputs.items():
