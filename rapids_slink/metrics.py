@@ -125,6 +125,8 @@ class Formula(StrEnum):
         self.is_of_counts = name in (
             "squared_euclidean", "manhattan", "braycurtis", "hamming", "jaccard", "containment", "cosine",
         )  # fmt: skip
+        #: whether it is a function of the distance of the rows divided by their norms, which follow the features
+        self.is_of_unit_rows = name == "cosine"
         #: whether its value for equal rows is the least value
         self.has_equal_rows_first = name not in ("inner_product", "given")
         #: whether two rows of zeros have no distance; its value is `OVERFLOW` for them
@@ -296,7 +298,7 @@ class Metric:
 
     def rounding_terms(self, n_features: int) -> tuple[float, float, float, float]:
         """(error, stretch, factor, more) of √((surrogate + error)·stretch)·factor + more, the bound's formula."""
-        if self.formula is Formula.COSINE:
+        if self.formula.is_of_unit_rows:
             error = (2 * n_features + 16) * EPSILON
             return error, 2.0, 1 + 8 * EPSILON, error
         return n_features * 5e-324, 1 + (n_features + 8) * EPSILON, 1.0, 0.0
@@ -308,7 +310,7 @@ class Metric:
         are those of `true_distance_bound`; the factor covers a few roundings of this expression.
         """
         rounding = 1 + 2.0**-40
-        if self.formula is Formula.COSINE:
+        if self.formula.is_of_unit_rows:
             error = (2 * n_features + 16) * EPSILON
             return error, 0.5 * rounding, error
         return 0.0, (1 + (n_features + 8) * EPSILON) * rounding, n_features * 5e-324
