@@ -47,8 +47,7 @@ from rapids_slink.report import Report
 from rapids_slink.runtime import cuda as launches
 from rapids_slink.runtime.device import CPU, Device, cuda, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES
-from rapids_slink.settings import Settings
-from rapids_slink.space import metric_of
+from rapids_slink.settings import Settings, metric_of
 from rapids_slink.spanning_tree import component_pairs, graphs, pairs
 from rapids_slink.spanning_tree import kernels as tree_kernels
 from rapids_slink.spanning_tree.boxes import label_friends

@@ -32,9 +32,9 @@ from rapids_slink.runtime.device import DeviceUnavailableError as DeviceUnavaila
 from rapids_slink.runtime.device import gpu_is_usable
 from rapids_slink.runtime.memory import DeviceMemoryError as DeviceMemoryError
 from rapids_slink.runtime.memory import free_memory as free_memory
+from rapids_slink.settings import metric_of
 from rapids_slink.single_linkage import SingleLinkage as SingleLinkage
 from rapids_slink.single_linkage import engine_of
-from rapids_slink.space import metric_of
 from rapids_slink.version import __version__
 
 #: What the names of the packages begin with, whatever their builds for a version of CUDA are called.

@@ -1,4 +1,4 @@
-"""The command line: a table in, labels out. `tables` reads the table.
+"""The command line: a table in, labels out. `tables` reads the table. And the check of ``rapids doctor``.
 
 ::
 
@@ -26,10 +26,10 @@ from rapids_slink.hdbscan import METHODS
 from rapids_slink.hierarchy.plotting import COLORS, plot_heights
 from rapids_slink.hierarchy.storage import replace_file
 from rapids_slink.metrics import ITEM_METRICS, METRICS, PRECOMPUTED
-from rapids_slink.missing import MISSING
 from rapids_slink.points.output import on_host
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import DEVICE_NAMES, resolve
+from rapids_slink.settings import MISSING
 from rapids_slink.tables import (
     DECIMAL_SIGNS,
     NAMED_SEPARATORS,
@@ -489,3 +489,36 @@ def belts_report(cities: pd.DataFrame, model: Any) -> str:
         f"The {BELTS} most populous:\n\n{belts.to_string()}\n\n"
         f"What was proven, and how long each stage took (seconds):\n{model.report_}"
     )
+
+
+def check(verbose: bool = False, **kwargs: Any) -> str:
+    """A hierarchy made on the GPU is that of the CPU.
+
+    ``rapids doctor``, of rapids-cli, runs this check: its entry point is in pyproject.toml.
+
+    Parameters
+    ----------
+    verbose : bool
+        Ignored, as are all further parameters: later versions of rapids-cli may pass more.
+    **kwargs
+        Ignored.
+
+    Returns
+    -------
+    str
+        What was compared.
+
+    Raises
+    ------
+    DeviceUnavailableError
+        There is no GPU with CuPy and cuDF.
+    RuntimeError
+        The heights differ.
+    """
+    from rapids_slink.api import fit
+
+    rows = np.random.default_rng(0).standard_normal((5000, 16))
+    on_gpu, on_cpu = (fit(rows, n_clusters=1, device=device).to_scipy()[:, 2] for device in ("cuda", "cpu"))
+    if not np.array_equal(on_gpu, on_cpu):
+        raise RuntimeError(f"the GPU's and the CPU's heights differ in {np.count_nonzero(on_gpu != on_cpu)} merges")
+    return f"the heights of {len(on_gpu):,} merges are the CPU's to the last bit"

@@ -1,4 +1,4 @@
-"""The engine of rows that have no coordinates: the functions of `pipeline` for what `items.KINDS` has.
+"""The engine of rows that have no coordinates: the functions of `pipeline` for what `items` has.
 
     X ──▶ items ──▶ forest ──▶ linkage, cut, labels, as those of points
 
@@ -19,8 +19,15 @@ from rapids_slink.dendrogram.per_group import GroupedCut
 from rapids_slink.items import kind_of
 from rapids_slink.items.forest import forest_of_items
 from rapids_slink.items.kind import Items, without_features
-from rapids_slink.items.nearest import nearest_items
-from rapids_slink.items.search import ItemSearch, Pairs, distinct_items, of_copies, of_equal, one_of_each
+from rapids_slink.items.search import (
+    ItemSearch,
+    Pairs,
+    distinct_items,
+    nearest_items,
+    of_copies,
+    of_equal,
+    one_of_each,
+)
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.task import equal_slices
 from rapids_slink.neighbors.within import Found, PairFrames, PairTask, check_names, room_for_pairs

@@ -34,9 +34,9 @@ odd. minkowski takes any p > 0; 1, 2 and infinity make it cityblock, euclidean a
 
 Two metrics compare strings, whose characters are code points: levenshtein, the least number of characters to insert,
 delete or replace, and string_hamming, the number of places in which equally long strings differ, infinite for others.
-See items/strings.
+See items/strings.py.
 
-For rows with missing values see missing.py, and for boxes that repeat space.py.
+For rows with missing values, and for boxes that repeat, see settings.py.
 
 How to add a metric, step by step, is in CONTRIBUTING.md.
 
@@ -93,7 +93,7 @@ class Formula(StrEnum):
     """The formula of a surrogate distance, and what other modules have to know of it.
 
     The numbers of formulas in the CPU's kernels are in this order. `formulas.cuh` has a struct for each; jaccard and
-    containment are of bits alone. SPATIAL stands for others in a space; see space.py. GIVEN stands for distances in
+    containment are of bits alone. SPATIAL stands for others in a space; see settings.py. GIVEN stands for distances in
     place of points, ITEMS for rows that have no coordinates.
     """
 
@@ -116,33 +116,21 @@ class Formula(StrEnum):
     GIVEN = "given"
     ITEMS = "items"
 
-    @property
-    def compares_for_equality(self) -> bool:
-        """Whether it only asks which values differ."""
-        return self in (Formula.HAMMING, Formula.PRESENT_HAMMING, Formula.HIERCC)
-
-    @property
-    def is_one_operation(self) -> bool:
-        """Whether it applies one operation to the difference of two values of one feature."""
-        return self in (Formula.SQUARED_EUCLIDEAN, Formula.MANHATTAN, Formula.CHEBYSHEV)
-
-    @property
-    def is_of_counts(self) -> bool:
-        """Whether of rows of zeros and ones it reads counts alone: |a∩b|, |a| and |b|; of cosine on a CPU alone."""
-        return self in (
-            Formula.SQUARED_EUCLIDEAN, Formula.MANHATTAN, Formula.BRAYCURTIS, Formula.HAMMING, Formula.JACCARD,
-            Formula.CONTAINMENT, Formula.COSINE,
+    def __init__(self, name: str) -> None:
+        #: whether it only asks which values differ
+        self.compares_for_equality = name in ("hamming", "present_hamming", "hiercc")
+        #: whether it applies one operation to the difference of two values of one feature
+        self.is_one_operation = name in ("squared_euclidean", "manhattan", "chebyshev")
+        #: whether of rows of zeros and ones it reads counts alone: |a∩b|, |a| and |b|; of cosine on a CPU alone
+        self.is_of_counts = name in (
+            "squared_euclidean", "manhattan", "braycurtis", "hamming", "jaccard", "containment", "cosine",
         )  # fmt: skip
-
-    @property
-    def has_equal_rows_first(self) -> bool:
-        """Whether its value for equal rows is the least value."""
-        return self not in (Formula.INNER_PRODUCT, Formula.GIVEN)
-
-    @property
-    def is_undefined_for_zeros(self) -> bool:
-        """Whether two rows of zeros have no distance. Its value is `OVERFLOW` for them."""
-        return self in (Formula.BRAYCURTIS, Formula.CONTAINMENT)
+        #: whether it is a function of the distance of the rows divided by their norms, which follow the features
+        self.is_of_unit_rows = name == "cosine"
+        #: whether its value for equal rows is the least value
+        self.has_equal_rows_first = name not in ("inner_product", "given")
+        #: whether two rows of zeros have no distance; its value is `OVERFLOW` for them
+        self.is_undefined_for_zeros = name in ("braycurtis", "containment")
 
     def largest_span(self, n_features: int) -> float:
         """The largest difference of a feature's values for which all surrogate distances are finite."""
@@ -204,20 +192,11 @@ class Rows(StrEnum):
     SPHERE = "sphere"
     PLACED = "placed"
 
-    @property
-    def are_words(self) -> bool:
-        """Whether they are words of bits."""
-        return self in (Rows.BOOLEAN, Rows.PACKED)
-
-    @property
-    def have_norms(self) -> bool:
-        """Whether a row's norm follows its features."""
-        return self in (Rows.NORMED, Rows.CENTRED)
-
-    @property
-    def features_a_value(self) -> int:
-        """The features in a value of the input."""
-        return 8 if self is Rows.PACKED else 1
+    def __init__(self, name: str) -> None:
+        self.are_words = name in ("boolean", "packed")  # of bits
+        self.have_norms = name in ("normed", "centred")  # which follow the features
+        self.are_packed = name == "packed"  # eight features in each value of the input, a byte
+        self.features_a_value = 8 if self.are_packed else 1
 
     def width(self, n_features: int) -> int:
         """How many values a row of `n_features` features, as the input has them, has."""
@@ -249,7 +228,7 @@ class Metric:
     boxes: bool = False  # whether boxes bound the surrogate distance
     p: float = 2.0  # the exponent of "minkowski", and of "root"
     missing: bool = False  # whether NaN is a missing value, which the formula leaves out
-    space: Any = None  # a `Space` or `Placed` of space.py: a box, or groups of columns that have scales
+    space: Any = None  # a `Space` or `Placed` of settings.py: a box, or groups of columns that have scales
 
     def of_columns(self, names: Sequence[Any] | None, d: int) -> Self:
         """The metric of d columns, which may have names. Raises ValueError if its space is not one of these."""
@@ -285,12 +264,12 @@ class Metric:
         formula = self.formula if self.formula in of_shares else Formula.HAMMING
         return (f"-DFORMULA=bit_{formula}",)
 
-    @property
+    @cached_property
     def has_half_integer_power(self) -> bool:
         """Whether p is a multiple of a half: then a power is a product, with a square root if p is not an integer."""
         return (2 * self.p).is_integer() and self.p < 2**30
 
-    @property
+    @cached_property
     def changes_order(self) -> bool:
         """Whether rounding may give distances another order than the surrogate distances."""
         return self.distance == "angle" or self.formula is Formula.MINKOWSKI
@@ -319,7 +298,7 @@ class Metric:
 
     def rounding_terms(self, n_features: int) -> tuple[float, float, float, float]:
         """(error, stretch, factor, more) of √((surrogate + error)·stretch)·factor + more, the bound's formula."""
-        if self.formula is Formula.COSINE:
+        if self.formula.is_of_unit_rows:
             error = (2 * n_features + 16) * EPSILON
             return error, 2.0, 1 + 8 * EPSILON, error
         return n_features * 5e-324, 1 + (n_features + 8) * EPSILON, 1.0, 0.0
@@ -331,7 +310,7 @@ class Metric:
         are those of `true_distance_bound`; the factor covers a few roundings of this expression.
         """
         rounding = 1 + 2.0**-40
-        if self.formula is Formula.COSINE:
+        if self.formula.is_of_unit_rows:
             error = (2 * n_features + 16) * EPSILON
             return error, 0.5 * rounding, error
         return 0.0, (1 + (n_features + 8) * EPSILON) * rounding, n_features * 5e-324
@@ -417,7 +396,7 @@ def distances(metric: Metric, weight: Array, ends: tuple[Any, Any], points: tupl
     `ends` are two (m,) int32 arrays: a pair's rows, one in each of the `points`, two (n, d) arrays of the input. Raises
     ValueError if a pair's distance is beyond float64 or not defined.
     """
-    may_overflow = metric.formula is Formula.MINKOWSKI or metric.is_undefined_for_zeros
+    may_overflow = metric.formula is Formula.MINKOWSKI or metric.formula.is_undefined_for_zeros
     if may_overflow and weight.size and not bool(weight.max() < OVERFLOW):
         at = int((~(weight < OVERFLOW)).argmax())
         pair = f"rows {int(ends[0][at])} and {int(ends[1][at])}"

@@ -9,14 +9,13 @@ import numpy as np
 
 from rapids_slink.dendrogram.cutting import check_distance
 from rapids_slink.metrics import Metric
-from rapids_slink.missing import missing_values_of
 from rapids_slink.neighbors.within import PairTask
 from rapids_slink.points.check import MAX_ROWS, as_integer, column_values, require_edges
 from rapids_slink.points.output import OutputKind, library_of
 from rapids_slink.runtime.device import device_of, resolve
 from rapids_slink.runtime.memory import as_bytes
+from rapids_slink.settings import metric_of, missing_values_of
 from rapids_slink.single_linkage import SingleLinkage, engine_of
-from rapids_slink.space import metric_of
 
 
 def pairs(

@@ -16,7 +16,7 @@ from rapids_slink import dendrogram as dendrograms
 from rapids_slink import graph, neighbors
 from rapids_slink.dendrogram import build_linkage, cutting, estimate_linkage
 from rapids_slink.dendrogram.cutting import SERIES_NAMES, ClusterRule, Cut, FlatClusters
-from rapids_slink.metrics import PRECOMPUTED, Metric, distances
+from rapids_slink.metrics import PRECOMPUTED, Metric, Rows, distances
 from rapids_slink.neighbors import DEFAULT_NEIGHBORS
 from rapids_slink.neighbors import within as near_pairs
 from rapids_slink.neighbors.rows import metric_rows
@@ -50,8 +50,7 @@ from rapids_slink.runtime.memory import (
     sequential,
     size_text,
 )
-from rapids_slink.settings import Settings
-from rapids_slink.space import parameters_of
+from rapids_slink.settings import Settings, parameters_of
 from rapids_slink.spanning_tree.ahead import compile_for
 from rapids_slink.spanning_tree.append import estimate_appended, tree_of_appended
 from rapids_slink.spanning_tree.boxes import FILTERS, estimate_friends, label_friends, serves_friends
@@ -312,7 +311,7 @@ def attributes_of(
     with report.stage("linkage", device):
         merges = build_linkage(tree, n, rule.merge_groups)
     flat = rule.choose(merges, n, device, report)
-    kept = kept_rows(points.values, settings, rule, device, report, is_own)
+    kept = kept_rows(points.values, settings, rule, device, report, is_own) if keeps_rows(settings) else {}
     if settings.store_centers is not None:
         with report.stage("centers", device):
             kept |= centers_of(points, flat, settings, device)
@@ -321,10 +320,10 @@ def attributes_of(
     if settings.weights is not None:
         kept["_weighted_"] = True
     with report.stage("output", device), outside_pool(device):
-        made = {"linkage_": merges, "mst_": tree}
-        frames = {name: Later(part, points.output) for name, part in made.items()}
         if settings.prediction_data:  # predictions read them
-            frames = {name: points.frame(part.frame) for name, part in made.items()}
+            frames = {"linkage_": points.frame(merges.frame), "mst_": points.frame(tree.frame)}
+        else:
+            frames = {"linkage_": Later(merges, points.output), "mst_": Later(tree, points.output)}
         return {
             **kept,
             **flat_attributes(flat, points),
@@ -410,8 +409,6 @@ def kept_rows(
     values: Array, settings: Settings, rule: ClusterRule, device: Device, report: Report, is_own: bool
 ) -> dict[str, Any]:
     """The rows that a model keeps, copied unless `is_own`, and the core distances if its predictions need them."""
-    if not keeps_rows(settings):
-        return {}
     with report.stage("prediction_data", device):
         points = values
         if not is_own:
@@ -500,7 +497,8 @@ def tree_of_points(values: Array, problem: Problem, report: Report, grow: Grow, 
         weight[...] = distances(metric, weight, (src, dst), (values, values), device)
         if metric.changes_order:
             sort_in_place(tree.columns, device.xp)
-        tree = within_distance(tree, problem.settings.max_distance)
+        if problem.settings.max_distance is not None:
+            tree = within_distance(tree, problem.settings.max_distance)
     return tree, components
 
 
@@ -533,7 +531,7 @@ def plan_points(X: Any, settings: Settings, device: Device, report: Report) -> N
             if min(n, d) < 0 or (settings.metric is PRECOMPUTED and n != d):
                 raise ValueError(f"X is no shape of points, or of a square matrix of distances: {X}")
             check_shape((n, d), "X")
-            itemsize = 1 if settings.metric.rows == "packed" else 8
+            itemsize = 1 if settings.metric.rows.are_packed else 8
             check_memory(device, estimate(n, d, itemsize), f"{counted(n, 'row')} of {counted(d, 'feature')}")
         else:
             points, edges = read_points(X, settings, device, estimate)
@@ -588,12 +586,12 @@ def is_shape(X: Any) -> bool:
 def _sample(problem: Problem) -> Array:
     """Standard normal rows, or random booleans or bits, in place of points whose values are not known."""
     n, d, rng = min(problem.n, SAMPLE_ROWS), problem.n_features, np.random.default_rng(0)
-    if problem.metric.rows == "packed":
+    if problem.metric.rows.are_packed:
         return problem.device.asarray(rng.integers(0, 256, (n, d), "uint8"))
     values = rng.standard_normal((n, d))
-    if problem.metric.rows == "boolean":
+    if problem.metric.rows is Rows.BOOLEAN:
         values = (values > 0).astype(np.float64)
-    return problem.device.asarray(np.clip(values, -1, 1) if problem.metric.rows == "sphere" else values)
+    return problem.device.asarray(np.clip(values, -1, 1) if problem.metric.rows is Rows.SPHERE else values)
 
 
 def _alternatives(problem: Problem, copy: MemoryEstimate) -> Iterator[str]:

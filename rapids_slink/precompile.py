@@ -93,7 +93,7 @@ def _tables(metric: Metric, shapes: Collection[tuple[int, int]]) -> Iterator[np.
     """Rows that the metric takes, of each shape: random ones, and of the last shape some that are near few places."""
     rng = np.random.default_rng(0)
     for n, d in shapes:
-        if metric.rows is Rows.PACKED:
+        if metric.rows.are_packed:
             yield rng.integers(0, 256, (n, d), np.uint8)
         elif metric.rows is Rows.BOOLEAN:
             yield (rng.random((n, d)) < 0.5) | (np.arange(d) == 0)  # no row of zeros alone

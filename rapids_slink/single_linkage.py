@@ -14,7 +14,6 @@ from rapids_slink.dendrogram.cutting import ClusterRule, Cut, check_distance, ch
 from rapids_slink.hierarchy.model import Estimator, Hierarchy, WithRows
 from rapids_slink.items import kind_of
 from rapids_slink.metrics import PRECOMPUTED, SPARSE_METRICS, Metric
-from rapids_slink.missing import missing_values_of
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.points.keys import GroupBy
 from rapids_slink.points.output import Rows, Values, array_of, as_frame, as_known, is_collection, library_of
@@ -22,8 +21,7 @@ from rapids_slink.prediction import Fitted, FittedRows, medoids, nearest_labels
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, check_device_name, on_current_gpu
 from rapids_slink.runtime.memory import as_bytes
-from rapids_slink.settings import Settings
-from rapids_slink.space import metric_of, metric_with
+from rapids_slink.settings import Settings, metric_of, metric_with, missing_values_of
 
 #: The parameters whose values at the fit a model keeps, as ``_box_`` and so on.
 FITTED_BY = ("max_distance", "distance_threshold", "box")
@@ -259,7 +257,7 @@ class SingleLinkage(PointHierarchy):
     box : float or sequence of float, optional
         The length after which the coordinates repeat: of all columns, or one for each, infinite where they do not. The
         distance of two rows is that of their nearest images, and coordinates outside [0, box) are wrapped. For
-        euclidean, sqeuclidean, cityblock and chebyshev; `rapids_slink.space` has the formula.
+        euclidean, sqeuclidean, cityblock and chebyshev; `rapids_slink.settings` has the formula.
     scales : dict, optional
         Groups of columns, each a name, a position or a tuple of these, and what their distances are divided by, such as
         ``{("x", "y"): 500.0, "t": 3600.0}``. The distance of two rows is the largest of the groups' distances: at most

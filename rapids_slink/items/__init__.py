@@ -9,14 +9,21 @@ One idea carries all kinds: rule pairs out by something that the package searche
 from typing import Any
 
 from rapids_slink.items.kind import Items
-from rapids_slink.items.sets import Sets
+from rapids_slink.items.sets import Sets, holds_sets
 from rapids_slink.items.sparse import SparseRows
 from rapids_slink.items.strings import Strings
-from rapids_slink.metrics import Metric
-
-KINDS: tuple[type[Items], ...] = (Strings, Sets, SparseRows)  # one is chosen by the metric and the type of the input
+from rapids_slink.metrics import SET_METRICS, SPARSE_ROW_METRICS, Formula, Metric
+from rapids_slink.points import is_sparse
 
 
 def kind_of(metric: Metric, *inputs: Any) -> type[Items] | None:
-    """The kind of items that inputs are for a metric; None if they are points."""
-    return next((kind for kind in KINDS if any(kind.serves(metric, X) for X in inputs)), None)
+    """The kind of items that inputs are for a metric; None if they are points.
+
+    Whatever the input is, a metric of strings takes strings, so that numbers are refused by the metric's name.
+    """
+    if metric.formula is Formula.ITEMS:
+        return Strings
+    if metric.name in SET_METRICS:
+        return Sets if any(map(holds_sets, inputs)) else None
+    takes_sparse_rows = metric.name in SPARSE_ROW_METRICS and not metric.missing and metric.space is None
+    return SparseRows if takes_sparse_rows and any(map(is_sparse, inputs)) else None

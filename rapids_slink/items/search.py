@@ -1,9 +1,13 @@
-"""The pairs of items within a distance, in parts that fit into memory.
+"""The pairs of items within a distance, in parts that fit into memory; the nearest item of a second set.
 
     items ──▶ distinct items ──▶ candidates: all pairs, pairs that share a key, or pairs of projections ──▶ distances
 
 Groups are numbers, one for each item: no pair of two groups is wanted. Equal items of a group are one item until the
 end, so that copies cost nothing. A pair may be found several times, because it shares several keys.
+
+*The nearest item.* What has a copy in the second set is nearest to it, or to an earlier item at distance zero, such as
+a larger set by containment. For the others the search widens: up to the distance that half of a sample has to its
+nearest item, then again for those that found none, until few pairs are left and all are compared.
 """
 
 from collections.abc import Iterator
@@ -35,6 +39,8 @@ MOST_KEYS = 1024
 KEYED_ITEMS = 2**21
 #: Pairs of a first range of rows of which projections are compared: how many are candidates tells the next one.
 FIRST_PAIRS = {"cpu": 2**24, "cuda": 2**34}
+#: Up to this number of pairs that are left all are compared for nearest items.
+FEW_PAIRS = {"cpu": 2**23, "cuda": 2**28}
 #: Pairs that are compared at a time, and their bytes.
 MOST_PAIRS, PAIR_BYTES = {"cpu": 2**21, "cuda": 2**25}, 64
 #: Bytes of an item, from its hash to its edges, and of chunks at their smallest.
@@ -328,3 +334,58 @@ def _mixed(words: Array, xp: Any) -> Array:
         words = words ^ (words >> xp.uint64(shift))
         words = words if factor is None else words * xp.uint64(factor)
     return words
+
+
+def nearest_items(items: Items, m: int, limit: float = inf) -> tuple[Array, Array]:
+    """For each of the first m items the nearest of the others, the first of equally near ones, and its distance.
+
+    int32 and float64, (m,). Where none is within the limit, and at a finite distance, it is the first one, and the
+    distance is infinite.
+    """
+    device, n = items.device, len(items)
+    xp = device.xp
+    distinct = distinct_items(items, xp.zeros(n, "int32"))
+    count, of_row = len(distinct.items), distinct.of_row
+    first = xp.full(count, n, "int32")  # the first row of the second set of each distinct item
+    xp.minimum.at(first, of_row[m:], xp.arange(m, n, dtype="int32"))
+    is_point = first < n
+    nearest, weight = xp.full(count, m, "int32"), xp.full(count, inf)
+    asked = xp.zeros(count, bool)
+    asked[of_row[:m]] = True
+    pending, copied = asked & ~is_point, asked & is_point
+
+    def settle(wanted: Array, level: float) -> None:
+        query, row, distance = _nearest_within(distinct, wanted, first, level)
+        nearest[query], weight[query], pending[query] = row, distance, False
+
+    if bool(copied.any()):
+        settle(copied, 0.0)
+    level = -inf
+    while level < limit and bool(pending.any()):
+        left = int(pending.sum()) * int(is_point.sum())
+        is_last = limit < inf or left <= FEW_PAIRS[device.name]
+        level = limit if is_last else next_level(distinct.items, distinct.groups, pending, is_point, level)
+        settle(pending, level)
+    return nearest[of_row[:m]], weight[of_row[:m]]
+
+
+def _nearest_within(distinct: Distinct, wanted: Array, first: Array, level: float) -> tuple[Array, Array, Array]:
+    """The wanted items that have a row within the level, the first of their nearest rows, and its distance.
+
+    `first`, (u,) int32, is the first row of each item in the second set, or the number of all rows.
+    """
+    xp, is_point = distinct.items.device.xp, first < distinct.of_row.size
+    own = xp.flatnonzero(wanted & is_point)
+    found = [own], [first[own]], [xp.zeros(own.size)]
+    for a, b, distance in ItemSearch(distinct.items, distinct.groups, level).parts(wanted, is_point):
+        for query, point in ((a, b), (b, a)):
+            kept = wanted[query] & is_point[point]
+            for column, part in zip(found, (query, first[point], distance), strict=True):
+                column.append(part[kept])
+    query, row, distance = map(xp.concatenate, found)
+    order = stable_order(row, xp)
+    for column in (distance, query):
+        order = order[stable_order(column[order], xp)]
+    query, row, distance = query[order], row[order], distance[order]
+    best = xp.concatenate((xp.ones(min(1, query.size), bool), query[1:] != query[:-1]))
+    return query[best], row[best], distance[best]

@@ -214,7 +214,7 @@ def _float_type(dtype: Any) -> np.dtype:
 
 def _type_of_rows(dtype: Any, metric: Metric, name: str) -> np.dtype:
     """The type in which values of `dtype` are read."""
-    if metric.rows != "packed":
+    if not metric.rows.are_packed:
         return _float_type(dtype)
     if dtype != np.uint8:
         raise InputTypeError(

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.metrics import ITEM_METRICS, OVERFLOW, SET_METRICS, Metric
-from rapids_slink.missing import USUAL_MARKS, as_read
 from rapids_slink.points.output import array_of, is_collection, is_dataframe, library_of, on_host
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import Array, Device, all_true, device_of, half, to_host
+from rapids_slink.settings import USUAL_MARKS, as_read
 
 #: The kernels of a device, in `cpu` or `cuda`.
 kernels = partial(half, package=__package__)
@@ -186,7 +186,7 @@ def check_finite(inputs: dict[str, Any], metric: Metric, device: Device) -> bool
     of 1 + O(n·d·2⁻⁵²). So S below an eighth of the maximum leaves every squared distance finite. Between rows of two
     arguments S is the sum of both. Where the metric takes missing values, columns are looked at instead.
     """
-    if metric.rows == "packed":
+    if metric.rows.are_packed:
         return True
     if metric.missing:
         for name, points in inputs.items():

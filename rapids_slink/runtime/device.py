@@ -17,7 +17,7 @@ import importlib.util
 import pickle
 import sys
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -40,7 +40,7 @@ class Device:
     name: str  # {"cpu", "cuda"}
     xp: ModuleType  # NumPy or CuPy
 
-    @property
+    @cached_property
     def is_gpu(self) -> bool:
         """Whether this is a GPU."""
         return self.name == "cuda"

@@ -71,12 +71,6 @@ class _Kept(threading.local):
     pool: ThreadPoolExecutor | None = None
     process: int | None = None
 
-    def started(self) -> ThreadPoolExecutor:
-        """The pool; threads do not outlive a fork."""
-        if self.pool is None or self.process != os.getpid():
-            self.pool, self.process = ThreadPoolExecutor(max(1, usable_cores() - 1), "rapids_slink"), os.getpid()
-        return self.pool
-
 
 _kept = _Kept()
 
@@ -112,7 +106,9 @@ def for_each_chunk(
 
 def _with_helpers(take_chunks: Callable[[], None], helpers: int) -> None:
     """Run `take_chunks` in this thread and in `helpers` threads of its pool."""
-    pool = _kept.started()
+    if _kept.pool is None or _kept.process != os.getpid():  # threads do not outlive a fork
+        _kept.pool, _kept.process = ThreadPoolExecutor(max(1, usable_cores() - 1), "rapids_slink"), os.getpid()
+    pool = _kept.pool
     with _one_blas_thread:
         try:
             helping = [pool.submit(take_chunks) for _ in range(helpers)]

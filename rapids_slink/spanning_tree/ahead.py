@@ -22,7 +22,7 @@ from rapids_slink.ordering import edge_codes
 from rapids_slink.runtime.cuda import WARP, Ahead, compile_ahead, power_of_two, value_option
 from rapids_slink.runtime.device import Device, cuda
 from rapids_slink.runtime.memory import usable_cores
-from rapids_slink.space import Space
+from rapids_slink.settings import Space
 from rapids_slink.spanning_tree.boxes import serves_friends
 from rapids_slink.spanning_tree.component_pairs import compile_on_host
 from rapids_slink.spanning_tree.lists import list_length

@@ -7,9 +7,9 @@ is *certified* if no lower bound of a point in C is below best(C). Then best(C) 
 C, and by the cut property it is in the tree.
 
 Nothing here uses the triangle inequality: it is enough that a distance is the same in both directions. So the proof
-holds for rows with missing values too, whose dissimilarities are no metrics (missing.py). A list may have entries above
-its bound, if it is sorted by mutual reachability or ends at a search's bound. So the bounds of all points count, not
-only those of exhausted lists.
+holds for rows with missing values too, whose dissimilarities are no metrics (settings.py). A list may have entries
+above its bound, if it is sorted by mutual reachability or ends at a search's bound. So the bounds of all points count,
+not only those of exhausted lists.
 
 A list is sorted and components only grow, so a cursor into it never steps back: all rounds together read it once. Each
 device runs the rounds in ``grow_forest(lists, forest)``.

@@ -7,7 +7,7 @@ import pytest
 from repository import ROOT
 
 from rapids_slink import DeviceUnavailableError, api
-from rapids_slink.doctor import check
+from rapids_slink.cli import check
 from rapids_slink.runtime.device import gpu_is_usable
 
 

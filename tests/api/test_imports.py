@@ -13,10 +13,10 @@ GPU_PACKAGES = ["cudf", "cugraph", "cuml", "cupy", "cuvs", "pylibraft", "rmm"]
 SLOW_PACKAGES = ["dask", "distributed", "numba", "pandas", "scipy", "sklearn"]
 #: The rooms of the package, each of which imports from those after it alone.
 ROOMS = [
-    "__main__", "cli", "tables", "datasets", "scipy", "doctor", "sklearn", "__init__", "api", "precompile",
+    "__main__", "cli", "tables", "datasets", "scipy", "sklearn", "__init__", "api", "precompile",
     "near_pairs", "hdbscan", "single_linkage", "distributed", "item_pipeline", "groups", "pipeline", "graph",
-    "prediction", "hierarchy", "catalogue", "items", "spanning_tree", "dendrogram", "neighbors", "settings", "points",
-    "space", "missing", "metrics", "trigonometry", "ordering", "report", "runtime", "version",
+    "prediction", "hierarchy", "catalogue", "items", "spanning_tree", "dendrogram", "neighbors", "points",
+    "settings", "metrics", "trigonometry", "ordering", "report", "runtime", "version",
 ]  # fmt: skip
 
 

@@ -12,8 +12,7 @@ from rapids_slink.metrics import METRICS, get_metric
 from rapids_slink.runtime import cuda
 from rapids_slink.runtime.device import CPU, Device
 from rapids_slink.runtime.device import cuda as gpu
-from rapids_slink.settings import Settings
-from rapids_slink.space import metric_of
+from rapids_slink.settings import Settings, metric_of
 from rapids_slink.spanning_tree import ahead, component_pairs
 from rapids_slink.spanning_tree.problem import Problem
 

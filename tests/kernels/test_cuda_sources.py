@@ -19,7 +19,6 @@ from repository import PACKAGE
 
 from bench import sanitize
 from rapids_slink.metrics import METRICS, get_metric
-from rapids_slink.missing import MISSING, with_missing
 from rapids_slink.neighbors.filter import filter_formula
 from rapids_slink.runtime.cuda import (
     C_NAMES,
@@ -31,7 +30,7 @@ from rapids_slink.runtime.cuda import (
     value_option,
 )
 from rapids_slink.runtime.device import CPU, Device
-from rapids_slink.space import metric_of
+from rapids_slink.settings import MISSING, metric_of, with_missing
 
 SOURCES = sorted(PACKAGE.rglob("*.cu"))
 PORTABLE = ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"]
@@ -115,8 +114,8 @@ OPTIONS = {
         [*((f"-DCOLUMN={column}", VALUES[0]) for column in C_NAMES.values()), ("-DCOLUMN=unsigned char", PACKED)],
         [(f"-DCOLUMN={column}", VALUES[1]) for column in C_NAMES.values()],
     ),
-    "items/sets/sets.cu": ([("-DELEMENT=int",), ("-DELEMENT=long long",)], []),
-    "items/sparse/sparse.cu": ([("-DCOLUMN=int", VALUES[0])], [("-DCOLUMN=long long", VALUES[1])]),
+    "items/sets.cu": ([("-DELEMENT=int",), ("-DELEMENT=long long",)], []),
+    "items/sparse.cu": ([("-DCOLUMN=int", VALUES[0])], [("-DCOLUMN=long long", VALUES[1])]),
     # `all_distances.cu` compiles in a tenth of the time: it has each formula, `rerank.cu` one of each kind.
     "neighbors/exact/rerank.cu": (
         [BIT_OPTIONS[1], (VALUES[1], "-DFORMULA=hiercc"), (VALUES[1], "-DFORMULA=cosine")],

@@ -12,11 +12,11 @@ from scipy.spatial.distance import cdist, pdist, squareform
 
 from rapids_slink import fit, knn_graph, nearest_neighbors
 from rapids_slink.metrics import METRICS, get_metric
-from rapids_slink.missing import with_missing
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.rows import compact_rows, metric_rows
 from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import CPU, to_host
+from rapids_slink.settings import with_missing
 
 OF_COUNTS = ["euclidean", "sqeuclidean", "cosine", "cityblock", "braycurtis"]
 OF_BITS = ["jaccard", "dice", "rogerstanimoto", "hamming", *OF_COUNTS]

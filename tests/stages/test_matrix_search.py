@@ -5,10 +5,10 @@ import pytest
 from hard_cases import full
 
 from rapids_slink.metrics import METRICS, OVERFLOW
-from rapids_slink.missing import with_missing
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import to_host
+from rapids_slink.settings import with_missing
 
 pytestmark = pytest.mark.gpu
 HAMMING = METRICS["hamming"]

@@ -18,13 +18,13 @@ from sklearn.metrics.pairwise import haversine_distances
 
 from rapids_slink import SingleLinkage, fit, fit_graph, knn_graph, metrics, nearest_neighbors, pairs
 from rapids_slink.metrics import FORMULAS, MEANINGS, METRICS, NAMES, get_metric
-from rapids_slink.missing import MISSING
 from rapids_slink.neighbors import prepare_search
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.trees.kdtree import TreeSearch
 from rapids_slink.points.output import on_device
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, to_host
+from rapids_slink.settings import MISSING
 
 EVERY_METRIC = pytest.mark.parametrize(("metric", "p"), SCIPYS)
 

@@ -9,7 +9,7 @@ from scipy.spatial.distance import squareform
 
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
-from rapids_slink.items import forest, nearest, search
+from rapids_slink.items import forest, search
 from rapids_slink.items import sets as sets_module
 from rapids_slink.items.sets import OF_BITS, WIDTHS, Sets, distances_of
 from rapids_slink.metrics import get_metric
@@ -66,7 +66,7 @@ def _how(request, monkeypatch):
         monkeypatch.setattr(sets_module, name, 0.0 if request.param == "keys" else 1e9)
     if request.param != "all pairs":
         monkeypatch.setattr(search, "SMALL_GROUP", {"cpu": 1, "cuda": 1})
-        for module in (forest, nearest):
+        for module in (forest, search):
             monkeypatch.setattr(module, "FEW_PAIRS", {"cpu": 1000, "cuda": 1000})
 
 

@@ -26,7 +26,7 @@ from rapids_slink.points.output import on_device
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import ConstantOption, launch
 from rapids_slink.runtime.device import CPU, cuda, to_host
-from rapids_slink.space import MAX_COLUMNS, metric_of
+from rapids_slink.settings import MAX_COLUMNS, metric_of
 
 MIXED = [10.0, math.inf, 7.3]
 SPACES = {

@@ -7,7 +7,7 @@ from scipy import sparse
 
 import rapids_slink
 from rapids_slink import HDBSCAN
-from rapids_slink.items import forest, nearest, search
+from rapids_slink.items import forest, search
 from rapids_slink.items.sparse import SparseRows
 from rapids_slink.metrics import get_metric
 from rapids_slink.runtime.device import CPU
@@ -63,7 +63,7 @@ def _how(request, monkeypatch):
     """Compare all pairs of these few rows, or as of many."""
     if request.param == "projections":
         monkeypatch.setattr(search, "SMALL_GROUP", {"cpu": 1, "cuda": 1})
-        for module in (forest, nearest):
+        for module in (forest, search):
             monkeypatch.setattr(module, "FEW_PAIRS", {"cpu": 1000, "cuda": 1000})
 
 

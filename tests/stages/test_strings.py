@@ -10,9 +10,8 @@ from scipy.cluster.hierarchy import linkage
 
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
-from rapids_slink.items import search
-from rapids_slink.items.strings import Strings, cpu
-from rapids_slink.items.strings.read import _decoded
+from rapids_slink.items import cpu, search
+from rapids_slink.items.strings import Strings, _decoded
 from rapids_slink.metrics import ITEM_METRICS
 from rapids_slink.runtime.device import CPU, to_host
 
@@ -278,9 +277,7 @@ def test_groups(limit, samples):
 @pytest.mark.parametrize("metric", METRICS)
 def test_nearest(metric, few, monkeypatch):
     if few is not None:
-        from rapids_slink.items import nearest
-
-        monkeypatch.setitem(nearest.FEW_PAIRS, "cpu", few)
+        monkeypatch.setitem(search.FEW_PAIRS, "cpu", few)
     x, y = words(70, seed=10), words(90, seed=11)
     distances = np.array([[REFERENCE[metric](a, b) for b in y] for a in x], float)
     found = rapids_slink.nearest_neighbors(pd.Series(x), y, metric=metric, device="cpu")

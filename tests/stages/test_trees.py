@@ -12,7 +12,7 @@ from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.trees import tree
 from rapids_slink.neighbors.trees.tree import build
 from rapids_slink.runtime.device import CPU
-from rapids_slink.space import metric_of
+from rapids_slink.settings import metric_of
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from rapids_slink.neighbors.task import NeighborLists, SearchTask
 from rapids_slink.neighbors.tiles import Encoded
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import cuda
-from rapids_slink.space import metric_of
+from rapids_slink.settings import metric_of
 
 
 def points(n, d, dtype="float32"):
@@ -475,8 +475,8 @@ def edges_of_graph():
 
 def strings():
     """Pairs of short and of long strings, and the keys of each metric."""
+    from rapids_slink.items import cuda as kernels
     from rapids_slink.items.strings import LEVENSHTEIN, STRING_HAMMING, Strings
-    from rapids_slink.items.strings import cuda as kernels
 
     xp, n = cuda().xp, 300
     for length, metric in ((9, LEVENSHTEIN), (90, LEVENSHTEIN), (9, STRING_HAMMING)):

@@ -418,7 +418,7 @@ def times(a, b):
     return product, ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
 
 
-# Boxes that repeat, and scales of groups of columns; see space.py. `periodic` of formulas.cuh is the same.
+# Boxes that repeat, and scales of groups of columns; see settings.py. `periodic` of formulas.cuh is the same.
 
 
 @intrinsic

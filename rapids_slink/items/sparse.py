@@ -17,21 +17,17 @@ Of cosine the rows are divided by their norms: ‖a - b‖² is then twice the d
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
 from math import frexp, hypot, inf, sqrt
 from typing import Any, Self
 
 import numpy as np
 
-from rapids_slink.items.compressed import StoredRows, entries_of, stored_entries
-from rapids_slink.items.kind import Projection
-from rapids_slink.metrics import EPSILON, EUCLIDEAN, OVERFLOW, SPARSE_ROW_METRICS, Metric
+from rapids_slink.items.kind import Projection, StoredRows, entries_of, kernels, stored_entries
+from rapids_slink.metrics import EPSILON, EUCLIDEAN, OVERFLOW, Metric
 from rapids_slink.neighbors.task import row_blocks
 from rapids_slink.points import is_sparse
 from rapids_slink.points.output import OutputKind
-from rapids_slink.runtime.device import CPU, Array, Device, all_true, half
-
-kernels = partial(half, package=__package__)
+from rapids_slink.runtime.device import CPU, Array, Device, all_true
 
 #: Numbers of axes, the share of them that heavy columns take, and how many rows tell which number suits.
 AXES, HEAVY, SAMPLE = tuple(2**i for i in range(5, 12)), 1 / 4, 128
@@ -49,11 +45,6 @@ class SparseRows(StoredRows):
     values: Array  # float32 or float64, none of them zero
     norms: Array  # (n,) float64, as the cosine of dense rows has them
     n_features: int
-
-    @classmethod
-    def serves(cls, metric: Metric, X: Any) -> bool:
-        """Whether this is a sparse matrix, and the metric one of sparse rows, without missing values and boxes."""
-        return metric.name in SPARSE_ROW_METRICS and not metric.missing and metric.space is None and is_sparse(X)
 
     @classmethod
     def read(cls, inputs: dict[str, Any], metric: Metric, device: Device) -> Self:
@@ -97,7 +88,7 @@ class SparseRows(StoredRows):
 
     def hashes(self, seed: int) -> Array:
         """(n,) uint64, the same for equal rows."""
-        hashes: Array = kernels(self.device).hashes(self, seed)
+        hashes: Array = kernels(self.device).hash_rows(self, seed)
         return hashes
 
     def equal(self, src: Array, dst: Array) -> Array:

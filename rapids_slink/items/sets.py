@@ -24,29 +24,18 @@ for dice, and s min(|a|, the size of the smallest set) for containment.
 """
 
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
 from typing import Any, Self
 
 import numpy as np
 
-from rapids_slink.items.compressed import StoredRows, entries_of, stored_entries
-from rapids_slink.items.kind import Projection
+from rapids_slink.items.kind import Projection, StoredRows, entries_of, kernels, stored_entries
 from rapids_slink.metrics import METRICS, OVERFLOW, SET_METRICS, WORD_BITS, Metric, Rows
 from rapids_slink.points import is_sparse
 from rapids_slink.points.check import InputTypeError, check_shape
 from rapids_slink.points.output import TABLES, OutputKind, is_collection, is_dataframe, library_of, number_of_rows
-from rapids_slink.runtime.device import (
-    CPU,
-    Array,
-    Device,
-    all_true,
-    half,
-    is_on_gpu,
-    to_host,
-)
-
-kernels = partial(half, package=__package__)
+from rapids_slink.runtime.device import CPU, Array, Device, all_true, is_on_gpu, to_host
 
 #: The metrics of sets, as they read packed rows of bits.
 OF_BITS = {name: replace(METRICS[name], name=f"bit_{name}", rows=Rows.PACKED) for name in SET_METRICS}
@@ -71,11 +60,6 @@ class Sets(StoredRows):
 
     elements: Array  # int32 or int64; those of set i ascend from starts[i] to starts[i + 1], each once
     n_features: int  # columns of the matrix, 1 for a column
-
-    @classmethod
-    def serves(cls, metric: Metric, X: Any) -> bool:
-        """Whether this is a matrix or a column of sets, and the metric one of sets."""
-        return metric.name in SET_METRICS and holds_sets(X)
 
     @classmethod
     def read(cls, inputs: dict[str, Any], metric: Metric, device: Device) -> Self:
@@ -109,7 +93,7 @@ class Sets(StoredRows):
 
     def hashes(self, seed: int) -> Array:
         """(n,) uint64, the same for equal sets."""
-        hashes: Array = kernels(self.device).hashes(self.starts, self.elements, seed)
+        hashes: Array = kernels(self.device).hash_sets(self.starts, self.elements, seed)
         return hashes
 
     def equal(self, src: Array, dst: Array) -> Array:

@@ -1,0 +1,511 @@
+"""Items on a CPU: the distances, hashes, keys and bits of strings, sets and sparse rows.
+
+Edits of strings are found by bit-parallel columns (Myers, JACM 1999, as Hyyrö 2003 has them): 64 characters of the
+shorter string are a word, whose bits are the differences of a column of the table from one row to the next. Longer
+strings take a word after the other, each of which reads what the one above it leaves at its lower edge.
+
+Sums over sparse rows are float64, term by term in the order of the columns, as `sparse.cu` has them.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rapids_slink.metrics import WORD_BITS
+from rapids_slink.runtime.compiling import njit, read_only
+from rapids_slink.runtime.cuda import constant
+from rapids_slink.runtime.device import CPU
+from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
+
+#: Strings and pairs of them, sets, sparse rows, and pairs of either, of a thread's share at least.
+LEAST_STRINGS, LEAST_SETS, LEAST_ROWS, LEAST_PAIRS = 2**12, 2**6, 2**8, 2**10
+#: An odd number and its inverse modulo 2⁶⁴.
+FACTOR = constant("items/strings.cu", "FACTOR")
+INVERSE = pow(FACTOR, -1, 2**64)
+WORD = constant("items/strings.cu", "WORD")
+R, R_INVERSE, ONE, ZERO, ALL = (np.uint64(x) for x in (FACTOR, INVERSE, 1, 0, 2**64 - 1))
+
+
+@njit(nogil=True, cache=True)
+def mixed(h: Any) -> Any:
+    """A word of 64 bits of which every bit depends on all of a uint64: `mixed` of mixing.cuh."""
+    h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return h ^ (h >> np.uint64(31))
+
+
+# -------------------------------------------------------------------------------------------------------------- strings
+
+
+def edits(strings: Any, src: np.ndarray, dst: np.ndarray, most: int) -> np.ndarray:
+    """The edits of each pair, (m,) float64, infinite above `most`."""
+    distance = np.empty(src.size)
+
+    def work(part: slice) -> None:
+        room = np.zeros(max(1, strings.n_characters), np.uint64), np.empty(strings.longest, np.int8)
+        _edits(strings.codes, strings.starts, src[part], dst[part], most, *room, distance[part])
+
+    for_each_chunk(CPU, work, chunks_for_cores(src.size, LEAST_STRINGS))
+    return distance
+
+
+def differences(strings: Any, src: np.ndarray, dst: np.ndarray, most: int) -> np.ndarray:
+    """In how many places each pair differs, (m,) float64, infinite above `most` and for different lengths."""
+    distance = np.empty(src.size)
+
+    def work(part: slice) -> None:
+        _differences(strings.codes, strings.starts, src[part], dst[part], most, distance[part])
+
+    for_each_chunk(CPU, work, chunks_for_cores(src.size, LEAST_STRINGS))
+    return distance
+
+
+def hash_strings(strings: Any, seed: int) -> np.ndarray:
+    """(n,) uint64."""
+    hashes = np.empty(len(strings), np.uint64)
+
+    def work(part: slice) -> None:
+        _hash_strings(strings.codes, strings.starts, part.start, seed, hashes[part])
+
+    for_each_chunk(CPU, work, chunks_for_cores(hashes.size, LEAST_STRINGS))
+    return hashes
+
+
+def copy_strings(strings: Any, rows: np.ndarray, starts: np.ndarray, codes: np.ndarray) -> None:
+    """Copy some strings one after the other, to where they start."""
+    _copy_strings(strings.codes, strings.starts, rows, starts, codes)
+
+
+def delete_characters(
+    strings: Any, rows: slice, deleted: int, first: np.ndarray, item: np.ndarray, key: np.ndarray
+) -> None:
+    """Write the hashes of the strings of a range with up to `deleted` characters less, from `first` of each on."""
+    _for_each_string(_delete, strings, rows, deleted, first, item, key)
+
+
+def mask_characters(
+    strings: Any, rows: slice, deleted: int, first: np.ndarray, item: np.ndarray, key: np.ndarray
+) -> None:
+    """Write the hashes of the strings of a range without `deleted` places, from `first` of each on."""
+    _for_each_string(_mask, strings, rows, deleted, first, item, key)
+
+
+def _for_each_string(make: Any, strings: Any, rows: slice, deleted: int, first: np.ndarray, *keys: np.ndarray) -> None:
+    def work(part: slice) -> None:
+        make(strings.codes, strings.starts, rows.start + part.start, deleted, first[part], *keys)
+
+    for_each_chunk(CPU, work, chunks_for_cores(first.size, LEAST_STRINGS))
+
+
+def project_strings(strings: Any, ones: int, buckets: int, bits: int) -> np.ndarray:
+    """(n, bits / 8) uint8: the bits of counts up to `ones` in buckets, or of places with characters for 0 ones."""
+    values = np.zeros((len(strings), bits // 8), np.uint8)
+
+    def work(part: slice) -> None:
+        _project_strings(strings.codes, strings.starts, part.start, ones, buckets, bits, values[part])
+
+    for_each_chunk(CPU, work, chunks_for_cores(len(values), LEAST_STRINGS))
+    return values
+
+
+@njit(nogil=True, cache=True)
+def _edits(codes, starts, src, dst, most, masks, edge, distance):
+    """`masks`, zeros, and `edge` are room for a word of each character and a byte of each place."""
+    for pair in range(src.size):
+        a, a_end = starts[src[pair]], starts[src[pair] + 1]
+        b, b_end = starts[dst[pair]], starts[dst[pair] + 1]
+        if a_end - a > b_end - b:
+            a, a_end, b, b_end = b, b_end, a, a_end
+        distance[pair] = np.inf
+        if (b_end - b) - (a_end - a) > most:
+            continue
+        while a < a_end and codes[a] == codes[b]:
+            a, b = a + 1, b + 1
+        while a < a_end and codes[a_end - 1] == codes[b_end - 1]:
+            a_end, b_end = a_end - 1, b_end - 1
+        if a == a_end:
+            distance[pair] = b_end - b
+            continue
+        found = _columns(codes, a, a_end, b, b_end, most, masks, edge)
+        if found <= most:
+            distance[pair] = found
+
+
+@njit(nogil=True, cache=True)
+def _columns(codes, a, a_end, b, b_end, most, masks, edge):
+    """The edits between two parts of `codes`, the first of which is not longer and not empty; or more than `most`."""
+    n = b_end - b
+    value = a_end - a
+    for j in range(n):
+        edge[j] = 1
+    for word in range(a, a_end, WORD):
+        end = min(word + WORD, a_end)
+        for i in range(word, end):
+            masks[codes[i]] |= ONE << np.uint64(i - word)
+        last = np.uint64(end - 1 - word)
+        is_lowest = end == a_end
+        plus, minus = ALL, ZERO
+        for j in range(n):
+            above = edge[j]
+            equal = masks[codes[b + j]]
+            vertical = equal | minus
+            if above < 0:
+                equal |= ONE
+            horizontal = (((equal & plus) + plus) ^ plus) | equal
+            up, down = minus | ~(horizontal | plus), plus & horizontal
+            below = np.int64((up >> last) & ONE) - np.int64((down >> last) & ONE)
+            edge[j] = below
+            up, down = up << ONE, down << ONE
+            if above > 0:
+                up |= ONE
+            elif above < 0:
+                down |= ONE
+            plus, minus = down | ~(vertical | up), up & vertical
+            if is_lowest:
+                value += below
+                if value - (n - 1 - j) > most:
+                    value = most + 1
+                    break
+        for i in range(word, end):
+            masks[codes[i]] = ZERO
+    return value
+
+
+@njit(nogil=True, cache=True)
+def _differences(codes, starts, src, dst, most, distance):
+    for pair in range(src.size):
+        a, b = starts[src[pair]], starts[dst[pair]]
+        n = starts[src[pair] + 1] - a
+        distance[pair] = np.inf
+        if starts[dst[pair] + 1] - b != n:
+            continue
+        count = 0
+        for i in range(n):
+            count += codes[a + i] != codes[b + i]
+            if count > most:
+                break
+        if count <= most:
+            distance[pair] = count
+
+
+@njit(nogil=True, cache=True)
+def _sum_of_string(codes, begin, end, power):
+    """The sum of a string's characters, each times the power of its place."""
+    total = ZERO
+    for i in range(begin, end):
+        total += np.uint64(codes[i] + 1) * power
+        power *= R
+    return total
+
+
+@njit(nogil=True, cache=True)
+def _hash_strings(codes, starts, first, seed, hashes):
+    for k in range(hashes.size):
+        total = _sum_of_string(codes, starts[first + k], starts[first + k + 1], ONE + np.uint64(2 * seed))
+        hashes[k] = total ^ (total >> np.uint64(32))
+
+
+@njit(nogil=True, cache=True)
+def _copy_strings(codes, starts, rows, new_starts, new_codes):
+    for k in range(rows.size):
+        first = starts[rows[k]] - new_starts[k]
+        for i in range(new_starts[k], new_starts[k + 1]):
+            new_codes[i] = codes[first + i]
+
+
+@njit(nogil=True, cache=True)
+def _delete(codes, starts, first_row, deleted, first, item, key):
+    for k in range(first.size):
+        row, at = first_row + k, first[k]
+        begin, end = starts[row], starts[row + 1]
+        whole = _sum_of_string(codes, begin, end, ONE)
+        item[at], key[at] = row, whole
+        at += 1
+        before, power = ZERO, ONE
+        for i in range(begin, end if deleted else begin):
+            # `before` are the characters up to i, `after_one` those behind i
+            own = np.uint64(codes[i] + 1) * power
+            after_one = whole - before - own
+            item[at], key[at] = row, before + after_one * R_INVERSE
+            at += 1
+            if deleted > 1:
+                between, of_j = ZERO, power
+                for j in range(i + 1, end):
+                    of_j *= R
+                    second = np.uint64(codes[j] + 1) * of_j
+                    behind = after_one - between - second
+                    item[at], key[at] = row, before + (between + behind * R_INVERSE) * R_INVERSE
+                    at += 1
+                    between += second
+            before += own
+            power *= R
+
+
+@njit(nogil=True, cache=True)
+def _mask(codes, starts, first_row, deleted, first, item, key):
+    for k in range(first.size):
+        row, at = first_row + k, first[k]
+        begin, end = starts[row], starts[row + 1]
+        whole = _sum_of_string(codes, begin, end, ONE)
+        masked = min(deleted, end - begin)
+        if masked == 0:
+            item[at], key[at] = row, whole
+            continue
+        power = ONE
+        for i in range(begin, end):
+            without = whole - np.uint64(codes[i] + 1) * power
+            if masked == 1:
+                item[at], key[at] = row, without ^ (np.uint64(i - begin) << np.uint64(40))
+                at += 1
+            else:
+                of_j = power
+                for j in range(i + 1, end):
+                    of_j *= R
+                    places = np.uint64(i - begin) << np.uint64(40) | np.uint64(j - begin) << np.uint64(20)
+                    item[at], key[at] = row, (without - np.uint64(codes[j] + 1) * of_j) ^ places
+                    at += 1
+            power *= R
+
+
+@njit(nogil=True, cache=True)
+def _project_strings(codes, starts, first_row, ones, buckets, bits, values):
+    counts = np.zeros(buckets, np.int64)
+    for k in range(len(values)):
+        counts[:] = 0
+        begin = starts[first_row + k]
+        for i in range(begin, starts[first_row + k + 1]):
+            if ones == 0:
+                bit = (np.uint64(codes[i] + 1) * R + np.uint64(i - begin) * R_INVERSE) >> np.uint64(32)
+                bit %= np.uint64(bits)
+            else:
+                bucket = np.int64(codes[i]) % buckets
+                if counts[bucket] == ones:
+                    continue
+                bit = np.uint64(bucket * ones + counts[bucket])
+                counts[bucket] += 1
+            values[k, bit >> np.uint64(3)] |= np.uint8(1 << (bit & np.uint64(7)))
+
+
+# ----------------------------------------------------------------------------------------------------------------- sets
+
+
+def ascending(starts: np.ndarray, elements: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The starts and the elements with those of each set in ascending order, each once: themselves if they are so."""
+    shares, starts, given = chunks_for_cores(starts.size - 1, LEAST_SETS), read_only(starts), read_only(elements)
+    if all(for_each_chunk(CPU, lambda part: _ascend(starts, given, part.start, part.stop), shares)):
+        return starts, elements
+    ordered, kept = np.empty_like(elements), np.empty(starts.size - 1, np.int64)
+    for_each_chunk(CPU, lambda part: _sort(starts, given, part.start, part.stop, ordered, kept), shares)
+    begins = np.concatenate(([0], np.cumsum(kept)))
+    if begins[-1] == elements.size:
+        return starts, ordered
+    once = np.empty(begins[-1], elements.dtype)
+    for_each_chunk(CPU, lambda part: _gather(starts, ordered, begins, part.start, part.stop, once), shares)
+    return begins, once
+
+
+def hashed_bits(starts: np.ndarray, elements: np.ndarray, width: int, fit: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The bits to which the elements of each set are hashed, (n, width / 64) uint64, and the numbers of ones, (n,).
+
+    If they `fit`, element i is bit i.
+    """
+    n = starts.size - 1
+    words, ones = np.zeros((n, width // WORD_BITS), np.uint64), np.zeros(n, np.int64)
+    given = read_only(starts), read_only(elements), width, fit
+
+    def work(part: slice) -> None:
+        _put_bits(*given, part.start, part.stop, words, ones)
+
+    for_each_chunk(CPU, work, chunks_for_cores(n, LEAST_SETS))
+    return words, ones
+
+
+def common_elements(starts: np.ndarray, elements: np.ndarray, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+    """The numbers of common elements of pairs of sets, (m,) int64."""
+    common = np.empty(src.size, np.int64)
+    arrays = [read_only(array) for array in (starts, elements, src, dst)]
+
+    def work(part: slice) -> None:
+        _count_common(*arrays, part.start, part.stop, common)
+
+    for_each_chunk(CPU, work, chunks_for_cores(src.size, LEAST_PAIRS))
+    return common
+
+
+def hash_sets(starts: np.ndarray, elements: np.ndarray, seed: int) -> np.ndarray:
+    """A number for each set, (n,) uint64: the sum of its elements' hashes."""
+    out = np.empty(starts.size - 1, np.uint64)
+    given = read_only(starts), read_only(elements), np.uint64(seed)
+    shares = chunks_for_cores(out.size, LEAST_SETS)
+    for_each_chunk(CPU, lambda part: _hash_sets(*given, part.start, part.stop, out), shares)
+    return out
+
+
+@njit(nogil=True, cache=True)
+def _ascend(starts, elements, first, last):
+    """Whether the elements of each of some sets ascend, each once."""
+    for i in range(first, last):
+        for e in range(starts[i] + 1, starts[i + 1]):
+            if elements[e - 1] >= elements[e]:
+                return False
+    return True
+
+
+@njit(nogil=True, cache=True)
+def _sort(starts, elements, first, last, ordered, kept):
+    """Sort the elements of some sets, and put each once at the set's start; `kept` are their numbers."""
+    for i in range(first, last):
+        row = np.sort(elements[starts[i] : starts[i + 1]])
+        at = starts[i]
+        for e in range(row.size):
+            if e == 0 or row[e] != row[e - 1]:
+                ordered[at], at = row[e], at + 1
+        kept[i] = at - starts[i]
+
+
+@njit(nogil=True, cache=True)
+def _gather(starts, ordered, begins, first, last, once):
+    for i in range(first, last):
+        for e in range(begins[i + 1] - begins[i]):
+            once[begins[i] + e] = ordered[starts[i] + e]
+
+
+@njit(nogil=True, cache=True)
+def _hash_sets(starts, elements, seed, first, last, out):
+    for i in range(first, last):
+        total = seed
+        for e in range(starts[i], starts[i + 1]):
+            total += mixed(np.uint64(elements[e]) + seed)
+        out[i] = total
+
+
+@njit(nogil=True, cache=True)
+def _put_bits(starts, elements, width, fit, first, last, words, ones):
+    for i in range(first, last):
+        count = 0
+        for e in range(starts[i], starts[i + 1]):
+            bit = np.uint64(elements[e])
+            if not fit:
+                bit = ((mixed(bit) >> np.uint64(32)) * np.uint64(width)) >> np.uint64(32)
+            word, mask = bit >> np.uint64(6), np.uint64(1) << (bit & np.uint64(63))
+            count += (words[i, word] & mask) == 0
+            words[i, word] |= mask
+        ones[i] = count
+
+
+@njit(nogil=True, cache=True)
+def _count_common(starts, elements, src, dst, first, last, common):
+    """Merge the elements of pairs of sets. A step has no branch, since none could be foretold."""
+    for p in range(first, last):
+        i, j = starts[src[p]], starts[dst[p]]
+        i_end, j_end, count = starts[src[p] + 1], starts[dst[p] + 1], 0
+        while i < i_end and j < j_end:
+            a, b = elements[i], elements[j]
+            count += a == b
+            i += a <= b
+            j += b <= a
+        common[p] = count
+
+
+# ---------------------------------------------------------------------------------------------------------- sparse rows
+
+
+def dot_products(rows: Any, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+    """The dot products of pairs of rows, (m,) float64."""
+    return _of_row_pairs(_dot_products, rows, src, dst, np.float64, rows.n_features)
+
+
+def squared_distances(rows: Any, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+    """The squared distances of pairs of rows, (m,) float64."""
+    return _of_row_pairs(_squared_distances, rows, src, dst, np.float64, rows.n_features)
+
+
+def equal_rows(rows: Any, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+    """Whether the rows of each pair have the same entries, (m,) bool."""
+    return _of_row_pairs(_equal_rows, rows, src, dst, np.bool_, rows.n_features)
+
+
+def hash_rows(rows: Any, seed: int) -> np.ndarray:
+    """A number for each row, (n,) uint64: the sum of its entries' hashes."""
+    out = np.empty(len(rows), np.uint64)
+    bits = rows.values.view(np.uint32 if rows.values.dtype == np.float32 else np.uint64)
+    given = read_only(rows.starts), read_only(rows.columns), read_only(bits), np.uint64(seed)
+    shares = chunks_for_cores(out.size, LEAST_ROWS)
+    for_each_chunk(CPU, lambda part: _hash_rows(*given, part.start, part.stop, out), shares)
+    return out
+
+
+def _of_row_pairs(
+    kernel: Callable[..., Any], rows: Any, src: np.ndarray, dst: np.ndarray, dtype: Any, n_features: int
+) -> np.ndarray:
+    out = np.empty(src.size, dtype)
+    given = [read_only(array) for array in (rows.starts, rows.columns, rows.values, src, dst)]
+    for_each_chunk(
+        CPU,
+        lambda part: kernel(*given, n_features, part.start, part.stop, out),
+        chunks_for_cores(src.size, LEAST_PAIRS),
+    )
+    return out
+
+
+@njit(nogil=True, cache=True)
+def _dot_products(starts, columns, values, src, dst, d, first, last, out):
+    """Even and odd columns are summed separately; of an odd number the last column is added at the end."""
+    for p in range(first, last):
+        i, j = starts[src[p]], starts[dst[p]]
+        i_end, j_end = starts[src[p] + 1], starts[dst[p] + 1]
+        even, odd, lone = 0.0, 0.0, 0.0
+        while i < i_end and j < j_end:
+            a, b = columns[i], columns[j]
+            if a == b:
+                product = np.float64(values[i]) * np.float64(values[j])
+                if a & 1:
+                    odd += product
+                elif a == d - 1:
+                    lone = product
+                else:
+                    even += product
+            i += a <= b
+            j += b <= a
+        out[p] = (even + odd) + lone
+
+
+@njit(nogil=True, cache=True)
+def _squared_distances(starts, columns, values, src, dst, d, first, last, out):
+    for p in range(first, last):
+        i, j = starts[src[p]], starts[dst[p]]
+        i_end, j_end = starts[src[p] + 1], starts[dst[p] + 1]
+        total = 0.0
+        while i < i_end or j < j_end:
+            a = columns[i] if i < i_end else d
+            b = columns[j] if j < j_end else d
+            x = np.float64(values[i]) if a <= b else 0.0
+            y = np.float64(values[j]) if b <= a else 0.0
+            difference = x - y
+            total += difference * difference
+            i += a <= b
+            j += b <= a
+        out[p] = total
+
+
+@njit(nogil=True, cache=True)
+def _equal_rows(starts, columns, values, src, dst, d, first, last, out):
+    for p in range(first, last):
+        i, j = starts[src[p]], starts[dst[p]]
+        size = starts[src[p] + 1] - i
+        equal = starts[dst[p] + 1] - j == size
+        e = 0
+        while equal and e < size:
+            equal = columns[i + e] == columns[j + e] and values[i + e] == values[j + e]
+            e += 1
+        out[p] = equal
+
+
+@njit(nogil=True, cache=True)
+def _hash_rows(starts, columns, bits, seed, first, last, out):
+    for i in range(first, last):
+        total = seed
+        for e in range(starts[i], starts[i + 1]):
+            total += mixed(mixed(np.uint64(columns[e]) + seed) ^ np.uint64(bits[e]))
+        out[i] = total

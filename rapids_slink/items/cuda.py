@@ -1,0 +1,201 @@
+"""Items on a GPU: launchers of `strings.cu`, with a thread for each pair or string, `sets.cu` and `sparse.cu`."""
+
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from rapids_slink.metrics import WORD_BITS
+from rapids_slink.runtime.cuda import WARP, c_name, check_arrays, constant, launch, value_option
+from rapids_slink.runtime.device import Array
+from rapids_slink.runtime.memory import free_bytes
+
+STRINGS, SETS, SPARSE = "items/strings.cu", "items/sets.cu", "items/sparse.cu"
+#: Bytes for long strings, at most, and pairs of them at a time, at least.
+EDGE_BYTES, FEWEST = 2**30, 2**10
+WORD = constant(STRINGS, "WORD")
+
+
+# -------------------------------------------------------------------------------------------------------------- strings
+
+
+def edits(strings: Any, src: Array, dst: Array, most: int) -> Array:
+    """The edits of each pair, (m,) float64, infinite above `most`."""
+    distance = cp.empty(src.size)
+    _count_edits(strings, src, dst, most, None, distance)
+    if strings.longest <= WORD:
+        return distance
+    long = cp.flatnonzero(distance < 0)
+    size = max(FEWEST, int(min(EDGE_BYTES, free_bytes() / 4)) // strings.longest)
+    for begin in range(0, long.size, size):
+        part = long[begin : begin + size]
+        edges, of_part = cp.empty(part.size * strings.longest, cp.int8), cp.empty(part.size)
+        _count_edits(strings, src[part], dst[part], most, edges, of_part)
+        distance[part] = of_part
+    return distance
+
+
+def _count_edits(strings: Any, src: Array, dst: Array, most: int, edges: Array, distance: Array) -> None:
+    _check_strings(strings, src, dst)
+    n, longest = np.int64(src.size), np.int64(strings.longest)
+    given = strings.codes, strings.starts, src, dst, n, np.int32(most), edges, longest, distance
+    launch(STRINGS, "count_edits", src.size, *given)
+
+
+def differences(strings: Any, src: Array, dst: Array, most: int) -> Array:
+    """In how many places each pair differs, (m,) float64, infinite above `most` and for different lengths."""
+    _check_strings(strings, src, dst)
+    distance = cp.empty(src.size)
+    given = strings.codes, strings.starts, src, dst, np.int64(src.size), np.int32(most), distance
+    launch(STRINGS, "count_differences", src.size, *given)
+    return distance
+
+
+def hash_strings(strings: Any, seed: int) -> Array:
+    """(n,) uint64."""
+    _check_strings(strings)
+    n, hashes = len(strings), cp.empty(len(strings), cp.uint64)
+    launch(STRINGS, "hash_strings", n, strings.codes, strings.starts, np.int64(n), np.uint64(seed), hashes)
+    return hashes
+
+
+def copy_strings(strings: Any, rows: Array, starts: Array, codes: Array) -> None:
+    """Copy some strings one after the other, to where they start."""
+    _check_strings(strings, rows)
+    check_arrays("int64", starts, size=rows.size + 1)
+    check_arrays("int32", codes)
+    given = strings.codes, strings.starts, rows, np.int64(rows.size), starts, codes
+    launch(STRINGS, "copy_strings", rows.size, *given)
+
+
+def delete_characters(strings: Any, rows: slice, deleted: int, first: Array, item: Array, key: Array) -> None:
+    """Write the hashes of the strings of a range with up to `deleted` characters less, from `first` of each on."""
+    _make_keys("delete_characters", strings, rows, deleted, first, item, key)
+
+
+def mask_characters(strings: Any, rows: slice, deleted: int, first: Array, item: Array, key: Array) -> None:
+    """Write the hashes of the strings of a range without `deleted` places, from `first` of each on."""
+    _make_keys("mask_characters", strings, rows, deleted, first, item, key)
+
+
+def _make_keys(name: str, strings: Any, rows: slice, deleted: int, first: Array, item: Array, key: Array) -> None:
+    _check_strings(strings, item)
+    check_arrays("int64", first, size=rows.stop - rows.start)
+    check_arrays("uint64", key, size=item.size)
+    given = strings.codes, strings.starts, np.int64(rows.start), np.int64(first.size), np.int32(deleted)
+    launch(STRINGS, name, first.size, *given, first, item, key)
+
+
+def project_strings(strings: Any, ones: int, buckets: int, bits: int) -> Array:
+    """(n, bits / 8) uint8: the bits of counts up to `ones` in buckets, or of places with characters for 0 ones."""
+    _check_strings(strings)
+    n = len(strings)
+    values, counts = cp.zeros((n, bits // 8), cp.uint8), cp.zeros(n * buckets if ones else 0, cp.uint8)
+    sizes = np.int32(ones), np.int32(buckets), np.int32(bits // 8)
+    launch(STRINGS, "project_strings", n, strings.codes, strings.starts, np.int64(n), *sizes, counts, values)
+    return values
+
+
+def _check_strings(strings: Any, *rows: Array) -> None:
+    check_arrays("int32", strings.codes, *rows)
+    check_arrays("int64", strings.starts, size=len(strings) + 1)
+
+
+# ----------------------------------------------------------------------------------------------------------------- sets
+
+
+def ascending(starts: Array, elements: Array) -> tuple[Array, Array]:
+    """See `cpu`."""
+    n, m = starts.size - 1, elements.size
+    if m < 2:
+        return starts, elements
+    row = cp.searchsorted(starts, cp.arange(m, dtype=cp.int64), side="right") - 1
+    if bool(((elements[1:] > elements[:-1]) | (row[1:] != row[:-1])).all()):
+        return starts, elements
+    order = cp.lexsort(cp.stack((elements.astype(cp.int64), row)))
+    row, elements = row[order], elements[order]
+    once = cp.concatenate((cp.ones(1, bool), (elements[1:] != elements[:-1]) | (row[1:] != row[:-1])))
+    return cp.searchsorted(row[once], cp.arange(n + 1), side="left"), elements[once]
+
+
+def hashed_bits(starts: Array, elements: Array, width: int, fit: bool) -> tuple[Array, Array]:
+    """See `cpu`."""
+    n = starts.size - 1
+    check_arrays("int64", starts)
+    words, ones = cp.zeros((n, width // WORD_BITS), cp.uint64), cp.empty(n, cp.int64)
+    launch(
+        SETS, "put_bits", WARP * n, starts, elements, np.int64(n), np.int32(width), np.bool_(fit), words, ones,
+        options=_of_sets(elements),
+    )  # fmt: skip
+    return words, ones
+
+
+def common_elements(starts: Array, elements: Array, src: Array, dst: Array) -> Array:
+    """See `cpu`."""
+    m = src.size
+    check_arrays("int64", starts)
+    check_arrays("int32", src, dst, size=m)
+    common = cp.empty(m, cp.int64)
+    launch(SETS, "count_common", WARP * m, starts, elements, src, dst, np.int64(m), common, options=_of_sets(elements))
+    return common
+
+
+def hash_sets(starts: Array, elements: Array, seed: int) -> Array:
+    """See `cpu`."""
+    n = starts.size - 1
+    check_arrays("int64", starts)
+    out = cp.empty(n, cp.uint64)
+    launch(SETS, "hash_sets", WARP * n, starts, elements, np.int64(n), np.uint64(seed), out, options=_of_sets(elements))
+    return out
+
+
+def _of_sets(elements: Array) -> tuple[str, ...]:
+    """Options of the kernels of sets."""
+    return (f"-DELEMENT={c_name(elements.dtype)}",)
+
+
+# ---------------------------------------------------------------------------------------------------------- sparse rows
+
+
+def dot_products(rows: Any, src: Array, dst: Array) -> Array:
+    """See `cpu`."""
+    return _of_row_pairs("dot_products", rows, src, dst, cp.float64)
+
+
+def squared_distances(rows: Any, src: Array, dst: Array) -> Array:
+    """See `cpu`."""
+    return _of_row_pairs("squared_distances", rows, src, dst, cp.float64)
+
+
+def equal_rows(rows: Any, src: Array, dst: Array) -> Array:
+    """See `cpu`."""
+    return _of_row_pairs("equal_rows", rows, src, dst, cp.bool_)
+
+
+def hash_rows(rows: Any, seed: int) -> Array:
+    """See `cpu`."""
+    out = cp.empty(len(rows), cp.uint64)
+    check_arrays("int64", rows.starts, size=out.size + 1)
+    launch(
+        SPARSE, "hash_rows", WARP * out.size,
+        rows.starts, rows.columns, rows.values, np.int64(out.size), np.uint64(seed), out, options=_of_rows(rows),
+    )  # fmt: skip
+    return out
+
+
+def _of_row_pairs(name: str, rows: Any, src: Array, dst: Array, dtype: Any) -> Array:
+    m = src.size
+    check_arrays("int64", rows.starts, size=len(rows) + 1)
+    check_arrays("int32", src, dst, size=m)
+    out = cp.empty(m, dtype)
+    launch(
+        SPARSE, name, m,
+        rows.starts, rows.columns, rows.values, src, dst, np.int64(m), np.int64(rows.n_features), out,
+        options=_of_rows(rows),
+    )  # fmt: skip
+    return out
+
+
+def _of_rows(rows: Any) -> tuple[str, ...]:
+    """Options of the kernels of sparse rows."""
+    return value_option(rows.values.dtype), f"-DCOLUMN={c_name(rows.columns.dtype)}"
