@@ -23,10 +23,8 @@ from rapids_slink.dendrogram.cutting import (
     CutParameters,
     check_max_distance,
     cut_frame,
-    cut_labels,
     name_by_first_row,
 )
-from rapids_slink.dendrogram.per_group import cut_of_groups
 from rapids_slink.hierarchy import plotting, storage
 from rapids_slink.hierarchy.explorer import Explorer
 from rapids_slink.hierarchy.exports import Exports
@@ -142,8 +140,8 @@ class Hierarchy(Exports):
         if self._layout is not None:
             return self._layout.cut(self.linkage_, self.n_leaves_, parameters, groups)
         linkage, _ = OutputKind.of(self.linkage_, resolve("auto", self.linkage_))
-        cut = cut_labels if groups is None else cut_of_groups(*groups)
-        return cut_frame(linkage, self.n_leaves_, parameters, self._output, on_current_gpu(self._index), cut=cut)
+        index = on_current_gpu(self._index)
+        return cut_frame(linkage, self.n_leaves_, parameters, self._output, index, groups=groups)
 
     def catalogue(self, X: Any = None, *, min_size: int = 20, columns: Any = None, weights: Any = None) -> Any:
         """The clusters of `labels_` as a table: their sizes, centres and extents. Noise is in none.
