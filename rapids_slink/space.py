@@ -177,7 +177,7 @@ def in_space(metric: Metric, space: Space | Placed) -> Metric:
 
 
 def parameters_of(metric: Metric) -> tuple[Any, ...]:
-    """What `metric_with` makes the metric of known columns of: its name, p, `missing` and, in a space, that."""
+    """The arguments of `metric_with` for this metric of known columns: its name, p, `missing` and any space."""
     space = () if metric.space is None else ((metric.space.columns, metric.space.periods, metric.space.scales),)
     return metric.name, metric.p, missing_of(metric), *space
 
