@@ -25,7 +25,7 @@ from rapids_slink.near_pairs import iter_pairs as iter_pairs
 from rapids_slink.near_pairs import pairs as pairs
 from rapids_slink.near_pairs import to_csr as to_csr
 from rapids_slink.points.keys import GroupBy
-from rapids_slink.points.output import Frame, is_collection
+from rapids_slink.points.output import Distances, Frame, Numbers, Rows, is_collection
 from rapids_slink.precompile import compile as compile
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import DeviceUnavailableError as DeviceUnavailableError
@@ -409,7 +409,7 @@ def minimum_spanning_tree(
     component: bool = False,
     device: str = "auto",
     memory_limit: int | str | None = None,
-) -> Any:
+) -> Frame | Any:
     """The minimum spanning tree of a weighted undirected graph, or its forest if it is not connected.
 
     Parameters
@@ -496,15 +496,15 @@ def linkage(
 def cut(
     linkage: Any,
     *,
-    n_clusters: Any = None,
-    distance_threshold: Any = None,
+    n_clusters: Numbers | None = None,
+    distance_threshold: Distances | None = None,
     min_cluster_size: int = 1,
     closed: str = "left",
     names: str = "number",
     n_leaves: int | None = None,
     method: str = "kernel",
     sample_weight: Any = None,
-) -> Any:
+) -> Rows | Frame:
     """Flat clusters from a dendrogram.
 
     Parameters

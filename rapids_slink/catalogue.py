@@ -37,7 +37,7 @@ COLUMNS = ("label", "size", "mass", "radius", "spread")
 
 @dataclass(frozen=True)
 class Rows:
-    """What a catalogue is made of."""
+    """The rows of a catalogue, with their weights."""
 
     points: Points  # the features, in which distances are
     others: Points | None  # what is averaged as well
@@ -45,7 +45,7 @@ class Rows:
 
     @property
     def names(self) -> list[Any]:
-        """Of the means: the columns' names, or x0, x1 and so on for those of arrays."""
+        """The names of the means: those of the columns, or x0, x1 and so on for arrays."""
         names: list[Any] = []
         for part in filter(None, (self.points, self.others)):
             numbers = range(len(names), len(names) + part.values.shape[1])

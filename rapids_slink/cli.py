@@ -190,7 +190,7 @@ def _add_clusters(parser: Parser) -> None:
 
 
 def _numbers(kind: type[int] | type[float]) -> Callable[[str], list[Any]]:
-    """What reads numbers that commas separate, each once."""
+    """A function that reads numbers which commas separate, each once."""
 
     def read(text: str) -> list[Any]:
         try:
@@ -346,7 +346,7 @@ def _check_names(frame: pd.DataFrame, labels: list[str]) -> None:
 
 
 def _index_names(index: pd.Index) -> list[str]:
-    """What an index is called as columns; a level without a name, or called "label", is "row" or "level_0"."""
+    """The names of an index as columns; a level without a name, or called "label", is "row" or "level_0"."""
     names = [f"level_{i}" if name in (None, "label") else str(name) for i, name in enumerate(index.names)]
     return ["row"] if names == ["level_0"] else names
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from rapids_slink import pipeline
 from rapids_slink.dendrogram import estimate_linkage
-from rapids_slink.dendrogram.cutting import ClusterRule, Cut
-from rapids_slink.dendrogram.per_group import GroupedCut
+from rapids_slink.dendrogram.cutting import ClusterRule, Cut, GroupedCut
 from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.pipeline import RESULT_BYTES, is_shape
 from rapids_slink.points import Points

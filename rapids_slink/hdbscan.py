@@ -21,6 +21,7 @@ from rapids_slink.metrics import PRECOMPUTED
 from rapids_slink.points.check import as_integer
 from rapids_slink.points.output import Frame, Rows, Values, as_frame, on_host
 from rapids_slink.runtime.device import device_of, on_current_gpu, to_host
+from rapids_slink.settings import Settings
 from rapids_slink.single_linkage import PointHierarchy
 
 #: By model, its condensed tree and the `Density` made of it: a copy on the host.
@@ -398,8 +399,8 @@ class HDBSCAN(DensityHierarchy):
         """Fit and return `labels_`: one int32 label per row."""
         return self.fit(X, y, sample_weight).labels_
 
-    def _default_min_samples(self) -> int:
-        return self.min_cluster_size
+    def _settings(self, min_samples: int = 1) -> Settings:
+        return super()._settings(self.min_cluster_size)
 
     def _cluster_rule(self) -> StableClusters:
         for name, (values, reason) in FIXED.items():
@@ -434,7 +435,9 @@ class HDBSCAN(DensityHierarchy):
         return StableClusters(int(self.min_cluster_size), rule, self.metric)
 
 
-def approximate_predict(clusterer: HDBSCAN, points_to_predict: Any, return_connecting_points: bool = False) -> Any:
+def approximate_predict(
+    clusterer: HDBSCAN, points_to_predict: Any, return_connecting_points: bool = False
+) -> tuple[Rows, ...]:
     """`HDBSCAN.approximate_predict` as a function, as in the package hdbscan and in cuML.
 
     Parameters

@@ -14,8 +14,7 @@ import numpy as np
 
 from rapids_slink import groups as grouped
 from rapids_slink import pipeline
-from rapids_slink.dendrogram.cutting import ClusterRule, Cut
-from rapids_slink.dendrogram.per_group import GroupedCut
+from rapids_slink.dendrogram.cutting import ClusterRule, Cut, GroupedCut
 from rapids_slink.items import kind_of
 from rapids_slink.items.forest import forest_of_items
 from rapids_slink.items.kind import Items, without_features

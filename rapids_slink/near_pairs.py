@@ -11,7 +11,7 @@ from rapids_slink.dendrogram.cutting import check_distance
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.within import PairTask
 from rapids_slink.points.check import MAX_ROWS, as_integer, column_values, require_edges
-from rapids_slink.points.output import OutputKind, library_of
+from rapids_slink.points.output import Distances, Frame, OutputKind, Rows, Values, library_of
 from rapids_slink.runtime.device import device_of, resolve
 from rapids_slink.runtime.memory import as_bytes
 from rapids_slink.settings import metric_of, missing_values_of
@@ -33,7 +33,7 @@ def pairs(
     device: str = "auto",
     memory_limit: int | str | None = None,
     progress: bool = False,
-) -> Any:
+) -> Frame:
     """All pairs of rows of `X` within a distance, or of a row of `X` and one of `Y`; exact, each pair once.
 
     Parameters
@@ -95,7 +95,7 @@ def count_pairs(
     X: Any,
     Y: Any = None,
     *,
-    max_distance: Any,
+    max_distance: Distances,
     metric: str = "euclidean",
     p: float = 2.0,
     missing: str | None = None,
@@ -105,7 +105,7 @@ def count_pairs(
     device: str = "auto",
     memory_limit: int | str | None = None,
     progress: bool = False,
-) -> Any:
+) -> int | Values:
     """The number of pairs of rows within a distance, or within each of several, without making the pairs.
 
     Parameters
@@ -141,15 +141,15 @@ def count_pairs(
     [1, 3, 10]
     """
     is_one = isinstance(max_distance, Real) or np.ndim(max_distance) == 0
-    given = [max_distance] if is_one else list(max_distance)
-    if not given:
+    several: list[Any] = [max_distance] if is_one else list(max_distance)  # type: ignore[arg-type]
+    if not several:
         raise ValueError("max_distance must hold at least one distance, got none")
     chosen = metric_of(metric, p, missing, box, scales)
-    task = _task(given, chosen, missing, missing_value, memory_limit, progress=progress)
-    counts = engine_of(X, Y, metric=chosen).count_pairs(X, Y, task, device)
+    task = _task(several, chosen, missing, missing_value, memory_limit, progress=progress)
+    counts: Values = engine_of(X, Y, metric=chosen).count_pairs(X, Y, task, device)
     if is_one:
         return int(counts[0])
-    return counts[np.searchsorted(task.distances, np.asarray(given, np.float64))]
+    return counts[np.searchsorted(task.distances, np.asarray(several, np.float64))]
 
 
 def iter_pairs(
@@ -167,7 +167,7 @@ def iter_pairs(
     scales: Mapping[Any, float] | None = None,
     device: str = "auto",
     memory_limit: int | str | None = None,
-) -> Iterator[Any]:
+) -> Iterator[Frame]:
     """The frame of `pairs` in parts, one for each range of rows: for what does not fit into memory at once.
 
     Parameters
@@ -205,11 +205,11 @@ def iter_pairs(
         raise ValueError(f"rows must be at least 1, got {rows}")
     chosen = metric_of(metric, p, missing, box, scales)
     task = _task(max_distance, chosen, missing, missing_value, memory_limit, names)
-    frames: Iterator[Any] = engine_of(X, Y, metric=chosen).iter_pairs(X, Y, task, int(rows), device)
+    frames: Iterator[Frame] = engine_of(X, Y, metric=chosen).iter_pairs(X, Y, task, int(rows), device)
     return frames
 
 
-def deduplicate(X: Any, *, max_distance: float, **parameters: Any) -> Any:
+def deduplicate(X: Any, *, max_distance: float, **parameters: Any) -> Rows:
     """Which row each row is a near duplicate of: the first of its group.
 
     Rows are in one group if steps of at most `max_distance` lead from one to the other. The groups are the trees of
@@ -327,13 +327,13 @@ def _task(
     names: bool = False,
     progress: bool = False,
 ) -> PairTask:
-    given = max_distance if isinstance(max_distance, list) else [max_distance]
-    for distance in given:
+    several = max_distance if isinstance(max_distance, list) else [max_distance]
+    for distance in several:
         check_distance(distance, "max_distance")
     as_bytes(memory_limit)  # raises unless it is valid
     return PairTask(
         metric,
-        np.unique(np.asarray([float(distance) for distance in given])),
+        np.unique(np.asarray([float(distance) for distance in several])),
         names=bool(names),
         missing_values=missing_values_of(missing_value, missing),
         memory_limit=memory_limit,

@@ -119,7 +119,7 @@ def fcluster(
     >>> fcluster(linkage([[0.0], [1.0], [5.0]], device="cpu"), 2, "distance").tolist()
     [1, 1, 2]
     """
-    R, monocrit = (None if given is None else to_host(given) for given in (R, monocrit))
+    R, monocrit = (None if array is None else to_host(array) for array in (R, monocrit))
     return _by_scipy(scipys_fcluster, Z, t, criterion, depth, R, monocrit)
 
 
@@ -181,7 +181,7 @@ def leaves_list(Z: Any) -> Any:
 
 
 def _by_scipy(function: Callable[..., Any], Z: Any, *rest: Any) -> Any:
-    """What a function of SciPy makes of a linkage, its arrays on the device of the linkage."""
+    """The result of a function of SciPy for a linkage, its arrays on the device of the linkage."""
     Z = _as_array(Z)
     result = function(to_host(Z), *rest)
     if not is_on_gpu(Z):

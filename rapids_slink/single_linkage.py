@@ -80,10 +80,6 @@ class PointHierarchy(Hierarchy, Estimator):
         """The rule that the parameters describe. Raises if they are not valid for any data."""
         raise NotImplementedError
 
-    def _default_min_samples(self) -> int:
-        """The value of `min_samples` if the parameter is None and there are enough rows."""
-        raise NotImplementedError
-
     def _fit(self, X: Any, **more: Any) -> Self:
         """Fit with further settings."""
         X = as_known(X)
@@ -153,7 +149,11 @@ class PointHierarchy(Hierarchy, Estimator):
         model = Fitted(rows, tree, linkage, index, self._output)
         return self._take(engine_of(X, metric=settings.metric, rows=(rows.values,)).append(X, model, settings, rule))
 
-    def _settings(self) -> Settings:
+    def _settings(self, min_samples: int = 1) -> Settings:
+        """The settings that the parameters describe; `min_samples` if that parameter is None and there are enough rows.
+
+        Raises if they are not valid for any data.
+        """
         p = 2.0 if self.p is None else self.p
         metric = metric_of(self.metric, p, self.missing, self.box, self.scales, given=True)
         if self.prediction_data and metric is PRECOMPUTED:
@@ -165,7 +165,7 @@ class PointHierarchy(Hierarchy, Estimator):
             device=check_device_name(self.device),
             memory_limit=self.memory_limit,
             n_neighbors=None if k is None else check_n_neighbors(k),
-            min_samples=self._default_min_samples() if m is None else check_n_neighbors(m, "min_samples"),
+            min_samples=min_samples if m is None else check_n_neighbors(m, "min_samples"),
             clipped=m is None,
             progress=self.progress,
             max_distance=None if self.max_distance is None else float(self.max_distance),
@@ -469,15 +469,12 @@ class SingleLinkage(PointHierarchy):
             return float(heights.iloc[kept])
         return inf if self._max_distance_ is None else nextafter(self._max_distance_, inf)  # itself merges
 
-    def _settings(self) -> Settings:
-        settings, limit, threshold = super()._settings(), self.max_distance, self.distance_threshold
+    def _settings(self, min_samples: int = 1) -> Settings:
+        settings, limit, threshold = super()._settings(min_samples), self.max_distance, self.distance_threshold
         if limit is None or self.n_clusters is not None or self.prediction_data:  # predictions read the tree
             return settings
         below = inf if threshold is None else nextafter(float(threshold), -inf)
         return replace(settings, friends_within=min(float(limit), below))
-
-    def _default_min_samples(self) -> int:
-        return 1
 
     def _cluster_rule(self) -> Cut:
         limit, threshold = self.max_distance, self.distance_threshold

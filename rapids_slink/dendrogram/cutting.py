@@ -5,6 +5,10 @@ lead to the last one. On a GPU pointers are doubled among a sample of the merges
 shape of the tree. The finest of several cuts is made first; each further one cuts the dendrogram over the clusters of
 the one before.
 
+Rows in groups have a forest, whose merges are in one order over all groups. A cut by a distance keeps the first merges
+of all, one by a number of clusters the first of each group. Either way what is kept is the linkage of a forest, because
+a merge comes after those of its parts, which are of its group.
+
 `inherit_labels` is a cut by groupby and merge of frames, `method="merge"` of `api.cut`: an executable definition. Every
 cluster inherits the parent of its parent: the table (child, parent) is merged with itself, which doubles how far a row
 points, until no row points further. Kernels do the same by gathers, because a merge whose key is a row number is a
@@ -30,7 +34,15 @@ from rapids_slink.dendrogram.condense import (
     select,
     summarize,
 )
-from rapids_slink.points.check import MAX_ROWS, as_integer, check_weights, column_values, require_numbers
+from rapids_slink.points.check import (
+    MAX_ROWS,
+    as_integer,
+    check_weights,
+    column_values,
+    require_columns,
+    require_numbers,
+)
+from rapids_slink.points.keys import GROUP_COLUMNS
 from rapids_slink.points.output import OutputKind
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import CPU, Array, Device, all_true, device_of, half, to_host
@@ -87,6 +99,17 @@ class CutParameters:
         """`sample_weight` as an array of the device; None if all leaves count as one."""
         return None if self.sample_weight is None else check_weights(self.sample_weight, n, device)
 
+    def column_names(self) -> list[Any]:
+        """The names of the cuts' columns: their values, or "label" of a single cut. Raises unless all values differ."""
+        values, many = self.values
+        name = "distance_threshold" if self.n_clusters is None else "n_clusters"
+        if not values:
+            raise ValueError(f"{name} must hold at least one value, got none")
+        if len(set(values)) < len(values):
+            twice = next(value for value in values if values.count(value) > 1)
+            raise ValueError(f"{name} must not hold a value twice, since each names a column; got {twice} twice")
+        return values if many else ["label"]
+
 
 def estimate_cut(n: int, cuts: int = 1) -> MemoryEstimate:
     """Bytes of cuts of a dendrogram of n leaves; the labels are retained."""
@@ -100,12 +123,12 @@ def cut_frame(
     output: OutputKind,
     index: Any = None,
     check: Callable[[Device], None] = lambda device: None,
-    cut: Callable[[PreallocatedFrame, int, CutParameters], PreallocatedFrame] | None = None,
+    groups: tuple[Any, Any] | None = None,
 ) -> Any:
     """Cut a linkage frame in a separate run, on its device: what `api.cut` returns, of this kind of `output`.
 
-    The labels have the `index`. `check` is called with the device before anything is cut. `cut` does what `cut_labels`
-    does.
+    The labels have the `index`. `check` is called with the device before anything is cut. With `groups`, a model's
+    frames ``_merge_group_`` and ``groups_``, a number of clusters is that of each group.
     """
     device, merges = device_of(linkage), len(linkage)
     values, many = parameters.values
@@ -114,7 +137,12 @@ def cut_frame(
         check_memory(device, estimate_cut(n_leaves, len(values)), what)
         check(device)
         columns = {name: column_values(linkage[name], device) for name in COLUMNS[:3]}
-        labels = (cut or cut_labels)(PreallocatedFrame(columns, device), n_leaves, parameters)
+        frame = PreallocatedFrame(columns, device)
+        labels = (
+            cut_labels(frame, n_leaves, parameters)
+            if groups is None
+            else cut_groups(frame, n_leaves, parameters, *groups)
+        )
     output = output.from_cuml_setting()
     if not many:
         return output.labels(labels.columns["label"], index)
@@ -126,20 +154,89 @@ def cut_labels(linkage: PreallocatedFrame, n_leaves: int, parameters: CutParamet
 
     A column is named by the cut's value, or "label" for a single cut.
     """
-    device, xp = linkage.device, linkage.device.xp
+    device, xp, n = linkage.device, linkage.device.xp, n_leaves
     parameters.check()
-    kept, names = _count_merges(linkage.columns["height"], n_leaves, parameters, xp)
-    labels = PreallocatedFrame.empty(device, n_leaves, dict.fromkeys(names, "int32"))
-    _write_labels(linkage, n_leaves, kept, parameters, list(labels.columns.values()))
+    n_clusters, threshold = parameters.n_clusters, parameters.distance_threshold
+    height, (values, _) = linkage.columns["height"], parameters.values
+    for value in values:
+        check_cut(n, n - len(height), *((None, value) if n_clusters is None else (value, threshold)))
+    names = parameters.column_names()
+    if n_clusters is not None:
+        kept = [n - int(value) for value in values]
+    elif not len(height):
+        kept = [0] * len(values)
+    else:  # heights ascend, so this counts the lower ones, or those that are not above
+        height, thresholds = height.astype("float64", copy=False), xp.asarray(values, "float64")
+        kept = xp.searchsorted(height, thresholds, side=parameters.closed).tolist()
+    labels = PreallocatedFrame.empty(device, n, dict.fromkeys(names, "int32"))
+    columns, least = list(labels.columns.values()), parameters.min_cluster_size
+    if parameters.method == "merge":
+        for column, merges in zip(columns, kept, strict=True):
+            column[...] = inherit_labels(linkage.frame, n, merges, device.frames, least).values
+    else:
+        _label_prefixes(linkage, n, kept, least, parameters.weights(n, device), columns)
     if parameters.names == "first_row":
-        for column in labels.columns.values():
+        for column in columns:
             name_by_first_row(column, xp)
     return labels
 
 
-def adjusted(labels: Array, parameters: CutParameters, device: Device) -> Array:
-    """Labels of clusters of any size, numbered by appearance, as `CutParameters.min_cluster_size` and `names` ask."""
-    xp, least = device.xp, parameters.min_cluster_size
+def _label_prefixes(
+    linkage: PreallocatedFrame, n: int, kept: list[int], least: int, weights: Array, columns: list[Array]
+) -> None:
+    """Write the labels of the cuts that keep these numbers of the first merges, a column each.
+
+    `weights` are the leaves', or None.
+    """
+    device, xp = linkage.device, linkage.device.xp
+    children = [linkage.columns[side][: max(kept)].astype("int32", copy=False) for side in ("left", "right")]
+    clusters, sizes, done = None, weights, 0  # of the leaves, of the clusters in the cut before; its merges
+    for i in sorted(range(len(kept)), key=kept.__getitem__):
+        leaves, merged, done = n - done, kept[i] - done, kept[i]
+        left_child, right_child = (ids[:merged] for ids in children)
+        if device.is_gpu and leaves + merged <= FEW_MERGES:
+            flat = device.asarray(cpu.label_clusters(to_host(left_child), to_host(right_child), leaves))
+        else:
+            flat = half(device, __package__).label_clusters(left_child, right_child, leaves)
+        for side, ids in enumerate(children):  # of the later merges, over the clusters of these
+            later = ids[merged:]
+            if later.size:
+                later = xp.where(later < flat.size, flat[xp.minimum(later, flat.size - 1)], later - 2 * merged)
+            children[side] = later
+        step = flat[:leaves]
+        clusters = step if clusters is None else step[clusters]
+        if least > 1:
+            # Counts, and integer weights, are far below 2^53, so their sums are exact in float64, in any order.
+            sizes = xp.bincount(step, weights=sizes, minlength=n - done).astype("float64", copy=False)
+            large = sizes >= least
+            columns[i][...] = xp.where(large, xp.cumsum(large, dtype="int32") - 1, OUTLIER)[clusters]
+        else:
+            columns[i][...] = clusters
+
+
+def cut_groups(
+    linkage: PreallocatedFrame, n_leaves: int, parameters: CutParameters, merge_group: Any, groups: Any
+) -> PreallocatedFrame:
+    """`cut_labels` for numbers of clusters of each group, by a model's frames ``_merge_group_`` and ``groups_``."""
+    parameters.check()
+    values, _ = parameters.values
+    for value in values:
+        check_number(value)
+    names, device = parameters.column_names(), linkage.device
+    frames = (OutputKind.of(frame, device)[0] for frame in (merge_group, groups))
+    group, rows = (column_values(frame[name], device) for frame, name in zip(frames, ("group", "rows"), strict=True))
+    labels = PreallocatedFrame.empty(device, n_leaves, dict.fromkeys(names, "int32"))
+    place = half(device, __package__).places_in_groups(group, len(rows))
+    for column, value in zip(labels.columns.values(), values, strict=True):
+        column[...] = label_kept(linkage, place < (rows - int(value))[group], n_leaves, parameters)
+    return labels
+
+
+def label_kept(merges: PreallocatedFrame, kept: Array, n: int, parameters: CutParameters) -> Array:
+    """The labels of the clusters that the kept merges of n leaves form, (n,) int32, as `parameters` ask."""
+    device, xp, least = merges.device, merges.device.xp, parameters.min_cluster_size
+    left_child, right_child = (merges.columns[side].astype("int32", copy=False) for side in ("left", "right"))
+    labels = half(device, __package__).label_kept(left_child, right_child, kept, n)
     if least > 1:
         sizes = xp.bincount(labels, weights=parameters.weights(labels.size, device))
         large = sizes >= least
@@ -149,42 +246,6 @@ def adjusted(labels: Array, parameters: CutParameters, device: Device) -> Array:
     return labels
 
 
-def _write_labels(
-    linkage: PreallocatedFrame, n_leaves: int, kept: list[int], parameters: CutParameters, columns: list[Any]
-) -> None:
-    """The labels of the cuts that keep these numbers of merges, a column each."""
-    device, xp = linkage.device, linkage.device.xp
-    min_cluster_size = parameters.min_cluster_size
-    if parameters.method == "merge":
-        for column, merges in zip(columns, kept, strict=True):
-            column[...] = inherit_labels(linkage.frame, n_leaves, merges, device.frames, min_cluster_size).values
-        return
-    children = [linkage.columns[side][: max(kept)].astype("int32", copy=False) for side in ("left", "right")]
-    clusters, sizes = None, parameters.weights(n_leaves, device)  # of the leaves, of the clusters in the cut before
-    done = 0
-    for i in sorted(range(len(kept)), key=kept.__getitem__):
-        leaves, merged, done = n_leaves - done, kept[i] - done, kept[i]
-        left_child, right_child = (ids[:merged] for ids in children)
-        flat = _label_clusters(left_child, right_child, leaves, device)
-        children = [_relabel(ids[merged:], flat, merged, xp) for ids in children]
-        step = flat[:leaves]
-        clusters = step if clusters is None else step[clusters]
-        if min_cluster_size > 1:
-            # Counts, and integer weights, are far below 2^53, so their sums are exact in float64, in any order.
-            sizes = xp.bincount(step, weights=sizes, minlength=n_leaves - done).astype("float64", copy=False)
-            large = sizes >= min_cluster_size
-            columns[i][...] = xp.where(large, xp.cumsum(large, dtype="int32") - 1, OUTLIER)[clusters]
-        else:
-            columns[i][...] = clusters
-
-
-def _label_clusters(left_child: Array, right_child: Array, n: int, device: Device) -> Array:
-    """The cluster of each of n leaves, then of each merge: see ``label_clusters`` of a device's kernels."""
-    if device.is_gpu and n + len(left_child) <= FEW_MERGES:
-        return device.asarray(cpu.label_clusters(to_host(left_child), to_host(right_child), n))
-    return half(device, __package__).label_clusters(left_child, right_child, n)
-
-
 def name_by_first_row(labels: Array, xp: Any) -> None:
     """Replace the number of each cluster by its smallest row; `OUTLIER` stays."""
     rows = xp.arange(labels.size, dtype="int32")
@@ -192,33 +253,6 @@ def name_by_first_row(labels: Array, xp: Any) -> None:
     xp.minimum.at(first, labels, rows)
     first[OUTLIER] = OUTLIER
     labels[...] = first[labels]
-
-
-def _count_merges(height: Array, n: int, parameters: CutParameters, xp: Any) -> tuple[list[int], list[Any]]:
-    """How many of the first merges each cut keeps, and the names of the cuts' columns."""
-    n_clusters, distance_threshold = parameters.n_clusters, parameters.distance_threshold
-    name = "distance_threshold" if n_clusters is None else "n_clusters"
-    values, many = parameters.values
-    for value in values:
-        check_cut(n, n - len(height), *((None, value) if n_clusters is None else (value, distance_threshold)))
-    names = column_names(values, many, name)
-    if n_clusters is not None:
-        return [n - int(value) for value in values], names
-    if not len(height):
-        return [0] * len(values), names
-    # Heights ascend, so this counts the lower ones, or those that are not above.
-    height, values = height.astype("float64", copy=False), xp.asarray(values, "float64")
-    return xp.searchsorted(height, values, side=parameters.closed).tolist(), names
-
-
-def column_names(values: Sequence[Any], many: bool, name: str) -> list[Any]:
-    """The names of the cuts' columns by these values of the parameter of that name."""
-    if not values:
-        raise ValueError(f"{name} must hold at least one value, got none")
-    if len(set(values)) < len(values):
-        twice = next(value for value in values if values.count(value) > 1)
-        raise ValueError(f"{name} must not hold a value twice, since each names a column; got {twice} twice")
-    return list(values) if many else ["label"]
 
 
 def check_max_distance(thresholds: Sequence[Any], max_distance: float | None) -> None:
@@ -251,13 +285,6 @@ def check_cut(n: int, components: int, n_clusters: Any, distance_threshold: Any)
     if not components <= as_integer(n_clusters, "n_clusters") <= n:
         why = "" if components == 1 else f" (the graph has {components} components, which nothing joins)"
         raise ValueError(f"n_clusters must be from {components} to {n}, the number of rows, got {n_clusters}{why}")
-
-
-def _relabel(later: Array, flat: Array, merged: int, xp: Any) -> Array:
-    """The children of the later merges in the dendrogram over the clusters of the first `merged` merges."""
-    if not later.size:
-        return later
-    return xp.where(later < flat.size, flat[xp.minimum(later, flat.size - 1)], later - 2 * merged)
 
 
 def count_leaves(merges: int, n_leaves: int | None) -> int:
@@ -297,6 +324,28 @@ def check_linkage(linkage: Any, n: int, device: Device, is_forest: bool = False)
         raise ValueError("column 'height' of the linkage must not fall from one row to the next")
 
 
+def check_number(n_clusters: Any) -> None:
+    """Raise unless this is a number of clusters of a group."""
+    if as_integer(n_clusters, "n_clusters") < 1:
+        raise ValueError(f"n_clusters must be at least 1, the number of each group's clusters, got {n_clusters}")
+
+
+def check_groups(linkage: Any, merge_group: Any, groups: Any, n: int) -> None:
+    """Raise unless these frames of pandas are a model's, whose merges join clusters of one group: see `label_kept`."""
+    require_columns(merge_group, ("group",), "merges' groups")
+    require_columns(groups, GROUP_COLUMNS, "groups", others=True)
+    require_numbers(merge_group, "merges' groups", group="iu")
+    require_numbers(groups, "groups", **dict.fromkeys(GROUP_COLUMNS, "iu"))
+    group, m = merge_group["group"].to_numpy(), len(linkage)
+    if group.size != m or (m and not (group.min() >= 0 and group.max() < len(groups))):
+        raise ValueError(f"there must be a number of a group for each of {m} merges, below {len(groups)}")
+    for side in ("left", "right"):
+        child = linkage[side].to_numpy()
+        merged = child >= n
+        if (group[merged] != group[child[merged] - n]).any():
+            raise ValueError("a merge joins clusters of two groups")
+
+
 def inherit_labels(linkage: Any, n_leaves: int, merges: int, frames: Any, min_cluster_size: int = 1) -> Any:
     """The label of each leaf in the clusters that the first `merges` rows of a linkage form, a Series of int32.
 
@@ -327,6 +376,8 @@ def inherit_labels(linkage: Any, n_leaves: int, merges: int, frames: Any, min_cl
     return labels["label"].fillna(-1).astype("int32")
 
 
+#: The types of `GROUP_COLUMNS`.
+GROUP_TYPES = ("int64", "int64", "int32")
 #: The names of Series, by the attributes that hold them.
 SERIES_NAMES = {"labels_": "label", "probabilities_": "probability", "outlier_scores_": "outlier_score"}
 
@@ -347,11 +398,8 @@ class ClusterRule:
 
     predicts_by_density: ClassVar[bool] = False  # whether predictions need core distances
     row_bytes: ClassVar[int] = 48  # bytes per row that the choice takes at its peak
-
-    @property
-    def merge_groups(self) -> tuple[Array, int] | None:
-        """The group of each merge, and how many groups there are, if rows are in groups: see `build_linkage`."""
-        return None
+    #: the group of each merge, and how many groups there are, if rows are in groups: see `build_linkage`
+    merge_groups: ClassVar[tuple[Array, int] | None] = None
 
     def weighted(self, weight: np.ndarray, core: np.ndarray | None) -> Self:
         """The rule for rows of these weights and core distances: the same, unless it depends on them."""
@@ -382,6 +430,57 @@ class Cut(ClusterRule):
             cut = cut_labels(merges, n, CutParameters(self.n_clusters, self.distance_threshold))
             labels = cut.columns["label"]
         return FlatClusters(number_of_clusters(labels, self.n_clusters), {"labels_": labels})
+
+
+@dataclass(frozen=True)
+class GroupedCut(ClusterRule):
+    """A cut within each group: by the number of its clusters, or by a distance."""
+
+    cut: Cut
+    keys: Any  # frame of pandas or cuDF with a row for each group
+    #: `sizes` and `first`: (groups,) int64 arrays, on the host; the rows of each group, and the first of them
+    sizes: Any
+    first: Any
+    merge_group: Array = None  # (merges,) int32, the group of each merge
+
+    row_bytes = 96
+
+    @property
+    def merge_groups(self) -> tuple[Array, int] | None:  # type: ignore[override]
+        """The group of each merge, and how many there are."""
+        return None if self.merge_group is None else (self.merge_group, len(self.sizes))
+
+    def check_rows(self, n: int) -> None:
+        """Raise unless groups have such a cut."""
+        if self.cut.n_clusters is None or self.cut.distance_threshold is not None:
+            check_cut(n, 1, self.cut.n_clusters, self.cut.distance_threshold)
+        else:
+            check_number(self.cut.n_clusters)
+
+    def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
+        """The clusters of the linkage of n rows in groups."""
+        xp, count = device.xp, len(self.sizes)
+        with report.stage("cut", device):
+            rows = device.asarray(self.sizes)
+            if self.cut.n_clusters is None:
+                labels = cut_labels(merges, n, CutParameters(None, self.cut.distance_threshold)).columns["label"]
+                kept = xp.arange(self.merge_group.size) < n - number_of_clusters(labels, None)
+            else:
+                place = half(device, __package__).places_in_groups(self.merge_group, count)
+                kept = place < (rows - int(self.cut.n_clusters))[self.merge_group]
+                labels = label_kept(merges, kept, n, CutParameters(self.cut.n_clusters))
+            clusters = rows - xp.bincount(self.merge_group[kept], minlength=count)
+            first = labels[device.asarray(self.first)]
+            keys = device_of(self.keys)  # where their library is
+            counts = {
+                name: (keys.asarray(column) if keys.is_gpu else to_host(column)).astype(dtype)
+                for name, column, dtype in zip(GROUP_COLUMNS, (rows, clusters, first), GROUP_TYPES, strict=True)
+            }
+            frames = {
+                "groups_": self.keys.assign(**counts),
+                "_merge_group_": frame_of(device, {"group": self.merge_group}),
+            }
+        return FlatClusters(n - int(kept.sum()), {"labels_": labels}, {}, frames)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@
 
 `cluster.py` runs tasks on the workers and decides who does what.
 
-Pairs within a distance are those of each two blocks (near_pairs.py).
+Pairs within a distance are those of each two blocks that may be near each other: each two meet once, and a partition of
+pairs is made for each block of rows. Groups of rows have their trees where their partitions are (groups.py).
 
 The results have the bits of one device, whatever the partitions and the workers are.
 """
@@ -24,7 +25,6 @@ from rapids_slink import pipeline
 from rapids_slink.dendrogram.cutting import COLUMNS, ClusterRule, CutParameters
 from rapids_slink.distributed.cluster import MAX_BLOCKS, Run, free_for_task, on_worker, wanted_blocks, with_bytes
 from rapids_slink.distributed.groups import fit_groups
-from rapids_slink.distributed.near_pairs import count_of_block, joined_pairs, near_blocks, pairs_of_block
 from rapids_slink.distributed.points import (
     Partitions,
     attributes,
@@ -48,14 +48,15 @@ from rapids_slink.distributed.trees import (
 from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors import check_n_neighbors, is_searched_by_tree
 from rapids_slink.neighbors.rows import check_zeros_between
-from rapids_slink.neighbors.within import PairTask
+from rapids_slink.neighbors.within import Found, NearPairs, PairPoints, PairTask, estimate_pairs, room_for_pairs
 from rapids_slink.pipeline import estimate_fit, size_attributes
+from rapids_slink.points import Points
 from rapids_slink.points.check import check_same_columns
-from rapids_slink.points.output import is_collection
+from rapids_slink.points.output import OutputKind, is_collection
 from rapids_slink.report import Report, counted
-from rapids_slink.runtime.device import CPU, Device, resolve
+from rapids_slink.runtime.device import CPU, Array, Device, resolve
 from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
-from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, sequential, size_text
+from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check_memory, sequential, size_text
 from rapids_slink.runtime.threads import Progress
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.lists import list_length
@@ -64,6 +65,8 @@ from rapids_slink.spanning_tree.problem import Problem
 #: By device: a tree of fewer rows of few features takes less time than a task. And how many pairs of blocks a worker
 #: may have if there is a block for each.
 MIN_TREE_ROWS, NEAR_PAIRS = {"cpu": 2**15, "cuda": 2**22}, 2
+#: Rows of a block at least, and blocks of a device that meet each other, of pairs within a distance.
+MIN_BLOCK_ROWS, BLOCKS_A_DEVICE = {"cpu": 2**12, "cuda": 2**17}, 2
 #: Seconds of a byte that comes from another worker's GPU through the host; by UCX that takes a fiftieth.
 BYTE_SECONDS = 1e-9
 #: Bytes of an entry of a neighbour list.
@@ -254,8 +257,8 @@ def pairs(X: Any, Y: Any, task: PairTask, device: str) -> Any:
     if task.names:
         raise ValueError("names=True is for rows on one device, and X is a Dask collection: merge its index by number")
     with Run() as run:
-        found, settings = near_blocks(run, X, Y, task, device, pairs_of_block)
-        parts = [run.task("pairs", joined_pairs, settings, row, index=(b,)) for b, row in enumerate(found)]
+        rows, settings = near_blocks(run, X, Y, task, device, pairs_of_block)
+        parts = [run.task("pairs", joined_pairs, settings, row, index=(b,)) for b, row in enumerate(rows)]
         run.wait(parts)
         (meta,) = run.gather([run.task("pairs-meta", getitem, parts[0], slice(0))])
         return frame_of_parts("pairs", parts, meta, (None,) * (len(parts) + 1))
@@ -264,8 +267,8 @@ def pairs(X: Any, Y: Any, task: PairTask, device: str) -> Any:
 def count_pairs(X: Any, Y: Any, task: PairTask, device: str) -> np.ndarray:
     """`api.count_pairs` of Dask collections: the sum of the blocks' counts."""
     with Run() as run:
-        found, _ = near_blocks(run, X, Y, task, device, count_of_block)
-        counts = run.gather([part for row in found for part in row])
+        rows, _ = near_blocks(run, X, Y, task, device, count_of_block)
+        counts = run.gather([part for row in rows for part in row])
         total: np.ndarray = np.array(counts, np.int64).sum(axis=0)
         return total
 
@@ -273,6 +276,106 @@ def count_pairs(X: Any, Y: Any, task: PairTask, device: str) -> np.ndarray:
 def iter_pairs(X: Any, Y: Any, task: PairTask, rows: int, device: str) -> Any:
     """Raise: the pairs of a Dask collection are in partitions already."""
     raise TypeError("X is a Dask collection, whose pairs are in partitions: take pairs(...).partitions")
+
+
+def near_blocks(
+    run: Run, X: Any, Y: Any, task: PairTask, device: str, work: Callable[..., Any]
+) -> tuple[list[list[Future]], Settings]:
+    """The results of `work` for each block of rows with the blocks that may be near it, in their order."""
+    metric = task.metric
+    if metric.missing:
+        raise ValueError("missing= takes points in one piece, not a Dask collection")
+    distance = float(task.distances[-1])
+    settings = with_bytes(Settings(metric, device, task.memory_limit, max_distance=distance))
+    if not is_collection(X):
+        raise TypeError("pairs with a Dask Y take a Dask X")
+    points = read_points(run, X, settings)
+    task = replace(task, metric=points.settings.metric)  # of known columns
+    if Y is None:
+        points = points.check_zeros()
+        starts = block_starts(points.n_rows, _count_near_blocks(run, points))
+        blocks, boxes = make_blocks(run, points, len(starts) - 1), Boxes.of(run, points)
+        every = len(blocks)
+        met = {(b, b) for b in range(every)} | {(a, b) for a in range(every) for b in range(a + 1, every)}
+        if boxes is not None:
+            met = {(b, b) for b in range(every)} | {pair for pair in boxes.pairs(starts) if len(pair) == 2}
+        others = blocks
+    else:
+        more = read_points(run, Y, settings, name="Y")
+        check_same_columns((points.n_features, points.names), (more.n_features, more.names))
+        check_zeros_between(points.zeros, more.zeros, metric)
+        both = np.result_type(points.dtype, more.dtype).str
+        blocks, others = (
+            make_blocks(run, replace(part, dtype=both), _count_near_blocks(run, part), name)
+            for part, name in ((points, "query"), (more, "block"))
+        )
+        met = {(a, b) for a in range(len(blocks)) for b in range(len(others))}
+    results: list[list[Future]] = []
+    for a in range(len(blocks)):
+        row = []
+        for b in sorted(b for first, b in met if first == a):
+            second = None if Y is None and a == b else others.rows[b]
+            numbers = blocks.starts[a], others.starts[b]
+            index, worker = (a, b), run.worker(blocks.owners[a])
+            row.append(
+                run.task(
+                    "near", work, blocks.settings, task, blocks.rows[a], second, numbers, index=index, worker=worker
+                )
+            )
+        results.append(row)
+    run.wait([part for row in results for part in row])
+    return results, blocks.settings
+
+
+def _count_near_blocks(run: Run, points: Partitions) -> int:
+    """The number of blocks: a few for each device, unless they would be small."""
+    name = points.settings.device
+    return max(1, min(BLOCKS_A_DEVICE * run.devices(name == "cuda"), points.n_rows // MIN_BLOCK_ROWS[name]))
+
+
+def _near_pairs(device: Device, task: PairTask, rows: Array, others: Array) -> NearPairs:
+    x, y = (
+        Points(part, None, None, OutputKind(False, device.is_gpu))
+        for part in (rows, rows if others is None else others)
+    )
+    both = PairPoints(x, y, (x.values, y.values), others is None)
+    m, _, d = both.shape
+    estimate = estimate_pairs(both.shape, rows.dtype.itemsize, both.is_one, task.metric, device)
+    check_memory(device, estimate, f"a block of {counted(m, 'row')} of {counted(d, 'feature')}")
+    return NearPairs(both, task, device)
+
+
+@on_worker
+def pairs_of_block(
+    device: Device, settings: Settings, task: PairTask, rows: Array, others: Array, starts: tuple[int, int]
+) -> tuple[Array, Array, Array]:
+    """The pairs of two blocks, None for one with itself, that begin at these rows: src, dst and distance."""
+    near = _near_pairs(device, task, rows, others)
+    every = slice(0, len(rows))
+    some: Found = near.find(every, room_for_pairs(device))
+    if some.src is None:
+        near.refuse(some.count, every, room_for_pairs(device))
+    return some.src + np.int32(starts[0]), some.dst + np.int32(starts[1]), some.weight
+
+
+@on_worker
+def count_of_block(
+    device: Device, settings: Settings, task: PairTask, rows: Array, others: Array, starts: tuple[int, int]
+) -> list[int]:
+    """The number of pairs of two blocks within each distance."""
+    counts: list[int] = _near_pairs(device, task, rows, others).count(slice(0, len(rows))).tolist()
+    return counts
+
+
+@on_worker
+def joined_pairs(device: Device, settings: Settings, parts: list[tuple[Array, Array, Array]]) -> Any:
+    """The frame of the pairs of a block of rows: those with later blocks follow, row by row."""
+    xp = device.xp
+    columns = [xp.concatenate(column) for column in zip(*parts, strict=True)]
+    order = xp.argsort(columns[0], kind="stable")  # dst ascends from part to part
+    return frame_of(
+        device, {name: column[order] for name, column in zip(("src", "dst", "weight"), columns, strict=True)}
+    )
 
 
 def _edges(run: Run, settings: Settings, lists: list[Future], starts: list[int]) -> Any:

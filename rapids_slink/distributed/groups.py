@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.dendrogram import build_linkage
-from rapids_slink.dendrogram.cutting import ClusterRule, Cut
-from rapids_slink.dendrogram.per_group import GroupedCut
+from rapids_slink.dendrogram.cutting import ClusterRule, Cut, GroupedCut
 from rapids_slink.distributed.cluster import Run, concatenate, on_worker
 from rapids_slink.distributed.points import Partitions, attributes, is_frame, model_attributes, read_points
 from rapids_slink.metrics import distances
@@ -95,13 +94,13 @@ def _groups_of(run: Run, points: Partitions) -> tuple[list[Any], Any, list[list[
 
 def _filled_partitions(points: Partitions) -> list[tuple[int, Any, int, str | None]]:
     """Partitions with rows: number, the task that read it, its place there, and who holds that."""
-    found = [
+    filled = [
         (p, read, i, holder)
         for group, read, holder in points.read
         for i, p in enumerate(group)
         if points.layout.sizes[p]
     ]
-    return sorted(found, key=lambda entry: entry[0])
+    return sorted(filled, key=lambda entry: entry[0])
 
 
 def _table_of_keys(read: dict[str, Any], i: int) -> dict[str, Any]:

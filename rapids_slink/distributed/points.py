@@ -26,8 +26,7 @@ from dask.base import tokenize
 from dask.core import flatten
 from distributed import Future, get_worker
 
-from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters, cut_frame, cut_labels
-from rapids_slink.dendrogram.per_group import cut_of_groups
+from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters, cut_frame
 from rapids_slink.distributed.cluster import Run, owners_of_blocks, work
 from rapids_slink.neighbors.rows import metric_rows, undefined_for_zeros, zero_rows
 from rapids_slink.points import as_points
@@ -75,15 +74,14 @@ class Layout:
     def cut(self, linkage: Any, n_leaves: int, parameters: CutParameters, groups: Any = None) -> Any:
         """Labels of another cut of a linkage frame, a collection, as `Hierarchy.cut` gives them.
 
-        `groups` are a model's frames for `cut_of_groups`, if the cut is of each group.
+        `groups` are a model's frames for `cut_groups`, if the cut is of each group.
         """
         with Run() as run:
             whole = gathered(run, linkage, COLUMNS, "linkage")
-            of_groups = []
             if groups is not None:
                 named = zip(groups, (("group",), ("rows",)), ("merges' groups", "groups"), strict=True)
-                of_groups = [gathered(run, *frame_columns_name) for frame_columns_name in named]
-            results = run.task("cut", _cut, whole, n_leaves, parameters, of_groups)
+                groups = [gathered(run, *frame_columns_name) for frame_columns_name in named]
+            results = run.task("cut", _cut, whole, n_leaves, parameters, groups)
             return attributes(run, results, self, of_rows=("labels",))["labels"]
 
 
@@ -154,9 +152,9 @@ def gathered(run: Run, X: Any, columns: Sequence[str], name: str) -> Future:
     return run.task(f"{name}-whole", _concat, parts, pd.Index(columns), name)
 
 
-def _cut(linkage: Any, n: int, parameters: CutParameters, groups: list[Any]) -> dict[str, Any]:
-    output, cut = OutputKind(is_frame=True, gpu=is_on_gpu(linkage)), cut_of_groups(*groups) if groups else cut_labels
-    return {"labels": cut_frame(linkage, n, parameters, output, cut=cut)}
+def _cut(linkage: Any, n: int, parameters: CutParameters, groups: Any) -> dict[str, Any]:
+    output = OutputKind(is_frame=True, gpu=is_on_gpu(linkage))
+    return {"labels": cut_frame(linkage, n, parameters, output, groups=groups)}
 
 
 def matched(partition: Any, columns: pd.Index | float, name: str, *, others: bool = False) -> Any:

@@ -3,7 +3,7 @@
 - model.py: the common base of `SingleLinkage`, `HDBSCAN` and the result of `fit_graph`
 - exports.py: exports to SciPy, NetworkX, cuGraph, hdbscan and Newick's format
 - plotting.py: plots, and the summary in Jupyter
-- explorer.py: the explorer in Jupyter; explorer_settings.py has what it turns, panels.py what it draws beside the map
+- explorer.py: the explorer in Jupyter, whose panels panels.js draws; explorer_data.py: what it turns and shows
 - trees.py: HDBSCAN's trees as objects
 - storage.py: a hierarchy in a file
 """

@@ -1,39 +1,49 @@
 """`Hierarchy.explore`: a scatter of the rows beside the curve of cuts and the condensed tree, for Jupyter.
 
-jupyter-scatter draws the rows, panels.py the curve and the tree, ipywidgets has the controls. Dragging sets a number of
+jupyter-scatter draws the rows, panels.js the curve and the tree, ipywidgets has the controls; explorer_data.py has what
+they show. Dragging sets a number of
 clusters, or the smallest cluster of HDBSCAN. A cut takes milliseconds, so the colours follow.
 """
 
 import warnings
 from base64 import b64encode
 from collections.abc import Hashable
+from functools import cache
 from html import escape
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from rapids_slink.hierarchy import plotting
-from rapids_slink.hierarchy.explorer_settings import CutSetting, SizeSetting, is_map, setting_of
-from rapids_slink.hierarchy.plotting import colored_groups, map_coordinates, plane_coordinates
-from rapids_slink.points import as_points
-from rapids_slink.points.output import column_names, is_collection, library_of, on_host, take_rows
+from rapids_slink.hierarchy.explorer_data import (
+    COLORS,
+    MAP_HEIGHT,
+    NOISE,
+    SMALL,
+    Bars,
+    CutSetting,
+    SizeSetting,
+    column_of,
+    columns_of,
+    coordinates,
+    described,
+    equal_scales,
+    is_map,
+    painted,
+    rows_of,
+    setting_of,
+)
+from rapids_slink.hierarchy.plotting import colored_groups
+from rapids_slink.points.output import is_collection, on_host
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import device_of, to_host
 from rapids_slink.runtime.memory import usual_errors
 
 #: Up to this many rows the colours follow while the cut is dragged, and above when it is let go.
 FOLLOWED = 300_000
 HEIGHT, CURVE_HEIGHT, TREE_HEIGHT = 440, 220, 240  # pixels
-#: The height of a map in pixels, and its width by its height, about.
-MAP_HEIGHT, MAP_ASPECT = 360, 1.7
-#: Each of the largest clusters has a colour of its own. All others have one together, and noise recedes.
-COLORS = (
-    *plotting.COLORS, "#8C6BB1", "#66A61E", "#B15928", "#E7298A", "#17A2A2", "#8D8C12", "#FB8072", "#5E60CE",
-    "#C49A6C", "#2CA02C", "#C51B7D", "#D4AC0D", "#CB4335", "#7FB3D5",
-)  # fmt: skip
-SMALL, NOISE = "#9A7B5B", "#A0A0A060"
 NOISE_SIZE, SIZE_OF_POINTS = 2.0, (3.0, 7.0)  # pixels; those of a cluster are the larger, the fewer it has
 #: Of a continuous column.
 GRADIENT = "viridis"
@@ -127,7 +137,7 @@ class Explorer:
 
     def _make_panels(self) -> None:
         """The scatter, the curve and the tree."""
-        jscatter, _, panels = _packages()
+        (jscatter, _), (curve, tree) = _packages(), _panels()
         mapped = is_map(self._model)
         scales = equal_scales(self._coordinates) if mapped else {}
         self.scatter = jscatter.Scatter(
@@ -145,19 +155,19 @@ class Explorer:
         widget.label_placement = _Names(self)
         widget.label_scale_function, widget.label_shadow_color = "constant", "#80808000"
         follows = self._model.n_leaves_ <= FOLLOWED
-        self.curve = panels.Curve(
+        self.curve = curve(
             kind="curve", height=CURVE_HEIGHT, names=setting.names, colors=colors, range=list(setting.range),
             is_log=setting.is_log, follows=follows, x=setting.values.tolist(), y=setting.curve.tolist(),
             value=setting.value,
         )  # fmt: skip
-        self.tree = panels.Tree(
+        self.tree = tree(
             kind="tree", height=TREE_HEIGHT, names=["rows of each cluster", setting.of_distance], colors=colors,
             is_log=setting.is_log_distance, follows=follows, range=[0.0, 1.0],
         )  # fmt: skip
 
     def _make_controls(self) -> None:
         """The controls, and all widgets side by side, or below each other on a narrow page."""
-        _, widgets, _ = _packages()
+        _, widgets = _packages()
         setting, n = self._setting, self._model.n_leaves_
         is_cut = isinstance(setting, CutSetting)
         wide, style = {"width": "auto"}, {"description_width": "100px"}
@@ -316,8 +326,7 @@ class Explorer:
         setting, value = self._setting, self._value
         condensed = setting.tree(value)
         if condensed is not getattr(getattr(self, "_bars", None), "tree", None):
-            _, _, panels = _packages()
-            self._bars = bars = panels.Bars(condensed, setting.unit, setting.lowest, setting.is_log_distance)
+            self._bars = bars = Bars(condensed, setting.unit, setting.lowest, setting.is_log_distance)
             self.tree.range = list(bars.range)
             self.tree.titles = [counted(int(size), "row") for size in bars.sizes]
             self.tree.fills = []
@@ -330,7 +339,7 @@ class Explorer:
         self.tree.cut = setting.cut(value)
 
     def _names_of(self, clusters: np.ndarray, labels: np.ndarray) -> dict[int, str]:
-        """What the clusters are called: their number, and the commonest of their rows' names, or that of the first."""
+        """The names of clusters: their number, and the commonest of their rows' names, or that of the first row."""
         names = {int(i): str(i) for i in clusters}
         if self._names is not None:
             for i in names:
@@ -418,110 +427,63 @@ class _Names:
         return names.assign(**look, font_face="sans-serif", font_style="normal", font_weight="bold", font_size=13)
 
 
-# --------------------------------------------------------------------------------------------------------- tables
+# -------------------------------------------------------------------------------------------------------- panels
 
 
-def columns_of(data: Any) -> list[Any]:
-    """The names of a table's columns, or the numbers of an array's."""
-    names = column_names(data)
-    if names is not None:
-        return list(names)
-    shape = np.shape(data if hasattr(data, "shape") else np.asarray(data))
-    return list(range(shape[1])) if len(shape) == 2 else []
-
-
-def rows_of(data: Any, rows: np.ndarray) -> Any:
-    """Some rows of a table, in its type, or of an array."""
-    if library_of(data):
-        return take_rows(data, rows)
-    return (data if hasattr(data, "shape") else np.asarray(data))[rows]
-
-
-def described(data: Any, row: int) -> tuple[str, list[str]]:
-    """A row's name, which is its number if the table has no index, and its values, as text."""
-    one = rows_of(data, np.array([row]))
-    frame = one if isinstance(one, pd.DataFrame) else one.to_pandas() if library_of(one) else pd.DataFrame(to_host(one))
-    name = frame.index[0] if hasattr(one, "index") else row
-    values = [frame.iloc[0, i] for i in range(frame.shape[1])]
-    words = [f"{value:.6g}" if isinstance(value, float | np.floating) else str(value) for value in values]
-    return " ".join(map(str, name)) if isinstance(name, tuple) else str(name), words
-
-
-def column_of(data: Any, column: Any, what: str, n: int) -> pd.Series:
-    """A column of a table by its name, or a value for each row, on the host."""
-    names = columns_of(data)
-    is_name = isinstance(column, str | int) or (isinstance(column, Hashable) and column in names)
-    if is_name and column not in names:
-        raise ValueError(f"{what}={column!r} is no column: there are {', '.join(map(repr, names))}")
-    values = column
-    if is_name:
-        values = data[column] if library_of(data) else (data if hasattr(data, "shape") else np.asarray(data))[:, column]
-    values = on_host(values) if library_of(values) else to_host(values)
-    series = pd.Series(values.to_pandas() if hasattr(values, "to_pandas") else values).reset_index(drop=True)
-    if len(series) != n:
-        raise ValueError(f"{what} must have a value for each of {n:,} rows, got {len(series):,}")
-    return series
-
-
-def painted(values: pd.Series, name: str) -> tuple[str, np.ndarray, list[str]]:
-    """A legend, and for each row the number of a colour in the list, or a number on a gradient if that is empty.
-
-    Numbers are on a gradient if there are more different ones than colours. Of other values the commonest have colours.
-    """
-    is_number = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
-    if is_number and values.nunique() > len(COLORS):
-        numbers = values.astype("float64").to_numpy()
-        finite = numbers[np.isfinite(numbers)]
-        low, high = finite.min(), finite.max()
-        bar = "linear-gradient(90deg, #440154, #3B528B, #21918C, #5EC962, #FDE725)"
-        legend = (
-            f'<br>{escape(name)}: {low:,.6g} <span style="display: inline-block; width: 8em; height: 0.8em; '
-            f'background: {bar}"></span> {high:,.6g}'
-        )
-        return legend, np.nan_to_num(numbers, nan=low, posinf=high, neginf=low), []
-    counts = values.value_counts()
-    commonest = counts.index[: len(COLORS)]
-    code = commonest.get_indexer(pd.Index(values))
-    code[code < 0] = commonest.size
-    colors = [*COLORS[: commonest.size], *([SMALL] if (code == commonest.size).any() else [])]
-    words = [*map(str, commonest), counted(counts.size - commonest.size, "other")][: len(colors)]
-    dots = [plotting.dot(color, word) for color, word in zip(colors, words, strict=True)]
-    return f"<br>{escape(name)}: {' '.join(dots)}", code, colors
-
-
-def coordinates(model: Any, X: Any, x: Any, y: Any) -> tuple[np.ndarray, list[str]]:
-    """Two coordinates of each row, and their names: two columns, a map, or the principal axes."""
-    if (x is None) != (y is None):
-        raise ValueError("x and y name two columns: give both or neither")
-    if x is not None:
-        columns = [X[name] if library_of(X) else np.asarray(to_host(X))[:, name] for name in (x, y)]
-        return np.column_stack([np.asarray(on_host(column), np.float64) for column in columns]), [str(x), str(y)]
-    device, X = device_of(X), model._features(X)
-    points = as_points(X, device)
-    values, names = points.values, points.names
-    if is_map(model):
-        return map_coordinates(to_host(values))
-    return plane_coordinates(values if values.shape[1] > 2 else to_host(values), np.arange(len(values)), names)
-
-
-def equal_scales(coordinates: np.ndarray) -> dict[str, tuple[float, float]]:
-    """Ranges of both axes that give a degree of latitude and of longitude one length; the points fill the scatter."""
-    lowest, highest = coordinates.min(axis=0), coordinates.max(axis=0)
-    half = max((highest - lowest) / (MAP_ASPECT, 1)) / 2 or 1.0
-    (x, y) = (lowest + highest) / 2
-    return {"x_scale": (x - half, x + half), "y_scale": (y - half, y + half)}
-
-
-def _packages() -> tuple[Any, Any, Any]:
+def _packages() -> tuple[Any, Any]:
+    """The packages jupyter-scatter and ipywidgets."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of pandas, by calls of jupyter-scatter
             import ipywidgets
             import jscatter
-
-            from rapids_slink.hierarchy import panels
     except ImportError as error:
         raise ImportError(
             "exploring needs jupyter-scatter and ipywidgets: pip install 'rapids_slink[explore]'"
         ) from error
-    return jscatter, ipywidgets, panels
+    return jscatter, ipywidgets
+
+
+@cache
+def _panels() -> tuple[Any, Any]:
+    """The classes of the panels beside the map, which panels.js draws: the curve and the tree.
+
+    anywidget, which jupyter-scatter needs too, connects the two.
+    """
+    import anywidget
+    import traitlets
+
+    class Panel(anywidget.AnyWidget):
+        """A drawing with a cut that can be dragged."""
+
+        _esm = Path(__file__).with_name("panels.js")
+        kind = traitlets.Unicode().tag(sync=True)
+        height = traitlets.Int().tag(sync=True)  # pixels
+        names: Any = traitlets.List().tag(sync=True)  # of the axes
+        colors: Any = traitlets.List().tag(sync=True)  # of the curve and of the cut
+        #: the least and the largest value of the axis along which the cut moves
+        range: Any = traitlets.List().tag(sync=True)
+        is_log = traitlets.Bool().tag(sync=True)  # whether the axis of y is logarithmic
+        dragging = traitlets.Bool(False).tag(sync=True)
+        #: whether values come while the cut is dragged, or only at the end
+        follows = traitlets.Bool(True).tag(sync=True)
+
+    class Curve(Panel):
+        """The curve: for each setting a height."""
+
+        x: Any = traitlets.List().tag(sync=True)
+        y: Any = traitlets.List().tag(sync=True)
+        value = traitlets.Int().tag(sync=True)  # the setting that is shown
+        ink = traitlets.Unicode("#808080").tag(sync=True)  # the colour of the page's text
+
+    class Tree(Panel):
+        """The condensed tree as an icicle: a bar for each cluster, whose width is its rows at each distance."""
+
+        bars: Any = traitlets.List().tag(sync=True)  # for each the corners: a share of the rows, and a distance
+        titles: Any = traitlets.List().tag(sync=True)  # for each the text that the pointer shows
+        fills: Any = traitlets.List().tag(sync=True)  # for each the colour below the cut, "" for none
+        cut = traitlets.Float(None, allow_none=True).tag(sync=True)  # the distance; None for no cut
+        dragged = traitlets.Float(0.0).tag(sync=True)  # the distance to which the cut is dragged
+        clicked = traitlets.List([-1, 0]).tag(sync=True)  # a bar, and the number of clicks
+
+    return Curve, Tree

@@ -23,10 +23,8 @@ from rapids_slink.dendrogram.cutting import (
     CutParameters,
     check_max_distance,
     cut_frame,
-    cut_labels,
     name_by_first_row,
 )
-from rapids_slink.dendrogram.per_group import cut_of_groups
 from rapids_slink.hierarchy import plotting, storage
 from rapids_slink.hierarchy.explorer import Explorer
 from rapids_slink.hierarchy.exports import Exports
@@ -36,7 +34,12 @@ from rapids_slink.metrics import METRICS, PRECOMPUTED
 from rapids_slink.points.check import as_integer
 from rapids_slink.points.output import (
     TABLES,
+    Distances,
+    Frame,
+    Index,
+    Numbers,
     OutputKind,
+    Rows,
     Values,
     array_of,
     as_frame,
@@ -75,7 +78,7 @@ class Hierarchy(Exports):
     """
 
     @property
-    def nodes_(self) -> Any:
+    def nodes_(self) -> Index | range | Any:
         """The ids of a graph's nodes, or the index of the input's rows, in the order of `labels_`.
 
         A column of Polars or Arrow if the input was a table of these, otherwise an Index; row numbers if there is none.
@@ -98,14 +101,14 @@ class Hierarchy(Exports):
 
     def cut(
         self,
-        n_clusters: Any = None,
+        n_clusters: Numbers | None = None,
         *,
-        distance_threshold: Any = None,
+        distance_threshold: Distances | None = None,
         min_cluster_size: int = 1,
         closed: str = "left",
         names: str = "number",
         sample_weight: Any = None,
-    ) -> Any:
+    ) -> Rows | Frame:
         """Labels of another cut of the same tree, or of many.
 
         Parameters
@@ -137,15 +140,15 @@ class Hierarchy(Exports):
         by_group = n_clusters is not None and distance_threshold is None and hasattr(self, "groups_")
         return self._cut(parameters, (self._merge_group_, self.groups_) if by_group else None)
 
-    def _cut(self, parameters: CutParameters, groups: tuple[Any, Any] | None = None) -> Any:
+    def _cut(self, parameters: CutParameters, groups: tuple[Any, Any] | None = None) -> Rows | Frame:
         """The labels of cuts of the whole forest, or of each of its groups, by `_merge_group_` and `groups_`."""
         if self._layout is not None:
             return self._layout.cut(self.linkage_, self.n_leaves_, parameters, groups)
         linkage, _ = OutputKind.of(self.linkage_, resolve("auto", self.linkage_))
-        cut = cut_labels if groups is None else cut_of_groups(*groups)
-        return cut_frame(linkage, self.n_leaves_, parameters, self._output, on_current_gpu(self._index), cut=cut)
+        index = on_current_gpu(self._index)
+        return cut_frame(linkage, self.n_leaves_, parameters, self._output, index, groups=groups)
 
-    def catalogue(self, X: Any = None, *, min_size: int = 20, columns: Any = None, weights: Any = None) -> Any:
+    def catalogue(self, X: Any = None, *, min_size: int = 20, columns: Any = None, weights: Any = None) -> Frame:
         """The clusters of `labels_` as a table: their sizes, centres and extents. Noise is in none.
 
         All sums are in float64 and in one order: the table has the same bits on a GPU and on a CPU, in every run.
@@ -212,7 +215,7 @@ class Hierarchy(Exports):
             frame = catalogue_of(rows, device.asarray(labels, "int32"), least, device, lengths)
         return self._output.frame(frame.frame)
 
-    def _first_rows(self) -> Any:
+    def _first_rows(self) -> Rows:
         """For each row the first row of its cluster, of clusters that are the trees of a forest; no tree is made."""
         if self._layout is not None:
             return self._cut(CutParameters(self.n_clusters_, names="first_row"))
@@ -601,7 +604,7 @@ class Estimator:
         return self
 
     def get_metadata_routing(self) -> Any:
-        """What scikit-learn's metadata routing passes on to `fit`, as a ``MetadataRequest`` of scikit-learn."""
+        """The parameters that metadata routing passes on to `fit`, as a ``MetadataRequest`` of scikit-learn."""
         from sklearn.utils.metadata_routing import MetadataRequest
 
         if hasattr(self, "_metadata_request"):
@@ -615,7 +618,8 @@ class Estimator:
     @classmethod
     def _check_names(cls, parameters: Iterable[str], error: type[Exception]) -> None:
         """Raise for the first name that is not a parameter's."""
-        names = list(cls._defaults())
+        kind: Any = cls
+        names = list(_parameters(kind))
         for name in parameters:
             if name not in names:
                 meant = did_you_mean(name, names, MEANINGS)

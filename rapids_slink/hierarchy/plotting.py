@@ -309,9 +309,9 @@ def drawn_merges(Z: np.ndarray, truncate_mode: str | None, p: int) -> tuple[np.n
     merges = np.flatnonzero(shown)
     for i in merges.tolist():
         x[n + i], y[n + i] = x[parts[i]].mean(), height[i]
-    left, right = (np.column_stack([x[side], y[side]]) for side in parts[merges].T)
+    first, second = (np.column_stack([x[side], y[side]]) for side in parts[merges].T)
     top = height[merges]
-    corners = [left, np.column_stack([left[:, 0], top]), np.column_stack([right[:, 0], top]), right]
+    corners = [first, np.column_stack([first[:, 0], top]), np.column_stack([second[:, 0], top]), second]
     return merges, np.stack(corners, axis=1)
 
 

@@ -37,8 +37,7 @@ import numpy as np
 import pandas as pd
 
 from rapids_slink.dendrogram.condense import from_frame
-from rapids_slink.dendrogram.cutting import COLUMNS, OUTLIER, check_linkage
-from rapids_slink.dendrogram.per_group import check_groups
+from rapids_slink.dendrogram.cutting import COLUMNS, OUTLIER, check_groups, check_linkage
 from rapids_slink.items import kind_of
 from rapids_slink.points import as_points
 from rapids_slink.points.check import require_columns, require_numbers

@@ -9,6 +9,7 @@ from it.
 """
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -20,7 +21,7 @@ from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu, on_curren
 
 #: Attributes and results of models, of either device. Typing tools read them as pandas' and NumPy's types, with whose
 #: methods cuDF and CuPy agree; `storage` reads which of these types they are on the host. `Rows` is a value for each
-#: row: a Series for a frame, an array for an array.
+#: row: a Series for a frame, an array for an array. `Numbers` and `Distances` are parameters: one value, or several.
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -28,11 +29,15 @@ if TYPE_CHECKING:
     Rows: TypeAlias = pd.Series[Any] | Any
     Values: TypeAlias = np.ndarray[Any, Any]
     Index: TypeAlias = pd.Index[Any]
+    Numbers: TypeAlias = int | Sequence[int] | np.ndarray[Any, Any]
+    Distances: TypeAlias = float | Sequence[float] | np.ndarray[Any, Any]
 else:
     Frame = Annotated[Any, "DataFrame"]
     Rows = Annotated[Any, "Series", "ndarray"]
     Values = Annotated[Any, "ndarray"]
     Index = Annotated[Any, "Index"]
+    Numbers = Annotated[Any, "int", "Sequence", "ndarray"]
+    Distances = Annotated[Any, "float", "Sequence", "ndarray"]
 
 #: cuML's output types that name a library: whether it has frames, and whether it is on the GPU.
 CUML_KINDS = {"numpy": (False, False), "cupy": (False, True), "pandas": (True, False), "cudf": (True, True)}

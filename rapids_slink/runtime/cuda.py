@@ -152,7 +152,7 @@ def _kernel_on(gpu: int, source: str, name: str, *options: str) -> Any:
 
 
 def _lock_of(source: str, name: str, options: tuple[str, ...]) -> threading.Lock:
-    """Of a kernel on the current GPU. CuPy would load it for each of two threads, and constant memory with it."""
+    """The lock of a kernel on the current GPU: CuPy would load it, and its constant memory, for each of two threads."""
     return _locks.setdefault((current_gpu(), source, name, *options), threading.Lock())
 
 

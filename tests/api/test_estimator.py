@@ -8,9 +8,9 @@ import subprocess
 import sys
 from functools import partial
 from html.parser import HTMLParser
-from inspect import signature
+from inspect import getdoc, signature
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import joblib
 import numpy as np
@@ -28,7 +28,9 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted
 
+import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage, fit, fit_graph, load, plan
+from rapids_slink.hierarchy.model import Hierarchy
 from rapids_slink.points import output
 from rapids_slink.runtime.device import to_host
 
@@ -117,11 +119,34 @@ def test_results_have_types_for_tools():
     )
     types = {node.target.id: ast.unparse(node.value) for node in block.body if isinstance(node, ast.AnnAssign)}
     assert {name: text.split("[")[0] for name, text in types.items()} == {
-        "Frame": "pd.DataFrame", "Rows": "pd.Series", "Values": "np.ndarray", "Index": "pd.Index"
+        "Frame": "pd.DataFrame", "Rows": "pd.Series", "Values": "np.ndarray", "Index": "pd.Index",
+        "Numbers": "int | Sequence", "Distances": "float | Sequence",
     }  # fmt: skip
     for model in (SingleLinkage, HDBSCAN):
         hints = get_type_hints(model, include_extras=True)
         assert (hints["linkage_"], hints["mst_"], hints["labels_"]) == (output.Frame, output.Frame, output.Rows)
+
+
+@pytest.mark.parametrize("name", sorted({*rapids_slink.__all__} - {"to_csr"}))  # SciPy's matrices have no types
+def test_public_results_have_types(name):
+    """Of functions, and of the methods and attributes of models except for pictures and other packages' objects."""
+    value = getattr(rapids_slink, name)
+    if not isinstance(value, type):
+        assert get_type_hints(value, include_extras=True).get("return", Any) is not Any
+        return
+    if not issubclass(value, Hierarchy):
+        return
+    declared = get_type_hints(value, include_extras=True)
+    for part in re.findall(r"^(\w+_(?:, \w+_)*) :", getdoc(value).partition("Attributes\n----")[2], re.MULTILINE):
+        for attribute in part.split(", "):
+            of_property = getattr(getattr(value, attribute, None), "fget", None)
+            own = get_type_hints(of_property, include_extras=True) if of_property else {}
+            hint = own.get("return") if of_property else declared[attribute]
+            assert hint not in (None, Any), attribute
+    for method in ("cut", "catalogue", "fit_predict", "predict", "nodes_"):
+        function = getattr(value, method)
+        hints = get_type_hints(getattr(function, "fget", function), include_extras=True)
+        assert hints["return"] is not Any, method
 
 
 # ------------------------------------------------------------------------------------------------ pipelines

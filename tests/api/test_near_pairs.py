@@ -422,10 +422,10 @@ def client():
 def test_dask(client, d, metric, monkeypatch):
     """The bits of one device, in partitions of blocks, of which those far apart do not meet."""
     dd = pytest.importorskip("dask.dataframe")
-    from rapids_slink.distributed import near_pairs
+    from rapids_slink import distributed
 
-    monkeypatch.setattr(near_pairs, "MIN_BLOCK_ROWS", {"cpu": 100, "cuda": 100})
-    monkeypatch.setattr(near_pairs, "BLOCKS_A_DEVICE", 5)
+    monkeypatch.setattr(distributed, "MIN_BLOCK_ROWS", {"cpu": 100, "cuda": 100})
+    monkeypatch.setattr(distributed, "BLOCKS_A_DEVICE", 5)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, d)) + np.sort(rng.integers(1, 5, 600))[:, None] * 20.0
     X = (X % 2 > 1) | (np.arange(d) == 0) if metric == "jaccard" else X

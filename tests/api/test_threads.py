@@ -196,7 +196,7 @@ PLACES = [
     (lists, "sort_in_place"),
     (lists, "_search_crossing_edges"),
     (ordering, "SORT"),
-    (cutting, "_count_merges"),
+    (cutting, "check_cut"),
 ]
 
 

@@ -1,0 +1,407 @@
+"""What the explorer shows: the setting that it turns, the bars of its tree, and the columns of a table.
+
+A setting is the number of clusters of a cut, or the smallest cluster of HDBSCAN. It has a curve, labels at each of its
+values, and a condensed tree that is drawn beside the rows.
+"""
+
+from collections.abc import Hashable
+from html import escape
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rapids_slink.dendrogram.condense import Condensed, Merges, Selected, condense, enclosing, select, summarize
+from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters
+from rapids_slink.hierarchy import plotting
+from rapids_slink.hierarchy.plotting import (
+    cut_label,
+    is_logarithmic,
+    map_coordinates,
+    plane_coordinates,
+    sample_of_heights,
+)
+from rapids_slink.points import as_points
+from rapids_slink.points.output import column_names, library_of, on_host, take_rows
+from rapids_slink.report import counted
+from rapids_slink.runtime.device import device_of, on_current_gpu, to_host
+from rapids_slink.trigonometry import EARTH_RADIUS
+
+#: Sizes of the smallest cluster on HDBSCAN's curve, each of which costs a selection.
+SIZES = 16
+#: Below this many rows the cut that is shown first is the model's own.
+FEW_ROWS = 100
+#: The largest number of bars of a tree, and of places at which the width of a bar is drawn.
+MAX_BARS, WIDTHS = 300, 24
+#: The height of a map in pixels, and its width by its height, about.
+MAP_HEIGHT, MAP_ASPECT = 360, 1.7
+#: Each of the largest clusters has a colour of its own. All others have one together, and noise recedes.
+COLORS = (
+    *plotting.COLORS, "#8C6BB1", "#66A61E", "#B15928", "#E7298A", "#17A2A2", "#8D8C12", "#FB8072", "#5E60CE",
+    "#C49A6C", "#2CA02C", "#C51B7D", "#D4AC0D", "#CB4335", "#7FB3D5",
+)  # fmt: skip
+SMALL, NOISE = "#9A7B5B", "#A0A0A060"
+
+
+# ------------------------------------------------------------------------------------------------------ settings
+
+
+class Setting:
+    """The setting that the explorer turns, and its curve."""
+
+    values: np.ndarray  # (m,), ascending values of the setting
+    curve: np.ndarray  # (m,), the curve's height at each
+    value: int  # the setting that is shown first
+    min_size: int = 1  # and the smallest size
+    range: tuple[int, int]  # the lowest and the highest setting
+    label: str  # of the setting
+    names: list[str]  # of the curve's axes
+    is_log = False  # whether the curve's heights are on a logarithmic axis
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        #: of distances: great circles are shown in kilometres
+        self.unit, self.unit_name = (EARTH_RADIUS, " km") if is_map(model) else (1.0, "")
+        self.merges = Merges(*(np.asarray(on_host(model.linkage_[name])) for name in COLUMNS))
+        heights = self.merges.height[::-1] * self.unit
+        self.heights, self.trees = heights, model.n_leaves_ - heights.size
+        self.of_distance = f"distance{self.unit_name and ' (km)'}"
+        self.is_log_distance = is_logarithmic(heights)
+        #: below zero for inner products; a condensed tree is of heights above it
+        self.lowest = min(float(heights.min(initial=0.0)), 0.0)
+
+    def labels(self, value: int, min_size: int) -> Any:
+        """The labels at this setting, those of clusters below a size -1, as `cut` returns them."""
+        raise NotImplementedError
+
+    def text(self, value: int, shown: int, min_size: int) -> str:
+        """The setting in words, where this number of clusters is shown."""
+        raise NotImplementedError
+
+    def tree(self, value: int) -> Condensed:
+        """The condensed tree that is drawn at this setting."""
+        raise NotImplementedError
+
+    def cut(self, value: int) -> float | None:
+        """The distance at which the tree is cut, if it is."""
+        return None
+
+    def bar_labels(self, bars: Any, value: int, labels: np.ndarray) -> np.ndarray:
+        """The cluster of each bar of the tree, or of its part below the cut; -1 for none."""
+        raise NotImplementedError
+
+
+class CutSetting(Setting):
+    """The number of clusters of a cut, and the distance of the next merge.
+
+    If no more than one cluster of the model's own cut has a hundredth of the rows, the others are outliers. Then the
+    first cut is at the widest gap between merges that leaves two clusters of that size, the smallest that is shown.
+    """
+
+    label = "clusters"
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        self.names = ["number of clusters", f"{self.of_distance} of the next merge".replace(" (km)", "", 1)]
+        if self.unit_name:
+            self.names[1] += " (km)"
+        self.value, self.range = model.n_clusters_, (self.trees, model.n_leaves_)
+        drawn = sample_of_heights(self.heights.size)
+        if self.is_log_distance:
+            self.is_log, drawn = True, drawn[self.heights[drawn] > 0]
+        self.values, self.curve = drawn + self.trees + 1, self.heights[drawn]
+        if not drawn.size:
+            self.values, self.curve = np.array([self.trees]), np.zeros(1)
+        self._tree: Condensed | None = None
+        least = least_size(model.n_leaves_)
+        large = self.counts(least)
+        if model.n_leaves_ >= FEW_ROWS and large[self.value - self.trees] < 2 <= large.max():
+            gap = -np.diff(self.heights, prepend=self.heights[:1], append=0.0)
+            self.value, self.min_size = int(np.where(large >= 2, gap, -1.0).argmax()) + self.trees, least
+
+    def counts(self, size: int) -> np.ndarray:
+        """The clusters of at least this many rows of the cut into `trees` clusters, and of each finer one."""
+        n = self.model.n_leaves_
+        is_large = np.concatenate([np.full(n, size <= 1), self.merges.size >= size])
+        is_root = np.ones(is_large.size, bool)
+        is_root[self.merges.left_child] = is_root[self.merges.right_child] = False
+        parts = is_large[self.merges.left_child].astype(np.int64) + is_large[self.merges.right_child]
+        gained = (parts - is_large[n:])[::-1]
+        return int((is_root & is_large).sum()) + np.concatenate([[0], np.cumsum(gained)])
+
+    def labels(self, value: int, min_size: int) -> Any:
+        """The labels of the cut."""
+        return self.model._cut(CutParameters(value, min_cluster_size=min_size))
+
+    def text(self, value: int, shown: int, min_size: int) -> str:
+        """The cut in words: the clusters that are shown, of how many, and the distances that give them."""
+        clusters, _, distances = cut_label(self.heights, value, self.trees).partition(" (")
+        words = clusters if shown == value else f"{shown:,} of {clusters}, those of at least {min_size:,} rows"
+        return f"<b>{words}</b>" + (f" ({escape(distances[:-1])}{self.unit_name})" if distances else "")
+
+    def tree(self, value: int) -> Condensed:
+        """The condensed tree of clusters of a hundredth of the rows, which is one at any cut."""
+        if self._tree is None:
+            above = self.merges._replace(height=self.merges.height - self.lowest / self.unit)
+            self._tree = condense(above, self.model.n_leaves_, least_size(self.model.n_leaves_))
+        return self._tree
+
+    def cut(self, value: int) -> float | None:
+        """The distance in the middle of those that give this number of clusters."""
+        undone = value - self.trees
+        above = self.heights[undone] if undone < self.heights.size else self.lowest
+        below = self.heights[undone - 1] if undone else above
+        return float((above * below) ** 0.5 if self.is_log_distance and above > 0 else (above + below) / 2)
+
+    def bar_labels(self, bars: Any, value: int, labels: np.ndarray) -> np.ndarray:
+        """The cluster of the row that stays in each bar."""
+        return labels[bars.rows]
+
+    def distance(self, value: int) -> float:
+        """A distance threshold that gives this number of clusters."""
+        undone = value - self.trees
+        if undone or not self.heights.size:
+            return float(self.heights[undone - 1]) if self.heights.size else 0.0
+        return float(np.nextafter(self.heights[0], np.inf))
+
+    def at_distance(self, distance: float) -> int:
+        """The number of clusters of a distance threshold."""
+        return int((self.heights >= distance).sum()) + self.trees
+
+
+class SizeSetting(Setting):
+    """The smallest cluster of HDBSCAN, and the number of clusters."""
+
+    label, names = "smallest size", ["rows of the smallest cluster", "number of clusters"]
+
+    def __init__(self, model: Any) -> None:
+        if hasattr(model, "_weighted_"):
+            raise ValueError("the explorer counts rows, and these have weights: fit without sample_weight")
+        super().__init__(model)
+        self._selected: tuple[int, Condensed, Selected] | None = None
+        self.range, self.value = (2, max(2, model.n_leaves_)), model.min_cluster_size
+        self.values = np.unique(np.rint(np.geomspace(2, max(2, model.n_leaves_ // 2), SIZES)).astype(np.int64))
+        self.curve = np.array([self._select(size)[1].persistence.size for size in self.values.tolist()], np.float64)
+
+    def _select(self, size: int) -> tuple[Condensed, Selected]:
+        if self._selected is None or self._selected[0] != size:
+            tree = condense(self.merges, self.model.n_leaves_, size)
+            self._selected = size, tree, select(tree, self.model._cluster_rule().rule, summarize(tree))
+        return self._selected[1:]
+
+    def labels(self, value: int, min_size: int) -> Any:
+        """HDBSCAN's labels for clusters of at least `value` rows."""
+        return self.model._output.labels(self._select(value)[1].labels, on_current_gpu(self.model._index), "label")
+
+    def text(self, value: int, shown: int, min_size: int) -> str:
+        """The setting in words."""
+        return f"<b>{counted(shown, 'cluster')}</b> of at least {value:,} rows"
+
+    def tree(self, value: int) -> Condensed:
+        """The tree of clusters of at least `value` rows."""
+        return self._select(value)[0]
+
+    def bar_labels(self, bars: Any, value: int, labels: np.ndarray) -> np.ndarray:
+        """The selected cluster that each bar is, or is within."""
+        tree, selected = self._select(value)
+        number = np.full(tree.parent.size + 1, -1)
+        number[selected.clusters] = np.arange(selected.clusters.size)
+        return number[enclosing(tree.parent, number[:-1] >= 0)][bars.clusters]
+
+
+def least_size(n: int) -> int:
+    """The rows of a cluster that is no outlier: a hundredth of all, at least 5."""
+    return max(5, n // 100)
+
+
+def setting_of(model: Any) -> Setting:
+    """The slider of a model's explorer."""
+    if model._cut_per_group_:
+        raise ValueError(
+            "explore shows cuts at one distance, and these labels are of a number of clusters in each group: fit with "
+            "distance_threshold="
+        )
+    return CutSetting(model) if model._labels_are_a_cut else SizeSetting(model)
+
+
+def is_map(model: Any) -> bool:
+    """Whether the rows are places on a globe."""
+    return getattr(model, "metric", None) == "haversine"
+
+
+# ---------------------------------------------------------------------------------------------------------- bars
+
+
+class Bars:
+    """The bars of a condensed tree: the largest `MAX_BARS` clusters, and how they are drawn.
+
+    Attributes
+    ----------
+    clusters : ndarray of shape (bars,), int64
+        Their numbers in the tree. A bar comes after those around it.
+    corners : list of lists of pairs
+        For each the corners of its outline.
+    sizes : ndarray of shape (bars,)
+        Rows at the cluster's birth.
+    rows : ndarray of shape (bars,), int64
+        For each a row that stays to the end of it, and then in the larger of the two that it splits into.
+    range : pair of float
+        The least and the largest distance that is drawn.
+    """
+
+    def __init__(self, tree: Condensed, unit: float, lowest: float, is_log: bool) -> None:
+        self.tree, self.n = tree, tree.cluster.size
+        self._order = np.lexsort((tree.departure, tree.cluster))
+        self._ends = np.cumsum(np.bincount(tree.cluster, minlength=tree.parent.size))
+        largest = np.argsort(-tree.size, kind="stable")[:MAX_BARS]
+        self.clusters = np.sort(largest)
+        self.sizes = tree.size[self.clusters]
+        with np.errstate(divide="ignore"):
+            birth, departure = unit / tree.birth + lowest, unit / tree.departure + lowest
+        inside = np.concatenate([birth[1:], departure])
+        inside = inside[np.isfinite(inside) & ((inside > 0) | (not is_log))]
+        low, high = (float(inside.min()), float(inside.max())) if inside.size else (lowest, lowest + 1.0)
+        low = low if is_log else lowest
+        self.range = low, (high if high > low else low + 1.0)
+        birth[0] = self.range[1]
+        self.corners = self._corners(np.clip(birth, *self.range), np.clip(departure, *self.range))
+        self.rows = self._rows()
+
+    def _members(self, cluster: int) -> np.ndarray:
+        """The rows that fall out of a cluster, the first to fall first."""
+        return self._order[self._ends[cluster - 1] if cluster else 0 : self._ends[cluster]]
+
+    def _corners(self, birth: np.ndarray, departure: np.ndarray) -> list[Any]:
+        parent, size = self.tree.parent, self.tree.size
+        split = np.zeros(parent.size)  # the rows of the two clusters that each one splits into
+        np.add.at(split, parent[1:], size[1:])
+        death = np.full(parent.size, self.range[0])
+        np.maximum.at(death, parent[1:], birth[1:])
+        middle, placed = np.full(parent.size, self.n / 2), np.zeros(parent.size)
+        corners = []
+        for c in self.clusters.tolist():
+            if c:
+                p = parent[c]
+                middle[c] = middle[p] - split[p] / 2 + placed[p] + size[c] / 2
+                placed[p] += size[c]
+            rows = self._members(c)
+            at = np.unique(np.linspace(0, rows.size, WIDTHS).astype(np.int64))[:-1] if rows.size else rows
+            height = np.concatenate([[birth[c]], departure[rows[at]], [death[c]] if split[c] else []])
+            half = np.concatenate([[size[c]], size[c] - at - 0.0, [split[c]] if split[c] else []]) / 2
+            sides = [np.column_stack([(middle[c] + side * half) / self.n, height]) for side in (-1, 1)]
+            corners.append(np.concatenate([sides[0], sides[1][::-1]]).tolist())
+        return corners
+
+    def _rows(self) -> np.ndarray:
+        parent, size = self.tree.parent, self.tree.size
+        larger = np.full(parent.size, -1)
+        order = 1 + np.argsort(size[1:], kind="stable")
+        larger[parent[order]] = order  # the last one stays
+        rows = []
+        for c in self.clusters.tolist():
+            while larger[c] >= 0:
+                c = larger[c]
+            rows.append(self._members(c)[-1])
+        return np.array(rows, np.int64)
+
+    def within(self, bar: int) -> np.ndarray:
+        """The rows of a bar and of all bars within it, ascending."""
+        inside = np.zeros(self.tree.parent.size, bool)
+        inside[self.clusters[bar]] = True
+        for c in range(self.clusters[bar] + 1, inside.size):
+            inside[c] |= inside[self.tree.parent[c]]
+        return np.flatnonzero(inside[self.tree.cluster])
+
+
+# --------------------------------------------------------------------------------------------------------- tables
+
+
+def columns_of(data: Any) -> list[Any]:
+    """The names of a table's columns, or the numbers of an array's."""
+    names = column_names(data)
+    if names is not None:
+        return list(names)
+    shape = np.shape(data if hasattr(data, "shape") else np.asarray(data))
+    return list(range(shape[1])) if len(shape) == 2 else []
+
+
+def rows_of(data: Any, rows: np.ndarray) -> Any:
+    """Some rows of a table, in its type, or of an array."""
+    if library_of(data):
+        return take_rows(data, rows)
+    return (data if hasattr(data, "shape") else np.asarray(data))[rows]
+
+
+def described(data: Any, row: int) -> tuple[str, list[str]]:
+    """A row's name, which is its number if the table has no index, and its values, as text."""
+    one = rows_of(data, np.array([row]))
+    frame = one if isinstance(one, pd.DataFrame) else one.to_pandas() if library_of(one) else pd.DataFrame(to_host(one))
+    name = frame.index[0] if hasattr(one, "index") else row
+    values = [frame.iloc[0, i] for i in range(frame.shape[1])]
+    words = [f"{value:.6g}" if isinstance(value, float | np.floating) else str(value) for value in values]
+    return " ".join(map(str, name)) if isinstance(name, tuple) else str(name), words
+
+
+def column_of(data: Any, column: Any, what: str, n: int) -> pd.Series:
+    """A column of a table by its name, or a value for each row, on the host."""
+    names = columns_of(data)
+    is_name = isinstance(column, str | int) or (isinstance(column, Hashable) and column in names)
+    if is_name and column not in names:
+        raise ValueError(f"{what}={column!r} is no column: there are {', '.join(map(repr, names))}")
+    values = column
+    if is_name:
+        values = data[column] if library_of(data) else (data if hasattr(data, "shape") else np.asarray(data))[:, column]
+    values = on_host(values) if library_of(values) else to_host(values)
+    series = pd.Series(values.to_pandas() if hasattr(values, "to_pandas") else values).reset_index(drop=True)
+    if len(series) != n:
+        raise ValueError(f"{what} must have a value for each of {n:,} rows, got {len(series):,}")
+    return series
+
+
+def painted(values: pd.Series, name: str) -> tuple[str, np.ndarray, list[str]]:
+    """A legend, and for each row the number of a colour in the list, or a number on a gradient if that is empty.
+
+    Numbers are on a gradient if there are more different ones than colours. Of other values the commonest have colours.
+    """
+    is_number = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+    if is_number and values.nunique() > len(COLORS):
+        numbers = values.astype("float64").to_numpy()
+        finite = numbers[np.isfinite(numbers)]
+        low, high = finite.min(), finite.max()
+        bar = "linear-gradient(90deg, #440154, #3B528B, #21918C, #5EC962, #FDE725)"
+        legend = (
+            f'<br>{escape(name)}: {low:,.6g} <span style="display: inline-block; width: 8em; height: 0.8em; '
+            f'background: {bar}"></span> {high:,.6g}'
+        )
+        return legend, np.nan_to_num(numbers, nan=low, posinf=high, neginf=low), []
+    counts = values.value_counts()
+    commonest = counts.index[: len(COLORS)]
+    code = commonest.get_indexer(pd.Index(values))
+    code[code < 0] = commonest.size
+    colors = [*COLORS[: commonest.size], *([SMALL] if (code == commonest.size).any() else [])]
+    words = [*map(str, commonest), counted(counts.size - commonest.size, "other")][: len(colors)]
+    dots = [plotting.dot(color, word) for color, word in zip(colors, words, strict=True)]
+    return f"<br>{escape(name)}: {' '.join(dots)}", code, colors
+
+
+def coordinates(model: Any, X: Any, x: Any, y: Any) -> tuple[np.ndarray, list[str]]:
+    """Two coordinates of each row, and their names: two columns, a map, or the principal axes."""
+    if (x is None) != (y is None):
+        raise ValueError("x and y name two columns: give both or neither")
+    if x is not None:
+        columns = [X[name] if library_of(X) else np.asarray(to_host(X))[:, name] for name in (x, y)]
+        return np.column_stack([np.asarray(on_host(column), np.float64) for column in columns]), [str(x), str(y)]
+    device, X = device_of(X), model._features(X)
+    points = as_points(X, device)
+    values, names = points.values, points.names
+    if is_map(model):
+        return map_coordinates(to_host(values))
+    return plane_coordinates(values if values.shape[1] > 2 else to_host(values), np.arange(len(values)), names)
+
+
+def equal_scales(coordinates: np.ndarray) -> dict[str, tuple[float, float]]:
+    """Ranges of both axes that give a degree of latitude and of longitude one length; the points fill the scatter."""
+    lowest, highest = coordinates.min(axis=0), coordinates.max(axis=0)
+    half = max((highest - lowest) / (MAP_ASPECT, 1)) / 2 or 1.0
+    (x, y) = (lowest + highest) / 2
+    return {"x_scale": (x - half, x + half), "y_scale": (y - half, y + half)}
