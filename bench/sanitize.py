@@ -30,14 +30,13 @@ from rapids_slink.items.sets import Sets
 from rapids_slink.items.sparse import SparseRows
 from rapids_slink.items.strings import Strings
 from rapids_slink.metrics import EUCLIDEAN, ITEM_METRICS, PRECOMPUTED, get_metric
-from rapids_slink.neighbors import neighbor_lists, prepare_search
+from rapids_slink.neighbors import neighbor_lists, prepare_search, trees
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.neighbors.tiles import TileSearch
-from rapids_slink.neighbors.trees import dimension
 from rapids_slink.neighbors.within import prepare_pairs
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points import as_distances
@@ -49,13 +48,12 @@ from rapids_slink.runtime import cuda as launches
 from rapids_slink.runtime.device import CPU, Device, cuda, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES
 from rapids_slink.settings import Settings, metric_of
-from rapids_slink.spanning_tree import component_pairs, pairs
-from rapids_slink.spanning_tree import edges as graphs
-from rapids_slink.spanning_tree.edges import kernels as edge_kernels
-from rapids_slink.spanning_tree.forest import kernels as tree_kernels
-from rapids_slink.spanning_tree.friends import label_friends
+from rapids_slink.spanning_tree import component_pairs, graphs, pairs
+from rapids_slink.spanning_tree import kernels as tree_kernels
+from rapids_slink.spanning_tree.boxes import label_friends
+from rapids_slink.spanning_tree.graphs import kernels as edge_kernels
 from rapids_slink.spanning_tree.grouped import forest_of_groups
-from rapids_slink.spanning_tree.lists import spanning_tree
+from rapids_slink.spanning_tree.lists import tree_of_lists
 from rapids_slink.spanning_tree.problem import Problem
 
 PACKAGE = Path(rapids_slink.__file__).parent
@@ -94,7 +92,7 @@ def cluster_by_metric(device: Device, metric: str, points: np.ndarray, k: int, *
 
 def _cluster(among: Any, n: int, device: Device, k: int, min_samples: int = 1) -> tuple[Any, ...]:
     lists = neighbor_lists(among, n, k, device, min_samples)
-    src, dst, weight = spanning_tree(lists, among, device, Report()).columns.values()
+    src, dst, weight = tree_of_lists(lists, among, device, Report()).columns.values()
     merges = [device.xp.empty_like(src) for _ in range(3)]
     dendrogram_kernels(device).merge_in_order(src, dst, n, *merges)
     components = tree_kernels(device).connected_components(lists.ids)
@@ -168,8 +166,8 @@ def count_visits(device: Device, points: np.ndarray) -> tuple[Any, ...]:
 def expands(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     """The expansion of points, and how near some have others."""
     values = device.asarray(points)
-    near = dimension.nearest_by_spread(values, device)
-    return np.array(dimension.expansion(values, device)), np.round(near, 4)
+    near = trees.nearest_by_spread(values, device)
+    return np.array(trees.expansion(values, device)), np.round(near, 4)
 
 
 def equal_rows(device: Device, points: np.ndarray) -> tuple[Any, ...]:
@@ -292,7 +290,7 @@ def span(device: Device, dtype: str, maximum: bool = False, as_if_large: bool = 
         taken, parent = graphs.spanning_forest(edges, device)
     rows = xp.flatnonzero(taken)
     number = graphs.components(src[taken], parent, device)
-    inspected = [float(value) for value in graphs.inspect(src, dst, weight, device)]
+    inspected = [float(value) for value in edge_kernels(device).inspect(src, dst, weight)]
     return taken, number, graphs.merge_order(edges, rows, device), *inspected
 
 

@@ -12,8 +12,18 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, device_of
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory, sequential
-from rapids_slink.spanning_tree.edges import EdgeList, estimate_forest, merge_order, size_text, spanning_forest
-from rapids_slink.spanning_tree.graphs import COLUMNS, NO_NODES, GivenGraph, Graph, read_graph
+from rapids_slink.spanning_tree.graphs import (
+    COLUMNS,
+    NO_NODES,
+    EdgeList,
+    GivenGraph,
+    Graph,
+    edges_text,
+    estimate_forest,
+    merge_order,
+    read_graph,
+    spanning_forest,
+)
 
 COMPLETE = ("keep", "error")
 
@@ -59,7 +69,7 @@ def fit_graph(
         graph = read_graph(frame, device, most_numbers=None if n_nodes is None else MAX_ROWS)
         n = _count_nodes(graph, n_nodes)
         edges = replace(graph.edges, n_nodes=n)
-        check_memory(device, _estimate(graph, edges, device), size_text(edges), graph.estimate.retained)
+        check_memory(device, _estimate(graph, edges, device), edges_text(edges), graph.estimate.retained)
     with report.stage("spanning_tree", device):
         in_forest, _ = spanning_forest(edges, device)
         rows = merge_order(edges, device.xp.flatnonzero(in_forest), device)

@@ -29,9 +29,8 @@ from rapids_slink.items.search import (
     one_of_each,
 )
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.near_pairs import PairFrames, PairTask, check_names, room_for_pairs
-from rapids_slink.neighbors.slices import equal_slices
-from rapids_slink.neighbors.within.task import Found
+from rapids_slink.neighbors.task import equal_slices
+from rapids_slink.neighbors.within import Found, PairFrames, PairTask, check_names, room_for_pairs
 from rapids_slink.pipeline import attributes_of
 from rapids_slink.pipeline import predict as predict
 from rapids_slink.points import Points

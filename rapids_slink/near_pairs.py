@@ -9,7 +9,7 @@ import numpy as np
 
 from rapids_slink.dendrogram.cutting import check_distance
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.near_pairs import PairTask
+from rapids_slink.neighbors.within import PairTask
 from rapids_slink.points.check import MAX_ROWS, as_integer, column_values, require_edges
 from rapids_slink.points.output import OutputKind, library_of
 from rapids_slink.runtime.device import device_of, resolve

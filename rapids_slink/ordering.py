@@ -1,7 +1,7 @@
 """The total order on edges among points: (weight, smaller id, larger id).
 
 Nothing else defines "lighter" for points. The edges of a user's graph are ordered by (weight, row) instead, in
-`spanning_tree.edges`, because their ids need not have an order.
+`spanning_tree.graphs`, because their ids need not have an order.
 
 Weights are float64 and ids fit in 31 bits, so an edge's ids pack into one non-negative int64 that has the order of
 (smaller id, larger id). All keys are distinct, so there is one minimum spanning tree, and both devices compute it.

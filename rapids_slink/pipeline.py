@@ -17,8 +17,8 @@ from rapids_slink import graph, neighbors
 from rapids_slink.dendrogram import build_linkage, cutting, estimate_linkage
 from rapids_slink.dendrogram.cutting import SERIES_NAMES, ClusterRule, Cut, FlatClusters
 from rapids_slink.metrics import PRECOMPUTED, Metric, Rows, distances
-from rapids_slink.neighbors import near_pairs
-from rapids_slink.neighbors.plan import DEFAULT_NEIGHBORS
+from rapids_slink.neighbors import DEFAULT_NEIGHBORS
+from rapids_slink.neighbors import within as near_pairs
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points import Following, Points, as_distances, as_points, is_sparse, warn_of_distances
@@ -51,14 +51,14 @@ from rapids_slink.runtime.memory import (
     size_text,
 )
 from rapids_slink.settings import Settings, parameters_of
-from rapids_slink.spanning_tree import friends
 from rapids_slink.spanning_tree.ahead import compile_for
 from rapids_slink.spanning_tree.append import estimate_appended, tree_of_appended
-from rapids_slink.spanning_tree.edges import EdgeList
-from rapids_slink.spanning_tree.edges import size_text as edges_text
+from rapids_slink.spanning_tree.boxes import FILTERS, estimate_friends, label_friends, serves_friends
 from rapids_slink.spanning_tree.graphs import (
     NO_NODES,
+    EdgeList,
     edges_of_matrix,
+    edges_text,
     estimate_given,
     forest_of_edges,
     given_graph,
@@ -68,7 +68,7 @@ from rapids_slink.spanning_tree.graphs import (
 )
 from rapids_slink.spanning_tree.problem import Problem, Tree, weighted_problem
 from rapids_slink.spanning_tree.relational import connect_graph
-from rapids_slink.spanning_tree.ways import estimate_tree, grow_tree, prepared_ways, retaining_tree, way_of
+from rapids_slink.spanning_tree.ways import estimate_tree, prepared_ways, tree_of_rows, way_of
 
 #: What makes the tree of a problem's rows.
 Grow: TypeAlias = Callable[[Problem, Array, Report], Tree]
@@ -224,13 +224,13 @@ def fit_points(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
         if not settings.clipped or settings.min_samples > 1:
             report["min_samples"] = settings.min_samples
     problem = Problem(settings, device, n, d, points.values.dtype.itemsize)
-    if edges is None and friends.serves(problem):
+    if edges is None and serves_friends(problem):
         return attributes_of_friends(points, problem, report)
     core = None
     if edges is None:
         if weighted and settings.min_samples > 1:
             problem, core = weighted_problem(points.values, weights, problem, report)
-        tree = tree_of_points(points.values, problem, report, grow_tree)
+        tree = tree_of_points(points.values, problem, report, tree_of_rows)
     else:
         with report.stage("spanning_tree", device):
             check_memory(device, estimate_given(edges.src.size, n, settings.min_samples), edges_text(edges))
@@ -341,7 +341,7 @@ def attributes_of_friends(points: Points, problem: Problem, report: Report) -> d
     with report.stage("neighbors", device):
         rows = metric_rows(problem.metric, values, device, compact=True)
     labels = PreallocatedFrame.empty(device, n, {"label": "int32"}).columns["label"]
-    count = friends.label_friends(rows, problem, labels, report)
+    count = label_friends(rows, problem, labels, report)
     with report.stage("output", device):
         later = LaterTree(copy_out(device, values) if device.is_gpu else values.copy(), problem, report)
         frames = {"linkage_": Later(later.linkage, points.output), "mst_": Later(later.tree, points.output)}
@@ -387,7 +387,7 @@ class LaterTree:
     def _in_run(self, values: Array, report: Report) -> tuple[PreallocatedFrame, PreallocatedFrame]:
         problem = self.problem
         check_memory(problem.device, estimate_fit(problem), f"the tree of {counted(problem.n, 'row')}")
-        tree, _ = tree_of_points(values, problem, report, grow_tree)
+        tree, _ = tree_of_points(values, problem, report, tree_of_rows)
         release_cached()
         with report.stage("linkage", problem.device):
             return tree, build_linkage(tree, problem.n)
@@ -471,9 +471,9 @@ def estimate_fit(
 
     The memory of the lists is free again once the tree is there.
     """
-    if friends.serves(problem):
-        return friends.estimate(problem)
-    of_tree = estimate_tree(problem) if of_tree is None else retaining_tree(of_tree, problem.n)
+    if serves_friends(problem):
+        return estimate_friends(problem)
+    of_tree = estimate_tree(problem, of_tree)
     choice = MemoryEstimate(rule.row_bytes * problem.n, 4 * problem.n)
     stages = [of_tree, estimate_linkage(problem.n, problem.device), choice]
     if problem.settings.prediction_data:
@@ -545,9 +545,9 @@ def plan_points(X: Any, settings: Settings, device: Device, report: Report) -> N
     if values is None and settings.metric is not PRECOMPUTED:
         values = _sample(problem)
     of_tree = None
-    if friends.serves(problem):
+    if serves_friends(problem):
         report["way"] = "friends"
-        report.count("neighbors", filter=friends.FILTERS[device.name])
+        report.count("neighbors", filter=FILTERS[device.name])
     elif edges is None:
         of_tree = _prepared_estimate(problem, values, report)
     else:

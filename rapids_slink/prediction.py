@@ -17,12 +17,10 @@ from rapids_slink.dendrogram.condense import Condensed, enclosing, raise_to_thos
 from rapids_slink.items import kind_of
 from rapids_slink.items.search import nearest_items
 from rapids_slink.metrics import Metric, distances
-from rapids_slink.neighbors import nearest_neighbors, neighbor_lists
+from rapids_slink.neighbors import estimate_search, nearest_neighbors, neighbor_lists, prepare_search
 from rapids_slink.neighbors.exact import kernels
-from rapids_slink.neighbors.plan import estimate_search, prepare_search
 from rapids_slink.neighbors.rows import metric_rows, require_common_features_with
-from rapids_slink.neighbors.slices import row_blocks
-from rapids_slink.neighbors.task import SearchTask
+from rapids_slink.neighbors.task import SearchTask, row_blocks
 from rapids_slink.points import Points, as_points
 from rapids_slink.points.output import OutputKind, column_names, library_of
 from rapids_slink.report import Report

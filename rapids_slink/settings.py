@@ -9,7 +9,7 @@
   distance is the integer part of x/c·d + 0.5.
 
 None of these is a metric: by its missing values a row may be near two rows that are far apart. The tree's proof needs
-symmetry alone; see spanning_tree/forest.py. Filters and trees that rest on the triangle inequality do not serve them.
+symmetry alone; see spanning_tree/lists.py. Filters and trees that rest on the triangle inequality do not serve them.
 
 **A box** has a length L for each column; an infinite one does not repeat. A coordinate outside [0, L) is wrapped, as
 ``numpy.mod`` does in float64, and rounded to the values' type. Where that gives L, or less than the type's normal

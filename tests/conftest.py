@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(config, items):
 
 #: The files whose tests compile most, and the same kernels.
 COMPILING = [
-    f"tests/test_{name}.py"
+    f"test_{name}.py"
     for name in (
         "any_input", "append", "brute_force", "compact", "connect", "estimator", "knn_graph", "memory",
         "metric_searches", "metrics", "missing", "near_pairs", "neighbor_lists", "pairs", "search_tasks", "trees",
@@ -45,7 +45,16 @@ def pytest_xdist_make_scheduler(config, log):
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid):
             file = super()._split_scope(nodeid)
-            return "compiling" if file in COMPILING or "::test_steps_of_sanitize" in nodeid else file
+            return "compiling" if file.rpartition("/")[2] in COMPILING or "::test_steps_of_sanitize" in nodeid else file
+
+        def remove_node(self, node):
+            """A test that ended its process, as one does that waits for ever, is not tried again in the next."""
+            units = self.assigned_work[node].values()
+            ended = next((test for unit in units for test, is_done in unit.items() if not is_done), None)
+            for unit in units:
+                unit.update({ended: True} if ended in unit else {})
+            super().remove_node(node)
+            return ended
 
     return Scheduling(config, log) if len(config.getoption("tx")) <= 4 else None
 

@@ -14,6 +14,7 @@ Each device's ``merge_in_order`` is the kernel behind `build_linkage`, of groups
 `cutting.inherit_labels` is a cut by groupby and merge alone.
 """
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -37,6 +38,15 @@ __all__ = ["build_linkage", "cut_labels", "linkage_of_edges"]
 MERGE_TYPES = {"left": "int32", "right": "int32", "height": "float64", "size": "int32"}
 #: Bytes per edge at the peak, by device; bytes of a sort, and of a merge in a frame.
 EDGE_BYTES, SORT_BYTES, MERGE_BYTES = {"cpu": 40, "cuda": 96}, 96, 20
+
+
+@dataclass(frozen=True)
+class Members:
+    """The rows of some clusters, of which the devices' halves make means and deviations."""
+
+    rows: Array  # (m,) int64, those of the first cluster in order, then those of the second, and so on
+    start: Array  # (clusters + 1,) int64, where each cluster begins in `rows`, and m
+    weight: Array  # (n,) float64, the mass of each row, or None for 1
 
 
 def estimate_linkage(n: int, device: Device) -> MemoryEstimate:

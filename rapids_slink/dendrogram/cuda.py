@@ -1,4 +1,4 @@
-"""The dendrogram kernels on the GPU: launchers of `dendrogram.cu`.
+"""The dendrogram kernels on the GPU: launchers of `dendrogram.cu`, `clusters.cu` and `catalogue.cu`.
 
 A linkage in parallel, after PANDORA (Sao, Prokopenko, Lebrun-Grandié, 2024). The edges are sorted, so an edge's
 position is its *rank*, and all ranks differ. D is the dendrogram: an edge's parent is the edge that merges the cluster
@@ -32,16 +32,19 @@ The numbers of parts depend on the order of threads; the result does not. The ti
 dendrogram: there are at most log2(n) levels, and chains are followed by pointer doubling.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cupy as cp
 import numpy as np
 
 from rapids_slink.dendrogram import cpu
-from rapids_slink.runtime.cuda import check_arrays, constant, launch, launch_resident, number_a_block
+from rapids_slink.runtime.cuda import check_arrays, constant, launch, launch_resident, number_a_block, value_option
 from rapids_slink.runtime.device import Array
 
-SOURCE, SUMS = "dendrogram/dendrogram.cu", "dendrogram/clusters.cu"
+if TYPE_CHECKING:
+    from rapids_slink.dendrogram import Members
+
+SOURCE, SUMS, CATALOGUE = (f"dendrogram/{name}.cu" for name in ("dendrogram", "clusters", "catalogue"))
 MAX_LEVELS = constant(SOURCE, "MAX_LEVELS")
 COUNTERS = 512  # more than a launch needs: two per level and one per round of pointer doubling
 
@@ -125,3 +128,52 @@ def sum_up_clusters(cluster: Array, departure: Array, birth: np.ndarray, weight:
 def _launch(kernel: str, jobs: int, *arguments: Any) -> None:
     """Start a cooperative kernel with as many blocks as there is work for."""
     launch_resident(SOURCE, kernel, jobs, *arguments, cp.zeros(COUNTERS, cp.uint64))
+
+
+# ----------------------------------------------------------------------------------------------------- rows of clusters
+
+PART = constant(CATALOGUE, "PART")  # members that are summed at a time
+
+
+def means_of_clusters(values: Array, members: "Members", box: Array) -> tuple[Array, Array]:
+    """See `rapids_slink.dendrogram.cpu.means_of_clusters`, for CuPy arrays."""
+    clusters, d = members.start.size - 1, values.shape[1]
+    rows, parts = _rows_of(values, members, box)
+    sums, mean, mass = cp.empty((parts, d + 1)), cp.empty((clusters, d)), cp.empty(clusters)
+    options = (value_option(values.dtype),)
+    launch(CATALOGUE, "sum_gaps", parts * (d + 1), *rows, members.weight, box, sums, options=options)
+    launch(CATALOGUE, "write_means", clusters * d, *rows, box, sums, mean, mass, options=options)
+    return mean, mass
+
+
+def deviations_of_clusters(
+    values: Array, members: "Members", box: Array, mean: Array, mass: Array
+) -> tuple[Array, Array]:
+    """See `rapids_slink.dendrogram.cpu.deviations_of_clusters`, for CuPy arrays."""
+    clusters = members.start.size - 1
+    rows, parts = _rows_of(values, members, box)
+    check_arrays("float64", mean, size=clusters * values.shape[1])
+    check_arrays("float64", mass, size=clusters)
+    largest, sums, radius, spread = cp.empty(parts), cp.empty(parts), cp.empty(clusters), cp.empty(clusters)
+    options = (value_option(values.dtype),)
+    launch(CATALOGUE, "sum_squares", parts, *rows, members.weight, box, mean, largest, sums, options=options)
+    *_, first_part, count = rows
+    launch(
+        CATALOGUE, "write_deviations", clusters, count, first_part, largest, sums, mass, radius, spread, options=options
+    )
+    return radius, spread
+
+
+def _rows_of(values: Array, members: "Members", box: Array) -> tuple[tuple[Any, ...], int]:
+    """The rows, as kernels take them, and the number of parts at most."""
+    n, d = values.shape
+    clusters = members.start.size - 1
+    check_arrays(values.dtype, values)
+    check_arrays("int64", members.rows, members.start)
+    check_arrays("float64", members.weight, size=n)
+    check_arrays("float64", box, size=d)
+    first_part = cp.zeros(clusters + 1, cp.int64)
+    first_part[1:] = cp.cumsum(-(-cp.diff(members.start) // PART))
+    return (values, np.int32(d), members.rows, members.start, first_part, np.int32(clusters)), (
+        members.rows.size // PART + clusters
+    )

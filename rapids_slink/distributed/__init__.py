@@ -46,10 +46,9 @@ from rapids_slink.distributed.trees import (
     tree_of_blocks,
 )
 from rapids_slink.metrics import PRECOMPUTED, Metric
-from rapids_slink.neighbors import check_n_neighbors
-from rapids_slink.neighbors.near_pairs import PairTask
-from rapids_slink.neighbors.plan import is_searched_by_tree
+from rapids_slink.neighbors import check_n_neighbors, is_searched_by_tree
 from rapids_slink.neighbors.rows import check_zeros_between
+from rapids_slink.neighbors.within import PairTask
 from rapids_slink.pipeline import estimate_fit, size_attributes
 from rapids_slink.points.check import check_same_columns
 from rapids_slink.points.output import is_collection

@@ -15,9 +15,8 @@ from distributed import Future
 from rapids_slink.distributed.cluster import Run, on_worker, with_bytes
 from rapids_slink.distributed.points import Partitions, block_starts, make_blocks, read_points
 from rapids_slink.distributed.trees import Boxes
-from rapids_slink.neighbors.near_pairs import NearPairs, PairPoints, PairTask, estimate_pairs, room_for_pairs
 from rapids_slink.neighbors.rows import check_zeros_between
-from rapids_slink.neighbors.within.task import Found
+from rapids_slink.neighbors.within import Found, NearPairs, PairPoints, PairTask, estimate_pairs, room_for_pairs
 from rapids_slink.points import Points
 from rapids_slink.points.check import check_same_columns
 from rapids_slink.points.output import OutputKind, is_collection

@@ -35,9 +35,8 @@ from rapids_slink.dendrogram.cutting import ClusterRule
 from rapids_slink.distributed.cluster import Run, concatenate, on_worker, pairs_of_workers, work
 from rapids_slink.distributed.points import Blocks, Partitions, extremes_of_partitions
 from rapids_slink.metrics import distances
-from rapids_slink.neighbors import estimate_search, neighbor_lists, prepare_search
+from rapids_slink.neighbors import estimate_search, is_searched_by_tree, neighbor_lists, prepare_search
 from rapids_slink.neighbors.exact import kernels
-from rapids_slink.neighbors.plan import is_searched_by_tree
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import PartLists, SearchTask
 from rapids_slink.ordering import edge_codes, sort_in_place, stable_order
@@ -50,10 +49,10 @@ from rapids_slink.runtime.frames import PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import check_memory
 from rapids_slink.runtime.threads import Progress
 from rapids_slink.settings import Settings
-from rapids_slink.spanning_tree.edges import EdgeList, spanning_forest
+from rapids_slink.spanning_tree.graphs import EdgeList, spanning_forest
 from rapids_slink.spanning_tree.lists import list_length
 from rapids_slink.spanning_tree.problem import Problem
-from rapids_slink.spanning_tree.ways import grow_tree, way_of
+from rapids_slink.spanning_tree.ways import tree_of_rows, way_of
 
 #: The number of trees that are joined at a time.
 JOINED = 8
@@ -156,7 +155,7 @@ def pair_tree(
     core = None if cores[0] is None else concatenate(cores, device)
     prepared = metric_rows(metric, values, device, alone=False, compact=True)
     problem = replace(problem.of_rows(prepared), core=core, part_lists=lists_within_blocks(own, device))
-    tree, _ = grow_tree(problem, prepared, report)
+    tree, _ = tree_of_rows(problem, prepared, report)
     first = len(rows[0])
     sides = [tree.columns[end] >= first for end in ("src", "dst")]
     kept = (sides[0] != sides[1]) | xp.asarray([within[0], within[-1]])[sides[0].astype("int8")]
@@ -220,7 +219,7 @@ def fit_block(device: Device, settings: Settings, rule: ClusterRule, values: Arr
     (n, d), report = values.shape, Report()
     problem = Problem(settings, device, n, d, values.dtype.itemsize)
     check_memory(device, estimate_fit(problem), f"{counted(n, 'row')} of {counted(d, 'feature')}")
-    edges, _ = tree_of_points(values, problem, report, grow_tree)
+    edges, _ = tree_of_points(values, problem, report, tree_of_rows)
     return _attributes(device, rule, edges, n, report)
 
 

@@ -31,8 +31,7 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.settings import Settings
-from rapids_slink.spanning_tree.edges import EdgeList, components, spanning_forest
-from rapids_slink.spanning_tree.graphs import core_distances_of, forest_of_edges
+from rapids_slink.spanning_tree.graphs import EdgeList, components, core_distances_of, forest_of_edges, spanning_forest
 from rapids_slink.spanning_tree.problem import Tree
 
 #: Up to this number of pairs of items that are left all are compared.

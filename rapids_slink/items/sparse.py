@@ -24,7 +24,7 @@ import numpy as np
 
 from rapids_slink.items.kind import Projection, StoredRows, entries_of, kernels, stored_entries
 from rapids_slink.metrics import EPSILON, EUCLIDEAN, OVERFLOW, Metric
-from rapids_slink.neighbors.slices import row_blocks
+from rapids_slink.neighbors.task import row_blocks
 from rapids_slink.points import is_sparse
 from rapids_slink.points.output import OutputKind
 from rapids_slink.runtime.device import CPU, Array, Device, all_true

@@ -13,24 +13,27 @@ For the k-NN graph the fused filter and a CPU's form each pair of points once an
 the lists within two parts of the points are known, only pairs between the parts are formed.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 from functools import cached_property
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import ExactPoints, TopLists, candidate_capacity, same_candidates
 from rapids_slink.neighbors.exact import kernels as exact_kernels
+from rapids_slink.neighbors.filter import MIN_ROWS, TileFilter, choose_filter, fused_filter, n_seeds
 from rapids_slink.neighbors.filter import kernels as filter_kernels
-from rapids_slink.neighbors.filter.choose import choose_filter, fused_filter
-from rapids_slink.neighbors.filter.product import MIN_ROWS, TileFilter, n_seeds
-from rapids_slink.neighbors.slices import BLOCK, chunks_of, geometric_slices
-from rapids_slink.neighbors.task import SearchResult, SearchState, SearchTask
+from rapids_slink.neighbors.task import BLOCK, SearchResult, SearchState, SearchTask, chunks_of, geometric_slices
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.memory import MemoryEstimate, free_bytes
 from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
+
+if TYPE_CHECKING:
+    from rapids_slink.neighbors.filter.fused.filter import ImageFilter
 
 #: Bytes of a value while a CPU quantizes it.
 PACKED_BYTES = 32
@@ -46,7 +49,7 @@ def estimate_brute_force(
 
         tiles = workers(device) * (TILE_BYTES + MIN_ROWS * (12 * k + 64))
         return MemoryEstimate(lists + 44 * m + 4 * n, lists, tiles)
-    fused = fused_filter(device) if metric.filter in ("product", "bits") else None
+    fused = fused_filter(device) if device.is_gpu and metric.filter in ("product", "bits") else None
     a_row = fused.row_bytes(d) if fused else (2 if device.is_gpu else 4) * -(-d // 8) * 8 + 8
     a_row += 4 * d * (metric.filter == "direct")
     quantized = n * (a_row + d + 8) + (m * (a_row + d + 4) if m != n else 0)  # d: a copy of small integers
@@ -108,7 +111,6 @@ class BruteForceSearch:
         self.queries = values if queries is None else queries
         self.kernels = exact_kernels(device)
         self.free_bytes = free_bytes()  # read here, since the threads that work on chunks belong to no run
-        self.filter: Any  # a TileFilter, or None
         self.filter, self.exact = choose_filter(ExactPoints(self.queries, values, metric), device, max_weight)
         self.core: Array = None  # the core distances by which the points are ordered, and these in ascending order
         self.ascending_core: Array = None
@@ -128,24 +130,28 @@ class BruteForceSearch:
                 self.filter.arrange(order)
         minima = xp.full(task.row_group.size, xp.inf) if task.per_group_minimum else None
         reached = SearchState(task.bounds(xp), self.kernels.empty_lists(m, task.k), minima)
-        far, certified, redone = task.rows[:0], 0, 0
-        if filtered := self._is_filtered(task):
-            passed = self._first_pass(task, reached)
+        far, certified, redone, by_pairs = task.rows[:0], 0, 0, False
+        few = len(self.values) <= max(16 * task.k, 256)
+        if few or not m or task.k > self.kernels.MAX_LIST or self.filter is None:
+            unproven = xp.arange(m, dtype="int32")
+            by_pairs = task.is_knn_graph and task.core is None and not self.device.is_gpu
+        else:
+            passed = self._first_pass(self.filter, task, reached)
             if passed is None:
                 self.report.count("neighbors", filter="tiles of near points")
                 return self.tiles.find(replace(task, upper=reached.upper, part_lists=None))
             unproven, far = passed
             certified, redone = m - unproven.size - far.size, unproven.size
-            unproven = self._search_again(task, unproven, reached)
-        else:
-            unproven = xp.arange(m, dtype="int32")
-        if task.is_knn_graph and task.core is None and not filtered and not self.device.is_gpu:
+            if unproven.size:
+                unproven = self._search_again(task, unproven, reached)
+        if by_pairs:
             from rapids_slink.neighbors.exact.cpu import scan_each_pair
 
             scan_each_pair(self.values, self.metric, reached.top, reached.upper, task.progress(self.progress))
         else:
-            self._scan(task, unproven, reached)
-            self._scan(task, far, reached)
+            for rows in (unproven, far):
+                if rows.size:
+                    self._scan(task, rows, reached)
         counts = {"rows_certified": certified, "rows_redone": redone, "rows_scanned_exactly": unproven.size + far.size}
         self.report.count("connect" if task.per_group_minimum else "neighbors", **counts)
         ids, weights, upper = reached.top.ids, reached.top.weights, reached.upper
@@ -157,8 +163,8 @@ class BruteForceSearch:
     def _may_have_tiles(self) -> bool:
         """Whether points that the filter does not tell apart are searched in tiles of near points."""
         of_products = self.device.is_gpu and self.metric.filter == "product"
-        if not of_products or self.queries is not self.values or self.filter.scaling.byte_values:
-            return False  # bytes are multiplied exactly
+        if not of_products or self.queries is not self.values or self.filter is None or self.filter.has_exact_products:
+            return False
         return TileSearch.serves(self.values, self.device, self.metric)
 
     @cached_property
@@ -170,32 +176,28 @@ class BruteForceSearch:
         """The surrogate distances of pairs of points."""
         return self.kernels.pair_distances(self.exact.points, src, dst, self.metric)
 
-    def _is_filtered(self, task: SearchTask) -> bool:
-        """Whether to use the filter: not for few points, nor for lists too long for its kernels."""
-        few = self.values.shape[0] <= max(16 * task.k, 256)
-        return bool(self.filter is not None and task.rows.size and not few and task.k <= self.kernels.MAX_LIST)
-
-    def _first_pass(self, task: SearchTask, reached: SearchState) -> tuple[Array, Array] | None:
+    def _first_pass(self, filter_: TileFilter, task: SearchTask, reached: SearchState) -> tuple[Array, Array] | None:
         """Filter all rows once; returns the rows that are not proven, and the outliers, which the filter leaves out.
 
         None if the finest filter does not tell the points apart, and tiles of near points may.
         """
         m, none = task.rows.size, task.rows[:0]
-        symmetric = self.filter.is_symmetric and task.is_knn_graph
-        if symmetric and self.filter.symmetric_bytes(m, task.k, self.values.shape[1]) <= self.free_bytes:
-            return self._symmetric_pass(task, reached)
-        parts = None if self.filter.is_symmetric else task.part_lists
+        if filter_.is_symmetric and task.is_knn_graph:
+            of_images = cast("ImageFilter", filter_)
+            if of_images.symmetric_bytes(m, task.k, self.values.shape[1]) <= self.free_bytes:
+                return self._symmetric_pass(of_images, task, reached)
+        parts = None if filter_.is_symmetric else task.part_lists
         if parts is not None:
-            self.filter.arrange_parts(reached.upper, parts.split)
+            filter_.arrange_parts(reached.upper, parts.split)
         if task.is_knn_graph and not self.device.is_gpu:
             at_once = self._rows_at_once(m, task.k)
-            return self.filter.search_each_pair(task, reached, self.exact, at_once, self.progress), none
+            return filter_.search_each_pair(task, reached, self.exact, at_once, self.progress), none
         if parts is not None:
             first, second = slice(0, parts.split), slice(parts.split, m)
-            sides = [self._pass(task, self.filter, a, reached, among=b) for a, b in ((first, second), (second, first))]
+            sides = [self._pass(task, filter_, a, reached, among=b) for a, b in ((first, second), (second, first))]
             return self.device.xp.concatenate(sides), none
         rows = slice(0, m) if task.core is None else self.device.xp.argsort(reached.upper)
-        return self._pass(task, self.filter, rows, reached), none
+        return self._pass(task, filter_, rows, reached), none
 
     def _search_again(self, task: SearchTask, unproven: Array, reached: SearchState) -> Array:
         """Search some rows again, at first with the bounds that they have reached; returns those not proven still."""
@@ -203,7 +205,7 @@ class BruteForceSearch:
         while unproven.size and filter_ is not None:
             unproven, finest = self._pass(task, filter_, unproven, reached, again=True), filter_
             filter_ = filter_.finer() if unproven.size else None
-        if not unproven.size:
+        if not unproven.size or finest is None:
             return unproven
         if self._may_have_tiles and unproven.size >= MIN_ROWS:
             rows = task.rows[unproven]
@@ -213,8 +215,9 @@ class BruteForceSearch:
         remaining = []
         for local, some in finest.localized(task.rows[unproven], reached.upper[unproven]):
             rows = unproven[some]
-            for _ in range(PASSES if local else 0):
-                rows = self._pass(task, local, rows, reached, again=True) if rows.size else rows
+            for _ in range(PASSES):
+                if local is not None and rows.size:
+                    rows = self._pass(task, local, rows, reached, again=True)
             remaining.append(rows)
         return self.device.xp.concatenate(remaining)
 
@@ -267,7 +270,9 @@ class BruteForceSearch:
         chunks = chunks_of(rows, self._rows_a_chunk(task, filter_, again))
         return xp.concatenate(for_each_chunk(self.device, search, chunks, task.progress(self.progress)))
 
-    def _symmetric_pass(self, task: SearchTask, reached: SearchState) -> tuple[Array, Array] | None:
+    def _symmetric_pass(
+        self, filter_: ImageFilter, task: SearchTask, reached: SearchState
+    ) -> tuple[Array, Array] | None:
         """The k-NN graph with every pair of points tested once, for both; returns what `_first_pass` does.
 
         Points of similar bounds share a tile, since a tile is tested with the largest of its bounds, and tiles are
@@ -279,7 +284,7 @@ class BruteForceSearch:
         candidate of every other row. Lists known within two parts are used only if there are no outliers.
         """
         kernels: Any = self.kernels  # a GPU's
-        filter_, k, part_lists, by_lists = self.filter, task.k, task.part_lists, task.bounds_by_lists
+        k, part_lists, by_lists = task.k, task.part_lists, task.bounds_by_lists
         bounds_fall = True
         if part_lists is None or not filter_.arrange_parts(reached.upper, part_lists.split):
             part_lists = None
@@ -301,13 +306,13 @@ class BruteForceSearch:
                 if finer is None:
                     return None
                 self.filter = finer
-                self.report.count("neighbors", filter=self.filter.name)
-                return self._symmetric_pass(task, reached)
+                self.report.count("neighbors", filter=finer.name)
+                return self._symmetric_pass(cast("ImageFilter", finer), task, reached)
             is_last = offsets is slices[-1]
             if by_lists and offsets.stop >= filter_.listed_offsets and not is_last:
                 kernels.rerank(self.exact, rows, survivors, None, bound, top)
                 reached.put(rows, bound, top)
-                survivors = None  # the bounds take its memory
+                del survivors  # the bounds take its memory
                 self.device.xp.minimum(bound, by_lists(reached.top.ids, reached.top.weights)[rows], out=bound)
                 survivors = filter_.empty_survivors(k)
                 continue

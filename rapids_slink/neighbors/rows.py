@@ -7,7 +7,7 @@
     centred          the same of the rows minus their mean
     counted          each row's features followed by the number of its values that are not missing
     sphere           (x, y, z) of latitude and longitude
-    placed           wrapped into a box, and columns in groups: see rapids_slink/space.py
+    placed           wrapped into a box, and columns in groups: see settings.py
 
 A mean is NumPy's (sums of eight lanes, in halves above 128 features) and the square of a norm is summed as a dot
 product is; see `metrics`. Rows for which the metric is not defined are refused here.
@@ -27,7 +27,7 @@ import numpy as np
 
 from rapids_slink.metrics import OVERFLOW, Metric, Rows, word_count
 from rapids_slink.neighbors.exact import kernels
-from rapids_slink.neighbors.slices import BLOCK, row_blocks
+from rapids_slink.neighbors.task import BLOCK, row_blocks
 from rapids_slink.points.check import warn
 from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.trigonometry import MAX_ANGLE, each, sine_and_cosine

@@ -1,16 +1,24 @@
 """Minimum spanning trees: of a point set, by one of several ways, and of any weighted graph.
 
     line       one feature                       a sort
-    pairs/     few points, or a distance matrix  the distances of all pairs
+    pairs      few points, or a distance matrix  the distances of all pairs
     repeats    rows that come many times         join at zero; the distinct rows go on
-    boxes/     few features, on a GPU            Borůvka on a tree of boxes; lists.py asks it for low dimension, too
+    boxes      few features, or low dimension,   Borůvka on a tree of boxes
+               on a GPU
     lists      all else                          k-NN lists ──forest──▶ certain edges ──connect──▶ tree
-                                                 forest.py, lists.py, component_pairs/
-    groups of points                             a tree each: grouped/
-    graph ──read──▶ edges over numbered nodes ──Borůvka──▶ forest           graphs.py, edges/
+                                                 lists.py, component_pairs.py
+    groups of points                             a tree each: grouped.py
+    graph ──read──▶ edges over numbered nodes ──Borůvka──▶ forest           graphs/
 
-`ways.py` has the list of ways and asks them in this order. The proof that an edge is in the tree is in `forest.py` for
-lists, in `boxes/` for boxes, in `component_pairs/` for the last components, and in `line.py` and `repeats.py` for
-theirs. An edge frame has the columns ``src``, ``dst``, ``weight``. The total order of `ordering` decides ties among
-points; in a graph the earlier row wins.
+`ways.py` has the list of ways and asks them in this order. The proof that an edge is in the tree is in `lists.py` for
+lists, in `boxes.py` for boxes, in `component_pairs.py` for the last components, and in `ways.py` for lines and repeats.
+An edge frame has the columns ``src``, ``dst``, ``weight``. The total order of `ordering` decides ties among points; in
+a graph the earlier row wins.
 """
+
+from functools import partial
+
+from rapids_slink.runtime.device import half
+
+#: The kernels of a device, in `cpu` or `cuda`.
+kernels = partial(half, package=__name__)

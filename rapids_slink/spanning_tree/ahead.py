@@ -14,16 +14,16 @@ import numpy as np
 
 from rapids_slink.dendrogram import condense
 from rapids_slink.metrics import PRECOMPUTED, Rows
+from rapids_slink.neighbors import STRUCTURED_POINTS
 from rapids_slink.neighbors.exact import TopLists
-from rapids_slink.neighbors.filter.choose import fused_filter
-from rapids_slink.neighbors.plan import STRUCTURED_POINTS
+from rapids_slink.neighbors.filter import fused_filter
 from rapids_slink.neighbors.task import SearchState
 from rapids_slink.ordering import edge_codes
 from rapids_slink.runtime.cuda import WARP, Ahead, compile_ahead, power_of_two, value_option
 from rapids_slink.runtime.device import Device, cuda
 from rapids_slink.runtime.memory import usable_cores
 from rapids_slink.settings import Space
-from rapids_slink.spanning_tree import friends
+from rapids_slink.spanning_tree.boxes import serves_friends
 from rapids_slink.spanning_tree.component_pairs import compile_on_host
 from rapids_slink.spanning_tree.lists import list_length
 from rapids_slink.spanning_tree.problem import Problem
@@ -36,8 +36,8 @@ LISTS = ("neighbors/exact/lists.cu",), ("spanning_tree/forest.cu",)
 MANY_CORES, MANY_VALUES = 8, 2**20
 #: Where clusters lie far apart.
 JOINS = (
-    ("spanning_tree/component_pairs/component_pairs.cu",), ("spanning_tree/edges/edges.cu",),
-    ("spanning_tree/component_pairs/work_items.cu",), ("neighbors/filter/quantize.cu", value_option("float64")),
+    ("spanning_tree/component_pairs.cu",), ("spanning_tree/graphs/edges.cu",),
+    ("spanning_tree/work_items.cu",), ("neighbors/filter/quantize.cu", value_option("float64")),
 )  # fmt: skip
 
 
@@ -58,17 +58,17 @@ def _work(problem: Problem) -> Iterator[Ahead]:
     formula = value, *(metric.bit_options if metric.rows.are_words else metric.cuda_options)
     boxes = value, f"-DFEATURES={problem.d}", *metric.cuda_options, "-DLIST=1"
     yield from (("points/points.cu", given), ("neighbors/rows.cu", given), ("neighbors/rows.cu", value))
-    if friends.serves(problem):
-        yield from (("neighbors/trees/bvh.cu", *boxes), ("spanning_tree/friends/friends.cu", *boxes))
+    if serves_friends(problem):
+        yield from (("neighbors/trees/bvh.cu", *boxes), ("spanning_tree/friends.cu", *boxes))
         return
     way = way_of(problem)
     if way == "pairs":
         yield from (
             ("neighbors/exact/all_distances.cu", *formula),
-            ("spanning_tree/pairs/dense.cu", value_option("float64")),
+            ("spanning_tree/dense.cu", value_option("float64")),
         )
     elif way == "boxes":
-        yield from (("neighbors/trees/bvh.cu", *boxes), ("spanning_tree/boxes/boxes.cu", *boxes))
+        yield from (("neighbors/trees/bvh.cu", *boxes), ("spanning_tree/boxes.cu", *boxes))
     elif metric.filter == "product" and fused_filter(problem.device):
         yield from _of_fused_lists(problem, value, formula)
         return
@@ -79,9 +79,8 @@ def _work(problem: Problem) -> Iterator[Ahead]:
 
 def _of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> Iterator[Ahead]:
     """Lists by the fused filter, in fp16 and then in int8, joins of clusters, and tiles of near points."""
-    from rapids_slink.neighbors.filter.fused.encodings import MIXED, TRIED_STEPS
+    from rapids_slink.neighbors.filter.fused import MIXED, TRIED_STEPS, source_of
     from rapids_slink.neighbors.filter.fused.filter import survivor_capacity
-    from rapids_slink.neighbors.filter.fused.launch import source_of
 
     d, k = problem.n_features, list_length(problem.settings)
     keys = max(4, power_of_two(-(-survivor_capacity(k, d) // WARP)))
@@ -107,7 +106,7 @@ def _of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> I
     yield from (
         compile_on_host,
         *JOINS,
-        ("spanning_tree/component_pairs/component_pairs.cu", value),
+        ("spanning_tree/component_pairs.cu", value),
         source_of(fp16, between=True),
     )
     if problem.n >= STRUCTURED_POINTS["cuda"]:

@@ -1,7 +1,7 @@
 """The minimum spanning tree of points to which new ones are added.
 
 A pair of old points that is not in their tree is the heaviest of a cycle of old points, and stays that. So the edges of
-the new tree are in the old one or have a new end, and Borůvka's rounds (`forest`) run on neighbour lists of these edges
+the new tree are in the old one or have a new end, and Borůvka's rounds (`lists`) run on neighbour lists of these edges
 alone. A new point lists its nearest others. An old one lists its nearest new points, up to a height of the old tree,
 and its lightest edges of that tree; its lower bound is that of the first edge it does not list, of either kind. The
 height is that at which its cluster has a certain size: until then the lists certify clusters of old points, whose
@@ -14,16 +14,15 @@ from typing import Any, Self
 
 from rapids_slink.dendrogram import build_linkage
 from rapids_slink.dendrogram.condense import heights_of_size
+from rapids_slink.neighbors import estimate_search, prepare_search
 from rapids_slink.neighbors.exact import kernels
-from rapids_slink.neighbors.plan import estimate_search, prepare_search
 from rapids_slink.neighbors.task import NeighborLists, Search, SearchResult, SearchTask
 from rapids_slink.ordering import NO_EDGE, edge_codes, sort_in_place, stable_order
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, sequential
-from rapids_slink.spanning_tree.forest import Forest
-from rapids_slink.spanning_tree.lists import connect_forest, estimate_connect
+from rapids_slink.spanning_tree.lists import Forest, connect_forest, estimate_connect
 from rapids_slink.spanning_tree.problem import Problem
 
 #: How many new points and how many edges of the old tree an old point lists. With many features one point in 15 has

@@ -1,13 +1,42 @@
-"""The forest's kernels on the CPU, in Numba."""
+"""The kernels of trees on a CPU, in NumPy and Numba: forests by lists, pairs, groups, pairs of components, friends.
 
+Prim's algorithm makes the tree of all pairs, and that of each small group: a thread takes groups in turn.
+
+Friends are joined from the leaves of a k-d tree up: the points of a leaf, then the two children of each node. So it is
+known of most nodes whether their points are of one component, and two nodes of which both are need one pair of near
+points, or none.
+"""
+
+from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from rapids_slink.ordering import NO_EDGE, edge_code, edge_codes, lighter
-from rapids_slink.runtime.compiling import njit
-from rapids_slink.spanning_tree.forest import LEAST_SHARE, Growth
-from rapids_slink.union_find import find_root
+from rapids_slink.dendrogram.cpu import find_root
+from rapids_slink.metrics import OVERFLOW, Metric, true_distance_bound
+from rapids_slink.neighbors.exact.cpu import NO_CORE, insert_within, reachability, weigh
+from rapids_slink.neighbors.exact.formulas import LANES, PASS, POINTS, ROWS, add_features, new_tile
+from rapids_slink.neighbors.task import row_blocks
+from rapids_slink.neighbors.trees.tree import (
+    LEAF,
+    SERIAL_POINTS,
+    Tree,
+    box_to_box,
+    build,
+    may_wrap,
+    to_boxes,
+    to_points,
+)
+from rapids_slink.ordering import NO_EDGE, edge_code, edge_codes, lighter, sort_in_place, stable_order
+from rapids_slink.runtime.compiling import njit, read_only
+from rapids_slink.runtime.device import CPU, Array
+from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk, workers
+from rapids_slink.spanning_tree.component_pairs import SAMPLED, ComponentPairs, Components, SeparationErrors
+from rapids_slink.spanning_tree.grouped import Trees, is_stored
+from rapids_slink.spanning_tree.lists import LEAST_SHARE, Growth
+
+# ----------------------------------------------------------------------------------------------------- forests by lists
 
 
 def grow_forest(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> Growth:
@@ -106,7 +135,7 @@ def _propose_edges(
             best_weight[own], best_code[own] = weight, code
         if lighter(weight, code, best_weight[across], best_code[across]):
             best_weight[across], best_code[across] = weight, code
-    for v in range(n):  # certified unless an edge that a point does not list may come before the best: see forest.py
+    for v in range(n):  # certified unless an edge that a point does not list may come before the best: see lists.py
         own = component[v]
         if lighter(bound_weight[v], bound_code[v], best_weight[own], best_code[own]):
             certified[own] = False
@@ -136,3 +165,505 @@ def _merge_components(component, best_weight, best_code, certified, parent, src,
     for v in range(n):
         component[v] = find_root(parent, v)
     n_taken[0] = m
+
+
+# ------------------------------------------------------------------------------------------------------------ all pairs
+
+STRIP = 128  # points whose distances are computed together, and stay in the first-level cache
+MIN_ROWS = 64  # whose core distances a thread finds, at least
+NO_MATRIX = np.empty((0, 0))
+
+
+def prim_on_rows(values: np.ndarray, metric: Metric, edges: Mapping[str, np.ndarray]) -> None:
+    """Write the tree of rows, as `neighbors.rows.metric_rows` makes them, in the total order. No distance is stored.
+
+    `edges` are the columns of an edge frame, n - 1 rows; the weights are surrogate distances.
+    """
+    n, d = values.shape
+    columns = np.zeros((d + -d % PASS, n + STRIP))  # a point each, and zeros that the last are filled up with
+    columns[:d, :n] = values.T
+    prim(metric.cpu_formula, (n, d), columns, NO_MATRIX, NO_CORE, *edges.values())
+    sort_in_place(edges, np)
+
+
+def tree_of_matrix(matrix: np.ndarray, core: Array, edges: Mapping[str, np.ndarray]) -> None:
+    """Write the tree of (n, n) distances and, if weights are mutual reachability, (n,) core distances."""
+    prim(None, matrix.shape, NO_MATRIX, matrix, NO_CORE if core is None else core, *edges.values())
+    sort_in_place(edges, np)
+
+
+def find_cores(matrix: np.ndarray, min_samples: int) -> np.ndarray:
+    """The distance of each point from its `min_samples`-th nearest other, (n,) float64."""
+    core = np.empty(len(matrix))
+    chunks = chunks_for_cores(core.size, MIN_ROWS)
+    for_each_chunk(CPU, lambda rows: put_cores(matrix, rows.start, rows.stop, min_samples, core), chunks)
+    return core
+
+
+@njit(nogil=True, cache=True)
+def put_cores(matrix, begin, end, min_samples, core):
+    """Write the core distances of some points."""
+    upper, ids, weights = np.empty(1), np.empty((1, min_samples), np.int32), np.empty((1, min_samples))
+    for i in range(begin, end):
+        upper[:], ids[:], weights[:] = np.inf, -1, np.inf
+        for j in range(matrix.shape[0]):
+            if matrix[i, j] <= upper[0] and j != i:
+                insert_within(upper, ids, weights, 0, j, np.float64(matrix[i, j]))
+        core[i] = upper[0]
+
+
+@njit(nogil=True, cache=True)
+def prim(formula, shape, columns, matrix, core, src, dst, weight):
+    """Write the tree of all pairs, in any order, by the points' numbers.
+
+    Points outside the tree come first, in `columns` as well, which are read if there is no matrix.
+
+    `lightest` and `inner` are the weight of each one's lightest edge into the tree and its end there.
+    """
+    n, d = shape
+    outside, lightest, inner = np.arange(n), np.full(n, np.inf), np.zeros(n, np.int64)
+    distance, point = np.empty((1, n + STRIP)), np.empty((1, max(columns.shape[0], PASS)))
+    sums, joined, at = (distance, np.empty((1, n + STRIP))), n - 1, n - 1
+    for m in range(n - 1, 0, -1):
+        outside[at], lightest[at], inner[at] = outside[m], lightest[m], inner[m]
+        if matrix.size:
+            for i in range(m):
+                other = outside[i]
+                distance[0, i] = reachability(np.float64(matrix[joined, other]), core, joined, other)
+            _lower_edges(joined, distance[0], lightest, inner, m)
+        else:
+            for f in range(columns.shape[0]):
+                point[0, f] = columns[f, at]
+                columns[f, at] = columns[f, m]
+            if formula is None and d <= PASS:
+                _lower_by_squares(joined, point[0], columns, d, lightest, inner, m)
+            else:
+                for a in range(0, m, STRIP):
+                    lanes = a, a + min(STRIP, m - a + (a - m) % LANES)
+                    add_features(formula, point, columns, sums, 0, lanes, (0, d))
+                _lower_edges(joined, distance[0], lightest, inner, m)
+        at = _first_edge(outside, lightest, inner, m)
+        joined, other, weight[m - 1] = outside[at], inner[at], lightest[at]
+        src[m - 1], dst[m - 1] = min(joined, other), max(joined, other)
+
+
+@njit(nogil=True, cache=True)
+def _lower_edges(joined, distance, lightest, inner, m):
+    """Lower each of m outside points' lightest edge to that to the point that has joined.
+
+    Of two edges of one point that weigh the same, that to the smaller id comes first in the total order.
+    """
+    for i in range(m):
+        if distance[i] < lightest[i] or (distance[i] == lightest[i] and joined < inner[i]):
+            lightest[i], inner[i] = distance[i], joined
+
+
+@njit(nogil=True, cache=True)
+def _lower_by_squares(joined, point, columns, d, lightest, inner, m):
+    """Lower the edges by squared distances of one pass of features, not stored. Unsigned indices are vectorized."""
+    q, r, s, t = point[0], point[1], point[2], point[3]
+    if d <= 2:
+        for i in range(np.uint64(m)):
+            a, b = q - columns[0, i], r - columns[1, i]
+            distance = a * a + b * b
+            if distance < lightest[i] or (distance == lightest[i] and joined < inner[i]):
+                lightest[i], inner[i] = distance, joined
+        return
+    for i in range(np.uint64(m)):
+        a, b, c, e = q - columns[0, i], r - columns[1, i], s - columns[2, i], t - columns[3, i]
+        distance = ((a * a + b * b) + c * c) + e * e
+        if distance < lightest[i] or (distance == lightest[i] and joined < inner[i]):
+            lightest[i], inner[i] = distance, joined
+
+
+@njit(nogil=True, cache=True)
+def _first_edge(outside, lightest, inner, m):
+    """The place of the point whose edge is the first of m in the total order."""
+    least = _least(lightest, m)
+    place, count = _places_of(least, lightest, m)
+    if count > 1:
+        first, begin = edge_code(outside[place], inner[place]), place + 1
+        for i in range(begin, m):
+            if lightest[i] == least and edge_code(outside[i], inner[i]) < first:
+                first, place = edge_code(outside[i], inner[i]), i
+    return place
+
+
+@njit(nogil=True, cache=True)
+def _places_of(value, values, m):
+    """The first place of a value among m, and how many there are; LLVM vectorizes no more than one such loop."""
+    first, count = np.int64(m), 0
+    for i in range(np.int64(m)):
+        is_there = values[i] == value
+        first = min(first, i if is_there else np.int64(m))
+        count += is_there
+    return first, count
+
+
+@njit(nogil=True, cache=True, fastmath={"nnan", "nsz"})
+def _least(values, m):
+    """The least of m values, none of which is NaN; of two zeros either. Only so may LLVM take several at a time."""
+    least = np.inf
+    for i in range(np.uint64(m)):
+        least = values[i] if values[i] < least else least
+    return least
+
+
+# --------------------------------------------------------------------------------------------------------------- groups
+
+#: Chunks a thread, so that none waits long for the last. A group costs GROUP_WORK pairs on top of its own.
+CHUNKS, GROUP_WORK = 8, 100
+
+
+def trees_of_groups(trees: Trees) -> int:
+    """Write the edges. Returns the number of a group with a pair of `OVERFLOW`, or -1, if rows may miss values."""
+    metric, rows = trees.metric, read_only(trees.rows)
+    stored = is_stored(metric, trees.min_samples, rows.dtype.kind == "u")
+    begin = np.concatenate([[0], np.cumsum(trees.size - 1)])
+
+    def grow_some(part: slice) -> int:
+        own = trees.first[part], trees.size[part], begin[part]
+        src, dst, weight = trees.edges
+        if not stored:
+            _trees_of_rows(metric.cpu_formula, rows, trees.order, *own, src, dst, weight)
+            return -1
+        bad: int = _trees_by_matrix(
+            metric.cpu_formula, rows, trees.order, *own, trees.min_samples, src, dst, weight, new_tile()
+        )
+        return bad if bad < 0 else part.start + bad
+
+    undefined = [bad for bad in for_each_chunk(CPU, grow_some, chunks_of_groups(trees.size)) if bad >= 0]
+    return min(undefined) if undefined and metric.missing else -1
+
+
+def chunks_of_groups(sizes: np.ndarray) -> list[slice]:
+    """Groups of these sizes in slices of about the same work."""
+    work = np.cumsum(sizes.astype(np.float64) ** 2 + GROUP_WORK)
+    count = max(1, min(sizes.size, CHUNKS * workers(CPU)))
+    stops = np.unique(np.searchsorted(work, work[-1] * np.arange(1, count) / count, side="right"))
+    bounds = [0, *stops[(stops > 0) & (stops < sizes.size)].tolist(), sizes.size]
+    return [slice(*pair) for pair in pairwise(bounds)]
+
+
+@njit(nogil=True, cache=True)
+def _trees_of_rows(formula, rows, order, first, size, begin, src, dst, weight):
+    """No distance is stored. A group's features are copied, a column for each row."""
+    d, largest = rows.shape[1], 0
+    for g in range(size.size):
+        largest = max(largest, size[g])
+    columns = np.zeros((d + -d % PASS, largest + STRIP))
+    nothing, nobody = np.empty((0, 0)), np.empty(0)
+    for g in range(size.size):
+        n, at = size[g], first[g]
+        for i in range(n):
+            row = order[at + i]
+            for f in range(d):
+                columns[f, i] = rows[row, f]
+        a, b = begin[g], begin[g] + n - 1
+        prim(formula, (n, d), columns, nothing, nobody, src[a:b], dst[a:b], weight[a:b])
+        for e in range(a, b):
+            src[e], dst[e] = order[at + src[e]], order[at + dst[e]]
+
+
+@njit(nogil=True, cache=True)
+def _trees_by_matrix(formula, rows, order, first, size, begin, min_samples, src, dst, weight, tile):
+    """Trees of rows of any kind. Returns the number of the first group with a pair of `OVERFLOW`, or -1."""
+    undefined, nothing, nobody = -1, np.empty((0, 0)), np.empty(0)
+    for g in range(size.size):
+        n, at = size[g], first[g]
+        own, matrix = order[at : at + n], np.empty((n, n))
+        largest = _fill_matrix(formula, rows, own, matrix, tile)
+        if largest >= OVERFLOW and undefined < 0:
+            undefined = g
+        core = nobody
+        if min(min_samples, n - 1) > 1:
+            core = np.empty(n)
+            put_cores(matrix, 0, n, min(min_samples, n - 1), core)
+        a, b = begin[g], begin[g] + n - 1
+        prim(None, (n, n), nothing, matrix, core, src[a:b], dst[a:b], weight[a:b])
+        for e in range(a, b):
+            src[e], dst[e] = own[src[e]], own[dst[e]]
+    return undefined
+
+
+@njit(nogil=True, cache=True)
+def _fill_matrix(formula, rows, own, matrix, tile):
+    """Write the distances of all pairs of some rows; returns the largest of them."""
+    n, largest = own.size, -np.inf
+    for begin in range(0, n, ROWS):
+        block = own[begin : begin + ROWS]
+        for first in range(begin, n, POINTS):
+            points = own[first : first + POINTS]
+            weigh(formula, rows, block, rows, points, tile)
+            for i in range(block.size):
+                for j in range(points.size):
+                    distance = tile.total[i, j]
+                    matrix[begin + i, first + j] = distance
+                    matrix[first + j, begin + i] = distance
+                    if begin + i != first + j:
+                        largest = max(largest, distance)
+    return largest
+
+
+# -------------------------------------------------------------------------------------------------- pairs of components
+
+
+def sort_by_component(component: np.ndarray, k: int) -> tuple[np.ndarray, ...]:
+    """Points sorted by their labels, k different ones of any values: the fields of `Components`."""
+    order = stable_order(component, np).astype(np.int32)
+    label = component[order]
+    start = np.concatenate([[0], np.flatnonzero(label[1:] != label[:-1]) + 1, [label.size]])
+    number = np.repeat(np.arange(k, dtype=np.int32), np.diff(start))
+    of_point = np.empty_like(number)
+    of_point[order] = number
+    return order, number, start, of_point
+
+
+def sample_components(points: np.ndarray, components: Components, otherwise: np.ndarray) -> tuple[Any, Any]:
+    """A sample of points of each of K components, (K, SAMPLED) int32, with repeats if it is small; and their means.
+
+    `otherwise`, (d,) float64, replaces the features of means that are not finite.
+    """
+    positions = components.start[:-1, None] + np.arange(SAMPLED) * components.size[:, None] // SAMPLED
+    sample, means = components.order[positions], np.empty((len(components), points.shape[1]))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for at in row_blocks(len(means), SAMPLED * points.shape[1]):
+            means[at] = points[sample[at]].mean(axis=1, dtype=np.float64)
+    return sample, np.where(np.isfinite(means), means, otherwise)
+
+
+def new_supports(k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The support values and points of every two of k components, for `update_supports`."""
+    return np.full((k, k), -np.inf, np.float32), np.zeros((k, k), np.int32)
+
+
+@njit(cache=True)
+def update_supports(product, number, first, supports):
+    """For components a and b raise the largest product with b's centroid minus that with a's, over a's points.
+
+    `product`, (m, K) float32, is that of m points with all centroids, and `number` their components; `first` is the
+    position of the first of these points among all, sorted by component.
+    """
+    value, position = supports
+    for i in range(number.size):
+        a = number[i]
+        for b in range(product.shape[1]):
+            more = product[i, b] - product[i, a]
+            if more > value[a, b]:
+                value[a, b], position[a, b] = more, first + i
+
+
+def measure_pairs(supports: Any, order: np.ndarray, inner: np.ndarray, errors: SeparationErrors) -> tuple[Any, ...]:
+    """All pairs of K components: the fields of `ComponentPairs`.
+
+    `supports` are updated with all points, in this `order`; `inner`, (K, K) float64, are the centroids' products.
+    """
+    value, position = supports
+    first, second = (end.astype(np.int32) for end in np.triu_indices(len(inner), 1))
+    norm = inner.diagonal()
+    length = np.sqrt(norm[first] + norm[second] - 2 * inner[first, second] + errors.sq_distance)
+    between = -(value[first, second].astype(np.float64) + value[second, first]) - errors.products
+    separation = np.full_like(length, -np.inf)
+    np.divide(between, length, out=separation, where=between > 0)
+    support = order[np.stack([position[first, second], position[second, first]])]
+    return first, second, separation - errors.moved, support
+
+
+def overlapping(pairs: ComponentPairs, weight: np.ndarray, radius_terms: tuple[float, ...]) -> np.ndarray:
+    """Pairs with a separation below half the largest distance of points of the pair's weight."""
+    return np.flatnonzero(pairs.separation < _scaled_distance(weight, radius_terms) / 2).astype(np.int32)
+
+
+def pair_samples(sample: np.ndarray, pairs: ComponentPairs, at: np.ndarray, step: int) -> tuple[Any, Any, Any]:
+    """All pairs of points between every `step`-th sampled point of the two components, for the pairs at `at`.
+
+    Returns both points, and the number of the component pair.
+    """
+    sample = sample[:, ::step]
+    a, b = np.broadcast_arrays(sample[pairs.first[at], :, None], sample[pairs.second[at], None, :])
+    return a.ravel(), b.ravel(), np.repeat(at, sample.shape[1] ** 2)
+
+
+def within_bottlenecks(
+    pairs: ComponentPairs, bottlenecks: np.ndarray, radius_terms: tuple[float, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs with a separation of at most the distance of points of their bottleneck's weight, and the bottlenecks."""
+    position, largest = bottlenecks[0].astype(np.int32), bottlenecks[1:]
+    ends = position[pairs.first], position[pairs.second]
+    low, high = np.minimum(*ends), np.maximum(*ends)
+    level = np.frexp(high - low)[1] - 1  # of the largest power of two that is not above the difference
+    last, radius = high - (1 << level), _scaled_distance(largest, radius_terms)
+    at = np.flatnonzero(pairs.separation <= np.maximum(radius[level, low], radius[level, last])).astype(np.int32)
+    low, last, level = low[at], last[at], level[at]
+    return at, np.maximum(largest[level, low], largest[level, last])
+
+
+def _scaled_distance(weight: np.ndarray, radius_terms: tuple[float, ...]) -> Any:
+    *rounding_terms, scale = radius_terms[:5]
+    return scale * true_distance_bound(weight, rounding_terms, np)
+
+
+# -------------------------------------------------------------------------------------------------------------- friends
+
+#: Pairs of nodes that wait: splitting one of a pair leaves one more, and a tree has at most 32 levels.
+STACK = 128
+
+
+def make_boxes(rows: Array, metric: Metric) -> Tree:
+    """The k-d tree of rows."""
+    return build(rows)
+
+
+def write_friends(tree: Tree, limit: float, metric: Metric, labels: Array) -> int:
+    """Write the label of each row, (n,) int32, of clusters by steps of surrogate distances of at most `limit`.
+
+    Returns the number of clusters. Threads join the nodes of a subtree each, whose points' parents are its own.
+    """
+    one, parent = np.zeros(tree.first.size, bool), np.arange(labels.size, dtype=np.int32)
+    levels, upper = tree.first.size.bit_length(), 0  # of the tree, and of those that one thread joins at the end
+    if labels.size > SERIAL_POINTS:
+        upper = min(levels - 1, (workers(CPU) - 1).bit_length())
+
+    def join(root: int) -> None:
+        _join_nodes(metric.cpu_formula, tree, limit, one, parent, root, levels - upper)
+
+    for_each_chunk(CPU, join, range(2**upper - 1, 2 ** (upper + 1) - 1))
+    if upper:
+        _join_nodes(metric.cpu_formula, tree, limit, one, parent, 0, upper)
+    return int(_number_friends(parent, tree.position, labels))
+
+
+@njit(nogil=True, cache=True)
+def _join_nodes(formula, tree, limit, one, parent, root, levels):
+    """Join the points of the nodes of a subtree, the lowest of some levels first, to those of the node's other child.
+
+    `one` is whether the points of a node are of one component, written for each.
+    """
+    leaves, distance, gaps = tree.first.size // 2, np.empty(LEAF), np.empty(LEAF)
+    points, pairs, more = (
+        np.empty((tree.low.shape[1], LEAF)),
+        np.empty((STACK, 2), np.int64),
+        np.empty((STACK, 2), np.int64),
+    )
+    begin, count = root, 1
+    for _ in range(levels - 1):
+        begin, count = 2 * begin + 1, 2 * count
+    while count:
+        for v in range(begin, begin + count):
+            a, b = tree.first[v], tree.last[v]
+            if v < leaves:
+                left, right = 2 * v + 1, 2 * v + 2
+                _join_pairs(formula, tree, limit, one, parent, left, right, pairs, more, points, gaps, distance)
+                joined = one[left] and one[right]
+                one[v] = joined and find_root(parent, tree.first[left]) == find_root(parent, tree.first[right])
+                continue
+            wraps = may_wrap(formula, tree.low[v], tree.high[v], tree.low, tree.high, v)
+            for p in range(a, b - 1):
+                to_points(formula, tree.columns, p, tree.columns, p + 1, distance[: b - p - 1], wraps)
+                for j in range(b - p - 1):
+                    if distance[j] <= limit:
+                        _join_points(parent, p, p + 1 + j)
+            own, one[v] = find_root(parent, a), True
+            for p in range(a + 1, b):
+                one[v] &= find_root(parent, p) == own
+        begin, count = (begin - 1) // 2, count // 2
+
+
+@njit(nogil=True, cache=True)
+def _join_points(parent, p, q):
+    """Join the components of two points: the later root goes under the other."""
+    a, b = find_root(parent, p), find_root(parent, q)
+    parent[max(a, b)] = min(a, b)
+
+
+@njit(nogil=True, cache=True)
+def _join_pairs(formula, tree, limit, one, parent, left, right, pairs, more, points, gaps, distance):
+    """Join the points of two nodes within the limit."""
+    leaves, pairs[0, 0], pairs[0, 1], depth = tree.first.size // 2, left, right, 1
+    while depth:
+        depth -= 1
+        a, b = pairs[depth]
+        if box_to_box(formula, tree.low[a], tree.high[a], tree.low, tree.high, b) > limit:
+            continue
+        if one[a] and one[b]:
+            if find_root(parent, tree.first[a]) != find_root(parent, tree.first[b]) and _are_near(
+                formula, tree, limit, a, b, more, points, gaps, distance
+            ):
+                _join_points(parent, tree.first[a], tree.first[b])
+        elif a >= leaves and b >= leaves:
+            _join_leaves(formula, tree, limit, one, parent, a, b, points, gaps, distance)
+        else:
+            depth = _split_pair(tree, a, b, pairs, depth)
+
+
+@njit(nogil=True, cache=True)
+def _split_pair(tree, a, b, pairs, depth):
+    """Let the pairs of one node's children wait in place of the pair: of the node with more points."""
+    if tree.last[a] - tree.first[a] > tree.last[b] - tree.first[b]:
+        pairs[depth, 0], pairs[depth, 1] = 2 * a + 1, b
+        pairs[depth + 1, 0], pairs[depth + 1, 1] = 2 * a + 2, b
+    else:
+        pairs[depth, 0], pairs[depth, 1] = a, 2 * b + 1
+        pairs[depth + 1, 0], pairs[depth + 1, 1] = a, 2 * b + 2
+    return depth + 2
+
+
+@njit(nogil=True, cache=True)
+def _are_near(formula, tree, limit, a, b, pairs, points, gaps, distance):
+    """Whether some point of a node is within the limit of one of another."""
+    leaves, pairs[0, 0], pairs[0, 1], depth = tree.first.size // 2, a, b, 1
+    while depth:
+        depth -= 1
+        a, b = pairs[depth]
+        if box_to_box(formula, tree.low[a], tree.high[a], tree.low, tree.high, b) > limit:
+            continue
+        if a < leaves or b < leaves:
+            depth = _split_pair(tree, a, b, pairs, depth)
+            continue
+        first, size = tree.first[b], tree.last[b] - tree.first[b]
+        points[:] = tree.columns[:, tree.first[a] : tree.first[a] + LEAF]
+        wraps = may_wrap(formula, tree.low[a], tree.high[a], tree.low, tree.high, b)
+        to_boxes(formula, points, tree.low, tree.high, b, gaps, wraps)
+        for i in range(tree.last[a] - tree.first[a]):
+            if gaps[i] <= limit:
+                to_points(formula, tree.columns, tree.first[a] + i, tree.columns, first, distance[:size], wraps)
+                for j in range(size):
+                    if distance[j] <= limit:
+                        return True
+    return False
+
+
+@njit(nogil=True, cache=True)
+def _join_leaves(formula, tree, limit, one, parent, a, b, points, gaps, distance):
+    """Join the points of two leaves within the limit; of a leaf of one component each point meets one."""
+    if one[a]:
+        a, b = b, a
+    first, size = tree.first[b], tree.last[b] - tree.first[b]
+    points[:] = tree.columns[:, tree.first[a] : tree.first[a] + LEAF]
+    wraps = may_wrap(formula, tree.low[a], tree.high[a], tree.low, tree.high, b)
+    to_boxes(formula, points, tree.low, tree.high, b, gaps, wraps)
+    for i in range(tree.last[a] - tree.first[a]):
+        p = tree.first[a] + i
+        if gaps[i] > limit or (one[b] and find_root(parent, p) == find_root(parent, first)):
+            continue
+        to_points(formula, tree.columns, p, tree.columns, first, distance[:size], wraps)
+        for j in range(size):
+            if distance[j] <= limit:
+                _join_points(parent, p, first + j)
+                if one[b]:
+                    break
+
+
+@njit(nogil=True, cache=True)
+def _number_friends(parent, position, labels):
+    """Labels in the order of rows; returns how many clusters there are."""
+    number, count = np.full(parent.size, -1, np.int32), 0
+    for p in range(parent.size):
+        parent[p] = parent[parent[p]]  # parents come before their points
+    for row in range(labels.size):
+        root = parent[position[row]]
+        if number[root] < 0:
+            number[root] = count
+            count += 1
+        labels[row] = number[root]
+    return count

@@ -1,19 +1,50 @@
-"""The forest's kernels on the GPU: launchers of `forest.cu`."""
+"""The kernels of trees on a GPU: launchers of this room's sources, with the functions of `cpu`.
 
+All rounds of a forest, and of a distance matrix, are one launch whose blocks wait for each other: some hundred launches
+would each cost the host more time than a few thousand points cost a GPU. Small groups take a launch each for groups of
+up to 64 rows, of up to 256, and larger ones.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import cupy as cp
 import numpy as np
 
-from rapids_slink.runtime.cuda import check_arrays, constant, launch, launch_resident
-from rapids_slink.runtime.device import Array
+from rapids_slink.metrics import Metric
+from rapids_slink.neighbors.filter.fused import BLOCK_ROWS, TILE
+from rapids_slink.neighbors.trees.bvh import SOURCE as BOXES
+from rapids_slink.neighbors.trees.bvh import BoxSearch
+from rapids_slink.report import Report
+from rapids_slink.runtime.cuda import (
+    THREADS,
+    WARP,
+    c_struct,
+    check_arrays,
+    constant,
+    launch,
+    launch_blocks,
+    launch_resident,
+    number_a_block,
+    value_option,
+)
+from rapids_slink.runtime.device import Array, cuda
 from rapids_slink.runtime.frames import EDGE_TYPES
-from rapids_slink.spanning_tree.forest import LEAST_SHARE, Growth
+from rapids_slink.spanning_tree.component_pairs import SAMPLED, ComponentPairs, Components, SeparationErrors
+from rapids_slink.spanning_tree.grouped import Trees
+from rapids_slink.spanning_tree.lists import LEAST_SHARE, Growth
 
-SOURCE = "spanning_tree/forest.cu"
-MAX_ROUNDS = constant(SOURCE, "MAX_ROUNDS")
-_launch = partial(launch, SOURCE)
+FOREST, DENSE, GROUPED = "spanning_tree/forest.cu", "spanning_tree/dense.cu", "spanning_tree/grouped.cu"
+COMPONENT_PAIRS, WORK_ITEMS = "spanning_tree/component_pairs.cu", "spanning_tree/work_items.cu"
+FRIENDS = "spanning_tree/friends.cu"
+
+
+# ----------------------------------------------------------------------------------------------------- forests by lists
+
+MAX_ROUNDS = constant(FOREST, "MAX_ROUNDS")
+_launch_forest = partial(launch, FOREST)
 
 
 def connected_components(ids: Array) -> int:
@@ -21,16 +52,16 @@ def connected_components(ids: Array) -> int:
     check_arrays("int32", ids)
     n, k = ids.shape
     parent = cp.arange(n, dtype=cp.int32)
-    _launch("join_neighbors", n * k, np.int64(n), np.int32(k), ids, parent)
+    _launch_forest("join_neighbors", n * k, np.int64(n), np.int32(k), ids, parent)
     count = cp.zeros(1, cp.int32)
-    _launch("count_roots", n, np.int64(n), parent, count)
+    _launch_forest("count_roots", n, np.int64(n), parent, count)
     return int(count[0])
 
 
 def grow_forest(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> Growth:
     """See `rapids_slink.spanning_tree.cpu.grow_forest`, in one launch whose blocks wait for each other."""
     f, (n, k) = forest, lists.ids.shape
-    _check(forest)
+    _check_forest(forest)
     check_arrays("int32", lists.ids)
     check_arrays("float64", lists.weights, size=n * k)
     check_arrays("int32", f.component, f.cursor, size=n)
@@ -39,7 +70,7 @@ def grow_forest(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> Grow
         check_arrays(EDGE_TYPES[name], column, size=n - 1)
     rounds = cp.zeros(6 + 2 * MAX_ROUNDS, cp.int32)
     launch_resident(
-        SOURCE, "grow_forest", n, np.int64(n), np.int32(k), lists.ids, lists.weights, f.component,
+        FOREST, "grow_forest", n, np.int64(n), np.int32(k), lists.ids, lists.weights, f.component,
         f.cursor, f.nearest_outside, f.nearest_outside_weight, f.bound_weight, f.bound_code, f.best_weight,
         f.best_code, f.certified, cp.empty(n, cp.int32), f.n_taken, *f.edges.columns.values(), rounds,
         np.int32(least_share),
@@ -51,14 +82,14 @@ def grow_forest(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> Grow
 def rows_to_search(forest: Any) -> Array:
     """See `rapids_slink.spanning_tree.cpu.rows_to_search`, in any order."""
     f, n = forest, forest.component.size
-    _check(forest)
+    _check_forest(forest)
     size = np.int64(n)
     members, largest = cp.zeros(n, cp.int32), cp.zeros(1, cp.uint64)  # CuPy's bincount would take a gigabyte
-    _launch("count_members", n, size, f.component, members)
-    _launch("find_largest", n, size, members, largest)
+    _launch_forest("count_members", n, size, f.component, members)
+    _launch_forest("find_largest", n, size, members, largest)
     rows, count = cp.empty(n, cp.int32), cp.zeros(1, cp.int32)
     state = (f.bound_weight, f.bound_code, f.best_weight, f.best_code, f.certified)
-    _launch("list_rows_to_search", n, size, f.component, largest, *state, rows, count)
+    _launch_forest("list_rows_to_search", n, size, f.component, largest, *state, rows, count)
     return rows[: int(count[0])]
 
 
@@ -66,24 +97,273 @@ def rows_of_small_components(forest: Any, rows: Array, max_rows: int) -> Array:
     """See `rapids_slink.spanning_tree.cpu.rows_of_small_components`."""
     check_arrays("int32", forest.component)
     own, members = forest.component[rows], cp.zeros(forest.component.size, cp.int32)
-    _launch("count_members", rows.size, np.int64(rows.size), own, members)
+    _launch_forest("count_members", rows.size, np.int64(rows.size), own, members)
     return rows[members[own] <= max_rows]
 
 
 def record_search(forest: Any, rows: Array, result: Any) -> None:
     """See `rapids_slink.spanning_tree.cpu.record_search`."""
     f, m = forest, rows.size
-    _check(forest)
+    _check_forest(forest)
     check_arrays("int32", rows, result.ids, size=m)
     check_arrays("float64", result.weights, result.upper, size=m)
     state = (f.nearest_outside, f.nearest_outside_weight, f.bound_weight, f.bound_code)
-    _launch("record_search", m, np.int64(m), rows, result.ids, result.weights, result.upper, *state)
+    _launch_forest("record_search", m, np.int64(m), rows, result.ids, result.weights, result.upper, *state)
 
 
-def _check(forest: Any) -> None:
+def _check_forest(forest: Any) -> None:
     """Raise unless the arrays of the forest's points are as the kernels read them."""
     f, n = forest, forest.component.size
     check_arrays("int32", f.component, f.nearest_outside, size=n)
     check_arrays("float64", f.nearest_outside_weight, f.bound_weight, f.best_weight, size=n)
     check_arrays("int64", f.bound_code, f.best_code, size=n)
     check_arrays("bool", f.certified, size=n)
+
+
+# ------------------------------------------------------------------------------------------------------------ all pairs
+
+
+def find_cores(matrix: Array, min_samples: int) -> Any:
+    """The distance of each point from its `min_samples`-th nearest other, (n,) float64."""
+    check_arrays(matrix.dtype, matrix)
+    n, options = len(matrix), (value_option(matrix.dtype),)
+    core = cp.empty(n)
+    launch(DENSE, "find_cores", n * WARP, matrix, np.int32(n), np.int32(min_samples), core, options=options)
+    return core
+
+
+def tree_of_matrix(matrix: Array, core: Array, edges: Mapping[str, Any]) -> None:
+    """See `rapids_slink.spanning_tree.cpu.tree_of_matrix`."""
+    check_arrays(matrix.dtype, matrix)
+    check_arrays("float64", core)
+    n, options = len(matrix), (value_option(matrix.dtype),)
+    component, parent = cp.empty((2, n), "int32")
+    lightest, best_weight, taken_weight = cp.empty((3, n))
+    code, best_code, taken_code = cp.empty((3, n), "int64")
+    state = component, parent, lightest, code, best_weight, best_code, taken_weight, taken_code
+    arguments = matrix, np.int32(n), core, *state, *edges.values(), cp.zeros(2, "uint64")
+    launch_resident(DENSE, "grow_tree_of_matrix", n * WARP, *arguments, options=options)
+
+
+# --------------------------------------------------------------------------------------------------------------- groups
+
+#: Warps of a team and rows a thread: a team makes the tree of a group of at most WARP times both.
+TEAMS = ((1, 2), (1, 8), (8, 8))
+NO_GROUP = np.iinfo(np.int32).max
+
+
+def largest_group() -> int:
+    """The most rows of a group."""
+    return max(warps * WARP * items for warps, items in TEAMS)
+
+
+def trees_of_groups(trees: Trees) -> int:
+    """Write the edges. Returns the number of a group with a pair of `OVERFLOW`, or -1, if rows may miss values."""
+    rows, metric, edges = trees.rows, trees.metric, trees.edges
+    check_arrays(rows.dtype, rows)
+    check_arrays("int32", trees.order, *edges[:2])
+    check_arrays("float64", edges[2])
+    n, d = rows.shape
+    size, first = cp.asarray(trees.size.astype(np.int32)), cp.asarray(trees.first)
+    begin = cp.cumsum(size - 1, dtype=cp.int64) - (size - 1)
+    values = cp.empty_like(rows)
+    core = cp.empty(n) if trees.min_samples > 1 else None
+    undefined = cp.full(1, NO_GROUP, cp.int32)
+    options = value_option(rows.dtype), *(metric.bit_options if rows.dtype == "uint64" else metric.cuda_options)
+    smallest = 2
+    for warps, items in TEAMS:
+        largest = warps * WARP * items
+        these = cp.flatnonzero((size >= smallest) & (size <= largest)).astype(cp.int32)
+        smallest, blocks = largest + 1, -(-these.size * warps * WARP // THREADS)
+        launch_blocks(
+            GROUPED, "grow_trees", (blocks,), THREADS, rows, np.int32(d), np.int32(these.size), these, first, size,
+            begin, trees.order, np.int32(trees.min_samples), values, core, *edges, undefined,
+            options=(*options, f"-DTEAM_WARPS={warps}", f"-DROWS_A_THREAD={items}"),
+        )  # fmt: skip
+    bad = int(undefined[0]) if metric.missing else NO_GROUP
+    return -1 if bad == NO_GROUP else bad
+
+
+# -------------------------------------------------------------------------------------------------- pairs of components
+
+#: Rows and threads of a block of `update_supports` and `sample_components`.
+SUPPORT_ROWS, SUPPORT_THREADS = constant(COMPONENT_PAIRS, "ROWS"), constant(COMPONENT_PAIRS, "THREADS")
+
+_launch_pairs = partial(launch, COMPONENT_PAIRS)
+
+
+def sort_by_component(component: Array, k: int) -> tuple[Array, ...]:
+    """See `rapids_slink.spanning_tree.cpu.sort_by_component`."""
+    check_arrays("int32", component)
+    n = component.size
+    order, begins, of_point = cp.empty((3, n), cp.int32)
+    start = cp.empty(k + 1, cp.int64)
+    _launch_pairs("mark_starts", n, np.int64(n), component, cp.argsort(component), order, begins)
+    number = cp.cumsum(begins, dtype=cp.int32)
+    _launch_pairs("list_starts", n, np.int64(n), np.int32(k), order, number, start, of_point)
+    return order, number, start, of_point
+
+
+def sample_components(points: Array, components: Components, otherwise: Array) -> tuple[Array, Array]:
+    """See `rapids_slink.spanning_tree.cpu.sample_components`."""
+    check_arrays(points.dtype, points)
+    check_arrays("float64", otherwise)
+    k, d = len(components), points.shape[1]
+    sample, centroids = cp.empty((k, SAMPLED), cp.int32), cp.empty((k, d))
+    arguments = points, np.int32(d), components.order, components.start, otherwise, sample, centroids
+    launch_blocks(
+        COMPONENT_PAIRS, "sample_components", (k,), SUPPORT_THREADS, *arguments, options=(value_option(points.dtype),)
+    )
+    return sample, centroids
+
+
+def new_supports(k: int) -> Array:
+    """The support values and points of every two of k components, for `update_supports`."""
+    return cp.zeros((k, k), cp.uint64)
+
+
+def update_supports(product: Array, number: Array, first: int, supports: Array) -> None:
+    """See `rapids_slink.spanning_tree.cpu.update_supports`."""
+    m, k = product.shape
+    check_arrays("float32", product)
+    check_arrays("int32", number)
+    check_arrays("uint64", supports)
+    grid = -(-m // SUPPORT_ROWS), -(-k // SUPPORT_THREADS)
+    arguments = product, *map(np.int32, (m, k, first)), number, supports
+    launch_blocks(COMPONENT_PAIRS, "update_supports", grid, SUPPORT_THREADS, *arguments)
+
+
+def measure_pairs(supports: Array, order: Array, inner: Array, errors: SeparationErrors) -> tuple[Array, ...]:
+    """See `rapids_slink.spanning_tree.cpu.measure_pairs`."""
+    k = len(supports)
+    check_arrays("int32", order)
+    check_arrays("float64", inner)
+    first, second = cp.empty((2, k * (k - 1) // 2), cp.int32)
+    separation, support = cp.empty(first.size), cp.empty((2, first.size), cp.int32)
+    off = c_struct(errors.products, errors.sq_distance, errors.moved)
+    _launch_pairs("measure_pairs", k * k, np.int32(k), supports, order, inner, off, first, second, separation, *support)
+    return first, second, separation, support
+
+
+def overlapping(pairs: ComponentPairs, weight: Array, radius_terms: tuple[float, ...]) -> Array:
+    """See `rapids_slink.spanning_tree.cpu.overlapping`, in any order."""
+    n = weight.size
+    check_arrays("float64", pairs.separation, weight)
+    at, count = cp.empty(n, cp.int32), cp.zeros(1, cp.int32)
+    _launch_pairs("list_overlapping", n, np.int64(n), pairs.separation, weight, c_struct(*radius_terms), at, count)
+    return at[: int(count[0])]
+
+
+def pair_samples(sample: Array, pairs: ComponentPairs, at: Array, step: int) -> tuple[Array, Array, Array]:
+    """See `rapids_slink.spanning_tree.cpu.pair_samples`."""
+    check_arrays("int32", sample, at)
+    per_component = -(-SAMPLED // step)
+    a, b, of_pair = cp.empty((3, at.size * per_component**2), cp.int32)
+    sizes = np.int32(per_component), np.int32(step)
+    _launch_pairs("pair_samples", a.size, np.int64(a.size), sample, *_ends(pairs), at, *sizes, a, b, of_pair)
+    return a, b, of_pair
+
+
+def within_bottlenecks(
+    pairs: ComponentPairs, bottlenecks: Array, radius_terms: tuple[float, ...]
+) -> tuple[Array, Array]:
+    """See `rapids_slink.spanning_tree.cpu.within_bottlenecks`, in any order."""
+    n = pairs.separation.size
+    check_arrays("float64", pairs.separation, bottlenecks)
+    at, upper, count = cp.empty(n, cp.int32), cp.empty(n), cp.zeros(1, cp.int32)
+    table = bottlenecks, np.int32(bottlenecks.shape[1])
+    arguments = np.int64(n), *_ends(pairs), pairs.separation, *table, c_struct(*radius_terms)
+    _launch_pairs("list_within_bottlenecks", n, *arguments, at, upper, count)
+    kept = int(count[0])
+    return at[:kept], upper[:kept]
+
+
+@dataclass(frozen=True)
+class ItemPlan:
+    """How the fused filter forms the products of component pairs."""
+
+    ends: Array  # (K + M,) int64: where each component's blocks end, then, on top of these, each pair's work items
+    #: `n_items` and `n_rows`: the number of items, and of the rows of all blocks
+    n_items: int
+    n_rows: int
+    formed: int  # the number of pairs of points that are formed, including the overhead of starting an item
+
+
+def plan_items(components: Components, pairs: ComponentPairs) -> ItemPlan:
+    """How to form the products of all these component pairs."""
+    n, k = pairs.first.size, len(components)
+    counts, totals = cp.empty(k + n, cp.int64), cp.zeros(3, cp.int64)
+    sizes = np.int64(n), np.int32(k)
+    launch(WORK_ITEMS, "count_items", max(n, k), *sizes, *_ends(pairs), components.start, *_tiling(), counts, totals)
+    n_items, n_blocks, tiles = totals.tolist()
+    return ItemPlan(cp.cumsum(counts), n_items, n_blocks * BLOCK_ROWS, tiles * TILE**2)
+
+
+def work_items(components: Components, pairs: ComponentPairs, plan: ItemPlan) -> tuple[Array, Array]:
+    """The points in blocks, and the items in the form that the fused filter takes, numbered by their pairs."""
+    order, items = cp.empty(plan.n_rows, cp.int32), cp.empty((plan.n_items, 4), cp.int32)
+    block, tile = _tiling()
+    k, sorted_points = np.int32(len(components)), (components.order, components.start)
+    launch(WORK_ITEMS, "fill_blocks", order.size, np.int64(order.size), k, *sorted_points, plan.ends, block, order)
+    sizes = np.int64(plan.n_items), k, np.int32(pairs.first.size)
+    launch(
+        WORK_ITEMS, "list_items", plan.n_items, *sizes, *_ends(pairs), components.start, plan.ends, block, tile, items
+    )
+    return order, items
+
+
+def _tiling() -> tuple[np.int32, np.int32]:
+    return np.int32(BLOCK_ROWS), np.int32(TILE)
+
+
+def _ends(pairs: ComponentPairs) -> tuple[Array, Array]:
+    check_arrays("int32", pairs.first, pairs.second)
+    return pairs.first, pairs.second
+
+
+# -------------------------------------------------------------------------------------------------------------- friends
+
+
+def make_boxes(rows: Array, metric: Metric) -> BoxSearch:
+    """The bounding volume hierarchy of rows."""
+    return BoxSearch(rows, cuda(), Report(), metric=metric)
+
+
+def write_friends(search: BoxSearch, limit: float, metric: Metric, labels: Array) -> int:
+    """See `rapids_slink.spanning_tree.cpu.write_friends`, for CuPy arrays. The search has other groups then."""
+    n = search.order.size
+    search.check()
+    check_arrays("int32", labels, size=n)
+    _, leaves, spans, nodes = search.tree
+    parent, others = cp.empty(n, cp.int32), cp.zeros(1, cp.uint64)
+    _launch_friends(search, "mark_cells", 2 * int(leaves) - 1, leaves, spans, np.float64(limit), nodes)
+    _launch_friends(search, "begin_with_cells", n, search.leaf_of, np.int64(n), nodes, search.parent, parent, others)
+    cell = parent.copy()
+    _join_points(search, cell, True, limit, parent)
+    if int(others[0]):
+        join_others(search, cell, limit, parent)
+    number, counters = cp.empty(n, cp.uint32), cp.zeros(1, cp.uint64)
+    search.launch_resident(
+        "number_components", n, np.int64(n), search.order, parent, cell, number, number_a_block(FRIENDS), labels,
+        counters, source=FRIENDS,
+    )  # fmt: skip
+    return int(number[-1])
+
+
+def join_others(search: BoxSearch, cell: Array, limit: float, parent: Array) -> None:
+    """Join the points that are not the first of their cells, passing over nodes of one component."""
+    n = search.order.size
+    component, changes, counters = cp.empty(n, cp.int32), cp.empty(n, cp.uint32), cp.zeros(1, cp.uint64)
+    _launch_friends(search, "find_components", n, np.int64(n), parent, component)
+    search.launch_resident("write_groups", n, component, *search.tree, changes, number_a_block(BOXES), counters)
+    _join_points(search, cell, False, limit, parent)
+
+
+def _join_points(search: BoxSearch, cell: Array, firsts: bool, limit: float, parent: Array) -> None:
+    n = search.order.size
+    points = search.points, search.leaf_of, np.int64(n), search.nodes
+    _launch_friends(search, "join_near_points", n, *points, cell, np.bool_(firsts), np.float64(limit), parent)
+
+
+def _launch_friends(search: BoxSearch, name: str, jobs: int, *arguments: Any) -> None:
+    search.launch(name, jobs, *arguments, source=FRIENDS)

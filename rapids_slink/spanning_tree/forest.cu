@@ -1,4 +1,4 @@
-// Boruvka's steps on neighbour lists. forest.py explains the steps and why a certified edge is in the tree.
+// Boruvka's steps on neighbour lists. lists.py explains the steps and why a certified edge is in the tree.
 //
 // Components are trees of parent pointers over the points; between rounds component[v] is the root.
 #include "runtime/include/atomics.cuh"
@@ -6,7 +6,7 @@
 #include "spanning_tree/boruvka.cuh"
 
 constexpr int THREADS = 512, BLOCKS = 2;  // BLOCKS of THREADS fit on a multiprocessor
-// More than can merge components if points have the bounds that forest.py describes: those that are certified at least halve from
+// More than can merge components if points have the bounds that lists.py describes: those that are certified at least halve from
 // round to round, so of up to 2^30 points at most 31 rounds merge any, and one more finds none.
 //
 // A certified component merges with another. It remains to show that a union U with a component D that was not certified is not

@@ -1,11 +1,25 @@
-"""The way by lists: k-NN lists, the forest of their certain edges, and searches that connect it.
+"""The way by lists: k-NN lists, the forest of the edges that these prove, and searches that connect it.
+
+**Certain edges** are taken by Borůvka's algorithm. In a round every point v of a component C proposes the edge to its
+first listed neighbour outside C. It proposes the edge to the components of both ends, and `best(C)` is the lightest
+proposal to C. Each point also has a lower bound: every edge to a point that it does not list comes after the bound. C
+is *certified* if no lower bound of a point in C is below best(C). Then best(C) is the lightest of all edges that leave
+C, and by the cut property it is in the tree.
+
+Nothing here uses the triangle inequality: it is enough that a distance is the same in both directions. So the proof
+holds for rows with missing values too, whose dissimilarities are no metrics (settings.py). A list may have entries
+above its bound, if it is sorted by mutual reachability or ends at a search's bound. So the bounds of all points count,
+not only those of exhausted lists.
+
+A list is sorted and components only grow, so a cursor into it never steps back: all rounds together read it once. Each
+device runs the rounds in ``grow_forest(lists, forest)``.
 
 **Connecting.** The lists cannot prove all edges. Each round searches for every component that is not certified, except
 the largest. Those of its points search that may have an edge lighter than the component's best one. They look for the
 nearest point outside, bounded by that best edge. The forest records the points found and the raised bounds, so the next
 round of Borůvka certifies the lightest edge of each of these components. If most points would search, and most of these
-are in large components, the small ones are searched for alone: when few large ones remain, component_pairs/ may connect
-them all at once instead.
+are in large components, the small ones are searched for alone: when few large ones remain, component_pairs.py may
+connect them all at once instead.
 
 **Joins.** Most edges of a minimum spanning tree join a small cluster, of fewer than `LARGE` points, to another. Let w
 be the weight at which a point's cluster becomes large, by the edges found so far. More edges let it become large no
@@ -15,35 +29,95 @@ neighbour, and the list's last neighbour is the eighth. Searches find the few ed
 rests on this: the weights bound a search, whose result says up to which bounds its lists are complete.
 """
 
+from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Any
+from typing import Self
 
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
-from rapids_slink.neighbors import neighbor_lists
+from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.plan import DEFAULT_NEIGHBORS, estimate_search, prepare_search
 from rapids_slink.neighbors.task import NeighborLists, Search, SearchTask
-from rapids_slink.ordering import NO_EDGE, sort_in_place
+from rapids_slink.ordering import NO_EDGE, edge_codes, sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, release_cached, sequential
 from rapids_slink.settings import Settings
-from rapids_slink.spanning_tree import boxes
+from rapids_slink.spanning_tree import kernels
 from rapids_slink.spanning_tree.component_pairs import (
     MIN_ROUND_PAIRS,
     MIN_ROWS_PER_COMPONENT,
     connect_components,
     is_worthwhile,
 )
-from rapids_slink.spanning_tree.forest import LEAST_SHARE, Forest, kernels
-from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem, Tree
+from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
+
+#: If fewer than one component in LEAST_SHARE is certified, another round merges too little. Then a search certifies all
+#: others.
+LEAST_SHARE = 32
 
 
-def serves(problem: Problem) -> bool:
-    """Lists serve all points."""
-    return True
+@dataclass(frozen=True)
+class Forest:
+    """A forest under construction. The kernels write into the arrays, of length n except `edges` and `n_taken`."""
+
+    #: int32, the label of each point's component: the number of one of its points, the component's root
+    component: Array
+    cursor: Array  # int32, the position in each point's list up to which it has been read; k when it is exhausted
+    #: int32 and float64, the result of the last search, -1 if there was none
+    nearest_outside: Array
+    nearest_outside_weight: Array
+    #: float64 and int64: every edge from the point to an unlisted one outside its component comes after this key or
+    #: equals it; after a search, every edge to one outside
+    bound_weight: Array
+    bound_code: Array
+    #: float64, int64 and bool, by component root: the lightest edge seen in the last round, and whether it is certain
+    best_weight: Array
+    best_code: Array
+    certified: Array
+    edges: PreallocatedFrame  # the edges taken so far, ``src < dst``, in the first of its n - 1 rows
+    n_taken: Array  # int32 array of shape (1,), the number of edges taken so far
+
+    @classmethod
+    def of_points(cls, lists: NeighborLists, device: Device) -> Self:
+        """A forest without edges: every point is a component, with the lower bound of its list."""
+        xp, n = device.xp, lists.ids.shape[0]
+        rows = xp.arange(n, dtype="int32")
+        if lists.complete and lists.unlisted_lower_bound is None:
+            return cls.of_components(rows, (xp.full(n, xp.inf), xp.full(n, NO_EDGE)), device)
+        ids, weights = lists.unlisted_lower_bound or (lists.ids[:, -1], lists.weights[:, -1])
+        return cls.of_components(rows, (weights.copy(), edge_codes(rows, ids, xp)), device)
+
+    @classmethod
+    def of_components(
+        cls, component: Array, bound: tuple[Array, Array], device: Device, edges: PreallocatedFrame | None = None
+    ) -> Self:
+        """These components, without lists: only the lower bounds (weights, codes) of their points are known."""
+        xp, n = device.xp, component.size
+        return cls(
+            component=component,
+            cursor=xp.zeros(n, "int32"),
+            nearest_outside=xp.full(n, -1, "int32"),
+            nearest_outside_weight=xp.full(n, xp.inf),
+            bound_weight=bound[0],
+            bound_code=bound[1],
+            best_weight=xp.empty(n),
+            best_code=xp.empty(n, "int64"),
+            certified=xp.zeros(n, bool),
+            edges=edges or PreallocatedFrame.empty(device, n - 1, EDGE_TYPES),
+            n_taken=xp.zeros(1, "int32"),
+        )
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The outcome of rounds of Borůvka."""
+
+    edges: int  # the number of edges taken
+    rounds: int
+    certified: int  # how many times, over all rounds, a component chose a certain edge
+    components: int  # how many remain; the forest holds the proposals of a last round that was not merged
 
 
 def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
@@ -56,21 +130,15 @@ def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
     return sequential(search, estimate_connect(n, device))
 
 
-def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepared:
-    """The search, and the way by it."""
+def prepare(look: Look) -> Prepared:
+    """The way by the search that suits the points."""
+    problem, report, search = look.problem, look.report, look.search
     device, settings = problem.device, problem.settings
-    with report.stage("neighbors", device):
-        max_weight = _bound_of_use(problem, rows)
-        of_lists = inf if problem.by_reachability or problem.part_lists is not None else max_weight
-        search = prepare_search(
-            rows, device, report, progress=settings.progress, metric=problem.metric, max_weight=of_lists
-        )
-    if by_boxes := boxes.prepare_by(search, problem, report):  # points of many features and low dimension
-        return by_boxes
 
     def make() -> Tree:
         k = list_length(settings)
         with report.stage("neighbors", device):
+            max_weight = look.max_weight
             samples, core, of_parts = settings.min_samples, problem.core, problem.part_lists
             bounds_by_lists = None
             if settings.n_neighbors is None and max_weight == inf and problem.n >= MIN_JOINED_ROWS[device.name]:
@@ -79,20 +147,9 @@ def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepar
         release_cached()
         with report.stage("components", device):
             components = kernels(device).connected_components(lists.ids)
-        return spanning_tree(lists, search, device, report, max_weight), components
+        return tree_of_lists(lists, search, device, report, max_weight), components
 
     return Prepared(make, lambda: estimate(problem, search))
-
-
-def _bound_of_use(problem: Problem, rows: Array) -> float:
-    """`Problem.max_weight`, or infinity where no pair is above it: a filter in float32 takes no bound of any size."""
-    bound = problem.max_weight
-    if problem.metric.filter != "product" or rows.dtype.kind == "u" or bound == inf:
-        return bound
-    if problem.metric.formula == "cosine":
-        return bound if bound < 2 else inf
-    span = float(rows.max()) - float(rows.min())  # by columns CuPy takes thirty times as long
-    return bound if bound < span * span * rows.shape[1] else inf
 
 
 def list_length(settings: Settings) -> int:
@@ -110,11 +167,11 @@ POINT_BYTES = {"cpu": 144, "cuda": 192}
 
 
 def estimate_connect(n: int, device: Device) -> MemoryEstimate:
-    """Bytes of `spanning_tree` of n points, in addition to the lists and the search."""
+    """Bytes of `tree_of_lists` of n points, in addition to the lists and the search."""
     return MemoryEstimate(POINT_BYTES[device.name] * n)
 
 
-def spanning_tree(
+def tree_of_lists(
     lists: NeighborLists, search: Search, device: Device, report: Report, max_weight: float = inf
 ) -> PreallocatedFrame:
     """The minimum spanning tree of all pairs, from the k-NN lists and a search over all points.
@@ -175,12 +232,13 @@ def connect_forest(
             elif (
                 not is_bounded
                 and grown.components <= most_components
-                and is_worthwhile(whole, grown.components, forest, rows)
+                and is_worthwhile(whole, grown.components, forest.component.size, rows)
             ):
                 edges = connect_components(whole, lists.core, forest.component, grown.components, rows, report)
                 if edges is not None:
                     report.count("connect", edges_certified_by_search=grown.components - 1)
-                    _append(forest, edges, device)
+                    for column, values in zip(forest.edges.columns.values(), edges, strict=True):
+                        column[column.size - len(values) :] = device.asarray(values)  # which may be the host's
                     return
                 most_components = grown.components / 2  # try again when half of them remain
             _search_crossing_edges(forest, rows, search, lists.core, device, report, max_weight)
@@ -209,12 +267,6 @@ def _search_crossing_edges(
     result = search.find(SearchTask(rows, 1, component, component, upper, per_group_minimum=True, core=core))
     report.count("connect", rows_searched=rows.size)
     kernels(device).record_search(forest, rows, result)
-
-
-def _append(forest: Forest, edges: tuple[Any, Any, Any], device: Device) -> None:
-    """Append the last edges, which may be the host's, to the forest's frame."""
-    for column, values in zip(forest.edges.columns.values(), edges, strict=True):
-        column[column.size - len(values) :] = device.asarray(values)
 
 
 #: Points of a large cluster.

@@ -1,19 +1,19 @@
-"""The question that every way to a tree answers, and its core distances if rows count as several equal ones.
+"""The question that every way to a tree answers, and what ways are given and give.
 
 A row of weight w has w - 1 copies at distance zero. Its core distance is the least within which the weights of other
 rows and of its copies add up to `min_samples`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import ceil, inf
 from typing import Self, TypeAlias
 
 from rapids_slink.metrics import Metric, distances, surrogate_bound
-from rapids_slink.neighbors import neighbor_lists
-from rapids_slink.neighbors.plan import prepare_search
+from rapids_slink.neighbors import is_searched_by_tree, neighbor_lists, prepare_search
 from rapids_slink.neighbors.rows import metric_rows
-from rapids_slink.neighbors.task import PartLists
+from rapids_slink.neighbors.task import PartLists, Search
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.frames import PreallocatedFrame
@@ -74,6 +74,40 @@ class Problem:
         return self.settings.min_samples > 1 or self.core is not None
 
 
+@dataclass
+class Look:
+    """What ways see of the points. They share it, so that nothing is found out twice."""
+
+    problem: Problem
+    rows: Array  # (n, d) array, as the metric's formula reads them
+    report: Report
+
+    @cached_property
+    def max_weight(self) -> float:
+        """`Problem.max_weight`, infinite where no pair is above it: a filter in float32 takes no bound of any size."""
+        problem, rows = self.problem, self.rows
+        bound = problem.max_weight
+        if problem.metric.filter != "product" or rows.dtype.kind == "u" or bound == inf:
+            return bound
+        if problem.metric.formula == "cosine":
+            return bound if bound < 2 else inf
+        span = float(rows.max()) - float(rows.min())  # by columns CuPy takes thirty times as long
+        return bound if bound < span * span * rows.shape[1] else inf
+
+    @cached_property
+    def search(self) -> Search:
+        """The search of the points, made when a way first asks for it. A way that uses it up deletes it."""
+        problem, device, metric = self.problem, self.problem.device, self.problem.metric
+        with self.report.stage("neighbors", device):
+            max_weight = inf if is_searched_by_tree(problem.n, problem.d, metric, device) else self.max_weight
+            if problem.by_reachability or problem.part_lists is not None:
+                max_weight = inf
+            progress = problem.settings.progress
+            return prepare_search(
+                self.rows, device, self.report, progress=progress, metric=metric, max_weight=max_weight
+            )
+
+
 @dataclass(frozen=True)
 class Prepared:
     """A way that has looked at the points and serves them."""
@@ -81,10 +115,6 @@ class Prepared:
     #: makes the tree; None where that shows that the way does not serve the points after all
     make: Callable[[], Tree | None]
     estimate: Callable[[], MemoryEstimate]  # bytes of the metric's rows and the tree of these points
-
-
-#: The ways that serve some rows, as the formula reads them, in their order.
-Prepare: TypeAlias = Callable[[Problem, Array, Report], Iterator[Prepared]]
 
 
 def weighted_problem(values: Array, weights: Array, problem: Problem, report: Report) -> tuple[Problem, Array]:

@@ -9,14 +9,14 @@ dropped.
 
 Lighter edges than the listed ones may leave a component, so the bounds of its points are ranked among the edges. A
 component whose least rank belongs to a bound takes no edge. If too few components take an edge, the points with such
-bounds search for their nearest point outside. `forest.py` has the proof.
+bounds search for their nearest point outside. `lists.py` has the proof.
 """
 
 from typing import Any
 
 from rapids_slink.metrics import Metric, distances
+from rapids_slink.neighbors import estimate_search, prepare_search
 from rapids_slink.neighbors.exact import kernels
-from rapids_slink.neighbors.plan import estimate_search, prepare_search
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import Search, SearchTask
 from rapids_slink.ordering import sort_in_place
@@ -27,7 +27,7 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import MemoryEstimate, sequential
-from rapids_slink.spanning_tree.forest import LEAST_SHARE
+from rapids_slink.spanning_tree.lists import LEAST_SHARE
 
 #: Bytes of a pair or of a point's bound in the frames of a round.
 PAIR_BYTES = 192

@@ -1,49 +1,247 @@
-"""The ways to the tree of points in their order. The first way that serves the points makes the tree.
+"""The ways to the tree of points, in one order, and the two that sort: a line, and rows that repeat.
 
-A way without an estimate serves only some values of the points. It needs no more memory than the ways after it.
+Some ways serve points by their sizes alone, and some by a look at the values as well. `ways_of` has those that may
+serve a problem: ways that look, and last the first that serves whatever the values are. The first that prepares makes
+the tree. The last one's memory is what a fit is checked for before there are values: a way that looks takes no more, or
+serves only where the rest fits into what that estimate leaves.
+
+**A line.** Equal points join at zero, each to the one of the least id. Each value joins the next value by the points of
+least ids of the two. No other pair across that gap has an equally small weight, unless rounding makes a larger
+difference equal to it. If a check finds that, `tree_of_line` returns None.
+
+*In a box that repeats* the line is a ring, and the last value joins the first. The tree is all of these edges but the
+last in the total order, across a gap h. For take any other gap i. The pairs between the two arcs that i and h leave
+cross one of both gaps either way round. Those but the edges themselves cross a further gap with it, so they weigh more
+than one of the two edges, and of these that across i comes first. Half a spacing of the length is lost at each of two
+differences, so here a longer way must be longer by more than that.
+
+**Repeats.** The equal row with the smallest id represents the others. Its edges to them weigh what the metric says of
+the row with itself, which is zero or, for cosine, what rounding leaves of it. Among edges of equal rows these come
+first by their ids. Between two distinct rows the first edge in the total order joins their representatives. So these
+edges and the tree of the distinct rows form the tree of all rows if no edge of that tree is as light as one of them.
+Otherwise, for instance if products of tiny numbers underflow, all rows are searched.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
+
+from rapids_slink.metrics import Metric
+from rapids_slink.neighbors.exact import kernels
+from rapids_slink.neighbors.task import row_blocks
+from rapids_slink.ordering import sort_in_place, stable_order
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import Array
+from rapids_slink.runtime.device import Array, Device, all_true, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.runtime.memory import MemoryEstimate
-from rapids_slink.spanning_tree import boxes, line, lists, pairs, repeats
-from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem, Tree
+from rapids_slink.runtime.memory import MemoryEstimate, free_bytes, sequential
+from rapids_slink.spanning_tree import boxes, lists, pairs
+from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
+
+# --------------------------------------------------------------------------------------------------------------- a line
+
+#: Bytes per point at the peak: values, ids and weights in order, and the edges during their sort.
+LINE_BYTES = {"cpu": 128, "cuda": 160}
+#: More than rounding takes of two ways round a ring, in lengths of the box.
+SLACK = 2.0**-49
+
+
+def may_be_line(problem: Problem) -> bool:
+    """Whether points are of one feature, and their distance is one operation on a difference."""
+    is_served = problem.metric.formula.is_one_operation or problem.metric.space is not None
+    return not problem.by_reachability and problem.d == 1 and is_served
+
+
+def prepare_line(look: Look) -> Prepared | None:
+    """The tree of the points, or None if rounding makes the sorted order insufficient."""
+    problem = look.problem
+    with look.report.stage("spanning_tree", problem.device):
+        edges = tree_of_line(look.rows, problem.metric, problem.device)
+    if edges is None:
+        return None
+    look.report.count("spanning_tree", rows_sorted=problem.n)
+    return Prepared(lambda: (edges, 1), lambda: MemoryEstimate(LINE_BYTES[problem.device.name] * problem.n))
+
+
+def tree_of_line(rows: Array, metric: Metric, device: Device) -> PreallocatedFrame | None:
+    """n - 1 edges in the total order, their weights surrogate distances; None if a sort does not give the tree.
+
+    `rows`, (n, 1), n at least 2, is the result of `neighbors.rows.metric_rows`.
+    """
+    xp, n = device.xp, len(rows)
+    x = rows[:, 0].astype("float64")
+    order = stable_order(x, xp).astype("int32")
+    x = x[order]
+    is_first = xp.concatenate([xp.ones(1, bool), x[1:] != x[:-1]])
+    first = xp.flatnonzero(is_first)
+    ids, values = order[first], x[first]
+    period = math.inf if metric.space is None else metric.space.periods[0]
+    is_ring = values.size > 2 and period < math.inf
+    step, two_steps = values[1:] - values[:-1], values[2:] - values[:-2]
+    if is_ring:
+        step = xp.concatenate([step, period - (values[-1:] - values[:1])])
+        two_steps = xp.concatenate([two_steps, period - (values[-2:] - values[:2])]) - SLACK * period
+    weight, of_step = _surrogates(xp.minimum(step, period - step), metric, xp), _surrogates(step, metric, xp)
+    longer, following = _surrogates(xp.maximum(two_steps, 0), metric, xp), xp.roll(of_step, -1)
+    if not all(map(all_true, (weight > 0, longer > of_step[: longer.size], longer > following[: longer.size]))):
+        return None
+    repeated = xp.flatnonzero(~is_first)
+    tree = PreallocatedFrame.empty(device, repeated.size + weight.size, EDGE_TYPES)
+    for column, of_repeated, of_next in zip(
+        tree.columns.values(),
+        (ids[xp.searchsorted(first, repeated, side="right") - 1], order[repeated], 0.0),
+        (ids[: weight.size], xp.roll(ids, -1)[: weight.size], weight),
+        strict=True,
+    ):
+        column[: repeated.size], column[repeated.size :] = of_repeated, of_next
+    sort_in_place(tree.columns, xp)
+    return tree.head(n - 1)
+
+
+def _surrogates(difference: Array, metric: Metric, xp: Any) -> Any:
+    """The surrogate distances of pairs, by their differences."""
+    if metric.space is None:
+        return difference * difference if metric.formula == "squared_euclidean" else difference
+    scale = metric.space.scales[0] if metric.space.scales else None
+    if metric.space.within != "squared_euclidean":
+        return difference if scale is None else difference / scale
+    square = difference * difference
+    return square if scale is None else xp.sqrt(square) / scale
+
+
+# -------------------------------------------------------------------------------------------------------------- repeats
+
+#: The sample has SAMPLE_FACTOR √n rows. If every row occurs c times, about 8c pairs of the sample are equal.
+SAMPLE_FACTOR = 4
+#: All rows are compared if the sample has at least this many equal pairs, and joined if this share of them is repeated.
+MIN_EQUAL, MIN_REPEATED = 16, 1 / 64
+COMPARED = 2**18  # values that are compared at a time
+ID_BYTES = 16  # of a row, kept: which rows are distinct and which repeat, and of what row
+HASH_BYTES = 64  # of a row at the peak: hashes, their order, and the numbers of equal rows
+JOIN_BYTES = 50  # of a row while its edges are sorted and joined to those of distinct rows
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Which rows are equal."""
+
+    first: Array  # (m,) array, the smallest id of each distinct row, ascending
+    repeated: Array  # (n - m,) array, the other ids, ascending
+    of_repeated: Array  # (n - m,) array, for each of them, the smallest id of its row
+
+    def join(self, tree: PreallocatedFrame, of_equal: Array, device: Device) -> PreallocatedFrame | None:
+        """The tree of all rows from that of the distinct ones, None if that has an edge as light as of equal rows.
+
+        `of_equal`, (n - m,) float64, are the weights between each repeated row and the first one.
+        """
+        src, dst, weight = tree.columns.values()
+        xp, m = device.xp, self.repeated.size
+        if weight.size and not float(weight[0]) > float(of_equal.max()):
+            return None
+        whole = PreallocatedFrame.empty(device, m + weight.size, EDGE_TYPES)
+        order = stable_order(self.of_repeated, xp)
+        order = order[stable_order(of_equal[order], xp)]
+        parts = (self.of_repeated, self.first[src]), (self.repeated, self.first[dst]), (of_equal, weight)
+        for column, (equal, of_tree) in zip(whole.columns.values(), parts, strict=True):
+            column[:m] = equal[order]
+            column[m:] = of_tree
+        return whole
+
+
+def may_repeat(problem: Problem) -> bool:
+    """Whether equal rows are nearest to each other, and no core distances separate them.
+
+    Rows with missing values are often at zero from rows that are not equal.
+    """
+    metric = problem.metric
+    return metric.formula.has_equal_rows_first and not (problem.by_reachability or metric.missing)
+
+
+def prepare_repeats(look: Look) -> Prepared | None:
+    """The way by distinct rows, or None unless many rows are equal."""
+    problem, rows, report, device = look.problem, look.rows, look.report, look.problem.device
+    with report.stage("neighbors", device):
+        repeats = find_repeats(rows, device)
+    if repeats is None:
+        return None
+    report.count("spanning_tree", repeated_rows=repeats.repeated.size)
+    of_distinct = next(prepared_ways(replace(problem, n=repeats.first.size), rows[repeats.first], report))
+
+    def make() -> Tree | None:
+        tree = of_distinct.make()
+        if tree is None:
+            return None
+        with report.stage("spanning_tree", device):
+            first, other = repeats.of_repeated.astype("int32"), repeats.repeated.astype("int32")
+            of_equal = kernels(device).pair_distances(rows, first, other, problem.metric)
+            edges = repeats.join(tree[0], of_equal, device)
+        return None if edges is None else (edges, tree[1])
+
+    n, m = problem.n, repeats.first.size
+    kept = m * problem.d * rows.dtype.itemsize + n * ID_BYTES
+    looking = MemoryEstimate(n * (problem.metric.rows.row_bytes(problem.n_features) + HASH_BYTES), kept)
+    return Prepared(make, lambda: sequential(looking, of_distinct.estimate(), MemoryEstimate(n * JOIN_BYTES)))
+
+
+def find_repeats(values: Array, device: Device) -> Repeats | None:
+    """Which rows, as the metric's formula reads them, are equal; None if hardly any are."""
+    xp, (n, d), hash_rows = device.xp, values.shape, kernels(device).hash_rows
+    if values.nbytes + ID_BYTES * n > free_bytes():  # a copy of most rows may come on top of another way's memory
+        return None
+    size = int(SAMPLE_FACTOR * n**0.5)
+    gaps = np.random.default_rng(0).standard_exponential(size) * (n / size)
+    rows = np.cumsum(gaps.astype("int64") + 1) - 1  # ascending, each row with nearly the same probability
+    rows = rows[rows < n]
+    sample = np.sort(to_host(hash_rows(values, xp.asarray(rows))))
+    if (sample[1:] == sample[:-1]).sum() < MIN_EQUAL:
+        return None
+    _, first, number = xp.unique(hash_rows(values), return_index=True, return_inverse=True)
+    if first.size > n * (1 - MIN_REPEATED):
+        return None
+    of_row = first[number.reshape(-1)]  # the smallest id with the same hash
+    if not all(all_true(values[rows] == values[of_row[rows]]) for rows in row_blocks(n, d, COMPARED)):
+        return None
+    is_repeated = of_row != xp.arange(n)
+    repeated = xp.flatnonzero(is_repeated)
+    return Repeats(xp.flatnonzero(~is_repeated), repeated, of_row[repeated])
+
+
+# ----------------------------------------------------------------------------------------------------------- the order
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to the tree of points."""
+
+    name: str  # for reports
+    serves: Callable[[Problem], bool]  # whether it may serve points of such sizes
+    prepare: Callable[[Look], Prepared | None]  # None if it does not serve these values
+    estimate: Callable[[Problem], MemoryEstimate] | None = None  # bytes for any values; None if it serves only some
+
+
+WAYS = (
+    Way("line", may_be_line, prepare_line),  # one feature: n log n, a sort
+    Way("pairs", pairs.serves, pairs.prepare, pairs.estimate),  # few points, or given distances: n²
+    Way("repeats", may_repeat, prepare_repeats),  # repeated rows: n, and the tree of the distinct rows
+    Way("boxes", boxes.serves, boxes.prepare, boxes.estimate),  # few features on a GPU: n log n
+    Way("boxes", boxes.may_serve, boxes.prepare),  # low dimension on a GPU: n log n
+    Way("lists", lambda _: True, lists.prepare, lists.estimate),  # all others: n² tests, or n log n by a tree
+)
 
 #: Bytes of a tree's edge.
 EDGE_BYTES = 20
 
 
-@dataclass(frozen=True)
-class Way:
-    """A way: its name for reports, which points it may serve, a look at them, and its memory whatever their values."""
-
-    name: str
-    serves: Callable[[Problem], bool]
-    prepare: Callable[[Problem, Array, Report, Prepare], Prepared | None]
-    estimate: Callable[[Problem], MemoryEstimate] | None = None
-
-
-WAYS = (
-    Way("line", line.serves, line.prepare),  # one feature: n log n, a sort
-    Way("pairs", pairs.serves, pairs.prepare, pairs.estimate),  # few points, or given distances: n²
-    Way("repeats", repeats.serves, repeats.prepare),  # repeated rows: n, and the tree of the distinct rows
-    Way("boxes", boxes.serves, boxes.prepare, boxes.estimate),  # few features on a GPU: n log n
-    Way("lists", lists.serves, lists.prepare, lists.estimate),  # all others, or their boxes: n² tests, or n log n
-)
-
-
-def grow_tree(problem: Problem, rows: Array, report: Report) -> Tree:
+def tree_of_rows(problem: Problem, rows: Array, report: Report) -> Tree:
     """The minimum spanning tree of the problem's points; `rows` is the result of `neighbors.rows.metric_rows`."""
     for prepared in prepared_ways(problem, rows, report):
         tree = prepared.make()
         if tree is not None:
             return tree
         report.pop("way")
-    raise AssertionError("lists serve all points")
+    raise AssertionError("the last way serves all values")
 
 
 def prepared_ways(problem: Problem, rows: Array, report: Report) -> Iterator[Prepared]:
@@ -51,25 +249,37 @@ def prepared_ways(problem: Problem, rows: Array, report: Report) -> Iterator[Pre
     if problem.n == 1:
         yield Prepared(lambda: (PreallocatedFrame.empty(problem.device, 0, EDGE_TYPES), 1), lambda: MemoryEstimate(0))
         return
+    look = Look(problem, rows, report)
+    for way in ways_of(problem):
+        prepared = way.prepare(look)
+        if prepared is not None:
+            report.setdefault("way", way.name)  # unless it has that of the distinct rows
+            yield prepared
+
+
+def ways_of(problem: Problem) -> list[Way]:
+    """The ways that may serve points of the problem's sizes, the last of them whatever the values are."""
+    ways = []
     for way in WAYS:
         if way.serves(problem):
-            prepared = way.prepare(problem, rows, report, prepared_ways)
-            if prepared is not None:
-                report.setdefault("way", way.name)
-                yield prepared
+            ways.append(way)
+            if way.estimate is not None:
+                break
+    return ways
 
 
 def way_of(problem: Problem) -> str:
-    """The name of the first way that serves the points whatever their values are."""
-    return next(way.name for way in WAYS if way.estimate is not None and way.serves(problem))
+    """The name of the way that serves the points whatever their values are."""
+    return ways_of(problem)[-1].name
 
 
-def estimate_tree(problem: Problem) -> MemoryEstimate:
-    """Bytes of the metric's rows and the tree of the points; the tree is retained."""
-    tree = next(way.estimate(problem) for way in WAYS if way.estimate is not None and way.serves(problem))
-    return retaining_tree(tree, problem.n)
+def estimate_tree(problem: Problem, prepared: MemoryEstimate | None = None) -> MemoryEstimate:
+    """Bytes of the metric's rows and the tree of the points, of which the tree is retained.
 
-
-def retaining_tree(estimate: MemoryEstimate, n: int) -> MemoryEstimate:
-    """The bytes of a way to a tree of n points, of which the tree is retained."""
-    return replace(estimate, retained=EDGE_BYTES * n)
+    The way is the one that serves the points whatever their values are, unless the bytes of a prepared one are given.
+    """
+    if prepared is None:
+        certain = ways_of(problem)[-1]
+        assert certain.estimate is not None
+        prepared = certain.estimate(problem)
+    return replace(prepared, retained=EDGE_BYTES * problem.n)

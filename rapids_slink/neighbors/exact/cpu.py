@@ -43,10 +43,10 @@ from rapids_slink.neighbors.exact.formulas import (
     copy_features,
     hiercc,
     new_tile,
+    weigh_spatial,
     weigh_values,
 )
-from rapids_slink.neighbors.exact.spatial import weigh_spatial
-from rapids_slink.neighbors.slices import equal_slices, golden_stride, rounds_of_pairs, row_blocks
+from rapids_slink.neighbors.task import equal_slices, golden_stride, rounds_of_pairs, row_blocks
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import Progress, for_each_chunk, shares, with_progress, workers
@@ -196,7 +196,7 @@ def with_norms(values: np.ndarray, centre: bool) -> np.ndarray:
 
 
 def wrapped(values: np.ndarray, periods: np.ndarray) -> np.ndarray:
-    """The rows with each column in [0, its period), (d,) float64; see space.py. The rows themselves if they are so."""
+    """The rows with each column in [0, its period), (d,) float64, as settings.py has it; themselves if they are so."""
     (n, d), repeats, wrapped = values.shape, np.isfinite(periods), None
     least = np.finfo(values.dtype).tiny
     for rows in row_blocks(n, d):

@@ -8,7 +8,7 @@ import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric, word_count
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists, candidate_capacity
-from rapids_slink.neighbors.slices import golden_stride
+from rapids_slink.neighbors.task import golden_stride
 from rapids_slink.runtime.cuda import (
     THREADS,
     WARP,

@@ -9,18 +9,30 @@ import numpy as np
 from rapids_slink.metrics import EPSILON, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists, candidate_capacity
 from rapids_slink.neighbors.exact.cpu import NO_CORE
+from rapids_slink.neighbors.filter import ProductFilter, TileFilter
 from rapids_slink.neighbors.filter.bounds import (
+    REST,
+    ROUND_UP,
+    TINY,
+    FilterCosts,
+    Projection,
     QuantizedPoints,
     Scaling,
     UpperBound,
     ValueRange,
     filter_radius,
-    round_up,
     shrink_factor,
+    worthwhile_projection,
 )
-from rapids_slink.neighbors.filter.product import REST, ProductFilter, Projection
-from rapids_slink.neighbors.slices import BLOCK, equal_slices, rounds_between, rounds_of_pairs, row_blocks
-from rapids_slink.neighbors.task import SearchState, SearchTask
+from rapids_slink.neighbors.task import (
+    BLOCK,
+    SearchState,
+    SearchTask,
+    equal_slices,
+    rounds_between,
+    rounds_of_pairs,
+    row_blocks,
+)
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU, Array, Device
 from rapids_slink.runtime.threads import for_each_chunk, shares, with_progress, workers
@@ -31,11 +43,38 @@ MIN_BLOCK_ROWS_LOW_MEMORY = 128
 MIN_PAIRS = 8  # of blocks, if there are many points
 
 
+#: Read on two cores, which multiply a pair once for both points; float32 moves no coordinate far.
+COSTS = FilterCosts(1.2e-11, 0, 6e-11, rounding=1e-6)
+
+
+def filter_of_products(
+    points: Array, queries: Array, exact: ExactPoints, scaling: Scaling, within: float
+) -> tuple[TileFilter, ExactPoints]:
+    """The filter of points and queries in product form, and these as they are re-ranked fastest: as they are.
+
+    `within` is the largest distance that is wanted.
+    """
+    projection = worthwhile_projection(points, len(queries), scaling, COSTS, CPU, within)
+    if projection is None:
+        return BlasFilter(points, queries, exact.metric, CPU, scaling), exact
+    return ProjectedFilter(points, queries, exact.metric, CPU, scaling, projection), exact
+
+
+def filter_of_sums(exact: ExactPoints) -> None:
+    """The filter of bits, or of metrics without a product form: a CPU has none."""
+
+
+def fused_filter() -> None:
+    """The class of the fused filter: a CPU has none."""
+
+
 class BlasFilter(ProductFilter):
     """Products in float32."""
 
     name = "float32 tiles"
     stretch = 1.0  # how many times as far apart as two points what is multiplied may be
+    #: First bounds are taken from rows and points as they are tested.
+    seed_queries, seed_points = ProductFilter.query, ProductFilter.points_at
 
     def radius(self, bound: Array, rows: QuantizedPoints) -> Array:
         """`bounds.filter_radius` of the rows."""
@@ -43,9 +82,9 @@ class BlasFilter(ProductFilter):
         with np.errstate(over="ignore"):  # a bound far above all distances: every point passes
             return filter_radius(bound, rows.error, scale, self.n_features, self.device.xp, self.metric)
 
-    def append(self, rows: Any, points: Any, radius: Array, groups: Groups, into: Candidates, back: Any = None) -> None:
-        """Append the points of a tile that pass to the rows' candidates; `back` is that of `append_candidates`."""
-        append_candidates(product(rows, points), rows, points, radius, groups, into, self.check, back)
+    def append(self, rows: Any, points: Any, radius: Array, groups: Groups, into: Candidates) -> None:
+        """Append the points of a tile that pass to the rows' candidates."""
+        append_candidates(product(rows, points), rows, points, radius, groups, into, self.check)
 
     def append_both(
         self, blocks: tuple[slice, slice], bound: Array, task: SearchTask
@@ -64,10 +103,10 @@ class BlasFilter(ProductFilter):
             rows, radius, into = _part(first, at)
             groups = rows.ids, task.point_group
             if first is last:
-                self.append(rows, rows, radius, groups, into)
+                append_candidates(product(rows, rows), rows, rows, radius, groups, into, self.check)
             for to in equal_slices(slice(at.stop if first is last else 0, last[1].size), TILE_POINTS):
-                points, point_radius, of_points = _part(last, to)
-                self.append(rows, points, radius, groups, into, (point_radius, of_points))
+                points, *back = _part(last, to)
+                append_candidates(product(rows, points), rows, points, radius, groups, into, self.check, back)
         return [(points.ids, candidates) for points, _, candidates in sides]
 
     def search_each_pair(
@@ -112,14 +151,6 @@ class BlasFilter(ProductFilter):
             if task.bounds_by_lists and at < len(blocks) and at & (at - 1) == 0:
                 np.minimum(reached.upper, task.bounds_by_lists(reached.top.ids, reached.top.weights), out=reached.upper)
         return np.flatnonzero(reached.top.overflowed)
-
-    def seed_queries(self, rows: Array) -> Any:
-        """Some queries, as they are tested."""
-        return self.query(rows)
-
-    def seed_points(self, positions: slice) -> Any:
-        """The points at these positions of the order, as they are tested."""
-        return self.points_at(positions)
 
 
 class ProjectedFilter(BlasFilter):
@@ -202,7 +233,7 @@ def quantize(values: Array, scaling: Scaling, order: Array = None) -> QuantizedP
         rounded = y[rows].astype(np.float64)
         half_norm[rows] = (rounded * rounded).sum(axis=1) * (shrink_factor(d) / 2)
         moved = np.sqrt(((rounded - z) ** 2).sum(axis=1)) + np.sqrt((z * z).sum(axis=1)) * EPSILON
-        error[rows] = round_up(moved)
+        error[rows] = moved * ROUND_UP + TINY
     return QuantizedPoints(y, half_norm, error, ids)
 
 
@@ -221,21 +252,20 @@ def centre_of_rows(values: Array, step: int) -> np.ndarray:
 
 def value_ranges(point_sets: Iterable[Array], centre: Array) -> list[ValueRange]:
     """The range of each array of points."""
-    return [_value_range(values, centre) for values in point_sets]
-
-
-def _value_range(values: Array, centre: Array) -> ValueRange:
-    deviation, largest, like_bytes = 0.0, 0.0, True
-    for rows in row_blocks(*values.shape):
-        part = values[rows]
-        highest, lowest = float(part.max()), float(part.min())
-        deviation, largest = max(deviation, float(np.abs(part - centre).max())), max(largest, highest, -lowest)
-        like_bytes = like_bytes and lowest >= 0 and highest <= 255 and bool((part == np.rint(part)).all())
-    return ValueRange(deviation, largest, byte_values=like_bytes)
+    ranges = []
+    for values in point_sets:
+        deviation, largest, like_bytes = 0.0, 0.0, True
+        for rows in row_blocks(*values.shape):
+            part = values[rows]
+            highest, lowest = float(part.max()), float(part.min())
+            deviation, largest = max(deviation, float(np.abs(part - centre).max())), max(largest, highest, -lowest)
+            like_bytes = like_bytes and lowest >= 0 and highest <= 255 and bool((part == np.rint(part)).all())
+        ranges.append(ValueRange(deviation, largest, byte_values=like_bytes))
+    return ranges
 
 
 class Check(NamedTuple):
-    """The values that pairs which pass by their coordinates are checked by; `product` has the proof."""
+    """The values that pairs which pass by their coordinates are checked by; `bounds` has the proof."""
 
     queries: np.ndarray  # (m, d) and (n, d), in the metric's product form
     points: np.ndarray
@@ -252,23 +282,20 @@ def append_candidates(
     groups: Groups,
     into: Candidates,
     check: Check | None = None,
-    back: tuple[Array, Candidates] | None = None,
+    back: Any = None,
 ) -> None:
     """Append to each row's candidates the points that pass the test of `bounds` and are of another group.
 
     `product` is that of the rows and points, (m, n), `radius` the rows' `bounds.filter_radius`, and `groups` are int32,
-    the rows', (m,), and all points', by id. `back` has the points' own radii, (n,), and their candidates among the
-    rows, whose groups are their ids.
+    the rows', (m,), and all points', by id. `back` is a pair, the points' own radii, (n,), and their candidates among
+    the rows, whose groups are their ids.
     """
     # An error is the radius of a point that wants no row: it changes no test.
     point_radius, of_points = back or (points.error, Candidates(into.ids[:0], into.count[:0]))
     tested = (rows.half_norm, radius, rows.error), (points.half_norm, point_radius, points.error)
-    passed = np.zeros(-(-product.shape[1] // 8) * 8, np.uint8)
-    scratch = passed, passed.view(np.uint64), np.empty(passed.size + 1, np.int64)
     _append_candidates(
-        product, *tested, check, *groups, rows.ids, points.ids, into.ids, into.count, of_points.ids, of_points.count,
-        *scratch,
-    )  # fmt: skip
+        product, *tested, check, *groups, rows.ids, points.ids, into.ids, into.count, of_points.ids, of_points.count
+    )
 
 
 def seed_bounds(
@@ -290,7 +317,7 @@ def seed_bounds(
     nearest = np.empty((len(product), max(32, 2 * task.k)))
     _bound_buckets(
         product, queries.half_norm, queries.error, points.half_norm, points.error, task.groups(queries.ids),
-        task.point_group, queries.ids, points.ids, upper_bound.terms, core, check, nearest,
+        task.point_group, queries.ids, points.ids, upper_bound, core, check, nearest,
     )  # fmt: skip
     np.minimum(bound, np.partition(nearest, task.k - 1, axis=1)[:, task.k - 1], out=bound)
 
@@ -336,13 +363,11 @@ def _squared_distance(x, i, y, j):
 
 @njit(nogil=True, cache=True)
 def _append_candidates(
-    product, rows, points, check, row_group, point_group, row_ids, ids, out, count, point_out, point_count, passed,
-    words, near,
+    product, rows, points, check, row_group, point_group, row_ids, ids, out, count, point_out, point_count
 ):  # fmt: skip
-    """`append_candidates`; `rows` and `points` are their half norms, radii and errors.
-
-    `passed` is zero, `words` are its bytes, eight at a time, and `near` has room for one more number than it.
-    """
+    """`append_candidates`; `rows` and `points` are their half norms, radii and errors."""
+    passed = np.zeros(-(-product.shape[1] // 8) * 8, np.uint8)
+    words, near = passed.view(np.uint64), np.empty(passed.size + 1, np.int64)
     for i in range(product.shape[0]):
         _passes(product[i], rows[0][i], rows[1][i], rows[2][i], points, passed)
         size = 0
@@ -376,7 +401,7 @@ def _bound_buckets(
     upper_bound, core, check, nearest,
 ):  # fmt: skip
     """Upper bounds of the distance from each row to its nearest point in each bucket."""
-    norm_slack, absolute_slack, inverse_scale, more, factor, surrogate_error = upper_bound  # `UpperBound`, for Numba
+    norm_slack, absolute_slack = upper_bound.norm_slack, upper_bound.absolute_slack
     n_rows, n_points = product.shape
     buckets = nearest.shape[1]
     least, best = np.empty(buckets, product.dtype), np.empty(buckets, np.int64)
@@ -399,11 +424,11 @@ def _bound_buckets(
                     half_norms = np.float64(half_norm[i]) + point_half_norm[j]
                     # What is missing of `half` by the float32 subtraction above, and more.
                     square = max(half + abs(half) * 2.0**-22 + norm_slack * half_norms + absolute_slack, 0.0)
-                    distance = (np.sqrt(square) + point_error[j] + error[i]) * inverse_scale
+                    distance = (np.sqrt(square) + point_error[j] + error[i]) * upper_bound.inverse_scale
                 else:
                     square = np.float64(_squared_distance(check.queries, rows[i], check.points, ids[j]))
                     distance = np.sqrt((square + check.tiny) * check.stretch)
-                distance += more
-                nearest[i, b] = distance * distance * factor + surrogate_error
+                distance += upper_bound.more
+                nearest[i, b] = distance * distance * upper_bound.factor + upper_bound.error
                 if core.size:
                     nearest[i, b] = max(nearest[i, b], core[rows[i]], core[ids[j]])

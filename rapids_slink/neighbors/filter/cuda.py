@@ -1,43 +1,108 @@
-"""What a GPU does for the product filter beside the fused kernel: it quantizes, and finds first bounds by cuBLAS."""
+"""A GPU's filters: points quantized, first bounds by cuBLAS, and the direct filter; the fused kernels are in `fused`.
+
+A direct filter sums the formula itself, of points rounded to float32, in tiles of rows and points (`direct.cu`).
+Let z be a row's features, scaled by a power of two so that |z| <= 1, and centred where only differences count; y is z
+in float32. With u = 2⁻²⁴ a float32 sum of d terms that are not negative is off by less than a factor of 1 ± (d + 1)u.
+The terms, and the tests that no pair with a surrogate distance up to w fails:
+
+norms (manhattan, chebyshev, minkowski)
+    ‖y_i - y_j‖ <= U + e_i + e_j by the triangle inequality, with e = Σ|z - y|, which is above every p-norm of z - y,
+    and U the scaled norm that w stands for. Powers are tested as powers. A p-norm is not below a q-norm if q >= p: for
+    exponents that are no multiple of a half, and for large ones, the filter takes the next that is.
+canberra
+    A term is at most 1, and rounding x and y moves it by less than 12u.
+braycurtis
+    Numerator a and denominator b are both off by at most e_i + e_j = q: a <= w(b + q) + q.
+inner_product
+    Off by at most (d + 4)2u‖z_i‖‖z_j‖.
+
+Every bound is enlarged by more roundings than there are, and by `TINY`, which is above what underflow may take. A row
+whose candidates all fit into its buffer, while its bound holds, is proven; the others are compared with all points
+exactly.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
+from math import frexp, isfinite
+from typing import Any
 
 import cupy as cp
 import numpy as np
 from cupy_backends.cuda.libs import cublas
 
+from rapids_slink.metrics import EPSILON, OVERFLOW, WORD_BITS
+from rapids_slink.neighbors.exact import Candidates, ExactPoints
+from rapids_slink.neighbors.filter import SEEDS_BY_DISTANCE, TileFilter, filter_formula
 from rapids_slink.neighbors.filter.bounds import (
-    ROUND_UP,
-    TINY,
+    SMALLEST_NORMAL,
     QuantizedPoints,
     Scaling,
     UpperBound,
     ValueRange,
     allowed_range,
     revealing_pairs,
-    shrink_factor,
 )
-from rapids_slink.neighbors.task import SearchTask
+from rapids_slink.neighbors.filter.fused import QUANTIZE, QUANTIZE_WARPS, has_bit_products, has_products, quantize_rows
+from rapids_slink.neighbors.filter.fused.filter import MAX_BITS, CountFilter, FusedFilter
+from rapids_slink.neighbors.task import SearchTask, row_blocks
 from rapids_slink.runtime.cuda import (
     WARP,
     c_struct,
     check_arrays,
+    constant,
     launch_blocks,
     multiprocessors,
     power_of_two,
     value_option,
 )
-from rapids_slink.runtime.device import Array, cuda, current_gpu
+from rapids_slink.runtime.device import Array, Device, cuda, current_gpu
 from rapids_slink.runtime.memory import outside_pool
 
 TILE_ROWS = 8192
 TILE_POINTS = 8192
 
-FILTER, QUANTIZE = "neighbors/filter/filter.cu", "neighbors/filter/quantize.cu"
-QUANTIZE_WARPS = 2  # a block, of which each has a row
+FILTER, DIRECT = "neighbors/filter/filter.cu", "neighbors/filter/direct.cu"
 MAX_BUCKETS, MAX_THREADS = 2048, 1024
 PROBED_ROWS, PROBED_POINTS, PROBED_FEATURES = 2**8, 2**11, 2**10  # of the product that is tried
+NORMS = ("manhattan", "chebyshev", "minkowski")
+#: Its p-th power is above what float32 loses to underflow.
+SMALLEST_TERM = 1e-30
+MAX_DIRECT_FEATURES = 2**18  # so that d times float32's spacing stays small
+UNIT = 2.0**-23  # 2u
+
+
+def filter_of_products(
+    points: Array, queries: Array, exact: ExactPoints, scaling: Scaling, within: float
+) -> tuple[TileFilter, ExactPoints]:
+    """The filter of points and queries in product form, and these as they are re-ranked fastest.
+
+    `within` is the largest distance that is wanted.
+    """
+    if exact.metric.formula == "squared_euclidean":
+        values = to_uint8(points, scaling)
+        exact = replace(exact, points=values, queries=values if queries is points else to_uint8(queries, scaling))
+    return FusedFilter(points, queries, exact.metric, cuda(), scaling, exact, within=within), exact
+
+
+def filter_of_sums(exact: ExactPoints) -> TileFilter | None:
+    """The filter of bits, or of metrics without a product form; None if there is none for these values or the GPU."""
+    if exact.points.dtype == "uint64":
+        is_served = has_bit_products() and WORD_BITS * exact.points.shape[1] <= MAX_BITS
+        return CountFilter(exact, cuda()) if is_served else None
+    return direct_filter(exact, cuda())
+
+
+def fused_filter() -> Any:
+    """The class of the fused filter, None on a GPU without its products."""
+    return FusedFilter if has_products() else None
+
+
+def serves(n_features: int) -> bool:
+    """Whether the current GPU has a filter of products of this number of features."""
+    return has_products() and FusedFilter.serves(n_features)
 
 
 def products_keep_bound() -> bool:
@@ -88,30 +153,6 @@ def quantize(values: Array, scaling: Scaling, order: Array = None) -> QuantizedP
     ids = cp.arange(len(values), dtype=cp.int32) if order is None else order
     image = quantize_rows(values, scaling, ids, ids.size)
     return QuantizedPoints(image.y.reshape(ids.size, -1), image.half_norm, image.error, ids)
-
-
-def quantize_rows(values: Array, scaling: Scaling, rows: Array, padded: int, atoms: int = 0) -> QuantizedPoints:
-    """The fp16 points of `rows` of `values`, filled up to `padded` rows.
-
-    They are laid out row by row, or as an image of `atoms` atoms a row: see `fused/pass.cuh`.
-    """
-    check_arrays(values.dtype, values)
-    check_arrays("float64", scaling.centre)
-    check_arrays("int32", rows)
-    d, m = values.shape[1], rows.size
-    chunks = -(-d // 8)
-    width = chunks * 8
-    shrink = shrink_factor(width)
-    y = cp.empty(padded * (64 * atoms or width), cp.float16)
-    half_norm, error = cp.empty(padded, cp.float32), cp.empty(padded, cp.float32)
-    launch_blocks(
-        QUANTIZE, "quantize", (-(-padded // QUANTIZE_WARPS),), QUANTIZE_WARPS * WARP,
-        values, np.int32(d), rows, np.int64(m), np.int64(padded), scaling.centre, np.float64(scaling.scale),
-        np.float64(scaling.limit), np.float64(shrink / 2), np.float64(ROUND_UP),
-        np.float64(TINY), np.int32(chunks), np.int32(atoms), y, half_norm, error,
-        options=(value_option(values.dtype),),
-    )  # fmt: skip
-    return QuantizedPoints(y, half_norm, error)
 
 
 def centre_of_rows(values: Array, step: int) -> Array:
@@ -174,6 +215,95 @@ def seed_bounds(
     launch_blocks(
         FILTER, "seed_bounds", (m,), min(MAX_THREADS, buckets),
         product, np.int32(n), queries.half_norm, queries.error, points.half_norm, points.error, *groups, ids,
-        np.int32(k), c_struct(*upper_bound.terms), rows, core, bound,
+        np.int32(k), c_struct(*upper_bound), rows, core, bound,
         options=(f"-DKEYS_PER_LANE={buckets // WARP}",),
     )  # fmt: skip
+
+
+def direct_filter(exact: ExactPoints, device: Device) -> DirectFilter | None:
+    """The filter for some points and queries, None if their formula has none or their values are beyond it."""
+    formula, points, queries = filter_formula(exact.metric), exact.points, exact.queries
+    if formula is None or points.shape[1] > MAX_DIRECT_FEATURES:
+        return None
+    centre = device.xp.zeros(points.shape[1])
+    if formula[0] in NORMS:
+        centre = device.xp.median(points[:: max(1, points.shape[0] // 1024)], axis=0).astype("float64")
+    both = [points] if queries is points else [points, queries]
+    ranges = value_ranges(both, centre)
+    largest = max(one.deviation for one in ranges)
+    if not isfinite(largest):
+        return None
+    scale = 2.0 ** -max(frexp(largest)[1], -500)
+    return DirectFilter(exact, formula, centre, scale, device)
+
+
+class DirectFilter(TileFilter):
+    """The filter of metrics without a product form.
+
+    `formula` is that of `filter_formula`, and z = scale·(x - centre), with a (d,) float64 centre.
+    """
+
+    name = "float32 terms"
+    first_band = 4 * SEEDS_BY_DISTANCE
+
+    def __init__(self, exact: ExactPoints, formula: tuple[str, int], centre: Any, scale: float, device: Device) -> None:
+        super().__init__(exact.points, exact.queries, exact.metric, device)
+        self.exact, self.centre, self.scale = exact, centre, scale
+        self.formula, self.halves = formula
+
+    def quantize(self, values: Any, order: Any = None) -> QuantizedPoints:
+        """The values of `order` (default: all), centred, scaled and rounded; the errors are the e_i of the tests."""
+        xp, d = self.device.xp, self.n_features
+        ids = xp.arange(len(values), dtype="int32") if order is None else order
+        n = ids.size
+        y, error = xp.empty((n, d), "float32"), xp.zeros(n)
+        for rows in row_blocks(n, d):
+            z = (values[ids[rows]].astype("float64") - self.centre) * self.scale
+            y[rows] = z
+            if self.formula in (*NORMS, "braycurtis"):
+                moved = xp.abs(z - y[rows].astype("float64")).sum(axis=1) + d * SMALLEST_NORMAL
+                error[rows] = moved * self._slack() + SMALLEST_TERM ** (2 / self.halves)
+            elif self.formula == "inner_product":
+                error[rows] = ((2 * d + 16) * UNIT) ** 0.5 * xp.sqrt((z * z).sum(axis=1)) + SMALLEST_TERM**0.5
+        return QuantizedPoints(y, None, error.astype("float32"), ids)
+
+    def radius(self, bound: Any, rows: QuantizedPoints) -> Any:
+        """The thresholds of the tests, (m,) float32."""
+        name, xp = self.formula, self.device.xp
+        if name in NORMS:
+            return (rows.error + self._norm_bound(bound) * (self.scale * self._slack())).astype("float32")
+        if name == "canberra":
+            return (bound * self._slack() + 16 * self.n_features * UNIT).astype("float32")
+        if name == "inner_product":
+            # The distance's products lose at most this to underflow; what else it rounds is in the errors.
+            scaled = (bound + self.n_features * 5e-324) * self.scale * self.scale
+            return (scaled + xp.abs(scaled) * (4 * UNIT) + SMALLEST_TERM).astype("float32")
+        return ((bound + 5e-324) * self._slack()).astype("float32")
+
+    def append(self, rows: Any, points: Any, radius: Any, groups: Any, into: Candidates) -> None:
+        """Append the points of a tile that pass to the rows' candidates."""
+        (m, d), n = rows.y.shape, points.y.shape[0]
+        check_arrays("float32", rows.y, points.y, radius, rows.error, points.error)
+        check_arrays("int32", *groups, points.ids, into.ids, into.count)
+        tile, threads = constant(DIRECT, "TILE"), constant(DIRECT, "THREADS")
+        launch_blocks(
+            DIRECT, "append_candidates", (-(-n // tile), -(-m // tile)), threads,
+            rows.y, np.int64(m), points.y, np.int64(n), np.int32(d), radius, rows.error, points.error, *groups,
+            points.ids, np.int32(into.capacity), into.ids, into.count,
+            options=(f"-DFORMULA={self.formula}", f"-DHALVES={self.halves}"),
+        )  # fmt: skip
+
+    def _slack(self) -> float:
+        return 1 + (3 * self.n_features + 16) * UNIT
+
+    def _norm_bound(self, bound: Any) -> Any:
+        """An upper bound of the true norm of pairs whose computed surrogate distance is at most `bound`.
+
+        Its relative error is below (d + 4p)2⁻⁵³ except for powers that underflow, which is all that is left of
+        the factor and of the summand under the root. `OVERFLOW` stands for any distance above it.
+        """
+        d, p = self.n_features, self.metric.p
+        if self.metric.formula != "minkowski":
+            return (bound + d * 5e-324) * (1 + (d + 8) * EPSILON)
+        norm = (bound + d * 1e-300) ** (1 / p) * (1 + (d + 4 * p + 8) * EPSILON / p + 1e-12)
+        return self.device.xp.where(bound < OVERFLOW, norm, np.inf)

@@ -19,8 +19,7 @@ import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact.cuda import MAX_LIST, list_entries, lists_by_sorting
-from rapids_slink.neighbors.slices import BLOCK, equal_slices
-from rapids_slink.neighbors.task import SearchResult, SearchTask
+from rapids_slink.neighbors.task import BLOCK, SearchResult, SearchTask, equal_slices
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import (
     THREADS,

@@ -155,7 +155,7 @@ class SmallBatchSearch:
         half, norm = has_norms * shrink_factor(features) / 2, 1 - accumulation_bound(features)
         rounding = map(np.float32, (half, norm, ROUND_UP, TINY))
         sizes = np.int64(self.n), self.m, self._tiles, self._point_tiles, self._capacity
-        upper_bound = UpperBound.of(self._width + 2 * SUM_FEATURES, 1.0, self.metric).terms
+        upper_bound = UpperBound.of(self._width + 2 * SUM_FEATURES, 1.0, self.metric)
         radius = radius_terms(self.d, 1.0, self.metric)
         root = self.metric.distance == "root"
         return c_struct(*sizes, root, self.d, self._width // STEP, *rounding, *upper_bound, *radius)

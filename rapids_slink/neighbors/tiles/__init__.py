@@ -37,13 +37,23 @@ import numpy as np
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.exact import kernels as exact_kernels
+from rapids_slink.neighbors.filter import serves_products
 from rapids_slink.neighbors.filter.bounds import accumulation_bound
-from rapids_slink.neighbors.filter.choose import serves_products
 from rapids_slink.neighbors.rows import product_form
-from rapids_slink.neighbors.slices import equal_slices, geometric_slices
-from rapids_slink.neighbors.task import SearchResult, SearchTask
-from rapids_slink.neighbors.tiles.order import AXES, EPSILON, Axes, Slots, near_order
-from rapids_slink.neighbors.tiles.sizes import BLOCK, TILE, Lists, Rows, cell_size, kernels
+from rapids_slink.neighbors.task import SearchResult, SearchTask, equal_slices, geometric_slices
+from rapids_slink.neighbors.tiles.order import (
+    AXES,
+    BLOCK,
+    EPSILON,
+    TILE,
+    Axes,
+    Lists,
+    Rows,
+    Slots,
+    cell_size,
+    kernels,
+    near_order,
+)
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.memory import MemoryEstimate, free_bytes
@@ -403,10 +413,11 @@ class TileSearch:
 
     def _near_tiles(self, row_boxes: Array, rows: Rows, of_tiles: Array, of_blocks: Array) -> Lists:
         """The tiles that may have a point within the bound of a row of each block, by boxes and places."""
-        reaches, boxes = self.kernels.reach(rows.bound, self.reach, self.axes.stretch), (self.boxes, self.turned)
+        reach, reach_of_block = self.kernels.reach(rows.bound, self.reach, self.axes.stretch)
         listed: Lists = self.kernels.near_tiles(
-            row_boxes, boxes, self.places_of_slots, self.lost, rows.where, reaches, of_blocks, of_tiles
-        )
+            row_boxes, self.boxes, self.turned, self.places_of_slots, self.lost, rows.where, reach, reach_of_block,
+            of_blocks, of_tiles,
+        )  # fmt: skip
         return listed
 
     def _near_cells(self, slots: Slots, of_tiles: Array, of_blocks: Array) -> Lists:

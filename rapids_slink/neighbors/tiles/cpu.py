@@ -6,8 +6,8 @@ import numpy as np
 
 from rapids_slink.metrics import true_distance_bound
 from rapids_slink.neighbors.exact import Candidates, Groups
-from rapids_slink.neighbors.slices import golden_stride, inverse, row_blocks
-from rapids_slink.neighbors.tiles.sizes import BLOCK, ENCODE, ORDER, TILE, Lists, Rows, sample_stride, unit_of
+from rapids_slink.neighbors.task import golden_stride, inverse, row_blocks
+from rapids_slink.neighbors.tiles.order import BLOCK, ENCODE, ORDER, TILE, Lists, Rows, sample_stride, unit_of
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import CPU, Array
@@ -321,11 +321,13 @@ def places_of_slots(places: Array, rows: Array) -> Array:
 
 def near_tiles(
     row_boxes: Array,
-    boxes: tuple[Array, Array],
+    boxes: Array,
+    turned: Array,
     places: Array,
     lost: float,
     where: Array,
-    reaches: tuple[Array, Array],
+    reach: Array,
+    reach_of_block: Array,
     block_group: Array,
     tile_group: Array,
 ) -> Lists:
@@ -337,20 +339,24 @@ def near_tiles(
     Parameters
     ----------
     row_boxes : (tiles of rows, 2, m) float64 array
-    boxes : two arrays
-        Those of the points, (tiles, 2, m) float64, and the same as `turned`.
+    boxes : (tiles, 2, m) float64 array
+        Those of the points.
+    turned : array
+        The same as `turned` has them: a GPU reads these first.
     places : (m, slots) float32 array
         As `places_of_slots` has them, off by at most `lost`, with the boxes' edges.
     where : (s,) int32 array
         The rows' slots.
-    reaches : (s,) float32 and (blocks,) float64 arrays
-        Of the rows, and the largest of a block's.
+    reach : (s,) float32 array
+        Of the rows.
+    reach_of_block : (blocks,) float64 array
+        The largest of a block's.
     block_group, tile_group : int32 arrays, optional
         Pairs of one group are left out, and -1 is none.
     """
     edges = row_boxes.reshape(-1, BLOCK // TILE, *row_boxes.shape[1:])
     blocks = np.stack((edges[:, :, 0].min(axis=1), edges[:, :, 1].max(axis=1)), axis=1)
-    n_blocks, n_tiles, (reach, reach_of_block) = len(blocks), len(boxes[0]), reaches
+    n_blocks, n_tiles = len(blocks), len(boxes)
     of_blocks, of_tiles = (
         np.full(n, -1, np.int32) if group is None else group
         for group, n in ((block_group, n_blocks), (tile_group, n_tiles))
@@ -359,7 +365,7 @@ def near_tiles(
     order = np.arange(n_tiles) * golden_stride(n_tiles) % n_tiles
 
     def mark(rows: slice) -> None:
-        _mark_near(blocks, boxes[0], reach_of_block, of_blocks, of_tiles, rows.start, rows.stop, flags)
+        _mark_near(blocks, boxes, reach_of_block, of_blocks, of_tiles, rows.start, rows.stop, flags)
 
     for_each_chunk(CPU, mark, row_blocks(n_blocks, 1, 16))
     tiles = order[np.nonzero(flags[:, order])[1]].astype(np.int32)
@@ -367,7 +373,7 @@ def near_tiles(
 
     def look(some: slice) -> None:
         own = some.start, some.stop, kept
-        _refine(starts, tiles, blocks, boxes[0], places, where, reach, np.float32(lost), *own)
+        _refine(starts, tiles, blocks, boxes, places, where, reach, np.float32(lost), *own)
 
     for_each_chunk(CPU, look, row_blocks(n_blocks, 1, 4))
     starts = np.concatenate(([0], np.cumsum(kept)))[starts]

@@ -7,10 +7,16 @@ import numpy as np
 
 from rapids_slink.neighbors.exact import Candidates, Groups
 from rapids_slink.neighbors.filter.bounds import QuantizedPoints
-from rapids_slink.neighbors.filter.fused.encodings import ATOM_STEPS, fp16_keeps_bound
-from rapids_slink.neighbors.filter.fused.launch import Destination, LocalTerms, Products, append_survivors
-from rapids_slink.neighbors.slices import golden_stride
-from rapids_slink.neighbors.tiles.sizes import BLOCK, ENCODE, ORDER, TILE, TILES, Lists, Rows, sample_stride, unit_of
+from rapids_slink.neighbors.filter.fused import (
+    ATOM_STEPS,
+    Destination,
+    LocalTerms,
+    Products,
+    append_survivors,
+    fp16_keeps_bound,
+)
+from rapids_slink.neighbors.task import golden_stride
+from rapids_slink.neighbors.tiles.order import BLOCK, ENCODE, ORDER, TILE, TILES, Lists, Rows, sample_stride, unit_of
 from rapids_slink.runtime.cuda import (
     WARP,
     c_struct,
@@ -198,21 +204,21 @@ def places_of_slots(places: Array, rows: Array) -> Array:
 
 def near_tiles(
     row_boxes: Array,
-    boxes: tuple[Array, Array],
+    boxes: Array,
+    turned: Array,
     places: Array,
     lost: float,
     where: Array,
-    reaches: tuple[Array, Array],
+    reach: Array,
+    reach_of_block: Array,
     block_group: Array,
     tile_group: Array,
 ) -> Lists:
     """As `rapids_slink.neighbors.tiles.cpu.near_tiles`."""
-    of_tiles, in_order = boxes
-    of_rows, of_blocks = reaches
-    check_arrays("float64", row_boxes, of_tiles, in_order, of_blocks)
-    check_arrays("float32", places, of_rows)
+    check_arrays("float64", row_boxes, boxes, turned, reach_of_block)
+    check_arrays("float32", places, reach)
     check_arrays("int32", where, block_group, tile_group)
-    (n_tiles, _, m), n_blocks = of_tiles.shape, of_blocks.size
+    (n_tiles, _, m), n_blocks = boxes.shape, reach_of_block.size
     words, stride = -(-n_tiles // WARP), np.int32(golden_stride(n_tiles))
     marks, counts, starts = (
         cp.empty((n_blocks, words), cp.uint32),
@@ -221,12 +227,12 @@ def near_tiles(
     )
     sizes = np.int32(n_tiles), stride, np.int32(words)
     launch_blocks(
-        TILES, "mark_near_tiles", (n_blocks, -(-n_tiles // MARK_THREADS)), MARK_THREADS, row_boxes, in_order,
-        np.int32(m), *sizes[:2], of_blocks, block_group, tile_group, np.int32(words), marks, shared_memory=16 * m,
+        TILES, "mark_near_tiles", (n_blocks, -(-n_tiles // MARK_THREADS)), MARK_THREADS, row_boxes, turned,
+        np.int32(m), *sizes[:2], reach_of_block, block_group, tile_group, np.int32(words), marks, shared_memory=16 * m,
     )  # fmt: skip
     launch_blocks(
-        TILES, "refine_marks", (n_blocks,), BLOCK, places, np.int64(places.shape[1]), np.int32(m), where, of_rows,
-        of_tiles, row_boxes, np.float32(lost), *sizes, marks, counts,
+        TILES, "refine_marks", (n_blocks,), BLOCK, places, np.int64(places.shape[1]), np.int32(m), where, reach,
+        boxes, row_boxes, np.float32(lost), *sizes, marks, counts,
         shared_memory=4 * (m * BLOCK + 2 * m + BLOCK + BLOCK // WARP),
     )  # fmt: skip
     launch_blocks(TILES, "put_starts", (1,), constant(TILES, "SUMMING_THREADS"), np.int32(n_blocks), counts, starts)

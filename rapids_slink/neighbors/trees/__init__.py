@@ -1,1 +1,96 @@
-"""Trees of boxes over points: `kdtree.py` on a CPU, `bvh.py` on a GPU."""
+"""Trees of boxes over points, `kdtree.py` on a CPU and `bvh.py` on a GPU; and by a sample, which points suit them.
+
+The sample shows whether their dimension is high, and how near each other they are.
+
+Of points in D dimensions a ball that is twice as wide holds 2^D times as many (Karger and Ruhl 2002). A mean over balls
+also shows a few points in space among many on a curve, which would search nearly all boxes. It does not show clusters
+of high dimension if each has many points in the sample.
+"""
+
+import numpy as np
+
+from rapids_slink.metrics import EUCLIDEAN
+from rapids_slink.neighbors.exact import kernels
+from rapids_slink.neighbors.task import row_blocks
+from rapids_slink.runtime.cuda import WARP, check_arrays, constant, launch, launch_blocks, value_option
+from rapids_slink.runtime.device import Array, Device, to_host
+
+SOURCE = "neighbors/trees/dimension.cu"
+#: Balls, and the points of the sample.
+BALLS, POINTS, THREADS = (constant(SOURCE, name) for name in ("BALLS", "POINTS", "THREADS"))
+#: Points whose nearest is found among all, points by which a mean is estimated, and the values that are read at once.
+SOME, OF_MEAN, AT_ONCE = 2**6, 2**10, 2**26
+SHARES = 16  # blocks of threads that share the others of a point
+
+
+def expansion(values: Array, device: Device) -> float:
+    """The share of a sample of (n, d) points, at least `POINTS`, within twice the distance to the nearest, on average.
+
+    By Euclidean distances, whatever the metric.
+    """
+    n, d = values.shape
+    if device.is_gpu:
+        check_arrays(values.dtype, values)
+        within = device.xp.empty(BALLS, "int32")
+        arguments = values, np.int64(n), np.int32(d), within
+        launch_blocks(SOURCE, "count_within", (BALLS,), THREADS, *arguments, options=(value_option(values.dtype),))
+        return float(to_host(within).sum()) / (BALLS * POINTS)
+    points, centres = (np.arange(0, n, n // size, dtype="int32")[:size] for size in (POINTS, BALLS))
+    centres += n // POINTS // 2
+    src, dst = np.repeat(centres, POINTS), np.tile(points, BALLS)
+    squares = kernels(device).pair_distances(values, src, dst, EUCLIDEAN)
+    squares[src == dst] = np.inf
+    squares = squares.reshape(BALLS, POINTS)
+    return float((squares <= 4 * squares.min(axis=1)[:, None]).mean())
+
+
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # then no point seems near
+def nearest_by_spread(values: Array, device: Device) -> float:
+    """How far the nearest of (n, d) points is, the median of some, by the root mean square distance from the mean.
+
+    About 1 for noise of many features, and next to nothing for points in tiny clusters. By Euclidean distances in
+    float32, whatever the metric.
+    """
+    n, step = len(values), len(values) // SOME
+    sample = to_host(values[:: -(-n // OF_MEAN)]).astype("float64")
+    mean = sample.mean(axis=0)
+    per_spread = np.sqrt(len(sample) / ((sample - mean) ** 2).sum())
+    some = ((to_host(values[step // 2 :: step][:SOME]) - mean) * per_spread).astype("float32")
+    least = _least_squares_on_gpu if device.is_gpu else _least_squares
+    squares = np.nan_to_num(least(values, some, mean, per_spread, device), nan=np.inf)
+    return float(np.sqrt(max(np.median(squares), 0)))
+
+
+def _least_squares(values: Array, some: Array, mean: Array, per_spread: float, _: Device) -> Array:
+    """The squares of the distances of some points from the nearest others, all scaled as `some` are."""
+    (n, d), norms = values.shape, (some * some).sum(axis=1)
+    least, at = np.full(SOME, np.inf, "float32"), n // SOME * np.arange(SOME) + n // SOME // 2
+    for rows in row_blocks(n, d, AT_ONCE):
+        others = ((values[rows] - mean) * per_spread).astype("float32")
+        squares = norms[:, None] + (others * others).sum(axis=1) - 2 * (some @ others.T)
+        squares[at[:, None] == np.arange(rows.start, rows.stop)] = np.inf
+        np.minimum(least, squares.min(axis=1), out=least)
+    return least
+
+
+def _least_squares_on_gpu(values: Array, some: Array, mean: Array, per_spread: float, device: Device) -> Array:
+    """The results of `_least_squares`, in which negative ones, of rounding, are 0."""
+    check_arrays(values.dtype, values)
+    xp, (n, d), options = device.xp, values.shape, (value_option(values.dtype),)
+    least, centre, queries = (
+        device.asarray(np.full(SOME, np.inf, "float32")),
+        device.asarray(mean),
+        device.asarray(some),
+    )
+    own = device.asarray((some * some).sum(axis=1))
+    for rows in row_blocks(n, d, AT_ONCE):
+        m = rows.stop - rows.start
+        others, norms = xp.empty((m, d), "float32"), xp.empty(m, "float32")
+        arguments = values[rows], np.int32(d), np.int64(m), centre, np.float64(per_spread), others, norms
+        launch(SOURCE, "scale_points", m * WARP, *arguments, options=options)
+        products = xp.matmul(queries, others.T)
+        sizes = np.int64(rows.start), np.int64(m), np.int64(n // SOME)
+        launch_blocks(
+            SOURCE, "lower_least", (SOME, SHARES), THREADS, products, own, norms, *sizes, least, options=options
+        )
+    return to_host(least)

@@ -9,8 +9,7 @@ import numpy as np
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact.cuda import drop_above_bound, list_entries
-from rapids_slink.neighbors.slices import inverse
-from rapids_slink.neighbors.task import SearchResult, SearchTask
+from rapids_slink.neighbors.task import SearchResult, SearchTask, inverse
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import (
     WARP,

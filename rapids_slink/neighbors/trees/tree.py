@@ -13,9 +13,9 @@ from numba import types
 from numba.extending import overload
 
 from rapids_slink.metrics import OVERFLOW, Metric
-from rapids_slink.neighbors.exact import spatial
+from rapids_slink.neighbors.exact import formulas
 from rapids_slink.neighbors.exact.formulas import CHEBYSHEV, MANHATTAN, MINKOWSKI, is_half_integer, power
-from rapids_slink.neighbors.slices import inverse
+from rapids_slink.neighbors.task import inverse
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.threads import for_each_chunk, workers
@@ -219,7 +219,7 @@ def add_gap(formula, total, gap):
     return min(total + power(abs(gap), p), OVERFLOW)
 
 
-@or_in_space(spatial.box_to_box)
+@or_in_space(formulas.box_to_box_in_space)
 def box_to_box(formula, lowest, highest, low, high, v):
     """A lower bound of the surrogate distances between a box, or a point, and the points of box v.
 
@@ -232,13 +232,13 @@ def box_to_box(formula, lowest, highest, low, high, v):
     return _surely_below(formula, total)
 
 
-@or_in_space(spatial.may_wrap)
+@or_in_space(formulas.may_wrap_in_space)
 def may_wrap(formula, lowest, highest, low, high, v):
     """Whether the nearest images of points of two boxes may be others than the points."""
     return False
 
 
-@or_in_space(spatial.to_boxes)
+@or_in_space(formulas.to_boxes_in_space)
 def to_boxes(formula, points, low, high, v, out, wraps):
     """`box_to_box` of as many points as `out` has and box v, in vector instructions; `wraps` is of `may_wrap`."""
     for j in range(out.size):
@@ -260,7 +260,7 @@ def _surely_below(formula, total):
     return total * (1 - 2.0**-44) if kind == MINKOWSKI and not is_half_integer(p) else total
 
 
-@or_in_space(spatial.to_points)
+@or_in_space(formulas.to_points_in_space)
 def to_points(formula, points, p, columns, a, out, wraps):
     """The surrogate distances of a point and the columns from `a` on, as many as `out` has; `wraps` is of `may_wrap`.
 

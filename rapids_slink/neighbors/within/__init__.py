@@ -1,7 +1,7 @@
-"""All pairs of rows within a distance, exact.
+"""All pairs of rows within a distance, exact: the stages of `rapids_slink.pairs` and its relatives on one device.
 
-    rows ──▶ search ──▶ pairs of a range of rows, by (src, dst) ──▶ frame
-             cpu.py, cuda.py
+    points ──▶ rows of the metric ──▶ PairSearch ──▶ src, dst, surrogate distances ──▶ frame
+               rows.py                cpu.py, cuda.py    of a range of rows, in order   of X's library
 
     k-d tree, bounding volume hierarchy    few features: rows that are near each other on the tree walk together
     filter by products or counts           many features: each pair of tiles once, without lists; survivors exactly
@@ -9,16 +9,120 @@
 
 A `PairSearch` is prepared for one bound. The pairs of a range of rows are those whose `src` is in it, so that ranges
 together hold each pair once: of one set of points src < dst, of two sets src is a query and dst a point. Ranges make
-frames that follow one another, and what fits into no frame is counted.
+frames that follow one another. A frame that would not fit into memory is refused with the number of its pairs, which
+are counted to the end.
 
 The bound is of surrogate distances. Where the reported distance is a growing function of these, `Limit` is the largest
 one whose distance is within: rounded functions that grow keep the order, so nothing else decides. Otherwise (an angle,
 a power) the bound is a little too large, and the distances decide at the end.
 """
 
-from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.within.task import PairSearch
-from rapids_slink.runtime.device import Array, Device, half
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any, NamedTuple, Protocol, Self
+
+import numpy as np
+
+from rapids_slink.metrics import Metric, distances, surrogate_bound
+from rapids_slink.neighbors import MAX_FRAME_ROWS, estimate_search
+from rapids_slink.neighbors.rows import (
+    check_zeros_between,
+    in_one_type,
+    metric_rows,
+    require_common_features_with,
+    zero_rows,
+)
+from rapids_slink.neighbors.task import equal_slices
+from rapids_slink.points import Points, as_points
+from rapids_slink.points.check import check_finite, check_same_columns
+from rapids_slink.points.output import OutputKind
+from rapids_slink.report import counted
+from rapids_slink.runtime.device import CPU, Array, Device, half
+from rapids_slink.runtime.frames import frame_of
+from rapids_slink.runtime.memory import (
+    DeviceMemoryError,
+    MemoryEstimate,
+    check_memory,
+    outside_pool,
+    room_bytes,
+    run_scope,
+    sequential,
+    size_text,
+)
+from rapids_slink.runtime.threads import Progress
+
+#: Bytes of a pair while it is collected: its columns as they are found, in order, and as distances.
+PAIR_BYTES = {"cpu": 48, "cuda": 72}
+#: Rows of which pairs are found at a time where only their distances tell which are within.
+COUNTED_ROWS = 2**16
+ADVICE = "iter_pairs makes them a range of rows at a time, and count_pairs counts them"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The surrogate distances of the pairs within a distance."""
+
+    surrogate: float  # they are at most this
+    decides: bool  # and no pair beyond the distance is
+
+    @classmethod
+    def of(cls, metric: Metric, distance: float, n_features: int) -> Self:
+        """The limit of rows whose input has this number of features."""
+        bound = surrogate_bound(metric, distance, n_features)
+        if metric.changes_order:
+            return cls(bound, decides=False)
+        if metric.distance == "value":
+            return cls(distance, decides=True)
+        given = np.empty((0, n_features))
+
+        def is_within(surrogate: float) -> bool:
+            with np.errstate(over="ignore", invalid="ignore"):  # far beyond all distances
+                weight = distances(metric, np.array([surrogate]), (None, None), (given, given), CPU)
+            return bool(weight[0] <= distance)
+
+        if not is_within(0.0):
+            return cls(-inf, decides=True)
+        # Floats of one sign have the order of their bits. Mostly the limit is just below the bound.
+        low, high = (int(np.float64(end).view(np.int64)) for end in (bound * (1 - 1e-8), bound))
+        low = low if is_within(bound * (1 - 1e-8)) else 0
+        while low < high:
+            middle = (low + high + 1) // 2
+            if is_within(float(np.int64(middle).view(np.float64))):
+                low = middle
+            else:
+                high = middle - 1
+        return cls(float(np.int64(low).view(np.float64)), decides=True)
+
+
+@dataclass(frozen=True)
+class Found:
+    """The pairs of a range of rows, sorted by (src, dst)."""
+
+    count: int
+    #: None if there are more than there is room for: then they are counted alone
+    src: Array = None  # (count,) int32
+    dst: Array = None  # (count,) int32
+    weight: Array = None  # (count,) float64, surrogate distances
+
+
+class PairSearch(Protocol):
+    """A search for the pairs of some points, or of queries and points, within a bound."""
+
+    progress: bool
+
+    def find(self, rows: slice, room: float) -> Found:
+        """The pairs of these rows, if there are at most `room`."""
+        ...
+
+    def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
+        """The numbers of pairs of these rows within surrogate distances, which ascend up to the bound; int64."""
+        ...
+
+
+def bar(search: PairSearch, rows: slice) -> Progress | None:
+    """The search's progress bar over some rows, if it shows one."""
+    return Progress("Searching pairs", rows.stop - rows.start) if search.progress else None
 
 
 def prepare_pairs(
@@ -32,3 +136,227 @@ def prepare_pairs(
     search: PairSearch = half(device, __package__).prepare(values, queries, limit, metric)
     search.progress = progress
     return search
+
+
+@dataclass(frozen=True)
+class PairTask:
+    """The pairs that a call asks for."""
+
+    metric: Metric
+    #: (t,) float64, ascending: pairs up to the last are wanted, and counts up to each
+    distances: np.ndarray
+    names: bool = False  # whether rows go by their names in the index
+    missing_values: tuple[Any, ...] = ()
+    memory_limit: Any = None
+    progress: bool = False
+
+
+class PairPoints(NamedTuple):
+    """The points and queries of a search for pairs."""
+
+    queries: Points  # X
+    points: Points  # Y, or X itself
+    both: tuple[Array, Array]  # the values of the queries and the points, in one type
+    is_one: bool  # whether both are X
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The numbers of queries, points and features."""
+        (m, d), n = self.both[0].shape, len(self.both[1])
+        return m, n, d
+
+
+def read_pairs(X: Any, Y: Any, task: PairTask, device: Device) -> PairPoints:
+    """The checked rows of X and Y, None for X itself, on a device, within a run."""
+    metric = task.metric
+
+    def following(n: int, d: int, itemsize: int) -> MemoryEstimate:
+        m = n if Y is None else len(queries.values)
+        return estimate_pairs((m, n, d), itemsize, Y is None, metric, device)
+
+    values, alone = task.missing_values, Y is None
+    queries = as_points(
+        X, device, following if alone else None, metric=metric, missing_values=values, categories=alone, checked=alone
+    )
+    check_names(queries, "X", task)
+    if alone:
+        return PairPoints(queries, queries, (queries.values, queries.values), is_one=True)
+    points = as_points(Y, device, following, metric=metric, missing_values=values, name="Y", checked=False)
+    check_names(points, "Y", task)
+    check_same_columns((queries.values.shape[1], queries.names), (points.values.shape[1], points.names))
+    both = in_one_type(queries.values, points.values)
+    check_finite({"X": queries, "Y": points}, metric, device)
+    if metric.is_undefined_for_zeros:
+        x, y = (zero_rows(part, device) for part in both)
+        check_zeros_between(x, y, metric)
+    if metric.missing:
+        require_common_features_with(*both, device)
+    return PairPoints(queries, points, both, is_one=False)
+
+
+def check_names(points: Points, name: str, task: PairTask) -> None:
+    """Raise if rows go by names and have none."""
+    if task.names and points.index is None:
+        raise ValueError(f"names=True takes the rows' names from the index of pandas or cuDF, and {name} has none")
+
+
+def estimate_pairs(
+    shape: tuple[int, int, int], itemsize: int, is_one: bool, metric: Metric, device: Device
+) -> MemoryEstimate:
+    """Bytes of a search among n points for the pairs of m queries (m, n, d), with both in one type and one array."""
+    m, n, d = shape
+    copies = 0 if is_one else (itemsize * d + metric.rows.row_bytes(d)) * (m + n)
+    search = estimate_search(n, d, itemsize, 1, device, n_queries=None if is_one else m, metric=metric)
+    return sequential(MemoryEstimate(copies, copies), search)
+
+
+def room_for_pairs(device: Device) -> float:
+    """How many pairs fit into a frame and into memory, within a run."""
+    room = room_bytes(device) / PAIR_BYTES[device.name]
+    return min(room, MAX_FRAME_ROWS) if device.is_gpu else room
+
+
+class PairFrames:
+    """The pairs of rows of two sets, or of one, and frames of them."""
+
+    def __init__(self, x: Points, y: Points, task: PairTask, device: Device) -> None:
+        self.ends, self.task, self.device = (x, y), task, device
+        self.n_rows = len(x.values)
+
+    def find(self, rows: slice, room: float) -> Found:
+        """The pairs of a range of rows with their distances; those beyond `room` are counted alone."""
+        raise NotImplementedError
+
+    def count(self, rows: slice) -> np.ndarray:
+        """The number of pairs of a range of rows within each distance, int64."""
+        raise NotImplementedError
+
+    def frame(self, rows: slice) -> Any:
+        """The frame of the pairs of a range of rows. Raises DeviceMemoryError if it does not fit."""
+        device = self.device
+        room = room_for_pairs(device)
+        found = self.find(rows, room)
+        if found.src is None:
+            self.refuse(found.count, rows, room)
+        src, dst, weight = found.src, found.dst, found.weight
+        x, y = self.ends
+        frame = frame_of(device, {"src": src, "dst": dst, "weight": weight})
+        if self.task.names:
+            for name, points in (("src", x), ("dst", y)):
+                frame[name] = OutputKind(True, device.is_gpu).index(points.index).take(frame[name].values)
+        return x.frame(frame)
+
+    def refuse(self, count: int, rows: slice, room: float) -> None:
+        """Raise since these pairs of some rows do not fit."""
+        what = f"{count:,} pairs of rows within {self.task.distances[-1]:g}"
+        if rows.stop - rows.start < self.n_rows:
+            what = f"the {count:,} pairs of rows {rows.start:,} to {rows.stop - 1:,} within {self.task.distances[-1]:g}"
+        name = self.device.name
+        if room >= MAX_FRAME_ROWS and self.device.is_gpu:
+            raise DeviceMemoryError(f"{what} are more than the {MAX_FRAME_ROWS:,} rows of a cuDF frame. {ADVICE}")
+        needed, free = size_text(PAIR_BYTES[name] * count), size_text(PAIR_BYTES[name] * room)
+        limit = self.task.memory_limit
+        if limit is not None:
+            raise DeviceMemoryError(f"memory_limit={limit!r} is too small for {what}: they need {needed}. {ADVICE}")
+        raise DeviceMemoryError(f"not enough memory for {what}: they need {needed}, {free} are free. {ADVICE}")
+
+
+class NearPairs(PairFrames):
+    """The pairs of some points within the distances of a task; made and used within a run."""
+
+    def __init__(self, given: PairPoints, task: PairTask, device: Device) -> None:
+        x = given.both[0]
+        n_features = x.shape[1]
+        metric = task.metric.of_columns(given.queries.names or given.points.names, n_features)
+        super().__init__(given.queries, given.points, replace(task, metric=metric), device)
+        self.given = given
+        self.limits = [Limit.of(metric, float(distance), n_features) for distance in task.distances]
+        self.search: PairSearch | None = None  # of one row there is none
+        limit = self.limits[-1].surrogate
+        if not given.is_one:
+            queries, points = (
+                metric_rows(metric, part, device, name=name, alone=False)
+                for part, name in zip(given.both, "XY", strict=True)
+            )
+            self.search = prepare_pairs(points, queries, limit, metric, device, task.progress)
+        elif len(x) > 1:
+            rows = metric_rows(metric, x, device, compact=True)
+            self.search = prepare_pairs(rows, None, limit, metric, device, task.progress)
+
+    def find(self, rows: slice, room: float) -> Found:
+        """The pairs of a range of rows with their distances; those beyond `room` are counted alone."""
+        if self.search is None:
+            empty = [self.device.xp.empty(0, dtype) for dtype in ("int32", "int32", "float64")]
+            return Found(0, *empty)
+        found, limit = self.search.find(rows, room), self.limits[-1]
+        if found.src is None:
+            return found if limit.decides else Found(int(self.count(rows)[-1]))
+        ends, metric = (found.src, found.dst), self.task.metric
+        weight = distances(metric, found.weight, ends, self.given.both, self.device)
+        if limit.decides:
+            return Found(found.count, *ends, weight)
+        kept = weight <= self.task.distances[-1]
+        return Found(int(kept.sum()), *(column[kept] for column in (*ends, weight)))
+
+    def count(self, rows: slice) -> np.ndarray:
+        """The number of pairs of a range of rows within each distance, int64."""
+        if self.search is None:
+            return np.zeros(len(self.limits), np.int64)
+        if all(limit.decides for limit in self.limits):
+            return self.search.count(rows, np.array([limit.surrogate for limit in self.limits]))
+        return self._count_by_distances(rows, room_bytes(self.device) / PAIR_BYTES[self.device.name])
+
+    def _count_by_distances(self, rows: slice, room: float) -> np.ndarray:
+        """`count` where only the distances tell: of ranges whose pairs fit into memory."""
+        counts, start, step = np.zeros(len(self.limits), np.int64), rows.start, COUNTED_ROWS
+        xp = self.device.xp
+        while start < rows.stop:
+            part = slice(start, min(start + step, rows.stop))
+            found = self.search.find(part, room) if self.search else Found(0)
+            if found.src is None:
+                if step == 1:
+                    raise DeviceMemoryError(f"not enough memory for the {found.count:,} pairs of row {start}")
+                step = max(1, step // 4)
+                continue
+            ends = found.src, found.dst
+            weight = distances(self.task.metric, found.weight, ends, self.given.both, self.device)
+            order = xp.searchsorted(xp.asarray(self.task.distances), weight, side="left")
+            within = xp.bincount(order, minlength=counts.size + 1)[: counts.size]
+            counts += np.array(within.tolist(), np.int64).cumsum()
+            start = part.stop
+        return counts
+
+
+def pairs(X: Any, Y: Any, task: PairTask, device: Device) -> Any:
+    """`rapids_slink.pairs` on a device, within a run."""
+    near = NearPairs(read_pairs(X, Y, task, device), task, device)
+    return near.frame(slice(0, near.n_rows))
+
+
+def iter_pairs(X: Any, Y: Any, task: PairTask, rows: int, device: Device) -> Iterator[Any]:
+    """`rapids_slink.iter_pairs` on a device: each frame is made in a run of its own.
+
+    On a GPU the search is, too: no memory of a run outlives it.
+    """
+    with run_scope(device, task.memory_limit), outside_pool(device):
+        given = read_pairs(X, Y, task, device)
+    near = None
+    for part in equal_slices(slice(0, len(given.both[0])), rows):
+        with run_scope(device, task.memory_limit):
+            if near is None:
+                itemsize = given.both[0].dtype.itemsize
+                estimate = estimate_pairs(given.shape, itemsize, given.is_one, task.metric, device)
+                check_memory(
+                    device, estimate, f"{counted(given.shape[0], 'row')} of {counted(given.shape[2], 'feature')}"
+                )
+                near = NearPairs(given, task, device)
+            frame = near.frame(part)
+            if device.is_gpu:
+                near = None
+        yield frame
+
+
+def count_pairs(X: Any, Y: Any, task: PairTask, device: Device) -> np.ndarray:
+    """`rapids_slink.count_pairs` on a device, within a run: a count for each distance."""
+    near = NearPairs(read_pairs(X, Y, task, device), task, device)
+    return near.count(slice(0, near.n_rows))

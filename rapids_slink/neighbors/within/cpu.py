@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.exact import ExactPoints, spatial
+from rapids_slink.neighbors import TREE_FEATURES
+from rapids_slink.neighbors.exact import ExactPoints, formulas
 from rapids_slink.neighbors.exact.cpu import popcount, weigh
 from rapids_slink.neighbors.exact.formulas import POINTS, ROWS, new_tile
+from rapids_slink.neighbors.filter import TileFilter, choose_filter
 from rapids_slink.neighbors.filter import cpu as products
-from rapids_slink.neighbors.filter.choose import choose_filter
-from rapids_slink.neighbors.filter.cpu import BlasFilter, _passes, _passes_check, _squared_distance
-from rapids_slink.neighbors.plan import TREE_FEATURES
-from rapids_slink.neighbors.slices import equal_slices
+from rapids_slink.neighbors.filter.cpu import _passes, _passes_check, _squared_distance
+from rapids_slink.neighbors.task import equal_slices
 from rapids_slink.neighbors.trees.kdtree import locate
 from rapids_slink.neighbors.trees.tree import LEAF, add_gap, box_to_box, build, may_wrap, or_in_space, to_points
-from rapids_slink.neighbors.within.task import Found, PairSearch, bar
+from rapids_slink.neighbors.within import Found, PairSearch, bar
 from rapids_slink.ordering import stable_order
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
@@ -48,7 +48,7 @@ def prepare(values: Array, queries: Array, limit: float, metric: Metric) -> Pair
             return search
     if not is_few:
         filter_, exact = choose_filter(ExactPoints(values if queries is None else queries, values, metric), CPU, limit)
-        if isinstance(filter_, BlasFilter):
+        if filter_ is not None:
             return FilteredPairs(filter_, exact, queries is None, limit)
     if metric.formula == "hamming" and values.dtype == np.uint64:
         return BitPairs(values, queries, limit)
@@ -181,7 +181,7 @@ class FilteredPairs(_Blocks):
 
     block_rows = products.TILE_ROWS
 
-    def __init__(self, filter_: BlasFilter, exact: ExactPoints, is_one: bool, limit: float) -> None:
+    def __init__(self, filter_: TileFilter, exact: ExactPoints, is_one: bool, limit: float) -> None:
         self.filter, self.exact, self.is_one, self.limit = filter_, exact, is_one, limit
         filter_.arrange(np.arange(len(exact.points), dtype=np.int32))
         self.both = read_only(exact.queries), read_only(exact.points)
@@ -583,7 +583,7 @@ def _rank(found, at, size, id_):
     return np.int64(count)
 
 
-@or_in_space(spatial.farthest)
+@or_in_space(formulas.farthest_in_space)
 def _farthest(formula, lowest, highest, low, high, v):
     """An upper bound of the surrogate distances between points of a box and of box v; see `box_to_box`."""
     total = 0.0

@@ -12,16 +12,14 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.metrics import Metric
+from rapids_slink.neighbors import is_searched_by_tree
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.exact.cuda import _distances_between, pair_distances
-from rapids_slink.neighbors.filter.choose import choose_filter
-from rapids_slink.neighbors.filter.fused.counts import CountFilter
-from rapids_slink.neighbors.filter.fused.filter import FusedFilter
-from rapids_slink.neighbors.filter.fused.launch import BLOCK_ROWS, TILE
-from rapids_slink.neighbors.plan import is_searched_by_tree
-from rapids_slink.neighbors.slices import equal_slices
+from rapids_slink.neighbors.filter import choose_filter
+from rapids_slink.neighbors.filter.fused import BLOCK_ROWS, TILE
+from rapids_slink.neighbors.task import equal_slices
 from rapids_slink.neighbors.trees.bvh import BoxSearch
-from rapids_slink.neighbors.within.task import Found, PairSearch, bar
+from rapids_slink.neighbors.within import Found, PairSearch, bar
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import check_arrays, constant, launch_blocks
 from rapids_slink.runtime.device import Array, cuda
@@ -55,7 +53,7 @@ def prepare(values: Array, queries: Array, limit: float, metric: Metric) -> Pair
         return ExactPairs(values, queries, limit, metric)
     points = values if is_one else cp.concatenate((queries, values))
     filter_, exact = choose_filter(ExactPoints(points, points, metric), device, limit)
-    if isinstance(filter_, FusedFilter | CountFilter):
+    if filter_ is not None and filter_.is_symmetric:
         return ImagePairs(filter_, exact, 0 if is_one else len(queries), limit)
     return ExactPairs(values, queries, limit, metric)
 
@@ -252,35 +250,26 @@ class ImagePairs(_Pairs):
         """Some points in the filter's order, and those that it leaves out."""
         if not m:
             return cp.empty(0, cp.int32), cp.empty(0, cp.int32)
-        if isinstance(self.filter, CountFilter):
-            ones = self.filter._ones[first : first + m]
-            return (cp.argsort(ones) + first).astype(cp.int32), cp.empty(0, cp.int32)
-        order, far = self.filter.order_by_bound(cp.full(m, self.limit), first)
-        return order + np.int32(first), far + np.int32(first)
+        order: tuple[Array, Array] = self.filter.order_for_limit(self.limit, m, first)
+        return order
 
     def _items(self, blocks: np.ndarray) -> np.ndarray:
         """Work items: those of the same points one after the other, so that these stay in the cache."""
-        by_ones = isinstance(self.filter, CountFilter)
-        size, start = ITEM_TILES[by_ones], 0 if self.is_one else self.first_other
+        ones = self.filter.ones_of_tiles()
+        size, start = ITEM_TILES[ones is not None], 0 if self.is_one else self.first_other
         begins = np.arange(start, self.tiles, size)
         begin, block = (part.ravel() for part in np.meshgrid(begins, blocks, indexing="ij"))
         items = np.zeros((begin.size, 4), np.int32)
         items[:, 0], items[:, 2] = block * (BLOCK_ROWS // TILE), np.minimum(begin + size, self.tiles)
         items[:, 1] = np.maximum(begin, items[:, 0]) if self.is_one else begin
         wanted = items[:, 1] < items[:, 2]
-        if by_ones:
-            low, high = self._ones_of_tiles()
+        if ones is not None:
+            low, high = ones
             least, most = np.minimum.reduceat(low, begins), np.maximum.reduceat(high, begins)
             row, next_, at = items[:, 0], np.minimum(items[:, 0] + 1, self.tiles - 1), np.searchsorted(begins, begin)
             of_rows = np.minimum(low[row], low[next_]), np.maximum(high[row], high[next_])
             wanted &= may_be_within(self.exact.metric, self.limit, *of_rows, least[at], most[at])
         return items[wanted]
-
-    def _ones_of_tiles(self) -> tuple[np.ndarray, np.ndarray]:
-        """The least and the largest number of ones of each tile."""
-        ones = self.filter._ones[self.filter.order].get()
-        starts = np.arange(0, ones.size, TILE)
-        return np.minimum.reduceat(ones, starts), np.maximum.reduceat(ones, starts)
 
     def _decided(self, a: Array, b: Array) -> tuple[Array, Array]:
         """The pairs within the limit of those that passed, each once."""

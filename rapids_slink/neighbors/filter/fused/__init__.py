@@ -1,9 +1,511 @@
 """The fused product filter: products are tested in registers by a GPU's tensor cores and never written.
 
-- filter.py: the filter, and groups of rows that have filters of their own; counts.py: the filter of bits
-- encodings.py: points as they read them, the errors of these, and whether fp16 sums keep the bound on their error
-- launch.py: the arguments of the kernel
+Here are the arguments of the kernel, the body that suits the GPU, and points as it reads them.
+
+- filter.py: the filters of products and of bits, and groups of rows that have filters of their own
 - pass.cuh: what the kernel's two bodies share (image.cuh, tile_test.cuh, survivors.cuh); wgmma.cu (wgmma.cuh,
   ring.cuh) is for Hopper, mma.cu (mma.cuh, ../tensor_cores.cuh) for all others
 - tighten.cu: bounds from what passed
+
+Points are images of fp16, or of int8 after a rotation, on all features or on principal axes.
+
+An int8 image holds y, the rounding of s·M(x - c), where M is linear and lengthens no vector by more than `stretch`:
+‖M v‖ <= stretch·‖v‖. So a pair of points within U is within stretch·s·U in the image, and the test of `bounds` loses no
+neighbour. M is a rotation, which spreads a row's values evenly over the features: then eight bits lose little.
+
+A rotation orders the features anew, changes some signs and multiplies each 32 of them by a Hadamard matrix over √32,
+twice. In float32 the differences w = x - c are rounded twice, and each of the two times five additions of a transform
+once (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., ch. 24: an error of √32·5·2⁻²⁴ at most, relative
+to the transform's length): M w is off by less than `ROTATION_ERROR`·‖M w‖. Integers that are bytes anyway are not
+rotated, and nothing is lost. Small ones are scaled up to bytes, so that half a norm, rounded down, loses little.
+
+Sums of fp16 serve on a GPU only if they keep the bound on their error: `fp16_keeps_bound` tries the kernel.
 """
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any, NamedTuple
+
+import cupy as cp
+import numpy as np
+
+from rapids_slink.metrics import EUCLIDEAN
+from rapids_slink.neighbors.exact import Candidates
+from rapids_slink.neighbors.filter.bounds import (
+    ABSOLUTE_SLACK,
+    ROUND_UP,
+    SMALLEST_NORMAL,
+    TINY,
+    FilterCosts,
+    Projection,
+    QuantizedPoints,
+    Scaling,
+    Trial,
+    UpperBound,
+    shrink_factor,
+    worthwhile_projection,
+)
+from rapids_slink.neighbors.task import BLOCK, equal_slices
+from rapids_slink.runtime.cuda import (
+    NULL,
+    WARP,
+    c_struct,
+    capability,
+    check_arrays,
+    constant,
+    cuda_kernel,
+    launch_blocks,
+    multiprocessors,
+    value_option,
+    warps_that_fit,
+)
+from rapids_slink.runtime.device import Array, Device, cuda, current_gpu
+from rapids_slink.runtime.memory import outside_pool
+
+FUSED = "neighbors/filter/fused/"
+MMA, WGMMA = FUSED + "mma.cu", FUSED + "wgmma.cu"
+BLOCK_ROWS, TILE = constant(MMA, "ROWS"), constant(MMA, "COLUMNS")  # rows of a work item, points of a tile
+ATOM_STEPS, STEP_BYTES = 4, 32  # tensor core instructions that an atom of features takes, and a row's bytes in each
+PIECE_BYTES, NORM_BYTES = constant(MMA, "PIECE_BYTES"), 4 * TILE  # of a tile's rows of one atom; of half norms
+#: Stages of wgmma.cu by the number of atoms that stay in shared memory: with more none stays.
+WGMMA_STAGES = 4, 8, 8, 6, 5, 8, 7, 6, 5
+WGMMA_WARPS, QUEUE_BYTES = constant(WGMMA, "WARPS"), 8 * constant(MMA, "QUEUE")  # that test; a warp's survivors
+RESERVED_BYTES = 1024  # of shared memory, by CUDA for each block
+#: Warps of a block of mma.cu, its stages, and blocks of a multiprocessor: the first that fits is taken. The last fits
+#: into Turing's 64 KiB. Copies are not asynchronous there, so a second stage would hide little.
+MMA_SHAPES = (4, 3, 2), (4, 2, 2), (8, 3, 1), (8, 2, 1), (4, 2, 1), (8, 1, 1)
+MIN_CAPABILITY, MIN_BITS_CAPABILITY, HOPPER = 75, 80, 90
+#: Work items per multiprocessor, for load balancing; the least and the most tiles of an item.
+WORK_ITEMS_PER_SM, MIN_ITEM_TILES, MAX_ITEM_TILES = 24, 8, (1 << constant(MMA, "COLUMN_BITS")) // TILE
+
+
+def is_hopper() -> bool:
+    """Whether the current GPU has Hopper's own instructions."""
+    return capability() == HOPPER
+
+
+def has_products() -> bool:
+    """Whether the current GPU has tensor cores for bytes."""
+    return capability() >= MIN_CAPABILITY
+
+
+def has_bit_products() -> bool:
+    """Whether the current GPU has tensor cores that count common bits."""
+    return capability() >= MIN_BITS_CAPABILITY
+
+
+@dataclass(frozen=True)
+class Radii:
+    """The filter radii, float32: `of_row` (padded,), and `of_tile`, the largest of each `TILE`.
+
+    Of bits the lines of `counts.cu`: (padded, 2), and the largest slope and intercept of each tile.
+    """
+
+    of_row: Array
+    of_tile: Array
+
+
+@dataclass(frozen=True)
+class Survivors(Candidates):
+    """Candidates collected over the slices of a symmetric pass."""
+
+    #: (rows, capacity) float32 or int32: half of each one's squared distance as the converse in `bounds` has it
+    half_sq_dist: Array = None
+
+
+@dataclass(frozen=True)
+class Products:
+    """Which products a launch forms."""
+
+    rows: QuantizedPoints  # an image
+    blocks: int  # of rows, or given work items
+    splits: int  # into how many items each is divided
+    #: the first tile of points and the one after the last; in a symmetric pass counted from the block's own
+    tiles: tuple[int, int]
+    n_points: int  # points after these are padding
+    #: in a symmetric pass, the first tile that a block's own number is counted from, and the number of tiles
+    among: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where survivors go."""
+
+    candidates: Candidates
+    next_item: Array  # int: the work item that the next block takes, less the number of blocks; 0 at first
+    row_group: Array = None  # int32, by position: pairs of one group are left out
+    point_group: Array = None  # the same of the points; between components the order
+    items: Array = None  # (m, 4) int32: between components, the work items
+    thresholds: Array = None  # float32: what is added to the rows' radii, by component pair
+
+
+class LocalTerms(NamedTuple):
+    """The terms by which products of rows and points of several cells are tested; see `tiles`."""
+
+    tiles: Array  # int32, lists of tiles of points
+    row_cell: Array  # (tiles of rows,) int32
+    point_cell: Array  # (tiles,) int32
+    begins: Array  # (cells of rows, points) float32
+    thresholds: Array  # (cells of points, rows) float32
+
+
+def append_survivors(
+    products: Products,
+    image: QuantizedPoints,
+    steps: int,
+    radii: Radii | None,
+    tile_error: Array,
+    into: Destination,
+    local: LocalTerms | None = None,
+) -> None:
+    """Form the products of some rows with tiles of an image, and append the pairs that pass.
+
+    Parameters
+    ----------
+    products : Products
+    image : QuantizedPoints
+        The points.
+    steps : int
+        Tensor core instructions that a row's features take.
+    radii : Radii
+        Of the rows.
+    tile_error : (tiles,) float32 array
+        The largest error of each tile of the image.
+    into : Destination
+        `Survivors` if every pair is tested for both its points.
+    local : LocalTerms, optional
+        Between cells: the items' tiles, and what takes the place of `radii` and half norms.
+    """
+    rows, survivors = products.rows, into.candidates
+    half_sq_dist = getattr(survivors, "half_sq_dist", None)
+    radii = radii or Radii(None, None)
+    check_arrays(image.y.dtype, image.y, rows.y)
+    if local is None:
+        check_arrays(image.half_norm.dtype, image.half_norm, rows.half_norm, half_sq_dist)
+        check_arrays("float32", radii.of_row, radii.of_tile, tile_error, into.thresholds)
+        if len(radii.of_row) != rows.half_norm.size:
+            raise ValueError(f"{rows.half_norm.size} rows, of which {len(radii.of_row)} have a radius")
+    else:
+        check_arrays("int32", local.tiles, local.row_cell, local.point_cell)
+        check_arrays("float32", local.begins, local.thresholds)
+    check_arrays("int32", survivors.ids, into.row_group, into.point_group, into.items)
+    atoms = -(-steps // ATOM_STEPS)
+    types = image.half_norm is not None and image.half_norm.dtype == cp.int32, image.y.dtype == cp.uint8
+    kind = half_sq_dist is not None, into.items is not None and local is None, local is not None, *types
+    body = _compiled(atoms, steps - (atoms - 1) * ATOM_STEPS, kind, is_hopper(), current_gpu())
+    addresses = [np.uint64(0)] * 5 if local is None else [np.uint64(part.data.ptr) for part in local]
+    sizes = (0, 0) if local is None else (local.thresholds.shape[1], local.begins.shape[1])
+    arguments = (
+        rows.y, image.y, image.half_norm, np.int32(atoms), np.int32(products.blocks), np.int32(products.splits),
+        *map(np.int32, products.tiles), c_struct(*products.among), np.uint32(products.n_points), rows.half_norm,
+        radii.of_row, radii.of_tile, tile_error, into.row_group, into.point_group, np.int32(survivors.capacity),
+        survivors.ids, half_sq_dist, survivors.count, into.next_item, into.items, into.thresholds,
+        c_struct(*addresses, *map(np.int64, sizes)),
+    )  # fmt: skip
+    items = products.blocks * products.splits * (BLOCK_ROWS // body.rows)
+    if blocks := min(items, body.blocks * multiprocessors()):
+        arguments = tuple(NULL if a is None else a for a in arguments)
+        body.kernel((blocks,), (body.threads,), arguments, shared_mem=body.shared)
+
+
+def item_splits(blocks: int, tiles: int) -> int:
+    """The number of work items into which a band's tiles are divided for each block of rows.
+
+    Some blocks have several times the work of others, since in an order by bounds points that are near to many come
+    together. There are enough items to balance that: each goes to the multiprocessor that is ready first.
+    """
+    by_work = min(tiles // MIN_ITEM_TILES, -(-WORK_ITEMS_PER_SM * multiprocessors() // max(1, blocks)))
+    return max(1, -(-tiles // MAX_ITEM_TILES), by_work)
+
+
+def padded(n: int, size: int) -> int:
+    """n, rounded up to a multiple."""
+    return -(-n // size) * size
+
+
+@dataclass(frozen=True)
+class _Body:
+    """A compiled kernel: rows and threads of a block, blocks of a multiprocessor, a block's bytes of shared memory."""
+
+    kernel: Any
+    rows: int
+    threads: int
+    blocks: int
+    shared: int
+
+
+@cache
+def _compiled(atoms: int, last_steps: int, kind: tuple[bool, ...], hopper: bool, gpu: int) -> _Body:
+    source, options, shape, shared = _body(atoms, last_steps, kind, hopper, gpu)
+    kernel = cuda_kernel(source, "append_survivors", *options)
+    kernel.max_dynamic_shared_size_bytes = shared
+    return _Body(kernel, *shape, shared)
+
+
+def source_of(
+    steps: int, symmetric: bool = False, between: bool = False, local: bool = False, int8: bool = False
+) -> tuple[str, ...]:
+    """The source, and the options, of the body that serves rows of this many instructions on the current GPU."""
+    atoms = -(-steps // ATOM_STEPS)
+    kind = symmetric, between, local, int8, False
+    source, options, *_ = _body(atoms, steps - (atoms - 1) * ATOM_STEPS, kind, is_hopper(), current_gpu())
+    return source, *options
+
+
+def _body(
+    atoms: int, last_steps: int, kind: tuple[bool, ...], hopper: bool, gpu: int
+) -> tuple[str, tuple[str, ...], tuple[int, int, int], int]:
+    """The source, its options, the shape of a `_Body`, and its shared memory."""
+    names = "RESIDENT_ATOMS", "LAST_STEPS", "SYMMETRIC", "BETWEEN_COMPONENTS", "LOCAL", "INT8", "BITS"
+    more: tuple[str, ...]
+    if hopper:
+        resident = atoms if atoms < len(WGMMA_STAGES) else 0
+        stages, rows = WGMMA_STAGES[resident], TILE if resident > 4 else BLOCK_ROWS
+        pieces = rows // TILE * resident + (1 if resident else 3) * stages
+        shared = pieces * PIECE_BYTES + stages * NORM_BYTES + WGMMA_WARPS * QUEUE_BYTES
+        source, shape, more = WGMMA, (rows, constant(WGMMA, "THREADS"), 1), ("-arch=sm_90a", f"-DSTAGES={stages}")
+    else:
+        resident = int(atoms == 1)
+        warps, stages, blocks = _shape(resident, gpu)
+        shared = _mma_bytes(resident, warps, stages)
+        source, shape, more = MMA, (32 * warps, 32 * warps, blocks), (f"-DWARPS={warps}", f"-DSTAGES={stages}")
+    values = resident, last_steps, *kind
+    options = (*more, *(f"-D{name}={int(value)}" for name, value in zip(names, values, strict=True)))
+    return source, options, shape, shared
+
+
+def _mma_bytes(resident: int, warps: int, stages: int) -> int:
+    """Shared memory of a block, except its queues."""
+    tiles = warps * 32 // TILE
+    return resident * tiles * PIECE_BYTES + stages * ((1 if resident else 1 + tiles) * PIECE_BYTES + NORM_BYTES)
+
+
+def _shape(resident: int, gpu: int) -> tuple[int, int, int]:
+    """The first of `MMA_SHAPES` that fits."""
+    attributes = cp.cuda.Device(gpu).attributes
+    for warps, stages, blocks in MMA_SHAPES:
+        block = _mma_bytes(resident, warps, stages) + warps * QUEUE_BYTES + RESERVED_BYTES
+        fits = blocks * block <= attributes["MaxSharedMemoryPerMultiprocessor"]
+        if fits and block <= attributes["MaxSharedMemoryPerBlockOptin"]:
+            return warps, stages, blocks
+    raise RuntimeError(f"the fused filter needs {block} bytes of shared memory a block, more than this GPU has")
+
+
+QUANTIZE, QUANTIZE_WARPS = "neighbors/filter/quantize.cu", 2  # a block, of which each has a row
+ATOM_BYTES = ATOM_STEPS * STEP_BYTES  # of a row
+MIXED = 32  # features that a Hadamard matrix mixes
+MIXES = 2
+#: Above the relative error of a rotation: (2 + 2·5·√32)·2⁻²⁴ and terms of second order.
+ROTATION_ERROR = 2.0**-18
+#: Rows that the scale is found by. A row with values above `LARGEST` times their median of maxima is cut off: its error
+#: is large.
+SCALE_ROWS, LARGEST = 2**12, 4
+#: Warps of a block that quantizes to int8, a row each; fewer where rows take much shared memory.
+INT8_WARPS = 8
+#: With more features, a row and its mix would not fit into shared memory.
+MAX_FEATURES = 4096
+#: Coordinates are worked out in at most this many parts: each takes some time on the host.
+MAX_PARTS = 16
+
+#: By Hopper's own instructions or not, read on an H100. A coordinate is rounded to a 25th of their root mean square.
+COSTS = {
+    hopper: FilterCosts(product, survivor=3e-10, byte=4e-13, rounding=1 / 25 / 12**0.5)
+    for hopper, product in ((True, 1.0e-15), (False, 1.9e-15))
+}
+#: With more features fp16 takes less time whatever the number of points: see bench/NOTES.md.
+MAX_INT8 = 1024
+#: Seconds by which a product of one feature takes longer in fp16, and how many survivors of a Gaussian point it saves.
+FP16_TIME, FP16_SURVIVORS = {True: 0.85e-15, False: 1.7e-15}, 200
+
+
+def quantize_rows(values: Array, scaling: Scaling, rows: Array, padded: int, atoms: int = 0) -> QuantizedPoints:
+    """The fp16 points of `rows` of `values`, filled up to `padded` rows.
+
+    They are laid out row by row, or as an image of `atoms` atoms a row: see `pass.cuh`.
+    """
+    check_arrays(values.dtype, values)
+    check_arrays("float64", scaling.centre)
+    check_arrays("int32", rows)
+    d, m = values.shape[1], rows.size
+    chunks = -(-d // 8)
+    width = chunks * 8
+    shrink = shrink_factor(width)
+    y = cp.empty(padded * (64 * atoms or width), cp.float16)
+    half_norm, error = cp.empty(padded, cp.float32), cp.empty(padded, cp.float32)
+    launch_blocks(
+        QUANTIZE, "quantize", (-(-padded // QUANTIZE_WARPS),), QUANTIZE_WARPS * WARP,
+        values, np.int32(d), rows, np.int64(m), np.int64(padded), scaling.centre, np.float64(scaling.scale),
+        np.float64(scaling.limit), np.float64(shrink / 2), np.float64(ROUND_UP),
+        np.float64(TINY), np.int32(chunks), np.int32(atoms), y, half_norm, error,
+        options=(value_option(values.dtype),),
+    )  # fmt: skip
+    return QuantizedPoints(y, half_norm, error)
+
+
+class Fp16:
+    """The points as `quantize_rows` has them: float32 sums, which `bounds.accumulation_bound` bounds."""
+
+    name = "fp16 tensor cores (fused)"
+    sum_type = "float32"
+    stretch = 1.0
+    is_finest = True
+
+    def __init__(self, n_features: int, scaling: Scaling) -> None:
+        self.scaling, self.scale = scaling, scaling.scale
+        self.norm_slack = UpperBound.of(n_features, scaling.scale, EUCLIDEAN).norm_slack
+        self.steps = -(-n_features // 16)
+
+    def encode(self, values: Array, rows: Array, size: int) -> QuantizedPoints:
+        """The image of some rows, filled up to `size` rows."""
+        return quantize_rows(values, self.scaling, rows, size, -(-self.steps // ATOM_STEPS))
+
+    def missing(self, half_norm: Array) -> float:
+        """The most that a half squared distance of rows with these half norms lacks."""
+        return -2 * self.norm_slack * float(half_norm.min()) + ABSOLUTE_SLACK
+
+
+class Int8:
+    """Signed bytes, whose products are exact. `scaling` is the first scale; another one follows the rotation."""
+
+    name = "int8 tensor cores (fused)"
+    sum_type = "int32"
+
+    def __init__(self, points: Array, scaling: Scaling) -> None:
+        n, d = points.shape
+        self.steps = -(-d // MIXED)
+        self.width, self.atoms = self.steps * MIXED, -(-self.steps // ATOM_STEPS)
+        self.rotates = not scaling.byte_values
+        self.is_finest = not self.rotates
+        self.centre = scaling.centre if self.rotates else cp.full(d, 2.0 ** (scaling.bits - 1))
+        self.error = ROTATION_ERROR if self.rotates else 0.0
+        self.stretch, self.lost = 1.0, 0.0  # beside what is relative
+        self.first_scale, self.last_scale = (scaling.scale if self.rotates else 2.0 ** (8 - scaling.bits)), 1.0
+        self.scale = self.first_scale
+        if self.rotates:
+            self.last_scale = self._scale_of(points, cp.arange(0, n, max(1, n // SCALE_ROWS), dtype=cp.int32))
+            self.scale = self.first_scale * self.last_scale * MIXED
+            self.lost = max(1.0, self.first_scale) * self.last_scale * MIXED * d**0.5 * SMALLEST_NORMAL
+
+    def encode(self, values: Array, rows: Array, size: int) -> QuantizedPoints:
+        """The image of some rows, filled up to `size` rows."""
+        image = self._empty(size)
+        self._launch(values, rows, rows.size, size, image)
+        return image
+
+    def missing(self, half_norm: Array) -> float:
+        """The most that a half squared distance lacks: halves are rounded down."""
+        return 1.0
+
+    def _empty(self, size: int) -> QuantizedPoints:
+        y = cp.empty(size * self.atoms * ATOM_BYTES, cp.int8)
+        return QuantizedPoints(y, cp.empty(size, cp.int32), cp.empty(size, cp.float32))
+
+    def _launch(
+        self, values: Array, rows: Array, m: int, size: int, image: QuantizedPoints | None, z: Array = None
+    ) -> None:
+        """The image of m rows, or their z."""
+        check_arrays(values.dtype, values)
+        check_arrays("int32", rows)
+        d = values.shape[1]
+        outputs = (None, None, None) if image is None else (image.y, image.half_norm, image.error)
+        buffers = 2 * 4 * self.width  # bytes of a row
+        warps = warps_that_fit(INT8_WARPS, buffers)
+        launch_blocks(
+            QUANTIZE, "quantize_int8", (-(-size // warps),), warps * WARP,
+            values, np.int32(d), rows, np.int64(m), np.int64(size), self.centre, np.float64(self.first_scale),
+            np.float64(self.last_scale), np.int32(self.width), self._shuffles, np.float64(self.error),
+            np.float64(self.lost), np.float64(ROUND_UP), np.float64(TINY),
+            np.int32(self.atoms), *outputs, z, options=(value_option(values.dtype),), shared_memory=warps * buffers,
+        )  # fmt: skip
+
+    @cached_property
+    def _shuffles(self) -> Array:
+        """The order of the features before each transform; a feature whose sign changes is ~f."""
+        if not self.rotates:
+            return None
+        rng = np.random.default_rng(0)
+        shuffles = np.stack([rng.permutation(self.width) for _ in range(MIXES)])
+        return cp.asarray(np.where(rng.random(shuffles.shape) < 0.5, ~shuffles, shuffles).astype(np.int32))
+
+    def _scale_of(self, points: Array, sample: Array) -> float:
+        """The scale that maps the sample's largest value, outliers aside, to 127."""
+        z = cp.empty((sample.size, self.width), cp.float32)
+        self._launch(points, sample, sample.size, sample.size, None, z)
+        largest = abs(z).max(axis=1)
+        top = float(cp.minimum(largest.max(), LARGEST * cp.median(largest))) or float(largest.max())
+        return 127 / top if top > 0 else 1.0
+
+
+class Projected(Int8):
+    """Signed bytes of the coordinates of a projection."""
+
+    def __init__(self, points: Array, projection: Projection) -> None:
+        sample = projection.coordinates(points[:: max(1, len(points) // SCALE_ROWS)])
+        super().__init__(sample, Scaling(cp.zeros(sample.shape[1]), 1.0))
+        self.lost += projection.error * self.last_scale * MIXED
+        self.scale *= projection.scaling.scale
+        self.stretch, self.projection = projection.stretch, projection
+        self.name = f"{Int8.name}, {sample.shape[1]} coordinates for {points.shape[1]} features"
+
+    def missing(self, half_norm: Array) -> float:
+        """A partial distance bounds no distance from above."""
+        return float("inf")
+
+    def encode(self, values: Array, rows: Array, size: int) -> QuantizedPoints:
+        """The image of some rows, filled up to `size` rows."""
+        image, tile_bytes = self._empty(size), self.atoms * ATOM_BYTES
+        tiles = -(-max(BLOCK // values.shape[1], -(-size // MAX_PARTS)) // TILE)
+        for part in equal_slices(slice(0, size), tiles * TILE):
+            first, own = part.start, rows[part]
+            rest = QuantizedPoints(image.y[first * tile_bytes :], image.half_norm[first:], image.error[first:])
+            self._launch(self.projection.coordinates(values[own]), None, own.size, part.stop - first, rest)
+        return image
+
+
+def cheapest(points: Array, n_queries: int, scaling: Scaling, device: Device, within: float) -> Fp16 | Int8:
+    """The encoding with which the queries take the least time.
+
+    fp16 takes longer for the products, by `FP16_TIME` for each, and leaves fewer survivors: of Gaussian points
+    `FP16_SURVIVORS` fewer a query, and more with many features, since distances then differ by less than eight bits
+    move a point. Bytes are exact in int8, and only int8 serves where sums of fp16 are not precise.
+    """
+    (n, d), cost = points.shape, COSTS[is_hopper()]
+    projection = worthwhile_projection(points, n_queries, scaling, cost, device, within)
+    if projection:
+        return Projected(points, projection)
+    saves_time = n * d * FP16_TIME[is_hopper()] > FP16_SURVIVORS * cost.survivor and d <= MAX_INT8
+    if scaling.byte_values or saves_time or not fp16_keeps_bound():
+        return Int8(points, scaling)
+    return Fp16(d, scaling)
+
+
+TRIED_FEATURES, TRIED_STEPS = 2**10, 2**6  # of the rows that are tried, and the instructions that they take
+
+
+def fp16_keeps_bound() -> bool:
+    """Whether the kernel's sums of fp16 products are as precise as `bounds.accumulation_bound` says.
+
+    It is tried once per process and GPU. The sums of int8 and of bits are exact and need no trial.
+    """
+    return _fp16_keeps_bound(is_hopper(), current_gpu())
+
+
+@cache
+def _fp16_keeps_bound(_hopper: bool, _gpu: int) -> bool:
+    trial = Trial(TRIED_FEATURES)
+    m, n = len(trial.rows), len(trial.points)
+    with outside_pool(cuda()):  # which may have a limit
+        rows, points = (_image(part) for part in (trial.rows, trial.points))
+        rows = QuantizedPoints(rows.y, cp.asarray(-trial.padded_thresholds(BLOCK_ROWS)), rows.error)
+        points = QuantizedPoints(points.y, cp.zeros(BLOCK_ROWS, cp.float32), points.error)
+        none = Radii(cp.zeros(BLOCK_ROWS, cp.float32), cp.zeros(BLOCK_ROWS // TILE, cp.float32))
+        candidates = Candidates(cp.empty((m, n), cp.int32), cp.zeros(m, cp.int32))
+        into = Destination(candidates, cp.zeros(1, cp.int32))
+        append_survivors(Products(rows, 1, 1, (0, 1), n), points, TRIED_STEPS, none, none.of_tile, into)
+        return trial.is_passed(candidates.ids.get(), candidates.count.get())
+
+
+def _image(values: np.ndarray) -> QuantizedPoints:
+    """The image of a block of rows that fp16 holds."""
+    scaling, ids = Scaling(cp.zeros(TRIED_FEATURES), 1.0), cp.arange(len(values), dtype=cp.int32)
+    return quantize_rows(cp.asarray(values), scaling, ids, BLOCK_ROWS, TRIED_STEPS // ATOM_STEPS)

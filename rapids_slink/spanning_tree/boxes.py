@@ -1,0 +1,190 @@
+"""Trees of boxes: the minimum spanning tree of points of few features or low dimension, and friends of friends.
+
+**The tree**, on a GPU, by Borůvka's algorithm on the bounding volume hierarchy of `neighbors/trees/bvh.py`.
+
+Each point first finds its nearest few points. In a round each component looks for its lightest edge to a point outside,
+and skips the nodes whose points all belong to it. Every edge found bounds the search of all the component's points. A
+point keeps two results for later rounds:
+
+- its candidate, the lightest edge that it knows. It bounds the component as long as it leaves the component; then the
+  next of the point's nearest few that is outside replaces it;
+- its floor: no edge to a point outside its component is lighter. It stays valid because components only grow. A point
+  need not search while its candidate attains the floor, or while its component has a lighter edge.
+
+*Each edge taken is in the tree.* Let C be a component that searches, e the lightest edge that leaves it in the total
+order, and v the end of e in C. No bound of C is below the weight of e, because bounds are weights of edges that leave
+C. The floor of v is not above that weight either, so v searches, or its candidate attains the floor. A search skips
+what is above the bound, what is within C, and what weighs as much as a candidate and comes after it. So the candidate
+of v is e. C takes the first edge in the total order among its points' candidates that attain the bound. That is e, and
+by the cut property e is in the tree.
+
+With a largest weight no bound is above it, boxes beyond it are passed over, and the last round is the one that takes no
+edge.
+
+The largest component waits, because the components that search merge with it. Neighbouring points (a warp) search
+together.
+
+**Friends of friends** are the clusters of rows that steps of at most a distance connect, without the tree of the rows.
+
+    rows ──▶ tree of boxes ──▶ joins of near points ──▶ labels
+             neighbors/trees   `write_friends`
+
+*The components are those of all pairs within the distance.* Two points are joined if they are within it, or if a box
+around both is so small that they must be. A pair of points within it is either joined, or left out: then both are in
+one component already, or one is in a node all of whose points are of one component, of which another point is joined to
+it, or the two are in two such nodes, and other points of these are joined. Components only grow, so what is known of a
+node stays true.
+
+*Nodes of one component* keep the number of pairs small where many points are within the distance of each other. A CPU
+joins from the leaves up, so that it knows them all. On a GPU each point joins those that follow it along the curve.
+Nodes whose points are all within the distance of each other, cells, are one component from the start. The first points
+of all cells search first, then nodes of one component are found anew, and the other points pass over most nodes.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rapids_slink.neighbors import estimate_search, is_searched_by_tree, may_be_low_dimensional
+from rapids_slink.neighbors.task import Search
+from rapids_slink.neighbors.within import Limit
+from rapids_slink.ordering import sort_in_place
+from rapids_slink.report import Report
+from rapids_slink.runtime.cuda import WARP, constant, number_a_block
+from rapids_slink.runtime.device import Array
+from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
+from rapids_slink.runtime.memory import MemoryEstimate, release_cached, sequential
+from rapids_slink.spanning_tree import kernels
+from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
+
+#: Bytes per point at the peak: its state and its edge.
+POINT_BYTES = 56
+
+
+def serves(problem: Problem) -> bool:
+    """Points whose lists a tree would search on a GPU: boxes take less time than the lists alone (bench/NOTES.md).
+
+    Not with core distances: they need the lists, and most of the tree follows from the lists.
+    """
+    if not problem.device.is_gpu or problem.by_reachability:
+        return False
+    return is_searched_by_tree(problem.n, problem.d, problem.metric, problem.device)
+
+
+def may_serve(problem: Problem) -> bool:
+    """Points of many features that a tree would search if their dimension is low, which their values tell."""
+    if not problem.device.is_gpu or problem.by_reachability:
+        return False
+    return may_be_low_dimensional(problem.n, problem.d, problem.metric, problem.device)
+
+
+def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
+    """Bytes of the rows, their tree of boxes, and the state of each point."""
+    n, d, itemsize = problem.n, problem.n_features, problem.itemsize
+    search = estimate_search(n, d, itemsize, 1, problem.device, n_queries=0, metric=problem.metric, chosen=chosen)
+    return sequential(search, MemoryEstimate(POINT_BYTES * n))
+
+
+def prepare(look: Look) -> Prepared | None:
+    """The way by the tree of boxes that searches the points, None if another search suits them."""
+    from rapids_slink.neighbors.trees.bvh import BoxSearch
+
+    problem, report, search = look.problem, look.report, look.search
+    if not isinstance(search, BoxSearch):
+        return None
+    del look.search
+    needed = estimate(problem, search)
+
+    def make() -> Tree:
+        nonlocal search
+        release_cached()
+        with report.stage("spanning_tree", problem.device):
+            edges = tree_of_boxes(search, report, problem.max_weight)
+            del search
+            release_cached()
+            sort_in_place(edges.columns, problem.device.xp)
+        return edges, 1
+
+    return Prepared(make, lambda: needed)
+
+
+if TYPE_CHECKING:
+    from rapids_slink.neighbors.trees.bvh import BoxSearch
+
+SOURCE = "spanning_tree/boxes.cu"
+NEAREST, MAX_ROUNDS = (constant(SOURCE, name) for name in ("NEAREST", "MAX_ROUNDS"))
+
+
+def tree_of_boxes(search: "BoxSearch", report: Report, max_weight: float = np.inf) -> PreallocatedFrame:
+    """The minimum spanning tree of the points of a search: n - 1 edges in any order, weighing surrogate distances.
+
+    Edges above `max_weight` are missing.
+    The tree takes over the search's memory, so the search cannot be used afterwards.
+    """
+    xp, n = search.device.xp, search.order.size
+    search.check()
+    tree = PreallocatedFrame.empty(search.device, n - 1, EDGE_TYPES)
+    # Arrays of their own fit where the search has left room.
+    candidate, component, size, chosen = (xp.empty(n, xp.int32) for _ in range(4))
+    first_leaf, parent = search.leaf_of[::WARP].copy(), search.leaf_of
+    following = xp.empty((NEAREST - 1, n), xp.int16)
+    weight, bound = xp.empty(n), xp.empty(n)
+    counters = xp.zeros(4 + 2 * MAX_ROUNDS, xp.uint64)
+    nearest = candidate, following, weight
+    limits = np.float64(max_weight), np.nextafter(max_weight, np.inf)
+    search.launch(
+        "find_nearest", n, search.points, search.order, first_leaf, np.int64(n), search.nodes, limits[1], *nearest,
+        source=SOURCE,
+    )  # fmt: skip
+    search.launch_resident(
+        "grow_tree_of_boxes", n, search.points, search.order, first_leaf, *search.tree, *limits, *nearest, component,
+        size, chosen, parent, bound, number_a_block(SOURCE), *tree.columns.values(), counters, source=SOURCE,
+    )  # fmt: skip
+    _, n_edges, searched, rounds = counters[:4].tolist()
+    report.count("spanning_tree", rounds=rounds, rows_searched=n + searched)
+    return tree.head(n_edges)
+
+
+# ------------------------------------------------------------------------------------------------------------- friends
+
+#: Points of more features have too many others within a distance that connects most of them.
+FRIEND_FEATURES = {"cpu": range(2, 5), "cuda": range(2, 4)}
+#: Of fewer rows the whole tree takes less time.
+MIN_FRIENDS = {"cpu": 512, "cuda": 2}
+#: What the trees of boxes are called in reports.
+FILTERS = {"cpu": "k-d tree", "cuda": "bounding volume hierarchy"}
+#: Bytes per point at the peak: its parent, its cell, its component, and what is counted along the curve or the rows.
+FRIEND_BYTES = 20
+
+
+def serves_friends(problem: Problem) -> bool:
+    """Points of few features of which labels alone are wanted, if the surrogate distances decide which are near."""
+    metric, settings, n, d, device = problem.metric, problem.settings, problem.n, problem.d, problem.device
+    if settings.friends_within is None or problem.by_reachability or metric.changes_order:
+        return False
+    return (
+        d in FRIEND_FEATURES[device.name]
+        and n >= MIN_FRIENDS[device.name]
+        and is_searched_by_tree(n, d, metric, device)
+    )
+
+
+def estimate_friends(problem: Problem) -> MemoryEstimate:
+    """Bytes of the rows' tree of boxes and the components, and of what is kept: the labels and a copy of the rows."""
+    n, d, itemsize = problem.n, problem.n_features, problem.itemsize
+    search = estimate_search(n, d, itemsize, 1, problem.device, n_queries=0, metric=problem.metric)
+    kept = n * (d * itemsize + 4)
+    return sequential(search, MemoryEstimate(FRIEND_BYTES * n + kept, kept))
+
+
+def label_friends(rows: Array, problem: Problem, labels: Array, report: Report) -> int:
+    """Write the label of each row, (n,) int32, in the order of first appearance; returns the number of clusters."""
+    assert problem.settings.friends_within is not None
+    device, metric = problem.device, problem.metric
+    of_device, limit = kernels(device), Limit.of(metric, problem.settings.friends_within, problem.n_features)
+    report.count("neighbors", filter=FILTERS[device.name])
+    with report.stage("neighbors", device):
+        boxes = of_device.make_boxes(rows, metric)
+    with report.stage("friends", device):
+        clusters: int = of_device.write_friends(boxes, limit.surrogate, metric, labels)
+    return clusters

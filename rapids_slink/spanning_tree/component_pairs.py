@@ -1,0 +1,440 @@
+"""Connect the last components all at once, by bounds on all pairs of them, instead of by a search in each round.
+
+Let w be the vector from the centroid of a component A to the centroid of another, B. With
+
+    separation(A, B) = (least x_b·w of B's points - largest x_a·w of A's points) / |w|
+
+no point of A is nearer to a point of B than their separation. The two points that attain it, the *support points*, are
+nearly the closest pair if the components are well separated.
+
+1. The products of all points with all centroids give every separation and the support points. If the separation is
+   small or negative, samples of both components are compared as well.
+2. The weights of these pairs of points give a spanning tree of the components. The bottleneck of A and B is the
+   heaviest edge on the tree's path from A to B. A pair of points of A and B that is heavier closes a cycle of lighter
+   edges, so it is not in the minimum spanning tree.
+3. Few component pairs have a separation below their bottleneck, and they have few pairs of points to test. A GPU finds
+   these by the fused filter. A CPU, and a GPU if too many pass the filter, finds them by the points' projections x·w.
+4. The minimum spanning tree of the components over these pairs of points completes the forest.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from types import ModuleType
+from typing import Any, Self, TypeGuard
+
+import numpy as np
+
+from rapids_slink.dendrogram.cpu import merge_in_order
+from rapids_slink.metrics import EPSILON
+from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.filter import ProductFilter
+from rapids_slink.neighbors.filter.bounds import FLOAT32_EPSILON, accumulation_bound, radius_terms, shrink_factor
+from rapids_slink.neighbors.task import BLOCK, Search, equal_slices, mutual_reachability, row_blocks
+from rapids_slink.ordering import FEW, sort_in_place
+from rapids_slink.report import Report
+from rapids_slink.runtime.compiling import njit
+from rapids_slink.runtime.cuda import constant
+from rapids_slink.runtime.device import CPU, Array, Device, to_host
+from rapids_slink.spanning_tree import kernels
+from rapids_slink.spanning_tree.graphs import EdgeList, spanning_forest
+
+SAMPLED = constant("spanning_tree/component_pairs.cu", "SAMPLED")  # points of a component
+
+
+@dataclass(frozen=True)
+class Components:
+    """Points sorted by component, K components in compressed rows."""
+
+    order: Array  # (n,) int32: the points, those of a component together
+    number: Array  # (n,) int32: the component of each, from 0 to K - 1, in that order
+    start: Array  # (K + 1,) int64: where each component begins, and n
+    of_point: Array  # (n,) int32: the component of each point by its number
+
+    def __len__(self) -> int:
+        return int(self.start.size) - 1
+
+    @cached_property
+    def size(self) -> Array:
+        """The number of points of each."""
+        return self.start[1:] - self.start[:-1]
+
+    def points(self, number: int) -> Array:
+        """The points of one."""
+        return self.order[self.start[number] : self.start[number + 1]]
+
+
+@dataclass(frozen=True)
+class ComponentPairs:
+    """Pairs of components, M of them."""
+
+    #: `first` and `second`: (M,) int32
+    first: Array
+    second: Array
+    #: (M,) float64: a lower bound of the distance of their points, in the filter's scale; negative if there is none
+    separation: Array
+    support: Array  # (2, M) int32: the support points of the first and of the second component
+
+    def take(self, at: Array) -> Self:
+        """The pairs at these positions."""
+        support = self.support[:, at]
+        return type(self)(self.first[at], self.second[at], self.separation[at], support)
+
+
+@dataclass(frozen=True)
+class SeparationErrors:
+    """Bounds on the errors of a separation."""
+
+    products: float  # the error of its four products together
+    sq_distance: float  # the error of the squared distance of two centroids
+    moved: float  # how far quantizing moved two points together
+
+
+FOUND_BYTES = 64  # of a pair of points that remains, or a work item
+ROUNDING = 1e-9  # relative; above the error of float64 sums of 2²¹ features
+WEIGHT_COST = 1024  # of an exact weight, in units of one filter pair
+MAX_PAIRS = 2**26
+
+#: Pairs of points, src and dst, and the number of their component pair; None if they are too many.
+PointPairs = tuple[Any, Any, Any] | None
+
+
+@dataclass(frozen=True)
+class JoinContext:
+    """The components to connect, and the search with its distances and filter."""
+
+    search: BruteForceSearch  # with a `ProductFilter`
+    core: Array  # (n,) float64, optional
+    components: Components
+    budget: int  # the number of pairs of points that rounds of searches would test
+
+    @property
+    def device(self) -> Device:
+        """The search's."""
+        return self.search.device
+
+    @property
+    def filter(self) -> ProductFilter:
+        """The search's."""
+        assert isinstance(self.search.filter, ProductFilter)
+        return self.search.filter
+
+    @property
+    def kernels(self) -> ModuleType:
+        """The device's."""
+        return kernels(self.device)
+
+    def pair_weights(self, src: Array, dst: Array) -> Any:
+        """The weights of pairs of points."""
+        weight = self.search.distances(src, dst)
+        return weight if self.core is None else mutual_reachability(weight, self.core, src, dst, self.device.xp)
+
+    def tighten(self, bound: Array, src: Array, dst: Array, pair: Any) -> Any:
+        """The weights of pairs of points. Lowers `bound`, by component pair, to the least of them."""
+        weight = self.pair_weights(src, dst)
+        self.search.kernels.scatter_min(bound, pair, weight[:, None])
+        return weight
+
+    def capacity(self, bytes_of_each: int) -> int:
+        """The number of items of this size that fit into memory."""
+        return int(min(self.search.free_bytes / (4 * bytes_of_each), 2**31 - 1))
+
+    @property
+    def max_pairs(self) -> int:
+        """How many pairs of points may remain."""
+        return min(self.budget // WEIGHT_COST, self.capacity(FOUND_BYTES), MAX_PAIRS)
+
+    def blocks(self, n: int, size: int) -> list[slice]:
+        """Rows of `size` numbers, a few at a time."""
+        return row_blocks(n, size, min(BLOCK, self.capacity(FOUND_BYTES)))
+
+    @cached_property
+    def samples(self) -> tuple[Any, Any]:
+        """A sample of each component and its mean, the centroid. Separations are valid for any finite centroids."""
+        return self.kernels.sample_components(self.filter.points, self.components, self.filter.scaling.centre)
+
+    @cached_property
+    def radius_terms(self) -> tuple[float, ...]:
+        """The terms of an upper bound of the distance of a pair by its weight, in the filter's scale."""
+        return radius_terms(self.filter.n_features, self.filter.scaling.scale * (1 + ROUNDING), self.search.metric)
+
+
+MAX_COMPONENTS = 4096  # their pairs are listed
+PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured, and per feature of a centroid
+MAX_OVERLAPPING = 32  # pairs of small or negative separation, per component
+MIN_SAMPLED = 8  # points of a component that are compared with another's
+FEW_EDGES = 2**15  # the tree of fewer edges takes less time on the host than a GPU's calls do
+#: Rounds of searches of fewer pairs of points, of up to `FEATURES` features, take less time than connecting at once.
+MIN_ROUND_PAIRS, FEATURES = {"cpu": 2**23, "cuda": 2**32}, 128
+#: The least share of all points, and the least rows per component, that have to search if components are separated.
+MIN_ROW_SHARE, MIN_ROWS_PER_COMPONENT = 1 / 16, 48
+ROUNDS = 3  # the estimated number of rounds of searches that this replaces
+
+
+def is_worthwhile(search: Search, components: int, n: int, rows: Array) -> TypeGuard[BruteForceSearch]:
+    """Whether connecting that many components of n points at once costs less than searching the `rows`.
+
+    Many points of a well separated component have to search, because all their neighbours are in it. It takes products
+    that are as precise as the separations assume.
+    """
+    if not isinstance(search, BruteForceSearch) or not isinstance(search.filter, ProductFilter):
+        return False
+    m = rows.size
+    products = m * n * max(1.0, search.filter.n_features / FEATURES)
+    if components > MAX_COMPONENTS or products < MIN_ROUND_PAIRS[search.device.name]:
+        return False
+    if m < max(MIN_ROWS_PER_COMPONENT * components, MIN_ROW_SHARE * n):
+        return False
+    needed = PAIR_BYTES * components**2 / 2 + CENTROID_BYTES * components * search.filter.n_features
+    return bool(needed <= search.free_bytes / 4) and search.filter.kernels.products_keep_bound()
+
+
+def connect_components(
+    search: BruteForceSearch, core: Array, component: Array, k: int, rows: Array, report: Report
+) -> tuple[Any, Any, Any] | None:
+    """The edges that join all k components into one tree, or None if too many pairs of points are candidates.
+
+    `core` is as in a `SearchTask`, `component` is each point's label, and `rows` are the points that would otherwise
+    have to search. The edges, arrays of the device or the host, are in the total order, ``src < dst``.
+    """
+    components = Components(*kernels(search.device).sort_by_component(component, k))
+    context = JoinContext(search, core, components, ROUNDS * rows.size * component.size)
+    pairs, radius = _separations(context)
+    weight = context.pair_weights(*pairs.support)
+    if not _compare_samples(context, pairs, weight):
+        return None
+    pairs, upper = _within_bottlenecks(context, pairs, weight)
+    del weight
+    close_pairs = _by_filter(context, pairs, upper) if search.device.is_gpu else None
+    if close_pairs is None:
+        close_pairs = by_projection(context, pairs, upper, radius)
+    return None if close_pairs is None else _lightest_edges(context, close_pairs, upper, report)
+
+
+def _separations(context: JoinContext) -> tuple[ComponentPairs, float]:
+    """All pairs, and an upper bound of the points' distances from the centre of the scaling.
+
+    Quantizing moves a point by at most e, and the error of a product with a quantized centroid m is at most η|y||m|. A
+    separation is a sum of four products.
+    """
+    components, filter_, xp = context.components, context.filter, context.device.xp
+    centroids = filter_.kernels.quantize(context.samples[1], filter_.scaling)
+    supports = context.kernels.new_supports(len(components))
+    n, half_norm, error = components.order.size, centroids.half_norm.max(), xp.zeros((), "float32")
+    of_a_tile = filter_.kernels.TILE_ROWS * filter_.kernels.TILE_POINTS // len(components)
+    by_memory = context.capacity(8 * (len(components) + filter_.n_features) + 64)
+    for at in equal_slices(slice(0, n), max(1, min(n, of_a_tile, by_memory))):
+        rows = filter_.kernels.quantize(filter_.points, filter_.scaling, components.order[at])
+        product = filter_.kernels.product(rows, centroids)
+        context.kernels.update_supports(product, components.number[at], at.start, supports)
+        del product  # the next one takes its memory
+        half_norm, error = xp.maximum(half_norm, rows.half_norm.max()), xp.maximum(error, rows.error.max())
+    y = centroids.y.astype("float64")
+    width = centroids.y.shape[1]
+    rounding = 2 * FLOAT32_EPSILON
+    square = 2 * float(half_norm) / shrink_factor(width) * (1 + rounding)  # of the longest y
+    moved = 2**0.5 * float(error)
+    product_error = 4 * (accumulation_bound(width) + rounding) * square
+    errors = SeparationErrors(product_error, ROUNDING * square, 2 * moved)
+    pairs = ComponentPairs(*context.kernels.measure_pairs(supports, components.order, y @ y.T, errors))
+    return pairs, (square**0.5 + moved) / filter_.scaling.scale
+
+
+def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Array) -> bool:
+    """Lower the weights of pairs of small separation to the least of their samples; False if they are too many."""
+    near = context.kernels.overlapping(pairs, weight, context.radius_terms)
+    width = min(SAMPLED, int((context.budget / WEIGHT_COST / max(1, near.size)) ** 0.5))
+    if near.size > MAX_OVERLAPPING * len(context.components) or width < MIN_SAMPLED:
+        return False
+    for at in context.blocks(near.size, SAMPLED**2):
+        sampled = context.kernels.pair_samples(context.samples[0], pairs, near[at], -(-SAMPLED // width))
+        context.tighten(weight, *sampled)
+    return True
+
+
+def _within_bottlenecks(context: JoinContext, pairs: ComponentPairs, weight: Array) -> tuple[ComponentPairs, Any]:
+    """The pairs that the tree of these weights does not rule out, and their bottlenecks."""
+    device = _device_for(weight.size, context)
+    first, second, weight = (device.asarray(part) for part in (pairs.first, pairs.second, weight))
+    in_tree = _tree(first, second, weight, len(context.components), device)
+    tree = (to_host(column[in_tree]) for column in (first, second, weight))
+    bottlenecks = context.device.asarray(path_bottlenecks(*tree))
+    at, upper = context.kernels.within_bottlenecks(pairs, bottlenecks, context.radius_terms)
+    return pairs.take(at), upper
+
+
+def _by_filter(context: JoinContext, pairs: ComponentPairs, upper: Array) -> PointPairs:
+    """The pairs of points that weigh at most their component pair's `upper`, and some others, by the fused filter.
+
+    By a finer one if too many others pass, as of components that are much farther apart than they are wide. Each
+    component is padded to whole blocks of rows, so a tile has points of one component pair only.
+    """
+    filter_: Any = context.filter
+    plan = context.kernels.plan_items(context.components, pairs)
+    if plan.formed > context.budget or plan.n_items > context.capacity(FOUND_BYTES):
+        return None
+    image = filter_.row_bytes(filter_.n_features)
+    if (plan.n_rows - context.components.order.size) * image > context.search.free_bytes / 4:
+        return None
+    order, items = context.kernels.work_items(context.components, pairs, plan)
+    close_pairs: PointPairs = None
+    while filter_ and close_pairs is None:
+        close_pairs = filter_.component_pairs(order, items, upper, context.max_pairs)
+        filter_ = filter_.finer() if close_pairs is None else None
+    return close_pairs
+
+
+def _lightest_edges(context: JoinContext, close_pairs: Any, upper: Array, report: Report) -> tuple[Any, Any, Any]:
+    """The minimum spanning tree of the components by these pairs of points."""
+    weight = context.tighten(upper, *close_pairs)  # only the lightest of each component pair is needed
+    src, dst, pair = close_pairs
+    light = context.search.kernels.flatnonzero(weight <= upper[pair])
+    report.count("connect", joined_at_once=1, pairs_kept=light.size)
+    device, of_point = _device_for(light.size, context), context.components.of_point
+    columns = {name: device.asarray(column[light]) for name, column in (("src", src), ("dst", dst), ("weight", weight))}
+    sort_in_place(columns, device.xp)
+    src, dst, weight = columns.values()
+    first, second = (device.asarray(of_point[context.device.asarray(end)]) for end in (src, dst))
+    in_tree = _tree(first, second, weight, len(context.components), device)
+    if in_tree.size != len(context.components) - 1:
+        raise RuntimeError("some components are not connected by any pair of points: please report this")
+    return src[in_tree], dst[in_tree], weight[in_tree]
+
+
+def _tree(first: Any, second: Any, weight: Array, k: int, device: Device) -> Any:
+    """The ascending positions of the edges in the minimum spanning tree of k components; the earlier of ties wins."""
+    in_tree, _ = spanning_forest(EdgeList(first, second, weight, k), device)
+    return device.xp.flatnonzero(in_tree)
+
+
+def compile_on_host() -> None:
+    """Compile what a tree of few components takes on the host, by a path of more edges than are sorted one by one."""
+    first = np.arange(FEW + 1, dtype=np.int32)
+    second, weight = first + np.int32(1), np.arange(FEW + 1.0)[::-1].copy()
+    path_bottlenecks(first, second, weight)
+    sort_in_place({"src": first, "dst": second, "weight": weight}, np)
+    _tree(first, second, weight, FEW + 2, CPU)
+
+
+def _device_for(edges: int, context: JoinContext) -> Device:
+    """The device that computes a tree of that many edges."""
+    return CPU if edges <= FEW_EDGES else context.device
+
+
+#: The cost of a float64 projection, in units of one filter pair.
+PROJECTION_COST = 512
+PROJECTION_BYTES = 16
+UNDERFLOW = 1e-290  # above the error of products of tiny numbers
+ROOT_OF_UNDERFLOW = 1.5e-154  # above the error of the root of a tiny square
+PROJECTED = 2**18  # features, or projections, at a time
+
+
+def by_projection(context: JoinContext, pairs: ComponentPairs, upper: Array, radius: float) -> PointPairs:
+    """The pairs of points that weigh at most their component pair's `upper`, and some others.
+
+    Projections are (x - o)·w, where o is the centre of the scaling and w leads from one centroid to the other.
+    The error is below (d + 4) roundings of float64, relative to |x - o||w|; `radius` is the largest |x - o|.
+    """
+    components, filter_, core, xp = context.components, context.filter, context.core, context.device.xp
+    first, second, size = (to_host(part) for part in (pairs.first, pairs.second, components.size))
+    n_projections, d = int((size[first] + size[second]).sum()), filter_.n_features
+    if PROJECTION_COST * n_projections > context.budget or n_projections > context.capacity(PROJECTION_BYTES):
+        return None
+    centroids, length = context.samples[1], xp.empty_like(upper)
+    for at in context.blocks(length.size, d):
+        between = centroids[pairs.second[at]] - centroids[pairs.first[at]]
+        length[at] = xp.sqrt((between**2).sum(axis=1)) + d**0.5 * ROOT_OF_UNDERFLOW
+    error = 4 * (d + 8) * EPSILON * radius
+    ends = first, second
+    projected = project(filter_.points, filter_.scaling.centre, components, centroids, ends, xp)
+    points = [[components.points(number) for number in end] for end in ends]
+    highest = xp.stack([ids[values.argmax()] for ids, values in zip(points[0], projected[0], strict=True)])
+    lowest = xp.stack([ids[values.argmin()] for ids, values in zip(points[1], projected[1], strict=True)])
+    context.tighten(upper, highest, lowest, xp.arange(first.size, dtype="int32"))
+    distance = context.search.metric.true_distance_bound(upper, d, xp)
+    max_difference = to_host((distance * (1 + ROUNDING) + error) * length + UNDERFLOW)  # of two points' projections
+    close_pairs, room = [xp.empty((3, 0), "int32")], context.max_pairs
+    for c in range(first.size):
+        sides = [(ids[c], values[c]) for ids, values in zip(points, projected, strict=True)]
+        if core is not None:
+            sides = [(ids[low], values[low]) for ids, values in sides for low in [core[ids] <= upper[c]]]
+        (ids, values), (others, other_values) = sides
+        near = near_pairs(values, other_values, float(max_difference[c]), room, xp)
+        if near is None:
+            return None
+        room -= near[0].size
+        close_pairs.append(xp.stack([ids[near[0]], others[near[1]], xp.full(near[0].size, c, "int32")]))
+    src, dst, pair = xp.concatenate(close_pairs, axis=1)
+    return src, dst, pair
+
+
+def project(
+    points: Array,
+    origin: Array,
+    components: Components,
+    centroids: Array,
+    ends: tuple[np.ndarray, np.ndarray],
+    xp: Any,
+) -> tuple[list[Any], list[Any]]:
+    """(x - origin)·(centroid of the second end - centroid of the first) of each pair's points, by component."""
+    of_first, of_second = ([None] * ends[0].size for _ in range(2))
+    for (own, others), sign, values in ((ends, 1.0, of_first), (ends[::-1], -1.0, of_second)):
+        order = np.argsort(own, kind="stable")
+        for which in np.split(order, np.flatnonzero(np.diff(own[order])) + 1):
+            number = int(own[which[0]])
+            between = sign * (centroids[xp.asarray(others[which])] - centroids[number])
+            ids = components.points(number)
+            blocks = row_blocks(ids.size, max(points.shape[1], which.size), PROJECTED)
+            projected = [between @ (points[ids[some]] - origin).T for some in blocks]
+            for c, row in zip(which.tolist(), xp.concatenate(projected, axis=1), strict=True):
+                values[c] = row
+    return of_first, of_second
+
+
+def near_pairs(first: Array, second: Array, max_difference: float, room: int, xp: Any) -> tuple[Any, Any] | None:
+    """All i and j with second[j] <= first[i] + max_difference; None if there are more than `room`.
+
+    The sum is rounded, by less than the error that `by_projection` adds.
+    """
+    if not (first.size and second.size):
+        return xp.empty(0, "int64"), xp.empty(0, "int64")
+    reach = first + max_difference
+    near, facing = xp.flatnonzero(reach >= second.min()), xp.flatnonzero(second <= reach.max())
+    facing = facing[xp.argsort(second[facing])]
+    count = xp.searchsorted(second[facing], reach[near], side="right")
+    total = int(count.sum())
+    if total > room:
+        return None
+    end, number = xp.cumsum(count), xp.arange(total)
+    row = xp.searchsorted(end, number, side="right")
+    return near[row], facing[number - (end - count)[row]]
+
+
+def path_bottlenecks(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """A table of the heaviest edge on the path between any two nodes of a tree. The tree's edges come in any order.
+
+    With the nodes in the order of the dendrogram's leaves, that edge is the largest height between their positions. The
+    first of the (1 + levels, n) rows holds each node's position among the leaves. Further rows hold the largest of the
+    1, 2, 4, ... heights from a position on.
+    """
+    rows, n = np.argsort(weight), weight.size + 1
+    left_child, right_child, size = np.empty((3, n - 1), np.int32)
+    merge_in_order(src[rows].astype(np.int32), dst[rows].astype(np.int32), n, left_child, right_child, size)
+    position, height = _order_leaves(left_child, right_child, size, weight[rows])
+    largest = [height]
+    while 1 << len(largest) < n:
+        following = np.minimum(np.arange(n) + (1 << len(largest) - 1), n - 1)
+        largest.append(np.maximum(largest[-1], largest[-1][following]))
+    return np.stack([position, *largest])
+
+
+@njit(cache=True)
+def _order_leaves(left_child: Any, right_child: Any, size: Any, weight: Any) -> Any:
+    """The leaves' positions, and the height between each and the next."""
+    n = weight.size + 1
+    start, height = np.zeros(2 * n - 1, np.int64), np.zeros(n)
+    for i in range(n - 2, -1, -1):  # the leaves of a merge: those of its left child, then those of its right one
+        first, second = left_child[i], right_child[i]
+        start[first] = start[n + i]
+        start[second] = start[n + i] + (1 if first < n else size[first - n])
+        height[start[second] - 1] = weight[i]
+    return start[:n], height

@@ -1,0 +1,136 @@
+"""The minimum spanning tree of each group of rows: nothing is compared across groups.
+
+    rows by group ──▶ small groups: a tree each, all at once; large ones: their usual way, one by one
+
+Within a group rows keep their order. So the total order of its edges is the same by the group's own numbers as by those
+of all rows, and each group's tree is that of the group alone, to the last bit.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rapids_slink.metrics import Metric
+from rapids_slink.neighbors.rows import require_common_features, undefined_for_zeros, zero_rows
+from rapids_slink.ordering import sort_in_place
+from rapids_slink.points.keys import Groups
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import Array, Device, to_host
+from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
+from rapids_slink.runtime.memory import MemoryEstimate, sequential
+from rapids_slink.spanning_tree import kernels
+from rapids_slink.spanning_tree.pairs import most_points
+from rapids_slink.spanning_tree.problem import Problem, Tree
+from rapids_slink.spanning_tree.ways import estimate_tree, tree_of_rows
+
+#: The most rows of a small group, whose tree one block of a GPU makes, or a thread of a CPU that stores the distances,
+#: which stay in its cache.
+MAX_ROWS, MAX_STORED = 2048, 512
+#: Bytes a row: in order, its group's state, its edge, and the scratch of the edges' sort.
+ROW_BYTES = 96
+
+
+@dataclass(frozen=True)
+class Trees:
+    """Small groups whose trees are wanted, of at least two rows each."""
+
+    rows: Array  # (n, d) array, as the metric's formula reads them
+    metric: Metric
+    min_samples: int  # of a core distance in a group, or all other rows of a group that has fewer
+    order: Array  # (n,) int32, the rows by group
+    #: `first` and `size`: (m,) int64, on the host; where each group's rows are in `order`
+    first: np.ndarray
+    size: np.ndarray
+    #: src, dst and weight of the edges, size - 1 for each group in turn, which are to be written in any order
+    edges: Sequence[Array]
+
+
+def is_stored(metric: Metric, min_samples: int, compact: bool) -> bool:
+    """Whether a CPU stores the distances of a group."""
+    by_features = metric.has_half_integer_power and metric.space is None
+    return compact or min_samples > 1 or metric.missing or not by_features
+
+
+def forest_of_groups(
+    problem: Problem, rows: Array, groups: Groups, values: Array, report: Report, numbers: Array = None
+) -> Tree:
+    """The trees of all groups in the total order, weighing surrogate distances; and their components in k-NN graphs.
+
+    `problem` and `values` are all points', `rows` what the metric's formula reads of them. Raises ValueError if a pair
+    of a group has no distance, and calls the rows by their `numbers` if they have others.
+    """
+    device, metric, sizes, starts, order = problem.device, problem.metric, groups.sizes, groups.starts, groups.order
+    is_large = sizes > most_rows(problem)
+    large, small = np.flatnonzero(is_large), np.flatnonzero(~is_large & (sizes > 1))
+    _check_zeros(values, groups, metric, device, numbers)
+    found, components = [], len(groups) - large.size
+    for own in (order[starts[g] : starts[g + 1]] for g in large.tolist()):
+        if metric.missing:
+            require_common_features(values[own], "X", device, own)
+        (tree, count), of_tree = _usual_tree(problem, rows[own])
+        src, dst, weight = tree.columns.values()
+        found.append((own[src], own[dst], weight))
+        components += count
+        report.add(of_tree)
+    with report.stage("spanning_tree", device):
+        begin = int(sizes[small].sum()) - small.size
+        forest = PreallocatedFrame.empty(device, begin + sum(part[2].size for part in found), EDGE_TYPES)
+        edges = list(forest.columns.values())
+        if small.size:
+            of_small = [column[:begin] for column in edges]
+            first, size, samples = starts[small], sizes[small], problem.settings.min_samples
+            undefined = kernels(device).trees_of_groups(Trees(rows, metric, samples, order, first, size, of_small))
+            if undefined >= 0:
+                own = order[first[undefined] :][: size[undefined]]
+                require_common_features(values[own], "X", device, own)
+        for part in found:
+            for column, its_own in zip(edges, part, strict=True):
+                column[begin : begin + its_own.size] = its_own
+            begin += part[2].size
+        sort_in_place(forest.columns, device.xp)
+    report.count("spanning_tree", groups=len(groups), large_groups=large.size)
+    return forest, components
+
+
+def _usual_tree(problem: Problem, rows: Array) -> tuple[Tree, Report]:
+    """The tree of a large group as that of any points, and the report of it."""
+    n, report = len(rows), Report()
+    settings = replace(problem.settings, clipped=True).for_rows(n)
+    tree = tree_of_rows(replace(problem, settings=settings, n=n), rows, report)
+    report.pop("way")
+    return tree, report
+
+
+def most_rows(problem: Problem) -> int:
+    """The most rows of a small group: more take less time in their usual way."""
+    if problem.device.is_gpu:
+        return MAX_ROWS
+    is_matrix = is_stored(problem.metric, problem.settings.min_samples, problem.is_compact)
+    return MAX_STORED if is_matrix else most_points(problem.d, problem.metric)
+
+
+def estimate_groups(problem: Problem, sizes: np.ndarray) -> MemoryEstimate:
+    """Bytes of the metric's rows and the trees of groups of these sizes; the forest is retained."""
+    n, largest = problem.n, int(sizes.max())
+    rows = problem.metric.rows.row_bytes(problem.n_features) * n
+    columns = 8 * problem.d * n if problem.device.is_gpu else 0  # the rows of each group by columns
+    parts = [MemoryEstimate(rows, rows), MemoryEstimate(ROW_BYTES * n + columns, ROW_BYTES // 4 * n)]
+    if largest > most_rows(problem):
+        settings = replace(problem.settings, clipped=True).for_rows(largest)
+        parts.append(estimate_tree(replace(problem, settings=settings, n=largest)))
+    return sequential(*parts)
+
+
+def _check_zeros(values: Array, groups: Groups, metric: Metric, device: Device, numbers: Array = None) -> None:
+    """Raise if two rows of a group are zero, and have no distance by this metric."""
+    if not metric.is_undefined_for_zeros:
+        return
+    zeros = to_host(zero_rows(values, device))
+    number = to_host(groups.number)[zeros]
+    order = np.argsort(number, kind="stable")
+    same = np.flatnonzero(number[order][1:] == number[order][:-1])
+    if same.size:
+        pair = zeros[order[same[0] : same[0] + 2]]
+        first, second = pair.tolist() if numbers is None else to_host(numbers)[pair].tolist()
+        raise undefined_for_zeros(f"rows {first} and {second} of X", metric)

@@ -1,0 +1,137 @@
+"""The minimum spanning tree of points from the distances of all pairs, without lists or searches.
+
+The distances are given, as a matrix, or computed where points are few. A CPU takes Prim's algorithm, on the matrix or
+on points of few features, of which no distance is stored. A GPU takes Borůvka's on the matrix.
+"""
+
+from rapids_slink.metrics import PRECOMPUTED, Metric
+from rapids_slink.neighbors.exact import kernels as exact_kernels
+from rapids_slink.neighbors.task import BLOCK, row_blocks
+from rapids_slink.runtime.device import Array, Device
+from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
+from rapids_slink.runtime.memory import MemoryEstimate, limit_bytes, sequential
+from rapids_slink.runtime.threads import for_each_chunk, workers
+from rapids_slink.spanning_tree import kernels
+from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
+
+#: A pair costs d + PAIR_WORK: its features, and the rest in units of a feature. Above MAX_WORK for all pairs another
+#: way takes less time; above MAX_SLOW_WORK where a GPU's formula is slow, minkowski's.
+PAIR_WORK = 8
+MAX_WORK, MAX_SLOW_WORK = {"cpu": 3 * 2**28, "cuda": 2**34}, 2**29
+#: Up to this number of points a CPU takes this way. Of few features it takes a number of points a feature if that is
+#: more; above it a tree of boxes is faster. With core distances it takes up to twice as many.
+FEW_POINTS, TREE_FEATURES, TREE_POINTS = 2000, 8, 400
+#: Of points of more features a CPU stores the distances, which are computed in tiles: it reads the points less often.
+MAX_FEATURES = 64
+#: The most points whose distances a GPU stores, and a CPU of rows of words or codes.
+MAX_ROWS = 2**13
+#: The most neighbours in a core that a kernel finds.
+MAX_SAMPLES = {"cpu": 2**7, "cuda": 2**5}
+#: Where memory is limited: bytes a pair, 8 for its distance and 8 for everything else.
+LIMITED_PAIR_BYTES = 16
+#: Bytes a point at the peak, without the distances: the edges, the scratch of their sort, and the components.
+POINT_BYTES = 128
+
+
+def serves(problem: Problem) -> bool:
+    """Given distances; and few points, unless lists are asked for or core distances are of more points."""
+    settings = problem.settings
+    if problem.metric is not PRECOMPUTED and (settings.n_neighbors is not None or problem.core is not None):
+        return False
+    return is_worthwhile(problem.n, problem.d, problem.metric, settings.min_samples, problem.device, problem.is_compact)
+
+
+def estimate(problem: Problem) -> MemoryEstimate:
+    """Bytes of the rows and of `tree_of_pairs`."""
+    n, d, metric, device = problem.n, problem.d, problem.metric, problem.device
+    min_samples = problem.settings.min_samples
+    rows = metric.rows.row_bytes(problem.n_features) * n
+    cores = 8 * min(n * n, workers(device) * max(n, BLOCK)) if min_samples > 1 else 0
+    if metric is PRECOMPUTED:
+        tree = MemoryEstimate(cores + POINT_BYTES * n)
+    elif stores_distances(d, metric, min_samples, device, problem.is_compact):
+        tree = MemoryEstimate(8 * n * n + cores + POINT_BYTES * n, min_chunk=workers(device) * 2**19)
+    else:
+        tree = MemoryEstimate(8 * n * (d + 4) + 2**10 * (d + 4) + POINT_BYTES * n)
+    return sequential(MemoryEstimate(rows, rows), tree)
+
+
+def prepare(look: Look) -> Prepared:
+    """The way by all pairs."""
+    problem, rows, report = look.problem, look.rows, look.report
+
+    def make() -> Tree:
+        count = "pairs_given" if problem.metric is PRECOMPUTED else "pairs_weighed"
+        with report.stage("spanning_tree", problem.device):
+            report.count("spanning_tree", **{count: problem.n * (problem.n - 1) // 2})
+            return tree_of_pairs(rows, problem.metric, problem.settings.min_samples, problem.device), 1
+
+    return Prepared(make, lambda: estimate(problem))
+
+
+def is_worthwhile(n: int, d: int, metric: Metric, min_samples: int, device: Device, compact: bool = False) -> bool:
+    """Whether this is the fastest way to the tree of n points as the metric's formula reads them."""
+    if metric is PRECOMPUTED:
+        return True
+    work = n * n * (d + PAIR_WORK)
+    if stores_distances(d, metric, min_samples, device, compact) and LIMITED_PAIR_BYTES * n * n > limit_bytes():
+        return False
+    if device.is_gpu:
+        max_work = MAX_SLOW_WORK if metric.formula == "minkowski" else MAX_WORK["cuda"]
+        return n <= MAX_ROWS and min_samples <= MAX_SAMPLES["cuda"] and work <= max_work
+    if compact:
+        return n <= MAX_ROWS
+    if metric.boxes and d <= TREE_FEATURES:
+        return min_samples == 1 and n <= most_points(d, metric)
+    return n <= 2 * FEW_POINTS if min_samples > 1 else n <= FEW_POINTS or work <= MAX_WORK["cpu"]
+
+
+def most_points(d: int, metric: Metric) -> int:
+    """The most points of d features whose pairs a CPU compares without storing distances, whatever the work."""
+    return max(FEW_POINTS, TREE_POINTS * d) if metric.boxes and d <= TREE_FEATURES else FEW_POINTS
+
+
+def stores_distances(d: int, metric: Metric, min_samples: int, device: Device, compact: bool = False) -> bool:
+    """Whether all distances are stored: by one thread, which stores none, some formulas would take too long."""
+    by_one = d <= MAX_FEATURES and metric.has_half_integer_power and metric.space is None
+    return compact or device.is_gpu or min_samples > 1 or not by_one
+
+
+def tree_of_pairs(values: Array, metric: Metric, min_samples: int, device: Device) -> PreallocatedFrame:
+    """The minimum spanning tree of all pairs: n - 1 edges in the total order, weighing surrogate distances.
+
+    `values` are the (n, d) rows that `neighbors.rows.metric_rows` makes, or the distances for `PRECOMPUTED`. If
+    `min_samples` is above 1, weights are mutual reachability with core distances of this many neighbours.
+    """
+    n, d = values.shape
+    edges = PreallocatedFrame.empty(device, n - 1, EDGE_TYPES)
+    is_compact = values.dtype.kind == "u"
+    if metric is not PRECOMPUTED and not stores_distances(d, metric, min_samples, device, is_compact):
+        kernels(device).prim_on_rows(values, metric, edges.columns)
+        return edges
+    matrix = values if metric is PRECOMPUTED else exact_kernels(device).all_distances(values, metric)
+    core = None
+    if min_samples > 1:
+        by_kernel = min_samples <= MAX_SAMPLES[device.name]
+        core = (
+            kernels(device).find_cores(matrix, min_samples)
+            if by_kernel
+            else cores_by_partition(matrix, min_samples, device)
+        )
+    kernels(device).tree_of_matrix(matrix, core, edges.columns)
+    return edges
+
+
+def cores_by_partition(matrix: Array, min_samples: int, device: Device) -> Array:
+    """The distance of each point from its `min_samples`-th nearest other, (n,) float64, whatever the number."""
+    xp, n = device.xp, len(matrix)
+    core = xp.empty(n)
+
+    def find(rows: slice) -> None:
+        weights = matrix[rows].astype("float64")
+        weights[xp.arange(len(weights)), xp.arange(n)[rows]] = xp.inf
+        weights.partition(min_samples - 1, axis=1)
+        core[rows] = weights[:, min_samples - 1]
+
+    for_each_chunk(device, find, row_blocks(n, n))
+    return core

@@ -1,0 +1,68 @@
+// The products of component pairs as work items of the fused filter.
+#include "runtime/include/threads.cuh"
+#include "spanning_tree/first_above.cuh"
+
+typedef unsigned long long u64;
+
+// The products of a pair: blocks of rows of the larger component by tiles of points of the other, at most SPLIT tiles per item.
+constexpr int SPLIT = 64;
+struct PairTiling {
+    int rows, points;
+    long long blocks, tiles, splits;
+    __device__ PairTiling(int a, int b, const long long* start, int of_rows, int of_points) {
+        long long size_a = start[a + 1] - start[a], size_b = start[b + 1] - start[b];
+        bool larger = size_a >= size_b;
+        rows = larger ? a : b, points = larger ? b : a;
+        blocks = (max(size_a, size_b) + of_rows - 1) / of_rows;
+        tiles = (min(size_a, size_b) + of_points - 1) / of_points;
+        splits = (tiles + SPLIT - 1) / SPLIT;
+    }
+};
+
+// The number of blocks of each of k components, then the number of items of each of n pairs. Also the totals of items, blocks,
+// and tiles that the items form, with one more tile for the start of each item.
+extern "C" __global__ void count_items(
+    long long n, int k, const int* __restrict__ first, const int* __restrict__ second, const long long* __restrict__ start,
+    int of_rows, int of_points, long long* __restrict__ counts, u64* __restrict__ totals) {
+    long long i = thread_index();
+    u64 count[3] = {0, 0, 0};
+    if (i < n) {
+        PairTiling tiling(first[i], second[i], start, of_rows, of_points);
+        counts[k + i] = count[0] = tiling.blocks * tiling.splits;
+        count[2] = tiling.blocks * (tiling.tiles + tiling.splits) * (of_rows / of_points);
+    }
+    if (i < k) counts[i] = count[1] = (start[i + 1] - start[i] + of_rows - 1) / of_rows;
+#pragma unroll
+    for (int c = 0; c < 3; c++) {
+        count[c] = warp_sum(count[c]);
+        if (threadIdx.x % WARP == 0) atomicAdd(totals + c, count[c]);
+    }
+}
+
+// The items in the form that fused.cu takes. `ends` holds running totals over the blocks of k components, then the pairs' items.
+extern "C" __global__ void list_items(
+    long long n, int k, int pairs, const int* __restrict__ first, const int* __restrict__ second,
+    const long long* __restrict__ start, const long long* __restrict__ ends, int of_rows, int of_points,
+    int4* __restrict__ item) {
+    long long i = thread_index();
+    if (i >= n) return;
+    const long long* last_item = ends + k;
+    int c = first_above(last_item, pairs, ends[k - 1] + i), tiles_a_block = of_rows / of_points;
+    PairTiling tiling(first[c], second[c], start, of_rows, of_points);
+    long long of_pair = ends[k - 1] + i - (last_item[c] - tiling.blocks * tiling.splits);
+    long long row_block = of_pair / tiling.splits, at = of_pair % tiling.splits * SPLIT;
+    long long rows = tiling.rows ? ends[tiling.rows - 1] : 0, points = tiling.points ? ends[tiling.points - 1] : 0;
+    int row_tile = (rows + row_block) * tiles_a_block, tile = points * tiles_a_block + at;
+    item[i] = make_int4(row_tile, tile, tile + min(tiling.tiles - at, (long long)SPLIT), c);
+}
+
+// The sorted points, each component padded to whole blocks by copies of its last point.
+extern "C" __global__ void fill_blocks(
+    long long n, int components, const int* __restrict__ order, const long long* __restrict__ start,
+    const long long* __restrict__ last_block, int of_rows, int* __restrict__ filled) {
+    long long i = thread_index();
+    if (i >= n) return;
+    int c = first_above(last_block, components, i / of_rows);
+    long long position = start[c] + i - (c ? last_block[c - 1] : 0) * of_rows;
+    filled[i] = order[min(position, start[c + 1] - 1)];
+}

@@ -1,0 +1,453 @@
+"""The command line, end to end."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hard_cases import full
+from repository import ROOT
+
+import rapids_slink
+from rapids_slink import cli
+from rapids_slink.hierarchy.storage import replace_file
+from rapids_slink.metrics import METRICS
+from rapids_slink.report import counted
+from rapids_slink.runtime.compiling import TEXT
+from rapids_slink.runtime.device import gpu_is_usable
+
+POINTS = pd.DataFrame(
+    {
+        "x": [0.0, 0.1, 0.3, 5.0, 5.4, 9.0],
+        "y": [0.0, 0.0, 0.0, 5.0, 5.0, 0.0],
+        "name": ["ab", "cd", "ef", "gh", "ij", "kl"],
+    }
+)
+SAID = "points.csv: 6 rows of 2 columns: 'x', 'y'; without 'name' (not in --columns)\n"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working folder with the same table in both formats."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    POINTS.to_csv("points.csv", index=False)
+    POINTS.set_index(pd.Index(range(100, 106), name="key")).to_parquet("points.parquet")
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder, capsys):
+    """Run the command line on the CPU: (exit status, stdout, stderr)."""
+
+    def call(*arguments):
+        try:
+            status = cli.main(["--device", "cpu", *map(str, arguments)])
+        except SystemExit as stop:
+            status = stop.code
+        return (status, *capsys.readouterr())
+
+    return call
+
+
+def files(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_csv_to_csv(run):
+    status, out, err = run("points.csv", "--columns", "x,y", "--n-clusters", 3, "--output", "labels.csv")
+    assert (status, err) == (0, SAID)
+    assert out == "6 rows in 3 clusters, written to labels.csv\n"
+    written = pd.read_csv("labels.csv")
+    assert list(written) == ["row", "x", "y", "name", "label"]
+    pd.testing.assert_frame_equal(written[["x", "y", "name"]], POINTS)
+    assert written["row"].tolist() == list(range(6))
+    assert written["label"].tolist() == [0, 0, 0, 1, 1, 2]
+    run("points.csv", "--columns", "x,y", "--n-clusters", 3, "--output", "labels.csv", "--labels-only")
+    assert Path("labels.csv").read_text() == "row,label\n0,0\n1,0\n2,0\n3,1\n4,1\n5,2\n"
+
+
+def test_columns_that_are_not_used_are_written_as_they_are_read(run):
+    """Those that are used are numbers, which may be written in another way."""
+    cells = {"id": ["007", "1e3", "NA", "", "a,b", "8"], "year": [2001, 2002, 2003, 2004, 2005, 2006]}
+    table = POINTS[["x"]].assign(**cells, spread=[0.5, 1.0, 1.5, 2.0, 2.5, 3.0])
+    table.to_csv("points.csv", index=False)
+    assert run("points.csv", "--columns", "x", "--output", "labels.csv")[0] == 0
+    written = pd.read_csv("labels.csv", dtype=str, keep_default_na=False)
+    assert written["id"].tolist() == cells["id"]
+    assert run("points.csv", "--columns", "x", "--output", "labels.parquet")[0] == 0
+    pd.testing.assert_frame_equal(pd.read_parquet("labels.parquet")[list(table)], table)
+
+
+def test_several_cuts(run):
+    status, out, _ = run("points.csv", "--columns", "x,y", "--n-clusters", "2,3,2", "--output", "labels.csv")
+    assert (status, out) == (0, "label_2: 6 rows in 2 clusters\nlabel_3: 6 rows in 3 clusters, written to labels.csv\n")
+    expected = rapids_slink.fit(POINTS[["x", "y"]], device="cpu").cut([2, 3])
+    assert np.array_equal(pd.read_csv("labels.csv")[["label_2", "label_3"]], expected)
+    options = ["--distance-threshold", "0.3,1", "--label", "at", "--min-cluster-size", 2]
+    status, out, _ = run("points.csv", "--columns", "x,y", *options)
+    assert out == "at_0.3: 6 rows in 1 cluster, 3 rows of noise\nat_1: 6 rows in 2 clusters, 1 row of noise\n"
+
+
+def test_a_tree_up_to_a_distance(run):
+    options = ["--columns", "x,y", "--max-distance", "0.4", "--linkage", "z.csv", "--output", "labels.csv"]
+    assert run("points.csv", *options)[0] == 0
+    model = rapids_slink.fit(POINTS[["x", "y"]], max_distance=0.4, device="cpu")
+    assert pd.read_csv("labels.csv")["label"].tolist() == model.labels_.tolist()
+    assert len(pd.read_csv("z.csv")) == len(model.linkage_)
+
+
+def test_hdbscan(run):
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(np.r_[rng.normal(size=(40, 2)), rng.normal(9, 4, size=(40, 2))], columns=["x", "y"]).round(3)
+    rows.to_csv("points.csv", index=False)
+    chosen = {"min_cluster_size": 8, "min_samples": 4, "cluster_selection_method": "leaf"}
+    options = [part for name, value in chosen.items() for part in (f"--{name.replace('_', '-')}", value)]
+    status, out, _ = run("points.csv", "--hdbscan", *options, "--output", "labels.parquet")
+    model = rapids_slink.HDBSCAN(**chosen, device="cpu").fit(rows)
+    noise = int((model.labels_ < 0).sum())
+    assert (status, noise > 0) == (0, True)
+    assert (
+        out == f"80 rows in {model.n_clusters_} clusters, {counted(noise, 'row')} of noise, written to labels.parquet\n"
+    )
+    written = pd.read_parquet("labels.parquet")
+    assert written["label"].tolist() == model.labels_.tolist()
+    assert written["probability"].tolist() == model.probabilities_.tolist()
+
+
+@pytest.mark.parametrize("model", ["--max-distance=0.5", "--hdbscan"])
+def test_labels_that_are_called_as_probabilities(run, model):
+    status, out, _ = run("points.csv", "--columns", "x,y", model, "--label", "probability")
+    assert status == 0
+    assert out.startswith("6 rows in ")
+
+
+def test_labels_within_a_distance_need_no_tree(run, monkeypatch):
+    monkeypatch.setattr(rapids_slink.SingleLinkage, "cut", None)
+    assert run("points.csv", "--columns", "x,y", "--max-distance", "0.4", "--output", "labels.csv")[0] == 0
+    model = rapids_slink.fit(POINTS[["x", "y"]], max_distance=0.4, device="cpu")
+    assert pd.read_csv("labels.csv")["label"].tolist() == model.labels_.tolist()
+
+
+def test_groups(run):
+    table = pd.DataFrame({"patient": ["01", "1", "01", "1", "01"], "x": [0.0, 9.0, 0.1, 9.1, 5.0]})
+    table.to_csv("points.csv", index=False)
+    status, _, err = run("points.csv", "--groups", "patient", "--output", "labels.csv")
+    assert (status, err) == (0, "points.csv: 5 rows of 1 column: 'x'; groups 'patient'\n")
+    model = rapids_slink.fit(table, 2, groups="patient", device="cpu")
+    assert pd.read_csv("labels.csv")["label"].tolist() == model.labels_.tolist() == [0, 1, 0, 2, 3]
+    status, out, _ = run("points.csv", "--groups", "patient", "--n-clusters", "1,2")
+    assert out == "label_1: 5 rows in 2 clusters\nlabel_2: 5 rows in 4 clusters\n"
+    table.assign(patient=["a", "", "a", "b", "b"]).to_csv("points.csv", index=False)
+    assert (
+        "column 'patient' of --groups is empty in row 1: give it a value" in run("points.csv", "--groups", "patient")[2]
+    )
+    assert "column 'patient' is of groups" in run("points.csv", "--groups", "patient", "--columns", "x,patient")[2]
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "hamming"])
+def test_missing_values(run, metric):
+    table = pd.DataFrame({"a": ["1", "1", "2", "-"], "b": ["1", "", "3", "3"], "c": ["0", "1", "3", "3"]})
+    table.to_csv("points.csv", index=False)
+    status, out, _ = run("points.csv", "--missing", "pairwise", "--missing-value", "-", "--metric", metric)
+    assert (status, out.splitlines()[0]) == (0, "4 rows in 2 clusters:")
+    assert "column 'a'" in run("points.csv", "--missing-value", "0", "--missing", "pairwise")[2]
+
+
+def test_categories(run):
+    status, out, err = run("points.csv", "--metric", "hamming", "--n-clusters", "3")
+    assert (status, err) == (0, "points.csv: 6 rows of 3 columns: 'x', 'y', 'name'\n")
+    assert out.startswith("6 rows in 3 clusters:\n")
+
+
+def test_the_metrics_are_in_the_help(run):
+    text = " ".join(run("--help")[1].split())
+    for name in METRICS:
+        assert f" {name}" in text
+
+
+def test_parquet_keeps_the_index_and_writes_the_linkage(run):
+    arguments = ["--columns", "x,y", "--distance-threshold", 0.3, "--output", "labels.parquet", "--linkage", "z.csv"]
+    assert run("points.parquet", *arguments)[0] == 0
+    labels = pd.read_parquet("labels.parquet")
+    assert labels["key"].tolist() == list(range(100, 106))
+    assert labels["label"].tolist() == [0, 0, 0, 1, 2, 3]
+    merges = pd.read_csv("z.csv")
+    assert list(merges.columns) == ["left", "right", "height", "size"]
+    expected = rapids_slink.fit(POINTS[["x", "y"]], device="cpu").to_scipy()
+    np.testing.assert_array_equal(merges["height"], expected[:, 2])
+
+
+@pytest.mark.parametrize(
+    ("index", "header"),
+    [
+        (pd.Index(list("abcdef"), name="label"), "row,label"),
+        (pd.MultiIndex.from_product([[1, 2], list("abc")], names=["label", None]), "level_0,level_1,label"),
+        (pd.MultiIndex.from_product([[1, 2], list("abc")], names=["x", "y"]), "x,y,label"),
+    ],
+)
+def test_index_of_the_output(run, index, header):
+    POINTS[["x"]].set_axis(index).to_parquet("points.parquet")
+    assert run("points.parquet", "--output", "labels.csv", "--labels-only")[0] == 0
+    written = pd.read_csv("labels.csv", index_col=list(range(index.nlevels)))
+    assert Path("labels.csv").read_text().startswith(f"{header}\n")
+    assert written["label"].tolist() == [0, 0, 0, 1, 1, 1]
+    assert written.index.tolist() == index.tolist()
+
+
+def test_summary_without_output(run, folder):
+    before = files(folder)
+    status, out, err = run("points.csv", "--columns", "x,y")
+    assert (status, err) == (0, SAID)
+    assert [line.split() for line in out.splitlines()] == [
+        ["6", "rows", "in", "2", "clusters:"],
+        ["cluster", "size"],
+        ["0", "3"],
+        ["1", "3"],
+    ]
+    assert files(folder) == before
+    assert run("points.csv", "--columns", "x,y", "--n-clusters", "1")[1].startswith("6 rows in 1 cluster:\n")
+
+
+def test_options_reach_the_model(run, monkeypatch):
+    seen = {}
+    fit = rapids_slink.fit
+    monkeypatch.setattr(rapids_slink, "fit", lambda frame, **given: seen.update(given) or fit(frame, **given))
+    options = ["--metric", "minkowski", "--p", 3, "--n-neighbors", 2, "--min-samples", 3, "--progress"]
+    options += ["--memory-limit", "1GiB"]
+    run("points.csv", "--columns", "x,y", *options)
+    assert seen == {
+        "n_clusters": 2,
+        "missing": None,
+        "missing_value": None,
+        "max_distance": None,
+        "groups": None,
+        "metric": "minkowski",
+        "p": 3.0,
+        "n_neighbors": 2,
+        "min_samples": 3,
+        "device": "cpu",
+        "progress": True,
+        "memory_limit": "1GiB",
+    }
+
+
+@pytest.mark.parametrize("name", ["tree.png", full("tree.svg"), full("tree.pdf")])
+def test_plot(run, name):
+    pytest.importorskip("matplotlib")
+    assert run("points.csv", "--columns", "x,y", "--plot", name)[0] == 0
+    assert Path(name).stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        ([], 2, "give one table of points, or --demo"),
+        (["points.csv", "--demo"], 2, "give one table of points, or --demo"),
+        (["--demo", "--n-clusters", "3"], 2, "--demo does not take --n-clusters"),
+        (["nowhere.csv"], 2, "no such file: nowhere.csv"),
+        (["."], 2, "cannot read .: it is a folder"),
+        ([os.devnull], 1, f"cannot read {os.devnull}: it is empty"),
+        (["points.csv", "--output", "labels.txt"], 2, "cannot write labels.txt: the suffix must be one of .csv"),
+        (["points.csv", "--output", "gone/labels.csv"], 2, "cannot write gone/labels.csv: no such folder: gone"),
+        (["points.csv", "--plot", "tree.bmp"], 2, "cannot write tree.bmp: the suffix must be one of .pdf"),
+        (["points.csv", "--output", "points.csv"], 2, "the input and the files to write must all be different"),
+        (["points.csv", "--n-clusters", "2", "--distance-threshold", "1"], 2, "not allowed with argument --n-clusters"),
+        (["points.csv", "--n-clusters", "two"], 2, "invalid int value: 'two'"),
+        (["points.csv", "--distance-threshold", "1,,2"], 2, "invalid float value: '1,,2'"),
+        (["points.csv", "--hdbscan", "--n-clusters", "2"], 2, "--hdbscan does not take --n-clusters"),
+        (["points.csv", "--hdbscan", "--groups", "x"], 2, "--hdbscan does not take --groups"),
+        (["points.csv", "--max-cluster-size", "9"], 2, "without --hdbscan, does not take --max-cluster-size"),
+        (["points.csv", "--max-distance", "9", "--plot", "a.png"], 2, "one tree, does not take --max-distance"),
+        (["points.csv", "--metric", "levenshtein"], 2, "--metric levenshtein takes text, and points are numbers here"),
+        (["points.csv", "--columns", "x,z"], 1, "unknown column 'z'; the table has 'x', 'y', 'name'"),
+        (["points.csv", "--columns", "x,name"], 1, "name"),
+        (["ragged.csv"], 1, "cannot read ragged.csv: "),
+        (["empty.csv"], 1, "cannot read empty.csv: "),
+        (["broken.parquet"], 1, "cannot read broken.parquet: "),
+    ],
+)
+def test_errors_are_one_line(run, folder, arguments, status, message):
+    Path("ragged.csv").write_text("x,y\n1,2\n3,4,5\n")
+    Path("empty.csv").write_text("")
+    Path("broken.parquet").write_bytes(b"PAR1 no PAR1")
+    before = files(folder)
+    found, out, err = run(*arguments)
+    assert (found, out) == (status, "")
+    assert err.startswith("rapids_slink: error: ")
+    assert message in err
+    assert err.count("\n") == 1
+    assert files(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--columns", "x,y", "--n-clusters", "7"], "n_clusters"),
+        (["--columns", "x,y", "--n-clusters", "0"], "n_clusters"),
+        (["--columns", "x,y", "--metric", "nonsense"], "nonsense"),
+        (["--columns", "x,hole"], "'hole'"),
+        (["--columns", "x,y", "--min-cluster-size", "0"], "min_cluster_size must be at least 1"),
+        (["--columns", "x,y", "--output", "labels.csv", "--label", "y"], "two columns 'y': name the labels otherwise"),
+    ],
+)
+def test_errors_of_a_fit_follow_what_was_read(run, arguments, message):
+    POINTS.assign(hole=[1, 2, None, 4, 5, 6]).to_csv("points.csv", index=False)
+    status, out, err = run("points.csv", *arguments)
+    assert (status, out) == (1, "")
+    read, error = err.splitlines()
+    assert read.startswith("points.csv: 6 rows of 2 columns")
+    assert error.startswith("rapids_slink: error: ")
+    assert message in error
+
+
+@pytest.mark.skipif(gpu_is_usable(), reason="there is a GPU")
+def test_no_gpu_is_an_error(run):
+    status, _, err = run("points.csv", "--columns", "x,y", "--device", "cuda")
+    assert status == 1
+    assert err.startswith("rapids_slink: error: device='cuda' needs an NVIDIA GPU")
+
+
+def test_failed_write_leaves_the_old_file(folder):
+    target = folder / "labels.csv"
+    target.write_text("old")
+    before = files(folder)
+
+    def fail_half_way(draft):
+        draft.write_text("ne")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        replace_file(target, fail_half_way)
+    assert target.read_text() == "old"
+    assert files(folder) == before
+
+
+def test_demo(run):
+    pytest.importorskip("matplotlib")
+    status, out, err = run("--demo")
+    assert (status, err) == (0, "")
+    assert "33,961 cities" in out
+    assert "1        Shanghai" in out
+    assert "seconds" in out
+    assert Path("cities.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_demo_without_matplotlib(run, folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    before = files(folder)
+    status, out, err = run("--demo")
+    assert (status, err) == (0, "")
+    assert "No map was drawn: matplotlib is missing" in out
+    assert files(folder) == before
+    status, _, err = run("points.csv", "--plot", "tree.png")
+    assert status == 2
+    assert "--plot needs matplotlib" in err
+
+
+def test_parquet_without_pyarrow(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    status, _, err = run("points.csv", "--columns", "x,y", "--output", "labels.parquet")
+    assert status == 2
+    assert "Parquet files need pyarrow" in err
+
+
+COMMAND = [sys.executable, "-m", "rapids_slink", "--device", "cpu", "--columns", "x,y"]
+
+
+def as_process(*arguments, command=COMMAND, **how):
+    """Run a process in the working folder: (exit status, stdout, stderr)."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **how.pop("env", {})}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **how}
+    done = subprocess.run([*command, *arguments], env=environment, check=False, **streams, timeout=300)
+    return done.returncode, *((said or b"").decode().replace(f"{TEXT}\n", "") for said in (done.stdout, done.stderr))
+
+
+def test_as_a_module(folder):
+    status, out, err = as_process("points.csv")
+    assert (status, err) == (0, SAID)
+    assert "6 rows in 2 clusters:" in out
+    assert as_process("--version")[1] == f"rapids_slink {rapids_slink.__version__}\n"
+
+
+LABELS = """row,x,y,name,label
+0,0.0,0.0,ab,0
+1,0.1,0.0,cd,0
+2,0.3,0.0,ef,0
+3,5.0,5.0,gh,1
+4,5.4,5.0,ij,1
+5,9.0,0.0,kl,1
+"""
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdin"])
+@pytest.mark.parametrize("pack", [bytes, full(gzip.compress)])
+def test_the_standard_input(folder, name, pack):
+    if name != "-" and not Path(name).exists():
+        pytest.skip("the system has no such file")
+    status, _, err = as_process(name, "--output", "labels.csv", input=pack(Path("points.csv").read_bytes()))
+    assert (status, err) == (0, SAID.replace("points.csv", "standard input" if name == "-" else name))
+    assert Path("labels.csv").read_text() == LABELS
+
+
+def test_no_standard_input(folder):
+    closed = ["sh", "-c", 'exec "$@" <&-', "sh", *COMMAND]
+    status, out, err = as_process("-", command=closed)
+    assert (status, out, err) == (1, "", "rapids_slink: error: cannot read standard input: it is closed\n")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes with names")
+@pytest.mark.parametrize("table", ["points.csv", full("points.parquet")])
+def test_a_pipe_with_a_name(folder, table):
+    """Such as a shell's <(...) is."""
+    os.mkfifo("pipe")
+    with subprocess.Popen(["cp", table, "pipe"]) as writer:
+        try:
+            status, _, err = as_process("pipe", "--output", "labels.csv")
+            assert (status, writer.wait(60)) == (0, 0), err
+        finally:
+            writer.kill()  # it waits for a reader
+    assert pd.read_csv("labels.csv")["label"].tolist() == [0, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize(("stdout", "stderr"), [(True, False), full(False, True), full(True, True)])
+def test_readers_that_have_gone(folder, stdout, stderr):
+    """Such as ``head``: the run ends well, and says nothing of it."""
+    read, write = os.pipe()
+    os.close(read)
+    gone = {name: write for name, is_gone in (("stdout", stdout), ("stderr", stderr)) if is_gone}
+    try:
+        status, out, err = as_process("points.csv", "--output", "labels.csv", **gone)
+        assert (status, err) == (0, "" if stderr else SAID)
+        assert out == ("" if stdout else "6 rows in 2 clusters, written to labels.csv\n")
+        assert Path("labels.csv").read_text() == LABELS
+        assert as_process("--help", **gone)[::2] == (0, "")
+    finally:
+        os.close(write)
+
+
+def test_encodings_without_a_name(folder):
+    """What the terminal cannot show is escaped, and is in the file as it was."""
+    POINTS.set_axis(pd.Index(["Málaga", "東京", *"abcd"], name="é")).to_csv("points.csv")
+    where = {"env": {"PYTHONIOENCODING": "ascii"}}
+    status, out, err = as_process("points.csv", "--index-column", "é", "--output", "größe.csv", **where)
+    assert (status, out) == (0, "6 rows in 2 clusters, written to gr\\xf6\\xdfe.csv\n")
+    assert "index '\\xe9'" in err
+    assert (
+        Path("größe.csv")
+        .read_text(encoding="utf-8")
+        .startswith("é,x,y,name,label\nMálaga,0.0,0.0,ab,0\n東京,0.1,0.0,cd,0\n")
+    )
+
+
+@pytest.mark.full
+def test_demo_without_an_encoding(folder):
+    status, out, err = as_process(command=[*COMMAND[:5], "--demo"], env={"PYTHONIOENCODING": "ascii"})
+    assert (status, err) == (0, "")
+    assert "S\\xe3o Paulo" in out

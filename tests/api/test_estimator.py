@@ -1,0 +1,382 @@
+"""scikit-learn's conventions: its own checks, pipelines, copies and pickles, and the summary in Jupyter."""
+
+import ast
+import copy
+import pickle
+import re
+import subprocess
+import sys
+from functools import partial
+from html.parser import HTMLParser
+from inspect import signature
+from pathlib import Path
+from typing import get_type_hints
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from models import assert_same
+from repository import ROOT
+from scipy import sparse
+from scipy.cluster.hierarchy import linkage
+from sklearn.base import BaseEstimator, ClusterMixin, clone
+from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.validation import check_is_fitted
+
+from rapids_slink import HDBSCAN, SingleLinkage, fit, fit_graph, load, plan
+from rapids_slink.points import output
+from rapids_slink.runtime.device import to_host
+
+FRAME = pd.DataFrame(
+    np.random.default_rng(0).normal(size=(90, 5)) + np.repeat([0, 30, 60], 30)[:, None],
+    columns=list("abcde"),
+    index=pd.Index([f"row {i}" for i in range(90)], name="name"),
+)
+
+
+class MixedSingleLinkage(SingleLinkage, ClusterMixin, BaseEstimator):
+    """For the checks that scikit-learn makes of heirs of its own classes alone."""
+
+
+class MixedHDBSCAN(HDBSCAN, ClusterMixin, BaseEstimator):
+    """The same."""
+
+
+ESTIMATORS = SingleLinkage, MixedSingleLinkage, HDBSCAN, MixedHDBSCAN
+
+
+def run(check, estimator):
+    if "sample_weight_equivalence" in check.func.__name__:
+        pytest.skip("rows of weight zero are refused; tests/stages/test_weights.py has the others")
+    check(estimator)
+
+
+# None is expected to fail. scikit-learn skips check_array_api_input unless SCIPY_ARRAY_API is set, as .ci/run sets it.
+@parametrize_with_checks([kind(prediction_data=keeps) for kind in ESTIMATORS for keeps in (False, True)])
+def test_scikit_learns_checks(estimator, check):
+    run(check, estimator)
+
+
+@pytest.mark.gpu
+@parametrize_with_checks([kind(device="cuda") for kind in ESTIMATORS])
+def test_scikit_learns_checks_on_the_gpu(estimator, check):
+    run(check, estimator)
+
+
+def test_a_fit_does_not_import_scikit_learn(device):
+    code = "import sys, rapids_slink; rapids_slink.fit([[0.0], [1.0], [3.0]], 2, device=sys.argv[1]); "
+    code += "print('sklearn' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, device], capture_output=True, text=True, cwd=ROOT, timeout=300)
+    assert done.stdout == "False\n", done.stderr
+
+
+def test_parameters_that_there_are_not():
+    model = SingleLinkage(3)
+    with pytest.raises(ValueError, match="SingleLinkage has no parameter 'linkage', only \\['n_clusters', "):
+        model.set_params(n_clusters=4, linkage="single")
+    assert model.n_clusters == 3
+    with pytest.raises(ValueError, match=r"no parameter 'metrik', only .*\. Did you mean 'metric'\?"):
+        model.set_params(metrik="cosine")
+    for make in (SingleLinkage, HDBSCAN, partial(fit, np.eye(3)), partial(plan, (3, 3))):
+        for name, meant in (("metrik", "metric"), ("n_neighbours", "n_neighbors"), ("affinity", "metric")):
+            with pytest.raises(TypeError, match=rf"has no parameter '{name}', only \[.*\]\. Did you mean '{meant}'\?$"):
+                make(**{name: 1})
+    whole = type("Whole", (SingleLinkage,), {"__init__": lambda self, **any_names: SingleLinkage.__init__(self, 1)})
+    assert whole(foo=3).n_clusters == 1
+    with pytest.raises(TypeError, match=r"HDBSCAN has no parameter 'foo', only \['min_cluster_size', .*\]$"):
+        HDBSCAN(foo=1)
+    assert repr(model.set_params(n_clusters=None, distance_threshold=0.5)) == (
+        "SingleLinkage(n_clusters=None, distance_threshold=0.5)"
+    )
+
+
+def test_fit_has_the_parameters_of_single_linkage():
+    """By name, kind, type and default, and those of its `fit`; `n_clusters` is 2 unless there is another cut."""
+    X, *found, unknown = signature(fit).parameters.values()
+    own = signature(SingleLinkage.fit).parameters
+    of_groups = [own[name].replace(kind=own[name].KEYWORD_ONLY) for name in ("groups", "dropna")]
+    expected = [*signature(SingleLinkage).parameters.values(), *of_groups]
+    assert (X.name, unknown.kind) == ("X", unknown.VAR_KEYWORD)
+    assert found[0].replace(default=2) == expected[0]
+    assert found[1:] == expected[1:]
+    for cut, n_clusters in (({}, 2), ({"distance_threshold": 1}, None), ({"max_distance": 1}, None)):
+        assert fit(FRAME, **cut, device="cpu").n_clusters == n_clusters
+
+
+def test_results_have_types_for_tools():
+    """Where a tool evaluates the block for type checkers alone: pandas' frames and NumPy's arrays, not `Any`."""
+    block = next(
+        node
+        for node in ast.parse(Path(output.__file__).read_text()).body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    )
+    types = {node.target.id: ast.unparse(node.value) for node in block.body if isinstance(node, ast.AnnAssign)}
+    assert {name: text.split("[")[0] for name, text in types.items()} == {
+        "Frame": "pd.DataFrame", "Rows": "pd.Series", "Values": "np.ndarray", "Index": "pd.Index"
+    }  # fmt: skip
+    for model in (SingleLinkage, HDBSCAN):
+        hints = get_type_hints(model, include_extras=True)
+        assert (hints["linkage_"], hints["mst_"], hints["labels_"]) == (output.Frame, output.Frame, output.Rows)
+
+
+# ------------------------------------------------------------------------------------------------ pipelines
+
+
+@pytest.mark.parametrize("scaler", [StandardScaler, MinMaxScaler])
+def test_after_scikit_learns_transformers(scaler, device):
+    before = make_pipeline(scaler(), PCA(2, random_state=0))
+    whole = make_pipeline(scaler(), PCA(2, random_state=0), SingleLinkage(3, device=device))
+    labels = whole.fit_predict(FRAME)
+    assert isinstance(labels, np.ndarray)
+    assert labels.tolist() == np.repeat([0, 1, 2], 30).tolist()
+    Z = linkage(before.fit_transform(FRAME), "single")
+    np.testing.assert_array_equal(whole[-1].to_scipy()[:, 2], Z[:, 2])
+    assert whole.set_params(singlelinkage__n_clusters=5).fit(FRAME)[-1].n_clusters_ == 5
+
+
+def test_pandas_output_of_transformers_keeps_index_and_names(device):
+    whole = make_pipeline(StandardScaler(), PCA(2), SingleLinkage(3, device=device)).set_output(transform="pandas")
+    labels = whole.fit_predict(FRAME)
+    pd.testing.assert_index_equal(labels.index, FRAME.index)
+    assert whole[-1].feature_names_in_.tolist() == ["pca0", "pca1"]
+    assert whole[-1].n_features_in_ == 2
+
+
+@pytest.mark.gpu
+def test_after_cumls_transformers():
+    import cudf
+
+    cuml = pytest.importorskip("cuml")
+    X = cudf.DataFrame(FRAME)
+    whole = make_pipeline(
+        cuml.preprocessing.StandardScaler(), cuml.decomposition.PCA(n_components=2), SingleLinkage(3, device="cuda")
+    )
+    labels = whole.fit_predict(X)
+    assert to_host(getattr(labels, "values", labels)).tolist() == np.repeat([0, 1, 2], 30).tolist()
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csc_matrix, sparse.coo_array])
+def test_sparse_input_is_refused(kind, device):
+    with pytest.raises(TypeError, match=r"Sparse input is not supported: pass X\.toarray\(\)"):
+        fit(kind(np.eye(4)), 2, metric="cityblock", device=device)
+
+
+# -------------------------------------------------------------------------------------------------- copies
+
+
+def test_clone_is_unfitted(device):
+    model = SingleLinkage(4, n_neighbors=3, device=device).fit(FRAME)
+    other = clone(model)
+    assert other.get_params() == model.get_params()
+    with pytest.raises(sklearn.exceptions.NotFittedError):
+        check_is_fitted(other)
+    check_is_fitted(model)
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+@pytest.mark.parametrize("X", [FRAME, FRAME.to_numpy(), FRAME.to_numpy()[:1]], ids=["frame", "array", "one row"])
+def test_copies_are_the_same(X, again, device):
+    model = fit(X, 1, device=device)
+    other = again(model)
+    assert_same(other, model)
+    assert other.cut(1).tolist() == model.cut(1).tolist()
+    assert other.set_params(n_clusters=len(X)).fit(X).n_clusters_ == len(X)
+    assert (model.n_clusters, model.n_clusters_) == (1, 1)
+    assert_same(again(SingleLinkage(7)), SingleLinkage(7))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda model: model.cut(2),
+        lambda model: model.children_,
+        lambda model: model.distances_,
+        lambda model: model.to_scipy(),
+        lambda model: model.to_networkx(),
+        lambda model: model.to_cugraph(),
+        lambda model: model.plot(),
+        lambda model: model.plot_heights(),
+        lambda model: model.plot_clusters(FRAME),
+        lambda model: model.save("nowhere"),
+    ],
+)
+def test_nothing_can_be_asked_of_a_model_that_is_not_fitted(use):
+    with pytest.raises(sklearn.exceptions.NotFittedError, match="SingleLinkage is not fitted yet: call fit first"):
+        use(SingleLinkage())
+
+
+def test_copies_of_a_graphs_hierarchy(device):
+    model = fit_graph(pd.DataFrame({"src": [0, 1], "dst": [1, 2], "weight": [1, 2]}), n_nodes=4, device=device)
+    for other in (copy.copy(model), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert_same(other, model)
+        assert other.cut(3).tolist() == [0, 0, 1, 2]
+
+
+def test_a_deep_copy_shares_nothing(device):
+    model = fit(FRAME, 3, device=device)
+    other = copy.deepcopy(model)
+    other.linkage_["height"] = 0.0
+    other.report_["seconds"].clear()
+    assert (model.distances_ > 0).all()
+    assert model.report_["seconds"]
+
+
+def test_joblib(device, tmp_path):
+    model = fit(FRAME, 3, device=device)
+    joblib.dump(model, tmp_path / "model")
+    assert_same(joblib.load(tmp_path / "model"), model)
+
+
+@pytest.mark.gpu
+def test_a_pickle_from_a_gpu_opens_without_one(tmp_path):
+    import cudf
+    import cupy
+
+    code = """
+import pickle, sys
+for name in ("cudf", "cupy"):
+    sys.modules[name] = None
+model = pickle.load(open(sys.argv[1], "rb"))
+print(type(model.labels_).__module__.split(".")[0], type(model.children_).__module__, model.cut(3).tolist())
+"""
+    for X, package in ((cudf.DataFrame(FRAME), "pandas"), (cupy.asarray(FRAME.to_numpy()), "numpy")):
+        model = fit(X, 3, device="cuda")
+        (tmp_path / "model").write_bytes(pickle.dumps(model))
+        arguments = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "model")]
+        done = subprocess.run(arguments, capture_output=True, text=True, cwd=ROOT, timeout=300)
+        assert done.stdout == f"{package} numpy {np.repeat([0, 1, 2], 30).tolist()}\n", done.stderr
+        for again in (copy.copy, copy.deepcopy):
+            other = again(model)
+            assert type(other.labels_) is type(model.labels_)
+            assert isinstance(other.linkage_, cudf.DataFrame)
+            assert isinstance(other.cut(2), type(model.labels_))
+            assert_same(other, model)
+
+
+# --------------------------------------------------------------------------------------------------- summary
+
+
+class Text(HTMLParser):
+    """The words of a page, its tags and their nesting."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.words, self.tags, self.open = [], set(), []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add(tag)
+        if tag != "br":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words += [data] if data.strip() else []
+
+
+def test_summary(device):
+    model = fit(FRAME, 3, n_neighbors=2, device=device)
+    page = Text(model._repr_html_())
+    assert page.open == []
+    assert page.tags == {"div", "b", "br", "table", "thead", "tbody", "tr", "th", "td"}
+    assert page.words[0] == "SingleLinkage: 90 rows in 3 clusters"
+    heights = model.to_scipy()[:, 2]
+    assert page.words[1] == f"3 clusters ({heights[-3]:.6g} < distance ≤ {heights[-2]:.6g})"
+    text = " ".join(page.words)
+    assert f"device {device}, metric euclidean" in text
+    assert "Clusters cluster rows 0 30 1 30 2 30 Proven" in text
+    for count, value in model.report_["spanning_tree"].items():
+        assert f"{count.replace('_', ' ')} {value}" in text
+    for stage, seconds in model.report_["seconds"].items():
+        assert f"{stage.replace('_', ' ')} {seconds:.4f}" in text
+    assert f"total {sum(model.report_['seconds'].values()):.4f}" in text
+
+
+def test_summary_names_the_largest_clusters(device):
+    X = np.repeat(np.arange(15.0), [*range(1, 15), 2000])[:, None]
+    html = fit(X, 15, device=device)._repr_html_()
+    assert not re.findall(r"<t[dh]>", html)  # each cell has a space of its own, on any page
+    words = Text(html).words
+    sizes = words[words.index("rows") + 1 : words.index("Proven")]
+    assert sizes[:4] == ["14", "2,000", "13", "14"]
+    assert sizes[-2:] == ["5 others", "15"]
+
+
+@pytest.mark.parametrize(("k", "words"), [(1, "1 cluster (2 < distance)"), (3, "3 clusters (distance ≤ 1)")])
+def test_summary_of_the_extreme_cuts(k, words, device):
+    assert Text(fit(np.array([[0.0], [1.0], [3.0]]), k, device=device)._repr_html_()).words[1] == words
+
+
+def test_summary_of_a_forest_and_of_one_row(device):
+    page = Text(
+        fit_graph(pd.DataFrame({"src": [0], "dst": [1], "weight": [1]}), n_nodes=3, device=device)._repr_html_()
+    )
+    assert page.words[:2] == ["GraphHierarchy: 3 rows in 2 clusters", "2 clusters (1 < distance)"]
+    assert Text(fit(np.zeros((1, 1)), 1, device=device)._repr_html_()).words[0] == "SingleLinkage: 1 row in 1 cluster"
+
+
+def test_summary_escapes():
+    model = fit(FRAME, 2, device="cpu")
+    model.report_["<script>"] = {"<b onclick='x'>": "&"}
+    page = model._repr_html_()
+    assert all(text in page for text in ("&lt;script&gt;", "&lt;b onclick='x'&gt;", "&amp;"))
+    assert {"<script>", "<b onclick='x'>", "&"} < set(Text(page).words)
+
+
+def test_jupyter_shows_the_summary_of_what_is_fitted():
+    model = SingleLinkage(device="cpu")
+    unfitted = model._repr_mimebundle_()
+    assert set(unfitted) == {"text/plain", "text/html"}
+    assert "sk-container" in unfitted["text/html"]
+    assert "sk-container" in model._repr_html_()
+    model.fit(FRAME)
+    assert model._repr_mimebundle_() == {"text/plain": repr(model), "text/html": model._repr_html_()}
+    assert "90 rows in 2 clusters" in model._repr_html_()
+    with sklearn.config_context(display="text"):
+        assert set(model._repr_mimebundle_()) == {"text/plain"}
+
+
+# ------------------------------------------------------------------------------------------- metadata routing
+
+
+@pytest.fixture
+def routing():
+    with sklearn.config_context(enable_metadata_routing=True):
+        yield
+
+
+@pytest.mark.parametrize("kind", [SingleLinkage, MixedSingleLinkage])
+def test_a_pipeline_passes_groups_on(kind, routing):
+    keys = np.repeat(["a", "b"], 45)
+    expected = SingleLinkage(2, device="cpu").fit(StandardScaler().fit_transform(FRAME), groups=keys).labels_
+    given = kind(n_clusters=2, device="cpu")
+    for asked, name in ((True, "groups"), ("films", "films")):
+        model = make_pipeline(StandardScaler(), clone(given.set_fit_request(groups=asked)))
+        assert model.fit(FRAME, **{name: keys})[-1].labels_.tolist() == expected.tolist()
+        assert model.fit_predict(FRAME, **{name: keys}).tolist() == expected.tolist()
+    with pytest.raises(ValueError, match=r"\[groups\] are passed but are not explicitly set"):
+        make_pipeline(StandardScaler(), kind(device="cpu")).fit(FRAME, groups=keys)
+
+
+def test_a_pipeline_passes_weights_on(routing, tmp_path):
+    weights = np.full(90, 3.0)
+    model = HDBSCAN(device="cpu").set_fit_request(sample_weight="copies")
+    make_pipeline(StandardScaler(), model).fit(FRAME, copies=weights)
+    alone = HDBSCAN(device="cpu").fit(StandardScaler().fit_transform(FRAME), sample_weight=weights)
+    assert model.labels_.tolist() == alone.labels_.tolist()
+    assert pickle.loads(pickle.dumps(model)).get_metadata_routing().fit.requests["sample_weight"] == "copies"
+    model.save(tmp_path / "model")  # without the request
+    assert load(tmp_path / "model").get_metadata_routing().fit.requests["sample_weight"] is None
+
+
+def test_what_cannot_be_requested():
+    with pytest.raises(TypeError, match=r"SingleLinkage.fit has no parameter 'weights', only \['dropna', 'groups'\]"):
+        SingleLinkage().set_fit_request(weights=True)

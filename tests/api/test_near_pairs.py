@@ -1,0 +1,458 @@
+"""Pairs within a distance: against brute force, in every kind of input, and what is refused."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from hard_cases import CASES, QUICK, combinations, full
+from hypothesis import given
+from hypothesis import strategies as st
+from metric_cases import ALL_METRICS, HARD, points, takes_booleans, with_cases, without_zeros
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial import cKDTree
+from scipy.spatial.distance import cdist
+from sklearn.cluster import DBSCAN
+
+import rapids_slink
+from rapids_slink import count_pairs, deduplicate, fit, fit_graph, iter_pairs, minimum_spanning_tree, pairs, to_csr
+from rapids_slink.metrics import METRICS, OVERFLOW, distances, get_metric
+from rapids_slink.neighbors.exact import kernels
+from rapids_slink.neighbors.rows import metric_rows
+from rapids_slink.neighbors.within import Limit
+from rapids_slink.points.output import on_device
+from rapids_slink.runtime.device import CPU, to_host
+from rapids_slink.runtime.memory import DeviceMemoryError
+
+
+def all_weights(X, metric="euclidean", p=2.0):
+    """The distance of each pair of rows as `fit` reports it, without any search: src, dst, weight, sorted.
+
+    Infinite beyond float64, where `fit` refuses it.
+    """
+    metric = get_metric(metric, p)
+    src, dst = (ends.astype(np.int32) for ends in np.triu_indices(len(X), 1))
+    rows = metric_rows(metric, X, CPU)
+    surrogate, weight = kernels(CPU).pair_distances(rows, src, dst, metric), np.full(src.size, np.inf)
+    fits = surrogate < OVERFLOW
+    weight[fits] = distances(metric, surrogate[fits], (src[fits], dst[fits]), (X, X), CPU)
+    return src, dst, weight
+
+
+def columns(frame):
+    return tuple(to_host(frame[name].values) for name in ("src", "dst", "weight"))
+
+
+def assert_pairs(frame, expected, t):
+    kept = expected[2] <= t
+    assert [str(dtype) for dtype in frame.dtypes] == ["int32", "int32", "float64"]
+    for found, column in zip(columns(frame), expected, strict=True):
+        np.testing.assert_array_equal(found, column[kept])
+
+
+def thresholds(weight):
+    """Some of the distances themselves: ties at the bound; one between two, and none."""
+    weight = weight[np.isfinite(weight)]
+    some = np.quantile(weight, [0, 0.01, 0.2], method="nearest") if weight.size else np.array([1.0])
+    return [*np.unique(some), np.nextafter(some[0], -np.inf), np.nextafter(some[-1], np.inf)]
+
+
+def assert_all(X, device, metric="euclidean", p=2.0):
+    expected = all_weights(X, metric, p)
+    how = {"metric": metric, "p": p, "device": device}
+    ts = thresholds(expected[2])
+    for t in ts:
+        assert_pairs(pairs(X, max_distance=t, **how), expected, t)
+    counts = count_pairs(X, max_distance=ts, **how)
+    assert counts.dtype == np.int64
+    assert counts.tolist() == [int((expected[2] <= t).sum()) for t in ts]
+
+
+@pytest.mark.parametrize(("metric", "p", "name"), with_cases(ALL_METRICS, "decimal_grid", "repeated_rows"))
+def test_each_metric(metric, p, name, device):
+    X = without_zeros(points(name, metric).copy(), metric)
+    if METRICS[metric].rows in ("normed", "centred"):  # rows that have norms
+        X = X / (3 * np.abs(X).max()) + np.arange(1, 1 + X.shape[1]) if X.shape[1] > 1 else np.abs(X) + 1
+    if metric == "correlation" and X.shape[1] == 1:
+        pytest.skip("one feature has no correlation")
+    assert_all(X, device, metric, p)
+
+
+@pytest.mark.parametrize(("name", "dtype"), combinations(CASES, ("float32", "float64"), quick=QUICK.items()))
+def test_hard_cases(name, dtype, device):
+    assert_all(CASES[name](dtype)[:1200], device)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 8, 9, 40, full(300)])
+@pytest.mark.parametrize("n", [255, 1100])
+@pytest.mark.parametrize("metric", ["euclidean", "cityblock", "cosine", "chebyshev"])
+def test_each_search(metric, n, d, device):
+    """Trees, filters and exact tiles, on a grid with many ties."""
+    X = np.random.default_rng(d).integers(1, 6, (n, d)) / 4
+    assert_all(X, device, metric)
+
+
+@pytest.mark.parametrize("metric", ["bit_jaccard", "bit_hamming", "jaccard", "dice", "hamming", "rogerstanimoto"])
+def test_bits(metric, device):
+    bits = np.random.default_rng(0).random((700, 256)) < np.random.default_rng(1).uniform(0.01, 0.4, (700, 1))
+    bits[::10] = bits[1::10]
+    bits[:, 0] |= ~bits.any(axis=1)
+    assert_all(np.packbits(bits, axis=1) if metric.startswith("bit_") else bits.astype(np.float32), device, metric)
+
+
+def test_subnormal_distances(device):
+    """What rounds to a distance may be half a spacing above it, which is a large part of a subnormal number."""
+    X = np.array([[0.0], [3.0], [10.0]]) * 5e-324
+    X = np.concatenate([X, X + 1])
+    assert_all(np.tile(X, (1, 2)), device, "minkowski", 0.6)
+    height = to_host(fit(X[:3], 1, metric="minkowski", p=0.6, device=device).linkage_["height"].values)
+    for t in height:
+        assert len(fit(X[:3], max_distance=t, metric="minkowski", p=0.6, device=device).mst_) == (height <= t).sum()
+
+
+def test_angles(device):
+    X = np.random.default_rng(0).uniform(-1, 1, (700, 2))
+    X[::7] = X[1::7]
+    assert_all(X, device, "haversine")
+    assert_all(X * 1e-9, device, "haversine")
+
+
+@given(st.integers(1, 300), st.integers(1, 12), st.integers(1, 4), st.floats(-1, 4), st.integers(0, 2**32 - 1))
+def test_any_points(device, n, d, span, t, seed):
+    X = np.random.default_rng(seed).integers(0, span + 1, (n, d)).astype(float)
+    assert_pairs(pairs(X, max_distance=t, device=device), all_weights(X), t)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cityblock", "cosine", "canberra", "minkowski", "hamming"])
+@pytest.mark.parametrize(("n", "m", "d"), [(1, 700, 3), (600, 1, 3), (500, 700, 3), (500, 700, 30), (5, 4, 2)])
+def test_two_sets(n, m, d, metric, device):
+    rng = np.random.default_rng(0)
+    X, Y = rng.integers(1, 6, (n, d)) / 4, rng.integers(1, 6, (m, d)) / 4
+    together = np.concatenate((X, Y))
+    src, dst, weight = all_weights(together, metric, 3.0)
+    across = (src < n) & (dst >= n)
+    expected = src[across], dst[across] - n, weight[across]
+    how = {"metric": metric, "p": 3.0, "device": device}
+    for t in thresholds(expected[2]):
+        assert_pairs(pairs(X, pd.DataFrame(Y), max_distance=t, **how), expected, t)
+        assert count_pairs(X, Y, max_distance=t, **how) == (expected[2] <= t).sum()
+
+
+def test_a_set_with_itself(device):
+    """Y may be X: then these are two sets, and each row is at zero from itself."""
+    X = np.random.default_rng(0).normal(size=(300, 3))
+    assert len(pairs(X, X, max_distance=0, device=device)) == 300
+
+
+@pytest.mark.parametrize("missing", ["pairwise", "hiercc"])
+@pytest.mark.parametrize("as_text", [False, True])
+def test_missing_values(missing, as_text, device):
+    rng = np.random.default_rng(0)
+    X = rng.integers(1, 4, (400, 30)).astype(float)
+    X[:, 1:][rng.random((400, 29)) < 0.1] = 0
+    how = {"metric": "hamming", "missing": missing, "missing_value": 0, "device": device}
+    height = to_host(fit(X, 1, **how).linkage_["height"].values)
+    t = float(np.median(height))
+    given = pd.DataFrame(X.astype(int).astype(str)) if as_text else X
+    found = pairs(given, max_distance=t, **how)
+    assert 400 > fit_graph(found, n_nodes=400, device=device).n_connected_components_ > 1
+    tree = minimum_spanning_tree(found, device=device)
+    np.testing.assert_array_equal(np.sort(to_host(tree["weight"].values)), height[height <= t])
+    half = pairs(X[:150], X[150:], max_distance=t, **how)
+    src, dst, weight = columns(found)
+    across = (src < 150) & (dst >= 150)
+    assert_pairs(half, (src[across], dst[across] - 150, weight[across]), t)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 100, 1000])
+@pytest.mark.parametrize("d", [3, 30])
+def test_ranges_of_rows(d, rows, device):
+    X = np.random.default_rng(0).integers(0, 4, (300, d)) / 2
+    t = {3: 0.5, 30: 3.0}[d]
+    frames = list(iter_pairs(X, max_distance=t, rows=rows, device=device))
+    assert len(frames) == -(-300 // rows)
+    for i, frame in enumerate(frames):
+        src = columns(frame)[0]
+        assert ((src >= i * rows) & (src < (i + 1) * rows)).all()
+    whole = [np.concatenate(parts) for parts in zip(*map(columns, frames), strict=True)]
+    for found, expected in zip(whole, columns(pairs(X, max_distance=t, device=device)), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    of_two = list(iter_pairs(X, X[:200], max_distance=t, rows=rows, device=device))
+    assert sum(map(len, of_two)) == count_pairs(X, X[:200], max_distance=t, device=device)
+
+
+def test_counts_of_many_points_as_scipy_counts(device):
+    X = np.random.default_rng(0).random((5000, 3))
+    radii = [0.5, 0.01, 0.1, 2.0, 0.1]
+    tree = cKDTree(X)
+    found = count_pairs(X, max_distance=radii, device=device)
+    assert found.tolist() == ((tree.count_neighbors(tree, radii) - len(X)) // 2).tolist()
+    Y = np.random.default_rng(1).random((3000, 3))
+    found = count_pairs(X, Y, max_distance=radii, device=device)
+    assert found.tolist() == tree.count_neighbors(cKDTree(Y), radii).tolist()
+
+
+def test_kinds_of_frames(engine):
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(50, 3)), index=[f"row {i}" for i in range(50)])
+    expected = pairs(X.to_numpy(), max_distance=1.0, device=engine.name)
+    found = pairs(on_device(X, engine), max_distance=1.0, device=engine.name)
+    assert type(found) is type(on_device(expected, engine))
+    assert columns(found)[1].tolist() == columns(expected)[1].tolist()
+    named = on_device(X, engine)
+    named = pairs(named, max_distance=1.0, names=True, device=engine.name)
+    named = named.to_pandas() if hasattr(named, "to_pandas") else named
+    assert named["src"].tolist() == [f"row {i}" for i in columns(expected)[0]]
+    assert named["dst"].tolist() == [f"row {i}" for i in columns(expected)[1]]
+    pl = pytest.importorskip("polars")
+    table = pairs(pl.from_pandas(X), max_distance=1.0, device=engine.name)
+    assert isinstance(table, pl.DataFrame)
+    assert table["dst"].to_list() == columns(expected)[1].tolist()
+
+
+def test_names_of_two_sets(device):
+    X = pd.DataFrame({"x": [0.0, 5.0]}, index=["a", "b"])
+    Y = pd.DataFrame({"x": [5.0, 0.5, 9.0]}, index=[10, 20, 30])
+    found = pairs(X, Y, max_distance=1.0, names=True, device=device)
+    assert found.to_numpy().tolist() == [["a", 20, 0.5], ["b", 10, 0.0]]
+    with pytest.raises(ValueError, match=r"names=True takes the rows' names from the index .* Y has none"):
+        pairs(X, Y.to_numpy(), max_distance=1.0, names=True, device=device)
+
+
+def test_few_rows(device):
+    for X in (np.zeros((1, 3)), np.zeros((1, 30))):
+        assert len(pairs(X, max_distance=1, device=device)) == 0
+        assert count_pairs(X, max_distance=1, device=device) == 0
+        assert to_host(deduplicate(X, max_distance=1, device=device)).tolist() == [0]
+    assert columns(pairs(np.zeros((2, 3)), max_distance=0, device=device))[1].tolist() == [1]
+
+
+def test_repeated_rows(device):
+    """All pairs of equal rows, at zero."""
+    for d in (3, 40):
+        X = np.repeat(np.random.default_rng(0).normal(size=(20, d)), 60, axis=0)
+        found = pairs(X, max_distance=0, device=device)
+        assert len(found) == 20 * 60 * 59 // 2
+        assert not columns(found)[2].any()
+
+
+def test_every_pair_is_within_infinity(device):
+    X = np.random.default_rng(0).normal(size=(400, 20))
+    assert len(pairs(X, max_distance=np.inf, device=device)) == 400 * 399 // 2
+    assert count_pairs(X, max_distance=np.inf, device=device) == 400 * 399 // 2
+    for metric in ("rogerstanimoto", "hamming", "minkowski", "jaccard", "cosine", "chebyshev"):
+        bits = (X > 0).astype(float)
+        assert count_pairs(bits, max_distance=np.inf, metric=metric, p=3.0, device=device) == 400 * 399 // 2
+        assert count_pairs(bits, max_distance=1e300, metric=metric, p=3.0, device=device) == 400 * 399 // 2
+
+
+@pytest.mark.parametrize("d", [3, 30])
+def test_what_does_not_fit_is_counted(d, device):
+    X = np.random.default_rng(0).random((6000, d))
+    count = 6000 * 5999 // 2
+    with pytest.raises(DeviceMemoryError, match=rf"memory_limit='100MB' is too small for {count:,} pairs .*iter_pairs"):
+        pairs(X, max_distance=100.0, memory_limit="100MB", device=device)
+    assert count_pairs(X, max_distance=100.0, memory_limit="100MB", device=device) == count
+    parts = iter_pairs(X, max_distance=100.0, rows=200, memory_limit="100MB", device=device)
+    assert sum(map(len, parts)) == count
+    with pytest.raises(DeviceMemoryError, match=r"pairs of rows 0 to 3,999 within 100"):
+        next(iter_pairs(X, max_distance=100.0, rows=4000, memory_limit="100MB", device=device))
+
+
+def test_powers_that_do_not_fit_are_counted(device):
+    X = np.random.default_rng(0).random((6000, 3))
+    how = {"metric": "minkowski", "p": 3.0, "memory_limit": "100MB", "device": device}
+    with pytest.raises(DeviceMemoryError, match=f"{6000 * 5999 // 2:,} pairs"):
+        pairs(X, max_distance=100.0, **how)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_graphs_take_the_pairs(metric, device):
+    """The forest of the pairs is that of `fit`."""
+    X = np.random.default_rng(0).normal(size=(500, 12))
+    X[::5] = X[1::5]
+    height = to_host(fit(X, 1, metric=metric, device=device).linkage_["height"].values)
+    t = height[300]
+    found = pairs(X, max_distance=t, metric=metric, device=device)
+    model, graph = fit(X, max_distance=t, metric=metric, device=device), fit_graph(found, n_nodes=500, device=device)
+    np.testing.assert_array_equal(to_host(graph.labels_), to_host(model.labels_))
+    for name in ("left", "right", "height", "size"):
+        np.testing.assert_array_equal(to_host(graph.linkage_[name].values), to_host(model.linkage_[name].values))
+
+
+@pytest.mark.parametrize("min_samples", [1, 2, 5])
+def test_dbscan_takes_the_matrix(min_samples, device):
+    """Labels as by the rows themselves, without a warning, with pairs at a distance of zero."""
+    rng = np.random.default_rng(0)
+    repeated = np.repeat(rng.normal(size=(5, 2)), 4, axis=0) + 9
+    X = np.concatenate([rng.normal(size=(300, 2)), rng.normal(size=(300, 2)) * 0.1 + 5, repeated])
+    for eps in (0.05, 0.2, 0.5):
+        matrix = to_csr(pairs(X, max_distance=eps, device=device), len(X))
+        matrix = matrix.get() if hasattr(matrix, "get") else matrix
+        labels = DBSCAN(eps=eps, min_samples=min_samples, metric="precomputed").fit(matrix).labels_
+        np.testing.assert_array_equal(labels, DBSCAN(eps=eps, min_samples=min_samples).fit(X).labels_)
+        n_trees, groups = connected_components(matrix, directed=False)
+        assert n_trees == fit(X, max_distance=eps, device=device).n_clusters_
+        first = to_host(deduplicate(X, max_distance=eps, device=device))
+        assert len(np.unique(np.stack((groups, first)), axis=1).T) == n_trees
+
+
+def test_the_matrix_of_two_sets():
+    X, Y = np.array([[0.0], [3.0]]), np.array([[0.5], [0.0], [9.0]])
+    matrix = to_csr(pairs(X, Y, max_distance=1.0, device="cpu"), 2, 3)
+    assert matrix.shape == (2, 3)
+    assert matrix.nnz == 2  # one of them zero
+    np.testing.assert_array_equal(matrix.toarray(), [[0.5, 0, 0], [0, 0, 0]])
+    empty = to_csr(pairs(X, max_distance=1.0, device="cpu"), 2)
+    assert empty.shape == (2, 2)
+    assert not empty.toarray().any()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (
+            (pd.DataFrame({"src": [0], "dst": [5], "weight": [1.0]}), 3),
+            ValueError,
+            "column 'dst' of the pairs must hold",
+        ),
+        ((pd.DataFrame({"src": [0], "weight": [1.0]}), 3), ValueError, "'?dst'? not found"),
+        ((np.zeros((3, 3)), 3), TypeError, "pairs must be a DataFrame"),
+        ((pd.DataFrame({"src": [0], "dst": [1], "weight": [1.0]}),), TypeError, "to_csr needs the number of rows"),
+    ],
+)
+def test_a_matrix_of_nothing_valid(arguments, error, message):
+    with pytest.raises(error, match=message):
+        to_csr(*arguments)
+
+
+def test_duplicates(engine):
+    X = pd.DataFrame({"x": [5.0, 0.0, 5.1, 7.0, 5.2]}, index=list("abcde"))
+    first = deduplicate(on_device(X, engine), max_distance=0.15, device=engine.name)
+    assert first.name == "duplicate_of"
+    assert to_host(first.values).tolist() == [0, 1, 0, 3, 0]
+    assert to_host(first.index).tolist() == list("abcde") if engine.name == "cpu" else True
+    pl = pytest.importorskip("polars")
+    table = deduplicate(pl.DataFrame({"x": [5.0, 0.0, 5.1]}), max_distance=0.15, device=engine.name)
+    assert isinstance(table, pl.Series)
+    assert table.to_list() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "message"),
+    [
+        ({"max_distance": np.nan}, ValueError, "max_distance must not be NaN"),
+        ({"max_distance": "1"}, TypeError, "max_distance must be a number, got '1'"),
+        ({"max_distance": True}, TypeError, "max_distance must be a number, got True"),
+        ({"max_distance": None}, TypeError, "max_distance must be a number, got None"),
+        ({"max_distance": 1, "metric": "precomputed"}, ValueError, "metric must be one of"),
+        ({"max_distance": 1, "missing": "pairwise", "metric": "cosine"}, ValueError, "missing='pairwise' takes"),
+        ({"max_distance": 1, "memory_limit": "much"}, ValueError, "memory_limit must be"),
+        ({"max_distance": 1, "names": True}, ValueError, "names=True takes the rows' names from the index"),
+    ],
+)
+def test_parameters_are_checked(how, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        pairs(np.ones((3, 2)), device="cpu", **how)
+
+
+def test_input_is_checked():
+    X = np.ones((3, 2))
+    with pytest.raises(ValueError, match="column 0 has 1 NaN"):
+        pairs(np.array([[np.nan, 1.0]]), max_distance=1, device="cpu")
+    with pytest.raises(ValueError, match="X and Y must have the same number of features, got 2 and 3"):
+        pairs(X, np.ones((3, 3)), max_distance=1, device="cpu")
+    with pytest.raises(ValueError, match="contains values that are not finite"):
+        pairs(X, np.array([[np.inf, 1.0]]), max_distance=1, device="cpu")
+    with pytest.raises(ValueError, match="max_distance must hold at least one distance"):
+        count_pairs(X, max_distance=[], device="cpu")
+    with pytest.raises(TypeError, match="deduplicate takes max_distance in place of n_clusters"):
+        deduplicate(X, max_distance=1, n_clusters=3)
+    with pytest.raises(ValueError, match="rows must be at least 1, got 0"):
+        iter_pairs(X, max_distance=1, rows=0, device="cpu")
+    with pytest.raises(ValueError, match="row 1 of X and row 0 of Y are zero in every column"):
+        pairs(np.eye(2)[:, :1], np.zeros((1, 1)), max_distance=1, metric="braycurtis", device="cpu")
+
+
+@pytest.mark.parametrize("metric", [name for name, metric in METRICS.items() if not metric.changes_order])
+def test_the_limit_is_the_largest_surrogate_within(metric):
+    """The next number beyond it has a distance above."""
+    metric, given = METRICS[metric], np.empty((0, 37))
+
+    def weight(surrogate):
+        return float(distances(metric, np.array([surrogate]), (None, None), (given, given), CPU)[0])
+
+    for t in (0.0, 1e-200, 0.1, 0.3, 1 / 3, 0.7, 12.34):
+        limit = Limit.of(metric, t, 37)
+        assert limit.decides
+        assert weight(limit.surrogate) <= t
+        if t < 1 or metric.distance != "tanimoto":
+            assert weight(np.nextafter(limit.surrogate, np.inf)) > t
+    if metric.distance != "value":
+        assert Limit.of(metric, -1.0, 37).surrogate == -np.inf
+
+
+def test_blocks_of_cdist_find_the_same(device):
+    X = np.random.default_rng(0).normal(size=(3000, 100)).astype(np.float32)
+    X[::30] = X[1::30] + 1e-3
+    D = cdist(X.astype(np.float64), X.astype(np.float64))
+    found = pairs(X, max_distance=11.0, device=device)
+    src, dst = np.nonzero(np.triu(D <= 11.0, 1))
+    np.testing.assert_array_equal(columns(found)[0], src)
+    np.testing.assert_array_equal(columns(found)[1], dst)
+
+
+def test_every_name_is_public():
+    assert set(rapids_slink.__all__) > {"pairs", "count_pairs", "iter_pairs", "deduplicate", "to_csr"}
+    assert callable(rapids_slink.pairs)
+    assert not takes_booleans("euclidean")
+    assert len(HARD) > 5
+
+
+@pytest.fixture(scope="module")
+def client():
+    from dask_clusters import dask_distributed, workers_within_this_process
+
+    with workers_within_this_process(2) as cluster, dask_distributed.Client(cluster) as client:
+        yield client
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("metric", ["euclidean", "cosine", "jaccard"])
+@pytest.mark.parametrize("d", [3, 30])
+def test_dask(client, d, metric, monkeypatch):
+    """The bits of one device, in partitions of blocks, of which those far apart do not meet."""
+    dd = pytest.importorskip("dask.dataframe")
+    from rapids_slink.distributed import near_pairs
+
+    monkeypatch.setattr(near_pairs, "MIN_BLOCK_ROWS", {"cpu": 100, "cuda": 100})
+    monkeypatch.setattr(near_pairs, "BLOCKS_A_DEVICE", 5)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, d)) + np.sort(rng.integers(1, 5, 600))[:, None] * 20.0
+    X = (X % 2 > 1) | (np.arange(d) == 0) if metric == "jaccard" else X
+    X = pd.DataFrame(X.astype(float), columns=[f"x{i}" for i in range(d)])
+    how = {"metric": metric, "device": "cpu"}
+    weight = all_weights(X.to_numpy(), metric)[2]
+    t = float(np.quantile(weight, 0.05, method="nearest"))
+    expected = pairs(X, max_distance=t, **how)
+    found = pairs(dd.from_pandas(X, npartitions=7), max_distance=t, **how)
+    assert found.npartitions == 5
+    pd.testing.assert_frame_equal(found.compute().reset_index(drop=True), expected)
+    counts = count_pairs(dd.from_pandas(X, npartitions=7), max_distance=[t, t / 2], **how)
+    assert counts.tolist() == [len(expected), int((expected["weight"] <= t / 2).sum())]
+    two = pairs(dd.from_pandas(X, npartitions=3), dd.from_pandas(X[:250], npartitions=2), max_distance=t, **how)
+    pd.testing.assert_frame_equal(two.compute().reset_index(drop=True), pairs(X, X[:250], max_distance=t, **how))
+    first = deduplicate(dd.from_pandas(X, npartitions=7), max_distance=t, **how)
+    assert first.compute().tolist() == deduplicate(X, max_distance=t, **how).tolist()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_what_dask_is_refused(client):
+    dd = pytest.importorskip("dask.dataframe")
+    X = pd.DataFrame(np.random.default_rng(0).random((600, 3)))
+    collection = dd.from_pandas(X, npartitions=2)
+    with pytest.raises(ValueError, match="names=True is for rows on one device"):
+        pairs(collection, max_distance=1, names=True, device="cpu")
+    with pytest.raises(TypeError, match="pairs are in partitions"):
+        iter_pairs(collection, max_distance=1, device="cpu")
+    with pytest.raises(TypeError, match="pairs with a Dask Y take a Dask X"):
+        pairs(X, collection, max_distance=1, device="cpu")

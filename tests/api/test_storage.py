@@ -1,0 +1,310 @@
+"""Saving and loading: every bit and every name comes back, in the kinds that this process has."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from models import FRAME, assert_same
+from repository import ROOT
+
+from rapids_slink import HDBSCAN, SingleLinkage, fit, fit_graph, load
+from rapids_slink.hierarchy import storage
+from rapids_slink.points.output import OutputKind, on_host
+from rapids_slink.runtime.device import DeviceUnavailableError, gpu_is_usable
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.slink"
+
+
+def saved(model, path):
+    model.save(path)
+    return load(path)
+
+
+TIMES = pd.date_range("2024-03-30", periods=6, freq="6h", tz="Europe/Berlin", name="when")
+INDEXES = {
+    "range": pd.RangeIndex(10, 22, 2, name="row"),
+    "integers": pd.Index([5, 3, 3, -1, 2**62, 0], name=("a", 1)),
+    "unsigned": pd.Index(np.array([2**64 - 1, 0, 1, 2, 3, 4], np.uint64)),
+    "floats": pd.Index([0.1, np.nan, -0.0, np.inf, 1e-300, 2.0]),
+    "booleans": pd.Index([True, False, True, True, False, False]),
+    "strings": pd.Index([*list("abcde"), "ü\x00🦆"]),
+    "strings as objects": pd.Index(list("abcdef"), dtype=object),
+    "objects": pd.Index([1, "1", 1.5, None, ("a", 2), float("inf")], dtype=object, tupleize_cols=False),
+    "times": TIMES,
+    "times without frequency": pd.DatetimeIndex(["2020-01-01 12:00:00.123456789", None, "1970-01-01"] * 2),
+    "times in seconds": pd.date_range("1066", periods=6, unit="s"),
+    "time spans": pd.timedelta_range("1 h", periods=6, freq="90min"),
+    "periods": pd.period_range("2020-01", periods=6, freq="M"),
+    "intervals": pd.interval_range(0.0, 3.0, 6, closed="left"),
+    "categories": pd.CategoricalIndex(list("aabbca"), categories=list("cbax"), ordered=True),
+    "nullable": pd.Index([1, None, 3, 4, 5, 6], dtype="Int16"),
+    "levels": pd.MultiIndex.from_arrays([list("aabbcc"), TIMES.tolist(), list(range(6))], names=["x", None, 3]),
+    "categories of numbers": pd.CategoricalIndex([3, 2, 2, 1, 1, 1]),
+    "levels of strings": pd.MultiIndex.from_arrays([pd.Index(list("abcdef"), dtype=object), list("aabbcc")]),
+    "levels of objects": pd.MultiIndex.from_arrays([[1, "a", 2, "b", 3, "c"], [1.5] * 6]),
+}
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        FRAME,
+        FRAME.to_numpy(),
+        FRAME.to_numpy()[:1],
+        FRAME.set_axis([3, 7], axis=1),
+        FRAME[["x"]].iloc[:1],
+    ],
+    ids=["frame", "array", "one row", "names that are no strings", "frame of one row"],
+)
+def test_all_comes_back(X, device, path):
+    model = fit(X, 1, n_neighbors=2, device=device)
+    found = saved(model, path)
+    assert_same(found, model)
+    assert type(found.cut(1)) is type(model.cut(1))
+    assert found.to_scipy().tobytes() == model.to_scipy().tobytes()
+    assert found._repr_html_() == model._repr_html_()
+    assert found.fit(X).labels_.tolist() == model.labels_.tolist()
+
+
+def test_other_classes_come_back(device, path):
+    model = HDBSCAN(2, device=device).fit(FRAME.set_axis(INDEXES["levels"]))
+    assert_same(saved(model, path), model)
+    edges = pd.DataFrame({"src": [0, 1, 3], "dst": [1, 2, 4], "weight": [-0.0, -1.5, 0.0]})
+    graph = fit_graph(edges, n_nodes=6, device=device)
+    found = saved(graph, path)
+    assert_same(found, graph)
+    assert found.cut(n_clusters=4).tolist() == graph.cut(n_clusters=4).tolist()
+
+
+@pytest.mark.parametrize("ids", [list("zyxw"), [1, "a", None, (2.5, "b")], pd.date_range("2020", periods=4)])
+def test_frames_of_any_columns_come_back(ids, path):
+    model = fit_graph(pd.DataFrame({"src": [0, 1], "dst": [1, 2], "weight": [1, 2]}), n_nodes=4, device="cpu")
+    ids = pd.Series(ids)
+    model.mst_ = model.mst_.assign(src=ids[:2], dst=ids[2:].reset_index(drop=True))
+    assert_same(saved(model, path), model)
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"n_clusters": None, "distance_threshold": np.inf}, {"n_clusters": np.int64(3), "p": 0.1 + 0.2}]
+)
+def test_parameters_come_back(parameters, path):
+    found = saved(SingleLinkage(**parameters, device="cpu").fit(FRAME), path)
+    assert found.get_params() == {**SingleLinkage(device="cpu").get_params(), **parameters}
+
+
+def test_parameters_without_effect_come_back(path):
+    given = {"memory": "folder", "build_kwds": {"n_clusters": 4}, "device_ids": (0, 1), "verbose": 2}
+    found = saved(HDBSCAN(2, **given, device="cpu").fit(FRAME), path).get_params()
+    assert {name: found[name] for name in given} == given
+    assert type(found["build_kwds"]) is dict
+
+
+@pytest.mark.parametrize("name", INDEXES)
+def test_any_index_comes_back(name, path):
+    index = INDEXES[name]
+    model = fit(FRAME.set_axis(index), 3, device="cpu")
+    found = saved(model, path)
+    assert_same(found, model)
+    assert [type(a) for a in found.labels_.index] == [type(a) for a in index]
+    assert found.labels_.index.names == index.names
+    pd.testing.assert_index_equal(found.cut(2).index, index, exact=True)
+
+
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.tuples(st.text(), st.integers())
+
+
+@given(st.lists(PLAIN, min_size=1, max_size=6))
+def test_any_plain_labels_come_back(tmp_path_factory, labels):
+    index = pd.Index(labels, dtype=object, tupleize_cols=False)
+    path = tmp_path_factory.getbasetemp() / "any.slink"
+    found = saved(fit(FRAME.iloc[: len(labels)].set_axis(index), 1, device="cpu"), path).labels_.index
+    assert list(map(repr, found)) == list(map(repr, index))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("_index", pd.Index([object()] * 6), "^index cannot be saved: it holds <object .*>, of type object"),
+        ("_index", pd.Index(np.arange(6) * 1j), "^index cannot be saved: .*complex128"),
+        ("_index", pd.CategoricalIndex([1, 2], categories=[2, 1]), "^index cannot be saved: Parquet does not give"),
+        ("_index", pd.date_range("2020", periods=6, freq=pd.DateOffset(months=1)), "^index cannot .* frequency"),
+        ("_index", pd.RangeIndex(6, name=frozenset()), r"^index cannot be saved: it holds frozenset\(\)"),
+        ("labels_", pd.Series(0, index=range(1, 7)), "^labels_ cannot be saved: its index is not that of the input"),
+        ("memory_limit", object(), "^memory_limit cannot be saved: it holds <object"),
+        ("__class__", type("Mine", (SingleLinkage,), {}), "^only rapids_slink's own classes can be saved, got Mine"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(name, value, message, path):
+    model = fit(FRAME, 2, device="cpu")
+    setattr(model, name, value)
+    path.write_text("old")
+    with pytest.raises(TypeError, match=message):
+        model.save(path)
+    assert path.read_text() == "old"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_model_without_clusters_and_long_text_come_back(path, monkeypatch):
+    """Text that could be packed too well for a file is not packed."""
+    monkeypatch.setattr(storage, "MAX_UNPACKED", 1000)
+    frame = FRAME.set_axis(pd.Index(["the same" * 1000] * len(FRAME), dtype=object))
+    model = HDBSCAN(6, device="cpu", prediction_data=True).fit(frame)
+    assert model.n_clusters_ == 0
+    assert_same(saved(model, path), model)
+
+
+def test_paths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = fit(FRAME, 2, device="cpu")
+    model.save("plain")
+    model.save("plain")  # over itself
+    assert os.listdir() == ["plain"]
+    assert_same(load(Path("plain")), model)
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        load("nothing")
+    with pytest.raises(FileNotFoundError, match=r"file: no such folder: .*nowhere$"):
+        model.save("nowhere/file")
+
+
+def test_nothing_in_a_file_is_pickled(path):
+    fit(FRAME.set_axis(INDEXES["objects"]), 2, device="cpu").save(path)
+    with zipfile.ZipFile(path) as archive:
+        assert {Path(name).suffix for name in archive.namelist()} == {".json", ".parquet"}
+        assert not any(b"\x80\x04" in archive.read(n)[:4] for n in archive.namelist())
+
+
+def test_without_pyarrow(monkeypatch, path):
+    model = fit(FRAME, 2, device="cpu")
+    model.save(path)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for call in (lambda: model.save(path), lambda: load(path)):
+        with pytest.raises(ImportError, match=r"need pyarrow: pip install 'rapids_slink\[parquet\]'"):
+            call()
+
+
+# ------------------------------------------------------------------------------------------------- devices
+
+
+def test_devices(path):
+    fit(FRAME, 2, device="cpu").save(path)
+    assert isinstance(load(path, device="cpu").labels_, pd.Series)
+    with pytest.raises(ValueError, match="device must be one of 'auto', 'cpu', 'cuda', got 'tpu'"):
+        load(path, device="tpu")
+    if not gpu_is_usable():
+        with pytest.raises(DeviceUnavailableError, match="device='cuda' needs an NVIDIA GPU"):
+            load(path, device="cuda")
+
+
+def test_a_file_from_a_gpu_opens_without_one(path):
+    """In a process that has no GPU package."""
+    model = fit(FRAME, 2, device="cpu")
+    model._output = OutputKind(is_frame=True, gpu=True)
+    model.save(path)
+    code = """
+import sys
+sys.modules.update(cudf=None, cupy=None)
+import rapids_slink
+model = rapids_slink.load(sys.argv[1])
+print(type(model.labels_), model.cut(3).tolist(), model.children_.shape)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, cwd=ROOT, timeout=300
+    )
+    assert done.stdout == f"{pd.Series} [0, 0, 0, 1, 1, 2] (5, 2)\n", done.stderr
+
+
+@pytest.mark.gpu
+def test_kinds_of_the_gpu(path):
+    import cudf
+    import cupy
+
+    named = FRAME.set_axis(INDEXES["times"])
+    for X, labels in ((cudf.DataFrame(named), cudf.Series), (cupy.asarray(FRAME), cupy.ndarray)):
+        model = fit(X, 3)
+        model.save(path)
+        for device in ("auto", "cuda"):
+            found = load(path, device=device)
+            assert_same(found, model)
+            assert kinds(found) == kinds(model)
+            assert kinds(found)[:3] == [labels, cudf.DataFrame, cudf.DataFrame]
+        found = load(path, device="cpu")
+        assert kinds(found)[1:3] == [pd.DataFrame, pd.DataFrame]
+        assert found.cut(2).tolist() == on_host(model.cut(2)).tolist()
+    fit(FRAME, 3).save(path)
+    assert isinstance(load(path).labels_, pd.Series)
+    assert isinstance(load(path, device="cuda").labels_, cudf.Series)
+
+
+def kinds(model):
+    answers = (model.labels_, model.linkage_, model.mst_, model.cut(2), model.cut([2, 3]), model.children_)
+    return [type(answer) for answer in answers]
+
+
+def test_frames_of_pandas_are_what_the_process_calls_pandas(cudf_pandas, monkeypatch, path):
+    """Proxies come back as proxies under cudf.pandas and as pandas' elsewhere, and the other way round."""
+    Proxy = cudf_pandas.as_proxy_object
+    plain, array = fit(FRAME, 3, device="cpu"), fit(FRAME.to_numpy(), 3, device="cpu")
+    edges = pd.DataFrame({"src": list("abc"), "dst": list("bca"), "weight": [1.0, 2.0, 3.0]})
+    proxied, graph = fit(Proxy(FRAME), 3, device="cpu"), fit_graph(Proxy(edges), device="cpu")
+    for model in (plain, proxied, graph):
+        model.save(path)
+        for device in ("auto", "cpu"):
+            found = load(path, device=device)
+            assert kinds(found) == [Proxy] * 6
+            assert_same(found, model)
+    assert kinds(saved(array, path)) == kinds(array)
+    proxied.save(path)
+    cudf_pandas.LOADED = False  # imported, and not installed
+    assert kinds(load(path)) == kinds(plain)
+    monkeypatch.delitem(sys.modules, "cudf.pandas")
+    assert kinds(load(path)) == kinds(plain)
+    assert load(path).labels_.equals(plain.labels_)
+
+
+@pytest.mark.gpu
+def test_under_cudf_pandas(path):
+    """Whose proxies stand for the frames: save, load, pickle and draw."""
+    code = """
+import pickle, sys
+import cudf.pandas
+import matplotlib
+matplotlib.use("Agg")
+import pandas as pd
+import rapids_slink
+from rapids_slink.points.output import OutputKind, on_host
+df = pd.DataFrame({"x": [0.0, 0.1, 5.0, 5.2]}, index=list("abcd"))
+for fitted_on in ("cpu", "cuda"):
+    model = rapids_slink.fit(df, 2, device=fitted_on)
+    model.save(sys.argv[1])
+    for device in ("auto", "cpu", "cuda"):
+        same = rapids_slink.load(sys.argv[1], device=device)
+        answers = same.labels_, same.linkage_, same.mst_, same.cut(2), same.cut([2, 3])
+        assert same._output.gpu == ("cuda" in (device, fitted_on) and device != "cpu"), (fitted_on, device)
+        assert all(map(cudf.pandas.is_proxy_object, answers)), (fitted_on, device, list(map(type, answers)))
+        assert isinstance(same.labels_, pd.Series) and isinstance(same.linkage_, pd.DataFrame)
+        assert df.assign(cluster=same.labels_)["cluster"].tolist() == [0, 0, 1, 1]
+other = pickle.loads(pickle.dumps(model))
+assert on_host(other.labels_).tolist() == on_host(other.cut(2)).tolist() == [0, 0, 1, 1]
+assert "4 rows in 2 clusters" in model._repr_html_()
+assert model.plot_heights().lines[0].get_xdata().tolist() == [2, 3, 4]
+model.plot_clusters(df)
+"""
+    script = path.with_suffix(".py")
+    script.write_text(code)
+    run = [sys.executable, "-m", "cudf.pandas", str(script), str(path)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    done = subprocess.run(run, capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert type(load(path).labels_) is type(load(path).cut(2)) is pd.Series

@@ -1,0 +1,19 @@
+"""A cluster of two processes, for the tests of a module."""
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    from dask_clusters import start
+
+    with start(2) as made:
+        yield made
+
+
+@pytest.fixture
+def client(cluster):
+    from distributed import Client
+
+    with Client(cluster) as made:
+        yield made

@@ -1,0 +1,81 @@
+"""Groups of a Dask DataFrame: the bits of one device, wherever the rows of a group lie."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import rapids_slink
+from rapids_slink import SingleLinkage
+
+dask = pytest.importorskip("dask")
+dd = pytest.importorskip("dask.dataframe")
+
+pytestmark = [pytest.mark.xdist_group("dask"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+
+def rows_with_keys(kind, n=300):
+    rng = np.random.default_rng(3)
+    keys = {
+        "sorted": np.sort(rng.integers(0, 20, n)),
+        "spread": rng.integers(0, 20, n),
+        "text": rng.choice(list("abcdefg"), n),
+        "one": np.zeros(n, int),
+        "singles": np.arange(n),
+    }[kind]
+    return pd.DataFrame({"x": rng.integers(0, 9, n) / 4, "key": keys, "y": rng.normal(size=n).round(1)})
+
+
+@pytest.mark.parametrize("kind", ["sorted", "spread", "text", "one", "singles"])
+@pytest.mark.parametrize("parts", [1, 5])
+def test_the_bits_of_one_device(kind, parts, client):
+    parts = dd.from_pandas(rows_with_keys(kind), npartitions=parts, sort=False)
+    df = parts.compute()  # whose text is Arrow's
+    model = rapids_slink.fit(parts, 3, groups="key", device="cpu")
+    alone = rapids_slink.fit(df, 3, groups="key", device="cpu")
+    for name in ("linkage_", "mst_", "groups_"):
+        pd.testing.assert_frame_equal(getattr(model, name).compute().reset_index(drop=True), getattr(alone, name))
+    pd.testing.assert_series_equal(model.labels_.compute(), alone.labels_)
+    assert (model.n_clusters_, model.n_features_in_) == (alone.n_clusters_, 2)
+    assert model.feature_names_in_.tolist() == ["x", "y"]
+    pd.testing.assert_series_equal(model.cut(2).compute(), alone.cut(2), check_names=False)
+    pd.testing.assert_frame_equal(
+        model.cut(distance_threshold=[0.2, 1.0]).compute(), alone.cut(distance_threshold=[0.2, 1.0])
+    )
+
+
+@pytest.mark.parametrize("how", [{"metric": "minkowski", "p": 3}, {"metric": "braycurtis"}, {"min_samples": 3}])
+def test_parameters(how, client):
+    df = rows_with_keys("spread").assign(x=lambda df: df["x"] + 3)
+    parts = dd.from_pandas(df, npartitions=4, sort=False)
+    model, alone = (
+        SingleLinkage(None, max_distance=0.5, device="cpu", **how).fit(X, groups="key") for X in (parts, df)
+    )
+    pd.testing.assert_frame_equal(model.mst_.compute().reset_index(drop=True), alone.mst_)
+    pd.testing.assert_series_equal(model.labels_.compute(), alone.labels_)
+
+
+def test_keys_beside_the_rows(client):
+    df = rows_with_keys("spread")
+    parts = dd.from_pandas(df, npartitions=3, sort=False)
+    model = rapids_slink.fit(parts[["x", "y"]], 2, groups=parts["key"], device="cpu")
+    alone = rapids_slink.fit(df[["x", "y"]], 2, groups=df["key"], device="cpu")
+    pd.testing.assert_series_equal(model.labels_.compute(), alone.labels_)
+    several = rapids_slink.fit(parts.assign(half=parts["x"] > 1), 2, groups=["key", "half"], device="cpu")
+    alone = rapids_slink.fit(df.assign(half=df["x"] > 1), 2, groups=["key", "half"], device="cpu")
+    pd.testing.assert_frame_equal(several.groups_.compute().reset_index(drop=True), alone.groups_)
+
+
+def test_refused(client):
+    df = rows_with_keys("spread")
+    parts = dd.from_pandas(df, npartitions=3, sort=False)
+    with pytest.raises(ValueError, match="groups of a Dask DataFrame must be a column"):
+        rapids_slink.fit(parts, groups=df["key"].to_numpy(), device="cpu")
+    with pytest.raises(ValueError, match="groups must name a column of X, or hold a key for each row: 'z' is not in"):
+        rapids_slink.fit(parts, groups="z", device="cpu")
+    with pytest.raises(ValueError, match="groups of a Dask Array have no column"):
+        rapids_slink.fit(parts[["x", "y"]].to_dask_array(lengths=True), groups="x", device="cpu")
+    missing = dd.from_pandas(df.assign(key=df["key"].where(df["key"] > 2)), npartitions=3, sort=False)
+    with pytest.raises(ValueError, match=r"missing key.*dropna=False"):
+        rapids_slink.fit(missing, groups="key", device="cpu")
+    model = rapids_slink.fit(missing, 1, groups="key", dropna=False, device="cpu")
+    assert model.n_clusters_ == 18

@@ -1,0 +1,314 @@
+"""The documentation: its examples print what the pages say, it builds without a warning, docstrings are whole."""
+
+import doctest
+import importlib.util
+import inspect
+import os
+import pkgutil
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from repository import ROOT, python
+
+import rapids_slink
+from bench import __main__ as harness
+from bench import recipe, report
+from bench.cases import GROUPS
+from bench.stages import STAGES
+from rapids_slink import cli, graph, hdbscan
+from rapids_slink.hierarchy.model import Hierarchy
+
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+#: What a page's examples need where these words occur in them.
+NEEDS = {
+    "distributed": "distributed",
+    "networkx": "networkx",
+    "plot": "matplotlib",
+    ".save(": "pyarrow",
+    "hdbscan": "hdbscan",
+}
+HIERARCHY = "rapids_slink.hierarchy"
+METHODS = [name for name, _ in inspect.getmembers(Hierarchy, inspect.isfunction) if name[0] != "_"]
+PUBLIC = [
+    *(f"rapids_slink.{name}" for name in rapids_slink.__all__),
+    *(f"{HIERARCHY}.model.Hierarchy.{name}" for name in METHODS),
+    f"{HIERARCHY}.explorer.Explorer.to_html",
+    "rapids_slink.SingleLinkage.fit",
+    "rapids_slink.SingleLinkage.append",
+    "rapids_slink.SingleLinkage.predict",
+    "rapids_slink.HDBSCAN.fit",
+    *(f"rapids_slink.HDBSCAN.{name}" for name in ("approximate_predict", "membership_vector")),
+    "rapids_slink.HDBSCAN.all_points_membership_vectors",
+    *(f"rapids_slink.HDBSCAN.{name}" for name in ("generate_prediction_data", "dbscan_clustering")),
+    *(f"rapids_slink.hdbscan.{name}" for name in hdbscan.__all__),
+    *(f"{HIERARCHY}.trees.{name}" for name in ("CondensedTree", "SingleLinkageTree", "MinimumSpanningTree")),
+    *(f"{HIERARCHY}.trees.CondensedTree.{name}" for name in ("to_pandas", "to_numpy", "to_networkx", "plot")),
+    *(f"{HIERARCHY}.trees.SingleLinkageTree.{name}" for name in ("to_numpy", "to_networkx", "plot", "get_clusters")),
+    *(f"{HIERARCHY}.trees.MinimumSpanningTree.{name}" for name in ("to_pandas", "to_numpy", "to_networkx", "plot")),
+    "rapids_slink.graph.GraphHierarchy",
+    f"{HIERARCHY}.model.Hierarchy",
+    "rapids_slink.datasets.load_cities",
+    "rapids_slink.scipy.linkage",
+    "rapids_slink.sklearn.AgglomerativeClustering",
+]
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """A page's fenced blocks: language and text."""
+    return re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def code_of(page: Path) -> str:
+    return "".join(text for language, text in blocks(page) if language == "python")
+
+
+EXAMPLES = [page for page in PAGES if code_of(page) and page.stem != "starting-points"]  # see test_package.py
+
+
+def test_there_are_pages():
+    assert len(EXAMPLES) >= 4
+
+
+QUICK = ("index", "coming-from")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, id=page.stem, marks=() if page.stem in QUICK else pytest.mark.full) for page in EXAMPLES],
+)
+def test_examples(page, tmp_path):
+    code = code_of(page)
+    for word, module in NEEDS.items():
+        if word in code:
+            pytest.importorskip(module, reason=f"{module} is not installed")
+    printed = "".join(text for language, text in blocks(page) if language == "text")
+    here = f"import os; os.chdir({str(tmp_path)!r})\n"
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    assert python(here + code, PYTHONPATH=path, MPLBACKEND="agg") == printed
+
+
+COMMANDS = [
+    (page, module, arguments)
+    for page in [ROOT / "README.md", *PAGES]
+    for language, text in blocks(page)
+    if language == "sh"
+    for module, arguments in re.findall(r"python -m (\w+)(.*)$", text, flags=re.MULTILINE)
+    if module != "pytest"
+]
+
+
+def test_there_are_commands():
+    assert {(page.stem, module) for page, module, _ in COMMANDS} >= {("README", "rapids_slink"), ("README", "bench")}
+
+
+@pytest.mark.parametrize(("page", "module", "arguments"), COMMANDS)
+def test_commands(page, module, arguments, tmp_path, monkeypatch, capsys):
+    """The command line's run, on a table such as they speak of; those that measure for minutes are understood."""
+    if module == "bench":
+        harness._parser().parse_args(shlex.split(arguments))
+        return
+    assert module == "rapids_slink"
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    monkeypatch.chdir(tmp_path)
+    table = pd.DataFrame({"name": "a", "x": range(20), "y": 0.5})
+    table.to_csv("points.csv", index=False)
+    assert cli.main(shlex.split(arguments)) == 0
+    written = {name for name in shlex.split(arguments) if name.endswith((".csv", ".png"))} or {"cities.png"}
+    assert {path.name for path in tmp_path.iterdir()} == written | {"points.csv"}
+    assert "clusters" in capsys.readouterr().out
+
+
+#: The other texts of the repository.
+TEXTS = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY")]
+
+
+@pytest.mark.parametrize("page", [*PAGES, *TEXTS], ids=lambda page: page.stem)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+        assert target.startswith("https://") or (page.parent / target).exists(), target
+
+
+FILE = re.compile(r"`([\w./-]+/[\w.-]*\.(?:py|cuh?|md|ipynb)|\w+\.(?:py|cuh?))`")
+
+
+@pytest.mark.parametrize("page", [*PAGES, *TEXTS], ids=lambda page: page.stem)
+def test_files_that_are_named_exist(page):
+    """By their path in the repository or in the package."""
+    named = FILE.findall(page.read_text())
+    assert [name for name in named if not any((root / name).exists() for root in (ROOT, ROOT / "rapids_slink"))] == []
+
+
+def test_first_page_shows_the_example_of_the_readme():
+    readme = dict(reversed(blocks(ROOT / "README.md")))
+    assert {language: readme[language] for language in ("python", "text")} == dict(blocks(ROOT / "docs" / "index.md"))
+
+
+# --- the build
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The pages as HTML."""
+    for module in ("furo", "myst_nb", "numpydoc", "sphinx"):
+        if importlib.util.find_spec(module) is None:
+            missing = f"{module} is not installed (pip install -e '.[docs]')"
+            pytest.fail(missing) if os.environ.get("CI") == "true" else pytest.skip(missing)
+    out = tmp_path_factory.mktemp("site")
+    build = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-d", f"{out}-doctrees"]
+    run = subprocess.run(
+        [*build, "docs", str(out)], cwd=ROOT, capture_output=True, text=True, env=os.environ, timeout=300
+    )
+    assert run.returncode == 0, run.stderr
+    return out
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_page_is_built(site, page):
+    title = re.search(r"^# (.*)$", page.read_text(), flags=re.MULTILINE)
+    assert (title[1] if title else "Changelog") in (site / f"{page.stem}.html").read_text()
+
+
+@pytest.mark.full
+def test_notebooks_are_pages(site):
+    """And other pages lead to them."""
+    linked = (site / "notebooks.html").read_text() + (site / "index.html").read_text()
+    notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    assert len(notebooks) >= 12
+    for notebook in notebooks:
+        assert "rapids_slink" in (site / "notebooks" / f"{notebook.stem}.html").read_text()
+        assert linked.count(f'href="notebooks/{notebook.stem}.html"') >= 2
+
+
+@pytest.mark.full
+def test_reference_is_complete(site):
+    reference = (site / "api.html").read_text()
+    names = [*(f"rapids_slink.{name}" for name in rapids_slink.__all__), "rapids_slink.SingleLinkage.fit"]
+    for name in [*names, *(f"{HIERARCHY}.model.Hierarchy.{name}" for name in METHODS)]:
+        assert f'id="{name}"' in reference, name
+
+
+@pytest.mark.full
+def test_tables_come_from_the_result_files(site):
+    page = (site / "benchmarks.html").read_text()
+    assert "<!--" not in page.partition("<article")[2].partition("</article>")[0]
+    for cell in ("gauss-20k-16", "mnist-60k-784", "30 strings of tight groups"):
+        assert cell in page
+    assert "30 strings of tight groups" in (site / "why-exact.html").read_text()
+
+
+def test_every_stage_and_group_of_the_benchmarks_has_a_table():
+    pages = [(ROOT / "docs" / f"{name}.md").read_text() for name in ("benchmarks", "speed")]
+    marks = re.findall(r"<!-- bench: ([\w -]+) -->", "".join(pages))
+    assert {*STAGES, *GROUPS} == set(" ".join(marks).split())
+
+
+def test_every_notebook_is_on_the_first_page():
+    page = (ROOT / "docs" / "index.md").read_text()
+    cards = re.findall(r"\]\(_static/gallery/(\w+)\.png\)\]\(\.\./notebooks/(\w+)\.ipynb\)", page)
+    names = [path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
+    assert cards == [(name, name) for name in names]
+    assert all((ROOT / "docs" / "_static" / "gallery" / f"{name}.png").exists() for name in names)
+
+
+def test_the_first_code_is_seen_whole():
+    first = dict(reversed(blocks(ROOT / "docs" / "index.md")))["python"]
+    assert max(map(len, first.splitlines())) <= 80
+
+
+def test_sizes_are_of_result_files():
+    marks = re.findall(r"<!-- measured: (\S+) (\S+)( cpu)? -->", (ROOT / "docs" / "sizes.md").read_text())
+    rows = report.load(report.FOLDER)
+    assert len(marks) > 15
+    for case, stage, cpu in marks:
+        text = report.measured(rows, case, stage, on_gpu=not cpu)
+        assert re.fullmatch(
+            r"\[[\d.,]+ m?s\]\(bench/results/\S+\.json\)" + ("" if cpu else r"(, [\d.]+ GB)?, H\d00"), text
+        )
+    with pytest.raises(ValueError, match="no result file has halo-10m-3, knn"):
+        report.measured(rows, "halo-10m-3", "knn")
+
+
+@pytest.mark.full
+def test_figures_are_drawn_by_the_script(tmp_path):
+    """And those in the repository are small."""
+    pytest.importorskip("matplotlib")
+    code = "import pathlib, sys; sys.path.insert(0, 'docs'); import figures; figures.main(pathlib.Path(sys.argv[1]))"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, check=True, timeout=300)
+    committed = sorted((ROOT / "docs" / "_static").glob("*.png"))
+    assert [path.name for path in committed] == sorted(path.name for path in tmp_path.glob("*.png"))
+    assert all(1_000 < path.stat().st_size < 60_000 for path in committed)
+
+
+# --- docstrings
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_docstring_is_whole(name):
+    validate = pytest.importorskip("numpydoc.validate", reason="numpydoc is not installed")
+    checks = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["numpydoc_validation"]["checks"]
+    checks = validate.get_validation_checks(set(checks))
+    assert {"GL08", "PR01", "PR02", "PR07", "RT01", "RT03"} <= checks
+    assert [error for error in validate.validate(name)["errors"] if error[0] in checks] == []
+
+
+WITH_EXAMPLES = [name for name in PUBLIC if ">>>" in (pkgutil.resolve_name(name).__doc__ or "")]
+
+
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
+def test_examples_of_docstring(name):
+    if name.endswith("to_hdbscan"):
+        pytest.importorskip("hdbscan", reason="hdbscan is not installed")
+    tests = doctest.DocTestFinder(recurse=False).find(pkgutil.resolve_name(name), name)
+    results = [doctest.DocTestRunner().run(test) for test in tests]
+    assert sum(result.attempted for result in results) > 0
+    assert sum(result.failed for result in results) == 0
+
+
+def test_every_example_of_a_docstring_is_run():
+    files = [path for path in (ROOT / "rapids_slink").rglob("*.py") if ">>>" in path.read_text()]
+    assert {inspect.getsourcefile(pkgutil.resolve_name(name)) for name in WITH_EXAMPLES} == set(map(str, files))
+
+
+def test_class_docstrings_name_every_attribute():
+    """What a fitted model has, and what its docstring says."""
+    model = rapids_slink.fit([[0.0], [1.0], [5.0]], device="cpu")
+    of_graph = rapids_slink.fit_graph(model.mst_, device="cpu")
+    for fitted, docstring in (
+        (model, rapids_slink.SingleLinkage.__doc__),
+        (rapids_slink.HDBSCAN(2, device="cpu").fit([[0.0], [1.0], [5.0]]), rapids_slink.HDBSCAN.__doc__),
+        (of_graph, graph.GraphHierarchy.__doc__ + Hierarchy.__doc__),
+    ):
+        for name in vars(fitted):
+            if name.endswith("_") and name[0] != "_":
+                assert name in docstring, name
+
+
+# --- the measurement behind "Why the usual recipe is not exact"
+
+
+def test_recipe_is_the_recipe():
+    """Its tree spans all points; with lists of all others, where nothing is hidden, it is the minimum."""
+    points = recipe.CASES[0].points()[::17]
+    tree = recipe.recipe(points, 3)
+    exact = rapids_slink.fit(points, device="cpu")
+    assert len(tree) == len(points) - 1
+    assert rapids_slink.fit_graph(tree, device="cpu").n_connected_components_ == 1
+    assert tree["weight"].sum() > exact.distances_.sum()
+    whole = recipe.recipe(points[:50], 49)
+    assert sorted(whole["weight"]) == rapids_slink.fit(points[:50], device="cpu").distances_.tolist()
+
+
+def test_recipe_is_measured_into_a_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(recipe, "CASES", recipe.CASES[:1])
+    assert recipe.main(["--device", "cpu", "--out", str(tmp_path), "--date", "2001-02-03", "--commit", "0" * 40]) == 0
+    (row,) = recipe.table(tmp_path).splitlines()[2:]
+    assert "2001-02-03-cpu.json" in row
+    committed = [line for line in recipe.table().splitlines() if "30 strings" in line and "the recipe" in line]
+    assert row.split("|")[1:7] == committed[0].split("|")[1:7]

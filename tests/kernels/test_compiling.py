@@ -1,0 +1,430 @@
+"""Who waits for a compiler is told so, once."""
+
+import ast
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import wait
+from itertools import groupby
+
+import numpy as np
+import pytest
+from fake_gpu import fake_gpu
+from hard_cases import full
+from numba.core.caching import IndexDataCacheFile
+
+import rapids_slink
+from rapids_slink import HDBSCAN, SingleLinkage, fit, precompile
+from rapids_slink.dendrogram.cpu import find_root
+from rapids_slink.metrics import METRICS
+from rapids_slink.neighbors.exact import formulas
+from rapids_slink.runtime import compiling, cuda
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that is moved by hand, and nothing compiled yet."""
+    now = [0.0]
+    monkeypatch.setattr(compiling, "_clock", compiling._Clock())
+    monkeypatch.setattr(compiling.time, "perf_counter", lambda: now[0])
+    return now
+
+
+def test_two_seconds_are_silent(clock, caplog):
+    with compiling.compiling():
+        clock[0] += 1.5
+    with compiling.compiling(), compiling.compiling():  # one within the other counts once
+        clock[0] += 0.4
+    clock[0] += 100
+    assert caplog.records == []
+    for _ in range(3):
+        with compiling.compiling():
+            clock[0] += 1
+    (record,) = caplog.records
+    assert (record.name, record.levelno, record.message) == ("rapids_slink", logging.WARNING, compiling.TEXT)
+
+
+@pytest.mark.full
+def test_a_new_process(tmp_path):
+    """Whose cache is empty, and which need wait for less."""
+    code = "import rapids_slink; from rapids_slink.runtime import compiling; compiling.SILENT = 0.1\n"
+    code += "rapids_slink.fit([[0.0, 1.0], [1.0, 2.0], [5.0, 1.0]], 2, device='cpu')"
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=300
+        ).stderr
+        for _ in range(2)
+    ]
+    assert said == [f"{compiling.TEXT}\n", ""]
+
+
+EVENTS = """
+import sys, numpy, rapids_slink
+from numba.core import event
+class Listener(event.Listener):
+    def on_start(self, event): compiled.append(event.data["dispatcher"].py_func.__module__)
+    def on_end(self, event): pass
+compiled = []
+event.register("numba:compile", Listener())
+report = rapids_slink.fit(numpy.random.default_rng(0).normal(size=(9000, 2)), device="cpu").report_
+print({name for name in compiled if name.startswith("rapids_slink")}, "|", report["seconds"], "|", sep="")
+print(report)
+"""
+
+
+@pytest.mark.full
+def test_compiling_is_no_part_of_the_stages(tmp_path):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    first, again = (
+        subprocess.run(
+            [sys.executable, "-c", EVENTS], env=environment, check=True, capture_output=True, text=True, timeout=300
+        )
+        for _ in range(2)
+    )
+    modules, seconds, text = first.stdout.split("|")
+    assert all(name in modules for name in ("neighbors.trees.kdtree", "spanning_tree.cpu", "dendrogram.cpu"))
+    compiling = ast.literal_eval(seconds).pop("compiling")
+    assert compiling > 0.5
+    assert sum(ast.literal_eval(seconds).values()) < 2 * compiling
+    assert "\ncompiling " in text
+    modules, seconds, text = again.stdout.split("|")
+    assert modules == "set()"
+    assert "compiling" not in seconds + text
+
+
+# ------------------------------------------------------------------------------------------------- threads
+
+
+def test_a_kernel_waits_for_the_thread_that_compiles_it(tmp_path):
+    """And for no other: the sources that no thread has begun are left to the launch."""
+    begun, go, compiled = threading.Event(), threading.Event(), []
+
+    def compile(code, options):
+        begun.set()
+        assert go.wait(60)
+        compiled.append(("order_ties" if "order_ties(" in code else "gather_edges", options[-1]))
+
+    sources = [("ordering.cu", f"-DNUMBER={i}") for i in range(3)]
+    with fake_gpu() as gpu, pytest.MonkeyPatch.context() as patch:
+        gpu.compile = compile
+        patch.setattr(cuda, "usable_cores", lambda: 1)  # one thread
+        patch.setenv("CUPY_CACHE_DIR", str(tmp_path))
+        cuda.compile_ahead([*sources, sources[0]])
+        assert begun.wait(60)
+        cuda.cuda_kernel("ordering.cu", "order_ties", "-DNUMBER=2")
+        assert compiled == []
+        threading.Timer(0.1, go.set).start()
+        kernel = cuda.cuda_kernel("ordering.cu", "gather_edges", "-DNUMBER=0")  # the first of the source
+        assert "order_ties(" not in kernel.code
+        assert kernel.options == ("--std=c++17", "-DNUMBER=0")
+        assert compiled[0] == ("gather_edges", "-DNUMBER=0")
+        cuda.cuda_kernel("ordering.cu", "gather_edges", "-DNUMBER=2")
+        cuda.compile_ahead(sources)  # they are there
+        assert ("order_ties", "-DNUMBER=2") not in compiled
+
+
+def test_a_kernel_waits_for_the_thread_of_its_gpu(monkeypatch, tmp_path):
+    """Even if that of another GPU is there: otherwise both would load it."""
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path))
+    begun, compiled = threading.Event(), []
+
+    def compile(code, options):
+        begun.set()
+        time.sleep(0.1)
+        compiled.append(code)
+
+    with fake_gpu(count=2) as gpu:
+        gpu.compile = compile
+        first, *_ = cuda.kernels_of("ordering.cu")
+        cuda.cuda_kernel("ordering.cu", first)
+        with sys.modules["cupy"].cuda.Device(1):
+            cuda.compile_ahead([("ordering.cu",)])
+            assert begun.wait(60)
+            cuda.cuda_kernel("ordering.cu", first)
+            assert compiled
+        wait(cuda._ahead.values())
+
+
+def test_threads_compile_once_on_a_machine(monkeypatch, tmp_path):
+    """A file in CuPy's cache says that all is there."""
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path))
+    sources, compiled = [("ordering.cu",), ("dendrogram/clusters.cu",)], []
+    for capability, memory in ((90, "0"), (90, "0"), (80, "0"), (90, "1"), (90, "1")):
+        monkeypatch.setenv("CUPY_CACHE_IN_MEMORY", memory)
+        with fake_gpu(capability) as gpu:
+            gpu.compile = lambda code, options: compiled.append(code)
+            cuda.compile_ahead(sources)
+            wait(cuda._ahead.values())
+        compiled.append(None)
+        for _ in range(600):
+            if memory == "1" or len(list(tmp_path.iterdir())) > (capability == 80):
+                break
+            time.sleep(0.05)
+    counts = [len(list(part)) for is_code, part in groupby(compiled, bool) if is_code]
+    assert counts == [4, 4, 4, 4]
+    assert compiled[4:6] == [None, None]
+
+
+def test_a_threads_error_is_left_to_the_launch(monkeypatch, tmp_path):
+    def fail(code, options):
+        raise RuntimeError
+
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path))
+    with fake_gpu() as gpu:
+        gpu.compile = fail
+        cuda.compile_ahead([("ordering.cu",)])
+        assert cuda.cuda_kernel("ordering.cu", "order_ties").name == "order_ties"
+        wait(cuda._ahead.values())
+    assert list(tmp_path.iterdir()) == []  # it is tried again
+
+
+# ------------------------------------------------------------------------------------------------- compile()
+
+
+def test_compile_fits_models_of_each_kind(monkeypatch):
+    fitted = []
+
+    def fit(model, X):
+        fitted.append((type(model).__name__, model.metric, model.device, X.dtype.name, X.shape))
+
+    monkeypatch.setattr(precompile, "SHAPES", {"cpu": [(60, 16)]})
+    for kind in (SingleLinkage, HDBSCAN):
+        monkeypatch.setattr(kind, "fit", fit)
+    assert rapids_slink.compile("cpu", metrics=["euclidean", "jaccard", "haversine", "bit_jaccard"]) >= 0
+    shapes = [("euclidean", type_, (60, 16)) for type_ in 2 * ("float32", "float64")]
+    shapes += [("jaccard", "bool", (60, 16)), ("haversine", "float64", (60, 2)), ("bit_jaccard", "uint8", (60, 16))]
+    assert fitted == [(kind, metric, "cpu", *rest) for metric, *rest in shapes for kind in ("SingleLinkage", "HDBSCAN")]
+
+
+@pytest.mark.parametrize("metric", [*METRICS])
+def test_compile_takes_every_metric(metric, monkeypatch):
+    monkeypatch.setattr(precompile, "SHAPES", {"cpu": [(12, 3)]})
+    monkeypatch.setattr(HDBSCAN, "fit", lambda model, X: model)
+    assert rapids_slink.compile("cpu", metrics=metric) > 0
+
+
+def test_compile_refuses_what_is_no_metric():
+    for name in ("precomputed", "nonsense"):
+        with pytest.raises(ValueError, match=f"metric.*{name}"):
+            rapids_slink.compile("cpu", metrics=["euclidean", name])
+
+
+@pytest.mark.full
+def test_after_compile_no_fit_compiles(tmp_path):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    for code in ("import rapids_slink; rapids_slink.compile('cpu')", EVENTS):
+        run = subprocess.run(
+            [sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True, timeout=300
+        )
+    assert run.stdout.split("|")[0] == "set()"
+
+
+def test_a_bar_counts_kernels(capsys, monkeypatch):
+    monkeypatch.setattr(compiling, "SHOWN", 0)
+    with compiling.compiling_bar(True):
+        for _ in range(3):
+            with compiling.compiling():
+                pass
+        assert "compiling, once on this machine: 3 kernels" in capsys.readouterr().err
+    with compiling.compiling():
+        pass
+    assert "kernels" not in capsys.readouterr().err
+    with compiling.compiling_bar(False), compiling.compiling():
+        pass
+    assert capsys.readouterr().err == ""
+
+
+LOGGED = "import logging; logging.getLogger('rapids_slink').setLevel(logging.WARNING)"
+ROWS = "numpy.c_[:9, 1:10, :9, 1:10, :9] ** 2"
+FIT = f"import numpy, rapids_slink; print(rapids_slink.fit({ROWS}, device='cpu').distances_.sum())"
+
+
+@pytest.fixture
+def copy_of_package(tmp_path):
+    """The package's sources in a folder, and how to run code on them without a cache folder of the user's own."""
+    folder = tmp_path / "rapids_slink"
+    shutil.copytree(compiling.PACKAGE, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    home = tmp_path / "home"  # a file: nothing can be written below it, by any user
+    home.touch()
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    environment |= {"HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def run(code):
+        command = [sys.executable, "-c", code]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=300
+        )
+
+    return folder, run
+
+
+@pytest.mark.full
+def test_an_edit_reaches_what_calls_it(copy_of_package):
+    """The k-d tree's kernels and, for more than four features, Prim's have `squared` compiled into them."""
+    folder, run = copy_of_package
+    formulas = folder / "neighbors" / "exact" / "formulas.py"
+    before = run(FIT).stdout
+    for one, other in (("difference * difference", "4.0 * difference * difference"), ("gap * gap", "4.0 * gap * gap")):
+        formulas.write_text(formulas.read_text().replace(one, other))
+    assert float(run(FIT).stdout) == 2 * float(before)
+    assert len(list((folder / "__pycache__").iterdir())) == 1  # what the old sources left is gone
+
+
+def test_a_folder_that_another_process_has_just_made_stays(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiling, "PACKAGE", tmp_path)
+    monkeypatch.setattr(compiling.CONFIG, "CACHE_DIR", "")
+    older = tmp_path / "__pycache__" / "rapids_slink-0"
+    folder = compiling.cache_folder.__wrapped__()
+    (folder / "code").touch()
+    older.mkdir()
+    monkeypatch.setattr(compiling.Path, "exists", lambda path: False)  # as if it was made after this look
+    assert compiling.cache_folder.__wrapped__() == folder
+    assert (folder / "code").is_file()
+    assert not older.is_dir()
+
+
+@pytest.mark.full
+def test_no_writable_folder(copy_of_package):
+    folder, run = copy_of_package
+    (folder / "__pycache__").touch()
+    done = run(f"{LOGGED}; {FIT}")
+    assert float(done.stdout) > 0
+    assert done.stderr.count(compiling.NO_FOLDER) == 1
+
+
+def test_processes_that_compile_at_the_same_time_keep_their_code_apart(tmp_path, monkeypatch):
+    """Each has read the index before the other writes it. Numba's own files number both alike."""
+    first, second, third = (IndexDataCacheFile(str(tmp_path), "f", "stamp") for _ in range(3))
+    monkeypatch.setattr(second, "_load_index", dict)
+    for file in (first, second, third):
+        compiling.keep_apart(file)
+    first.save("key", "code")
+    second.save("other key", "other code")
+    for file in (first, third):
+        assert file.load("key") in ("code", None)
+        assert file.load("other key") == "other code"
+    first.save("key", "code")
+    assert (first.load("key"), first.load("other key")) == ("code", "other code")
+
+
+FACTORY = """
+import numpy as np
+from rapids_slink.runtime.compiling import njit
+
+kernel = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+def summing(term):
+    term = kernel(term)
+
+    @kernel
+    def add(x, y, sums, i, lanes, width, p):
+        a, b = np.uint64(lanes[0]), np.uint64(lanes[1])
+        for f in range(0, width, 4):
+            q, r, s, t = x[i, f], x[i, f + 1], x[i, f + 2], x[i, f + 3]
+            for j in range(a, b):
+                total = term(term(sums[i, j], q, y[f, j], p), r, y[f + 1, j], p)
+                sums[i, j] = term(term(total, s, y[f + 2, j], p), t, y[f + 3, j], p)
+
+    return add
+
+@summing
+def ones(total, x, y, p):
+    return total + 1.0
+
+@summing
+def twos(total, x, y, p):
+    return total + (2.0 if x - y == x - y else 1000.0)
+
+@njit(cache=True)
+def add_ones(x, y, sums, n, p):
+    for i in range(x.shape[0]):
+        ones(x, y, sums, i, (0, n), 8, p)
+        ones(x, y, sums, i, (0, n), 4, p)
+
+@njit(cache=True)
+def add_twos(x, y, sums, n, p):
+    for i in range(x.shape[0]):
+        twos(x, y, sums, i, (0, n), 8, p)
+        twos(x, y, sums, i, (0, n), 4, p)
+
+def run(add):
+    sums = np.zeros((2, 16))
+    add(np.ones((2, 8)), np.ones((8, 16)), sums, 16, 0.5)
+    return sums[0, 0]
+"""
+
+
+@pytest.mark.full
+def test_code_of_another_process_is_not_taken_for_ones_own(tmp_path):
+    """Of two kernels that one factory makes, which processes compile in another order."""
+    (tmp_path / "factory.py").write_text(FACTORY)
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(compiling.PACKAGE.parent)}
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", f"from factory import *; print({calls})"],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=300,
+        ).stdout.split()
+        for calls in ("run(add_ones)", "run(add_ones), run(add_twos)", "run(add_ones), run(add_twos)")
+    ]  # fmt: skip
+    assert printed == [["12.0"], ["12.0", "24.0"], ["12.0", "24.0"]]
+
+
+def test_kernels_have_names_of_their_own():
+    kernels = [value for value in vars(formulas).values() if hasattr(value, "py_func")]
+    names = {kernel.py_func.__qualname__ for kernel in kernels}
+    assert len(names) == len({id(kernel) for kernel in kernels}) > 20
+    assert any("<locals>" in name for name in names)
+
+
+def test_kernels_are_kept_in_such_files():
+    assert find_root._cache._cache_file.save.__module__ == compiling.__name__
+
+
+@pytest.mark.parametrize(
+    "hide",
+    [
+        "del caching.IndexDataCacheFile",
+        full("del caching.IndexDataCacheFile._save_index"),
+        full("caching.FunctionCache._cache_file = property(fset=lambda self, file: None)"),
+        full("del core.event; sys.modules['numba.core.event'] = None"),
+    ],
+)
+def test_names_of_numba_that_another_one_may_lack(hide, tmp_path):
+    """The kernels are compiled in each process then, or their seconds are not counted; the fit is the same."""
+    code = f"import sys; from numba import core; from numba.core import caching; {hide}; {LOGGED}; {FIT}"
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300)
+    assert float(done.stdout) == fit(np.c_[:9, 1:10, :9, 1:10, :9] ** 2, device="cpu").distances_.sum()
+    assert done.stderr.count(compiling.NO_FILES) == ("event" not in hide)
+    assert any(tmp_path.rglob("*.nbc")) == ("event" in hide)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="folders have no owner")
+@pytest.mark.parametrize("change", [lambda folder: folder.chmod(0o777), lambda folder: os.chown(folder, 12345, -1)])
+def test_a_folder_that_others_may_write_is_not_used(tmp_path, monkeypatch, change):
+    """Nor is one that belongs to another user."""
+    other = tmp_path / "other"
+    monkeypatch.setattr(compiling.CONFIG, "CACHE_DIR", str(other))
+    monkeypatch.setattr(compiling, "PACKAGE", tmp_path / "package")
+    folder = compiling.cache_folder.__wrapped__()
+    assert folder.parent == other
+    try:
+        change(folder)
+    except PermissionError:
+        pytest.skip("only root can give a folder away")
+    assert compiling.cache_folder.__wrapped__().parent == tmp_path / "package" / "__pycache__"
+
+
+def test_a_folder_is_never_made_for_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiling.CONFIG, "CACHE_DIR", str(tmp_path))
+    usual = os.umask(0)
+    try:
+        assert [compiling.cache_folder.__wrapped__().parent for _ in range(2)] == [tmp_path] * 2
+    finally:
+        os.umask(usual)

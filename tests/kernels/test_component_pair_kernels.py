@@ -1,0 +1,265 @@
+"""What is known of components and pairs of them, and the kernels that find it, each alone."""
+
+import math
+
+import numpy as np
+import pytest
+from hard_cases import CASES, full
+from oracles import every_pair
+from scipy.spatial.distance import pdist, squareform
+
+from rapids_slink.metrics import EUCLIDEAN
+from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.filter.bounds import radius_terms
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import resolve, to_host
+from rapids_slink.spanning_tree import component_pairs
+from rapids_slink.spanning_tree import kernels as pair_kernels
+from rapids_slink.spanning_tree.component_pairs import (
+    ComponentPairs,
+    Components,
+    JoinContext,
+    SeparationErrors,
+    near_pairs,
+    path_bottlenecks,
+    project,
+)
+
+
+@pytest.fixture
+def kernels(engine):
+    return pair_kernels(engine)
+
+
+@pytest.fixture
+def components_of(engine, kernels):
+    """A function from labels to their components."""
+
+    def components(label):
+        return Components(*kernels.sort_by_component(engine.asarray(label.astype(np.int32)), np.unique(label).size))
+
+    return components
+
+
+def pairs_of(engine, first, second, separation=None):
+    """Component pairs, of which no support points are known."""
+    ends = (engine.asarray(end.astype(np.int32)) for end in (first, second))
+    separation = np.zeros(len(first)) if separation is None else separation
+    return ComponentPairs(*ends, engine.asarray(separation), engine.xp.zeros((2, len(first)), "int32"))
+
+
+@pytest.mark.parametrize(("n", "k"), [(2, 2), (1000, 1), (5000, 700), full(300_000, 3)])
+def test_components(n, k, components_of):
+    """Points sorted by component, stably, with labels in any order."""
+    rng = np.random.default_rng(n)
+    number = np.concatenate([np.arange(k), rng.integers(0, k, n - k)])
+    rng.shuffle(number)
+    components = components_of(np.sort(rng.choice(n, k, replace=False))[number])
+    assert len(components) == k
+    np.testing.assert_array_equal(to_host(components.order), np.argsort(number, kind="stable"))
+    np.testing.assert_array_equal(to_host(components.number), np.sort(number))
+    np.testing.assert_array_equal(to_host(components.start), np.searchsorted(np.sort(number), np.arange(k + 1)))
+    np.testing.assert_array_equal(to_host(components.of_point), number)
+    np.testing.assert_array_equal(to_host(components.size), np.bincount(number))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_samples(dtype, engine, kernels, components_of):
+    """Of small components every point, of large ones points from all over; and their means."""
+    rng = np.random.default_rng(0)
+    number = np.repeat(np.arange(4), [1, 7, 64, 900])
+    X = rng.normal(size=(972, 300)).astype(dtype)
+    X[number == 1, 5] = np.finfo("float64").max if dtype == "float64" else 1.0
+    otherwise = engine.xp.full(300, 0.5)
+    sample, centroids = map(
+        to_host, kernels.sample_components(engine.asarray(X), components_of(number), otherwise)
+    )  # fmt: skip
+    for a, size in enumerate([1, 7, 64, 900]):
+        points = np.flatnonzero(number == a)
+        assert np.isin(sample[a], points).all()
+        assert np.unique(sample[a]).size == min(size, 64)
+        assert np.searchsorted(points, sample[a]).max() >= size * 63 // 64
+    with np.errstate(over="ignore"):
+        means = X[sample].mean(axis=1, dtype="float64")
+    np.testing.assert_allclose(centroids, np.where(np.isfinite(means), means, 0.5), rtol=1e-13, atol=1e-15)
+    assert (dtype == "float32") or centroids[1, 5] == 0.5
+
+
+@pytest.mark.parametrize(("m", "k"), [(1, 2), (1000, 3), (900, 150), full(5_000_000, 2)])
+def test_supports(m, k, engine, kernels):
+    """The largest difference of two products, and the first place where it is; given in two parts."""
+    rng = np.random.default_rng(k)
+    number = np.concatenate([np.arange(k), rng.integers(0, k, m)]) if m > 1 else np.arange(k)
+    number = np.sort(number).astype(np.int32)
+    product = rng.integers(-9, 10, (number.size, k)).astype(np.float32)
+    supports, middle = kernels.new_supports(k), number.size // 2
+    for part in (slice(0, middle), slice(middle, None)):
+        rows, of = engine.asarray(product[part]), engine.asarray(number[part])
+        kernels.update_supports(rows, of, part.start, supports)
+    order, inner = engine.xp.arange(number.size, dtype="int32"), engine.xp.eye(k)
+    first, second, separation, support = (
+        to_host(part) for part in kernels.measure_pairs(supports, order, inner, SeparationErrors(0.0, 2.0, 0.0))
+    )
+    assert list(zip(first, second, strict=True)) == list(zip(*np.triu_indices(k, 1), strict=True))
+    more = product - product[np.arange(number.size), number][:, None]
+    start = np.searchsorted(number, np.arange(k + 1))
+    most = np.maximum.reduceat(more, start[:-1], axis=0)
+    between = -(most[first, second] + most[second, first]).astype(np.float64)
+    np.testing.assert_allclose(separation, np.where(between > 0, between / 2, -np.inf))  # |w|² is 2 and 2 more
+    for points, of, other in ((support[0], first, second), (support[1], second, first)):
+        for point, a, b in list(zip(points, of, other, strict=True))[:: max(1, first.size // 50)]:
+            assert point == start[a] + more[start[a] : start[a + 1], b].argmax()
+
+
+@pytest.mark.parametrize("name", ["few_big_clusters", "offset_1e7", "cauchy", "mixed_magnitudes", "repeated_rows"])
+def test_separations_are_below_distances(name, engine, components_of):
+    X = CASES[name]("float64")[:600]
+    by_position = np.argsort(np.argsort(X[:, 0])) * 9 // len(X)
+    search = BruteForceSearch(engine.asarray(X), engine, Report())
+    scaling, distances = search.filter.scaling, squareform(pdist(X))
+    found_any = False
+    for component in (np.random.default_rng(0).permutation(by_position), by_position):
+        pairs, radius = component_pairs._separations(JoinContext(search, None, components_of(component), 0))
+        first, second, separation, support = map(
+            to_host, (pairs.first, pairs.second, pairs.separation, pairs.support)
+        )  # fmt: skip
+        for a, b, below, points in zip(first, second, separation, support.T, strict=True):
+            assert [component[p] for p in points] == [a, b]
+            assert below <= scaling.scale * distances[component == a][:, component == b].min() * (1 + 1e-9)
+        found_any |= bool((separation > 0).any())
+        assert radius >= np.sqrt(((X - to_host(scaling.centre)) ** 2).sum(axis=1)).max() * (1 - 1e-9)
+    assert found_any or name in ("cauchy", "mixed_magnitudes")
+
+
+@pytest.mark.parametrize("step", [full(1), 3, full(8)])
+def test_samples_of_overlapping_pairs(step, engine, kernels):
+    rng = np.random.default_rng(step)
+    first, second = np.triu_indices(30, 1)
+    separation, weight = rng.normal(size=first.size), rng.random(first.size)
+    pairs = pairs_of(engine, first, second, separation)
+    sample = rng.integers(0, 999, (30, 64)).astype(np.int32)
+    at = kernels.overlapping(pairs, engine.asarray(weight), radius_terms(5, 2.0, EUCLIDEAN))
+    on_host = to_host(at)
+    np.testing.assert_array_equal(np.sort(on_host), np.flatnonzero(separation < np.sqrt(weight)))
+    assert 0 < on_host.size < first.size
+    a, b, of_pair = map(to_host, kernels.pair_samples(engine.asarray(sample), pairs, at, step))
+    expected = [
+        (i, j, c) for c in on_host.tolist() for i in sample[first[c], ::step] for j in sample[second[c], ::step]
+    ]
+    assert sorted(zip(a.tolist(), b.tolist(), of_pair.tolist(), strict=True)) == sorted(expected)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 8, 9, 60])
+def test_path_bottlenecks(n, engine, kernels):
+    rng = np.random.default_rng(n)
+    src, dst = np.arange(1, n), (rng.random(n - 1) * np.arange(1, n)).astype(int)
+    weight = rng.integers(0, 9, n - 1).astype(float)
+    expected = np.full((n, n), np.inf)
+    expected[src, dst] = expected[dst, src] = weight
+    np.fill_diagonal(expected, 0)
+    for v in range(n):  # Floyd and Warshall's algorithm, for the heaviest edge on the path
+        expected = np.minimum(expected, np.maximum(expected[:, [v]], expected[[v]]))
+    some = rng.permutation(n - 1)
+    bottlenecks = engine.asarray(path_bottlenecks(src[some], dst[some], weight[some]))
+    first, second = np.triu_indices(n, 1)
+    distance = 2 * np.sqrt(expected[first, second])
+    for separation, all_within in ((distance * (1 - 1e-6) - 1e-6, True), (distance * (1 + 1e-6) + 1e-6, False)):
+        pairs = pairs_of(engine, first, second, separation)
+        found = kernels.within_bottlenecks(pairs, bottlenecks, radius_terms(3, 2.0, EUCLIDEAN))
+        at, upper = map(to_host, found)
+        assert sorted(at) == (list(range(first.size)) if all_within else [])
+        np.testing.assert_array_equal(upper, expected[first[at], second[at]])
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (0, 3), (129, 1025), *map(full, ((40, 5000), (128, 1024), (5000, 33)))])
+def test_near_pairs(sizes, engine):
+    """Of two components, every two points whose projections are near, no matter how many of either; each once."""
+    rng = np.random.default_rng(sum(sizes))
+    first, second = (np.round(rng.normal(size=size) * 64) / 64 for size in sizes)
+    sides = engine.asarray(first), engine.asarray(second)
+    for most in (-9.0, -0.25, 0.0, 0.5, 9.0, np.inf):
+        expected = np.argwhere(second <= first[:, None] + most)
+        at = near_pairs(*sides, most, len(expected), engine.xp)
+        assert sorted(zip(*(part.tolist() for part in at), strict=True)) == list(map(tuple, expected.tolist()))
+        assert not len(expected) or near_pairs(*sides, most, len(expected) - 1, engine.xp) is None
+
+
+def test_projections(engine, components_of):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(700, 5)).astype(np.float32)
+    components = components_of(rng.integers(0, 4, 700))
+    centroids, origin = rng.normal(size=(4, 5)), rng.normal(size=5)
+    first, second = np.array([2, 0, 0, 1]), np.array([3, 3, 1, 3])
+    given = engine.asarray(X), engine.asarray(origin), components, engine.asarray(centroids), (first, second)
+    found = project(*given, engine.xp)
+    for ends, values in zip((first, second), found, strict=True):
+        for own, a, b, value in zip(ends, first, second, values, strict=True):
+            expected = (X[to_host(components.points(own))] - origin) @ (centroids[b] - centroids[a])
+            np.testing.assert_allclose(to_host(value), expected, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("free", [math.inf, 4096])
+def test_capacities_are_whole_numbers(free, engine, components_of):
+    search = BruteForceSearch(engine.asarray(np.eye(300)), engine, Report())
+    search.free_bytes = free
+    context = JoinContext(search, None, components_of(np.arange(300) % 3), 10**9)
+    for found in (context.capacity(64), context.max_pairs):
+        assert isinstance(found, int)
+        assert found == 16 if free == 4096 else found > 16
+    assert context.blocks(40, 2)[-1].stop == 40
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("first", "most", "tried"), [(50, 50, [50]), (50, 99, [50, 99]), (200, 99, [99])])
+def test_capacities_that_are_tried(first, most, tried, monkeypatch):
+    """A small one first, none twice."""
+    from rapids_slink.neighbors.filter.fused import filter as fused
+
+    monkeypatch.setattr(fused, "FIRST_PAIRS", first)
+    engine, capacities = resolve("cuda"), []
+    search = BruteForceSearch(engine.asarray(np.random.default_rng(0).normal(size=(600, 20))), engine, Report())
+    if not search.filter.is_symmetric:
+        pytest.skip("this GPU has no fused filter")
+    monkeypatch.setattr(search.filter, "pairs_of_items", lambda items, upper, capacity: capacities.append(capacity))
+    arguments = engine.xp.arange(600, dtype="int32"), None, engine.xp.ones(1), most
+    assert search.filter.component_pairs(*arguments) is None
+    assert capacities == tried
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("of_bytes", [False, True])
+@pytest.mark.parametrize("d", [5, 130, 784, full(64), full(300)])
+def test_component_pairs_in_the_fused_filter(d, of_bytes):
+    """Every pair within its component pair's threshold is found, each once; of more than fit there are none."""
+    engine = resolve("cuda")
+    kernels = pair_kernels(engine)
+    rng = np.random.default_rng(d)
+    label = np.sort(np.concatenate([rng.integers(0, 9, 2400), np.full(600, 9)])).astype(np.int32)
+    X = rng.integers(0, 256, (3000, d)) if of_bytes else rng.normal(size=(3000, d))
+    search = BruteForceSearch(engine.asarray(X.astype(np.float32)), engine, Report())
+    if not search.filter.is_symmetric:
+        pytest.skip("this GPU has no fused filter")
+    components = Components(*kernels.sort_by_component(engine.asarray(label), 10))
+    first, second = np.triu_indices(10, 1)
+    pairs = pairs_of(engine, first, second)
+    plan = kernels.plan_items(components, pairs)
+    order, items = kernels.work_items(components, pairs, plan)
+    assert plan.formed >= 4_000_000
+    number = np.zeros((10, 10), int)
+    number[first, second] = np.arange(45)
+    src, dst, weight = every_pair(search)
+    crosses, pair = label[src] != label[dst], number[label[src], label[dst]]
+    for share in (0.0, 0.001, 0.02):
+        upper = np.quantile(weight, share) * rng.uniform(0.8, 1.0, 45)
+        bound = engine.asarray(upper)
+        a, b, of_pair = map(to_host, search.filter.component_pairs(order, items, bound, 10_000_000))
+        np.testing.assert_array_equal(np.minimum(label[a], label[b]), first[of_pair])
+        np.testing.assert_array_equal(np.maximum(label[a], label[b]), second[of_pair])
+        found = set(zip(np.minimum(a, b).tolist(), np.maximum(a, b).tolist(), strict=True))
+        assert len(found) == a.size
+        wanted = crosses & (weight <= upper[pair])
+        assert set(zip(src[wanted].tolist(), dst[wanted].tolist(), strict=True)) <= found
+        if of_bytes:
+            assert len(found) <= (crosses & (weight <= upper[pair] * (1 + 1e-5) + 2)).sum()
+        if wanted.sum() > 100:
+            assert search.filter.component_pairs(order, items, bound, 99) is None

@@ -1,0 +1,167 @@
+"""The product filter's kernels alone, against the definition in `filter.bounds`."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hard_cases import combinations
+from nvrtc import compiled
+from oracles import squared_distances
+
+from rapids_slink.metrics import EUCLIDEAN
+from rapids_slink.neighbors.exact import kernels as exact_kernels
+from rapids_slink.neighbors.filter import cpu, scaling_of
+from rapids_slink.neighbors.filter import kernels as filter_kernels
+from rapids_slink.neighbors.filter.bounds import UpperBound, filter_radius
+from rapids_slink.neighbors.task import SearchTask
+from rapids_slink.runtime.cuda import cuda_source
+from rapids_slink.runtime.device import CPU, to_host
+
+
+@pytest.fixture
+def kernels(engine):
+    return filter_kernels(engine)
+
+
+def rows_and_points(X, m, engine, kernels):
+    """The first m rows of X and the others, quantized alike."""
+    values = engine.asarray(X)
+    scaling = scaling_of(values, device=engine)
+    points = kernels.quantize(values, scaling)
+    return scaling, points.take(slice(0, m)), points.take(slice(m, len(X)))
+
+
+SIZES = [(1, 1), (1, 700), (70, 1), (33, 1025), (100, 130)]
+
+
+@pytest.mark.parametrize(("m", "n"), SIZES)
+def test_append_candidates(m, n):
+    engine, kernels, new_candidates = CPU, cpu, exact_kernels(CPU).new_candidates
+    rng = np.random.default_rng(m + n)
+    X = rng.normal(size=(m + n, 9))
+    scaling, rows, points = rows_and_points(X, m, engine, kernels)
+    row_group, point_group = rng.integers(0, 3, m).astype(np.int32), rng.integers(0, 3, n).astype(np.int32)
+    ids = rng.permutation(n).astype(np.int32)
+    radius = filter_radius(engine.asarray(rng.uniform(0, 20, m)), rows.error, scaling.scale, 9, engine.xp)
+    candidates = new_candidates(m, 1)
+    groups = engine.asarray(row_group), engine.asarray(point_group)
+    product = kernels.product(rows, points)
+    for _ in range(2):  # a second tile is appended to the first
+        kernels.append_candidates(product, rows, replace(points, ids=ids), radius, groups, candidates)
+    q = to_host(radius)[:, None] + to_host(points.error)
+    passes = to_host(product) >= to_host(rows.half_norm)[:, None] + to_host(points.half_norm) - q * q
+    passes &= row_group[:, None] != point_group[ids]
+    assert passes.any() or (m, n) == (1, 1)
+    count, found = to_host(candidates.count), to_host(candidates.ids)
+    np.testing.assert_array_equal(count, 2 * passes.sum(axis=1))
+    for i in range(m):
+        expected = ids[np.flatnonzero(passes[i])]
+        if count[i] <= candidates.capacity:
+            assert sorted(found[i, : count[i]]) == sorted([*expected, *expected])
+        else:
+            assert np.isin(found[i], expected).all()
+
+
+@pytest.mark.parametrize("checked", [False, True])
+def test_a_pair_is_tested_for_both_points(checked):
+    """Each by its own radius, by the product or, more closely, by the values."""
+    rng, m, n, d = np.random.default_rng(0), 130, 333, 40
+    X = rng.normal(size=(m + n, d)).astype(np.float32)
+    scaling, rows, points = rows_and_points(X, m, CPU, cpu)
+    bound = rng.uniform(30, 60, m + n)
+    parts = [rows, points]
+    if checked:  # what is multiplied are few of the features, which leave all pairs
+        parts = [replace(part, y=part.y[:, :2], half_norm=part.half_norm - np.float32(2**30)) for part in parts]
+    radii = [filter_radius(bound[part.ids], part.error, scaling.scale, d, np) for part in parts]
+    check = cpu.Check(X, X, 2**0.5 / scaling.scale, 1 + (d + 4) * 2.0**-23, 0.0) if checked else None
+    ids, of_rows, of_points = (
+        np.arange(m + n, dtype=np.int32),
+        *(exact_kernels(CPU).new_candidates(s, 40) for s in (m, n)),
+    )
+    cpu.append_candidates(
+        cpu.product(*parts),
+        *parts,
+        radii[0],
+        (ids[:m], ids),
+        of_rows,
+        check,
+        (radii[1], of_points),
+    )
+    distances = squared_distances(X[:m], X[m:])
+    for candidates, within, first in (
+        (of_rows, distances <= bound[:m, None], m), (of_points, bound[m:, None] >= distances.T, 0)
+    ):  # fmt: skip
+        assert within.any(axis=1).mean() > 0.5
+        for i, expected in enumerate(within):
+            listed = np.sort(candidates.ids[i, : candidates.count[i]]) - first
+            np.testing.assert_array_equal(listed, np.flatnonzero(expected))
+
+
+@pytest.mark.parametrize(
+    ("size", "k", "cores"),
+    combinations(
+        SIZES, (1, 20, 100), (False, True),
+        quick=[(SIZES[0], 1, False), (SIZES[1], 20, True), (SIZES[3], 1, True), (SIZES[3], 20, False),
+               (SIZES[4], 100, False), (SIZES[4], 20, True)],
+    ),
+)  # fmt: skip
+def test_seed_bounds(size, k, cores, engine, kernels):
+    """At least k points of other groups are within a row's bound, hardly above the nearest of some buckets."""
+    m, n = size
+    rng = np.random.default_rng(m + n)
+    X = rng.normal(size=(m + n, 9))
+    scaling, rows, points = rows_and_points(X, m, engine, kernels)
+    row_group, point_group = rng.integers(0, 4, m).astype(np.int32), rng.integers(0, 4, n).astype(np.int32)
+    ids = rng.permutation(n).astype(np.int32)
+    core = rng.uniform(0, 20, m + n)
+    of_rows = (rng.permutation(m) + n).astype(np.int32)
+    row_groups = np.full(m + n, -1, np.int32)
+    row_groups[of_rows] = row_group
+    task = SearchTask(
+        engine.asarray(of_rows),
+        k,
+        engine.asarray(row_groups),
+        engine.asarray(point_group),
+        core=engine.asarray(core) if cores else None,
+    )
+    rows, points = replace(rows, ids=task.rows), replace(points, ids=engine.asarray(ids))
+    upper_bound, product = UpperBound.of(9, scaling.scale, EUCLIDEAN), kernels.product(rows, points)
+
+    def tightened(bound):
+        bound = engine.asarray(bound.copy())
+        kernels.seed_bounds(product, rows, points, task, upper_bound, bound)
+        return to_host(bound)
+
+    bound = tightened(np.full(m, np.inf))
+    half = np.where(np.arange(m) % 2, 0.5 * bound, 2 * bound)  # of which some hold already
+    np.testing.assert_array_equal(tightened(half), np.minimum(half, bound))
+    distances = squared_distances(X[:m], X[m:])
+    if cores:
+        distances = np.maximum(distances, np.maximum(core[of_rows, None], core[ids]))
+    distances[row_group[:, None] == point_group[ids]] = np.inf
+    within = (distances <= bound[:, None]).sum(axis=1)
+    assert (within[bound < np.inf] >= k).all()
+    if cores:  # which point is the nearest of its bucket does not show
+        return
+    buckets = max(32, 2 * k) if engine.name == "cpu" else 1 << (max(32, 2 * k) - 1).bit_length()
+    nearest = np.full((m, buckets), np.inf)
+    for b in range(min(buckets, n)):
+        nearest[:, b] = distances[:, b::buckets].min(axis=1)
+    expected = np.sort(nearest, axis=1)[:, k - 1]
+    assert (np.isinf(bound) == np.isinf(expected)).all()
+    finite = np.isfinite(bound)
+    assert (bound[finite] >= expected[finite] * (1 - 1e-12)).all()
+    assert (bound[finite] <= expected[finite] * 1.01).all()
+
+
+@pytest.mark.parametrize("resident", [0, 2])
+def test_fused_filter_stops_where_shared_memory_is_not_aligned(resident):
+    """Its swizzle goes by the lower ten bits of an address, which nothing but a trap holds to be zero."""
+    source = cuda_source("neighbors/filter/fused/wgmma.cu")
+    off = (f"-D{name}=0" for name in ("SYMMETRIC", "INT8", "BITS", "BETWEEN_COMPONENTS", "LOCAL"))
+    options = "--std=c++17", "-arch=sm_90a", f"-DRESIDENT_ATOMS={resident}", "-DLAST_STEPS=4"
+    ptx, log = compiled(source, "fused.cu", *options, *off)
+    assert ptx, log
+    assert re.search(r"and\.b32\s+%r\d+, %r\d+, 1023;", ptx)
+    assert re.search(r"^\s*trap;", ptx, re.MULTILINE)

@@ -1,0 +1,278 @@
+"""Launchers: the arguments of every kernel are those of its source, and what a kernel cannot read is refused."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fake_gpu import fake_gpu
+from launchers import LAUNCHERS, OTHERS, launches_of
+
+from bench import sanitize
+from rapids_slink.neighbors.task import NeighborLists, SearchResult, SearchTask
+from rapids_slink.report import Report
+from rapids_slink.runtime.cuda import source_of_kernel
+from rapids_slink.runtime.device import cuda
+from rapids_slink.runtime.frames import PreallocatedFrame
+
+#: C++'s names of numbers, of which `word_t`, `u64` and `u32` are the sources' own.
+TYPES = {
+    "int": "int32", "unsigned": "uint32", "u32": "uint32", "long long": "int64", "unsigned long long": "uint64",
+    "u64": "uint64", "word_t": "uint64", "float": "float32", "double": "float64", "bool": "bool",
+    "signed char": "int8", "unsigned char": "uint8", "byte": "uint8", "short": "int16", "unsigned short": "uint16",
+    "unsigned int": "uint32",
+}  # fmt: skip
+
+
+#: Arrays that kernels take for others of that size, or for the lower halves of their numbers.
+AS_BITS = {
+    "append_survivors": {"half_sq_dist", "count", "next_item"},
+    "quantize_int8": {"y"},
+    "count_items": {"totals"},
+}
+
+
+def parameters(code, kernel, options):
+    """Each parameter of a kernel: its name, NumPy's type, None for what is no number, and whether it is a pointer."""
+    declared = re.search(rf"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?{kernel}\s*\(([^)]*)\)", code)[1]
+    defined = dict(option[2:].split("=") for option in options if option.startswith("-D"))
+    for parameter in declared.split(","):
+        words = re.sub(r"\bconst\b|\b__restrict__\b|\w+\s*$", "", parameter.strip())
+        name = " ".join(words.replace("*", " ").split())
+        dtype = "uint64" if words.count("*") > 1 else TYPES.get(defined.get(name, name))
+        yield re.search(r"\w+$", parameter.strip())[0], dtype, "*" in words
+
+
+def test_parameters_are_found():
+    code = 'template <int N> void f(int); extern "C" __global__ void __launch_bounds__(THREADS, 2) f(\n'
+    code += "const VALUE* __restrict__ x, long long n,\n  unsigned long long *y, const Search search, float z) {}"
+    found = list(parameters(code, "f", ("-DVALUE=double", "-arch=sm_90a")))
+    assert found == [
+        ("x", "float64", True),
+        ("n", "int64", False),
+        ("y", "uint64", True),
+        ("search", None, False),
+        ("z", "float32", False),
+    ]
+
+
+def assert_matches(launch):
+    """Whether a launch's arguments are those that its kernel has."""
+    expected = list(parameters(launch.code, launch.kernel, launch.options))
+    assert len(launch.arguments) == len(expected), launch.kernel
+    for argument, (name, dtype, is_pointer) in zip(launch.arguments, expected, strict=True):
+        what = f"{name} of {launch.kernel} got {type(argument).__name__} {argument.dtype}"
+        is_null = isinstance(argument, np.uintp) and argument == 0
+        assert is_pointer == (is_null or isinstance(argument, np.ndarray)), what
+        assert is_null or dtype in (None, argument.dtype) or name in AS_BITS.get(launch.kernel, ()), what
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS + OTHERS)
+def test_arguments_are_those_of_the_source(launcher):
+    for capability in (80, 90):
+        for launch in launches_of(launcher, capability):
+            assert_matches(launch)
+
+
+def test_every_kernel_is_among_them():
+    sources = {source_of_kernel(*kernel): kernel[0] for kernel in sanitize.kernels_of_package()}
+    launches = [launch for launcher in LAUNCHERS + OTHERS for gpu in (80, 90) for launch in launches_of(launcher, gpu)]
+    launched = {(sources[launch.code], launch.kernel) for launch in launches}
+    assert launched == sanitize.kernels_of_package()
+
+
+# ------------------------------------------------------------------------------------------------- what is refused
+
+N, K = 40, 3
+
+
+def i32(*shape):
+    return cuda().xp.zeros(shape or N, "int32")
+
+
+def f64(*shape):
+    return cuda().xp.zeros(shape or N)
+
+
+def forest(**arrays):
+    """A `Forest` of N points."""
+    from rapids_slink.spanning_tree.lists import Forest
+
+    given = Forest.of_components(i32(), (f64(), f64().astype("int64")), cuda())
+    columns = {name: arrays.pop(name) for name in ("src", "dst", "weight") if name in arrays}
+    edges = PreallocatedFrame({**given.edges.columns, **columns}, cuda())
+    return replace(given, edges=edges, **arrays)
+
+
+def points_of_forest():
+    given = forest()
+    names = "nearest_outside", "nearest_outside_weight", "bound_weight", "bound_code", "best_weight", "best_code"
+    return {name: getattr(given, name) for name in ("component", *names, "certified")}
+
+
+def grow_forest(ids, weights, **arrays):
+    from rapids_slink.spanning_tree.cuda import grow_forest
+
+    grow_forest(NeighborLists(ids, weights), forest(**arrays))
+
+
+def rows_to_search(**arrays):
+    from rapids_slink.spanning_tree.cuda import rows_to_search
+
+    rows_to_search(forest(**arrays))
+
+
+def record_search(rows, ids, weights, upper, **arrays):
+    from rapids_slink.spanning_tree.cuda import record_search
+
+    record_search(forest(**arrays), rows, SearchResult(ids, weights, upper))
+
+
+def connected_components(ids):
+    from rapids_slink.spanning_tree.cuda import connected_components
+
+    connected_components(ids)
+
+
+def box_search(**arrays):
+    """A search of N points whose arrays are replaced after it is made."""
+    from rapids_slink.neighbors.trees.bvh import BoxSearch
+
+    search = BoxSearch(f64(N, K), cuda(), Report())
+    spans = arrays.pop("spans", search.tree[2])
+    for name, array in arrays.items():
+        setattr(search, name, array)
+    search.tree = (*search.tree[:2], spans, search.nodes)
+    return search
+
+
+def boxes():
+    search = box_search()
+    return {
+        "spans": search.tree[2],
+        **{name: getattr(search, name) for name in ("points", "order", "leaf_of", "nodes")},
+    }
+
+
+def find(rows, row_group, point_group, core, **arrays):
+    box_search(**arrays).find(SearchTask(rows, 5, row_group, point_group, core=core))
+
+
+def count_visits(**arrays):
+    box_search(**arrays).mean_visits(5)
+
+
+def tree_of_boxes(**arrays):
+    from rapids_slink.spanning_tree.boxes import tree_of_boxes
+
+    tree_of_boxes(box_search(**arrays), Report())
+
+
+def edge_list(src, dst, weight):
+    from rapids_slink.spanning_tree.graphs import EdgeList
+
+    return EdgeList(src, dst, weight, N)
+
+
+def rounds_on_edges(src, dst, weight, parent, best, in_forest, first_list, first_roots):
+    from rapids_slink.spanning_tree.graphs import cuda as kernels
+
+    state = kernels.State(parent, best, None, in_forest, [first_list], [first_roots, i32(N // 4)])
+    kernels.run_rounds(edge_list(src, dst, weight), state, 0, None)
+
+
+def keys_of_rows(src, dst, weight, rows):
+    from rapids_slink.spanning_tree.graphs import cuda as kernels
+
+    kernels.keys_of_rows(edge_list(src, dst, weight), rows)
+
+
+def flatten(parent):
+    from rapids_slink.spanning_tree.graphs import cuda as kernels
+
+    kernels.flatten(parent)
+
+
+def number_by_appearance(labels):
+    from rapids_slink.spanning_tree.graphs import cuda as kernels
+
+    kernels.number_by_appearance(labels, N)
+
+
+def edges_of_graph():
+    return {"src": i32(60), "dst": i32(60), "weight": f64(60).astype("float32")}
+
+
+def state_of_edges():
+    xp = cuda().xp
+    words = {"best": xp.zeros(N, "uint64"), "first_list": xp.zeros((2, 60), "uint64")}
+    return {**edges_of_graph(), **words, "parent": i32(), "in_forest": xp.zeros(60, bool), "first_roots": i32(N // 2)}
+
+
+def edges_of_forest():
+    return {"src": i32(N - 1), "dst": i32(N - 1), "weight": f64(N - 1), "n_taken": i32(1), "cursor": i32()}
+
+
+#: Launchers, their arrays, and of which of these the sizes say how many there are of something.
+CALLS = [
+    (
+        grow_forest,
+        lambda: {"ids": i32(N, K), "weights": f64(N, K), **points_of_forest(), **edges_of_forest()},
+        {"ids", "component"},
+    ),
+    (rows_to_search, points_of_forest, {"component"}),
+    (
+        record_search,
+        lambda: {"rows": i32(9), "ids": i32(9, 1), "weights": f64(9, 1), "upper": f64(9), **points_of_forest()},
+        {"rows", "component"},
+    ),
+    (connected_components, lambda: {"ids": i32(N, K)}, {"ids"}),
+    (
+        find,
+        lambda: {"rows": i32(), "row_group": i32(), "point_group": i32(), "core": f64(), **boxes()},
+        {"rows", "row_group"},
+    ),
+    (count_visits, boxes, {}),
+    (tree_of_boxes, boxes, {}),
+    (rounds_on_edges, state_of_edges, {"src", "first_list", "first_roots"}),
+    (keys_of_rows, lambda: {**edges_of_graph(), "rows": cuda().xp.arange(9)}, {"src", "rows"}),
+    (flatten, lambda: {"parent": i32()}, {"parent"}),
+    (number_by_appearance, lambda: {"labels": i32()}, {"labels"}),
+]
+
+
+def of_another_type(array):
+    return cuda().xp.zeros(array.shape, "int16" if array.dtype.itemsize > 2 else "int64")
+
+
+def on_another_gpu(array):
+    with cuda().xp.cuda.Device(1):
+        return cuda().xp.array(array)
+
+
+FAULTS = {
+    "type": of_another_type,
+    "layout": lambda array: np.repeat(array, 2, axis=0)[::2],
+    "size": lambda array: array[:-1],
+    "GPU": on_another_gpu,
+}
+
+
+def is_refused(call, arrays):
+    try:
+        call(**arrays)
+    except (TypeError, ValueError) as error:
+        return any(words in str(error) for words in ("kernel", "contiguous", "must be"))
+    return False
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(("call", "arrays", "sizes"), CALLS, ids=[call.__name__ for call, *_ in CALLS])
+def test_what_a_kernel_cannot_read_is_refused(call, arrays, sizes, fault):
+    with fake_gpu(count=2):
+        given = arrays()
+        call(**given)
+        at_fault = {name for name, array in given.items() if array.size > 1}
+        at_fault -= set(sizes) if fault == "size" else set()
+        taken = [name for name in at_fault if not is_refused(call, {**given, name: FAULTS[fault](given[name])})]
+        assert taken == []

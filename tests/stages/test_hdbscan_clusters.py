@@ -1,0 +1,347 @@
+"""`HDBSCAN`: its clusters beside those of the package hdbscan, from the same tree and from the points."""
+
+import copy
+import itertools
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from oracles import blobs, generic_hdbscan
+from spanning_trees import by_appearance
+
+import rapids_slink
+from rapids_slink import HDBSCAN, SingleLinkage
+from rapids_slink.dendrogram import condense
+from rapids_slink.dendrogram import kernels as dendrogram_kernels
+from rapids_slink.dendrogram.condense import condense_by_doubling, heights_of_size
+from rapids_slink.points.output import on_host
+
+hdbscan = pytest.importorskip("hdbscan")
+
+OPTIONS = [
+    {},
+    {"cluster_selection_method": "leaf"},
+    {"cluster_selection_epsilon": 1.5},
+    {"cluster_selection_method": "leaf", "cluster_selection_epsilon": 1.5},
+    {"allow_single_cluster": True, "min_cluster_size": 150},
+    {"allow_single_cluster": True, "min_cluster_size": 150, "cluster_selection_epsilon": 1.0},
+    {"max_cluster_size": 60},
+]
+
+
+def grid():
+    """Distances tie everywhere, and none is zero."""
+    return np.array(list(itertools.product(range(12), range(9)))) + np.repeat([[0, 0], [40, 3]], 54, axis=0)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("points", [blobs(0), blobs(1, 10), grid()], ids=["blobs", "wide", "ties"])
+def test_clusters_are_hdbscans_of_the_same_tree(points, options, device):
+    parameters = {"min_cluster_size": 6, **options}
+    ours = HDBSCAN(min_samples=4, device=device, **parameters).fit(points)
+    theirs = SingleLinkage(min_samples=4, device=device).fit(points).to_hdbscan(**parameters)
+    labels = on_host(ours.labels_)
+    np.testing.assert_array_equal(labels, by_appearance(theirs.labels_))
+    np.testing.assert_array_equal(on_host(ours.probabilities_), theirs.probabilities_)
+    np.testing.assert_allclose(on_host(ours.outlier_scores_), theirs.outlier_scores_, rtol=1e-12, atol=1e-15)
+    assert ours.n_clusters_ == labels.max() + 1 == len(ours.cluster_persistence_)
+    # With an epsilon hdbscan takes what is within a cluster for its own stability, and for one cluster it divides by
+    # the rows that stay in it to the end.
+    if "cluster_selection_epsilon" not in options and not options.get("allow_single_cluster"):
+        first = [np.flatnonzero(labels == cluster)[0] for cluster in range(ours.n_clusters_)]
+        expected = np.asarray(theirs.cluster_persistence_)[theirs.labels_[first]]
+        np.testing.assert_allclose(on_host(ours.cluster_persistence_), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("step", [0.0, 0.25, 1.0], ids=lambda step: f"steps of {step}")
+def test_clusters_by_all_combinations_of_options_are_hdbscans(step, seed):
+    """From the same tree: the labels and the probabilities of points without and with much structure.
+
+    On a grid most distances tie, many rows are equal, and an epsilon is a height of the tree.
+    """
+    rng = np.random.default_rng(seed)
+    names = ("cluster_selection_method", "cluster_selection_epsilon", "cluster_selection_epsilon_max")
+    names += ("allow_single_cluster", "max_cluster_size")
+    found = []
+    for min_cluster_size, n in ((2, 30), (5, 90), (12, 26), (3, 120)):
+        X = rng.normal(size=(n, 2)) * rng.choice([0.2, 1.0], (n, 1)) + rng.integers(0, 2, (n, 1)) * 3
+        X = np.round(X / step) * step if step else X
+        tree = SingleLinkage(min_samples=1 if step == 0 else 3, device="cpu").fit(X)
+        height = rng.choice(tree.distances_[tree.distances_ > 0], 2)
+        factors = ("eom", "leaf"), (0.0, 0.3, min(height)), (np.inf, 1.0, max(height)), (False, True), (0, 20, 40)
+        for values in itertools.product(*factors):
+            options = dict(zip(names, values, strict=True), min_cluster_size=min_cluster_size)
+            if options["cluster_selection_epsilon"] > options["cluster_selection_epsilon_max"]:
+                continue
+            ours = HDBSCAN(min_samples=tree.min_samples, device="cpu", **options).fit(X)
+            theirs = tree.to_hdbscan(**options)
+            numbers = set(theirs.labels_) - {-1}
+            if len(numbers) > max(numbers, default=-1):  # else there is a cluster without points: see `_above`
+                assert ours.labels_.tolist() == by_appearance(theirs.labels_).tolist(), options
+                assert ours.probabilities_.tolist() == theirs.probabilities_.tolist(), options
+                found.append((n, *ours.labels_))
+    assert len(set(found)) >= 7
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "last"), [(1.0, [0, 1, 2, -1, 3]), (1.5, [0, 0, 1, -1, 2]), (2.0, [0, 0, 1, 0, 2])]
+)
+def test_an_epsilon_that_is_a_height(epsilon, last):
+    """Leaves split at 4, at 2 and at 1, and a row falls out at 3. At exactly epsilon a leaf stays, and what is around
+    one is passed over, so that the row is in a cluster. It is so in the package hdbscan.
+    """
+    X = np.cumsum([0, 0.5, 0.5, 1, 0.5, 0.5, 2, 0.5, 0.5, 3, 4, 0.5, 0.5])[:, None]
+    options = {"cluster_selection_epsilon": epsilon, "cluster_selection_method": "leaf"}
+    labels = HDBSCAN(3, 1, device="cpu", **options).fit_predict(X)
+    assert labels[[0, 3, 6, 9, 10]].tolist() == last
+    theirs = SingleLinkage(device="cpu").fit(X).to_hdbscan(3, **options)
+    np.testing.assert_array_equal(labels, by_appearance(theirs.labels_))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_clusters_of_tied_trees_are_a_choice_of_the_tree(seed):
+    """Edges within a core distance tie, and each program takes them in its own order. The heights are the same, but
+    hdbscan's own algorithms differ in their small clusters, such as `max_cluster_size` selects, as ours does from both.
+    """
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(300, 2)) * rng.choice([0.3, 1.0], (300, 1)) + rng.integers(0, 4, (300, 1)) * 5
+    options = {"min_cluster_size": 5, "max_cluster_size": 30}
+    ours = HDBSCAN(device="cpu", **options).fit(X)
+    prims, boruvka = (
+        hdbscan.HDBSCAN(algorithm=algorithm, approx_min_span_tree=False, **options).fit(X)
+        for algorithm in ("prims_kdtree", "boruvka_kdtree")
+    )
+    for theirs in (prims, boruvka):
+        heights = theirs.single_linkage_tree_.to_numpy()[:, 2]
+        np.testing.assert_allclose(ours.distances_, heights, rtol=1e-10)
+    sizes = [np.sort(np.bincount(one.labels_[one.labels_ >= 0])).tolist() for one in (ours, prims, boruvka)]
+    assert sizes[1] != sizes[2]
+    of_ours = SingleLinkage(min_samples=5, device="cpu").fit(X).to_hdbscan(**options)
+    np.testing.assert_array_equal(ours.labels_, by_appearance(of_ours.labels_))
+    untied = HDBSCAN(min_samples=1, device="cpu", **options).fit_predict(X)
+    np.testing.assert_array_equal(untied, by_appearance(generic_hdbscan(X, 1, **options).labels_))
+
+
+def test_options_have_a_say():
+    found = {
+        tuple(HDBSCAN(**{"min_cluster_size": 6, **options}, device="cpu").fit_predict(blobs(0))) for options in OPTIONS
+    }
+    assert len(found) >= 5
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_clusters_are_hdbscans_of_the_points(seed, device):
+    X = blobs(seed, 3)
+    labels = on_host(HDBSCAN(10, min_samples=1, device=device).fit_predict(X))
+    np.testing.assert_array_equal(labels, by_appearance(generic_hdbscan(X, 1, min_cluster_size=10).labels_))
+
+
+def test_condensed_tree_is_hdbscans():
+    X = blobs(2)
+    ours = HDBSCAN(6, device="cpu").fit(X).condensed_tree_.to_pandas()
+    theirs = SingleLinkage(min_samples=6, device="cpu").fit(X).to_hdbscan(6).condensed_tree_.to_pandas()
+    assert ours.dtypes.to_dict() == {**theirs.dtypes.to_dict(), "child_size": np.dtype("int64")}
+    points, others = (tree[tree["child"] < len(X)].sort_values("child") for tree in (ours, theirs))
+    np.testing.assert_array_equal(points["lambda_val"], others["lambda_val"])
+    assert len(ours) == len(theirs)
+    assert sorted(ours["child_size"]) == sorted(theirs["child_size"])
+    np.testing.assert_array_equal(np.sort(ours["lambda_val"]), np.sort(theirs["lambda_val"]))
+    by_pairs = pd.crosstab(points["parent"].to_numpy(), others["parent"].to_numpy())
+    assert ((by_pairs > 0).sum() == 1).all()  # one cluster of ours is one of theirs
+    assert ((by_pairs > 0).sum(axis=1) == 1).all()
+
+
+def test_min_samples_defaults_to_min_cluster_size(device):
+    X = blobs(3)
+    default, named = HDBSCAN(7, device=device).fit(X), HDBSCAN(7, 7, device=device).fit(X)
+    np.testing.assert_array_equal(default.to_scipy(), named.to_scipy())
+    assert default.report_["min_samples"] == 7
+    assert HDBSCAN(50, device=device).fit(X[:9]).report_["min_samples"] == 8
+
+
+def test_few_rows(device):
+    assert HDBSCAN(device=device).fit_predict([[1.0]]).tolist() == [-1]
+    assert HDBSCAN(device=device).fit_predict([[1.0], [2.0]]).tolist() == [-1, -1]
+    assert HDBSCAN(2, device=device, allow_single_cluster=True).fit_predict([[1.0], [2.0]]).tolist() == [0, 0]
+
+
+# --------------------------------------------------------------------------------------------- rows at distance zero
+
+
+def test_repeated_rows_are_certain(device):
+    X = np.repeat([[0.0, 0.0], [9.0, 0.0], [30.0, 1.0]], [20, 20, 1], axis=0)
+    model = HDBSCAN(5, device=device).fit(X)
+    assert on_host(model.labels_).tolist() == [0] * 20 + [1] * 20 + [-1]
+    assert on_host(model.probabilities_).tolist() == [1.0] * 40 + [0.0]
+    assert on_host(model.outlier_scores_).tolist() == [0.0] * 40 + [1.0]
+    assert on_host(model.cluster_persistence_).tolist() == [1.0, 1.0]
+
+
+def test_distances_whose_inverse_overflows_are_as_zero(device):
+    """Two groups 20 apart, each of two parts that are nearer to each other than 1 / the largest float64."""
+    steps = np.r_[np.arange(10), 30 + np.arange(10)] * 1e-310
+    X = np.column_stack([np.tile(steps, 2), np.repeat([0.0, 20.0], 20)])
+    for method in ("eom", "leaf"):
+        model = HDBSCAN(5, 1, metric="cityblock", cluster_selection_method=method, device=device).fit(X)
+        assert on_host(model.labels_).tolist() == [0] * 20 + [1] * 20
+        assert model.condensed_tree_.to_pandas()["lambda_val"].value_counts().to_dict() == {np.inf: 40, 1 / 20.0: 2}
+        assert on_host(model.cluster_persistence_).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-306, 1e-308, 1e-310])
+def test_stabilities_that_overflow_are_still_numbers(scale):
+    X = blobs(0)[:200] * scale
+    model = HDBSCAN(5, 1, metric="cityblock", allow_single_cluster=True, device="cpu").fit(X)
+    assert model.n_clusters_ >= 1
+    for values in (model.probabilities_, model.outlier_scores_, model.cluster_persistence_):
+        assert ((values >= 0) & (values <= 1)).all()
+
+
+@pytest.mark.hypothesis
+@given(
+    hnp.arrays(np.float64, st.tuples(st.integers(1, 40), st.integers(1, 2)), elements=st.integers(-4, 4)),
+    st.integers(2, 8),
+    st.integers(1, 6),
+    st.sampled_from(OPTIONS),
+)
+def test_repeated_rows_stay_together(X, min_cluster_size, min_samples, options):
+    options = {**options, "min_cluster_size": min_cluster_size}
+    model = HDBSCAN(min_samples=min(min_samples, max(1, len(X) - 1)), device="cpu", **options)
+    if len(X) == 1:
+        model.min_samples = None
+    model.fit(X)
+    for values in (model.probabilities_, model.outlier_scores_, model.cluster_persistence_):
+        assert ((values >= 0) & (values <= 1)).all()
+    if model.min_samples == 1:  # a core separates rows at distance zero
+        groups = pd.DataFrame({"row": [tuple(row) for row in X], "label": model.labels_}).groupby("row")
+        large = groups["label"].transform("size") >= min_cluster_size
+        assert (groups["label"].transform("nunique")[large] == 1).all()
+    assert np.array_equal(by_appearance(model.labels_), model.labels_)
+
+
+def test_persistence_and_scores_without_splits():
+    """A chain of equal steps is one cluster whose points leave together."""
+    tree = condense.condense(condense.Merges(*map(np.array, ([0, 2, 3], [1, 4, 5], [1.0] * 3, [2, 3, 4]))), 4, 2)
+    assert tree.parent.tolist() == [-1]
+    assert tree.departure.tolist() == [1.0] * 4
+    summary = condense.summarize(tree)
+    assert condense.outlier_scores(tree, summary).tolist() == [0.0] * 4
+    flat = condense.select(tree, condense.Rule(allow_single=True), summary)
+    assert (flat.labels.tolist(), flat.persistence.tolist()) == ([0] * 4, [1.0])
+
+
+# ------------------------------------------------------------------------------------------------- as an estimator
+
+
+def test_kinds_and_names(engine):
+    X = blobs(0)
+    index = pd.Index([f"row {i}" for i in range(len(X))], name="name")
+    frame = pd.DataFrame(X, columns=["x", "y"], index=index)
+    model = HDBSCAN(10, device=engine.name).fit(frame)
+    names = {"labels_": "label", "probabilities_": "probability", "outlier_scores_": "outlier_score"}
+    for attribute, name in names.items():
+        series = getattr(model, attribute)
+        assert series.name == name
+        assert series.index.equals(index)
+    assert isinstance(model.condensed_tree_.frame, type(model.linkage_))
+    assert model.feature_names_in_.tolist() == ["x", "y"]
+    arrays = HDBSCAN(10, device=engine.name).fit(engine.asarray(X))
+    assert type(arrays.labels_) is type(arrays.probabilities_) is type(engine.asarray(X))
+    np.testing.assert_array_equal(on_host(arrays.labels_), model.labels_)
+
+
+def test_kept_and_shown(tmp_path):
+    X = pd.DataFrame(blobs(0), columns=["x", "y"])
+    model = HDBSCAN(10, device="cpu").fit(X)
+    model.save(tmp_path / "clusters.slink")
+    for again in (rapids_slink.load(tmp_path / "clusters.slink"), pickle.loads(pickle.dumps(model)), copy.copy(model)):
+        assert again.get_params() == model.get_params()
+        for name in ("labels_", "probabilities_", "outlier_scores_", "_condensed_", "linkage_"):
+            assert getattr(again, name).equals(getattr(model, name)), name
+        np.testing.assert_array_equal(again.cut(3), model.cut(3))
+    page = model._repr_html_()
+    assert "noise" in page
+    assert "distance ≤" not in page  # that is for a cut at one height
+
+
+def test_plots(device):
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    X = blobs(0)
+    model = HDBSCAN(10, device=device).fit(X)
+    noise = int((on_host(model.labels_) < 0).sum())
+    ax = model.plot_clusters(X)
+    assert ax.get_legend().get_texts()[-1].get_text() == f"noise ({noise} rows)"
+    pyplot.figure()
+    assert model.plot_heights().get_legend() is None
+    condensed = model.condensed_tree_.to_numpy()
+    assert hdbscan.plots.CondensedTree(condensed, on_host(model.labels_)).plot() is not None
+    pyplot.close("all")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "message"),
+    [
+        ({"min_cluster_size": 1}, ValueError, "min_cluster_size must be at least 2, got 1"),
+        ({"min_cluster_size": 2.5}, TypeError, r"min_cluster_size must be an integer, got 2\.5"),
+        ({"min_samples": 0}, ValueError, "min_samples must be at least 1, got 0"),
+        ({"min_samples": 300}, ValueError, "min_samples must be at most n - 1 = 9, got 300"),
+        ({"cluster_selection_method": "best"}, ValueError, r"must be one of \('eom', 'leaf'\), got 'best'"),
+        ({"cluster_selection_epsilon": -1}, ValueError, "cluster_selection_epsilon must be finite and at least 0"),
+        ({"cluster_selection_epsilon": "1"}, TypeError, "cluster_selection_epsilon must be a number, got '1'"),
+        ({"max_cluster_size": -3}, ValueError, "max_cluster_size must be at least 0, got -3"),
+        ({"metric": "inner_product"}, ValueError, "needs distances that are not negative, and inner_product gives -"),
+    ],
+)
+def test_refused(parameters, error, message, device):
+    with pytest.raises(error, match=message):
+        HDBSCAN(**parameters, device=device).fit(blobs(0)[:10])
+
+
+@pytest.mark.parametrize("min_size", [2, 5, 30, 1000])
+@pytest.mark.parametrize("points", [blobs(0), grid(), np.repeat(blobs(1), 3, axis=0), np.arange(9.0)[:, None] ** 2])
+def test_condensing_by_doubling_is_condensing(points, min_size, engine):
+    """Bit for bit; chains, ties and equal rows among them."""
+    for min_samples in (1, 4):
+        linkage = SingleLinkage(min_samples=min_samples, device="cpu").fit(points).linkage_
+        merges = condense.Merges(*(linkage[name].to_numpy() for name in ("left", "right", "height", "size")))
+        expected = condense.condense(merges, len(points), min_size)
+        found = condense_by_doubling(condense.Merges(*map(engine.asarray, merges)), min_size, engine.xp)
+        for one, other in zip(found, expected, strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(on_host(one), other)
+
+
+@pytest.mark.parametrize("min_size", [2, 7, 1000])
+def test_heights_at_which_clusters_have_a_size(min_size, engine):
+    points = blobs(0)
+    model = SingleLinkage(1, device="cpu").fit(points)
+    columns = [model.linkage_[name].to_numpy() for name in ("left", "right", "height", "size")]
+    found = on_host(heights_of_size(*map(engine.asarray, columns), min_size, engine.xp))
+    for height in (0.1, 0.5, 1.0, 3.0):
+        labels = model.cut(distance_threshold=height, closed="right")
+        np.testing.assert_array_equal(found <= height, np.bincount(labels)[labels] >= min(min_size, len(points)))
+
+
+@pytest.mark.parametrize("sizes", [[1], [0, 1, 0], [255, 256, 257, 0, 1000], [3] * 400], ids=str)
+def test_sums_of_clusters_are_the_same_on_both_devices(sizes, engine):
+    """Beside NumPy's: clusters without points, of whole and of broken parts, and infinite λ."""
+    rng = np.random.default_rng(0)
+    cluster = rng.permutation(np.repeat(np.arange(len(sizes), dtype=np.int32), sizes))
+    birth = rng.random(len(sizes))
+    departure = birth[cluster] + rng.exponential(size=cluster.size) ** 9
+    departure[::100] = np.inf
+    columns = (engine.asarray(cluster), engine.asarray(departure), birth, condense.NOTHING)
+    total, largest, first = map(on_host, dendrogram_kernels(engine).sum_up_clusters(*columns))
+    for c in range(len(sizes)):
+        rows = np.flatnonzero(cluster == c)
+        parts = (departure[part] - birth[c] for part in np.split(rows, np.arange(256, rows.size, 256)))
+        assert total[c] == sum(float(np.add.accumulate(part)[-1]) for part in parts if part.size)
+        assert (largest[c], first[c]) == (departure[rows].max(initial=0.0), min(rows, default=cluster.size))

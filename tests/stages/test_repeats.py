@@ -1,0 +1,84 @@
+"""Repeated rows join at zero, and the tree is the one that a search of all rows finds."""
+
+import numpy as np
+import pytest
+from hard_cases import CASES, full
+
+import rapids_slink
+from rapids_slink.neighbors.exact import cpu
+from rapids_slink.runtime.device import CPU
+from rapids_slink.spanning_tree import ways
+from rapids_slink.spanning_tree.ways import find_repeats
+
+
+def levels(rng, n=3000):
+    """Rows of small integers, each of which comes many times."""
+    return rng.integers(0, 3, (n, 5)).astype(np.float64)
+
+
+def fit(X, device, **parameters):
+    return rapids_slink.fit(X, n_clusters=1, n_neighbors=3, device=device, **parameters)
+
+
+@pytest.mark.parametrize(
+    ("metric", "change"),
+    [
+        ("euclidean", lambda X: X.astype(np.float32)),
+        (
+            "euclidean",
+            lambda X: X * np.where(np.arange(len(X)) % 2, 1.0, -1.0)[:, None] * (X > 0),
+        ),  # zeros of both signs
+        ("hamming", lambda X: X),
+        ("jaccard", lambda X: X > 0),
+        full("cityblock", lambda X: X),
+        full("canberra", lambda X: X),
+        full("haversine", lambda X: X[:, :2] / 10),
+    ],
+)
+def test_tree_is_that_of_all_rows(device, metric, change, monkeypatch):
+    X = change(levels(np.random.default_rng(0)))
+    found = fit(X, device, metric=metric)
+    assert found.report_["spanning_tree"]["repeated_rows"] == len(X) - len(np.unique(X + 0.0, axis=0))
+    monkeypatch.setattr(ways, "find_repeats", lambda *_: None)
+    expected = fit(X, device, metric=metric)
+    assert "repeated_rows" not in expected.report_["spanning_tree"]
+    assert found.mst_.equals(expected.mst_)
+    assert found.linkage_.equals(expected.linkage_)
+
+
+def test_distinct_rows_at_distance_zero(device, monkeypatch):
+    """Squares underflow: the edges of such rows come amid those of equal ones."""
+    X = np.repeat(np.random.default_rng(0).normal(size=(100, 3)) * 1e-170, 20, axis=0)
+    X = X[np.random.default_rng(1).permutation(len(X))]
+    found = fit(X, device)
+    monkeypatch.setattr(ways, "find_repeats", lambda *_: None)
+    assert found.mst_.equals(fit(X, device).mst_)
+
+
+def test_rows_all_equal(device):
+    model = fit(np.ones((5000, 4)), device)
+    assert not model.distances_.any()
+    np.testing.assert_array_equal(model.mst_["src"].to_numpy(), 0)
+    np.testing.assert_array_equal(model.mst_["dst"].to_numpy(), np.arange(1, 5000))
+
+
+def test_mutual_reachability_is_searched(device):
+    assert "repeated_rows" not in fit(levels(np.random.default_rng(0)), device, min_samples=3).report_["spanning_tree"]
+
+
+def test_which_rows_are_equal():
+    X = levels(np.random.default_rng(0))
+    found = find_repeats(X, CPU)
+    _, first, number = np.unique(X, axis=0, return_index=True, return_inverse=True)
+    np.testing.assert_array_equal(found.first, np.sort(first))
+    np.testing.assert_array_equal(found.of_repeated, first[number.reshape(-1)][found.repeated])
+    assert "repeated_rows" not in fit(X, "cpu", metric="inner_product").report_["spanning_tree"]
+    assert find_repeats(CASES["uneven_blobs_8d"]("float32"), CPU) is None
+
+
+def test_hashes_that_collide_are_no_repeats(monkeypatch):
+    X = np.random.default_rng(0).normal(size=(3000, 2))
+    monkeypatch.setattr(
+        cpu, "hash_rows", lambda values, rows=None: np.zeros(len(values if rows is None else rows), "u8")
+    )
+    assert find_repeats(X, CPU) is None

@@ -1,0 +1,507 @@
+"""The search in tiles of near points: its order, its bounds, and when it serves."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from oracles import assert_lists, least, squared_distances, without_self
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import cdist, pdist
+
+import rapids_slink
+from rapids_slink import neighbors
+from rapids_slink.metrics import EUCLIDEAN, get_metric
+from rapids_slink.neighbors import neighbor_lists, prepare_search, tiles
+from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.exact import kernels as exact_kernels
+from rapids_slink.neighbors.rows import metric_rows
+from rapids_slink.neighbors.task import SearchTask, golden_stride
+from rapids_slink.neighbors.tiles import TileSearch, order
+from rapids_slink.neighbors.tiles.order import BLOCK, TILE, Lists, kernels
+from rapids_slink.neighbors.trees import nearest_by_spread
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import CPU, cuda, to_host
+
+
+def nested(rng, n, d):
+    """Clusters in clusters in clusters, each level a thousand times as small."""
+    size = round(n ** (1 / 3)) + 1
+    points = np.zeros((1, d))
+    for scale in (1, 1e-3, 1e-6):
+        points = np.repeat(points, size, axis=0) + scale * rng.normal(size=(len(points) * size, d))
+    return rng.permutation(points)[:n]
+
+
+def line(rng, n, d):
+    """Clusters of 500 along a line."""
+    at = 50 * (np.arange(n) // 500)[:, None]
+    return rng.permutation(at * np.eye(d)[0] + rng.normal(size=(n, d)))
+
+
+def core(rng, n, d):
+    """A dense core amid a wide cloud."""
+    return rng.permutation(np.vstack((rng.normal(size=(n // 2, d)), 1e5 * rng.normal(size=(n - n // 2, d)))))
+
+
+def sheet(rng, n, d):
+    """A plane with noise in all features."""
+    return rng.random((n, 2)) @ rng.normal(size=(2, d)) + 1e-4 * rng.normal(size=(n, d))
+
+
+def pairs_of_clusters(rng, n, d):
+    """Two clusters a hair's breadth apart, for their distance from the others."""
+    centres = np.repeat(1e4 * rng.normal(size=(-(-n // 1000), d)), 2, axis=0)
+    centres[1::2, 0] += 1e-3
+    return np.repeat(centres, 500, axis=0)[:n] + 1e-4 * rng.normal(size=(n, d))
+
+
+FAMILIES = [nested, line, core, sheet, pairs_of_clusters]
+by_family = pytest.mark.parametrize("points", FAMILIES, ids=lambda family: family.__name__)
+
+
+def search_of(X, engine, report=None, metric=EUCLIDEAN):
+    report = Report() if report is None else report
+    return TileSearch(engine.asarray(np.ascontiguousarray(X)), engine, report, metric=metric)
+
+
+# ------------------------------------------------------------------------------------------------------------- order
+
+
+@by_family
+def test_places_are_no_farther_apart_than_their_points(points):
+    X = points(np.random.default_rng(0), 600, 40)
+    axes = order.Axes.of(X, CPU)
+    places, errors, farthest, error = axes.places(X)
+    assert places.shape == (600, order.AXES + 1)
+    assert farthest == pytest.approx(np.sqrt((places**2).sum(axis=1)).max())
+    assert error == errors.max()
+    lost = 2 * (errors[:, 0].max() * order.AXES**0.5 + errors[:, 1].max())
+    assert (pdist(places) <= pdist(X) * axes.stretch + lost).all()
+    assert pdist(places).max() > 0.5 * axes.unit * pdist(X).max()  # they tell something
+
+
+@by_family
+def test_slots_hold_each_row_once_and_blocks_are_of_one_cell(points, engine):
+    search = search_of(points(np.random.default_rng(1), 9000, 20), engine)
+    slots = search.slots
+    rows, cells = to_host(slots.rows), to_host(slots.cell_of_tile)
+    np.testing.assert_array_equal(np.sort(rows[rows >= 0]), np.arange(9000))
+    assert rows.size % BLOCK == 0
+    assert (cells[::2] == cells[1::2]).all()
+    np.testing.assert_array_equal(np.unique(cells), np.arange(slots.cells))
+    assert (np.diff(cells) >= 0).all()
+    assert np.bincount(cells).max() * TILE <= search.cell_size
+    np.testing.assert_array_equal(rows[to_host(search.slot_of)], np.arange(9000))
+
+
+def test_clusters_far_apart_share_no_block(engine):
+    rng = np.random.default_rng(2)
+    cluster = np.repeat(np.arange(5), 3000)
+    X = rng.normal(size=(15_000, 30)) + 1000 * rng.normal(size=(5, 30))[cluster]
+    rows = to_host(search_of(X, engine).slots.rows).reshape(-1, BLOCK)
+    assert all(np.unique(cluster[block[block >= 0]]).size == 1 for block in rows)
+
+
+# ------------------------------------------------------------------------------------------------------------ kernels
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("n", "size", "d"), [(1, 1, 3), (300, 300, 33), (5000, 700, 70)])
+def test_kernel_of_samples(n, size, d, dtype, engine):
+    X = (5 + 1e3 * np.random.default_rng(n).normal(size=(n, d))).astype(dtype)
+    sample, centre, unit = kernels(engine).centred_sample(engine.asarray(X), size)
+    some = X[np.arange(size) * order.sample_stride(n, size) % n].astype(float)
+    np.testing.assert_allclose(to_host(centre), some.mean(axis=0), rtol=1e-12)
+    np.testing.assert_array_equal(to_host(sample), (some - to_host(centre)) * unit)
+    assert n == 1 or 0.5 <= abs(to_host(sample)).max() < 1
+    assert np.unique(some, axis=0).shape[0] == size
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("n", "d", "m"), [(1, 5, 5), (303, 16, 16), (4099, 70, 16), (50, 1, 1), (130, 17, 16)])
+def test_kernel_of_places(n, d, m, dtype, engine):
+    rng = np.random.default_rng(d)
+    X, centre, axes = (
+        rng.normal(size=(n, d)).astype(dtype),
+        rng.normal(size=d),
+        np.linalg.qr(rng.normal(size=(d, m)))[0].T,
+    )
+    places, errors, farthest, error = kernels(engine).places_of_points(
+        *map(engine.asarray, (X, centre)), 0.25, engine.asarray(np.ascontiguousarray(axes)), 1e-14
+    )
+    places, errors = to_host(places), to_host(errors)
+    w = (X.astype(np.longdouble) - centre) / 4
+    on_axes, square = w @ axes.T, (w * w).sum(axis=1)
+    rest = np.sqrt(np.maximum(square - (on_axes**2).sum(axis=1), 0)) if m < d else np.zeros(n)
+    assert (abs(places[:, :m] - on_axes) <= errors[:, :1]).all()
+    assert (abs(places[:, m] - rest) <= errors[:, 1]).all()
+    assert errors.max() < 1e-5
+    assert (errors[:, 1] == 0).all() == (m == d)
+    assert farthest == pytest.approx(np.sqrt((places**2).sum(axis=1)).max(), rel=1e-12)
+    assert error == errors.max()
+
+
+@pytest.mark.parametrize("n", [1, 40, 3000])
+def test_kernel_of_orders(n, engine):
+    rng = np.random.default_rng(n)
+    begins = np.sort(rng.permutation(500)[: min(n, 30)])
+    leaf, breaks = np.concatenate((begins, rng.choice(begins, n - begins.size))), np.zeros(501, "int32")
+    leaf = rng.permutation(leaf).astype(np.int32)
+    breaks[begins[1::3]] = 1
+    given = engine.asarray(leaf), engine.asarray(breaks if engine.is_gpu else breaks > 0)
+    order, place_of, at = kernels(engine).order_by_leaf(*given)
+    expected = np.argsort(leaf, kind="stable")
+    np.testing.assert_array_equal(to_host(order), expected)
+    np.testing.assert_array_equal(to_host(place_of)[expected], np.arange(n))
+    first = np.concatenate(([True], np.diff(leaf[expected]) > 0))
+    np.testing.assert_array_equal(at, [i for i in np.flatnonzero(first) if i == 0 or breaks[leaf[expected[i]]]])
+
+
+@pytest.mark.parametrize("some", [False, True])
+@pytest.mark.parametrize("of_groups", [0, 1, 3, 200])
+@pytest.mark.parametrize("n", [1, 9000])
+def test_kernel_of_rows_by_cells(n, of_groups, some, engine):
+    """Each row once, by cell, group and slot; blocks begin at other cells, and beside groups of many rows."""
+    rng, many = np.random.default_rng(n), 64
+    slot_of = rng.permutation(20 * TILE * -(-n // 2000))[:n].astype(np.int32)
+    first_tile = np.concatenate(([0], np.cumsum(rng.integers(1, 9, 200)))).astype(np.int32)
+    cell_of_tile = np.repeat(np.arange(200), np.diff(first_tile)).astype(np.int32)
+    group = rng.geometric(1 / max(of_groups, 1), n).astype(np.int32) * 10**5
+    rows = rng.permutation(n)[: -(-n // 2)].astype(np.int32)
+    index = rng.permutation(rows.size)[::2].astype(np.int32) if some else None
+    given = rows, index, slot_of, cell_of_tile, first_tile, group if of_groups else None
+    on_device = [None if part is None else engine.asarray(part) for part in given]
+    found, begins, cells = kernels(engine).rows_by_cells(*on_device, 1024, many)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels(engine), "FEW", 3, raising=False)  # as if there were too many runs for one copy
+        np.testing.assert_array_equal(kernels(engine).rows_by_cells(*on_device, 1024, many)[1], begins)
+    found, own = to_host(found), rows[to_host(found)]
+    np.testing.assert_array_equal(np.sort(found), np.arange(rows.size) if index is None else np.sort(index))
+    cell, group = cell_of_tile[slot_of[own] // TILE], group if of_groups else np.zeros(n, np.int32)
+    np.testing.assert_array_equal(np.lexsort((slot_of[own], group[own], cell)), np.arange(own.size))
+    part = np.unique(np.stack((cell, group[own])), axis=1, return_inverse=True)[1].ravel()
+    size = np.bincount(part)[part]
+    next_cell, is_large = np.diff(cell) != 0, np.maximum(size[1:], size[:-1]) >= many
+    expected = np.flatnonzero(np.concatenate(([True], next_cell | ((np.diff(part) != 0) & is_large))))
+    np.testing.assert_array_equal(begins, expected)
+    np.testing.assert_array_equal(cells, cell[expected])
+
+
+@pytest.mark.parametrize("begins", [[0], [0, 1, 700, 956], [0, 256, 3000]])
+def test_kernel_of_slots(begins, engine):
+    """Runs begin at blocks of their own; `some` has the same blocks again."""
+    rows, slot_of = np.random.default_rng(0).permutation(4000).astype(np.int32), engine.xp.empty(4000, "int32")
+    slots = order.Slots.of(engine.asarray(rows), np.array(begins), engine, slot_of=slot_of)
+    found, first, cells = to_host(slots.rows), 0, []
+    for begin, end in zip(begins, [*begins[1:], 4000], strict=True):
+        size = -(-(end - begin) // BLOCK) * BLOCK
+        np.testing.assert_array_equal(found[first : first + end - begin], rows[begin:end])
+        assert (found[first + end - begin : first + size] == -1).all()
+        cells.extend(np.arange(size // BLOCK) // 4 + (cells[-1] + 1 if cells else 0))
+        first += size
+    assert found.size == first
+    np.testing.assert_array_equal(slots.cell_of_block, cells)
+    np.testing.assert_array_equal(to_host(slots.cell_of_tile), np.repeat(cells, 2))
+    assert slots.cells == cells[-1] + 1
+    np.testing.assert_array_equal(found[to_host(slot_of)], np.arange(4000))
+    blocks = np.arange(0, len(cells), 3)
+    some = slots.some(blocks, engine)
+    np.testing.assert_array_equal(to_host(some.rows), found.reshape(-1, BLOCK)[blocks].ravel())
+    np.testing.assert_array_equal(to_host(some.cell_of_tile), np.repeat(some.cell_of_block, 2))
+
+
+@pytest.mark.parametrize("with_groups", [False, True])
+@pytest.mark.parametrize(("n", "n_tiles"), [(1, 4), (2900, 24), (1500, 280)])
+def test_kernel_of_near_tiles(n, n_tiles, with_groups, engine):
+    """All tiles with a point in reach of a row's place are listed, none whose box is not in reach of the block's."""
+    rng, of = np.random.default_rng(n), kernels(engine)
+    places, errors = rng.normal(size=(n, 4)), np.full((n, 2), 1e-3)
+    places = places[np.argsort(places[:, 0])]
+    slots = np.full(n_tiles * TILE, -1, np.int32)
+    slots[np.sort(rng.permutation(slots.size)[:n])] = np.arange(n)
+    bound = np.where(slots >= 0, 0.2 * rng.random(slots.size), -1.0)
+    bound[2 * BLOCK : 3 * BLOCK] = -1
+    of_rows, of_blocks = np.float32(bound * 1.001), bound.reshape(-1, BLOCK).max(axis=1)
+    groups = [
+        rng.integers(-1, 2, slots.size // size).astype(np.int32) if with_groups else None for size in (BLOCK, TILE)
+    ]
+    boxes = of.boxes(*map(engine.asarray, (places, errors, slots)))
+    in_slots, where = of.places_of_slots(*map(engine.asarray, (places, slots))), np.arange(slots.size, dtype="int32")
+    reaches = engine.asarray(of_rows), engine.asarray(of_blocks)
+    on_device = (None if part is None else engine.asarray(part) for part in groups)
+    at = engine.asarray(where)
+    listed = of.near_tiles(boxes, boxes, of.turned(boxes), in_slots, 1e-2, at, *reaches, *on_device)
+    begins, ends, tiles = (to_host(part) for part in (listed.begins, listed.ends, listed.tiles))
+    edges = to_host(boxes)
+    np.testing.assert_array_equal(to_host(in_slots), places[np.maximum(slots, 0)].T.astype(np.float32))
+    np.testing.assert_array_equal(listed.lengths, ends - begins)
+    assert listed.longest == (ends - begins).max()
+    stride, distance = golden_stride(len(edges)), cdist(places, places)
+    for b in range(slots.size // BLOCK):
+        rows, found = slice(b * BLOCK, (b + 1) * BLOCK), tiles[begins[b] : ends[b]]
+        position = found * pow(stride, -1, len(edges)) % len(edges) if len(edges) > 1 else found
+        assert (np.diff(position) > 0).all()
+        own, lowest, highest = (
+            slots[rows],
+            edges[2 * b : 2 * b + 2, 0].min(axis=0),
+            edges[2 * b : 2 * b + 2, 1].max(axis=0),
+        )
+        within = bound[rows][own >= 0, None]
+        for t in range(len(edges)):
+            theirs = slots[t * TILE : (t + 1) * TILE]
+            near = (distance[np.ix_(own[own >= 0], theirs[theirs >= 0])] <= within).any()
+            gap = np.maximum(np.maximum(edges[t, 0] - highest, lowest - edges[t, 1]), 0)
+            same = with_groups and groups[0][b] >= 0 and groups[0][b] == groups[1][t]
+            may_be = of_blocks[b] >= 0 and (gap**2).sum() <= of_blocks[b] ** 2
+            assert (near and not same) <= (t in found) <= (may_be and not same)
+
+
+@pytest.mark.parametrize("with_bounds", [False, True])
+def test_kernel_of_rows_in_slots(with_bounds, engine):
+    rng, of = np.random.default_rng(0), kernels(engine)
+    slots = np.where(rng.random(2 * BLOCK) < 0.9, 1, -1).astype(np.int32)
+    slots[0] = 1
+    m = int((slots > 0).sum())
+    slots[slots > 0] = rng.permutation(m)
+    rows, slot_of, group = (rng.permutation(1000).astype(np.int32) for _ in range(3))
+    group, rows, cell = group // 100, rows[:m], np.repeat(np.array([5, 7], np.int32), 2)
+    upper, least = (rng.random(size) if with_bounds else None for size in (m, 10))
+    given = order.Slots(engine.asarray(slots), engine.asarray(cell), cell[::2], 9)
+    arrays = [None if part is None else engine.asarray(part) for part in (upper, least)]
+    put = of.put_rows(given, *map(engine.asarray, (rows, group, slot_of)), (11, 5), *arrays)
+    found, real = type(put)(*map(to_host, put)), slots >= 0
+    np.testing.assert_array_equal(found.ids[real], rows[slots[real]])
+    assert np.isin(found.ids, rows).all()
+    np.testing.assert_array_equal(found.real, np.where(real, found.ids, -1))
+    np.testing.assert_array_equal(found.groups, group[found.ids])
+    np.testing.assert_array_equal(found.where, slot_of[found.ids])
+    np.testing.assert_array_equal(found.in_terms, found.where - 11)
+    np.testing.assert_array_equal(found.cells, cell - 5)
+    bound = np.minimum(upper[slots], least[found.groups]) if with_bounds else np.full(slots.size, np.inf)
+    np.testing.assert_array_equal(found.bound, np.where(real, bound, -np.inf))
+    for k, with_lists in ((1, True), (5, True), (5, False)):
+        exact = exact_kernels(engine)
+        top, lists, bounds = exact.empty_lists(m, k), exact.empty_lists(slots.size, k), engine.xp.zeros(m)
+        lists.ids[...], lists.weights[...] = (engine.asarray(rng.integers(0, 99, (slots.size, k))) for _ in range(2))
+        lists.overflowed[...] = engine.asarray(rng.random(slots.size) < 0.5)
+        of.put_back(given.rows, put.bound, lists if with_lists else None, bounds, top)
+        place = np.argsort(np.where(real, slots, m), kind="stable")[:m]
+        np.testing.assert_array_equal(to_host(bounds), found.bound[place])
+        for to, part in ((top.ids, lists.ids), (top.weights, lists.weights), (top.overflowed, lists.overflowed)):
+            empty = to_host(exact.empty_lists(m, k).ids) if to is top.ids else None
+            if with_lists:
+                np.testing.assert_array_equal(to_host(to), to_host(part)[place])
+            elif empty is not None:
+                np.testing.assert_array_equal(to_host(to), empty)
+
+
+@pytest.mark.parametrize(("n", "width"), [(1, 1), (50, 9), (1000, 33)])
+def test_kernel_of_neighbours_in_the_order(n, width, engine):
+    rng = np.random.default_rng(n)
+    in_order, ids = rng.permutation(n).astype(np.int32), rng.integers(0, n, 2 * n).astype(np.int32)
+    place_of, group = np.argsort(in_order).astype(np.int32), rng.integers(0, 3, n).astype(np.int32)
+    groups = engine.asarray(group[ids]), engine.asarray(group)
+    near = kernels(engine).near_in_order(*map(engine.asarray, (ids, place_of, in_order)), width, groups)
+    for row, listed, count in zip(ids, to_host(near.ids), to_host(near.count), strict=True):
+        first = min(max(place_of[row] - width // 2, 0), n - width)
+        expected = in_order[first : first + width]
+        if not engine.is_gpu:  # a GPU's `rerank` leaves out those of the row's group
+            expected = expected[group[expected] != group[row]]
+        np.testing.assert_array_equal(listed[:count], expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("cells", [1, 5])
+def test_kernels_of_cells(cells, dtype, engine):
+    """Centres, their distances, and the tiles of the nearest cells."""
+    rng, of, d = np.random.default_rng(cells), kernels(engine), 40
+    X, origin = rng.normal(size=(cells * BLOCK, d)).astype(dtype), rng.normal(size=d)
+    rows = np.where(rng.random(len(X)) < 0.9, rng.permutation(len(X)), -1).astype(np.int32)
+    rows[::TILE] = np.arange(rows.size // TILE)
+    first_tile, cell = np.arange(0, 2 * cells + 1, 2, dtype=np.int32), np.repeat(np.arange(cells, dtype=np.int32), 2)
+    slots = order.Slots(engine.asarray(rows), engine.asarray(cell), cell[::2], cells)
+    centres = of.centres_of_cells(engine.asarray(X), slots, engine.asarray(first_tile), engine.asarray(origin))
+    some = rows.reshape(cells, -1)[:, :: BLOCK // 32]
+    some = np.where(some < 0, some[:, :1], some)
+    np.testing.assert_allclose(to_host(centres), (X[some] - origin).mean(axis=1), rtol=1e-12, atol=1e-13)
+    squares, between = map(to_host, of.squares_between(centres))
+    np.testing.assert_allclose(squares, (to_host(centres) ** 2).sum(axis=1), rtol=1e-13)
+    np.testing.assert_allclose(between, cdist(to_host(centres), to_host(centres), "sqeuclidean"), atol=1e-11)
+    sums, scales, size = rng.random(cells), 2.0 ** rng.integers(0, 3, cells), np.array([0.0, 3, 9, 1, 2])[:cells]
+    points = SimpleNamespace(squares=engine.asarray(sums), sizes=engine.asarray(size), scales=engine.asarray(scales))
+    for groups in (None, (rng.integers(-1, 3, cells), rng.integers(-1, 3, 2 * cells))):
+        on_device = (None, None) if groups is None else (engine.asarray(part.astype(np.int32)) for part in groups)
+        given = engine.asarray(cell), engine.asarray(between), points, engine.asarray(first_tile), 2
+        lists = of.near_cells(*given, *on_device)
+        begins, ends, tiles = (to_host(part) for part in (lists.begins, lists.ends, lists.tiles))
+        assert lists.lengths is None
+        for b in range(cells):
+            spread = between[b] + sums / np.maximum(size, 1) / scales**2
+            if groups is not None and groups[0][b] >= 0:
+                spread[groups[1][::2] == groups[0][b]] = np.inf
+            nearest = [c for c in np.argsort(spread)[:2] if spread[c] < np.inf]
+            expected = [t for c in nearest for t in (2 * c, 2 * c + 1)]
+            np.testing.assert_array_equal(tiles[begins[b] : ends[b]], expected)
+            assert len(expected) <= lists.longest
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("band", [slice(0, 1), slice(0, 40), slice(3, 9), slice(20, 400)])
+def test_kernel_of_bands(band, known):
+    """Items of a band have each of its tiles once; those without tiles are where lengths are not known."""
+    rng, gpu = np.random.default_rng(0), cuda()
+    of = kernels(gpu)
+    lengths = np.array([0, 1, 40, 3, 9, 0, 27])
+    starts = 7 * np.arange(lengths.size) + np.concatenate(([0], np.cumsum(lengths[:-1])))
+    tiles, cell = rng.integers(0, 50, starts[-1] + lengths[-1] + 1).astype(np.int32), np.arange(50, dtype="int32") // 4
+    lists = Lists(*map(gpu.asarray, (starts, starts + lengths, tiles)), 40, lengths if known else None)
+    slots = order.Slots(None, gpu.asarray(cell), None, 13)
+    plan = of.plan_band(lists, band, slots)
+    needed, items = to_host(plan.needed), to_host(plan.items)
+    assert int(plan.next_item[0]) == 0
+    seen = []
+    for row_tile, first, last, _ in items.tolist():
+        b = row_tile // 2
+        if first == last:
+            assert not known
+            assert first == 1
+            continue
+        assert starts[b] + band.start <= first < last <= starts[b] + min(lengths[b], band.stop)
+        seen += range(first, last)
+    expected = [starts[b] + i for b in range(lengths.size) for i in range(lengths[b])[band]]
+    assert sorted(seen) == expected
+    for b, own in enumerate(needed):
+        of_band = tiles[starts[b] : starts[b] + lengths[b]][band]
+        np.testing.assert_array_equal(np.flatnonzero(own), np.unique(cell[of_band]))
+
+
+# ------------------------------------------------------------------------------------------------------------- lists
+
+
+@by_family
+@pytest.mark.parametrize(("d", "dtype"), [(3, "float64"), (20, "float32"), (130, "float64")])
+def test_lists_are_the_nearest(points, d, dtype, engine):
+    X = points(np.random.default_rng(d), 5000, d).astype(dtype)
+    search, rows = search_of(X, engine), np.arange(0, 5000, 7)
+    for k in (1, 8, 60):
+        found = neighbor_lists(search, 5000, k, engine)
+        distances = cdist(X[rows].astype(float), X.astype(float), "sqeuclidean")
+        distances[np.arange(rows.size), rows] = np.inf
+        ids, weights = least(distances, k)
+        np.testing.assert_array_equal(to_host(found.ids)[rows], ids)
+        np.testing.assert_array_equal(to_host(found.weights)[rows], weights)
+
+
+def test_rows_with_many_candidates_are_searched_with_twice_the_digits(engine):
+    """Points of which fp16 and float32 tell none from another, at the scale of their cell."""
+    rng = np.random.default_rng(0)
+    X, report = np.vstack((1e-9 * rng.normal(size=(1000, 12)), rng.normal(size=(1000, 12)))), Report()
+    found = neighbor_lists(search_of(X, engine, report), 2000, 5, engine)
+    assert_lists(found, least(without_self(squared_distances(X)), 5))
+    assert report["neighbors"]["rows_redone"] >= 500
+    assert report["neighbors"]["rows_scanned_exactly"] == 0
+
+
+@pytest.mark.parametrize("room", [2**15, 2**20, 2**35])
+def test_cells_are_taken_in_turn_if_memory_is_short(room, engine, monkeypatch):
+    """For lists, and for the least weights of groups, which all parts have in common."""
+    monkeypatch.setitem(tiles.MAX_BYTES, engine.name, room)
+    X = nested(np.random.default_rng(3), 4000, 12)
+    search, distances = search_of(X, engine), squared_distances(X)
+    assert_lists(neighbor_lists(search, 4000, 6, engine), least(without_self(distances), 6))
+    group = np.random.default_rng(4).integers(0, 9, 4000).astype(np.int32)
+    distances[group[:, None] == group] = np.inf
+    on_device = engine.asarray(group)
+    task = SearchTask(engine.xp.arange(4000, dtype="int32"), 1, on_device, on_device, per_group_minimum=True)
+    found = to_host(search.find(task).weights)[:, 0]
+    for one in range(9):
+        assert found[group == one].min() == distances[group == one].min()
+
+
+@pytest.mark.parametrize("n", [1, 5, 300])
+def test_rows_of_one_group_have_no_neighbors(n, engine):
+    """Nothing bounds them, so that empty slots pass the test, too: there is room for these."""
+    search, rows = search_of(np.random.default_rng(n).normal(size=(n, 3)), engine), engine.xp.arange(n, dtype="int32")
+    group = engine.xp.zeros(n, "int32")
+    for per_group_minimum in (False, True):
+        found = search.find(SearchTask(rows, 1, group, group, per_group_minimum=per_group_minimum))
+        assert (to_host(found.ids) == -1).all()
+        assert np.isinf(to_host(found.weights)).all()
+
+
+def test_lists_by_cosines(engine):
+    X = 1 + 1e-3 * nested(np.random.default_rng(5), 3000, 16)
+    metric = get_metric("cosine")
+    rows = metric_rows(metric, engine.asarray(X), engine)
+    found, expected = (
+        neighbor_lists(kind(rows, engine, Report(), metric=metric), 3000, 5, engine)
+        for kind in (TileSearch, BruteForceSearch)
+    )
+    assert_lists(found, (to_host(expected.ids), to_host(expected.weights)))
+
+
+def test_tiles_are_of_one_set(engine):
+    X = engine.asarray(np.eye(9))
+    with pytest.raises(ValueError, match="tiles are of one set of points"):
+        TileSearch(X, engine, Report(), X[:2])
+
+
+# ------------------------------------------------------------------------------------------------------ when it serves
+
+
+def filter_of(X, engine):
+    report = Report()
+    prepare_search(engine.asarray(X), engine, report)
+    return report["neighbors"]["filter"]
+
+
+@pytest.mark.parametrize("points", [nested, line, pairs_of_clusters], ids=lambda family: family.__name__)
+def test_tiles_serve_points_that_are_near_each_other(points, engine):
+    n = neighbors.STRUCTURED_POINTS[engine.name]
+    X = points(np.random.default_rng(6), n, 70).astype(np.float32)
+    assert filter_of(X, engine) == "tiles of near points"
+    assert filter_of(X[: n - 1], engine) != "tiles of near points"
+
+
+def test_tiles_do_not_serve_noise_nor_clusters_as_wide_as_they_are_apart(engine):
+    rng, n = np.random.default_rng(7), neighbors.STRUCTURED_POINTS[engine.name]
+    noise = rng.normal(size=(n, 70)).astype(np.float32)
+    clusters = noise + 2 * rng.normal(size=(20, 70)).astype(np.float32)[rng.integers(0, 20, n)]
+    for X in (noise, clusters):
+        assert filter_of(X, engine) != "tiles of near points"
+
+
+def test_tiles_serve_if_they_fit(monkeypatch):
+    X = line(np.random.default_rng(6), 2**13, 70)
+    least_ = tiles.estimate_tiles(*X.shape[:1], *X.shape, tiles.IN_ORDER, 8, CPU, EUCLIDEAN).least
+    for free, fits in ((least_ + 1, True), (least_, False)):
+        monkeypatch.setattr(tiles, "free_bytes", lambda free=free: free)
+        assert (filter_of(X, CPU) == "tiles of near points") is fits
+
+
+def test_nearest_by_spread(engine):
+    rng = np.random.default_rng(8)
+    noise = rng.normal(size=(5000, 50))
+    points = {"noise": noise, "tight": 0.01 * noise + rng.normal(size=(10, 50))[rng.integers(0, 10, 5000)]}
+    nearest = {name: nearest_by_spread(engine.asarray(X), engine) for name, X in points.items()}
+    for name, X in points.items():
+        at = np.arange(64) * (5000 // 64) + 5000 // 128
+        distances = cdist(X[at], X)
+        distances[np.arange(64), at] = np.inf
+        spread = np.sqrt(((X - X.mean(axis=0)) ** 2).sum(axis=1).mean())
+        assert nearest[name] == pytest.approx(np.median(distances.min(axis=1)) / spread, rel=0.05)
+    assert nearest["noise"] > 0.5 > 0.1 > nearest["tight"]
+    for X in (np.full((70, 3), 1e300), np.zeros((70, 3)), 1e-320 * noise):
+        assert nearest_by_spread(engine.asarray(X), engine) >= 0
+
+
+@by_family
+def test_heights_are_scipys(points, engine):
+    n = 9000 if engine.is_gpu else 2**13
+    X = points(np.random.default_rng(9), n, 70)
+    for k in (2, 8):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(neighbors, "STRUCTURED_POINTS", {"cpu": 0, "cuda": 0})
+            model = rapids_slink.fit(X, 3, n_neighbors=k, device=engine.name)
+        np.testing.assert_array_equal(to_host(model.distances_), linkage(X, "single")[:, 2])

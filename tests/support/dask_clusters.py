@@ -1,0 +1,53 @@
+"""Clusters of Dask on this machine, and frames in partitions; a module that imports it is skipped without Dask."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+dask_distributed = pytest.importorskip("distributed", reason="distributed is not installed")
+dask = pytest.importorskip("dask")
+dd = pytest.importorskip("dask.dataframe")
+
+from distributed.utils import get_mp_context  # noqa: E402
+
+
+def start(workers, **more):
+    """A cluster of processes, forked from one that has imported what they need: the next comes up in no time."""
+    # CPython 3.11 may deadlock where a thread ends while the profiler looks at all (gh-106883).
+    dask.config.set(
+        {"distributed.worker.profile.enabled": False, "distributed.worker.multiprocessing-method": "forkserver"}
+    )
+    get_mp_context().set_forkserver_preload(["distributed", "rapids_slink.distributed"])
+    return dask_distributed.LocalCluster(
+        n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50, **more
+    )
+
+
+def workers_within_this_process(n_workers):
+    """A cluster of threads. Its workers have no limit of memory.
+
+    Dask pauses a worker while its process has more than 80 % of the worker's limit, and counts all that the process
+    has. This one keeps what the tests before have compiled: the workers might never go on.
+    """
+    return dask_distributed.LocalCluster(
+        n_workers=n_workers,
+        threads_per_worker=1,
+        processes=False,
+        memory_limit=0,
+        dashboard_address=":0",
+        silence_logs=50,
+    )
+
+
+def collection(X, sizes):
+    """Rows in partitions of these sizes, as a Dask DataFrame without known divisions."""
+    frame = pd.DataFrame(X, columns=[f"x{i}" for i in range(np.shape(X)[1])])
+    stops = np.cumsum(sizes)
+    assert stops[-1] == len(frame)
+    parts = [frame.iloc[stop - size : stop] for size, stop in zip(sizes, stops, strict=True)]
+    return frame, from_delayed(parts)
+
+
+def from_delayed(parts):
+    """A collection of these partitions, which says that all have the columns of the first."""
+    return dd.from_delayed([dask.delayed(part) for part in parts], meta=parts[0].head(0), verify_meta=False)

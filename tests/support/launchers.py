@@ -1,0 +1,506 @@
+"""Calls of all launchers, for GPUs that compute nothing: what each would launch at the sizes that take most."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+from fake_gpu import fake_gpu
+
+from rapids_slink.metrics import get_metric
+from rapids_slink.neighbors.exact import ExactPoints
+from rapids_slink.neighbors.filter.bounds import radius_terms
+from rapids_slink.neighbors.task import NeighborLists, SearchTask
+from rapids_slink.neighbors.tiles import Encoded
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import cuda
+from rapids_slink.settings import metric_of
+
+
+def points(n, d, dtype="float32"):
+    return cuda().xp.zeros((n, d), dtype)
+
+
+def ids(n):
+    return cuda().xp.arange(n, dtype="int32")
+
+
+def exact_kernels():
+    """Lists of one and of as many as there is room for, of rows of each type."""
+    from rapids_slink.neighbors.exact import cuda as exact
+
+    xp, m = cuda().xp, 300
+    for dtype, formula in (("uint8", "euclidean"), ("float32", "euclidean"), ("float64", "cosine")):
+        given = ExactPoints(*[points(m, 784, dtype)] * 2, get_metric(formula))
+        for k in (1, exact.MAX_LIST):
+            top, rows = exact.empty_lists(m, k), ids(m)
+            exact.rerank(given, rows, exact.new_candidates(m, k), (rows, rows), xp.full(m, xp.inf), top)
+            exact.scan(given, rows, (rows, rows), xp.full(m, xp.inf), k)
+        exact.pair_distances(given.points, rows, rows, given.metric)
+    exact.all_distances(given.points, given.metric)
+
+
+def matrix_search():
+    from rapids_slink.neighbors import matrix
+
+    metric, rows = get_metric("hamming"), ids(300)
+    among = matrix.MatrixSearch(points(300, 40), cuda(), Report(), metric=metric)
+    for k in (1, matrix.MAX_LIST):
+        among.find(SearchTask(rows, k, rows, rows))
+
+
+def box_search():
+    """Lists that threads and that warps keep; of groups, where blocks wait for each other."""
+    from rapids_slink.neighbors.trees import bvh
+
+    n = 100_000
+    among, rows = bvh.BoxSearch(points(n, 3), cuda(), Report()), ids(n)
+    for k in (1, 8, 16, 17, 300, bvh.MAX_LIST):
+        among.find(SearchTask(rows[:1000], k, rows, rows))
+    among.find(SearchTask(rows, 1, rows, rows.copy(), per_group_minimum=True))
+
+
+def box_tree():
+    from rapids_slink.neighbors.trees.bvh import BoxSearch
+    from rapids_slink.spanning_tree.boxes import tree_of_boxes
+
+    for d, dtype in ((3, "float32"), (32, "float64")):
+        tree_of_boxes(BoxSearch(points(100_000, d, dtype), cuda(), Report()), Report())
+
+
+def int8_points():
+    from rapids_slink.neighbors.filter import fused as encodings
+    from rapids_slink.neighbors.filter.bounds import Scaling
+
+    for d in (1, 784, encodings.MAX_FEATURES):
+        given = points(300, d)
+        encodings.Int8(given, Scaling(cuda().xp.zeros(d), 1.0)).encode(given, ids(300), 512)
+
+
+def fused_filter():
+    """One to twelve atoms of features, of each type and pass, and the tightening of its bounds."""
+    from rapids_slink.neighbors.filter import fused as launch
+
+    for atoms in (*range(1, 10), 12):
+        for sum_type, y_type in (("float32", "float16"), ("int32", "int8"), ("int32", "uint8")):
+            if y_type == "uint8" and not launch.has_bit_products():
+                continue
+            append_survivors(launch, atoms, sum_type, y_type)
+
+
+def append_survivors(launch, atoms, sum_type, y_type):
+    from rapids_slink.neighbors.filter.bounds import QuantizedPoints
+
+    xp, n = cuda().xp, 1024
+    image = QuantizedPoints(xp.zeros(n * atoms, y_type), xp.zeros(n, sum_type), xp.zeros(n, "float32"))
+    radii = launch.Radii(xp.zeros(n, "float32"), xp.zeros(n // launch.TILE, "float32"))
+    survivors = launch.Survivors(xp.zeros((n, 5), "int32"), xp.zeros(n, "int32"), None, xp.zeros((n, 5), sum_type))
+    products = launch.Products(image, 4, 100, (0, 8), n, (0, 8))
+    into = launch.Destination(survivors, xp.zeros(1, "int32"))
+    launch.append_survivors(products, image, 4 * atoms - 3, radii, radii.of_tile, into)
+
+
+def bounds_of_filters():
+    """Many buckets, and many survivors of a row."""
+    from rapids_slink.neighbors.filter import cuda as filters
+    from rapids_slink.neighbors.filter.bounds import QuantizedPoints, Scaling, UpperBound
+
+    xp, n = cuda().xp, 300
+    filters.centre_of_rows(points(n, 100), 1)
+    filters.value_ranges([points(n, 100)], xp.zeros(100))
+    filters.quantize(points(n, 100), Scaling(xp.zeros(100), 1.0))
+    given = QuantizedPoints(points(n, 100, "float16"), *xp.zeros((2, n), "float32"), ids(n))
+    known = UpperBound.of(100, 1.0, get_metric("euclidean"))
+    for k in (1, filters.MAX_BUCKETS // 2):
+        filters.seed_bounds(points(n, n), given, given, SearchTask(ids(n), k, ids(n), ids(n)), known, xp.zeros(n))
+
+
+def tightening():
+    from rapids_slink.neighbors.filter.bounds import Scaling
+    from rapids_slink.neighbors.filter.fused import Survivors
+    from rapids_slink.neighbors.filter.fused.filter import PRECISE, FusedFilter
+
+    xp, n, given = cuda().xp, 300, points(300, 100)
+    scaling, metric = Scaling(xp.zeros(100), 1.0), get_metric("euclidean")
+    filter_ = FusedFilter(given, given, metric, cuda(), scaling, ExactPoints(given, given), PRECISE)
+    filter_.arrange(ids(n))
+    for capacity in (60, 8000):
+        found = xp.zeros((n, capacity), "int32"), xp.zeros(n, "int32"), None, xp.zeros((n, capacity), "float32")
+        filter_.tighten(Survivors(*found), xp.zeros(n), 5, last=True)
+
+
+def tiles_of_near_points():
+    """The order, rows in slots, what is listed for blocks of them, and products; of both types and tiers."""
+    from rapids_slink.neighbors.exact.cuda import empty_lists
+    from rapids_slink.neighbors.tiles import cuda as kernels
+    from rapids_slink.neighbors.tiles.order import Lists, Slots
+
+    xp, n, d, m = cuda().xp, 1024, 100, 17
+    tiles, blocks, cells = n // 128, n // 256, 2
+    places = points(n, m, "float64")
+    kernels.order_by_leaf(kernels.leaves(kernels.cut(places, 512, 128, 512), places), ids(n + 1))
+    first_tile = xp.arange(cells + 1, dtype="int32") * 4
+    slots = Slots.of(ids(n), np.zeros(1, np.int64), cuda(), slot_of=ids(n))
+    slots = Slots(ids(n), xp.arange(tiles, dtype="int32") // 4, np.arange(blocks) // 2, cells)
+    given = slots.cell_of_tile, first_tile, ids(n)
+    kernels.rows_by_cells(ids(n), ids(n), ids(n), *given, 1024, 64)
+    boxes = kernels.boxes(places, points(n, 2, "float64"), slots.rows)
+    rows = kernels.put_rows(slots, ids(n), ids(n), ids(n), (0, 0), xp.zeros(n), xp.zeros(n))
+    kernels.put_back(slots.rows, rows.bound, empty_lists(n, 5), xp.zeros(n), empty_lists(n, 5))
+    kernels.near_in_order(rows.ids, ids(n), ids(n), 33, (ids(n), ids(n)))
+    terms = (0.0,) * 6
+    reaches = kernels.reach(rows.bound, terms, 1.0)
+    groups, in_slots = (ids(blocks), ids(tiles)), kernels.places_of_slots(places, slots.rows)
+    kernels.near_tiles(boxes, boxes, kernels.turned(boxes), in_slots, 0.0, rows.where, *reaches, *groups)
+    kernels.groups_of_slots(slots.rows, ids(n), 128)
+    starts = xp.arange(blocks + 1, dtype="int64")
+    listed = Lists(starts[:-1], starts[1:], ids(blocks), 1, np.ones(blocks, np.int64))
+    for dtype, fine in product(("float32", "float64"), (False, True)):
+        given = points(n, d, dtype)
+        _, origin, unit = kernels.centred_sample(given, 512)
+        kernels.places_of_points(given, origin, unit, points(m - 1, d, "float64"), 0.0)
+        centres, scales = kernels.centres_of_cells(given, slots, first_tile, origin), xp.zeros(cells)
+        squares, between = kernels.squares_between(centres)
+        products = xp.zeros((cells, n)), squares, kernels.centred(given, slots.rows, origin)[1]
+        kernels.largest_differences(given, slots, origin, centres)
+        y, error, length = kernels.encode(given, slots, origin, centres, scales, fine, columns=True)
+        sums = kernels.sums_of_cells(slots, error, length)
+        encoded = Encoded(slots, centres, scales, y, error, length, fine, *sums)
+        near = kernels.near_cells(slots.cell_of_tile, between, encoded, first_tile, 4, *groups)
+        begins, least = points(cells, n), points(cells, n)
+        kernels.put_begins(products, between, encoded, slice(0, cells), 0.0, begins)
+        for lists in (near, listed):
+            plan = kernels.plan_band(lists, slice(0, 2), slots)
+            kernels.put_thresholds(products, rows.in_terms, rows.bound, terms, encoded, encoded, 0.0, plan, least)
+            sums, of_rows = (least, begins, rows.cells), (rows.groups, ids(n))
+            kernels.append(encoded, encoded, sums, lists, slice(0, 2), plan, of_rows, points(n, 5, "int32"), fine)
+
+
+def direct_filter():
+    from rapids_slink.neighbors.filter.cuda import DirectFilter
+
+    n, metric = 300, get_metric("manhattan")
+    exact = ExactPoints(*[points(n, 20)] * 2, metric)
+    filter_ = DirectFilter(exact, ("manhattan", 2), cuda().xp.zeros(20), 1.0, cuda())
+    from rapids_slink.neighbors.exact.cuda import new_candidates
+
+    rows = filter_.quantize(exact.points)
+    filter_.append(rows, rows, points(n, 1)[:, 0], (ids(n), ids(n)), new_candidates(n, 5))
+
+
+def small_batch():
+    """Its trial, and searches."""
+    from rapids_slink.neighbors import small_batch
+
+    dtypes, metric = ("float32", "float64"), get_metric("euclidean")
+    if not small_batch.SmallBatchSearch(300, 5000, 2, metric).fits_gpu:
+        return
+    for dtype in dtypes:
+        small_batch._keeps_bound(dtype, 0)
+    small_batch._keeps_bound = lambda *_: True  # nothing is computed
+    for d, dtype in product((2, 128, small_batch.MAX_FEATURES), dtypes):
+        search = small_batch.SmallBatchSearch(300, 5000, d, metric)
+        if search.fits_gpu:
+            edges = ids(300), ids(300), cuda().xp.zeros(300)
+            search.write_edges(points(300, d, dtype), points(5000, d, dtype), *edges)
+
+
+def component_samples():
+    from rapids_slink.spanning_tree.component_pairs import Components
+    from rapids_slink.spanning_tree.cuda import sample_components
+
+    xp, n = cuda().xp, 300
+    components = Components(ids(n), ids(n), xp.zeros(11, "int64"), ids(n))
+    for dtype in ("float32", "float64"):
+        sample_components(points(n, 20, dtype), components, xp.zeros(n))
+
+
+def dendrogram():
+    from rapids_slink.dendrogram import cuda as kernels
+
+    n = 100_000
+    kernels.merge_in_order(*(ids(n - 1) for _ in range(2)), n, *(ids(n - 1) for _ in range(3)))
+    kernels.label_clusters(ids(n // 2), ids(n // 2), n)
+
+
+def tree_of_matrix():
+    from rapids_slink.spanning_tree.cuda import tree_of_matrix
+
+    n = 3000
+    for dtype in ("float32", "float64"):
+        columns = ids(n - 1), ids(n - 1), cuda().xp.zeros(n - 1)
+        tree_of_matrix(points(n, n, dtype), None, dict(zip(("src", "dst", "weight"), columns, strict=True)))
+
+
+def trees_of_groups():
+    """Teams of each size."""
+    from rapids_slink.spanning_tree import cuda as kernels
+    from rapids_slink.spanning_tree.grouped import Trees
+
+    xp, size = cuda().xp, np.array([2, 64, 65, 256, 257, kernels.largest_group()])
+    n, begin = int(size.sum()), np.cumsum(size) - size
+    for dtype, metric, min_samples in (("float32", "euclidean", 1), ("float64", "cosine", 5), ("uint64", "jaccard", 1)):
+        edges = ids(n - size.size), ids(n - size.size), xp.zeros(n - size.size)
+        kernels.trees_of_groups(Trees(points(n, 5, dtype), get_metric(metric), min_samples, ids(n), begin, size, edges))
+
+
+def tree_of_lists():
+    from rapids_slink.spanning_tree.cuda import grow_forest
+    from rapids_slink.spanning_tree.lists import Forest
+
+    n = 100_000
+    lists = NeighborLists(points(n, 5, "int32"), points(n, 5, "float64"))
+    grow_forest(lists, Forest.of_points(lists, cuda()))
+
+
+def forest_of_edges():
+    from rapids_slink.spanning_tree.graphs import ALL, EdgeList
+    from rapids_slink.spanning_tree.graphs import cuda as kernels
+
+    n = 100_000
+    for dtype in ("float32", "float64"):
+        edges = EdgeList(ids(n), ids(n), points(n, 1, dtype)[:, 0], n)
+        kernels.run_rounds(edges, kernels.start(edges, ALL), ALL, None)
+
+
+LAUNCHERS = [
+    exact_kernels, matrix_search, box_search, box_tree, int8_points, fused_filter, bounds_of_filters, tightening,
+    tiles_of_near_points, direct_filter, small_batch, component_samples, dendrogram, tree_of_matrix, trees_of_groups,
+    tree_of_lists, forest_of_edges,
+]  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------- without bounds on their blocks
+
+
+def points_kernels():
+    from types import SimpleNamespace
+
+    from rapids_slink.points import cuda as kernels
+
+    buffer = SimpleNamespace(ptr=0)
+    column = SimpleNamespace(null_count=lambda: 0, data=lambda: buffer, offset=lambda: 0, size=lambda: 300)
+    for dtype in ("float32", "float64"):
+        kernels.squares_are_finite(points(300, 3, dtype))
+        kernels.is_symmetric(points(300, 300, dtype))
+        kernels.interleave([column] * 3, np.dtype(dtype), np.dtype("float64"))
+
+
+def lists_kernels():
+    from rapids_slink.neighbors.exact import cuda as exact
+
+    xp, n = cuda().xp, 300
+    exact.low_discrepancy_order(n)
+    exact.flatnonzero(xp.zeros(n, bool))
+    exact.scatter_min(xp.zeros(n), ids(n), points(n, 5, "float64"))
+    exact.gather_min(xp.zeros(n), xp.zeros(n), ids(n))
+    exact.drop_above_bound(points(n, 5, "int32"), points(n, 5, "float64"), xp.zeros(n))
+    exact.sort_by_reachability(points(n, 5, "int32"), points(n, 5, "float64"), xp.zeros(n))
+    exact.hash_rows(points(n, 5), xp.arange(9))
+    for dtype in ("float32", "float64"):
+        exact.wrapped(points(n, 5, dtype), np.ones(5))
+    exact.with_norms(points(n, 5), centre=True)
+    exact.words_of(points(n, 5))
+
+
+def bit_filter():
+    from rapids_slink.neighbors.filter.fused import Survivors
+    from rapids_slink.neighbors.filter.fused.filter import CountFilter, tiles_in_strides
+
+    xp, n = cuda().xp, 300
+    filter_ = CountFilter(ExactPoints(*[points(n, 5, "uint64")] * 2, get_metric("jaccard")), cuda())
+    filter_.arrange(tiles_in_strides(xp.arange(n), n))
+    filter_.radii(xp.zeros(n), filter_.image().error, 512)
+    found = xp.zeros((n, 60), "int32"), xp.zeros(n, "int32"), None, xp.zeros((n, 60), "int32")
+    filter_.tighten(Survivors(*found), xp.zeros(n), 5, last=True)
+
+
+def filter_radii():
+    from rapids_slink.neighbors.filter.bounds import Scaling
+    from rapids_slink.neighbors.filter.fused.filter import PRECISE, FusedFilter
+
+    given, metric = points(300, 20), get_metric("euclidean")
+    exact, scaling = ExactPoints(given, given), Scaling(cuda().xp.zeros(20), 1.0)
+    FusedFilter(given, given, metric, cuda(), scaling, exact, PRECISE).radii(cuda().xp.zeros(300), None, 512)
+
+
+def long_lists_of_codes():
+    from rapids_slink.neighbors import matrix
+
+    n, metric = 5000, get_metric("hamming")
+    rows, among = ids(n), matrix.MatrixSearch(points(n, 40), cuda(), Report(), metric=metric)
+    among.find(SearchTask(rows[:128], matrix.MAX_LIST + 1, rows, rows))
+
+
+def boxes_and_cores():
+    from rapids_slink.neighbors.trees.bvh import BoxSearch
+
+    n = 300
+    among, rows = BoxSearch(points(n, 3), cuda(), Report()), ids(n)
+    among.find(SearchTask(rows, 5, rows, rows, core=cuda().xp.zeros(n)))
+    among.mean_visits(10)
+
+
+def pairs_within():
+    """By boxes, of one set of points and of two; and by common bits."""
+    from rapids_slink.neighbors.filter.fused.filter import CountFilter
+    from rapids_slink.neighbors.within.cuda import BoxPairs
+
+    xp, n, metric = cuda().xp, 300, get_metric("euclidean")
+    in_space = metric_of("euclidean", box=1.0, scales={(0, 1): 1.0, 2: 1.0}).of_columns(None, 3)
+    for queries, by in ((None, metric), (points(9, 3), metric), (None, in_space)):
+        search = BoxPairs(points(n, 3), queries, 1.0, by)
+        for rows in (slice(0, 9), slice(0, search.n_rows)):
+            search.find(rows, 1e6)
+            search.count(rows, np.zeros(5))
+    filter_ = CountFilter(ExactPoints(*[points(n, 5, "uint64")] * 2, get_metric("jaccard")), cuda())
+    filter_.arrange(ids(n))
+    filter_.pairs_within(xp.zeros((3, 4), "int32"), 0.5, 1000)
+
+
+def friends_of_rows():
+    """With cells of many points, and without."""
+    from rapids_slink.spanning_tree import cuda as kernels
+
+    metric = get_metric("euclidean")
+    boxes = kernels.make_boxes(points(300, 3), metric)
+    kernels.write_friends(boxes, 1.0, metric, ids(300))
+    kernels.join_others(boxes, ids(300), 1.0, ids(300))
+
+
+def catalogue():
+    """Of clusters of one row each, with masses and without."""
+    from rapids_slink.catalogue import members_of
+    from rapids_slink.dendrogram import cuda as kernels
+
+    xp = cuda().xp
+    for weight in (None, xp.ones(300)):
+        members = members_of(ids(300), 1, weight, cuda())[2]
+        mean, mass = kernels.means_of_clusters(points(300, 3), members, xp.ones(3))
+        kernels.deviations_of_clusters(points(300, 3), members, xp.ones(3), mean, mass)
+
+
+def sets():
+    from rapids_slink.items.sets import Sets
+
+    xp, n = cuda().xp, 300
+    for dtype in ("int32", "int64"):
+        given = Sets(get_metric("jaccard"), cuda(), xp.zeros(n + 1, "int64"), xp.zeros(n, dtype), 40)
+        given.hashes(1)
+        given.rows_of_bits(128)
+        given.distances(ids(n), ids(n))
+
+
+def sparse_rows():
+    from rapids_slink.items.sparse import SparseRows
+
+    xp, n = cuda().xp, 300
+    for metric, (columns, values) in product(("cosine", "euclidean"), (("int32", "float32"), ("int64", "float64"))):
+        arrays = xp.zeros(n + 1, "int64"), xp.zeros(n, columns), xp.zeros(n, values), xp.ones(n)
+        given = SparseRows(get_metric(metric), cuda(), *arrays, 40)
+        given.hashes(1)
+        given.equal(ids(n), ids(n))
+        given.distances(ids(n), ids(n))
+
+
+def expansion_of_points():
+    from rapids_slink.neighbors.trees import expansion, nearest_by_spread
+
+    for dtype in ("float32", "float64"):
+        expansion(points(3000, 9, dtype), cuda())
+        nearest_by_spread(points(3000, 9, dtype), cuda())
+
+
+def order_of_edges():
+    from rapids_slink.ordering import sort_in_place
+
+    columns = ids(300), ids(300), cuda().xp.zeros(300)
+    sort_in_place(dict(zip(("src", "dst", "weight"), columns, strict=True)), cuda().xp)
+
+
+def components():
+    from rapids_slink.spanning_tree import cuda as kernels
+    from rapids_slink.spanning_tree.component_pairs import ComponentPairs, Components, SeparationErrors
+
+    xp, n, k = cuda().xp, 300, 10
+    kernels.sort_by_component(ids(n), k)
+    supports = kernels.new_supports(k)
+    kernels.update_supports(points(n, k), ids(n), 0, supports)
+    pairs = ComponentPairs(*kernels.measure_pairs(supports, ids(n), points(k, k, "float64"), SeparationErrors(0, 0, 0)))
+    terms = radius_terms(20, 1.0, get_metric("euclidean"))
+    kernels.overlapping(pairs, xp.zeros(pairs.first.size), terms)
+    kernels.pair_samples(points(k, 64, "int32"), pairs, ids(3), 2)
+    kernels.within_bottlenecks(pairs, points(k, k, "float64"), terms)
+    of_points = Components(ids(n), ids(n), xp.zeros(k + 1, "int64"), ids(n))
+    plan = kernels.plan_items(of_points, pairs)
+    kernels.work_items(of_points, pairs, replace(plan, n_items=9, n_rows=256))
+
+
+def clusters():
+    from rapids_slink.dendrogram.cuda import sum_up_clusters
+
+    sum_up_clusters(ids(300), cuda().xp.zeros(300), np.zeros(5), np.zeros(0))
+
+
+def cores_of_matrix():
+    from rapids_slink.spanning_tree.cuda import find_cores
+
+    find_cores(points(300, 300), 5)
+
+
+def searched_forest():
+    from rapids_slink.neighbors.task import SearchResult
+    from rapids_slink.spanning_tree import cuda as kernels
+    from rapids_slink.spanning_tree.lists import Forest
+
+    xp, n = cuda().xp, 300
+    forest = Forest.of_components(ids(n), (xp.zeros(n), xp.zeros(n, "int64")), cuda())
+    kernels.connected_components(points(n, 5, "int32"))
+    kernels.rows_to_search(forest)
+    kernels.rows_of_small_components(forest, ids(9), 5)
+    kernels.record_search(forest, ids(9), SearchResult(points(9, 1, "int32"), points(9, 1, "float64"), xp.zeros(9)))
+
+
+def edges_of_graph():
+    from rapids_slink.spanning_tree.graphs import EdgeList
+    from rapids_slink.spanning_tree.graphs import cuda as kernels
+
+    xp, n = cuda().xp, 300
+    for dtype in ("float32", "int64"):
+        weight = points(n, 1, dtype)[:, 0]
+        kernels.keys_of_rows(EdgeList(ids(n), ids(n), weight, n), xp.arange(9))
+        kernels.inspect(ids(n), ids(n), weight)
+    kernels.number_by_appearance(ids(n), n)
+    kernels.flatten(ids(n))
+
+
+def strings():
+    """Pairs of short and of long strings, and the keys of each metric."""
+    from rapids_slink.items import cuda as kernels
+    from rapids_slink.items.strings import LEVENSHTEIN, STRING_HAMMING, Strings
+
+    xp, n = cuda().xp, 300
+    for length, metric in ((9, LEVENSHTEIN), (90, LEVENSHTEIN), (9, STRING_HAMMING)):
+        starts = xp.arange(0, (n + 1) * length, length, dtype="int64")
+        items = Strings(xp.zeros(n * length, "int32"), starts, metric, cuda(), 1)
+        items.distances(ids(9), ids(9), 2)
+        items.take(ids(9))
+        items.hashes(1)
+        items.keys(1, slice(0, 9))
+        items.projection(1)
+    kernels._count_edits(items, ids(9), ids(9), 2, xp.zeros(9 * length, "int8"), xp.zeros(9))
+
+
+OTHERS = [
+    points_kernels, lists_kernels, bit_filter, filter_radii, long_lists_of_codes, boxes_and_cores, pairs_within,
+    friends_of_rows, catalogue, sets, sparse_rows,
+    expansion_of_points, order_of_edges,
+    components, clusters, cores_of_matrix, searched_forest, edges_of_graph, strings,
+]  # fmt: skip
+
+
+def launches_of(launcher, capability, resident=None):
+    """What a launcher of these launches; `resident(kernel, threads, shared_memory)` is how many blocks fit."""
+    with fake_gpu(capability) as gpu:
+        gpu.resident = resident or gpu.resident
+        launcher()
+    return gpu.launches

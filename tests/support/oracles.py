@@ -1,0 +1,173 @@
+"""Neighbour lists and trees from their definition, and every search that they are compared with."""
+
+import importlib
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hard_cases import CASES
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import minimum_spanning_tree as scipys_tree
+from scipy.spatial.distance import pdist, squareform
+
+from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.tiles import TileSearch
+from rapids_slink.neighbors.trees.kdtree import TreeSearch
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import resolve, to_host
+
+MAX_TREE_FEATURES = 20  # of a GPU's tree, in tests: each number is compiled
+
+
+def generic_hdbscan(X, m, **parameters):
+    """hdbscan's generic algorithm on SciPy's distances: its own, by a matrix product, are less precise."""
+    hdbscan = pytest.importorskip("hdbscan")
+    distances = squareform(pdist(X))
+    return hdbscan.HDBSCAN(min_samples=m, metric="precomputed", algorithm="generic", **parameters).fit(distances)
+
+
+def squared_distances(X, Y=None):
+    """All squared distances from their definition: float64, feature after feature."""
+    X, Y = X.astype(np.float64), (X if Y is None else Y).astype(np.float64)
+    total = np.zeros((len(X), len(Y)))
+    for f in range(X.shape[1]):
+        total += (X[:, None, f] - Y[None, :, f]) ** 2
+    return total
+
+
+def without_self(distances):
+    """Distances without those of each row to itself."""
+    distances = distances.copy()
+    np.fill_diagonal(distances, np.inf)
+    return distances
+
+
+def least(distances, k):
+    """The ids and values of each row's k least columns; equal values go by column; -1 for columns at infinity."""
+    ids = np.argsort(distances, axis=1, kind="stable")[:, :k]
+    weights = np.take_along_axis(distances, ids, axis=1)
+    return np.where(np.isinf(weights), -1, ids), weights
+
+
+@cache
+def case_lists(name, dtype, most, k):
+    """The first rows of a case, and their lists as long as they can be up to k."""
+    X = CASES[name](dtype)[:most]
+    return X, least(without_self(squared_distances(X)), min(k, len(X) - 1))
+
+
+def assert_lists(found, expected):
+    np.testing.assert_array_equal(to_host(found.ids), expected[0])
+    np.testing.assert_array_equal(to_host(found.weights), expected[1])
+
+
+def assert_edges(frame, expected):
+    """A frame of edges, k for each row, against ids and distances."""
+    ids, distances = expected
+    np.testing.assert_array_equal(frame["src"].to_numpy(), np.repeat(np.arange(len(ids)), ids.shape[1]))
+    np.testing.assert_array_equal(frame["dst"].to_numpy(), ids.ravel())
+    np.testing.assert_array_equal(frame["weight"].to_numpy(), distances.ravel())
+
+
+def assert_unlisted_are_above(found, distances):
+    """What a row does not list comes after its last entry, or above its bound if that is lower or the list not full."""
+    ids, weights, upper = (to_host(part) for part in (found.ids, found.weights, found.upper))
+    columns = np.arange(distances.shape[1])
+    for i in range(len(ids)):
+        listed = ids[i][ids[i] >= 0]
+        unlisted = np.isfinite(distances[i]) & ~np.isin(columns, listed)
+        if listed.size == ids.shape[1] and weights[i, -1] <= upper[i]:
+            tied = distances[i] == weights[i, -1]
+            after = (distances[i] > weights[i, -1]) | (tied & (columns > ids[i, -1]))
+        else:
+            after = distances[i] > upper[i]
+        assert after[unlisted].all()
+
+
+def core_distances(distances, m):
+    """Each row's m-th least, itself not counted."""
+    return np.sort(without_self(distances), axis=1)[:, m - 1].copy()
+
+
+def mutual_reachability(distances, core):
+    weights = np.maximum(distances, np.maximum(core[:, None], core))
+    np.fill_diagonal(weights, 0)
+    return weights
+
+
+def tree_of(matrix):
+    """The minimum spanning tree in the total order: SciPy's, with each pair's rank in that order for a weight."""
+    n = len(matrix)
+    src, dst = np.triu_indices(n, 1)
+    weight = matrix[src, dst]
+    order = np.lexsort((dst, src, weight))
+    src, dst, weight = src[order], dst[order], weight[order]
+    tree = scipys_tree(coo_matrix((np.arange(1.0, src.size + 1), (src, dst)), shape=(n, n)))
+    taken = np.sort(tree.data).astype(int) - 1
+    return src[taken], dst[taken], weight[taken]
+
+
+def assert_tree(frame, expected):
+    for name, column in zip(("src", "dst", "weight"), expected, strict=True):
+        np.testing.assert_array_equal(to_host(frame[name].values), column)
+
+
+def blobs(seed, d=2, n=400, noise=40):
+    rng = np.random.default_rng(seed)
+    centers = rng.normal(size=(6, d)) * 6
+    X = centers[rng.integers(0, 6, n)] + rng.normal(size=(n, d)) * rng.uniform(0.3, 1.2, (n, 1))
+    return np.concatenate([X, rng.uniform(-12, 12, (noise, d))])
+
+
+def every_pair(search):
+    """The ids of all pairs of points and their surrogate distances."""
+    src, dst = np.triu_indices(len(search.values), 1)
+    return src, dst, to_host(search.kernels.all_distances(search.exact.points, search.metric))[src, dst]
+
+
+class SearchKind(NamedTuple):
+    """A search of a device, whether or not it suits the points: called with NumPy's it is one among them."""
+
+    device: str
+    way: str
+
+    @property
+    def engine(self):
+        return resolve(self.device)
+
+    def serves(self, d):
+        """Whether there is such a search for points of d features."""
+        return self.way != "tree" or self.device == "cpu" or d <= MAX_TREE_FEATURES
+
+    def __call__(self, values, queries=None, report=None, **options):
+        kind = TileSearch if self.way == "tiles" else BruteForceSearch
+        if self.way == "tree":
+            in_boxes = self.device == "cuda"
+            kind = importlib.import_module("rapids_slink.neighbors.trees.bvh").BoxSearch if in_boxes else TreeSearch
+        queries = None if queries is None else self.engine.asarray(queries)
+        values = np.ascontiguousarray(values)
+        return kind(self.engine.asarray(values), self.engine, report or Report(), queries, **options)
+
+
+OF_QUERIES = "brute_force", "tree"  # searches among points for neighbours of others
+SEARCHES = [(device, way) for device in ("cpu", "cuda") for way in (*OF_QUERIES, "tiles")]
+
+
+def searches(*parameters, features=None, two_sets=False):
+    """Parameters ``make_search, ...``: every search with each of the others that it serves, maybe one alone.
+
+    `features` tells how many features the points of some parameters have; by default they are few. `two_sets` is
+    whether the queries are other rows than the points.
+    """
+    found = []
+    for given in parameters or [()]:
+        given = given if isinstance(given, type(pytest.param())) else pytest.param(*given)
+        for kind in (SearchKind(*search) for search in SEARCHES):
+            if two_sets and kind.way not in OF_QUERIES:
+                continue
+            if features is None or kind.serves(features(*given.values)):
+                on_gpu = [pytest.mark.gpu] if kind.device == "cuda" else []
+                id_ = "-".join([*kind, *map(str, given.values)])
+                found.append(pytest.param(kind, *given.values, marks=[*given.marks, *on_gpu], id=id_))
+    return found

@@ -1,0 +1,21 @@
+"""The repository's folder, the package's, and Python in a process of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import rapids_slink
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = Path(rapids_slink.__file__).parent
+
+
+def python(code, **environment):
+    """What `code` prints in a process of its own."""
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8", **environment}
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=environment, timeout=300
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout
