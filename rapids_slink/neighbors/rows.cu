@@ -107,7 +107,7 @@ extern "C" __global__ void put_norms(
 }
 
 // Sets `outside` if a value is outside [0, the period of its column), which is infinite for those that do not repeat. Or, with
-// `out`, writes all values, wrapped: see space.py. What is below the type's normal numbers becomes 0.
+// `out`, writes all values, wrapped: see settings.py. What is below the type's normal numbers becomes 0.
 extern "C" __global__ void wrap(
     const VALUE* __restrict__ values, long long size, int d, const double* __restrict__ period, int* outside,
     VALUE* __restrict__ out) {

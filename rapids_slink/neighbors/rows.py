@@ -7,7 +7,7 @@
     centred          the same of the rows minus their mean
     counted          each row's features followed by the number of its values that are not missing
     sphere           (x, y, z) of latitude and longitude
-    placed           wrapped into a box, and columns in groups: see settings.py
+    placed           wrapped into a box, and columns in groups: see rapids_slink/settings.py
 
 A mean is NumPy's (sums of eight lanes, in halves above 128 features) and the square of a norm is summed as a dot
 product is; see `metrics`. Rows for which the metric is not defined are refused here.

@@ -196,7 +196,7 @@ def with_norms(values: np.ndarray, centre: bool) -> np.ndarray:
 
 
 def wrapped(values: np.ndarray, periods: np.ndarray) -> np.ndarray:
-    """The rows with each column in [0, its period), (d,) float64, as settings.py has it; themselves if they are so."""
+    """The rows with each column in [0, its period), (d,) float64: see settings.py. They themselves if they are so."""
     (n, d), repeats, wrapped = values.shape, np.isfinite(periods), None
     least = np.finfo(values.dtype).tiny
     for rows in row_blocks(n, d):
