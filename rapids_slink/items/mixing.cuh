@@ -1,4 +1,4 @@
-// SplitMix64's mixing (Steele, Lea and Flood, 2014): `mixed` of compressed.py.
+// SplitMix64's mixing (Steele, Lea and Flood, 2014): `mixed` of cpu.py.
 #pragma once
 
 __device__ unsigned long long mixed(unsigned long long h) {

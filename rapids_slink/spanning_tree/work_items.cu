@@ -39,7 +39,7 @@ extern "C" __global__ void count_items(
     }
 }
 
-// The items in the form that fused.cu takes. `ends` holds running totals over the blocks of k components, then the pairs' items.
+// The items in the form that mma.cu and wgmma.cu take. `ends` holds running totals over the blocks of k components, then the pairs' items.
 extern "C" __global__ void list_items(
     long long n, int k, int pairs, const int* __restrict__ first, const int* __restrict__ second,
     const long long* __restrict__ start, const long long* __restrict__ ends, int of_rows, int of_points,

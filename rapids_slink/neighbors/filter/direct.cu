@@ -1,4 +1,4 @@
-// The direct filter: sums of float32 terms of every row with every point of a tile, and the test of them as direct.py has
+// The direct filter: sums of float32 terms of every row with every point of a tile, and the test of them as cuda.py has
 // it. Only the pairs that pass are written. FORMULA names what is summed; of `minkowski`, HALVES is twice the
 // exponent.
 //

@@ -1,4 +1,4 @@
-// Points rounded to fp16 (bounds.py) and to int8 (encodings.py), their centre, and the range of values.
+// Points rounded to fp16 (bounds.py) and to int8 (fused/__init__.py), their centre, and the range of values.
 #include "neighbors/exact/formulas.cuh"
 #include "neighbors/filter/fp16.cuh"
 #include "neighbors/filter/fused/image.cuh"
@@ -67,7 +67,7 @@ __device__ __forceinline__ float mixed(float value, int lane) {
     return value;
 }
 
-// The int8 points of encodings.py, one warp a row: z = M (x - centre) `scale`, y its rounding to bytes as an image, and what
+// The int8 points of fused/__init__.py, one warp a row: z = M (x - centre) `scale`, y its rounding to bytes as an image, and what
 // bounds the rounding. M puts the `width` features, those after the d-th zero, into the order of a `shuffle`, a negative
 // number ~f for feature f with the other sign, transforms each 32 of them, and does so again with the second shuffle, if
 // `shuffles` are given. The transforms' factor is in `scale`; `rotation_error` is relative to z, and `lost` is what else it may

@@ -1,4 +1,4 @@
-// How many points of a sample are in balls about others, and how far the nearest points are; dimension.py says what for.
+// How many points of a sample are in balls about others, and how far the nearest points are; __init__.py says what for.
 #include "neighbors/exact/formulas.cuh"
 #include "runtime/include/threads.cuh"
 
