@@ -101,9 +101,7 @@ def metric_of(
     name: Any, p: Any = 2.0, missing: Any = None, box: Any = None, scales: Any = None, given: bool = False
 ) -> Metric:
     """The metric of the parameters `metric`, `p`, `missing`, `box` and `scales`; `given` is that of `get_metric`."""
-    metric = get_metric(name, p, given)
-    if missing is not None:
-        metric = with_missing(metric, missing)
+    metric = with_missing(get_metric(name, p, given), missing)
     return metric if box is None and scales is None else with_space(metric, box, scales)
 
 
@@ -123,7 +121,9 @@ def metric_with(name: str, p: float, missing: str | None = None, space: Any = No
 
 
 def with_missing(metric: Metric, missing: Any) -> Metric:
-    """The metric of rows with missing values, which are treated as `missing` says."""
+    """The metric of rows with missing values, which are treated as `missing` says; itself for None."""
+    if missing is None:
+        return metric
     if not isinstance(missing, str) or missing not in MISSING:
         raise ValueError(f"missing must be None or one of {', '.join(map(repr, MISSING))}, got {missing!r}")
     if metric.name not in MISSING[missing]:
