@@ -256,6 +256,7 @@ def test_kinds_and_names(engine):
 
 
 def test_kept_and_shown(tmp_path):
+    pytest.importorskip("pyarrow")
     X = pd.DataFrame(blobs(0), columns=["x", "y"])
     model = HDBSCAN(10, device="cpu").fit(X)
     model.save(tmp_path / "clusters.slink")
