@@ -21,6 +21,7 @@ from rapids_slink.neighbors.tiles.sizes import BLOCK, TILE, Lists, kernels
 from rapids_slink.neighbors.trees.dimension import nearest_by_spread
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, cuda, to_host
+from rapids_slink.runtime.memory import MemoryEstimate, check_memory, run_scope
 
 
 def nested(rng, n, d):
@@ -471,12 +472,13 @@ def test_tiles_do_not_serve_noise_nor_clusters_as_wide_as_they_are_apart(engine)
         assert filter_of(X, engine) != "tiles of near points"
 
 
-def test_tiles_serve_if_they_fit(monkeypatch):
+def test_tiles_serve_if_they_fit():
     X = line(np.random.default_rng(6), 2**13, 70)
     least_ = tiles.estimate_tiles(*X.shape[:1], *X.shape, tiles.IN_ORDER, 8, CPU, EUCLIDEAN).least
     for free, fits in ((least_ + 1, True), (least_, False)):
-        monkeypatch.setattr(tiles, "free_bytes", lambda free=free: free)
-        assert (filter_of(X, CPU) == "tiles of near points") is fits
+        with run_scope(CPU, free):
+            check_memory(CPU, MemoryEstimate(0), "a search")
+            assert (filter_of(X, CPU) == "tiles of near points") is fits
 
 
 def test_nearest_by_spread(engine):
