@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hard_cases import full
 from oracles import assert_lists, least, squared_distances, without_self
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import cdist, pdist
@@ -497,7 +498,9 @@ def test_nearest_by_spread(engine):
         assert nearest_by_spread(engine.asarray(X), engine) >= 0
 
 
-@by_family
+@pytest.mark.parametrize(
+    "points", [line, core, *map(full, (nested, sheet, pairs_of_clusters))], ids=lambda f: f.__name__
+)
 def test_heights_are_scipys(points, engine):
     n = 9000 if engine.is_gpu else 2**13
     X = points(np.random.default_rng(9), n, 70)
