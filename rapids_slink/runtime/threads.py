@@ -97,28 +97,23 @@ def for_each_chunk(
                 raise
 
         helpers = min(len(chunks), workers(device)) - 1
-        if helpers > 0:
-            _with_helpers(take_chunks, helpers)
-        else:
+        if helpers < 1:
             take_chunks()
+            return results
+        if _kept.pool is None or _kept.process != os.getpid():  # threads do not outlive a fork
+            _kept.pool, _kept.process = ThreadPoolExecutor(max(1, usable_cores() - 1), "rapids_slink"), os.getpid()
+        pool = _kept.pool
+        with _one_blas_thread:
+            try:
+                helping = [pool.submit(take_chunks) for _ in range(helpers)]
+                take_chunks()
+                for helped in helping:
+                    helped.result()
+            except BaseException:
+                _kept.pool = None
+                pool.shutdown()
+                raise
     return results
-
-
-def _with_helpers(take_chunks: Callable[[], None], helpers: int) -> None:
-    """Run `take_chunks` in this thread and in `helpers` threads of its pool."""
-    if _kept.pool is None or _kept.process != os.getpid():  # threads do not outlive a fork
-        _kept.pool, _kept.process = ThreadPoolExecutor(max(1, usable_cores() - 1), "rapids_slink"), os.getpid()
-    pool = _kept.pool
-    with _one_blas_thread:
-        try:
-            helping = [pool.submit(take_chunks) for _ in range(helpers)]
-            take_chunks()
-            for helped in helping:
-                helped.result()
-        except BaseException:
-            _kept.pool = None
-            pool.shutdown()
-            raise
 
 
 class _OneBlasThread:
