@@ -323,7 +323,7 @@ def _read_rows(device: Device, settings: Settings, partition: Any) -> tuple[Any,
     bounded, values = check_finite({"X": points}, settings.metric, device), points.values
     metric = settings.metric.of_columns(points.names, values.shape[1])
     metric_rows(metric, values, device, alone=False)  # refuses what has no distances
-    zeros = to_host(zero_rows(values, device)[:2]).tolist() if settings.metric.is_undefined_for_zeros else []
+    zeros = to_host(zero_rows(values, device)[:2]).tolist() if settings.metric.formula.is_undefined_for_zeros else []
     if not is_on_gpu(partition):  # there it waits for tasks that want it
         values = to_host(values)
     return values, {"dtype": values.dtype.str, "features": values.shape[1], "bounded": bounded, "zeros": zeros}

@@ -179,7 +179,7 @@ def _write_nearest(both: tuple[Any, Any], bounded: bool, edges: dict[str, Any], 
     queries, values = (
         metric_rows(metric, part, device, name=name, alone=False) for part, name in zip(both, "XY", strict=True)
     )
-    if metric.is_undefined_for_zeros:
+    if metric.formula.is_undefined_for_zeros:
         x, y = (zero_rows(part, device) for part in both)
         check_zeros_between(x, y, metric)
     search = prepare_search(values, device, Report(), queries=queries, metric=metric)

@@ -52,7 +52,7 @@ def metric_rows(
         return _in_space(values, metric.of_columns(None, values.shape[1]).space, device)
     if metric.rows is Rows.BOOLEAN:
         _require_booleans(values, metric, name, device)
-    if metric.is_undefined_for_zeros and (alone or metric.formula == "containment"):
+    if metric.formula.is_undefined_for_zeros and (alone or metric.formula == "containment"):
         zeros = zero_rows(values, device)
         if zeros.size and metric.formula == "containment":
             raise ValueError(f"row {int(zeros[0])} of {name} has no containment distance: it is zero in every column")

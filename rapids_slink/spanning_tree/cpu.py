@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.dendrogram.cpu import find_root
-from rapids_slink.metrics import OVERFLOW, Metric, true_distance_bound
+from rapids_slink.metrics import OVERFLOW, Metric
 from rapids_slink.neighbors.exact.cpu import NO_CORE, insert_within, reachability, weigh
 from rapids_slink.neighbors.exact.formulas import LANES, PASS, POINTS, ROWS, add_features, new_tile
 from rapids_slink.neighbors.task import row_blocks
@@ -500,7 +500,7 @@ def within_bottlenecks(
 
 def _scaled_distance(weight: np.ndarray, radius_terms: tuple[float, ...]) -> Any:
     *rounding_terms, scale = radius_terms[:5]
-    return scale * true_distance_bound(weight, rounding_terms, np)
+    return scale * Metric.true_distance_bound(weight, np, *rounding_terms)
 
 
 # -------------------------------------------------------------------------------------------------------------- friends

@@ -124,7 +124,7 @@ def estimate_groups(problem: Problem, sizes: np.ndarray) -> MemoryEstimate:
 
 def _check_zeros(values: Array, groups: Groups, metric: Metric, device: Device, numbers: Array = None) -> None:
     """Raise if two rows of a group are zero, and have no distance by this metric."""
-    if not metric.is_undefined_for_zeros:
+    if not metric.formula.is_undefined_for_zeros:
         return
     zeros = to_host(zero_rows(values, device))
     number = to_host(groups.number)[zeros]

@@ -36,7 +36,7 @@ def takes_booleans(metric):
 
 def without_zeros(X, metric):
     """The rows, with a one in each that is zero in every column where such rows have no distance from each other."""
-    if METRICS[metric].is_undefined_for_zeros:
+    if METRICS[metric].formula.is_undefined_for_zeros:
         X[~X.any(axis=1), 0] = 1
     return X
 

@@ -63,7 +63,7 @@ def choose_filter(exact: ExactPoints, device: Device, max_weight: float = inf) -
     points = product_form(exact.points, metric)
     queries = points if exact.queries is exact.points else product_form(exact.queries, metric)
     scaling = scaling_of(*([points] if queries is points else [points, queries]), device=device)
-    within = float(metric.true_distance_bound(np.float64(max_weight), points.shape[1], np))
+    within = float(metric.true_distance_bound(np.float64(max_weight), np, *metric.rounding_terms(points.shape[1])))
     chosen: tuple[TileFilter, ExactPoints] = of_device.filter_of_products(points, queries, exact, scaling, within)
     return chosen
 

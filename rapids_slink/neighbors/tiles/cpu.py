@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rapids_slink.metrics import true_distance_bound
+from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact import Candidates, Groups
 from rapids_slink.neighbors.task import golden_stride, inverse, row_blocks
 from rapids_slink.neighbors.tiles.order import BLOCK, ENCODE, ORDER, TILE, Lists, Rows, sample_stride, unit_of
@@ -459,7 +459,7 @@ def _within(bound: Array, terms: tuple[float, ...]) -> Array:
     """
     *rounding, longer, more = terms
     wanted = bound > -np.inf
-    return np.where(wanted, true_distance_bound(np.where(wanted, bound, 0), rounding, np) * longer + more, -1.0)
+    return np.where(wanted, Metric.true_distance_bound(np.where(wanted, bound, 0), np, *rounding) * longer + more, -1.0)
 
 
 def near_cells(

@@ -186,7 +186,7 @@ def read_pairs(X: Any, Y: Any, task: PairTask, device: Device) -> PairPoints:
     check_same_columns((queries.values.shape[1], queries.names), (points.values.shape[1], points.names))
     both = in_one_type(queries.values, points.values)
     check_finite({"X": queries, "Y": points}, metric, device)
-    if metric.is_undefined_for_zeros:
+    if metric.formula.is_undefined_for_zeros:
         x, y = (zero_rows(part, device) for part in both)
         check_zeros_between(x, y, metric)
     if metric.missing:
