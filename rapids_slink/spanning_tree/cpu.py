@@ -83,15 +83,13 @@ def record_search(forest: Any, rows: np.ndarray, result: Any) -> None:
     f.bound_weight[rows[none]], f.bound_code[rows[none]] = result.upper[none], NO_EDGE
 
 
-def connected_components(ids: np.ndarray) -> int:
-    """The number of connected components of the undirected graph of neighbour lists."""
-    return int(_connect_listed(ids, np.arange(len(ids), dtype=np.int32)))
-
-
 @njit(cache=True)
-def _connect_listed(ids, parent):
+def connected_components(ids):
+    """The number of connected components of the undirected graph of neighbour lists."""
     n, k = ids.shape
-    count = n
+    parent, count = np.empty(n, np.int32), n
+    for v in range(n):
+        parent[v] = v
     for v in range(n):
         a = find_root(parent, v)
         for c in range(k):
