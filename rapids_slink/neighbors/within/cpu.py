@@ -193,7 +193,7 @@ class FilteredPairs(_Blocks):
         tested = queries.half_norm, radius, queries.error
         buffer, count, tile = new_buffer(), 0, new_tile(1)
         for to in equal_slices(slice(rows.start if self.is_one else 0, n), products.TILE_POINTS):
-            points = filter_.points_at(to)
+            points = filter_.quantized_points.take(to)
             buffer, count = _scan_products(
                 products.product(queries, points), tested, (points.half_norm, points.error, points.error),
                 filter_.check, self.exact.metric.cpu_formula, self.both, (rows.start, to.start), self.is_one, limits,
