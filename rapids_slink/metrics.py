@@ -282,14 +282,17 @@ class Metric:
         """Whether rounding may give distances another order than the surrogate distances."""
         return self.distance == "angle" or self.formula.has_powers
 
-    def largest_span(self, n_features: int) -> float:
-        """The largest difference of a feature's values for which all surrogate distances are finite."""
-        return self.formula.largest_span(n_features)
-
-    def true_distance_bound(self, surrogate: Array, n_features: int, xp: Any) -> Any:
+    @staticmethod
+    def true_distance_bound(surrogate: Array, xp: Any, error: float, stretch: float, factor: float, more: float) -> Any:
         """An upper bound of the true distance of points in the product form (unit rows, for cosine and correlation).
 
-        It holds for every pair whose computed surrogate distance is at most `surrogate`.
+        It holds for every pair whose computed surrogate distance is at most `surrogate`. The four numbers are the
+        metric's `rounding_terms`.
+        """
+        return xp.sqrt(xp.maximum(surrogate + error, 0.0) * stretch) * factor + more
+
+    def rounding_terms(self, n_features: int) -> tuple[float, float, float, float]:
+        """`error`, `stretch`, `factor` and `more` of `true_distance_bound`.
 
         Squares: each of the d terms is rounded three times and the sum d times, each by a factor of at most 1 ± 2⁻⁵³
         or, below the normal range, by at most 2⁻¹⁰⁷⁵. Cosine: the error of the dot product is at most d2⁻⁵³ of ‖x‖‖y‖,
@@ -297,10 +300,6 @@ class Metric:
         (2d + 16)2⁻⁵³. The error of a computed unit row is below (d + 8)2⁻⁵³, and the chord of two exact unit rows is
         the root of twice the value.
         """
-        return true_distance_bound(surrogate, self.rounding_terms(n_features), xp)
-
-    def rounding_terms(self, n_features: int) -> tuple[float, float, float, float]:
-        """(error, stretch, factor, more) of √((surrogate + error)·stretch)·factor + more, the bound's formula."""
         if self.formula.is_of_unit_rows:
             error = (2 * n_features + 16) * EPSILON
             return error, 2.0, 1 + 8 * EPSILON, error
@@ -310,7 +309,7 @@ class Metric:
         """The converse: `more`, `factor` and `error` of an upper bound of the computed surrogate distance.
 
         The bound is (D + more)² factor + error for points at a distance of at most D in the product form. The errors
-        are those of `true_distance_bound`; the factor covers a few roundings of this expression.
+        are those of `rounding_terms`; the factor covers a few roundings of this expression.
         """
         rounding = 1 + 2.0**-40
         if self.formula.is_of_unit_rows:
@@ -437,9 +436,3 @@ def surrogate_bound(metric: Metric, distance: float, n_features: int) -> float:
     except OverflowError:
         return math.inf
     return bound + abs(bound) * ROUNDING + SMALLEST_NORMAL
-
-
-def true_distance_bound(surrogate: Array, rounding_terms: Sequence[float], xp: Any) -> Any:
-    """`Metric.true_distance_bound`, by the metric's rounding terms."""
-    error, stretch, factor, more = rounding_terms
-    return xp.sqrt(xp.maximum(surrogate + error, 0.0) * stretch) * factor + more

@@ -57,13 +57,9 @@ def sort_in_place(columns: Mapping[str, Any], xp: Any) -> None:
     and then by weight.
     """
     src, dst, weight = columns.values()
-    if xp is np:
-        _sort_on_cpu(src, dst, weight)
-    else:
+    if xp is not np:
         _sort_on_gpu(src, dst, weight, xp)
-
-
-def _sort_on_cpu(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> None:
+        return
     if weight.size <= FEW:
         _sort_few(src, dst, weight)
         return
@@ -72,12 +68,8 @@ def _sort_on_cpu(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> None:
     if not _order_ties(rows, src, dst, weight):
         rows = stable_order(edge_codes(src, dst, np), np)
         rows = rows[stable_order(weight[rows], np)]
-    before, after = (src.copy(), dst.copy(), weight.copy()), (src, dst, weight)
-
-    def place(part: slice) -> None:
-        _place(rows[part], *before, *(column[part] for column in after))
-
-    for_each_chunk(CPU, place, chunks_for_cores(rows.size, MIN_PLACED))
+    before, chunks = (src.copy(), dst.copy(), weight.copy()), chunks_for_cores(rows.size, MIN_PLACED)
+    for_each_chunk(CPU, lambda part: _place(rows[part], *before, src[part], dst[part], weight[part]), chunks)
 
 
 @njit(nogil=True, cache=True)

@@ -56,7 +56,7 @@ class SparseRows(StoredRows):
 
         def check(values: Array, starts: Array, name: str) -> None:
             size = abs(values.astype("float64"))
-            limit = metric.largest_span(n_features) / 2
+            limit = metric.formula.largest_span(n_features) / 2
             if not values.size or bool(size.max() <= limit):
                 return
             at = int((~(size <= limit)).argmax())

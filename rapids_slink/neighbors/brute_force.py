@@ -56,10 +56,9 @@ def estimate_brute_force(
     # In float64: on a GPU a kernel quantizes, and only a random order is made for it.
     packing = 24 * n if device.is_gpu else PACKED_BYTES * min(max(n, m) * d, BLOCK)
     chunks = workers(device) * MIN_ROWS * chunk_row_bytes(n, d, k, device)
-    if not device.is_gpu and m == n:  # the candidates and lists of blocks that meet
-        from rapids_slink.neighbors.filter.cpu import meeting_bytes
-
-        packing_a_tile = meeting_bytes(n, k)
+    if not device.is_gpu and m == n:  # the candidates and lists of all blocks that meet at a time
+        block = min(n // (2 * kernels.MIN_PAIRS) + kernels.MIN_BLOCK_ROWS_LOW_MEMORY, kernels.MAX_BLOCK_ROWS)
+        packing_a_tile = 2 * workers(device) * block * (36 * k + 160)
     else:
         packing_a_tile = PACKED_BYTES * workers(device) * min(n, kernels.TILE_POINTS) * d
     peak = quantized + max(packing, lists + m * 44 + packing_a_tile)
@@ -73,8 +72,8 @@ def estimate_brute_force(
 def chunk_row_bytes(n: int, d: int, k: int, device: Device) -> int:
     """Bytes of a row of a chunk: its products, quantized features, candidates and lists."""
     products = 4 * max(filter_kernels(device).TILE_POINTS, n_seeds(n, k))
-    of_scan = exact_kernels(device).scan_bytes(n, k)
-    return max(products + 32 * d + 4 * (64 + candidate_capacity(k)) + 36 * k + 64, of_scan)
+    of_filter = products + 32 * d + 4 * (64 + candidate_capacity(k)) + 36 * k + 64
+    return max(of_filter, exact_kernels(device).scan_bytes(n, k)) if device.is_gpu else of_filter
 
 
 #: Rows of a chunk if points have core distances. The rows of a chunk have similar bounds, and points with core

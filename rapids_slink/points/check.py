@@ -221,7 +221,7 @@ def _raise_for_values(points: Any, name: str, metric: Metric, device: Device) ->
 
 def check_spans(spans: np.ndarray, names: list[Any] | None, name: str, metric: Metric) -> None:
     """Raise if the span of a column (its largest minus its least value) lets distances overflow float64."""
-    widest, largest = int(np.argmax(spans)), metric.largest_span(spans.size)
+    widest, largest = int(np.argmax(spans)), metric.formula.largest_span(spans.size)
     if spans[widest] > largest:
         raise ValueError(
             f"{metric.name} distances may overflow float64: the values of {_column(widest, names)} span "

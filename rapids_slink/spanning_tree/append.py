@@ -22,7 +22,7 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, sequential
-from rapids_slink.spanning_tree.lists import Forest, connect_forest, estimate_connect
+from rapids_slink.spanning_tree.lists import POINT_BYTES, Forest, connect_forest
 from rapids_slink.spanning_tree.problem import Problem
 
 #: How many new points and how many edges of the old tree an old point lists. With many features one point in 15 has
@@ -186,4 +186,4 @@ def estimate_appended(problem: Problem, n_old: int) -> MemoryEstimate:
     lists = MemoryEstimate(n * (width * ENTRY_BYTES + EDGE_BYTES), n * (width * ENTRY_BYTES + EDGE_BYTES))
     among_all = estimate_search(n, d, itemsize, LISTED_BY_NEW, device, metric=metric)
     among_new = estimate_search(n - n_old, d, itemsize, NEW_LISTED, device, n_queries=n, metric=metric)
-    return sequential(among_all, among_new, lists, estimate_connect(n, device))
+    return sequential(among_all, among_new, lists, MemoryEstimate(POINT_BYTES[device.name] * n))

@@ -45,7 +45,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rapids_slink.neighbors import estimate_search, is_searched_by_tree, may_be_low_dimensional
+from rapids_slink.neighbors import estimate_search, is_searched_by_tree
 from rapids_slink.neighbors.task import Search
 from rapids_slink.neighbors.within import Limit
 from rapids_slink.ordering import sort_in_place
@@ -59,23 +59,6 @@ from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
 
 #: Bytes per point at the peak: its state and its edge.
 POINT_BYTES = 56
-
-
-def serves(problem: Problem) -> bool:
-    """Points whose lists a tree would search on a GPU: boxes take less time than the lists alone (bench/NOTES.md).
-
-    Not with core distances: they need the lists, and most of the tree follows from the lists.
-    """
-    if not problem.device.is_gpu or problem.by_reachability:
-        return False
-    return is_searched_by_tree(problem.n, problem.d, problem.metric, problem.device)
-
-
-def may_serve(problem: Problem) -> bool:
-    """Points of many features that a tree would search if their dimension is low, which their values tell."""
-    if not problem.device.is_gpu or problem.by_reachability:
-        return False
-    return may_be_low_dimensional(problem.n, problem.d, problem.metric, problem.device)
 
 
 def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:

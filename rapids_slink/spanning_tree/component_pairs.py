@@ -350,7 +350,8 @@ def by_projection(context: JoinContext, pairs: ComponentPairs, upper: Array, rad
     highest = xp.stack([ids[values.argmax()] for ids, values in zip(points[0], projected[0], strict=True)])
     lowest = xp.stack([ids[values.argmin()] for ids, values in zip(points[1], projected[1], strict=True)])
     context.tighten(upper, highest, lowest, xp.arange(first.size, dtype="int32"))
-    distance = context.search.metric.true_distance_bound(upper, d, xp)
+    metric = context.search.metric
+    distance = metric.true_distance_bound(upper, xp, *metric.rounding_terms(d))
     max_difference = to_host((distance * (1 + ROUNDING) + error) * length + UNDERFLOW)  # of two points' projections
     close_pairs, room = [xp.empty((3, 0), "int32")], context.max_pairs
     for c in range(first.size):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.dendrogram.cpu import find_root
-from rapids_slink.metrics import OVERFLOW, Metric, true_distance_bound
+from rapids_slink.metrics import OVERFLOW, Metric
 from rapids_slink.neighbors.exact.cpu import NO_CORE, insert_within, reachability, weigh
 from rapids_slink.neighbors.exact.formulas import LANES, PASS, POINTS, ROWS, add_features, new_tile
 from rapids_slink.neighbors.task import row_blocks
@@ -83,15 +83,13 @@ def record_search(forest: Any, rows: np.ndarray, result: Any) -> None:
     f.bound_weight[rows[none]], f.bound_code[rows[none]] = result.upper[none], NO_EDGE
 
 
-def connected_components(ids: np.ndarray) -> int:
-    """The number of connected components of the undirected graph of neighbour lists."""
-    return int(_connect_listed(ids, np.arange(len(ids), dtype=np.int32)))
-
-
 @njit(cache=True)
-def _connect_listed(ids, parent):
+def connected_components(ids):
+    """The number of connected components of the undirected graph of neighbour lists."""
     n, k = ids.shape
-    count = n
+    parent, count = np.empty(n, np.int32), n
+    for v in range(n):
+        parent[v] = v
     for v in range(n):
         a = find_root(parent, v)
         for c in range(k):
@@ -500,7 +498,7 @@ def within_bottlenecks(
 
 def _scaled_distance(weight: np.ndarray, radius_terms: tuple[float, ...]) -> Any:
     *rounding_terms, scale = radius_terms[:5]
-    return scale * true_distance_bound(weight, rounding_terms, np)
+    return scale * Metric.true_distance_bound(weight, np, *rounding_terms)
 
 
 # -------------------------------------------------------------------------------------------------------------- friends

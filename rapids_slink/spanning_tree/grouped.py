@@ -64,18 +64,18 @@ def forest_of_groups(
     is_large = sizes > most_rows(problem)
     large, small = np.flatnonzero(is_large), np.flatnonzero(~is_large & (sizes > 1))
     _check_zeros(values, groups, metric, device, numbers)
-    found, components = [], len(groups) - large.size
+    large_trees, components = [], len(groups) - large.size
     for own in (order[starts[g] : starts[g + 1]] for g in large.tolist()):
         if metric.missing:
             require_common_features(values[own], "X", device, own)
         (tree, count), of_tree = _usual_tree(problem, rows[own])
         src, dst, weight = tree.columns.values()
-        found.append((own[src], own[dst], weight))
+        large_trees.append((own[src], own[dst], weight))
         components += count
         report.add(of_tree)
     with report.stage("spanning_tree", device):
         begin = int(sizes[small].sum()) - small.size
-        forest = PreallocatedFrame.empty(device, begin + sum(part[2].size for part in found), EDGE_TYPES)
+        forest = PreallocatedFrame.empty(device, begin + sum(part[2].size for part in large_trees), EDGE_TYPES)
         edges = list(forest.columns.values())
         if small.size:
             of_small = [column[:begin] for column in edges]
@@ -84,7 +84,7 @@ def forest_of_groups(
             if undefined >= 0:
                 own = order[first[undefined] :][: size[undefined]]
                 require_common_features(values[own], "X", device, own)
-        for part in found:
+        for part in large_trees:
             for column, its_own in zip(edges, part, strict=True):
                 column[begin : begin + its_own.size] = its_own
             begin += part[2].size

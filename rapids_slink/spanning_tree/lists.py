@@ -56,6 +56,9 @@ from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
 #: If fewer than one component in LEAST_SHARE is certified, another round merges too little. Then a search certifies all
 #: others.
 LEAST_SHARE = 32
+#: Bytes per point at the peak of `tree_of_lists`, in addition to the lists and the search: the forest's arrays, a
+#: search's task and answer, and the edges during the sort. Before, `join_weights` takes no more.
+POINT_BYTES = {"cpu": 144, "cuda": 192}
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,7 @@ def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
     search = estimate_search(
         n, d, problem.itemsize, k, device, min_samples=min_samples, metric=problem.metric, chosen=chosen
     )
-    return sequential(search, estimate_connect(n, device))
+    return sequential(search, MemoryEstimate(POINT_BYTES[device.name] * n))
 
 
 def prepare(look: Look) -> Prepared:
@@ -159,16 +162,6 @@ def list_length(settings: Settings) -> int:
     """
     k = settings.n_neighbors or DEFAULT_NEIGHBORS
     return k if settings.min_samples == 1 else max(k, settings.min_samples + 1)
-
-
-#: Bytes per point at the peak: the forest's arrays, a search's task and answer, and the edges during the sort. Before,
-#: `join_weights` takes no more.
-POINT_BYTES = {"cpu": 144, "cuda": 192}
-
-
-def estimate_connect(n: int, device: Device) -> MemoryEstimate:
-    """Bytes of `tree_of_lists` of n points, in addition to the lists and the search."""
-    return MemoryEstimate(POINT_BYTES[device.name] * n)
 
 
 def tree_of_lists(

@@ -5,7 +5,7 @@ rows and of its copies add up to `min_samples`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil, inf
 from typing import Self, TypeAlias
@@ -39,39 +39,29 @@ class Problem:
     part_lists: PartLists | None = None  # neighbour lists already computed within each of two parts of the points
     #: the values of a row of words or codes, if rows are these: see `neighbors.rows`
     compact_features: int | None = None
+    #: What follows from these.
+    metric: Metric = field(init=False)
+    d: int = field(init=False)  # the number of values that the metric's formula reads of a row
+    is_compact: bool = field(init=False)  # whether the rows are words or codes
+    by_reachability: bool = field(init=False)  # whether the weight of an edge is mutual reachability
+    #: a bound of the surrogate distances of all pairs within `Settings.max_distance`, a little above the largest;
+    #: infinite if there is no such distance
+    max_weight: float = field(init=False)
 
-    @property
-    def metric(self) -> Metric:
-        """The metric."""
-        return self.settings.metric
-
-    @property
-    def d(self) -> int:
-        """The number of values that the metric's formula reads of a row."""
-        return self.compact_features or self.metric.rows.width(self.n_features)
-
-    @property
-    def is_compact(self) -> bool:
-        """Whether the rows are words or codes."""
-        return self.compact_features is not None or self.metric.rows.are_words
-
-    @property
-    def max_weight(self) -> float:
-        """A bound of the surrogate distances of all pairs within `Settings.max_distance`, a little above the largest.
-
-        Infinite if there is no such distance.
-        """
-        distance = self.settings.max_distance
-        return inf if distance is None else surrogate_bound(self.metric, distance, self.n_features)
+    def __post_init__(self) -> None:
+        metric, distance = self.settings.metric, self.settings.max_distance
+        for name, value in (
+            ("metric", metric),
+            ("d", self.compact_features or metric.rows.width(self.n_features)),
+            ("is_compact", self.compact_features is not None or metric.rows.are_words),
+            ("by_reachability", self.settings.min_samples > 1 or self.core is not None),
+            ("max_weight", inf if distance is None else surrogate_bound(metric, distance, self.n_features)),
+        ):
+            object.__setattr__(self, name, value)
 
     def of_rows(self, rows: Array) -> Self:
         """The problem of these rows, as the metric's formula reads them."""
         return replace(self, compact_features=rows.shape[1]) if rows.dtype.kind == "u" else self
-
-    @property
-    def by_reachability(self) -> bool:
-        """Whether the weight of an edge is mutual reachability."""
-        return self.settings.min_samples > 1 or self.core is not None
 
 
 @dataclass

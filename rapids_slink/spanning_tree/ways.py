@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.metrics import Metric
+from rapids_slink.neighbors import is_searched_by_tree, may_be_low_dimensional
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.task import row_blocks
 from rapids_slink.ordering import sort_in_place, stable_order
@@ -46,12 +47,6 @@ from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
 LINE_BYTES = {"cpu": 128, "cuda": 160}
 #: More than rounding takes of two ways round a ring, in lengths of the box.
 SLACK = 2.0**-49
-
-
-def may_be_line(problem: Problem) -> bool:
-    """Whether points are of one feature, and their distance is one operation on a difference."""
-    is_served = problem.metric.formula.is_one_operation or problem.metric.space is not None
-    return not problem.by_reachability and problem.d == 1 and is_served
 
 
 def prepare_line(look: Look) -> Prepared | None:
@@ -150,15 +145,6 @@ class Repeats:
         return whole
 
 
-def may_repeat(problem: Problem) -> bool:
-    """Whether equal rows are nearest to each other, and no core distances separate them.
-
-    Rows with missing values are often at zero from rows that are not equal.
-    """
-    metric = problem.metric
-    return metric.formula.has_equal_rows_first and not (problem.by_reachability or metric.missing)
-
-
 def prepare_repeats(look: Look) -> Prepared | None:
     """The way by distinct rows, or None unless many rows are equal."""
     problem, rows, report, device = look.problem, look.rows, look.report, look.problem.device
@@ -216,18 +202,17 @@ class Way:
     """A way to the tree of points."""
 
     name: str  # for reports
-    serves: Callable[[Problem], bool]  # whether it may serve points of such sizes
     prepare: Callable[[Look], Prepared | None]  # None if it does not serve these values
     estimate: Callable[[Problem], MemoryEstimate] | None = None  # bytes for any values; None if it serves only some
 
 
-WAYS = (
-    Way("line", may_be_line, prepare_line),  # one feature: n log n, a sort
-    Way("pairs", pairs.serves, pairs.prepare, pairs.estimate),  # few points, or given distances: n²
-    Way("repeats", may_repeat, prepare_repeats),  # repeated rows: n, and the tree of the distinct rows
-    Way("boxes", boxes.serves, boxes.prepare, boxes.estimate),  # few features on a GPU: n log n
-    Way("boxes", boxes.may_serve, boxes.prepare),  # low dimension on a GPU: n log n
-    Way("lists", lambda _: True, lists.prepare, lists.estimate),  # all others: n² tests, or n log n by a tree
+WAYS = LINE, PAIRS, REPEATS, BOXES, BOXES_IF_LOW, LISTS = (
+    Way("line", prepare_line),  # one feature: n log n, a sort
+    Way("pairs", pairs.prepare, pairs.estimate),  # few points, or given distances: n²
+    Way("repeats", prepare_repeats),  # repeated rows: n, and the tree of the distinct rows
+    Way("boxes", boxes.prepare, boxes.estimate),  # few features on a GPU: n log n
+    Way("boxes", boxes.prepare),  # low dimension on a GPU: n log n
+    Way("lists", lists.prepare, lists.estimate),  # all others: n² tests, or n log n by a tree
 )
 
 #: Bytes of a tree's edge.
@@ -259,13 +244,24 @@ def prepared_ways(problem: Problem, rows: Array, report: Report) -> Iterator[Pre
 
 def ways_of(problem: Problem) -> list[Way]:
     """The ways that may serve points of the problem's sizes, the last of them whatever the values are."""
-    ways = []
-    for way in WAYS:
-        if way.serves(problem):
-            ways.append(way)
-            if way.estimate is not None:
-                break
-    return ways
+    ways, metric = [], problem.metric
+    by_distance, sizes = not problem.by_reachability, (problem.n, problem.d, metric, problem.device)
+    # The distance of a line is one operation on a difference.
+    if by_distance and problem.d == 1 and (metric.formula.is_one_operation or metric.space is not None):
+        ways.append(LINE)
+    if pairs.serves(problem):
+        return [*ways, PAIRS]
+    # Equal rows are nearest to each other. With missing values others are often at zero too.
+    if by_distance and metric.formula.has_equal_rows_first and not metric.missing:
+        ways.append(REPEATS)
+    # Boxes take less time than the lists alone (bench/NOTES.md). Core distances need the lists, and most of the tree
+    # follows from these.
+    if by_distance and problem.device.is_gpu:
+        if is_searched_by_tree(*sizes):
+            return [*ways, BOXES]
+        if may_be_low_dimensional(*sizes):  # which the values tell
+            ways.append(BOXES_IF_LOW)
+    return [*ways, LISTS]
 
 
 def way_of(problem: Problem) -> str:

@@ -126,11 +126,6 @@ def scan_each_pair(
         for_each_chunk(CPU, scan_two, pairs)
 
 
-def scan_bytes(n: int, k: int) -> int:
-    """Bytes that `scan` takes for a row, its list not included."""
-    return 0
-
-
 def sort_by_reachability(ids: Array, weights: Array, core: Array) -> None:
     """Raise each list's surrogate distances to mutual reachability, and sort it again."""
     for_each_chunk(

@@ -168,12 +168,12 @@ def wrapped(values: Array, periods: np.ndarray) -> Array:
     """See `rapids_slink.neighbors.exact.cpu.wrapped`."""
     check_arrays(values.dtype, values)
     outside, options = cp.zeros(1, cp.int32), (value_option(values.dtype),)
-    given = values, np.int64(values.size), np.int32(values.shape[1]), cp.asarray(periods), outside
-    launch(ROWS, "wrap", values.size, *given, None, options=options)
+    arguments = values, np.int64(values.size), np.int32(values.shape[1]), cp.asarray(periods), outside
+    launch(ROWS, "wrap", values.size, *arguments, None, options=options)
     if not int(outside[0]):
         return values
     rows = cp.empty_like(values)
-    launch(ROWS, "wrap", values.size, *given, rows, options=options)
+    launch(ROWS, "wrap", values.size, *arguments, rows, options=options)
     return rows
 
 

@@ -63,7 +63,7 @@ def choose_filter(exact: ExactPoints, device: Device, max_weight: float = inf) -
     points = product_form(exact.points, metric)
     queries = points if exact.queries is exact.points else product_form(exact.queries, metric)
     scaling = scaling_of(*([points] if queries is points else [points, queries]), device=device)
-    within = float(metric.true_distance_bound(np.float64(max_weight), points.shape[1], np))
+    within = float(metric.true_distance_bound(np.float64(max_weight), np, *metric.rounding_terms(points.shape[1])))
     chosen: tuple[TileFilter, ExactPoints] = of_device.filter_of_products(points, queries, exact, scaling, within)
     return chosen
 
@@ -199,12 +199,8 @@ class TileFilter:
         radius = self.radius(bound, rows)
         candidates: Candidates = self.exact_kernels.new_candidates(bound.size, task.k, capacity)
         for tile in equal_slices(band, self.kernels.TILE_POINTS):
-            self.append(rows, self.points_at(tile), radius, groups, candidates)
+            self.append(rows, self.quantized_points.take(tile), radius, groups, candidates)
         return candidates
-
-    def points_at(self, positions: slice) -> Any:
-        """The points at these positions of the order, as the tests of tiles read them."""
-        return self.quantized_points.take(positions)
 
     def quantize(self, values: Array, order: Array = None) -> Any:
         """The values of `order` (default: all) as the filter's kernels read them."""
@@ -263,6 +259,9 @@ class TileFilter:
 class ProductFilter(TileFilter):
     """The filter of metrics with a product form; points and queries are unit rows for cosine and correlation."""
 
+    #: Whether first bounds are taken from rows and points as they are tested. If not, they are quantized anew.
+    seeds_as_tested = False
+
     def __init__(self, points: Array, queries: Array, metric: Metric, device: Device, scaling: Scaling) -> None:
         super().__init__(points, queries, metric, device)
         self.scaling, self.has_exact_products = scaling, scaling.byte_values
@@ -281,21 +280,14 @@ class ProductFilter(TileFilter):
             super().seed(task, rows, bound, most_rows)
             return
         sample = slice(0, n_seeds(self.points.shape[0], task.k))
-        points = self.seed_points(sample)
+        as_tested, order = self.seeds_as_tested, self.order[sample]
+        points = self.quantized_points.take(sample) if as_tested else self.quantize(self.points, order)
         upper_bound = UpperBound.of(self.n_features, self.scaling.scale, self.metric)
         of_a_tile = max(MIN_ROWS, self.kernels.TILE_ROWS * self.kernels.TILE_POINTS // sample.stop)
         for at in equal_slices(slice(0, rows.size), min(most_rows, of_a_tile)):
-            queries = self.seed_queries(rows[at])
+            queries = self.query(rows[at]) if as_tested else self.quantize(self.queries, rows[at])
             seeds = queries, points, task, upper_bound, bound[at], *([self.check] if self.check else [])
             self.kernels.seed_bounds(self.kernels.product(queries, points), *seeds)
-
-    def seed_queries(self, rows: Array) -> Any:
-        """Some queries as first bounds are taken from them."""
-        return self.quantize(self.queries, rows)
-
-    def seed_points(self, positions: slice) -> Any:
-        """The points at these positions of the order, as first bounds are taken from them."""
-        return self.quantize(self.points, self.order[positions])
 
 
 def n_seeds(n: int, k: int) -> int:

@@ -138,7 +138,7 @@ def filter_radius(
     surrogate: Array, error: Array, scale: float, n_features: int, xp: Any, metric: Metric = EUCLIDEAN
 ) -> Array:
     """The filter radius of rows with the given `error` and distance bound `surrogate`."""
-    radius = scale * metric.true_distance_bound(surrogate, n_features, xp) * ROUND_UP + TINY
+    radius = scale * metric.true_distance_bound(surrogate, xp, *metric.rounding_terms(n_features)) * ROUND_UP + TINY
     return (error + radius).astype("float32")
 
 

@@ -73,8 +73,7 @@ class BlasFilter(ProductFilter):
 
     name = "float32 tiles"
     stretch = 1.0  # how many times as far apart as two points what is multiplied may be
-    #: First bounds are taken from rows and points as they are tested.
-    seed_queries, seed_points = ProductFilter.query, ProductFilter.points_at
+    seeds_as_tested = True
 
     def radius(self, bound: Array, rows: QuantizedPoints) -> Array:
         """`bounds.filter_radius` of the rows."""
@@ -86,18 +85,16 @@ class BlasFilter(ProductFilter):
         """Append the points of a tile that pass to the rows' candidates."""
         append_candidates(product(rows, points), rows, points, radius, groups, into, self.check)
 
-    def append_both(
-        self, blocks: tuple[slice, slice], bound: Array, task: SearchTask
-    ) -> list[tuple[Array, Candidates]]:
+    def meet(self, blocks: tuple[slice, slice], task: SearchTask, reached: SearchState, exact: ExactPoints) -> None:
         """Test the pairs of two blocks of the order, or of one with itself, once for both points, for the k-NN graph.
 
-        `bound`, (n,) float64, is by id. Returns the ids of each block and their candidates.
+        What passes goes into the lists of both blocks.
         """
         sides = []
         for block in blocks[: 1 + (blocks[0] != blocks[1])]:
-            points = self.points_at(block)
+            points = self.quantized_points.take(block)
             candidates = self.exact_kernels.new_candidates(points.ids.size, task.k, candidate_capacity(task.k) // 2)
-            sides.append((points, self.radius(bound[points.ids], points), candidates))
+            sides.append((points, self.radius(reached.upper[points.ids], points), candidates))
         first, last = sides[0], sides[-1]
         for at in equal_slices(slice(0, first[1].size), TILE_ROWS):
             rows, radius, into = _part(first, at)
@@ -107,7 +104,13 @@ class BlasFilter(ProductFilter):
             for to in equal_slices(slice(at.stop if first is last else 0, last[1].size), TILE_POINTS):
                 points, *back = _part(last, to)
                 append_candidates(product(rows, points), rows, points, radius, groups, into, self.check, back)
-        return [(points.ids, candidates) for points, _, candidates in sides]
+        lists = reached.top
+        for points, _, candidates in sides:
+            ids, bound = points.ids, reached.upper[points.ids]
+            top = TopLists(lists.ids[ids], lists.weights[ids], lists.overflowed[ids])
+            self.exact_kernels.rerank(exact, ids, candidates, None, bound, top)
+            reached.put(ids, bound, top)
+            lists.overflowed[ids] = top.overflowed
 
     def search_each_pair(
         self, task: SearchTask, reached: SearchState, exact: ExactPoints, rows_at_once: int, progress: bool
@@ -133,21 +136,12 @@ class BlasFilter(ProductFilter):
             blocks, others = shares(slice(0, parts.split), pairs), shares(slice(parts.split, n), pairs)
             rounds = rounds_between(blocks, others)
             reached.top.ids[:], reached.top.weights[:] = parts.ids, parts.weights
-
-        def seed(rows: slice) -> None:
-            self.first_bounds(task.for_first_bounds, task.rows[rows], reached.upper[rows], rows_at_once)
-
-        def meet(two: tuple[slice, slice]) -> None:
-            for ids, candidates in self.append_both(two, reached.upper, task):
-                bound, lists = reached.upper[ids], reached.top
-                top = TopLists(lists.ids[ids], lists.weights[ids], lists.overflowed[ids])
-                self.exact_kernels.rerank(exact, ids, candidates, None, bound, top)
-                reached.put(ids, bound, top)
-                lists.overflowed[ids] = top.overflowed
-
-        for_each_chunk(self.device, seed, blocks)
+        first, upper = task.for_first_bounds, reached.upper
+        for_each_chunk(
+            self.device, lambda rows: self.first_bounds(first, task.rows[rows], upper[rows], rows_at_once), blocks
+        )
         for at, meetings in enumerate(with_progress(rounds, len(blocks), task.progress(progress)), 1):
-            for_each_chunk(self.device, meet, meetings)
+            for_each_chunk(self.device, lambda two: self.meet(two, task, reached, exact), meetings)
             if task.bounds_by_lists and at < len(blocks) and at & (at - 1) == 0:
                 np.minimum(reached.upper, task.bounds_by_lists(reached.top.ids, reached.top.weights), out=reached.upper)
         return np.flatnonzero(reached.top.overflowed)
@@ -181,11 +175,6 @@ class ProjectedFilter(BlasFilter):
             xp.concatenate([getattr(part, name) for part in parts]) for name in ("y", "half_norm", "error")
         )
         return QuantizedPoints(y, half_norm, error + error.dtype.type(self.projection.error), ids)
-
-
-def meeting_bytes(n: int, k: int) -> int:
-    """Bytes of the candidates and lists of all blocks of n points that meet at a time."""
-    return 2 * workers(CPU) * min(n // (2 * MIN_PAIRS) + MIN_BLOCK_ROWS_LOW_MEMORY, MAX_BLOCK_ROWS) * (36 * k + 160)
 
 
 def _part(side: Any, at: slice) -> Any:

@@ -200,13 +200,13 @@ class TileSearch:
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""
         if task.k > self.exact_kernels.MAX_LIST:
-            found, redone, scanned = self._scan(task), 0, task.rows.size
+            result, redone, scanned = self._scan(task), 0, task.rows.size
         else:
-            (found, redone), scanned = self.search(task), 0
+            (result, redone), scanned = self.search(task), 0
         counts = {"rows_certified": task.rows.size - redone - scanned, "rows_redone": redone}
         stage = "connect" if task.per_group_minimum else "neighbors"
         self.report.count(stage, **counts, rows_scanned_exactly=scanned)
-        return found
+        return result
 
     @np.errstate(over="ignore", invalid="ignore")
     def search(self, task: SearchTask) -> tuple[SearchResult, int]:
@@ -214,13 +214,13 @@ class TileSearch:
         xp, m, kernels = self.device.xp, task.rows.size, self.exact_kernels
         upper, top = task.bounds(xp), kernels.empty_lists(m, task.k)
         minima = xp.full(task.row_group.size, xp.inf) if task.per_group_minimum else None
-        index, left, room, redone = None, m, ROOM + 12 * task.k, None
-        while left:
+        index, unproven, room, redone = None, m, ROOM + 12 * task.k, None
+        while unproven:
             columns, steps = (self.columns, (True, False)) if redone is None else (self.fine, (False,))
             self._search(task, index, (upper, top, minima), min(room, self.slots.rows.size), columns, steps)
             index = kernels.flatnonzero(top.overflowed)
-            left, room = index.size, MORE_ROOM * room
-            redone = left if redone is None else redone
+            unproven, room = index.size, MORE_ROOM * room
+            redone = unproven if redone is None else redone
         if task.per_group_minimum:
             kernels.drop_above_bound(top.ids, top.weights, upper)
         return SearchResult(top.ids, top.weights, upper), redone or 0
@@ -298,24 +298,24 @@ class TileSearch:
         if task.is_knn_graph and index is None:
             return self.slots
         group, of = task.row_group if task.per_group_minimum else None, self.slots
-        given = task.rows, index, self.slot_of, of.cell_of_tile, self.first_tile, group, self.cell_size, MIN_GROUP
-        rows, begins, cells = self.kernels.rows_by_cells(*given)
+        arguments = task.rows, index, self.slot_of, of.cell_of_tile, self.first_tile, group, self.cell_size, MIN_GROUP
+        rows, begins, cells = self.kernels.rows_by_cells(*arguments)
         return Slots.of(rows, begins, self.device, cells, of.cells)
 
     def _chunks(self, slots: Slots, room: int) -> list[tuple[slice, Slots]]:
         """Ranges of cells whose terms and candidates fit into memory, with their slots."""
         columns, of_term = self.slots, TERM_BYTES[self.device.name]
-        most = min(self.free_bytes / 3, MAX_BYTES[self.device.name])
+        max_bytes = min(self.free_bytes / 3, MAX_BYTES[self.device.name])
         of_slot, of_cell = 4 * room + of_term * columns.cells, (PRODUCT_BYTES + 2 * of_term) * columns.rows.size
-        if of_slot * slots.rows.size + of_cell * columns.cells <= most:
+        if of_slot * slots.rows.size + of_cell * columns.cells <= max_bytes:
             return [(slice(0, columns.cells), slots)]
         of_slot += PRODUCT_BYTES * columns.cells  # which are others than those of the cells' centres
         ends = np.searchsorted(slots.cell_of_block, np.arange(columns.cells), side="right")  # blocks up to each
         bytes_ = of_slot * BLOCK * ends + of_cell * np.arange(1, columns.cells + 1)
-        chunks, first, begin, taken = [], 0, 0, 0
+        chunks, first, begin, bytes_before = [], 0, 0, 0
         while first < columns.cells:
-            last = max(first + 1, int(np.searchsorted(bytes_, taken + most, side="right")))
-            end, taken = int(ends[last - 1]), int(bytes_[last - 1])
+            last = max(first + 1, int(np.searchsorted(bytes_, bytes_before + max_bytes, side="right")))
+            end, bytes_before = int(ends[last - 1]), int(bytes_[last - 1])
             if begin < end:
                 chunks.append((slice(first, last), slots.blocks(begin, end)))
             first, begin = last, end
@@ -387,9 +387,9 @@ class TileSearch:
                 least = self._buffer("thresholds", (self.slots.cells, rows.ids.size), "float32")
                 of_rows = terms.products, rows.in_terms, rows.bound, self.reach
                 self.kernels.put_thresholds(*of_rows, encoded, columns, self.missing, plan, least)
-                found = self._buffer("candidates", (rows.ids.size, capacity), "int32")
+                ids = self._buffer("candidates", (rows.ids.size, capacity), "int32")
                 sums, both = (least, terms.begins, rows.cells), (rows.groups, of_points)
-                into = self.kernels.append(encoded, columns, sums, listed, band, plan, both, found, columns.fine)
+                into = self.kernels.append(encoded, columns, sums, listed, band, plan, both, ids, columns.fine)
                 exact.rerank(self.exact, rows.ids, into, groups, rows.bound, lists, task.core)
                 if minima is not None:  # lists of empty slots weigh nothing that is finite
                     exact.scatter_min(minima, rows.groups, lists.weights)
@@ -422,6 +422,6 @@ class TileSearch:
 
     def _near_cells(self, slots: Slots, of_tiles: Array, of_blocks: Array) -> Lists:
         """For each block of rows the tiles of the cells whose points are nearest on average."""
-        cells, most = (slots.cell_of_tile, self.between[1], self.columns, self.first_tile), self.cell_size // TILE
-        listed: Lists = self.kernels.near_cells(*cells, most, of_blocks, of_tiles)
+        cells, max_tiles = (slots.cell_of_tile, self.between[1], self.columns, self.first_tile), self.cell_size // TILE
+        listed: Lists = self.kernels.near_cells(*cells, max_tiles, of_blocks, of_tiles)
         return listed

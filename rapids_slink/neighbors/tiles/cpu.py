@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rapids_slink.metrics import true_distance_bound
+from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact import Candidates, Groups
 from rapids_slink.neighbors.task import golden_stride, inverse, row_blocks
 from rapids_slink.neighbors.tiles.order import BLOCK, ENCODE, ORDER, TILE, Lists, Rows, sample_stride, unit_of
@@ -85,8 +85,8 @@ def cut(places: Array, size: int, leaf: int, min_run: int) -> Cuts:
     """
     n, m = places.shape
     sample = places[np.arange(size) * sample_stride(n, size) % n].astype(np.float32)
-    most = 2 * size + 1
-    nodes, values, middles = np.empty((most, 4), np.int32), np.zeros(most, np.float32), np.zeros((most, m), np.float32)
+    room = 2 * size + 1
+    nodes, values, middles = np.empty((room, 4), np.int32), np.zeros(room, np.float32), np.zeros((room, m), np.float32)
     breaks = np.zeros(size + 1, np.bool_)
     used = _cut(sample, leaf, min_run, nodes, values, middles, breaks)
     return Cuts(nodes[:used], values[:used], middles[:used], breaks)
@@ -179,7 +179,7 @@ def _route(nodes, values, middles, places, out):
 @njit(nogil=True, cache=True)
 def _widest_axis(sample, rows):
     """The axis of the largest variance."""
-    best, most = 0, np.float64(-1)
+    best, largest = 0, np.float64(-1)
     for f in range(sample.shape[1]):
         total, square, first = 0.0, 0.0, np.float64(sample[rows[0], f])
         for r in rows:
@@ -187,8 +187,8 @@ def _widest_axis(sample, rows):
             total += value
             square += value * value
         variance = square - total * total / rows.size
-        if variance > most:
-            best, most = f, variance
+        if variance > largest:
+            best, largest = f, variance
     return best
 
 
@@ -262,13 +262,13 @@ def _cut(sample, leaf, min_run, nodes, values, middles, breaks):
         nodes[v, 0] = LEAF
         if end - begin <= leaf:
             continue
-        axis, value, below, apart = _find_cut(sample, rows[begin:end], middles[v])
+        axis, value, below, is_gap = _find_cut(sample, rows[begin:end], middles[v])
         if axis == LEAF:
             continue
         nodes[v, 0], nodes[v, 1], nodes[v, 2], values[v] = axis, used, used + 1, value
         nodes[used, 3], ends[used] = begin, begin + below
         nodes[used + 1, 3], ends[used + 1] = begin + below, end
-        if apart and min(below, end - begin - below) >= min_run:
+        if is_gap and min(below, end - begin - below) >= min_run:
             breaks[begin + below] = True
         used += 2
     return used
@@ -436,9 +436,9 @@ def groups_of_slots(rows: Array, group: Array, size: int) -> tuple[Array, Array]
     """The groups of rows in slots, -1 where one is empty, and that of all of each `size`, -1 if there is none."""
     of_slots = np.where(rows >= 0, group[rows], np.int32(-1))
     parts = of_slots.reshape(-1, size)
-    most = parts.max(axis=1)
-    least = np.where(parts < 0, most[:, None], parts).min(axis=1)
-    return of_slots, np.where(least == most, most, np.int32(-1))
+    largest = parts.max(axis=1)
+    least = np.where(parts < 0, largest[:, None], parts).min(axis=1)
+    return of_slots, np.where(least == largest, largest, np.int32(-1))
 
 
 def reach(bound: Array, terms: tuple[float, ...], stretch: float) -> tuple[Array, Array]:
@@ -459,13 +459,13 @@ def _within(bound: Array, terms: tuple[float, ...]) -> Array:
     """
     *rounding, longer, more = terms
     wanted = bound > -np.inf
-    return np.where(wanted, true_distance_bound(np.where(wanted, bound, 0), rounding, np) * longer + more, -1.0)
+    return np.where(wanted, Metric.true_distance_bound(np.where(wanted, bound, 0), np, *rounding) * longer + more, -1.0)
 
 
 def near_cells(
-    row_cell: Array, between: Array, points: Any, first_tile: Array, most: int, block_group: Array, tile_group: Array
+    row_cell: Array, between: Array, points: Any, first_tile: Array, size: int, block_group: Array, tile_group: Array
 ) -> Lists:
-    """For each block the tiles of the two cells, of `most` at most, whose points are nearest on average.
+    """For each block the tiles of the two cells, of `size` at most, whose points are nearest on average.
 
     Cells whose first tile is of the block's group are left out.
     """
@@ -474,14 +474,14 @@ def near_cells(
     if block_group is not None:
         squares[(block_group[:, None] >= 0) & (block_group[:, None] == tile_group[first_tile[:-1]])] = np.inf
     near = np.argsort(squares, axis=1, kind="stable")[:, :2]
-    found = np.take_along_axis(squares, near, axis=1) < np.inf
+    is_allowed = np.take_along_axis(squares, near, axis=1) < np.inf
     none = np.empty(0, np.int32)
     lists = [
-        np.concatenate([none, *(np.arange(first_tile[c], first_tile[c + 1], dtype=np.int32) for c in cells[is_found])])
-        for cells, is_found in zip(near, found, strict=True)
+        np.concatenate([none, *(np.arange(first_tile[c], first_tile[c + 1], dtype=np.int32) for c in cells[some])])
+        for cells, some in zip(near, is_allowed, strict=True)
     ]
     ends = np.cumsum([part.size for part in lists])
-    return Lists(np.concatenate(([0], ends[:-1])), ends, np.concatenate(lists), 2 * most, None)
+    return Lists(np.concatenate(([0], ends[:-1])), ends, np.concatenate(lists), 2 * size, None)
 
 
 def centres_of_cells(points: Array, slots: Any, first_tile: Array, origin: Array) -> Array:
@@ -645,15 +645,15 @@ def put_begins(products: Any, between: Array, points: Any, cells: slice, eta: fl
 
 
 def append(
-    rows: Any, points: Any, terms: Any, lists: Lists, band: slice, plan: None, groups: Groups, found: Array, fine: bool
+    rows: Any, points: Any, terms: Any, lists: Lists, band: slice, plan: None, groups: Groups, ids: Array, fine: bool
 ) -> Candidates:
-    """The points that pass for each block's rows, of the tiles in a band of its list: candidates in `found`.
+    """The points that pass for each block's rows, of the tiles in a band of its list: candidates in `ids`.
 
     `terms` are the thresholds of cells of points and rows, what sums begin at by cells of rows and points, and the
     cells of the rows' tiles among these.
     """
     (least, first_sums, of_rows), (row_group, point_group), of_points = terms, groups, points.slots.cell_of_tile
-    into = Candidates(found, np.zeros(len(found), np.int32))
+    into = Candidates(ids, np.zeros(len(ids), np.int32))
     some, (d, kind) = TILE * TILES_AT_ONCE, (points.y.shape[1], points.y.dtype)
 
     def fill(blocks: slice) -> None:

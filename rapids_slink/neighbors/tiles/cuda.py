@@ -82,21 +82,21 @@ def places_of_points(
     check_arrays(points.dtype, points)
     check_arrays("float64", centre, axes)
     (n, d), m = points.shape, len(axes)
-    out, errors, most = cp.empty((n, m + 1)), cp.empty((n, 2)), cp.zeros(2)
+    out, errors, largest = cp.empty((n, m + 1)), cp.empty((n, 2)), cp.zeros(2)
     launch(
         ENCODE, "find_places", -(-n // constant(ENCODE, "PLACE_ROWS")) * WARP, points, np.int64(n), np.int32(d), centre,
-        np.float64(unit), axes, np.int32(m), np.float64(departure), out, errors, most, options=_options(points),
+        np.float64(unit), axes, np.int32(m), np.float64(departure), out, errors, largest, options=_options(points),
     )  # fmt: skip
-    square, error = most.tolist()
+    square, error = largest.tolist()
     return out, errors, square**0.5, error
 
 
 def cut(places: Array, size: int, leaf: int, min_run: int) -> Cuts:
     """As `rapids_slink.neighbors.tiles.cpu.cut`."""
     check_arrays("float64", places)
-    (n, m), most = places.shape, 2 * size + 1
-    nodes, ends, values = cp.empty((most, 4), cp.int32), cp.empty(most, cp.int32), cp.empty(most, cp.float32)
-    middles, breaks, made = cp.empty((most, m), cp.float32), cp.zeros(size + 1, cp.int32), cp.zeros(LEVELS, cp.int32)
+    (n, m), room = places.shape, 2 * size + 1
+    nodes, ends, values = cp.empty((room, 4), cp.int32), cp.empty(room, cp.int32), cp.empty(room, cp.float32)
+    middles, breaks, cuts = cp.empty((room, m), cp.float32), cp.zeros(size + 1, cp.int32), cp.zeros(LEVELS, cp.int32)
     sample, order, moved = cp.empty((size, m), cp.float32), cp.empty(size, cp.int32), cp.empty(size, cp.int32)
     sizes = np.int64(n), np.int32(m), np.int32(size), np.int64(sample_stride(n, size))
     launch(ORDER, "begin_tree", size * m, places, *sizes, sample, order, nodes, ends)
@@ -104,9 +104,9 @@ def cut(places: Array, size: int, leaf: int, min_run: int) -> Cuts:
         blocks = min(2**level, MOST_CUTS)
         launch_blocks(
             ORDER, "cut_nodes", (blocks,), CUT_THREADS, sample, np.int32(m), order, moved, nodes, ends, values, middles,
-            breaks, made, np.int32(level), np.int32(leaf), np.int32(min_run),
+            breaks, cuts, np.int32(level), np.int32(leaf), np.int32(min_run),
         )  # fmt: skip
-        if level >= int(size / leaf).bit_length() and level % CHECKED == 0 and not int(made[level]):
+        if level >= int(size / leaf).bit_length() and level % CHECKED == 0 and not int(cuts[level]):
             break
     return Cuts(nodes, values, middles, breaks)
 
@@ -257,8 +257,8 @@ def put_rows(
     n = slots.rows.size
     ids, real, groups, where, in_terms = cp.empty((5, n), cp.int32)
     put = Rows(ids, real, groups, cp.empty(n), where, in_terms, cp.empty(n // TILE, cp.int32))
-    given = slots.rows, slots.cell_of_tile, rows, row_group, upper, least, slot_of, *map(np.int32, first)
-    launch(TILES, "put_rows", n, np.int64(n), *given, *put)
+    arguments = slots.rows, slots.cell_of_tile, rows, row_group, upper, least, slot_of, *map(np.int32, first)
+    launch(TILES, "put_rows", n, np.int64(n), *arguments, *put)
     return put
 
 
@@ -315,12 +315,12 @@ def reach(bound: Array, terms: tuple[float, ...], stretch: float) -> tuple[Array
 
 
 def near_cells(
-    row_cell: Array, between: Array, points: Any, first_tile: Array, most: int, block_group: Array, tile_group: Array
+    row_cell: Array, between: Array, points: Any, first_tile: Array, size: int, block_group: Array, tile_group: Array
 ) -> Lists:
     """As `rapids_slink.neighbors.tiles.cpu.near_cells`."""
     check_arrays("int32", row_cell, first_tile, tile_group, block_group)
     check_arrays("float64", between, points.squares, points.sizes, points.scales)
-    blocks, cells, longest = row_cell.size * TILE // BLOCK, len(between), 2 * most
+    blocks, cells, longest = row_cell.size * TILE // BLOCK, len(between), 2 * size
     (begins, ends), tiles = cp.empty((2, blocks), cp.int64), cp.empty(blocks * longest, cp.int32)
     launch(
         TILES, "list_near_cells", blocks * WARP, np.int32(blocks), np.int32(cells), np.int32(longest), row_cell,
@@ -397,10 +397,10 @@ def plan_band(lists: Lists, band: slice, slots: Any) -> Band:
     listed = blocks * lists.longest if lists.lengths is None else int(lists.lengths.sum())
     size = max(1, min(ITEM_TILES, listed // (16 * multiprocessors())))
     if lists.lengths is None:
-        most = blocks * -(-width // size)
+        max_items = blocks * -(-width // size)
     else:
-        most = int(-(-np.clip(lists.lengths - band.start, 0, width) // size).sum())
-    needed, items = cp.empty((blocks, slots.cells), bool), cp.empty((most, 4), cp.int32)
+        max_items = int(-(-np.clip(lists.lengths - band.start, 0, width) // size).sum())
+    needed, items = cp.empty((blocks, slots.cells), bool), cp.empty((max_items, 4), cp.int32)
     zeros = cp.zeros(2 + blocks * BLOCK, cp.int32)
     sizes = *map(np.int32, (band.start, band.start + width, size)), np.bool_(lists.lengths is None)
     launch_blocks(
@@ -448,11 +448,11 @@ def put_begins(products: Any, between: Array, points: Any, cells: slice, eta: fl
 
 
 def append(
-    rows: Any, points: Any, terms: Any, lists: Lists, band: slice, plan: Band, groups: Groups, found: Array, fine: bool
+    rows: Any, points: Any, terms: Any, lists: Lists, band: slice, plan: Band, groups: Groups, ids: Array, fine: bool
 ) -> Candidates:
     """As `rapids_slink.neighbors.tiles.cpu.append`."""
     least, first_sums, row_cell = terms
-    into = Candidates(found, plan.count, points.slots.rows)
+    into = Candidates(ids, plan.count, points.slots.rows)
     if len(plan.items):
         image, queries = (QuantizedPoints(part.y, None, None) for part in (points, rows))
         products = Products(queries, len(plan.items), 1, (0, 0), points.slots.rows.size)

@@ -160,16 +160,16 @@ class Slots:
             cell, cells = (np.cumsum(cells_of_run) - cells_of_run)[run] + in_run // size, int(cells_of_run.sum())
         else:
             cell = cell_of_run[run]
-        left = counts[run] - BLOCK * in_run
-        blocks = np.stack((begins[run] + BLOCK * in_run, np.minimum(left, BLOCK), cell)).astype(np.int32)
+        remaining = counts[run] - BLOCK * in_run
+        blocks = np.stack((begins[run] + BLOCK * in_run, np.minimum(remaining, BLOCK), cell)).astype(np.int32)
         in_slots, cell_of_tile = kernels(device).fill_slots(rows, blocks, slot_of)
         return cls(in_slots, cell_of_tile, blocks[2], cells)
 
     def some(self, blocks: np.ndarray, device: Device) -> Self:
         """Some of the blocks."""
         cell = self.cell_of_block[blocks]
-        given = np.stack((BLOCK * blocks, np.full(blocks.size, BLOCK), cell)).astype(np.int32)
-        rows, cell_of_tile = kernels(device).fill_slots(self.rows, given)
+        spans = np.stack((BLOCK * blocks, np.full(blocks.size, BLOCK), cell)).astype(np.int32)
+        rows, cell_of_tile = kernels(device).fill_slots(self.rows, spans)
         return type(self)(rows, cell_of_tile, cell, self.cells)
 
     def blocks(self, begin: int, end: int) -> Self:

@@ -74,11 +74,11 @@ class Limit:
             return cls(bound, decides=False)
         if metric.distance == "value":
             return cls(distance, decides=True)
-        given = np.empty((0, n_features))
+        no_rows = np.empty((0, n_features))
 
         def is_within(surrogate: float) -> bool:
             with np.errstate(over="ignore", invalid="ignore"):  # far beyond all distances
-                weight = distances(metric, np.array([surrogate]), (None, None), (given, given), CPU)
+                weight = distances(metric, np.array([surrogate]), (None, None), (no_rows, no_rows), CPU)
             return bool(weight[0] <= distance)
 
         if not is_within(0.0):
@@ -235,10 +235,10 @@ class PairFrames:
         """The frame of the pairs of a range of rows. Raises DeviceMemoryError if it does not fit."""
         device = self.device
         room = room_for_pairs(device)
-        found = self.find(rows, room)
-        if found.src is None:
-            self.refuse(found.count, rows, room)
-        src, dst, weight = found.src, found.dst, found.weight
+        result = self.find(rows, room)
+        if result.src is None:
+            self.refuse(result.count, rows, room)
+        src, dst, weight = result.src, result.dst, result.weight
         x, y = self.ends
         frame = frame_of(device, {"src": src, "dst": dst, "weight": weight})
         if self.task.names:
@@ -288,13 +288,13 @@ class NearPairs(PairFrames):
         if self.search is None:
             empty = [self.device.xp.empty(0, dtype) for dtype in ("int32", "int32", "float64")]
             return Found(0, *empty)
-        found, limit = self.search.find(rows, room), self.limits[-1]
-        if found.src is None:
-            return found if limit.decides else Found(int(self.count(rows)[-1]))
-        ends, metric = (found.src, found.dst), self.task.metric
-        weight = distances(metric, found.weight, ends, self.given.both, self.device)
+        result, limit = self.search.find(rows, room), self.limits[-1]
+        if result.src is None:
+            return result if limit.decides else Found(int(self.count(rows)[-1]))
+        ends, metric = (result.src, result.dst), self.task.metric
+        weight = distances(metric, result.weight, ends, self.given.both, self.device)
         if limit.decides:
-            return Found(found.count, *ends, weight)
+            return Found(result.count, *ends, weight)
         kept = weight <= self.task.distances[-1]
         return Found(int(kept.sum()), *(column[kept] for column in (*ends, weight)))
 
@@ -312,14 +312,14 @@ class NearPairs(PairFrames):
         xp = self.device.xp
         while start < rows.stop:
             part = slice(start, min(start + step, rows.stop))
-            found = self.search.find(part, room) if self.search else Found(0)
-            if found.src is None:
+            result = self.search.find(part, room) if self.search else Found(0)
+            if result.src is None:
                 if step == 1:
-                    raise DeviceMemoryError(f"not enough memory for the {found.count:,} pairs of row {start}")
+                    raise DeviceMemoryError(f"not enough memory for the {result.count:,} pairs of row {start}")
                 step = max(1, step // 4)
                 continue
-            ends = found.src, found.dst
-            weight = distances(self.task.metric, found.weight, ends, self.given.both, self.device)
+            ends = result.src, result.dst
+            weight = distances(self.task.metric, result.weight, ends, self.given.both, self.device)
             order = xp.searchsorted(xp.asarray(self.task.distances), weight, side="left")
             within = xp.bincount(order, minlength=counts.size + 1)[: counts.size]
             counts += np.array(within.tolist(), np.int64).cumsum()
@@ -339,17 +339,17 @@ def iter_pairs(X: Any, Y: Any, task: PairTask, rows: int, device: Device) -> Ite
     On a GPU the search is, too: no memory of a run outlives it.
     """
     with run_scope(device, task.memory_limit), outside_pool(device):
-        given = read_pairs(X, Y, task, device)
+        points = read_pairs(X, Y, task, device)
     near = None
-    for part in equal_slices(slice(0, len(given.both[0])), rows):
+    for part in equal_slices(slice(0, len(points.both[0])), rows):
         with run_scope(device, task.memory_limit):
             if near is None:
-                itemsize = given.both[0].dtype.itemsize
-                estimate = estimate_pairs(given.shape, itemsize, given.is_one, task.metric, device)
+                itemsize = points.both[0].dtype.itemsize
+                estimate = estimate_pairs(points.shape, itemsize, points.is_one, task.metric, device)
                 check_memory(
-                    device, estimate, f"{counted(given.shape[0], 'row')} of {counted(given.shape[2], 'feature')}"
+                    device, estimate, f"{counted(points.shape[0], 'row')} of {counted(points.shape[2], 'feature')}"
                 )
-                near = NearPairs(given, task, device)
+                near = NearPairs(points, task, device)
             frame = near.frame(part)
             if device.is_gpu:
                 near = None

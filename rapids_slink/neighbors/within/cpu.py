@@ -193,7 +193,7 @@ class FilteredPairs(_Blocks):
         tested = queries.half_norm, radius, queries.error
         buffer, count, tile = new_buffer(), 0, new_tile(1)
         for to in equal_slices(slice(rows.start if self.is_one else 0, n), products.TILE_POINTS):
-            points = filter_.points_at(to)
+            points = filter_.quantized_points.take(to)
             buffer, count = _scan_products(
                 products.product(queries, points), tested, (points.half_norm, points.error, points.error),
                 filter_.check, self.exact.metric.cpu_formula, self.both, (rows.start, to.start), self.is_one, limits,
@@ -240,8 +240,8 @@ class TreePairs:
             return Found(total)
         out = _columns(total)
 
-        def place(found: tuple[slice, Any]) -> None:
-            part, pairs = found
+        def place(of_part: tuple[slice, Any]) -> None:
+            part, pairs = of_part
             _place(self._numbers(order[part])[1], rows.start, starts, *pairs, *out)
 
         for_each_chunk(CPU, place, parts)
@@ -249,18 +249,18 @@ class TreePairs:
 
     def _search(self, order: np.ndarray, first: int, counts: np.ndarray, room: int) -> tuple[int, Any]:
         """How many pairs some rows have, and if there is room for them the points and distances, row after row."""
-        given = self.metric.cpu_formula, self.tree, self.columns, *self._numbers(order), self.is_one, self.limit
+        arguments = self.metric.cpu_formula, self.tree, self.columns, *self._numbers(order), self.is_one, self.limit
         buffers: Any = np.empty(FIRST_TREE_ROOM, np.int32), np.empty(FIRST_TREE_ROOM)
         begin, size, dropped = 0, 0, 0
         while True:
-            begin, found = _search_tree(*given, first, counts, *buffers, begin, size)
+            begin, appended = _search_tree(*arguments, first, counts, *buffers, begin, size)
             if begin == order.size:
-                return dropped + found, buffers
-            if dropped or found > room:  # pairs are counted alone, except those of one leaf's rows
-                dropped, size = dropped + found, 0
-                if found:
+                return dropped + appended, buffers
+            if dropped or appended > room:  # pairs are counted alone, except those of one leaf's rows
+                dropped, size = dropped + appended, 0
+                if appended:
                     continue
-            size = found
+            size = appended
             more = [np.empty(2 * part.size, part.dtype) for part in buffers]
             for part, old in zip(more, buffers, strict=True):
                 part[:size] = old[:size]
@@ -385,22 +385,22 @@ def _scan_bits(queries, words, span, is_one, limits, room, buffer, counts):
     """`_scan_block` of rows of words and the points' words by columns."""
     (begin, end), limit, size = span, limits[-1], 0
     differ = np.empty(BITS_POINTS, np.uint64)
-    most = np.uint64(max(0.0, min(limit, 2.0**62))) if limit >= 0 else np.uint64(0)
+    max_bits = np.uint64(max(0.0, min(limit, 2.0**62))) if limit >= 0 else np.uint64(0)
     for first in range(begin if is_one else 0, words.shape[1] if limit >= 0 else 0, BITS_POINTS):
         width = min(BITS_POINTS, words.shape[1] - first)
         for row in range(begin, end):
             seen = max(0, row + 1 - first) if is_one else 0
             if seen >= width:
                 continue
-            found = _differing_bits(queries, row, words, first, (seen, width), most, differ)
-            if found == 0:
+            n_near = _differing_bits(queries, row, words, first, (seen, width), max_bits, differ)
+            if n_near == 0:
                 continue
-            keeps = size + found <= room
-            while keeps and buffer.row.size < size + found:
+            keeps = size + n_near <= room
+            while keeps and buffer.row.size < size + n_near:
                 buffer = _grown(buffer, buffer.row.size)
             near, weights, rows = buffer.point, buffer.weight, buffer.row
             for c in range(seen, width):
-                if differ[c] <= most:
+                if differ[c] <= max_bits:
                     counts[_first_limit(limits, float(differ[c]))] += 1
                     if keeps:
                         rows[size], near[size], weights[size] = row, first + c, float(differ[c])
@@ -409,18 +409,18 @@ def _scan_bits(queries, words, span, is_one, limits, room, buffer, counts):
 
 
 @njit(nogil=True, cache=True)
-def _differing_bits(queries, row, words, first, span, most, differ):
-    """In how many bits a row differs from some points, and how many of a span of these in up to `most`."""
+def _differing_bits(queries, row, words, first, span, max_bits, differ):
+    """In how many bits a row differs from some points, and how many of a span of these in up to `max_bits`."""
     seen, width = span
     differ[:width] = 0
     for word in range(words.shape[0]):
         own, others = queries[row, word], words[word, first : first + width]
         for c in range(np.uint64(width)):  # an unsigned number, so that the loop is one of vector instructions
             differ[c] += popcount(own ^ others[c])
-    found = 0
+    count = 0
     for c in range(np.uint64(seen), np.uint64(width)):
-        found += differ[c] <= most
-    return found
+        count += differ[c] <= max_bits
+    return count
 
 
 @njit(nogil=True, cache=True)
@@ -440,22 +440,22 @@ def _scan_products(
         if seen >= n:
             continue
         _passes(product[i], rows[0][i], rows[1][i], rows[2][i], points, passed)
-        found = 0
+        n_near = 0
         for word in range(max(0, seen) // 8, words.size):
             if words[word]:  # few points pass, so eight are tested together
                 for j in range(8 * word, 8 * word + 8):
-                    near[found] = first_point + j
-                    found += passed[j] and j >= seen
+                    near[n_near] = first_point + j
+                    n_near += passed[j] and j >= seen
         if check is not None:
             kept = 0
-            for c in range(found):
+            for c in range(n_near):
                 square = _squared_distance(check.queries, first_row + i, check.points, near[c])
                 near[kept] = near[c]
                 kept += _passes_check(square, rows, i, check)
-            found = kept
+            n_near = kept
         one[0] = first_row + i
-        for start in range(0, found, POINTS):
-            width = min(POINTS, found - start)
+        for start in range(0, n_near, POINTS):
+            width = min(POINTS, n_near - start)
             weigh(formula, queries, one, others, near[start : start + width], tile)
             for c in range(width):
                 weight = tile.total[0, c]
@@ -500,7 +500,7 @@ def _end_of_leaf(leaf, begin):
 
 
 @njit(nogil=True, cache=True)
-def _search_tree(formula, tree, columns, at, ids, leaf, is_one, limit, first_row, counts, found, weight, begin, size):
+def _search_tree(formula, tree, columns, at, ids, leaf, is_one, limit, first_row, counts, near, weight, begin, size):
     """Append the points within the limit of some rows from number `begin` on, row after row, and their distances.
 
     Returns the number of the first row that is not done, since its leaf's rows may find more than there is room for,
@@ -526,7 +526,7 @@ def _search_tree(formula, tree, columns, at, ids, leaf, is_one, limit, first_row
             else:
                 stack[depth], stack[depth + 1] = 2 * v + 2, 2 * v + 1
                 depth += 2
-        if size + (end - begin) * n_points > found.size:
+        if size + (end - begin) * n_points > near.size:
             break
         for i in range(begin, end):
             p, before, own = at[i], size, ids[i] if is_one else np.int32(-1)
@@ -538,7 +538,7 @@ def _search_tree(formula, tree, columns, at, ids, leaf, is_one, limit, first_row
                     continue
                 wraps = may_wrap(formula, x, x, tree.low, tree.high, v)
                 size = _append_leaf(
-                    formula, columns, p, tree.columns, order, tree.first[v], tree.last[v], own, limit, distance, found,
+                    formula, columns, p, tree.columns, order, tree.first[v], tree.last[v], own, limit, distance, near,
                     weight, size, wraps,
                 )  # fmt: skip
             counts[ids[i] - first_row + 1] = size - before
@@ -547,39 +547,39 @@ def _search_tree(formula, tree, columns, at, ids, leaf, is_one, limit, first_row
 
 
 @njit(nogil=True, cache=True)
-def _append_leaf(formula, queries, p, columns, order, first, last, own, limit, distance, found, weight, size, wraps):
+def _append_leaf(formula, queries, p, columns, order, first, last, own, limit, distance, near, weight, size, wraps):
     """Append the points of a leaf within the limit whose numbers are above `own`, without a branch for each."""
     to_points(formula, queries, p, columns, first, distance, wraps)
     for j in range(np.uint64(last - first)):
         id_ = order[np.uint64(first) + j]
-        found[size], weight[size] = id_, distance[j]
+        near[size], weight[size] = id_, distance[j]
         size += (distance[j] <= limit) & (id_ > own)
     return size
 
 
 @njit(nogil=True, cache=True)
-def _place(ids, first_row, starts, found, weight, src, dst, out_weight):
+def _place(ids, first_row, starts, near, weight, src, dst, out_weight):
     """Put the points of some rows, one row after the other, where the rows begin, sorted."""
     at = 0
     for row in ids:
         a, size = starts[row - first_row], starts[row - first_row + 1] - starts[row - first_row]
         if size <= MAX_RANKED:
             for e in range(at, at + size):
-                place = a + _rank(found, at, size, found[e])
-                src[place], dst[place], out_weight[place] = row, found[e], weight[e]
+                place = a + _rank(near, at, size, near[e])
+                src[place], dst[place], out_weight[place] = row, near[e], weight[e]
         else:
-            order = np.argsort(found[at : at + size])
+            order = np.argsort(near[at : at + size])
             for e in range(size):
-                src[a + e], dst[a + e], out_weight[a + e] = row, found[at + order[e]], weight[at + order[e]]
+                src[a + e], dst[a + e], out_weight[a + e] = row, near[at + order[e]], weight[at + order[e]]
         at += size
 
 
 @njit(nogil=True, cache=True)
-def _rank(found, at, size, id_):
+def _rank(near, at, size, id_):
     """How many of some points come before one of them, in vector instructions."""
     count, at = np.int32(0), np.uint64(at)
     for e in range(np.uint64(size)):
-        count += np.int32(found[at + e] < id_)
+        count += np.int32(near[at + e] < id_)
     return np.int64(count)
 
 

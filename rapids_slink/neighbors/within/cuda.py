@@ -122,12 +122,12 @@ class BoxPairs:
 
     def find(self, rows: slice, room: float) -> Found:
         """See `PairSearch`."""
-        given = self._given(rows)
+        of_rows = self._given(rows)
         capacity = int(min(room, FIRST_ROOM))
         while True:
             count, pair, weight = cp.zeros(1, cp.uint64), cp.empty(capacity, cp.int64), cp.empty(capacity)
             arguments = np.float64(self.limit), np.int64(capacity), count, pair, weight
-            self._launch("append_within", *given, *arguments)
+            self._launch("append_within", *of_rows, *arguments)
             total = int(count[0])
             if total <= capacity:
                 break
@@ -138,10 +138,10 @@ class BoxPairs:
 
     def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
         """See `PairSearch`."""
-        given, counts = self._given(rows), []
+        of_rows, counts = self._given(rows), []
         for part in equal_slices(slice(0, limits.size), MOST_LIMITS):
             some, on_gpu = cp.zeros(len(limits[part]), cp.uint64), cp.asarray(limits[part])
-            self._launch("count_within", *given, on_gpu, np.int32(some.size), some, shared_memory=8 * some.size)
+            self._launch("count_within", *of_rows, on_gpu, np.int32(some.size), some, shared_memory=8 * some.size)
             counts.append(np.cumsum(some.get().astype(np.int64)))
         return np.concatenate(counts)
 
@@ -265,10 +265,10 @@ class ImagePairs(_Pairs):
         wanted = items[:, 1] < items[:, 2]
         if ones is not None:
             low, high = ones
-            least, most = np.minimum.reduceat(low, begins), np.maximum.reduceat(high, begins)
+            least, largest = np.minimum.reduceat(low, begins), np.maximum.reduceat(high, begins)
             row, next_, at = items[:, 0], np.minimum(items[:, 0] + 1, self.tiles - 1), np.searchsorted(begins, begin)
             of_rows = np.minimum(low[row], low[next_]), np.maximum(high[row], high[next_])
-            wanted &= may_be_within(self.exact.metric, self.limit, *of_rows, least[at], most[at])
+            wanted &= may_be_within(self.exact.metric, self.limit, *of_rows, least[at], largest[at])
         return items[wanted]
 
     def _decided(self, a: Array, b: Array) -> tuple[Array, Array]:
@@ -324,15 +324,15 @@ class ImagePairs(_Pairs):
 
 
 def may_be_within(
-    metric: Metric, limit: float, low: np.ndarray, high: np.ndarray, least: np.ndarray, most: np.ndarray
+    metric: Metric, limit: float, low: np.ndarray, high: np.ndarray, least: np.ndarray, largest: np.ndarray
 ) -> np.ndarray:
-    """Whether rows with `low` to `high` ones and points with `least` to `most` may be within the limit.
+    """Whether rows with `low` to `high` ones and points with `least` to `largest` may be within the limit.
 
     Of v and w ones at most min(v, w) are common. Then the distance is |v - w| and, of the larger number or of both
     together, their share; it falls as the numbers come closer.
     """
-    fewer = np.where(high < least, high, np.where(most < low, most, 0)).astype(np.float64)
-    more = np.where(high < least, least, np.where(most < low, low, 0)).astype(np.float64)
+    fewer = np.where(high < least, high, np.where(largest < low, largest, 0)).astype(np.float64)
+    more = np.where(high < least, least, np.where(largest < low, low, 0)).astype(np.float64)
     gap = more - fewer
     if metric.formula == "containment":  # the smaller may be part of the larger
         return np.full(gap.shape, limit >= 0)

@@ -314,7 +314,7 @@ class FusedFilter(ImageFilter, ProductFilter):
             yield from super().localized(rows, bound)
             return
         self.points_image = None  # whose memory another image takes
-        reach = self.metric.true_distance_bound(bound, self.n_features, cp)
+        reach = self.metric.true_distance_bound(bound, cp, *self.metric.rounding_terms(self.n_features))
         for members, centre, radius in surroundings(self.queries, rows, reach):
             if centre is None:
                 yield None, members
