@@ -186,6 +186,13 @@ def test_notebooks_are_pages(site):
         assert linked.count(f'href="notebooks/{notebook.stem}.html"') >= 2
 
 
+def test_the_reference_names_what_there_is():
+    named = re.findall(r"^\.\. auto[a-z]+:: (\S+)$", (ROOT / "docs" / "api.md").read_text(), flags=re.MULTILINE)
+    assert len(named) > 30
+    for name in named:
+        pkgutil.resolve_name(name if name.startswith("rapids_slink.") else f"rapids_slink.{name}")
+
+
 @pytest.mark.full
 def test_reference_is_complete(site):
     reference = (site / "api.html").read_text()
