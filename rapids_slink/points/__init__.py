@@ -394,7 +394,7 @@ def _checked(matrix: Array, device: Device) -> tuple[Any, bool]:
         raise ValueError(f"metric='precomputed' takes a square matrix or a condensed vector, got shape {matrix.shape}")
     tiles = [slice(a, min(a + size, n)) for a in range(0, n, size)]
     if _is_symmetric(matrix, tiles, device):
-        tiles = []  # in which to look for where it is not
+        tiles = []  # nothing is left to look for
     uneven, complete = [], True
     for i, rows in enumerate(tiles):
         for columns in tiles[i:]:

@@ -58,7 +58,7 @@ class OutputKind:
 
     @classmethod
     def of(cls, X: Any, device: Device) -> tuple[Any, Self]:
-        """The object inside a proxy, a table or a collection, and the kind of the whole.
+        """`X` without the proxy, the table or the collection that holds it, and its kind.
 
         Of a ``cudf.pandas`` proxy it is cuDF's object on a GPU, unless only pandas can hold its values. A table of
         Polars or Arrow becomes a frame of pandas, as does what exports Arrow's stream. A Dask collection is computed.
