@@ -9,7 +9,10 @@ from fake_gpu import fake_gpu
 from launchers import LAUNCHERS, OTHERS, launches_of
 
 from bench import sanitize
-from rapids_slink.neighbors.task import NeighborLists, SearchResult, SearchTask
+from rapids_slink.metrics import get_metric
+from rapids_slink.neighbors import prepare_search
+from rapids_slink.neighbors.task import NeighborLists, PartLists, SearchResult, SearchTask
+from rapids_slink.neighbors.within import prepare_pairs
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import source_of_kernel
 from rapids_slink.runtime.device import cuda
@@ -79,6 +82,105 @@ def test_every_kernel_is_among_them():
     launches = [launch for launcher in LAUNCHERS + OTHERS for gpu in (80, 90) for launch in launches_of(launcher, gpu)]
     launched = {(sources[launch.code], launch.kernel) for launch in launches}
     assert launched == sanitize.kernels_of_package()
+
+
+# ------------------------------------------------------------------------------------------------- whole searches
+
+
+#: A metric, the type of its rows and their width, and the kernel that its search is by.
+SEARCHED = [
+    ("euclidean", "float32", 40, "append_survivors"),
+    ("cosine", "float64", 300, "append_survivors"),
+    ("cityblock", "float32", 40, "append_candidates"),
+    ("jaccard", "uint64", 9, "append_survivors"),
+    ("hamming", "float32", 40, "put_planes"),
+    ("euclidean", "float32", 3, "search"),
+]
+
+
+def rows_of(n, d, dtype, seed=0):
+    """Rows, or words with their numbers of ones, and for cosine their norms: nothing of zero."""
+    return cuda().xp.array(np.random.default_rng(seed).uniform(1, 9, (n, d))).astype(dtype)
+
+
+def tasks(n):
+    """A k-NN graph, with bounds, with lists within two parts, with bounds by lists; each group's least; cores."""
+    xp, rows = cuda().xp, cuda().xp.arange(n, dtype="int32")
+    bounds, parts = xp.full(n, 0.5), PartLists(xp.zeros((n, 5), "int32"), xp.full((n, 5), 0.5), n // 3)
+    yield SearchTask(rows, 5, rows, rows)
+    yield SearchTask(rows, 5, rows, rows, upper=bounds)
+    yield SearchTask(rows, 5, rows, rows, part_lists=parts)
+    yield SearchTask(rows, 5, rows, rows, bounds_by_lists=lambda ids, weights: bounds)
+    yield SearchTask(rows[: n // 2], 1, rows % 7, rows % 7, upper=bounds[: n // 2], per_group_minimum=True)
+    yield SearchTask(rows, 5, rows, rows, core=xp.array(np.random.default_rng(0).random(n)))
+
+
+def compute(launch, redone):
+    """The range of values, which are no bytes; some rows have more candidates than there is room for."""
+    if launch.kernel == "value_range":
+        launch.arguments[-1][...] = 3.0, 200.0, 1.0
+    if launch.kernel == "rerank" and redone:
+        next(part for part in launch.arguments if isinstance(part, np.ndarray) and part.dtype == bool)[::7] = True
+
+
+def keep_bounds(keeps):
+    """Let the trials of a GPU's products end so."""
+    from rapids_slink.neighbors.filter import cuda as products
+    from rapids_slink.neighbors.filter import fused
+
+    products._products_keep_bound = fused._fp16_keeps_bound = lambda *_: keeps
+
+
+def assert_all_match(gpu):
+    assert gpu.launches
+    for launch in gpu.launches:
+        assert_matches(launch)
+
+
+@pytest.mark.parametrize("precise", [False, True])  # in products; if so, rows are searched again
+@pytest.mark.parametrize("capability", [75, 90])
+@pytest.mark.parametrize(("metric", "dtype", "d", "kernel"), SEARCHED)
+def test_a_search_runs_to_its_end(metric, dtype, d, kernel, capability, precise):
+    """Every kind of task, and queries: no name is missing on the way, and every argument is what its kernel takes."""
+    n, metric = 3000, get_metric(metric)
+    with fake_gpu(capability) as gpu:
+        gpu.run = lambda launch: compute(launch, redone=precise)
+        keep_bounds(precise)
+        values = rows_of(n, d + metric.rows.have_norms, dtype)
+        search = prepare_search(values, cuda(), Report(), metric=metric)
+        for task in tasks(n):
+            assert search.find(task).ids.shape == (task.rows.size, task.k)
+        queries, rows = rows_of(500, values.shape[1], dtype, seed=1), cuda().xp.arange(500, dtype="int32")
+        between = prepare_search(values, cuda(), Report(), queries=queries, metric=metric)
+        assert between.find(SearchTask(rows, 5, rows, cuda().xp.arange(n, dtype="int32"))).ids.shape == (500, 5)
+    assert_all_match(gpu)
+    has_filter = dtype != "uint64" or capability >= 80  # of bits
+    assert (kernel in {launch.kernel for launch in gpu.launches}) == has_filter
+
+
+@pytest.mark.parametrize("n_queries", [None, 2500])
+@pytest.mark.parametrize(("metric", "dtype", "d", "_kernel"), SEARCHED)
+def test_a_search_for_pairs_runs_to_its_end(metric, dtype, d, _kernel, n_queries):
+    n, metric = 3000, get_metric(metric)
+    with fake_gpu(90) as gpu:
+        gpu.run = lambda launch: compute(launch, redone=False)
+        values = rows_of(n, d + metric.rows.have_norms, dtype)
+        queries = None if n_queries is None else rows_of(n_queries, values.shape[1], dtype, seed=1)
+        search, rows = prepare_pairs(values, queries, 0.4, metric, cuda()), slice(0, n_queries or n)
+        assert search.find(rows, 1e6).count == 0
+        assert search.count(rows, np.array([0.1, 0.4])).shape == (2,)
+    assert_all_match(gpu)
+
+
+def test_a_metric_needs_no_filter():
+    """Three files are a new formula: its filter may follow."""
+    metric = replace(get_metric("canberra"), filter="none")
+    with fake_gpu(90) as gpu:
+        search = prepare_search(rows_of(3000, 20, "float32"), cuda(), Report(), metric=metric)
+        for task in tasks(3000):
+            search.find(task)
+    assert_all_match(gpu)
+    assert not {"append_candidates", "append_survivors"} & {launch.kernel for launch in gpu.launches}
 
 
 # ------------------------------------------------------------------------------------------------- what is refused

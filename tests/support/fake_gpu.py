@@ -29,6 +29,7 @@ CAPABILITIES = {
 WITHOUT_OPTING_IN, BLOCK_THREADS, REGISTERS, THREAD_REGISTERS = 48 * KIB, 1024, 65_536, 255
 MULTIPROCESSORS = 10
 CONSTANT_MEMORY = 64 * KIB  # of a module
+FREE_BYTES = 2**36
 
 
 @dataclass
@@ -156,7 +157,7 @@ class FakeGpu:
         module.__version__ = "14"
         for name in dir(np):
             if not name.startswith("_"):
-                setattr(module, name, getattr(np, name))
+                setattr(module, name, on_gpu(getattr(np, name)))
         for make in (np.zeros, np.full, np.arange, np.array):
             setattr(module, make.__name__, lambda *given, make=make, **more: make(*given, **more).view(FakeArray))
         module.asarray = on_current
@@ -164,17 +165,35 @@ class FakeGpu:
         module.empty = lambda shape, dtype=float: np.ones(shape, dtype).view(FakeArray)  # one is a number of something
         module.empty_like = lambda array: module.empty(array.shape, array.dtype)
         module.ndarray = FakeArray
-        module.cublas = SimpleNamespace()
+        module.cublas = SimpleNamespace(CUBLAS_OP_N=0, CUBLAS_OP_T=1, gemmEx=lambda *given: None)
+        module.get_default_memory_pool = lambda: SimpleNamespace(free_bytes=lambda: 0)
         module.asnumpy = np.array
         runtime = SimpleNamespace(
             getDevice=lambda: FakeGpu.current, deviceGetAttribute=lambda which, _: numbers[which],
-            getDeviceCount=lambda: self.count,
+            getDeviceCount=lambda: self.count, memGetInfo=lambda: (FREE_BYTES, FREE_BYTES),
             pointerGetAttributes=lambda pointer: SimpleNamespace(device=FakeGpu.holders[pointer]),
         )  # fmt: skip
         driver = SimpleNamespace(occupancyMaxActiveBlocksPerMultiprocessor=self.blocks_of)
-        module.cuda = SimpleNamespace(runtime=runtime, driver=driver, Device=lambda gpu: FakeDevice(gpu, names))
+        module.cuda = SimpleNamespace(
+            runtime=runtime, driver=driver, Device=lambda gpu: FakeDevice(gpu, names),
+            device=SimpleNamespace(get_cublas_handle=lambda: 0),
+        )  # fmt: skip
         module.RawModule = self.raw_module
         return module
+
+
+def on_gpu(function):
+    """NumPy's function with results on the GPU; what is no function as it is."""
+    if type(function).__name__ not in ("function", "builtin_function_or_method", "_ArrayFunctionDispatcher"):
+        return function
+
+    def of_gpu(*given, **more):
+        result = function(*given, **more)
+        if type(result) is tuple:
+            return tuple(part.view(FakeArray) if type(part) is np.ndarray else part for part in result)
+        return result.view(FakeArray) if type(result) is np.ndarray else result
+
+    return of_gpu
 
 
 #: What the package imports.
