@@ -40,7 +40,7 @@ from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.neighbors.within import prepare_pairs
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points import as_distances
-from rapids_slink.points.check import kernels as point_kernels
+from rapids_slink.points.check import check_finite
 from rapids_slink.points.keys import groups_of
 from rapids_slink.points.output import on_host
 from rapids_slink.report import Report
@@ -112,7 +112,7 @@ def interleave(device: Device, points: np.ndarray) -> tuple[Any, ...]:
         rows = interleaved(stand_ins, points.dtype, np.dtype(np.float32))
     else:
         rows = np.column_stack(columns).astype(np.float32)
-    return rows, np.array(point_kernels(device).squares_are_finite(rows))
+    return rows, np.array(check_finite({"X": SimpleNamespace(values=rows, names=None)}, EUCLIDEAN, device))
 
 
 def tree_of_pairs(device: Device, points: np.ndarray, min_samples: int = 1) -> tuple[Any, ...]:

@@ -271,12 +271,12 @@ def _run(options: argparse.Namespace) -> None:
     is_text = options.metric == "hamming" or options.missing_value is not None  # then the fit refuses what is wrong
     table = read_table(options.points, **{name: getattr(options, name) for name in TABLE_OPTIONS}, text=is_text)
     _say(table.summary, sys.stderr)
-    beside = table.frame.iloc[:, :0] if options.labels_only else table.frame
+    columns = table.frame.iloc[:, :0] if options.labels_only else table.frame
     if options.output is not None:
-        _check_names(beside, _label_names(options))
+        _check_names(columns, _label_names(options))
     model, labels = (_hdbscan if options.hdbscan else _single_linkage)(table, options)
     if options.output is not None:
-        _write(_with_labels(beside, labels), options.output)
+        _write(_with_labels(columns, labels), options.output)
     if options.linkage is not None:
         _write(on_host(model.linkage_), options.linkage)
     if options.plot is not None:
@@ -304,11 +304,11 @@ def _label_names(options: argparse.Namespace) -> list[str]:
 
 def _single_linkage(table: Table, options: argparse.Namespace) -> tuple[Any, pd.DataFrame]:
     """The fitted model, and a column of labels for each cut."""
-    given = {name: getattr(options, name) for name in (*FIT_OPTIONS, *LINKAGE_OPTIONS)}
+    parameters = {name: getattr(options, name) for name in (*FIT_OPTIONS, *LINKAGE_OPTIONS)}
     cut, size = _cut_of(options), 1 if options.min_cluster_size is None else options.min_cluster_size
     name, values = next(iter(cut.items()))
     first = {} if "closed" in cut else {name: values[0]}  # the clusters within the largest distance are those of a fit
-    model = rapids_slink.fit(table.points, **first, **given, groups=table.groups)
+    model = rapids_slink.fit(table.points, **first, **parameters, groups=table.groups)
     if len(values) == size == 1:  # no tree need be made
         labels = on_host(model.labels_).to_frame()
     else:
@@ -318,9 +318,9 @@ def _single_linkage(table: Table, options: argparse.Namespace) -> tuple[Any, pd.
 
 def _hdbscan(table: Table, options: argparse.Namespace) -> tuple[Any, pd.DataFrame]:
     """The fitted model, and its labels and probabilities."""
-    given = {name: getattr(options, name) for name in (*FIT_OPTIONS, *HDBSCAN_OPTIONS)}
+    parameters = {name: getattr(options, name) for name in (*FIT_OPTIONS, *HDBSCAN_OPTIONS)}
     size = {} if options.min_cluster_size is None else {"min_cluster_size": options.min_cluster_size}
-    model = rapids_slink.HDBSCAN(**size, **given).fit(table.points)
+    model = rapids_slink.HDBSCAN(**size, **parameters).fit(table.points)
     columns = [on_host(model.labels_), on_host(model.probabilities_)]
     return model, pd.concat(columns, axis=1).set_axis(_label_names(options), axis=1)
 

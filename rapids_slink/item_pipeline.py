@@ -129,13 +129,13 @@ def read_items(inputs: dict[str, Any], metric: Metric, device: Device) -> tuple[
 
 def _check_settings(settings: Settings, rule: ClusterRule) -> None:
     """Refuse the parameters that need features."""
-    for parameter, given in (
+    for parameter, is_set in (
         ("prediction_data=True of HDBSCAN", settings.prediction_data and rule.predicts_by_density),
         ("gen_min_span_tree=True", settings.gen_min_span_tree),
         ("store_centers", settings.store_centers is not None),
         ("sample_weight", settings.weights is not None),
     ):
-        if given:
+        if is_set:
             raise ValueError(f"{parameter} takes the rows' features, and {without_features(settings.metric)}")
 
 

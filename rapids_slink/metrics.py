@@ -131,6 +131,14 @@ class Formula(StrEnum):
         self.has_equal_rows_first = name not in ("inner_product", "given")
         #: whether two rows of zeros have no distance; its value is `OVERFLOW` for them
         self.is_undefined_for_zeros = name in ("braycurtis", "containment")
+        #: whether a row of zeros has no distance from any row
+        self.is_undefined_for_zero = name == "containment"
+        #: whether it is a product, which has no bound but that of the squares
+        self.is_product = name == "inner_product"
+        #: whether it is a sum of powers, to any exponent
+        self.has_powers = name == "minkowski"
+        #: whether its values are whole numbers, up to the number of features
+        self.is_whole = name in ("hamming", "hiercc")
 
     def largest_span(self, n_features: int) -> float:
         """The largest difference of a feature's values for which all surrogate distances are finite."""
@@ -252,7 +260,7 @@ class Metric:
             options: tuple[str, ...] = self.space.cuda_options
             return options
         options = (f"-DFORMULA={self.formula}",)
-        if self.formula is not Formula.MINKOWSKI:
+        if not self.formula.has_powers:
             return options
         power = f"-DHALVES={int(2 * self.p)}" if self.has_half_integer_power else f"-DEXPONENT={self.p.hex()}"
         return *options, power
@@ -272,7 +280,7 @@ class Metric:
     @cached_property
     def changes_order(self) -> bool:
         """Whether rounding may give distances another order than the surrogate distances."""
-        return self.distance == "angle" or self.formula is Formula.MINKOWSKI
+        return self.distance == "angle" or self.formula.has_powers
 
     @staticmethod
     def true_distance_bound(surrogate: Array, xp: Any, error: float, stretch: float, factor: float, more: float) -> Any:
@@ -379,7 +387,7 @@ def get_metric(name: Any, p: Any = 2.0, given: bool = False) -> Metric:
     if not p > 0:
         raise ValueError(f"p must be above 0, got {p}")
     metric = NAMES[name]
-    if metric.formula is not Formula.MINKOWSKI:
+    if not metric.formula.has_powers:
         return metric
     return METRICS[SPECIAL_POWERS[p]] if p in SPECIAL_POWERS else replace(metric, p=p)
 
@@ -390,7 +398,7 @@ def distances(metric: Metric, weight: Array, ends: tuple[Any, Any], points: tupl
     `ends` are two (m,) int32 arrays: a pair's rows, one in each of the `points`, two (n, d) arrays of the input. Raises
     ValueError if a pair's distance is beyond float64 or not defined.
     """
-    may_overflow = metric.formula is Formula.MINKOWSKI or metric.formula.is_undefined_for_zeros
+    may_overflow = metric.formula.has_powers or metric.formula.is_undefined_for_zeros
     if may_overflow and weight.size and not bool(weight.max() < OVERFLOW):
         at = int((~(weight < OVERFLOW)).argmax())
         pair = f"rows {int(ends[0][at])} and {int(ends[1][at])}"
@@ -402,7 +410,7 @@ def distances(metric: Metric, weight: Array, ends: tuple[Any, Any], points: tupl
         return weight / (points[0].shape[1] * metric.rows.features_a_value)
     if metric.distance == "tanimoto":
         return 2 * weight / (points[0].shape[1] + weight)
-    if metric.formula is Formula.MINKOWSKI:  # with the host's library, because CuPy's powers have other bits
+    if metric.formula.has_powers:  # with the host's library, because CuPy's powers have other bits
         return device.asarray(to_host(weight) ** (1 / metric.p))
     return device.xp.sqrt(weight) if metric.distance == "root" else weight
 

@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from types import TracebackType
 from typing import Any, Self
 
 import pandas as pd
 
-from rapids_slink.runtime.compiling import compiled_seconds
+from rapids_slink.runtime import compiling
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.memory import size_text
 
@@ -77,16 +78,18 @@ class Report(dict[str, Any]):
         return counts.pop("seconds", {}), counts
 
 
+@dataclass
 class _Stage:
     """See `Report.stage`. A generator would take three times as long, which small fits notice."""
 
-    def __init__(self, report: Report, name: str, device: Device) -> None:
-        self.report, self.name, self.device = report, name, device
+    report: Report
+    name: str
+    device: Device
 
     def __enter__(self) -> None:
         if self.device.is_gpu:
             self.device.xp.cuda.nvtx.RangePush(f"rapids_slink.{self.name}")
-        self.start, self.compiled_before = time.perf_counter(), compiled_seconds()
+        self.start, self.compiled_before = time.perf_counter(), compiling.clock.seconds
 
     def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         try:
@@ -94,11 +97,11 @@ class _Stage:
                 self.device.synchronize()
         finally:
             elapsed = time.perf_counter() - self.start
-            compiling = min(elapsed, compiled_seconds() - self.compiled_before)  # another thread's may be older
+            compiled = min(elapsed, compiling.clock.seconds - self.compiled_before)  # another thread's may be older
             seconds = self.report.setdefault("seconds", {})
-            seconds[self.name] = seconds.get(self.name, 0.0) + elapsed - compiling
-            if compiling:
-                seconds["compiling"] = seconds.get("compiling", 0.0) + compiling
+            seconds[self.name] = seconds.get(self.name, 0.0) + elapsed - compiled
+            if compiled:
+                seconds["compiling"] = seconds.get("compiling", 0.0) + compiled
             if self.device.is_gpu:
                 self.device.xp.cuda.nvtx.RangePop()
 

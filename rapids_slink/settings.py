@@ -98,12 +98,10 @@ class Settings:
 
 
 def metric_of(
-    name: Any, p: Any = 2.0, missing: Any = None, box: Any = None, scales: Any = None, given: bool = False
+    name: Any, p: Any = 2.0, missing: Any = None, box: Any = None, scales: Any = None, allow_precomputed: bool = False
 ) -> Metric:
-    """The metric of the parameters `metric`, `p`, `missing`, `box` and `scales`; `given` is that of `get_metric`."""
-    metric = get_metric(name, p, given)
-    if missing is not None:
-        metric = with_missing(metric, missing)
+    """The metric of the parameters `metric`, `p`, `missing`, `box` and `scales`; "precomputed" only if allowed."""
+    metric = with_missing(get_metric(name, p, allow_precomputed), missing)
     return metric if box is None and scales is None else with_space(metric, box, scales)
 
 
@@ -123,7 +121,9 @@ def metric_with(name: str, p: float, missing: str | None = None, space: Any = No
 
 
 def with_missing(metric: Metric, missing: Any) -> Metric:
-    """The metric of rows with missing values, which are treated as `missing` says."""
+    """The metric of rows with missing values, which are treated as `missing` says; itself for None."""
+    if missing is None:
+        return metric
     if not isinstance(missing, str) or missing not in MISSING:
         raise ValueError(f"missing must be None or one of {', '.join(map(repr, MISSING))}, got {missing!r}")
     if metric.name not in MISSING[missing]:
@@ -250,14 +250,14 @@ class Space:
         scales: list[float] = []
         for group, scale in self.scales:
             one = not isinstance(group, tuple) or (names is not None and group in names)
-            found = [_place_of(column, names, d) for column in ((group,) if one else group)]
-            columns += found
-            scales += [0.0] * (len(found) - 1) + [scale]
+            places = [_place_of(column, names, d) for column in ((group,) if one else group)]
+            columns += places
+            scales += [0.0] * (len(places) - 1) + [scale]
         labels = list(range(d)) if names is None else list(names)
         if twice := [labels[c] for c in columns if columns.count(c) > 1]:
             raise ValueError(f"scales has column {twice[0]!r} twice: each is in one group")
-        if left := [labels[c] for c in range(d) if c not in columns]:
-            raise ValueError(f"scales leaves column {left[0]!r} of X out: each is in a group, or drop it from X")
+        if ungrouped := [labels[c] for c in range(d) if c not in columns]:
+            raise ValueError(f"scales leaves column {ungrouped[0]!r} of X out: each is in a group, or drop it from X")
         return Placed(self.within, tuple(columns), tuple(periods[c] for c in columns), tuple(scales))
 
     def like(self, d: int) -> Placed:

@@ -155,7 +155,7 @@ class PointHierarchy(Hierarchy, Estimator):
         Raises if they are not valid for any data.
         """
         p = 2.0 if self.p is None else self.p
-        metric = metric_of(self.metric, p, self.missing, self.box, self.scales, given=True)
+        metric = metric_of(self.metric, p, self.missing, self.box, self.scales, allow_precomputed=True)
         if self.prediction_data and metric is PRECOMPUTED:
             raise ValueError("prediction_data=True keeps the rows' features, and metric='precomputed' has none")
         k, m = self.n_neighbors, self.min_samples

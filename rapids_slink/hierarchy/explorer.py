@@ -1,8 +1,8 @@
 """`Hierarchy.explore`: a scatter of the rows beside the curve of cuts and the condensed tree, for Jupyter.
 
 jupyter-scatter draws the rows, panels.js the curve and the tree, ipywidgets has the controls; explorer_data.py has what
-they show. Dragging sets a number of
-clusters, or the smallest cluster of HDBSCAN. A cut takes milliseconds, so the colours follow.
+they show. Dragging sets a number of clusters, or the smallest cluster of HDBSCAN. A cut takes milliseconds, so the
+colours follow.
 """
 
 import warnings

@@ -1,5 +1,5 @@
 // The explorer's panels beside the map, as SVG in the page's own colours: the curve of settings, along which the cut is
-// dragged, and the condensed tree. panels.py has the traits that they read and set.
+// dragged, and the condensed tree. explorer.py has the traits that they read and set.
 
 const HTML = "http://www.w3.org/1999/xhtml";
 const SVG = "http://www.w3.org/2000/svg";

@@ -38,24 +38,24 @@ def mixed(h: Any) -> Any:
 # -------------------------------------------------------------------------------------------------------------- strings
 
 
-def edits(strings: Any, src: np.ndarray, dst: np.ndarray, most: int) -> np.ndarray:
-    """The edits of each pair, (m,) float64, infinite above `most`."""
+def edits(strings: Any, src: np.ndarray, dst: np.ndarray, cutoff: int) -> np.ndarray:
+    """The edits of each pair, (m,) float64, infinite above `cutoff`."""
     distance = np.empty(src.size)
 
     def work(part: slice) -> None:
         room = np.zeros(max(1, strings.n_characters), np.uint64), np.empty(strings.longest, np.int8)
-        _edits(strings.codes, strings.starts, src[part], dst[part], most, *room, distance[part])
+        _edits(strings.codes, strings.starts, src[part], dst[part], cutoff, *room, distance[part])
 
     for_each_chunk(CPU, work, chunks_for_cores(src.size, LEAST_STRINGS))
     return distance
 
 
-def differences(strings: Any, src: np.ndarray, dst: np.ndarray, most: int) -> np.ndarray:
-    """In how many places each pair differs, (m,) float64, infinite above `most` and for different lengths."""
+def differences(strings: Any, src: np.ndarray, dst: np.ndarray, cutoff: int) -> np.ndarray:
+    """In how many places each pair differs, (m,) float64, infinite above `cutoff` and for different lengths."""
     distance = np.empty(src.size)
 
     def work(part: slice) -> None:
-        _differences(strings.codes, strings.starts, src[part], dst[part], most, distance[part])
+        _differences(strings.codes, strings.starts, src[part], dst[part], cutoff, distance[part])
 
     for_each_chunk(CPU, work, chunks_for_cores(src.size, LEAST_STRINGS))
     return distance
@@ -110,7 +110,7 @@ def project_strings(strings: Any, ones: int, buckets: int, bits: int) -> np.ndar
 
 
 @njit(nogil=True, cache=True)
-def _edits(codes, starts, src, dst, most, masks, edge, distance):
+def _edits(codes, starts, src, dst, cutoff, masks, edge, distance):
     """`masks`, zeros, and `edge` are room for a word of each character and a byte of each place."""
     for pair in range(src.size):
         a, a_end = starts[src[pair]], starts[src[pair] + 1]
@@ -118,7 +118,7 @@ def _edits(codes, starts, src, dst, most, masks, edge, distance):
         if a_end - a > b_end - b:
             a, a_end, b, b_end = b, b_end, a, a_end
         distance[pair] = np.inf
-        if (b_end - b) - (a_end - a) > most:
+        if (b_end - b) - (a_end - a) > cutoff:
             continue
         while a < a_end and codes[a] == codes[b]:
             a, b = a + 1, b + 1
@@ -127,14 +127,14 @@ def _edits(codes, starts, src, dst, most, masks, edge, distance):
         if a == a_end:
             distance[pair] = b_end - b
             continue
-        found = _columns(codes, a, a_end, b, b_end, most, masks, edge)
-        if found <= most:
-            distance[pair] = found
+        count = _columns(codes, a, a_end, b, b_end, cutoff, masks, edge)
+        if count <= cutoff:
+            distance[pair] = count
 
 
 @njit(nogil=True, cache=True)
-def _columns(codes, a, a_end, b, b_end, most, masks, edge):
-    """The edits between two parts of `codes`, the first of which is not longer and not empty; or more than `most`."""
+def _columns(codes, a, a_end, b, b_end, cutoff, masks, edge):
+    """The edits between two parts of `codes`, the first of which is not longer and not empty; or more than `cutoff`."""
     n = b_end - b
     value = a_end - a
     for j in range(n):
@@ -164,8 +164,8 @@ def _columns(codes, a, a_end, b, b_end, most, masks, edge):
             plus, minus = down | ~(vertical | up), up & vertical
             if is_lowest:
                 value += below
-                if value - (n - 1 - j) > most:
-                    value = most + 1
+                if value - (n - 1 - j) > cutoff:
+                    value = cutoff + 1
                     break
         for i in range(word, end):
             masks[codes[i]] = ZERO
@@ -173,7 +173,7 @@ def _columns(codes, a, a_end, b, b_end, most, masks, edge):
 
 
 @njit(nogil=True, cache=True)
-def _differences(codes, starts, src, dst, most, distance):
+def _differences(codes, starts, src, dst, cutoff, distance):
     for pair in range(src.size):
         a, b = starts[src[pair]], starts[dst[pair]]
         n = starts[src[pair] + 1] - a
@@ -183,9 +183,9 @@ def _differences(codes, starts, src, dst, most, distance):
         count = 0
         for i in range(n):
             count += codes[a + i] != codes[b + i]
-            if count > most:
+            if count > cutoff:
                 break
-        if count <= most:
+        if count <= cutoff:
             distance[pair] = count
 
 
@@ -292,11 +292,11 @@ def _project_strings(codes, starts, first_row, ones, buckets, bits, values):
 
 def ascending(starts: np.ndarray, elements: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The starts and the elements with those of each set in ascending order, each once: themselves if they are so."""
-    shares, starts, given = chunks_for_cores(starts.size - 1, LEAST_SETS), read_only(starts), read_only(elements)
-    if all(for_each_chunk(CPU, lambda part: _ascend(starts, given, part.start, part.stop), shares)):
+    shares, starts, view = chunks_for_cores(starts.size - 1, LEAST_SETS), read_only(starts), read_only(elements)
+    if all(for_each_chunk(CPU, lambda part: _ascend(starts, view, part.start, part.stop), shares)):
         return starts, elements
     ordered, kept = np.empty_like(elements), np.empty(starts.size - 1, np.int64)
-    for_each_chunk(CPU, lambda part: _sort(starts, given, part.start, part.stop, ordered, kept), shares)
+    for_each_chunk(CPU, lambda part: _sort(starts, view, part.start, part.stop, ordered, kept), shares)
     begins = np.concatenate(([0], np.cumsum(kept)))
     if begins[-1] == elements.size:
         return starts, ordered
@@ -312,10 +312,10 @@ def hashed_bits(starts: np.ndarray, elements: np.ndarray, width: int, fit: bool)
     """
     n = starts.size - 1
     words, ones = np.zeros((n, width // WORD_BITS), np.uint64), np.zeros(n, np.int64)
-    given = read_only(starts), read_only(elements), width, fit
+    arguments = read_only(starts), read_only(elements), width, fit
 
     def work(part: slice) -> None:
-        _put_bits(*given, part.start, part.stop, words, ones)
+        _put_bits(*arguments, part.start, part.stop, words, ones)
 
     for_each_chunk(CPU, work, chunks_for_cores(n, LEAST_SETS))
     return words, ones
@@ -336,9 +336,9 @@ def common_elements(starts: np.ndarray, elements: np.ndarray, src: np.ndarray, d
 def hash_sets(starts: np.ndarray, elements: np.ndarray, seed: int) -> np.ndarray:
     """A number for each set, (n,) uint64: the sum of its elements' hashes."""
     out = np.empty(starts.size - 1, np.uint64)
-    given = read_only(starts), read_only(elements), np.uint64(seed)
+    arguments = read_only(starts), read_only(elements), np.uint64(seed)
     shares = chunks_for_cores(out.size, LEAST_SETS)
-    for_each_chunk(CPU, lambda part: _hash_sets(*given, part.start, part.stop, out), shares)
+    for_each_chunk(CPU, lambda part: _hash_sets(*arguments, part.start, part.stop, out), shares)
     return out
 
 
@@ -430,9 +430,9 @@ def hash_rows(rows: Any, seed: int) -> np.ndarray:
     """A number for each row, (n,) uint64: the sum of its entries' hashes."""
     out = np.empty(len(rows), np.uint64)
     bits = rows.values.view(np.uint32 if rows.values.dtype == np.float32 else np.uint64)
-    given = read_only(rows.starts), read_only(rows.columns), read_only(bits), np.uint64(seed)
+    arguments = read_only(rows.starts), read_only(rows.columns), read_only(bits), np.uint64(seed)
     shares = chunks_for_cores(out.size, LEAST_ROWS)
-    for_each_chunk(CPU, lambda part: _hash_rows(*given, part.start, part.stop, out), shares)
+    for_each_chunk(CPU, lambda part: _hash_rows(*arguments, part.start, part.stop, out), shares)
     return out
 
 
@@ -440,10 +440,10 @@ def _of_row_pairs(
     kernel: Callable[..., Any], rows: Any, src: np.ndarray, dst: np.ndarray, dtype: Any, n_features: int
 ) -> np.ndarray:
     out = np.empty(src.size, dtype)
-    given = [read_only(array) for array in (rows.starts, rows.columns, rows.values, src, dst)]
+    arrays = [read_only(array) for array in (rows.starts, rows.columns, rows.values, src, dst)]
     for_each_chunk(
         CPU,
-        lambda part: kernel(*given, n_features, part.start, part.stop, out),
+        lambda part: kernel(*arrays, n_features, part.start, part.stop, out),
         chunks_for_cores(src.size, LEAST_PAIRS),
     )
     return out

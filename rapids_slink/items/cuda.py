@@ -19,10 +19,10 @@ WORD = constant(STRINGS, "WORD")
 # -------------------------------------------------------------------------------------------------------------- strings
 
 
-def edits(strings: Any, src: Array, dst: Array, most: int) -> Array:
-    """The edits of each pair, (m,) float64, infinite above `most`."""
+def edits(strings: Any, src: Array, dst: Array, cutoff: int) -> Array:
+    """The edits of each pair, (m,) float64, infinite above `cutoff`."""
     distance = cp.empty(src.size)
-    _count_edits(strings, src, dst, most, None, distance)
+    _count_edits(strings, src, dst, cutoff, None, distance)
     if strings.longest <= WORD:
         return distance
     long = cp.flatnonzero(distance < 0)
@@ -30,24 +30,24 @@ def edits(strings: Any, src: Array, dst: Array, most: int) -> Array:
     for begin in range(0, long.size, size):
         part = long[begin : begin + size]
         edges, of_part = cp.empty(part.size * strings.longest, cp.int8), cp.empty(part.size)
-        _count_edits(strings, src[part], dst[part], most, edges, of_part)
+        _count_edits(strings, src[part], dst[part], cutoff, edges, of_part)
         distance[part] = of_part
     return distance
 
 
-def _count_edits(strings: Any, src: Array, dst: Array, most: int, edges: Array, distance: Array) -> None:
+def _count_edits(strings: Any, src: Array, dst: Array, cutoff: int, edges: Array, distance: Array) -> None:
     _check_strings(strings, src, dst)
     n, longest = np.int64(src.size), np.int64(strings.longest)
-    given = strings.codes, strings.starts, src, dst, n, np.int32(most), edges, longest, distance
-    launch(STRINGS, "count_edits", src.size, *given)
+    arguments = strings.codes, strings.starts, src, dst, n, np.int32(cutoff), edges, longest, distance
+    launch(STRINGS, "count_edits", src.size, *arguments)
 
 
-def differences(strings: Any, src: Array, dst: Array, most: int) -> Array:
-    """In how many places each pair differs, (m,) float64, infinite above `most` and for different lengths."""
+def differences(strings: Any, src: Array, dst: Array, cutoff: int) -> Array:
+    """In how many places each pair differs, (m,) float64, infinite above `cutoff` and for different lengths."""
     _check_strings(strings, src, dst)
     distance = cp.empty(src.size)
-    given = strings.codes, strings.starts, src, dst, np.int64(src.size), np.int32(most), distance
-    launch(STRINGS, "count_differences", src.size, *given)
+    arguments = strings.codes, strings.starts, src, dst, np.int64(src.size), np.int32(cutoff), distance
+    launch(STRINGS, "count_differences", src.size, *arguments)
     return distance
 
 
@@ -64,8 +64,8 @@ def copy_strings(strings: Any, rows: Array, starts: Array, codes: Array) -> None
     _check_strings(strings, rows)
     check_arrays("int64", starts, size=rows.size + 1)
     check_arrays("int32", codes)
-    given = strings.codes, strings.starts, rows, np.int64(rows.size), starts, codes
-    launch(STRINGS, "copy_strings", rows.size, *given)
+    arguments = strings.codes, strings.starts, rows, np.int64(rows.size), starts, codes
+    launch(STRINGS, "copy_strings", rows.size, *arguments)
 
 
 def delete_characters(strings: Any, rows: slice, deleted: int, first: Array, item: Array, key: Array) -> None:
@@ -82,8 +82,8 @@ def _make_keys(name: str, strings: Any, rows: slice, deleted: int, first: Array,
     _check_strings(strings, item)
     check_arrays("int64", first, size=rows.stop - rows.start)
     check_arrays("uint64", key, size=item.size)
-    given = strings.codes, strings.starts, np.int64(rows.start), np.int64(first.size), np.int32(deleted)
-    launch(STRINGS, name, first.size, *given, first, item, key)
+    arguments = strings.codes, strings.starts, np.int64(rows.start), np.int64(first.size), np.int32(deleted)
+    launch(STRINGS, name, first.size, *arguments, first, item, key)
 
 
 def project_strings(strings: Any, ones: int, buckets: int, bits: int) -> Array:

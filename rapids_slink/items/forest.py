@@ -110,8 +110,8 @@ def _grow(growing: _Growing, items: Items, groups: Groups, limit: float | None, 
         return
     level, component = -inf, growing.component()
     outside = _outside(component, groups, device) if growing.kept[0].size else device.xp.ones(len(items), bool)
-    while (left := _pairs_left(outside, groups)) > 0:
-        level = inf if left <= FEW_PAIRS[device.name] else next_level(items, groups, outside, component, level)
+    while (n_pairs := _pairs_left(outside, groups)) > 0:
+        level = inf if n_pairs <= FEW_PAIRS[device.name] else next_level(items, groups, outside, component, level)
         _add_within(growing, items, groups, level, (outside, component), report)
         if level == inf:
             return
@@ -137,11 +137,16 @@ def _append(growing: _Growing, distinct: Distinct, n_old: int, old: Pairs, limit
 
 
 def _add_within(
-    growing: _Growing, items: Items, groups: Groups, limit: float, left: tuple[Array, Array] | None, report: Report
+    growing: _Growing,
+    items: Items,
+    groups: Groups,
+    limit: float,
+    components: tuple[Array, Array] | None,
+    report: Report,
 ) -> None:
     """Add the edges within a limit, of the items and between the components that are left."""
     device = items.device
-    outside, component = left or (None, None)
+    outside, component = components or (None, None)
     with report.stage("neighbors", device):
         search = ItemSearch(items, groups, limit, growing.progress)
         for src, dst, weight in search.parts(outside):
@@ -181,20 +186,20 @@ def _of_reachability(distinct: Distinct, samples: Array, settings: Settings, rep
     growing, core = _Growing(n, device, settings.progress), xp.full(n, inf)
     outside, component = xp.ones(n, bool), xp.arange(n, dtype="int32")
     level = -inf if settings.max_distance is None else settings.max_distance
-    while (left := _pairs_left(outside, of_rows)) > 0:
+    while (n_pairs := _pairs_left(outside, of_rows)) > 0:
         wanted = xp.zeros(len(items), bool)
         wanted[distinct.of_row[outside]] = True
         if settings.max_distance is None:
-            few = left <= FEW_PAIRS[device.name]
+            few = n_pairs <= FEW_PAIRS[device.name]
             alone = xp.arange(len(items))
             level = inf if few else next_level(items, groups, wanted, alone, level, settings.min_samples)
         with report.stage("neighbors", device):
-            found = [
+            parts = [
                 part
                 for pairs in ItemSearch(items, groups, level, settings.progress).parts(wanted)
                 for part in of_copies(pairs, distinct)
             ]
-            src, dst, weight = one_of_each([*found, *of_equal(distinct, level)], device)
+            src, dst, weight = one_of_each([*parts, *of_equal(distinct, level)], device)
             of_level = core_distances_of((src, dst), weight, xp.ones(n), samples, xp)
             core = xp.where(outside, of_level, core)
             weight = xp.maximum(weight, xp.maximum(core[src], core[dst]))

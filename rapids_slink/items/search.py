@@ -222,20 +222,20 @@ class ItemSearch:
             queries, asked = metric_rows(metric, values[some], device, alone=False), rows[some]
         points = metric_rows(metric, values, device, compact=queries is None, alone=queries is None)
         search = prepare_pairs(points, queries, bound, metric, device, self.progress)
-        most, start, step = room(device), 0, max(1, FIRST_PAIRS[device.name] // rows.size)
+        capacity, start, step = room(device), 0, max(1, FIRST_PAIRS[device.name] // rows.size)
         while start < asked.size:
             part = slice(start, min(start + step, asked.size))
-            found = search.find(part, most)
-            if found.src is not None:
-                a, b = asked[found.src], rows[found.dst]
+            pairs = search.find(part, capacity)
+            if pairs.src is not None:
+                a, b = asked[pairs.src], rows[pairs.dst]
                 if src is not None:
                     once = ~src[b] | (a < b)
                     a, b = a[once], b[once]
                 yield a, b
                 start = part.stop
             elif step == 1:
-                raise DeviceMemoryError(f"not enough memory for the {found.count:,} candidates of one row")
-            step = max(1, min(4 * step, int(step * most / (2 * found.count + 1))))  # for half of the room
+                raise DeviceMemoryError(f"not enough memory for the {pairs.count:,} candidates of one row")
+            step = max(1, min(4 * step, int(step * capacity / (2 * pairs.count + 1))))  # for half of the room
 
 
 def next_level(items: Items, groups: Groups, wanted: Array, part: Array, level: float, nearest: int = 1) -> float:
@@ -244,15 +244,15 @@ def next_level(items: Items, groups: Groups, wanted: Array, part: Array, level: 
     `wanted` is (n,) bool, and `part`, (n,), which part of all items each is in.
     """
     xp, rng = items.device.xp, np.random.default_rng(0)
-    rows, found = to_host(xp.flatnonzero(wanted)), []
+    rows, distances = to_host(xp.flatnonzero(wanted)), []
     for row in rng.choice(rows, min(SAMPLE, rows.size), replace=False).tolist():
         group = int(groups.number[row])
         others = groups.order[groups.starts[group] : groups.starts[group + 1]]
         others = others[part[others] != part[row]]
         if others.size >= nearest:
             distance = items.distances(xp.full(others.size, row, "int32"), others, inf)
-            found.append(float(xp.sort(distance)[nearest - 1]))
-    levels = [float(np.median(found)), max(found), level * GROWTH] if found else []
+            distances.append(float(xp.sort(distance)[nearest - 1]))
+    levels = [float(np.median(distances)), max(distances), level * GROWTH] if distances else []
     return next((higher for higher in levels if higher > level), inf)
 
 
@@ -265,9 +265,9 @@ def pairs_of_ranges(first: Array, count: Array, device: Device) -> Iterator[tupl
     """Pairs of an owner and each place of its range, a part at a time; `first` and `count`, (m,), are the ranges."""
     xp = device.xp
     ends = xp.cumsum(count, dtype="int64")
-    total, most, begin = int(ends[-1]) if ends.size else 0, room(device), 0
+    total, capacity, begin = int(ends[-1]) if ends.size else 0, room(device), 0
     while begin < total:
-        stop = min(begin + most, total)
+        stop = min(begin + capacity, total)
         pair = xp.arange(begin, stop, dtype="int64")
         low, high = (int(xp.searchsorted(ends, xp.asarray([at]), side="right")[0]) for at in (begin, stop - 1))
         own = slice(low, high + 1)
@@ -362,8 +362,8 @@ def nearest_items(items: Items, m: int, limit: float = inf) -> tuple[Array, Arra
         settle(copied, 0.0)
     level = -inf
     while level < limit and bool(pending.any()):
-        left = int(pending.sum()) * int(is_point.sum())
-        is_last = limit < inf or left <= FEW_PAIRS[device.name]
+        n_pairs = int(pending.sum()) * int(is_point.sum())
+        is_last = limit < inf or n_pairs <= FEW_PAIRS[device.name]
         level = limit if is_last else next_level(distinct.items, distinct.groups, pending, is_point, level)
         settle(pending, level)
     return nearest[of_row[:m]], weight[of_row[:m]]
@@ -376,13 +376,13 @@ def _nearest_within(distinct: Distinct, wanted: Array, first: Array, level: floa
     """
     xp, is_point = distinct.items.device.xp, first < distinct.of_row.size
     own = xp.flatnonzero(wanted & is_point)
-    found = [own], [first[own]], [xp.zeros(own.size)]
+    columns = [own], [first[own]], [xp.zeros(own.size)]
     for a, b, distance in ItemSearch(distinct.items, distinct.groups, level).parts(wanted, is_point):
         for query, point in ((a, b), (b, a)):
             kept = wanted[query] & is_point[point]
-            for column, part in zip(found, (query, first[point], distance), strict=True):
+            for column, part in zip(columns, (query, first[point], distance), strict=True):
                 column.append(part[kept])
-    query, row, distance = map(xp.concatenate, found)
+    query, row, distance = map(xp.concatenate, columns)
     order = stable_order(row, xp)
     for column in (distance, query):
         order = order[stable_order(column[order], xp)]

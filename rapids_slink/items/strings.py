@@ -109,9 +109,9 @@ class Strings:
 
     def distances(self, src: Array, dst: Array, cutoff: float = inf) -> Array:
         """See `Items`."""
-        most = floor(min(cutoff, NO_CUTOFF))
+        cutoff = floor(min(cutoff, NO_CUTOFF))
         find = kernels(self.device).edits if self.metric is LEVENSHTEIN else kernels(self.device).differences
-        return find(self, src, dst, most)
+        return find(self, src, dst, cutoff)
 
     def keys_an_item(self, limit: float) -> float:
         """See `Items`."""

@@ -52,10 +52,10 @@ def metric_rows(
         return _in_space(values, metric.of_columns(None, values.shape[1]).space, device)
     if metric.rows is Rows.BOOLEAN:
         _require_booleans(values, metric, name, device)
-    if metric.formula.is_undefined_for_zeros and (alone or metric.formula == "containment"):
+    if metric.formula.is_undefined_for_zeros and (alone or metric.formula.is_undefined_for_zero):
         zeros = zero_rows(values, device)
-        if zeros.size and metric.formula == "containment":
-            raise ValueError(f"row {int(zeros[0])} of {name} has no containment distance: it is zero in every column")
+        if zeros.size and metric.formula.is_undefined_for_zero:
+            raise ValueError(f"row {int(zeros[0])} of {name} has no {metric.name} distance: it is zero in every column")
         if zeros.size > 1:
             raise undefined_for_zeros(f"rows {int(zeros[0])} and {int(zeros[1])} of {name}", metric)
     if metric.missing and alone:
@@ -69,7 +69,7 @@ def metric_rows(
     if metric.rows is Rows.COUNTED:
         count = (values == values).sum(axis=1, keepdims=True)
         return device.xp.concatenate((values, count.astype(values.dtype)), axis=1)
-    if metric.formula == "inner_product":
+    if metric.formula.is_product:
         _require_finite_squares(values, metric, name, device)
     if not metric.rows.have_norms:
         return values
@@ -106,7 +106,7 @@ def unit_rows(rows: Array) -> Array:
 
 def product_form(rows: Array, metric: Metric) -> Array:
     """The rows of which the surrogate distance is a function of Euclidean distances: unit rows of the cosine's."""
-    return unit_rows(rows) if metric.formula == "cosine" else rows
+    return unit_rows(rows) if metric.formula.is_of_unit_rows else rows
 
 
 def _on_sphere(values: Array, name: str, device: Device) -> Array:
@@ -237,7 +237,7 @@ def compact_rows(metric: Metric, values: Array, device: Device) -> Array | None:
     is_slow = not device.is_gpu and values.shape[1] > FEW_FEATURES if by_product else True
     if metric.formula.is_of_counts and is_slow and all(all_true((p == 0) | (p == 1)) for p in _parts(values)):
         words: Array = kernels(device).words_of(values)
-        return words if metric.formula != "cosine" or all_true(words[:, -1] > 0) else None
+        return words if not metric.formula.is_of_unit_rows or all_true(words[:, -1] > 0) else None
     return None if device.is_gpu or metric.filter != "codes" else codes_of(metric, values)
 
 

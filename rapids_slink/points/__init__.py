@@ -28,7 +28,6 @@ from rapids_slink.points.check import (
     dimension,
     dimension_error,
     from_objects,
-    kernels,
     no_table,
     warn,
     without_text,
@@ -37,6 +36,7 @@ from rapids_slink.points.output import OutputKind, array_of, column_names, is_da
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import CPU, Array, Device, all_true, is_elsewhere, is_on_gpu, to_host
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory, sequential
+from rapids_slink.runtime.threads import for_each_chunk
 
 #: The memory of the stages after the input, by rows, features and bytes of a value.
 Following = Callable[[int, int, int], MemoryEstimate] | None
@@ -94,20 +94,21 @@ def as_points(
     beyond float64; DeviceMemoryError if the input or a later stage does not fit into memory.
     """
     X, output = OutputKind.of(X, device)
-    names, index = column_names(X), output.index_of(X) if is_dataframe(X) else None
-    if not (is_dataframe(X) or np.ma.isMaskedArray(X)):
+    is_frame = is_dataframe(X)
+    names, index = column_names(X), output.index_of(X) if is_frame else None
+    if not (is_frame or np.ma.isMaskedArray(X)):
         X = as_array(X, device, name, metric)
     dtypes = is_text = None
     if metric.name == "hamming" or metric.missing:
-        holds_text = not is_dataframe(X) and X.dtype.kind in "OU" and X.ndim == 2
-        table = CPU.frames.DataFrame(X) if holds_text else X
-        if is_dataframe(table):
+        holds_text = not is_frame and X.dtype.kind in "OU" and X.ndim == 2
+        if is_frame or holds_text:
+            table = CPU.frames.DataFrame(X) if holds_text else X
             dtypes = list(table.dtypes)  # of thousands of columns these take milliseconds
             coded = categories and metric.name == "hamming"
             table, is_text = without_text(table, dtypes, metric, missing_values, coded, name)
             if is_text is not None:
-                X, dtypes = table, None
-    if is_dataframe(X):
+                X, dtypes, is_frame = table, None, True
+    if is_frame:
         values = _frame_values(X, device, estimate, name, metric, dtypes)
     else:
         values = _array_values(X, device, estimate, name, metric)
@@ -226,9 +227,10 @@ def _type_of_rows(dtype: Any, metric: Metric, name: str) -> np.dtype:
 
 def _array_values(X: Any, device: Device, estimate: Following, name: str, metric: Metric) -> Any:
     """The values of an array or a nested list on `device`."""
-    if metric.missing and np.ma.isMaskedArray(X):
-        X = np.ma.filled(X.astype(_float_type(X.dtype)), np.nan)
-    X = as_array(X, device, name, metric)
+    if np.ma.isMaskedArray(X):
+        if metric.missing:
+            X = np.ma.filled(X.astype(_float_type(X.dtype)), np.nan)
+        X = as_array(X, device, name, metric)
     if X.ndim != 2:
         raise ValueError(dimension_error(X, name))
     check_shape(X.shape, name)
@@ -390,8 +392,9 @@ def _checked(matrix: Array, device: Device) -> tuple[Any, bool]:
     n, size, xp = len(matrix), TILE[device.name], device.xp
     if matrix.shape != (n, n):
         raise ValueError(f"metric='precomputed' takes a square matrix or a condensed vector, got shape {matrix.shape}")
-    is_symmetric = kernels(device).is_symmetric(matrix)  # else find where it is not
-    tiles = [] if is_symmetric else [slice(a, min(a + size, n)) for a in range(0, n, size)]
+    tiles = [slice(a, min(a + size, n)) for a in range(0, n, size)]
+    if _is_symmetric(matrix, tiles, device):
+        tiles = []  # nothing is left to look for
     uneven, complete = [], True
     for i, rows in enumerate(tiles):
         for columns in tiles[i:]:
@@ -409,6 +412,23 @@ def _checked(matrix: Array, device: Device) -> tuple[Any, bool]:
             "become distances as 1 - s, for example"
         )
     return (_mirrored(matrix, uneven, device) if uneven else matrix), complete
+
+
+def _is_symmetric(matrix: Array, tiles: list[slice], device: Device) -> bool:
+    """Whether a square matrix, of these rows and columns, is finite and symmetric."""
+    if device.is_gpu:
+        from rapids_slink.points import cuda
+
+        return cuda.is_symmetric(matrix)
+
+    def check(i: int) -> bool:
+        for columns in tiles[i:]:
+            upper = matrix[tiles[i], columns]
+            if not ((upper == matrix[columns, tiles[i]].T).all() and np.isfinite(upper).all()):
+                return False
+        return True
+
+    return all(for_each_chunk(CPU, check, range(len(tiles))))
 
 
 def _rounding(matrix: Array) -> float:

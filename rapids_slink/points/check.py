@@ -8,7 +8,6 @@ import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from decimal import Decimal
-from functools import partial
 from numbers import Integral, Real
 from os import PathLike
 from typing import Any
@@ -18,11 +17,9 @@ import numpy as np
 from rapids_slink.metrics import ITEM_METRICS, OVERFLOW, SET_METRICS, Metric
 from rapids_slink.points.output import array_of, is_collection, is_dataframe, library_of, on_host
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import Array, Device, all_true, device_of, half, to_host
+from rapids_slink.runtime.device import Array, Device, all_true, device_of, to_host
 from rapids_slink.settings import USUAL_MARKS, as_read
 
-#: The kernels of a device, in `cpu` or `cuda`.
-kernels = partial(half, package=__package__)
 #: Cluster ids go up to 2n - 2 and are int32.
 MAX_ROWS = 2**30
 #: The largest number of offending columns that an error names.
@@ -192,11 +189,19 @@ def check_finite(inputs: dict[str, Any], metric: Metric, device: Device) -> bool
         for name, points in inputs.items():
             _raise_for_values(points, name, metric, device)
         return False
-    small = kernels(device).squares_are_finite(*(points.values for points in inputs.values()))
+    arrays = [points.values for points in inputs.values()]
+    if device.is_gpu:
+        from rapids_slink.points.cuda import squares_are_finite
+
+        small = squares_are_finite(*arrays)
+    else:  # without BLAS, whose threads spin for a tenth of a second after a call, on cores that the search needs
+        flat = [values.ravel() for values in arrays]
+        with np.errstate(over="ignore", invalid="ignore"):
+            small = [np.einsum("i,i->", values, values) <= np.finfo(values.dtype).max / 8 for values in flat]
     for (name, points), fits in zip(inputs.items(), small, strict=True):
         if not fits:
             _raise_for_values(points, name, metric, device)
-    return all(small)
+    return bool(all(small))
 
 
 def _raise_for_values(points: Any, name: str, metric: Metric, device: Device) -> None:

@@ -77,11 +77,11 @@ def keys_of(X: Any, by: GroupBy, device: Device) -> tuple[Any, Any]:
         columns = [OutputKind.of(X[name], device)[0] for name in names]
         X, keys = without_columns(X, names), [_as_series(column) for column in columns]
     else:
-        given, _ = OutputKind.of(by.groups, device)
-        keys = [given.iloc[:, i] for i in range(given.shape[1])] if is_dataframe(given) else [_as_series(given)]
-        names = list(given) if is_dataframe(given) else [getattr(keys[0], "name", None)]
+        groups, _ = OutputKind.of(by.groups, device)
+        keys = [groups.iloc[:, i] for i in range(groups.shape[1])] if is_dataframe(groups) else [_as_series(groups)]
+        names = list(groups) if is_dataframe(groups) else [getattr(keys[0], "name", None)]
         if library_of(by.groups) in FRAMES:
-            _check_index(X, given)
+            _check_index(X, groups)
     if not keys:
         raise ValueError("groups has no column")
     for name, column in zip(names, keys, strict=True):
@@ -176,10 +176,10 @@ def _as_series(keys: Any) -> Any:
     return frames.Series(keys)
 
 
-def _check_index(X: Any, given: Any) -> None:
+def _check_index(X: Any, groups: Any) -> None:
     """Raise unless keys that have an index have that of `X`: pandas would look keys up by it."""
-    if is_dataframe(X) and hasattr(given, "index"):
-        index = OutputKind(True, is_on_gpu(X)).index(given.index)
+    if is_dataframe(X) and hasattr(groups, "index"):
+        index = OutputKind(True, is_on_gpu(X)).index(groups.index)
         if len(index) == len(X) and not index.equals(X.index):
             raise ValueError("groups has another index than X: pass groups.reindex(X.index), or groups.to_numpy()")
 
@@ -187,8 +187,8 @@ def _check_index(X: Any, given: Any) -> None:
 def _column_names(names: list[Any]) -> list[Any]:
     several = len(names) > 1
     unnamed = [f"{UNNAMED}_{i}" if several else UNNAMED for i in range(len(names))]
-    taken = [name is None or name in GROUP_COLUMNS or names.count(name) > 1 for name in names]
-    return [unnamed[i] if taken[i] else name for i, name in enumerate(names)]
+    clashes = [name is None or name in GROUP_COLUMNS or names.count(name) > 1 for name in names]
+    return [unnamed[i] if clashes[i] else name for i, name in enumerate(names)]
 
 
 def _codes(column: Any, device: Device) -> tuple[Array, int]:

@@ -2,7 +2,7 @@
 
 A table of any other library that exports Arrow's stream counts as a table of Arrow, whose results export it in turn.
 
-    input ──unwrapped──▶ frame of pandas or cuDF, or array ──▶ ... ──▶ result ──OutputKind──▶ the input's type
+    input ──OutputKind.of──▶ frame of pandas or cuDF, or array ──▶ ... ──▶ result ──OutputKind──▶ the input's type
 
 Inside the package all frames are pandas' or cuDF's. No library of the caller's is imported here unless an object comes
 from it.
@@ -58,8 +58,21 @@ class OutputKind:
 
     @classmethod
     def of(cls, X: Any, device: Device) -> tuple[Any, Self]:
-        """`X` without what wraps it (see `unwrapped`), and its kind."""
-        X, wrapper = unwrapped(X, device)
+        """`X` without the proxy, the table or the collection that holds it, and its kind.
+
+        Of a ``cudf.pandas`` proxy it is cuDF's object on a GPU, unless only pandas can hold its values. A table of
+        Polars or Arrow becomes a frame of pandas, as does what exports Arrow's stream. A Dask collection is computed.
+        An object of cuDF is copied if it is on another GPU than the current one; arrays stay until `Device.asarray`
+        takes them.
+        """
+        X, wrapper = X.compute() if is_collection(X) else as_known(X), ""
+        library = library_of(X)
+        if library in TABLES:
+            X, wrapper = as_frame(X), library
+        elif _is_proxy(X):
+            X, wrapper = _inside_proxy(X, device), PROXIED
+        elif library == "cudf":
+            X = on_current_gpu(X)
         return X, cls(is_frame=bool(library_of(X)), gpu=is_on_gpu(X), wrapper=wrapper)
 
     def from_cuml_setting(self) -> Self:
@@ -115,7 +128,7 @@ class OutputKind:
 
     def _move(self, array: Array) -> Any:
         if not self.gpu:
-            return to_host(unwrapped(array, CPU)[0])
+            return to_host(type(self).of(array, CPU)[0])
         import cupy
 
         return cupy.asarray(array)
@@ -233,24 +246,13 @@ def is_collection(X: Any) -> bool:
     return "dask" in sys.modules and hasattr(X, "__dask_graph__") and hasattr(X, "to_delayed")
 
 
-def unwrapped(X: Any, device: Device) -> tuple[Any, str]:
-    """The object inside a proxy, a table or a collection, and an `OutputKind`'s wrapper of it.
-
-    Of a ``cudf.pandas`` proxy it is cuDF's object on a GPU, unless only pandas can hold its values. A table of Polars
-    or Arrow becomes a frame of pandas, as does what exports Arrow's stream. A Dask collection is computed. An object of
-    cuDF is copied if it is on another GPU than the current one; arrays stay until `Device.asarray` takes them.
-    """
-    X = X.compute() if is_collection(X) else as_known(X)
-    if (library := library_of(X)) in TABLES:
-        return as_frame(X), library
-    if not _is_proxy(X):
-        return on_current_gpu(X) if library_of(X) == "cudf" else X, ""
+def _inside_proxy(X: Any, device: Device) -> Any:
     if device.is_gpu:
         try:
-            return on_current_gpu(X.as_gpu_object()), PROXIED
+            return on_current_gpu(X.as_gpu_object())
         except (TypeError, ValueError, NotImplementedError):  # mixed objects: the checks below name the column
             pass
-    return X.as_cpu_object(), PROXIED
+    return X.as_cpu_object()
 
 
 def _is_proxy(X: Any) -> bool:
@@ -268,7 +270,7 @@ def on_host(value: Any) -> Any:
     """A result on the host, of pandas or NumPy. Others stay."""
     if isinstance(value, OutputKind):
         return replace(value, gpu=False, wrapper="")
-    value, _ = unwrapped(value, CPU)
+    value, _ = OutputKind.of(value, CPU)
     if not is_on_gpu(value):
         return value
     return value.to_pandas() if hasattr(value, "to_pandas") else to_host(value)

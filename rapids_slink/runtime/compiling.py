@@ -187,22 +187,17 @@ class _Clock:
             LOGGER.warning(TEXT)
 
 
-_clock = _Clock()
-
-
-def compiled_seconds() -> float:
-    """How long this process has compiled."""
-    return _clock.seconds
+clock = _Clock()
 
 
 @contextmanager
 def compiling() -> Iterator[None]:
     """A block that may compile."""
-    _clock.start()
+    clock.start()
     try:
         yield
     finally:
-        _clock.stop()
+        clock.stop()
 
 
 @contextmanager
@@ -213,13 +208,13 @@ def compiling_bar(shown: bool) -> Iterator[None]:
         return
     from tqdm.auto import tqdm
 
-    before = _clock.advance
+    before = clock.advance
     with tqdm(desc="compiling, once on this machine", unit=" kernels", leave=False, delay=SHOWN, mininterval=0) as bar:
-        _clock.advance = bar.update
+        clock.advance = bar.update
         try:
             yield
         finally:
-            _clock.advance = before
+            clock.advance = before
 
 
 @cache
@@ -233,11 +228,11 @@ def watch_numba() -> None:
     class Listener(event.Listener):
         def on_start(self, event: Any) -> None:
             if _is_ours(event):
-                _clock.start()
+                clock.start()
 
         def on_end(self, event: Any) -> None:
             if _is_ours(event):
-                _clock.stop()
+                clock.stop()
 
     event.register("numba:compile", Listener())
 

@@ -128,8 +128,8 @@ WARP = constant("runtime/include/threads.cuh", "WARP")
 @cache
 def _cuda_module(source: str, name: str, *options: str) -> Any:
     code = source_of_kernel(source, name)
-    given = map(str, options)  # CuPy takes no subclass
-    return sys.modules["cupy"].RawModule(code=code, options=("--std=c++17", *given))
+    texts = map(str, options)  # CuPy takes no subclass
+    return sys.modules["cupy"].RawModule(code=code, options=("--std=c++17", *texts))
 
 
 def cuda_kernel(source: str, name: str, *options: str) -> Any:

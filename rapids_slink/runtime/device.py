@@ -93,13 +93,13 @@ class _Stream:
 
 def is_on_gpu(x: Any) -> bool:
     """Whether `x` (array, sparse matrix, frame or series) lives in GPU memory."""
+    if isinstance(x, np.ndarray | type):  # a class has the attributes of its objects
+        return False
     package = _package(x)
     if package in ("cudf", "cupy", "cupyx"):
         return True
     if package == "pandas" and "cudf.pandas" not in sys.modules:  # else it may be a proxy of a GPU's
         return False  # a failed attribute lookup of a frame builds an index of its columns
-    if isinstance(x, np.ndarray | type):  # a class has the attributes of its objects
-        return False
     if hasattr(x, "__cuda_array_interface__"):
         return True
     kind = getattr(x, "__dlpack_device__", None)

@@ -52,7 +52,6 @@ ROUNDING_BYTES = 2**21
 RESERVED_SHARE = 1 / 8
 #: Estimates below this pass without a look at how much memory is free.
 UNCHECKED_BYTES = 2**26
-_thread = threading.local()  # `run`: the current run of this thread
 
 
 # ----------------------------------------------------------------------------------------------------- estimates
@@ -340,32 +339,38 @@ class _Run:
     estimate: MemoryEstimate | None = None  # what was checked last
 
 
-def _run() -> _Run:
-    return getattr(_thread, "run", None) or _Run()
+class _Thread(threading.local):
+    """The current run of each thread; without one, a run that has no limit."""
+
+    def __init__(self) -> None:
+        self.run = _Run()
+
+
+_thread = _Thread()
 
 
 def free_bytes() -> float:
     """Bytes that the chunks of a stage's work may take at a time in the current run."""
-    return _run().free_bytes
+    return _thread.run.free_bytes
 
 
 def room_bytes(device: Device) -> float:
     """Bytes that results may take beside the work that was checked last, as far as is known."""
-    run = _run()
+    run = _thread.run
     free = _free(device, run)
-    taken = 0 if run.estimate is None else run.estimate.peak
-    return min(inf if run.limit is None else max(0, run.limit - taken), inf if free is None else free)
+    checked = 0 if run.estimate is None else run.estimate.peak
+    return min(inf if run.limit is None else max(0, run.limit - checked), inf if free is None else free)
 
 
 def limit_bytes() -> float:
     """The limit of the current run in bytes, infinite if it has none."""
-    limit = _run().limit
+    limit = _thread.run.limit
     return inf if limit is None else limit
 
 
 def checked_estimate() -> tuple[MemoryEstimate | None, int]:
     """The estimate that the current run checked last, whether or not it fits, and the bytes pre-allocated for it."""
-    return _run().estimate, _run().reserved
+    return _thread.run.estimate, _thread.run.reserved
 
 
 @contextmanager
@@ -389,7 +394,7 @@ def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
     On a GPU the work runs on the default stream, which is cuDF's; the caller's stream waits for it. So runs on one GPU
     do not overlap, and a CUDA graph cannot capture one.
     """
-    run, outer = _Run(memory_limit, as_bytes(memory_limit)), getattr(_thread, "run", None)
+    run, outer = _Run(memory_limit, as_bytes(memory_limit)), _thread.run
     watch_numba()
     _thread.run = run
     try:
@@ -422,7 +427,7 @@ def check_memory(device: Device, estimate: MemoryEstimate, what: str, already_ta
     The peak and the preferred chunk bytes are pre-allocated from the pool if they are a small part of free memory. The
     run has `already_taken` bytes of the estimate.
     """
-    run = _run()
+    run = _thread.run
     run.estimate = estimate
     least = required_bytes(device, estimate)
     if run.limit is not None and least > run.limit:
@@ -453,7 +458,7 @@ def required_bytes(device: Device, estimate: MemoryEstimate) -> int:
 
 def release_cached() -> None:
     """Free the pool's unused blocks between two stages, which may need other sizes, unless they are reserved."""
-    run = _run()
+    run = _thread.run
     if run.pool is not None and not run.reserved:
         run.pool.release(IDLE_BYTES if run.limit is None else 0)
 
@@ -469,7 +474,7 @@ def copy_out(device: Device, array: Array) -> Any:
 @contextmanager
 def outside_pool(device: Device) -> Iterator[None]:
     """Allocate GPU memory outside the run's pool, for results that outlive it. The pool frees its own if necessary."""
-    run = _run()
+    run = _thread.run
     if not device.is_gpu or run.pool is None:
         yield
         return

@@ -2,10 +2,10 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
+from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 import threadpoolctl
@@ -62,14 +62,53 @@ def chunks_for_cores(n: int, shortest: int, longest: int | None = None) -> list[
     return shares(slice(0, n), max(1, min(n // shortest, cores * of_a_core)))
 
 
-class _Kept(threading.local):
-    """The pool of threads that help each thread with its chunks, and the process in which the pool was started.
+class _Helpers:
+    """Threads that help one thread with its chunks.
 
-    The pool is kept from run to run, because starting and stopping one takes a millisecond.
+    Tasks and their errors go through queues that CPython implements in C. An interruption of the caller cannot come
+    while it holds a lock of theirs, as it can with the locks of an executor; then no helper would ever end.
     """
 
-    pool: ThreadPoolExecutor | None = None
-    process: int | None = None
+    threads: Sequence[threading.Thread] = ()
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.tasks, self.ended = SimpleQueue[Callable[[], None] | None](), SimpleQueue[BaseException | None]()
+        help_ = partial(_help, self.tasks, self.ended)
+        self.threads = [
+            threading.Thread(target=help_, name=f"rapids_slink_{i}", daemon=True)
+            for i in range(max(1, usable_cores() - 1))
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End the threads after the chunks that they have begun."""
+        for _ in self.threads:
+            self.tasks.put(None)
+        for thread in self.threads:
+            thread.join()
+
+    def __del__(self) -> None:
+        for _ in self.threads:
+            self.tasks.put(None)
+
+
+def _help(tasks: SimpleQueue[Callable[[], None] | None], ended: SimpleQueue[BaseException | None]) -> None:
+    """Do tasks until there is a None in place of one."""
+    while (task := tasks.get()) is not None:
+        try:
+            task()
+            ended.put(None)
+        except BaseException as error:
+            ended.put(error)
+        del task  # which holds the arrays of its run
+
+
+class _Kept(threading.local):
+    """The helpers of each thread. They are kept from run to run, because to start and stop them takes a millisecond."""
+
+    helpers: _Helpers | None = None
 
 
 _kept = _Kept()
@@ -80,7 +119,7 @@ def for_each_chunk(
 ) -> list[Any]:
     """Call `work` for every chunk; returns the results in order.
 
-    On a CPU all cores work if there is more than one chunk: this thread and those of a pool take chunk after chunk.
+    On a CPU all cores work if there is more than one chunk: this thread and its helpers take chunk after chunk.
     BLAS is limited to one thread meanwhile: its own pool waits by spinning and would compete for the cores.
     """
     chunks = list(chunks)
@@ -96,29 +135,26 @@ def for_each_chunk(
                 list(waiting)  # so that no further chunk starts after an error or Ctrl-C
                 raise
 
-        helpers = min(len(chunks), workers(device)) - 1
-        if helpers > 0:
-            _with_helpers(take_chunks, helpers)
-        else:
+        n_helping = min(len(chunks), workers(device)) - 1
+        if n_helping < 1:
             take_chunks()
+            return results
+        if _kept.helpers is None or _kept.helpers.process != os.getpid():  # threads do not outlive a fork
+            _kept.helpers = _Helpers()
+        helpers = _kept.helpers
+        with _one_blas_thread:
+            try:
+                for _ in range(n_helping):
+                    helpers.tasks.put(take_chunks)
+                take_chunks()
+                for _ in range(n_helping):
+                    if (error := helpers.ended.get()) is not None:
+                        raise error
+            except BaseException:
+                _kept.helpers = None
+                helpers.stop()
+                raise
     return results
-
-
-def _with_helpers(take_chunks: Callable[[], None], helpers: int) -> None:
-    """Run `take_chunks` in this thread and in `helpers` threads of its pool."""
-    if _kept.pool is None or _kept.process != os.getpid():  # threads do not outlive a fork
-        _kept.pool, _kept.process = ThreadPoolExecutor(max(1, usable_cores() - 1), "rapids_slink"), os.getpid()
-    pool = _kept.pool
-    with _one_blas_thread:
-        try:
-            helping = [pool.submit(take_chunks) for _ in range(helpers)]
-            take_chunks()
-            for helped in helping:
-                helped.result()
-        except BaseException:
-            _kept.pool = None
-            pool.shutdown()
-            raise
 
 
 class _OneBlasThread:

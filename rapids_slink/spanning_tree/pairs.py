@@ -77,7 +77,7 @@ def is_worthwhile(n: int, d: int, metric: Metric, min_samples: int, device: Devi
     if stores_distances(d, metric, min_samples, device, compact) and LIMITED_PAIR_BYTES * n * n > limit_bytes():
         return False
     if device.is_gpu:
-        max_work = MAX_SLOW_WORK if metric.formula == "minkowski" else MAX_WORK["cuda"]
+        max_work = MAX_SLOW_WORK if metric.formula.has_powers else MAX_WORK["cuda"]
         return n <= MAX_ROWS and min_samples <= MAX_SAMPLES["cuda"] and work <= max_work
     if compact:
         return n <= MAX_ROWS

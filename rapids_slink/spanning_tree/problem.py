@@ -79,7 +79,7 @@ class Look:
         bound = problem.max_weight
         if problem.metric.filter != "product" or rows.dtype.kind == "u" or bound == inf:
             return bound
-        if problem.metric.formula == "cosine":
+        if problem.metric.formula.is_of_unit_rows:
             return bound if bound < 2 else inf
         span = float(rows.max()) - float(rows.min())  # by columns CuPy takes thirty times as long
         return bound if bound < span * span * rows.shape[1] else inf

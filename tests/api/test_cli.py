@@ -6,6 +6,7 @@ import gzip
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -34,11 +35,12 @@ SAID = "points.csv: 6 rows of 2 columns: 'x', 'y'; without 'name' (not in --colu
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A working folder with the same table in both formats."""
+    """A working folder with the same table in both formats, if pyarrow is there."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
     POINTS.to_csv("points.csv", index=False)
-    POINTS.set_index(pd.Index(range(100, 106), name="key")).to_parquet("points.parquet")
+    if find_spec("pyarrow"):
+        POINTS.set_index(pd.Index(range(100, 106), name="key")).to_parquet("points.parquet")
     return tmp_path
 
 
@@ -75,6 +77,7 @@ def test_csv_to_csv(run):
 
 def test_columns_that_are_not_used_are_written_as_they_are_read(run):
     """Those that are used are numbers, which may be written in another way."""
+    pytest.importorskip("pyarrow")
     cells = {"id": ["007", "1e3", "NA", "", "a,b", "8"], "year": [2001, 2002, 2003, 2004, 2005, 2006]}
     table = POINTS[["x"]].assign(**cells, spread=[0.5, 1.0, 1.5, 2.0, 2.5, 3.0])
     table.to_csv("points.csv", index=False)
@@ -104,6 +107,7 @@ def test_a_tree_up_to_a_distance(run):
 
 
 def test_hdbscan(run):
+    pytest.importorskip("pyarrow")
     rng = np.random.default_rng(0)
     rows = pd.DataFrame(np.r_[rng.normal(size=(40, 2)), rng.normal(9, 4, size=(40, 2))], columns=["x", "y"]).round(3)
     rows.to_csv("points.csv", index=False)
@@ -173,6 +177,7 @@ def test_the_metrics_are_in_the_help(run):
 
 
 def test_parquet_keeps_the_index_and_writes_the_linkage(run):
+    pytest.importorskip("pyarrow")
     arguments = ["--columns", "x,y", "--distance-threshold", 0.3, "--output", "labels.parquet", "--linkage", "z.csv"]
     assert run("points.parquet", *arguments)[0] == 0
     labels = pd.read_parquet("labels.parquet")
@@ -193,6 +198,7 @@ def test_parquet_keeps_the_index_and_writes_the_linkage(run):
     ],
 )
 def test_index_of_the_output(run, index, header):
+    pytest.importorskip("pyarrow")
     POINTS[["x"]].set_axis(index).to_parquet("points.parquet")
     assert run("points.parquet", "--output", "labels.csv", "--labels-only")[0] == 0
     written = pd.read_csv("labels.csv", index_col=list(range(index.nlevels)))
@@ -274,6 +280,8 @@ def test_plot(run, name):
     ],
 )
 def test_errors_are_one_line(run, folder, arguments, status, message):
+    if arguments == ["broken.parquet"]:
+        pytest.importorskip("pyarrow")
     Path("ragged.csv").write_text("x,y\n1,2\n3,4,5\n")
     Path("empty.csv").write_text("")
     Path("broken.parquet").write_bytes(b"PAR1 no PAR1")
@@ -406,6 +414,8 @@ def test_no_standard_input(folder):
 @pytest.mark.parametrize("table", ["points.csv", full("points.parquet")])
 def test_a_pipe_with_a_name(folder, table):
     """Such as a shell's <(...) is."""
+    if table == "points.parquet":
+        pytest.importorskip("pyarrow")
     os.mkfifo("pipe")
     with subprocess.Popen(["cp", table, "pipe"]) as writer:
         try:

@@ -392,6 +392,7 @@ def test_a_pipeline_passes_groups_on(kind, routing):
 
 
 def test_a_pipeline_passes_weights_on(routing, tmp_path):
+    pytest.importorskip("pyarrow")
     weights = np.full(90, 3.0)
     model = HDBSCAN(device="cpu").set_fit_request(sample_weight="copies")
     make_pipeline(StandardScaler(), model).fit(FRAME, copies=weights)

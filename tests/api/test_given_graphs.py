@@ -1,6 +1,5 @@
 """Sparse matrices and graphs of other packages wherever a matrix of distances goes."""
 
-import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,6 +14,7 @@ from rapids_slink import HDBSCAN, SingleLinkage, fit_graph, minimum_spanning_tre
 from rapids_slink.points.output import on_host
 
 hdbscan = pytest.importorskip("hdbscan")
+nx = pytest.importorskip("networkx")
 FORMATS = ["csr", "csc", "coo", "lil", "dok", "bsr"]
 
 

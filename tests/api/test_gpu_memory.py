@@ -139,7 +139,7 @@ def test_estimates(watched_memory, monkeypatch, n, d, k):
 
     def recorded(function):
         def record(*arguments):
-            taken.append(memory._run().pool.pool.total_bytes())
+            taken.append(memory._thread.run.pool.pool.total_bytes())
             return function(*arguments)
 
         return record

@@ -218,6 +218,7 @@ def test_flat_clusters_at_a_distance(both):
 
 
 def test_rows_are_kept_for_the_drawing(device, tmp_path):
+    pytest.importorskip("pyarrow")
     X = pd.DataFrame(blobs(0, 3), columns=list("abc"))
     model = HDBSCAN(10, gen_min_span_tree=True, device=device).fit(X)
     X.loc[:, :] = 0.0  # the model has a copy

@@ -245,7 +245,7 @@ def test_every_pair_is_within_infinity(device):
         assert count_pairs(bits, max_distance=1e300, metric=metric, p=3.0, device=device) == 400 * 399 // 2
 
 
-@pytest.mark.parametrize("d", [3, 30])
+@pytest.mark.parametrize("d", [3, full(30)])
 def test_what_does_not_fit_is_counted(d, device):
     X = np.random.default_rng(0).random((6000, d))
     count = 6000 * 5999 // 2

@@ -93,6 +93,7 @@ def test_the_type_that_cumls_accelerator_sets_is_not_the_users(monkeypatch):
 
 @pytest.mark.parametrize(("X", "name"), [(FRAME, "numpy"), (ARRAY, "pandas")], ids=["frame", "array"])
 def test_files_and_copies_under_an_output_type(monkeypatch, tmp_path, device, X, name):
+    pytest.importorskip("pyarrow")
     set_output_type(monkeypatch, name)
     model = fit(X, 3, device=device)
     model.save(tmp_path / "model")

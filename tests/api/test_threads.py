@@ -101,9 +101,9 @@ from rapids_slink.runtime import threads
 X = np.random.default_rng(0).normal(size=(9000, 2))
 threads.usable_cores = lambda: 2
 before = rapids_slink.fit(X, device="cpu").distances_
-pool = threads._kept.pool
+helpers = threads._kept.helpers
 assert np.array_equal(rapids_slink.fit(X, device="cpu").distances_, before)
-assert threads._kept.pool is pool is not None
+assert threads._kept.helpers is helpers is not None
 if not os.fork():
     signal.alarm(60)
     os._exit(0 if np.array_equal(rapids_slink.fit(X, device="cpu").distances_, before) else 1)
@@ -355,3 +355,34 @@ def test_chunks_that_wait_are_not_begun_after_an_interruption():
     with pytest.raises(KeyboardInterrupt):
         for_each_chunk(CPU, work, range(1000))
     assert len(begun) < 500
+
+
+AFTER_A_LOCK = """
+import faulthandler, threading
+from rapids_slink.runtime import threads
+from rapids_slink.runtime.device import CPU
+faulthandler.dump_traceback_later(60, exit=True)
+threads.usable_cores = lambda: 2
+assert threads.for_each_chunk(CPU, str, range(4)) == list("0123")
+enter, calls = threading.Condition.__enter__, []
+
+def interrupted(condition):
+    taken = enter(condition)
+    if threading.current_thread() is threading.main_thread():
+        calls.append(condition)
+        raise KeyboardInterrupt
+    return taken
+
+threading.Condition.__enter__ = interrupted
+try:
+    threads.for_each_chunk(CPU, str, range(4))
+except KeyboardInterrupt:
+    pass
+print(len(calls))
+"""
+
+
+def test_chunks_take_no_lock_that_an_interruption_keeps():
+    """CPython may raise just after it took a lock in a function of Python; who waits for that lock waits for ever."""
+    done = subprocess.run([sys.executable, "-c", AFTER_A_LOCK], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.stdout == "0\n", done.stderr

@@ -270,6 +270,7 @@ def test_results_of_a_gpu_are_of_the_input_s_kind(client, blocks):
 @pytest.mark.filterwarnings("ignore:.*inplace keyword")  # Dask's reader
 def test_parquet(client, blocks, tmp_path):
     """Whose partitions Dask puts together where few columns are read."""
+    pytest.importorskip("pyarrow")
     frame = pd.DataFrame(blobs(0, 9), columns=[f"x{i}" for i in range(9)]).assign(
         text="some more bytes in every row" * 9
     )

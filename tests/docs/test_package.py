@@ -18,6 +18,7 @@ from rapids_slink.datasets import load_cities
 
 
 def test_sources_ship(tmp_path):
+    pytest.importorskip("hatchling")
     build = [sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=300)
     wheel, sdist = next(tmp_path.glob("*.whl")), next(tmp_path.glob("*.tar.gz"))
@@ -89,7 +90,8 @@ def test_starting_points_run(tmp_path):
 @pytest.mark.full
 def test_script_for_a_cluster_runs(tmp_path):
     """As a file, which the workers import, over parts whose indexes are the same."""
-    pytest.importorskip("distributed", reason="distributed is not installed")
+    for module in ("distributed", "dask.dataframe", "pyarrow"):
+        pytest.importorskip(module, reason=f"{module} is not installed")
     rng = np.random.default_rng(0)
     table = pd.DataFrame(rng.normal(size=(300, 2)) + rng.integers(0, 4, (300, 1)) * 9, columns=["x", "y"])
     table["name"] = [f"row {i}" for i in range(300)]

@@ -29,7 +29,7 @@ from rapids_slink.runtime import compiling, cuda
 def clock(monkeypatch):
     """A clock that is moved by hand, and nothing compiled yet."""
     now = [0.0]
-    monkeypatch.setattr(compiling, "_clock", compiling._Clock())
+    monkeypatch.setattr(compiling, "clock", compiling._Clock())
     monkeypatch.setattr(compiling.time, "perf_counter", lambda: now[0])
     return now
 

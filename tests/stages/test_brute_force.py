@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hard_cases import CASES
+from hard_cases import CASES, full
 from oracles import assert_lists, assert_unlisted_are_above, least, squared_distances, without_self
 
 from rapids_slink import knn_graph
@@ -167,7 +167,7 @@ def test_a_few_rows_try_whether_a_sample_lowers_bounds(bound, infinite, sizes, m
     assert seeded(search, SearchTask(ids, 3, ids, ids, upper), monkeypatch) == sizes
 
 
-@pytest.mark.parametrize("bound", [1e9, 25.0])
+@pytest.mark.parametrize("bound", [1e9, full(25.0)])
 def test_a_loose_bound_makes_no_buffer_overflow(bound):
     engine, n, report = CPU, 6000, Report()
     X = np.random.default_rng(0).normal(size=(n, 20))

@@ -150,6 +150,7 @@ def test_columns_of_a_stream_go_by_name(device):
 
 
 def test_the_box_is_that_of_the_fit(device, tmp_path):
+    pytest.importorskip("pyarrow")
     X = np.concatenate([np.linspace(0.9, 1.1, 30) % 1.0, [0.5]])[:, None].repeat(2, axis=1)
     model = SingleLinkage(None, max_distance=0.02, box=1.0, device=device).fit(X)
     found = on_host(model.catalogue(X))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hard_cases import CASES, cases, combinations
+from hard_cases import CASES, cases, combinations, full
 from oracles import core_distances, every_pair, mutual_reachability, squared_distances, tree_of
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
@@ -185,7 +185,7 @@ def test_pairs_that_int8_cannot_tell_apart(monkeypatch):
     assert connected(search, component) == crossing_edges(*every_pair(search), component)
 
 
-@pytest.mark.parametrize("is_bounded", [False, True])
+@pytest.mark.parametrize("is_bounded", [False, full(True)])
 def test_clusters_that_no_filter_tells_apart(is_bounded, engine, monkeypatch):
     """Their outlying points search alone at first; then the clusters are joined by their points' projections."""
     monkeypatch.setitem(component_pairs.MIN_ROUND_PAIRS, engine.name, 0)

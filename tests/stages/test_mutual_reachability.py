@@ -213,6 +213,7 @@ def test_enough_neighbours_for_the_cores(device):
 
 
 def test_kept_in_files_and_pickles(tmp_path, device):
+    pytest.importorskip("pyarrow")
     model = fit(pd.DataFrame(blobs(0)), 3, min_samples=4, device=device)
     model.save(tmp_path / "model.slink")
     for again in (rapids_slink.load(tmp_path / "model.slink"), pickle.loads(pickle.dumps(model))):

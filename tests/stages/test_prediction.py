@@ -209,6 +209,7 @@ def test_tables_of_other_libraries_go_by_name():
 
 @pytest.mark.parametrize("names", [[0, 1, 2], ["a", 1, 2.5], [("a", 0), ("a", 1), ("b", 0)], ["a", "a", "b"]], ids=str)
 def test_columns_of_any_names(names, tmp_path, device):
+    pytest.importorskip("pyarrow")
     X, Y = (pd.DataFrame(values) for values in fitted_and_new(0, 3))
     for frame in X, Y:
         frame.columns = pd.MultiIndex.from_tuples(names) if isinstance(names[0], tuple) else names

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hard_cases import full
 from oracles import assert_lists, least, squared_distances, without_self
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import cdist, pdist
@@ -21,6 +22,7 @@ from rapids_slink.neighbors.tiles.order import BLOCK, TILE, Lists, kernels
 from rapids_slink.neighbors.trees import nearest_by_spread
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, cuda, to_host
+from rapids_slink.runtime.memory import MemoryEstimate, check_memory, run_scope
 
 
 def nested(rng, n, d):
@@ -472,12 +474,13 @@ def test_tiles_do_not_serve_noise_nor_clusters_as_wide_as_they_are_apart(engine)
         assert filter_of(X, engine) != "tiles of near points"
 
 
-def test_tiles_serve_if_they_fit(monkeypatch):
+def test_tiles_serve_if_they_fit():
     X = line(np.random.default_rng(6), 2**13, 70)
     least_ = tiles.estimate_tiles(*X.shape[:1], *X.shape, tiles.IN_ORDER, 8, CPU, EUCLIDEAN).least
     for free, fits in ((least_ + 1, True), (least_, False)):
-        monkeypatch.setattr(tiles, "free_bytes", lambda free=free: free)
-        assert (filter_of(X, CPU) == "tiles of near points") is fits
+        with run_scope(CPU, free):
+            check_memory(CPU, MemoryEstimate(0), "a search")
+            assert (filter_of(X, CPU) == "tiles of near points") is fits
 
 
 def test_nearest_by_spread(engine):
@@ -496,7 +499,9 @@ def test_nearest_by_spread(engine):
         assert nearest_by_spread(engine.asarray(X), engine) >= 0
 
 
-@by_family
+@pytest.mark.parametrize(
+    "points", [line, core, *map(full, (nested, sheet, pairs_of_clusters))], ids=lambda f: f.__name__
+)
 def test_heights_are_scipys(points, engine):
     n = 9000 if engine.is_gpu else 2**13
     X = points(np.random.default_rng(9), n, 70)

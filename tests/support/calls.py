@@ -117,6 +117,6 @@ class Failing:
 
 def stray_threads():
     """All threads but those that are kept for this thread's next run, and those that compile."""
-    pool = threads._kept.pool
+    helpers = threads._kept.helpers
     others = {thread for thread in threading.enumerate() if not thread.name.startswith(COMPILERS)}
-    return others - (set() if pool is None else pool._threads)
+    return others - (set() if helpers is None else {*helpers.threads})

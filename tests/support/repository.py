@@ -12,8 +12,9 @@ PACKAGE = Path(rapids_slink.__file__).parent
 
 
 def python(code, **environment):
-    """What `code` prints in a process of its own."""
-    environment = {**os.environ, "PYTHONIOENCODING": "utf-8", **environment}
+    """What `code` prints in a process of its own, wherever it goes."""
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8", "PYTHONPATH": path, **environment}
     run = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=environment, timeout=300
     )

@@ -73,7 +73,7 @@ def serves_products(rows: Array, metric: Metric, device: Device) -> bool:
     d = rows.shape[1]
     if d > MAX_FEATURES or (device.is_gpu and not kernels(device).serves(d)):
         return False
-    return metric.formula != "cosine" or float(rows[:, -1].min()) >= SHORTEST_ROW
+    return not metric.formula.is_of_unit_rows or float(rows[:, -1].min()) >= SHORTEST_ROW
 
 
 def scaling_of(*point_sets: Any, device: Device) -> Scaling:
@@ -97,7 +97,7 @@ def filter_formula(metric: Metric) -> tuple[str, int] | None:
 
     One of `metrics.FORMULAS`, and twice the exponent of "minkowski", 2 for the others.
     """
-    if metric.formula != "minkowski":
+    if not metric.formula.has_powers:
         return metric.formula, 2
     if metric.p < 1:
         return None

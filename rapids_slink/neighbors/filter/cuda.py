@@ -303,7 +303,7 @@ class DirectFilter(TileFilter):
         the factor and of the summand under the root. `OVERFLOW` stands for any distance above it.
         """
         d, p = self.n_features, self.metric.p
-        if self.metric.formula != "minkowski":
+        if not self.metric.formula.has_powers:
             return (bound + d * 5e-324) * (1 + (d + 8) * EPSILON)
         norm = (bound + d * 1e-300) ** (1 / p) * (1 + (d + 4 * p + 8) * EPSILON / p + 1e-12)
         return self.device.xp.where(bound < OVERFLOW, norm, np.inf)

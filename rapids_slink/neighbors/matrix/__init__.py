@@ -17,7 +17,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.metrics import EUCLIDEAN, Metric
+from rapids_slink.metrics import EUCLIDEAN, Metric, Rows
 from rapids_slink.neighbors.exact.cuda import MAX_LIST, list_entries, lists_by_sorting
 from rapids_slink.neighbors.task import BLOCK, SearchResult, SearchTask, equal_slices
 from rapids_slink.report import Report
@@ -72,7 +72,7 @@ def padded(n: int) -> int:
 
 def bit_planes(parts: list[Array], metric: Metric) -> list[BitPlanes]:
     """The planes of one or several arrays of rows, in which equal values of a feature have equal codes."""
-    width, is_counted = parts[0].shape[1], metric.rows == "counted"
+    width, is_counted = parts[0].shape[1], metric.rows is Rows.COUNTED
     d = width - is_counted
     span = cp.array([np.inf, np.inf, 0.0])
     for values in parts:
@@ -144,7 +144,7 @@ def _ranks(columns: Array) -> tuple[Array, int]:
 
 def stored_type(metric: Metric, n_features: int) -> str:
     """The type in which the distances of all pairs are stored."""
-    return "uint16" if metric.formula in ("hamming", "hiercc") and n_features < MAX_SHORT else "float64"
+    return "uint16" if metric.formula.is_whole and n_features < MAX_SHORT else "float64"
 
 
 def put_distances(rows: BitPlanes, points: BitPlanes, metric: Metric, out: Array) -> None:

@@ -83,7 +83,7 @@ def estimate_tiles(n: int, m: int, d: int, k: int, itemsize: int, device: Device
     """Bytes of a search in tiles among n points of d features for the k neighbours of m of them."""
     slots = n + n // 2 + 2 * BLOCK  # of many blocks the last are empty
     size, axes, tiles, blocks = cell_size(n), min(AXES, d) + 1, slots // TILE, slots // BLOCK
-    cells, unit_rows = slots // size + 1, n * d * itemsize * (metric.formula == "cosine")
+    cells, unit_rows = slots // size + 1, n * d * itemsize * metric.formula.is_of_unit_rows
     a_row = 8 * -(-d // 64) * 64 if device.is_gpu else 12 * d  # once rounded and once with twice the digits
     retained = unit_rows + n * (8 * axes + 28) + slots * (a_row + 4 * axes + 28)
     listed = int(tiles * blocks * (1 / 2 + 16 * MAX_SHARE[device.name]))

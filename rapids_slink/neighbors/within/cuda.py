@@ -64,7 +64,7 @@ def _may_rule_out(values: Array, queries: Array, limit: float, metric: Metric) -
         return limit > -inf
     if metric.filter != "product" or limit == -inf:
         return False
-    if metric.formula == "cosine":
+    if metric.formula.is_of_unit_rows:
         return limit < 2
     parts = [values] if queries is None else [values, queries]
     span = max(float(part.max()) for part in parts) - min(float(part.min()) for part in parts)
