@@ -264,19 +264,19 @@ class PairFrames:
 class NearPairs(PairFrames):
     """The pairs of some points within the distances of a task; made and used within a run."""
 
-    def __init__(self, given: PairPoints, task: PairTask, device: Device) -> None:
-        x = given.both[0]
+    def __init__(self, pair_points: PairPoints, task: PairTask, device: Device) -> None:
+        x = pair_points.both[0]
         n_features = x.shape[1]
-        metric = task.metric.of_columns(given.queries.names or given.points.names, n_features)
-        super().__init__(given.queries, given.points, replace(task, metric=metric), device)
-        self.given = given
+        metric = task.metric.of_columns(pair_points.queries.names or pair_points.points.names, n_features)
+        super().__init__(pair_points.queries, pair_points.points, replace(task, metric=metric), device)
+        self.pair_points = pair_points
         self.limits = [Limit.of(metric, float(distance), n_features) for distance in task.distances]
         self.search: PairSearch | None = None  # of one row there is none
         limit = self.limits[-1].surrogate
-        if not given.is_one:
+        if not pair_points.is_one:
             queries, points = (
                 metric_rows(metric, part, device, name=name, alone=False)
-                for part, name in zip(given.both, "XY", strict=True)
+                for part, name in zip(pair_points.both, "XY", strict=True)
             )
             self.search = prepare_pairs(points, queries, limit, metric, device, task.progress)
         elif len(x) > 1:
@@ -292,7 +292,7 @@ class NearPairs(PairFrames):
         if result.src is None:
             return result if limit.decides else Found(int(self.count(rows)[-1]))
         ends, metric = (result.src, result.dst), self.task.metric
-        weight = distances(metric, result.weight, ends, self.given.both, self.device)
+        weight = distances(metric, result.weight, ends, self.pair_points.both, self.device)
         if limit.decides:
             return Found(result.count, *ends, weight)
         kept = weight <= self.task.distances[-1]
@@ -319,7 +319,7 @@ class NearPairs(PairFrames):
                 step = max(1, step // 4)
                 continue
             ends = result.src, result.dst
-            weight = distances(self.task.metric, result.weight, ends, self.given.both, self.device)
+            weight = distances(self.task.metric, result.weight, ends, self.pair_points.both, self.device)
             order = xp.searchsorted(xp.asarray(self.task.distances), weight, side="left")
             within = xp.bincount(order, minlength=counts.size + 1)[: counts.size]
             counts += np.array(within.tolist(), np.int64).cumsum()

@@ -92,11 +92,11 @@ class _Blocks:
 
     def find(self, rows: slice, room: float) -> Found:
         """See `PairSearch`."""
-        left = Left(room)
+        remaining = Left(room)
 
         def work(block: slice) -> tuple[int, Any]:
-            buffer, count = self._scan(block, np.array([self.limit]), left.pairs, np.zeros(1, np.int64))
-            return count, _sorted(buffer, count, block) if left.take(count) else None
+            buffer, count = self._scan(block, np.array([self.limit]), remaining.pairs, np.zeros(1, np.int64))
+            return count, _sorted(buffer, count, block) if remaining.take(count) else None
 
         parts = for_each_chunk(CPU, work, equal_slices(rows, self.block_rows), bar(self, rows))
         total = sum(count for count, _ in parts)
@@ -227,11 +227,11 @@ class TreePairs:
     def find(self, rows: slice, room: float) -> Found:
         """See `PairSearch`."""
         order, m = self._order(rows), rows.stop - rows.start
-        counts, left = np.zeros(m + 1, np.int64), Left(room)
+        counts, remaining = np.zeros(m + 1, np.int64), Left(room)
 
         def work(part: slice) -> tuple[slice, Any]:
-            count, pairs = self._search(order[part], rows.start, counts, left.pairs)
-            return part, pairs if left.take(count) else None
+            count, pairs = self._search(order[part], rows.start, counts, remaining.pairs)
+            return part, pairs if remaining.take(count) else None
 
         parts = for_each_chunk(CPU, work, self._shares(m), bar(self, rows))
         starts = np.cumsum(counts)

@@ -178,8 +178,8 @@ class ExactPairs(_Pairs):
 
     def parts(self, rows: slice) -> Iterator[tuple[Array, Array]]:
         """See `_Pairs`."""
-        most = int(min(MOST_DISTANCES, free_bytes() / 2 / DISTANCE_BYTES))
-        chunks = equal_slices(rows, max(1, most // len(self.points)))
+        max_distances = int(min(MOST_DISTANCES, free_bytes() / 2 / DISTANCE_BYTES))
+        chunks = equal_slices(rows, max(1, max_distances // len(self.points)))
         for chunk in with_progress(chunks, len(chunks), bar(self, rows)):
             first = chunk.start if self.is_one else 0
             among, ids = self.points[first:], cp.arange(chunk.start, chunk.stop, dtype=cp.int32)
@@ -212,17 +212,17 @@ class ImagePairs(_Pairs):
         with progress_bar(max(1, self.row_blocks), bar(self, rows)) as advance:
             while waiting:
                 some = waiting.pop()
-                found = self.filter.pairs_within(cp.asarray(self._items(some)), self.limit, room)
-                if found is None and some.size > 1:
+                passing = self.filter.pairs_within(cp.asarray(self._items(some)), self.limit, room)
+                if passing is None and some.size > 1:
                     middle = some.size // 2
                     waiting += [some[middle:], some[:middle]]
                     continue
-                if found is None:
+                if passing is None:
                     yield from self._of_block(int(some[0]))
                 else:
-                    passed = found.shape[1]
-                    pair, weight = self._decided(found[0], found[1])
-                    del found
+                    passed = passing.shape[1]
+                    pair, weight = self._decided(passing[0], passing[1])
+                    del passing
                     few_within = pair.size < LEAST_SHARE * passed
                     yield pair, weight
                     if waiting and few_within and passed > MANY_PASSED * BLOCK_ROWS * some.size:
