@@ -9,7 +9,8 @@ the task in which every point is a group; the search of connect has the componen
 
     exact/           surrogate distances in float64, and lists of the least
     filter/          tests in low precision that rule pairs out: matrix products, fused on a GPU; float32 terms
-    brute_force.py   all pairs: filter, re-rank, prove
+    brute_force.py   all pairs: filter, re-rank, prove; `filter.choose_filter` chooses its filter
+    tiles/           all pairs of tiles of near points, of structured points
     matrix/          all distances of codes, stored, on a GPU
     trees/           few features, low dimension: a k-d tree, a bounding volume hierarchy
     small_batch/     few queries, on a GPU
