@@ -186,7 +186,7 @@ def fit_until_called(model, X, interrupting):
         interrupting.fails_at = interrupting.calls
 
 
-SORT = {"cpu": "_sort_on_cpu", "cuda": "_sort_on_gpu"}
+SORT = {"cpu": "_radix_order", "cuda": "_sort_on_gpu"}
 PLACES = [
     (brute_force, "chunks_of"),
     (brute_force, "for_each_chunk"),
