@@ -26,6 +26,7 @@ from rapids_slink.dendrogram.cutting import COLUMNS, ClusterRule, CutParameters
 from rapids_slink.distributed.cluster import MAX_BLOCKS, Run, free_for_task, on_worker, wanted_blocks, with_bytes
 from rapids_slink.distributed.groups import fit_groups
 from rapids_slink.distributed.points import (
+    Blocks,
     Partitions,
     attributes,
     block_starts,
@@ -241,13 +242,7 @@ def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: str, memory_limit:
             raise TypeError("nearest_neighbors of a Dask Y takes a Dask X")
         queries = read_points(run, X, settings)
         points = read_points(run, Y, settings, name="Y")
-        check_same_columns((queries.n_features, queries.names), (points.n_features, points.names))
-        check_zeros_between(queries.zeros, points.zeros, metric)
-        both = np.result_type(queries.dtype, points.dtype).str
-        query_blocks, blocks = (
-            make_blocks(run, replace(part, dtype=both), count_blocks(run, part), name)
-            for part, name in ((queries, "query"), (points, "block"))
-        )
+        query_blocks, blocks = _blocks_of_both(run, queries, points, count_blocks)
         lists = [search_blocks(run, rows, blocks, 1, (-1 - b,)) for b, rows in enumerate(query_blocks.rows)]
         return _edges(run, query_blocks.settings, lists, query_blocks.starts)
 
@@ -302,13 +297,7 @@ def near_blocks(
         others = blocks
     else:
         more = read_points(run, Y, settings, name="Y")
-        check_same_columns((points.n_features, points.names), (more.n_features, more.names))
-        check_zeros_between(points.zeros, more.zeros, metric)
-        both = np.result_type(points.dtype, more.dtype).str
-        blocks, others = (
-            make_blocks(run, replace(part, dtype=both), _count_near_blocks(run, part), name)
-            for part, name in ((points, "query"), (more, "block"))
-        )
+        blocks, others = _blocks_of_both(run, points, more, _count_near_blocks)
         met = {(a, b) for a in range(len(blocks)) for b in range(len(others))}
     results: list[list[Future]] = []
     for a in range(len(blocks)):
@@ -325,6 +314,20 @@ def near_blocks(
         results.append(row)
     run.wait([part for row in results for part in row])
     return results, blocks.settings
+
+
+def _blocks_of_both(
+    run: Run, queries: Partitions, points: Partitions, count: Callable[[Run, Partitions], int]
+) -> tuple[Blocks, Blocks]:
+    """Blocks of rows of X and of Y, of one type; raises unless they have the same columns and distances."""
+    check_same_columns((queries.n_features, queries.names), (points.n_features, points.names))
+    check_zeros_between(queries.zeros, points.zeros, queries.settings.metric)
+    both = np.result_type(queries.dtype, points.dtype).str
+    x, y = (
+        make_blocks(run, replace(part, dtype=both), count(run, part), name)
+        for part, name in ((queries, "query"), (points, "block"))
+    )
+    return x, y
 
 
 def _count_near_blocks(run: Run, points: Partitions) -> int:

@@ -79,8 +79,11 @@ class Layout:
         with Run() as run:
             whole = gathered(run, linkage, COLUMNS, "linkage")
             if groups is not None:
-                named = zip(groups, (("group",), ("rows",)), ("merges' groups", "groups"), strict=True)
-                groups = [gathered(run, *frame_columns_name) for frame_columns_name in named]
+                merge_group, keys = groups
+                groups = (
+                    gathered(run, merge_group, ("group",), "merges' groups"),
+                    gathered(run, keys, ("rows",), "groups"),
+                )
             results = run.task("cut", _cut, whole, n_leaves, parameters, groups)
             return attributes(run, results, self, of_rows=("labels",))["labels"]
 
