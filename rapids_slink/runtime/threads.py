@@ -84,12 +84,12 @@ class _Helpers:
 
     def stop(self) -> None:
         """End the threads after the chunks that they have begun."""
-        for _ in self.threads:
-            self.tasks.put(None)
+        self.__del__()
         for thread in self.threads:
             thread.join()
 
     def __del__(self) -> None:
+        """Let the threads end: there is a None for each, which is surplus once it has ended."""
         for _ in self.threads:
             self.tasks.put(None)
 

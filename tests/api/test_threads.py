@@ -15,7 +15,7 @@ import pytest
 import threadpoolctl
 from calls import Failing, points, spread, stray_threads
 from hard_cases import full
-from repository import ROOT
+from repository import ROOT, python
 from spanning_trees import bits
 
 from rapids_slink import DeviceMemoryError, SingleLinkage, cut, fit, ordering
@@ -384,5 +384,4 @@ print(len(calls))
 
 def test_chunks_take_no_lock_that_an_interruption_keeps():
     """CPython may raise just after it took a lock in a function of Python; who waits for that lock waits for ever."""
-    done = subprocess.run([sys.executable, "-c", AFTER_A_LOCK], capture_output=True, text=True, cwd=ROOT, timeout=120)
-    assert done.stdout == "0\n", done.stderr
+    assert python(AFTER_A_LOCK) == "0\n"
