@@ -5,21 +5,13 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from models import frame_of, grown
 from scipy.cluster import hierarchy
 from spanning_trees import NAMES
 
 from rapids_slink import fit, fit_graph, linkage
 from rapids_slink.hierarchy.exports import to_scipy
 from rapids_slink.points.output import on_device
-
-
-def frame_of(Z):
-    made = pd.DataFrame(Z, columns=["left", "right", "height", "size"])
-    return made.astype({"left": "int32", "right": "int32", "size": "int32"})
-
-
-def grown(n, seed=0):
-    return frame_of(hierarchy.linkage(np.random.default_rng(seed).random((n, 2)), "single"))
 
 
 def test_to_scipy(engine):

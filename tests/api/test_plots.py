@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from models import frame_of, grown
 from scipy.cluster import hierarchy
 
 from rapids_slink import fit, fit_graph, linkage
@@ -33,15 +34,6 @@ from matplotlib import pyplot as plt  # noqa: E402
 def _close_figures():
     yield
     plt.close("all")
-
-
-def frame_of(Z):
-    made = pd.DataFrame(Z, columns=["left", "right", "height", "size"])
-    return made.astype({"left": "int32", "right": "int32", "size": "int32"})
-
-
-def grown(n, seed=0):
-    return frame_of(hierarchy.linkage(np.random.default_rng(seed).random((n, 2)), "single"))
 
 
 def chain(n):

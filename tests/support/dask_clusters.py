@@ -18,9 +18,7 @@ def start(workers, **more):
         {"distributed.worker.profile.enabled": False, "distributed.worker.multiprocessing-method": "forkserver"}
     )
     get_mp_context().set_forkserver_preload(["distributed", "rapids_slink.distributed"])
-    return dask_distributed.LocalCluster(
-        n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50, **more
-    )
+    return _local(workers, processes=True, **more)
 
 
 def workers_within_this_process(n_workers):
@@ -29,13 +27,12 @@ def workers_within_this_process(n_workers):
     Dask pauses a worker while its process has more than 80 % of the worker's limit, and counts all that the process
     has. This one keeps what the tests before have compiled: the workers might never go on.
     """
+    return _local(n_workers, processes=False, memory_limit=0)
+
+
+def _local(n_workers, **how):
     return dask_distributed.LocalCluster(
-        n_workers=n_workers,
-        threads_per_worker=1,
-        processes=False,
-        memory_limit=0,
-        dashboard_address=":0",
-        silence_logs=50,
+        n_workers=n_workers, threads_per_worker=1, dashboard_address=":0", silence_logs=50, **how
     )
 
 

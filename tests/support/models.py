@@ -1,11 +1,23 @@
-"""Rows for small models, and whether two models are the same."""
+"""Rows for small models, linkages as frames, and whether two models are the same."""
 
 import numpy as np
 import pandas as pd
+from scipy.cluster import hierarchy
 
 from rapids_slink.points.output import on_host
 
 FRAME = pd.DataFrame({"x": [0.0, 0.1, 0.3, 5.0, 5.4, 9.0], "y": [0.0, 0.0, 0.0, 5.0, 5.0, 0.0]})
+
+
+def frame_of(Z):
+    """SciPy's matrix as a linkage frame."""
+    made = pd.DataFrame(Z, columns=["left", "right", "height", "size"])
+    return made.astype({"left": "int32", "right": "int32", "size": "int32"})
+
+
+def grown(n, seed=0):
+    """The linkage of random points."""
+    return frame_of(hierarchy.linkage(np.random.default_rng(seed).random((n, 2)), "single"))
 
 
 def assert_same(found, expected):
