@@ -237,12 +237,15 @@ def prepare_search(
     progress: bool = False,
     metric: Metric = EUCLIDEAN,
     max_weight: float = inf,
+    n: int | None = None,
 ) -> Search:
     """The search that suits the metric, the device and the points, which are as `rows.metric_rows` makes them.
 
-    No surrogate distance above `max_weight` is wanted in most tasks: a filter may be chosen by that.
+    No surrogate distance above `max_weight` is wanted in most tasks: a filter may be chosen by that. The points are a
+    sample of `n` if that is given, and the search is the one that suits so many.
     """
-    n, d = values.shape
+    d = values.shape[1]
+    n = n or len(values)
     if values.dtype.kind == "u":  # words, or a CPU's codes
         return BruteForceSearch(values, device, report, queries, progress, metric=metric)
     expansion_of = cache(lambda: expansion(values, device))  # for either choice

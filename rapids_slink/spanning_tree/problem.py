@@ -94,7 +94,7 @@ class Look:
                 max_weight = inf
             progress = problem.settings.progress
             return prepare_search(
-                self.rows, device, self.report, progress=progress, metric=metric, max_weight=max_weight
+                self.rows, device, self.report, progress=progress, metric=metric, max_weight=max_weight, n=problem.n
             )
 
 
