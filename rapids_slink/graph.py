@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from rapids_slink.dendrogram import build_linkage, cut_labels, estimate_linkage
+from rapids_slink.dendrogram import build_linkage, cut_labels, estimate_linkage, soonest
 from rapids_slink.dendrogram.cutting import CutParameters, check_cut, estimate_cut, number_of_clusters
 from rapids_slink.hierarchy.model import Hierarchy
 from rapids_slink.points.check import MAX_ROWS, as_integer
@@ -84,7 +84,7 @@ def fit_graph(
     check_cut(n, components, n_clusters, distance_threshold)
     with report.stage("linkage", device):
         edges_in_order = PreallocatedFrame({name: forest[name].values for name in EDGE_TYPES}, device)
-        merges = build_linkage(edges_in_order, n)
+        merges = build_linkage(soonest(edges_in_order), n)
     with report.stage("cut", device):
         flat = cut_labels(merges, n, CutParameters(n_clusters, distance_threshold))
         labels = flat.columns["label"]
@@ -95,7 +95,7 @@ def fit_graph(
     result = GraphHierarchy()
     ids = graph.ids if source.names is None else source.names
     result._output, result._index = output, ids
-    result.linkage_, result.mst_ = output.frame(merges.frame), output.frame(forest)
+    result.linkage_, result.mst_ = output.frame(merges.on(device).frame), output.frame(forest)
     if source.names is not None:
         ends = {end: ids.take(result.mst_[end].to_numpy()) for end in ("src", "dst")}
         result.mst_ = result.mst_.assign(**ends)

@@ -14,7 +14,7 @@ import numpy as np
 
 from rapids_slink import dendrogram as dendrograms
 from rapids_slink import graph, neighbors
-from rapids_slink.dendrogram import build_linkage, cutting, estimate_linkage
+from rapids_slink.dendrogram import build_linkage, cutting, estimate_linkage, soonest
 from rapids_slink.dendrogram.cutting import SERIES_NAMES, ClusterRule, Cut, FlatClusters
 from rapids_slink.metrics import PRECOMPUTED, Metric, Rows, distances
 from rapids_slink.neighbors import DEFAULT_NEIGHBORS
@@ -309,7 +309,7 @@ def attributes_of(
     (tree, components), (n, d) = tree_and_components, shape
     release_cached()
     with report.stage("linkage", device):
-        merges = build_linkage(tree, n, rule.merge_groups)
+        merges = build_linkage(tree if rule.merge_groups else soonest(tree), n, rule.merge_groups)
     flat = rule.choose(merges, n, device, report)
     kept = kept_rows(points.values, settings, rule, device, report, is_own) if keeps_rows(settings) else {}
     if settings.store_centers is not None:
@@ -321,9 +321,10 @@ def attributes_of(
         kept["_weighted_"] = True
     with report.stage("output", device), outside_pool(device):
         if settings.prediction_data:  # predictions read them
-            frames = {"linkage_": points.frame(merges.frame), "mst_": points.frame(tree.frame)}
+            frames = {"linkage_": points.frame(merges.on(device).frame), "mst_": points.frame(tree.frame)}
         else:
-            frames = {"linkage_": Later(merges, points.output), "mst_": Later(tree, points.output)}
+            linkage = Later(partial(merges.on, device), points.output)
+            frames = {"linkage_": linkage, "mst_": Later(tree, points.output)}
         return {
             **kept,
             **flat_attributes(flat, points),

@@ -18,21 +18,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from rapids_slink.dendrogram import cpu
-from rapids_slink.dendrogram.cutting import FEW_MERGES, cut_labels
+from rapids_slink.dendrogram.cutting import cut_labels, soonest
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points.check import MAX_ROWS, as_integer, column_values, require_edges
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import Array, Device, half, to_host
+from rapids_slink.runtime.device import Array, Device, half
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory, either
 
 #: The kernels of a device, in `cpu` or `cuda`.
 kernels = partial(half, package=__name__)
 
-__all__ = ["build_linkage", "cut_labels", "linkage_of_edges"]
+__all__ = ["build_linkage", "cut_labels", "linkage_of_edges", "soonest"]
 
 #: The columns of a linkage frame.
 MERGE_TYPES = {"left": "int32", "right": "int32", "height": "float64", "size": "int32"}
@@ -80,13 +77,7 @@ def build_linkage(tree: PreallocatedFrame, n: int, groups: tuple[Array, int] | N
     if groups is not None:
         kernels(tree.device).merge_groups(src, dst, *groups, n, left_child, right_child, size)
         return merges
-    if tree.device.is_gpu and 0 < len(src) <= FEW_MERGES:
-        children = np.empty((3, len(src)), np.int32)
-        merged = cpu.merge_in_order(to_host(src), to_host(dst), n, *children)
-        for column, values in zip((left_child, right_child, size), children, strict=True):
-            column.set(values)
-    else:
-        merged = kernels(tree.device).merge_in_order(src, dst, n, left_child, right_child, size)
+    merged = kernels(tree.device).merge_in_order(src, dst, n, left_child, right_child, size)
     if merged < len(src):
         u, v = sorted((int(src[merged]), int(dst[merged])))
         raise ValueError(f"not a tree: edge {u} - {v} closes a cycle (of edges that are no heavier)")

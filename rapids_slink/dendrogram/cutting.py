@@ -22,7 +22,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from rapids_slink.dendrogram import cpu
 from rapids_slink.dendrogram.condense import (
     Merges,
     Rule,
@@ -52,8 +51,8 @@ from rapids_slink.runtime.memory import MemoryEstimate, check_memory, copy_out, 
 COLUMNS = ("left", "right", "height", "size")
 #: Bytes per leaf that checking and cutting take at their peak.
 LEAF_BYTES = 64
-#: The most merges of a GPU's tree, and clusters to label, that the host finds before kernels would have started.
-FEW_MERGES = 2**11
+#: The most edges of a GPU's tree of which the host makes the dendrogram before kernels would have started.
+FEW_EDGES = 2**11
 #: The label of rows in clusters that are too small.
 OUTLIER = -1
 METHODS = ("kernel", "merge")
@@ -139,7 +138,7 @@ def cut_frame(
         columns = {name: column_values(linkage[name], device) for name in COLUMNS[:3]}
         frame = PreallocatedFrame(columns, device)
         labels = (
-            cut_labels(frame, n_leaves, parameters)
+            cut_labels(soonest(frame), n_leaves, parameters).on(device)
             if groups is None
             else cut_groups(frame, n_leaves, parameters, *groups)
         )
@@ -147,6 +146,11 @@ def cut_frame(
     if not many:
         return output.labels(labels.columns["label"], index)
     return output.frame(labels.frame, index) if output.is_frame else output.array(labels.frame.values)
+
+
+def soonest(edges: PreallocatedFrame) -> PreallocatedFrame:
+    """The edges or merges where a dendrogram of them is made soonest: few of a GPU's on the host."""
+    return edges.on(CPU) if next(iter(edges.columns.values())).size <= FEW_EDGES else edges
 
 
 def cut_labels(linkage: PreallocatedFrame, n_leaves: int, parameters: CutParameters) -> PreallocatedFrame:
@@ -194,10 +198,7 @@ def _label_prefixes(
     for i in sorted(range(len(kept)), key=kept.__getitem__):
         leaves, merged, done = n - done, kept[i] - done, kept[i]
         left_child, right_child = (ids[:merged] for ids in children)
-        if device.is_gpu and leaves + merged <= FEW_MERGES:
-            flat = device.asarray(cpu.label_clusters(to_host(left_child), to_host(right_child), leaves))
-        else:
-            flat = half(device, __package__).label_clusters(left_child, right_child, leaves)
+        flat = half(device, __package__).label_clusters(left_child, right_child, leaves)
         for side, ids in enumerate(children):  # of the later merges, over the clusters of these
             later = ids[merged:]
             if later.size:
@@ -504,12 +505,12 @@ class StableClusters(ClusterRule):
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
         """The clusters of the linkage of n rows."""
         with report.stage("clusters", device):
-            columns, place = Merges(*(merges.columns[name] for name in COLUMNS)), device
+            columns, place = Merges(*(merges.columns[name] for name in COLUMNS)), merges.device
             if columns.height.size and columns.height[0] < 0:
                 lowest = float(columns.height[0])
                 raise ValueError(f"HDBSCAN needs distances that are not negative, and {self.metric} gives {lowest}")
-            if device.is_gpu and self.weighting is None and columns.height.size == n - 1 > 0:
-                tree = condense_by_doubling(columns, self.min_size, device.xp)
+            if place.is_gpu and self.weighting is None and columns.height.size == n - 1 > 0:
+                tree = condense_by_doubling(columns, self.min_size, place.xp)
             else:
                 place, columns = CPU, Merges(*map(to_host, columns))
                 tree = condense(columns, n, self.min_size, self.weighting)

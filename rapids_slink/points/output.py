@@ -131,7 +131,11 @@ class OutputKind:
             return to_host(type(self).of(array, CPU)[0])
         import cupy
 
-        return cupy.asarray(array)
+        if type(array) is not np.ndarray:
+            return cupy.asarray(array)
+        moved = cupy.empty(array.shape, array.dtype)
+        moved.set(np.ascontiguousarray(array))  # `asarray` would first copy it into pinned memory, which takes longer
+        return moved
 
     def _frames(self) -> Any:
         if self.gpu:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from rapids_slink.runtime.device import Array, Device
+from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.memory import outside_pool
 
 #: The columns of an edge frame.
@@ -50,6 +50,14 @@ class PreallocatedFrame:
         """The first rows, copied out of a GPU's run unless they are all."""
         columns = {name: column[:rows] for name, column in self.columns.items()}
         return self if all(column.size <= rows for column in self.columns.values()) else self.of(self.device, columns)
+
+    def on(self, device: Device) -> Self:
+        """The frame with its columns on this device: itself if they are there."""
+        if device.is_gpu == self.device.is_gpu:
+            return self
+        if device.is_gpu:
+            return self.of(device, {name: device.asarray(column) for name, column in self.columns.items()})
+        return type(self)({name: to_host(column) for name, column in self.columns.items()}, device)
 
     @cached_property
     def frame(self) -> Any:
