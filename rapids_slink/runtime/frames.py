@@ -31,9 +31,9 @@ class PreallocatedFrame:
     def empty(cls, device: Device, rows: int, dtypes: Mapping[str, Any]) -> Self:
         """A frame whose values are not yet written. On a GPU it outlives the run's pool."""
         if not device.is_gpu:
-            return cls(_empty_columns(device, rows, dtypes), device)
+            return cls({name: np.empty(rows, dtype) for name, dtype in dtypes.items()}, device)
         with outside_pool(device):
-            return cls(_empty_columns(device, rows, dtypes), device)
+            return cls(_columns_in_a_block(device.xp, rows, dtypes), device)
 
     @classmethod
     def of(cls, device: Device, columns: Mapping[str, Any]) -> Self:
@@ -104,11 +104,8 @@ def _cudf_type(dtype: Any) -> Any:
     return library.DataType(library.TypeId["BOOL8" if dtype.kind == "b" else dtype.name.upper()])
 
 
-def _empty_columns(device: Device, rows: int, dtypes: Mapping[str, Any]) -> dict[str, Any]:
-    """Arrays; on a GPU in one block of memory, because an allocation there takes longer than filling it."""
-    xp = device.xp
-    if not device.is_gpu:
-        return {name: np.empty(rows, dtype) for name, dtype in dtypes.items()}
+def _columns_in_a_block(xp: Any, rows: int, dtypes: Mapping[str, Any]) -> dict[str, Any]:
+    """A GPU's arrays in one block of memory, because an allocation there takes longer than filling it."""
     sizes = [-(-rows * xp.dtype(dtype).itemsize // ALIGNMENT) * ALIGNMENT for dtype in dtypes.values()]
     block, start, columns = xp.empty(sum(sizes), "uint8"), 0, {}
     for (name, dtype), size in zip(dtypes.items(), sizes, strict=True):
