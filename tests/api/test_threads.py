@@ -22,7 +22,7 @@ from rapids_slink import DeviceMemoryError, SingleLinkage, cut, fit, ordering
 from rapids_slink.dendrogram import cutting
 from rapids_slink.neighbors import brute_force
 from rapids_slink.report import Report
-from rapids_slink.runtime import frames, memory
+from rapids_slink.runtime import memory
 from rapids_slink.runtime.device import CPU, Device
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
 from rapids_slink.spanning_tree import lists
@@ -190,7 +190,7 @@ SORT = {"cpu": "_radix_order", "cuda": "_sort_on_gpu"}
 PLACES = [
     (brute_force, "chunks_of"),
     (brute_force, "for_each_chunk"),
-    (frames, "_empty_columns"),
+    (lists, "tree_of_lists"),
     (lists, "release_cached"),
     (Device, "synchronize"),
     (lists, "sort_in_place"),
