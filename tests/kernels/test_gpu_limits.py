@@ -64,7 +64,7 @@ def assert_fits(launch, capability):
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-@pytest.mark.parametrize("capability", [75, *map(full, list(CAPABILITIES)[1:])])
+@pytest.mark.parametrize("capability", list(map(full, CAPABILITIES)))
 def test_launches_fit(launcher, capability):
     def resident(kernel, *sizes):
         return resident_blocks(capability, (kernel.code, kernel.options, kernel.name), *sizes)
