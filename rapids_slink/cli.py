@@ -169,6 +169,7 @@ def _add_clusters(parser: Parser) -> None:
     names = [
         name if not metric.aliases else f"{name} ({', '.join(metric.aliases)})" for name, metric in METRICS.items()
     ]
+    names += [f"{name} (of one column of text)" for name in ITEM_METRICS]
     metrics = ", ".join([*names, f"or {PRECOMPUTED.name}: the table is a matrix of distances"])
     group.add_argument("--metric", default="euclidean", help=f"{metrics} (default: euclidean)")
     group.add_argument("--p", type=float, default=2.0, help="exponent of --metric minkowski (default: 2)")
@@ -230,10 +231,6 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
         _refuse(parser, "a cut, without --hdbscan,", (name for name in changed if name in HDBSCAN_OPTIONS))
     if options.plot is not None:
         _refuse(parser, "--plot, which draws one tree,", (n for n in changed if n in ("groups", "max_distance")))
-    if options.metric in ITEM_METRICS:
-        parser.error(
-            f"--metric {options.metric} takes text, and points are numbers here: use rapids_slink.fit in Python"
-        )
     if options.points not in (None, STANDARD_INPUT):
         if not options.points.exists():
             parser.error(f"no such file: {options.points}")
@@ -269,7 +266,8 @@ def _run(options: argparse.Namespace) -> None:
         return
     resolve(options.device)  # before a long file is read
     is_text = options.metric == "hamming" or options.missing_value is not None  # then the fit refuses what is wrong
-    table = read_table(options.points, **{name: getattr(options, name) for name in TABLE_OPTIONS}, text=is_text)
+    how = {name: getattr(options, name) for name in TABLE_OPTIONS}
+    table = read_table(options.points, **how, text=is_text, as_written=options.metric in ITEM_METRICS)
     _say(table.summary, sys.stderr)
     columns = table.frame.iloc[:, :0] if options.labels_only else table.frame
     if options.output is not None:
@@ -302,13 +300,22 @@ def _label_names(options: argparse.Namespace) -> list[str]:
     return [options.label] if len(values) == 1 else [f"{options.label}_{value:.15g}" for value in values]
 
 
+def _points_of(table: Table, metric: str) -> Any:
+    """The rows of numbers, or the column of strings if the metric compares these."""
+    if metric not in ITEM_METRICS:
+        return table.points
+    if table.points.shape[1] > 1:
+        raise ValueError(f"--metric {metric} takes one column of text, and there are more: name it by --columns")
+    return table.points.iloc[:, 0]
+
+
 def _single_linkage(table: Table, options: argparse.Namespace) -> tuple[Any, pd.DataFrame]:
     """The fitted model, and a column of labels for each cut."""
     parameters = {name: getattr(options, name) for name in (*FIT_OPTIONS, *LINKAGE_OPTIONS)}
     cut, size = _cut_of(options), 1 if options.min_cluster_size is None else options.min_cluster_size
     name, values = next(iter(cut.items()))
     first = {} if "closed" in cut else {name: values[0]}  # the clusters within the largest distance are those of a fit
-    model = rapids_slink.fit(table.points, **first, **parameters, groups=table.groups)
+    model = rapids_slink.fit(_points_of(table, options.metric), **first, **parameters, groups=table.groups)
     if len(values) == size == 1:  # no tree need be made
         labels = on_host(model.labels_).to_frame()
     else:
@@ -320,7 +327,7 @@ def _hdbscan(table: Table, options: argparse.Namespace) -> tuple[Any, pd.DataFra
     """The fitted model, and its labels and probabilities."""
     parameters = {name: getattr(options, name) for name in (*FIT_OPTIONS, *HDBSCAN_OPTIONS)}
     size = {} if options.min_cluster_size is None else {"min_cluster_size": options.min_cluster_size}
-    model = rapids_slink.HDBSCAN(**size, **parameters).fit(table.points)
+    model = rapids_slink.HDBSCAN(**size, **parameters).fit(_points_of(table, options.metric))
     columns = [on_host(model.labels_), on_host(model.probabilities_)]
     return model, pd.concat(columns, axis=1).set_axis(_label_names(options), axis=1)
 

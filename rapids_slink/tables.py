@@ -81,6 +81,7 @@ def read_table(
     exclude: str | None = None,
     groups: str | None = None,
     text: bool = False,
+    as_written: bool = False,
 ) -> Table:
     """The table in a file.
 
@@ -91,7 +92,7 @@ def read_table(
     `index_column`, the Parquet file's own or the leading columns without a name. With `text` the points may be text.
 
     In a file of text the columns that are not used are read as they are written, unless all of their cells are numbers
-    that print in the same way.
+    that print in the same way. If the points are strings, all columns are read `as_written`.
 
     Raises ValueError if the file cannot be read or can be read in more than one way, if a column does not hold numbers,
     or if a row is in no group.
@@ -101,11 +102,11 @@ def read_table(
     try:
         with _seekable(path) as file:
             read = _read_parquet if _is_parquet(file) else _read_text
-            frame, notes = read(file, *options, asked)
+            frame, notes = read(file, *options, asked, as_written)
         chosen, reasons = _choose(frame, asked)
         points, keys = frame.iloc[:, chosen], frame.iloc[:, _places(list(frame), asked.groups)]
         _check_groups(keys)
-        if not text:
+        if not (text or as_written):
             _check_numbers(points, decimal or ".", bool(asked.index or asked.columns))
     except MemoryError:
         raise
@@ -152,7 +153,7 @@ def _is_parquet(path: Path) -> bool:
 
 
 def _read_parquet(
-    path: Path, sep: Any, decimal: Any, header: Any, encoding: Any, asked: Names
+    path: Path, sep: Any, decimal: Any, header: Any, encoding: Any, asked: Names, as_written: bool
 ) -> tuple[pd.DataFrame, list[str]]:
     """The frame, and an empty list of notes."""
     if importlib.util.find_spec("pyarrow") is None:
@@ -171,6 +172,7 @@ def _read_text(
     header: bool | None,
     encoding: str | None,
     asked: Names,
+    as_written: bool,
 ) -> tuple[pd.DataFrame, list[str]]:
     """The frame, and notes of differences from plain CSV."""
     with _open(path) as stream:
@@ -191,7 +193,11 @@ def _read_text(
     unnamed = [i for i in _leading_unnamed(names) if any(row[i] for row in rows[1:])]
     index = _index_places(names, unnamed, asked)
     unused = [i for i in range(len(names)) if i not in _places(names, asked.columns)] if asked.columns else []
-    as_text = dict.fromkeys([*index, *unused, *_places(names, [*asked.exclude, *asked.groups])])
+    as_text: Iterable[int] = (
+        range(len(names))
+        if as_written
+        else dict.fromkeys([*index, *unused, *_places(names, [*asked.exclude, *asked.groups])])
+    )
     with _open(path) as stream:
         frame = pd.read_csv(
             stream,
@@ -208,7 +214,8 @@ def _read_text(
             **CORRECT_FLOATS,
         )
     for i in as_text:
-        frame[i] = _numbers(frame[i].str[1:])
+        cells = frame[i].str[1:]
+        frame[i] = cells if as_written else _numbers(cells)
     frame.columns = pd.Index(names)
     words = {separator: name for name, separator in NAMED_SEPARATORS.items()}
     notes = {

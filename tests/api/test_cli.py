@@ -18,7 +18,7 @@ from repository import ROOT
 import rapids_slink
 from rapids_slink import cli
 from rapids_slink.hierarchy.storage import replace_file
-from rapids_slink.metrics import METRICS
+from rapids_slink.metrics import ITEM_METRICS, METRICS
 from rapids_slink.report import counted
 from rapids_slink.runtime.compiling import TEXT
 from rapids_slink.runtime.device import gpu_is_usable
@@ -155,6 +155,25 @@ def test_groups(run):
     assert "column 'patient' is of groups" in run("points.csv", "--groups", "patient", "--columns", "x,patient")[2]
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_text(run, kind):
+    """Strings are read as they are written."""
+    text = ["0012", "0013", "NA", "0.10", "", "0.1"]
+    table = pd.DataFrame({"name": text, "gene": list("aaaabb"), "other": 1.5})
+    if kind == "parquet":
+        pytest.importorskip("pyarrow")
+    getattr(table, f"to_{kind}")(f"points.{kind}", index=False)
+    asked = f"points.{kind}", "--metric", "levenshtein", "--max-distance", "1", "--output", "labels.csv"
+    assert run(*asked, "--columns", "name")[0] == 0
+    written = pd.read_csv("labels.csv", dtype=str, keep_default_na=False)
+    assert written["name"].tolist() == text
+    assert written["label"].tolist() == ["0", "0", "1", "2", "3", "2"]
+    assert run(*asked, "--columns", "name", "--groups", "gene")[0] == 0
+    assert pd.read_csv("labels.csv")["label"].tolist() == [0, 0, 1, 2, 3, 4]
+    assert run(*asked[:3], "--columns", "name", "--hdbscan", "--min-cluster-size", "2")[0] == 0
+    assert run(*asked[:3], "--columns", "other")[0] == (0 if kind == "csv" else 1)  # of numbers, which are no text
+
+
 @pytest.mark.parametrize("metric", ["euclidean", "hamming"])
 def test_missing_values(run, metric):
     table = pd.DataFrame({"a": ["1", "1", "2", "-"], "b": ["1", "", "3", "3"], "c": ["0", "1", "3", "3"]})
@@ -172,7 +191,7 @@ def test_categories(run):
 
 def test_the_metrics_are_in_the_help(run):
     text = " ".join(run("--help")[1].split())
-    for name in METRICS:
+    for name in [*METRICS, *ITEM_METRICS]:
         assert f" {name}" in text
 
 
@@ -271,7 +290,6 @@ def test_plot(run, name):
         (["points.csv", "--hdbscan", "--groups", "x"], 2, "--hdbscan does not take --groups"),
         (["points.csv", "--max-cluster-size", "9"], 2, "without --hdbscan, does not take --max-cluster-size"),
         (["points.csv", "--max-distance", "9", "--plot", "a.png"], 2, "one tree, does not take --max-distance"),
-        (["points.csv", "--metric", "levenshtein"], 2, "--metric levenshtein takes text, and points are numbers here"),
         (["points.csv", "--columns", "x,z"], 1, "unknown column 'z'; the table has 'x', 'y', 'name'"),
         (["points.csv", "--columns", "x,name"], 1, "name"),
         (["ragged.csv"], 1, "cannot read ragged.csv: "),
@@ -301,6 +319,7 @@ def test_errors_are_one_line(run, folder, arguments, status, message):
         (["--columns", "x,y", "--n-clusters", "0"], "n_clusters"),
         (["--columns", "x,y", "--metric", "nonsense"], "nonsense"),
         (["--columns", "x,hole"], "'hole'"),
+        (["--columns", "x,name", "--metric", "levenshtein"], "takes one column of text, and there are more"),
         (["--columns", "x,y", "--min-cluster-size", "0"], "min_cluster_size must be at least 1"),
         (["--columns", "x,y", "--output", "labels.csv", "--label", "y"], "two columns 'y': name the labels otherwise"),
     ],
