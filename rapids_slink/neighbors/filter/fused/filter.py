@@ -233,8 +233,8 @@ class ImageFilter(TileFilter):
         append_survivors(products, image, self.encoding.steps, radii, self.tile_error, into)
 
 
-#: Tiles that follow each other share out their points, up to this number, and one of `DEALT_OF` at most. So points whose
-#: bounds are nearly equal, as those of a point's near copies are, are in different tiles.
+#: Tiles that follow each other share out their points: up to this number of them, and one in `DEALT_OF` at most. A
+#: point's near copies have nearly its bound. In one tile they would be seen at once, and end each other's lists.
 DEALT, DEALT_OF = 64, 64
 
 
