@@ -25,7 +25,7 @@ MANY_ROUNDS = 100_000  # of searches: everything is cheaper
 ENDLESS = 10**9
 
 
-@pytest.fixture(params=["all points", "facing points"])
+@pytest.fixture(params=["all points", pytest.param("facing points", marks=pytest.mark.gpu)])
 def make_search(request, engine, monkeypatch):
     """A function from points to a search whose components are connected all at once, whatever it costs.
 
