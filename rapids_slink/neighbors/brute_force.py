@@ -158,6 +158,13 @@ class BruteForceSearch:
             self.kernels.drop_above_bound(ids, weights, upper)
         return SearchResult(ids, weights, upper)
 
+    @property
+    def ends_lists(self) -> bool:
+        """Whether bounds by lists end the lists of its k-NN graph, and distances hardly tie."""
+        if self.filter is None or self.metric.filter != "product":
+            return False
+        return self.filter.is_symmetric or not self.device.is_gpu
+
     @cached_property
     def _may_have_tiles(self) -> bool:
         """Whether points that the filter does not tell apart are searched in tiles of near points."""
