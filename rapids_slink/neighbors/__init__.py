@@ -71,6 +71,9 @@ MAX_EXPANSION = 0.015
 #: most `MAX_SPREAD` and the nearest within this share of their spread, and if few pairs of tiles are needed.
 STRUCTURED_POINTS = {"cpu": 2**13, "cuda": 2**16}
 MAX_SPREAD, MAX_NEAREST = 0.4, 0.1
+#: So may points in clusters that are about as wide as they are far apart, from this number on, if this share at most is
+#: within three times the distance to the nearest: then most pairs of tiles are of two clusters.
+CLUSTERED_POINTS, MAX_CLUSTER = {"cpu": inf, "cuda": 700_000}, 0.15
 #: Neighbours a row when none are asked for. More cost time in the k-NN graph, fewer in connecting, for one result.
 DEFAULT_NEIGHBORS = 8
 #: Bytes of a value while a CPU looks for codes, beside the rows that it reads.
@@ -259,12 +262,17 @@ def prepare_search(
         return search_by
     if queries is None and metric.filter == "product" and n >= STRUCTURED_POINTS[device.name]:
         is_near = expansion_of() <= MAX_SPREAD and nearest_by_spread(values, device) <= MAX_NEAREST
-        if is_near and TileSearch.serves(values, device, metric):
-            tiles = TileSearch(values, device, report, progress=progress, metric=metric)
+        if (is_near or _is_clustered(values, n, device)) and TileSearch.serves(values, device, metric):
+            tiles = TileSearch(values, device, report, progress=progress, metric=metric, for_lists=not is_near)
             if tiles.share() <= MAX_SHARE[device.name]:
-                report.count("neighbors", filter="tiles of near points")
+                report.count("neighbors", filter=tiles.name)
                 return tiles
     return BruteForceSearch(values, device, report, queries, progress, metric, max_weight)
+
+
+def _is_clustered(values: Array, n: int, device: Device) -> bool:
+    """Whether few of many points are near any."""
+    return n >= CLUSTERED_POINTS[device.name] and expansion(values, device, times=3) <= MAX_CLUSTER
 
 
 def estimate_search(
@@ -288,6 +296,8 @@ def estimate_search(
     sizes = n, m, d, max(1, min(k, n - 1)), itemsize, device, metric
     kind: Any = type(chosen) if chosen else _search_class(n, d, metric, device)
     search = kind.estimate(*sizes)
+    if isinstance(chosen, TileSearch) and chosen.for_lists:
+        search = either(search, BruteForceSearch.estimate(*sizes))
     if chosen is None and n_queries is None and not device.is_gpu and may_be_low_dimensional(n, d, metric, device):
         search = either(search, _tree_class(device).estimate(*sizes))
     a_value = CODING_BYTES * (metric.filter == "codes") + WRAPPING_BYTES * (metric.rows is Rows.PLACED)

@@ -137,7 +137,7 @@ class BruteForceSearch:
         else:
             passed = self._first_pass(self.filter, task, reached)
             if passed is None:
-                self.report.count("neighbors", filter="tiles of near points")
+                self.report.count("neighbors", filter=TileSearch.name)
                 return self.tiles.find(replace(task, upper=reached.upper, part_lists=None))
             unproven, far = passed
             certified, redone = m - unproven.size - far.size, unproven.size

@@ -38,6 +38,7 @@ from rapids_slink.dendrogram import kernels as dendrogram_kernels
 from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, is_searched_by_tree, neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.task import NeighborLists, Search, SearchTask
+from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.ordering import NO_EDGE, edge_codes, sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
@@ -139,6 +140,7 @@ def prepare(look: Look) -> Prepared:
     device, settings = problem.device, problem.settings
 
     def make() -> Tree:
+        nonlocal search
         k = length_by_search(problem, search)
         with report.stage("neighbors", device):
             max_weight = look.max_weight
@@ -147,6 +149,10 @@ def prepare(look: Look) -> Prepared:
             if settings.n_neighbors is None and max_weight == inf and problem.n >= MIN_JOINED_ROWS[device.name]:
                 bounds_by_lists = partial(join_weights, device=device)
             lists = neighbor_lists(search, problem.n, k, device, samples, core, of_parts, max_weight, bounds_by_lists)
+        if isinstance(search, TileSearch) and search.for_lists:
+            del search, look.search  # whose memory the next takes
+            search = BruteForceSearch(look.rows, device, report, progress=settings.progress, metric=problem.metric)
+            report.count("neighbors", filter=TileSearch.name)
         release_cached()
         with report.stage("components", device):
             components = kernels(device).connected_components(lists.ids)
