@@ -165,5 +165,5 @@ def test_near_copies(device, monkeypatch):
 
         monkeypatch.setattr(ImageFilter, "listed_offsets", 8)
     report = rapids_slink.fit(X, device=device).report_
-    assert report["spanning_tree"]["edges_certified_by_lists"] > 0.98 * n
+    assert report["spanning_tree"]["edges_certified_by_lists"] > 0.9 * n
     assert report["connect"]["rows_searched"] < 0.2 * n
