@@ -512,9 +512,13 @@ def test_tiles_make_the_lists_of_wide_clusters(engine, monkeypatch):
     assert model.report_["neighbors"]["filter"] == "tiles of near points"
     assert "tile_pairs" not in model.report_["connect"]
     np.testing.assert_array_equal(to_host(model.distances_), linkage(apart, "single")[:, 2])
+    by_cores = rapids_slink.fit(apart, 3, min_samples=4, device=engine.name)
+    assert by_cores.report_["neighbors"]["filter"] == "tiles of near points"
     assert filter_of(near, engine) != "tiles of near points"
     monkeypatch.setattr(neighbors, "CLUSTERED_POINTS", {"cpu": 2**14, "cuda": 2**14})
-    assert filter_of(apart, engine) != "tiles of near points"
+    expected = rapids_slink.fit(apart, 3, min_samples=4, device=engine.name)
+    assert expected.report_["neighbors"]["filter"] != "tiles of near points"
+    np.testing.assert_array_equal(to_host(by_cores.distances_), to_host(expected.distances_))
 
 
 @pytest.mark.parametrize(
