@@ -237,11 +237,12 @@ def find_for_few(device: Device, queries: np.ndarray, points: np.ndarray) -> tup
 
 
 def connect(device: Device, points: np.ndarray) -> tuple[Any, ...]:
-    """Components of 60 points connected all at once."""
+    """Components of 60 points connected all at once, by points that face each other."""
     among = search("fused", device.asarray(points), device)
     component, k = device.xp.arange(len(points), dtype="int32") // 60 * 60, -(-len(points) // 60)
     rows = component  # that many would have to search: with the rounds below, pairs enough
-    with patch.multiple(component_pairs, MAX_OVERLAPPING=len(points), ROUNDS=2**16):
+    n = len(points)
+    with patch.multiple(component_pairs, MAX_OVERLAPPING=n, MAX_FACING=n, ROUNDS=2**16, FACING_COST=0):
         edges = component_pairs.connect_components(among, None, component, k, rows, Report())
     assert edges is not None
     columns = dict(zip(EDGE_TYPES, map(device.asarray, edges), strict=True))

@@ -600,7 +600,7 @@ def _alternatives(problem: Problem, copy: MemoryEstimate) -> Iterator[str]:
     settings = problem.settings
     if settings.memory_limit is not None and _fits(replace(settings, memory_limit=None), problem, copy):
         yield f"memory_limit={size_text(required_bytes(problem.device, sequential(copy, estimate_fit(problem))))!r}"
-    for k in range((settings.n_neighbors or DEFAULT_NEIGHBORS) - 1, 0, -1):
+    for k in range(settings.n_neighbors - 1 if settings.n_neighbors else DEFAULT_NEIGHBORS, 0, -1):
         if _fits(replace(settings, n_neighbors=k), problem, copy):
             yield f"n_neighbors={k}"
             break

@@ -272,10 +272,11 @@ class SingleLinkage(PointHierarchy):
         is first read.
     n_neighbors : int, optional
         Neighbours of each row in the k-NN graph with which the tree starts. It shifts time between two stages and does
-        not change the result. By default 8, or no graph if there are so few rows that computing all distances takes
-        less time. A GPU makes no graph for up to six features, or eight if there are many rows, or up to 32 if many
-        rows are along curves or surfaces, for any value of this parameter, and neither device makes one for given
-        distances. With `min_samples` there is a graph, unless there are few rows or their distances are given.
+        not change the result. By default 8, of many rows up to 16 as far as the tree needs them, or no graph if there
+        are so few rows that computing all distances takes less time. A GPU makes no graph for up to six features, or
+        eight if there are many rows, or up to 32 if many rows are along curves or surfaces, for any value of this
+        parameter, and neither device makes one for given distances. With `min_samples` there is a graph, unless there
+        are few rows or their distances are given.
     min_samples : int, optional
         Cluster by mutual reachability, as HDBSCAN does: the distance of two rows becomes the largest of their distance
         and the distances from each of them to its `min_samples`-th nearest other row. The heights are those of SciPy's

@@ -20,9 +20,7 @@ the task in which every point is a group; the search of connect has the componen
 search is by mutual reachability (task.py), for HDBSCAN's hierarchy.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from math import inf, isqrt
 from typing import Any
 
@@ -67,10 +65,14 @@ LOW_DIMENSIONAL = {"cpu": (range(9, 65), 2**13), "cuda": (range(9, 33), 2**18)}
 MAX_TOUCHED_SHARE = 1 / 16  # on a CPU
 #: The largest expansion, of `trees`, for which a GPU makes a tree.
 MAX_EXPANSION = 0.015
-#: Points may be searched in tiles of near points from this number on, if by `trees` their expansion is at
-#: most `MAX_SPREAD` and the nearest within this share of their spread, and if few pairs of tiles are needed.
+#: Points may be searched in tiles of near points from this number on, if few pairs of tiles are needed, and if by
+#: `trees` at most `MAX_SPREAD` of them are within `TIMES` the distance to the nearest, and that is within this share of
+#: their spread.
 STRUCTURED_POINTS = {"cpu": 2**13, "cuda": 2**16}
-MAX_SPREAD, MAX_NEAREST = 0.4, 0.1
+TIMES, MAX_SPREAD, MAX_NEAREST = 3, 0.4, 0.1
+#: So may more points in clusters that are about as wide as they are far apart, if this share at most is as near: then
+#: most pairs of tiles are of two clusters.
+CLUSTERED_POINTS, MAX_CLUSTER = {"cpu": inf, "cuda": 700_000}, 0.15
 #: Neighbours a row when none are asked for. More cost time in the k-NN graph, fewer in connecting, for one result.
 DEFAULT_NEIGHBORS = 8
 #: Bytes of a value while a CPU looks for codes, beside the rows that it reads.
@@ -248,9 +250,8 @@ def prepare_search(
     n = n or len(values)
     if values.dtype.kind == "u":  # words, or a CPU's codes
         return BruteForceSearch(values, device, report, queries, progress, metric=metric)
-    expansion_of = cache(lambda: expansion(values, device))  # for either choice
     if queries is None and may_be_low_dimensional(n, d, metric, device):
-        search = _low_dimensional(values, device, report, progress, metric, expansion_of)
+        search = _low_dimensional(values, device, report, progress, metric)
         if search is not None:
             return search
     kind = _search_class(n, d, metric, device)
@@ -258,11 +259,13 @@ def prepare_search(
         search_by: Search = kind(values, device, report, queries, progress, metric=metric)
         return search_by
     if queries is None and metric.filter == "product" and n >= STRUCTURED_POINTS[device.name]:
-        is_near = expansion_of() <= MAX_SPREAD and nearest_by_spread(values, device) <= MAX_NEAREST
-        if is_near and TileSearch.serves(values, device, metric):
-            tiles = TileSearch(values, device, report, progress=progress, metric=metric)
+        within = expansion(values, device, TIMES)
+        is_near = within <= MAX_SPREAD and nearest_by_spread(values, device) <= MAX_NEAREST
+        is_clustered = within <= MAX_CLUSTER and n >= CLUSTERED_POINTS[device.name]
+        if (is_near or is_clustered) and TileSearch.serves(values, device, metric):
+            tiles = TileSearch(values, device, report, progress=progress, metric=metric, for_lists=not is_near)
             if tiles.share() <= MAX_SHARE[device.name]:
-                report.count("neighbors", filter="tiles of near points")
+                report.count("neighbors", filter=tiles.name)
                 return tiles
     return BruteForceSearch(values, device, report, queries, progress, metric, max_weight)
 
@@ -288,6 +291,8 @@ def estimate_search(
     sizes = n, m, d, max(1, min(k, n - 1)), itemsize, device, metric
     kind: Any = type(chosen) if chosen else _search_class(n, d, metric, device)
     search = kind.estimate(*sizes)
+    if isinstance(chosen, TileSearch) and chosen.for_lists:
+        search = either(search, BruteForceSearch.estimate(*sizes))
     if chosen is None and n_queries is None and not device.is_gpu and may_be_low_dimensional(n, d, metric, device):
         search = either(search, _tree_class(device).estimate(*sizes))
     a_value = CODING_BYTES * (metric.filter == "codes") + WRAPPING_BYTES * (metric.rows is Rows.PLACED)
@@ -340,15 +345,13 @@ def may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> bo
     return metric.boxes and d in features and n >= min_points
 
 
-def _low_dimensional(
-    values: Array, device: Device, report: Report, progress: bool, metric: Metric, expansion_of: Callable[[], float]
-) -> Search | None:
+def _low_dimensional(values: Array, device: Device, report: Report, progress: bool, metric: Metric) -> Search | None:
     """The search by a tree, or None if a ball of neighbours touches too many of its nodes."""
     kind: Any = _tree_class(device)
     if device.is_gpu:
         (n, d), itemsize = values.shape, values.dtype.itemsize
         needed = kind.estimate(n, n, d, DEFAULT_NEIGHBORS, itemsize, device, metric).peak
-        if needed > free_bytes() or expansion_of() > MAX_EXPANSION:
+        if needed > free_bytes() or expansion(values, device) > MAX_EXPANSION:
             return None
         search = kind(values, device, report, progress=progress, metric=metric)
         limit = isqrt(n)  # of visits; with more the filter takes less time: see bench/NOTES.md

@@ -137,7 +137,7 @@ class BruteForceSearch:
         else:
             passed = self._first_pass(self.filter, task, reached)
             if passed is None:
-                self.report.count("neighbors", filter="tiles of near points")
+                self.report.count("neighbors", filter=TileSearch.name)
                 return self.tiles.find(replace(task, upper=reached.upper, part_lists=None))
             unproven, far = passed
             certified, redone = m - unproven.size - far.size, unproven.size
@@ -157,6 +157,13 @@ class BruteForceSearch:
         if task.per_group_minimum:
             self.kernels.drop_above_bound(ids, weights, upper)
         return SearchResult(ids, weights, upper)
+
+    @property
+    def ends_lists(self) -> bool:
+        """Whether bounds by lists end the lists of its k-NN graph, and distances hardly tie."""
+        if self.filter is None or self.metric.filter != "product":
+            return False
+        return self.filter.is_symmetric or not self.device.is_gpu
 
     @cached_property
     def _may_have_tiles(self) -> bool:

@@ -25,7 +25,7 @@ from rapids_slink.runtime.memory import usable_cores
 from rapids_slink.settings import Space
 from rapids_slink.spanning_tree.boxes import serves_friends
 from rapids_slink.spanning_tree.component_pairs import compile_on_host
-from rapids_slink.spanning_tree.lists import list_length
+from rapids_slink.spanning_tree.lists import length_by_search
 from rapids_slink.spanning_tree.problem import Problem
 from rapids_slink.spanning_tree.ways import way_of
 
@@ -82,7 +82,7 @@ def _of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> I
     from rapids_slink.neighbors.filter.fused import MIXED, TRIED_STEPS, source_of
     from rapids_slink.neighbors.filter.fused.filter import survivor_capacity
 
-    d, k = problem.n_features, list_length(problem.settings)
+    d, k = problem.n_features, length_by_search(problem)
     keys = max(4, power_of_two(-(-survivor_capacity(k, d) // WARP)))
     fp16, int8 = -(-d // 16), -(-d // MIXED)
     yield from (

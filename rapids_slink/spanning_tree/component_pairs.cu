@@ -13,6 +13,7 @@ typedef unsigned long long u64;
 constexpr int ROWS = 64;     // of products, per thread
 constexpr int THREADS = 128;
 constexpr int SAMPLED = 64;  // points of a component
+constexpr float UNLIMITED = 1.0 / 0.0;  // of pairs of components that are not listed
 
 // --- Components --------------------------------------------------------------------------------------------------------------
 
@@ -141,4 +142,41 @@ extern "C" __global__ void list_within_bottlenecks(
     }
     int slot = claim_in_warp(within, count);
     if (within) at[slot] = c, upper[slot] = bottleneck;
+}
+
+// --- Facing points ---------------------------------------------------------------------------------------------------------
+
+// What `more` of update_supports is at least for the points of a that may be within a distance of one of b, as `limit` of (a, b) for
+// each pair that is listed, and twice the pair's number as `side`, with one more for those of b. By measure_pairs' bound: b's points
+// have products of at least -back with the difference of the centroids.
+extern "C" __global__ void put_limits(
+    long long pairs, int k, const int* __restrict__ first, const int* __restrict__ second, const double* __restrict__ upper,
+    const u64* __restrict__ support, const double* __restrict__ inner, const SeparationErrors errors, const FilterRadius radius,
+    float* __restrict__ limit, int* __restrict__ side) {
+    long long c = thread_index();
+    if (c >= pairs) return;
+    long long a = first[c], b = second[c];
+    double sq_length = inner[a * k + a] + inner[b * k + b] - 2 * inner[a * k + b] + errors.sq_distance;
+    double reach = (radius.scaled_distance(upper[c]) + errors.moved) * sqrt(sq_length) + errors.products;
+    for (int of = 0; of < 2; of++) {
+        long long from = of ? b * k + a : a * k + b, to = of ? a * k + b : b * k + a;
+        limit[from] = __double2float_rd(-(double)from_ascending(support[to] >> 32) - reach);
+        side[from] = 2 * c + of;
+    }
+}
+
+// Lists those of m points that reach the limits of their component: the side above the point. The products are as in
+// update_supports, and `count` goes on past `capacity`.
+extern "C" __global__ void list_facing(
+    const float* __restrict__ product, int m, int k, const int* __restrict__ number, const int* __restrict__ point,
+    const float* __restrict__ limit, const int* __restrict__ side, u64 capacity, u64* __restrict__ listed,
+    u64* __restrict__ count) {
+    int b = blockIdx.y * blockDim.x + threadIdx.x, begin = blockIdx.x * ROWS, end = min(begin + ROWS, m);
+    for (int r = begin; r < end; r++) {
+        int a = number[r];
+        float least = b < k ? limit[(size_t)a * k + b] : UNLIMITED;
+        bool faces = least < UNLIMITED && !(product[(size_t)r * k + b] - product[(size_t)r * k + a] < least);
+        u64 slot = claim_in_warp(faces, count);
+        if (faces && slot < capacity) listed[slot] = (u64)side[(size_t)a * k + b] << 32 | (u32)point[r];
+    }
 }

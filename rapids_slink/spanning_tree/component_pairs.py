@@ -14,9 +14,12 @@ nearly the closest pair if the components are well separated.
    edges, so it is not in the minimum spanning tree.
 3. Few component pairs have a separation below their bottleneck, and they have few pairs of points to test. A GPU finds
    these by the fused filter. A CPU, and a GPU if too many pass the filter, finds them by the points' projections x·w.
+   If the components are large, the filter gets those points alone that *face* the other component: by their products
+   they may be within the bottleneck of the nearest of its points.
 4. The minimum spanning tree of the components over these pairs of points completes the forest.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
@@ -78,6 +81,17 @@ class ComponentPairs:
         """The pairs at these positions."""
         support = self.support[:, at]
         return type(self)(self.first[at], self.second[at], self.separation[at], support)
+
+
+@dataclass(frozen=True)
+class Separations:
+    """What the separations of all pairs of K components come from."""
+
+    centroids: Any  # quantized
+    inner: Array  # (K, K) float64, their products
+    supports: Any  # see `new_supports`
+    errors: "SeparationErrors"
+    radius: float  # an upper bound of the points' distances from the centre of the scaling
 
 
 @dataclass(frozen=True)
@@ -143,6 +157,20 @@ class JoinContext:
         """How many pairs of points may remain."""
         return min(self.budget // WEIGHT_COST, self.capacity(FOUND_BYTES), MAX_PAIRS)
 
+    def products(self, centroids: Any) -> Iterator[tuple[slice, Any, Array]]:
+        """The points, sorted by component, in parts: their positions, what is quantized, and products with centroids.
+
+        A part's products take the memory of the last one's.
+        """
+        components, filter_ = self.components, self.filter
+        n, k = components.order.size, len(components)
+        of_a_tile = filter_.kernels.TILE_ROWS * filter_.kernels.TILE_POINTS // k
+        by_memory = self.capacity(8 * (k + filter_.n_features) + 64)
+        for at in equal_slices(slice(0, n), max(1, min(n, of_a_tile, by_memory))):
+            rows = filter_.kernels.quantize(filter_.points, filter_.scaling, components.order[at])
+            yield at, rows, filter_.kernels.product(rows, centroids)
+            del rows
+
     def blocks(self, n: int, size: int) -> list[slice]:
         """Rows of `size` numbers, a few at a time."""
         return row_blocks(n, size, min(BLOCK, self.capacity(FOUND_BYTES)))
@@ -160,6 +188,8 @@ class JoinContext:
 
 MAX_COMPONENTS = 4096  # their pairs are listed
 PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured, and per feature of a centroid
+#: Pairs of points of each point and component above which facing points are listed, and of these the most a point.
+FACING_COST, MAX_FACING = 32, 16
 MAX_OVERLAPPING = 32  # pairs of small or negative separation, per component
 MIN_SAMPLED = 8  # points of a component that are compared with another's
 FEW_EDGES = 2**15  # the tree of fewer edges takes less time on the host than a GPU's calls do
@@ -198,20 +228,20 @@ def connect_components(
     """
     components = Components(*kernels(search.device).sort_by_component(component, k))
     context = JoinContext(search, core, components, ROUNDS * rows.size * component.size)
-    pairs, radius = _separations(context)
+    pairs, separations = _separations(context)
     weight = context.pair_weights(*pairs.support)
     if not _compare_samples(context, pairs, weight):
         return None
     pairs, upper = _within_bottlenecks(context, pairs, weight)
     del weight
-    close_pairs = _by_filter(context, pairs, upper) if search.device.is_gpu else None
+    close_pairs = _by_filter(context, pairs, upper, separations) if search.device.is_gpu else None
     if close_pairs is None:
-        close_pairs = by_projection(context, pairs, upper, radius)
+        close_pairs = by_projection(context, pairs, upper, separations.radius)
     return None if close_pairs is None else _lightest_edges(context, close_pairs, upper, report)
 
 
-def _separations(context: JoinContext) -> tuple[ComponentPairs, float]:
-    """All pairs, and an upper bound of the points' distances from the centre of the scaling.
+def _separations(context: JoinContext) -> tuple[ComponentPairs, Separations]:
+    """All pairs, and what their separations come from.
 
     Quantizing moves a point by at most e, and the error of a product with a quantized centroid m is at most η|y||m|. A
     separation is a sum of four products.
@@ -219,15 +249,11 @@ def _separations(context: JoinContext) -> tuple[ComponentPairs, float]:
     components, filter_, xp = context.components, context.filter, context.device.xp
     centroids = filter_.kernels.quantize(context.samples[1], filter_.scaling)
     supports = context.kernels.new_supports(len(components))
-    n, half_norm, error = components.order.size, centroids.half_norm.max(), xp.zeros((), "float32")
-    of_a_tile = filter_.kernels.TILE_ROWS * filter_.kernels.TILE_POINTS // len(components)
-    by_memory = context.capacity(8 * (len(components) + filter_.n_features) + 64)
-    for at in equal_slices(slice(0, n), max(1, min(n, of_a_tile, by_memory))):
-        rows = filter_.kernels.quantize(filter_.points, filter_.scaling, components.order[at])
-        product = filter_.kernels.product(rows, centroids)
+    half_norm, error = centroids.half_norm.max(), xp.zeros((), "float32")
+    for at, rows, product in context.products(centroids):
         context.kernels.update_supports(product, components.number[at], at.start, supports)
-        del product  # the next one takes its memory
         half_norm, error = xp.maximum(half_norm, rows.half_norm.max()), xp.maximum(error, rows.error.max())
+        del product, rows  # the next ones take their memory
     y = centroids.y.astype("float64")
     width = centroids.y.shape[1]
     rounding = 2 * FLOAT32_EPSILON
@@ -235,8 +261,10 @@ def _separations(context: JoinContext) -> tuple[ComponentPairs, float]:
     moved = 2**0.5 * float(error)
     product_error = 4 * (accumulation_bound(width) + rounding) * square
     errors = SeparationErrors(product_error, ROUNDING * square, 2 * moved)
-    pairs = ComponentPairs(*context.kernels.measure_pairs(supports, components.order, y @ y.T, errors))
-    return pairs, (square**0.5 + moved) / filter_.scaling.scale
+    inner = y @ y.T
+    pairs = ComponentPairs(*context.kernels.measure_pairs(supports, components.order, inner, errors))
+    radius = (square**0.5 + moved) / filter_.scaling.scale
+    return pairs, Separations(centroids, inner, supports, errors, radius)
 
 
 def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Array) -> bool:
@@ -262,25 +290,56 @@ def _within_bottlenecks(context: JoinContext, pairs: ComponentPairs, weight: Arr
     return pairs.take(at), upper
 
 
-def _by_filter(context: JoinContext, pairs: ComponentPairs, upper: Array) -> PointPairs:
+def _by_filter(context: JoinContext, pairs: ComponentPairs, upper: Array, separations: Separations) -> PointPairs:
     """The pairs of points that weigh at most their component pair's `upper`, and some others, by the fused filter.
 
     By a finer one if too many others pass, as of components that are much farther apart than they are wide. Each
-    component is padded to whole blocks of rows, so a tile has points of one component pair only.
+    component is padded to whole blocks of rows, so a tile has points of one component pair only. If the pairs of
+    points are many, those of facing points are formed alone.
     """
     filter_: Any = context.filter
-    plan = context.kernels.plan_items(context.components, pairs)
+    n = context.components.order.size
+    order, start, ends = context.components.order, context.components.start, (pairs.first, pairs.second)
+    plan = context.kernels.plan_items(start, ends)
+    if plan.formed > FACING_COST * n * len(context.components):
+        facing = _facing(context, pairs, upper, separations)
+        if facing is not None:
+            order, start, ends = facing
+            plan = context.kernels.plan_items(start, ends)
     if plan.formed > context.budget or plan.n_items > context.capacity(FOUND_BYTES):
         return None
     image = filter_.row_bytes(filter_.n_features)
-    if (plan.n_rows - context.components.order.size) * image > context.search.free_bytes / 4:
+    if (plan.n_rows - n) * image > context.search.free_bytes / 4:
         return None
-    order, items = context.kernels.work_items(context.components, pairs, plan)
+    order, items = context.kernels.work_items(order, start, ends, plan)
     close_pairs: PointPairs = None
     while filter_ and close_pairs is None:
         close_pairs = filter_.component_pairs(order, items, upper, context.max_pairs)
         filter_ = filter_.finer() if close_pairs is None else None
     return close_pairs
+
+
+def _facing(
+    context: JoinContext, pairs: ComponentPairs, upper: Array, separations: Separations
+) -> tuple[Array, Array, tuple[Array, Array]] | None:
+    """The points that may be within a pair's `upper` of a point of its other component; None if they are too many.
+
+    Returns the points of the first and of the second component of each pair in turn, where each of these 2 M sets
+    begins, and the numbers of the pairs' sets.
+    """
+    kernels, components, xp = context.kernels, context.components, context.device.xp
+    capacity = min(MAX_FACING * components.order.size, context.capacity(FOUND_BYTES))
+    limits = kernels.facing_limits(pairs, upper, separations, context.radius_terms)
+    listed = kernels.FacingPoints(capacity)
+    for at, _, product in context.products(separations.centroids):
+        listed.append(product, components.number[at], components.order[at], limits)
+        del product
+    sets = xp.arange(2 * upper.size + 1, dtype="int64")
+    found = listed.sorted()
+    if found is None:
+        return None
+    start = xp.searchsorted(found, sets << 32).astype("int64")
+    return found.astype("int32"), start, (sets[:-1:2].astype("int32"), sets[1::2].astype("int32"))
 
 
 def _lightest_edges(context: JoinContext, close_pairs: Any, upper: Array, report: Report) -> tuple[Any, Any, Any]:

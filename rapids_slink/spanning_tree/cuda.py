@@ -32,7 +32,13 @@ from rapids_slink.runtime.cuda import (
 )
 from rapids_slink.runtime.device import Array, cuda
 from rapids_slink.runtime.frames import EDGE_TYPES
-from rapids_slink.spanning_tree.component_pairs import SAMPLED, ComponentPairs, Components, SeparationErrors
+from rapids_slink.spanning_tree.component_pairs import (
+    SAMPLED,
+    ComponentPairs,
+    Components,
+    SeparationErrors,
+    Separations,
+)
 from rapids_slink.spanning_tree.grouped import Trees
 from rapids_slink.spanning_tree.lists import LEAST_SHARE, Growth
 
@@ -278,6 +284,42 @@ def within_bottlenecks(
     return at[:kept], upper[:kept]
 
 
+def facing_limits(
+    pairs: ComponentPairs, upper: Array, separations: Separations, radius_terms: tuple[float, ...]
+) -> tuple[Array, Array]:
+    """The limits of `FacingPoints.append` and the numbers of the sets, (K, K) float32 and int32."""
+    k, errors = len(separations.inner), separations.errors
+    check_arrays("float64", upper, separations.inner)
+    check_arrays("uint64", separations.supports)
+    limit, number = cp.full((k, k), cp.inf, cp.float32), cp.empty((k, k), cp.int32)
+    off = c_struct(errors.products, errors.sq_distance, errors.moved)
+    known = separations.supports, separations.inner, off, c_struct(*radius_terms)
+    sizes = np.int64(upper.size), np.int32(k)
+    _launch_pairs("put_limits", upper.size, *sizes, *_ends(pairs), upper, *known, limit, number)
+    return limit, number
+
+
+class FacingPoints:
+    """Up to `capacity` points that face a component, each with the number of a set."""
+
+    def __init__(self, capacity: int) -> None:
+        self.listed, self.count = cp.empty(capacity, cp.uint64), cp.zeros(1, cp.uint64)
+
+    def append(self, product: Array, number: Array, points: Array, limits: tuple[Array, Array]) -> None:
+        """Append those of some points whose products with the centroids of all components reach the limits."""
+        m, k = product.shape
+        check_arrays("float32", product, limits[0])
+        check_arrays("int32", number, points, limits[1])
+        grid = -(-m // SUPPORT_ROWS), -(-k // SUPPORT_THREADS)
+        arguments = product, *map(np.int32, (m, k)), number, points, *limits, np.uint64(self.listed.size)
+        launch_blocks(COMPONENT_PAIRS, "list_facing", grid, SUPPORT_THREADS, *arguments, self.listed, self.count)
+
+    def sorted(self) -> Array | None:
+        """The sets above the points, int64 and ascending; None if there is no room for all."""
+        count = int(self.count[0])
+        return cp.sort(self.listed[:count].view(cp.int64)) if count <= self.listed.size else None
+
+
 @dataclass(frozen=True)
 class ItemPlan:
     """How the fused filter forms the products of component pairs."""
@@ -289,27 +331,28 @@ class ItemPlan:
     formed: int  # the number of pairs of points that are formed, including the overhead of starting an item
 
 
-def plan_items(components: Components, pairs: ComponentPairs) -> ItemPlan:
-    """How to form the products of all these component pairs."""
-    n, k = pairs.first.size, len(components)
+def plan_items(start: Array, ends: tuple[Array, Array]) -> ItemPlan:
+    """How to form the products of pairs of components, by the numbers of both; `start` says where each begins."""
+    check_arrays("int64", start)
+    check_arrays("int32", *ends)
+    n, k = ends[0].size, start.size - 1
     counts, totals = cp.empty(k + n, cp.int64), cp.zeros(3, cp.int64)
     sizes = np.int64(n), np.int32(k)
-    launch(WORK_ITEMS, "count_items", max(n, k), *sizes, *_ends(pairs), components.start, *_tiling(), counts, totals)
+    launch(WORK_ITEMS, "count_items", max(n, k), *sizes, *ends, start, *_tiling(), counts, totals)
     n_items, n_blocks, tiles = totals.tolist()
     return ItemPlan(cp.cumsum(counts), n_items, n_blocks * BLOCK_ROWS, tiles * TILE**2)
 
 
-def work_items(components: Components, pairs: ComponentPairs, plan: ItemPlan) -> tuple[Array, Array]:
-    """The points in blocks, and the items in the form that the fused filter takes, numbered by their pairs."""
-    order, items = cp.empty(plan.n_rows, cp.int32), cp.empty((plan.n_items, 4), cp.int32)
+def work_items(order: Array, start: Array, ends: tuple[Array, Array], plan: ItemPlan) -> tuple[Array, Array]:
+    """The points, sorted by component, in blocks, and the items as the fused filter takes them, numbered by pairs."""
+    check_arrays("int32", order, *ends)
+    filled, items = cp.empty(plan.n_rows, cp.int32), cp.empty((plan.n_items, 4), cp.int32)
     block, tile = _tiling()
-    k, sorted_points = np.int32(len(components)), (components.order, components.start)
-    launch(WORK_ITEMS, "fill_blocks", order.size, np.int64(order.size), k, *sorted_points, plan.ends, block, order)
-    sizes = np.int64(plan.n_items), k, np.int32(pairs.first.size)
-    launch(
-        WORK_ITEMS, "list_items", plan.n_items, *sizes, *_ends(pairs), components.start, plan.ends, block, tile, items
-    )
-    return order, items
+    k = np.int32(start.size - 1)
+    launch(WORK_ITEMS, "fill_blocks", filled.size, np.int64(filled.size), k, order, start, plan.ends, block, filled)
+    sizes = np.int64(plan.n_items), k, np.int32(ends[0].size)
+    launch(WORK_ITEMS, "list_items", plan.n_items, *sizes, *ends, start, plan.ends, block, tile, items)
+    return filled, items
 
 
 def _tiling() -> tuple[np.int32, np.int32]:

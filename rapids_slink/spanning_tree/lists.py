@@ -35,9 +35,10 @@ from math import inf
 from typing import Self
 
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
-from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, neighbor_lists
+from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, is_searched_by_tree, neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.task import NeighborLists, Search, SearchTask
+from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.ordering import NO_EDGE, edge_codes, sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
@@ -126,7 +127,7 @@ class Growth:
 def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
     """Bytes of the rows, the search, which may be chosen, the lists and the tree."""
     n, d, device, min_samples = problem.n, problem.n_features, problem.device, problem.settings.min_samples
-    k = list_length(problem.settings)
+    k = length_by_search(problem, chosen)
     search = estimate_search(
         n, d, problem.itemsize, k, device, min_samples=min_samples, metric=problem.metric, chosen=chosen
     )
@@ -139,7 +140,8 @@ def prepare(look: Look) -> Prepared:
     device, settings = problem.device, problem.settings
 
     def make() -> Tree:
-        k = list_length(settings)
+        nonlocal search
+        k = length_by_search(problem, search)
         with report.stage("neighbors", device):
             max_weight = look.max_weight
             samples, core, of_parts = settings.min_samples, problem.core, problem.part_lists
@@ -147,6 +149,10 @@ def prepare(look: Look) -> Prepared:
             if settings.n_neighbors is None and max_weight == inf and problem.n >= MIN_JOINED_ROWS[device.name]:
                 bounds_by_lists = partial(join_weights, device=device)
             lists = neighbor_lists(search, problem.n, k, device, samples, core, of_parts, max_weight, bounds_by_lists)
+        if isinstance(search, TileSearch) and search.for_lists:
+            del search, look.search  # whose memory the next takes
+            search = BruteForceSearch(look.rows, device, report, progress=settings.progress, metric=problem.metric)
+            report.count("neighbors", filter=TileSearch.name)
         release_cached()
         with report.stage("components", device):
             components = kernels(device).connected_components(lists.ids)
@@ -162,6 +168,19 @@ def list_length(settings: Settings) -> int:
     """
     k = settings.n_neighbors or DEFAULT_NEIGHBORS
     return k if settings.min_samples == 1 else max(k, settings.min_samples + 1)
+
+
+def length_by_search(problem: Problem, search: Search | None = None) -> int:
+    """The length of the lists that the search makes, which may not be chosen yet: of joins they may be longer."""
+    settings, n, device, metric = problem.settings, problem.n, problem.device, problem.metric
+    joins = settings.n_neighbors is None and not problem.by_reachability and problem.part_lists is None
+    if search is None:
+        ends_lists = metric.filter == "product" and not is_searched_by_tree(n, problem.d, metric, device)
+    else:
+        ends_lists = isinstance(search, BruteForceSearch) and search.ends_lists
+    if joins and ends_lists and problem.max_weight == inf and MIN_JOINED_ROWS[device.name] <= n <= MAX_JOINED_ROWS:
+        return JOINED_NEIGHBORS
+    return list_length(settings)
 
 
 def tree_of_lists(
@@ -266,6 +285,9 @@ def _search_crossing_edges(
 LARGE = 1024
 #: Of fewer points these weights take more time than the pairs above them.
 MIN_JOINED_ROWS = {"cpu": 10_000, "cuda": 2**18}
+#: Neighbours a row where lists end at these weights: few rows have half as many within them, but points that have near
+#: copies list these first. Of more points such lists take too much memory.
+JOINED_NEIGHBORS, MAX_JOINED_ROWS = 16, 2**24
 
 
 def join_weights(ids: Array, weights: Array, device: Device) -> Array:

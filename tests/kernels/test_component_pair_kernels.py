@@ -119,7 +119,7 @@ def test_separations_are_below_distances(name, engine, components_of):
     scaling, distances = search.filter.scaling, squareform(pdist(X))
     found_any = False
     for component in (np.random.default_rng(0).permutation(by_position), by_position):
-        pairs, radius = component_pairs._separations(JoinContext(search, None, components_of(component), 0))
+        pairs, separations = component_pairs._separations(JoinContext(search, None, components_of(component), 0))
         first, second, separation, support = map(
             to_host, (pairs.first, pairs.second, pairs.separation, pairs.support)
         )  # fmt: skip
@@ -127,7 +127,7 @@ def test_separations_are_below_distances(name, engine, components_of):
             assert [component[p] for p in points] == [a, b]
             assert below <= scaling.scale * distances[component == a][:, component == b].min() * (1 + 1e-9)
         found_any |= bool((separation > 0).any())
-        assert radius >= np.sqrt(((X - to_host(scaling.centre)) ** 2).sum(axis=1)).max() * (1 - 1e-9)
+        assert separations.radius >= np.sqrt(((X - to_host(scaling.centre)) ** 2).sum(axis=1)).max() * (1 - 1e-9)
     assert found_any or name in ("cauchy", "mixed_magnitudes")
 
 
@@ -242,8 +242,9 @@ def test_component_pairs_in_the_fused_filter(d, of_bytes):
     components = Components(*kernels.sort_by_component(engine.asarray(label), 10))
     first, second = np.triu_indices(10, 1)
     pairs = pairs_of(engine, first, second)
-    plan = kernels.plan_items(components, pairs)
-    order, items = kernels.work_items(components, pairs, plan)
+    ends = pairs.first, pairs.second
+    plan = kernels.plan_items(components.start, ends)
+    order, items = kernels.work_items(components.order, components.start, ends, plan)
     assert plan.formed >= 4_000_000
     number = np.zeros((10, 10), int)
     number[first, second] = np.arange(45)

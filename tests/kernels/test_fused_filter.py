@@ -54,6 +54,21 @@ def int8_points(filter_, n):
     return y, to_host(image.error)[:n].astype(np.longdouble) * np.sqrt(np.longdouble(2))
 
 
+@pytest.mark.parametrize("n", [0, 5, 128, 1000, 128 * 128 + 7, full(128 * 5000)])
+def test_tiles_in_strides(n):
+    """All points, of which those that follow each other are in different tiles if there are many of these."""
+    from rapids_slink.neighbors.filter.fused.filter import tiles_in_strides
+
+    order = to_host(tiles_in_strides(resolve("cuda").xp.arange(n)[::-1].copy(), n))
+    np.testing.assert_array_equal(np.sort(order), np.arange(n))
+    tiles = n // 128
+    np.testing.assert_array_equal(order[128 * tiles :], np.arange(n - 128 * tiles)[::-1])
+    tile = np.empty(n, int)
+    tile[order] = np.arange(n) // 128
+    if tiles >= 128:
+        assert (tile[n - 128 * tiles : -1] != tile[n - 128 * tiles + 1 :]).all()
+
+
 def unscaled(d, **more):
     return Scaling(resolve("cuda").xp.zeros(d), 1.0, **more)
 

@@ -25,9 +25,17 @@ MANY_ROUNDS = 100_000  # of searches: everything is cheaper
 ENDLESS = 10**9
 
 
-@pytest.fixture
-def make_search(engine, monkeypatch):
-    """A function from points to a search whose components are connected all at once, whatever it costs."""
+@pytest.fixture(params=["all points", pytest.param("facing points", marks=pytest.mark.gpu)])
+def make_search(request, engine, monkeypatch):
+    """A function from points to a search whose components are connected all at once, whatever it costs.
+
+    A GPU forms the pairs of all points of two components, or those of facing points alone.
+    """
+    if request.param == "facing points":
+        if not engine.is_gpu:
+            pytest.skip("a CPU lists no facing points")
+        monkeypatch.setattr(component_pairs, "MAX_FACING", 1000)
+    monkeypatch.setattr(component_pairs, "FACING_COST", 0 if request.param == "facing points" else ENDLESS)
     monkeypatch.setattr(component_pairs, "ROUNDS", MANY_ROUNDS)
     monkeypatch.setattr(component_pairs, "MAX_OVERLAPPING", ENDLESS)
 

@@ -152,3 +152,18 @@ def test_trees_are_the_same(name, device, early, monkeypatch):
         for column in getattr(expected, frame):
             a, b = (to_host(getattr(model, frame)[column].values) for model in (found, expected))
             assert a.tobytes() == b.tobytes()
+
+
+def test_near_copies(device, monkeypatch):
+    """They do not end each other's lists, nor fill them: nearly all edges are certain."""
+    rng, n = np.random.default_rng(0), 2**15
+    X = rng.normal(size=(n // 4, 12)).astype(np.float32)[rng.permutation(n) // 4]
+    X += 1e-5 * rng.normal(size=X.shape).astype(np.float32)
+    monkeypatch.setattr(lists, "MIN_JOINED_ROWS", {"cpu": 0, "cuda": 0})
+    if device == "cuda":
+        from rapids_slink.neighbors.filter.fused.filter import ImageFilter
+
+        monkeypatch.setattr(ImageFilter, "listed_offsets", 8)
+    report = rapids_slink.fit(X, device=device).report_
+    assert report["spanning_tree"]["edges_certified_by_lists"] > 0.9 * n
+    assert report["connect"]["rows_searched"] < 0.2 * n

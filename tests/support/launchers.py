@@ -419,20 +419,25 @@ def order_of_edges():
 
 def components():
     from rapids_slink.spanning_tree import cuda as kernels
-    from rapids_slink.spanning_tree.component_pairs import ComponentPairs, Components, SeparationErrors
+    from rapids_slink.spanning_tree.component_pairs import ComponentPairs, SeparationErrors, Separations
 
     xp, n, k = cuda().xp, 300, 10
     kernels.sort_by_component(ids(n), k)
     supports = kernels.new_supports(k)
     kernels.update_supports(points(n, k), ids(n), 0, supports)
-    pairs = ComponentPairs(*kernels.measure_pairs(supports, ids(n), points(k, k, "float64"), SeparationErrors(0, 0, 0)))
+    errors = SeparationErrors(0, 0, 0)
+    pairs = ComponentPairs(*kernels.measure_pairs(supports, ids(n), points(k, k, "float64"), errors))
     terms = radius_terms(20, 1.0, get_metric("euclidean"))
     kernels.overlapping(pairs, xp.zeros(pairs.first.size), terms)
     kernels.pair_samples(points(k, 64, "int32"), pairs, ids(3), 2)
     kernels.within_bottlenecks(pairs, points(k, k, "float64"), terms)
-    of_points = Components(ids(n), ids(n), xp.zeros(k + 1, "int64"), ids(n))
-    plan = kernels.plan_items(of_points, pairs)
-    kernels.work_items(of_points, pairs, replace(plan, n_items=9, n_rows=256))
+    start, ends = xp.zeros(k + 1, "int64"), (pairs.first, pairs.second)
+    kernels.work_items(ids(n), start, ends, replace(kernels.plan_items(start, ends), n_items=9, n_rows=256))
+    separations = Separations(None, points(k, k, "float64"), supports, errors, 1.0)
+    listed = kernels.FacingPoints(n)
+    limits = kernels.facing_limits(pairs, xp.zeros(pairs.first.size), separations, terms)
+    listed.append(points(n, k), ids(n), ids(n), limits)
+    listed.sorted()
 
 
 def clusters():

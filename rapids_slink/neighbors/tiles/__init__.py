@@ -126,9 +126,11 @@ class Terms:
 class TileSearch:
     """Search among points for neighbours of the same points, in tiles.
 
-    `values` are as `rows.metric_rows` makes them for a metric with a product form.
+    `values` are as `rows.metric_rows` makes them for a metric with a product form. `for_lists`: clusters are so wide
+    that those who connect them are better off with products of all points.
     """
 
+    name = "tiles of near points"  # for reports
     estimate = staticmethod(estimate_tiles)
 
     @np.errstate(over="ignore", invalid="ignore")  # what overflows is not ruled out
@@ -140,7 +142,9 @@ class TileSearch:
         queries: Array = None,
         progress: bool = False,
         metric: Metric = EUCLIDEAN,
+        for_lists: bool = False,
     ) -> None:
+        self.for_lists = for_lists
         if queries is not None:
             raise ValueError("tiles are of one set of points")
         self.values, self.device, self.report, self.progress, self.metric = values, device, report, progress, metric

@@ -23,8 +23,10 @@ SOME, OF_MEAN, AT_ONCE = 2**6, 2**10, 2**26
 SHARES = 16  # blocks of threads that share the others of a point
 
 
-def expansion(values: Array, device: Device) -> float:
+def expansion(values: Array, device: Device, times: float = 2) -> float:
     """The share of a sample of (n, d) points, at least `POINTS`, within twice the distance to the nearest, on average.
+
+    Or within that distance so many `times`.
 
     By Euclidean distances, whatever the metric.
     """
@@ -32,7 +34,7 @@ def expansion(values: Array, device: Device) -> float:
     if device.is_gpu:
         check_arrays(values.dtype, values)
         within = device.xp.empty(BALLS, "int32")
-        arguments = values, np.int64(n), np.int32(d), within
+        arguments = values, np.int64(n), np.int32(d), np.float64(times**2), within
         launch_blocks(SOURCE, "count_within", (BALLS,), THREADS, *arguments, options=(value_option(values.dtype),))
         return float(to_host(within).sum()) / (BALLS * POINTS)
     points, centres = (np.arange(0, n, n // size, dtype="int32")[:size] for size in (POINTS, BALLS))
@@ -41,7 +43,7 @@ def expansion(values: Array, device: Device) -> float:
     squares = kernels(device).pair_distances(values, src, dst, EUCLIDEAN)
     squares[src == dst] = np.inf
     squares = squares.reshape(BALLS, POINTS)
-    return float((squares <= 4 * squares.min(axis=1)[:, None]).mean())
+    return float((squares <= times**2 * squares.min(axis=1)[:, None]).mean())
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # then no point seems near

@@ -8,9 +8,9 @@
 
 constexpr int BALLS = 256, POINTS = 2048, THREADS = 256;
 
-// The sampled points within twice the distance of the one that is nearest to each ball's centre. A block a ball.
+// The sampled points whose squared distance is at most `squared` times that of the one nearest to each ball's centre. A block a ball.
 extern "C" __global__ void __launch_bounds__(THREADS) count_within(
-    const VALUE* __restrict__ values, long long n, int d, int* __restrict__ within) {
+    const VALUE* __restrict__ values, long long n, int d, double squared, int* __restrict__ within) {
     __shared__ double squares[POINTS];
     __shared__ double nearest[THREADS / WARP];
     __shared__ int counts[THREADS / WARP];
@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) count_within(
     __syncthreads();
     for (int w = 0; w < THREADS / WARP; w++) least = fmin(least, nearest[w]);
     int count = 0;
-    for (int p = threadIdx.x; p < POINTS; p += THREADS) count += squares[p] <= 4 * least;
+    for (int p = threadIdx.x; p < POINTS; p += THREADS) count += squares[p] <= squared * least;
     count = warp_sum(count);
     if (lane == 0) counts[warp] = count;
     __syncthreads();

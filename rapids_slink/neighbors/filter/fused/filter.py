@@ -233,10 +233,16 @@ class ImageFilter(TileFilter):
         append_survivors(products, image, self.encoding.steps, radii, self.tile_error, into)
 
 
+#: Tiles that follow each other share out their points: up to this number of them, and one in `DEALT_OF` at most. A
+#: point's near copies have nearly its bound. In one tile they would be seen at once, and end each other's lists.
+DEALT, DEALT_OF = 64, 64
+
+
 def tiles_in_strides(sorted_points: Array, n: int) -> Array:
-    """The first n of some points, int64, with whole tiles of them in a low-discrepancy order."""
-    order = cp.empty(n, cp.int32)
-    launch(TIGHTEN, "stride_tiles", n, np.int64(n), np.int64(golden_stride(n // TILE)), sorted_points, order)
+    """The first n of some points, int64, with whole tiles of similar ones in a low-discrepancy order."""
+    order, tiles = cp.empty(n, cp.int32), n // TILE
+    sizes = np.int64(n), np.int64(golden_stride(tiles)), np.int64(max(1, min(DEALT, tiles // DEALT_OF)))
+    launch(TIGHTEN, "stride_tiles", n, *sizes, sorted_points, order)
     return order
 
 

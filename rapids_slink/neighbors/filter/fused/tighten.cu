@@ -35,12 +35,18 @@ constexpr int FLOAT_TOLERANCE = 1 << 12;
 constexpr float LIKELY = INT8 ? 0.499 : 0.495;  // of a bound's square, twice, the half that brings it down
 constexpr int UNROLLED = KEYS_PER_LANE <= 32 ? KEYS_PER_LANE : 1;  // long loops would take many seconds to compile
 
-// Position i of `order` gets points of `sorted`: whole tiles of them in a low-discrepancy order, tile i times `stride` modulo
-// their number; what is no whole tile stays at the end.
+// Position i of `order` gets points of `sorted`, whole tiles of them: `dealt` tiles that follow each other share out their points one by
+// one, and tile i times `stride` modulo their number comes i-th. What is no whole tile stays at the end.
 extern "C" __global__ void stride_tiles(
-    long long n, long long stride, const long long* __restrict__ sorted, int* __restrict__ order) {
+    long long n, long long stride, long long dealt, const long long* __restrict__ sorted, int* __restrict__ order) {
     long long i = thread_index(), tiles = n / TILE, tile = i / TILE;
-    if (i < n) order[i] = sorted[tile < tiles ? tile * stride % tiles * TILE + i % TILE : i];
+    if (i >= n) return;
+    if (tile < tiles) {
+        tile = tile * stride % tiles;
+        long long first = tile / dealt * dealt, among = dealt < tiles - first ? dealt : tiles - first;
+        order[i] = sorted[first * TILE + i % TILE * among + tile - first];
+    } else
+        order[i] = sorted[i];
 }
 
 // The largest error of each tile. A block a tile.
