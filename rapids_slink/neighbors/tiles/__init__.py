@@ -22,9 +22,14 @@ with L the largest ‖p‖ of the row's cell, M the largest ‖q‖ and the larg
 three squares may be off by. With d features a float64 product and the squares of lengths are off by (d + 8)2⁻⁵² of
 (‖x‖ + ‖y‖)² at most, counted from the origin of the places.
 
-*Two steps.* Rows are bounded by neighbours in the order and by the points of the nearest cells first. Then each is
-tested with all tiles that its bound leaves, in bands: each tightens the bounds for the next. A row with more candidates
-than there is room for is tested again, with more room and with twice the digits.
+*The cells.* No point of y's cell is within U of x if ‖x - b‖ is above U and (L + f)/t: the cell is in a ball of that
+radius. All features count, of which boxes have the first axes only, and ‖x - b‖² is a term of the test. It is tested
+with E missing from it.
+
+*Two steps.* Rows are bounded by neighbours in the order and by the points of the nearest cells first; if the least of a
+group is wanted, by a sample of these points for each row. Then each is tested with all tiles that its bound leaves, in
+bands: each tightens the bounds for the next. A row with more candidates than there is room for is tested again, with
+more room and with twice the digits.
 """
 
 from dataclasses import dataclass, replace
@@ -35,7 +40,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.neighbors.exact import ExactPoints
+from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import serves_products
 from rapids_slink.neighbors.filter.bounds import accumulation_bound
@@ -47,6 +52,7 @@ from rapids_slink.neighbors.tiles.order import (
     EPSILON,
     TILE,
     Axes,
+    Balls,
     Lists,
     Rows,
     Slots,
@@ -69,6 +75,8 @@ IN_ORDER = 32
 FIRST_NEAR, FIRST_BAND, GROWTH, GROWTH_OF_MINIMA = 2, 32, 4, 64
 #: Candidates that a row has room for, beside 12 k, and how many times as many when it is tested again.
 ROOM, MORE_ROOM = 256, 8
+#: Points of the nearest cells that a row is compared with at first if its group's least is wanted.
+SAMPLED = 32
 #: Blocks of rows, and neighbours of each row, by which the share of needed tiles is estimated.
 SHARE_BLOCKS, SHARE_NEIGHBORS = 64, 2
 #: The largest share of pairs of tiles of a search that takes less time than one of all pairs.
@@ -371,17 +379,21 @@ class TileSearch:
             if nearest and not task.per_group_minimum:
                 self._bound_in_order(task, rows)
             lists = exact.empty_lists(rows.ids.size, task.k)
+            if nearest and task.per_group_minimum:
+                ids = self._buffer("candidates", (rows.ids.size, SAMPLED), "int32")
+                near = self._near_cells(slots, of_tiles, of_blocks)
+                some = self.kernels.sample_lists(near, self.slots.rows, rows, task.point_group, ids)
+                self._rerank(rows, some, groups, lists, minima, task)
+                continue
             if nearest:
                 growth, first_band, capacity = GROWTH, FIRST_NEAR + 4 * task.k // TILE, max(room, 2 * TILE + 4 * task.k)
                 listed = self._near_cells(slots, of_tiles, of_blocks)
             else:
-                growth, first_band, capacity = GROWTH, FIRST_BAND, room
-                listed = self._near_tiles(boxes, rows, of_tiles, of_blocks)
+                growth, first_band, capacity = GROWTH_OF_MINIMA if task.per_group_minimum else GROWTH, FIRST_BAND, room
+                listed = self._near_tiles(boxes, rows, of_tiles, of_blocks, (terms, columns))
                 pairs = slots.cell_of_block.size * len(self.boxes)
                 counts = {"tile_pairs": pairs, "tile_pairs_formed": listed.lengths.sum()}
                 self.report.count("connect" if task.per_group_minimum else "neighbors", **counts)
-            if task.per_group_minimum:  # a minimum bounds many rows at once
-                first_band, growth = listed.longest if nearest else FIRST_BAND, GROWTH_OF_MINIMA
             for band in geometric_slices(first_band, listed.longest, growth):
                 plan = self.kernels.plan_band(listed, band, columns.slots)
                 least = self._buffer("thresholds", (self.slots.cells, rows.ids.size), "float32")
@@ -390,11 +402,17 @@ class TileSearch:
                 ids = self._buffer("candidates", (rows.ids.size, capacity), "int32")
                 sums, both = (least, terms.begins, rows.cells), (rows.groups, of_points)
                 into = self.kernels.append(encoded, columns, sums, listed, band, plan, both, ids, columns.fine)
-                exact.rerank(self.exact, rows.ids, into, groups, rows.bound, lists, task.core)
-                if minima is not None:  # lists of empty slots weigh nothing that is finite
-                    exact.scatter_min(minima, rows.groups, lists.weights)
-                    exact.gather_min(rows.bound, minima, rows.groups)
+                self._rerank(rows, into, groups, lists, minima, task)
         self.kernels.put_back(slots.rows, rows.bound, None if steps[-1] else lists, upper, top)
+
+    def _rerank(
+        self, rows: Rows, candidates: Candidates, groups: Groups, lists: TopLists, minima: Array, task: SearchTask
+    ) -> None:
+        """Merge candidates into the lists of rows, and tighten their bounds, by their group's minimum if that is wanted."""
+        self.exact_kernels.rerank(self.exact, rows.ids, candidates, groups, rows.bound, lists, task.core)
+        if minima is not None:  # a minimum bounds many rows at once; lists of empty slots weigh nothing that is finite
+            self.exact_kernels.scatter_min(minima, rows.groups, lists.weights)
+            self.exact_kernels.gather_min(rows.bound, minima, rows.groups)
 
     def _groups_of(self, task: SearchTask, rows: Rows) -> tuple[Array, Array, Array]:
         """The group of each point in its slot, and those that all of a tile and all rows of a block have in common."""
@@ -411,12 +429,21 @@ class TileSearch:
         candidates = self.kernels.near_in_order(rows.ids, self.place_of, self.order, width, groups)
         self.exact_kernels.rerank(self.exact, rows.ids, candidates, groups, rows.bound, top, task.core)
 
-    def _near_tiles(self, row_boxes: Array, rows: Rows, of_tiles: Array, of_blocks: Array) -> Lists:
-        """The tiles that may have a point within the bound of a row of each block, by boxes and places."""
+    def _near_tiles(
+        self, row_boxes: Array, rows: Rows, of_tiles: Array, of_blocks: Array, test: tuple[Terms, Encoded] | None = None
+    ) -> Lists:
+        """The tiles that may have a point within the bound of a row of each block, by boxes, places and cells.
+
+        Cells are looked at if places leave features out, and if the terms of a `test` of these rows are at hand.
+        """
+        balls = None
+        if test is not None and self.n_features > AXES:
+            terms, columns = test
+            balls = Balls(terms.products, rows.in_terms, columns, self.missing, (1 + 1e-12) / self.axes.stretch)
         reach, reach_of_block = self.kernels.reach(rows.bound, self.reach, self.axes.stretch)
         listed: Lists = self.kernels.near_tiles(
             row_boxes, self.boxes, self.turned, self.places_of_slots, self.lost, rows.where, reach, reach_of_block,
-            of_blocks, of_tiles,
+            of_blocks, of_tiles, balls,
         )  # fmt: skip
         return listed
 

@@ -7,7 +7,18 @@ import numpy as np
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact import Candidates, Groups
 from rapids_slink.neighbors.task import golden_stride, inverse, row_blocks
-from rapids_slink.neighbors.tiles.order import BLOCK, ENCODE, ORDER, TILE, Lists, Rows, sample_stride, unit_of
+from rapids_slink.neighbors.tiles.order import (
+    BLOCK,
+    ENCODE,
+    ORDER,
+    TILE,
+    TILES,
+    Balls,
+    Lists,
+    Rows,
+    sample_stride,
+    unit_of,
+)
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import CPU, Array
@@ -22,6 +33,7 @@ CENTRE_POINTS = constant(ENCODE, "CENTRE_POINTS")  # of a cell: its centre is th
 GAP = 0.2  # of the extent
 MAPPED = 2**18  # values at a time
 ROUTED = 2**14  # rows at a time
+STRIDE = constant(TILES, "STRIDE")
 TILES_AT_ONCE = 16  # in a product
 LARGEST = 1e30  # beyond it nothing is ruled out
 EPSILON, ROUND_UP, TINY = 2.0**-52, 1 + 2.0**-22, 1e-30
@@ -330,11 +342,13 @@ def near_tiles(
     reach_of_block: Array,
     block_group: Array,
     tile_group: Array,
+    balls: Balls | None = None,
 ) -> Lists:
     """The tiles that may have a point within the reach of a row of each block, in one low-discrepancy order.
 
-    Tiles are ruled out by the boxes of both, unless these are within the reach of a row of the block; then if no row's
-    place is within its own of the tile's box, or no point's within that of any row of the block's box.
+    Tiles are ruled out by the boxes of both, unless these are within the reach of a row of the block; then if no row is
+    within its own of the ball about the tile's cell; then if no row's place is within it of the tile's box, or no
+    point's within that of any row of the block's box.
 
     Parameters
     ----------
@@ -353,6 +367,7 @@ def near_tiles(
         The largest of a block's.
     block_group, tile_group : int32 arrays, optional
         Pairs of one group are left out, and -1 is none.
+    balls : Balls, optional
     """
     edges = row_boxes.reshape(-1, BLOCK // TILE, *row_boxes.shape[1:])
     blocks = np.stack((edges[:, :, 0].min(axis=1), edges[:, :, 1].max(axis=1)), axis=1)
@@ -369,10 +384,18 @@ def near_tiles(
 
     for_each_chunk(CPU, mark, row_blocks(n_blocks, 1, 16))
     tiles = order[np.nonzero(flags[:, order])[1]].astype(np.int32)
-    starts, kept = np.concatenate(([0], np.cumsum(flags.sum(axis=1)))), np.empty(tiles.size, np.bool_)
+    starts, kept = np.concatenate(([0], np.cumsum(flags.sum(axis=1)))), np.ones(tiles.size, np.bool_)
+    if balls is not None:
+        (products, centre_norms, norms), points = balls.products, balls.points
+        of_balls = (
+            balls.shrink, products, centre_norms, norms, balls.where, points.slots.cell_of_tile, balls.missing,
+            (points.largest_length + points.largest_error) / points.scales,
+        )  # fmt: skip
 
     def look(some: slice) -> None:
         own = some.start, some.stop, kept
+        if balls is not None:
+            _keep_near_cells(starts, tiles, reach, *of_balls, *own)
         _refine(starts, tiles, blocks, boxes, places, where, reach, np.float32(lost), *own)
 
     for_each_chunk(CPU, look, row_blocks(n_blocks, 1, 4))
@@ -406,6 +429,25 @@ def _any_near(places, where, limits, box, lost, square):
 
 
 @njit(nogil=True, cache=True)
+def _keep_near_cells(
+    starts, tiles, reach, shrink, products, centre_norms, norms, where, cell_of_tile, missing, radius, begin, end, kept
+):
+    for b in range(begin, end):
+        state = np.full(radius.size, -1, np.int8)
+        for p in range(starts[b], starts[b + 1]):
+            c = cell_of_tile[tiles[p]]
+            if state[c] < 0:
+                state[c] = 0
+                for i in range(b * BLOCK, (b + 1) * BLOCK):
+                    within, at = reach[i] * shrink + radius[c], where[i]
+                    square = norms[at] + centre_norms[c] - 2 * products[c, at] - missing
+                    if reach[i] >= 0 and not square > within * within * (1 + 1e-12):
+                        state[c] = 1
+                        break
+            kept[p] = state[c] > 0
+
+
+@njit(nogil=True, cache=True)
 def _refine(starts, tiles, blocks, boxes, places, where, reach, lost, begin, end, kept):
     of_rows, of_points = np.empty(BLOCK, np.float32), np.empty(TILE, np.float32)
     points = np.arange(places.shape[1])
@@ -420,8 +462,10 @@ def _refine(starts, tiles, blocks, boxes, places, where, reach, lost, begin, end
         own_rows = where[first : first + BLOCK]
         for p in range(starts[b], starts[b + 1]):
             t = tiles[p]
-            kept[p] = _any_near(places, own_rows, limits, boxes[t], lost, of_rows) and _any_near(
-                places, points[t * TILE : (t + 1) * TILE], of_block, blocks[b], lost, of_points
+            kept[p] = (
+                kept[p]
+                and _any_near(places, own_rows, limits, boxes[t], lost, of_rows)
+                and _any_near(places, points[t * TILE : (t + 1) * TILE], of_block, blocks[b], lost, of_points)
             )
 
 
@@ -594,6 +638,32 @@ def near_in_order(ids: Array, place_of: Array, order: Array, width: int, groups:
     outside = groups[1][near] != groups[0][:, None]
     near = np.take_along_axis(near, np.argsort(~outside, axis=1, kind="stable"), axis=1)
     return Candidates(near, outside.sum(axis=1).astype(np.int32))
+
+
+def sample_lists(lists: Lists, points: Array, rows: Rows, point_group: Array, ids: Array) -> Candidates:
+    """Candidates of rows in `ids`: some of the `points` in slots, evenly of their block's tiles, and of other groups."""
+    into = Candidates(ids, np.zeros(len(ids), np.int32))
+
+    def put(blocks: slice) -> None:
+        own = point_group, blocks.start, blocks.stop, ids, into.count
+        _sample(lists.begins, lists.ends, lists.tiles, points, rows.real, rows.groups, *own)
+
+    for_each_chunk(CPU, put, row_blocks(lists.begins.size, 1, 64))
+    return into
+
+
+@njit(nogil=True, cache=True)
+def _sample(begins, ends, tiles, points, rows, row_group, point_group, first, last, ids, count):
+    size = ids.shape[1]
+    for i in range(first * BLOCK, last * BLOCK):
+        begin = begins[i // BLOCK]
+        slots = (ends[i // BLOCK] - begin) * TILE
+        for c in range(size if slots and rows[i] >= 0 else 0):
+            s = ((i * size + c) * STRIDE % 2**32) * slots >> 32
+            j = points[tiles[begin + s // TILE] * TILE + s % TILE]
+            if j >= 0 and point_group[j] != row_group[i]:
+                ids[i, count[i]] = j
+                count[i] += 1
 
 
 def plan_band(lists: Lists, band: slice, slots: Any) -> None:
