@@ -408,7 +408,7 @@ class TileSearch:
     def _rerank(
         self, rows: Rows, candidates: Candidates, groups: Groups, lists: TopLists, minima: Array, task: SearchTask
     ) -> None:
-        """Merge candidates into the lists of rows, and tighten their bounds, by their group's minimum if that is wanted."""
+        """Merge candidates into the lists of rows, and tighten these bounds, by a group's minimum if that is wanted."""
         self.exact_kernels.rerank(self.exact, rows.ids, candidates, groups, rows.bound, lists, task.core)
         if minima is not None:  # a minimum bounds many rows at once; lists of empty slots weigh nothing that is finite
             self.exact_kernels.scatter_min(minima, rows.groups, lists.weights)

@@ -511,12 +511,16 @@ def near_cells(
 ) -> Lists:
     """For each block the tiles of the two cells, of `size` at most, whose points are nearest on average.
 
-    Cells whose first tile is of the block's group are left out.
+    Cells whose first and last blocks begin with tiles of the block's group are left out.
     """
     spread = points.squares / np.maximum(points.sizes, 1) / points.scales**2
     squares = (between + spread)[row_cell[:: BLOCK // TILE]]
     if block_group is not None:
-        squares[(block_group[:, None] >= 0) & (block_group[:, None] == tile_group[first_tile[:-1]])] = np.inf
+        first, last = (
+            tile_group[first_tile[:-1]],
+            tile_group[first_tile[1:] - BLOCK // TILE],
+        )  # each block has a row in its first
+        squares[(block_group[:, None] >= 0) & (block_group[:, None] == first) & (first == last)] = np.inf
     near = np.argsort(squares, axis=1, kind="stable")[:, :2]
     is_allowed = np.take_along_axis(squares, near, axis=1) < np.inf
     none = np.empty(0, np.int32)
@@ -641,24 +645,24 @@ def near_in_order(ids: Array, place_of: Array, order: Array, width: int, groups:
 
 
 def sample_lists(lists: Lists, points: Array, rows: Rows, point_group: Array, ids: Array) -> Candidates:
-    """Candidates of rows in `ids`: some of the `points` in slots, evenly of their block's tiles, and of other groups."""
+    """Candidates in `ids` of rows without bounds: some of the `points` in slots, evenly of their block's tiles."""
     into = Candidates(ids, np.zeros(len(ids), np.int32))
 
     def put(blocks: slice) -> None:
         own = point_group, blocks.start, blocks.stop, ids, into.count
-        _sample(lists.begins, lists.ends, lists.tiles, points, rows.real, rows.groups, *own)
+        _sample(lists.begins, lists.ends, lists.tiles, points, rows.bound, rows.groups, *own)
 
     for_each_chunk(CPU, put, row_blocks(lists.begins.size, 1, 64))
     return into
 
 
 @njit(nogil=True, cache=True)
-def _sample(begins, ends, tiles, points, rows, row_group, point_group, first, last, ids, count):
+def _sample(begins, ends, tiles, points, bound, row_group, point_group, first, last, ids, count):
     size = ids.shape[1]
     for i in range(first * BLOCK, last * BLOCK):
         begin = begins[i // BLOCK]
         slots = (ends[i // BLOCK] - begin) * TILE
-        for c in range(size if slots and rows[i] >= 0 else 0):
+        for c in range(size if slots and bound[i] == np.inf else 0):
             s = ((i * size + c) * STRIDE % 2**32) * slots >> 32
             j = points[tiles[begin + s // TILE] * TILE + s % TILE]
             if j >= 0 and point_group[j] != row_group[i]:

@@ -308,11 +308,12 @@ def near_in_order(ids: Array, place_of: Array, order: Array, width: int, groups:
 
 def sample_lists(lists: Lists, points: Array, rows: Rows, point_group: Array, ids: Array) -> Candidates:
     """As `rapids_slink.neighbors.tiles.cpu.sample_lists`; a GPU's `rerank` looks at the groups."""
-    check_arrays("int32", lists.tiles, points, rows.real, ids)
+    check_arrays("int32", lists.tiles, points, ids)
     check_arrays("int64", lists.begins, lists.ends)
+    check_arrays("float64", rows.bound)
     m, size = ids.shape
     into = Candidates(ids, cp.empty(m, cp.int32))
-    arguments = rows.real, lists.begins, lists.ends, lists.tiles, points, ids, into.count
+    arguments = rows.bound, lists.begins, lists.ends, lists.tiles, points, ids, into.count
     launch(TILES, "sample_lists", m * size, np.int64(m), np.int32(size), *arguments)
     return into
 

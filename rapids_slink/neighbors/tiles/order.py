@@ -70,7 +70,7 @@ class Rows(NamedTuple):
 class Balls(NamedTuple):
     """The balls about the cells' centres that hold their points, and some rows' distances from the centres."""
 
-    #: of the centres with points, (cells, points) float64, of which the rows are `where`; the squares of either's lengths
+    #: of the centres with points, (cells, points) float64, of which the rows are `where`; the squares of their lengths
     products: tuple[Array, Array, Array]
     where: Array
     points: Any  # encoded by cells

@@ -252,13 +252,13 @@ extern "C" __global__ void list_in_order(
     if (c == 0) count[s] = width;
 }
 
-// Candidates of rows, `size` of each: some of the `points` in slots, evenly of the tiles of its block's list; none of an empty slot's.
+// Candidates of rows without bounds, `size` of each: some of the `points` in slots, evenly of the tiles of its block's list.
 extern "C" __global__ void sample_lists(
-    long long rows, int size, const int* __restrict__ real, const long long* __restrict__ begins, const long long* __restrict__ ends,
-    const int* __restrict__ tiles, const int* __restrict__ points, int* __restrict__ ids, int* __restrict__ count) {
+    long long rows, int size, const double* __restrict__ bound, const long long* __restrict__ begins,
+    const long long* __restrict__ ends, const int* __restrict__ tiles, const int* __restrict__ points, int* __restrict__ ids, int* __restrict__ count) {
     long long i = thread_index(), s = i / size, c = i % size;
     if (s >= rows) return;
-    long long begin = begins[s / BLOCK], slots = real[s] < 0 ? 0 : (ends[s / BLOCK] - begin) * TILE;
+    long long begin = begins[s / BLOCK], slots = bound[s] < INFINITE ? 0 : (ends[s / BLOCK] - begin) * TILE;
     if (c == 0) count[s] = slots ? size : 0;
     if (!slots) return;
     int at = (u64)((u32)i * STRIDE) * slots >> 32;
@@ -309,8 +309,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK) put_reach(
 }
 
 // The tiles of the two cells whose points are nearest to each block's on average, of the nearer first: by the squared distances of
-// centres, (cells, cells), and the mean squares of the points' distances from these. Cells whose first tile is of the block's group are
-// left out. Each block has room for `most` tiles. A warp a block.
+// centres, (cells, cells), and the mean squares of the points' distances from these. Cells whose first and last blocks begin with
+// tiles of the block's group are left out. Each block has room for `most` tiles. A warp a block.
 extern "C" __global__ void list_near_cells(
     int blocks, int cells, int most, const int* __restrict__ row_cell, const double* __restrict__ between,
     const double* __restrict__ squares, const double* __restrict__ sizes, const double* __restrict__ scales,
@@ -321,7 +321,8 @@ extern "C" __global__ void list_near_cells(
     int own = row_cell[b * (BLOCK / TILE)], best[2] = {-1, -1};
     double least[2] = {INFINITE, INFINITE};
     for (int c = lane; c < cells; c += WARP) {
-        if (share_group(block_group, b, tile_group, first_tile[c])) continue;
+        int last = first_tile[c + 1] - BLOCK / TILE;  // the first tile of the last block: the second may be empty
+        if (share_group(block_group, b, tile_group, first_tile[c]) && share_group(block_group, b, tile_group, last)) continue;
         double square = between[(size_t)own * cells + c] + squares[c] / fmax(sizes[c], 1.0) / scales[c] / scales[c];
         if (square < least[0]) least[1] = least[0], best[1] = best[0], least[0] = square, best[0] = c;
         else if (square < least[1]) least[1] = square, best[1] = c;
