@@ -76,7 +76,7 @@ FIRST_NEAR, FIRST_BAND, GROWTH, GROWTH_OF_MINIMA = 2, 32, 4, 64
 #: Candidates that a row has room for, beside 12 k, and how many times as many when it is tested again.
 ROOM, MORE_ROOM = 256, 8
 #: Points of the nearest cells that a row is compared with at first if its group's least is wanted.
-SAMPLED = 32
+SAMPLED = 8
 #: Blocks of rows, and neighbours of each row, by which the share of needed tiles is estimated.
 SHARE_BLOCKS, SHARE_NEIGHBORS = 64, 2
 #: The largest share of pairs of tiles of a search that takes less time than one of all pairs.
@@ -224,8 +224,8 @@ class TileSearch:
         minima = xp.full(task.row_group.size, xp.inf) if task.per_group_minimum else None
         index, unproven, room, redone = None, m, ROOM + 12 * task.k, None
         while unproven:
-            columns, steps = (self.columns, (True, False)) if redone is None else (self.fine, (False,))
-            self._search(task, index, (upper, top, minima), min(room, self.slots.rows.size), columns, steps)
+            columns = self.columns if redone is None else self.fine
+            self._search(task, index, (upper, top, minima), min(room, self.slots.rows.size), columns)
             index = kernels.flatnonzero(top.overflowed)
             unproven, room = index.size, MORE_ROOM * room
             redone = unproven if redone is None else redone
@@ -290,16 +290,14 @@ class TileSearch:
         )
         return Encoded(slots, *cells, y, error, length, columns.fine)
 
-    def _search(
-        self, task: SearchTask, index: Array, state: Any, room: int, columns: Encoded, steps: tuple[bool, ...]
-    ) -> None:
-        """Search for the task's rows, or some. A first step, if it is wanted, bounds them by near points alone."""
+    def _search(self, task: SearchTask, index: Array, state: Any, room: int, columns: Encoded) -> None:
+        """Search for the task's rows, or some. Near points alone bound them first, unless columns are fine."""
         slots = self._slots_of(task, index)
-        chunks = self._chunks(slots, room)
-        sweeps = [steps] if not task.per_group_minimum or len(chunks) == 1 else [(step,) for step in steps]
-        work = [(sweep, chunk) for sweep in sweeps for chunk in chunks]
-        for sweep, (cells, part) in with_progress(work, len(work), task.progress(self.progress and not columns.fine)):
-            self._search_slots(task, part, self._terms(columns, cells), columns, state, room, sweep)
+        if task.per_group_minimum and not columns.fine:
+            self._bound_groups(task, slots, state)
+        chunks, progress = self._chunks(slots, room), task.progress(self.progress and not columns.fine)
+        for cells, part in with_progress(chunks, len(chunks), progress):
+            self._search_slots(task, part, self._terms(columns, cells), columns, state, room)
 
     def _slots_of(self, task: SearchTask, index: Array) -> Slots:
         """Rows of the task, or some, in slots, a block of one cell; many rows of a group have blocks of their own."""
@@ -313,7 +311,7 @@ class TileSearch:
     def _chunks(self, slots: Slots, room: int) -> list[tuple[slice, Slots]]:
         """Ranges of cells whose terms and candidates fit into memory, with their slots."""
         columns, of_term = self.slots, TERM_BYTES[self.device.name]
-        max_bytes = min(self.free_bytes / 3, MAX_BYTES[self.device.name])
+        max_bytes = min(self.free_bytes / 2, MAX_BYTES[self.device.name])
         of_slot, of_cell = 4 * room + of_term * columns.cells, (PRODUCT_BYTES + 2 * of_term) * columns.rows.size
         if of_slot * slots.rows.size + of_cell * columns.cells <= max_bytes:
             return [(slice(0, columns.cells), slots)]
@@ -364,7 +362,7 @@ class TileSearch:
         return self.device.xp.matmul(centres, w.T, out=products), self.between[0][cells], norms
 
     def _search_slots(
-        self, task: SearchTask, slots: Slots, terms: Terms, columns: Encoded, state: Any, room: int, steps: Any
+        self, task: SearchTask, slots: Slots, terms: Terms, columns: Encoded, state: Any, room: int
     ) -> None:
         exact, (upper, top, minima) = self.exact_kernels, state
         first = terms.first_slot, terms.first_cell
@@ -374,18 +372,11 @@ class TileSearch:
             encoded = self._encode_rows(replace(slots, rows=rows.real), columns)
             boxes = self.kernels.boxes(self.places, self.errors, rows.real)
         of_points, of_tiles, of_blocks = self._groups_of(task, rows)
-        lists = None
-        for nearest in steps:
-            if nearest and not task.per_group_minimum:
-                self._bound_in_order(task, rows)
+        near_first = not (columns.fine or task.per_group_minimum)
+        for nearest in (True, False) if near_first else (False,):
             lists = exact.empty_lists(rows.ids.size, task.k)
-            if nearest and task.per_group_minimum:
-                ids = self._buffer("candidates", (rows.ids.size, SAMPLED), "int32")
-                near = self._near_cells(slots, of_tiles, of_blocks)
-                some = self.kernels.sample_lists(near, self.slots.rows, rows, task.point_group, ids)
-                self._rerank(rows, some, groups, lists, minima, task)
-                continue
             if nearest:
+                self._bound_in_order(task, rows)
                 growth, first_band, capacity = GROWTH, FIRST_NEAR + 4 * task.k // TILE, max(room, 2 * TILE + 4 * task.k)
                 listed = self._near_cells(slots, of_tiles, of_blocks)
             else:
@@ -403,7 +394,17 @@ class TileSearch:
                 sums, both = (least, terms.begins, rows.cells), (rows.groups, of_points)
                 into = self.kernels.append(encoded, columns, sums, listed, band, plan, both, ids, columns.fine)
                 self._rerank(rows, into, groups, lists, minima, task)
-        self.kernels.put_back(slots.rows, rows.bound, None if steps[-1] else lists, upper, top)
+        self.kernels.put_back(slots.rows, rows.bound, lists, upper, top)
+
+    def _bound_groups(self, task: SearchTask, slots: Slots, state: Any) -> None:
+        """Bounds of groups that have none, by some points of the nearest cells for each of their rows."""
+        upper, _, minima = state
+        rows = self.kernels.put_rows(slots, task.rows, task.row_group, self.slot_of, (0, 0), upper, minima)
+        near, m = self._near_cells(slots, *self._groups_of(task, rows)[1:]), rows.ids.size
+        ids = self._buffer("candidates", (m, SAMPLED), "int32")
+        some = self.kernels.sample_lists(near, self.slots.rows, rows, task.point_group, ids)
+        lists = self.exact_kernels.empty_lists(m, 1)
+        self._rerank(rows, some, (rows.groups, task.point_group), lists, minima, task)
 
     def _rerank(
         self, rows: Rows, candidates: Candidates, groups: Groups, lists: TopLists, minima: Array, task: SearchTask

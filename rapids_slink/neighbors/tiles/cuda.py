@@ -292,7 +292,7 @@ def put_back(slots: Array, bound: Array, lists: Any, upper: Array, top: Any) -> 
     check_arrays("float64", bound, upper, top.weights)
     check_arrays("bool", top.overflowed)
     n, k = slots.size, top.ids.shape[1]
-    of_lists = (None,) * 3 if lists is None else (lists.ids, lists.weights, lists.overflowed)
+    of_lists = lists.ids, lists.weights, lists.overflowed
     to = upper, top.ids, top.weights, top.overflowed
     launch(TILES, "put_back", n * k, np.int64(n), np.int32(k), slots, bound, *of_lists, *to)
 

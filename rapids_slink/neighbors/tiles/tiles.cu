@@ -228,7 +228,7 @@ extern "C" __global__ void put_rows(
     if (s % TILE == 0) cell_in_terms[s / TILE] = cell_of_tile[s / TILE] - first_cell;
 }
 
-// The bounds of rows in slots, and the k entries of their lists, if there are any, to where the task has them.
+// The bounds of rows in slots, and the k entries of their lists, to where the task has them.
 extern "C" __global__ void put_back(
     long long n, int k, const int* __restrict__ slots, const double* __restrict__ bound, const int* __restrict__ ids,
     const double* __restrict__ weights, const bool* __restrict__ overflowed, double* __restrict__ upper, int* __restrict__ to_ids,
@@ -237,7 +237,6 @@ extern "C" __global__ void put_back(
     if (s >= n || slots[s] < 0) return;
     long long index = slots[s];
     if (c == 0) upper[index] = bound[s];
-    if (!ids) return;
     to_ids[index * k + c] = ids[i], to_weights[index * k + c] = weights[i];
     if (c == 0) to_overflowed[index] = overflowed[s];
 }
