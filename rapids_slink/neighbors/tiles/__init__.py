@@ -397,7 +397,7 @@ class TileSearch:
         self.kernels.put_back(slots.rows, rows.bound, lists, upper, top)
 
     def _bound_groups(self, task: SearchTask, slots: Slots, state: Any) -> None:
-        """Bounds of groups that have none, by some points of the nearest cells for each of their rows."""
+        """Tighten the bounds of groups by some points of the nearest cells for each of their rows."""
         upper, _, minima = state
         rows = self.kernels.put_rows(slots, task.rows, task.row_group, self.slot_of, (0, 0), upper, minima)
         near, m = self._near_cells(slots, *self._groups_of(task, rows)[1:]), rows.ids.size

@@ -521,7 +521,7 @@ def near_in_order(ids: Array, place_of: Array, order: Array, width: int, groups:
 
 
 def sample_lists(lists: Lists, points: Array, rows: Rows, point_group: Array, ids: Array) -> Candidates:
-    """Candidates in `ids` of rows without bounds: some of the `points` in slots, evenly of their block's tiles."""
+    """Candidates of rows in `ids`: some of the `points` in slots, evenly of a block's tiles; for empty slots none."""
     into = Candidates(ids, np.zeros(len(ids), np.int32))
 
     def put(blocks: slice) -> None:
@@ -538,7 +538,7 @@ def _sample(begins, ends, tiles, points, bound, row_group, point_group, first, l
     for i in range(first * BLOCK, last * BLOCK):
         begin = begins[i // BLOCK]
         slots = (ends[i // BLOCK] - begin) * TILE
-        for c in range(size if slots and bound[i] == np.inf else 0):
+        for c in range(size if slots and bound[i] > -np.inf else 0):
             s = ((i * size + c) * STRIDE % 2**32) * slots >> 32
             j = points[tiles[begin + s // TILE] * TILE + s % TILE]
             if j >= 0 and point_group[j] != row_group[i]:

@@ -251,13 +251,13 @@ extern "C" __global__ void list_in_order(
     if (c == 0) count[s] = width;
 }
 
-// Candidates of rows without bounds, `size` of each: some of the `points` in slots, evenly of the tiles of its block's list.
+// Candidates of rows, `size` of each: some of the `points` in slots, evenly of the tiles of its block's list. Empty slots have none.
 extern "C" __global__ void sample_lists(
     long long rows, int size, const double* __restrict__ bound, const long long* __restrict__ begins,
     const long long* __restrict__ ends, const int* __restrict__ tiles, const int* __restrict__ points, int* __restrict__ ids, int* __restrict__ count) {
     long long i = thread_index(), s = i / size, c = i % size;
     if (s >= rows) return;
-    long long begin = begins[s / BLOCK], slots = bound[s] < INFINITE ? 0 : (ends[s / BLOCK] - begin) * TILE;
+    long long begin = begins[s / BLOCK], slots = bound[s] > -INFINITE ? (ends[s / BLOCK] - begin) * TILE : 0;
     if (c == 0) count[s] = slots ? size : 0;
     if (!slots) return;
     int at = (u64)((u32)i * STRIDE) * slots >> 32;
