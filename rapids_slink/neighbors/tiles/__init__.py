@@ -84,7 +84,7 @@ MAX_SHARE = {"cpu": 0.6, "cuda": 0.3}
 #: Bytes of terms and candidates at a time, and of what a row's or a point's term of a cell takes beside its product.
 MAX_BYTES, TERM_BYTES, PRODUCT_BYTES = {"cpu": 2**31, "cuda": 2**35}, {"cpu": 32, "cuda": 4}, 8
 #: Rows of a group in a cell that have blocks of their own.
-MIN_GROUP = 64
+MIN_GROUP = 128
 
 
 def estimate_tiles(n: int, m: int, d: int, k: int, itemsize: int, device: Device, metric: Metric) -> MemoryEstimate:
@@ -293,8 +293,6 @@ class TileSearch:
     def _search(self, task: SearchTask, index: Array, state: Any, room: int, columns: Encoded) -> None:
         """Search for the task's rows, or some. Near points alone bound them first, unless columns are fine."""
         slots = self._slots_of(task, index)
-        if task.per_group_minimum and not columns.fine:
-            self._bound_groups(task, slots, state)
         chunks, progress = self._chunks(slots, room), task.progress(self.progress and not columns.fine)
         for cells, part in with_progress(chunks, len(chunks), progress):
             self._search_slots(task, part, self._terms(columns, cells), columns, state, room)
@@ -329,11 +327,11 @@ class TileSearch:
 
     def _buffer(self, name: str, shape: tuple[int, ...], dtype: str) -> Array:
         """An array that has the memory of the last one of this name: others of that size would be sought for long."""
-        size, kept = prod(shape), self._buffers.get(name)
-        if kept is None or kept.size < size:
-            self._buffers.pop(name, None)
-            kept = self._buffers[name] = self.device.xp.empty(size + size // 4, dtype)
-        return kept[:size].reshape(shape)
+        size = prod(shape)
+        if name not in self._buffers or self._buffers[name].size < size:
+            self._buffers.pop(name, None)  # its memory serves the next one
+            self._buffers[name] = self.device.xp.empty(size + size // 4, dtype)
+        return self._buffers[name][:size].reshape(shape)
 
     def _terms(self, columns: Encoded, cells: slice) -> Terms:
         """The terms of the rows of some cells; those of the last cells are kept, also for the other digits."""
@@ -372,8 +370,12 @@ class TileSearch:
             encoded = self._encode_rows(replace(slots, rows=rows.real), columns)
             boxes = self.kernels.boxes(self.places, self.errors, rows.real)
         of_points, of_tiles, of_blocks = self._groups_of(task, rows)
-        near_first = not (columns.fine or task.per_group_minimum)
-        for nearest in (True, False) if near_first else (False,):
+        if minima is not None and not columns.fine:
+            ids = self._buffer("candidates", (rows.ids.size, SAMPLED), "int32")
+            near = self._near_cells(slots, of_tiles, of_blocks), self.slots.rows
+            some = self.kernels.sample_lists(*near, rows, task.point_group, ids)
+            self._rerank(rows, some, groups, exact.empty_lists(rows.ids.size, 1), minima, task)
+        for nearest in (True, False) if minima is None and not columns.fine else (False,):
             lists = exact.empty_lists(rows.ids.size, task.k)
             if nearest:
                 self._bound_in_order(task, rows)
@@ -395,16 +397,6 @@ class TileSearch:
                 into = self.kernels.append(encoded, columns, sums, listed, band, plan, both, ids, columns.fine)
                 self._rerank(rows, into, groups, lists, minima, task)
         self.kernels.put_back(slots.rows, rows.bound, lists, upper, top)
-
-    def _bound_groups(self, task: SearchTask, slots: Slots, state: Any) -> None:
-        """Tighten the bounds of groups by some points of the nearest cells for each of their rows."""
-        upper, _, minima = state
-        rows = self.kernels.put_rows(slots, task.rows, task.row_group, self.slot_of, (0, 0), upper, minima)
-        near, m = self._near_cells(slots, *self._groups_of(task, rows)[1:]), rows.ids.size
-        ids = self._buffer("candidates", (m, SAMPLED), "int32")
-        some = self.kernels.sample_lists(near, self.slots.rows, rows, task.point_group, ids)
-        lists = self.exact_kernels.empty_lists(m, 1)
-        self._rerank(rows, some, (rows.groups, task.point_group), lists, minima, task)
 
     def _rerank(
         self, rows: Rows, candidates: Candidates, groups: Groups, lists: TopLists, minima: Array, task: SearchTask
