@@ -22,9 +22,9 @@ with L the largest ‖p‖ of the row's cell, M the largest ‖q‖ and the larg
 three squares may be off by. With d features a float64 product and the squares of lengths are off by (d + 8)2⁻⁵² of
 (‖x‖ + ‖y‖)² at most, counted from the origin of the places.
 
-*The cells.* No point of y's cell is within U of x if ‖x - b‖ is above U and (L + f)/t: the cell is in a ball of that
-radius. All features count, of which boxes have the first axes only, and ‖x - b‖² is a term of the test. It is tested
-with E missing from it.
+*The cells.* A point y is at most M/t from the centre of its cell, b. So no point of the cell is within U of a row with
+‖x - b‖ > U + M/t. All features count here, and boxes have the first axes only. ‖x - b‖² is a term of the test; E is
+subtracted from it.
 
 *Two steps.* Rows are bounded by neighbours in the order and by the points of the nearest cells first; if the least of a
 group is wanted, by a sample of these points for each row. Then each is tested with all tiles that its bound leaves, in
