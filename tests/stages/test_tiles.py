@@ -212,10 +212,14 @@ def test_kernel_of_slots(begins, engine):
     np.testing.assert_array_equal(to_host(some.cell_of_tile), np.repeat(some.cell_of_block, 2))
 
 
+@pytest.mark.parametrize("with_balls", [False, True])
 @pytest.mark.parametrize("with_groups", [False, True])
 @pytest.mark.parametrize(("n", "n_tiles"), [(1, 4), (2900, 24), (1500, 280)])
-def test_kernel_of_near_tiles(n, n_tiles, with_groups, engine):
-    """All tiles with a point in reach of a row's place are listed, none whose box is not in reach of the block's."""
+def test_kernel_of_near_tiles(n, n_tiles, with_groups, with_balls, engine):
+    """All tiles with a point in reach of a row's place are listed, none whose box is not in reach of the block's.
+
+    Nor those of cells of four tiles whose balls are in reach of none of the block's rows.
+    """
     rng, of = np.random.default_rng(n), kernels(engine)
     places, errors = rng.normal(size=(n, 4)), np.full((n, 2), 1e-3)
     places = places[np.argsort(places[:, 0])]
@@ -231,8 +235,22 @@ def test_kernel_of_near_tiles(n, n_tiles, with_groups, engine):
     in_slots, where = of.places_of_slots(*map(engine.asarray, (places, slots))), np.arange(slots.size, dtype="int32")
     reaches = engine.asarray(of_rows), engine.asarray(of_blocks)
     on_device = (None if part is None else engine.asarray(part) for part in groups)
-    at = engine.asarray(where)
-    listed = of.near_tiles(boxes, boxes, of.turned(boxes), in_slots, 1e-2, at, *reaches, *on_device)
+    at, balls, centres, cell = engine.asarray(where), None, rng.normal(size=(n_tiles // 4, 4)), np.arange(n_tiles) // 4
+    norms, x = (centres**2).sum(axis=1), places[np.maximum(slots, 0)]
+    from_centres = np.where(slots >= 0, cdist(centres, x), 0)
+    radius = np.array(
+        [np.append(from_centres[c, 4 * c * TILE : 4 * (c + 1) * TILE], 0).max() for c in range(len(centres))]
+    )
+    if with_balls:
+        scales = 2.0 ** np.arange(len(centres))
+        parts = centres @ x.T, norms, (x**2).sum(axis=1), 0.5 * radius * scales, 0.5 * radius * scales, scales
+        *products, moved, length, scale = map(engine.asarray, parts)
+        encoded = SimpleNamespace(
+            slots=SimpleNamespace(cell_of_tile=engine.asarray(cell.astype(np.int32))),
+            largest_error=moved, largest_length=length, scales=scale,
+        )  # fmt: skip
+        balls = order.Balls(tuple(products), at, encoded, 1e-9, 1 / 1.001)
+    listed = of.near_tiles(boxes, boxes, of.turned(boxes), in_slots, 1e-2, at, *reaches, *on_device, balls)
     begins, ends, tiles = (to_host(part) for part in (listed.begins, listed.ends, listed.tiles))
     edges = to_host(boxes)
     np.testing.assert_array_equal(to_host(in_slots), places[np.maximum(slots, 0)].T.astype(np.float32))
@@ -255,6 +273,9 @@ def test_kernel_of_near_tiles(n, n_tiles, with_groups, engine):
             gap = np.maximum(np.maximum(edges[t, 0] - highest, lowest - edges[t, 1]), 0)
             same = with_groups and groups[0][b] >= 0 and groups[0][b] == groups[1][t]
             may_be = of_blocks[b] >= 0 and (gap**2).sum() <= of_blocks[b] ** 2
+            if with_balls:
+                beyond = from_centres[cell[t], rows][own >= 0] - radius[cell[t]]
+                may_be &= (beyond <= within[:, 0] + 1e-4).any()
             assert (near and not same) <= (t in found) <= (may_be and not same)
 
 
@@ -281,20 +302,16 @@ def test_kernel_of_rows_in_slots(with_bounds, engine):
     np.testing.assert_array_equal(found.cells, cell - 5)
     bound = np.minimum(upper[slots], least[found.groups]) if with_bounds else np.full(slots.size, np.inf)
     np.testing.assert_array_equal(found.bound, np.where(real, bound, -np.inf))
-    for k, with_lists in ((1, True), (5, True), (5, False)):
+    for k in (1, 5):
         exact = exact_kernels(engine)
         top, lists, bounds = exact.empty_lists(m, k), exact.empty_lists(slots.size, k), engine.xp.zeros(m)
         lists.ids[...], lists.weights[...] = (engine.asarray(rng.integers(0, 99, (slots.size, k))) for _ in range(2))
         lists.overflowed[...] = engine.asarray(rng.random(slots.size) < 0.5)
-        of.put_back(given.rows, put.bound, lists if with_lists else None, bounds, top)
+        of.put_back(given.rows, put.bound, lists, bounds, top)
         place = np.argsort(np.where(real, slots, m), kind="stable")[:m]
         np.testing.assert_array_equal(to_host(bounds), found.bound[place])
         for to, part in ((top.ids, lists.ids), (top.weights, lists.weights), (top.overflowed, lists.overflowed)):
-            empty = to_host(exact.empty_lists(m, k).ids) if to is top.ids else None
-            if with_lists:
-                np.testing.assert_array_equal(to_host(to), to_host(part)[place])
-            elif empty is not None:
-                np.testing.assert_array_equal(to_host(to), empty)
+            np.testing.assert_array_equal(to_host(to), to_host(part)[place])
 
 
 @pytest.mark.parametrize(("n", "width"), [(1, 1), (50, 9), (1000, 33)])
@@ -310,6 +327,35 @@ def test_kernel_of_neighbours_in_the_order(n, width, engine):
         if not engine.is_gpu:  # a GPU's `rerank` leaves out those of the row's group
             expected = expected[group[expected] != group[row]]
         np.testing.assert_array_equal(listed[:count], expected)
+
+
+def test_kernel_of_samples_of_lists(engine):
+    """Rows have some points of each tile of their block's list, and empty slots none."""
+    rng, of, size = np.random.default_rng(0), kernels(engine), 16
+    slots = np.where(rng.random(12 * TILE) < 0.9, rng.permutation(12 * TILE), -1).astype(np.int32)
+    group = rng.integers(0, 4, slots.size).astype(np.int32)
+    begins, ends, tiles = np.array([3, 0, 4, 9]), np.array([7, 0, 5, 12]), np.arange(12, dtype=np.int32)[::-1].copy()
+    bound = rng.choice([np.inf, 3.0, -np.inf], 4 * BLOCK)
+    lists = Lists(*map(engine.asarray, (begins, ends, tiles)), 4, None)
+    rows = SimpleNamespace(bound=engine.asarray(bound), groups=engine.asarray(rng.integers(0, 4, bound.size, "int32")))
+    ids = engine.xp.full((bound.size, size), -1, "int32")
+    found = of.sample_lists(lists, engine.asarray(slots), rows, engine.asarray(group), ids)
+    listed, count, own = to_host(found.ids), to_host(found.count), to_host(rows.groups)
+    tile_of = np.full(slots.size + 1, -1)
+    tile_of[slots] = np.arange(slots.size) // TILE
+    for b in range(4):
+        expected = np.sort(tiles[begins[b] : ends[b]])
+        for i in range(b * BLOCK, (b + 1) * BLOCK):
+            some = listed[i, : count[i]]
+            if bound[i] == -np.inf or not expected.size:
+                assert not count[i]
+            elif engine.is_gpu:  # a GPU's `rerank` looks at the groups, and passes over empty slots
+                assert count[i] == size
+                np.testing.assert_array_equal(np.unique(tile_of[some[some >= 0]]), expected)
+            else:
+                assert np.isin(tile_of[some], expected).all()
+                assert count[i] >= size // 3
+                assert (group[some] != own[i]).all()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -405,11 +451,12 @@ def test_rows_with_many_candidates_are_searched_with_twice_the_digits(engine):
     assert report["neighbors"]["rows_scanned_exactly"] == 0
 
 
+@pytest.mark.parametrize("d", [12, 40])
 @pytest.mark.parametrize("room", [2**15, 2**20, 2**35])
-def test_cells_are_taken_in_turn_if_memory_is_short(room, engine, monkeypatch):
+def test_cells_are_taken_in_turn_if_memory_is_short(room, d, engine, monkeypatch):
     """For lists, and for the least weights of groups, which all parts have in common."""
     monkeypatch.setitem(tiles.MAX_BYTES, engine.name, room)
-    X = nested(np.random.default_rng(3), 4000, 12)
+    X = nested(np.random.default_rng(3), 4000, d)
     search, distances = search_of(X, engine), squared_distances(X)
     assert_lists(neighbor_lists(search, 4000, 6, engine), least(without_self(distances), 6))
     group = np.random.default_rng(4).integers(0, 9, 4000).astype(np.int32)
@@ -419,6 +466,24 @@ def test_cells_are_taken_in_turn_if_memory_is_short(room, engine, monkeypatch):
     found = to_host(search.find(task).weights)[:, 0]
     for one in range(9):
         assert found[group == one].min() == distances[group == one].min()
+
+
+@pytest.mark.parametrize(("size", "most_pairs", "most_redone"), [(600, 0.3, 0.3), (100, 0.05, 0.02)])
+def test_least_distances_of_clusters_need_few_pairs_of_tiles(size, most_pairs, most_redone, engine):
+    """Of clusters in more features than places have, by balls, or of their parts; few points of each row bound them."""
+    rng, n, report = np.random.default_rng(5), 24_000, Report()
+    X = 1e-3 * rng.normal(size=(n, 60))
+    for of, scale in ((600, 1), (100, 0.03)):
+        X += np.repeat(scale * rng.normal(size=(n // of, 60)), of, axis=0)
+    shuffled, cluster = rng.permutation(n), np.arange(n, dtype="int32") // size
+    group = engine.asarray(cluster[shuffled])
+    task = SearchTask(engine.xp.arange(n, dtype="int32"), 1, group, group, per_group_minimum=True)
+    found = to_host(search_of(X[shuffled], engine, report).find(task).weights)[:, 0]
+    assert report["connect"]["tile_pairs_formed"] < most_pairs * report["connect"]["tile_pairs"]
+    assert report["connect"]["rows_redone"] < most_redone * n
+    for one in range(0, n // size, n // size // 3):
+        distance = cdist(X[cluster == one], X[cluster != one], "sqeuclidean")
+        assert found[cluster[shuffled] == one].min() == pytest.approx(distance.min(), rel=1e-12)
 
 
 @pytest.mark.parametrize("n", [1, 5, 300])

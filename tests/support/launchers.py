@@ -132,7 +132,7 @@ def tiles_of_near_points():
     """The order, rows in slots, what is listed for blocks of them, and products; of both types and tiers."""
     from rapids_slink.neighbors.exact.cuda import empty_lists
     from rapids_slink.neighbors.tiles import cuda as kernels
-    from rapids_slink.neighbors.tiles.order import Lists, Slots
+    from rapids_slink.neighbors.tiles.order import Balls, Lists, Slots
 
     xp, n, d, m = cuda().xp, 1024, 100, 17
     tiles, blocks, cells = n // 128, n // 256, 2
@@ -166,6 +166,9 @@ def tiles_of_near_points():
         sums = kernels.sums_of_cells(slots, error, length)
         encoded = Encoded(slots, centres, scales, y, error, length, fine, *sums)
         near = kernels.near_cells(slots.cell_of_tile, between, encoded, first_tile, 4, *groups)
+        kernels.sample_lists(near, slots.rows, rows, ids(n), points(n, 5, "int32"))
+        balls = Balls(products, rows.in_terms, encoded, 0.0, 1.0)
+        kernels.near_tiles(boxes, boxes, kernels.turned(boxes), in_slots, 0.0, rows.where, *reaches, *groups, balls)
         begins, least = points(cells, n), points(cells, n)
         kernels.put_begins(products, between, encoded, slice(0, cells), 0.0, begins)
         for lists in (near, listed):

@@ -22,9 +22,14 @@ with L the largest ‖p‖ of the row's cell, M the largest ‖q‖ and the larg
 three squares may be off by. With d features a float64 product and the squares of lengths are off by (d + 8)2⁻⁵² of
 (‖x‖ + ‖y‖)² at most, counted from the origin of the places.
 
-*Two steps.* Rows are bounded by neighbours in the order and by the points of the nearest cells first. Then each is
-tested with all tiles that its bound leaves, in bands: each tightens the bounds for the next. A row with more candidates
-than there is room for is tested again, with more room and with twice the digits.
+*The cells.* A point y is at most M/t from the centre of its cell, b. So no point of the cell is within U of a row with
+‖x - b‖ > U + M/t. All features count here, and boxes have the first axes only. ‖x - b‖² is a term of the test; E is
+subtracted from it.
+
+*Two steps.* Rows are bounded by neighbours in the order and by the points of the nearest cells first; if the least of a
+group is wanted, by a sample of these points for each row. Then each is tested with all tiles that its bound leaves, in
+bands: each tightens the bounds for the next. A row with more candidates than there is room for is tested again, with
+more room and with twice the digits.
 """
 
 from dataclasses import dataclass, replace
@@ -35,7 +40,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.neighbors.exact import ExactPoints
+from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import serves_products
 from rapids_slink.neighbors.filter.bounds import accumulation_bound
@@ -47,6 +52,7 @@ from rapids_slink.neighbors.tiles.order import (
     EPSILON,
     TILE,
     Axes,
+    Balls,
     Lists,
     Rows,
     Slots,
@@ -69,6 +75,8 @@ IN_ORDER = 32
 FIRST_NEAR, FIRST_BAND, GROWTH, GROWTH_OF_MINIMA = 2, 32, 4, 64
 #: Candidates that a row has room for, beside 12 k, and how many times as many when it is tested again.
 ROOM, MORE_ROOM = 256, 8
+#: Points of the nearest cells that a row is compared with at first if its group's least is wanted.
+SAMPLED = 8
 #: Blocks of rows, and neighbours of each row, by which the share of needed tiles is estimated.
 SHARE_BLOCKS, SHARE_NEIGHBORS = 64, 2
 #: The largest share of pairs of tiles of a search that takes less time than one of all pairs.
@@ -76,7 +84,7 @@ MAX_SHARE = {"cpu": 0.6, "cuda": 0.3}
 #: Bytes of terms and candidates at a time, and of what a row's or a point's term of a cell takes beside its product.
 MAX_BYTES, TERM_BYTES, PRODUCT_BYTES = {"cpu": 2**31, "cuda": 2**35}, {"cpu": 32, "cuda": 4}, 8
 #: Rows of a group in a cell that have blocks of their own.
-MIN_GROUP = 64
+MIN_GROUP = 128
 
 
 def estimate_tiles(n: int, m: int, d: int, k: int, itemsize: int, device: Device, metric: Metric) -> MemoryEstimate:
@@ -220,8 +228,8 @@ class TileSearch:
         minima = xp.full(task.row_group.size, xp.inf) if task.per_group_minimum else None
         index, unproven, room, redone = None, m, ROOM + 12 * task.k, None
         while unproven:
-            columns, steps = (self.columns, (True, False)) if redone is None else (self.fine, (False,))
-            self._search(task, index, (upper, top, minima), min(room, self.slots.rows.size), columns, steps)
+            columns = self.columns if redone is None else self.fine
+            self._search(task, index, (upper, top, minima), min(room, self.slots.rows.size), columns)
             index = kernels.flatnonzero(top.overflowed)
             unproven, room = index.size, MORE_ROOM * room
             redone = unproven if redone is None else redone
@@ -286,16 +294,12 @@ class TileSearch:
         )
         return Encoded(slots, *cells, y, error, length, columns.fine)
 
-    def _search(
-        self, task: SearchTask, index: Array, state: Any, room: int, columns: Encoded, steps: tuple[bool, ...]
-    ) -> None:
-        """Search for the task's rows, or some. A first step, if it is wanted, bounds them by near points alone."""
+    def _search(self, task: SearchTask, index: Array, state: Any, room: int, columns: Encoded) -> None:
+        """Search for the task's rows, or some. Near points alone bound them first, unless columns are fine."""
         slots = self._slots_of(task, index)
-        chunks = self._chunks(slots, room)
-        sweeps = [steps] if not task.per_group_minimum or len(chunks) == 1 else [(step,) for step in steps]
-        work = [(sweep, chunk) for sweep in sweeps for chunk in chunks]
-        for sweep, (cells, part) in with_progress(work, len(work), task.progress(self.progress and not columns.fine)):
-            self._search_slots(task, part, self._terms(columns, cells), columns, state, room, sweep)
+        chunks, progress = self._chunks(slots, room), task.progress(self.progress and not columns.fine)
+        for cells, part in with_progress(chunks, len(chunks), progress):
+            self._search_slots(task, part, self._terms(columns, cells), columns, state, room)
 
     def _slots_of(self, task: SearchTask, index: Array) -> Slots:
         """Rows of the task, or some, in slots, a block of one cell; many rows of a group have blocks of their own."""
@@ -309,7 +313,7 @@ class TileSearch:
     def _chunks(self, slots: Slots, room: int) -> list[tuple[slice, Slots]]:
         """Ranges of cells whose terms and candidates fit into memory, with their slots."""
         columns, of_term = self.slots, TERM_BYTES[self.device.name]
-        max_bytes = min(self.free_bytes / 3, MAX_BYTES[self.device.name])
+        max_bytes = min(self.free_bytes / 2, MAX_BYTES[self.device.name])
         of_slot, of_cell = 4 * room + of_term * columns.cells, (PRODUCT_BYTES + 2 * of_term) * columns.rows.size
         if of_slot * slots.rows.size + of_cell * columns.cells <= max_bytes:
             return [(slice(0, columns.cells), slots)]
@@ -327,11 +331,11 @@ class TileSearch:
 
     def _buffer(self, name: str, shape: tuple[int, ...], dtype: str) -> Array:
         """An array that has the memory of the last one of this name: others of that size would be sought for long."""
-        size, kept = prod(shape), self._buffers.get(name)
-        if kept is None or kept.size < size:
-            self._buffers.pop(name, None)
-            kept = self._buffers[name] = self.device.xp.empty(size + size // 4, dtype)
-        return kept[:size].reshape(shape)
+        size = prod(shape)
+        if name not in self._buffers or self._buffers[name].size < size:
+            self._buffers.pop(name, None)  # its memory serves the next one
+            self._buffers[name] = self.device.xp.empty(size + size // 4, dtype)
+        return self._buffers[name][:size].reshape(shape)
 
     def _terms(self, columns: Encoded, cells: slice) -> Terms:
         """The terms of the rows of some cells; those of the last cells are kept, also for the other digits."""
@@ -360,7 +364,7 @@ class TileSearch:
         return self.device.xp.matmul(centres, w.T, out=products), self.between[0][cells], norms
 
     def _search_slots(
-        self, task: SearchTask, slots: Slots, terms: Terms, columns: Encoded, state: Any, room: int, steps: Any
+        self, task: SearchTask, slots: Slots, terms: Terms, columns: Encoded, state: Any, room: int
     ) -> None:
         exact, (upper, top, minima) = self.exact_kernels, state
         first = terms.first_slot, terms.first_cell
@@ -370,22 +374,23 @@ class TileSearch:
             encoded = self._encode_rows(replace(slots, rows=rows.real), columns)
             boxes = self.kernels.boxes(self.places, self.errors, rows.real)
         of_points, of_tiles, of_blocks = self._groups_of(task, rows)
-        lists = None
-        for nearest in steps:
-            if nearest and not task.per_group_minimum:
-                self._bound_in_order(task, rows)
+        if minima is not None and not columns.fine:
+            ids = self._buffer("candidates", (rows.ids.size, SAMPLED), "int32")
+            near = self._near_cells(slots, of_tiles, of_blocks), self.slots.rows
+            some = self.kernels.sample_lists(*near, rows, task.point_group, ids)
+            self._rerank(rows, some, groups, exact.empty_lists(rows.ids.size, 1), minima, task)
+        for nearest in (True, False) if minima is None and not columns.fine else (False,):
             lists = exact.empty_lists(rows.ids.size, task.k)
             if nearest:
+                self._bound_in_order(task, rows)
                 growth, first_band, capacity = GROWTH, FIRST_NEAR + 4 * task.k // TILE, max(room, 2 * TILE + 4 * task.k)
                 listed = self._near_cells(slots, of_tiles, of_blocks)
             else:
-                growth, first_band, capacity = GROWTH, FIRST_BAND, room
-                listed = self._near_tiles(boxes, rows, of_tiles, of_blocks)
+                growth, first_band, capacity = GROWTH_OF_MINIMA if task.per_group_minimum else GROWTH, FIRST_BAND, room
+                listed = self._near_tiles(boxes, rows, of_tiles, of_blocks, (terms, columns))
                 pairs = slots.cell_of_block.size * len(self.boxes)
                 counts = {"tile_pairs": pairs, "tile_pairs_formed": listed.lengths.sum()}
                 self.report.count("connect" if task.per_group_minimum else "neighbors", **counts)
-            if task.per_group_minimum:  # a minimum bounds many rows at once
-                first_band, growth = listed.longest if nearest else FIRST_BAND, GROWTH_OF_MINIMA
             for band in geometric_slices(first_band, listed.longest, growth):
                 plan = self.kernels.plan_band(listed, band, columns.slots)
                 least = self._buffer("thresholds", (self.slots.cells, rows.ids.size), "float32")
@@ -394,11 +399,17 @@ class TileSearch:
                 ids = self._buffer("candidates", (rows.ids.size, capacity), "int32")
                 sums, both = (least, terms.begins, rows.cells), (rows.groups, of_points)
                 into = self.kernels.append(encoded, columns, sums, listed, band, plan, both, ids, columns.fine)
-                exact.rerank(self.exact, rows.ids, into, groups, rows.bound, lists, task.core)
-                if minima is not None:  # lists of empty slots weigh nothing that is finite
-                    exact.scatter_min(minima, rows.groups, lists.weights)
-                    exact.gather_min(rows.bound, minima, rows.groups)
-        self.kernels.put_back(slots.rows, rows.bound, None if steps[-1] else lists, upper, top)
+                self._rerank(rows, into, groups, lists, minima, task)
+        self.kernels.put_back(slots.rows, rows.bound, lists, upper, top)
+
+    def _rerank(
+        self, rows: Rows, candidates: Candidates, groups: Groups, lists: TopLists, minima: Array, task: SearchTask
+    ) -> None:
+        """Merge candidates into the lists of rows, and tighten these bounds, by a group's minimum if that is wanted."""
+        self.exact_kernels.rerank(self.exact, rows.ids, candidates, groups, rows.bound, lists, task.core)
+        if minima is not None:  # a minimum bounds many rows at once; lists of empty slots weigh nothing that is finite
+            self.exact_kernels.scatter_min(minima, rows.groups, lists.weights)
+            self.exact_kernels.gather_min(rows.bound, minima, rows.groups)
 
     def _groups_of(self, task: SearchTask, rows: Rows) -> tuple[Array, Array, Array]:
         """The group of each point in its slot, and those that all of a tile and all rows of a block have in common."""
@@ -415,12 +426,21 @@ class TileSearch:
         candidates = self.kernels.near_in_order(rows.ids, self.place_of, self.order, width, groups)
         self.exact_kernels.rerank(self.exact, rows.ids, candidates, groups, rows.bound, top, task.core)
 
-    def _near_tiles(self, row_boxes: Array, rows: Rows, of_tiles: Array, of_blocks: Array) -> Lists:
-        """The tiles that may have a point within the bound of a row of each block, by boxes and places."""
+    def _near_tiles(
+        self, row_boxes: Array, rows: Rows, of_tiles: Array, of_blocks: Array, test: tuple[Terms, Encoded] | None = None
+    ) -> Lists:
+        """The tiles that may have a point within the bound of a row of each block, by boxes, places and cells.
+
+        Cells are looked at if places leave features out, and if the terms of a `test` of these rows are at hand.
+        """
+        balls = None
+        if test is not None and self.n_features > AXES:
+            terms, columns = test
+            balls = Balls(terms.products, rows.in_terms, columns, self.missing, (1 + 1e-12) / self.axes.stretch)
         reach, reach_of_block = self.kernels.reach(rows.bound, self.reach, self.axes.stretch)
         listed: Lists = self.kernels.near_tiles(
             row_boxes, self.boxes, self.turned, self.places_of_slots, self.lost, rows.where, reach, reach_of_block,
-            of_blocks, of_tiles,
+            of_blocks, of_tiles, balls,
         )  # fmt: skip
         return listed
 

@@ -7,21 +7,27 @@ import numpy as np
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact import Candidates, Groups
 from rapids_slink.neighbors.task import golden_stride, inverse, row_blocks
-from rapids_slink.neighbors.tiles.order import BLOCK, ENCODE, ORDER, TILE, Lists, Rows, sample_stride, unit_of
+from rapids_slink.neighbors.tiles.cuts import cut_sample, find_leaves
+from rapids_slink.neighbors.tiles.order import (
+    BLOCK,
+    ENCODE,
+    TILE,
+    TILES,
+    Balls,
+    Lists,
+    Rows,
+    sample_stride,
+    unit_of,
+)
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import for_each_chunk
 
-#: A cut: along an axis, its number; a radius; none, in a leaf.
-#: See order.cu.
-BALL, LEAF, JUMP, INNERMOST, MIN_JUMP, MEDIAN_ROWS = (
-    constant(ORDER, name) for name in ("BALL", "LEAF", "JUMP", "INNERMOST", "MIN_JUMP", "MEDIAN_ROWS")
-)
 CENTRE_POINTS = constant(ENCODE, "CENTRE_POINTS")  # of a cell: its centre is their mean
-GAP = 0.2  # of the extent
 MAPPED = 2**18  # values at a time
 ROUTED = 2**14  # rows at a time
+STRIDE = constant(TILES, "STRIDE")
 TILES_AT_ONCE = 16  # in a product
 LARGEST = 1e30  # beyond it nothing is ruled out
 EPSILON, ROUND_UP, TINY = 2.0**-52, 1 + 2.0**-22, 1e-30
@@ -88,7 +94,7 @@ def cut(places: Array, size: int, leaf: int, min_run: int) -> Cuts:
     room = 2 * size + 1
     nodes, values, middles = np.empty((room, 4), np.int32), np.zeros(room, np.float32), np.zeros((room, m), np.float32)
     breaks = np.zeros(size + 1, np.bool_)
-    used = _cut(sample, leaf, min_run, nodes, values, middles, breaks)
+    used = cut_sample(sample, leaf, min_run, nodes, values, middles, breaks)
     return Cuts(nodes[:used], values[:used], middles[:used], breaks)
 
 
@@ -98,7 +104,7 @@ def leaves(cuts: Cuts, places: Array) -> Array:
     tree = cuts.nodes, cuts.values, cuts.middles
 
     def route(rows: slice) -> None:
-        _route(*tree, places[rows].astype(np.float32), out[rows])
+        find_leaves(*tree, places[rows].astype(np.float32), out[rows])
 
     for_each_chunk(CPU, route, row_blocks(len(places), 1, ROUTED))
     return out
@@ -157,123 +163,6 @@ def fill_slots(rows: Array, blocks: np.ndarray, slot_of: Array = None) -> tuple[
     return slots, np.repeat(cells, BLOCK // TILE)
 
 
-@njit(nogil=True, cache=True)
-def _square(x, middle):
-    total = np.float32(0)
-    for f in range(middle.size):
-        difference = x[f] - middle[f]
-        total += difference * difference
-    return total
-
-
-@njit(nogil=True, cache=True)
-def _route(nodes, values, middles, places, out):
-    for i in range(len(places)):
-        v = 0
-        while nodes[v, 0] != LEAF:
-            key = _square(places[i], middles[v]) if nodes[v, 0] == BALL else places[i, nodes[v, 0]]
-            v = nodes[v, 1] if key < values[v] else nodes[v, 2]
-        out[i] = nodes[v, 3]
-
-
-@njit(nogil=True, cache=True)
-def _widest_axis(sample, rows):
-    """The axis of the largest variance."""
-    best, largest = 0, np.float64(-1)
-    for f in range(sample.shape[1]):
-        total, square, first = 0.0, 0.0, np.float64(sample[rows[0], f])
-        for r in rows:
-            value = sample[r, f] - first
-            total += value
-            square += value * value
-        variance = square - total * total / rows.size
-        if variance > largest:
-            best, largest = f, variance
-    return best
-
-
-@njit(nogil=True, cache=True)
-def _middle(sample, rows, middle):
-    """The median of some of the rows, axis by axis."""
-    some = rows[:: max(1, rows.size // MEDIAN_ROWS)]
-    for f in range(middle.size):
-        middle[f] = np.sort(sample[some, f])[some.size // 2]
-
-
-@njit(nogil=True, cache=True)
-def _between(low, high, value):
-    """A value between two, or the higher if it was rounded to the lower: what is below it includes the lower."""
-    return value if value > low else high
-
-
-@njit(nogil=True, cache=True)
-def _find_cut(sample, rows, middle):
-    """The axis or `BALL`, the value to cut at, the number of rows below it, and whether that is a gap or a jump.
-
-    The rows are put in order.
-    """
-    axis = _widest_axis(sample, rows)
-    key = np.empty(rows.size, np.float32)
-    for i in range(rows.size):
-        key[i] = sample[rows[i], axis]
-    order = np.argsort(key, kind="mergesort")
-    key, rows[:] = key[order], rows[order]
-    extent = key[-1] - key[0]
-    if not extent > 0:
-        return np.int64(LEAF), np.float32(0), 0, False
-    gap = np.diff(key)
-    at = np.argmax(gap)
-    if gap[at] > GAP * extent:
-        return axis, _between(key[at], key[at + 1], key[at] + gap[at] / 2), at + 1, True
-    if rows.size >= MIN_JUMP:
-        _middle(sample, rows, middle)
-        square = np.empty(rows.size, np.float32)
-        for i in range(rows.size):
-            square[i] = _square(sample[rows[i]], middle)
-        by_radius = np.argsort(square, kind="mergesort")
-        square = square[by_radius]
-        best, ratio = 0, np.float32(JUMP)
-        for i in range(INNERMOST, rows.size):
-            if square[i] > ratio * square[i - 1]:
-                best = i
-                ratio = square[i] / square[i - 1] if square[i - 1] > 0 else np.float32(np.inf)
-        if best:
-            rows[:] = rows[by_radius]
-            inner, outer = square[best - 1], square[best]
-            return np.int64(BALL), _between(inner, outer, np.sqrt(inner) * np.sqrt(outer)), best, True
-    low = high = rows.size // 2
-    while low > 0 and key[low - 1] == key[low]:
-        low -= 1
-    while high < rows.size and key[high] == key[high - 1]:
-        high += 1
-    at = low if low > 0 and (high == rows.size or rows.size // 2 - low <= high - rows.size // 2) else high
-    return axis, key[at], at, False
-
-
-@njit(nogil=True, cache=True)
-def _cut(sample, leaf, min_run, nodes, values, middles, breaks):
-    rows = np.arange(sample.shape[0])
-    ends = np.empty(nodes.shape[0], np.int64)
-    nodes[0, 3], ends[0], used = 0, rows.size, 1
-    for v in range(nodes.shape[0]):
-        if v == used:
-            break
-        begin, end = np.int64(nodes[v, 3]), ends[v]
-        nodes[v, 0] = LEAF
-        if end - begin <= leaf:
-            continue
-        axis, value, below, is_gap = _find_cut(sample, rows[begin:end], middles[v])
-        if axis == LEAF:
-            continue
-        nodes[v, 0], nodes[v, 1], nodes[v, 2], values[v] = axis, used, used + 1, value
-        nodes[used, 3], ends[used] = begin, begin + below
-        nodes[used + 1, 3], ends[used + 1] = begin + below, end
-        if is_gap and min(below, end - begin - below) >= min_run:
-            breaks[begin + below] = True
-        used += 2
-    return used
-
-
 def boxes(places: Array, errors: Array, slots: Array) -> Array:
     """The boxes of tiles, (tiles, 2, m) float64: the lowest and the highest of their places, and infinite of none."""
     tiles, m = slots.size // TILE, places.shape[1]
@@ -330,11 +219,13 @@ def near_tiles(
     reach_of_block: Array,
     block_group: Array,
     tile_group: Array,
+    balls: Balls | None = None,
 ) -> Lists:
     """The tiles that may have a point within the reach of a row of each block, in one low-discrepancy order.
 
-    Tiles are ruled out by the boxes of both, unless these are within the reach of a row of the block; then if no row's
-    place is within its own of the tile's box, or no point's within that of any row of the block's box.
+    Tiles are ruled out by the boxes of both, unless these are within the reach of a row of the block; then if no row is
+    within its own of the ball about the tile's cell; then if no row's place is within it of the tile's box, or no
+    point's within that of any row of the block's box.
 
     Parameters
     ----------
@@ -353,6 +244,7 @@ def near_tiles(
         The largest of a block's.
     block_group, tile_group : int32 arrays, optional
         Pairs of one group are left out, and -1 is none.
+    balls : Balls, optional
     """
     edges = row_boxes.reshape(-1, BLOCK // TILE, *row_boxes.shape[1:])
     blocks = np.stack((edges[:, :, 0].min(axis=1), edges[:, :, 1].max(axis=1)), axis=1)
@@ -369,10 +261,18 @@ def near_tiles(
 
     for_each_chunk(CPU, mark, row_blocks(n_blocks, 1, 16))
     tiles = order[np.nonzero(flags[:, order])[1]].astype(np.int32)
-    starts, kept = np.concatenate(([0], np.cumsum(flags.sum(axis=1)))), np.empty(tiles.size, np.bool_)
+    starts, kept = np.concatenate(([0], np.cumsum(flags.sum(axis=1)))), np.ones(tiles.size, np.bool_)
+    if balls is not None:
+        (products, centre_norms, norms), points = balls.products, balls.points
+        of_balls = (
+            balls.shrink, products, centre_norms, norms, balls.where, points.slots.cell_of_tile, balls.missing,
+            (points.largest_length + points.largest_error) / points.scales,
+        )  # fmt: skip
 
     def look(some: slice) -> None:
         own = some.start, some.stop, kept
+        if balls is not None:
+            _keep_near_cells(starts, tiles, reach, *of_balls, *own)
         _refine(starts, tiles, blocks, boxes, places, where, reach, np.float32(lost), *own)
 
     for_each_chunk(CPU, look, row_blocks(n_blocks, 1, 4))
@@ -406,6 +306,25 @@ def _any_near(places, where, limits, box, lost, square):
 
 
 @njit(nogil=True, cache=True)
+def _keep_near_cells(
+    starts, tiles, reach, shrink, products, centre_norms, norms, where, cell_of_tile, missing, radius, begin, end, kept
+):
+    for b in range(begin, end):
+        state = np.full(radius.size, -1, np.int8)
+        for p in range(starts[b], starts[b + 1]):
+            c = cell_of_tile[tiles[p]]
+            if state[c] < 0:
+                state[c] = 0
+                for i in range(b * BLOCK, (b + 1) * BLOCK):
+                    within, at = reach[i] * shrink + radius[c], where[i]
+                    square = norms[at] + centre_norms[c] - 2 * products[c, at] - missing
+                    if reach[i] >= 0 and not square > within * within * (1 + 1e-12):
+                        state[c] = 1
+                        break
+            kept[p] = state[c] > 0
+
+
+@njit(nogil=True, cache=True)
 def _refine(starts, tiles, blocks, boxes, places, where, reach, lost, begin, end, kept):
     of_rows, of_points = np.empty(BLOCK, np.float32), np.empty(TILE, np.float32)
     points = np.arange(places.shape[1])
@@ -420,8 +339,10 @@ def _refine(starts, tiles, blocks, boxes, places, where, reach, lost, begin, end
         own_rows = where[first : first + BLOCK]
         for p in range(starts[b], starts[b + 1]):
             t = tiles[p]
-            kept[p] = _any_near(places, own_rows, limits, boxes[t], lost, of_rows) and _any_near(
-                places, points[t * TILE : (t + 1) * TILE], of_block, blocks[b], lost, of_points
+            kept[p] = (
+                kept[p]
+                and _any_near(places, own_rows, limits, boxes[t], lost, of_rows)
+                and _any_near(places, points[t * TILE : (t + 1) * TILE], of_block, blocks[b], lost, of_points)
             )
 
 
@@ -467,12 +388,16 @@ def near_cells(
 ) -> Lists:
     """For each block the tiles of the two cells, of `size` at most, whose points are nearest on average.
 
-    Cells whose first tile is of the block's group are left out.
+    Cells whose first and last blocks begin with tiles of the block's group are left out.
     """
     spread = points.squares / np.maximum(points.sizes, 1) / points.scales**2
     squares = (between + spread)[row_cell[:: BLOCK // TILE]]
     if block_group is not None:
-        squares[(block_group[:, None] >= 0) & (block_group[:, None] == tile_group[first_tile[:-1]])] = np.inf
+        first, last = (
+            tile_group[first_tile[:-1]],
+            tile_group[first_tile[1:] - BLOCK // TILE],
+        )  # each block has a row in its first
+        squares[(block_group[:, None] >= 0) & (block_group[:, None] == first) & (first == last)] = np.inf
     near = np.argsort(squares, axis=1, kind="stable")[:, :2]
     is_allowed = np.take_along_axis(squares, near, axis=1) < np.inf
     none = np.empty(0, np.int32)
@@ -578,13 +503,12 @@ def put_rows(
 
 
 def put_back(slots: Array, bound: Array, lists: Any, upper: Array, top: Any) -> None:
-    """Put the bounds of rows in slots, and their lists if there are any, to where the task has them."""
+    """Put the bounds of rows in slots, and their lists, to where the task has them."""
     places = np.flatnonzero(slots >= 0)
     index = slots[places]
     upper[index] = bound[places]
-    if lists is not None:
-        top.ids[index], top.weights[index] = lists.ids[places], lists.weights[places]
-        top.overflowed[index] = lists.overflowed[places]
+    top.ids[index], top.weights[index] = lists.ids[places], lists.weights[places]
+    top.overflowed[index] = lists.overflowed[places]
 
 
 def near_in_order(ids: Array, place_of: Array, order: Array, width: int, groups: Groups) -> Candidates:
@@ -594,6 +518,32 @@ def near_in_order(ids: Array, place_of: Array, order: Array, width: int, groups:
     outside = groups[1][near] != groups[0][:, None]
     near = np.take_along_axis(near, np.argsort(~outside, axis=1, kind="stable"), axis=1)
     return Candidates(near, outside.sum(axis=1).astype(np.int32))
+
+
+def sample_lists(lists: Lists, points: Array, rows: Rows, point_group: Array, ids: Array) -> Candidates:
+    """Candidates of rows in `ids`: some of the `points` in slots, evenly of a block's tiles; for empty slots none."""
+    into = Candidates(ids, np.zeros(len(ids), np.int32))
+
+    def put(blocks: slice) -> None:
+        own = point_group, blocks.start, blocks.stop, ids, into.count
+        _sample(lists.begins, lists.ends, lists.tiles, points, rows.bound, rows.groups, *own)
+
+    for_each_chunk(CPU, put, row_blocks(lists.begins.size, 1, 64))
+    return into
+
+
+@njit(nogil=True, cache=True)
+def _sample(begins, ends, tiles, points, bound, row_group, point_group, first, last, ids, count):
+    size = ids.shape[1]
+    for i in range(first * BLOCK, last * BLOCK):
+        begin = begins[i // BLOCK]
+        slots = (ends[i // BLOCK] - begin) * TILE
+        for c in range(size if slots and bound[i] > -np.inf else 0):
+            s = ((i * size + c) * STRIDE % 2**32) * slots >> 32
+            j = points[tiles[begin + s // TILE] * TILE + s % TILE]
+            if j >= 0 and point_group[j] != row_group[i]:
+                ids[i, count[i]] = j
+                count[i] += 1
 
 
 def plan_band(lists: Lists, band: slice, slots: Any) -> None:

@@ -16,7 +16,18 @@ from rapids_slink.neighbors.filter.fused import (
     fp16_keeps_bound,
 )
 from rapids_slink.neighbors.task import golden_stride
-from rapids_slink.neighbors.tiles.order import BLOCK, ENCODE, ORDER, TILE, TILES, Lists, Rows, sample_stride, unit_of
+from rapids_slink.neighbors.tiles.order import (
+    BLOCK,
+    ENCODE,
+    ORDER,
+    TILE,
+    TILES,
+    Balls,
+    Lists,
+    Rows,
+    sample_stride,
+    unit_of,
+)
 from rapids_slink.runtime.cuda import (
     WARP,
     c_struct,
@@ -213,6 +224,7 @@ def near_tiles(
     reach_of_block: Array,
     block_group: Array,
     tile_group: Array,
+    balls: Balls | None = None,
 ) -> Lists:
     """As `rapids_slink.neighbors.tiles.cpu.near_tiles`."""
     check_arrays("float64", row_boxes, boxes, turned, reach_of_block)
@@ -232,7 +244,7 @@ def near_tiles(
     )  # fmt: skip
     launch_blocks(
         TILES, "refine_marks", (n_blocks,), BLOCK, places, np.int64(places.shape[1]), np.int32(m), where, reach,
-        boxes, row_boxes, np.float32(lost), *sizes, marks, counts,
+        boxes, row_boxes, np.float32(lost), _balls(balls), *sizes, marks, counts,
         shared_memory=4 * (m * BLOCK + 2 * m + BLOCK + BLOCK // WARP),
     )  # fmt: skip
     launch_blocks(TILES, "put_starts", (1,), constant(TILES, "SUMMING_THREADS"), np.int32(n_blocks), counts, starts)
@@ -240,6 +252,18 @@ def near_tiles(
     lengths, tiles = np.diff(on_host), cp.empty(max(1, int(on_host[-1])), cp.int32)
     launch_blocks(TILES, "list_marks", (n_blocks,), MARK_THREADS, *sizes, marks, starts, tiles)
     return Lists(starts[:-1], starts[1:], tiles, int(lengths.max()), lengths)
+
+
+def _balls(balls: Balls | None) -> Any:
+    """The struct of tiles.cu."""
+    if balls is None:
+        return c_struct(*[np.int64(0)] * 9, 0.0, 0.0)
+    points, (n_points, arrays) = balls.points, (balls.products[0].shape[1], [*balls.products])
+    arrays += [points.largest_error, points.largest_length, points.scales]
+    check_arrays("float64", *arrays)
+    check_arrays("int32", balls.where, points.slots.cell_of_tile)
+    addresses = (part.data.ptr for part in (*arrays, balls.where, points.slots.cell_of_tile))
+    return c_struct(*map(np.int64, (*addresses, n_points)), balls.missing, balls.shrink)
 
 
 def put_rows(
@@ -268,7 +292,7 @@ def put_back(slots: Array, bound: Array, lists: Any, upper: Array, top: Any) -> 
     check_arrays("float64", bound, upper, top.weights)
     check_arrays("bool", top.overflowed)
     n, k = slots.size, top.ids.shape[1]
-    of_lists = (None,) * 3 if lists is None else (lists.ids, lists.weights, lists.overflowed)
+    of_lists = lists.ids, lists.weights, lists.overflowed
     to = upper, top.ids, top.weights, top.overflowed
     launch(TILES, "put_back", n * k, np.int64(n), np.int32(k), slots, bound, *of_lists, *to)
 
@@ -280,6 +304,18 @@ def near_in_order(ids: Array, place_of: Array, order: Array, width: int, groups:
     sizes = np.int64(ids.size), np.int32(width), np.int32(order.size)
     launch(TILES, "list_in_order", near.ids.size, *sizes, ids, place_of, order, near.ids, near.count)
     return near
+
+
+def sample_lists(lists: Lists, points: Array, rows: Rows, point_group: Array, ids: Array) -> Candidates:
+    """As `rapids_slink.neighbors.tiles.cpu.sample_lists`; a GPU's `rerank` looks at the groups."""
+    check_arrays("int32", lists.tiles, points, ids)
+    check_arrays("int64", lists.begins, lists.ends)
+    check_arrays("float64", rows.bound)
+    m, size = ids.shape
+    into = Candidates(ids, cp.empty(m, cp.int32))
+    arguments = rows.bound, lists.begins, lists.ends, lists.tiles, points, ids, into.count
+    launch(TILES, "sample_lists", m * size, np.int64(m), np.int32(size), *arguments)
+    return into
 
 
 def centred(points: Array, rows: Array, origin: Array) -> tuple[Array, Array]:

@@ -67,6 +67,17 @@ class Rows(NamedTuple):
     cells: Array  # (s / TILE,) int32, their tiles' cells, counted from the first of the terms
 
 
+class Balls(NamedTuple):
+    """The balls about the cells' centres that hold their points, and some rows' distances from the centres."""
+
+    #: of the centres with points, (cells, points) float64, of which the rows are `where`; the squares of their lengths
+    products: tuple[Array, Array, Array]
+    where: Array
+    points: Any  # encoded by cells
+    missing: float  # what a squared distance may be off by
+    shrink: float  # how many times as far apart as two places their rows may be
+
+
 def cell_size(n: int) -> int:
     """Slots of a cell of n points, a power of two."""
     return max(CELL, 1 << (-(-n // MOST_CELLS) - 1).bit_length())

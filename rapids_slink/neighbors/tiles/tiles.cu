@@ -6,9 +6,11 @@
 #include "runtime/include/threads.cuh"
 
 typedef unsigned u32;
+typedef unsigned long long u64;
 
 constexpr float LARGEST = 1e30f;     // beyond it nothing is ruled out
 constexpr int SUMMING_THREADS = 1024;  // of the one block that adds counts up
+constexpr u32 STRIDE = 2654435769u;    // 2^32 by the golden ratio: its multiples modulo 2^32 are spread evenly
 
 // A block's box, of two tiles' (2, 2, m): edge f of m lowest and m highest.
 __device__ __forceinline__ double block_edge(const double* __restrict__ boxes, int m, int f) {
@@ -81,16 +83,27 @@ extern "C" __global__ void mark_near_tiles(
     if (threadIdx.x % WARP == 0 && t / WARP < words) marks[(size_t)blockIdx.x * words + t / WARP] = votes;
 }
 
-// Unmarks the tiles without a point within the reach of a row of their block, by the places of either, and counts the others. A block
-// of threads has a block of rows, and a warp a tile: a row's place is compared with the tile's box, then a point's with the block's.
+// Balls about the cells' centres that hold their points, and the products by which rows have distances from the centres: see
+// `order.Balls`. Null pointers are for none.
+struct Balls {
+    const double *products, *centre_norms, *norms, *largest_error, *largest_length, *scales;
+    const int *where, *cell_of_tile;
+    long long points;
+    double missing, shrink;
+};
+
+// Unmarks the tiles without a point within the reach of a row of their block, by the balls about their cells and by the places of
+// either, and counts the others. A block of threads has a block of rows, and a warp a tile: rows are compared with the ball, their
+// places with the tile's box, then the points' with the block's.
 //
 // `places` are float32, (m, slots), and off by `lost` at most, with those of the boxes. Sums err by 2^-18 of themselves.
 extern "C" __global__ void __launch_bounds__(BLOCK) refine_marks(
     const float* __restrict__ places, long long n_slots, int m, const int* __restrict__ row_places, const float* __restrict__ reach,
-    const double* __restrict__ boxes, const double* __restrict__ row_boxes, float lost, int n_tiles, int stride, int words,
-    u32* __restrict__ marks, int* __restrict__ counts) {
+    const double* __restrict__ boxes, const double* __restrict__ row_boxes, float lost, const Balls balls, int n_tiles, int stride,
+    int words, u32* __restrict__ marks, int* __restrict__ counts) {
     extern __shared__ float shared[];
-    __shared__ int count;
+    __shared__ int count, row_at[BLOCK];
+    __shared__ double row_norm[BLOCK], row_reach[BLOCK];
     float *rows = shared, *box = shared + m * BLOCK, *within = box + 2 * m;
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, place = row_places[(size_t)blockIdx.x * BLOCK + threadIdx.x];
     float own = reach[(size_t)blockIdx.x * BLOCK + threadIdx.x], farthest = warp_max(own);
@@ -101,10 +114,26 @@ extern "C" __global__ void __launch_bounds__(BLOCK) refine_marks(
         box[f] = f < m ? __double2float_rd(edge) - lost : __double2float_ru(edge) + lost;
     }
     within[threadIdx.x] = own >= 0 ? own * own * (1 + 0x1p-16f) : -1;
+    if (balls.products) {
+        int at = row_at[threadIdx.x] = balls.where[(size_t)blockIdx.x * BLOCK + threadIdx.x];
+        row_norm[threadIdx.x] = balls.norms[at], row_reach[threadIdx.x] = own * balls.shrink;
+    }
     if (lane == 0) within[BLOCK + warp] = farthest;
     __syncthreads();
     farthest = warp_max(lane < BLOCK / WARP ? within[BLOCK + lane] : -1.0f);
     float limit = farthest * farthest * (1 + 0x1p-16f);
+    auto has_near_ball = [&](int t) {
+        if (!balls.products) return true;
+        int c = balls.cell_of_tile[t];
+        double radius = (balls.largest_length[c] + balls.largest_error[c]) / balls.scales[c];
+        for (int r = lane; r < BLOCK; r += WARP) {
+            double reached = row_reach[r] + radius, product = balls.products[c * balls.points + row_at[r]];
+            double square = row_norm[r] + balls.centre_norms[c] - 2 * product - balls.missing;
+            bool near = row_reach[r] >= 0 && !(square > reached * reached * (1 + 1e-12));  // nor if it is no number
+            if (__any_sync(ALL_LANES, near)) return true;
+        }
+        return false;
+    };
     auto has_near_point = [&](int t) {
         float edge[2];  // of coordinate `lane` of the tile's box
         for (int e = 0; e < 2; e++) {
@@ -143,7 +172,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK) refine_marks(
         u32 marked = marks[(size_t)blockIdx.x * words + w], near = 0;
         for (u32 rest = marked; rest; rest &= rest - 1) {
             int bit = __ffs(rest) - 1;
-            if (has_near_point(tile_at((long long)w * WARP + bit, stride, n_tiles))) near |= 1u << bit;
+            int t = tile_at((long long)w * WARP + bit, stride, n_tiles);
+            if (has_near_ball(t) && has_near_point(t)) near |= 1u << bit;
         }
         if (lane == 0 && near != marked) marks[(size_t)blockIdx.x * words + w] = near;
         kept += __popc(near);
@@ -198,7 +228,7 @@ extern "C" __global__ void put_rows(
     if (s % TILE == 0) cell_in_terms[s / TILE] = cell_of_tile[s / TILE] - first_cell;
 }
 
-// The bounds of rows in slots, and the k entries of their lists, if there are any, to where the task has them.
+// The bounds of rows in slots, and the k entries of their lists, to where the task has them.
 extern "C" __global__ void put_back(
     long long n, int k, const int* __restrict__ slots, const double* __restrict__ bound, const int* __restrict__ ids,
     const double* __restrict__ weights, const bool* __restrict__ overflowed, double* __restrict__ upper, int* __restrict__ to_ids,
@@ -207,7 +237,6 @@ extern "C" __global__ void put_back(
     if (s >= n || slots[s] < 0) return;
     long long index = slots[s];
     if (c == 0) upper[index] = bound[s];
-    if (!ids) return;
     to_ids[index * k + c] = ids[i], to_weights[index * k + c] = weights[i];
     if (c == 0) to_overflowed[index] = overflowed[s];
 }
@@ -220,6 +249,19 @@ extern "C" __global__ void list_in_order(
     if (s >= rows) return;
     near[i] = order[max(0, min(place_of[ids[s]] - width / 2, n - width)) + c];
     if (c == 0) count[s] = width;
+}
+
+// Candidates of rows, `size` of each: some of the `points` in slots, evenly of the tiles of its block's list. Empty slots have none.
+extern "C" __global__ void sample_lists(
+    long long rows, int size, const double* __restrict__ bound, const long long* __restrict__ begins,
+    const long long* __restrict__ ends, const int* __restrict__ tiles, const int* __restrict__ points, int* __restrict__ ids, int* __restrict__ count) {
+    long long i = thread_index(), s = i / size, c = i % size;
+    if (s >= rows) return;
+    long long begin = begins[s / BLOCK], slots = bound[s] > -INFINITE ? (ends[s / BLOCK] - begin) * TILE : 0;
+    if (c == 0) count[s] = slots ? size : 0;
+    if (!slots) return;
+    int at = (u64)((u32)i * STRIDE) * slots >> 32;
+    ids[i] = points[tiles[begin + at / TILE] * TILE + at % TILE];
 }
 
 // The groups of the points or rows in slots, -1 where a slot is empty; and the group that all of each `size` have in common, -1 if there
@@ -266,8 +308,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK) put_reach(
 }
 
 // The tiles of the two cells whose points are nearest to each block's on average, of the nearer first: by the squared distances of
-// centres, (cells, cells), and the mean squares of the points' distances from these. Cells whose first tile is of the block's group are
-// left out. Each block has room for `most` tiles. A warp a block.
+// centres, (cells, cells), and the mean squares of the points' distances from these. Cells whose first and last blocks begin with
+// tiles of the block's group are left out. Each block has room for `most` tiles. A warp a block.
 extern "C" __global__ void list_near_cells(
     int blocks, int cells, int most, const int* __restrict__ row_cell, const double* __restrict__ between,
     const double* __restrict__ squares, const double* __restrict__ sizes, const double* __restrict__ scales,
@@ -278,7 +320,8 @@ extern "C" __global__ void list_near_cells(
     int own = row_cell[b * (BLOCK / TILE)], best[2] = {-1, -1};
     double least[2] = {INFINITE, INFINITE};
     for (int c = lane; c < cells; c += WARP) {
-        if (share_group(block_group, b, tile_group, first_tile[c])) continue;
+        int last = first_tile[c + 1] - BLOCK / TILE;  // the first tile of the last block: the second may be empty
+        if (share_group(block_group, b, tile_group, first_tile[c]) && share_group(block_group, b, tile_group, last)) continue;
         double square = between[(size_t)own * cells + c] + squares[c] / fmax(sizes[c], 1.0) / scales[c] / scales[c];
         if (square < least[0]) least[1] = least[0], best[1] = best[0], least[0] = square, best[0] = c;
         else if (square < least[1]) least[1] = square, best[1] = c;

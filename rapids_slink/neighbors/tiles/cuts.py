@@ -1,0 +1,133 @@
+"""The tree of cuts of order.py on a CPU: how it is made of a sample, and where it sends places."""
+
+import numpy as np
+
+from rapids_slink.neighbors.tiles.order import ORDER
+from rapids_slink.runtime.compiling import njit
+from rapids_slink.runtime.cuda import constant
+
+#: A cut: along an axis, its number; a radius; none, in a leaf.
+#: See order.cu.
+BALL, LEAF, JUMP, INNERMOST, MIN_JUMP, MEDIAN_ROWS = (
+    constant(ORDER, name) for name in ("BALL", "LEAF", "JUMP", "INNERMOST", "MIN_JUMP", "MEDIAN_ROWS")
+)
+GAP = 0.2  # of the extent
+
+
+@njit(nogil=True, cache=True)
+def _square(x, middle):
+    total = np.float32(0)
+    for f in range(middle.size):
+        difference = x[f] - middle[f]
+        total += difference * difference
+    return total
+
+
+@njit(nogil=True, cache=True)
+def find_leaves(nodes, values, middles, places, out):
+    """Put where the leaf of each of some places, (n, m) float32, begins into `out`, (n,) int32."""
+    for i in range(len(places)):
+        v = 0
+        while nodes[v, 0] != LEAF:
+            key = _square(places[i], middles[v]) if nodes[v, 0] == BALL else places[i, nodes[v, 0]]
+            v = nodes[v, 1] if key < values[v] else nodes[v, 2]
+        out[i] = nodes[v, 3]
+
+
+@njit(nogil=True, cache=True)
+def _widest_axis(sample, rows):
+    """The axis of the largest variance."""
+    best, largest = 0, np.float64(-1)
+    for f in range(sample.shape[1]):
+        total, square, first = 0.0, 0.0, np.float64(sample[rows[0], f])
+        for r in rows:
+            value = sample[r, f] - first
+            total += value
+            square += value * value
+        variance = square - total * total / rows.size
+        if variance > largest:
+            best, largest = f, variance
+    return best
+
+
+@njit(nogil=True, cache=True)
+def _middle(sample, rows, middle):
+    """The median of some of the rows, axis by axis."""
+    some = rows[:: max(1, rows.size // MEDIAN_ROWS)]
+    for f in range(middle.size):
+        middle[f] = np.sort(sample[some, f])[some.size // 2]
+
+
+@njit(nogil=True, cache=True)
+def _between(low, high, value):
+    """A value between two, or the higher if it was rounded to the lower: what is below it includes the lower."""
+    return value if value > low else high
+
+
+@njit(nogil=True, cache=True)
+def _find_cut(sample, rows, middle):
+    """The axis or `BALL`, the value to cut at, the number of rows below it, and whether that is a gap or a jump.
+
+    The rows are put in order.
+    """
+    axis = _widest_axis(sample, rows)
+    key = np.empty(rows.size, np.float32)
+    for i in range(rows.size):
+        key[i] = sample[rows[i], axis]
+    order = np.argsort(key, kind="mergesort")
+    key, rows[:] = key[order], rows[order]
+    extent = key[-1] - key[0]
+    if not extent > 0:
+        return np.int64(LEAF), np.float32(0), 0, False
+    gap = np.diff(key)
+    at = np.argmax(gap)
+    if gap[at] > GAP * extent:
+        return axis, _between(key[at], key[at + 1], key[at] + gap[at] / 2), at + 1, True
+    if rows.size >= MIN_JUMP:
+        _middle(sample, rows, middle)
+        square = np.empty(rows.size, np.float32)
+        for i in range(rows.size):
+            square[i] = _square(sample[rows[i]], middle)
+        by_radius = np.argsort(square, kind="mergesort")
+        square = square[by_radius]
+        best, ratio = 0, np.float32(JUMP)
+        for i in range(INNERMOST, rows.size):
+            if square[i] > ratio * square[i - 1]:
+                best = i
+                ratio = square[i] / square[i - 1] if square[i - 1] > 0 else np.float32(np.inf)
+        if best:
+            rows[:] = rows[by_radius]
+            inner, outer = square[best - 1], square[best]
+            return np.int64(BALL), _between(inner, outer, np.sqrt(inner) * np.sqrt(outer)), best, True
+    low = high = rows.size // 2
+    while low > 0 and key[low - 1] == key[low]:
+        low -= 1
+    while high < rows.size and key[high] == key[high - 1]:
+        high += 1
+    at = low if low > 0 and (high == rows.size or rows.size // 2 - low <= high - rows.size // 2) else high
+    return axis, key[at], at, False
+
+
+@njit(nogil=True, cache=True)
+def cut_sample(sample, leaf, min_run, nodes, values, middles, breaks):
+    """Fill a tree, whose arrays are those of `cpu.Cuts`, with cuts of a sample, (n, m) float32. The number of nodes."""
+    rows = np.arange(sample.shape[0])
+    ends = np.empty(nodes.shape[0], np.int64)
+    nodes[0, 3], ends[0], used = 0, rows.size, 1
+    for v in range(nodes.shape[0]):
+        if v == used:
+            break
+        begin, end = np.int64(nodes[v, 3]), ends[v]
+        nodes[v, 0] = LEAF
+        if end - begin <= leaf:
+            continue
+        axis, value, below, is_gap = _find_cut(sample, rows[begin:end], middles[v])
+        if axis == LEAF:
+            continue
+        nodes[v, 0], nodes[v, 1], nodes[v, 2], values[v] = axis, used, used + 1, value
+        nodes[used, 3], ends[used] = begin, begin + below
+        nodes[used + 1, 3], ends[used + 1] = begin + below, end
+        if is_gap and min(below, end - begin - below) >= min_run:
+            breaks[begin + below] = True
+        used += 2
+    return used
