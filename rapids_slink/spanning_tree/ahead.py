@@ -15,10 +15,7 @@ import numpy as np
 from rapids_slink.dendrogram import condense
 from rapids_slink.metrics import PRECOMPUTED, Rows
 from rapids_slink.neighbors import STRUCTURED_POINTS
-from rapids_slink.neighbors.exact import TopLists
 from rapids_slink.neighbors.filter import fused_filter
-from rapids_slink.neighbors.task import SearchState
-from rapids_slink.ordering import edge_codes
 from rapids_slink.runtime.cuda import WARP, Ahead, compile_ahead, power_of_two, value_option
 from rapids_slink.runtime.device import Device, cuda
 from rapids_slink.runtime.memory import usable_cores
@@ -96,7 +93,7 @@ def _of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> I
     yield "neighbors/filter/fused/tighten.cu", f"-DKEYS_PER_LANE={keys}", "-DINT8=0", value
     if problem.by_reachability:
         yield from (("neighbors/exact/mutual_reachability.cu",), ("dendrogram/clusters.cu",), choose_clusters)
-    yield from (source_of(fp16), *TREE, keep_lists, begin_forest)
+    yield from (source_of(fp16), *TREE)
     if problem.n * d < MANY_VALUES or usable_cores() < MANY_CORES:
         return
     yield from (source_of(int8, symmetric=True, int8=True), source_of(int8, int8=True))
@@ -107,6 +104,7 @@ def _of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> I
         compile_on_host,
         *JOINS,
         ("spanning_tree/component_pairs.cu", value),
+        ("neighbors/exact/pair_distances.cu", *formula),
         source_of(fp16, between=True),
     )
     if problem.n >= STRUCTURED_POINTS["cuda"]:
@@ -115,23 +113,6 @@ def _of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> I
 
 
 # Operations of CuPy's that fits need, on two rows: one that is not here is compiled where it is called.
-
-
-def keep_lists() -> None:
-    """Lists of a search are put where their rows are."""
-    xp = cuda().xp
-    bound, rows = xp.full(2, xp.inf), xp.arange(2, dtype="int32")
-    top = TopLists(xp.zeros((2, 2), "int32"), xp.zeros((2, 2)), xp.zeros(2, bool))
-    SearchState(bound, top).put(rows, bound[rows], top)
-
-
-def begin_forest() -> None:
-    """The bounds of lists, the order of edges and their distances."""
-    xp = cuda().xp
-    ids, weights = xp.zeros((2, 2), "int32"), xp.zeros((2, 2))
-    edge_codes(xp.arange(2, dtype="int32"), ids[:, -1], xp)
-    xp.argsort(xp.add(weights[:, -1].copy(), np.float32(0), dtype="float32"))
-    xp.sqrt(weights[0])
 
 
 def choose_clusters(device: Device | None = None) -> None:

@@ -47,6 +47,16 @@ MAX_ROUNDS = constant(FOREST, "MAX_ROUNDS")
 _launch_forest = partial(launch, FOREST)
 
 
+def last_listed(ids: Array, weights: Array) -> tuple[Array, Array]:
+    """See `rapids_slink.spanning_tree.cpu.last_listed`."""
+    check_arrays("int32", ids)
+    check_arrays("float64", weights)
+    n, k = ids.shape
+    weight, code = cp.empty(n), cp.empty(n, cp.int64)
+    _launch_forest("last_listed", n, np.int64(n), np.int32(k), ids, weights, weight, code)
+    return weight, code
+
+
 def connected_components(ids: Array) -> int:
     """The number of connected components of the undirected graph of neighbour lists."""
     check_arrays("int32", ids)

@@ -175,6 +175,14 @@ extern "C" __global__ void join_neighbors(long long n, int k, const int* __restr
     }
 }
 
+// The weight and the code of the edge to the last entry of each of n lists of k.
+extern "C" __global__ void last_listed(
+    long long n, int k, const int* __restrict__ ids, const double* __restrict__ weights, double* __restrict__ weight,
+    long long* __restrict__ code) {
+    long long v = thread_index(), last = (v + 1) * k - 1;
+    if (v < n) weight[v] = weights[last], code[v] = edge_code(v, ids[last]);
+}
+
 extern "C" __global__ void count_roots(long long n, const int* __restrict__ parent, int* count) {
     long long v = thread_index();
     int roots = __syncthreads_count(v < n && parent[v] == v);

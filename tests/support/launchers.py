@@ -9,7 +9,7 @@ from fake_gpu import fake_gpu
 from rapids_slink.metrics import get_metric
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.filter.bounds import radius_terms
-from rapids_slink.neighbors.task import NeighborLists, SearchTask
+from rapids_slink.neighbors.task import NeighborLists, SearchState, SearchTask
 from rapids_slink.neighbors.tiles import Encoded
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import cuda
@@ -35,6 +35,7 @@ def exact_kernels():
             top, rows = exact.empty_lists(m, k), ids(m)
             exact.rerank(given, rows, exact.new_candidates(m, k), (rows, rows), xp.full(m, xp.inf), top)
             exact.scan(given, rows, (rows, rows), xp.full(m, xp.inf), k)
+            exact.put_lists(SearchState(xp.zeros(m), top), rows.astype("int64"), xp.zeros(m), exact.empty_lists(m, k))
         exact.pair_distances(given.points, rows, rows, given.metric)
     exact.all_distances(given.points, given.metric)
 
