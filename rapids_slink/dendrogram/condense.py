@@ -5,10 +5,8 @@ fall out of the cluster, and the cluster continues. λ is 1 / height, infinite a
 is born at the λ of its split, and a point leaves it at the λ at which it falls out. The stability of a cluster is the
 sum of the times, in λ, that its points are in it (Campello, Moulavi and Sander, PAKDD 2013).
 
-`condense` takes linear time, on the host: a dendrogram is a chain of dependent steps. `condense_by_doubling` is for a
-GPU. There every node of the dendrogram, leaf or merge, points at the merge that joins it. Pointers are followed within
-parts that are too small, from each leaf to the largest of these, which says when the leaf falls out; and up to the
-nearest side of a split, which says of which cluster.
+`condense` takes linear time, on the host: a dendrogram is a chain of dependent steps. A GPU follows pointers: see
+`cuda.condense`.
 """
 
 from typing import Any, NamedTuple
@@ -17,7 +15,7 @@ import numpy as np
 
 from rapids_slink.points.check import require_numbers
 from rapids_slink.runtime.compiling import njit
-from rapids_slink.runtime.device import CPU, Array, Device, all_true, half, to_host
+from rapids_slink.runtime.device import CPU, Array, Device, half, to_host
 
 
 class Merges(NamedTuple):
@@ -185,60 +183,6 @@ def _is_large(node, rate, min_size, size, weight, own_rate):
 def _points(node, size, n, weight):
     """The number of points of a leaf or a merge, or their weight."""
     return size[node - n] if node >= n else weight[node] if weight.size else 1
-
-
-def condense_by_doubling(merges: Merges, min_size: int, xp: Any) -> Condensed:
-    """See `condense`: for one tree without weights. The values of points stay on the device."""
-    left_child, right_child, height = merges.left_child, merges.right_child, merges.height
-    n = left_child.size + 1
-    nodes, above, count = _pointers(left_child, right_child, merges.size, xp)
-    with np.errstate(divide="ignore", over="ignore"):
-        rate = xp.where(height > 0, 1 / height, xp.inf)
-    departure = rate[_first_of_size(nodes, above, count, min_size, xp)]
-    splits = (xp.minimum(count[left_child], count[right_child]) >= min_size) & (rate < xp.inf)
-    split = xp.flatnonzero(splits)[::-1]  # from the top down
-    sides = xp.stack([left_child[split], right_child[split]], axis=1).ravel()
-    number = xp.zeros(2 * n - 1, "int32")
-    number[sides] = xp.arange(1, sides.size + 1, dtype="int32")
-    cluster = number[_follow(xp.where(number > 0, nodes, above))]
-    return Condensed(
-        np.concatenate([[-1], to_host(xp.repeat(cluster[n + split], 2))]).astype(np.int32),
-        np.concatenate([[0.0], to_host(xp.repeat(rate[split], 2))]),
-        np.concatenate([[n], to_host(count[sides])]).astype(np.int32),
-        cluster[:n],
-        departure,
-    )
-
-
-def heights_of_size(left_child: Array, right_child: Array, height: Array, size: Array, min_size: int, xp: Any) -> Any:
-    """The height at which each leaf of a tree first is in a cluster of at least `min_size` leaves, or of all."""
-    return height[_first_of_size(*_pointers(left_child, right_child, size, xp), min_size, xp)]
-
-
-def _pointers(left_child: Array, right_child: Array, size: Array, xp: Any) -> tuple[Any, Any, Any]:
-    """The nodes, leaves first; the merge above each, which of the last is itself; and how many leaves each has."""
-    n = left_child.size + 1
-    nodes = xp.arange(2 * n - 1, dtype="int32")
-    above, count = nodes.copy(), xp.ones(2 * n - 1, "int32")
-    above[left_child] = above[right_child] = nodes[n:]
-    count[n:] = size
-    return nodes, above, count
-
-
-def _first_of_size(nodes: Array, above: Array, count: Array, min_size: int, xp: Any) -> Any:
-    """The first merge above each leaf that has at least `min_size` leaves, or the last merge."""
-    n = nodes.size // 2 + 1
-    top = _follow(xp.where(count[above] < min_size, above, nodes))[:n]
-    return above[top] - n
-
-
-def _follow(pointer: Array) -> Array:
-    """The end of each node's pointers; ends point at themselves."""
-    while True:
-        further = pointer[pointer]
-        if all_true(further == pointer):
-            return pointer
-        pointer = further
 
 
 class Rule(NamedTuple):

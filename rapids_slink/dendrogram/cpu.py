@@ -119,6 +119,20 @@ def label_clusters(left_child, right_child, n):
 
 
 @njit(cache=True)
+def heights_of_size(left_child, right_child, height, size, min_size):
+    """The height at which each leaf of a tree first is in a cluster of at least `min_size` leaves, or of all: (n,)."""
+    n = height.size + 1
+    of_leaf, of_merge = np.empty(n), height.copy()
+    for i in range(n - 2, -1, -1):
+        for child in (left_child[i], right_child[i]):
+            if child < n:
+                of_leaf[child] = of_merge[i]
+            elif size[child - n] < min_size:
+                of_merge[child - n] = of_merge[i]
+    return of_leaf
+
+
+@njit(cache=True)
 def places_in_groups(group, n_groups):
     """How many of the entries before each one have its group, a number below `n_groups`: (m,) int64."""
     place, seen = np.empty(group.size, np.int64), np.zeros(n_groups, np.int64)

@@ -106,6 +106,52 @@ def label_kept(left_child: Any, right_child: Any, kept: Any, n: int) -> Any:
     return label_clusters(new[left_child[rows]], new[right_child[rows]], n)[:n]
 
 
+def condense(
+    left_child: Array, right_child: Array, height: Array, size: Array, min_size: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, Array, Array]:
+    """The columns of a `Condensed`, of one tree without weights; those of points stay on the GPU.
+
+    Every node of the dendrogram, leaf or merge, points at the merge that joins it. Pointers are followed within parts
+    that are too small, from each leaf to the first merge that is not, which says when the leaf falls out; and up to the
+    nearest side of a split, which says of which cluster.
+    """
+    n = left_child.size + 1
+    columns = left_child, right_child, height, size
+    (large, side), rate, split = _follow_parts(*columns, min_size)
+    top_down = np.sort(split.get())[::-1]
+    splits = np.int32(top_down.size), cp.asarray(np.ascontiguousarray(top_down)), np.int32(n)
+    number, birth = cp.zeros(2 * n - 1, cp.int32), cp.empty(2 * top_down.size)
+    parent, points = cp.empty((2, 2 * top_down.size), cp.int32)
+    cluster, departure = cp.empty(n, cp.int32), cp.empty(n)
+    of_nodes = left_child, right_child, size, rate, number
+    launch(SUMS, "number_sides", n, *splits, *of_nodes, birth, points)
+    launch(SUMS, "place_leaves", n, *splits, large, side, rate, number, cluster, departure, parent)
+    of_clusters = ((-1, parent), (0.0, birth), (n, points))
+    return *(np.append(np.array([first], a.dtype), a.get()) for first, a in of_clusters), cluster, departure
+
+
+def heights_of_size(left_child: Array, right_child: Array, height: Array, size: Array, min_size: int) -> Array:
+    """See `rapids_slink.dendrogram.cpu.heights_of_size`."""
+    (large, _), *_ = _follow_parts(left_child, right_child, height, size, min_size)
+    return height[large[: height.size + 1] - np.int32(height.size + 1)]
+
+
+def _follow_parts(
+    left_child: Array, right_child: Array, height: Array, size: Array, min_size: int
+) -> tuple[Array, Array, Array]:
+    """The ends of `condense`'s pointers, (2, nodes), the rate of each merge, and the splits in no order."""
+    check_arrays("int32", left_child, right_child, size)
+    check_arrays("float64", height)
+    m, nodes = height.size, 2 * height.size + 1
+    pointer, rate = cp.empty((2, nodes), cp.int32), cp.empty(m)
+    split, count = cp.empty(m, cp.int32), cp.zeros(1, cp.int32)
+    columns = np.int32(m + 1), left_child, right_child, height, size, np.int32(min(min_size, m + 2))
+    launch(SUMS, "begin_parts", m, *columns, rate, *pointer, split, count)
+    for _ in range(m.bit_length()):  # a path has at most m pointers
+        launch(SUMS, "follow", 2 * nodes, np.int64(nodes), pointer)
+    return pointer, rate, split[: int(count[0])]
+
+
 def sum_up_clusters(cluster: Array, departure: Array, birth: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, ...]:
     """See `rapids_slink.dendrogram.cpu.sum_up_clusters`, without weights; the results are on the host."""
     if weight.size:

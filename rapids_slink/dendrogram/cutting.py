@@ -24,12 +24,12 @@ import numpy as np
 
 from rapids_slink.dendrogram import cpu
 from rapids_slink.dendrogram.condense import (
+    Condensed,
     Merges,
     Rule,
     Weighting,
     columns_of,
     condense,
-    condense_by_doubling,
     outlier_scores,
     select,
     summarize,
@@ -509,7 +509,7 @@ class StableClusters(ClusterRule):
                 lowest = float(columns.height[0])
                 raise ValueError(f"HDBSCAN needs distances that are not negative, and {self.metric} gives {lowest}")
             if device.is_gpu and self.weighting is None and columns.height.size == n - 1 > 0:
-                tree = condense_by_doubling(columns, self.min_size, device.xp)
+                tree = Condensed(*half(device, __package__).condense(*columns, self.min_size))
             else:
                 place, columns = CPU, Merges(*map(to_host, columns))
                 tree = condense(columns, n, self.min_size, self.weighting)

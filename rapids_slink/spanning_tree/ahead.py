@@ -17,7 +17,6 @@ from rapids_slink.metrics import PRECOMPUTED, Rows
 from rapids_slink.neighbors import STRUCTURED_POINTS
 from rapids_slink.neighbors.filter import fused_filter
 from rapids_slink.runtime.cuda import WARP, Ahead, compile_ahead, power_of_two, value_option
-from rapids_slink.runtime.device import Device, cuda
 from rapids_slink.runtime.memory import usable_cores
 from rapids_slink.settings import Space
 from rapids_slink.spanning_tree.boxes import serves_friends
@@ -112,16 +111,10 @@ def _of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> I
         yield source_of(fp16, local=True)
 
 
-# Operations of CuPy's that fits need, on two rows: one that is not here is compiled where it is called.
-
-
-def choose_clusters(device: Device | None = None) -> None:
-    """HDBSCAN's clusters of two pairs of rows."""
-    device = device or cuda()
-    xp = device.xp
-    left_child, right_child, size = (xp.asarray(np.array(ids, np.int32)) for ids in ([0, 2, 4], [1, 3, 5], [2, 2, 4]))
-    merges = condense.Merges(left_child, right_child, xp.asarray(np.array([1.0, 1.0, 2.0])), size)
-    tree = condense.condense_by_doubling(merges, 2, xp)
-    summary = condense.summarize(tree, device)
-    condense.select(tree, condense.Rule(), summary, device)
-    condense.outlier_scores(tree, summary, device)
+def choose_clusters() -> None:
+    """Compile what chooses among HDBSCAN's clusters, on the host."""
+    cluster = np.array([1, 1, 2, 2], np.int32)
+    tree = condense.Condensed(np.array([-1, 0, 0], np.int32), np.arange(3.0), np.array([4, 2, 2]), cluster, np.ones(4))
+    summary = condense.Summary(np.ones(3), np.ones(3), np.array([4, 0, 2], np.int32))
+    condense.select(tree, condense.Rule(), summary)
+    condense.outlier_scores(tree, summary)

@@ -7,6 +7,7 @@ import pytest
 from fake_gpu import fake_gpu
 from nvrtc import assert_compiles
 
+from rapids_slink.dendrogram import condense
 from rapids_slink.dendrogram.cpu import merge_in_order
 from rapids_slink.metrics import METRICS, get_metric
 from rapids_slink.runtime import cuda
@@ -147,11 +148,15 @@ def test_what_joins_few_components_is_compiled_on_the_host():
     assert [len(function.signatures) for function in functions] == before
 
 
-def test_operations_run():
-    ahead.choose_clusters(CPU)
-
-
-@pytest.mark.gpu
-def test_operations_run_on_a_gpu():
-    for function in (ahead.choose_clusters, component_pairs.compile_on_host):
-        function()
+def test_what_chooses_clusters_is_compiled_on_the_host():
+    """Nothing is compiled of it afterwards: its types are those of a tree that a GPU has condensed."""
+    ahead.choose_clusters()
+    functions = condense._most_stable, condense.enclosing, condense.raise_to_those_within
+    before = [len(function.signatures) for function in functions]
+    birth, departure = np.array([0, 0.5, 0.5]), np.full(4, 2.0)
+    cluster, size = np.array([1, 1, 2, 2], np.int32), np.array([4, 2, 2], np.int32)
+    tree = condense.Condensed(np.array([-1, 0, 0], np.int32), birth, size, cluster, departure)
+    summary = condense.Summary(np.array([2.0, 3, 3]), np.array([0.5, 2, 2]), np.array([4, 0, 2], np.int32))
+    assert condense.select(tree, condense.Rule(), summary).labels.tolist() == [0, 0, 1, 1]
+    assert condense.outlier_scores(tree, summary).tolist() == [0.0] * 4
+    assert [len(function.signatures) for function in functions] == before

@@ -437,8 +437,11 @@ def components():
 
 
 def clusters():
-    from rapids_slink.dendrogram.cuda import sum_up_clusters
+    from rapids_slink.dendrogram.cuda import condense, heights_of_size, sum_up_clusters
 
+    merges = ids(299), ids(299), cuda().xp.zeros(299), ids(299)
+    condense(*merges, 5)
+    heights_of_size(*merges, 5)
     sum_up_clusters(ids(300), cuda().xp.zeros(300), np.zeros(5), np.zeros(0))
 
 
