@@ -319,11 +319,13 @@ def condense_tree(device: Device) -> tuple[Any, ...]:
 
 
 def sum_up(device: Device) -> tuple[Any, ...]:
-    """The points of clusters of a condensed dendrogram, one of them without points."""
+    """The points of clusters of a condensed dendrogram, one of them without points: sums, labels and scores."""
     rng = np.random.default_rng(0)
     cluster, birth = 2 * rng.integers(0, 4, 3000).astype(np.int32), rng.random(8)
-    departure = device.asarray(birth[cluster] + rng.random(cluster.size))
-    return dendrogram_kernels(device).sum_up_clusters(device.asarray(cluster), departure, birth, np.empty(0))
+    placed = device.asarray(cluster), device.asarray(birth[cluster] + rng.random(cluster.size))
+    label, kernels = np.array([-1, -1, 0, -1, 1, 1, 2, 2], np.int32), dendrogram_kernels(device)
+    sums = kernels.sum_up_clusters(*placed, birth, np.empty(0))
+    return *sums, *kernels.label_points(*placed, label, 2 * birth, 0.1), kernels.score_points(*placed, 2 * birth)
 
 
 def compare_items(device: Device, kind: Any, metric: str, rows: Any) -> tuple[Any, ...]:

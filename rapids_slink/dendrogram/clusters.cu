@@ -57,6 +57,36 @@ extern "C" __global__ void place_leaves(
     if (i < splits) parent[2 * i] = parent[2 * i + 1] = number[side[n + split[i]]];
 }
 
+// The label of each point by its cluster's, and how deep it is in that: see cpu.label_points.
+extern "C" __global__ void label_points(
+    int n, const int* __restrict__ cluster, const double* __restrict__ departure, const int* __restrict__ label,
+    const double* __restrict__ largest, double stay, int* __restrict__ labels, double* __restrict__ depth) {
+    long long i = thread_index();
+    if (i >= n) return;
+    double rate = departure[i], most = largest[cluster[i]];
+    labels[i] = rate >= stay ? label[cluster[i]] : -1;
+    depth[i] = labels[i] < 0 ? 0 : rate < most ? rate / most : 1;
+}
+
+// The outlier score of each point by its cluster's largest λ.
+extern "C" __global__ void score_points(
+    int n, const int* __restrict__ cluster, const double* __restrict__ departure, const double* __restrict__ largest,
+    double* __restrict__ score) {
+    long long i = thread_index();
+    if (i >= n) return;
+    double rate = departure[i], most = largest[cluster[i]];
+    score[i] = rate >= most ? 0 : 1 - rate / most;
+}
+
+// Where each cluster's points start in their order, and n.
+extern "C" __global__ void find_starts(
+    int n, int clusters, const long long* __restrict__ order, const int* __restrict__ cluster, long long* __restrict__ start) {
+    long long i = thread_index();
+    if (i > n) return;
+    int here = i < n ? cluster[order[i]] : clusters;
+    for (int c = i > 0 ? cluster[order[i - 1]] + 1 : 0; c <= here; c++) start[c] = i;
+}
+
 // The sum of the times that the points of a part are in their cluster, and the largest λ at which one of them falls out.
 extern "C" __global__ void sum_parts(
     int n, int clusters, const long long* __restrict__ order, const long long* __restrict__ start,

@@ -254,9 +254,7 @@ def outlier_scores(tree: Condensed, summary: Summary, device: Device = CPU) -> A
     """
     largest = summary.largest.copy()
     raise_to_those_within(tree.parent, largest)
-    densest = device.asarray(largest)[tree.cluster]
-    with np.errstate(invalid="ignore"):
-        return device.xp.where(tree.departure >= densest, 0.0, 1 - tree.departure / densest)
+    return half(device, __package__).score_points(tree.cluster, tree.departure, largest)
 
 
 @njit(nogil=True, cache=True)
@@ -352,19 +350,18 @@ def _label(
     tree: Condensed, selected: np.ndarray, summary: Summary, epsilon: float, device: Device
 ) -> tuple[Array, Array, np.ndarray]:
     """Labels, probabilities, and the cluster of each label."""
-    xp, around, rate = device.xp, enclosing(tree.parent, selected), tree.departure
+    around = enclosing(tree.parent, selected)
     first = np.full(selected.size, tree.cluster.size)
     np.minimum.at(first, around[around >= 0], summary.first[around >= 0])
     clusters = np.flatnonzero(selected).astype(np.int32)
     clusters = clusters[np.argsort(first[clusters])]
     number = np.full(selected.size + 1, -1, np.int32)  # and of no cluster, at the end
     number[clusters] = np.arange(clusters.size)
-    labels = device.asarray(number[around])[tree.cluster]
+    stay = 0.0
     if selected[0]:  # all points are one cluster, of those that stay as long as it does, or until epsilon
-        stays = rate >= (1 / epsilon if epsilon > 0 else summary.largest[0])
-        labels = xp.where(stays, labels, np.int32(-1))
-        clusters = clusters[: int(stays.any())]
-    largest = device.asarray(summary.largest[around])[tree.cluster]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        depth = xp.where(rate < largest, rate / largest, 1.0)
-    return labels, xp.where(labels < 0, 0.0, depth), clusters
+        stay = 1 / epsilon if epsilon > 0 else float(summary.largest[0])
+    of_clusters = number[around], summary.largest[around], stay
+    labels, depth = half(device, __package__).label_points(tree.cluster, tree.departure, *of_clusters)
+    if selected[0]:
+        clusters = clusters[: int(labels.max() >= 0)]
+    return labels, depth, clusters

@@ -130,6 +130,28 @@ def condense(
     return *(np.append(np.array([first], a.dtype), a.get()) for first, a in of_clusters), cluster, departure
 
 
+def label_points(
+    cluster: Array, departure: Array, label: np.ndarray, largest: np.ndarray, stay: float
+) -> tuple[Array, Array]:
+    """See `rapids_slink.dendrogram.cpu.label_points`."""
+    check_arrays("int32", cluster, label)
+    check_arrays("float64", departure, largest)
+    labels, depth = cp.empty_like(cluster), cp.empty_like(departure)
+    of_clusters = cp.asarray(label), cp.asarray(largest), np.float64(stay)
+    launch(SUMS, "label_points", cluster.size, np.int32(cluster.size), cluster, departure, *of_clusters, labels, depth)
+    return labels, depth
+
+
+def score_points(cluster: Array, departure: Array, largest: np.ndarray) -> Array:
+    """See `rapids_slink.dendrogram.cpu.score_points`."""
+    check_arrays("int32", cluster)
+    check_arrays("float64", departure, largest)
+    score = cp.empty_like(departure)
+    arguments = np.int32(cluster.size), cluster, departure, cp.asarray(largest), score
+    launch(SUMS, "score_points", cluster.size, *arguments)
+    return score
+
+
 def heights_of_size(left_child: Array, right_child: Array, height: Array, size: Array, min_size: int) -> Array:
     """See `rapids_slink.dendrogram.cpu.heights_of_size`."""
     (large, _), *_ = _follow_parts(left_child, right_child, height, size, min_size)
@@ -159,13 +181,12 @@ def sum_up_clusters(cluster: Array, departure: Array, birth: np.ndarray, weight:
     check_arrays("int32", cluster)
     check_arrays("float64", departure)
     n, c = cluster.size, birth.size
-    order = cp.argsort(cluster)  # stable
-    start = cp.searchsorted(cluster[order], cp.arange(c + 1, dtype=cp.int32))
-    first_part = cp.zeros(c + 1, cp.int64)
-    first_part[1:] = cp.cumsum(-(-cp.diff(start) // cpu.SUMMED))
-    parts = n // cpu.SUMMED + c  # at most
-    sums, (total, largest), first = cp.empty((2, parts)), cp.empty((2, c)), cp.empty(c, cp.int32)
+    order, start = cp.argsort(cluster), cp.empty(c + 1, cp.int64)  # stable
     sizes = np.int32(n), np.int32(c)
+    launch(SUMS, "find_starts", n + 1, *sizes, order, cluster, start)
+    ends = np.cumsum(-(-np.diff(start.get()) // cpu.SUMMED))
+    first_part, parts = cp.asarray(np.append(np.zeros(1, np.int64), ends)), n // cpu.SUMMED + c  # at most
+    sums, (total, largest), first = cp.empty((2, parts)), cp.empty((2, c)), cp.empty(c, cp.int32)
     launch(SUMS, "sum_parts", parts, *sizes, order, start, first_part, departure, cp.asarray(birth), sums[0], sums[1])
     launch(SUMS, "sum_clusters", c, *sizes, order, start, first_part, sums[0], sums[1], total, largest, first)
     return total.get(), largest.get(), first.get()

@@ -437,12 +437,15 @@ def components():
 
 
 def clusters():
-    from rapids_slink.dendrogram.cuda import condense, heights_of_size, sum_up_clusters
+    from rapids_slink.dendrogram import cuda as kernels
 
-    merges = ids(299), ids(299), cuda().xp.zeros(299), ids(299)
-    condense(*merges, 5)
-    heights_of_size(*merges, 5)
-    sum_up_clusters(ids(300), cuda().xp.zeros(300), np.zeros(5), np.zeros(0))
+    xp = cuda().xp
+    merges, placed, of_clusters = (ids(299), ids(299), xp.zeros(299), ids(299)), (ids(300), xp.zeros(300)), np.zeros(5)
+    kernels.condense(*merges, 5)
+    kernels.heights_of_size(*merges, 5)
+    kernels.label_points(*placed, np.zeros(5, np.int32), of_clusters, 0.0)
+    kernels.score_points(*placed, of_clusters)
+    kernels.sum_up_clusters(*placed, of_clusters, np.zeros(0))
 
 
 def cores_of_matrix():
