@@ -104,11 +104,14 @@ def rows_to_search(forest: Any) -> Array:
 
 
 def rows_of_small_components(forest: Any, rows: Array, max_rows: int) -> Array:
-    """See `rapids_slink.spanning_tree.cpu.rows_of_small_components`."""
-    check_arrays("int32", forest.component)
+    """See `rapids_slink.spanning_tree.cpu.rows_of_small_components`, in any order."""
+    check_arrays("int32", forest.component, rows)
     own, members = forest.component[rows], cp.zeros(forest.component.size, cp.int32)
     _launch_forest("count_members", rows.size, np.int64(rows.size), own, members)
-    return rows[members[own] <= max_rows]
+    listed, count = cp.empty_like(rows), cp.zeros(1, cp.int32)
+    sizes = np.int64(rows.size), np.int32(max_rows)
+    _launch_forest("list_small", rows.size, *sizes, rows, own, members, listed, count)
+    return listed[: int(count[0])]
 
 
 def record_search(forest: Any, rows: Array, result: Any) -> None:
