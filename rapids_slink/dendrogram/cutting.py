@@ -505,8 +505,8 @@ class StableClusters(ClusterRule):
         """The clusters of the linkage of n rows."""
         with report.stage("clusters", device):
             columns, place = Merges(*(merges.columns[name] for name in COLUMNS)), device
-            if columns.height.size and columns.height[0] < 0:
-                lowest = float(columns.height[0])
+            lowest = float(columns.height[0]) if columns.height.size else 0.0
+            if lowest < 0:
                 raise ValueError(f"HDBSCAN needs distances that are not negative, and {self.metric} gives {lowest}")
             if device.is_gpu and self.weighting is None and columns.height.size == n - 1 > 0:
                 tree = Condensed(*half(device, __package__).condense(*columns, self.min_size))

@@ -412,10 +412,11 @@ def expansion_of_points():
 
 
 def order_of_edges():
-    from rapids_slink.ordering import sort_in_place
+    from rapids_slink.ordering import _sort_by_codes, sort_in_place
 
     columns = ids(300), ids(300), cuda().xp.zeros(300)
     sort_in_place(dict(zip(("src", "dst", "weight"), columns, strict=True)), cuda().xp)
+    _sort_by_codes(cuda().xp.zeros(300), cuda().xp.zeros(300, "int64"), columns, cuda().xp)
 
 
 def components():
