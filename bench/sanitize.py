@@ -25,7 +25,7 @@ import rapids_slink
 from bench.trees import Tree, balanced, chain, random, star
 from rapids_slink.catalogue import catalogue_of, read_rows
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
-from rapids_slink.dendrogram.condense import Merges, condense
+from rapids_slink.dendrogram.condense import Condensed, Merges, columns_of, condense
 from rapids_slink.items.forest import forest_of_items
 from rapids_slink.items.sets import Sets
 from rapids_slink.items.sparse import SparseRows
@@ -315,7 +315,7 @@ def condense_tree(device: Device) -> tuple[Any, ...]:
     merges = Merges(left, right, columns["weight"][order], size)
     kernels, moved = dendrogram_kernels(device), tuple(map(device.asarray, merges))
     tree = kernels.condense(*moved, 5) if device.is_gpu else condense(merges, 3000, 5)
-    return *tree, kernels.heights_of_size(*moved, 5)
+    return *tree, *columns_of(Condensed(*tree), device=device).values(), kernels.heights_of_size(*moved, 5)
 
 
 def sum_up(device: Device) -> tuple[Any, ...]:

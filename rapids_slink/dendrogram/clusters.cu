@@ -78,6 +78,20 @@ extern "C" __global__ void score_points(
     score[i] = rate >= most ? 0 : 1 - rate / most;
 }
 
+// The rows of a condensed tree: of the clusters within that of all points, and of n points.
+extern "C" __global__ void put_columns(
+    int clusters, const int* __restrict__ parent, const double* __restrict__ birth, const int* __restrict__ size, int n,
+    const int* __restrict__ cluster, const double* __restrict__ departure, long long* __restrict__ of, long long* __restrict__ child,
+    double* __restrict__ rate, long long* __restrict__ child_size) {
+    long long i = thread_index(), point = i - clusters;
+    if (point >= n) return;
+    bool is_point = point >= 0;
+    of[i] = (long long)n + (is_point ? cluster[point] : parent[i]);
+    child[i] = is_point ? point : n + 1 + i;
+    rate[i] = is_point ? departure[point] : birth[i];
+    child_size[i] = is_point ? 1 : size[i];
+}
+
 // Where each cluster's points start in their order, and n.
 extern "C" __global__ void find_starts(
     int n, int clusters, const long long* __restrict__ order, const int* __restrict__ cluster, long long* __restrict__ start) {

@@ -91,22 +91,20 @@ def _joined(merges: Merges, n: int) -> Merges:
 
 
 def columns_of(tree: Condensed, weighting: Weighting | None = None, device: Device = CPU) -> dict[str, Array]:
-    """The columns of a `CondensedTree`: first the rows of the clusters, then the points'."""
-    xp, n, clusters = device.xp, tree.cluster.size, tree.parent.size
+    """The columns of a `CondensedTree`: first the rows of the clusters, then the points'.
 
-    def column(of_clusters: np.ndarray, of_points: Array, dtype: Any) -> Array:
-        values = xp.empty(clusters - 1 + n, dtype)
-        values[: clusters - 1], values[clusters - 1 :] = device.asarray(of_clusters), device.asarray(of_points)
-        return values
-
-    size = xp.ones(1, "int64") if weighting is None else weighting.weight
-    parent = column(tree.parent[1:], tree.cluster, "int64")
-    parent += n
+    The dendrogram's points are on this device, a GPU only without weights.
+    """
+    if device.is_gpu:
+        columns: tuple[Array, ...] = half(device, __package__).columns_of(*tree)
+        return dict(zip(CONDENSED, columns, strict=True))
+    n, clusters = tree.cluster.size, tree.parent.size
+    size = np.ones(n, np.int64) if weighting is None else weighting.weight
     return {
-        "parent": parent,
-        "child": column(np.arange(n + 1, n + clusters), xp.arange(n), "int64"),
-        "lambda_val": column(tree.birth[1:], tree.departure, "float64"),
-        "child_size": column(tree.size[1:], size, size.dtype),
+        "parent": n + np.concatenate([tree.parent[1:], tree.cluster], dtype=np.int64),
+        "child": np.concatenate([np.arange(n + 1, n + clusters), np.arange(n)]),
+        "lambda_val": np.concatenate([tree.birth[1:], tree.departure]),
+        "child_size": np.concatenate([tree.size[1:], size], dtype=size.dtype),
     }
 
 

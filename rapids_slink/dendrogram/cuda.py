@@ -130,6 +130,19 @@ def condense(
     return *(np.append(np.array([first], a.dtype), a.get()) for first, a in of_clusters), cluster, departure
 
 
+def columns_of(
+    parent: np.ndarray, birth: np.ndarray, size: np.ndarray, cluster: Array, departure: Array
+) -> tuple[Array, ...]:
+    """The columns of a `CondensedTree`, of the columns of a `Condensed`."""
+    check_arrays("int32", parent, size, cluster)
+    check_arrays("float64", birth, departure)
+    rows = parent.size - 1 + cluster.size
+    columns = (*cp.empty((2, rows), cp.int64), cp.empty(rows), cp.empty(rows, cp.int64))
+    of_clusters = np.int32(parent.size - 1), *(cp.asarray(column[1:]) for column in (parent, birth, size))
+    launch(SUMS, "put_columns", rows, *of_clusters, np.int32(cluster.size), cluster, departure, *columns)
+    return columns
+
+
 def label_points(
     cluster: Array, departure: Array, label: np.ndarray, largest: np.ndarray, stay: float
 ) -> tuple[Array, Array]:

@@ -516,14 +516,14 @@ class StableClusters(ClusterRule):
             summary = summarize(tree, place, self.weighting)
             selected = select(tree, self.rule, summary, place)
             scores = outlier_scores(tree, summary, place)
-            condensed = frame_of(device, columns_of(tree, self.weighting, device))
+            condensed = {name: device.asarray(v) for name, v in columns_of(tree, self.weighting, place).items()}
             rows = {"labels_": selected.labels, "probabilities_": selected.probabilities, "outlier_scores_": scores}
             rows = {name: copy_out(place, values) for name, values in rows.items()}
         return FlatClusters(
             selected.persistence.size,
             rows,
             {"cluster_persistence_": selected.persistence, "_selected_": selected.clusters},
-            {"_condensed_": condensed},
+            {"_condensed_": frame_of(device, condensed)},
         )
 
 

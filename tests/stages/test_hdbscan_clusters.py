@@ -320,6 +320,10 @@ def test_a_gpu_condenses_as_the_host_does(points, min_size):
         for one, other in zip(found, expected, strict=True):
             assert one.dtype == other.dtype
             np.testing.assert_array_equal(on_host(one), other)
+        columns = condense.columns_of(condense.Condensed(*found), device=cuda())
+        for name, column in condense.columns_of(expected).items():
+            assert columns[name].dtype == column.dtype
+            np.testing.assert_array_equal(on_host(columns[name]), column)
 
 
 @pytest.mark.parametrize("min_size", [2, 7, 1000])

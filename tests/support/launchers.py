@@ -444,6 +444,7 @@ def clusters():
     merges, placed, of_clusters = (ids(299), ids(299), xp.zeros(299), ids(299)), (ids(300), xp.zeros(300)), np.zeros(5)
     kernels.condense(*merges, 5)
     kernels.heights_of_size(*merges, 5)
+    kernels.columns_of(np.zeros(5, np.int32), of_clusters, np.zeros(5, np.int32), *placed)
     kernels.label_points(*placed, np.zeros(5, np.int32), of_clusters, 0.0)
     kernels.score_points(*placed, of_clusters)
     kernels.sum_up_clusters(*placed, of_clusters, np.zeros(0))
