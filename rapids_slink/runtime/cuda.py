@@ -149,12 +149,13 @@ Ahead: TypeAlias = tuple[str, ...] | Callable[[], object]
 
 
 def compile_ahead(work: Sequence[Ahead]) -> None:
-    """Let threads compile the kernels of sources for the current GPU, and call functions.
+    """Let threads compile sources for the current GPU, and call functions.
 
-    This thread goes on, and `cuda_kernel` waits for its own kernel alone. NVRTC and CuPy's wrapper of it let threads
-    compile at the same time. The work comes in the order of the first launches: where there are few cores, this thread
-    overtakes the others, and compiles what none has begun. Once all is in CuPy's cache, a file there says so: then each
-    launch loads its own kernel, and no thread loads those that are not launched.
+    This thread goes on, and `cuda_kernel` waits for its own source alone. NVRTC optimizes the programs of several
+    threads at the same time, but reads one after another, each for 10 to 40 ms: few programs are handed over, and whole
+    sources. The work comes in the order of the first launches: where there are few cores, this thread overtakes the
+    others, and compiles what none has begun. Once all is in CuPy's cache, a file there says so: then each launch loads
+    its own source, and no thread loads those that are not launched.
     """
     gpu, mark = current_gpu(), _mark_of(work)
     if mark is not None and mark.exists():

@@ -2,9 +2,9 @@
 
     for noise of 64 features:   points ▶ rows ▶ quantize ▶ the fused filter ▶ rerank ▶ forest ▶ dendrogram
 
-Nothing depends on these lists. A kernel that is missing is compiled when it is launched, and one too many costs a
-thread some time. Within a way the kernels come in the order of their first launches, and last those that only some
-values need.
+Nothing depends on these lists. A source that is missing is compiled when it is launched, and one too many costs a
+thread some time, and all others a little (`compile_ahead`). Within a way the sources come in the order of their first
+launches, and last those that only some values need.
 """
 
 from collections.abc import Iterator
