@@ -25,6 +25,7 @@ import rapids_slink
 from bench.trees import Tree, balanced, chain, random, star
 from rapids_slink.catalogue import catalogue_of, read_rows
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
+from rapids_slink.dendrogram.condense import Condensed, Merges, columns_of, condense
 from rapids_slink.items.forest import forest_of_items
 from rapids_slink.items.sets import Sets
 from rapids_slink.items.sparse import SparseRows
@@ -306,12 +307,26 @@ def merge(device: Device, joins: Any, n: int) -> tuple[Any, ...]:
     return left, right, size, kernels.label_clusters(left[: n // 2], right[: n // 2], n)
 
 
+def condense_tree(device: Device) -> tuple[Any, ...]:
+    """The condensed dendrogram of a tree, and heights by the sizes of its clusters."""
+    columns = Tree("small", 3000, random).edges()
+    order = np.argsort(columns["weight"])
+    left, right, size = np.empty((3, order.size), np.int32)
+    dendrogram_kernels(CPU).merge_in_order(columns["src"][order], columns["dst"][order], 3000, left, right, size)
+    merges = Merges(left, right, columns["weight"][order], size)
+    kernels, moved = dendrogram_kernels(device), tuple(map(device.asarray, merges))
+    tree = kernels.condense(*moved, 5) if device.is_gpu else condense(merges, 3000, 5)
+    return *tree, *columns_of(Condensed(*tree), device=device).values(), kernels.heights_of_size(*moved, 5)
+
+
 def sum_up(device: Device) -> tuple[Any, ...]:
-    """The points of clusters of a condensed dendrogram, one of them without points."""
+    """The points of clusters of a condensed dendrogram, one of them without points: sums, labels and scores."""
     rng = np.random.default_rng(0)
     cluster, birth = 2 * rng.integers(0, 4, 3000).astype(np.int32), rng.random(8)
-    departure = device.asarray(birth[cluster] + rng.random(cluster.size))
-    return dendrogram_kernels(device).sum_up_clusters(device.asarray(cluster), departure, birth, np.empty(0))
+    placed = device.asarray(cluster), device.asarray(birth[cluster] + rng.random(cluster.size))
+    label, kernels = np.array([-1, -1, 0, -1, 1, 1, 2, 2], np.int32), dendrogram_kernels(device)
+    sums = kernels.sum_up_clusters(*placed, birth, np.empty(0))
+    return *sums, *kernels.label_points(*placed, label, 2 * birth, 0.1), kernels.score_points(*placed, 2 * birth)
 
 
 def compare_items(device: Device, kind: Any, metric: str, rows: Any) -> tuple[Any, ...]:
@@ -402,6 +417,7 @@ def steps() -> Iterator[tuple[str, Step]]:
     for joins in (chain, star, random, balanced):
         yield f"tree, {joins.__name__}", partial(merge, joins=joins, n=257)
         yield f"tree of two, {joins.__name__}", partial(merge, joins=joins, n=2)
+    yield "condensed dendrogram", condense_tree
     yield "sums of clusters", sum_up
     for d, dtype in ((2, "float32"), (3, "float64")):
         some = np.tile(islands[:, :d], (2, 1)).astype(dtype)

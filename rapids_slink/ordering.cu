@@ -28,3 +28,20 @@ extern "C" __global__ void order_ties(
     for (long long j = i + 1; ties(j); j++) place += lighter(weight[j], code[j], weight[i], code[i]);
     src[place] = (int)(code[i] >> 32), dst[place] = (int)code[i], ordered[place] = weight[i];
 }
+
+// The weights of edges in the order of their codes, both zeros as one: a sort looks at bits.
+extern "C" __global__ void keys_by_code(
+    long long m, const long long* __restrict__ by_code, const double* __restrict__ weight, double* __restrict__ key) {
+    long long i = thread_index();
+    if (i < m) key[i] = weight[by_code[i]] + 0.0;
+}
+
+// The edges in the order of these keys.
+extern "C" __global__ void put_edges(
+    long long m, const long long* __restrict__ by_code, const long long* __restrict__ by_key, const double* __restrict__ weight,
+    const long long* __restrict__ code, int* __restrict__ src, int* __restrict__ dst, double* __restrict__ ordered) {
+    long long i = thread_index();
+    if (i >= m) return;
+    long long edge = by_code[by_key[i]];
+    src[i] = (int)(code[edge] >> 32), dst[i] = (int)code[edge], ordered[i] = weight[edge];
+}

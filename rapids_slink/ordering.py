@@ -188,7 +188,11 @@ def _sort_on_gpu(src: Array, dst: Array, weight: Array, xp: Any) -> None:
     has_more = xp.zeros(1, "int32")
     launch(SOURCE, "order_ties", weight.size, m, np.int64(MOST_TIES), ascending, code, src, dst, weight, has_more)
     if has_more[0]:
-        rows = stable_order(code, xp)
-        rows = rows[stable_order(ascending[rows], xp)]
-        weight[...], code = ascending[rows], code[rows]
-        src[...], dst[...] = code >> 32, code & 0xFFFFFFFF
+        _sort_by_codes(ascending, code, (src, dst, weight), xp)
+
+
+def _sort_by_codes(weight: Array, code: Array, columns: tuple[Array, Array, Array], xp: Any) -> None:
+    """Put edges of these weights and codes, sorted by the code and then by the weight, into the columns of a frame."""
+    m, by_code, key = np.int64(weight.size), xp.argsort(code), xp.empty_like(weight)
+    launch(SOURCE, "keys_by_code", weight.size, m, by_code, weight, key)
+    launch(SOURCE, "put_edges", weight.size, m, by_code, xp.argsort(key), weight, code, *columns)  # a stable sort

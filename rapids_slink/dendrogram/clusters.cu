@@ -1,9 +1,105 @@
-// Sums over the points of each cluster of a condensed dendrogram, in one order whatever the GPU: see cpu.sum_up_clusters.
+// A condensed dendrogram, see cuda.condense, and sums over the points of each of its clusters, in one order whatever the GPU:
+// see cpu.sum_up_clusters.
 //
 // order: the points by cluster, and then by number. start: the first place in it of each cluster, and its size. A cluster's
 // points are cut into parts of SUMMED; first_part is the number of each cluster's first part, and the number of all.
 
+#include "runtime/include/threads.cuh"
+
 constexpr int SUMMED = 256;
+
+__device__ __forceinline__ int points_of(int node, int n, const int* __restrict__ size) { return node < n ? 1 : size[node - n]; }
+
+// Of n leaves. Each node that has too few points points at the merge that joins it, in `large`; in `side` each does that is no
+// side of a split. Others, and the last merge, point at themselves. The rate of each merge, and the splits in no order.
+extern "C" __global__ void begin_parts(
+    int n, const int* __restrict__ left_child, const int* __restrict__ right_child, const double* __restrict__ height,
+    const int* __restrict__ size, int min_size, double* __restrict__ rate, int* __restrict__ large, int* __restrict__ side,
+    int* __restrict__ split, int* count) {
+    long long i = thread_index();
+    if (i >= n - 1) return;
+    int node = n + (int)i, left = left_child[i], right = right_child[i];
+    bool left_is_large = points_of(left, n, size) >= min_size, right_is_large = points_of(right, n, size) >= min_size;
+    rate[i] = height[i] > 0 ? 1 / height[i] : 1.0 / 0.0;
+    bool splits = left_is_large && right_is_large && rate[i] < 1.0 / 0.0;
+    large[left] = left_is_large ? left : node, large[right] = right_is_large ? right : node;
+    side[left] = splits ? left : node, side[right] = splits ? right : node;
+    if (i == n - 2) large[node] = side[node] = node;
+    if (splits) split[atomicAdd(count, 1)] = i;
+}
+
+// Lets the pointers of two arrays of `nodes` each reach at least twice as far.
+extern "C" __global__ void follow(long long nodes, int* pointer) {
+    long long i = thread_index();
+    if (i < 2 * nodes) pointer[i] = pointer[(i < nodes ? 0 : nodes) + pointer[i]];
+}
+
+// The sides of the splits from the top down are clusters: their numbers, by node, births and sizes.
+extern "C" __global__ void number_sides(
+    int splits, const int* __restrict__ split, int n, const int* __restrict__ left_child, const int* __restrict__ right_child,
+    const int* __restrict__ size, const double* __restrict__ rate, int* __restrict__ number, double* __restrict__ birth,
+    int* __restrict__ points) {
+    long long s = thread_index();
+    if (s >= splits) return;
+    int i = split[s], left = left_child[i], right = right_child[i];
+    number[left] = 2 * s + 1, number[right] = 2 * s + 2;
+    birth[2 * s] = birth[2 * s + 1] = rate[i];
+    points[2 * s] = points_of(left, n, size), points[2 * s + 1] = points_of(right, n, size);
+}
+
+// The cluster that each of n leaves falls out of, and when, and the cluster that each split divides.
+extern "C" __global__ void place_leaves(
+    int splits, const int* __restrict__ split, int n, const int* __restrict__ large, const int* __restrict__ side,
+    const double* __restrict__ rate, const int* __restrict__ number, int* __restrict__ cluster, double* __restrict__ departure,
+    int* __restrict__ parent) {
+    long long i = thread_index();
+    if (i < n) cluster[i] = number[side[i]], departure[i] = rate[large[i] - n];
+    if (i < splits) parent[2 * i] = parent[2 * i + 1] = number[side[n + split[i]]];
+}
+
+// The label of each point by its cluster's, and how deep it is in that: see cpu.label_points.
+extern "C" __global__ void label_points(
+    int n, const int* __restrict__ cluster, const double* __restrict__ departure, const int* __restrict__ label,
+    const double* __restrict__ largest, double stay, int* __restrict__ labels, double* __restrict__ depth) {
+    long long i = thread_index();
+    if (i >= n) return;
+    double rate = departure[i], most = largest[cluster[i]];
+    labels[i] = rate >= stay ? label[cluster[i]] : -1;
+    depth[i] = labels[i] < 0 ? 0 : rate < most ? rate / most : 1;
+}
+
+// The outlier score of each point by its cluster's largest λ.
+extern "C" __global__ void score_points(
+    int n, const int* __restrict__ cluster, const double* __restrict__ departure, const double* __restrict__ largest,
+    double* __restrict__ score) {
+    long long i = thread_index();
+    if (i >= n) return;
+    double rate = departure[i], most = largest[cluster[i]];
+    score[i] = rate >= most ? 0 : 1 - rate / most;
+}
+
+// The rows of a condensed tree: of the clusters within that of all points, and of n points.
+extern "C" __global__ void put_columns(
+    int clusters, const int* __restrict__ parent, const double* __restrict__ birth, const int* __restrict__ size, int n,
+    const int* __restrict__ cluster, const double* __restrict__ departure, long long* __restrict__ of, long long* __restrict__ child,
+    double* __restrict__ rate, long long* __restrict__ child_size) {
+    long long i = thread_index(), point = i - clusters;
+    if (point >= n) return;
+    bool is_point = point >= 0;
+    of[i] = (long long)n + (is_point ? cluster[point] : parent[i]);
+    child[i] = is_point ? point : n + 1 + i;
+    rate[i] = is_point ? departure[point] : birth[i];
+    child_size[i] = is_point ? 1 : size[i];
+}
+
+// Where each cluster's points start in their order, and n.
+extern "C" __global__ void find_starts(
+    int n, int clusters, const long long* __restrict__ order, const int* __restrict__ cluster, long long* __restrict__ start) {
+    long long i = thread_index();
+    if (i > n) return;
+    int here = i < n ? cluster[order[i]] : clusters;
+    for (int c = i > 0 ? cluster[order[i - 1]] + 1 : 0; c <= here; c++) start[c] = i;
+}
 
 // The sum of the times that the points of a part are in their cluster, and the largest λ at which one of them falls out.
 extern "C" __global__ void sum_parts(

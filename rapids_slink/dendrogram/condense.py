@@ -5,10 +5,8 @@ fall out of the cluster, and the cluster continues. λ is 1 / height, infinite a
 is born at the λ of its split, and a point leaves it at the λ at which it falls out. The stability of a cluster is the
 sum of the times, in λ, that its points are in it (Campello, Moulavi and Sander, PAKDD 2013).
 
-`condense` takes linear time, on the host: a dendrogram is a chain of dependent steps. `condense_by_doubling` is for a
-GPU. There every node of the dendrogram, leaf or merge, points at the merge that joins it. Pointers are followed within
-parts that are too small, from each leaf to the largest of these, which says when the leaf falls out; and up to the
-nearest side of a split, which says of which cluster.
+`condense` takes linear time, on the host: a dendrogram is a chain of dependent steps. A GPU follows pointers: see
+`cuda.condense`.
 """
 
 from typing import Any, NamedTuple
@@ -17,7 +15,7 @@ import numpy as np
 
 from rapids_slink.points.check import require_numbers
 from rapids_slink.runtime.compiling import njit
-from rapids_slink.runtime.device import CPU, Array, Device, all_true, half, to_host
+from rapids_slink.runtime.device import CPU, Array, Device, half, to_host
 
 
 class Merges(NamedTuple):
@@ -93,22 +91,20 @@ def _joined(merges: Merges, n: int) -> Merges:
 
 
 def columns_of(tree: Condensed, weighting: Weighting | None = None, device: Device = CPU) -> dict[str, Array]:
-    """The columns of a `CondensedTree`: first the rows of the clusters, then the points'."""
-    xp, n, clusters = device.xp, tree.cluster.size, tree.parent.size
+    """The columns of a `CondensedTree`: first the rows of the clusters, then the points'.
 
-    def column(of_clusters: np.ndarray, of_points: Array, dtype: Any) -> Array:
-        values = xp.empty(clusters - 1 + n, dtype)
-        values[: clusters - 1], values[clusters - 1 :] = device.asarray(of_clusters), device.asarray(of_points)
-        return values
-
-    size = xp.ones(1, "int64") if weighting is None else weighting.weight
-    parent = column(tree.parent[1:], tree.cluster, "int64")
-    parent += n
+    The dendrogram's points are on this device, a GPU only without weights.
+    """
+    if device.is_gpu:
+        columns: tuple[Array, ...] = half(device, __package__).columns_of(*tree)
+        return dict(zip(CONDENSED, columns, strict=True))
+    n, clusters = tree.cluster.size, tree.parent.size
+    size = np.ones(n, np.int64) if weighting is None else weighting.weight
     return {
-        "parent": parent,
-        "child": column(np.arange(n + 1, n + clusters), xp.arange(n), "int64"),
-        "lambda_val": column(tree.birth[1:], tree.departure, "float64"),
-        "child_size": column(tree.size[1:], size, size.dtype),
+        "parent": n + np.concatenate([tree.parent[1:], tree.cluster], dtype=np.int64),
+        "child": np.concatenate([np.arange(n + 1, n + clusters), np.arange(n)]),
+        "lambda_val": np.concatenate([tree.birth[1:], tree.departure]),
+        "child_size": np.concatenate([tree.size[1:], size], dtype=size.dtype),
     }
 
 
@@ -187,60 +183,6 @@ def _points(node, size, n, weight):
     return size[node - n] if node >= n else weight[node] if weight.size else 1
 
 
-def condense_by_doubling(merges: Merges, min_size: int, xp: Any) -> Condensed:
-    """See `condense`: for one tree without weights. The values of points stay on the device."""
-    left_child, right_child, height = merges.left_child, merges.right_child, merges.height
-    n = left_child.size + 1
-    nodes, above, count = _pointers(left_child, right_child, merges.size, xp)
-    with np.errstate(divide="ignore", over="ignore"):
-        rate = xp.where(height > 0, 1 / height, xp.inf)
-    departure = rate[_first_of_size(nodes, above, count, min_size, xp)]
-    splits = (xp.minimum(count[left_child], count[right_child]) >= min_size) & (rate < xp.inf)
-    split = xp.flatnonzero(splits)[::-1]  # from the top down
-    sides = xp.stack([left_child[split], right_child[split]], axis=1).ravel()
-    number = xp.zeros(2 * n - 1, "int32")
-    number[sides] = xp.arange(1, sides.size + 1, dtype="int32")
-    cluster = number[_follow(xp.where(number > 0, nodes, above))]
-    return Condensed(
-        np.concatenate([[-1], to_host(xp.repeat(cluster[n + split], 2))]).astype(np.int32),
-        np.concatenate([[0.0], to_host(xp.repeat(rate[split], 2))]),
-        np.concatenate([[n], to_host(count[sides])]).astype(np.int32),
-        cluster[:n],
-        departure,
-    )
-
-
-def heights_of_size(left_child: Array, right_child: Array, height: Array, size: Array, min_size: int, xp: Any) -> Any:
-    """The height at which each leaf of a tree first is in a cluster of at least `min_size` leaves, or of all."""
-    return height[_first_of_size(*_pointers(left_child, right_child, size, xp), min_size, xp)]
-
-
-def _pointers(left_child: Array, right_child: Array, size: Array, xp: Any) -> tuple[Any, Any, Any]:
-    """The nodes, leaves first; the merge above each, which of the last is itself; and how many leaves each has."""
-    n = left_child.size + 1
-    nodes = xp.arange(2 * n - 1, dtype="int32")
-    above, count = nodes.copy(), xp.ones(2 * n - 1, "int32")
-    above[left_child] = above[right_child] = nodes[n:]
-    count[n:] = size
-    return nodes, above, count
-
-
-def _first_of_size(nodes: Array, above: Array, count: Array, min_size: int, xp: Any) -> Any:
-    """The first merge above each leaf that has at least `min_size` leaves, or the last merge."""
-    n = nodes.size // 2 + 1
-    top = _follow(xp.where(count[above] < min_size, above, nodes))[:n]
-    return above[top] - n
-
-
-def _follow(pointer: Array) -> Array:
-    """The end of each node's pointers; ends point at themselves."""
-    while True:
-        further = pointer[pointer]
-        if all_true(further == pointer):
-            return pointer
-        pointer = further
-
-
 class Rule(NamedTuple):
     """How clusters are selected from a condensed dendrogram."""
 
@@ -310,9 +252,7 @@ def outlier_scores(tree: Condensed, summary: Summary, device: Device = CPU) -> A
     """
     largest = summary.largest.copy()
     raise_to_those_within(tree.parent, largest)
-    densest = device.asarray(largest)[tree.cluster]
-    with np.errstate(invalid="ignore"):
-        return device.xp.where(tree.departure >= densest, 0.0, 1 - tree.departure / densest)
+    return half(device, __package__).score_points(tree.cluster, tree.departure, largest)
 
 
 @njit(nogil=True, cache=True)
@@ -408,19 +348,18 @@ def _label(
     tree: Condensed, selected: np.ndarray, summary: Summary, epsilon: float, device: Device
 ) -> tuple[Array, Array, np.ndarray]:
     """Labels, probabilities, and the cluster of each label."""
-    xp, around, rate = device.xp, enclosing(tree.parent, selected), tree.departure
+    around = enclosing(tree.parent, selected)
     first = np.full(selected.size, tree.cluster.size)
     np.minimum.at(first, around[around >= 0], summary.first[around >= 0])
     clusters = np.flatnonzero(selected).astype(np.int32)
     clusters = clusters[np.argsort(first[clusters])]
     number = np.full(selected.size + 1, -1, np.int32)  # and of no cluster, at the end
     number[clusters] = np.arange(clusters.size)
-    labels = device.asarray(number[around])[tree.cluster]
+    stay = 0.0
     if selected[0]:  # all points are one cluster, of those that stay as long as it does, or until epsilon
-        stays = rate >= (1 / epsilon if epsilon > 0 else summary.largest[0])
-        labels = xp.where(stays, labels, np.int32(-1))
-        clusters = clusters[: int(stays.any())]
-    largest = device.asarray(summary.largest[around])[tree.cluster]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        depth = xp.where(rate < largest, rate / largest, 1.0)
-    return labels, xp.where(labels < 0, 0.0, depth), clusters
+        stay = 1 / epsilon if epsilon > 0 else float(summary.largest[0])
+    of_clusters = number[around], summary.largest[around], stay
+    labels, depth = half(device, __package__).label_points(tree.cluster, tree.departure, *of_clusters)
+    if selected[0]:
+        clusters = clusters[: int(labels.max() >= 0)]
+    return labels, depth, clusters

@@ -118,6 +118,38 @@ def label_clusters(left_child, right_child, n):
     return flat
 
 
+def label_points(cluster, departure, label, largest, stay):
+    """The labels of points in condensed clusters, and how deep they are in these: (n,) int32 and float64.
+
+    `label` and `largest`, λ, are the clusters'. Points that leave before λ = `stay` have no label.
+    """
+    labels, largest = np.where(departure >= stay, label[cluster], np.int32(-1)), largest[cluster]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        depth = np.where(departure < largest, departure / largest, 1.0)
+    return labels, np.where(labels < 0, 0.0, depth)
+
+
+def score_points(cluster, departure, largest):
+    """The outlier scores of points by their clusters' largest λ: (n,) float64."""
+    largest = largest[cluster]
+    with np.errstate(invalid="ignore"):
+        return np.where(departure >= largest, 0.0, 1 - departure / largest)
+
+
+@njit(cache=True)
+def heights_of_size(left_child, right_child, height, size, min_size):
+    """The height at which each leaf of a tree first is in a cluster of at least `min_size` leaves, or of all: (n,)."""
+    n = height.size + 1
+    of_leaf, of_merge = np.empty(n), height.copy()
+    for i in range(n - 2, -1, -1):
+        for child in (left_child[i], right_child[i]):
+            if child < n:
+                of_leaf[child] = of_merge[i]
+            elif size[child - n] < min_size:
+                of_merge[child - n] = of_merge[i]
+    return of_leaf
+
+
 @njit(cache=True)
 def places_in_groups(group, n_groups):
     """How many of the entries before each one have its group, a number below `n_groups`: (m,) int64."""

@@ -106,6 +106,87 @@ def label_kept(left_child: Any, right_child: Any, kept: Any, n: int) -> Any:
     return label_clusters(new[left_child[rows]], new[right_child[rows]], n)[:n]
 
 
+def condense(
+    left_child: Array, right_child: Array, height: Array, size: Array, min_size: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, Array, Array]:
+    """The columns of a `Condensed`, of one tree without weights; those of points stay on the GPU.
+
+    Every node of the dendrogram, leaf or merge, points at the merge that joins it. Pointers are followed within parts
+    that are too small, from each leaf to the first merge that is not, which says when the leaf falls out; and up to the
+    nearest side of a split, which says of which cluster.
+    """
+    n = left_child.size + 1
+    columns = left_child, right_child, height, size
+    (large, side), rate, split = _follow_parts(*columns, min_size)
+    top_down = np.sort(split.get())[::-1]
+    splits = np.int32(top_down.size), cp.asarray(np.ascontiguousarray(top_down)), np.int32(n)
+    number, birth = cp.zeros(2 * n - 1, cp.int32), cp.empty(2 * top_down.size)
+    parent, points = cp.empty((2, 2 * top_down.size), cp.int32)
+    cluster, departure = cp.empty(n, cp.int32), cp.empty(n)
+    of_nodes = left_child, right_child, size, rate, number
+    launch(SUMS, "number_sides", n, *splits, *of_nodes, birth, points)
+    launch(SUMS, "place_leaves", n, *splits, large, side, rate, number, cluster, departure, parent)
+    of_clusters = ((-1, parent), (0.0, birth), (n, points))
+    return *(np.append(np.array([first], a.dtype), a.get()) for first, a in of_clusters), cluster, departure
+
+
+def columns_of(
+    parent: np.ndarray, birth: np.ndarray, size: np.ndarray, cluster: Array, departure: Array
+) -> tuple[Array, ...]:
+    """The columns of a `CondensedTree`, of the columns of a `Condensed`."""
+    check_arrays("int32", parent, size, cluster)
+    check_arrays("float64", birth, departure)
+    rows = parent.size - 1 + cluster.size
+    columns = (*cp.empty((2, rows), cp.int64), cp.empty(rows), cp.empty(rows, cp.int64))
+    of_clusters = np.int32(parent.size - 1), *(cp.asarray(column[1:]) for column in (parent, birth, size))
+    launch(SUMS, "put_columns", rows, *of_clusters, np.int32(cluster.size), cluster, departure, *columns)
+    return columns
+
+
+def label_points(
+    cluster: Array, departure: Array, label: np.ndarray, largest: np.ndarray, stay: float
+) -> tuple[Array, Array]:
+    """See `rapids_slink.dendrogram.cpu.label_points`."""
+    check_arrays("int32", cluster, label)
+    check_arrays("float64", departure, largest)
+    labels, depth = cp.empty_like(cluster), cp.empty_like(departure)
+    of_clusters = cp.asarray(label), cp.asarray(largest), np.float64(stay)
+    launch(SUMS, "label_points", cluster.size, np.int32(cluster.size), cluster, departure, *of_clusters, labels, depth)
+    return labels, depth
+
+
+def score_points(cluster: Array, departure: Array, largest: np.ndarray) -> Array:
+    """See `rapids_slink.dendrogram.cpu.score_points`."""
+    check_arrays("int32", cluster)
+    check_arrays("float64", departure, largest)
+    score = cp.empty_like(departure)
+    arguments = np.int32(cluster.size), cluster, departure, cp.asarray(largest), score
+    launch(SUMS, "score_points", cluster.size, *arguments)
+    return score
+
+
+def heights_of_size(left_child: Array, right_child: Array, height: Array, size: Array, min_size: int) -> Array:
+    """See `rapids_slink.dendrogram.cpu.heights_of_size`."""
+    (large, _), *_ = _follow_parts(left_child, right_child, height, size, min_size)
+    return height[large[: height.size + 1] - np.int32(height.size + 1)]
+
+
+def _follow_parts(
+    left_child: Array, right_child: Array, height: Array, size: Array, min_size: int
+) -> tuple[Array, Array, Array]:
+    """The ends of `condense`'s pointers, (2, nodes), the rate of each merge, and the splits in no order."""
+    check_arrays("int32", left_child, right_child, size)
+    check_arrays("float64", height)
+    m, nodes = height.size, 2 * height.size + 1
+    pointer, rate = cp.empty((2, nodes), cp.int32), cp.empty(m)
+    split, count = cp.empty(m, cp.int32), cp.zeros(1, cp.int32)
+    columns = np.int32(m + 1), left_child, right_child, height, size, np.int32(min(min_size, m + 2))
+    launch(SUMS, "begin_parts", m, *columns, rate, *pointer, split, count)
+    for _ in range(m.bit_length()):  # a path has at most m pointers
+        launch(SUMS, "follow", 2 * nodes, np.int64(nodes), pointer)
+    return pointer, rate, split[: int(count[0])]
+
+
 def sum_up_clusters(cluster: Array, departure: Array, birth: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, ...]:
     """See `rapids_slink.dendrogram.cpu.sum_up_clusters`, without weights; the results are on the host."""
     if weight.size:
@@ -113,13 +194,12 @@ def sum_up_clusters(cluster: Array, departure: Array, birth: np.ndarray, weight:
     check_arrays("int32", cluster)
     check_arrays("float64", departure)
     n, c = cluster.size, birth.size
-    order = cp.argsort(cluster)  # stable
-    start = cp.searchsorted(cluster[order], cp.arange(c + 1, dtype=cp.int32))
-    first_part = cp.zeros(c + 1, cp.int64)
-    first_part[1:] = cp.cumsum(-(-cp.diff(start) // cpu.SUMMED))
-    parts = n // cpu.SUMMED + c  # at most
-    sums, (total, largest), first = cp.empty((2, parts)), cp.empty((2, c)), cp.empty(c, cp.int32)
+    order, start = cp.argsort(cluster), cp.empty(c + 1, cp.int64)  # stable
     sizes = np.int32(n), np.int32(c)
+    launch(SUMS, "find_starts", n + 1, *sizes, order, cluster, start)
+    ends = np.cumsum(-(-np.diff(start.get()) // cpu.SUMMED))
+    first_part, parts = cp.asarray(np.append(np.zeros(1, np.int64), ends)), n // cpu.SUMMED + c  # at most
+    sums, (total, largest), first = cp.empty((2, parts)), cp.empty((2, c)), cp.empty(c, cp.int32)
     launch(SUMS, "sum_parts", parts, *sizes, order, start, first_part, departure, cp.asarray(birth), sums[0], sums[1])
     launch(SUMS, "sum_clusters", c, *sizes, order, start, first_part, sums[0], sums[1], total, largest, first)
     return total.get(), largest.get(), first.get()

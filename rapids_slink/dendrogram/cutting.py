@@ -23,12 +23,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from rapids_slink.dendrogram.condense import (
+    Condensed,
     Merges,
     Rule,
     Weighting,
     columns_of,
     condense,
-    condense_by_doubling,
     outlier_scores,
     select,
     summarize,
@@ -506,25 +506,25 @@ class StableClusters(ClusterRule):
         """The clusters of the linkage of n rows."""
         with report.stage("clusters", device):
             columns, place = Merges(*(merges.columns[name] for name in COLUMNS)), merges.device
-            if columns.height.size and columns.height[0] < 0:
-                lowest = float(columns.height[0])
+            lowest = float(columns.height[0]) if columns.height.size else 0.0
+            if lowest < 0:
                 raise ValueError(f"HDBSCAN needs distances that are not negative, and {self.metric} gives {lowest}")
             if place.is_gpu and self.weighting is None and columns.height.size == n - 1 > 0:
-                tree = condense_by_doubling(columns, self.min_size, place.xp)
+                tree = Condensed(*half(place, __package__).condense(*columns, self.min_size))
             else:
                 place, columns = CPU, Merges(*map(to_host, columns))
                 tree = condense(columns, n, self.min_size, self.weighting)
             summary = summarize(tree, place, self.weighting)
             selected = select(tree, self.rule, summary, place)
             scores = outlier_scores(tree, summary, place)
-            condensed = frame_of(device, columns_of(tree, self.weighting, device))
+            condensed = {name: device.asarray(v) for name, v in columns_of(tree, self.weighting, place).items()}
             rows = {"labels_": selected.labels, "probabilities_": selected.probabilities, "outlier_scores_": scores}
             rows = {name: copy_out(place, values) for name, values in rows.items()}
         return FlatClusters(
             selected.persistence.size,
             rows,
             {"cluster_persistence_": selected.persistence, "_selected_": selected.clusters},
-            {"_condensed_": condensed},
+            {"_condensed_": frame_of(device, condensed)},
         )
 
 

@@ -216,7 +216,7 @@ class BruteForceSearch:
         if self._may_have_tiles and unproven.size >= MIN_ROWS:
             rows = task.rows[unproven]
             result, _ = self.tiles.search(replace(task, rows=rows, upper=reached.upper[unproven], part_lists=None))
-            reached.put(unproven, result.upper, TopLists(result.ids, result.weights, None))
+            self.kernels.put_lists(reached, unproven, result.upper, TopLists(result.ids, result.weights, None))
             return unproven[:0]
         remaining = []
         for local, some in finest.localized(task.rows[unproven], reached.upper[unproven]):
@@ -270,7 +270,7 @@ class BruteForceSearch:
             unproven = kernels.flatnonzero(top.overflowed)
             if in_place:
                 return unproven + chunk.start if chunk.start else unproven
-            reached.put(chunk, bound, top)
+            kernels.put_lists(reached, chunk, bound, top)
             return chunk[unproven]
 
         chunks = chunks_of(rows, self._rows_a_chunk(task, filter_, again))
@@ -317,7 +317,7 @@ class BruteForceSearch:
             is_last = offsets is slices[-1]
             if by_lists and offsets.stop >= filter_.listed_offsets and not is_last:
                 kernels.rerank(self.exact, rows, survivors, None, bound, top)
-                reached.put(rows, bound, top)
+                kernels.put_lists(reached, rows, bound, top)
                 del survivors  # the bounds take its memory
                 self.device.xp.minimum(bound, by_lists(reached.top.ids, reached.top.weights)[rows], out=bound)
                 survivors = filter_.empty_survivors(k)
@@ -328,7 +328,7 @@ class BruteForceSearch:
         del survivors  # the far rows take less
         if filter_.far.size:
             kernels.rerank(self.exact, rows, same_candidates(filter_.far, rows.size, self.device), None, bound, top)
-        reached.put(rows, bound, top)
+        kernels.put_lists(reached, rows, bound, top)
         return rows[kernels.flatnonzero(top.overflowed)], filter_.far
 
     def _scan(self, task: SearchTask, rows: Array, reached: SearchState) -> None:
@@ -337,7 +337,8 @@ class BruteForceSearch:
         def scan(chunk: Any) -> None:
             ids, bound = task.rows[chunk], reached.upper[chunk]
             groups = task.groups(ids), task.point_group
-            reached.put(chunk, bound, self.kernels.scan(self.exact, ids, groups, bound, task.k, task.core))
+            top = self.kernels.scan(self.exact, ids, groups, bound, task.k, task.core)
+            self.kernels.put_lists(reached, chunk, bound, top)
 
         rows_a_chunk = self._rows_at_once(filter_kernels(self.device).TILE_ROWS, task.k)
         for_each_chunk(self.device, scan, chunks_of(rows, rows_a_chunk))

@@ -213,10 +213,10 @@ def _require_finite_squares(values: Array, metric: Metric, name: str, device: De
 
 def _check_norms(norm: Array, metric: Metric, name: str) -> None:
     """Raise unless every norm is a number above zero whose products with others are finite."""
-    valid = (norm > 0) & (norm <= OVERFLOW**0.5 / 2)
-    if all_true(valid):
+    limit = OVERFLOW**0.5 / 2
+    if not norm.size or (norm.min() > 0 and norm.max() <= limit):  # NaN is neither
         return
-    row = int((~valid).argmax())
+    row = int((~((norm > 0) & (norm <= limit))).argmax())
     if float(norm[row]) != 0:
         what = "its values are too large"
     else:

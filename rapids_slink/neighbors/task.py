@@ -122,10 +122,6 @@ class SearchState:
         """The bounds and lists of a range of rows, to be tightened and filled where they are."""
         return self.upper[rows], TopLists(self.top.ids[rows], self.top.weights[rows], self.top.overflowed[rows])
 
-    def put(self, rows: Array, bound: Array, top: TopLists) -> None:
-        """Store the bounds and lists of some rows."""
-        self.upper[rows], self.top.ids[rows], self.top.weights[rows] = bound, top.ids, top.weights
-
 
 class Search(Protocol):
     """A prepared search over n points."""

@@ -27,15 +27,11 @@ NULL = np.uintp(0)
 MIN_SHARED_MEMORY = 48 * 1024  # of a block, on every GPU
 MAJOR, MINOR = 75, 76  # cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCapabilityMinor
 MULTIPROCESSORS = 16  # cudaDevAttrMultiProcessorCount
-#: A kernel: its last line is a brace alone.
-KERNEL = re.compile(
-    r'^extern "C" __global__ void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(.*?^}\n', re.MULTILINE | re.DOTALL
-)
 #: What the names of the threads that compile begin with.
 COMPILERS = "rapids_slink-compile"
-#: What threads compile or have compiled: the source, the kernel and its options on a GPU.
+#: What threads compile or have compiled: a source and its options on a GPU, or what a function is called.
 _ahead: dict[tuple[Any, ...], Future[None]] = {}
-#: By the kernel and its options on a GPU: what its constant memory holds, and the lock of the thread that loads it, or
+#: By the source and its options on a GPU: what its constant memory holds, and the lock of the thread that loads it, or
 #: that writes this memory and launches it.
 _constant_memory: dict[tuple[Any, ...], bytes] = {}
 _locks: dict[tuple[Any, ...], threading.Lock] = {}
@@ -69,19 +65,6 @@ def cuda_source(source: str, included: set[str] | None = None) -> str:
             included.add(header)
             lines.append(cuda_source(header, included))
     return "\n".join(lines) + "\n"
-
-
-def kernels_of(source: str) -> tuple[str, ...]:
-    """The names of the kernels in a ``.cu`` file."""
-    return tuple(KERNEL.findall(_whole(source)))
-
-
-def source_of_kernel(source: str, name: str) -> str:
-    """The text of a ``.cu`` file without its other kernels: most compile in a part of the time of all."""
-    return KERNEL.sub(lambda kernel: kernel[0] if kernel[1] == name else "", _whole(source))
-
-
-_whole = cache(cuda_source)  # its kernels are many
 
 
 @cache
@@ -126,14 +109,19 @@ WARP = constant("runtime/include/threads.cuh", "WARP")
 
 
 @cache
-def _cuda_module(source: str, name: str, *options: str) -> Any:
-    code = source_of_kernel(source, name)
-    texts = map(str, options)  # CuPy takes no subclass
-    return sys.modules["cupy"].RawModule(code=code, options=("--std=c++17", *texts))
+def _cuda_module(source: str, *options: str) -> Any:
+    """A source as CuPy compiles and loads it, whose text defines the names of the options.
+
+    CuPy compiles an empty program for each set of options that are given as such, in every process.
+    """
+    names = [option.removeprefix("-D").replace("=", " ", 1) for option in options if option.startswith("-D")]
+    others = [str(option) for option in options if not option.startswith("-D")]  # CuPy takes no subclass
+    code = "".join(f"#define {name}\n" for name in names) + cuda_source(source)
+    return sys.modules["cupy"].RawModule(code=code, options=("--std=c++17", *others))
 
 
 def cuda_kernel(source: str, name: str, *options: str) -> Any:
-    """A kernel of the ``.cu`` file `source`, compiled once per process, GPU and set of options.
+    """A kernel of the ``.cu`` file `source`, which is compiled once per process, GPU and set of options.
 
     Short runs have hundreds of launches, and each looks its kernel up: hence the cache by strings.
     """
@@ -144,16 +132,16 @@ def cuda_kernel(source: str, name: str, *options: str) -> Any:
 def _kernel_on(gpu: int, source: str, name: str, *options: str) -> Any:
     """A kernel on the current GPU."""
     with compiling():
-        ahead = _ahead.get((gpu, source, name, *options))
+        ahead = _ahead.get((gpu, source, *options))
         if ahead is not None and not ahead.cancel():  # no thread has begun what can be cancelled
             wait([ahead])  # an error of the thread is raised below, again
-        with _lock_of(source, name, options):
-            return _cuda_module(source, name, *options).get_function(name)
+        with _lock_of(source, options):
+            return _cuda_module(source, *options).get_function(name)
 
 
-def _lock_of(source: str, name: str, options: tuple[str, ...]) -> threading.Lock:
-    """The lock of a kernel on the current GPU: CuPy would load it, and its constant memory, for each of two threads."""
-    return _locks.setdefault((current_gpu(), source, name, *options), threading.Lock())
+def _lock_of(source: str, options: tuple[str, ...]) -> threading.Lock:
+    """The lock of a source on the current GPU: CuPy would load it, and its constant memory, for each of two threads."""
+    return _locks.setdefault((current_gpu(), source, *options), threading.Lock())
 
 
 #: A source with its options, or a function that calls kernels which CuPy or Numba compiles.
@@ -161,12 +149,13 @@ Ahead: TypeAlias = tuple[str, ...] | Callable[[], object]
 
 
 def compile_ahead(work: Sequence[Ahead]) -> None:
-    """Let threads compile the kernels of sources for the current GPU, and call functions.
+    """Let threads compile sources for the current GPU, and call functions.
 
-    This thread goes on, and `cuda_kernel` waits for its own kernel alone. NVRTC and CuPy's wrapper of it let threads
-    compile at the same time. The work comes in the order of the first launches: where there are few cores, this thread
-    overtakes the others, and compiles what none has begun. Once all is in CuPy's cache, a file there says so: then each
-    launch loads its own kernel, and no thread loads those that are not launched.
+    This thread goes on, and `cuda_kernel` waits for its own source alone. NVRTC optimizes the programs of several
+    threads at the same time, but reads one after another, each for 10 to 40 ms: few programs are handed over, and whole
+    sources. The work comes in the order of the first launches: where there are few cores, this thread overtakes the
+    others, and compiles what none has begun. Once all is in CuPy's cache, a file there says so: then each launch loads
+    its own source, and no thread loads those that are not launched.
     """
     gpu, mark = current_gpu(), _mark_of(work)
     if mark is not None and mark.exists():
@@ -176,7 +165,7 @@ def compile_ahead(work: Sequence[Ahead]) -> None:
         if callable(item):
             jobs[gpu, item.__qualname__] = partial(_try, item)
         else:
-            jobs |= {(gpu, item[0], name, *item[1:]): partial(_compile, item, name) for name in kernels_of(item[0])}
+            jobs[gpu, *item] = partial(_compile, *item)
     new = {key: job for key, job in jobs.items() if key not in _ahead}
     if new:
         threads = ThreadPoolExecutor(max(1, usable_cores() - 1), COMPILERS)
@@ -186,10 +175,9 @@ def compile_ahead(work: Sequence[Ahead]) -> None:
         threads.shutdown(wait=False)  # each ends when nothing is left
 
 
-def _compile(source: tuple[str, ...], name: str) -> None:
-    file, *options = source
-    with _lock_of(file, name, tuple(options)):
-        _cuda_module(file, name, *options).compile()
+def _compile(source: str, *options: str) -> None:
+    with _lock_of(source, options):
+        _cuda_module(source, *options).compile()
 
 
 def _try(function: Callable[[], object]) -> None:
@@ -237,18 +225,18 @@ class ConstantOption(str):
         option.symbol, option.value = symbol, value
         return option
 
-    def write(self, source: str, name: str, options: tuple[str, ...]) -> None:
-        """Write the bytes into a kernel's constant memory unless they are there.
+    def write(self, source: str, options: tuple[str, ...]) -> None:
+        """Write the bytes into a source's constant memory unless they are there.
 
         Launches that read others may be under way, and later ones be of another stream: hence the GPU is waited for.
         """
         gpu = current_gpu()
-        key = gpu, source, name, *options
+        key = gpu, source, *options
         if _constant_memory.get(key) != self.value:
             _constant_memory.pop(key, None)  # until all are written: an interrupt may come
             synchronize = sys.modules["cupy"].cuda.Device(gpu).synchronize
             synchronize()
-            memory = _cuda_module(source, name, *options).get_global(self.symbol)
+            memory = _cuda_module(source, *options).get_global(self.symbol)
             array = sys.modules["cupy"].ndarray((len(self.value),), "uint8", memory)
             array.set(np.frombuffer(self.value, np.uint8))
             synchronize()
@@ -259,9 +247,9 @@ def _start(source: str, name: str, options: tuple[str, ...], *how: Any, **more: 
     """Start a kernel of CuPy's, whose constant memory holds what the options say."""
     kernel = cuda_kernel(source, name, *options).kernel
     constants = [option for option in options if isinstance(option, ConstantOption)]
-    with _lock_of(source, name, options) if constants else UNLOCKED:
+    with _lock_of(source, options) if constants else UNLOCKED:
         for option in constants:
-            option.write(source, name, options)
+            option.write(source, options)
         kernel(*how, **more)
 
 

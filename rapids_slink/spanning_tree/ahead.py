@@ -2,9 +2,9 @@
 
     for noise of 64 features:   points ▶ rows ▶ quantize ▶ the fused filter ▶ rerank ▶ forest ▶ dendrogram
 
-Nothing depends on these lists. A kernel that is missing is compiled when it is launched, and one too many costs a
-thread some time. Within a way the kernels come in the order of their first launches, and last those that only some
-values need.
+Nothing depends on these lists. A source that is missing is compiled when it is launched, and one too many costs a
+thread some time, and all others a little (`compile_ahead`). Within a way the sources come in the order of their first
+launches, and last those that only some values need.
 """
 
 from collections.abc import Iterator
@@ -15,12 +15,8 @@ import numpy as np
 from rapids_slink.dendrogram import condense
 from rapids_slink.metrics import PRECOMPUTED, Rows
 from rapids_slink.neighbors import STRUCTURED_POINTS
-from rapids_slink.neighbors.exact import TopLists
 from rapids_slink.neighbors.filter import fused_filter
-from rapids_slink.neighbors.task import SearchState
-from rapids_slink.ordering import edge_codes
 from rapids_slink.runtime.cuda import WARP, Ahead, compile_ahead, power_of_two, value_option
-from rapids_slink.runtime.device import Device, cuda
 from rapids_slink.runtime.memory import usable_cores
 from rapids_slink.settings import Space
 from rapids_slink.spanning_tree.boxes import serves_friends
@@ -96,7 +92,7 @@ def _of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> I
     yield "neighbors/filter/fused/tighten.cu", f"-DKEYS_PER_LANE={keys}", "-DINT8=0", value
     if problem.by_reachability:
         yield from (("neighbors/exact/mutual_reachability.cu",), ("dendrogram/clusters.cu",), choose_clusters)
-    yield from (source_of(fp16), *TREE, keep_lists, begin_forest)
+    yield from (source_of(fp16), *TREE)
     if problem.n * d < MANY_VALUES or usable_cores() < MANY_CORES:
         return
     yield from (source_of(int8, symmetric=True, int8=True), source_of(int8, int8=True))
@@ -107,6 +103,7 @@ def _of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> I
         compile_on_host,
         *JOINS,
         ("spanning_tree/component_pairs.cu", value),
+        ("neighbors/exact/pair_distances.cu", *formula),
         source_of(fp16, between=True),
     )
     if problem.n >= STRUCTURED_POINTS["cuda"]:
@@ -114,33 +111,10 @@ def _of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> I
         yield source_of(fp16, local=True)
 
 
-# Operations of CuPy's that fits need, on two rows: one that is not here is compiled where it is called.
-
-
-def keep_lists() -> None:
-    """Lists of a search are put where their rows are."""
-    xp = cuda().xp
-    bound, rows = xp.full(2, xp.inf), xp.arange(2, dtype="int32")
-    top = TopLists(xp.zeros((2, 2), "int32"), xp.zeros((2, 2)), xp.zeros(2, bool))
-    SearchState(bound, top).put(rows, bound[rows], top)
-
-
-def begin_forest() -> None:
-    """The bounds of lists, the order of edges and their distances."""
-    xp = cuda().xp
-    ids, weights = xp.zeros((2, 2), "int32"), xp.zeros((2, 2))
-    edge_codes(xp.arange(2, dtype="int32"), ids[:, -1], xp)
-    xp.argsort(xp.add(weights[:, -1].copy(), np.float32(0), dtype="float32"))
-    xp.sqrt(weights[0])
-
-
-def choose_clusters(device: Device | None = None) -> None:
-    """HDBSCAN's clusters of two pairs of rows."""
-    device = device or cuda()
-    xp = device.xp
-    left_child, right_child, size = (xp.asarray(np.array(ids, np.int32)) for ids in ([0, 2, 4], [1, 3, 5], [2, 2, 4]))
-    merges = condense.Merges(left_child, right_child, xp.asarray(np.array([1.0, 1.0, 2.0])), size)
-    tree = condense.condense_by_doubling(merges, 2, xp)
-    summary = condense.summarize(tree, device)
-    condense.select(tree, condense.Rule(), summary, device)
-    condense.outlier_scores(tree, summary, device)
+def choose_clusters() -> None:
+    """Compile what chooses among HDBSCAN's clusters, on the host."""
+    cluster = np.array([1, 1, 2, 2], np.int32)
+    tree = condense.Condensed(np.array([-1, 0, 0], np.int32), np.arange(3.0), np.array([4, 2, 2]), cluster, np.ones(4))
+    summary = condense.Summary(np.ones(3), np.ones(3), np.array([4, 0, 2], np.int32))
+    condense.select(tree, condense.Rule(), summary)
+    condense.outlier_scores(tree, summary)

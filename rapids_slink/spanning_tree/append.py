@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from rapids_slink.dendrogram import build_linkage
-from rapids_slink.dendrogram.condense import heights_of_size
+from rapids_slink.dendrogram import kernels as dendrogram_kernels
 from rapids_slink.neighbors import estimate_search, prepare_search
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.task import NeighborLists, Search, SearchResult, SearchTask
@@ -137,7 +137,8 @@ def tree_of_appended(
         search.unlisted = of_old.at(xp.flatnonzero(of_old.place >= TREE_LISTED))
         upper, min_size = xp.full(n_old, xp.inf), NEW_A_CLUSTER * max(1, n_old // (n - n_old))
         if weight.size == n_old - 1 > 0:
-            upper = heights_of_size(merges[0], merges[1], columns["weight"], merges[2], min_size, xp)
+            left, right, size = merges
+            upper = dendrogram_kernels(device).heights_of_size(left, right, columns["weight"], size, min_size)
         lists, bound = _lists(search, of_old, upper, n, device)
     forest = Forest.of_components(xp.arange(n, dtype="int32"), bound, device)
     connect_forest(forest, lists, search, device, report, among_all=among_all)

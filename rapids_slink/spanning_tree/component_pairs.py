@@ -30,6 +30,7 @@ import numpy as np
 from rapids_slink.dendrogram.cpu import merge_in_order
 from rapids_slink.metrics import EPSILON
 from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import ProductFilter
 from rapids_slink.neighbors.filter.bounds import FLOAT32_EPSILON, accumulation_bound, radius_terms, shrink_factor
 from rapids_slink.neighbors.task import BLOCK, Search, equal_slices, mutual_reachability, row_blocks
@@ -362,7 +363,7 @@ def _lightest_edges(context: JoinContext, close_pairs: Any, upper: Array, report
 def _tree(first: Any, second: Any, weight: Array, k: int, device: Device) -> Any:
     """The ascending positions of the edges in the minimum spanning tree of k components; the earlier of ties wins."""
     in_tree, _ = spanning_forest(EdgeList(first, second, weight, k), device)
-    return device.xp.flatnonzero(in_tree)
+    return device.asarray(np.sort(to_host(exact_kernels(device).flatnonzero(in_tree))))
 
 
 def compile_on_host() -> None:

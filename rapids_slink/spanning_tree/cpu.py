@@ -83,6 +83,11 @@ def record_search(forest: Any, rows: np.ndarray, result: Any) -> None:
     f.bound_weight[rows[none]], f.bound_code[rows[none]] = result.upper[none], NO_EDGE
 
 
+def last_listed(ids: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The weight and the code of the edge to the last entry of each row's list."""
+    return weights[:, -1].copy(), edge_codes(np.arange(len(ids), dtype=np.int32), ids[:, -1], np)
+
+
 @njit(cache=True)
 def connected_components(ids):
     """The number of connected components of the undirected graph of neighbour lists."""

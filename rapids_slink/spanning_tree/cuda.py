@@ -53,6 +53,16 @@ MAX_ROUNDS = constant(FOREST, "MAX_ROUNDS")
 _launch_forest = partial(launch, FOREST)
 
 
+def last_listed(ids: Array, weights: Array) -> tuple[Array, Array]:
+    """See `rapids_slink.spanning_tree.cpu.last_listed`."""
+    check_arrays("int32", ids)
+    check_arrays("float64", weights)
+    n, k = ids.shape
+    weight, code = cp.empty(n), cp.empty(n, cp.int64)
+    _launch_forest("last_listed", n, np.int64(n), np.int32(k), ids, weights, weight, code)
+    return weight, code
+
+
 def connected_components(ids: Array) -> int:
     """The number of connected components of the undirected graph of neighbour lists."""
     check_arrays("int32", ids)
@@ -100,11 +110,14 @@ def rows_to_search(forest: Any) -> Array:
 
 
 def rows_of_small_components(forest: Any, rows: Array, max_rows: int) -> Array:
-    """See `rapids_slink.spanning_tree.cpu.rows_of_small_components`."""
-    check_arrays("int32", forest.component)
+    """See `rapids_slink.spanning_tree.cpu.rows_of_small_components`, in any order."""
+    check_arrays("int32", forest.component, rows)
     own, members = forest.component[rows], cp.zeros(forest.component.size, cp.int32)
     _launch_forest("count_members", rows.size, np.int64(rows.size), own, members)
-    return rows[members[own] <= max_rows]
+    listed, count = cp.empty_like(rows), cp.zeros(1, cp.int32)
+    sizes = np.int64(rows.size), np.int32(max_rows)
+    _launch_forest("list_small", rows.size, *sizes, rows, own, members, listed, count)
+    return listed[: int(count[0])]
 
 
 def record_search(forest: Any, rows: Array, result: Any) -> None:

@@ -147,6 +147,16 @@ extern "C" __global__ void list_rows_to_search(
     if (wanted) rows[slot] = v;
 }
 
+// The rows whose components have at most `most` of them, in any order. own: the rows' components.
+extern "C" __global__ void list_small(
+    long long m, int most, const int* __restrict__ rows, const int* __restrict__ own, const int* __restrict__ members,
+    int* __restrict__ listed, int* count) {
+    long long i = thread_index();
+    bool small = i < m && members[own[i]] <= most;
+    int slot = claim_in_warp(small, count);
+    if (small) listed[slot] = rows[i];
+}
+
 // Stores the point that a search found for each row, and the row's raised lower bound.
 extern "C" __global__ void record_search(
     long long m, const int* __restrict__ rows, const int* __restrict__ ids, const double* __restrict__ weights,
@@ -173,6 +183,14 @@ extern "C" __global__ void join_neighbors(long long n, int k, const int* __restr
         if (seen == a) return;
         a = find_root(parent, seen), b = find_root(parent, b);
     }
+}
+
+// The weight and the code of the edge to the last entry of each of n lists of k.
+extern "C" __global__ void last_listed(
+    long long n, int k, const int* __restrict__ ids, const double* __restrict__ weights, double* __restrict__ weight,
+    long long* __restrict__ code) {
+    long long v = thread_index(), last = (v + 1) * k - 1;
+    if (v < n) weight[v] = weights[last], code[v] = edge_code(v, ids[last]);
 }
 
 extern "C" __global__ void count_roots(long long n, const int* __restrict__ parent, int* count) {

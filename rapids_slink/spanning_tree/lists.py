@@ -39,7 +39,7 @@ from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, is_search
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.task import NeighborLists, Search, SearchTask
 from rapids_slink.neighbors.tiles import TileSearch
-from rapids_slink.ordering import NO_EDGE, edge_codes, sort_in_place
+from rapids_slink.ordering import NO_EDGE, sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
@@ -90,8 +90,9 @@ class Forest:
         rows = xp.arange(n, dtype="int32")
         if lists.complete and lists.unlisted_lower_bound is None:
             return cls.of_components(rows, (xp.full(n, xp.inf), xp.full(n, NO_EDGE)), device)
-        ids, weights = lists.unlisted_lower_bound or (lists.ids[:, -1], lists.weights[:, -1])
-        return cls.of_components(rows, (weights.copy(), edge_codes(rows, ids, xp)), device)
+        ends, weights = lists.unlisted_lower_bound or (lists.ids, lists.weights)
+        bound = kernels(device).last_listed(ends.reshape(n, -1), weights.reshape(n, -1))
+        return cls.of_components(rows, bound, device)
 
     @classmethod
     def of_components(

@@ -7,6 +7,7 @@ import pytest
 from fake_gpu import fake_gpu
 from nvrtc import assert_compiles
 
+from rapids_slink.dendrogram import condense
 from rapids_slink.dendrogram.cpu import merge_in_order
 from rapids_slink.metrics import METRICS, get_metric
 from rapids_slink.runtime import cuda
@@ -34,6 +35,7 @@ LATER = (
     "neighbors/filter/quantize.cu -DVALUE=double", "spanning_tree/graphs/edges.cu",
     "spanning_tree/work_items.cu", f"{FUSED}tighten.cu -DKEYS_PER_LANE=4 -DINT8=1 -DVALUE=float",
     "neighbors/exact/rerank.cu -DVALUE=unsigned char -DFORMULA=squared_euclidean",
+    "neighbors/exact/pair_distances.cu -DVALUE=float -DFORMULA=squared_euclidean",
 )  # fmt: skip
 OF_HDBSCAN = (
     "neighbors/filter/filter.cu -DKEYS_PER_LANE=4", f"{FUSED}tighten.cu -DKEYS_PER_LANE=16 -DINT8=0 -DVALUE=float",
@@ -55,8 +57,8 @@ def test_labels_within_a_distance_need_no_tree():
     with fake_gpu(90):
         settings = Settings(get_metric("euclidean"), max_distance=0.1, friends_within=0.1)
         work = [item[0] for item in ahead._work(Problem(settings, gpu(), 100_000, 3, 4))]
+    assert all(map(cuda.cuda_source, work))
     assert work[-2:] == ["neighbors/trees/bvh.cu", "spanning_tree/friends.cu"]
-    assert all(map(cuda.kernels_of, work))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -76,7 +78,7 @@ def test_spaces_of_columns_that_have_not_been_read(space, shape):
 def test_sources_are_there(metric):
     for n, d in SHAPES:
         found = sources(n, d, metric)
-        assert all(cuda.kernels_of(source) for source, *_ in found)
+        assert all(cuda.cuda_source(source) for source, *_ in found)
         assert {"ordering.cu", "dendrogram/dendrogram.cu"} < {source for source, *_ in found}
 
 
@@ -146,14 +148,15 @@ def test_what_joins_few_components_is_compiled_on_the_host():
     assert [len(function.signatures) for function in functions] == before
 
 
-def test_operations_run():
-    with fake_gpu():
-        for function in (ahead.keep_lists, ahead.begin_forest):
-            function()
-    ahead.choose_clusters(CPU)
-
-
-@pytest.mark.gpu
-def test_operations_run_on_a_gpu():
-    for function in (ahead.keep_lists, ahead.begin_forest, ahead.choose_clusters, component_pairs.compile_on_host):
-        function()
+def test_what_chooses_clusters_is_compiled_on_the_host():
+    """Nothing is compiled of it afterwards: its types are those of a tree that a GPU has condensed."""
+    ahead.choose_clusters()
+    functions = condense._most_stable, condense.enclosing, condense.raise_to_those_within
+    before = [len(function.signatures) for function in functions]
+    birth, departure = np.array([0, 0.5, 0.5]), np.full(4, 2.0)
+    cluster, size = np.array([1, 1, 2, 2], np.int32), np.array([4, 2, 2], np.int32)
+    tree = condense.Condensed(np.array([-1, 0, 0], np.int32), birth, size, cluster, departure)
+    summary = condense.Summary(np.array([2.0, 3, 3]), np.array([0.5, 2, 2]), np.array([4, 0, 2], np.int32))
+    assert condense.select(tree, condense.Rule(), summary).labels.tolist() == [0, 0, 1, 1]
+    assert condense.outlier_scores(tree, summary).tolist() == [0.0] * 4
+    assert [len(function.signatures) for function in functions] == before

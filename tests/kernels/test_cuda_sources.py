@@ -24,9 +24,7 @@ from rapids_slink.runtime.cuda import (
     C_NAMES,
     _constants,
     constant,
-    kernels_of,
     resident_blocks,
-    source_of_kernel,
     value_option,
 )
 from rapids_slink.runtime.device import CPU, Device
@@ -121,6 +119,10 @@ OPTIONS = {
         [BIT_OPTIONS[1], (VALUES[1], "-DFORMULA=hiercc"), (VALUES[1], "-DFORMULA=cosine")],
         [(PACKED,), *BIT_OPTIONS, *product_of(VALUES[:1], FORMULA_OPTIONS)],
     ),
+    **dict.fromkeys(
+        ["neighbors/exact/scan.cu", "neighbors/exact/pair_distances.cu"],
+        ([BIT_OPTIONS[1], (VALUES[1], "-DFORMULA=cosine")], [(PACKED,), *BIT_OPTIONS]),
+    ),
     "neighbors/exact/all_distances.cu": (
         [*BIT_OPTIONS, *product_of(VALUES[1:], FORMULA_OPTIONS)],
         product_of(VALUES, FORMULA_OPTIONS),
@@ -190,24 +192,6 @@ OPTIONS = {
 )
 def test_cuda_source_compiles(source, architecture):
     assert_compiles(source, architecture)
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        source if len(kernels_of(source)) > 1 else full(source)  # the tests beside this one compile it
-        for source in (path.relative_to(PACKAGE).as_posix() for path in SOURCES)
-    ],
-)
-def test_each_kernel_compiles_without_the_others(source):
-    names = kernels_of(source)
-    assert len(names) == (PACKAGE / source).read_text().count("__global__")
-    architecture = "compute_90a" if architectures(PACKAGE / source) == ["sm_90a"] else "compute_90"
-    for name in names:
-        text = source_of_kernel(source, name)
-        assert text.count("__global__") == 1
-        compiles, log = compile_log(text, source, architecture)
-        assert compiles, log
 
 
 @pytest.mark.parametrize(

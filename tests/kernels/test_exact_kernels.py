@@ -1,15 +1,19 @@
 """The kernels of surrogate distances and lists alone."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hard_cases import combinations, full
 from oracles import least, squared_distances
 
 from rapids_slink.metrics import get_metric
-from rapids_slink.neighbors.exact import ExactPoints
+from rapids_slink.neighbors.exact import ExactPoints, TopLists
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.rows import metric_rows
+from rapids_slink.neighbors.task import SearchState
 from rapids_slink.runtime.device import to_host
+from rapids_slink.spanning_tree import kernels as tree_kernels
 
 
 @pytest.fixture
@@ -218,3 +222,27 @@ def test_sort_by_reachability(n, k, engine, kernels):
     kernels.sort_by_reachability(*found, engine.asarray(core))
     np.testing.assert_array_equal(to_host(found[0]), np.take_along_axis(ids, order, axis=1))
     np.testing.assert_array_equal(to_host(found[1]), np.take_along_axis(expected, order, axis=1))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_lists_are_put_where_their_rows_are(dtype, engine, kernels):
+    xp, reached = engine.xp, SearchState(engine.xp.zeros(5), kernels.empty_lists(5, 2))
+    found = TopLists(
+        *(engine.asarray(np.array(part)) for part in (np.int32([[1, 2], [3, -1]]), [[0.5, 1], [2, np.inf]])), None
+    )
+    kernels.put_lists(reached, engine.asarray(np.array([4, 1], dtype)), engine.asarray(np.array([1.0, 7.0])), found)
+    assert to_host(reached.upper).tolist() == [0, 7, 0, 0, 1]
+    assert to_host(reached.top.ids).tolist() == [[-1, -1], [3, -1], [-1, -1], [-1, -1], [1, 2]]
+    assert to_host(reached.top.weights)[[1, 4]].tolist() == [[2, np.inf], [0.5, 1]]
+    kernels.put_lists(reached, xp.empty(0, dtype), xp.empty(0), kernels.empty_lists(0, 2))
+
+
+def test_last_entries_and_small_components(engine):
+    kernels = tree_kernels(engine)
+    ids, weights = (engine.asarray(part) for part in (np.int32([[1, 2], [0, 2], [1, 0]]), np.arange(6.0).reshape(3, 2)))
+    weight, code = map(to_host, kernels.last_listed(ids, weights))
+    assert weight.tolist() == [1, 3, 5]
+    assert code.tolist() == [2, 1 << 32 | 2, 2]
+    forest = SimpleNamespace(component=engine.asarray(np.int32([0, 0, 0, 3, 3, 5])))
+    rows = engine.asarray(np.int32([5, 0, 3, 1, 2]))
+    assert sorted(to_host(kernels.rows_of_small_components(forest, rows, 2)).tolist()) == [3, 5]

@@ -14,7 +14,7 @@ from rapids_slink.neighbors import prepare_search
 from rapids_slink.neighbors.task import NeighborLists, PartLists, SearchResult, SearchTask
 from rapids_slink.neighbors.within import prepare_pairs
 from rapids_slink.report import Report
-from rapids_slink.runtime.cuda import source_of_kernel
+from rapids_slink.runtime.cuda import cuda_source
 from rapids_slink.runtime.device import cuda
 from rapids_slink.runtime.frames import PreallocatedFrame
 
@@ -78,7 +78,7 @@ def test_arguments_are_those_of_the_source(launcher):
 
 
 def test_every_kernel_is_among_them():
-    sources = {source_of_kernel(*kernel): kernel[0] for kernel in sanitize.kernels_of_package()}
+    sources = {cuda_source(source): source for source, _ in sanitize.kernels_of_package()}
     launches = [launch for launcher in LAUNCHERS + OTHERS for gpu in (80, 90) for launch in launches_of(launcher, gpu)]
     launched = {(sources[launch.code], launch.kernel) for launch in launches}
     assert launched == sanitize.kernels_of_package()

@@ -18,8 +18,8 @@ import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
 from rapids_slink.dendrogram import condense
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
-from rapids_slink.dendrogram.condense import condense_by_doubling, heights_of_size
 from rapids_slink.points.output import on_host
+from rapids_slink.runtime.device import cuda
 
 hdbscan = pytest.importorskip("hdbscan")
 
@@ -309,16 +309,21 @@ def test_refused(parameters, error, message, device):
 
 @pytest.mark.parametrize("min_size", [2, 5, 30, 1000])
 @pytest.mark.parametrize("points", [blobs(0), grid(), np.repeat(blobs(1), 3, axis=0), np.arange(9.0)[:, None] ** 2])
-def test_condensing_by_doubling_is_condensing(points, min_size, engine):
+@pytest.mark.gpu
+def test_a_gpu_condenses_as_the_host_does(points, min_size):
     """Bit for bit; chains, ties and equal rows among them."""
     for min_samples in (1, 4):
         linkage = SingleLinkage(min_samples=min_samples, device="cpu").fit(points).linkage_
         merges = condense.Merges(*(linkage[name].to_numpy() for name in ("left", "right", "height", "size")))
         expected = condense.condense(merges, len(points), min_size)
-        found = condense_by_doubling(condense.Merges(*map(engine.asarray, merges)), min_size, engine.xp)
+        found = dendrogram_kernels(cuda()).condense(*map(cuda().asarray, merges), min_size)
         for one, other in zip(found, expected, strict=True):
             assert one.dtype == other.dtype
             np.testing.assert_array_equal(on_host(one), other)
+        columns = condense.columns_of(condense.Condensed(*found), device=cuda())
+        for name, column in condense.columns_of(expected).items():
+            assert columns[name].dtype == column.dtype
+            np.testing.assert_array_equal(on_host(columns[name]), column)
 
 
 @pytest.mark.parametrize("min_size", [2, 7, 1000])
@@ -326,7 +331,7 @@ def test_heights_at_which_clusters_have_a_size(min_size, engine):
     points = blobs(0)
     model = SingleLinkage(1, device="cpu").fit(points)
     columns = [model.linkage_[name].to_numpy() for name in ("left", "right", "height", "size")]
-    found = on_host(heights_of_size(*map(engine.asarray, columns), min_size, engine.xp))
+    found = on_host(dendrogram_kernels(engine).heights_of_size(*map(engine.asarray, columns), min_size))
     for height in (0.1, 0.5, 1.0, 3.0):
         labels = model.cut(distance_threshold=height, closed="right")
         np.testing.assert_array_equal(found <= height, np.bincount(labels)[labels] >= min(min_size, len(points)))

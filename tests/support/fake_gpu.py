@@ -1,6 +1,7 @@
 """GPUs that compute nothing: CuPy's names over NumPy's arrays. Launchers are tested by what they would launch."""
 
 import importlib.machinery
+import re
 import sys
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -139,8 +140,10 @@ class FakeGpu:
         return self.resident(kernel, threads, shared_memory)
 
     def raw_module(self, code, options):
-        """As CuPy's RawModule, which takes no subclass of str."""
-        assert all(type(option) is str for option in options)
+        """As CuPy's RawModule, which takes no subclass of str. Names that the text defines first are options again."""
+        assert all(type(option) is str and not option.startswith("-D") for option in options)
+        names, code = re.fullmatch(r"((?:#define .*\n)*)((?s:.*))", code).groups()
+        options += tuple("-D" + name.removeprefix("#define ").replace(" ", "=", 1) for name in names.splitlines())
         return SimpleNamespace(
             get_function=lambda name: Kernel(self, code, options, name),
             get_global=lambda symbol: self.constants.setdefault(symbol, bytearray(CONSTANT_MEMORY)),

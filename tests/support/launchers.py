@@ -9,7 +9,7 @@ from fake_gpu import fake_gpu
 from rapids_slink.metrics import get_metric
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.filter.bounds import radius_terms
-from rapids_slink.neighbors.task import NeighborLists, SearchTask
+from rapids_slink.neighbors.task import NeighborLists, SearchState, SearchTask
 from rapids_slink.neighbors.tiles import Encoded
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import cuda
@@ -35,6 +35,7 @@ def exact_kernels():
             top, rows = exact.empty_lists(m, k), ids(m)
             exact.rerank(given, rows, exact.new_candidates(m, k), (rows, rows), xp.full(m, xp.inf), top)
             exact.scan(given, rows, (rows, rows), xp.full(m, xp.inf), k)
+            exact.put_lists(SearchState(xp.zeros(m), top), rows.astype("int64"), xp.zeros(m), exact.empty_lists(m, k))
         exact.pair_distances(given.points, rows, rows, given.metric)
     exact.all_distances(given.points, given.metric)
 
@@ -414,10 +415,11 @@ def expansion_of_points():
 
 
 def order_of_edges():
-    from rapids_slink.ordering import sort_in_place
+    from rapids_slink.ordering import _sort_by_codes, sort_in_place
 
     columns = ids(300), ids(300), cuda().xp.zeros(300)
     sort_in_place(dict(zip(("src", "dst", "weight"), columns, strict=True)), cuda().xp)
+    _sort_by_codes(cuda().xp.zeros(300), cuda().xp.zeros(300, "int64"), columns, cuda().xp)
 
 
 def components():
@@ -444,9 +446,16 @@ def components():
 
 
 def clusters():
-    from rapids_slink.dendrogram.cuda import sum_up_clusters
+    from rapids_slink.dendrogram import cuda as kernels
 
-    sum_up_clusters(ids(300), cuda().xp.zeros(300), np.zeros(5), np.zeros(0))
+    xp = cuda().xp
+    merges, placed, of_clusters = (ids(299), ids(299), xp.zeros(299), ids(299)), (ids(300), xp.zeros(300)), np.zeros(5)
+    kernels.condense(*merges, 5)
+    kernels.heights_of_size(*merges, 5)
+    kernels.columns_of(np.zeros(5, np.int32), of_clusters, np.zeros(5, np.int32), *placed)
+    kernels.label_points(*placed, np.zeros(5, np.int32), of_clusters, 0.0)
+    kernels.score_points(*placed, of_clusters)
+    kernels.sum_up_clusters(*placed, of_clusters, np.zeros(0))
 
 
 def cores_of_matrix():

@@ -138,6 +138,11 @@ def flatnonzero(flags: np.ndarray) -> np.ndarray:
     return np.flatnonzero(flags)
 
 
+def put_lists(into: Any, rows: Array, bound: Array, top: TopLists) -> None:
+    """Store the bounds and the lists of some rows in a `SearchState`."""
+    into.upper[rows], into.top.ids[rows], into.top.weights[rows] = bound, top.ids, top.weights
+
+
 def scatter_min(least: Array, group: Array, weights: Array) -> None:
     """least[group[i]] = min(itself, weights[i, 0])."""
     np.minimum.at(least, group, weights[:, 0])

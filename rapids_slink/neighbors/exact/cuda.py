@@ -26,13 +26,14 @@ from rapids_slink.runtime.device import Array
 MAX_LIST = 2000  # with features and what waits to be merged into it, this fits into shared memory on every GPU
 
 ROWS = "neighbors/rows.cu"
-RERANK, LISTS, REACHABILITY, ALL_DISTANCES = (
-    f"neighbors/exact/{name}.cu" for name in ("rerank", "lists", "mutual_reachability", "all_distances")
+PAIR_DISTANCES, LISTS, REACHABILITY, ALL_DISTANCES = (
+    f"neighbors/exact/{name}.cu" for name in ("pair_distances", "lists", "mutual_reachability", "all_distances")
 )
+CANDIDATES = "neighbors/exact/candidates.cuh"
 DISTANCE_TILE = constant(ALL_DISTANCES, "TILE")
 #: Warps of a block at most, which give each row a warp, or each pair a lane.
-RERANK_WARPS = PAIR_WARPS = constant(RERANK, "THREADS") // WARP
-SEGMENT = constant(RERANK, "SEGMENT")  # bytes of a candidate that a warp copies into shared memory at a time
+RERANK_WARPS = PAIR_WARPS = constant(CANDIDATES, "THREADS") // WARP
+SEGMENT = constant(CANDIDATES, "SEGMENT")  # bytes of a candidate that a warp copies into shared memory at a time
 SAMPLED = 32  # the sample of the columns that bounds a long list is one column in this number
 
 
@@ -118,6 +119,15 @@ def flatnonzero(flags: Array) -> Array:
     return position[: int(count[0])]
 
 
+def put_lists(into: Any, rows: Array, bound: Array, top: TopLists) -> None:
+    """See `rapids_slink.neighbors.exact.cpu.put_lists`."""
+    check_arrays("int32", top.ids, into.top.ids)
+    check_arrays("float64", bound, top.weights, into.upper, into.top.weights)
+    (m, k), rows = top.ids.shape, rows.astype(cp.int32, copy=False)
+    found, kept = (bound, top.ids, top.weights), (into.upper, into.top.ids, into.top.weights)
+    launch(LISTS, "put_lists", m * k, np.int64(m), np.int32(k), rows, *found, *kept)
+
+
 def scatter_min(least: Array, group: Array, weights: Array) -> None:
     """least[group[i]] = min(itself, weights[i, 0]); CuPy's own scattered minimum was found too low in float64."""
     check_arrays("int32", group)
@@ -148,8 +158,8 @@ def pair_distances(values: Array, src: Array, dst: Array, metric: Metric = EUCLI
     out, m, d = cp.empty(src.size), src.size, values.shape[1]
     layout, threads = _warp_scratch(1, d, values.dtype.itemsize, _is_aligned(values))[0], PAIR_WARPS * WARP
     launch_blocks(
-        RERANK, "pair_distances", (-(-m // threads),), threads, values, np.int32(d), np.int64(m), src, dst, layout, out,
-        options=_options(values, metric), shared_memory=2 * threads * int(layout["f3"]),
+        PAIR_DISTANCES, "pair_distances", (-(-m // threads),), threads, values, np.int32(d), np.int64(m), src, dst,
+        layout, out, options=_options(values, metric), shared_memory=2 * threads * int(layout["f3"]),
     )  # fmt: skip
     return out
 
@@ -266,14 +276,14 @@ def _options(points: Array, metric: Metric) -> tuple[str, ...]:
 
 
 def _launch_by_warp(name: str, exact: ExactPoints, jobs: int, k: int, arguments: tuple, outputs: tuple) -> None:
-    """Start a kernel of `rerank.cu` with a warp for each of the jobs, which keeps k entries."""
+    """Start the kernel of `rerank.cu` or `scan.cu` with a warp for each of the jobs, which keeps k entries."""
     queries, points = exact.queries, exact.points
     check_arrays(points.dtype, queries, points)
     itemsize, d = points.dtype.itemsize, points.shape[1]
     layout, warps, bytes_a_warp = _warp_scratch(k, d, itemsize, _is_aligned(points))
     launch_blocks(
-        RERANK, name, (-(-jobs // warps),), warps * WARP, queries, points, np.int32(d), *arguments, layout, *outputs,
-        options=_options(points, exact.metric), shared_memory=warps * bytes_a_warp,
+        f"neighbors/exact/{name}.cu", name, (-(-jobs // warps),), warps * WARP, queries, points, np.int32(d),
+        *arguments, layout, *outputs, options=_options(points, exact.metric), shared_memory=warps * bytes_a_warp,
     )  # fmt: skip
 
 
@@ -290,7 +300,7 @@ def list_entries(k: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=256)
 def _warp_scratch(k: int, d: int, itemsize: int, aligned: bool) -> tuple[Any, int, int]:
-    """The `WarpLayout` of `rerank.cu`, the warps of a block, and the bytes of shared memory of each."""
+    """The `WarpLayout` of `candidates.cuh`, the warps of a block, and the bytes of shared memory of each."""
     size, entries = list_entries(k)
     width = min(SEGMENT // itemsize, -(-d * itemsize // 16) * 16 // itemsize)  # features at a time
     pitch = (width * itemsize // 16 | 1) * 16  # no two lanes of a quarter warp share a bank

@@ -24,6 +24,18 @@ extern "C" __global__ void list_set(long long n, const bool* __restrict__ flag, 
     if (set) position[slot] = i;
 }
 
+// Stores bounds, and lists of k, of m rows where these are among all.
+extern "C" __global__ void put_lists(
+    long long m, int k, const int* __restrict__ rows, const double* __restrict__ bound, const int* __restrict__ ids,
+    const double* __restrict__ weights, double* __restrict__ upper, int* __restrict__ all_ids,
+    double* __restrict__ all_weights) {
+    long long i = thread_index();
+    if (i >= m * k) return;
+    long long row = rows[i / k], entry = row * k + i % k;
+    all_ids[entry] = ids[i], all_weights[entry] = weights[i];
+    if (i % k == 0) upper[row] = bound[i / k];
+}
+
 // least[group[i]] = min(itself, the first of the k weights of row i).
 extern "C" __global__ void scatter_min(
     long long n, const int* __restrict__ group, const double* __restrict__ weights, int k, double* least) {

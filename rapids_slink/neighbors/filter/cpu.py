@@ -109,7 +109,7 @@ class BlasFilter(ProductFilter):
             ids, bound = points.ids, reached.upper[points.ids]
             top = TopLists(lists.ids[ids], lists.weights[ids], lists.overflowed[ids])
             self.exact_kernels.rerank(exact, ids, candidates, None, bound, top)
-            reached.put(ids, bound, top)
+            self.exact_kernels.put_lists(reached, ids, bound, top)
             lists.overflowed[ids] = top.overflowed
 
     def search_each_pair(
