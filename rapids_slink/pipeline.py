@@ -210,7 +210,8 @@ def fit_points(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
 
     def estimate(n: int, d: int, itemsize: int) -> MemoryEstimate:
         problem = Problem(settings, device, n, d, itemsize)
-        compile_for(problem)
+        if device.is_gpu:
+            compile_for(problem)
         return estimate_fit(problem, rule=rule)
 
     with report.stage("input", device):

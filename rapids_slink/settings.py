@@ -101,7 +101,8 @@ def metric_of(
     name: Any, p: Any = 2.0, missing: Any = None, box: Any = None, scales: Any = None, allow_precomputed: bool = False
 ) -> Metric:
     """The metric of the parameters `metric`, `p`, `missing`, `box` and `scales`; "precomputed" only if allowed."""
-    metric = with_missing(get_metric(name, p, allow_precomputed), missing)
+    metric = get_metric(name, p, allow_precomputed)
+    metric = metric if missing is None else with_missing(metric, missing)
     return metric if box is None and scales is None else with_space(metric, box, scales)
 
 
@@ -121,9 +122,7 @@ def metric_with(name: str, p: float, missing: str | None = None, space: Any = No
 
 
 def with_missing(metric: Metric, missing: Any) -> Metric:
-    """The metric of rows with missing values, which are treated as `missing` says; itself for None."""
-    if missing is None:
-        return metric
+    """The metric of rows with missing values, which are treated as `missing` says."""
     if not isinstance(missing, str) or missing not in MISSING:
         raise ValueError(f"missing must be None or one of {', '.join(map(repr, MISSING))}, got {missing!r}")
     if metric.name not in MISSING[missing]:

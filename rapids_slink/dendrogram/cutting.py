@@ -84,8 +84,11 @@ class CutParameters:
             return [one.item() if hasattr(one, "item") else one for one in value], True
         return [value], False
 
-    def check(self) -> None:
-        """Raise for values that are valid for no linkage."""
+    def column_names(self) -> list[Any]:
+        """The names of the cuts' columns: their values, or "label" of a single cut.
+
+        Raises unless all values differ, and for values that are valid for no linkage.
+        """
         if as_integer(self.min_cluster_size, "min_cluster_size") < 1:
             raise ValueError(f"min_cluster_size must be at least 1, got {self.min_cluster_size}")
         for name, valid in (("method", METHODS), ("closed", CLOSED), ("names", NAMES)):
@@ -93,13 +96,6 @@ class CutParameters:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, valid))}, got {getattr(self, name)!r}")
         if self.method == "merge" and self.sample_weight is not None:
             raise ValueError("sample_weight is for method='kernel'")
-
-    def weights(self, n: int, device: Device) -> Array:
-        """`sample_weight` as an array of the device; None if all leaves count as one."""
-        return None if self.sample_weight is None else check_weights(self.sample_weight, n, device)
-
-    def column_names(self) -> list[Any]:
-        """The names of the cuts' columns: their values, or "label" of a single cut. Raises unless all values differ."""
         values, many = self.values
         name = "distance_threshold" if self.n_clusters is None else "n_clusters"
         if not values:
@@ -108,6 +104,10 @@ class CutParameters:
             twice = next(value for value in values if values.count(value) > 1)
             raise ValueError(f"{name} must not hold a value twice, since each names a column; got {twice} twice")
         return values if many else ["label"]
+
+    def weights(self, n: int, device: Device) -> Array:
+        """`sample_weight` as an array of the device; None if all leaves count as one."""
+        return None if self.sample_weight is None else check_weights(self.sample_weight, n, device)
 
 
 def estimate_cut(n: int, cuts: int = 1) -> MemoryEstimate:
@@ -159,7 +159,6 @@ def cut_labels(linkage: PreallocatedFrame, n_leaves: int, parameters: CutParamet
     A column is named by the cut's value, or "label" for a single cut.
     """
     device, xp, n = linkage.device, linkage.device.xp, n_leaves
-    parameters.check()
     n_clusters, threshold = parameters.n_clusters, parameters.distance_threshold
     height, (values, _) = linkage.columns["height"], parameters.values
     for value in values:
@@ -219,7 +218,6 @@ def cut_groups(
     linkage: PreallocatedFrame, n_leaves: int, parameters: CutParameters, merge_group: Any, groups: Any
 ) -> PreallocatedFrame:
     """`cut_labels` for numbers of clusters of each group, by a model's frames ``_merge_group_`` and ``groups_``."""
-    parameters.check()
     values, _ = parameters.values
     for value in values:
         check_number(value)

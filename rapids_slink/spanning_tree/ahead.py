@@ -38,8 +38,8 @@ JOINS = (
 
 
 def compile_for(problem: Problem) -> None:
-    """Let threads compile what the tree and the dendrogram of a problem's points need, on a GPU."""
-    if problem.device.is_gpu and problem.metric is not PRECOMPUTED and problem.n > 1:
+    """Let threads compile what the tree and the dendrogram of a problem's points need on its GPU."""
+    if problem.metric is not PRECOMPUTED and problem.n > 1:
         compile_ahead(list(_work(problem)))
 
 

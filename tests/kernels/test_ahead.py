@@ -7,11 +7,13 @@ import pytest
 from fake_gpu import fake_gpu
 from nvrtc import assert_compiles
 
+import rapids_slink
+from rapids_slink import pipeline
 from rapids_slink.dendrogram import condense
 from rapids_slink.dendrogram.cpu import merge_in_order
 from rapids_slink.metrics import METRICS, get_metric
 from rapids_slink.runtime import cuda
-from rapids_slink.runtime.device import CPU, Device
+from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.device import cuda as gpu
 from rapids_slink.settings import Settings, metric_of
 from rapids_slink.spanning_tree import ahead, component_pairs
@@ -131,8 +133,9 @@ def test_they_compile(shape, metric):
 
 
 def test_a_cpu_compiles_nothing_ahead(monkeypatch):
+    monkeypatch.setattr(pipeline, "compile_for", None)
+    rapids_slink.fit(np.eye(9)[:, :2], device="cpu")
     monkeypatch.setattr(ahead, "compile_ahead", None)
-    ahead.compile_for(Problem(Settings(get_metric("euclidean")), CPU, 9, 2, 8))
     ahead.compile_for(Problem(Settings(get_metric("precomputed", given=True)), Device("cuda", np), 9, 9, 8))
 
 

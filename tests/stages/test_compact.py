@@ -15,7 +15,7 @@ from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.rows import compact_rows, metric_rows
 from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import CPU, to_host
-from rapids_slink.settings import with_missing
+from rapids_slink.settings import metric_of
 
 OF_COUNTS = ["euclidean", "sqeuclidean", "cosine", "cityblock", "braycurtis"]
 OF_BITS = ["jaccard", "dice", "rogerstanimoto", "hamming", *OF_COUNTS]
@@ -124,7 +124,7 @@ def test_codes_have_the_distances_of_their_features(missing, span, d):
     X = rng.integers(1, span, (300, d)).astype(np.float32)
     if missing:
         X[:, 1:][rng.random((300, d - 1)) < 0.2] = np.nan
-    metric = with_missing(METRICS["hamming"], missing)
+    metric = metric_of("hamming", missing=missing)
     codes, features = (metric_rows(metric, X, CPU, compact=compact) for compact in (True, False))
     assert codes.dtype == ("uint8" if (span == 3 and d < 255) or (missing != "hiercc" and span == 3) else "uint16")
     assert features.dtype == np.float32

@@ -227,6 +227,7 @@ def fake_gpu(capability=80, count=1):
         for cached in caches:
             cached.cache_clear()
         cuda._ahead.clear()
+        cuda._handed_over.clear()
         cuda._constant_memory.clear()
         yield gpu
     finally:
