@@ -244,7 +244,7 @@ def prepare_search(
     """The search that suits the metric, the device and the points, which are as `rows.metric_rows` makes them.
 
     No surrogate distance above `max_weight` is wanted in most tasks: a filter may be chosen by that. The points are a
-    sample of `n` if that is given, and the search is the one that suits so many.
+    sample of `n` if that is given, and the search is the one that suits that number.
     """
     d = values.shape[1]
     n = n or len(values)

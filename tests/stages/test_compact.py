@@ -10,7 +10,7 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import cdist, pdist, squareform
 
 from rapids_slink import fit, knn_graph, nearest_neighbors
-from rapids_slink.metrics import METRICS, get_metric
+from rapids_slink.metrics import get_metric
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.rows import compact_rows, metric_rows
 from rapids_slink.points.output import on_device

@@ -24,11 +24,9 @@ SHARES = 16  # blocks of threads that share the others of a point
 
 
 def expansion(values: Array, device: Device, times: float = 2) -> float:
-    """The share of a sample of (n, d) points, at least `POINTS`, within twice the distance to the nearest, on average.
+    """The share of a sample of (n, d) points, at least `POINTS`, within some `times` the distance to the nearest.
 
-    Or within that distance so many `times`.
-
-    By Euclidean distances, whatever the metric.
+    It is the mean over the sample's rows, by Euclidean distances, whatever the metric.
     """
     n, d = values.shape
     if device.is_gpu:
