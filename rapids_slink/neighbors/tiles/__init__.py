@@ -313,7 +313,7 @@ class TileSearch:
     def _chunks(self, slots: Slots, room: int) -> list[tuple[slice, Slots]]:
         """Ranges of cells whose terms and candidates fit into memory, with their slots."""
         columns, of_term = self.slots, TERM_BYTES[self.device.name]
-        max_bytes = min(self.free_bytes / 2, MAX_BYTES[self.device.name])
+        max_bytes = min(self.free_bytes / 3, MAX_BYTES[self.device.name])
         of_slot, of_cell = 4 * room + of_term * columns.cells, (PRODUCT_BYTES + 2 * of_term) * columns.rows.size
         if of_slot * slots.rows.size + of_cell * columns.cells <= max_bytes:
             return [(slice(0, columns.cells), slots)]
