@@ -165,8 +165,8 @@ extern "C" __global__ void put_limits(
     }
 }
 
-// Lists those of m points that reach the limits of their component: the side above the point. The products are as in
-// update_supports, and `count` goes on past `capacity`.
+// Lists those of m points that reach the limits of their component: the side above the point. A limit that is not a number, of what
+// overflows, is reached. The products are as in update_supports, and `count` goes on past `capacity`.
 extern "C" __global__ void list_facing(
     const float* __restrict__ product, int m, int k, const int* __restrict__ number, const int* __restrict__ point,
     const float* __restrict__ limit, const int* __restrict__ side, u64 capacity, u64* __restrict__ listed,
@@ -175,7 +175,7 @@ extern "C" __global__ void list_facing(
     for (int r = begin; r < end; r++) {
         int a = number[r];
         float least = b < k ? limit[(size_t)a * k + b] : UNLIMITED;
-        bool faces = least < UNLIMITED && !(product[(size_t)r * k + b] - product[(size_t)r * k + a] < least);
+        bool faces = !(least >= UNLIMITED) && !(product[(size_t)r * k + b] - product[(size_t)r * k + a] < least);
         u64 slot = claim_in_warp(faces, count);
         if (faces && slot < capacity) listed[slot] = (u64)side[(size_t)a * k + b] << 32 | (u32)point[r];
     }
