@@ -84,7 +84,7 @@ def fit_graph(
     check_cut(n, components, n_clusters, distance_threshold)
     with report.stage("linkage", device):
         edges_in_order = PreallocatedFrame({name: forest[name].values for name in EDGE_TYPES}, device)
-        merges = build_linkage(soonest(edges_in_order), n)
+        merges = build_linkage(soonest(edges_in_order, n), n)
     with report.stage("cut", device):
         flat = cut_labels(merges, n, CutParameters(n_clusters, distance_threshold))
         labels = flat.columns["label"]

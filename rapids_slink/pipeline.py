@@ -310,7 +310,7 @@ def attributes_of(
     (tree, components), (n, d) = tree_and_components, shape
     release_cached()
     with report.stage("linkage", device):
-        merges = build_linkage(tree if rule.merge_groups else soonest(tree), n, rule.merge_groups)
+        merges = build_linkage(tree if rule.merge_groups else soonest(tree, n), n, rule.merge_groups)
     flat = rule.choose(merges, n, device, report)
     kept = kept_rows(points.values, settings, rule, device, report, is_own) if keeps_rows(settings) else {}
     if settings.store_centers is not None:

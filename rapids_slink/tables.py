@@ -183,7 +183,7 @@ def _read_text(
     if any("\0" in line for line in lines):
         raise UnicodeError("it holds null characters")
     sep, rows = _separated(lines, sep, decimal)
-    has_header = _has_header(rows, decimal or ".") if header is None else header
+    has_header = header if header is not None else _has_header(rows, decimal or ".", asked if as_written else None)
     if has_header and len(rows) == 1:
         raise ValueError("it has a header and no rows")
     names: list[Any] = list(range(len(rows[-1])))
@@ -289,9 +289,16 @@ def _is_short(rows: list[list[str]]) -> bool:
     return len(rows[0]) == len(rows[-1]) - 1
 
 
-def _has_header(rows: list[list[str]], decimal: str) -> bool:
-    """Whether the first row names the columns: its cells are text and not numbers or missing values."""
+def _has_header(rows: list[list[str]], decimal: str, asked: Names | None) -> bool:
+    """Whether the first row names the columns: its cells are text and not numbers or missing values.
+
+    Among strings that tells nothing: with `asked` it does if it has one of these names.
+    """
     first, buffer = rows[0], io.StringIO()
+    if asked is not None:
+        if any(name in first for name in (*asked.index, *asked.columns, *asked.exclude, *asked.groups)):
+            return True
+        raise ValueError(f"its first row, {','.join(first)[:50]!r}, may be a header: say --header or --no-header")
     csv.writer(buffer, quoting=csv.QUOTE_ALL).writerow(first)
     buffer.seek(0)
     types = pd.read_csv(buffer, header=None, decimal=decimal).dtypes
@@ -374,7 +381,7 @@ def _choose(frame: pd.DataFrame, asked: Names) -> tuple[list[int], dict[int, str
     reasons = dict.fromkeys(set(range(len(names))).difference(chosen), "not in --columns")
     if not asked.columns:
         nameless = [i for i, name in enumerate(names) if _is_unnamed(name) or not isinstance(name, str)]
-        reasons |= {i: EMPTY for i in nameless if frame.iloc[:, i].isna().all()}
+        reasons |= {i: EMPTY for i in nameless if frame.iloc[:, i].isin(["", None, np.nan]).all()}
         reasons |= dict.fromkeys(_leading_unnamed(names), "no name")
     reasons |= dict.fromkeys(_places(names, asked.exclude), "--exclude")
     reasons = {i: reason for i, reason in reasons.items() if i not in groups}

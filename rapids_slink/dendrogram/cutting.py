@@ -51,8 +51,8 @@ from rapids_slink.runtime.memory import MemoryEstimate, check_memory, copy_out, 
 COLUMNS = ("left", "right", "height", "size")
 #: Bytes per leaf that checking and cutting take at their peak.
 LEAF_BYTES = 64
-#: The most edges of a GPU's tree of which the host makes the dendrogram before kernels would have started.
-FEW_EDGES = 2**11
+#: The most leaves of a GPU's tree of which the host makes the dendrogram before kernels would have started.
+FEW_LEAVES = 2**11
 #: The label of rows in clusters that are too small.
 OUTLIER = -1
 METHODS = ("kernel", "merge")
@@ -138,7 +138,7 @@ def cut_frame(
         columns = {name: column_values(linkage[name], device) for name in COLUMNS[:3]}
         frame = PreallocatedFrame(columns, device)
         labels = (
-            cut_labels(soonest(frame), n_leaves, parameters).on(device)
+            cut_labels(soonest(frame, n_leaves), n_leaves, parameters).on(device)
             if groups is None
             else cut_groups(frame, n_leaves, parameters, *groups)
         )
@@ -148,9 +148,9 @@ def cut_frame(
     return output.frame(labels.frame, index) if output.is_frame else output.array(labels.frame.values)
 
 
-def soonest(edges: PreallocatedFrame) -> PreallocatedFrame:
-    """The edges or merges where a dendrogram of them is made soonest: few of a GPU's on the host."""
-    return edges.on(CPU) if next(iter(edges.columns.values())).size <= FEW_EDGES else edges
+def soonest(edges: PreallocatedFrame, n: int) -> PreallocatedFrame:
+    """The edges or merges of n leaves where a dendrogram of them is made soonest: of few of a GPU's on the host."""
+    return edges.on(CPU) if n <= FEW_LEAVES else edges
 
 
 def cut_labels(linkage: PreallocatedFrame, n_leaves: int, parameters: CutParameters) -> PreallocatedFrame:

@@ -17,7 +17,7 @@ import numpy as np
 from rapids_slink.metrics import ITEM_METRICS, OVERFLOW, SET_METRICS, Metric
 from rapids_slink.points.output import array_of, is_collection, is_dataframe, library_of, on_host
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import Array, Device, all_true, device_of, to_host
+from rapids_slink.runtime.device import Array, Device, all_true, device_of, is_on_gpu, to_host
 from rapids_slink.settings import USUAL_MARKS, as_read
 
 #: Cluster ids go up to 2n - 2 and are int32.
@@ -389,7 +389,7 @@ def as_integer(value: Any, name: str) -> int:
 def check_weights(weights: Any, n: int, device: Device, name: str = "sample_weight") -> Array:
     """The parameter of this name as a float64 array of the device, one finite number above 0 for each row."""
     values = array_of(weights) if library_of(weights) else weights
-    if not isinstance(values, np.ndarray | device.xp.ndarray):
+    if not (isinstance(values, np.ndarray) or is_on_gpu(values)):
         values = np.asarray(values)
     if values.shape != (n,):
         raise ValueError(f"{name} must hold one number for each of {n} rows, got shape {values.shape}")

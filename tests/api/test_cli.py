@@ -171,6 +171,13 @@ def test_text(run, kind):
     assert run(*asked, "--columns", "name", "--groups", "gene")[0] == 0
     assert pd.read_csv("labels.csv")["label"].tolist() == [0, 0, 1, 2, 3, 4]
     assert run(*asked[:3], "--columns", "name", "--hdbscan", "--min-cluster-size", "2")[0] == 0
+    if kind == "csv":
+        Path("points.csv").write_text("word,\nkitten,\nsitting,\n")
+        assert "'word,', may be a header: say --header or --no-header" in run(*asked)[2]
+        status, out, err = run(*asked[:5], "--header")
+        assert (status, out.splitlines()[0]) == (0, "2 rows in 2 clusters:")
+        assert "without 'Unnamed: 1' (empty)" in err
+        table.to_csv("points.csv", index=False)
     assert run(*asked[:3], "--columns", "other")[0] == (0 if kind == "csv" else 1)  # of numbers, which are no text
 
 

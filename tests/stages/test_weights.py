@@ -90,6 +90,17 @@ def test_defaults_count_copies(device):
     np.testing.assert_array_equal(on_host(model.labels_), on_host(expected.labels_)[::10])
 
 
+@pytest.mark.parametrize("n", [500, 3000])
+def test_weights_on_the_device(n, engine, device):
+    """Few merges are cut on the host, whatever the model's device is."""
+    X, weights = np.random.default_rng(0).random((n, 2)), np.random.default_rng(1).integers(1, 4, n)
+    model = fit(X, device=device)
+    expected = model.cut(9, min_cluster_size=40, sample_weight=weights)
+    given = model.cut(9, min_cluster_size=40, sample_weight=engine.asarray(weights))
+    np.testing.assert_array_equal(on_host(given), on_host(expected))
+    assert np.unique(on_host(given)).size > 1
+
+
 def test_cuts_compare_weights(device):
     X, weight, repeated = weighted_rows(1)
     model, expected = fit(X, 30, device=device), fit(repeated, 30, device=device)
