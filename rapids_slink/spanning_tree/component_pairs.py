@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
-from typing import Any, Self, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import CPU, Array, Device, to_host
+from rapids_slink.runtime.frames import EDGE_TYPES
 from rapids_slink.spanning_tree import kernels
 from rapids_slink.spanning_tree.graphs import EdgeList, spanning_forest
 
@@ -78,18 +79,12 @@ class ComponentPairs:
     separation: Array
     support: Array  # (2, M) int32: the support points of the first and of the second component
 
-    def take(self, at: Array) -> Self:
-        """The pairs at these positions."""
-        support = self.support[:, at]
-        return type(self)(self.first[at], self.second[at], self.separation[at], support)
-
 
 @dataclass(frozen=True)
 class Separations:
     """What the separations of all pairs of K components come from."""
 
     centroids: Any  # quantized
-    inner: Array  # (K, K) float64, their products
     supports: Any  # see `new_supports`
     errors: "SeparationErrors"
     radius: float  # an upper bound of the points' distances from the centre of the scaling
@@ -100,7 +95,6 @@ class SeparationErrors:
     """Bounds on the errors of a separation."""
 
     products: float  # the error of its four products together
-    sq_distance: float  # the error of the squared distance of two centroids
     moved: float  # how far quantizing moved two points together
 
 
@@ -111,6 +105,8 @@ MAX_PAIRS = 2**26
 
 #: Pairs of points, src and dst, and the number of their component pair; None if they are too many.
 PointPairs = tuple[Any, Any, Any] | None
+#: Component pairs: (M,) int32 arrays, the numbers of their components.
+Ends: TypeAlias = tuple[Array, Array]
 
 
 @dataclass(frozen=True)
@@ -233,11 +229,11 @@ def connect_components(
     weight = context.pair_weights(*pairs.support)
     if not _compare_samples(context, pairs, weight):
         return None
-    pairs, upper = _within_bottlenecks(context, pairs, weight)
-    del weight
-    close_pairs = _by_filter(context, pairs, upper, separations) if search.device.is_gpu else None
+    *ends, upper = _within_bottlenecks(context, pairs, weight)
+    del weight, pairs
+    close_pairs = _by_filter(context, tuple(ends), upper, separations) if search.device.is_gpu else None
     if close_pairs is None:
-        close_pairs = by_projection(context, pairs, upper, separations.radius)
+        close_pairs = by_projection(context, tuple(ends), upper, separations.radius)
     return None if close_pairs is None else _lightest_edges(context, close_pairs, upper, report)
 
 
@@ -247,25 +243,22 @@ def _separations(context: JoinContext) -> tuple[ComponentPairs, Separations]:
     Quantizing moves a point by at most e, and the error of a product with a quantized centroid m is at most η|y||m|. A
     separation is a sum of four products.
     """
-    components, filter_, xp = context.components, context.filter, context.device.xp
+    components, filter_ = context.components, context.filter
     centroids = filter_.kernels.quantize(context.samples[1], filter_.scaling)
     supports = context.kernels.new_supports(len(components))
-    half_norm, error = centroids.half_norm.max(), xp.zeros((), "float32")
+    half_norms, largest_errors = [centroids.half_norm.max()], []
     for at, rows, product in context.products(centroids):
         context.kernels.update_supports(product, components.number[at], at.start, supports)
-        half_norm, error = xp.maximum(half_norm, rows.half_norm.max()), xp.maximum(error, rows.error.max())
+        half_norms.append(rows.half_norm.max())
+        largest_errors.append(rows.error.max())
         del product, rows  # the next ones take their memory
-    y = centroids.y.astype("float64")
-    width = centroids.y.shape[1]
-    rounding = 2 * FLOAT32_EPSILON
-    square = 2 * float(half_norm) / shrink_factor(width) * (1 + rounding)  # of the longest y
-    moved = 2**0.5 * float(error)
-    product_error = 4 * (accumulation_bound(width) + rounding) * square
-    errors = SeparationErrors(product_error, ROUNDING * square, 2 * moved)
-    inner = y @ y.T
-    pairs = ComponentPairs(*context.kernels.measure_pairs(supports, components.order, inner, errors))
+    width, rounding = centroids.y.shape[1], 2 * FLOAT32_EPSILON
+    square = 2 * max(map(float, half_norms)) / shrink_factor(width) * (1 + rounding)  # of the longest y
+    moved = 2**0.5 * max(map(float, largest_errors))
+    errors = SeparationErrors(4 * (accumulation_bound(width) + rounding) * square, 2 * moved)
+    pairs = ComponentPairs(*context.kernels.measure_pairs(supports, components.order, centroids.y, errors))
     radius = (square**0.5 + moved) / filter_.scaling.scale
-    return pairs, Separations(centroids, inner, supports, errors, radius)
+    return pairs, Separations(centroids, supports, errors, radius)
 
 
 def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Array) -> bool:
@@ -280,18 +273,19 @@ def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Array)
     return True
 
 
-def _within_bottlenecks(context: JoinContext, pairs: ComponentPairs, weight: Array) -> tuple[ComponentPairs, Any]:
+def _within_bottlenecks(context: JoinContext, pairs: ComponentPairs, weight: Array) -> tuple[Array, Array, Array]:
     """The pairs that the tree of these weights does not rule out, and their bottlenecks."""
     device = _device_for(weight.size, context)
     first, second, weight = (device.asarray(part) for part in (pairs.first, pairs.second, weight))
     in_tree = _tree(first, second, weight, len(context.components), device)
     tree = (to_host(column[in_tree]) for column in (first, second, weight))
     bottlenecks = context.device.asarray(path_bottlenecks(*tree))
-    at, upper = context.kernels.within_bottlenecks(pairs, bottlenecks, context.radius_terms)
-    return pairs.take(at), upper
+    within: tuple[Array, Array, Array]
+    within = context.kernels.within_bottlenecks(pairs, bottlenecks, context.radius_terms)
+    return within
 
 
-def _by_filter(context: JoinContext, pairs: ComponentPairs, upper: Array, separations: Separations) -> PointPairs:
+def _by_filter(context: JoinContext, ends: Ends, upper: Array, separations: Separations) -> PointPairs:
     """The pairs of points that weigh at most their component pair's `upper`, and some others, by the fused filter.
 
     By a finer one if too many others pass, as of components that are much farther apart than they are wide. Each
@@ -300,10 +294,10 @@ def _by_filter(context: JoinContext, pairs: ComponentPairs, upper: Array, separa
     """
     filter_: Any = context.filter
     n = context.components.order.size
-    order, start, ends = context.components.order, context.components.start, (pairs.first, pairs.second)
+    order, start = context.components.order, context.components.start
     plan = context.kernels.plan_items(start, ends)
     if plan.formed > FACING_COST * n * len(context.components):
-        facing = _facing(context, pairs, upper, separations)
+        facing = _facing(context, ends, upper, separations)
         if facing is not None:
             order, start, ends = facing
             plan = context.kernels.plan_items(start, ends)
@@ -321,8 +315,8 @@ def _by_filter(context: JoinContext, pairs: ComponentPairs, upper: Array, separa
 
 
 def _facing(
-    context: JoinContext, pairs: ComponentPairs, upper: Array, separations: Separations
-) -> tuple[Array, Array, tuple[Array, Array]] | None:
+    context: JoinContext, ends: Ends, upper: Array, separations: Separations
+) -> tuple[Array, Array, Ends] | None:
     """The points that may be within a pair's `upper` of a point of its other component; None if they are too many.
 
     Returns the points of the first and of the second component of each pair in turn, where each of these 2 M sets
@@ -330,7 +324,7 @@ def _facing(
     """
     kernels, components, xp = context.kernels, context.components, context.device.xp
     capacity = min(MAX_FACING * components.order.size, context.capacity(FOUND_BYTES))
-    limits = kernels.facing_limits(pairs, upper, separations, context.radius_terms)
+    limits = kernels.facing_limits(ends, upper, separations, context.radius_terms)
     listed = kernels.FacingPoints(capacity)
     for at, _, product in context.products(separations.centroids):
         listed.append(product, components.number[at], components.order[at], limits)
@@ -346,11 +340,10 @@ def _facing(
 def _lightest_edges(context: JoinContext, close_pairs: Any, upper: Array, report: Report) -> tuple[Any, Any, Any]:
     """The minimum spanning tree of the components by these pairs of points."""
     weight = context.tighten(upper, *close_pairs)  # only the lightest of each component pair is needed
-    src, dst, pair = close_pairs
-    light = context.search.kernels.flatnonzero(weight <= upper[pair])
-    report.count("connect", joined_at_once=1, pairs_kept=light.size)
-    device, of_point = _device_for(light.size, context), context.components.of_point
-    columns = {name: device.asarray(column[light]) for name, column in (("src", src), ("dst", dst), ("weight", weight))}
+    light = context.kernels.lightest(*close_pairs, weight, upper)
+    report.count("connect", joined_at_once=1, pairs_kept=light[0].size)
+    device, of_point = _device_for(light[0].size, context), context.components.of_point
+    columns = {name: device.asarray(column) for name, column in zip(EDGE_TYPES, light, strict=True)}
     sort_in_place(columns, device.xp)
     src, dst, weight = columns.values()
     first, second = (device.asarray(of_point[context.device.asarray(end)]) for end in (src, dst))
@@ -388,25 +381,24 @@ ROOT_OF_UNDERFLOW = 1.5e-154  # above the error of the root of a tiny square
 PROJECTED = 2**18  # features, or projections, at a time
 
 
-def by_projection(context: JoinContext, pairs: ComponentPairs, upper: Array, radius: float) -> PointPairs:
+def by_projection(context: JoinContext, ends: Ends, upper: Array, radius: float) -> PointPairs:
     """The pairs of points that weigh at most their component pair's `upper`, and some others.
 
     Projections are (x - o)·w, where o is the centre of the scaling and w leads from one centroid to the other.
     The error is below (d + 4) roundings of float64, relative to |x - o||w|; `radius` is the largest |x - o|.
     """
     components, filter_, core, xp = context.components, context.filter, context.core, context.device.xp
-    first, second, size = (to_host(part) for part in (pairs.first, pairs.second, components.size))
+    first, second, size = (to_host(part) for part in (*ends, components.size))
     n_projections, d = int((size[first] + size[second]).sum()), filter_.n_features
     if PROJECTION_COST * n_projections > context.budget or n_projections > context.capacity(PROJECTION_BYTES):
         return None
-    centroids, length = context.samples[1], xp.empty_like(upper)
+    centroids, length = context.samples[1].astype("float64", copy=False), xp.empty_like(upper)
     for at in context.blocks(length.size, d):
-        between = centroids[pairs.second[at]] - centroids[pairs.first[at]]
+        between = centroids[ends[1][at]] - centroids[ends[0][at]]
         length[at] = xp.sqrt((between**2).sum(axis=1)) + d**0.5 * ROOT_OF_UNDERFLOW
     error = 4 * (d + 8) * EPSILON * radius
-    ends = first, second
-    projected = project(filter_.points, filter_.scaling.centre, components, centroids, ends, xp)
-    points = [[components.points(number) for number in end] for end in ends]
+    projected = project(filter_.points, filter_.scaling.centre, components, centroids, (first, second), xp)
+    points = [[components.points(number) for number in end] for end in (first, second)]
     highest = xp.stack([ids[values.argmax()] for ids, values in zip(points[0], projected[0], strict=True)])
     lowest = xp.stack([ids[values.argmin()] for ids, values in zip(points[1], projected[1], strict=True)])
     context.tighten(upper, highest, lowest, xp.arange(first.size, dtype="int32"))

@@ -31,7 +31,7 @@ TYPES = {
 AS_BITS = {
     "append_survivors": {"half_sq_dist", "count", "next_item"},
     "quantize_int8": {"y"},
-    "count_items": {"totals"},
+    "number_components": {"number"},
 }
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from rapids_slink.metrics import WORD_BITS, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, candidate_capacity
-from rapids_slink.neighbors.exact.cuda import flatnonzero, pair_distances
+from rapids_slink.neighbors.exact.cuda import pair_distances
 from rapids_slink.neighbors.filter import ProductFilter, TileFilter
 from rapids_slink.neighbors.filter.bounds import QuantizedPoints, Scaling, radius_terms, scale_of
 from rapids_slink.neighbors.filter.fused import (
@@ -238,6 +238,13 @@ class ImageFilter(TileFilter):
 DEALT, DEALT_OF = 64, 64
 
 
+def _keys(packed: np.ndarray) -> np.ndarray:
+    """The float32 numbers of `pack_keys`."""
+    bits = (packed >> np.uint64(32)).astype(np.uint32)
+    top = np.uint32(1 << 31)
+    return np.where(bits & top, bits ^ top, ~bits).view(np.float32)
+
+
 def tiles_in_strides(sorted_points: Array, n: int) -> Array:
     """The first n of some points, int64, with whole tiles of similar ones in a low-discrepancy order."""
     order, tiles = cp.empty(n, cp.int32), n // TILE
@@ -338,20 +345,26 @@ class FusedFilter(ImageFilter, ProductFilter):
         Of similar filter radii, if there is a largest distance. A few points far above most are not in the order, but
         returned, too.
         """
-        n, key = bound.size, bound.astype(cp.float32)  # half the digits to sort by
+        n, key = bound.size, bound
         if self.within < inf:  # then most bounds are equal, but rows of large errors should share tiles
             image = self.encoding.encode(self.points, cp.arange(first, first + n, dtype=cp.int32), padded(n, TILE))
-            key = self.radii(bound, image.error, image.error.size).of_row[:n] ** 2
-        by_key = cp.argsort(key)
-        last = key[by_key[-MAX_FAR - 1 :]].get()
-        far = int((last > FAR * float(key[by_key[n // 2]])).sum())
-        n -= far if far <= MAX_FAR else 0
-        return tiles_in_strides(by_key, n), by_key[n:].astype(cp.int32)
+            key = self.radii(bound, image.error, image.error.size).of_row[:n].astype(cp.float64) ** 2
+        check_arrays("float64", key)
+        by_key = cp.empty(n, cp.uint64)
+        launch(TIGHTEN, "pack_keys", n, np.int64(n), key, by_key)
+        by_key.sort()
+        last, median = by_key[-MAX_FAR - 1 :].get(), by_key[n // 2 : n // 2 + 1].get()
+        far = int((_keys(last) > FAR * float(_keys(median)[0])).sum())
+        far = far if far <= MAX_FAR else 0
+        return tiles_in_strides(by_key.view(cp.int64), n - far), cp.asarray(last[last.size - far :].astype(np.int32))
 
     def is_coarse(self, survivors: Survivors) -> bool:
         """See `ImageFilter.is_coarse`."""
-        overflowed = flatnonzero(survivors.count > survivors.capacity).size
-        return bool(overflowed > MAX_OVERFLOWED * survivors.count.size)
+        m, overflowed = survivors.count.size, cp.zeros(1, cp.int32)
+        check_arrays("int32", survivors.count)
+        given = np.int64(m), survivors.count, np.int32(survivors.capacity)
+        launch(TIGHTEN, "count_overflowed", m, *given, overflowed)
+        return int(overflowed[0]) > MAX_OVERFLOWED * m
 
     def tighten(self, survivors: Survivors, bound: Array, k: int, last: bool) -> None:
         """Tighten the bounds to what each row's k-th survivor is at most, and drop those that cannot be within them.

@@ -5,6 +5,7 @@
 #include "neighbors/filter/fused/image.cuh"
 #include "neighbors/filter/radius.cuh"
 #include "neighbors/filter/upper_bound.cuh"
+#include "ordering.cuh"
 #include "runtime/include/threads.cuh"
 
 #ifndef KEYS_PER_LANE
@@ -47,6 +48,19 @@ extern "C" __global__ void stride_tiles(
         order[i] = sorted[first * TILE + i % TILE * among + tile - first];
     } else
         order[i] = sorted[i];
+}
+
+// What puts numbers into an order by a sort: their bits in float32 above their places.
+extern "C" __global__ void pack_keys(long long n, const double* __restrict__ values, unsigned long long* __restrict__ key) {
+    long long i = thread_index();
+    if (i < n) key[i] = (unsigned long long)ascending(values[i]) << 32 | i;
+}
+
+// How many of m rows have more than `capacity` survivors.
+extern "C" __global__ void count_overflowed(long long m, const int* __restrict__ count, int capacity, int* overflowed) {
+    long long i = thread_index();
+    int of_warp = warp_sum(int(i < m && count[i] > capacity));
+    if (threadIdx.x % WARP == 0 && of_warp) atomicAdd(overflowed, of_warp);
 }
 
 // The largest error of each tile. A block a tile.
