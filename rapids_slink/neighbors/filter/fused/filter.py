@@ -356,7 +356,8 @@ class FusedFilter(ImageFilter, ProductFilter):
         last, median = by_key[-MAX_FAR - 1 :].get(), by_key[n // 2 : n // 2 + 1].get()
         far = int((_keys(last) > FAR * float(_keys(median)[0])).sum())
         far = far if far <= MAX_FAR else 0
-        return tiles_in_strides(by_key.view(cp.int64), n - far), cp.asarray(last[last.size - far :].astype(np.int32))
+        outliers = (last[last.size - far :] & np.uint64(2**32 - 1)).astype(np.int32)
+        return tiles_in_strides(by_key.view(cp.int64), n - far), cp.asarray(outliers)
 
     def is_coarse(self, survivors: Survivors) -> bool:
         """See `ImageFilter.is_coarse`."""
