@@ -1,6 +1,7 @@
 """Launchers: the arguments of every kernel are those of its source, and what a kernel cannot read is refused."""
 
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -9,14 +10,20 @@ from fake_gpu import fake_gpu
 from launchers import LAUNCHERS, OTHERS, launches_of
 
 from bench import sanitize
+from rapids_slink.dendrogram import soonest
 from rapids_slink.metrics import get_metric
 from rapids_slink.neighbors import prepare_search
 from rapids_slink.neighbors.task import NeighborLists, PartLists, SearchResult, SearchTask
 from rapids_slink.neighbors.within import prepare_pairs
+from rapids_slink.pipeline import tree_of_points
 from rapids_slink.report import Report
+from rapids_slink.runtime import frames
 from rapids_slink.runtime.cuda import cuda_source
 from rapids_slink.runtime.device import cuda
 from rapids_slink.runtime.frames import PreallocatedFrame
+from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree.problem import Problem
+from rapids_slink.spanning_tree.ways import tree_of_rows
 
 #: C++'s names of numbers, of which `word_t`, `u64` and `u32` are the sources' own.
 TYPES = {
@@ -181,6 +188,32 @@ def test_a_metric_needs_no_filter():
             search.find(task)
     assert_all_match(gpu)
     assert not {"append_candidates", "append_survivors"} & {launch.kernel for launch in gpu.launches}
+
+
+def test_few_points_take_few_launches_and_one_copy(monkeypatch):
+    """From points to the columns of their tree on the host."""
+    n, copied = 100, []
+    edges = np.arange(n - 1, dtype="int32"), np.arange(1, n, dtype="int32"), np.arange(1.0, n)
+
+    def write_tree(launch):
+        if launch.kernel == "grow_tree_of_matrix":
+            for column, values in zip(launch.arguments[-3:], edges, strict=True):
+                column[...] = values
+
+    with fake_gpu() as gpu:
+        gpu.run = write_tree
+        monkeypatch.setattr(Report, "stage", lambda *_: nullcontext())
+        monkeypatch.setattr(frames, "to_host", lambda array: copied.append(array.nbytes) or np.array(array))
+        problem = Problem(Settings(get_metric("euclidean")), cuda(), n, 3, 4)
+        tree, components = tree_of_points(rows_of(n, 3, "float32"), problem, Report(), tree_of_rows)
+        columns = soonest(tree, n).columns
+    assert_all_match(gpu)
+    assert [launch.kernel for launch in gpu.launches] == ["all_distances", "grow_tree_of_matrix", "take_roots"]
+    assert (components, copied) == (1, [2048])  # columns begin at multiples of 256 bytes
+    assert list(columns) == ["src", "dst", "weight"]
+    for column, values in zip(columns.values(), edges, strict=True):
+        assert type(column) is np.ndarray
+        np.testing.assert_array_equal(column, values)
 
 
 # ------------------------------------------------------------------------------------------------- what is refused
