@@ -235,14 +235,15 @@ class ImageFilter(TileFilter):
 
 #: Tiles that follow each other share out their points: up to this number of them, and one in `DEALT_OF` at most. A
 #: point's near copies have nearly its bound. In one tile they would be seen at once, and end each other's lists.
+#: Outliers stay apart: a tile with a point of large error lets all pairs pass.
 DEALT, DEALT_OF = 64, 64
 
 
-def tiles_in_strides(sorted_points: Array, n: int) -> Array:
-    """The first n of some points, int64, with whole tiles of similar ones in a low-discrepancy order."""
+def tiles_in_strides(key: Array, by_key: Array, n: int) -> Array:
+    """The first n of some points in the order of their keys, int64, with whole tiles in a low-discrepancy order."""
     order, tiles = cp.empty(n, cp.int32), n // TILE
     sizes = np.int64(n), np.int64(golden_stride(tiles)), np.int64(max(1, min(DEALT, tiles // DEALT_OF)))
-    launch(TIGHTEN, "stride_tiles", n, *sizes, sorted_points, order)
+    launch(TIGHTEN, "stride_tiles", n, *sizes, key.astype(cp.float32, copy=False), by_key, order)
     return order
 
 
@@ -346,7 +347,7 @@ class FusedFilter(ImageFilter, ProductFilter):
         last = key[by_key[-MAX_FAR - 1 :]].get()
         far = int((last > FAR * float(key[by_key[n // 2]])).sum())
         n -= far if far <= MAX_FAR else 0
-        return tiles_in_strides(by_key, n), by_key[n:].astype(cp.int32)
+        return tiles_in_strides(key, by_key, n), by_key[n:].astype(cp.int32)
 
     def is_coarse(self, survivors: Survivors) -> bool:
         """See `ImageFilter.is_coarse`."""
@@ -529,13 +530,13 @@ class CountFilter(ImageFilter):
 
     def first_order(self) -> Array:
         """Tiles of rows with similar numbers of ones, in a low-discrepancy order."""
-        return tiles_in_strides(cp.argsort(self._ones), len(self.points))
+        return tiles_in_strides(self._ones, cp.argsort(self._ones), len(self.points))
 
     def order_by_bound(self, bound: Array, first: int = 0) -> tuple[Array, Array]:
         """See `FusedFilter.order_by_bound`: by the number of ones, then by the bound; no points are far."""
         key = bound.astype(cp.float32)
         key = self._ones[first : first + key.size] + key / (1 + cp.where(cp.isfinite(key), key, 0).max())
-        return tiles_in_strides(cp.argsort(key), key.size), cp.empty(0, cp.int32)
+        return tiles_in_strides(key, cp.argsort(key), key.size), cp.empty(0, cp.int32)
 
     def order_for_limit(self, limit: float, n: int, first: int) -> tuple[Array, Array]:
         """See `ImageFilter.order_for_limit`: by the number of ones."""
