@@ -567,7 +567,8 @@ def test_nearest_by_spread(engine):
 def test_tiles_make_the_lists_of_wide_clusters(engine, monkeypatch):
     """And all pairs connect them. Where clusters are as near as their points they make no lists."""
     rng = np.random.default_rng(10)
-    noise, label = rng.normal(size=(2**13, 30)), rng.integers(0, 12, 2**13)
+    n = 9000 if engine.is_gpu else 2**13
+    noise, label = rng.normal(size=(n, 30)), rng.integers(0, 12, n)
     apart, near = ((noise + by * rng.normal(size=(12, 30))[label]) * np.arange(1, 31) ** -0.5 for by in (3, 0.5))
     for name in ("STRUCTURED_POINTS", "CLUSTERED_POINTS"):
         monkeypatch.setattr(neighbors, name, {"cpu": 0, "cuda": 0})

@@ -316,11 +316,11 @@ def lists_kernels():
 
 def bit_filter():
     from rapids_slink.neighbors.filter.fused import Survivors
-    from rapids_slink.neighbors.filter.fused.filter import CountFilter, tiles_in_strides
+    from rapids_slink.neighbors.filter.fused.filter import CountFilter, sorted_keys, tiles_in_strides
 
     xp, n = cuda().xp, 300
     filter_ = CountFilter(ExactPoints(*[points(n, 5, "uint64")] * 2, get_metric("jaccard")), cuda())
-    filter_.arrange(tiles_in_strides(xp.arange(n), n))
+    filter_.arrange(tiles_in_strides(sorted_keys(xp.ones(n)), n))
     filter_.radii(xp.zeros(n), filter_.image().error, 512)
     found = xp.zeros((n, 60), "int32"), xp.zeros(n, "int32"), None, xp.zeros((n, 60), "int32")
     filter_.tighten(Survivors(*found), xp.zeros(n), 5, last=True)

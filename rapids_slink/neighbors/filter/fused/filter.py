@@ -235,21 +235,31 @@ class ImageFilter(TileFilter):
 
 #: Tiles that follow each other share out their points: up to this number of them, and one in `DEALT_OF` at most. A
 #: point's near copies have nearly its bound. In one tile they would be seen at once, and end each other's lists.
+#: Outliers stay apart: a tile with a point of large error lets all pairs pass.
 DEALT, DEALT_OF = 64, 64
 
 
-def _keys(packed: np.ndarray) -> np.ndarray:
-    """The float32 numbers of `pack_keys`."""
-    bits = (packed >> np.uint64(32)).astype(np.uint32)
-    top = np.uint32(1 << 31)
-    return np.where(bits & top, bits ^ top, ~bits).view(np.float32)
+def sorted_keys(values: Array) -> Array:
+    """Numbers as float32, ascending, each above its place: (n,) uint64."""
+    values = values.astype(cp.float64, copy=False)
+    check_arrays("float64", values)
+    keys = cp.empty(values.size, cp.uint64)
+    launch(TIGHTEN, "pack_keys", keys.size, np.int64(keys.size), values, keys)
+    keys.sort()
+    return keys
 
 
-def tiles_in_strides(sorted_points: Array, n: int) -> Array:
-    """The first n of some points, int64, with whole tiles of similar ones in a low-discrepancy order."""
+def numbers_and_places(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What some of `sorted_keys` hold."""
+    bits, top = (keys >> np.uint64(32)).astype(np.uint32), np.uint32(1 << 31)
+    return np.where(bits & top, bits ^ top, ~bits).view(np.float32), (keys & np.uint64(2**32 - 1)).astype(np.int32)
+
+
+def tiles_in_strides(keys: Array, n: int) -> Array:
+    """The first n of some points in the order of their `sorted_keys`, with whole tiles in a low-discrepancy order."""
     order, tiles = cp.empty(n, cp.int32), n // TILE
     sizes = np.int64(n), np.int64(golden_stride(tiles)), np.int64(max(1, min(DEALT, tiles // DEALT_OF)))
-    launch(TIGHTEN, "stride_tiles", n, *sizes, sorted_points, order)
+    launch(TIGHTEN, "stride_tiles", n, *sizes, keys, order)
     return order
 
 
@@ -348,16 +358,14 @@ class FusedFilter(ImageFilter, ProductFilter):
         n, key = bound.size, bound
         if self.within < inf:  # then most bounds are equal, but rows of large errors should share tiles
             image = self.encoding.encode(self.points, cp.arange(first, first + n, dtype=cp.int32), padded(n, TILE))
-            key = self.radii(bound, image.error, image.error.size).of_row[:n].astype(cp.float64) ** 2
-        check_arrays("float64", key)
-        by_key = cp.empty(n, cp.uint64)
-        launch(TIGHTEN, "pack_keys", n, np.int64(n), key, by_key)
-        by_key.sort()
-        last, median = by_key[-MAX_FAR - 1 :].get(), by_key[n // 2 : n // 2 + 1].get()
-        far = int((_keys(last) > FAR * float(_keys(median)[0])).sum())
+            key = self.radii(bound, image.error, image.error.size).of_row[:n] ** 2
+        keys = sorted_keys(key)
+        (last, places), (median, _) = (
+            numbers_and_places(keys[some].get()) for some in (slice(-MAX_FAR - 1, None), slice(n // 2, n // 2 + 1))
+        )
+        far = int((last > FAR * float(median[0])).sum())
         far = far if far <= MAX_FAR else 0
-        outliers = (last[last.size - far :] & np.uint64(2**32 - 1)).astype(np.int32)
-        return tiles_in_strides(by_key.view(cp.int64), n - far), cp.asarray(outliers)
+        return tiles_in_strides(keys, n - far), cp.asarray(places[places.size - far :])
 
     def is_coarse(self, survivors: Survivors) -> bool:
         """See `ImageFilter.is_coarse`."""
@@ -543,13 +551,13 @@ class CountFilter(ImageFilter):
 
     def first_order(self) -> Array:
         """Tiles of rows with similar numbers of ones, in a low-discrepancy order."""
-        return tiles_in_strides(cp.argsort(self._ones), len(self.points))
+        return tiles_in_strides(sorted_keys(self._ones), len(self.points))
 
     def order_by_bound(self, bound: Array, first: int = 0) -> tuple[Array, Array]:
         """See `FusedFilter.order_by_bound`: by the number of ones, then by the bound; no points are far."""
         key = bound.astype(cp.float32)
         key = self._ones[first : first + key.size] + key / (1 + cp.where(cp.isfinite(key), key, 0).max())
-        return tiles_in_strides(cp.argsort(key), key.size), cp.empty(0, cp.int32)
+        return tiles_in_strides(sorted_keys(key), key.size), cp.empty(0, cp.int32)
 
     def order_for_limit(self, limit: float, n: int, first: int) -> tuple[Array, Array]:
         """See `ImageFilter.order_for_limit`: by the number of ones."""
