@@ -277,13 +277,13 @@ def launch_blocks(
 
 
 def launch_resident(source: str, name: str, jobs: int, *arguments: Any, options: tuple[str, ...] = ()) -> None:
-    """Start a kernel whose blocks wait for each other, so a cooperative one, with a thread a job if there is room.
+    """Start a cooperative kernel, whose blocks wait for each other, with a thread for every job if there is room.
 
     The source has its `THREADS`, of a block, and `BLOCKS`, of a multiprocessor at most.
     """
     blocks, threads = resident_blocks(source, name, jobs, *options), constant(source, "THREADS")
     checked = _checked(name, arguments)
-    _start(source, name, options, (blocks,), (threads,), checked, enable_cooperative_groups=blocks > 1)
+    _start(source, name, options, (blocks,), (threads,), checked, enable_cooperative_groups=True)
 
 
 def _checked(name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:

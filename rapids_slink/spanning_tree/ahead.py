@@ -17,6 +17,7 @@ from rapids_slink.dendrogram.cutting import FEW_LEAVES, CutParameters
 from rapids_slink.metrics import PRECOMPUTED, Rows
 from rapids_slink.neighbors import STRUCTURED_POINTS
 from rapids_slink.neighbors.filter import fused_filter
+from rapids_slink.points.check import FEW_VALUES
 from rapids_slink.runtime.cuda import WARP, Ahead, compile_ahead, power_of_two, value_option
 from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
@@ -54,7 +55,8 @@ def _work(problem: Problem) -> Iterator[Ahead]:
         value = value_option("float64")
     formula = value, *(metric.bit_options if metric.rows.are_words else metric.cuda_options)
     boxes = value, f"-DFEATURES={problem.d}", *metric.cuda_options, "-DLIST=1"
-    yield "points/points.cu", of_input
+    if problem.n * problem.n_features > FEW_VALUES:
+        yield "points/points.cu", of_input
     if metric.rows is not Rows.GIVEN:
         yield from (("neighbors/rows.cu", of_input), ("neighbors/rows.cu", value))
     if serves_friends(problem):

@@ -27,14 +27,14 @@ from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
-from rapids_slink.dendrogram.cpu import merge_in_order
+from rapids_slink.dendrogram.cpu import find_root, merge_in_order
 from rapids_slink.metrics import EPSILON
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import ProductFilter
 from rapids_slink.neighbors.filter.bounds import FLOAT32_EPSILON, accumulation_bound, radius_terms, shrink_factor
 from rapids_slink.neighbors.task import BLOCK, Search, equal_slices, mutual_reachability, row_blocks
-from rapids_slink.ordering import FEW, sort_in_place
+from rapids_slink.ordering import sort_by_numpy, sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.cuda import constant
@@ -344,28 +344,45 @@ def _lightest_edges(context: JoinContext, close_pairs: Any, upper: Array, report
     report.count("connect", joined_at_once=1, pairs_kept=light[0].size)
     device, of_point = _device_for(light[0].size, context), context.components.of_point
     columns = {name: device.asarray(column) for name, column in zip(EDGE_TYPES, light, strict=True)}
-    sort_in_place(columns, device.xp)
+    if light[0].size <= FEW_EDGES:
+        sort_by_numpy(columns)
+    else:
+        sort_in_place(columns, device.xp)
     src, dst, weight = columns.values()
     first, second = (device.asarray(of_point[context.device.asarray(end)]) for end in (src, dst))
-    in_tree = _tree(first, second, weight, len(context.components), device)
+    in_tree = _tree(first, second, weight, len(context.components), device, in_order=True)
     if in_tree.size != len(context.components) - 1:
         raise RuntimeError("some components are not connected by any pair of points: please report this")
     return src[in_tree], dst[in_tree], weight[in_tree]
 
 
-def _tree(first: Any, second: Any, weight: Array, k: int, device: Device) -> Any:
-    """The ascending positions of the edges in the minimum spanning tree of k components; the earlier of ties wins."""
-    in_tree, _ = spanning_forest(EdgeList(first, second, weight, k), device)
-    return device.asarray(np.sort(to_host(exact_kernels(device).flatnonzero(in_tree))))
+def _tree(first: Any, second: Any, weight: Array, k: int, device: Device, in_order: bool = False) -> Any:
+    """The ascending positions of the edges in a minimum spanning tree of k components.
+
+    If their weights are `in_order`, the earlier of ties wins. The tree of few edges is made by Kruskal's algorithm.
+    """
+    if weight.size > FEW_EDGES:
+        in_tree, _ = spanning_forest(EdgeList(first, second, weight, k), device)
+        return device.asarray(np.sort(to_host(exact_kernels(device).flatnonzero(in_tree))))
+    order, joins = np.arange(weight.size) if in_order else np.argsort(weight), np.zeros(weight.size, bool)
+    _join_edges(first, second, order, np.arange(k, dtype=np.int32), joins)
+    return np.flatnonzero(joins)
+
+
+@njit(cache=True)
+def _join_edges(first: Any, second: Any, order: Any, parent: Any, joins: Any) -> None:
+    """Which edges join two sets of nodes, if they are taken in this order."""
+    for edge in order:
+        u, v = find_root(parent, first[edge]), find_root(parent, second[edge])
+        if u != v:
+            parent[u], joins[edge] = v, True
 
 
 def compile_on_host() -> None:
-    """Compile what a tree of few components takes on the host, by a path of more edges than are sorted one by one."""
-    first = np.arange(FEW + 1, dtype=np.int32)
-    second, weight = first + np.int32(1), np.arange(FEW + 1.0)[::-1].copy()
+    """Compile what a tree of few components takes on the host."""
+    first, second, weight = np.arange(2, dtype=np.int32), np.arange(1, 3, dtype=np.int32), np.array([2.0, 1.0])
     path_bottlenecks(first, second, weight)
-    sort_in_place({"src": first, "dst": second, "weight": weight}, np)
-    _tree(first, second, weight, FEW + 2, CPU)
+    _tree(first, second, weight, 3, CPU)
 
 
 def _device_for(edges: int, context: JoinContext) -> Device:
@@ -472,8 +489,9 @@ def path_bottlenecks(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> np
     rows, n = np.argsort(weight), weight.size + 1
     left_child, right_child, size = np.empty((3, n - 1), np.int32)
     merge_in_order(src[rows].astype(np.int32), dst[rows].astype(np.int32), n, left_child, right_child, size)
-    position, height = _order_leaves(left_child, right_child, size, weight[rows])
-    largest = [height]
+    start, height = np.zeros(2 * n - 1, np.int64), np.zeros(n)
+    _order_leaves(left_child, right_child, size, weight[rows], start, height)
+    position, largest = start[:n], [height]
     while 1 << len(largest) < n:
         following = np.minimum(np.arange(n) + (1 << len(largest) - 1), n - 1)
         largest.append(np.maximum(largest[-1], largest[-1][following]))
@@ -481,13 +499,11 @@ def path_bottlenecks(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> np
 
 
 @njit(cache=True)
-def _order_leaves(left_child: Any, right_child: Any, size: Any, weight: Any) -> Any:
-    """The leaves' positions, and the height between each and the next."""
+def _order_leaves(left_child: Any, right_child: Any, size: Any, weight: Any, start: Any, height: Any) -> None:
+    """The positions of leaves, and where those of clusters start; and the height between each leaf and the next."""
     n = weight.size + 1
-    start, height = np.zeros(2 * n - 1, np.int64), np.zeros(n)
     for i in range(n - 2, -1, -1):  # the leaves of a merge: those of its left child, then those of its right one
         first, second = left_child[i], right_child[i]
         start[first] = start[n + i]
         start[second] = start[n + i] + (1 if first < n else size[first - n])
         height[start[second] - 1] = weight[i]
-    return start[:n], height

@@ -10,7 +10,7 @@ from nvrtc import assert_compiles
 import rapids_slink
 from rapids_slink import pipeline
 from rapids_slink.dendrogram import build_linkage, condense, cut_labels
-from rapids_slink.dendrogram.cpu import label_clusters, merge_in_order
+from rapids_slink.dendrogram import cpu as dendrogram_cpu
 from rapids_slink.dendrogram.cutting import CutParameters
 from rapids_slink.metrics import METRICS, get_metric
 from rapids_slink.runtime import cuda
@@ -145,7 +145,7 @@ def test_a_cpu_compiles_nothing_ahead(monkeypatch):
 def test_what_joins_few_components_is_compiled_on_the_host():
     """Nothing is compiled of it afterwards: its types are those of the call."""
     component_pairs.compile_on_host()
-    functions = component_pairs._order_leaves, merge_in_order
+    functions = component_pairs._order_leaves, component_pairs._join_edges, dendrogram_cpu._merge_all
     before = [len(function.signatures) for function in functions]
     heights = component_pairs.path_bottlenecks(
         np.array([0, 1], np.int32), np.array([1, 2], np.int32), np.array([2.0, 1])
@@ -157,7 +157,7 @@ def test_what_joins_few_components_is_compiled_on_the_host():
 def test_the_dendrogram_of_few_is_compiled_on_the_host():
     """Nothing is compiled of it afterwards: its types are those of a tree that came from a GPU."""
     ahead.dendrogram_of_few()
-    functions = merge_in_order, label_clusters
+    functions = dendrogram_cpu._merge_all, dendrogram_cpu.label_clusters
     before = [len(function.signatures) for function in functions]
     tree = dict(zip(EDGE_TYPES, (np.int32([0, 1]), np.int32([1, 2]), np.array([1.0, 2])), strict=True))
     linkage = build_linkage(PreallocatedFrame(tree, CPU), 3)
@@ -168,7 +168,7 @@ def test_the_dendrogram_of_few_is_compiled_on_the_host():
 def test_what_chooses_clusters_is_compiled_on_the_host():
     """Nothing is compiled of it afterwards: its types are those of a tree that a GPU has condensed."""
     ahead.choose_clusters()
-    functions = condense._most_stable, condense.enclosing, condense.raise_to_those_within
+    functions = condense._select_stable, condense._enclose, condense.raise_to_those_within
     before = [len(function.signatures) for function in functions]
     birth, departure = np.array([0, 0.5, 0.5]), np.full(4, 2.0)
     cluster, size = np.array([1, 1, 2, 2], np.int32), np.array([4, 2, 2], np.int32)

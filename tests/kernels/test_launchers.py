@@ -3,6 +3,7 @@
 import re
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from rapids_slink.neighbors import prepare_search
 from rapids_slink.neighbors.task import NeighborLists, PartLists, SearchResult, SearchTask
 from rapids_slink.neighbors.within import prepare_pairs
 from rapids_slink.pipeline import tree_of_points
+from rapids_slink.points.check import check_finite
 from rapids_slink.report import Report
 from rapids_slink.runtime import frames
 from rapids_slink.runtime.cuda import cuda_source
@@ -191,7 +193,7 @@ def test_a_metric_needs_no_filter():
 
 
 def test_few_points_take_few_launches_and_one_copy(monkeypatch):
-    """From points to the columns of their tree on the host."""
+    """From points to the columns of their tree on the host; the values are looked at there too."""
     n, copied = 100, []
     edges = np.arange(n - 1, dtype="int32"), np.arange(1, n, dtype="int32"), np.arange(1.0, n)
 
@@ -204,8 +206,9 @@ def test_few_points_take_few_launches_and_one_copy(monkeypatch):
         gpu.run = write_tree
         monkeypatch.setattr(Report, "stage", lambda *_: nullcontext())
         monkeypatch.setattr(frames, "to_host", lambda array: copied.append(array.nbytes) or np.array(array))
-        problem = Problem(Settings(get_metric("euclidean")), cuda(), n, 3, 4)
-        tree, components = tree_of_points(rows_of(n, 3, "float32"), problem, Report(), tree_of_rows)
+        metric, values = get_metric("euclidean"), rows_of(n, 3, "float32")
+        assert check_finite({"X": SimpleNamespace(values=values, names=None)}, metric, cuda())
+        tree, components = tree_of_points(values, Problem(Settings(metric), cuda(), n, 3, 4), Report(), tree_of_rows)
         columns = soonest(tree, n).columns
     assert_all_match(gpu)
     assert [launch.kernel for launch in gpu.launches] == ["all_distances", "grow_tree_of_matrix", "take_roots"]

@@ -7,7 +7,7 @@ struct ResidentBlocks {
     unsigned blocks = gridDim.x;
     unsigned long long expected = 0;  // the value of `arrived` once all have come
 
-    // Waits for all blocks. Thread 0 arrives for its block, unless that is the only one.
+    // Waits for all blocks. Thread 0 arrives for its block.
     //
     // Earlier writes of any block are visible to all blocks afterwards: __syncthreads() orders them before the first fence, and
     // the reads after the second, which invalidates L1. No block arrives at the next barrier before all have arrived at this
@@ -15,7 +15,6 @@ struct ResidentBlocks {
     __device__ __forceinline__ void wait() {
         expected += blocks;
         __syncthreads();
-        if (blocks == 1) return;
         if (threadIdx.x == 0) {
             __threadfence();
             atomicAdd(arrived, 1ull);
