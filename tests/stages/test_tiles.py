@@ -480,7 +480,8 @@ def test_least_distances_of_clusters_need_few_pairs_of_tiles(size, most_pairs, m
     task = SearchTask(engine.xp.arange(n, dtype="int32"), 1, group, group, per_group_minimum=True)
     found = to_host(search_of(X[shuffled], engine, report).find(task).weights)[:, 0]
     assert report["connect"]["tile_pairs_formed"] < most_pairs * report["connect"]["tile_pairs"]
-    assert report["connect"]["rows_redone"] < most_redone * n
+    most = 0.5 if engine.is_gpu else most_redone  # a launch's rows do not see the minima that it finds
+    assert report["connect"]["rows_redone"] < most * n
     for one in range(0, n // size, n // size // 3):
         distance = cdist(X[cluster == one], X[cluster != one], "sqeuclidean")
         assert found[cluster[shuffled] == one].min() == pytest.approx(distance.min(), rel=1e-12)
