@@ -436,6 +436,8 @@ def components():
     kernels.overlapping(pairs, xp.zeros(pairs.first.size), terms)
     kernels.pair_samples(points(k, 64, "int32"), pairs, ids(3), 2)
     kernels.within_bottlenecks(pairs, points(k, k, "float64"), terms)
+    upper, number = xp.zeros(pairs.first.size), kernels.pair_numbers(pairs, ids(k))
+    kernels.block_items(ids(n), number, upper, replace(kernels.plan_blocks(ids(n), number, upper), n_items=9))
     start, ends = xp.zeros(k + 1, "int64"), (pairs.first, pairs.second)
     kernels.work_items(ids(n), start, ends, replace(kernels.plan_items(start, ends), n_items=9, n_rows=256))
     separations = Separations(None, points(k, k, "float64"), supports, errors, 1.0)
