@@ -13,9 +13,10 @@ nearly the closest pair if the components are well separated.
    heaviest edge on the tree's path from A to B. A pair of points of A and B that is heavier closes a cycle of lighter
    edges, so it is not in the minimum spanning tree.
 3. Few component pairs have a separation below their bottleneck, and they have few pairs of points to test. A GPU finds
-   these by the fused filter. A CPU, and a GPU if too many pass the filter, finds them by the points' projections x·w.
-   If the components are large, the filter gets those points alone that *face* the other component: by their products
-   they may be within the bottleneck of the nearest of its points.
+   these by the fused filter, whose tiles take components in the order of the tree's dendrogram, several small ones in a
+   tile. A CPU, and a GPU if too many pass the filter, finds them by the points' projections x·w. If the components are
+   large, the filter gets those points alone that *face* the other component: by their products they may be within the
+   bottleneck of the nearest of its points.
 4. The minimum spanning tree of the components over these pairs of points completes the forest.
 """
 
@@ -229,11 +230,11 @@ def connect_components(
     weight = context.pair_weights(*pairs.support)
     if not _compare_samples(context, pairs, weight):
         return None
-    *ends, upper = _within_bottlenecks(context, pairs, weight)
+    ends, upper, leaf = _within_bottlenecks(context, pairs, weight)
     del weight, pairs
-    close_pairs = _by_filter(context, tuple(ends), upper, separations) if search.device.is_gpu else None
+    close_pairs = _by_filter(context, ends, upper, leaf, separations) if search.device.is_gpu else None
     if close_pairs is None:
-        close_pairs = by_projection(context, tuple(ends), upper, separations.radius)
+        close_pairs = by_projection(context, ends, upper, separations.radius)
     return None if close_pairs is None else _lightest_edges(context, close_pairs, upper, report)
 
 
@@ -273,43 +274,48 @@ def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Array)
     return True
 
 
-def _within_bottlenecks(context: JoinContext, pairs: ComponentPairs, weight: Array) -> tuple[Array, Array, Array]:
-    """The pairs that the tree of these weights does not rule out, and their bottlenecks."""
+def _within_bottlenecks(context: JoinContext, pairs: ComponentPairs, weight: Array) -> tuple[Ends, Array, Array]:
+    """The pairs that the tree of these weights does not rule out, their bottlenecks, and each component's leaf."""
     device = _device_for(weight.size, context)
     first, second, weight = (device.asarray(part) for part in (pairs.first, pairs.second, weight))
     in_tree = _tree(first, second, weight, len(context.components), device)
     tree = (to_host(column[in_tree]) for column in (first, second, weight))
-    bottlenecks = context.device.asarray(path_bottlenecks(*tree))
-    within: tuple[Array, Array, Array]
-    within = context.kernels.within_bottlenecks(pairs, bottlenecks, context.radius_terms)
-    return within
+    table = path_bottlenecks(*tree)
+    bottlenecks, leaf = (context.device.asarray(part) for part in (table, table[0].astype(np.int32)))
+    *ends, upper = context.kernels.within_bottlenecks(pairs, bottlenecks, context.radius_terms)
+    return tuple(ends), upper, leaf
 
 
-def _by_filter(context: JoinContext, ends: Ends, upper: Array, separations: Separations) -> PointPairs:
+def _by_filter(context: JoinContext, ends: Ends, upper: Array, leaf: Array, separations: Separations) -> PointPairs:
     """The pairs of points that weigh at most their component pair's `upper`, and some others, by the fused filter.
 
-    By a finer one if too many others pass, as of components that are much farther apart than they are wide. Each
-    component is padded to whole blocks of rows, so a tile has points of one component pair only. If the pairs of
-    points are many, those of facing points are formed alone.
+    By a finer one if too many others pass, as of components that are much farther apart than they are wide. Components
+    follow each other as the leaves of their dendrogram do. So a tile of points of several has near ones, whose pairs
+    with those of another tile have about the same bottlenecks: the products are tested with the largest, and what
+    passes with that of its own pair. If the pairs of points are many, those of facing points are formed alone.
     """
     filter_: Any = context.filter
-    n = context.components.order.size
-    order, start = context.components.order, context.components.start
-    plan = context.kernels.plan_items(start, ends)
-    if plan.formed > FACING_COST * n * len(context.components):
+    components, kernels = context.components, context.kernels
+    order, component, *_ = kernels.sort_by_component(leaf[components.of_point], len(components))
+    tested = component, kernels.pair_numbers(ends, leaf)
+    plan, facing = kernels.plan_blocks(*tested, upper), None
+    if plan.formed > FACING_COST * order.size * len(components):
         facing = _facing(context, ends, upper, separations)
         if facing is not None:
-            order, start, ends = facing
-            plan = context.kernels.plan_items(start, ends)
+            plan = kernels.plan_items(*facing[1:])
     if plan.formed > context.budget or plan.n_items > context.capacity(FOUND_BYTES):
         return None
     image = filter_.row_bytes(filter_.n_features)
-    if (plan.n_rows - n) * image > context.search.free_bytes / 4:
+    if (plan.n_rows - components.order.size) * image > context.search.free_bytes / 4:
         return None
-    order, items = context.kernels.work_items(order, start, ends, plan)
+    if facing is None:
+        items = kernels.block_items(*tested, upper, plan)
+    else:
+        tested = None, None
+        order, items = kernels.work_items(*facing, plan)
     close_pairs: PointPairs = None
     while filter_ and close_pairs is None:
-        close_pairs = filter_.component_pairs(order, items, upper, context.max_pairs)
+        close_pairs = filter_.component_pairs(order, items, upper, context.max_pairs, tested)
         filter_ = filter_.finer() if close_pairs is None else None
     return close_pairs
 

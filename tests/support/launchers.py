@@ -453,6 +453,8 @@ def components():
     kernels.within_bottlenecks(pairs, points(k, k, "float64"), terms)
     kernels.lightest(ids(n), ids(n), ids(n), xp.zeros(n), xp.zeros(n))
     start, ends = xp.zeros(k + 1, "int64"), (pairs.first, pairs.second)
+    upper, number = xp.zeros(pairs.first.size), kernels.pair_numbers(ends, ids(k))
+    kernels.block_items(ids(n), number, upper, replace(kernels.plan_blocks(ids(n), number, upper), n_items=9))
     kernels.work_items(ids(n), start, ends, replace(kernels.plan_items(start, ends), n_items=9, n_rows=256))
     separations = Separations(centroids, supports, errors, 1.0)
     listed = kernels.FacingPoints(n)
