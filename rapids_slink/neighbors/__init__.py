@@ -107,9 +107,8 @@ def neighbor_lists(
         return _within(search.find(task), rows, device)
     nearest = search.find(SearchTask(rows, min(k, n - 1), rows, rows, part_lists=part_lists))
     lists = NeighborLists(nearest.ids, nearest.weights)
-    if core is None and min_samples > 1:
-        core = lists.weights[:, min_samples - 1].copy()
-    return lists if core is None else by_mutual_reachability(lists, core, device)
+    by_distance = core is None and min_samples == 1
+    return lists if by_distance else by_mutual_reachability(lists, core, min_samples, device)
 
 
 def _within(result: SearchResult, rows: Array, device: Device) -> NeighborLists:

@@ -123,8 +123,7 @@ class BruteForceSearch:
         if task.part_lists is not None and min(task.part_lists.split, m - task.part_lists.split) <= task.k:
             task = replace(task, part_lists=None)  # lists that are not full give no bounds
         if task.core is not None and task.core is not self.core:
-            order = xp.argsort(task.core).astype("int32")
-            self.core, self.ascending_core = task.core, task.core[order]
+            self.core, (order, self.ascending_core) = task.core, self.kernels.in_order(task.core)
             if self.filter is not None:
                 self.filter.arrange(order)
         minima = xp.full(task.row_group.size, xp.inf) if task.per_group_minimum else None
@@ -202,7 +201,7 @@ class BruteForceSearch:
             first, second = slice(0, parts.split), slice(parts.split, m)
             sides = [self._pass(task, filter_, a, reached, among=b) for a, b in ((first, second), (second, first))]
             return self.device.xp.concatenate(sides), none
-        rows = slice(0, m) if task.core is None else self.device.xp.argsort(reached.upper)
+        rows = slice(0, m) if task.core is None else self.kernels.in_order(reached.upper)[0]
         return self._pass(task, filter_, rows, reached), none
 
     def _search_again(self, task: SearchTask, unproven: Array, reached: SearchState) -> Array:
@@ -362,6 +361,6 @@ class BruteForceSearch:
         """The bands of points, in the filter's order, that rows with these bounds are tested with; one if `at_once`."""
         first, last = (among.start, among.stop) if among else (0, filter_.order.size)
         if task.core is not None:
-            last = int(self.device.xp.searchsorted(self.ascending_core, bound.max().reshape(1), side="right")[0])
+            last = self.kernels.count_up_to(self.ascending_core, bound)
         bands = geometric_slices(last if at_once else filter_.first_band, last - first, filter_.growth)
         return [slice(first + band.start, first + band.stop) for band in bands]

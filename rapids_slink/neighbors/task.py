@@ -153,14 +153,16 @@ def mutual_reachability(surrogate: Array, core: Array, src: Array, dst: Array, x
     return xp.maximum(surrogate, xp.maximum(core[src], core[dst]))
 
 
-def by_mutual_reachability(lists: NeighborLists, core: Array, device: Device) -> NeighborLists:
+def by_mutual_reachability(lists: NeighborLists, core: Array, min_samples: int, device: Device) -> NeighborLists:
     """Sort neighbours by their mutual reachability, which (n,) core distances make of their weights.
 
-    `lists` have surrogate distances, and their arrays are used for the result.
+    `lists` have surrogate distances, and their arrays are used for the result. Without core distances these are the
+    lists' own, of `min_samples` neighbours.
     """
-    unlisted_lower_bound = lists.ids[:, -1].copy(), lists.weights[:, -1].copy()
+    *last, own = kernels(device).read_lists(lists.ids, lists.weights, min(min_samples, lists.ids.shape[1]) - 1)
+    core = own if core is None else core
     kernels(device).sort_by_reachability(lists.ids, lists.weights, core)
-    return NeighborLists(lists.ids, lists.weights, core, unlisted_lower_bound)
+    return NeighborLists(lists.ids, lists.weights, core, tuple(last))
 
 
 def golden_stride(n: int) -> int:

@@ -37,6 +37,7 @@ from typing import Self
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
 from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, is_searched_by_tree, neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.task import NeighborLists, Search, SearchTask
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.ordering import NO_EDGE, sort_in_place
@@ -100,11 +101,12 @@ class Forest:
     ) -> Self:
         """These components, without lists: only the lower bounds (weights, codes) of their points are known."""
         xp, n = device.xp, component.size
+        of_none = exact_kernels(device).empty_lists(n, 1)
         return cls(
             component=component,
             cursor=xp.zeros(n, "int32"),
-            nearest_outside=xp.full(n, -1, "int32"),
-            nearest_outside_weight=xp.full(n, xp.inf),
+            nearest_outside=of_none.ids.ravel(),
+            nearest_outside_weight=of_none.weights.ravel(),
             bound_weight=bound[0],
             bound_code=bound[1],
             best_weight=xp.empty(n),

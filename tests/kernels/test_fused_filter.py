@@ -80,8 +80,19 @@ def strided(keys):
     """The points, the last first, of which these are the keys in turn, in strides."""
     from rapids_slink.neighbors.filter.fused.filter import tiles_in_strides
 
-    xp = resolve("cuda").xp
-    return to_host(tiles_in_strides(xp.asarray(keys[::-1].copy()), xp.arange(keys.size)[::-1].copy(), keys.size))
+    bits = keys.astype(np.float32).view(np.uint32) | np.uint32(1 << 31)  # of numbers above zero
+    packed = bits.astype(np.uint64) << np.uint64(32) | np.arange(keys.size, dtype=np.uint64)[::-1]
+    return to_host(tiles_in_strides(resolve("cuda").asarray(packed), keys.size))
+
+
+def test_sorted_keys():
+    """In the order of float32, equal ones by their places."""
+    from rapids_slink.neighbors.filter.fused.filter import numbers_and_places, sorted_keys
+
+    values = np.array([3.0, np.inf, -1.5, 1e300, 0, 3, -2])
+    numbers, places = numbers_and_places(to_host(sorted_keys(resolve("cuda").asarray(values))))
+    assert numbers.tolist() == [-2, -1.5, 0, 3, 3, np.inf, np.inf]
+    assert places.tolist() == [6, 2, 4, 0, 5, 1, 3]
 
 
 def unscaled(d, **more):

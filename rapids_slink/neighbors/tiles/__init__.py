@@ -156,7 +156,7 @@ class TileSearch:
         if queries is not None:
             raise ValueError("tiles are of one set of points")
         self.values, self.device, self.report, self.progress, self.metric = values, device, report, progress, metric
-        self.exact, self.points = ExactPoints(values, values, metric), product_form(values, metric)
+        self.exact, self.points = ExactPoints(values, values, metric), product_form(values, metric, device)
         points, xp = self.points, device.xp
         self.n_features, self.free_bytes = points.shape[1], free_bytes() - self._peak(values, device, metric)
         self.kernels, self.exact_kernels = kernels(device), exact_kernels(device)
