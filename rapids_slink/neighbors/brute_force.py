@@ -23,9 +23,17 @@ from typing import TYPE_CHECKING, Any, cast
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import ExactPoints, TopLists, candidate_capacity, same_candidates
 from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.filter import MIN_ROWS, TileFilter, choose_filter, fused_filter, n_seeds
+from rapids_slink.neighbors.filter import MIN_ROWS, ProductFilter, TileFilter, choose_filter, fused_filter, n_seeds
 from rapids_slink.neighbors.filter import kernels as filter_kernels
-from rapids_slink.neighbors.task import BLOCK, SearchResult, SearchState, SearchTask, chunks_of, geometric_slices
+from rapids_slink.neighbors.task import (
+    BLOCK,
+    Search,
+    SearchResult,
+    SearchState,
+    SearchTask,
+    chunks_of,
+    geometric_slices,
+)
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
@@ -87,7 +95,7 @@ PASSES = 2
 ONE_BAND = 2**26
 
 
-class BruteForceSearch:
+class BruteForceSearch(Search):
     """Search among `values` (the points) for neighbours of `queries` (default: the same points).
 
     Both are as `rows.metric_rows` makes them for `metric`, (n, d) and (m, d). `progress` is whether to show progress
@@ -164,6 +172,16 @@ class BruteForceSearch:
         if self.filter is None or self.metric.filter != "product":
             return False
         return self.filter.is_symmetric or not self.device.is_gpu
+
+    @property
+    def over_all_pairs(self) -> BruteForceSearch:
+        """Itself."""
+        return self
+
+    @property
+    def by_products(self) -> ProductFilter | None:
+        """Its filter, if that is of products."""
+        return None if self.filter is None else self.filter.by_products
 
     @cached_property
     def _may_have_tiles(self) -> bool:

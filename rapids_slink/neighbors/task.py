@@ -22,11 +22,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil, gcd
-from typing import Any, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from rapids_slink.neighbors.exact import TopLists, kernels
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.threads import Progress
+
+if TYPE_CHECKING:
+    from rapids_slink.neighbors.brute_force import BruteForceSearch
+    from rapids_slink.neighbors.trees.bvh import BoxSearch
 
 #: Neighbours found among some points that bound a row at first, where lists need not be full.
 FEW = 2
@@ -123,12 +127,29 @@ class SearchState:
         return self.upper[rows], TopLists(self.top.ids[rows], self.top.weights[rows], self.top.overflowed[rows])
 
 
-class Search(Protocol):
-    """A prepared search over n points."""
+class Search:
+    """A prepared search over n points: `find`, and what else of it a stage may use."""
+
+    for_lists = False  # whether those who connect its lists are better off with another search, over all pairs
 
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""
-        ...
+        raise NotImplementedError
+
+    @property
+    def ends_lists(self) -> bool:
+        """Whether bounds by lists end the lists of its k-NN graph, and distances hardly tie."""
+        return False
+
+    @property
+    def over_all_pairs(self) -> "BruteForceSearch | None":
+        """Itself if each row is tested with all points: then a task takes as long as it has pairs."""
+        return None
+
+    @property
+    def by_boxes(self) -> "BoxSearch | None":
+        """Itself if it has a GPU's tree of boxes."""
+        return None
 
 
 @dataclass(frozen=True)

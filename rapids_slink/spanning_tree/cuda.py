@@ -306,9 +306,9 @@ def facing_limits(
     check_arrays("uint64", separations.supports)
     limit, number = cp.full((k, k), cp.inf, cp.float32), cp.empty((k, k), cp.int32)
     off = c_struct(errors.products, errors.sq_distance, errors.moved)
-    known = separations.supports, separations.inner, off, c_struct(*radius_terms)
+    terms = separations.supports, separations.inner, off, c_struct(*radius_terms)
     sizes = np.int64(upper.size), np.int32(k)
-    _launch_pairs("put_limits", upper.size, *sizes, *_ends(pairs), upper, *known, limit, number)
+    _launch_pairs("put_limits", upper.size, *sizes, *_ends(pairs), upper, *terms, limit, number)
     return limit, number
 
 

@@ -15,7 +15,7 @@ from spanning_trees import COLUMNS, all_pairs_tree, assert_same_edges, by_appear
 
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.task import NeighborLists, SearchResult
+from rapids_slink.neighbors.task import NeighborLists, Search, SearchResult
 from rapids_slink.neighbors.trees import kdtree
 from rapids_slink.neighbors.trees.kdtree import TreeSearch
 from rapids_slink.ordering import NO_EDGE
@@ -27,7 +27,7 @@ from rapids_slink.spanning_tree import lists as by_lists
 from rapids_slink.spanning_tree.lists import LEAST_SHARE, Forest, connect_forest, tree_of_lists
 
 
-class MatrixSearch:
+class MatrixSearch(Search):
     """Answers a task from a matrix of any symmetric dissimilarities, by looking at all of them."""
 
     def __init__(self, distances, device):

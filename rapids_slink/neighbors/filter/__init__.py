@@ -130,6 +130,11 @@ class TileFilter:
         self.quantized_points: Any = None
         self.quantized_queries: Any = None
 
+    @property
+    def by_products(self) -> ProductFilter | None:
+        """Itself, if it is of products."""
+        return None
+
     def first_order(self) -> Array:
         """An order of which every leading part is spread evenly over the points."""
         return self.exact_kernels.low_discrepancy_order(len(self.points))
@@ -265,6 +270,11 @@ class ProductFilter(TileFilter):
     def __init__(self, points: Array, queries: Array, metric: Metric, device: Device, scaling: Scaling) -> None:
         super().__init__(points, queries, metric, device)
         self.scaling, self.has_exact_products = scaling, scaling.byte_values
+
+    @property
+    def by_products(self) -> ProductFilter:
+        """Itself."""
+        return self
 
     def quantize(self, values: Array, order: Array = None) -> QuantizedPoints:
         """The values of `order` (default: all), centred, scaled and rounded."""
