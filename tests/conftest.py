@@ -5,8 +5,12 @@ GPU items are deselected where there is no GPU. ``-m full`` selects the items th
 """
 
 import logging
+import os
 import sys
 from types import SimpleNamespace
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # threads of BLAS wait by spinning, on cores that the other processes need
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
 from hypothesis import settings

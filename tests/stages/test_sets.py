@@ -1,5 +1,7 @@
 """Sets, in matrices and columns, against plain Python over all pairs and against rows of booleans."""
 
+from functools import cache
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -29,7 +31,14 @@ def distance(a, b, metric):
 
 
 def table(sets, metric):
-    return np.array([[distance(a, b, metric) for b in sets] for a in sets])
+    return _table(tuple(map(frozenset, sets)), metric)
+
+
+@cache
+def _table(sets, metric):
+    distances = np.array([[distance(a, b, metric) for b in sets] for a in sets])
+    distances.flags.writeable = False
+    return distances
 
 
 def families(n, elements=3000, seed=0):

@@ -1,6 +1,7 @@
 """Strings by edits and by differing characters, against plain Python over all pairs."""
 
 import random
+from functools import cache
 from math import inf
 
 import numpy as np
@@ -36,7 +37,17 @@ REFERENCE = {"levenshtein": edits, "string_hamming": differing}
 
 
 def table(strings, metric):
-    return np.array([[REFERENCE[metric](a, b) for b in strings] for a in strings], float)
+    """The distances of all pairs, which are the same both ways."""
+    return _table(tuple(strings), metric)
+
+
+@cache
+def _table(strings, metric):
+    later = [[REFERENCE[metric](a, b) for b in strings[:i]] for i, a in enumerate(strings)]
+    distances = np.array([row + [0] * (len(strings) - len(row)) for row in later], float)
+    distances = np.maximum(distances, distances.T)
+    distances.flags.writeable = False
+    return distances
 
 
 def words(n, letters="ABC", longest=9, seed=0):
@@ -68,7 +79,7 @@ SPECIAL = [
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_all_pairs_have_the_distances_of_the_definition(metric):
-    values = SPECIAL + words(40, longest=200, seed=1)
+    values = SPECIAL + words(24, longest=200, seed=1)
     expected = table(values, metric)
     n = len(values)
     src, dst = (end.astype("int32") for end in np.indices((n, n)).reshape(2, -1))
