@@ -4,6 +4,7 @@ GPU items are deselected where there is no GPU. ``-m full`` selects the items th
 ``--hypothesis-profile=random`` draws new examples.
 """
 
+import gc
 import logging
 import os
 import sys
@@ -21,6 +22,12 @@ logging.getLogger("rapids_slink").addHandler(logging.NullHandler())  # in a new 
 settings.register_profile("quick", max_examples=20, derandomize=True, deadline=None)
 settings.register_profile("random", max_examples=200, deadline=None, print_blob=True)
 settings.load_profile("quick")
+
+
+def pytest_collection_finish(session):
+    """Garbage is looked for among what tests make: a look at all that was collected takes half a second."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config, items):

@@ -178,9 +178,7 @@ def test_hdbscan(client, blocks):
     np.testing.assert_array_equal(ours.cluster_persistence_, theirs.cluster_persistence_)
 
 
-@pytest.mark.parametrize(
-    "metric", ["euclidean", full("sqeuclidean"), "cityblock", full("chebyshev"), full("minkowski")]
-)
+@pytest.mark.parametrize("metric", ["euclidean", *map(full, ("sqeuclidean", "cityblock", "chebyshev", "minkowski"))])
 def test_blocks_farther_apart_than_the_distance_never_meet(metric, client, blocks):
     rng = np.random.default_rng(0)
     X = rng.integers(0, 60, (600, 2)).astype(float)

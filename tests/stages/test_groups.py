@@ -104,7 +104,7 @@ def test_powers(device, p):
                       metric="minkowski", p=p)  # fmt: skip
 
 
-@pytest.mark.parametrize(("metric", "missing"), [("euclidean", "pairwise"), ("cityblock", "pairwise"),
+@pytest.mark.parametrize(("metric", "missing"), [full("euclidean", "pairwise"), full("cityblock", "pairwise"),
                                                  ("hamming", "pairwise"), ("hamming", "hiercc")])  # fmt: skip
 def test_missing_values(device, metric, missing):
     rng = np.random.default_rng(2)
@@ -134,7 +134,7 @@ def test_a_number_of_clusters_beside_a_largest_distance(device):
     assert on_host(model.groups_)["clusters"].tolist() == [3, 2]
 
 
-@pytest.mark.parametrize("large", [2, 40])
+@pytest.mark.parametrize("large", [2, full(40)])
 def test_large_groups_take_their_usual_way(device, large, monkeypatch):
     monkeypatch.setattr(grouped, "most_rows", lambda problem: large)
     rng = np.random.default_rng(4)
