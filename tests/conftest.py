@@ -17,6 +17,7 @@ import pytest
 from hypothesis import settings
 
 from rapids_slink.runtime.device import gpu_is_usable, resolve
+from rapids_slink.spanning_tree import ways
 
 logging.getLogger("rapids_slink").addHandler(logging.NullHandler())  # in a new environment kernels are compiled
 settings.register_profile("quick", max_examples=20, derandomize=True, deadline=None)
@@ -80,6 +81,31 @@ def device(request):
 def engine(device):
     """The same as a `Device`: its array module, frame module and kernels."""
     return resolve(device)
+
+
+@pytest.fixture
+def set_constants(monkeypatch):
+    """Call it to set numbers of a module: `set_constants(lists, LARGE=8)`; one by device is set for each of them."""
+
+    def choose(module, **values):
+        for name, value in values.items():
+            constant = getattr(module, name)
+            by_device = isinstance(constant, dict) and not isinstance(value, dict)
+            monkeypatch.setattr(module, name, dict.fromkeys(constant, value) if by_device else value)
+
+    return choose
+
+
+@pytest.fixture
+def set_cores(monkeypatch):
+    """Call it to have as many threads work on a CPU."""
+    return lambda cores: monkeypatch.setattr("rapids_slink.runtime.threads.workers", lambda device: cores)
+
+
+@pytest.fixture
+def by_lists_alone(monkeypatch):
+    """Call it to have fits go the last way alone, which serves all points."""
+    return lambda: monkeypatch.setattr(ways, "ways_of", lambda problem: [ways.LISTS])
 
 
 class Proxy:

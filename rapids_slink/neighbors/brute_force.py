@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import ExactPoints, TopLists, candidate_capacity, same_candidates
 from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.filter import MIN_ROWS, ProductFilter, TileFilter, choose_filter, fused_filter, n_seeds
+from rapids_slink.neighbors.filter import MIN_ROWS, TileFilter, choose_filter, fused_filter, n_seeds
 from rapids_slink.neighbors.filter import kernels as filter_kernels
 from rapids_slink.neighbors.task import (
     BLOCK,
@@ -41,6 +41,7 @@ from rapids_slink.runtime.memory import MemoryEstimate, free_bytes
 from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
 
 if TYPE_CHECKING:
+    from rapids_slink.neighbors.filter import ProductFilter
     from rapids_slink.neighbors.filter.fused.filter import ImageFilter
 
 #: Bytes of a value while a CPU quantizes it.
@@ -102,6 +103,7 @@ class BruteForceSearch(Search):
     bars, and `max_weight` the largest surrogate distance that is wanted in most tasks.
     """
 
+    is_over_all_pairs = True
     estimate = staticmethod(estimate_brute_force)
 
     def __init__(
@@ -174,14 +176,9 @@ class BruteForceSearch(Search):
         return self.filter.is_symmetric or not self.device.is_gpu
 
     @property
-    def over_all_pairs(self) -> BruteForceSearch:
-        """Itself."""
-        return self
-
-    @property
     def by_products(self) -> ProductFilter | None:
         """Its filter, if that is of products."""
-        return None if self.filter is None else self.filter.by_products
+        return cast("ProductFilter", self.filter) if self.filter and self.filter.is_of_products else None
 
     @cached_property
     def _may_have_tiles(self) -> bool:

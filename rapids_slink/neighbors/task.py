@@ -29,7 +29,6 @@ from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.threads import Progress
 
 if TYPE_CHECKING:
-    from rapids_slink.neighbors.brute_force import BruteForceSearch
     from rapids_slink.neighbors.trees.bvh import BoxSearch
 
 #: Neighbours found among some points that bound a row at first, where lists need not be full.
@@ -130,6 +129,7 @@ class SearchState:
 class Search:
     """A prepared search over n points: `find`, and what else of it a stage may use."""
 
+    is_over_all_pairs = False  # whether it is a `BruteForceSearch`, whose tasks take as long as they have pairs
     for_lists = False  # whether those who connect its lists are better off with another search, over all pairs
 
     def find(self, task: SearchTask) -> SearchResult:
@@ -140,11 +140,6 @@ class Search:
     def ends_lists(self) -> bool:
         """Whether bounds by lists end the lists of its k-NN graph, and distances hardly tie."""
         return False
-
-    @property
-    def over_all_pairs(self) -> "BruteForceSearch | None":
-        """Itself if each row is tested with all points: then a task takes as long as it has pairs."""
-        return None
 
     @property
     def by_boxes(self) -> "BoxSearch | None":

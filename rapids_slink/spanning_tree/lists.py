@@ -32,7 +32,7 @@ rests on this: the weights bound a search, whose result says up to which bounds 
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Self
+from typing import Self, cast
 
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
 from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, is_searched_by_tree, neighbor_lists
@@ -218,7 +218,8 @@ def connect_forest(
     """
     searched, most_components, is_bounded = False, inf, max_weight < inf
     least_share = forest.component.size if is_bounded else LEAST_SHARE  # of many finished components few are certified
-    over_all_pairs = (among_all or search).over_all_pairs
+    whole = among_all or search
+    over_all_pairs = cast(BruteForceSearch, whole) if whole.is_over_all_pairs else None
     while True:
         with report.stage("spanning_tree", device):
             grown = kernels(device).grow_forest(lists, forest, least_share)

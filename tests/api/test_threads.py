@@ -341,9 +341,9 @@ def test_interruptions_are_noted_in_the_main_thread(handler):
 
 @pytest.mark.parametrize("cores", [1, 2, 7])
 @pytest.mark.parametrize(("least", "most"), [(1, None), (1, 1), (10, 40), (10, None)])
-def test_chunks_for_cores(cores, least, most, monkeypatch):
+def test_chunks_for_cores(cores, least, most, set_cores):
     """Each core has as many, of sizes that differ by one at most."""
-    monkeypatch.setattr("rapids_slink.runtime.threads.workers", lambda device: cores)
+    set_cores(cores)
     for n in (0, 1, 9, 10, 19, 20, 41, 1000):
         parts = chunks_for_cores(n, least, most)
         assert [i for part in parts for i in range(n)[part]] == list(range(n))

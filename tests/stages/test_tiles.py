@@ -573,15 +573,13 @@ def test_nearest_by_spread(engine):
         assert nearest_by_spread(engine.asarray(X), engine) >= 0
 
 
-def test_tiles_make_the_lists_of_wide_clusters(engine, monkeypatch):
+def test_tiles_make_the_lists_of_wide_clusters(engine, set_constants):
     """And all pairs connect them. Where clusters are as near as their points they make no lists."""
     rng = np.random.default_rng(10)
     noise, label = rng.normal(size=(2**13, 30)), rng.integers(0, 12, 2**13)
     apart, near = ((noise + by * rng.normal(size=(12, 30))[label]) * np.arange(1, 31) ** -0.5 for by in (3, 0.5))
-    for name in ("STRUCTURED_POINTS", "CLUSTERED_POINTS"):
-        monkeypatch.setattr(neighbors, name, {"cpu": 0, "cuda": 0})
-    monkeypatch.setattr(tiles, "MAX_SHARE", {"cpu": 0.6, "cuda": 0.6})
-    monkeypatch.setattr(neighbors, "MAX_SHARE", tiles.MAX_SHARE)
+    set_constants(neighbors, STRUCTURED_POINTS=0, CLUSTERED_POINTS=0, MAX_SHARE=0.6)
+    set_constants(tiles, MAX_SHARE=0.6)
     model = rapids_slink.fit(apart, 3, device=engine.name)
     assert model.report_["neighbors"]["filter"] == "tiles of near points"
     assert "tile_pairs" not in model.report_["connect"]
@@ -589,7 +587,7 @@ def test_tiles_make_the_lists_of_wide_clusters(engine, monkeypatch):
     by_cores = rapids_slink.fit(apart, 3, min_samples=4, device=engine.name)
     assert by_cores.report_["neighbors"]["filter"] == "tiles of near points"
     assert filter_of(near, engine) != "tiles of near points"
-    monkeypatch.setattr(neighbors, "CLUSTERED_POINTS", {"cpu": 2**14, "cuda": 2**14})
+    set_constants(neighbors, CLUSTERED_POINTS=2**14)
     expected = rapids_slink.fit(apart, 3, min_samples=4, device=engine.name)
     assert expected.report_["neighbors"]["filter"] != "tiles of near points"
     np.testing.assert_array_equal(to_host(by_cores.distances_), to_host(expected.distances_))

@@ -116,6 +116,7 @@ class TileFilter:
     #: The end of the first band of points, the factor by which each further band extends it, and how many times
     #: `candidate_capacity` a row has room for in a band.
     first_band, growth, room = 2048, 4, 1
+    is_of_products = False  # whether it is a `ProductFilter`
     is_symmetric = False  # whether it is an `ImageFilter`, which can test each pair once for both its points
     has_exact_products = False  # whether rounding moves no point
     check: Any = None  # a CPU's `Check` of the pairs that pass; without one they are candidates
@@ -129,11 +130,6 @@ class TileFilter:
         self.exact_kernels = exact_kernels(device)
         self.quantized_points: Any = None
         self.quantized_queries: Any = None
-
-    @property
-    def by_products(self) -> ProductFilter | None:
-        """Itself, if it is of products."""
-        return None
 
     def first_order(self) -> Array:
         """An order of which every leading part is spread evenly over the points."""
@@ -264,17 +260,13 @@ class TileFilter:
 class ProductFilter(TileFilter):
     """The filter of metrics with a product form; points and queries are unit rows for cosine and correlation."""
 
+    is_of_products = True
     #: Whether first bounds are taken from rows and points as they are tested. If not, they are quantized anew.
     seeds_as_tested = False
 
     def __init__(self, points: Array, queries: Array, metric: Metric, device: Device, scaling: Scaling) -> None:
         super().__init__(points, queries, metric, device)
         self.scaling, self.has_exact_products = scaling, scaling.byte_values
-
-    @property
-    def by_products(self) -> ProductFilter:
-        """Itself."""
-        return self
 
     def quantize(self, values: Array, order: Array = None) -> QuantizedPoints:
         """The values of `order` (default: all), centred, scaled and rounded."""
