@@ -8,6 +8,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 from fake_gpu import fake_gpu
+from hard_cases import full
 from repository import ROOT
 from scipy.cluster.hierarchy import linkage
 
@@ -240,7 +241,11 @@ def decisions(report):
     return report.get("way"), report.get("neighbors", {}).get("filter")
 
 
-@pytest.mark.parametrize("name", PLANNED)
+#: Planned and run as others are.
+ALIKE = ("cosine", "booleans", "gaps")
+
+
+@pytest.mark.parametrize("name", [full(name) if name in ALIKE else name for name in PLANNED])
 def test_a_plan_is_what_the_report_says_afterwards(name, device):
     X, how = PLANNED[name]
     plan = rapids_slink.plan(X, device=device, **how)
@@ -254,7 +259,7 @@ def test_a_plan_is_what_the_report_says_afterwards(name, device):
 
 @pytest.mark.parametrize(
     "name",
-    ["line", "few features", "curve", "many", "repeats", "cosine", "cityblock", "booleans", "bits", "codes", "gaps"],
+    ["line", "few features", "curve", "many", "repeats", "cityblock", "bits", "codes", *map(full, ALIKE)],
 )
 def test_a_plan_covers_the_memory_of_a_run(name):
     X, how = PLANNED[name]
