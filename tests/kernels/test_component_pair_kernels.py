@@ -224,11 +224,11 @@ def test_capacities_are_whole_numbers(free, engine, components_of):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("first", "most", "tried"), [(50, 50, [50]), (50, 99, [50, 99]), (200, 99, [99])])
-def test_capacities_that_are_tried(first, most, tried, monkeypatch):
+def test_capacities_that_are_tried(first, most, tried, monkeypatch, set_constants):
     """A small one first, none twice."""
     from rapids_slink.neighbors.filter.fused import filter as fused
 
-    monkeypatch.setattr(fused, "FIRST_PAIRS", first)
+    set_constants(fused, FIRST_PAIRS=first)
     engine, capacities = resolve("cuda"), []
     search = BruteForceSearch(engine.asarray(np.random.default_rng(0).normal(size=(600, 20))), engine, Report())
     if not search.filter.is_symmetric:
