@@ -368,15 +368,15 @@ MEANINGS = {
 }  # fmt: skip
 
 
-def get_metric(name: Any, p: Any = 2.0, given: bool = False) -> Metric:
-    """The metric called `name`, which may be "precomputed" if distances may be `given`.
+def get_metric(name: Any, p: Any = 2.0, allow_precomputed: bool = False) -> Metric:
+    """The metric called `name`, which may be "precomputed" if `allow_precomputed`.
 
     `p` is checked for every metric of points, although only minkowski uses it.
     """
-    if given and name == PRECOMPUTED.name:
+    if allow_precomputed and name == PRECOMPUTED.name:
         return PRECOMPUTED
     if not isinstance(name, str) or name not in NAMES:
-        names = [*NAMES, *[PRECOMPUTED.name] * given]
+        names = [*NAMES, *[PRECOMPUTED.name] * allow_precomputed]
         meant = did_you_mean(name, names, MEANINGS)
         raise ValueError(f"metric must be one of {', '.join(map(repr, names))}, got {name!r}{meant}")
     if isinstance(p, bool) or not isinstance(p, int | float | np.integer | np.floating):

@@ -64,7 +64,7 @@ def sort_in_place(columns: Mapping[str, Any], xp: Any) -> None:
         _sort_few(src, dst, weight)
         return
     with np.errstate(over="ignore", under="ignore"):  # beyond float32 all are infinite or zero, and tie
-        rows = _radix_order(_keys_of_floats(weight.astype("float32").view("uint32")), 32)
+        rows = _radix_order(keys_of_floats(weight.astype("float32").view("uint32")), 32)
     if not _order_ties(rows, src, dst, weight):
         rows = stable_order(edge_codes(src, dst, np), np)
         rows = rows[stable_order(weight[rows], np)]
@@ -120,7 +120,7 @@ def ascending_bits(values: np.ndarray) -> np.ndarray:
 
 
 @njit(nogil=True, cache=True)
-def _keys_of_floats(bits):
+def keys_of_floats(bits):
     """`ascending_bits` of float32 values by their bits, in one pass."""
     key = np.empty(bits.size, np.uint64)
     for i in range(bits.size):

@@ -25,7 +25,15 @@ from rapids_slink.neighbors.exact import ExactPoints, TopLists, candidate_capaci
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import MIN_ROWS, TileFilter, choose_filter, fused_filter, n_seeds
 from rapids_slink.neighbors.filter import kernels as filter_kernels
-from rapids_slink.neighbors.task import BLOCK, SearchResult, SearchState, SearchTask, chunks_of, geometric_slices
+from rapids_slink.neighbors.task import (
+    BLOCK,
+    Search,
+    SearchResult,
+    SearchState,
+    SearchTask,
+    chunks_of,
+    geometric_slices,
+)
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
@@ -33,6 +41,7 @@ from rapids_slink.runtime.memory import MemoryEstimate, free_bytes
 from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
 
 if TYPE_CHECKING:
+    from rapids_slink.neighbors.filter import ProductFilter
     from rapids_slink.neighbors.filter.fused.filter import ImageFilter
 
 #: Bytes of a value while a CPU quantizes it.
@@ -87,13 +96,14 @@ PASSES = 2
 ONE_BAND = 2**26
 
 
-class BruteForceSearch:
+class BruteForceSearch(Search):
     """Search among `values` (the points) for neighbours of `queries` (default: the same points).
 
     Both are as `rows.metric_rows` makes them for `metric`, (n, d) and (m, d). `progress` is whether to show progress
     bars, and `max_weight` the largest surrogate distance that is wanted in most tasks.
     """
 
+    is_over_all_pairs = True
     estimate = staticmethod(estimate_brute_force)
 
     def __init__(
@@ -163,6 +173,11 @@ class BruteForceSearch:
         if self.filter is None or self.metric.filter != "product":
             return False
         return self.filter.is_symmetric or not self.device.is_gpu
+
+    @property
+    def by_products(self) -> ProductFilter | None:
+        """Its filter, if that is of products."""
+        return cast("ProductFilter", self.filter) if self.filter and self.filter.is_of_products else None
 
     @cached_property
     def _may_have_tiles(self) -> bool:

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import ProductFilter
 from rapids_slink.neighbors.filter.bounds import FLOAT32_EPSILON, accumulation_bound, radius_terms, shrink_factor
-from rapids_slink.neighbors.task import BLOCK, Search, equal_slices, mutual_reachability, row_blocks
+from rapids_slink.neighbors.task import BLOCK, equal_slices, mutual_reachability, row_blocks
 from rapids_slink.ordering import sort_by_numpy, sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.compiling import njit
@@ -127,8 +127,8 @@ class JoinContext:
     @property
     def filter(self) -> ProductFilter:
         """The search's."""
-        assert isinstance(self.search.filter, ProductFilter)
-        return self.search.filter
+        assert self.search.by_products is not None
+        return self.search.by_products
 
     @property
     def kernels(self) -> ModuleType:
@@ -198,22 +198,22 @@ MIN_ROW_SHARE, MIN_ROWS_PER_COMPONENT = 1 / 16, 48
 ROUNDS = 3  # the estimated number of rounds of searches that this replaces
 
 
-def is_worthwhile(search: Search, components: int, n: int, rows: Array) -> TypeGuard[BruteForceSearch]:
+def is_worthwhile(search: BruteForceSearch, components: int, n: int, rows: Array) -> bool:
     """Whether connecting that many components of n points at once costs less than searching the `rows`.
 
     Many points of a well separated component have to search, because all their neighbours are in it. It takes products
     that are as precise as the separations assume.
     """
-    if not isinstance(search, BruteForceSearch) or not isinstance(search.filter, ProductFilter):
+    m, filter_ = rows.size, search.by_products
+    if filter_ is None:
         return False
-    m = rows.size
-    products = m * n * max(1.0, search.filter.n_features / FEATURES)
+    products = m * n * max(1.0, filter_.n_features / FEATURES)
     if components > MAX_COMPONENTS or products < MIN_ROUND_PAIRS[search.device.name]:
         return False
     if m < max(MIN_ROWS_PER_COMPONENT * components, MIN_ROW_SHARE * n):
         return False
-    needed = PAIR_BYTES * components**2 / 2 + CENTROID_BYTES * components * search.filter.n_features
-    return bool(needed <= search.free_bytes / 4) and search.filter.kernels.products_keep_bound()
+    needed = PAIR_BYTES * components**2 / 2 + CENTROID_BYTES * components * filter_.n_features
+    return bool(needed <= search.free_bytes / 4) and bool(filter_.kernels.products_keep_bound())
 
 
 def connect_components(
@@ -336,11 +336,11 @@ def _facing(
         listed.append(product, components.number[at], components.order[at], limits)
         del product
     sets = xp.arange(2 * upper.size + 1, dtype="int64")
-    found = listed.sorted()
-    if found is None:
+    points = listed.sorted()
+    if points is None:
         return None
-    start = xp.searchsorted(found, sets << 32).astype("int64")
-    return found.astype("int32"), start, (sets[:-1:2].astype("int32"), sets[1::2].astype("int32"))
+    start = xp.searchsorted(points, sets << 32).astype("int64")
+    return points.astype("int32"), start, (sets[:-1:2].astype("int32"), sets[1::2].astype("int32"))
 
 
 def _lightest_edges(context: JoinContext, close_pairs: Any, upper: Array, report: Report) -> tuple[Any, Any, Any]:

@@ -565,10 +565,10 @@ def _join_nodes(formula, tree, limit, one, parent, root, levels):
         for v in range(begin, begin + count):
             a, b = tree.first[v], tree.last[v]
             if v < leaves:
-                left, right = 2 * v + 1, 2 * v + 2
-                _join_pairs(formula, tree, limit, one, parent, left, right, pairs, more, points, gaps, distance)
-                joined = one[left] and one[right]
-                one[v] = joined and find_root(parent, tree.first[left]) == find_root(parent, tree.first[right])
+                lower, higher = 2 * v + 1, 2 * v + 2
+                _join_pairs(formula, tree, limit, one, parent, lower, higher, pairs, more, points, gaps, distance)
+                joined = one[lower] and one[higher]
+                one[v] = joined and find_root(parent, tree.first[lower]) == find_root(parent, tree.first[higher])
                 continue
             wraps = may_wrap(formula, tree.low[v], tree.high[v], tree.low, tree.high, v)
             for p in range(a, b - 1):
@@ -590,9 +590,9 @@ def _join_points(parent, p, q):
 
 
 @njit(nogil=True, cache=True)
-def _join_pairs(formula, tree, limit, one, parent, left, right, pairs, more, points, gaps, distance):
+def _join_pairs(formula, tree, limit, one, parent, v, w, pairs, more, points, gaps, distance):
     """Join the points of two nodes within the limit."""
-    leaves, pairs[0, 0], pairs[0, 1], depth = tree.first.size // 2, left, right, 1
+    leaves, pairs[0, 0], pairs[0, 1], depth = tree.first.size // 2, v, w, 1
     while depth:
         depth -= 1
         a, b = pairs[depth]

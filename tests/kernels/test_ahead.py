@@ -139,7 +139,7 @@ def test_a_cpu_compiles_nothing_ahead(monkeypatch):
     monkeypatch.setattr(pipeline, "compile_for", None)
     rapids_slink.fit(np.eye(9)[:, :2], device="cpu")
     monkeypatch.setattr(ahead, "compile_ahead", None)
-    ahead.compile_for(Problem(Settings(get_metric("precomputed", given=True)), Device("cuda", np), 9, 9, 8))
+    ahead.compile_for(Problem(Settings(get_metric("precomputed", allow_precomputed=True)), Device("cuda", np), 9, 9, 8))
 
 
 def test_what_joins_few_components_is_compiled_on_the_host():

@@ -224,11 +224,11 @@ def test_capacities_are_whole_numbers(free, engine, components_of):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("first", "most", "tried"), [(50, 50, [50]), (50, 99, [50, 99]), (200, 99, [99])])
-def test_capacities_that_are_tried(first, most, tried, monkeypatch):
+def test_capacities_that_are_tried(first, most, tried, monkeypatch, set_constants):
     """A small one first, none twice."""
     from rapids_slink.neighbors.filter.fused import filter as fused
 
-    monkeypatch.setattr(fused, "FIRST_PAIRS", first)
+    set_constants(fused, FIRST_PAIRS=first)
     engine, capacities = resolve("cuda"), []
     search = BruteForceSearch(engine.asarray(np.random.default_rng(0).normal(size=(600, 20))), engine, Report())
     if not search.filter.is_symmetric:
@@ -304,7 +304,7 @@ def test_component_pairs_in_the_fused_filter(k, d, of_bytes):
     of_one = *kernels.work_items(components.order, components.start, ends, plan), (None, None)
     number = np.zeros((k, k), int)
     number[first, second] = np.arange(first.size)
-    numbers = kernels.pair_numbers((pairs.first, pairs.second), engine.xp.arange(k, dtype="int32"))
+    numbers = kernels.pair_numbers(ends, engine.xp.arange(k, dtype="int32"))
     src, dst, weight = every_pair(search)
     crosses, pair = label[src] != label[dst], number[label[src], label[dst]]
     for share in (0.0, 0.001, 0.02):

@@ -23,16 +23,9 @@ FUSED = "rapids_slink.neighbors.filter.fused"
 
 
 @pytest.fixture(params=["wgmma", "mma", full("mma, one stage")], autouse=True)
-def body(request, monkeypatch):
+def body(request, fused_body):
     """Each body of the kernel, where the GPU has its instructions; of mma also the shape for the least memory."""
-    from rapids_slink.neighbors.filter import fused as launch
-
-    if request.param == "wgmma" and not launch.is_hopper():
-        pytest.skip("wgmma is for Hopper GPUs")
-    monkeypatch.setattr(launch, "is_hopper", lambda: request.param == "wgmma")
-    if request.param == "mma, one stage":
-        monkeypatch.setattr(launch, "MMA_SHAPES", launch.MMA_SHAPES[-1:])
-        monkeypatch.setattr(launch, "_compiled", launch._compiled.__wrapped__)
+    fused_body(request.param)
 
 
 def fused_filter(points, scaling, order=None, queries=None, exact=None, metric=EUCLIDEAN, tier=1):
@@ -249,7 +242,7 @@ def test_partial_distances_bound_distances(m, kind):
     assert_lists(neighbor_lists(search, n, k, device), least(without_self(squared_distances(X)), k))
 
 
-def test_axes_are_taken_where_the_spectrum_falls(monkeypatch):
+def test_axes_are_taken_where_the_spectrum_falls(monkeypatch, set_constants):
     import cupy
 
     from rapids_slink.neighbors.filter import bounds
@@ -257,7 +250,7 @@ def test_axes_are_taken_where_the_spectrum_falls(monkeypatch):
 
     monkeypatch.setitem(bounds.MIN_PRODUCTS, "cuda", 0)
     slow = bounds.FilterCosts(product=1e-12, survivor=1e-9, byte=0, rounding=0.01)
-    monkeypatch.setattr(encodings, "COSTS", {True: slow, False: slow})
+    set_constants(encodings, COSTS={True: slow, False: slow})
     n, d, rng = 20_000, 256, np.random.default_rng(0)
     X = rng.normal(size=(n, d)).astype(np.float32)
     falling = (X * np.arange(1, d + 1) ** -0.8).astype(np.float32)

@@ -40,8 +40,8 @@ TYPES = {
 AS_BITS = {
     "append_survivors": {"half_sq_dist", "count", "next_item"},
     "quantize_int8": {"y"},
-    "number_components": {"number"},
     "list_block_items": {"totals", "item"},
+    "number_components": {"number"},
 }
 
 

@@ -159,8 +159,8 @@ def put_lists(into: Any, rows: Array, bound: Array, top: TopLists) -> None:
     check_arrays("int32", top.ids, into.top.ids)
     check_arrays("float64", bound, top.weights, into.upper, into.top.weights)
     (m, k), rows = top.ids.shape, rows.astype(cp.int32, copy=False)
-    found, kept = (bound, top.ids, top.weights), (into.upper, into.top.ids, into.top.weights)
-    launch(LISTS, "put_lists", m * k, np.int64(m), np.int32(k), rows, *found, *kept)
+    results, state = (bound, top.ids, top.weights), (into.upper, into.top.ids, into.top.weights)
+    launch(LISTS, "put_lists", m * k, np.int64(m), np.int32(k), rows, *results, *state)
 
 
 def scatter_min(least: Array, group: Array, weights: Array) -> None:

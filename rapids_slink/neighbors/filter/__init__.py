@@ -116,6 +116,7 @@ class TileFilter:
     #: The end of the first band of points, the factor by which each further band extends it, and how many times
     #: `candidate_capacity` a row has room for in a band.
     first_band, growth, room = 2048, 4, 1
+    is_of_products = False  # whether it is a `ProductFilter`
     is_symmetric = False  # whether it is an `ImageFilter`, which can test each pair once for both its points
     has_exact_products = False  # whether rounding moves no point
     check: Any = None  # a CPU's `Check` of the pairs that pass; without one they are candidates
@@ -259,6 +260,7 @@ class TileFilter:
 class ProductFilter(TileFilter):
     """The filter of metrics with a product form; points and queries are unit rows for cosine and correlation."""
 
+    is_of_products = True
     #: Whether first bounds are taken from rows and points as they are tested. If not, they are quantized anew.
     seeds_as_tested = False
 
