@@ -90,8 +90,12 @@ def test_hard_cases(name, dtype, device):
     assert_all(CASES[name](dtype)[:1200], device)
 
 
-@pytest.mark.parametrize("d", [1, 2, 3, 8, 9, 40, full(300)])
-@pytest.mark.parametrize("n", [255, 1100])
+FEATURES = (1, 2, 3, 8, 9, 40, 300)
+
+
+@pytest.mark.parametrize(
+    ("n", "d"), combinations((255, 1100), FEATURES, quick=[*((255, d) for d in FEATURES[:-1]), (1100, 3), (1100, 40)])
+)
 @pytest.mark.parametrize("metric", ["euclidean", "cosine", "chebyshev", full("cityblock")])
 def test_each_search(metric, n, d, device):
     """Trees, filters and exact tiles, on a grid with many ties."""
@@ -424,8 +428,12 @@ def client():
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.parametrize("metric", ["euclidean", "cosine", "jaccard"])
-@pytest.mark.parametrize("d", [3, 30])
+@pytest.mark.parametrize(
+    ("metric", "d"),
+    combinations(
+        ("euclidean", "cosine", "jaccard"), (3, 30), quick=[("euclidean", 3), ("cosine", 30), ("jaccard", 30)]
+    ),
+)
 def test_dask(client, d, metric, set_constants):
     """The bits of one device, in partitions of blocks, of which those far apart do not meet."""
     dd = pytest.importorskip("dask.dataframe")
