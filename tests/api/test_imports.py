@@ -1,6 +1,7 @@
 """Imports: what they cost, that no GPU package comes unasked, and that within the package they run one way."""
 
 import ast
+import re
 from functools import cache
 from graphlib import TopologicalSorter
 
@@ -123,3 +124,9 @@ def test_imports_are_found():
     assert "rapids_slink.neighbors.brute_force" in found["rapids_slink.neighbors"]
     assert "rapids_slink.hierarchy.storage" in found["rapids_slink.hierarchy.model"]
     assert "rapids_slink.distributed" in found["rapids_slink.single_linkage"]  # in a function
+
+
+def test_no_stage_asks_for_the_class_of_a_search_or_a_filter():
+    """They say themselves what they have: `Search` of neighbors/task.py, `TileFilter` of neighbors/filter."""
+    asked = re.compile(r"isinstance\([^()]*,\s*\w*(?:Search|Filter)\)")
+    assert [str(path) for path in PACKAGE.rglob("*.py") if asked.search(path.read_text())] == []

@@ -281,6 +281,7 @@ def test_what_does_not_fit_is_counted(d, device):
         next(iter_pairs(X, max_distance=100.0, rows=4000, memory_limit="100MB", device=device))
 
 
+@pytest.mark.full
 def test_powers_that_do_not_fit_are_counted(device):
     X = np.random.default_rng(0).random((2400, 3))
     how = {"metric": "minkowski", "p": 3.0, "memory_limit": "16MB", "device": device}

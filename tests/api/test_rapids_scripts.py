@@ -42,6 +42,7 @@ def printed(tmp_path, *options):
     return run.stdout
 
 
+@pytest.mark.full
 def test_the_script_runs_alone(tmp_path):
     lines = printed(tmp_path).splitlines()
     assert [line.split()[:2] for line in lines[2:5]] == [["0", "1000"], ["1", "1000"], ["2", "1000"]]

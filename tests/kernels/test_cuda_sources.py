@@ -232,7 +232,7 @@ KINDS.remove(("in tiles of near points", "int8"))
 @pytest.mark.parametrize(
     ("resident_atoms", "last_steps", "pass_", "type_"),
     [
-        (*steps, *kind) if steps == (6, 3) or (steps == (4, 1) and kind[0] == "symmetric") else full(*steps, *kind)
+        (*steps, *kind) if steps == (6, 3) else full(*steps, *kind)
         for steps, kind in product(product(range(9), range(1, 5)), KINDS)
         if (kind[1] != "bits" and steps[0] <= 4) or steps[1] == 1 + steps[0] % 4  # many are alike
     ],

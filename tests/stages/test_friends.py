@@ -208,7 +208,7 @@ def test_copies_have_the_tree(how, device, tmp_path):
         (np.random.default_rng(0).random((300, 3)), {"n_clusters": 300}),
         (np.random.default_rng(0).random((300, 3)), {"prediction_data": True}),
         (np.random.default_rng(0).random((300, 3)), {"min_samples": 3}),
-        (np.random.default_rng(0).random((300, 3)), {"metric": "minkowski", "p": 3.0}),  # by roots
+        full(np.random.default_rng(0).random((300, 3)), {"metric": "minkowski", "p": 3.0}),  # by roots
         (np.random.default_rng(0).random((300, 2)), {"metric": "haversine"}),
         (np.random.default_rng(0).random((300, 1)), {}),
         (np.random.default_rng(0).random((300, 12)), {}),
