@@ -68,7 +68,7 @@ from rapids_slink.runtime.threads import with_progress
 #: Binary digits of the largest differences of a cell's points from its centre, scaled.
 DIGITS = 14
 MAX_EXPONENT = 500  # of a scale: the product of two fits into float64
-#: Neighbours in the order that bound a row at first.
+#: Rows that follow each other in the order, of which the others bound one of them at first.
 IN_ORDER = 32
 #: Tiles of the first band of a block's list, of near tiles and of all; the factor by which each further band extends
 #: it, for lists and for minima per group.
@@ -378,7 +378,7 @@ class TileSearch:
             ids = self._buffer("candidates", (rows.ids.size, SAMPLED), "int32")
             near = self._near_cells(slots, of_tiles, of_blocks), self.slots.rows
             some = self.kernels.sample_lists(*near, rows, task.point_group, ids)
-            self._rerank(rows, some, groups, exact.empty_lists(rows.ids.size, 1), minima, task)
+            self._rerank(rows, some, groups, exact.empty_lists(rows.ids.size, 1), minima, task, for_bounds=True)
         for nearest in (True, False) if minima is None and not columns.fine else (False,):
             lists = exact.empty_lists(rows.ids.size, task.k)
             if nearest:
@@ -399,14 +399,28 @@ class TileSearch:
                 ids = self._buffer("candidates", (rows.ids.size, capacity), "int32")
                 sums, both = (least, terms.begins, rows.cells), (rows.groups, of_points)
                 into = self.kernels.append(encoded, columns, sums, listed, band, plan, both, ids, columns.fine)
-                self._rerank(rows, into, groups, lists, minima, task)
+                self._rerank(rows, into, groups, lists, minima, task, for_bounds=nearest)
         self.kernels.put_back(slots.rows, rows.bound, lists, upper, top)
 
     def _rerank(
-        self, rows: Rows, candidates: Candidates, groups: Groups, lists: TopLists, minima: Array, task: SearchTask
+        self,
+        rows: Rows,
+        candidates: Candidates,
+        groups: Groups,
+        lists: TopLists,
+        minima: Array,
+        task: SearchTask,
+        for_bounds: bool = False,
     ) -> None:
-        """Merge candidates into the lists of rows, and tighten these bounds, by a group's minimum if that is wanted."""
-        self.exact_kernels.rerank(self.exact, rows.ids, candidates, groups, rows.bound, lists, task.core)
+        """Merge candidates into the lists of rows, and tighten these bounds, by a group's minimum if that is wanted.
+
+        `for_bounds`: the lists may have what the candidates weigh at most, since only the bounds are wanted.
+        """
+        of_rows = rows.ids, candidates, groups, rows.bound, lists, task.core
+        if for_bounds:
+            self.kernels.bound_rows(self.exact, self.points, self.axes.unit, *of_rows)
+        else:
+            self.exact_kernels.rerank(self.exact, *of_rows)
         if minima is not None:  # a minimum bounds many rows at once; lists of empty slots weigh nothing that is finite
             self.exact_kernels.scatter_min(minima, rows.groups, lists.weights)
             self.exact_kernels.gather_min(rows.bound, minima, rows.groups)
@@ -421,10 +435,10 @@ class TileSearch:
     def _bound_in_order(self, task: SearchTask, rows: Rows) -> None:
         """Bounds by the distances of neighbours in the order."""
         n, groups = len(self.points), (rows.groups, task.point_group)
-        width = min(n, max(IN_ORDER, 4 * task.k) + 1)
+        width = min(n, max(IN_ORDER, 4 * task.k))
         top = self.exact_kernels.empty_lists(rows.ids.size, task.k)
         candidates = self.kernels.near_in_order(rows.ids, self.place_of, self.order, width, groups)
-        self.exact_kernels.rerank(self.exact, rows.ids, candidates, groups, rows.bound, top, task.core)
+        self._rerank(rows, candidates, groups, top, None, task, for_bounds=True)
 
     def _near_tiles(
         self, row_boxes: Array, rows: Rows, of_tiles: Array, of_blocks: Array, test: tuple[Terms, Encoded] | None = None

@@ -92,6 +92,27 @@ struct Balls {
     double missing, shrink;
 };
 
+// Whether one of the places of a warp, PLACES a lane, is within its limit, squared, of a box. `place` has their coordinates. Most are far
+// by a few coordinates, and the first ones tell most.
+constexpr int FIRST_LOOK = 4;
+template <int PLACES, class Place>
+__device__ __forceinline__ bool any_near(int m, const float* low, const float* high, const float (&limit)[PLACES], Place place) {
+    float total[PLACES] = {};
+    for (int begin = 0; begin < m; begin += FIRST_LOOK) {
+        for (int f = begin; f < min(begin + FIRST_LOOK, m); f++)
+#pragma unroll
+            for (int p = 0; p < PLACES; p++) {
+                float x = place(p, f), gap = fmaxf(fmaxf(low[f] - x, x - high[f]), 0.0f);
+                total[p] += gap * gap;
+            }
+        bool near = false;
+#pragma unroll
+        for (int p = 0; p < PLACES; p++) near |= total[p] <= limit[p];
+        if (!__any_sync(ALL_LANES, near)) return false;
+    }
+    return true;
+}
+
 // Unmarks the tiles without a point within the reach of a row of their block, by the balls about their cells and by the places of
 // either, and counts the others. A block of threads has a block of rows, and a warp a tile: rows are compared with the ball, their
 // places with the tile's box, then the points' with the block's.
@@ -104,8 +125,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK) refine_marks(
     extern __shared__ float shared[];
     __shared__ int count, row_at[BLOCK];
     __shared__ double row_norm[BLOCK], row_reach[BLOCK];
-    float *rows = shared, *box = shared + m * BLOCK, *within = box + 2 * m;
-    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, place = row_places[(size_t)blockIdx.x * BLOCK + threadIdx.x];
+    constexpr int SOME = 2;  // places of a lane at a time
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    float *rows = shared, *box = shared + m * BLOCK, *within = box + 2 * m, *tile_box = within + BLOCK + BLOCK / WARP + 2 * m * warp;
+    int place = row_places[(size_t)blockIdx.x * BLOCK + threadIdx.x];
     float own = reach[(size_t)blockIdx.x * BLOCK + threadIdx.x], farthest = warp_max(own);
     if (threadIdx.x == 0) count = 0;
     for (int f = 0; f < m; f++) rows[f * BLOCK + threadIdx.x] = places[(size_t)f * n_slots + place];
@@ -121,7 +144,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK) refine_marks(
     if (lane == 0) within[BLOCK + warp] = farthest;
     __syncthreads();
     farthest = warp_max(lane < BLOCK / WARP ? within[BLOCK + lane] : -1.0f);
-    float limit = farthest * farthest * (1 + 0x1p-16f);
     auto has_near_ball = [&](int t) {
         if (!balls.products) return true;
         int c = balls.cell_of_tile[t];
@@ -134,38 +156,29 @@ extern "C" __global__ void __launch_bounds__(BLOCK) refine_marks(
         }
         return false;
     };
+    auto any_near_point = [&](int t) {
+        const float* points = places + (size_t)t * TILE;
+        float limits[SOME];
+        for (float& limit : limits) limit = farthest * farthest * (1 + 0x1p-16f);
+        for (int c = lane; c < TILE; c += SOME * WARP)
+            if (any_near(m, box, box + m, limits, [&](int p, int f) { return points[f * n_slots + c + p * WARP]; })) return true;
+        return false;
+    };
     auto has_near_point = [&](int t) {
-        float edge[2];  // of coordinate `lane` of the tile's box
-        for (int e = 0; e < 2; e++) {
-            double of = lane < m ? boxes[((size_t)t * 2 + e) * m + lane] : 0;
-            edge[e] = e ? __double2float_ru(of) + lost : __double2float_rd(of) - lost;
+        __syncwarp();  // the last tile's box has been read
+        for (int e = lane; e < 2 * m; e += WARP) {
+            double edge = boxes[(size_t)t * 2 * m + e];
+            tile_box[e] = e < m ? __double2float_rd(edge) - lost : __double2float_ru(edge) + lost;
         }
-        float total[BLOCK / WARP] = {}, sum[TILE / WARP] = {};
-        for (int f = 0; f < m; f++) {
-            float low = __shfl_sync(ALL_LANES, edge[0], f), high = __shfl_sync(ALL_LANES, edge[1], f);
+        __syncwarp();
+        for (int r = lane; r < BLOCK; r += SOME * WARP) {
+            float limits[SOME];
 #pragma unroll
-            for (int r = 0; r < BLOCK / WARP; r++) {
-                float x = rows[f * BLOCK + r * WARP + lane], gap = fmaxf(fmaxf(low - x, x - high), 0.0f);
-                total[r] += gap * gap;
-            }
+            for (int p = 0; p < SOME; p++) limits[p] = within[r + p * WARP];
+            if (any_near(m, tile_box, tile_box + m, limits, [&](int p, int f) { return rows[f * BLOCK + r + p * WARP]; }))
+                return any_near_point(t);
         }
-        bool near = false;
-#pragma unroll
-        for (int r = 0; r < BLOCK / WARP; r++) near |= total[r] <= within[r * WARP + lane];
-        if (!__any_sync(ALL_LANES, near)) return false;
-        for (int f = 0; f < m; f++) {
-            float low = box[f], high = box[m + f];
-#pragma unroll
-            for (int c = 0; c < TILE / WARP; c++) {
-                float x = places[(size_t)f * n_slots + (size_t)t * TILE + c * WARP + lane];
-                float gap = fmaxf(fmaxf(low - x, x - high), 0.0f);
-                sum[c] += gap * gap;
-            }
-        }
-        near = false;
-#pragma unroll
-        for (int c = 0; c < TILE / WARP; c++) near |= sum[c] <= limit;
-        return (bool)__any_sync(ALL_LANES, near);
+        return false;
     };
     int kept = 0;
     for (int w = warp; w < words; w += BLOCK / WARP) {

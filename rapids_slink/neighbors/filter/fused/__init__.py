@@ -256,13 +256,14 @@ def _body(
     atoms: int, last_steps: int, kind: tuple[bool, ...], hopper: bool, gpu: int
 ) -> tuple[str, tuple[str, ...], tuple[int, int, int], int]:
     """The source, its options, the shape of a `_Body`, and its shared memory."""
+    is_local = kind[2]
     names = "RESIDENT_ATOMS", "LAST_STEPS", "SYMMETRIC", "BETWEEN_COMPONENTS", "LOCAL", "INT8", "BITS"
     more: tuple[str, ...]
     if hopper:
         resident = atoms if atoms < len(WGMMA_STAGES) else 0
         stages, rows = WGMMA_STAGES[resident], TILE if resident > 4 else BLOCK_ROWS
         pieces = rows // TILE * resident + (1 if resident else 3) * stages
-        shared = pieces * PIECE_BYTES + stages * NORM_BYTES + WGMMA_WARPS * QUEUE_BYTES
+        shared = pieces * PIECE_BYTES + stages * (NORM_BYTES + 4 * rows * is_local) + WGMMA_WARPS * QUEUE_BYTES
         source, shape, more = WGMMA, (rows, constant(WGMMA, "THREADS"), 1), ("-arch=sm_90a", f"-DSTAGES={stages}")
     else:
         resident = int(atoms == 1)

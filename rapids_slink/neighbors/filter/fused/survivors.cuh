@@ -11,6 +11,10 @@ struct LocalTerms {
     const int *list, *row_cell, *column_cell;
     const float *begin, *threshold;
     long long rows, columns;
+    // What the products of rows from a slot on with a tile are compared with.
+    __device__ __forceinline__ const float* thresholds(int tile, u32 first_row) const {
+        return threshold + (u64)column_cell[tile] * rows + first_row;
+    }
 };
 
 // A work item: the tile at which its rows begin, and its range of column tiles; `tile` maps these to tiles of the image.

@@ -16,19 +16,18 @@ struct TileTerms {
     TwoRadii radius[2];       // lane 4u + q has those of columns 16u + 2q, + 1, and + 8, + 9
     float threshold[LOCAL_ROWS];  // LOCAL: of this thread's rows, eight apart
     __device__ __forceinline__ void load(
-        int t, int lane, const radius_t* radii, const radius_t* tile_radius, const float* tile_error, const LocalTerms& local,
-        u32 first_row) {
-        if (LOCAL) {
-            const float* own = local.threshold + (u64)local.column_cell[t] * local.rows + first_row + (lane >> 2);
-#pragma unroll
-            for (int r = 0; r < LOCAL_ROWS; r++) threshold[r] = own[8 * r];
-            return;
-        }
+        int t, int lane, const radius_t* radii, const radius_t* tile_radius, const float* tile_error) {
+        if (LOCAL) return;
         error = tile_error[t];
         if (!SYMMETRIC) return;
         largest_radius = tile_radius[t];
         const TwoRadii* two = (const TwoRadii*)(radii + (u64)t * COLUMNS) + lane / 4 * 8 + lane % 4;
         radius[0] = two[0], radius[1] = two[4];
+    }
+    // Those of a warp's rows, by the cell of the tile.
+    __device__ __forceinline__ void load_thresholds(const float* of_warp, int lane) {
+#pragma unroll
+        for (int r = 0; r < LOCAL_ROWS; r++) threshold[r] = of_warp[8 * r + (lane >> 2)];
     }
 };
 
