@@ -56,6 +56,7 @@ from rapids_slink.runtime.cuda import (
     cuda_kernel,
     launch_blocks,
     multiprocessors,
+    power_of_two,
     value_option,
     warps_that_fit,
 )
@@ -292,7 +293,7 @@ def _shape(resident: int, gpu: int) -> tuple[int, int, int]:
     raise RuntimeError(f"the fused filter needs {block} bytes of shared memory a block, more than this GPU has")
 
 
-QUANTIZE, QUANTIZE_WARPS = "neighbors/filter/quantize.cu", 2  # a block, of which each has a row
+QUANTIZE, QUANTIZE_WARPS = "neighbors/filter/quantize.cu", 2  # of a block
 ATOM_BYTES = ATOM_STEPS * STEP_BYTES  # of a row
 MIXED = 32  # features that a Hadamard matrix mixes
 MIXES = 2
@@ -333,11 +334,12 @@ def quantize_rows(values: Array, scaling: Scaling, rows: Array, padded: int, ato
     shrink = shrink_factor(width)
     y = cp.empty(padded * (64 * atoms or width), cp.float16)
     half_norm, error = cp.empty(padded, cp.float32), cp.empty(padded, cp.float32)
+    lanes = min(WARP, power_of_two(8 * atoms or chunks))
     launch_blocks(
-        QUANTIZE, "quantize", (-(-padded // QUANTIZE_WARPS),), QUANTIZE_WARPS * WARP,
+        QUANTIZE, "quantize", (-(-padded * lanes // (QUANTIZE_WARPS * WARP)),), QUANTIZE_WARPS * WARP,
         values, np.int32(d), rows, np.int64(m), np.int64(padded), scaling.centre, np.float64(scaling.scale),
         np.float64(scaling.limit), np.float64(shrink / 2), np.float64(ROUND_UP),
-        np.float64(TINY), np.int32(chunks), np.int32(atoms), y, half_norm, error,
+        np.float64(TINY), np.int32(chunks), np.int32(atoms), np.int32(lanes), y, half_norm, error,
         options=(value_option(values.dtype),),
     )  # fmt: skip
     return QuantizedPoints(y, half_norm, error)
