@@ -27,7 +27,7 @@ three squares may be off by. With d features a float64 product and the squares o
 subtracted from it.
 
 *Two steps.* Rows are bounded by neighbours in the order, by the points of the nearest cells and by some of the tiles
-that these bounds leave; if the least of a group is wanted, by a sample of the nearest cells' points for each row. Bounds
+that these bounds leave; if the least of a group is wanted, by a sample of those cells' points for each row. Bounds
 need no exact distances: a GPU measures these in float32, rounded up. Then each row is tested with all tiles that its
 bound leaves, in bands: each tightens the bounds for the next. A row with more candidates than there is room for is
 tested again, with more room and with twice the digits.
