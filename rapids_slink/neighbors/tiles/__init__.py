@@ -26,11 +26,10 @@ three squares may be off by. With d features a float64 product and the squares o
 ‖x - b‖ > U + M/t. All features count here, and boxes have the first axes only. ‖x - b‖² is a term of the test; E is
 subtracted from it.
 
-*Two steps.* Rows are bounded by neighbours in the order, by the points of the nearest cells and by some of the tiles
-that these bounds leave; if the least of a group is wanted, by a sample of those cells' points for each row. Bounds
-need no exact distances: a GPU measures these in float32, rounded up. Then each row is tested with all tiles that its
-bound leaves, in bands: each tightens the bounds for the next. A row with more candidates than there is room for is
-tested again, with more room and with twice the digits.
+*Two steps.* Rows are bounded by neighbours in the order and by the points of the nearest cells first; if the least of a
+group is wanted, by a sample of these points for each row. Bounds need no exact distances: a GPU measures these in
+float32, rounded up. Then each row is tested with all tiles that its bound leaves, in bands: each tightens the bounds
+for the next. A row with more candidates than there is room for is tested again, with more room and twice the digits.
 """
 
 from dataclasses import dataclass, replace
@@ -70,11 +69,10 @@ from rapids_slink.runtime.threads import with_progress
 DIGITS = 14
 MAX_EXPONENT = 500  # of a scale: the product of two fits into float64
 #: Rows that follow each other in the order, of which the others bound one of them at first.
-IN_ORDER = 32
-#: Tiles of a block's list in its first band: of near tiles, of all, of all for minima per group. By which factors each
-#: further band extends it, for lists and for minima. And tiles by which rows are bounded before they make lists.
-FIRST_NEAR, FIRST_BAND, FIRST_OF_MINIMA, GROWTH, GROWTH_OF_MINIMA = 2, 128, 32, 4, 64
-BOUNDING = 64
+IN_ORDER = 64
+#: Tiles of the first band of a block's list, of near tiles and of all; the factor by which each further band extends
+#: it, for lists and for minima per group.
+FIRST_NEAR, FIRST_BAND, GROWTH, GROWTH_OF_MINIMA = 2, 32, 4, 64
 #: Candidates that a row has room for, beside 12 k, and how many times as many when it is tested again.
 ROOM, MORE_ROOM = 256, 8
 #: Points of the nearest cells that a row is compared with at first if its group's least is wanted.
@@ -396,8 +394,7 @@ class TileSearch:
                 self._rerank(rows, into, groups, lists, minima, task, for_bounds)
             return lists
 
-        needs_bounds = minima is None and not columns.fine
-        if needs_bounds:
+        if minima is None and not columns.fine:
             self._bound_in_order(task, rows)
             of_cells = self._near_cells(slots, of_tiles, of_blocks)
             bands = geometric_slices(FIRST_NEAR + 4 * task.k // TILE, of_cells.longest, GROWTH)
@@ -405,10 +402,8 @@ class TileSearch:
         listed = self._near_tiles(boxes, rows, of_tiles, of_blocks, (terms, columns))
         counts = {"tile_pairs": slots.cell_of_block.size * len(self.boxes), "tile_pairs_formed": listed.lengths.sum()}
         self.report.count("connect" if task.per_group_minimum else "neighbors", **counts)
-        if needs_bounds:
-            look(listed, geometric_slices(BOUNDING, listed.longest, GROWTH)[:1], for_bounds=True)
-        first_band, growth = (FIRST_BAND, GROWTH) if minima is None else (FIRST_OF_MINIMA, GROWTH_OF_MINIMA)
-        lists = look(listed, geometric_slices(first_band, listed.longest, growth))
+        growth = GROWTH if minima is None else GROWTH_OF_MINIMA
+        lists = look(listed, geometric_slices(FIRST_BAND, listed.longest, growth))
         self.kernels.put_back(slots.rows, rows.bound, lists, upper, top)
 
     def _rerank(

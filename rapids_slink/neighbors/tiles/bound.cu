@@ -19,17 +19,35 @@ struct SquareBound {
     }
 };
 
-// A lane's part of the squared distance of two points times `unit`, which MEASURING lanes add up. The sum falls short of the true one by
-// d / MEASURING + 7 roundings at most, of 2^-24 of itself: of a difference, which counts twice, of its square, of a lane's sum and the
-// lanes'. Underflow loses less than 2^-125 of each square.
-__device__ __forceinline__ float part_of_square(const VALUE* x, const VALUE* y, int d, VALUE unit, int lane) {
-    float sum = 0;
-#pragma unroll 4
+// The squares of the distances times `unit` of a row and the candidates of all lanes, or their first `most`: each lane's own, all of which
+// take part; of none for an id below 0. MEASURING lanes have some features of ROUNDS candidates, whose values are on their way at a time.
+// A sum falls short of the true one by d / MEASURING + 7 roundings at most, of 2^-24 of itself: of a difference, which counts twice, of its
+// square, of a lane's sum and the lanes'. Underflow loses less than 2^-125 of each square.
+__device__ __forceinline__ float squares_in_float32(const VALUE* x, const VALUE* points, int d, VALUE unit, int id, int most) {
+    constexpr int ROUNDS = WARP / AT_ONCE;
+    int lane = threadIdx.x % WARP;
+    float sum[ROUNDS] = {}, own = 0;
+    int other[ROUNDS];
+#pragma unroll
+    for (int s = 0; s < ROUNDS; s++) other[s] = __shfl_sync(ALL_LANES, id, s * AT_ONCE + lane / MEASURING);
     for (int f = lane % MEASURING; f < d; f += MEASURING) {
-        float difference = (x[f] - y[f]) * unit;
-        sum += difference * difference;
+        VALUE mine = x[f], theirs[ROUNDS];
+#pragma unroll
+        for (int s = 0; s < ROUNDS; s++) theirs[s] = other[s] >= 0 ? points[(size_t)other[s] * d + f] : mine;
+#pragma unroll
+        for (int s = 0; s < ROUNDS; s++) {
+            float difference = (mine - theirs[s]) * unit;
+            sum[s] += difference * difference;
+        }
     }
-    return sum;
+#pragma unroll
+    for (int s = 0; s < ROUNDS; s++) {
+        if (s * AT_ONCE >= most) continue;
+        for (int step = MEASURING / 2; step; step /= 2) sum[s] += __shfl_xor_sync(ALL_LANES, sum[s], step);
+        float square = __shfl_sync(ALL_LANES, sum[s], lane % AT_ONCE * MEASURING);
+        if (lane / AT_ONCE == s) own = square;
+    }
+    return own;
 }
 
 // Merges what the candidates of row i weigh at most into its list, (top_ids, top_weights), as `rerank` merges what they weigh, and
@@ -53,14 +71,7 @@ extern "C" __global__ void __launch_bounds__(BOUND_WARPS * WARP, BOUND_BLOCKS) b
         if (order && id >= 0) id = order[id];
         if (id >= 0 && point_group && point_group[id] == row_group[i]) id = -1;
         if (id >= 0 && core && core[id] > within) id = -1;
-        float own = 0;
-        for (int s = 0; s < min(WARP, m - c); s += AT_ONCE) {
-            int other = __shfl_sync(ALL_LANES, id, s + lane / MEASURING);
-            float square = other >= 0 ? part_of_square(x, points + (size_t)other * d, d, known.unit, lane) : 0;
-            for (int step = MEASURING / 2; step; step /= 2) square += __shfl_xor_sync(ALL_LANES, square, step);
-            square = __shfl_sync(ALL_LANES, square, lane % AT_ONCE * MEASURING);
-            if (lane / AT_ONCE == s / AT_ONCE) own = square;
-        }
+        float own = squares_in_float32(x, points, d, known.unit, id, m - c);
         double weight = known.of((own + d * 0x1p-125) * (1 + (d / MEASURING + 9) * 0x1p-23));
         if (id >= 0 && core) weight = reachability(weight, core[rows[i]], core[id]);
         top.offer(weight, id, id >= 0 && weight <= within);

@@ -246,10 +246,11 @@ def near_tiles(
         TILES, "mark_near_tiles", (n_blocks, -(-n_tiles // MARK_THREADS)), MARK_THREADS, row_boxes, turned,
         np.int32(m), *sizes[:2], reach_of_block, block_group, tile_group, np.int32(words), marks, shared_memory=16 * m,
     )  # fmt: skip
+    cells = 0 if balls is None else len(balls.products[0])
     launch_blocks(
         TILES, "refine_marks", (n_blocks,), BLOCK, places, np.int64(places.shape[1]), np.int32(m), where, reach,
-        boxes, row_boxes, np.float32(lost), _balls(balls), *sizes, marks, counts,
-        shared_memory=4 * (m * BLOCK + 2 * m + BLOCK + BLOCK // WARP * (1 + 2 * m)),
+        boxes, np.float32(lost), _balls(balls), np.int32(cells), *sizes, marks, counts,
+        shared_memory=4 * (m * BLOCK + BLOCK + -(-cells // 16)),
     )  # fmt: skip
     launch_blocks(TILES, "put_starts", (1,), constant(TILES, "SUMMING_THREADS"), np.int32(n_blocks), counts, starts)
     on_host = cp.asnumpy(starts)

@@ -92,105 +92,112 @@ struct Balls {
     double missing, shrink;
 };
 
-// Whether one of the places of a warp, PLACES a lane, is within its limit, squared, of a box. `place` has their coordinates. Most are far
-// by a few coordinates, and the first ones tell most.
-constexpr int FIRST_LOOK = 4;
-template <int PLACES, class Place>
-__device__ __forceinline__ bool any_near(int m, const float* low, const float* high, const float (&limit)[PLACES], Place place) {
-    float total[PLACES] = {};
-    for (int begin = 0; begin < m; begin += FIRST_LOOK) {
-        for (int f = begin; f < min(begin + FIRST_LOOK, m); f++)
-#pragma unroll
-            for (int p = 0; p < PLACES; p++) {
-                float x = place(p, f), gap = fmaxf(fmaxf(low[f] - x, x - high[f]), 0.0f);
-                total[p] += gap * gap;
-            }
-        bool near = false;
-#pragma unroll
-        for (int p = 0; p < PLACES; p++) near |= total[p] <= limit[p];
-        if (!__any_sync(ALL_LANES, near)) return false;
-    }
-    return true;
-}
+constexpr int MOST_COORDINATES = 17;  // of a place
+constexpr int LOOKS = 32;             // rows that a tile is compared with first, of its block's
+constexpr int SEEN_AFTER = 4;         // coordinates it is seen whether any row is still near
 
-// Unmarks the tiles without a point within the reach of a row of their block, by the balls about their cells and by the places of
-// either, and counts the others. A block of threads has a block of rows, and a warp a tile: rows are compared with the ball, their
-// places with the tile's box, then the points' with the block's.
+// Unmarks the tiles whose boxes are within the reach of no row of their block, or whose cells' balls are, and counts the others. A block
+// of threads has a block of rows. A lane of a warp compares its tile with some rows; those that are near to none of these are compared
+// with all, of which a lane has some. The same with the balls of `cells`, once for a cell.
 //
 // `places` are float32, (m, slots), and off by `lost` at most, with those of the boxes. Sums err by 2^-18 of themselves.
 extern "C" __global__ void __launch_bounds__(BLOCK) refine_marks(
     const float* __restrict__ places, long long n_slots, int m, const int* __restrict__ row_places, const float* __restrict__ reach,
-    const double* __restrict__ boxes, const double* __restrict__ row_boxes, float lost, const Balls balls, int n_tiles, int stride,
-    int words, u32* __restrict__ marks, int* __restrict__ counts) {
+    const double* __restrict__ boxes, float lost, const Balls balls, int cells, int n_tiles, int stride, int words,
+    u32* __restrict__ marks, int* __restrict__ counts) {
+    constexpr int WARPS = BLOCK / WARP, OF_WORD = 16;  // cells of a word: a bit for near, and one for far
     extern __shared__ float shared[];
-    __shared__ int count, row_at[BLOCK];
+    __shared__ int count, row_at[BLOCK], queues[WARPS][2 * WARP];
     __shared__ double row_norm[BLOCK], row_reach[BLOCK];
-    constexpr int SOME = 2;  // places of a lane at a time
-    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    float *rows = shared, *box = shared + m * BLOCK, *within = box + 2 * m, *tile_box = within + BLOCK + BLOCK / WARP + 2 * m * warp;
-    int place = row_places[(size_t)blockIdx.x * BLOCK + threadIdx.x];
-    float own = reach[(size_t)blockIdx.x * BLOCK + threadIdx.x], farthest = warp_max(own);
+    float *rows = shared, *within = shared + m * BLOCK;
+    u32* known = (u32*)(within + BLOCK);
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, place = row_places[(size_t)blockIdx.x * BLOCK + threadIdx.x];
+    float reached = reach[(size_t)blockIdx.x * BLOCK + threadIdx.x];
     if (threadIdx.x == 0) count = 0;
     for (int f = 0; f < m; f++) rows[f * BLOCK + threadIdx.x] = places[(size_t)f * n_slots + place];
-    for (int f = threadIdx.x; f < 2 * m; f += BLOCK) {
-        double edge = block_edge(row_boxes + (size_t)blockIdx.x * 4 * m, m, f);
-        box[f] = f < m ? __double2float_rd(edge) - lost : __double2float_ru(edge) + lost;
-    }
-    within[threadIdx.x] = own >= 0 ? own * own * (1 + 0x1p-16f) : -1;
+    within[threadIdx.x] = reached >= 0 ? reached * reached * (1 + 0x1p-16f) : -1;
     if (balls.products) {
         int at = row_at[threadIdx.x] = balls.where[(size_t)blockIdx.x * BLOCK + threadIdx.x];
-        row_norm[threadIdx.x] = balls.norms[at], row_reach[threadIdx.x] = own * balls.shrink;
+        row_norm[threadIdx.x] = balls.norms[at], row_reach[threadIdx.x] = reached * balls.shrink;
+        for (int w = threadIdx.x; w * OF_WORD < cells; w += BLOCK) known[w] = 0;
     }
-    if (lane == 0) within[BLOCK + warp] = farthest;
     __syncthreads();
-    farthest = warp_max(lane < BLOCK / WARP ? within[BLOCK + lane] : -1.0f);
-    auto has_near_ball = [&](int t) {
-        if (!balls.products) return true;
-        int c = balls.cell_of_tile[t];
+    auto has_near_ball = [&](int c) {
         double radius = (balls.largest_length[c] + balls.largest_error[c]) / balls.scales[c];
         for (int r = lane; r < BLOCK; r += WARP) {
-            double reached = row_reach[r] + radius, product = balls.products[c * balls.points + row_at[r]];
+            double from = row_reach[r] + radius, product = balls.products[c * balls.points + row_at[r]];
             double square = row_norm[r] + balls.centre_norms[c] - 2 * product - balls.missing;
-            bool near = row_reach[r] >= 0 && !(square > reached * reached * (1 + 1e-12));  // nor if it is no number
+            bool near = row_reach[r] >= 0 && !(square > from * from * (1 + 1e-12));  // nor if it is no number
             if (__any_sync(ALL_LANES, near)) return true;
         }
         return false;
     };
-    auto any_near_point = [&](int t) {
-        const float* points = places + (size_t)t * TILE;
-        float limits[SOME];
-        for (float& limit : limits) limit = farthest * farthest * (1 + 0x1p-16f);
-        for (int c = lane; c < TILE; c += SOME * WARP)
-            if (any_near(m, box, box + m, limits, [&](int p, int f) { return points[f * n_slots + c + p * WARP]; })) return true;
-        return false;
-    };
-    auto has_near_point = [&](int t) {
-        __syncwarp();  // the last tile's box has been read
-        for (int e = lane; e < 2 * m; e += WARP) {
-            double edge = boxes[(size_t)t * 2 * m + e];
-            tile_box[e] = e < m ? __double2float_rd(edge) - lost : __double2float_ru(edge) + lost;
-        }
+    int *queue = queues[warp], queued = 0, kept = 0;
+    auto settle = [&](int n) {  // the last n, at most a warp's, of the queue
         __syncwarp();
-        for (int r = lane; r < BLOCK; r += SOME * WARP) {
-            float limits[SOME];
+        int at = lane < n ? queue[queued - n + lane] : -1, t = at >= 0 ? tile_at(at, stride, n_tiles) : 0;
+        queued -= n;
+        float low[MOST_COORDINATES], high[MOST_COORDINATES];
 #pragma unroll
-            for (int p = 0; p < SOME; p++) limits[p] = within[r + p * WARP];
-            if (any_near(m, tile_box, tile_box + m, limits, [&](int p, int f) { return rows[f * BLOCK + r + p * WARP]; }))
-                return any_near_point(t);
+        for (int f = 0; f < MOST_COORDINATES; f++) {
+            if (f >= m) continue;
+            low[f] = __double2float_rd(boxes[(size_t)t * 2 * m + f]) - lost;
+            high[f] = __double2float_ru(boxes[((size_t)t * 2 + 1) * m + f]) + lost;
         }
-        return false;
+        bool near = at < 0;
+        for (int r = 0; r < BLOCK; r += BLOCK / LOOKS) {
+            float total = 0;
+#pragma unroll
+            for (int f = 0; f < MOST_COORDINATES; f++) {
+                if (f >= m) continue;
+                float x = rows[f * BLOCK + r], gap = fmaxf(fmaxf(low[f] - x, x - high[f]), 0.0f);
+                total += gap * gap;
+            }
+            near |= total <= within[r];
+        }
+        for (u32 left = __ballot_sync(ALL_LANES, !near); left; left &= left - 1) {
+            int from = __ffs(left) - 1;
+            float total[WARPS] = {};
+            bool any = false;
+#pragma unroll
+            for (int f = 0; f < MOST_COORDINATES; f++) {
+                if (f >= m) continue;
+                float lowest = __shfl_sync(ALL_LANES, low[f], from), highest = __shfl_sync(ALL_LANES, high[f], from);
+#pragma unroll
+                for (int r = 0; r < WARPS; r++) {
+                    float x = rows[f * BLOCK + r * WARP + lane], gap = fmaxf(fmaxf(lowest - x, x - highest), 0.0f);
+                    total[r] += gap * gap;
+                }
+                if (f % SEEN_AFTER && f < m - 1) continue;
+                any = false;
+#pragma unroll
+                for (int r = 0; r < WARPS; r++) any |= total[r] <= within[r * WARP + lane];
+                any = __any_sync(ALL_LANES, any);
+                if (!any) break;
+            }
+            if (lane == from) near = any;
+        }
+        if (balls.products) {
+            int c = at >= 0 ? balls.cell_of_tile[t] : 0, shift = c % OF_WORD * 2;
+            auto seen = [&] { return atomicOr(known + c / OF_WORD, 0u) >> shift & 3; };
+            while (u32 left = __ballot_sync(ALL_LANES, at >= 0 && near && !seen())) {
+                int from = __ffs(left) - 1, other = __shfl_sync(ALL_LANES, c, from);
+                bool is = has_near_ball(other);
+                if (lane == from) atomicOr(known + c / OF_WORD, (is ? 1u : 2u) << shift);
+                __syncwarp();
+            }
+            near &= at < 0 || seen() == 1;
+        }
+        if (at >= 0 && !near) atomicAnd(marks + (size_t)blockIdx.x * words + at / WARP, ~(1u << at % WARP));
+        kept += __popc(__ballot_sync(ALL_LANES, at >= 0 && near));
     };
-    int kept = 0;
-    for (int w = warp; w < words; w += BLOCK / WARP) {
-        u32 marked = marks[(size_t)blockIdx.x * words + w], near = 0;
-        for (u32 rest = marked; rest; rest &= rest - 1) {
-            int bit = __ffs(rest) - 1;
-            int t = tile_at((long long)w * WARP + bit, stride, n_tiles);
-            if (has_near_ball(t) && has_near_point(t)) near |= 1u << bit;
-        }
-        if (lane == 0 && near != marked) marks[(size_t)blockIdx.x * words + w] = near;
-        kept += __popc(near);
+    for (int w = warp; w < words; w += WARPS) {
+        u32 marked = marks[(size_t)blockIdx.x * words + w];
+        if (marked >> lane & 1) queue[queued + __popc(marked & (1u << lane) - 1)] = w * WARP + lane;
+        queued += __popc(marked);
+        if (queued >= WARP) settle(WARP);
     }
+    settle(queued);
     if (lane == 0) atomicAdd(&count, kept);
     __syncthreads();
     if (threadIdx.x == 0) counts[blockIdx.x] = count;

@@ -263,7 +263,7 @@ def _body(
     if hopper:
         resident = atoms if atoms < len(WGMMA_STAGES) else 0
         stages, rows = WGMMA_STAGES[resident], TILE if resident > 4 else BLOCK_ROWS
-        pieces = rows // TILE * resident + (1 if resident else 3) * stages
+        pieces = rows // TILE * resident * (2 if resident == 1 else 1) + (1 if resident else 3) * stages
         shared = pieces * PIECE_BYTES + stages * (NORM_BYTES + 4 * rows * is_local) + WGMMA_WARPS * QUEUE_BYTES
         source, shape, more = WGMMA, (rows, constant(WGMMA, "THREADS"), 1), ("-arch=sm_90a", f"-DSTAGES={stages}")
     else:

@@ -22,7 +22,7 @@ __device__ __forceinline__ void wait_for_stage(Ring& ring, u32 turn) {
     barrier_wait(ring.full + turn % STAGES, turn / STAGES & 1);
 }
 
-// Shared memory: the rows' pieces if they are resident, the ring of stages, their tiles' half norms, the warps' queues, and if LOCAL
+// Shared memory: the rows' pieces of each slot if they are resident, the ring of stages, their tiles' half norms, the warps' queues, and if LOCAL
 // the rows' thresholds for each stage's tile.
 struct Memory {
     char *resident, *stages;
@@ -30,7 +30,7 @@ struct Memory {
     u64* queues;
     float* thresholds;
     __device__ Memory(char* begin)
-        : resident(begin), stages(begin + RESIDENT_ATOMS * BLOCK_TILES * PIECE_BYTES), norms((sum_t*)(stages + STAGES * STAGE_BYTES)),
+        : resident(begin), stages(begin + SLOTS * RESIDENT_BYTES), norms((sum_t*)(stages + STAGES * STAGE_BYTES)),
           queues((u64*)(norms + STAGES * COLUMNS)), thresholds((float*)(queues + WARPS * QUEUE)) {
         // The swizzle depends on the address's lower bits, which the descriptors omit. The compiler assumes the declared
         // alignment and would drop the test: hence an address that is opaque to it.
@@ -53,13 +53,13 @@ __device__ __forceinline__ void produce(
         if (BETWEEN_COMPONENTS && *(volatile u64*)count > capacity) i = blocks * splits * PARTS;
         atomicExch(ring.item + slot, i);
         bool done = i >= blocks * splits * PARTS;
-        barrier_expect(ring.item_full + slot, RESIDENT_ATOMS && !done ? BLOCK_TILES * atoms * PIECE_BYTES : 0);
+        barrier_expect(ring.item_full + slot, done ? 0 : RESIDENT_BYTES);
         if (done) return;
         WorkItem item(i / PARTS, splits, first_tile, last_tile, given, local);
         const sum_t* norms = LOCAL ? (const sum_t*)local.begin + (u64)local.row_cell[item.row_tile] * local.columns : column_norm;
         int row_tile = item.row_tile + i % PARTS * BLOCK_TILES;
         const char* own = rows + (u64)row_tile * atoms * PIECE_BYTES;
-        if (RESIDENT_ATOMS) bulk_copy(memory.resident, own, BLOCK_TILES * atoms * PIECE_BYTES, ring.item_full + slot);
+        if (RESIDENT_ATOMS) bulk_copy(memory.resident + slot * RESIDENT_BYTES, own, RESIDENT_BYTES, ring.item_full + slot);
         for (int i = item.first; i < item.last; i++) {
             u64 t = item.tile(i, among);
             const float* thresholds = LOCAL ? local.thresholds(t, row_tile * COLUMNS) : nullptr;

@@ -117,6 +117,8 @@ struct Strip {
     }
 };
 
+constexpr int MANY = 8;  // of a lane's pairs that pass: most are of the rows' own group, which are near each other
+
 // Queues the pairs of a strip and tile t, the i-th of its work item, that pass.
 __device__ __forceinline__ void push_passing(
     const sum_t (&sum)[64], const TileTest& test, const Strip& strip, Survivors& survivors, const WorkItem& item, int i, int t,
@@ -126,6 +128,10 @@ __device__ __forceinline__ void push_passing(
     u32 any = warp_or(hits), lane = survivors.lane;
     u32 passed[2] = {0, 0};
     test.test(sum, any, strip.error, lane, passed);
+#if LOCAL
+    if (survivors.column_group && __any_sync(~0u, __popc(passed[0]) + __popc(passed[1]) > MANY))
+        survivors.leave_out_own(passed, t * COLUMNS, strip.first_row);
+#endif
 #pragma unroll
     for (int w = 0; w < 2; w++)
         if (any >> 4 * w & 15)
