@@ -149,15 +149,6 @@ class JoinContext:
         self.search.kernels.scatter_min(bound, pair, weight[:, None])
         return weight
 
-    def lightest(self, bound: Array, pairs: Any) -> tuple[Any, ...]:
-        """Those of some pairs of points that weigh at most their component pair's `bound`, and their weights.
-
-        The bound is lowered to the least of them.
-        """
-        weight = self.tighten(bound, *pairs)
-        light = self.search.kernels.flatnonzero(weight <= bound[pairs[2]])
-        return tuple(column[light] for column in (*pairs, weight))
-
     def capacity(self, bytes_of_each: int) -> int:
         """The number of items of this size that fit into memory."""
         return int(min(self.search.free_bytes / (4 * bytes_of_each), 2**31 - 1))
@@ -305,12 +296,12 @@ def _by_filter(context: JoinContext, pairs: ComponentPairs, upper: Array, separa
 
     By a finer one if too many others pass, as of components that are much farther apart than they are wide. Each
     component is padded to whole blocks of rows, so a tile has points of one component pair only. If the pairs of
-    points are many, those of facing points are formed alone, and first some of them: they bound the others.
+    points are many, those of facing points are formed alone.
     """
     filter_: Any = context.filter
     n = context.components.order.size
     order, start, ends = context.components.order, context.components.start, (pairs.first, pairs.second)
-    plan, facing = context.kernels.plan_items(start, ends), None
+    plan = context.kernels.plan_items(start, ends)
     if plan.formed > FACING_COST * n * len(context.components):
         facing = _facing(context, pairs, upper, separations)
         if facing is not None:
@@ -321,14 +312,10 @@ def _by_filter(context: JoinContext, pairs: ComponentPairs, upper: Array, separa
     image = filter_.row_bytes(filter_.n_features)
     if (plan.n_rows - n) * image > context.search.free_bytes / 4:
         return None
-    order, parts = context.kernels.work_items(order, start, ends, plan, parts=1 if facing is None else 2)
+    order, items = context.kernels.work_items(order, start, ends, plan)
     close_pairs: PointPairs = None
-
-    def lightest(pairs: Any) -> Any:
-        return context.lightest(upper, pairs)[:3]
-
     while filter_ and close_pairs is None:
-        close_pairs = filter_.component_pairs(order, parts, upper, context.max_pairs, lightest)
+        close_pairs = filter_.component_pairs(order, items, upper, context.max_pairs)
         filter_ = filter_.finer() if close_pairs is None else None
     return close_pairs
 
@@ -358,10 +345,12 @@ def _facing(
 
 def _lightest_edges(context: JoinContext, close_pairs: Any, upper: Array, report: Report) -> tuple[Any, Any, Any]:
     """The minimum spanning tree of the components by these pairs of points."""
-    src, dst, _, weight = context.lightest(upper, close_pairs)  # only that of each component pair is needed
-    report.count("connect", joined_at_once=1, pairs_kept=weight.size)
-    device, of_point = _device_for(weight.size, context), context.components.of_point
-    columns = {name: device.asarray(column) for name, column in (("src", src), ("dst", dst), ("weight", weight))}
+    weight = context.tighten(upper, *close_pairs)  # only the lightest of each component pair is needed
+    src, dst, pair = close_pairs
+    light = context.search.kernels.flatnonzero(weight <= upper[pair])
+    report.count("connect", joined_at_once=1, pairs_kept=light.size)
+    device, of_point = _device_for(light.size, context), context.components.of_point
+    columns = {name: device.asarray(column[light]) for name, column in (("src", src), ("dst", dst), ("weight", weight))}
     sort_in_place(columns, device.xp)
     src, dst, weight = columns.values()
     first, second = (device.asarray(of_point[context.device.asarray(end)]) for end in (src, dst))

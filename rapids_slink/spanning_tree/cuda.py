@@ -356,20 +356,15 @@ def plan_items(start: Array, ends: tuple[Array, Array]) -> ItemPlan:
     return ItemPlan(cp.cumsum(counts), n_items, n_blocks * BLOCK_ROWS, tiles * TILE**2)
 
 
-def work_items(
-    order: Array, start: Array, ends: tuple[Array, Array], plan: ItemPlan, parts: int = 1
-) -> tuple[Array, Array]:
-    """The points, sorted by component, in blocks, and the items as the fused filter takes them, numbered by pairs.
-
-    (parts, items, 4) int32: of two parts the first has some tiles of each item.
-    """
+def work_items(order: Array, start: Array, ends: tuple[Array, Array], plan: ItemPlan) -> tuple[Array, Array]:
+    """The points, sorted by component, in blocks, and the items as the fused filter takes them, numbered by pairs."""
     check_arrays("int32", order, *ends)
-    filled, items = cp.empty(plan.n_rows, cp.int32), cp.empty((parts, plan.n_items, 4), cp.int32)
+    filled, items = cp.empty(plan.n_rows, cp.int32), cp.empty((plan.n_items, 4), cp.int32)
     block, tile = _tiling()
     k = np.int32(start.size - 1)
     launch(WORK_ITEMS, "fill_blocks", filled.size, np.int64(filled.size), k, order, start, plan.ends, block, filled)
     sizes = np.int64(plan.n_items), k, np.int32(ends[0].size)
-    launch(WORK_ITEMS, "list_items", plan.n_items, *sizes, *ends, start, plan.ends, block, tile, np.int32(parts), items)
+    launch(WORK_ITEMS, "list_items", plan.n_items, *sizes, *ends, start, plan.ends, block, tile, items)
     return filled, items
 
 

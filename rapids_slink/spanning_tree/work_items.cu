@@ -6,7 +6,6 @@ typedef unsigned long long u64;
 
 // The products of a pair: blocks of rows of the larger component by tiles of points of the other, at most SPLIT tiles per item.
 constexpr int SPLIT = 64;
-constexpr int FIRST_PART = 16;  // of two parts the first has one in so many tiles of an item, and one at least
 struct PairTiling {
     int rows, points;
     long long blocks, tiles, splits;
@@ -40,11 +39,10 @@ extern "C" __global__ void count_items(
     }
 }
 
-// The items in the form that mma.cu and wgmma.cu take, in one part or two, (parts, n). `ends` holds running totals over the blocks of k
-// components, then the pairs' items.
+// The items in the form that mma.cu and wgmma.cu take. `ends` holds running totals over the blocks of k components, then the pairs' items.
 extern "C" __global__ void list_items(
     long long n, int k, int pairs, const int* __restrict__ first, const int* __restrict__ second,
-    const long long* __restrict__ start, const long long* __restrict__ ends, int of_rows, int of_points, int parts,
+    const long long* __restrict__ start, const long long* __restrict__ ends, int of_rows, int of_points,
     int4* __restrict__ item) {
     long long i = thread_index();
     if (i >= n) return;
@@ -55,9 +53,7 @@ extern "C" __global__ void list_items(
     long long row_block = of_pair / tiling.splits, at = of_pair % tiling.splits * SPLIT;
     long long rows = tiling.rows ? ends[tiling.rows - 1] : 0, points = tiling.points ? ends[tiling.points - 1] : 0;
     int row_tile = (rows + row_block) * tiles_a_block, tile = points * tiles_a_block + at;
-    int last = tile + min(tiling.tiles - at, (long long)SPLIT), cut = parts > 1 ? tile + max(1, (last - tile) / FIRST_PART) : last;
-    item[i] = make_int4(row_tile, tile, cut, c);
-    if (parts > 1) item[n + i] = make_int4(row_tile, cut, last, c);
+    item[i] = make_int4(row_tile, tile, tile + min(tiling.tiles - at, (long long)SPLIT), c);
 }
 
 // The sorted points, each component padded to whole blocks by copies of its last point.

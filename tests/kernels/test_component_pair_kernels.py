@@ -221,7 +221,7 @@ def test_capacities_that_are_tried(first, most, tried, monkeypatch):
     if not search.filter.is_symmetric:
         pytest.skip("this GPU has no fused filter")
     monkeypatch.setattr(search.filter, "pairs_of_items", lambda items, upper, capacity: capacities.append(capacity))
-    arguments = engine.xp.arange(600, dtype="int32"), [None], engine.xp.ones(1), most, None
+    arguments = engine.xp.arange(600, dtype="int32"), None, engine.xp.ones(1), most
     assert search.filter.component_pairs(*arguments) is None
     assert capacities == tried
 
@@ -244,12 +244,7 @@ def test_component_pairs_in_the_fused_filter(d, of_bytes):
     pairs = pairs_of(engine, first, second)
     ends = pairs.first, pairs.second
     plan = kernels.plan_items(components.start, ends)
-    order, whole = kernels.work_items(components.order, components.start, ends, plan)
-    halves = kernels.work_items(components.order, components.start, ends, plan, parts=2)[1]
-    np.testing.assert_array_equal(*(to_host(part) for part in (halves[0, :, 1], whole[0, :, 1])))
-    np.testing.assert_array_equal(*(to_host(part) for part in (halves[0, :, 2], halves[1, :, 1])))
-    np.testing.assert_array_equal(*(to_host(part) for part in (halves[1, :, 2], whole[0, :, 2])))
-    assert (to_host(halves[0, :, 2]) > to_host(halves[0, :, 1])).all()
+    order, items = kernels.work_items(components.order, components.start, ends, plan)
     assert plan.formed >= 4_000_000
     number = np.zeros((10, 10), int)
     number[first, second] = np.arange(45)
@@ -258,10 +253,7 @@ def test_component_pairs_in_the_fused_filter(d, of_bytes):
     for share in (0.0, 0.001, 0.02):
         upper = np.quantile(weight, share) * rng.uniform(0.8, 1.0, 45)
         bound = engine.asarray(upper)
-        parts = (whole, halves)[share > 0]
-        a, b, of_pair = map(
-            to_host, search.filter.component_pairs(order, parts, bound, 10_000_000, lambda pairs: pairs)
-        )
+        a, b, of_pair = map(to_host, search.filter.component_pairs(order, items, bound, 10_000_000))
         np.testing.assert_array_equal(np.minimum(label[a], label[b]), first[of_pair])
         np.testing.assert_array_equal(np.maximum(label[a], label[b]), second[of_pair])
         found = set(zip(np.minimum(a, b).tolist(), np.maximum(a, b).tolist(), strict=True))
@@ -271,4 +263,4 @@ def test_component_pairs_in_the_fused_filter(d, of_bytes):
         if of_bytes:
             assert len(found) <= (crosses & (weight <= upper[pair] * (1 + 1e-5) + 2)).sum()
         if wanted.sum() > 100:
-            assert search.filter.component_pairs(order, whole, bound, 99, None) is None
+            assert search.filter.component_pairs(order, items, bound, 99) is None

@@ -10,7 +10,7 @@ cube. It moves no two points apart, so that the test of `bounds` loses no neighb
 from above.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from math import inf, log2
 from typing import Any
@@ -373,35 +373,25 @@ class FusedFilter(ImageFilter, ProductFilter):
             options=(f"-DKEYS_PER_LANE={keys}", f"-DINT8={int8}", value_option(self.points.dtype)),
         )  # fmt: skip
 
-    def component_pairs(
-        self, order: Any, parts: Any, upper: Any, max_pairs: int, lightest: Callable[[Any], Any]
-    ) -> Any:
+    def component_pairs(self, order: Any, items: Any, upper: Any, max_pairs: int) -> Any:
         """The pairs of points whose surrogate distance is at most that of their component pair, and maybe others.
 
-        `order`, int32, has the points in blocks of `BLOCK_ROWS`; in a block one more than once only in a run. `parts`
-        are work items, (m, 4) int32, which each have a block of rows by the number of its first tile; the first tile of
-        points and the one after the last, at most `MAX_ITEM_TILES`; and the number of its component pair. `upper`,
-        float64, is the surrogate distance by component pair. Before each further part `lightest` leaves some of the
-        pairs that are found, and may lower `upper`.
+        `order`, int32, has the points in blocks of `BLOCK_ROWS`; in a block one more than once only in a run. `items`,
+        (m, 4) int32, each have a block of rows by the number of its first tile; the first tile of points and the one
+        after the last, at most `MAX_ITEM_TILES`; and the number of its component pair. `upper`, float64, is the
+        surrogate distance by component pair.
 
-        Returns the points, none for those that fill up a block, and the number of their component pair, int32 arrays;
-        None if there are more than `max_pairs` in a part.
+        Returns (3, pairs) int32, the points, none for those that fill up a block, and the number of their component
+        pair; None if there are more than `max_pairs`.
         """
         arranged = self.order, self.far
         self.arrange(order)
-        found: list[Any] = []
         try:
-            for items in parts:
-                if found:
-                    found[-1] = lightest(found[-1])
-                thresholds = self.radii(upper, None, padded(upper.size, TILE)).of_row
-                pairs = self.pairs_of_items(items, thresholds, min(FIRST_PAIRS, max_pairs))
-                if pairs is None and max_pairs > FIRST_PAIRS:
-                    pairs = self.pairs_of_items(items, thresholds, max_pairs)
-                if pairs is None:
-                    return None
-                found.append(pairs)
-            return found[0] if len(found) == 1 else tuple(map(cp.concatenate, zip(*found, strict=True)))
+            thresholds = self.radii(upper, None, padded(upper.size, TILE)).of_row
+            pairs = self.pairs_of_items(items, thresholds, min(FIRST_PAIRS, max_pairs))
+            if pairs is None and max_pairs > FIRST_PAIRS:
+                pairs = self.pairs_of_items(items, thresholds, max_pairs)
+            return pairs
         finally:
             self.arrange(*arranged)
 
