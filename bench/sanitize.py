@@ -237,13 +237,13 @@ def find_for_few(device: Device, queries: np.ndarray, points: np.ndarray) -> tup
     return dst if proven else xp.full(m, -1, "int32"), distance
 
 
-def connect(device: Device, points: np.ndarray) -> tuple[Any, ...]:
-    """Components of 60 points connected all at once, by points that face each other."""
+def connect(device: Device, points: np.ndarray, facing_cost: int) -> tuple[Any, ...]:
+    """Components of 60 points connected at once, by all or, if these cost too much, by those that face each other."""
     among = search("fused", device.asarray(points), device)
     component, k = device.xp.arange(len(points), dtype="int32") // 60 * 60, -(-len(points) // 60)
     rows = component  # that many would have to search: with the rounds below, pairs enough
     n = len(points)
-    with patch.multiple(component_pairs, MAX_OVERLAPPING=n, MAX_FACING=n, ROUNDS=2**16, FACING_COST=0):
+    with patch.multiple(component_pairs, MAX_OVERLAPPING=n, MAX_FACING=n, ROUNDS=2**16, FACING_COST=facing_cost):
         edges = component_pairs.connect_components(among, None, component, k, rows, Report())
     assert edges is not None
     columns = dict(zip(EDGE_TYPES, map(device.asarray, edges), strict=True))
@@ -329,6 +329,15 @@ def sum_up(device: Device) -> tuple[Any, ...]:
     return *sums, *kernels.label_points(*placed, label, 2 * birth, 0.1), kernels.score_points(*placed, 2 * birth)
 
 
+def list_small_components(device: Device) -> tuple[Any, ...]:
+    """The rows of components that few of some rows are in."""
+    rng = np.random.default_rng(0)
+    component, rows = rng.integers(0, 500, 3000).astype(np.int32), np.arange(0, 3000, 2, dtype=np.int32)
+    forest = SimpleNamespace(component=device.asarray(component))
+    found = tree_kernels(device).rows_of_small_components(forest, device.asarray(rows), 3)
+    return (device.xp.sort(found),)
+
+
 def compare_items(device: Device, kind: Any, metric: str, rows: Any) -> tuple[Any, ...]:
     """The hashes, the distances and the equal ones of sets or sparse rows, and the rows of bits of sets."""
     items = kind.read({"X": rows}, get_metric(metric), device)
@@ -407,7 +416,9 @@ def steps() -> Iterator[tuple[str, Step]]:
     for d in (3, 70):
         yield f"{d} columns", partial(interleave, points=rng.integers(0, 256, (300, d)).astype(np.uint8))
     for name in ("float32", "bytes", "300 features"):
-        yield f"component pairs by the filter, {name}", partial(connect, points=points[name])
+        for of, facing_cost in (("facing", 0), ("all", 2**16)):
+            step = partial(connect, points=points[name], facing_cost=facing_cost)
+            yield f"component pairs by the filter, {of} points, {name}", step
         yield f"appended rows, {name}", partial(append_rows, points=points[name])
     yield "lists by sorting", partial(list_by_sorting, points=rng.integers(0, 4, (1100, 9)).astype(np.float32))
     yield "codes, lists by sorting", partial(list_codes, points=rng.integers(0, 9, (2100, 40)).astype(np.float32))
@@ -417,6 +428,7 @@ def steps() -> Iterator[tuple[str, Step]]:
     for joins in (chain, star, random, balanced):
         yield f"tree, {joins.__name__}", partial(merge, joins=joins, n=257)
         yield f"tree of two, {joins.__name__}", partial(merge, joins=joins, n=2)
+    yield "rows of small components", list_small_components
     yield "condensed dendrogram", condense_tree
     yield "sums of clusters", sum_up
     for d, dtype in ((2, "float32"), (3, "float64")):

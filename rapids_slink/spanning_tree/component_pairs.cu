@@ -172,6 +172,7 @@ extern "C" __global__ void list_facing(
     const float* __restrict__ limit, const int* __restrict__ side, u64 capacity, u64* __restrict__ listed,
     u64* __restrict__ count) {
     int b = blockIdx.y * blockDim.x + threadIdx.x, begin = blockIdx.x * ROWS, end = min(begin + ROWS, m);
+    if (__any_sync(ALL_LANES, *(volatile u64*)count > capacity)) return;  // there is no room for all
     for (int r = begin; r < end; r++) {
         int a = number[r];
         float least = b < k ? limit[(size_t)a * k + b] : UNLIMITED;

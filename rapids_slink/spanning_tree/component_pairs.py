@@ -13,9 +13,10 @@ nearly the closest pair if the components are well separated.
    heaviest edge on the tree's path from A to B. A pair of points of A and B that is heavier closes a cycle of lighter
    edges, so it is not in the minimum spanning tree.
 3. Few component pairs have a separation below their bottleneck, and they have few pairs of points to test. A GPU finds
-   these by the fused filter. A CPU, and a GPU if too many pass the filter, finds them by the points' projections x·w.
-   If the components are large, the filter gets those points alone that *face* the other component: by their products
-   they may be within the bottleneck of the nearest of its points.
+   these by the fused filter, whose tiles take components in the order of the tree's dendrogram, several small ones in a
+   tile. A CPU, and a GPU if too many pass the filter, finds them by the points' projections x·w. If the components are
+   large, the filter gets those points alone that *face* the other component: by their products they may be within the
+   bottleneck of the nearest of its points.
 4. The minimum spanning tree of the components over these pairs of points completes the forest.
 """
 
@@ -111,6 +112,8 @@ MAX_PAIRS = 2**26
 
 #: Pairs of points, src and dst, and the number of their component pair; None if they are too many.
 PointPairs = tuple[Any, Any, Any] | None
+#: Points, sorted by the set that they are in, where each set begins, and by component pair the numbers of its two sets.
+Sets = tuple[Any, Any, tuple[Any, Any]]
 
 
 @dataclass(frozen=True)
@@ -191,6 +194,7 @@ MAX_COMPONENTS = 4096  # their pairs are listed
 PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured, and per feature of a centroid
 #: Pairs of points of each point and component above which facing points are listed, and of these the most a point.
 FACING_COST, MAX_FACING = 32, 16
+SHARE_OF_FACING = 16  # one in so many of their pairs lowers the bounds of all
 MAX_OVERLAPPING = 32  # pairs of small or negative separation, per component
 MIN_SAMPLED = 8  # points of a component that are compared with another's
 FEW_EDGES = 2**15  # the tree of fewer edges takes less time on the host than a GPU's calls do
@@ -233,9 +237,9 @@ def connect_components(
     weight = context.pair_weights(*pairs.support)
     if not _compare_samples(context, pairs, weight):
         return None
-    pairs, upper = _within_bottlenecks(context, pairs, weight)
+    pairs, upper, leaf = _within_bottlenecks(context, pairs, weight)
     del weight
-    close_pairs = _by_filter(context, pairs, upper, separations) if search.device.is_gpu else None
+    close_pairs = _by_filter(context, pairs, upper, leaf, separations) if search.device.is_gpu else None
     if close_pairs is None:
         close_pairs = by_projection(context, pairs, upper, separations.radius)
     return None if close_pairs is None else _lightest_edges(context, close_pairs, upper, report)
@@ -280,49 +284,78 @@ def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Array)
     return True
 
 
-def _within_bottlenecks(context: JoinContext, pairs: ComponentPairs, weight: Array) -> tuple[ComponentPairs, Any]:
-    """The pairs that the tree of these weights does not rule out, and their bottlenecks."""
+def _within_bottlenecks(
+    context: JoinContext, pairs: ComponentPairs, weight: Array
+) -> tuple[ComponentPairs, Array, Array]:
+    """The pairs that the tree of these weights does not rule out, their bottlenecks, and each component's leaf."""
     device = _device_for(weight.size, context)
     first, second, weight = (device.asarray(part) for part in (pairs.first, pairs.second, weight))
     in_tree = _tree(first, second, weight, len(context.components), device)
     tree = (to_host(column[in_tree]) for column in (first, second, weight))
-    bottlenecks = context.device.asarray(path_bottlenecks(*tree))
+    table = path_bottlenecks(*tree)
+    bottlenecks, leaf = (context.device.asarray(part) for part in (table, table[0].astype(np.int32)))
     at, upper = context.kernels.within_bottlenecks(pairs, bottlenecks, context.radius_terms)
-    return pairs.take(at), upper
+    return pairs.take(at), upper, leaf
 
 
-def _by_filter(context: JoinContext, pairs: ComponentPairs, upper: Array, separations: Separations) -> PointPairs:
+def _by_filter(
+    context: JoinContext, pairs: ComponentPairs, upper: Array, leaf: Array, separations: Separations
+) -> PointPairs:
     """The pairs of points that weigh at most their component pair's `upper`, and some others, by the fused filter.
 
-    By a finer one if too many others pass, as of components that are much farther apart than they are wide. Each
-    component is padded to whole blocks of rows, so a tile has points of one component pair only. If the pairs of
-    points are many, those of facing points are formed alone.
+    Components follow each other as the leaves of their dendrogram do. So a tile of points of several has near ones,
+    whose pairs with those of another tile have about the same bottlenecks: the products are tested with the largest,
+    and what passes with that of its own pair. If the pairs of points are many, those of facing points are formed alone,
+    and first a share of them: they lower `upper`, by which fewer points face each other.
+    """
+    components, kernels = context.components, context.kernels
+    order, component, *_ = kernels.sort_by_component(leaf[components.of_point], len(components))
+    tested = component, kernels.pair_numbers(pairs, leaf)
+    plan = kernels.plan_blocks(*tested, upper)
+    if plan.formed > FACING_COST * order.size * len(components):
+        sets = _facing(context, pairs, upper, separations)
+        some = None if sets is None else _of_facing(context, sets, upper, SHARE_OF_FACING)
+        if some is not None:
+            context.tighten(upper, *some)
+            sets = _facing(context, pairs, upper, separations)
+        if sets is not None:
+            return _of_facing(context, sets, upper)
+    if not _fits(context, plan):
+        return None
+    return _passing(context, order, kernels.block_items(*tested, upper, plan), upper, tested)
+
+
+def _of_facing(context: JoinContext, sets: Sets, upper: Array, share: int = 1) -> PointPairs:
+    """The pairs of facing points that pass, of one in `share` of them, about."""
+    plan = context.kernels.plan_items(*sets[1:])
+    if not _fits(context, plan):
+        return None
+    order, items = context.kernels.work_items(*sets, plan, share)
+    return _passing(context, order, items, upper, (None, None))
+
+
+def _fits(context: JoinContext, plan: Any) -> bool:
+    """Whether a plan forms no more pairs than rounds of searches would, and its items and points fit into memory."""
+    filter_: Any = context.filter
+    image = (plan.n_rows - context.components.order.size) * filter_.row_bytes(filter_.n_features)
+    fits = plan.n_items <= context.capacity(FOUND_BYTES) and image <= context.search.free_bytes / 4
+    return bool(fits and plan.formed <= context.budget)
+
+
+def _passing(context: JoinContext, order: Array, items: Array, upper: Array, tested: Any) -> PointPairs:
+    """The pairs of points that pass the filter, or a finer one if too many others do.
+
+    So do those of components that are much farther apart than they are wide.
     """
     filter_: Any = context.filter
-    n = context.components.order.size
-    order, start, ends = context.components.order, context.components.start, (pairs.first, pairs.second)
-    plan = context.kernels.plan_items(start, ends)
-    if plan.formed > FACING_COST * n * len(context.components):
-        facing = _facing(context, pairs, upper, separations)
-        if facing is not None:
-            order, start, ends = facing
-            plan = context.kernels.plan_items(start, ends)
-    if plan.formed > context.budget or plan.n_items > context.capacity(FOUND_BYTES):
-        return None
-    image = filter_.row_bytes(filter_.n_features)
-    if (plan.n_rows - n) * image > context.search.free_bytes / 4:
-        return None
-    order, items = context.kernels.work_items(order, start, ends, plan)
     close_pairs: PointPairs = None
     while filter_ and close_pairs is None:
-        close_pairs = filter_.component_pairs(order, items, upper, context.max_pairs)
+        close_pairs = filter_.component_pairs(order, items, upper, context.max_pairs, tested)
         filter_ = filter_.finer() if close_pairs is None else None
     return close_pairs
 
 
-def _facing(
-    context: JoinContext, pairs: ComponentPairs, upper: Array, separations: Separations
-) -> tuple[Array, Array, tuple[Array, Array]] | None:
+def _facing(context: JoinContext, pairs: ComponentPairs, upper: Array, separations: Separations) -> Sets | None:
     """The points that may be within a pair's `upper` of a point of its other component; None if they are too many.
 
     Returns the points of the first and of the second component of each pair in turn, where each of these 2 M sets

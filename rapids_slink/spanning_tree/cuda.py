@@ -14,7 +14,7 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.filter.fused import BLOCK_ROWS, TILE
+from rapids_slink.neighbors.filter.fused import BLOCK_ROWS, TILE, padded
 from rapids_slink.neighbors.trees.bvh import SOURCE as BOXES
 from rapids_slink.neighbors.trees.bvh import BoxSearch
 from rapids_slink.report import Report
@@ -45,6 +45,7 @@ from rapids_slink.spanning_tree.lists import LEAST_SHARE, Growth
 FOREST, DENSE, GROUPED = "spanning_tree/forest.cu", "spanning_tree/dense.cu", "spanning_tree/grouped.cu"
 COMPONENT_PAIRS, WORK_ITEMS = "spanning_tree/component_pairs.cu", "spanning_tree/work_items.cu"
 FRIENDS = "spanning_tree/friends.cu"
+STRETCH = constant(WORK_ITEMS, "STRETCH")  # tiles of an item at most
 
 
 # ----------------------------------------------------------------------------------------------------- forests by lists
@@ -337,7 +338,9 @@ class FacingPoints:
 class ItemPlan:
     """How the fused filter forms the products of component pairs."""
 
-    ends: Array  # (K + M,) int64: where each component's blocks end, then, on top of these, each pair's work items
+    #: (K + M,) int64: where each component's blocks end, then, on top of these, each pair's work items; None of blocks
+    #: that have points of several components
+    ends: Array
     #: `n_items` and `n_rows`: the number of items, and of the rows of all blocks
     n_items: int
     n_rows: int
@@ -356,16 +359,61 @@ def plan_items(start: Array, ends: tuple[Array, Array]) -> ItemPlan:
     return ItemPlan(cp.cumsum(counts), n_items, n_blocks * BLOCK_ROWS, tiles * TILE**2)
 
 
-def work_items(order: Array, start: Array, ends: tuple[Array, Array], plan: ItemPlan) -> tuple[Array, Array]:
-    """The points, sorted by component, in blocks, and the items as the fused filter takes them, numbered by pairs."""
+def work_items(
+    order: Array, start: Array, ends: tuple[Array, Array], plan: ItemPlan, share: int = 1
+) -> tuple[Array, Array]:
+    """The points, sorted by component, in blocks, and the items as the fused filter takes them, numbered by pairs.
+
+    They have one in `share` of the tiles of points.
+    """
     check_arrays("int32", order, *ends)
     filled, items = cp.empty(plan.n_rows, cp.int32), cp.empty((plan.n_items, 4), cp.int32)
     block, tile = _tiling()
     k = np.int32(start.size - 1)
     launch(WORK_ITEMS, "fill_blocks", filled.size, np.int64(filled.size), k, order, start, plan.ends, block, filled)
     sizes = np.int64(plan.n_items), k, np.int32(ends[0].size)
-    launch(WORK_ITEMS, "list_items", plan.n_items, *sizes, *ends, start, plan.ends, block, tile, items)
+    launch(WORK_ITEMS, "list_items", plan.n_items, *sizes, *ends, start, plan.ends, block, tile, np.int32(share), items)
     return filled, items
+
+
+def pair_numbers(pairs: ComponentPairs, leaf: Array) -> Array:
+    """The number of the pair of each two of K components by their leaves, (K, K) int32; -1 if there is none."""
+    check_arrays("int32", leaf)
+    k, n = leaf.size, pairs.first.size
+    number = cp.full((k, k), -1, cp.int32)
+    launch(WORK_ITEMS, "number_pairs", n, np.int64(n), np.int32(k), *_ends(pairs), leaf, number)
+    return number
+
+
+def plan_blocks(component: Array, number: Array, upper: Array) -> ItemPlan:
+    """How to form the products of pairs of components in blocks that may have points of several.
+
+    `component`, (n,) int32, is ascending: that of each point in order. `number` is of `pair_numbers`, `upper` of pairs.
+    """
+    n_items, formed = _list_block_items(component, number, upper, None)
+    return ItemPlan(None, n_items, component.size, formed)
+
+
+def block_items(component: Array, number: Array, upper: Array, plan: ItemPlan) -> Array:
+    """The items that `plan_blocks` has planned, as the fused filter takes them."""
+    items = cp.empty((plan.n_items, 4), cp.int32)
+    _list_block_items(component, number, upper, items)
+    return items
+
+
+def _list_block_items(component: Array, number: Array, upper: Array, items: Array | None) -> tuple[int, int]:
+    """The number of items and of pairs of points that they form; the items, if there is an array for them."""
+    check_arrays("int32", component, number, items)
+    check_arrays("float64", upper)
+    n, totals = component.size, cp.zeros(3, cp.int64)
+    jobs = -(-n // BLOCK_ROWS) * padded(-(-n // TILE), STRETCH)
+    sizes = np.int64(jobs), np.int32(n), np.int32(len(number))
+    room = np.int64(0 if items is None else len(items))
+    launch(WORK_ITEMS, "list_block_items", jobs, *sizes, component, number, upper, *_tiling(), room, totals, items)
+    if items is not None:
+        return len(items), 0
+    n_items, _, tiles = totals.tolist()
+    return n_items, tiles * TILE**2
 
 
 def _tiling() -> tuple[np.int32, np.int32]:

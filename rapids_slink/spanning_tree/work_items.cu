@@ -39,10 +39,11 @@ extern "C" __global__ void count_items(
     }
 }
 
-// The items in the form that mma.cu and wgmma.cu take. `ends` holds running totals over the blocks of k components, then the pairs' items.
+// The items in the form that mma.cu and wgmma.cu take, each with one in `share` of its tiles, one at least. `ends` holds running totals
+// over the blocks of k components, then the pairs' items.
 extern "C" __global__ void list_items(
     long long n, int k, int pairs, const int* __restrict__ first, const int* __restrict__ second,
-    const long long* __restrict__ start, const long long* __restrict__ ends, int of_rows, int of_points,
+    const long long* __restrict__ start, const long long* __restrict__ ends, int of_rows, int of_points, int share,
     int4* __restrict__ item) {
     long long i = thread_index();
     if (i >= n) return;
@@ -53,7 +54,47 @@ extern "C" __global__ void list_items(
     long long row_block = of_pair / tiling.splits, at = of_pair % tiling.splits * SPLIT;
     long long rows = tiling.rows ? ends[tiling.rows - 1] : 0, points = tiling.points ? ends[tiling.points - 1] : 0;
     int row_tile = (rows + row_block) * tiles_a_block, tile = points * tiles_a_block + at;
-    item[i] = make_int4(row_tile, tile, tile + min(tiling.tiles - at, (long long)SPLIT), c);
+    item[i] = make_int4(row_tile, tile, tile + max(1, (int)min(tiling.tiles - at, (long long)SPLIT) / share), c);
+}
+
+// The number of the pair of each two of k components, in the order of the dendrogram's leaves; -1, as it is at first, of none.
+extern "C" __global__ void number_pairs(
+    long long pairs, int k, const int* __restrict__ first, const int* __restrict__ second, const int* __restrict__ leaf,
+    int* __restrict__ number) {
+    long long c = thread_index();
+    if (c >= pairs) return;
+    long long a = leaf[first[c]], b = leaf[second[c]];
+    number[a * k + b] = number[b * k + a] = c;
+}
+
+// Items of blocks and tiles of n points sorted by component, whatever components they have points of: each block of rows with the
+// tiles from its own on, as far as they have points of a pair. A tile's pair is that of the largest `upper`. A thread has a
+// tile, and STRETCH of them are looked at together: those of the same `upper` that follow each other are an item. `totals` are as
+// in count_items, and up to `capacity` items are listed.
+constexpr int STRETCH = 16;
+extern "C" __global__ void list_block_items(
+    long long jobs, int n, int k, const int* __restrict__ component, const int* __restrict__ number,
+    const double* __restrict__ upper, int of_rows, int of_points, long long capacity, u64* __restrict__ totals,
+    int4* __restrict__ item) {
+    long long i = thread_index();
+    int tiles = (n + of_points - 1) / of_points, across = (tiles + STRETCH - 1) / STRETCH * STRETCH;
+    int row_tile = i / across * (of_rows / of_points), tile = i % across, lane = threadIdx.x % WARP, pair = -1;
+    if (i < jobs && tile >= row_tile && tile < tiles) {
+        int rows = row_tile * of_points, points = tile * of_points;
+        int last_row = component[min(rows + of_rows, n) - 1], last_point = component[min(points + of_points, n) - 1];
+        for (int a = component[rows]; a <= last_row; a++)
+            for (int b = component[points]; b <= last_point; b++) {
+                int other = number[(long long)a * k + b];
+                if (other >= 0 && (pair < 0 || upper[other] > upper[pair])) pair = other;
+            }
+    }
+    int before = __shfl_up_sync(ALL_LANES, pair, 1);
+    bool goes_on = lane % STRETCH && pair >= 0 && before >= 0 && upper[pair] == upper[before], begins = pair >= 0 && !goes_on;
+    unsigned later = __ballot_sync(ALL_LANES, !goes_on) & ~((2u << lane) - 1);
+    int length = (later ? __ffs(later) - 1 : WARP) - lane;
+    u64 slot = claim_in_warp(begins, totals), formed = warp_sum<u64>(begins ? (length + 1) * (of_rows / of_points) : 0);
+    if (lane == 0 && formed) atomicAdd(totals + 2, formed);
+    if (begins && slot < capacity) item[slot] = make_int4(row_tile, tile, tile + length, pair);
 }
 
 // The sorted points, each component padded to whole blocks by copies of its last point.

@@ -220,47 +220,100 @@ def test_capacities_that_are_tried(first, most, tried, monkeypatch):
     search = BruteForceSearch(engine.asarray(np.random.default_rng(0).normal(size=(600, 20))), engine, Report())
     if not search.filter.is_symmetric:
         pytest.skip("this GPU has no fused filter")
-    monkeypatch.setattr(search.filter, "pairs_of_items", lambda items, upper, capacity: capacities.append(capacity))
+    taken = lambda items, upper, capacity, components: capacities.append(capacity)  # noqa: E731
+    monkeypatch.setattr(search.filter, "pairs_of_items", taken)
     arguments = engine.xp.arange(600, dtype="int32"), None, engine.xp.ones(1), most
     assert search.filter.component_pairs(*arguments) is None
     assert capacities == tried
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("k", [2, 10, full(40), 300])
+def test_items_of_blocks_of_several_components(k):
+    """Each block of rows meets each tile from its own on that has points of a pair, by that of the largest bound."""
+    engine = resolve("cuda")
+    kernels = pair_kernels(engine)
+    from rapids_slink.neighbors.filter.fused import BLOCK_ROWS, TILE
+
+    rng = np.random.default_rng(k)
+    size = rng.integers(1, 12_000 // k, k)
+    component, leaf = np.repeat(np.arange(k, dtype=np.int32), size), rng.permutation(k).astype(np.int32)
+    ends = np.stack(np.triu_indices(k, 1))
+    ends = ends[:, rng.random(len(ends[0])) < 0.3] if k > 2 else ends
+    pairs, upper = pairs_of(engine, *ends), rng.integers(1, 5, len(ends[0])).astype(float)
+    number = kernels.pair_numbers(pairs, engine.asarray(leaf))
+    table = np.full((k, k), -1)
+    table[leaf[ends[0]], leaf[ends[1]]] = table[leaf[ends[1]], leaf[ends[0]]] = np.arange(len(ends[0]))
+    np.testing.assert_array_equal(to_host(number), table)
+    given = engine.asarray(component), number, engine.asarray(upper)
+    plan = kernels.plan_blocks(*given)
+    items = to_host(kernels.block_items(*given, plan))
+    assert len(items) == plan.n_items
+    tiles = items[:, 2] - items[:, 1]
+    assert tiles.min() > 0
+    assert plan.formed == (tiles + 1).sum() * BLOCK_ROWS * TILE
+    expected = {}
+    bound = np.where(table >= 0, upper[table], -1)
+    for row in range(0, component.size, BLOCK_ROWS):
+        for point in range(row, component.size, TILE):
+            own, others = np.unique(component[row:][:BLOCK_ROWS]), np.unique(component[point:][:TILE])
+            largest = bound[np.ix_(own, others)].max()
+            if largest >= 0:
+                expected[row // TILE, point // TILE] = largest
+    found = {(row, tile): upper[pair] for row, begin, end, pair in items.tolist() for tile in range(begin, end)}
+    assert found == expected
+    assert len(found) == tiles.sum()
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("of_bytes", [False, True])
 @pytest.mark.parametrize("d", [5, 130, 784, full(64), full(300)])
-def test_component_pairs_in_the_fused_filter(d, of_bytes):
-    """Every pair within its component pair's threshold is found, each once; of more than fit there are none."""
+@pytest.mark.parametrize("k", [10, 100])
+def test_component_pairs_in_the_fused_filter(k, d, of_bytes):
+    """Every pair within its component pair's threshold is found, each once; of more than fit there are none.
+
+    In blocks of one component, or of several.
+    """
     engine = resolve("cuda")
     kernels = pair_kernels(engine)
     rng = np.random.default_rng(d)
-    label = np.sort(np.concatenate([rng.integers(0, 9, 2400), np.full(600, 9)])).astype(np.int32)
+    label = np.sort(np.concatenate([rng.integers(0, k - 1, 2400), np.full(600, k - 1)])).astype(np.int32)
     X = rng.integers(0, 256, (3000, d)) if of_bytes else rng.normal(size=(3000, d))
     search = BruteForceSearch(engine.asarray(X.astype(np.float32)), engine, Report())
     if not search.filter.is_symmetric:
         pytest.skip("this GPU has no fused filter")
-    components = Components(*kernels.sort_by_component(engine.asarray(label), 10))
-    first, second = np.triu_indices(10, 1)
+    components = Components(*kernels.sort_by_component(engine.asarray(label), k))
+    first, second = np.triu_indices(k, 1)
     pairs = pairs_of(engine, first, second)
     ends = pairs.first, pairs.second
     plan = kernels.plan_items(components.start, ends)
-    order, items = kernels.work_items(components.order, components.start, ends, plan)
     assert plan.formed >= 4_000_000
-    number = np.zeros((10, 10), int)
-    number[first, second] = np.arange(45)
+    of_one = *kernels.work_items(components.order, components.start, ends, plan), (None, None)
+    whole, some = (
+        to_host(kernels.work_items(components.order, components.start, ends, plan, share)[1]) for share in (1, 2)
+    )
+    np.testing.assert_array_equal(some[:, [0, 1, 3]], whole[:, [0, 1, 3]])
+    np.testing.assert_array_equal(some[:, 2] - some[:, 1], np.maximum((whole[:, 2] - whole[:, 1]) // 2, 1))
+    number = np.zeros((k, k), int)
+    number[first, second] = np.arange(first.size)
+    numbers = kernels.pair_numbers(pairs, engine.xp.arange(k, dtype="int32"))
     src, dst, weight = every_pair(search)
     crosses, pair = label[src] != label[dst], number[label[src], label[dst]]
     for share in (0.0, 0.001, 0.02):
-        upper = np.quantile(weight, share) * rng.uniform(0.8, 1.0, 45)
+        upper = np.quantile(weight, share) * rng.uniform(0.8, 1.0, first.size)
         bound = engine.asarray(upper)
-        a, b, of_pair = map(to_host, search.filter.component_pairs(order, items, bound, 10_000_000))
-        np.testing.assert_array_equal(np.minimum(label[a], label[b]), first[of_pair])
-        np.testing.assert_array_equal(np.maximum(label[a], label[b]), second[of_pair])
-        found = set(zip(np.minimum(a, b).tolist(), np.maximum(a, b).tolist(), strict=True))
-        assert len(found) == a.size
-        wanted = crosses & (weight <= upper[pair])
-        assert set(zip(src[wanted].tolist(), dst[wanted].tolist(), strict=True)) <= found
-        if of_bytes:
-            assert len(found) <= (crosses & (weight <= upper[pair] * (1 + 1e-5) + 2)).sum()
-        if wanted.sum() > 100:
-            assert search.filter.component_pairs(order, items, bound, 99) is None
+        tested = components.number, numbers
+        items = kernels.block_items(*tested, bound, kernels.plan_blocks(*tested, bound))
+        for order, listed, of_each in (of_one, (components.order, items, tested)):
+            pairs_up_to = lambda most: search.filter.component_pairs(order, listed, bound, most, of_each)  # noqa: B023, E731
+            a, b, of_pair = map(to_host, pairs_up_to(10_000_000))
+            np.testing.assert_array_equal(np.minimum(label[a], label[b]), first[of_pair])
+            np.testing.assert_array_equal(np.maximum(label[a], label[b]), second[of_pair])
+            found = set(zip(np.minimum(a, b).tolist(), np.maximum(a, b).tolist(), strict=True))
+            assert len(found) == a.size
+            wanted = crosses & (weight <= upper[pair])
+            assert set(zip(src[wanted].tolist(), dst[wanted].tolist(), strict=True)) <= found
+            if of_bytes:
+                assert len(found) <= (crosses & (weight <= upper[pair] * (1 + 1e-5) + 2)).sum()
+            if wanted.sum() > 100:
+                assert pairs_up_to(99) is None

@@ -57,9 +57,7 @@ def int8_points(filter_, n):
 @pytest.mark.parametrize("n", [0, 5, 128, 1000, 128 * 128 + 7, full(128 * 5000)])
 def test_tiles_in_strides(n):
     """All points, of which those that follow each other are in different tiles if there are many of these."""
-    from rapids_slink.neighbors.filter.fused.filter import tiles_in_strides
-
-    order = to_host(tiles_in_strides(resolve("cuda").xp.arange(n)[::-1].copy(), n))
+    order = strided(np.ones(n))
     np.testing.assert_array_equal(np.sort(order), np.arange(n))
     tiles = n // 128
     np.testing.assert_array_equal(order[128 * tiles :], np.arange(n - 128 * tiles)[::-1])
@@ -67,6 +65,23 @@ def test_tiles_in_strides(n):
     tile[order] = np.arange(n) // 128
     if tiles >= 128:
         assert (tile[n - 128 * tiles : -1] != tile[n - 128 * tiles + 1 :]).all()
+
+
+def test_outliers_are_not_dealt_out():
+    """Points with keys far above those of the tiles that would share out theirs stay in the tiles that they fill."""
+    key = np.ones(128 * 256)
+    key[-300:] = 1e8
+    order = strided(key)
+    np.testing.assert_array_equal(np.sort(order), np.arange(key.size))
+    assert np.unique(np.flatnonzero(np.isin(order, np.arange(key.size)[:300])) // 128).size == 3
+
+
+def strided(keys):
+    """The points, the last first, of which these are the keys in turn, in strides."""
+    from rapids_slink.neighbors.filter.fused.filter import tiles_in_strides
+
+    xp = resolve("cuda").xp
+    return to_host(tiles_in_strides(xp.asarray(keys[::-1].copy()), xp.arange(keys.size)[::-1].copy(), keys.size))
 
 
 def unscaled(d, **more):

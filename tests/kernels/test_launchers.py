@@ -32,6 +32,7 @@ AS_BITS = {
     "append_survivors": {"half_sq_dist", "count", "next_item"},
     "quantize_int8": {"y"},
     "count_items": {"totals"},
+    "list_block_items": {"totals", "item"},
 }
 
 

@@ -15,10 +15,15 @@ from scipy.spatial.distance import pdist, squareform
 
 import rapids_slink
 from rapids_slink import DeviceMemoryError, SingleLinkage, deduplicate, fit
+from rapids_slink.metrics import get_metric
+from rapids_slink.pipeline import estimate_fit
 from rapids_slink.points.output import on_device
-from rapids_slink.runtime.device import to_host
+from rapids_slink.runtime.device import resolve, to_host
+from rapids_slink.runtime.memory import required_bytes, run_scope
+from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree import boxes
 from rapids_slink.spanning_tree.boxes import FRIEND_FEATURES
+from rapids_slink.spanning_tree.problem import Problem
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -237,13 +242,15 @@ def test_engines_that_make_the_tree(device, monkeypatch):
 
 def test_memory(device):
     """Of labels alone it is less than that of the tree, which then has no room."""
-    X = np.random.default_rng(0).random((200_000, 2))
+    X, on = np.random.default_rng(0).random((200_000, 2)), resolve(device)
     peaks = [
         rapids_slink.plan(X, n_clusters=n_clusters, max_distance=1e-3, device=device)["memory"]["peak_bytes"]
         for n_clusters in (None, len(X))
     ]
     assert peaks[0] < peaks[1]
-    limit = peaks[1] - 1
+    problem = Problem(Settings(get_metric("euclidean"), max_distance=1e-3), on, *X.shape, X.itemsize)
+    with run_scope(on):
+        limit = required_bytes(on, estimate_fit(problem)) - 1
     model = fit(X, max_distance=1e-3, memory_limit=limit, device=device)
     with pytest.raises(DeviceMemoryError, match=f"memory_limit={limit} is too small for the tree of 200,000 rows"):
         model.linkage_  # noqa: B018

@@ -518,7 +518,8 @@ def test_least_distances_of_clusters_need_few_pairs_of_tiles(size, most_pairs, m
     task = SearchTask(engine.xp.arange(n, dtype="int32"), 1, group, group, per_group_minimum=True)
     found = to_host(search_of(X[shuffled], engine, report).find(task).weights)[:, 0]
     assert report["connect"]["tile_pairs_formed"] < most_pairs * report["connect"]["tile_pairs"]
-    assert report["connect"]["rows_redone"] < most_redone * n
+    most = 0.5 if engine.is_gpu else most_redone  # a launch's rows do not see the minima that it finds
+    assert report["connect"]["rows_redone"] < most * n
     for one in range(0, n // size, n // size // 3):
         distance = cdist(X[cluster == one], X[cluster != one], "sqeuclidean")
         assert found[cluster[shuffled] == one].min() == pytest.approx(distance.min(), rel=1e-12)
@@ -605,7 +606,8 @@ def test_nearest_by_spread(engine):
 def test_tiles_make_the_lists_of_wide_clusters(engine, monkeypatch):
     """And all pairs connect them. Where clusters are as near as their points they make no lists."""
     rng = np.random.default_rng(10)
-    noise, label = rng.normal(size=(2**13, 30)), rng.integers(0, 12, 2**13)
+    n = 9000 if engine.is_gpu else 2**13
+    noise, label = rng.normal(size=(n, 30)), rng.integers(0, 12, n)
     apart, near = ((noise + by * rng.normal(size=(12, 30))[label]) * np.arange(1, 31) ** -0.5 for by in (3, 0.5))
     for name in ("STRUCTURED_POINTS", "CLUSTERED_POINTS"):
         monkeypatch.setattr(neighbors, name, {"cpu": 0, "cuda": 0})

@@ -316,7 +316,7 @@ def bit_filter():
 
     xp, n = cuda().xp, 300
     filter_ = CountFilter(ExactPoints(*[points(n, 5, "uint64")] * 2, get_metric("jaccard")), cuda())
-    filter_.arrange(tiles_in_strides(xp.arange(n), n))
+    filter_.arrange(tiles_in_strides(xp.ones(n), xp.arange(n), n))
     filter_.radii(xp.zeros(n), filter_.image().error, 512)
     found = xp.zeros((n, 60), "int32"), xp.zeros(n, "int32"), None, xp.zeros((n, 60), "int32")
     filter_.tighten(Survivors(*found), xp.zeros(n), 5, last=True)
@@ -440,6 +440,8 @@ def components():
     kernels.overlapping(pairs, xp.zeros(pairs.first.size), terms)
     kernels.pair_samples(points(k, 64, "int32"), pairs, ids(3), 2)
     kernels.within_bottlenecks(pairs, points(k, k, "float64"), terms)
+    upper, number = xp.zeros(pairs.first.size), kernels.pair_numbers(pairs, ids(k))
+    kernels.block_items(ids(n), number, upper, replace(kernels.plan_blocks(ids(n), number, upper), n_items=9))
     start, ends = xp.zeros(k + 1, "int64"), (pairs.first, pairs.second)
     kernels.work_items(ids(n), start, ends, replace(kernels.plan_items(start, ends), n_items=9, n_rows=256))
     separations = Separations(None, points(k, k, "float64"), supports, errors, 1.0)

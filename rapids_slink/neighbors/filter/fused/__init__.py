@@ -134,10 +134,11 @@ class Destination:
 
     candidates: Candidates
     next_item: Array  # int: the work item that the next block takes, less the number of blocks; 0 at first
-    row_group: Array = None  # int32, by position: pairs of one group are left out
+    row_group: Array = None  # int32, by position: pairs of one group are left out; between components these
     point_group: Array = None  # the same of the points; between components the order
     items: Array = None  # (m, 4) int32: between components, the work items
     thresholds: Array = None  # float32: what is added to the rows' radii, by component pair
+    pair_numbers: Array = None  # (K, K) int32, for tiles of several components: the numbers of the components' pairs
 
 
 class LocalTerms(NamedTuple):
@@ -189,11 +190,13 @@ def append_survivors(
     else:
         check_arrays("int32", local.tiles, local.row_cell, local.point_cell)
         check_arrays("float32", local.begins, local.thresholds)
-    check_arrays("int32", survivors.ids, into.row_group, into.point_group, into.items)
+    check_arrays("int32", survivors.ids, into.row_group, into.point_group, into.items, into.pair_numbers)
     atoms = -(-steps // ATOM_STEPS)
     types = image.half_norm is not None and image.half_norm.dtype == cp.int32, image.y.dtype == cp.uint8
     kind = half_sq_dist is not None, into.items is not None and local is None, local is not None, *types
     body = _compiled(atoms, steps - (atoms - 1) * ATOM_STEPS, kind, is_hopper(), current_gpu())
+    table = into.pair_numbers
+    pairs = (np.uint64(0), 0) if table is None else (np.uint64(table.data.ptr), len(table))
     addresses = [np.uint64(0)] * 5 if local is None else [np.uint64(part.data.ptr) for part in local]
     sizes = (0, 0) if local is None else (local.thresholds.shape[1], local.begins.shape[1])
     arguments = (
@@ -201,7 +204,7 @@ def append_survivors(
         *map(np.int32, products.tiles), c_struct(*products.among), np.uint32(products.n_points), rows.half_norm,
         radii.of_row, radii.of_tile, tile_error, into.row_group, into.point_group, np.int32(survivors.capacity),
         survivors.ids, half_sq_dist, survivors.count, into.next_item, into.items, into.thresholds,
-        c_struct(*addresses, *map(np.int64, sizes)),
+        c_struct(*pairs), c_struct(*addresses, *map(np.int64, sizes)),
     )  # fmt: skip
     items = products.blocks * products.splits * (BLOCK_ROWS // body.rows)
     if blocks := min(items, body.blocks * multiprocessors()):

@@ -219,12 +219,18 @@ class ImageFilter(TileFilter):
         """
         raise NotImplementedError
 
-    def _listed_pairs(self, items: Any, radii: Radii, thresholds: Any, capacity: int) -> Any:
-        """The pairs that pass, (3, pairs) int32, or None if there are more than `capacity`."""
+    def _listed_pairs(
+        self, items: Any, radii: Radii, thresholds: Any, capacity: int, components: tuple[Any, Any] = (None, None)
+    ) -> Any:
+        """The pairs that pass, (3, pairs) int32, or None if there are more than `capacity`.
+
+        `components`, of each point and the numbers of their pairs, where tiles have points of several.
+        """
         image, counts = self.image(), cp.zeros(2, cp.uint64)  # found, and the next work item
         products = Products(image, len(items), 1, (0, 0), self.order.size)
         pairs = Candidates(cp.empty((3, capacity), cp.int32), counts[:1])
-        self._append(products, radii, Destination(pairs, counts[1:], None, self.order, items, thresholds))
+        component, numbers = components
+        self._append(products, radii, Destination(pairs, counts[1:], component, self.order, items, thresholds, numbers))
         n_found = int(counts[0])
         return pairs.ids[:, :n_found] if n_found <= capacity else None
 
@@ -235,14 +241,15 @@ class ImageFilter(TileFilter):
 
 #: Tiles that follow each other share out their points: up to this number of them, and one in `DEALT_OF` at most. A
 #: point's near copies have nearly its bound. In one tile they would be seen at once, and end each other's lists.
+#: Outliers stay apart: a tile with a point of large error lets all pairs pass.
 DEALT, DEALT_OF = 64, 64
 
 
-def tiles_in_strides(sorted_points: Array, n: int) -> Array:
-    """The first n of some points, int64, with whole tiles of similar ones in a low-discrepancy order."""
+def tiles_in_strides(key: Array, by_key: Array, n: int) -> Array:
+    """The first n of some points in the order of their keys, int64, with whole tiles in a low-discrepancy order."""
     order, tiles = cp.empty(n, cp.int32), n // TILE
     sizes = np.int64(n), np.int64(golden_stride(tiles)), np.int64(max(1, min(DEALT, tiles // DEALT_OF)))
-    launch(TIGHTEN, "stride_tiles", n, *sizes, sorted_points, order)
+    launch(TIGHTEN, "stride_tiles", n, *sizes, key.astype(cp.float32, copy=False), by_key, order)
     return order
 
 
@@ -346,7 +353,7 @@ class FusedFilter(ImageFilter, ProductFilter):
         last = key[by_key[-MAX_FAR - 1 :]].get()
         far = int((last > FAR * float(key[by_key[n // 2]])).sum())
         n -= far if far <= MAX_FAR else 0
-        return tiles_in_strides(by_key, n), by_key[n:].astype(cp.int32)
+        return tiles_in_strides(key, by_key, n), by_key[n:].astype(cp.int32)
 
     def is_coarse(self, survivors: Survivors) -> bool:
         """See `ImageFilter.is_coarse`."""
@@ -373,13 +380,17 @@ class FusedFilter(ImageFilter, ProductFilter):
             options=(f"-DKEYS_PER_LANE={keys}", f"-DINT8={int8}", value_option(self.points.dtype)),
         )  # fmt: skip
 
-    def component_pairs(self, order: Any, items: Any, upper: Any, max_pairs: int) -> Any:
+    def component_pairs(
+        self, order: Any, items: Any, upper: Any, max_pairs: int, components: tuple[Any, Any] = (None, None)
+    ) -> Any:
         """The pairs of points whose surrogate distance is at most that of their component pair, and maybe others.
 
         `order`, int32, has the points in blocks of `BLOCK_ROWS`; in a block one more than once only in a run. `items`,
         (m, 4) int32, each have a block of rows by the number of its first tile; the first tile of points and the one
         after the last, at most `MAX_ITEM_TILES`; and the number of its component pair. `upper`, float64, is the
-        surrogate distance by component pair.
+        surrogate distance by component pair. Where items have points of several components, their component pair is
+        that of the largest `upper`, and `components` are the component of each point in that order, int32, and the
+        number of the pair of each two, (K, K) int32, or -1.
 
         Returns (3, pairs) int32, the points, none for those that fill up a block, and the number of their component
         pair; None if there are more than `max_pairs`.
@@ -388,19 +399,21 @@ class FusedFilter(ImageFilter, ProductFilter):
         self.arrange(order)
         try:
             thresholds = self.radii(upper, None, padded(upper.size, TILE)).of_row
-            pairs = self.pairs_of_items(items, thresholds, min(FIRST_PAIRS, max_pairs))
+            pairs = self.pairs_of_items(items, thresholds, min(FIRST_PAIRS, max_pairs), components)
             if pairs is None and max_pairs > FIRST_PAIRS:
-                pairs = self.pairs_of_items(items, thresholds, max_pairs)
+                pairs = self.pairs_of_items(items, thresholds, max_pairs, components)
             return pairs
         finally:
             self.arrange(*arranged)
 
-    def pairs_of_items(self, items: Any, thresholds: Any, capacity: int) -> Any:
+    def pairs_of_items(
+        self, items: Any, thresholds: Any, capacity: int, components: tuple[Any, Any] = (None, None)
+    ) -> Any:
         """See `component_pairs` if there are at most `capacity`, of the points as they are arranged.
 
         A row's radius is its own error and one of the `thresholds`, that of its component pair.
         """
-        return self._listed_pairs(items, Radii(self.image().error, None), thresholds, capacity)
+        return self._listed_pairs(items, Radii(self.image().error, None), thresholds, capacity, components)
 
     def pairs_within(self, items: Any, limit: float, capacity: int) -> Any:
         """See `ImageFilter.pairs_within`."""
@@ -529,13 +542,13 @@ class CountFilter(ImageFilter):
 
     def first_order(self) -> Array:
         """Tiles of rows with similar numbers of ones, in a low-discrepancy order."""
-        return tiles_in_strides(cp.argsort(self._ones), len(self.points))
+        return tiles_in_strides(self._ones, cp.argsort(self._ones), len(self.points))
 
     def order_by_bound(self, bound: Array, first: int = 0) -> tuple[Array, Array]:
         """See `FusedFilter.order_by_bound`: by the number of ones, then by the bound; no points are far."""
         key = bound.astype(cp.float32)
         key = self._ones[first : first + key.size] + key / (1 + cp.where(cp.isfinite(key), key, 0).max())
-        return tiles_in_strides(cp.argsort(key), key.size), cp.empty(0, cp.int32)
+        return tiles_in_strides(key, cp.argsort(key), key.size), cp.empty(0, cp.int32)
 
     def order_for_limit(self, limit: float, n: int, first: int) -> tuple[Array, Array]:
         """See `ImageFilter.order_for_limit`: by the number of ones."""

@@ -29,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
     const radius_t* __restrict__ radius, const radius_t* __restrict__ tile_radius, const float* __restrict__ tile_error,
     const int* __restrict__ row_group, const int* __restrict__ column_group, int capacity, int* __restrict__ out,
     u32* __restrict__ half_sq_dist, u32* count, int* next_item, const int4* __restrict__ given,
-    const float* __restrict__ threshold, const LocalTerms local) {
+    const float* __restrict__ threshold, const PairTable pairs, const LocalTerms local) {
     extern __shared__ __align__(128) char shared[];
     constexpr int STAGE_BYTES = STAGE_PIECES * PIECE_BYTES + NORM_BYTES, PARTS = ROWS / (BLOCK_TILES * COLUMNS);
     char *resident = shared, *stages = shared + RESIDENT_ATOMS * BLOCK_TILES * PIECE_BYTES;
@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
     __shared__ int next;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     Survivors survivors{queues[warp], out, half_sq_dist, count, row_group, column_group, radius, tile_error,
-                        among, capacity, lane, 0, 0};
+                        threshold, pairs, among, capacity, lane, 0, 0};
     for (int taken = blockIdx.x; taken < blocks * splits * PARTS; taken = next) {
         WorkItem item(taken / PARTS, splits, first_tile, last_tile, given, local);
         const sum_t* norms = LOCAL ? (const sum_t*)local.begin + (u64)local.row_cell[item.row_tile] * local.columns : column_norm;

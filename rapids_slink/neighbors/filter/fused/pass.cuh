@@ -36,7 +36,8 @@
 // BITS. Both are points
 // by `column_group`, of which one that is in a block again, right behind itself, only fills it up. `out` has three rows of
 // `capacity`: the points of each pair and its component pair. `count` is of 64 bits; once it is above `capacity` no more items
-// are started.
+// are started. If `row_group` is given, it has the component at each position, of several in a tile: an item's threshold is the
+// largest of their pairs, and what passes is tested again with that of its own pair, by `pairs`, the earlier point as the row.
 //
 // LOCAL: rows and columns are of cells, each with a centre and a scale of its own (tiles/__init__.py). The work items are `given`,
 // `blocks` of them, as the tile at which the rows begin and a range of a list of tiles of columns. Sums begin at, and are compared

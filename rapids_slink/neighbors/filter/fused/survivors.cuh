@@ -17,6 +17,12 @@ struct LocalTerms {
     }
 };
 
+// The number of the pair of each two of n components, -1 if there is none.
+struct PairTable {
+    const int* number;
+    int n;
+};
+
 // A work item: the tile at which its rows begin, and its range of column tiles; `tile` maps these to tiles of the image.
 struct WorkItem {
     int row_tile, first, last, component_pair;
@@ -82,7 +88,8 @@ struct Survivors {
     u32 *half_sq_dist, *count;
     const int *row_group, *column_group;
     const radius_t* radius;
-    const float* tile_error;
+    const float *tile_error, *threshold;
+    PairTable pairs;
     ColumnTiles among;
     int capacity, lane;
     u32 queued, first_row;  // in the queue, and of the warp
@@ -93,10 +100,18 @@ struct Survivors {
         out[(u64)position * capacity + slot] = other;
         if (SYMMETRIC) half_sq_dist[(u64)position * capacity + slot] = half;
     }
-    // The points, by `column_group`, of a warp's survivors, and their component pair.
-    __device__ __forceinline__ void put_pairs(bool wanted, u32 row, u32 column, int component_pair) {
+    // The points, by `column_group`, of a warp's survivors, and their component pair: the item's, or that of their components, if
+    // they are within its threshold, which may be less than the item's.
+    __device__ __forceinline__ void put_pairs(bool wanted, u32 row, u32 column, sum_t half, int component_pair) {
         int a = wanted ? column_group[row] : 0, b = wanted ? column_group[column] : 0;
         bool real = wanted && is_first(column_group, row) && is_first(column_group, column);
+#if !BITS
+        if (row_group) {
+            component_pair = real && row < column ? pairs.number[(u64)row_group[row] * pairs.n + row_group[column]] : -1;
+            real = component_pair >= 0 &&
+                   half <= rounded(slack_of(radius[row] + threshold[component_pair], tile_error[column / COLUMNS]));
+        }
+#endif
         u64 slot = claim_in_warp(real, (u64*)count);
         if (real && slot < capacity)
             out[slot] = a, out[(u64)capacity + slot] = b, out[2 * (u64)capacity + slot] = component_pair;
@@ -121,10 +136,10 @@ struct Survivors {
         u32 place = survivor, half = survivor >> 32, in_item = place & (1u << COLUMN_BITS) - 1;
         u32 row = first_row + (place >> COLUMN_BITS & 31);
         u32 column = item.tile(item.first + in_item / COLUMNS, among) * COLUMNS + in_item % COLUMNS;
-        if (BETWEEN_COMPONENTS) return put_pairs(lane < n, row, column, item.component_pair);
+        sum_t value = (sum_t&)half;
+        if (BETWEEN_COMPONENTS) return put_pairs(lane < n, row, column, value, item.component_pair);
         if (!SYMMETRIC && lane < n && column_group && column_group[column] == row_group[row]) return;
         if (lane >= n) return;
-        sum_t value = (sum_t&)half;
         if (!SYMMETRIC || value <= rounded(slack_of(radius[row], tile_error[column / COLUMNS]))) put(row, column, half);
         if (SYMMETRIC && place >> 30 && value <= rounded(slack_of(radius[column], tile_error[row / COLUMNS])))
             put(column, row, half);

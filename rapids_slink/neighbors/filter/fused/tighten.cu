@@ -29,24 +29,29 @@ __device__ __forceinline__ float half_of(int key) { return __int_as_float(key); 
 #endif
 
 constexpr int WARPS = 2;  // of a block
+constexpr float SIMILAR = 4;  // keys are squared distances
 // Keys that are closer count as equal: by a row's scaled bound, squared, and by spacings of float32.
 constexpr double INT8_TOLERANCE = 0x1p-12;
 constexpr int FLOAT_TOLERANCE = 1 << 12;
 constexpr float LIKELY = INT8 ? 0.499 : 0.495;  // of a bound's square, twice, the half that brings it down
 constexpr int UNROLLED = KEYS_PER_LANE <= 32 ? KEYS_PER_LANE : 1;  // long loops would take many seconds to compile
 
-// Position i of `order` gets points of `sorted`, whole tiles of them: `dealt` tiles that follow each other share out their points one by
-// one, and tile i times `stride` modulo their number comes i-th. What is no whole tile stays at the end.
+// Position i of `order` gets points of `sorted`, by their keys, whole tiles of them: `dealt` tiles that follow each other share out their
+// points one by one, if no key exceeds SIMILAR times another, and tile i times `stride` modulo their number comes i-th. What is no whole
+// tile stays at the end.
 extern "C" __global__ void stride_tiles(
-    long long n, long long stride, long long dealt, const long long* __restrict__ sorted, int* __restrict__ order) {
+    long long n, long long stride, long long dealt, const float* __restrict__ key, const long long* __restrict__ sorted,
+    int* __restrict__ order) {
     long long i = thread_index(), tiles = n / TILE, tile = i / TILE;
     if (i >= n) return;
-    if (tile < tiles) {
-        tile = tile * stride % tiles;
-        long long first = tile / dealt * dealt, among = dealt < tiles - first ? dealt : tiles - first;
-        order[i] = sorted[first * TILE + i % TILE * among + tile - first];
-    } else
+    if (tile >= tiles) {
         order[i] = sorted[i];
+        return;
+    }
+    tile = tile * stride % tiles;
+    long long first = tile / dealt * dealt, among = dealt < tiles - first ? dealt : tiles - first;
+    bool are_similar = key[sorted[(first + among) * TILE - 1]] <= SIMILAR * key[sorted[first * TILE]];
+    order[i] = sorted[are_similar ? first * TILE + i % TILE * among + tile - first : tile * TILE + i % TILE];
 }
 
 // The largest error of each tile. A block a tile.

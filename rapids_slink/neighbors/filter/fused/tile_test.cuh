@@ -142,6 +142,6 @@ __device__ __forceinline__ void push_passing(
                 u32 place = (u32)test.for_columns << 30 | in_warp << COLUMN_BITS | (i - item.first) * COLUMNS + in_tile;
                 bool real = rest && column < n_columns && !(SYMMETRIC && column == strip.first_row + row);
                 sum_t half_norm = bit & 2 ? strip.half_norm[1] : strip.half_norm[0];
-                survivors.push(real, place, SYMMETRIC ? half_norm - select<32>(sum + 32 * w, bit) : 0, item);
+                survivors.push(real, place, SYMMETRIC || BETWEEN_COMPONENTS ? half_norm - select<32>(sum + 32 * w, bit) : 0, item);
             }
 }

@@ -80,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
     const radius_t* __restrict__ radius, const radius_t* __restrict__ tile_radius, const float* __restrict__ tile_error,
     const int* __restrict__ row_group, const int* __restrict__ column_group, int capacity, int* __restrict__ out,
     u32* __restrict__ half_sq_dist, u32* count, int* next_item, const int4* __restrict__ given,
-    const float* __restrict__ threshold, const LocalTerms local) {
+    const float* __restrict__ threshold, const PairTable pairs, const LocalTerms local) {
     extern __shared__ __align__(1024) char shared[];
     __shared__ __align__(8) Ring ring;
     const Memory memory(shared);
@@ -109,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
     const u64 first_stage = descriptor(memory.stages);
     u64* queue = memory.queues + (4 * (warpgroup - 1) + warp) * QUEUE;
     Survivors survivors{queue, out, half_sq_dist, count, row_group, column_group, radius, tile_error,
-                        among, capacity, lane, 0, 0};
+                        threshold, pairs, among, capacity, lane, 0, 0};
     for (;; items++) {
         int slot = items % SLOTS;
         barrier_wait(ring.item_full + slot, items / SLOTS & 1);
