@@ -54,10 +54,9 @@ struct Features {
     __device__ void load_by(const VALUE* __restrict__ values, int d, int id, int start, int n) {
         constexpr int LANES = SEGMENT / BYTES;  // that copy a candidate's
         int lane = threadIdx.x % WARP, piece = lane % LANES * BYTES, bytes = n * (int)sizeof(VALUE);
-        unsigned left = __ballot_sync(ALL_LANES, id >= 0);
 #pragma unroll 8
-        for (int c = lane / LANES; left; c += WARP / LANES, left >>= WARP / LANES) {
-            int other = __shfl_sync(ALL_LANES, id, c);
+        for (int first = 0; first < WARP; first += WARP / LANES) {
+            int c = first + lane / LANES, other = __shfl_sync(ALL_LANES, id, c);
             if (other >= 0 && piece < bytes)
                 copy<BYTES>(tile + c * pitch + piece, (const char*)(values + (size_t)other * d + start) + piece);
         }

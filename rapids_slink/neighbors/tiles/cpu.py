@@ -225,8 +225,9 @@ def near_tiles(
     """The tiles that may have a point within the reach of a row of each block, in one low-discrepancy order.
 
     Tiles are ruled out by the boxes of both, unless these are within the reach of a row of the block; then if no row is
-    within its own of the ball about the tile's cell; then if no row's place is within it of the tile's box, or, on a
-    CPU, no point's within that of any row of the block's box.
+    within its own of the ball about the tile's cell; then if no row's place is within it of the tile's box, or no
+    point's within that of any row of the block's box. A GPU looks at these points if there are groups: else few of
+    the tiles are left out by them.
 
     Parameters
     ----------

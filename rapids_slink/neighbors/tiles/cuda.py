@@ -249,8 +249,8 @@ def near_tiles(
     cells = 0 if balls is None else len(balls.products[0])
     launch_blocks(
         TILES, "refine_marks", (n_blocks,), BLOCK, places, np.int64(places.shape[1]), np.int32(m), where, reach,
-        boxes, np.float32(lost), _balls(balls), np.int32(cells), *sizes, marks, counts,
-        shared_memory=4 * (m * BLOCK + BLOCK + -(-cells // 16)),
+        boxes, None if block_group is None else row_boxes, np.float32(lost), _balls(balls), np.int32(cells), *sizes,
+        marks, counts, shared_memory=4 * (m * BLOCK + BLOCK + 2 * m + -(-cells // 16)),
     )  # fmt: skip
     launch_blocks(TILES, "put_starts", (1,), constant(TILES, "SUMMING_THREADS"), np.int32(n_blocks), counts, starts)
     on_host = cp.asnumpy(starts)

@@ -98,30 +98,55 @@ constexpr int SEEN_AFTER = 4;         // coordinates it is seen whether any row 
 
 // Unmarks the tiles whose boxes are within the reach of no row of their block, or whose cells' balls are, and counts the others. A block
 // of threads has a block of rows. A lane of a warp compares its tile with some rows; those that are near to none of these are compared
-// with all, of which a lane has some. The same with the balls of `cells`, once for a cell.
+// with all, of which a lane has some. Then the tile's points are compared with the block's box if there are `row_boxes`, and its rows with
+// the balls of `cells`, once for a cell.
 //
 // `places` are float32, (m, slots), and off by `lost` at most, with those of the boxes. Sums err by 2^-18 of themselves.
 extern "C" __global__ void __launch_bounds__(BLOCK) refine_marks(
     const float* __restrict__ places, long long n_slots, int m, const int* __restrict__ row_places, const float* __restrict__ reach,
-    const double* __restrict__ boxes, float lost, const Balls balls, int cells, int n_tiles, int stride, int words,
-    u32* __restrict__ marks, int* __restrict__ counts) {
+    const double* __restrict__ boxes, const double* __restrict__ row_boxes, float lost, const Balls balls, int cells, int n_tiles,
+    int stride, int words, u32* __restrict__ marks, int* __restrict__ counts) {
     constexpr int WARPS = BLOCK / WARP, OF_WORD = 16;  // cells of a word: a bit for near, and one for far
     extern __shared__ float shared[];
     __shared__ int count, row_at[BLOCK], queues[WARPS][2 * WARP];
     __shared__ double row_norm[BLOCK], row_reach[BLOCK];
-    float *rows = shared, *within = shared + m * BLOCK;
-    u32* known = (u32*)(within + BLOCK);
+    float *rows = shared, *within = rows + m * BLOCK, *box = within + BLOCK;
+    u32* known = (u32*)(box + 2 * m);
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, place = row_places[(size_t)blockIdx.x * BLOCK + threadIdx.x];
     float reached = reach[(size_t)blockIdx.x * BLOCK + threadIdx.x];
     if (threadIdx.x == 0) count = 0;
     for (int f = 0; f < m; f++) rows[f * BLOCK + threadIdx.x] = places[(size_t)f * n_slots + place];
     within[threadIdx.x] = reached >= 0 ? reached * reached * (1 + 0x1p-16f) : -1;
+    for (int f = threadIdx.x; row_boxes && f < 2 * m; f += BLOCK) {
+        double edge = block_edge(row_boxes + (size_t)blockIdx.x * 4 * m, m, f);
+        box[f] = f < m ? __double2float_rd(edge) - lost : __double2float_ru(edge) + lost;
+    }
     if (balls.products) {
         int at = row_at[threadIdx.x] = balls.where[(size_t)blockIdx.x * BLOCK + threadIdx.x];
         row_norm[threadIdx.x] = balls.norms[at], row_reach[threadIdx.x] = reached * balls.shrink;
         for (int w = threadIdx.x; w * OF_WORD < cells; w += BLOCK) known[w] = 0;
     }
     __syncthreads();
+    float farthest = -1;  // a square
+    for (int r = lane; r < BLOCK; r += WARP) farthest = fmaxf(farthest, within[r]);
+    farthest = warp_max(farthest);
+    auto has_near_point = [&](int t) {
+        for (int c = lane; c < TILE; c += 2 * WARP) {
+            float total[2] = {};
+#pragma unroll
+            for (int f = 0; f < MOST_COORDINATES; f++) {
+                if (f >= m) continue;
+#pragma unroll
+                for (int p = 0; p < 2; p++) {
+                    float x = places[(size_t)f * n_slots + (size_t)t * TILE + c + p * WARP];
+                    float gap = fmaxf(fmaxf(box[f] - x, x - box[m + f]), 0.0f);
+                    total[p] += gap * gap;
+                }
+            }
+            if (__any_sync(ALL_LANES, fminf(total[0], total[1]) <= farthest)) return true;
+        }
+        return false;
+    };
     auto has_near_ball = [&](int c) {
         double radius = (balls.largest_length[c] + balls.largest_error[c]) / balls.scales[c];
         for (int r = lane; r < BLOCK; r += WARP) {
@@ -176,6 +201,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK) refine_marks(
                 if (!any) break;
             }
             if (lane == from) near = any;
+        }
+        for (u32 left = row_boxes ? __ballot_sync(ALL_LANES, at >= 0 && near) : 0; left; left &= left - 1) {
+            int from = __ffs(left) - 1;
+            bool is = has_near_point(__shfl_sync(ALL_LANES, t, from));
+            if (lane == from) near = is;
         }
         if (balls.products) {
             int c = at >= 0 ? balls.cell_of_tile[t] : 0, shift = c % OF_WORD * 2;
