@@ -69,6 +69,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from rapids_slink.report import did_you_mean
+from rapids_slink.runtime.cuda import check_arrays, launch
 from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.trigonometry import each, great_circle
 
@@ -367,15 +368,15 @@ MEANINGS = {
 }  # fmt: skip
 
 
-def get_metric(name: Any, p: Any = 2.0, given: bool = False) -> Metric:
-    """The metric called `name`, which may be "precomputed" if distances may be `given`.
+def get_metric(name: Any, p: Any = 2.0, allow_precomputed: bool = False) -> Metric:
+    """The metric called `name`, which may be "precomputed" if `allow_precomputed`.
 
     `p` is checked for every metric of points, although only minkowski uses it.
     """
-    if given and name == PRECOMPUTED.name:
+    if allow_precomputed and name == PRECOMPUTED.name:
         return PRECOMPUTED
     if not isinstance(name, str) or name not in NAMES:
-        names = [*NAMES, *[PRECOMPUTED.name] * given]
+        names = [*NAMES, *[PRECOMPUTED.name] * allow_precomputed]
         meant = did_you_mean(name, names, MEANINGS)
         raise ValueError(f"metric must be one of {', '.join(map(repr, names))}, got {name!r}{meant}")
     if isinstance(p, bool) or not isinstance(p, int | float | np.integer | np.floating):
@@ -392,11 +393,14 @@ def get_metric(name: Any, p: Any = 2.0, given: bool = False) -> Metric:
     return METRICS[SPECIAL_POWERS[p]] if p in SPECIAL_POWERS else replace(metric, p=p)
 
 
-def distances(metric: Metric, weight: Array, ends: tuple[Any, Any], points: tuple[Any, Any], device: Device) -> Any:
+def distances(
+    metric: Metric, weight: Array, ends: tuple[Any, Any], points: tuple[Any, Any], device: Device, out: Array = None
+) -> Any:
     """The reported distances of m pairs of rows, (m,) float64, from their surrogate distances, (m,) float64.
 
-    `ends` are two (m,) int32 arrays: a pair's rows, one in each of the `points`, two (n, d) arrays of the input. Raises
-    ValueError if a pair's distance is beyond float64 or not defined.
+    Roots are written into `out`, which may be the surrogate distances, if it is given. `ends` are two (m,) int32
+    arrays: a pair's rows, one in each of the `points`, two (n, d) arrays of the input. Raises ValueError if a pair's
+    distance is beyond float64 or not defined.
     """
     may_overflow = metric.formula.has_powers or metric.formula.is_undefined_for_zeros
     if may_overflow and weight.size and not bool(weight.max() < OVERFLOW):
@@ -412,7 +416,17 @@ def distances(metric: Metric, weight: Array, ends: tuple[Any, Any], points: tupl
         return 2 * weight / (points[0].shape[1] + weight)
     if metric.formula.has_powers:  # with the host's library, because CuPy's powers have other bits
         return device.asarray(to_host(weight) ** (1 / metric.p))
-    return device.xp.sqrt(weight) if metric.distance == "root" else weight
+    return _roots(weight, device, out) if metric.distance == "root" else weight
+
+
+def _roots(squares: Array, device: Device, out: Array) -> Any:
+    if not device.is_gpu:
+        return np.sqrt(squares, out=out)
+    roots = device.xp.empty(squares.size) if out is None else out
+    check_arrays("float64", roots)
+    squares = device.xp.ascontiguousarray(squares, "float64")
+    launch("ordering.cu", "take_roots", squares.size, np.int64(squares.size), squares, roots)
+    return roots
 
 
 def surrogate_of(metric: Metric, distance: float, n_features: int) -> float:

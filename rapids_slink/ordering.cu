@@ -2,6 +2,18 @@
 #include "ordering.cuh"
 #include "runtime/include/threads.cuh"
 
+// What a sort of weights by float32 looks at: both zeros as one.
+extern "C" __global__ void float_keys(long long m, const double* __restrict__ weight, float* __restrict__ key) {
+    long long i = thread_index();
+    if (i < m) key[i] = (float)weight[i] + 0.0f;
+}
+
+// The distances of edges that weigh their squares; both may be in one place.
+extern "C" __global__ void take_roots(long long m, const double* square, double* root) {
+    long long i = thread_index();
+    if (i < m) root[i] = __dsqrt_rn(square[i]);
+}
+
 // The weights and codes of the edges in given rows.
 extern "C" __global__ void gather_edges(
     long long m, const long long* __restrict__ rows, const double* __restrict__ weight, const int* __restrict__ src,

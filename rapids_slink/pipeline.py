@@ -496,7 +496,9 @@ def tree_of_points(values: Array, problem: Problem, report: Report, grow: Grow, 
     tree, components = grow(problem.of_rows(rows), rows, report)
     with report.stage("spanning_tree", device):
         src, dst, weight = tree.columns.values()
-        weight[...] = distances(metric, weight, (src, dst), (values, values), device)
+        reported = distances(metric, weight, (src, dst), (values, values), device, out=weight)
+        if reported is not weight:
+            weight[...] = reported
         if metric.changes_order:
             sort_in_place(tree.columns, device.xp)
         if problem.settings.max_distance is not None:

@@ -4,19 +4,31 @@ GPU items are deselected where there is no GPU. ``-m full`` selects the items th
 ``--hypothesis-profile=random`` draws new examples.
 """
 
+import gc
 import logging
+import os
 import sys
 from types import SimpleNamespace
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # threads of BLAS wait by spinning, on cores that the other processes need
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
 from hypothesis import settings
 
 from rapids_slink.runtime.device import gpu_is_usable, resolve
+from rapids_slink.spanning_tree import ways
 
 logging.getLogger("rapids_slink").addHandler(logging.NullHandler())  # in a new environment kernels are compiled
 settings.register_profile("quick", max_examples=20, derandomize=True, deadline=None)
 settings.register_profile("random", max_examples=200, deadline=None, print_blob=True)
 settings.load_profile("quick")
+
+
+def pytest_collection_finish(session):
+    """Garbage is looked for among what tests make: a look at all that was collected takes half a second."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config, items):
@@ -69,6 +81,31 @@ def device(request):
 def engine(device):
     """The same as a `Device`: its array module, frame module and kernels."""
     return resolve(device)
+
+
+@pytest.fixture
+def set_constants(monkeypatch):
+    """Call it to set numbers of a module: `set_constants(lists, LARGE=8)`; one by device is set for each of them."""
+
+    def choose(module, **values):
+        for name, value in values.items():
+            constant = getattr(module, name)
+            by_device = isinstance(constant, dict) and not isinstance(value, dict)
+            monkeypatch.setattr(module, name, dict.fromkeys(constant, value) if by_device else value)
+
+    return choose
+
+
+@pytest.fixture
+def set_cores(monkeypatch):
+    """Call it to have as many threads work on a CPU."""
+    return lambda cores: monkeypatch.setattr("rapids_slink.runtime.threads.workers", lambda device: cores)
+
+
+@pytest.fixture
+def by_lists_alone(monkeypatch):
+    """Call it to have fits go the last way alone, which serves all points."""
+    return lambda: monkeypatch.setattr(ways, "ways_of", lambda problem: [ways.LISTS])
 
 
 class Proxy:

@@ -1,8 +1,8 @@
 // A condensed dendrogram, see cuda.condense, and sums over the points of each of its clusters, in one order whatever the GPU:
 // see cpu.sum_up_clusters.
 //
-// order: the points by cluster, and then by number. start: the first place in it of each cluster, and its size. A cluster's
-// points are cut into parts of SUMMED; first_part is the number of each cluster's first part, and the number of all.
+// key: the points by cluster, and then by number, each below its cluster. start: the first place in it of each cluster, and its size.
+// A cluster's points are cut into parts of SUMMED; first_part is the number of each cluster's first part, and the number of all.
 
 #include "runtime/include/threads.cuh"
 
@@ -92,18 +92,24 @@ extern "C" __global__ void put_columns(
     child_size[i] = is_point ? 1 : size[i];
 }
 
-// Where each cluster's points start in their order, and n.
+// What sorts points by cluster: this above the point.
+extern "C" __global__ void pack_clusters(int n, const int* __restrict__ cluster, unsigned long long* __restrict__ key) {
+    long long i = thread_index();
+    if (i < n) key[i] = (unsigned long long)cluster[i] << 32 | i;
+}
+
+// Where each cluster's points start in the order of these keys, and n.
 extern "C" __global__ void find_starts(
-    int n, int clusters, const long long* __restrict__ order, const int* __restrict__ cluster, long long* __restrict__ start) {
+    int n, int clusters, const unsigned long long* __restrict__ key, long long* __restrict__ start) {
     long long i = thread_index();
     if (i > n) return;
-    int here = i < n ? cluster[order[i]] : clusters;
-    for (int c = i > 0 ? cluster[order[i - 1]] + 1 : 0; c <= here; c++) start[c] = i;
+    int here = i < n ? int(key[i] >> 32) : clusters;
+    for (int c = i > 0 ? int(key[i - 1] >> 32) + 1 : 0; c <= here; c++) start[c] = i;
 }
 
 // The sum of the times that the points of a part are in their cluster, and the largest λ at which one of them falls out.
 extern "C" __global__ void sum_parts(
-    int n, int clusters, const long long* __restrict__ order, const long long* __restrict__ start,
+    int n, int clusters, const unsigned long long* __restrict__ key, const long long* __restrict__ start,
     const long long* __restrict__ first_part, const double* __restrict__ departure, const double* __restrict__ birth,
     double* sum, double* largest) {
     long long part = (long long)blockIdx.x * blockDim.x + threadIdx.x;
@@ -116,7 +122,7 @@ extern "C" __global__ void sum_parts(
     long long begin = start[low] + (part - first_part[low]) * SUMMED, end = min(begin + SUMMED, start[low + 1]);
     double total = 0, most = 0, born = birth[low];
     for (long long i = begin; i < end; i++) {
-        double rate = departure[order[i]];
+        double rate = departure[(int)key[i]];
         total += rate - born;
         most = max(most, rate);
     }
@@ -126,7 +132,7 @@ extern "C" __global__ void sum_parts(
 
 // The sums of each cluster's parts, and its first point.
 extern "C" __global__ void sum_clusters(
-    int n, int clusters, const long long* __restrict__ order, const long long* __restrict__ start,
+    int n, int clusters, const unsigned long long* __restrict__ key, const long long* __restrict__ start,
     const long long* __restrict__ first_part, const double* __restrict__ sum, const double* __restrict__ largest,
     double* total_of_cluster, double* largest_of_cluster, int* first) {
     int cluster = blockIdx.x * blockDim.x + threadIdx.x;
@@ -138,5 +144,5 @@ extern "C" __global__ void sum_clusters(
     }
     total_of_cluster[cluster] = total;
     largest_of_cluster[cluster] = most;
-    first[cluster] = start[cluster] < start[cluster + 1] ? (int)order[start[cluster]] : n;
+    first[cluster] = start[cluster] < start[cluster + 1] ? (int)key[start[cluster]] : n;
 }

@@ -288,27 +288,29 @@ def _heights(rate: np.ndarray) -> np.ndarray:
         return 1 / rate
 
 
-@njit(nogil=True, cache=True)
-def _most_stable(parent, best, allowed):
-    """The clusters of the largest excess of mass. `best` holds the stabilities and is overwritten."""
+def _most_stable(parent: np.ndarray, best: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    """The clusters of the largest excess of mass. `best` holds the stabilities and is overwritten.
+
+    NumPy makes the arrays: Numba takes long to compile that.
+    """
     within = np.zeros(best.size)  # the best of the clusters within each
-    selected = np.zeros(best.size, np.bool_)
+    selected, covered = np.zeros((2, best.size), np.bool_)
+    _select_stable(parent, best, allowed, within, selected, covered)
+    outermost: np.ndarray = selected & ~covered
+    return outermost
+
+
+@njit(nogil=True, cache=True)
+def _select_stable(parent, best, allowed, within, selected, covered):
+    """Which clusters are selected, and which are within one that is."""
     for c in range(best.size - 1, -1, -1):
         selected[c] = allowed[c] and best[c] >= within[c]
         if not selected[c]:
             best[c] = within[c]
         if c > 0:
             within[parent[c]] += best[c]
-    return _outermost(parent, selected)
-
-
-@njit(nogil=True, cache=True)
-def _outermost(parent, selected):
-    """The selected clusters that are within no other selected one."""
-    covered = np.zeros(selected.size, np.bool_)
-    for c in range(1, selected.size):
+    for c in range(1, best.size):
         covered[c] = covered[parent[c]] or selected[parent[c]]
-    return selected & ~covered
 
 
 @njit(nogil=True, cache=True)
@@ -335,13 +337,17 @@ def _above(parent, split_at, selected, epsilon, allow_single):
     return raised
 
 
+def enclosing(parent: np.ndarray, selected: np.ndarray) -> np.ndarray:
+    """The selected cluster that equals or contains each cluster, (c,) int32, -1 where there is none."""
+    around = np.empty(selected.size, np.int32)
+    _enclose(parent, selected, around)
+    return around
+
+
 @njit(nogil=True, cache=True)
-def enclosing(parent, selected):
-    """The selected cluster that equals or contains each cluster, -1 where there is none."""
-    around = np.full(selected.size, -1, np.int32)
+def _enclose(parent, selected, around):
     for c in range(selected.size):
         around[c] = c if selected[c] else around[parent[c]] if c > 0 else -1
-    return around
 
 
 def _label(

@@ -27,7 +27,6 @@ def find_root(parent, v):
     return v
 
 
-@njit(cache=True)
 def merge_in_order(src, dst, n, left_child, right_child, size):
     """Join the ends of the edges of a tree of n leaves, (m,) int32 `src` and `dst`, in turn.
 
@@ -35,7 +34,11 @@ def merge_in_order(src, dst, n, left_child, right_child, size):
     Returns the number of edges merged: fewer than m if the next one closes a cycle. Union by size with path halving is
     O(m α(m)).
     """
-    parent, sets = _single_leaves(n)
+    return _merge_all(src, dst, n, *_single_leaves(n), left_child, right_child, size)
+
+
+@njit(cache=True)
+def _merge_all(src, dst, n, parent, sets, left_child, right_child, size):
     return _merge_edges(range(len(src)), src, dst, n, parent, sets, left_child, right_child, size)
 
 
@@ -73,12 +76,13 @@ def _merge_edges(edges, src, dst, n, parent, sets, left_child, right_child, size
     return merged
 
 
-@njit(cache=True)
 def _single_leaves(n):
-    """Sets of one leaf each. A root's row of ``sets`` holds, in one cache line, the size and the cluster of its set."""
-    parent, sets = np.empty(n, np.int32), np.empty((n, 2), np.int32)
-    for leaf in range(n):
-        parent[leaf], sets[leaf, 0], sets[leaf, 1] = leaf, 1, leaf
+    """Sets of one leaf each. A root's row of ``sets`` holds, in one cache line, the size and the cluster of its set.
+
+    NumPy makes the arrays: Numba takes long to compile that.
+    """
+    parent, sets = np.arange(n, dtype=np.int32), np.ones((n, 2), np.int32)
+    sets[:, 1] = parent
     return parent, sets
 
 

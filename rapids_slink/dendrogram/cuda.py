@@ -194,14 +194,16 @@ def sum_up_clusters(cluster: Array, departure: Array, birth: np.ndarray, weight:
     check_arrays("int32", cluster)
     check_arrays("float64", departure)
     n, c = cluster.size, birth.size
-    order, start = cp.argsort(cluster), cp.empty(c + 1, cp.int64)  # stable
+    key, start = cp.empty(n, cp.uint64), cp.empty(c + 1, cp.int64)
     sizes = np.int32(n), np.int32(c)
-    launch(SUMS, "find_starts", n + 1, *sizes, order, cluster, start)
+    launch(SUMS, "pack_clusters", n, sizes[0], cluster, key)
+    key.sort()
+    launch(SUMS, "find_starts", n + 1, *sizes, key, start)
     ends = np.cumsum(-(-np.diff(start.get()) // cpu.SUMMED))
     first_part, parts = cp.asarray(np.append(np.zeros(1, np.int64), ends)), n // cpu.SUMMED + c  # at most
     sums, (total, largest), first = cp.empty((2, parts)), cp.empty((2, c)), cp.empty(c, cp.int32)
-    launch(SUMS, "sum_parts", parts, *sizes, order, start, first_part, departure, cp.asarray(birth), sums[0], sums[1])
-    launch(SUMS, "sum_clusters", c, *sizes, order, start, first_part, sums[0], sums[1], total, largest, first)
+    launch(SUMS, "sum_parts", parts, *sizes, key, start, first_part, departure, cp.asarray(birth), sums[0], sums[1])
+    launch(SUMS, "sum_clusters", c, *sizes, key, start, first_part, sums[0], sums[1], total, largest, first)
     return total.get(), largest.get(), first.get()
 
 

@@ -107,9 +107,8 @@ def neighbor_lists(
         return _within(search.find(task), rows, device)
     nearest = search.find(SearchTask(rows, min(k, n - 1), rows, rows, part_lists=part_lists))
     lists = NeighborLists(nearest.ids, nearest.weights)
-    if core is None and min_samples > 1:
-        core = lists.weights[:, min_samples - 1].copy()
-    return lists if core is None else by_mutual_reachability(lists, core, device)
+    by_distance = core is None and min_samples == 1
+    return lists if by_distance else by_mutual_reachability(lists, core, min_samples, device)
 
 
 def _within(result: SearchResult, rows: Array, device: Device) -> NeighborLists:
@@ -289,9 +288,9 @@ def estimate_search(
     rows = metric.rows.row_bytes(d) * (n if n_queries is None else n + m)
     d = metric.rows.width(d) if metric.rows is Rows.SPHERE else d
     sizes = n, m, d, max(1, min(k, n - 1)), itemsize, device, metric
-    kind: Any = type(chosen) if chosen else _search_class(n, d, metric, device)
+    kind: Any = chosen or _search_class(n, d, metric, device)
     search = kind.estimate(*sizes)
-    if isinstance(chosen, TileSearch) and chosen.for_lists:
+    if chosen and chosen.for_lists:
         search = either(search, BruteForceSearch.estimate(*sizes))
     if chosen is None and n_queries is None and not device.is_gpu and may_be_low_dimensional(n, d, metric, device):
         search = either(search, _tree_class(device).estimate(*sizes))

@@ -25,7 +25,15 @@ from rapids_slink.neighbors.exact import ExactPoints, TopLists, candidate_capaci
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import MIN_ROWS, TileFilter, choose_filter, fused_filter, n_seeds
 from rapids_slink.neighbors.filter import kernels as filter_kernels
-from rapids_slink.neighbors.task import BLOCK, SearchResult, SearchState, SearchTask, chunks_of, geometric_slices
+from rapids_slink.neighbors.task import (
+    BLOCK,
+    Search,
+    SearchResult,
+    SearchState,
+    SearchTask,
+    chunks_of,
+    geometric_slices,
+)
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
@@ -33,6 +41,7 @@ from rapids_slink.runtime.memory import MemoryEstimate, free_bytes
 from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
 
 if TYPE_CHECKING:
+    from rapids_slink.neighbors.filter import ProductFilter
     from rapids_slink.neighbors.filter.fused.filter import ImageFilter
 
 #: Bytes of a value while a CPU quantizes it.
@@ -87,13 +96,14 @@ PASSES = 2
 ONE_BAND = 2**26
 
 
-class BruteForceSearch:
+class BruteForceSearch(Search):
     """Search among `values` (the points) for neighbours of `queries` (default: the same points).
 
     Both are as `rows.metric_rows` makes them for `metric`, (n, d) and (m, d). `progress` is whether to show progress
     bars, and `max_weight` the largest surrogate distance that is wanted in most tasks.
     """
 
+    is_over_all_pairs = True
     estimate = staticmethod(estimate_brute_force)
 
     def __init__(
@@ -123,8 +133,7 @@ class BruteForceSearch:
         if task.part_lists is not None and min(task.part_lists.split, m - task.part_lists.split) <= task.k:
             task = replace(task, part_lists=None)  # lists that are not full give no bounds
         if task.core is not None and task.core is not self.core:
-            order = xp.argsort(task.core).astype("int32")
-            self.core, self.ascending_core = task.core, task.core[order]
+            self.core, (order, self.ascending_core) = task.core, self.kernels.in_order(task.core)
             if self.filter is not None:
                 self.filter.arrange(order)
         minima = xp.full(task.row_group.size, xp.inf) if task.per_group_minimum else None
@@ -165,6 +174,11 @@ class BruteForceSearch:
             return False
         return self.filter.is_symmetric or not self.device.is_gpu
 
+    @property
+    def by_products(self) -> ProductFilter | None:
+        """Its filter, if that is of products."""
+        return cast("ProductFilter", self.filter) if self.filter and self.filter.is_of_products else None
+
     @cached_property
     def _may_have_tiles(self) -> bool:
         """Whether points that the filter does not tell apart are searched in tiles of near points."""
@@ -202,7 +216,7 @@ class BruteForceSearch:
             first, second = slice(0, parts.split), slice(parts.split, m)
             sides = [self._pass(task, filter_, a, reached, among=b) for a, b in ((first, second), (second, first))]
             return self.device.xp.concatenate(sides), none
-        rows = slice(0, m) if task.core is None else self.device.xp.argsort(reached.upper)
+        rows = slice(0, m) if task.core is None else self.kernels.in_order(reached.upper)[0]
         return self._pass(task, filter_, rows, reached), none
 
     def _search_again(self, task: SearchTask, unproven: Array, reached: SearchState) -> Array:
@@ -362,6 +376,6 @@ class BruteForceSearch:
         """The bands of points, in the filter's order, that rows with these bounds are tested with; one if `at_once`."""
         first, last = (among.start, among.stop) if among else (0, filter_.order.size)
         if task.core is not None:
-            last = int(self.device.xp.searchsorted(self.ascending_core, bound.max().reshape(1), side="right")[0])
+            last = self.kernels.count_up_to(self.ascending_core, bound)
         bands = geometric_slices(last if at_once else filter_.first_band, last - first, filter_.growth)
         return [slice(first + band.start, first + band.stop) for band in bands]

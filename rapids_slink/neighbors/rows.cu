@@ -106,6 +106,21 @@ extern "C" __global__ void put_norms(
     row[d] = __dsqrt_rn(square.dot(row, row, d));
 }
 
+// Sets `outside` if the norm at the end of one of n rows is not from `least` to `largest`, or is no number.
+extern "C" __global__ void check_norms(
+    const double* __restrict__ rows, long long n, int d, double least, double largest, int* outside) {
+    long long i = thread_index();
+    if (i >= n) return;
+    double norm = rows[i * (d + 1) + d];
+    if (!(norm >= least && norm <= largest)) *outside = 1;
+}
+
+// Rows without the norms at their ends, divided by these.
+extern "C" __global__ void divide_by_norms(const double* __restrict__ rows, long long n, int d, double* __restrict__ unit) {
+    long long i = thread_index();
+    if (i < n * d) unit[i] = __ddiv_rn(rows[i / d * (d + 1) + i % d], rows[i / d * (d + 1) + d]);
+}
+
 // Sets `outside` if a value is outside [0, the period of its column), which is infinite for those that do not repeat. Or, with
 // `out`, writes all values, wrapped: see settings.py. What is below the type's normal numbers becomes 0.
 extern "C" __global__ void wrap(

@@ -74,7 +74,7 @@ def metric_rows(
     if not metric.rows.have_norms:
         return values
     rows = kernels(device).with_norms(values, metric.rows is Rows.CENTRED)
-    _check_norms(rows[:, -1], metric, name)
+    _check_norms(rows, metric, name, device)
     return rows
 
 
@@ -99,14 +99,9 @@ def in_one_type(x: Array, y: Array) -> tuple[Array, Array]:
     return (x, y) if x.dtype == y.dtype else (x.astype("float64", copy=False), y.astype("float64", copy=False))
 
 
-def unit_rows(rows: Array) -> Array:
-    """Rows that are followed by their norms, divided by those."""
-    return rows[:, :-1] / rows[:, -1:]
-
-
-def product_form(rows: Array, metric: Metric) -> Array:
+def product_form(rows: Array, metric: Metric, device: Device) -> Array:
     """The rows of which the surrogate distance is a function of Euclidean distances: unit rows of the cosine's."""
-    return unit_rows(rows) if metric.formula.is_of_unit_rows else rows
+    return kernels(device).unit_rows(rows) if metric.formula.is_of_unit_rows else rows
 
 
 def _on_sphere(values: Array, name: str, device: Device) -> Array:
@@ -211,10 +206,10 @@ def _require_finite_squares(values: Array, metric: Metric, name: str, device: De
         raise ValueError(f"row {row} of {name} is too long for metric={metric.name!r}: rescale it")
 
 
-def _check_norms(norm: Array, metric: Metric, name: str) -> None:
+def _check_norms(rows: Array, metric: Metric, name: str, device: Device) -> None:
     """Raise unless every norm is a number above zero whose products with others are finite."""
-    limit = OVERFLOW**0.5 / 2
-    if not norm.size or (norm.min() > 0 and norm.max() <= limit):  # NaN is neither
+    limit, norm = OVERFLOW**0.5 / 2, rows[:, -1]
+    if kernels(device).norms_are_within(rows, SMALLEST, limit):
         return
     row = int((~((norm > 0) & (norm <= limit))).argmax())
     if float(norm[row]) != 0:
@@ -224,6 +219,7 @@ def _check_norms(norm: Array, metric: Metric, name: str) -> None:
     raise ValueError(f"row {row} of {name} has no {metric.name} distance: {what}. Drop or rescale it.")
 
 
+SMALLEST = 5e-324  # above zero
 #: Up to this number of features a CPU's trees may search points, and matrix products take little time.
 FEW_FEATURES = 64
 EXACT = 2.0**52  # integers up to here, and their differences, are exact

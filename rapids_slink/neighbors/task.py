@@ -22,11 +22,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil, gcd
-from typing import Any, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from rapids_slink.neighbors.exact import TopLists, kernels
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.threads import Progress
+
+if TYPE_CHECKING:
+    from rapids_slink.neighbors.trees.bvh import BoxSearch
 
 #: Neighbours found among some points that bound a row at first, where lists need not be full.
 FEW = 2
@@ -123,12 +126,25 @@ class SearchState:
         return self.upper[rows], TopLists(self.top.ids[rows], self.top.weights[rows], self.top.overflowed[rows])
 
 
-class Search(Protocol):
-    """A prepared search over n points."""
+class Search:
+    """A prepared search over n points: `find`, and what else of it a stage may use."""
+
+    is_over_all_pairs = False  # whether it is a `BruteForceSearch`, whose tasks take as long as they have pairs
+    for_lists = False  # whether those who connect its lists are better off with another search, over all pairs
 
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""
-        ...
+        raise NotImplementedError
+
+    @property
+    def ends_lists(self) -> bool:
+        """Whether bounds by lists end the lists of its k-NN graph, and distances hardly tie."""
+        return False
+
+    @property
+    def by_boxes(self) -> "BoxSearch | None":
+        """Itself if it has a GPU's tree of boxes."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -153,14 +169,16 @@ def mutual_reachability(surrogate: Array, core: Array, src: Array, dst: Array, x
     return xp.maximum(surrogate, xp.maximum(core[src], core[dst]))
 
 
-def by_mutual_reachability(lists: NeighborLists, core: Array, device: Device) -> NeighborLists:
+def by_mutual_reachability(lists: NeighborLists, core: Array, min_samples: int, device: Device) -> NeighborLists:
     """Sort neighbours by their mutual reachability, which (n,) core distances make of their weights.
 
-    `lists` have surrogate distances, and their arrays are used for the result.
+    `lists` have surrogate distances, and their arrays are used for the result. Without core distances these are the
+    lists' own, of `min_samples` neighbours.
     """
-    unlisted_lower_bound = lists.ids[:, -1].copy(), lists.weights[:, -1].copy()
+    *last, own = kernels(device).read_lists(lists.ids, lists.weights, min(min_samples, lists.ids.shape[1]) - 1)
+    core = own if core is None else core
     kernels(device).sort_by_reachability(lists.ids, lists.weights, core)
-    return NeighborLists(lists.ids, lists.weights, core, unlisted_lower_bound)
+    return NeighborLists(lists.ids, lists.weights, core, tuple(last))
 
 
 def golden_stride(n: int) -> int:

@@ -26,6 +26,8 @@ MAX_ROWS = 2**30
 NAMED_COLUMNS = 5
 #: The largest number of columns that an error lists.
 LISTED_COLUMNS = 20
+#: Up to this number of a GPU's values are looked at on the host: a copy takes less time than a launch and its result.
+FEW_VALUES = 2**15
 #: How the names of pandas' Arrow types of text and of categories begin.
 ARROW_TEXT = "string[", "large_string[", "dictionary<"
 
@@ -190,12 +192,12 @@ def check_finite(inputs: dict[str, Any], metric: Metric, device: Device) -> bool
             _raise_for_values(points, name, metric, device)
         return False
     arrays = [points.values for points in inputs.values()]
-    if device.is_gpu:
+    if device.is_gpu and max(values.size for values in arrays) > FEW_VALUES:
         from rapids_slink.points.cuda import squares_are_finite
 
         small = squares_are_finite(*arrays)
     else:  # without BLAS, whose threads spin for a tenth of a second after a call, on cores that the search needs
-        flat = [values.ravel() for values in arrays]
+        flat = [(to_host(values).astype(np.float64) if device.is_gpu else values).ravel() for values in arrays]
         with np.errstate(over="ignore", invalid="ignore"):
             small = [np.einsum("i,i->", values, values) <= np.finfo(values.dtype).max / 8 for values in flat]
     for (name, points), fits in zip(inputs.items(), small, strict=True):

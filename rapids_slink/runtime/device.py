@@ -85,10 +85,10 @@ def stream_resources(stream: int, _gpu: int) -> Any:
 
 class _Stream:
     def __init__(self, stream: int) -> None:
-        self._stream = sys.modules["cupy"].cuda.ExternalStream(stream)
+        self._stream = stream
 
     def sync(self) -> None:
-        self._stream.synchronize()
+        sys.modules["cupy"].cuda.runtime.streamSynchronize(self._stream)
 
 
 def is_on_gpu(x: Any) -> bool:

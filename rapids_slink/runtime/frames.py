@@ -26,6 +26,7 @@ class PreallocatedFrame:
 
     columns: dict[str, Any]  # dict of str to array of the device, without NaN
     device: Device
+    block: Array = None  # uint8, what holds the columns of a GPU, if they are as `empty` makes them
 
     @classmethod
     def empty(cls, device: Device, rows: int, dtypes: Mapping[str, Any]) -> Self:
@@ -33,7 +34,8 @@ class PreallocatedFrame:
         if not device.is_gpu:
             return cls({name: np.empty(rows, dtype) for name, dtype in dtypes.items()}, device)
         with outside_pool(device):
-            return cls(_columns_in_a_block(device.xp, rows, dtypes), device)
+            block = device.xp.empty(sum(_sizes(rows, dtypes)), "uint8")
+        return cls(_columns_of(block, rows, dtypes), device, block)
 
     @classmethod
     def of(cls, device: Device, columns: Mapping[str, Any]) -> Self:
@@ -57,7 +59,11 @@ class PreallocatedFrame:
             return self
         if device.is_gpu:
             return self.of(device, {name: device.asarray(column) for name, column in self.columns.items()})
-        return type(self)({name: to_host(column) for name, column in self.columns.items()}, device)
+        if self.block is None:
+            return type(self)({name: to_host(column) for name, column in self.columns.items()}, device)
+        dtypes = {name: column.dtype for name, column in self.columns.items()}
+        rows = next(iter(self.columns.values())).size
+        return type(self)(_columns_of(to_host(self.block), rows, dtypes), device)  # one copy takes less than three
 
     @cached_property
     def frame(self) -> Any:
@@ -104,11 +110,15 @@ def _cudf_type(dtype: Any) -> Any:
     return library.DataType(library.TypeId["BOOL8" if dtype.kind == "b" else dtype.name.upper()])
 
 
-def _columns_in_a_block(xp: Any, rows: int, dtypes: Mapping[str, Any]) -> dict[str, Any]:
-    """A GPU's arrays in one block of memory, because an allocation there takes longer than filling it."""
-    sizes = [-(-rows * xp.dtype(dtype).itemsize // ALIGNMENT) * ALIGNMENT for dtype in dtypes.values()]
-    block, start, columns = xp.empty(sum(sizes), "uint8"), 0, {}
-    for (name, dtype), size in zip(dtypes.items(), sizes, strict=True):
-        columns[name] = block[start : start + rows * xp.dtype(dtype).itemsize].view(dtype)
+def _columns_of(block: Array, rows: int, dtypes: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns in one block of memory, because an allocation on a GPU takes longer than filling it."""
+    start, columns = 0, {}
+    for (name, dtype), size in zip(dtypes.items(), _sizes(rows, dtypes), strict=True):
+        columns[name] = block[start : start + rows * np.dtype(dtype).itemsize].view(dtype)
         start += size
     return columns
+
+
+def _sizes(rows: int, dtypes: Mapping[str, Any]) -> list[int]:
+    """The bytes of each column in a block."""
+    return [-(-rows * np.dtype(dtype).itemsize // ALIGNMENT) * ALIGNMENT for dtype in dtypes.values()]

@@ -12,28 +12,30 @@ from dataclasses import replace
 
 import numpy as np
 
-from rapids_slink.dendrogram import condense
+from rapids_slink.dendrogram import build_linkage, condense, cut_labels
+from rapids_slink.dendrogram.cutting import FEW_LEAVES, CutParameters
 from rapids_slink.metrics import PRECOMPUTED, Rows
 from rapids_slink.neighbors import STRUCTURED_POINTS
 from rapids_slink.neighbors.filter import fused_filter
+from rapids_slink.points.check import FEW_VALUES
 from rapids_slink.runtime.cuda import WARP, Ahead, compile_ahead, power_of_two, value_option
+from rapids_slink.runtime.device import CPU
+from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import usable_cores
 from rapids_slink.settings import Space
 from rapids_slink.spanning_tree.boxes import serves_friends
 from rapids_slink.spanning_tree.component_pairs import compile_on_host
 from rapids_slink.spanning_tree.lists import length_by_search
 from rapids_slink.spanning_tree.problem import Problem
-from rapids_slink.spanning_tree.ways import way_of
+from rapids_slink.spanning_tree.ways import REPEATS, ways_of
 
-#: Of every tree, and of one by lists.
-TREE = ("ordering.cu",), ("dendrogram/dendrogram.cu",)
+#: Of a tree by lists.
 LISTS = ("neighbors/exact/lists.cu",), ("spanning_tree/forest.cu",)
 #: On fewer cores, or of fewer values, what only some values need is compiled when it is launched.
 MANY_CORES, MANY_VALUES = 8, 2**20
 #: Where clusters lie far apart.
 JOINS = (
-    ("spanning_tree/component_pairs.cu",), ("spanning_tree/graphs/edges.cu",),
-    ("spanning_tree/work_items.cu",), ("neighbors/filter/quantize.cu", value_option("float64")),
+    ("spanning_tree/component_pairs.cu",), ("spanning_tree/graphs/edges.cu",), ("spanning_tree/work_items.cu",),
 )  # fmt: skip
 
 
@@ -53,11 +55,17 @@ def _work(problem: Problem) -> Iterator[Ahead]:
         value = value_option("float64")
     formula = value, *(metric.bit_options if metric.rows.are_words else metric.cuda_options)
     boxes = value, f"-DFEATURES={problem.d}", *metric.cuda_options, "-DLIST=1"
-    yield from (("points/points.cu", of_input), ("neighbors/rows.cu", of_input), ("neighbors/rows.cu", value))
+    if problem.n * problem.n_features > FEW_VALUES:
+        yield "points/points.cu", of_input
+    if metric.rows is not Rows.GIVEN:
+        yield from (("neighbors/rows.cu", of_input), ("neighbors/rows.cu", value))
     if serves_friends(problem):
         yield from (("neighbors/trees/bvh.cu", *boxes), ("spanning_tree/friends.cu", *boxes))
         return
-    way = way_of(problem)
+    ways = ways_of(problem)
+    if REPEATS in ways:
+        yield "neighbors/rows.cu", value
+    way = ways[-1].name
     if way == "pairs":
         yield from (
             ("neighbors/exact/all_distances.cu", *formula),
@@ -70,7 +78,12 @@ def _work(problem: Problem) -> Iterator[Ahead]:
         return
     else:
         yield from (*LISTS, ("neighbors/exact/rerank.cu", *formula))
-    yield from TREE
+    yield from _of_tree(problem)
+
+
+def _of_tree(problem: Problem) -> tuple[Ahead, ...]:
+    """The edges' order and distances, and the dendrogram."""
+    return ("ordering.cu",), (dendrogram_of_few if problem.n <= FEW_LEAVES else ("dendrogram/dendrogram.cu",))
 
 
 def _of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> Iterator[Ahead]:
@@ -92,7 +105,7 @@ def _of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> I
     yield "neighbors/filter/fused/tighten.cu", f"-DKEYS_PER_LANE={keys}", "-DINT8=0", value
     if problem.by_reachability:
         yield from (("neighbors/exact/mutual_reachability.cu",), ("dendrogram/clusters.cu",), choose_clusters)
-    yield from (source_of(fp16), *TREE)
+    yield from (source_of(fp16), *_of_tree(problem))
     if problem.n * d < MANY_VALUES or usable_cores() < MANY_CORES:
         return
     yield from (source_of(int8, symmetric=True, int8=True), source_of(int8, int8=True))
@@ -102,13 +115,20 @@ def _of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> I
     yield from (
         compile_on_host,
         *JOINS,
-        ("spanning_tree/component_pairs.cu", value),
         ("neighbors/exact/pair_distances.cu", *formula),
         source_of(fp16, between=True),
     )
     if problem.n >= STRUCTURED_POINTS["cuda"]:
         yield from (("neighbors/tiles/order.cu",), ("neighbors/tiles/encode.cu", value), ("neighbors/tiles/tiles.cu",))
         yield from (("neighbors/tiles/bound.cu", value), source_of(fp16, local=True))
+
+
+def dendrogram_of_few() -> None:
+    """Compile what makes the dendrogram of few leaves, and cuts it, on the host."""
+    tree = PreallocatedFrame.empty(CPU, 1, EDGE_TYPES)
+    for column, value in zip(tree.columns.values(), (0, 1, 1.0), strict=True):
+        column[:] = value
+    cut_labels(build_linkage(tree, 2), 2, CutParameters(1))
 
 
 def choose_clusters() -> None:

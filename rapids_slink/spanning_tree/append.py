@@ -60,7 +60,7 @@ class TreeEdges:
         return type(self)(self.row[kept], self.other[kept], self.weight[kept], self.place[kept])
 
 
-class AppendedSearch:
+class AppendedSearch(Search):
     """The nearest point outside a row's component: for an old row among new points and its unlisted tree edges."""
 
     def __init__(self, rows: Array, n_old: int, among_all: Search, problem: Problem, report: Report) -> None:
@@ -137,8 +137,8 @@ def tree_of_appended(
         search.unlisted = of_old.at(xp.flatnonzero(of_old.place >= TREE_LISTED))
         upper, min_size = xp.full(n_old, xp.inf), NEW_A_CLUSTER * max(1, n_old // (n - n_old))
         if weight.size == n_old - 1 > 0:
-            left, right, size = merges
-            upper = dendrogram_kernels(device).heights_of_size(left, right, columns["weight"], size, min_size)
+            first, second, size = merges
+            upper = dendrogram_kernels(device).heights_of_size(first, second, columns["weight"], size, min_size)
         lists, bound = _lists(search, of_old, upper, n, device)
     forest = Forest.of_components(xp.arange(n, dtype="int32"), bound, device)
     connect_forest(forest, lists, search, device, report, among_all=among_all)

@@ -70,10 +70,8 @@ def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
 
 def prepare(look: Look) -> Prepared | None:
     """The way by the tree of boxes that searches the points, None if another search suits them."""
-    from rapids_slink.neighbors.trees.bvh import BoxSearch
-
-    problem, report, search = look.problem, look.report, look.search
-    if not isinstance(search, BoxSearch):
+    problem, report, search = look.problem, look.report, look.search.by_boxes
+    if search is None:
         return None
     del look.search
     needed = estimate(problem, search)

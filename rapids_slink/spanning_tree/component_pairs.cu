@@ -1,48 +1,47 @@
 // Components as ranges of sorted points, their support points and separations, and the component pairs that remain.
 #include "neighbors/exact/formulas.cuh"
+#include "neighbors/filter/fp16.cuh"
 #include "neighbors/filter/radius.cuh"
 #include "ordering.cuh"
-#include "runtime/include/threads.cuh"
+#include "runtime/include/resident.cuh"
 
-#ifndef VALUE
-#define VALUE float
-#endif
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
 constexpr int ROWS = 64;     // of products, per thread
-constexpr int THREADS = 128;
+constexpr int THREADS = 128, BLOCKS = 8;  // of a multiprocessor
 constexpr int SAMPLED = 64;  // points of a component
 constexpr float UNLIMITED = 1.0 / 0.0;  // of pairs of components that are not listed
 
 // --- Components --------------------------------------------------------------------------------------------------------------
 
-// The points sorted by component, as int32, and flags at the first point of each component except the first.
-extern "C" __global__ void mark_starts(
-    long long n, const int* __restrict__ component, const long long* __restrict__ sorted, int* __restrict__ order,
-    int* __restrict__ begins) {
+// What sorts points by component: this above the point.
+extern "C" __global__ void pack_components(long long n, const int* __restrict__ component, u64* __restrict__ key) {
     long long i = thread_index();
-    if (i >= n) return;
-    order[i] = sorted[i];
-    begins[i] = i && component[sorted[i]] != component[sorted[i - 1]];
+    if (i < n) key[i] = (u64)component[i] << 32 | i;
 }
 
-// Where each of k components starts, and n; and the component number of each point.
-extern "C" __global__ void list_starts(
-    long long n, int k, const int* __restrict__ order, const int* __restrict__ number, long long* __restrict__ start,
-    int* __restrict__ of_point) {
-    long long i = thread_index();
-    if (i >= n) return;
-    of_point[order[i]] = number[i];
-    if (!i || number[i] != number[i - 1]) start[number[i]] = i;
-    if (i == n - 1) start[k] = n;
+// The points sorted by component, as int32, their components' numbers in that order and by point, and where each of k components
+// starts, and n.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) number_components(
+    long long n, int k, const u64* __restrict__ key, int* order, u32* number, u32* of_blocks, long long* __restrict__ start,
+    int* __restrict__ of_point, u64* arrived) {
+    ResidentBlocks blocks{arrived};
+    blocks.running_sums(0, n, 0, number, of_blocks, [&](long long i) {
+        order[i] = key[i];
+        return (u32)(i && key[i] >> 32 != key[i - 1] >> 32);
+    });
+    blocks.each(n, [&](long long i) {
+        of_point[order[i]] = number[i];
+        if (!i || number[i] != number[i - 1]) start[number[i]] = i;
+        if (i == n - 1) start[k] = n;
+    });
 }
 
 // A sample of each component's points (with repeats if it is small) and their mean. `otherwise` replaces features that are not
 // finite. One block per component.
-extern "C" __global__ void __launch_bounds__(THREADS) sample_components(
-    const VALUE* __restrict__ values, int d, const int* __restrict__ order, const long long* __restrict__ start,
-    const double* __restrict__ otherwise, int* __restrict__ sample, double* __restrict__ centroid) {
+template <class Value> __device__ void sample_component(
+    const Value* values, int d, const int* order, const long long* start, const double* otherwise, int* sample, Value* centroid) {
     __shared__ int of[SAMPLED];
     long long a = blockIdx.x, size = start[a + 1] - start[a];
     if (threadIdx.x < SAMPLED)
@@ -55,6 +54,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) sample_components(
         double mean = sum / SAMPLED;
         centroid[a * d + f] = isfinite(mean) ? mean : otherwise[f];
     }
+}
+
+// The same of points, and with centroids, in float64 or float32: a source of one type for all takes half the time to compile.
+extern "C" __global__ void __launch_bounds__(THREADS) sample_components(
+    const void* __restrict__ values, bool doubles, int d, const int* __restrict__ order, const long long* __restrict__ start,
+    const double* __restrict__ otherwise, int* __restrict__ sample, void* __restrict__ centroid) {
+    if (doubles) sample_component((const double*)values, d, order, start, otherwise, sample, (double*)centroid);
+    else sample_component((const float*)values, d, order, start, otherwise, sample, (float*)centroid);
 }
 
 // --- Pairs -----------------------------------------------------------------------------------------------------------------
@@ -80,23 +87,44 @@ extern "C" __global__ void update_supports(
 }
 
 struct SeparationErrors {
-    double products, sq_distance, moved;
+    double products, moved;
 };
 
-// The separations and support points of all pairs of k components. `order` has the sorted points, `inner` the products of the
-// centroids.
+// Centroids in fp16, of `chunks` times 8 features.
+struct Centroids {
+    const uint4* y;
+    long long chunks;
+    // An upper bound of the distance of two. A difference is off by 2^-24 of itself in float32, a square by twice as much and a
+    // rounding more, and a sum by a rounding a feature.
+    __device__ double distance(long long a, long long b) const {
+        float square = 0;
+        for (long long c = 0; c < chunks; c++) {
+            union Chunk {
+                uint4 bits;
+                u16 half[8];
+            } of_a{y[a * chunks + c]}, of_b{y[b * chunks + c]};
+#pragma unroll
+            for (int e = 0; e < 8; e++) {
+                float gap = from_half(of_a.half[e]) - from_half(of_b.half[e]);
+                square += gap * gap;
+            }
+        }
+        return sqrt(square * (1 + (8 * chunks + 8) * 0x1p-23));
+    }
+};
+
+// The separations and support points of all pairs of k components. `order` has the sorted points.
 extern "C" __global__ void measure_pairs(
-    int k, const u64* __restrict__ support, const int* __restrict__ order, const double* __restrict__ inner,
+    int k, const u64* __restrict__ support, const int* __restrict__ order, const Centroids centroids,
     const SeparationErrors errors, int* __restrict__ first, int* __restrict__ second, double* __restrict__ separation,
     int* __restrict__ support_first, int* __restrict__ support_second) {
     long long i = thread_index(), a = i / k, b = i % k;
     if (i >= (long long)k * k || a >= b) return;
     long long pair = a * (2 * k - a - 1) / 2 + b - a - 1;
     u64 forth = support[a * k + b], back = support[b * k + a];
-    double sq_length = inner[a * k + a] + inner[b * k + b] - 2 * inner[a * k + b] + errors.sq_distance;
     double between = -((double)from_ascending(forth >> 32) + from_ascending(back >> 32)) - errors.products;
     first[pair] = a, second[pair] = b;
-    separation[pair] = (between > 0 ? between / sqrt(sq_length) : -1.0 / 0.0) - errors.moved;
+    separation[pair] = (between > 0 ? between / centroids.distance(a, b) : -1.0 / 0.0) - errors.moved;
     support_first[pair] = order[~(u32)forth], support_second[pair] = order[~(u32)back];
 }
 
@@ -128,8 +156,8 @@ extern "C" __global__ void pair_samples(
 // each length.
 extern "C" __global__ void list_within_bottlenecks(
     long long pairs, const int* __restrict__ first, const int* __restrict__ second, const double* __restrict__ separation,
-    const double* __restrict__ table, int n, const FilterRadius radius, int* __restrict__ at, double* __restrict__ upper,
-    int* __restrict__ count) {
+    const double* __restrict__ table, int n, const FilterRadius radius, int* __restrict__ kept_first,
+    int* __restrict__ kept_second, double* __restrict__ upper, int* __restrict__ count) {
     long long c = thread_index();
     bool within = false;
     double bottleneck = 0;
@@ -141,7 +169,18 @@ extern "C" __global__ void list_within_bottlenecks(
         within = separation[c] <= radius.scaled_distance(bottleneck);
     }
     int slot = claim_in_warp(within, count);
-    if (within) at[slot] = c, upper[slot] = bottleneck;
+    if (within) kept_first[slot] = first[c], kept_second[slot] = second[c], upper[slot] = bottleneck;
+}
+
+// The pairs of points, of the component pairs `pair`, that weigh no more than the least of theirs, `least`.
+extern "C" __global__ void list_lightest(
+    long long n, const int* __restrict__ src, const int* __restrict__ dst, const int* __restrict__ pair,
+    const double* __restrict__ weight, const double* __restrict__ least, int* __restrict__ light_src,
+    int* __restrict__ light_dst, double* __restrict__ light_weight, int* __restrict__ count) {
+    long long i = thread_index();
+    bool is_light = i < n && weight[i] <= least[pair[i]];
+    int slot = claim_in_warp(is_light, count);
+    if (is_light) light_src[slot] = src[i], light_dst[slot] = dst[i], light_weight[slot] = weight[i];
 }
 
 // --- Facing points ---------------------------------------------------------------------------------------------------------
@@ -151,13 +190,12 @@ extern "C" __global__ void list_within_bottlenecks(
 // have products of at least -back with the difference of the centroids.
 extern "C" __global__ void put_limits(
     long long pairs, int k, const int* __restrict__ first, const int* __restrict__ second, const double* __restrict__ upper,
-    const u64* __restrict__ support, const double* __restrict__ inner, const SeparationErrors errors, const FilterRadius radius,
+    const u64* __restrict__ support, const Centroids centroids, const SeparationErrors errors, const FilterRadius radius,
     float* __restrict__ limit, int* __restrict__ side) {
     long long c = thread_index();
     if (c >= pairs) return;
     long long a = first[c], b = second[c];
-    double sq_length = inner[a * k + a] + inner[b * k + b] - 2 * inner[a * k + b] + errors.sq_distance;
-    double reach = (radius.scaled_distance(upper[c]) + errors.moved) * sqrt(sq_length) + errors.products;
+    double reach = (radius.scaled_distance(upper[c]) + errors.moved) * centroids.distance(a, b) + errors.products;
     for (int of = 0; of < 2; of++) {
         long long from = of ? b * k + a : a * k + b, to = of ? a * k + b : b * k + a;
         limit[from] = __double2float_rd(-(double)from_ascending(support[to] >> 32) - reach);

@@ -24,22 +24,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
-from typing import Any, Self, TypeGuard
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from rapids_slink.dendrogram.cpu import merge_in_order
+from rapids_slink.dendrogram.cpu import find_root, merge_in_order
 from rapids_slink.metrics import EPSILON
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import ProductFilter
 from rapids_slink.neighbors.filter.bounds import FLOAT32_EPSILON, accumulation_bound, radius_terms, shrink_factor
-from rapids_slink.neighbors.task import BLOCK, Search, equal_slices, mutual_reachability, row_blocks
-from rapids_slink.ordering import FEW, sort_in_place
+from rapids_slink.neighbors.task import BLOCK, equal_slices, mutual_reachability, row_blocks
+from rapids_slink.ordering import sort_by_numpy, sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import CPU, Array, Device, to_host
+from rapids_slink.runtime.frames import EDGE_TYPES
 from rapids_slink.spanning_tree import kernels
 from rapids_slink.spanning_tree.graphs import EdgeList, spanning_forest
 
@@ -79,18 +80,12 @@ class ComponentPairs:
     separation: Array
     support: Array  # (2, M) int32: the support points of the first and of the second component
 
-    def take(self, at: Array) -> Self:
-        """The pairs at these positions."""
-        support = self.support[:, at]
-        return type(self)(self.first[at], self.second[at], self.separation[at], support)
-
 
 @dataclass(frozen=True)
 class Separations:
     """What the separations of all pairs of K components come from."""
 
     centroids: Any  # quantized
-    inner: Array  # (K, K) float64, their products
     supports: Any  # see `new_supports`
     errors: "SeparationErrors"
     radius: float  # an upper bound of the points' distances from the centre of the scaling
@@ -101,7 +96,6 @@ class SeparationErrors:
     """Bounds on the errors of a separation."""
 
     products: float  # the error of its four products together
-    sq_distance: float  # the error of the squared distance of two centroids
     moved: float  # how far quantizing moved two points together
 
 
@@ -112,8 +106,10 @@ MAX_PAIRS = 2**26
 
 #: Pairs of points, src and dst, and the number of their component pair; None if they are too many.
 PointPairs = tuple[Any, Any, Any] | None
-#: Points, sorted by the set that they are in, where each set begins, and by component pair the numbers of its two sets.
-Sets = tuple[Any, Any, tuple[Any, Any]]
+#: Component pairs: (M,) int32 arrays, the numbers of their components.
+Ends: TypeAlias = tuple[Array, Array]
+#: Points, sorted by the set that they are in, where each set begins, and the sets of component pairs.
+Sets: TypeAlias = tuple[Array, Array, Ends]
 
 
 @dataclass(frozen=True)
@@ -133,8 +129,8 @@ class JoinContext:
     @property
     def filter(self) -> ProductFilter:
         """The search's."""
-        assert isinstance(self.search.filter, ProductFilter)
-        return self.search.filter
+        assert self.search.by_products is not None
+        return self.search.by_products
 
     @property
     def kernels(self) -> ModuleType:
@@ -205,22 +201,22 @@ MIN_ROW_SHARE, MIN_ROWS_PER_COMPONENT = 1 / 16, 48
 ROUNDS = 3  # the estimated number of rounds of searches that this replaces
 
 
-def is_worthwhile(search: Search, components: int, n: int, rows: Array) -> TypeGuard[BruteForceSearch]:
+def is_worthwhile(search: BruteForceSearch, components: int, n: int, rows: Array) -> bool:
     """Whether connecting that many components of n points at once costs less than searching the `rows`.
 
     Many points of a well separated component have to search, because all their neighbours are in it. It takes products
     that are as precise as the separations assume.
     """
-    if not isinstance(search, BruteForceSearch) or not isinstance(search.filter, ProductFilter):
+    m, filter_ = rows.size, search.by_products
+    if filter_ is None:
         return False
-    m = rows.size
-    products = m * n * max(1.0, search.filter.n_features / FEATURES)
+    products = m * n * max(1.0, filter_.n_features / FEATURES)
     if components > MAX_COMPONENTS or products < MIN_ROUND_PAIRS[search.device.name]:
         return False
     if m < max(MIN_ROWS_PER_COMPONENT * components, MIN_ROW_SHARE * n):
         return False
-    needed = PAIR_BYTES * components**2 / 2 + CENTROID_BYTES * components * search.filter.n_features
-    return bool(needed <= search.free_bytes / 4) and search.filter.kernels.products_keep_bound()
+    needed = PAIR_BYTES * components**2 / 2 + CENTROID_BYTES * components * filter_.n_features
+    return bool(needed <= search.free_bytes / 4) and bool(filter_.kernels.products_keep_bound())
 
 
 def connect_components(
@@ -237,11 +233,11 @@ def connect_components(
     weight = context.pair_weights(*pairs.support)
     if not _compare_samples(context, pairs, weight):
         return None
-    pairs, upper, leaf = _within_bottlenecks(context, pairs, weight)
-    del weight
-    close_pairs = _by_filter(context, pairs, upper, leaf, separations) if search.device.is_gpu else None
+    *ends, upper, leaf = _within_bottlenecks(context, pairs, weight)
+    del weight, pairs
+    close_pairs = _by_filter(context, tuple(ends), upper, leaf, separations) if search.device.is_gpu else None
     if close_pairs is None:
-        close_pairs = by_projection(context, pairs, upper, separations.radius)
+        close_pairs = by_projection(context, tuple(ends), upper, separations.radius)
     return None if close_pairs is None else _lightest_edges(context, close_pairs, upper, report)
 
 
@@ -251,25 +247,22 @@ def _separations(context: JoinContext) -> tuple[ComponentPairs, Separations]:
     Quantizing moves a point by at most e, and the error of a product with a quantized centroid m is at most η|y||m|. A
     separation is a sum of four products.
     """
-    components, filter_, xp = context.components, context.filter, context.device.xp
+    components, filter_ = context.components, context.filter
     centroids = filter_.kernels.quantize(context.samples[1], filter_.scaling)
     supports = context.kernels.new_supports(len(components))
-    half_norm, error = centroids.half_norm.max(), xp.zeros((), "float32")
+    half_norms, largest_errors = [centroids.half_norm.max()], []
     for at, rows, product in context.products(centroids):
         context.kernels.update_supports(product, components.number[at], at.start, supports)
-        half_norm, error = xp.maximum(half_norm, rows.half_norm.max()), xp.maximum(error, rows.error.max())
+        half_norms.append(rows.half_norm.max())
+        largest_errors.append(rows.error.max())
         del product, rows  # the next ones take their memory
-    y = centroids.y.astype("float64")
-    width = centroids.y.shape[1]
-    rounding = 2 * FLOAT32_EPSILON
-    square = 2 * float(half_norm) / shrink_factor(width) * (1 + rounding)  # of the longest y
-    moved = 2**0.5 * float(error)
-    product_error = 4 * (accumulation_bound(width) + rounding) * square
-    errors = SeparationErrors(product_error, ROUNDING * square, 2 * moved)
-    inner = y @ y.T
-    pairs = ComponentPairs(*context.kernels.measure_pairs(supports, components.order, inner, errors))
+    width, rounding = centroids.y.shape[1], 2 * FLOAT32_EPSILON
+    square = 2 * max(map(float, half_norms)) / shrink_factor(width) * (1 + rounding)  # of the longest y
+    moved = 2**0.5 * max(map(float, largest_errors))
+    errors = SeparationErrors(4 * (accumulation_bound(width) + rounding) * square, 2 * moved)
+    pairs = ComponentPairs(*context.kernels.measure_pairs(supports, components.order, centroids.y, errors))
     radius = (square**0.5 + moved) / filter_.scaling.scale
-    return pairs, Separations(centroids, inner, supports, errors, radius)
+    return pairs, Separations(centroids, supports, errors, radius)
 
 
 def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Array) -> bool:
@@ -286,7 +279,7 @@ def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Array)
 
 def _within_bottlenecks(
     context: JoinContext, pairs: ComponentPairs, weight: Array
-) -> tuple[ComponentPairs, Array, Array]:
+) -> tuple[Array, Array, Array, Array]:
     """The pairs that the tree of these weights does not rule out, their bottlenecks, and each component's leaf."""
     device = _device_for(weight.size, context)
     first, second, weight = (device.asarray(part) for part in (pairs.first, pairs.second, weight))
@@ -294,13 +287,11 @@ def _within_bottlenecks(
     tree = (to_host(column[in_tree]) for column in (first, second, weight))
     table = path_bottlenecks(*tree)
     bottlenecks, leaf = (context.device.asarray(part) for part in (table, table[0].astype(np.int32)))
-    at, upper = context.kernels.within_bottlenecks(pairs, bottlenecks, context.radius_terms)
-    return pairs.take(at), upper, leaf
+    within: tuple[Array, Array, Array] = context.kernels.within_bottlenecks(pairs, bottlenecks, context.radius_terms)
+    return *within, leaf
 
 
-def _by_filter(
-    context: JoinContext, pairs: ComponentPairs, upper: Array, leaf: Array, separations: Separations
-) -> PointPairs:
+def _by_filter(context: JoinContext, ends: Ends, upper: Array, leaf: Array, separations: Separations) -> PointPairs:
     """The pairs of points that weigh at most their component pair's `upper`, and some others, by the fused filter.
 
     Components follow each other as the leaves of their dendrogram do. So a tile of points of several has near ones,
@@ -310,14 +301,14 @@ def _by_filter(
     """
     components, kernels = context.components, context.kernels
     order, component, *_ = kernels.sort_by_component(leaf[components.of_point], len(components))
-    tested = component, kernels.pair_numbers(pairs, leaf)
+    tested = component, kernels.pair_numbers(ends, leaf)
     plan = kernels.plan_blocks(*tested, upper)
     if plan.formed > FACING_COST * order.size * len(components):
-        sets = _facing(context, pairs, upper, separations)
+        sets = _facing(context, ends, upper, separations)
         some = None if sets is None else _of_facing(context, sets, upper, SHARE_OF_FACING)
         if some is not None:
             context.tighten(upper, *some)
-            sets = _facing(context, pairs, upper, separations)
+            sets = _facing(context, ends, upper, separations)
         if sets is not None:
             return _of_facing(context, sets, upper)
     if not _fits(context, plan):
@@ -355,7 +346,7 @@ def _passing(context: JoinContext, order: Array, items: Array, upper: Array, tes
     return close_pairs
 
 
-def _facing(context: JoinContext, pairs: ComponentPairs, upper: Array, separations: Separations) -> Sets | None:
+def _facing(context: JoinContext, ends: Ends, upper: Array, separations: Separations) -> Sets | None:
     """The points that may be within a pair's `upper` of a point of its other component; None if they are too many.
 
     Returns the points of the first and of the second component of each pair in turn, where each of these 2 M sets
@@ -363,49 +354,65 @@ def _facing(context: JoinContext, pairs: ComponentPairs, upper: Array, separatio
     """
     kernels, components, xp = context.kernels, context.components, context.device.xp
     capacity = min(MAX_FACING * components.order.size, context.capacity(FOUND_BYTES))
-    limits = kernels.facing_limits(pairs, upper, separations, context.radius_terms)
+    limits = kernels.facing_limits(ends, upper, separations, context.radius_terms)
     listed = kernels.FacingPoints(capacity)
     for at, _, product in context.products(separations.centroids):
         listed.append(product, components.number[at], components.order[at], limits)
         del product
     sets = xp.arange(2 * upper.size + 1, dtype="int64")
-    found = listed.sorted()
-    if found is None:
+    points = listed.sorted()
+    if points is None:
         return None
-    start = xp.searchsorted(found, sets << 32).astype("int64")
-    return found.astype("int32"), start, (sets[:-1:2].astype("int32"), sets[1::2].astype("int32"))
+    start = xp.searchsorted(points, sets << 32).astype("int64")
+    return points.astype("int32"), start, (sets[:-1:2].astype("int32"), sets[1::2].astype("int32"))
 
 
 def _lightest_edges(context: JoinContext, close_pairs: Any, upper: Array, report: Report) -> tuple[Any, Any, Any]:
     """The minimum spanning tree of the components by these pairs of points."""
     weight = context.tighten(upper, *close_pairs)  # only the lightest of each component pair is needed
-    src, dst, pair = close_pairs
-    light = context.search.kernels.flatnonzero(weight <= upper[pair])
-    report.count("connect", joined_at_once=1, pairs_kept=light.size)
-    device, of_point = _device_for(light.size, context), context.components.of_point
-    columns = {name: device.asarray(column[light]) for name, column in (("src", src), ("dst", dst), ("weight", weight))}
-    sort_in_place(columns, device.xp)
+    light = context.kernels.lightest(*close_pairs, weight, upper)
+    report.count("connect", joined_at_once=1, pairs_kept=light[0].size)
+    device, of_point = _device_for(light[0].size, context), context.components.of_point
+    columns = {name: device.asarray(column) for name, column in zip(EDGE_TYPES, light, strict=True)}
+    if light[0].size <= FEW_EDGES:
+        sort_by_numpy(columns)
+    else:
+        sort_in_place(columns, device.xp)
     src, dst, weight = columns.values()
     first, second = (device.asarray(of_point[context.device.asarray(end)]) for end in (src, dst))
-    in_tree = _tree(first, second, weight, len(context.components), device)
+    in_tree = _tree(first, second, weight, len(context.components), device, in_order=True)
     if in_tree.size != len(context.components) - 1:
         raise RuntimeError("some components are not connected by any pair of points: please report this")
     return src[in_tree], dst[in_tree], weight[in_tree]
 
 
-def _tree(first: Any, second: Any, weight: Array, k: int, device: Device) -> Any:
-    """The ascending positions of the edges in the minimum spanning tree of k components; the earlier of ties wins."""
-    in_tree, _ = spanning_forest(EdgeList(first, second, weight, k), device)
-    return device.asarray(np.sort(to_host(exact_kernels(device).flatnonzero(in_tree))))
+def _tree(first: Any, second: Any, weight: Array, k: int, device: Device, in_order: bool = False) -> Any:
+    """The ascending positions of the edges in a minimum spanning tree of k components.
+
+    If their weights are `in_order`, the earlier of ties wins. The tree of few edges is made by Kruskal's algorithm.
+    """
+    if weight.size > FEW_EDGES:
+        in_tree, _ = spanning_forest(EdgeList(first, second, weight, k), device)
+        return device.asarray(np.sort(to_host(exact_kernels(device).flatnonzero(in_tree))))
+    order, joins = np.arange(weight.size) if in_order else np.argsort(weight), np.zeros(weight.size, bool)
+    _join_edges(first, second, order, np.arange(k, dtype=np.int32), joins)
+    return np.flatnonzero(joins)
+
+
+@njit(cache=True)
+def _join_edges(first: Any, second: Any, order: Any, parent: Any, joins: Any) -> None:
+    """Which edges join two sets of nodes, if they are taken in this order."""
+    for edge in order:
+        u, v = find_root(parent, first[edge]), find_root(parent, second[edge])
+        if u != v:
+            parent[u], joins[edge] = v, True
 
 
 def compile_on_host() -> None:
-    """Compile what a tree of few components takes on the host, by a path of more edges than are sorted one by one."""
-    first = np.arange(FEW + 1, dtype=np.int32)
-    second, weight = first + np.int32(1), np.arange(FEW + 1.0)[::-1].copy()
+    """Compile what a tree of few components takes on the host."""
+    first, second, weight = np.arange(2, dtype=np.int32), np.arange(1, 3, dtype=np.int32), np.array([2.0, 1.0])
     path_bottlenecks(first, second, weight)
-    sort_in_place({"src": first, "dst": second, "weight": weight}, np)
-    _tree(first, second, weight, FEW + 2, CPU)
+    _tree(first, second, weight, 3, CPU)
 
 
 def _device_for(edges: int, context: JoinContext) -> Device:
@@ -421,25 +428,24 @@ ROOT_OF_UNDERFLOW = 1.5e-154  # above the error of the root of a tiny square
 PROJECTED = 2**18  # features, or projections, at a time
 
 
-def by_projection(context: JoinContext, pairs: ComponentPairs, upper: Array, radius: float) -> PointPairs:
+def by_projection(context: JoinContext, ends: Ends, upper: Array, radius: float) -> PointPairs:
     """The pairs of points that weigh at most their component pair's `upper`, and some others.
 
     Projections are (x - o)·w, where o is the centre of the scaling and w leads from one centroid to the other.
     The error is below (d + 4) roundings of float64, relative to |x - o||w|; `radius` is the largest |x - o|.
     """
     components, filter_, core, xp = context.components, context.filter, context.core, context.device.xp
-    first, second, size = (to_host(part) for part in (pairs.first, pairs.second, components.size))
+    first, second, size = (to_host(part) for part in (*ends, components.size))
     n_projections, d = int((size[first] + size[second]).sum()), filter_.n_features
     if PROJECTION_COST * n_projections > context.budget or n_projections > context.capacity(PROJECTION_BYTES):
         return None
-    centroids, length = context.samples[1], xp.empty_like(upper)
+    centroids, length = context.samples[1].astype("float64", copy=False), xp.empty_like(upper)
     for at in context.blocks(length.size, d):
-        between = centroids[pairs.second[at]] - centroids[pairs.first[at]]
+        between = centroids[ends[1][at]] - centroids[ends[0][at]]
         length[at] = xp.sqrt((between**2).sum(axis=1)) + d**0.5 * ROOT_OF_UNDERFLOW
     error = 4 * (d + 8) * EPSILON * radius
-    ends = first, second
-    projected = project(filter_.points, filter_.scaling.centre, components, centroids, ends, xp)
-    points = [[components.points(number) for number in end] for end in ends]
+    projected = project(filter_.points, filter_.scaling.centre, components, centroids, (first, second), xp)
+    points = [[components.points(number) for number in end] for end in (first, second)]
     highest = xp.stack([ids[values.argmax()] for ids, values in zip(points[0], projected[0], strict=True)])
     lowest = xp.stack([ids[values.argmin()] for ids, values in zip(points[1], projected[1], strict=True)])
     context.tighten(upper, highest, lowest, xp.arange(first.size, dtype="int32"))
@@ -513,8 +519,9 @@ def path_bottlenecks(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> np
     rows, n = np.argsort(weight), weight.size + 1
     left_child, right_child, size = np.empty((3, n - 1), np.int32)
     merge_in_order(src[rows].astype(np.int32), dst[rows].astype(np.int32), n, left_child, right_child, size)
-    position, height = _order_leaves(left_child, right_child, size, weight[rows])
-    largest = [height]
+    start, height = np.zeros(2 * n - 1, np.int64), np.zeros(n)
+    _order_leaves(left_child, right_child, size, weight[rows], start, height)
+    position, largest = start[:n], [height]
     while 1 << len(largest) < n:
         following = np.minimum(np.arange(n) + (1 << len(largest) - 1), n - 1)
         largest.append(np.maximum(largest[-1], largest[-1][following]))
@@ -522,13 +529,11 @@ def path_bottlenecks(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> np
 
 
 @njit(cache=True)
-def _order_leaves(left_child: Any, right_child: Any, size: Any, weight: Any) -> Any:
-    """The leaves' positions, and the height between each and the next."""
+def _order_leaves(left_child: Any, right_child: Any, size: Any, weight: Any, start: Any, height: Any) -> None:
+    """The positions of leaves, and where those of clusters start; and the height between each leaf and the next."""
     n = weight.size + 1
-    start, height = np.zeros(2 * n - 1, np.int64), np.zeros(n)
     for i in range(n - 2, -1, -1):  # the leaves of a merge: those of its left child, then those of its right one
         first, second = left_child[i], right_child[i]
         start[first] = start[n + i]
         start[second] = start[n + i] + (1 if first < n else size[first - n])
         height[start[second] - 1] = weight[i]
-    return start[:n], height

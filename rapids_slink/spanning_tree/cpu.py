@@ -32,7 +32,7 @@ from rapids_slink.ordering import NO_EDGE, edge_code, edge_codes, lighter, sort_
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk, workers
-from rapids_slink.spanning_tree.component_pairs import SAMPLED, ComponentPairs, Components, SeparationErrors
+from rapids_slink.spanning_tree.component_pairs import ROUNDING, SAMPLED, ComponentPairs, Components, SeparationErrors
 from rapids_slink.spanning_tree.grouped import Trees, is_stored
 from rapids_slink.spanning_tree.lists import LEAST_SHARE, Growth
 
@@ -456,15 +456,17 @@ def update_supports(product, number, first, supports):
                 value[a, b], position[a, b] = more, first + i
 
 
-def measure_pairs(supports: Any, order: np.ndarray, inner: np.ndarray, errors: SeparationErrors) -> tuple[Any, ...]:
+def measure_pairs(supports: Any, order: np.ndarray, y: np.ndarray, errors: SeparationErrors) -> tuple[Any, ...]:
     """All pairs of K components: the fields of `ComponentPairs`.
 
-    `supports` are updated with all points, in this `order`; `inner`, (K, K) float64, are the centroids' products.
+    `supports` are updated with all points, in this `order`; `y` are the quantized centroids.
     """
     value, position = supports
-    first, second = (end.astype(np.int32) for end in np.triu_indices(len(inner), 1))
+    first, second = (end.astype(np.int32) for end in np.triu_indices(len(y), 1))
+    y = y.astype(np.float64)
+    inner = y @ y.T
     norm = inner.diagonal()
-    length = np.sqrt(norm[first] + norm[second] - 2 * inner[first, second] + errors.sq_distance)
+    length = np.sqrt(norm[first] + norm[second] - 2 * inner[first, second] + 2 * ROUNDING * norm.max())
     between = -(value[first, second].astype(np.float64) + value[second, first]) - errors.products
     separation = np.full_like(length, -np.inf)
     np.divide(between, length, out=separation, where=between > 0)
@@ -489,8 +491,8 @@ def pair_samples(sample: np.ndarray, pairs: ComponentPairs, at: np.ndarray, step
 
 def within_bottlenecks(
     pairs: ComponentPairs, bottlenecks: np.ndarray, radius_terms: tuple[float, ...]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs with a separation of at most the distance of points of their bottleneck's weight, and the bottlenecks."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Pairs with a separation of at most the distance of points of their bottleneck's weight: both ends, and these."""
     position, largest = bottlenecks[0].astype(np.int32), bottlenecks[1:]
     ends = position[pairs.first], position[pairs.second]
     low, high = np.minimum(*ends), np.maximum(*ends)
@@ -498,7 +500,15 @@ def within_bottlenecks(
     last, radius = high - (1 << level), _scaled_distance(largest, radius_terms)
     at = np.flatnonzero(pairs.separation <= np.maximum(radius[level, low], radius[level, last])).astype(np.int32)
     low, last, level = low[at], last[at], level[at]
-    return at, np.maximum(largest[level, low], largest[level, last])
+    return pairs.first[at], pairs.second[at], np.maximum(largest[level, low], largest[level, last])
+
+
+def lightest(
+    src: np.ndarray, dst: np.ndarray, pair: np.ndarray, weight: np.ndarray, least: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The pairs of points, and their weights, that weigh no more than the `least` of their component pairs."""
+    light = weight <= least[pair]
+    return src[light], dst[light], weight[light]
 
 
 def _scaled_distance(weight: np.ndarray, radius_terms: tuple[float, ...]) -> Any:
@@ -555,10 +565,10 @@ def _join_nodes(formula, tree, limit, one, parent, root, levels):
         for v in range(begin, begin + count):
             a, b = tree.first[v], tree.last[v]
             if v < leaves:
-                left, right = 2 * v + 1, 2 * v + 2
-                _join_pairs(formula, tree, limit, one, parent, left, right, pairs, more, points, gaps, distance)
-                joined = one[left] and one[right]
-                one[v] = joined and find_root(parent, tree.first[left]) == find_root(parent, tree.first[right])
+                lower, higher = 2 * v + 1, 2 * v + 2
+                _join_pairs(formula, tree, limit, one, parent, lower, higher, pairs, more, points, gaps, distance)
+                joined = one[lower] and one[higher]
+                one[v] = joined and find_root(parent, tree.first[lower]) == find_root(parent, tree.first[higher])
                 continue
             wraps = may_wrap(formula, tree.low[v], tree.high[v], tree.low, tree.high, v)
             for p in range(a, b - 1):
@@ -580,9 +590,9 @@ def _join_points(parent, p, q):
 
 
 @njit(nogil=True, cache=True)
-def _join_pairs(formula, tree, limit, one, parent, left, right, pairs, more, points, gaps, distance):
+def _join_pairs(formula, tree, limit, one, parent, v, w, pairs, more, points, gaps, distance):
     """Join the points of two nodes within the limit."""
-    leaves, pairs[0, 0], pairs[0, 1], depth = tree.first.size // 2, left, right, 1
+    leaves, pairs[0, 0], pairs[0, 1], depth = tree.first.size // 2, v, w, 1
     while depth:
         depth -= 1
         a, b = pairs[depth]

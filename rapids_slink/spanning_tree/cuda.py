@@ -157,11 +157,7 @@ def tree_of_matrix(matrix: Array, core: Array, edges: Mapping[str, Any]) -> None
     check_arrays(matrix.dtype, matrix)
     check_arrays("float64", core)
     n, options = len(matrix), (value_option(matrix.dtype),)
-    component, parent = cp.empty((2, n), "int32")
-    lightest, best_weight, taken_weight = cp.empty((3, n))
-    code, best_code, taken_code = cp.empty((3, n), "int64")
-    state = component, parent, lightest, code, best_weight, best_code, taken_weight, taken_code
-    arguments = matrix, np.int32(n), core, *state, *edges.values(), cp.zeros(2, "uint64")
+    arguments = matrix, np.int32(n), core, cp.zeros(2 + 7 * n, "uint64"), *edges.values()
     launch_resident(DENSE, "grow_tree_of_matrix", n * WARP, *arguments, options=options)
 
 
@@ -216,11 +212,12 @@ def sort_by_component(component: Array, k: int) -> tuple[Array, ...]:
     """See `rapids_slink.spanning_tree.cpu.sort_by_component`."""
     check_arrays("int32", component)
     n = component.size
-    order, begins, of_point = cp.empty((3, n), cp.int32)
-    start = cp.empty(k + 1, cp.int64)
-    _launch_pairs("mark_starts", n, np.int64(n), component, cp.argsort(component), order, begins)
-    number = cp.cumsum(begins, dtype=cp.int32)
-    _launch_pairs("list_starts", n, np.int64(n), np.int32(k), order, number, start, of_point)
+    (order, number, of_point), start = cp.empty((3, n), cp.int32), cp.empty(k + 1, cp.int64)
+    key, sums, arrived = cp.empty(n, cp.uint64), number_a_block(COMPONENT_PAIRS), cp.zeros(1, cp.uint64)
+    _launch_pairs("pack_components", n, np.int64(n), component, key)
+    key.sort()
+    results = order, number, sums, start, of_point, arrived
+    launch_resident(COMPONENT_PAIRS, "number_components", n, np.int64(n), np.int32(k), key, *results)
     return order, number, start, of_point
 
 
@@ -229,11 +226,9 @@ def sample_components(points: Array, components: Components, otherwise: Array) -
     check_arrays(points.dtype, points)
     check_arrays("float64", otherwise)
     k, d = len(components), points.shape[1]
-    sample, centroids = cp.empty((k, SAMPLED), cp.int32), cp.empty((k, d))
-    arguments = points, np.int32(d), components.order, components.start, otherwise, sample, centroids
-    launch_blocks(
-        COMPONENT_PAIRS, "sample_components", (k,), SUPPORT_THREADS, *arguments, options=(value_option(points.dtype),)
-    )
+    sample, centroids = cp.empty((k, SAMPLED), cp.int32), cp.empty((k, d), points.dtype)
+    given = points, np.bool_(points.dtype == cp.float64), np.int32(d), components.order, components.start, otherwise
+    launch_blocks(COMPONENT_PAIRS, "sample_components", (k,), SUPPORT_THREADS, *given, sample, centroids)
     return sample, centroids
 
 
@@ -253,16 +248,21 @@ def update_supports(product: Array, number: Array, first: int, supports: Array) 
     launch_blocks(COMPONENT_PAIRS, "update_supports", grid, SUPPORT_THREADS, *arguments)
 
 
-def measure_pairs(supports: Array, order: Array, inner: Array, errors: SeparationErrors) -> tuple[Array, ...]:
+def measure_pairs(supports: Array, order: Array, y: Array, errors: SeparationErrors) -> tuple[Array, ...]:
     """See `rapids_slink.spanning_tree.cpu.measure_pairs`."""
     k = len(supports)
     check_arrays("int32", order)
-    check_arrays("float64", inner)
     first, second = cp.empty((2, k * (k - 1) // 2), cp.int32)
     separation, support = cp.empty(first.size), cp.empty((2, first.size), cp.int32)
-    off = c_struct(errors.products, errors.sq_distance, errors.moved)
-    _launch_pairs("measure_pairs", k * k, np.int32(k), supports, order, inner, off, first, second, separation, *support)
+    given = np.int32(k), supports, order, *_geometry(y, errors)
+    _launch_pairs("measure_pairs", k * k, *given, first, second, separation, *support)
     return first, second, separation, support
+
+
+def _geometry(y: Array, errors: SeparationErrors) -> tuple[Any, Any]:
+    """Centroids in fp16, and the errors, as structs."""
+    check_arrays("float16", y)
+    return c_struct(np.uint64(y.data.ptr), np.int64(y.shape[1] // 8)), c_struct(errors.products, errors.moved)
 
 
 def overlapping(pairs: ComponentPairs, weight: Array, radius_terms: tuple[float, ...]) -> Array:
@@ -280,36 +280,50 @@ def pair_samples(sample: Array, pairs: ComponentPairs, at: Array, step: int) -> 
     per_component = -(-SAMPLED // step)
     a, b, of_pair = cp.empty((3, at.size * per_component**2), cp.int32)
     sizes = np.int32(per_component), np.int32(step)
-    _launch_pairs("pair_samples", a.size, np.int64(a.size), sample, *_ends(pairs), at, *sizes, a, b, of_pair)
+    ends = pairs.first, pairs.second
+    check_arrays("int32", *ends)
+    _launch_pairs("pair_samples", a.size, np.int64(a.size), sample, *ends, at, *sizes, a, b, of_pair)
     return a, b, of_pair
 
 
 def within_bottlenecks(
     pairs: ComponentPairs, bottlenecks: Array, radius_terms: tuple[float, ...]
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array, Array]:
     """See `rapids_slink.spanning_tree.cpu.within_bottlenecks`, in any order."""
     n = pairs.separation.size
+    check_arrays("int32", pairs.first, pairs.second)
     check_arrays("float64", pairs.separation, bottlenecks)
-    at, upper, count = cp.empty(n, cp.int32), cp.empty(n), cp.zeros(1, cp.int32)
+    (first, second), upper, count = cp.empty((2, n), cp.int32), cp.empty(n), cp.zeros(1, cp.int32)
     table = bottlenecks, np.int32(bottlenecks.shape[1])
-    arguments = np.int64(n), *_ends(pairs), pairs.separation, *table, c_struct(*radius_terms)
-    _launch_pairs("list_within_bottlenecks", n, *arguments, at, upper, count)
+    arguments = np.int64(n), pairs.first, pairs.second, pairs.separation, *table, c_struct(*radius_terms)
+    _launch_pairs("list_within_bottlenecks", n, *arguments, first, second, upper, count)
     kept = int(count[0])
-    return at[:kept], upper[:kept]
+    return first[:kept], second[:kept], upper[:kept]
+
+
+def lightest(src: Array, dst: Array, pair: Array, weight: Array, least: Array) -> tuple[Array, Array, Array]:
+    """See `rapids_slink.spanning_tree.cpu.lightest`, in any order."""
+    n, given = src.size, (src, dst, pair)
+    check_arrays("int32", *given)
+    check_arrays("float64", weight, least)
+    ends, light, count = cp.empty((2, n), cp.int32), cp.empty(n), cp.zeros(1, cp.int32)
+    _launch_pairs("list_lightest", n, np.int64(n), *given, weight, least, *ends, light, count)
+    kept = int(count[0])
+    return ends[0, :kept], ends[1, :kept], light[:kept]
 
 
 def facing_limits(
-    pairs: ComponentPairs, upper: Array, separations: Separations, radius_terms: tuple[float, ...]
+    ends: tuple[Array, Array], upper: Array, separations: Separations, radius_terms: tuple[float, ...]
 ) -> tuple[Array, Array]:
     """The limits of `FacingPoints.append` and the numbers of the sets, (K, K) float32 and int32."""
-    k, errors = len(separations.inner), separations.errors
-    check_arrays("float64", upper, separations.inner)
+    k = len(separations.centroids.y)
+    check_arrays("int32", *ends)
+    check_arrays("float64", upper)
     check_arrays("uint64", separations.supports)
     limit, number = cp.full((k, k), cp.inf, cp.float32), cp.empty((k, k), cp.int32)
-    off = c_struct(errors.products, errors.sq_distance, errors.moved)
-    known = separations.supports, separations.inner, off, c_struct(*radius_terms)
+    known = separations.supports, *_geometry(separations.centroids.y, separations.errors), c_struct(*radius_terms)
     sizes = np.int64(upper.size), np.int32(k)
-    _launch_pairs("put_limits", upper.size, *sizes, *_ends(pairs), upper, *known, limit, number)
+    _launch_pairs("put_limits", upper.size, *sizes, *ends, upper, *known, limit, number)
     return limit, number
 
 
@@ -338,7 +352,7 @@ class FacingPoints:
 class ItemPlan:
     """How the fused filter forms the products of component pairs."""
 
-    #: (K + M,) int64: where each component's blocks end, then, on top of these, each pair's work items; None of blocks
+    #: (K + M,) uint32: where each component's blocks end, then, on top of these, each pair's work items; None of blocks
     #: that have points of several components
     ends: Array
     #: `n_items` and `n_rows`: the number of items, and of the rows of all blocks
@@ -352,11 +366,12 @@ def plan_items(start: Array, ends: tuple[Array, Array]) -> ItemPlan:
     check_arrays("int64", start)
     check_arrays("int32", *ends)
     n, k = ends[0].size, start.size - 1
-    counts, totals = cp.empty(k + n, cp.int64), cp.zeros(3, cp.int64)
-    sizes = np.int64(n), np.int32(k)
-    launch(WORK_ITEMS, "count_items", max(n, k), *sizes, *ends, start, *_tiling(), counts, totals)
-    n_items, n_blocks, tiles = totals.tolist()
-    return ItemPlan(cp.cumsum(counts), n_items, n_blocks * BLOCK_ROWS, tiles * TILE**2)
+    sums, totals = cp.empty(k + n, cp.uint32), cp.zeros(4, cp.uint64)
+    given = np.int64(n), np.int32(k), *ends, start, *_tiling()
+    results = sums, number_a_block(WORK_ITEMS), totals, totals[3:]
+    launch_resident(WORK_ITEMS, "count_items", k + n, *given, *results)
+    n_items, n_blocks, tiles, _ = totals.tolist()
+    return ItemPlan(sums, n_items, n_blocks * BLOCK_ROWS, tiles * TILE**2)
 
 
 def work_items(
@@ -376,12 +391,12 @@ def work_items(
     return filled, items
 
 
-def pair_numbers(pairs: ComponentPairs, leaf: Array) -> Array:
+def pair_numbers(ends: tuple[Array, Array], leaf: Array) -> Array:
     """The number of the pair of each two of K components by their leaves, (K, K) int32; -1 if there is none."""
-    check_arrays("int32", leaf)
-    k, n = leaf.size, pairs.first.size
+    check_arrays("int32", *ends, leaf)
+    k, n = leaf.size, ends[0].size
     number = cp.full((k, k), -1, cp.int32)
-    launch(WORK_ITEMS, "number_pairs", n, np.int64(n), np.int32(k), *_ends(pairs), leaf, number)
+    launch(WORK_ITEMS, "number_pairs", n, np.int64(n), np.int32(k), *ends, leaf, number)
     return number
 
 
@@ -418,11 +433,6 @@ def _list_block_items(component: Array, number: Array, upper: Array, items: Arra
 
 def _tiling() -> tuple[np.int32, np.int32]:
     return np.int32(BLOCK_ROWS), np.int32(TILE)
-
-
-def _ends(pairs: ComponentPairs) -> tuple[Array, Array]:
-    check_arrays("int32", pairs.first, pairs.second)
-    return pairs.first, pairs.second
 
 
 # -------------------------------------------------------------------------------------------------------------- friends

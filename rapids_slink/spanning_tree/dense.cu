@@ -43,13 +43,16 @@ extern "C" __global__ void find_cores(const VALUE* __restrict__ matrix, int n, i
 //
 // A round finds each point's lightest edge out of its component (`lightest`, `code`) and each component's, by root
 // (`best_weight`, `best_code`). Edges are taken in any order (`taken_weight`, `taken_code`) and sorted at the end by counting, for
-// each, the lighter ones. `counters`, two zeros, count the blocks at a barrier and the edges taken.
+// each, the lighter ones. `state`, 2 + 7 n zeros, is one array since each takes the host a while: it counts the blocks at a barrier and
+// the edges taken, and then holds these.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree_of_matrix(
-    const VALUE* __restrict__ matrix, int n, const double* __restrict__ core, int* component, int* parent, double* lightest,
-    long long* code, double* best_weight, long long* best_code, double* taken_weight, long long* taken_code,
-    int* __restrict__ src, int* __restrict__ dst, double* __restrict__ weight, unsigned long long* counters) {
-    ResidentBlocks blocks{counters};
-    unsigned long long* taken = counters + 1;
+    const VALUE* __restrict__ matrix, int n, const double* __restrict__ core, unsigned long long* state, int* __restrict__ src,
+    int* __restrict__ dst, double* __restrict__ weight) {
+    ResidentBlocks blocks{state};
+    unsigned long long* taken = state + 1;
+    double *lightest = (double*)(state + 2), *best_weight = lightest + n, *taken_weight = best_weight + n;
+    long long *code = (long long*)(taken_weight + n), *best_code = code + n, *taken_code = best_code + n;
+    int *component = (int*)(taken_code + n), *parent = component + n;
     int warp = thread_index() / WARP, warps = gridDim.x * THREADS / WARP, lane = threadIdx.x % WARP;
     blocks.each(n, [&](int v) { component[v] = v, best_weight[v] = INFINITE, best_code[v] = NO_EDGE; });
     do {

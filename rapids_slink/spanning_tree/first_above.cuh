@@ -2,7 +2,7 @@
 #pragma once
 
 // The first of the n ascending numbers that is above x.
-__device__ __forceinline__ int first_above(const long long* __restrict__ ends, int n, long long x) {
+template <class T> __device__ __forceinline__ int first_above(const T* __restrict__ ends, int n, T x) {
     int low = 0, high = n - 1;
     while (low < high) {
         int middle = (low + high) / 2;

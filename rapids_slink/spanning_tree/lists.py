@@ -32,11 +32,12 @@ rests on this: the weights bound a search, whose result says up to which bounds 
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Self
+from typing import Self, cast
 
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
 from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, is_searched_by_tree, neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.task import NeighborLists, Search, SearchTask
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.ordering import NO_EDGE, sort_in_place
@@ -100,11 +101,12 @@ class Forest:
     ) -> Self:
         """These components, without lists: only the lower bounds (weights, codes) of their points are known."""
         xp, n = device.xp, component.size
+        of_none = exact_kernels(device).empty_lists(n, 1)
         return cls(
             component=component,
             cursor=xp.zeros(n, "int32"),
-            nearest_outside=xp.full(n, -1, "int32"),
-            nearest_outside_weight=xp.full(n, xp.inf),
+            nearest_outside=of_none.ids.ravel(),
+            nearest_outside_weight=of_none.weights.ravel(),
             bound_weight=bound[0],
             bound_code=bound[1],
             best_weight=xp.empty(n),
@@ -150,7 +152,7 @@ def prepare(look: Look) -> Prepared:
             if settings.n_neighbors is None and max_weight == inf and problem.n >= MIN_JOINED_ROWS[device.name]:
                 bounds_by_lists = partial(join_weights, device=device)
             lists = neighbor_lists(search, problem.n, k, device, samples, core, of_parts, max_weight, bounds_by_lists)
-        if isinstance(search, TileSearch) and search.for_lists:
+        if search.for_lists:
             del search, look.search  # whose memory the next takes
             search = BruteForceSearch(look.rows, device, report, progress=settings.progress, metric=problem.metric)
             report.count("neighbors", filter=TileSearch.name)
@@ -178,7 +180,7 @@ def length_by_search(problem: Problem, search: Search | None = None) -> int:
     if search is None:
         ends_lists = metric.filter == "product" and not is_searched_by_tree(n, problem.d, metric, device)
     else:
-        ends_lists = isinstance(search, BruteForceSearch) and search.ends_lists
+        ends_lists = search.ends_lists
     if joins and ends_lists and problem.max_weight == inf and MIN_JOINED_ROWS[device.name] <= n <= MAX_JOINED_ROWS:
         return JOINED_NEIGHBORS
     return list_length(settings)
@@ -218,7 +220,8 @@ def connect_forest(
     """
     searched, most_components, is_bounded = False, inf, max_weight < inf
     least_share = forest.component.size if is_bounded else LEAST_SHARE  # of many finished components few are certified
-    whole = search if among_all is None else among_all
+    whole = among_all or search
+    over_all_pairs = cast(BruteForceSearch, whole) if whole.is_over_all_pairs else None
     while True:
         with report.stage("spanning_tree", device):
             grown = kernels(device).grow_forest(lists, forest, least_share)
@@ -239,15 +242,16 @@ def connect_forest(
                 rows = rows[(weight < max_weight) | ((weight == max_weight) & (code < NO_EDGE))]
                 if not rows.size:
                     return
-            small = _of_small_components(forest, rows, whole)
+            small = _of_small_components(forest, rows, device) if over_all_pairs else rows[:0]
             if 0 < small.size <= rows.size / 2:
                 rows, least_share = small, forest.component.size  # of all components few may be small
             elif (
                 not is_bounded
                 and grown.components <= most_components
-                and is_worthwhile(whole, grown.components, forest.component.size, rows)
+                and over_all_pairs
+                and is_worthwhile(over_all_pairs, grown.components, forest.component.size, rows)
             ):
-                edges = connect_components(whole, lists.core, forest.component, grown.components, rows, report)
+                edges = connect_components(over_all_pairs, lists.core, forest.component, grown.components, rows, report)
                 if edges is not None:
                     report.count("connect", edges_certified_by_search=grown.components - 1)
                     for column, values in zip(forest.edges.columns.values(), edges, strict=True):
@@ -258,12 +262,9 @@ def connect_forest(
             searched = True
 
 
-def _of_small_components(forest: Forest, rows: Array, search: Search) -> Array:
+def _of_small_components(forest: Forest, rows: Array, device: Device) -> Array:
     """The rows that are in components with few of them; none if all rows take little time."""
     m, n = rows.size, forest.component.size
-    if not isinstance(search, BruteForceSearch):
-        return rows[:0]
-    device = search.device
     if m < n / 4 or m * n < MIN_ROUND_PAIRS[device.name]:
         return rows[:0]
     return kernels(device).rows_of_small_components(forest, rows, MIN_ROWS_PER_COMPONENT)

@@ -1,8 +1,11 @@
 // The products of component pairs as work items of the fused filter.
-#include "runtime/include/threads.cuh"
+#include "runtime/include/resident.cuh"
 #include "spanning_tree/first_above.cuh"
 
+typedef unsigned int u32;
 typedef unsigned long long u64;
+
+constexpr int THREADS = 256, BLOCKS = 4;  // of a multiprocessor
 
 // The products of a pair: blocks of rows of the larger component by tiles of points of the other, at most SPLIT tiles per item.
 constexpr int SPLIT = 64;
@@ -19,19 +22,24 @@ struct PairTiling {
     }
 };
 
-// The number of blocks of each of k components, then the number of items of each of n pairs. Also the totals of items, blocks,
-// and tiles that the items form, with one more tile for the start of each item.
-extern "C" __global__ void count_items(
+// Running totals of the blocks of k components, then of the items of n pairs. Also the totals of items, blocks, and tiles that the
+// items form, with one more tile for the start of each item. So many items that their running totals overflow are refused.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) count_items(
     long long n, int k, const int* __restrict__ first, const int* __restrict__ second, const long long* __restrict__ start,
-    int of_rows, int of_points, long long* __restrict__ counts, u64* __restrict__ totals) {
-    long long i = thread_index();
+    int of_rows, int of_points, u32* ends, u32* of_blocks, u64* __restrict__ totals, u64* arrived) {
+    ResidentBlocks blocks{arrived};
     u64 count[3] = {0, 0, 0};
-    if (i < n) {
-        PairTiling tiling(first[i], second[i], start, of_rows, of_points);
-        counts[k + i] = count[0] = tiling.blocks * tiling.splits;
-        count[2] = tiling.blocks * (tiling.tiles + tiling.splits) * (of_rows / of_points);
-    }
-    if (i < k) counts[i] = count[1] = (start[i + 1] - start[i] + of_rows - 1) / of_rows;
+    blocks.running_sums(0, k + n, 0, ends, of_blocks, [&](long long i) {
+        if (i < k) {
+            u64 of_component = (start[i + 1] - start[i] + of_rows - 1) / of_rows;
+            count[1] += of_component;
+            return (u32)of_component;
+        }
+        PairTiling tiling(first[i - k], second[i - k], start, of_rows, of_points);
+        count[0] += tiling.blocks * tiling.splits;
+        count[2] += tiling.blocks * (tiling.tiles + tiling.splits) * (of_rows / of_points);
+        return (u32)(tiling.blocks * tiling.splits);
+    });
 #pragma unroll
     for (int c = 0; c < 3; c++) {
         count[c] = warp_sum(count[c]);
@@ -43,12 +51,12 @@ extern "C" __global__ void count_items(
 // over the blocks of k components, then the pairs' items.
 extern "C" __global__ void list_items(
     long long n, int k, int pairs, const int* __restrict__ first, const int* __restrict__ second,
-    const long long* __restrict__ start, const long long* __restrict__ ends, int of_rows, int of_points, int share,
+    const long long* __restrict__ start, const u32* __restrict__ ends, int of_rows, int of_points, int share,
     int4* __restrict__ item) {
     long long i = thread_index();
     if (i >= n) return;
-    const long long* last_item = ends + k;
-    int c = first_above(last_item, pairs, ends[k - 1] + i), tiles_a_block = of_rows / of_points;
+    const u32* last_item = ends + k;
+    int c = first_above<u32>(last_item, pairs, ends[k - 1] + i), tiles_a_block = of_rows / of_points;
     PairTiling tiling(first[c], second[c], start, of_rows, of_points);
     long long of_pair = ends[k - 1] + i - (last_item[c] - tiling.blocks * tiling.splits);
     long long row_block = of_pair / tiling.splits, at = of_pair % tiling.splits * SPLIT;
@@ -100,10 +108,10 @@ extern "C" __global__ void list_block_items(
 // The sorted points, each component padded to whole blocks by copies of its last point.
 extern "C" __global__ void fill_blocks(
     long long n, int components, const int* __restrict__ order, const long long* __restrict__ start,
-    const long long* __restrict__ last_block, int of_rows, int* __restrict__ filled) {
+    const u32* __restrict__ last_block, int of_rows, int* __restrict__ filled) {
     long long i = thread_index();
     if (i >= n) return;
-    int c = first_above(last_block, components, i / of_rows);
-    long long position = start[c] + i - (c ? last_block[c - 1] : 0) * of_rows;
+    int c = first_above<u32>(last_block, components, i / of_rows);
+    long long position = start[c] + i - (c ? (long long)last_block[c - 1] : 0) * of_rows;
     filled[i] = order[min(position, start[c + 1] - 1)];
 }

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hard_cases import full
+from hard_cases import combinations, full
 from repository import ROOT
 
 import rapids_slink
@@ -420,8 +420,9 @@ LABELS = """row,x,y,name,label
 """
 
 
-@pytest.mark.parametrize("name", ["-", "/dev/stdin"])
-@pytest.mark.parametrize("pack", [bytes, full(gzip.compress)])
+@pytest.mark.parametrize(
+    ("name", "pack"), combinations(("-", "/dev/stdin"), (bytes, gzip.compress), quick=[("-", bytes)])
+)
 def test_the_standard_input(folder, name, pack):
     if name != "-" and not Path(name).exists():
         pytest.skip("the system has no such file")

@@ -231,7 +231,7 @@ def test_row_numbers_are_those_of_rows(change, message, path):
         load(path)
 
 
-def test_sizes_are_checked_before_anything_is_unpacked(path, monkeypatch):
+def test_sizes_are_checked_before_anything_is_unpacked(path, monkeypatch, set_constants):
     """300 KB of blanks would be 300 MB, and a table of a few bytes may have any number of rows."""
     model = fit(FRAME, 2, device="cpu")
     model.save(path)
@@ -239,7 +239,7 @@ def test_sizes_are_checked_before_anything_is_unpacked(path, monkeypatch):
         parts = {name: archive.read(name) for name in archive.namelist()}
 
     def load_with(name, data):
-        monkeypatch.setattr(storage, "MAX_UNPACKED", 2**20)
+        set_constants(storage, MAX_UNPACKED=2**20)
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             for part, content in {**parts, name: data}.items():
                 archive.writestr(part, content)
@@ -254,7 +254,7 @@ def test_sizes_are_checked_before_anything_is_unpacked(path, monkeypatch):
     with pytest.raises(ValueError, match=f"{ERROR}labels_.parquet has 1000000 rows, too many for so small a file"):
         load_with("labels_.parquet", table.getvalue())
     assert_same(load_with("model.json", parts["model.json"]), model)
-    monkeypatch.setattr(memory, "UNCHECKED_BYTES", 0)
+    set_constants(memory, UNCHECKED_BYTES=0)
     for free in (0, len(parts["model.json"]) * storage.JSON_BYTES + sum(map(len, parts.values()))):
         monkeypatch.setattr(memory, "free_on_host", iter([free, 0]).__next__)
         with pytest.raises(DeviceMemoryError, match=f"not enough memory for {path}: needs about .*, 0.0 MiB are free"):

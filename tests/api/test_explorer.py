@@ -21,8 +21,7 @@ from rapids_slink.datasets import EARTH_RADIUS
 from rapids_slink.hierarchy.explorer import COLORS, NOISE, SMALL
 from rapids_slink.points.output import on_host
 
-pytest.importorskip("jscatter", reason="jupyter-scatter is not installed")
-nbformat = pytest.importorskip("nbformat")
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("jscatter") is None, reason="jupyter-scatter is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -456,6 +455,7 @@ def test_a_browser_drives_it(df, tmp_path, theme):
     if browser() is None or importlib.util.find_spec("playwright") is None:
         pytest.skip("there is no Chromium, or playwright or JupyterLab is not installed")
     pytest.importorskip("jupyterlab")
+    nbformat = pytest.importorskip("nbformat")
     df.to_csv(tmp_path / "points.csv", index=False)
     df = pd.read_csv(tmp_path / "points.csv")
     cells = [nbformat.v4.new_code_cell(code.strip()) for code in (CELL, RESULT)]

@@ -71,7 +71,7 @@ def test_clusters_are_not_in_the_pool_of_their_run(watched_memory, sample_weight
     assert len(model.labels_) == 5000  # whose results are alive
 
 
-def test_idle_pools_keep_little(watched_memory, monkeypatch):
+def test_idle_pools_keep_little(watched_memory, set_constants):
     """However many runs there are at the same time; and nothing on demand."""
 
     def idle_bytes():
@@ -79,9 +79,9 @@ def test_idle_pools_keep_little(watched_memory, monkeypatch):
         return sum(idle.release(keep=2**62) for idle in memory._idle_pools)
 
     X, before = points(100_000, 8), watched_memory().current_bytes
-    monkeypatch.setattr(memory, "IDLE_BYTES", 2**40)
+    set_constants(memory, IDLE_BYTES=2**40)
     fit(X, 3, device="cuda")
-    monkeypatch.setattr(memory, "IDLE_BYTES", 3 * idle_bytes() // 2)  # of one run, not of four
+    set_constants(memory, IDLE_BYTES=3 * idle_bytes() // 2)  # of one run, not of four
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda _: fit(X, 3, device="cuda"), range(8)))
     assert 0 < idle_bytes() <= memory.IDLE_BYTES
@@ -154,7 +154,7 @@ def test_estimates(watched_memory, monkeypatch, n, d, k):
 
 
 @pytest.mark.parametrize("kind", ["uniform", "clusters"])
-def test_few_features_take_little_memory(watched_memory, monkeypatch, kind):
+def test_few_features_take_little_memory(watched_memory, set_constants, kind):
     """At most 64 bytes a point beside the input and the result, if a pool keeps nothing between two stages.
 
     The result is the columns of the tree, of its linkage, and the labels.
@@ -163,8 +163,7 @@ def test_few_features_take_little_memory(watched_memory, monkeypatch, kind):
     X = cupy.random.default_rng(0).random((n, 3), dtype="float32")
     if kind == "clusters":
         X = X[cupy.random.default_rng(1).integers(0, 1000, n)] + X * cupy.float32(1e-3)
-    monkeypatch.setattr(memory, "RESERVED_SHARE", 0)  # what is allocated at once is an estimate
-    monkeypatch.setattr(memory, "IDLE_BYTES", 0)
+    set_constants(memory, RESERVED_SHARE=0, IDLE_BYTES=0)  # what is allocated at once is an estimate
     before = watched_memory().current_bytes
     fit(X, 3, device="cuda")
     columns = {**EDGE_TYPES, **MERGE_TYPES, "label": "int32"}

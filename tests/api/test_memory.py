@@ -122,7 +122,7 @@ def test_a_limit_makes_smaller_chunks(monkeypatch, device):
 
 def test_pairs_of_components_fit(monkeypatch):
     """Where what it takes to connect the last components at once does not fit, searches find the same tree."""
-    X = np.concatenate([points(6000, 30, seed) + 6 * seed for seed in range(3)])
+    X = np.concatenate([points(3000, 30, seed) + 6 * seed for seed in range(3)])
     expected = fit(X, 3, n_neighbors=3, device="cpu")
     assert "joined_at_once" in expected.report_["connect"]
     monkeypatch.setattr("rapids_slink.neighbors.brute_force.free_bytes", lambda: 2**19)

@@ -68,9 +68,12 @@ def graphs(draw):
 
 def light_first(engine, monkeypatch, light=1.0):
     """Let the lightest edges go first in small graphs too, about so many a node."""
-    monkeypatch.setattr(edge_kernels(engine), "LARGE", 1)
-    monkeypatch.setattr(rounds, "DENSE", 0)
-    monkeypatch.setattr(rounds, "LIGHT_EDGES", light)
+    for module, name, value in (
+        (edge_kernels(engine), "LARGE", 1),
+        (rounds, "DENSE", 0),
+        (rounds, "LIGHT_EDGES", light),
+    ):
+        monkeypatch.setattr(module, name, value)
 
 
 @SMALL_GRAPHS

@@ -41,8 +41,8 @@ def test_running_out_of_memory(monkeypatch, name, function):
 
 
 def test_running_out_of_memory_leaves_none_taken(monkeypatch):
-    X = points(12000, 12)
-    fit(X[:5000], 3, device="cpu")
+    X = points(7000, 12)
+    fit(X[:6000], 3, device="cpu")
     failing = Failing(np.full, MemoryError())
     monkeypatch.setattr(np, "full", failing)
     tracemalloc.start()

@@ -18,7 +18,6 @@ from spanning_trees import bits, by_appearance
 from rapids_slink import SingleLinkage, fit
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import to_host
-from rapids_slink.spanning_tree import pairs
 
 FEW = 1100  # rows up to which all distances are compared with each other
 EVERY_CASE = pytest.mark.parametrize(("name", "dtype"), case_dtypes())
@@ -285,8 +284,8 @@ def test_report_of_nothing():
     assert Report().to_frame().empty
 
 
-def test_default_neighbors_are_the_documented_ones(device, monkeypatch):
-    monkeypatch.setattr(pairs, "is_worthwhile", lambda *_: False)
+def test_default_neighbors_are_the_documented_ones(device, by_lists_alone):
+    by_lists_alone()
     X = points("few_big_clusters", "float64")
     named = fit(X, n_neighbors=8, device=device)
     assert fit(X, device=device).n_connected_components_ == named.n_connected_components_

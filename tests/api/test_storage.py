@@ -156,9 +156,9 @@ def test_what_cannot_be_kept_is_refused(name, value, message, path):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_model_without_clusters_and_long_text_come_back(path, monkeypatch):
+def test_a_model_without_clusters_and_long_text_come_back(path, set_constants):
     """Text that could be packed too well for a file is not packed."""
-    monkeypatch.setattr(storage, "MAX_UNPACKED", 1000)
+    set_constants(storage, MAX_UNPACKED=1000)
     frame = FRAME.set_axis(pd.Index(["the same" * 1000] * len(FRAME), dtype=object))
     model = HDBSCAN(6, device="cpu", prediction_data=True).fit(frame)
     assert model.n_clusters_ == 0

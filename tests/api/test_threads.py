@@ -24,7 +24,7 @@ from rapids_slink.neighbors import brute_force
 from rapids_slink.report import Report
 from rapids_slink.runtime import memory
 from rapids_slink.runtime.device import CPU, Device
-from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
+from rapids_slink.runtime.threads import _let_any_thread_limit_blas, chunks_for_cores, for_each_chunk
 from rapids_slink.spanning_tree import lists
 
 INPUTS = [points(3000, 12), points(4000, 3), points(2500, 40), np.repeat(points(500, 9), 5, axis=0)]
@@ -63,6 +63,16 @@ def test_limits_of_fits_at_the_same_time_are_their_own(device):
         assert run_at_once(work, 3)[1:] == [bits(fit(X, 5, device=device)) for X in INPUTS[1:3]]
 
 
+@pytest.fixture
+def _two_blas_threads():
+    """Of one that all tests have, as in one of several processes of pytest, none would be seen to be lost."""
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        _let_any_thread_limit_blas()
+        yield
+    _let_any_thread_limit_blas()
+
+
+@pytest.mark.usefixtures("_two_blas_threads")
 @pytest.mark.parametrize("leaves_first", ["first", "second"])
 def test_blas_gets_its_threads_back(leaves_first):
     """After two runs that overlap, whichever ends first, and one of this thread before them."""
@@ -71,6 +81,7 @@ def test_blas_gets_its_threads_back(leaves_first):
         return [library["num_threads"] for library in threadpoolctl.threadpool_info() if library["user_api"] == "blas"]
 
     before = threads()
+    assert before == [2] * len(before)
     for_each_chunk(CPU, str, [0, 1])
 
     def start():
@@ -330,9 +341,9 @@ def test_interruptions_are_noted_in_the_main_thread(handler):
 
 @pytest.mark.parametrize("cores", [1, 2, 7])
 @pytest.mark.parametrize(("least", "most"), [(1, None), (1, 1), (10, 40), (10, None)])
-def test_chunks_for_cores(cores, least, most, monkeypatch):
+def test_chunks_for_cores(cores, least, most, set_cores):
     """Each core has as many, of sizes that differ by one at most."""
-    monkeypatch.setattr("rapids_slink.runtime.threads.workers", lambda device: cores)
+    set_cores(cores)
     for n in (0, 1, 9, 10, 19, 20, 41, 1000):
         parts = chunks_for_cores(n, least, most)
         assert [i for part in parts for i in range(n)[part]] == list(range(n))

@@ -12,6 +12,18 @@ def cluster():
 
 
 @pytest.fixture
+def blocks(monkeypatch):
+    """Sets how many blocks there are, as far as there are rows."""
+    from rapids_slink import distributed
+
+    def choose(count):
+        monkeypatch.setattr(distributed, "count_blocks", lambda run, points, *_: min(count, points.n_rows))
+
+    choose(3)
+    return choose
+
+
+@pytest.fixture
 def client(cluster):
     from distributed import Client
 

@@ -43,17 +43,6 @@ from rapids_slink.distributed.trees import forest_of_frame, may_have_lists  # no
 pytestmark = [pytest.mark.xdist_group("dask"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 
-@pytest.fixture
-def blocks(monkeypatch):
-    """Sets how many blocks there are, as far as there are rows."""
-
-    def choose(count):
-        monkeypatch.setattr(distributed, "count_blocks", lambda run, points, *_: min(count, points.n_rows))
-
-    choose(3)
-    return choose
-
-
 def assert_same(found, expected):
     """All frames of two models, and their labels."""
     for name in ("linkage_", "mst_", "labels_"):
@@ -178,9 +167,7 @@ def test_hdbscan(client, blocks):
     np.testing.assert_array_equal(ours.cluster_persistence_, theirs.cluster_persistence_)
 
 
-@pytest.mark.parametrize(
-    "metric", ["euclidean", full("sqeuclidean"), "cityblock", full("chebyshev"), full("minkowski")]
-)
+@pytest.mark.parametrize("metric", ["euclidean", *map(full, ("sqeuclidean", "cityblock", "chebyshev", "minkowski"))])
 def test_blocks_farther_apart_than_the_distance_never_meet(metric, client, blocks):
     rng = np.random.default_rng(0)
     X = rng.integers(0, 60, (600, 2)).astype(float)
@@ -208,9 +195,9 @@ def test_float_errors_are_no_errors_of_callers_that_raise_them(client, blocks):
         assert_same(fit(parts, max_distance=2e-200, device="cpu"), expected)
 
 
-def test_a_block_for_each_device_where_few_are_near(monkeypatch):
+def test_a_block_for_each_device_where_few_are_near(monkeypatch, set_constants):
     counts = {}
-    monkeypatch.setattr(distributed, "MIN_TREE_ROWS", {"cpu": 100})
+    set_constants(distributed, MIN_TREE_ROWS=100)
     monkeypatch.setattr(Run, "devices", lambda run, gpu: 6)
     X = np.random.default_rng(0).random((1200, 3)) * 60
     with workers_within_this_process(1) as here, dask_distributed.Client(here):

@@ -86,10 +86,10 @@ def test_one_block(d, parameters, on_workers, monkeypatch):
 
 
 @pytest.mark.parametrize("workers", [4, 8])
-def test_six_blocks(workers, on_workers, monkeypatch):
+def test_six_blocks(workers, on_workers, blocks, monkeypatch):
     """Every worker has as much to test as any other, give or take a tree, and gets the blocks of trees from others."""
     made, make_blocks = [], distributed.make_blocks
-    monkeypatch.setattr(distributed, "count_blocks", lambda run, points, *_: 6)
+    blocks(6)
     monkeypatch.setattr(distributed, "make_blocks", lambda *a, **how: made.append(make_blocks(*a, **how)) or made[0])
     X = np.random.default_rng(0).normal(size=(6000, 40)).astype("float32")
     parts, finished = on_workers(workers, X)
@@ -147,9 +147,9 @@ def test_hosts_in_turn():
 
 
 @pytest.mark.parametrize("parameters", [{}, {"min_samples": 4}], ids=str)
-def test_through_the_host(parameters, on_workers, monkeypatch):
+def test_through_the_host(parameters, on_workers, blocks, monkeypatch):
     """As GPUs do without UCX: the pieces and blocks that go to another worker are copied once, and no others."""
-    monkeypatch.setattr(distributed, "count_blocks", lambda run, points, *_: 4)
+    blocks(4)
     monkeypatch.setattr(Run, "copies_through_host", lambda run, settings: True)
     X = np.random.default_rng(0).normal(size=(1000, 40)).astype("float32")
     parts, finished = on_workers(2, X)

@@ -110,7 +110,8 @@ def test_check_of_a_metric_can_fail(case):
 
 
 @pytest.mark.parametrize(
-    ("case", "rows"), [("gauss-20k-16", cases.gauss(500, 3, np.float32)), ("places-20k-haversine", cases.places(500))]
+    ("case", "rows"),
+    [("gauss-20k-16", cases.gauss(500, 3, np.float32)), full("places-20k-haversine", cases.places(500))],
 )
 def test_check_of_large_cases_can_fail(case, rows, monkeypatch):
     """A tree that is not minimal, weights that are off, an edge that is missing."""

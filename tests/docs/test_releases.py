@@ -43,13 +43,13 @@ def test_changelog_begins_with_this_version():
     assert first == rapids_slink.__version__
 
 
-def test_show_versions(capsys, monkeypatch):
+def test_show_versions(capsys, set_constants):
     rapids_slink.show_versions()
     said = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in capsys.readouterr().out.splitlines())
     assert said["rapids_slink"] == rapids_slink.__version__
     assert said["Python"] == sys.version.split()[0]
     assert re.match(r"\d", said["numpy"])
-    monkeypatch.setattr(api, "PACKAGES", ("no-such-package", "scikit-le"))
+    set_constants(api, PACKAGES=("no-such-package", "scikit-le"))
     rapids_slink.show_versions()
     said = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert said == ["rapids_slink", "Python", "system", "scikit-learn", "GPU"]

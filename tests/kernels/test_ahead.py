@@ -9,12 +9,14 @@ from nvrtc import assert_compiles
 
 import rapids_slink
 from rapids_slink import pipeline
-from rapids_slink.dendrogram import condense
-from rapids_slink.dendrogram.cpu import merge_in_order
+from rapids_slink.dendrogram import build_linkage, condense, cut_labels
+from rapids_slink.dendrogram import cpu as dendrogram_cpu
+from rapids_slink.dendrogram.cutting import CutParameters
 from rapids_slink.metrics import METRICS, get_metric
 from rapids_slink.runtime import cuda
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import CPU, Device
 from rapids_slink.runtime.device import cuda as gpu
+from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.settings import Settings, metric_of
 from rapids_slink.spanning_tree import ahead, component_pairs
 from rapids_slink.spanning_tree.problem import Problem
@@ -33,9 +35,8 @@ LAUNCHED = (
 )  # fmt: skip
 #: What one of cells, of counts and by HDBSCAN launched besides.
 LATER = (
-    *(f"spanning_tree/component_pairs.cu{options}" for options in ("", " -DVALUE=float")),
-    "neighbors/filter/quantize.cu -DVALUE=double", "spanning_tree/graphs/edges.cu",
-    "spanning_tree/work_items.cu", f"{FUSED}tighten.cu -DKEYS_PER_LANE=4 -DINT8=1 -DVALUE=float",
+    "spanning_tree/component_pairs.cu", "spanning_tree/graphs/edges.cu", "spanning_tree/work_items.cu",
+    f"{FUSED}tighten.cu -DKEYS_PER_LANE=4 -DINT8=1 -DVALUE=float",
     "neighbors/exact/rerank.cu -DVALUE=unsigned char -DFORMULA=squared_euclidean",
     "neighbors/exact/pair_distances.cu -DVALUE=float -DFORMULA=squared_euclidean",
 )  # fmt: skip
@@ -81,7 +82,9 @@ def test_sources_are_there(metric):
     for n, d in SHAPES:
         found = sources(n, d, metric)
         assert all(cuda.cuda_source(source) for source, *_ in found)
-        assert {"ordering.cu", "dendrogram/dendrogram.cu"} < {source for source, *_ in found}
+        assert {"ordering.cu"} | ({"dendrogram/dendrogram.cu"} if n > 2048 else set()) < {
+            source for source, *_ in found
+        }
 
 
 def test_what_was_launched_is_there():
@@ -136,13 +139,13 @@ def test_a_cpu_compiles_nothing_ahead(monkeypatch):
     monkeypatch.setattr(pipeline, "compile_for", None)
     rapids_slink.fit(np.eye(9)[:, :2], device="cpu")
     monkeypatch.setattr(ahead, "compile_ahead", None)
-    ahead.compile_for(Problem(Settings(get_metric("precomputed", given=True)), Device("cuda", np), 9, 9, 8))
+    ahead.compile_for(Problem(Settings(get_metric("precomputed", allow_precomputed=True)), Device("cuda", np), 9, 9, 8))
 
 
 def test_what_joins_few_components_is_compiled_on_the_host():
     """Nothing is compiled of it afterwards: its types are those of the call."""
     component_pairs.compile_on_host()
-    functions = component_pairs._order_leaves, merge_in_order
+    functions = component_pairs._order_leaves, component_pairs._join_edges, dendrogram_cpu._merge_all
     before = [len(function.signatures) for function in functions]
     heights = component_pairs.path_bottlenecks(
         np.array([0, 1], np.int32), np.array([1, 2], np.int32), np.array([2.0, 1])
@@ -151,10 +154,21 @@ def test_what_joins_few_components_is_compiled_on_the_host():
     assert [len(function.signatures) for function in functions] == before
 
 
+def test_the_dendrogram_of_few_is_compiled_on_the_host():
+    """Nothing is compiled of it afterwards: its types are those of a tree that came from a GPU."""
+    ahead.dendrogram_of_few()
+    functions = dendrogram_cpu._merge_all, dendrogram_cpu.label_clusters
+    before = [len(function.signatures) for function in functions]
+    tree = dict(zip(EDGE_TYPES, (np.int32([0, 1]), np.int32([1, 2]), np.array([1.0, 2])), strict=True))
+    linkage = build_linkage(PreallocatedFrame(tree, CPU), 3)
+    assert cut_labels(linkage, 3, CutParameters(2)).columns["label"].tolist() == [0, 0, 1]
+    assert [len(function.signatures) for function in functions] == before
+
+
 def test_what_chooses_clusters_is_compiled_on_the_host():
     """Nothing is compiled of it afterwards: its types are those of a tree that a GPU has condensed."""
     ahead.choose_clusters()
-    functions = condense._most_stable, condense.enclosing, condense.raise_to_those_within
+    functions = condense._select_stable, condense._enclose, condense.raise_to_those_within
     before = [len(function.signatures) for function in functions]
     birth, departure = np.array([0, 0.5, 0.5]), np.full(4, 2.0)
     cluster, size = np.array([1, 1, 2, 2], np.int32), np.array([4, 2, 2], np.int32)

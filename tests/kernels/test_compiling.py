@@ -198,13 +198,13 @@ def test_a_threads_error_is_left_to_the_launch(monkeypatch, tmp_path):
 # ------------------------------------------------------------------------------------------------- compile()
 
 
-def test_compile_fits_models_of_each_kind(monkeypatch):
+def test_compile_fits_models_of_each_kind(monkeypatch, set_constants):
     fitted = []
 
     def fit(model, X):
         fitted.append((type(model).__name__, model.metric, model.device, X.dtype.name, X.shape))
 
-    monkeypatch.setattr(precompile, "SHAPES", {"cpu": [(60, 16)]})
+    set_constants(precompile, SHAPES={"cpu": [(60, 16)]})
     for kind in (SingleLinkage, HDBSCAN):
         monkeypatch.setattr(kind, "fit", fit)
     assert rapids_slink.compile("cpu", metrics=["euclidean", "jaccard", "haversine", "bit_jaccard"]) >= 0
@@ -214,8 +214,8 @@ def test_compile_fits_models_of_each_kind(monkeypatch):
 
 
 @pytest.mark.parametrize("metric", [*METRICS])
-def test_compile_takes_every_metric(metric, monkeypatch):
-    monkeypatch.setattr(precompile, "SHAPES", {"cpu": [(12, 3)]})
+def test_compile_takes_every_metric(metric, monkeypatch, set_constants):
+    set_constants(precompile, SHAPES={"cpu": [(12, 3)]})
     monkeypatch.setattr(HDBSCAN, "fit", lambda model, X: model)
     assert rapids_slink.compile("cpu", metrics=metric) > 0
 
@@ -236,8 +236,8 @@ def test_after_compile_no_fit_compiles(tmp_path):
     assert run.stdout.split("|")[0] == "set()"
 
 
-def test_a_bar_counts_kernels(capsys, monkeypatch):
-    monkeypatch.setattr(compiling, "SHOWN", 0)
+def test_a_bar_counts_kernels(capsys, set_constants):
+    set_constants(compiling, SHOWN=0)
     with compiling.compiling_bar(True):
         for _ in range(3):
             with compiling.compiling():
@@ -287,8 +287,8 @@ def test_an_edit_reaches_what_calls_it(copy_of_package):
     assert len(list((folder / "__pycache__").iterdir())) == 1  # what the old sources left is gone
 
 
-def test_a_folder_that_another_process_has_just_made_stays(tmp_path, monkeypatch):
-    monkeypatch.setattr(compiling, "PACKAGE", tmp_path)
+def test_a_folder_that_another_process_has_just_made_stays(tmp_path, monkeypatch, set_constants):
+    set_constants(compiling, PACKAGE=tmp_path)
     monkeypatch.setattr(compiling.CONFIG, "CACHE_DIR", "")
     older = tmp_path / "__pycache__" / "rapids_slink-0"
     folder = compiling.cache_folder.__wrapped__()
@@ -419,11 +419,11 @@ def test_names_of_numba_that_another_one_may_lack(hide, tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="folders have no owner")
 @pytest.mark.parametrize("change", [lambda folder: folder.chmod(0o777), lambda folder: os.chown(folder, 12345, -1)])
-def test_a_folder_that_others_may_write_is_not_used(tmp_path, monkeypatch, change):
+def test_a_folder_that_others_may_write_is_not_used(tmp_path, monkeypatch, set_constants, change):
     """Nor is one that belongs to another user."""
     other = tmp_path / "other"
     monkeypatch.setattr(compiling.CONFIG, "CACHE_DIR", str(other))
-    monkeypatch.setattr(compiling, "PACKAGE", tmp_path / "package")
+    set_constants(compiling, PACKAGE=tmp_path / "package")
     folder = compiling.cache_folder.__wrapped__()
     assert folder.parent == other
     try:

@@ -15,15 +15,10 @@ pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(params=["wgmma", "mma"], autouse=True)
-def body(request, monkeypatch):
+def body(request, fused_body):
     """Each body of the kernel, where the GPU has its instructions."""
-    from rapids_slink.neighbors.filter import fused as launch
-
-    if not launch.has_bit_products():
+    if not fused_body(request.param).has_bit_products():
         pytest.skip("this GPU does not count common bits")
-    if request.param == "wgmma" and not launch.is_hopper():
-        pytest.skip("wgmma is for Hopper GPUs")
-    monkeypatch.setattr(launch, "is_hopper", lambda: request.param == "wgmma")
 
 
 def exact_points(metric, X):

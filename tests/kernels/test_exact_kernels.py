@@ -224,6 +224,31 @@ def test_sort_by_reachability(n, k, engine, kernels):
     np.testing.assert_array_equal(to_host(found[1]), np.take_along_axis(expected, order, axis=1))
 
 
+def test_what_lists_by_reachability_begin_with(engine, kernels):
+    """Last entries and core distances; an order, how far a bound reaches in it, and rows without one."""
+    ids, weights = np.int32([[1, 2, 3], [0, 2, 3]]), np.array([[1.0, 2, 5], [1, 3, np.inf]])
+    found = kernels.read_lists(engine.asarray(ids), engine.asarray(weights), 1)
+    assert [to_host(part).tolist() for part in found] == [[3, 3], [5, np.inf], [2, 3]]
+    values = np.array([3.0, np.inf, -1, 3, 0])
+    order, ascending = kernels.in_order(engine.asarray(values))
+    assert order.dtype == np.int32
+    assert to_host(ascending).tolist() == values[to_host(order)].tolist() == [-1, 0, 3, 3, np.inf]
+    for bound, count in (([-2.0], 0), ([0.5, 0], 2), ([3, -9], 4), ([np.inf], 5)):
+        assert kernels.count_up_to(ascending, engine.asarray(np.array(bound, float))) == count
+    assert to_host(kernels.unbounded(engine.asarray(values))).tolist() == [1]
+
+
+@pytest.mark.parametrize("n", [0, 1, 100])
+def test_norms_and_unit_rows(n, engine, kernels):
+    rows = np.random.default_rng(0).uniform(1, 2, (n, 4))
+    on_device = engine.asarray(rows)
+    assert kernels.norms_are_within(on_device, 1.0, 2.0)
+    np.testing.assert_array_equal(to_host(kernels.unit_rows(on_device)), rows[:, :3] / rows[:, 3:])
+    for norm in (0.5, 2.5, np.nan, -np.nan) if n else ():
+        rows[-1, 3] = norm
+        assert not kernels.norms_are_within(engine.asarray(rows), 1.0, 2.0)
+
+
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 def test_lists_are_put_where_their_rows_are(dtype, engine, kernels):
     xp, reached = engine.xp, SearchState(engine.xp.zeros(5), kernels.empty_lists(5, 2))

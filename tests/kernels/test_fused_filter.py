@@ -23,16 +23,9 @@ FUSED = "rapids_slink.neighbors.filter.fused"
 
 
 @pytest.fixture(params=["wgmma", "mma", full("mma, one stage")], autouse=True)
-def body(request, monkeypatch):
+def body(request, fused_body):
     """Each body of the kernel, where the GPU has its instructions; of mma also the shape for the least memory."""
-    from rapids_slink.neighbors.filter import fused as launch
-
-    if request.param == "wgmma" and not launch.is_hopper():
-        pytest.skip("wgmma is for Hopper GPUs")
-    monkeypatch.setattr(launch, "is_hopper", lambda: request.param == "wgmma")
-    if request.param == "mma, one stage":
-        monkeypatch.setattr(launch, "MMA_SHAPES", launch.MMA_SHAPES[-1:])
-        monkeypatch.setattr(launch, "_compiled", launch._compiled.__wrapped__)
+    fused_body(request.param)
 
 
 def fused_filter(points, scaling, order=None, queries=None, exact=None, metric=EUCLIDEAN, tier=1):
@@ -80,8 +73,19 @@ def strided(keys):
     """The points, the last first, of which these are the keys in turn, in strides."""
     from rapids_slink.neighbors.filter.fused.filter import tiles_in_strides
 
-    xp = resolve("cuda").xp
-    return to_host(tiles_in_strides(xp.asarray(keys[::-1].copy()), xp.arange(keys.size)[::-1].copy(), keys.size))
+    bits = keys.astype(np.float32).view(np.uint32) | np.uint32(1 << 31)  # of numbers above zero
+    packed = bits.astype(np.uint64) << np.uint64(32) | np.arange(keys.size, dtype=np.uint64)[::-1]
+    return to_host(tiles_in_strides(resolve("cuda").asarray(packed), keys.size))
+
+
+def test_sorted_keys():
+    """In the order of float32, equal ones by their places."""
+    from rapids_slink.neighbors.filter.fused.filter import numbers_and_places, sorted_keys
+
+    values = np.array([3.0, np.inf, -1.5, 1e300, 0, 3, -2])
+    numbers, places = numbers_and_places(to_host(sorted_keys(resolve("cuda").asarray(values))))
+    assert numbers.tolist() == [-2, -1.5, 0, 3, 3, np.inf, np.inf]
+    assert places.tolist() == [6, 2, 4, 0, 5, 1, 3]
 
 
 def unscaled(d, **more):
@@ -238,7 +242,7 @@ def test_partial_distances_bound_distances(m, kind):
     assert_lists(neighbor_lists(search, n, k, device), least(without_self(squared_distances(X)), k))
 
 
-def test_axes_are_taken_where_the_spectrum_falls(monkeypatch):
+def test_axes_are_taken_where_the_spectrum_falls(monkeypatch, set_constants):
     import cupy
 
     from rapids_slink.neighbors.filter import bounds
@@ -246,7 +250,7 @@ def test_axes_are_taken_where_the_spectrum_falls(monkeypatch):
 
     monkeypatch.setitem(bounds.MIN_PRODUCTS, "cuda", 0)
     slow = bounds.FilterCosts(product=1e-12, survivor=1e-9, byte=0, rounding=0.01)
-    monkeypatch.setattr(encodings, "COSTS", {True: slow, False: slow})
+    set_constants(encodings, COSTS={True: slow, False: slow})
     n, d, rng = 20_000, 256, np.random.default_rng(0)
     X = rng.normal(size=(n, d)).astype(np.float32)
     falling = (X * np.arange(1, d + 1) ** -0.8).astype(np.float32)

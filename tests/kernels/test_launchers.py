@@ -1,7 +1,9 @@
 """Launchers: the arguments of every kernel are those of its source, and what a kernel cannot read is refused."""
 
 import re
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,14 +11,21 @@ from fake_gpu import fake_gpu
 from launchers import LAUNCHERS, OTHERS, launches_of
 
 from bench import sanitize
+from rapids_slink.dendrogram import soonest
 from rapids_slink.metrics import get_metric
 from rapids_slink.neighbors import prepare_search
 from rapids_slink.neighbors.task import NeighborLists, PartLists, SearchResult, SearchTask
 from rapids_slink.neighbors.within import prepare_pairs
+from rapids_slink.pipeline import tree_of_points
+from rapids_slink.points.check import check_finite
 from rapids_slink.report import Report
+from rapids_slink.runtime import frames
 from rapids_slink.runtime.cuda import cuda_source
 from rapids_slink.runtime.device import cuda
 from rapids_slink.runtime.frames import PreallocatedFrame
+from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree.problem import Problem
+from rapids_slink.spanning_tree.ways import tree_of_rows
 
 #: C++'s names of numbers, of which `word_t`, `u64` and `u32` are the sources' own.
 TYPES = {
@@ -31,8 +40,8 @@ TYPES = {
 AS_BITS = {
     "append_survivors": {"half_sq_dist", "count", "next_item"},
     "quantize_int8": {"y"},
-    "count_items": {"totals"},
     "list_block_items": {"totals", "item"},
+    "number_components": {"number"},
 }
 
 
@@ -182,6 +191,33 @@ def test_a_metric_needs_no_filter():
             search.find(task)
     assert_all_match(gpu)
     assert not {"append_candidates", "append_survivors"} & {launch.kernel for launch in gpu.launches}
+
+
+def test_few_points_take_few_launches_and_one_copy(monkeypatch):
+    """From points to the columns of their tree on the host; the values are looked at there too."""
+    n, copied = 100, []
+    edges = np.arange(n - 1, dtype="int32"), np.arange(1, n, dtype="int32"), np.arange(1.0, n)
+
+    def write_tree(launch):
+        if launch.kernel == "grow_tree_of_matrix":
+            for column, values in zip(launch.arguments[-3:], edges, strict=True):
+                column[...] = values
+
+    with fake_gpu() as gpu:
+        gpu.run = write_tree
+        monkeypatch.setattr(Report, "stage", lambda *_: nullcontext())
+        monkeypatch.setattr(frames, "to_host", lambda array: copied.append(array.nbytes) or np.array(array))
+        metric, values = get_metric("euclidean"), rows_of(n, 3, "float32")
+        assert check_finite({"X": SimpleNamespace(values=values, names=None)}, metric, cuda())
+        tree, components = tree_of_points(values, Problem(Settings(metric), cuda(), n, 3, 4), Report(), tree_of_rows)
+        columns = soonest(tree, n).columns
+    assert_all_match(gpu)
+    assert [launch.kernel for launch in gpu.launches] == ["all_distances", "grow_tree_of_matrix", "take_roots"]
+    assert (components, copied) == (1, [2048])  # columns begin at multiples of 256 bytes
+    assert list(columns) == ["src", "dst", "weight"]
+    for column, values in zip(columns.values(), edges, strict=True):
+        assert type(column) is np.ndarray
+        np.testing.assert_array_equal(column, values)
 
 
 # ------------------------------------------------------------------------------------------------- what is refused

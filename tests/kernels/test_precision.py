@@ -116,12 +116,11 @@ def test_small_batch_is_tried(bits, together, is_precise, dtype, monkeypatch):
 
 
 @SUMS
-def test_products_of_cublas_are_tried(bits, together, is_precise, monkeypatch):
+def test_products_of_cublas_are_tried(bits, together, is_precise, monkeypatch, set_constants):
     with fake_gpu(80):
         from rapids_slink.neighbors.filter import cuda
 
-        monkeypatch.setattr(cuda, "PROBED_ROWS", 40)
-        monkeypatch.setattr(cuda, "PROBED_POINTS", 50)
+        set_constants(cuda, PROBED_ROWS=40, PROBED_POINTS=50)
 
         def form_product(a, b, out):
             assert a.dtype == b.dtype == "float16"
@@ -148,16 +147,9 @@ def test_a_gpu_is_tried_once(monkeypatch):
 
 
 @pytest.fixture(params=["wgmma", "mma", full("mma, one stage")])
-def encodings(request, monkeypatch):
+def encodings(request, fused_body, monkeypatch):
     """The module that tries each body of the fused kernel, without what it knows."""
-    from rapids_slink.neighbors.filter import fused as encodings
-
-    if request.param == "wgmma" and not encodings.is_hopper():
-        pytest.skip("wgmma is for Hopper GPUs")
-    if request.param == "mma, one stage":
-        monkeypatch.setattr(encodings, "MMA_SHAPES", encodings.MMA_SHAPES[-1:])
-        monkeypatch.setattr(encodings, "_compiled", encodings._compiled.__wrapped__)
-    monkeypatch.setattr(encodings, "is_hopper", lambda: request.param == "wgmma")
+    encodings = fused_body(request.param)
     monkeypatch.setattr(encodings, "_fp16_keeps_bound", encodings._fp16_keeps_bound.__wrapped__)
     return encodings
 

@@ -21,11 +21,11 @@ from rapids_slink.runtime.memory import DeviceMemoryError
 
 @pytest.mark.parametrize("failing", range(3))
 @pytest.mark.parametrize("per_group_minimum", [False, True])
-def test_rows_whose_candidates_overflow_are_searched_again(failing, per_group_minimum, monkeypatch):
+def test_rows_whose_candidates_overflow_are_searched_again(failing, per_group_minimum, monkeypatch, set_constants):
     """The first passes get buffers that are too small. Whichever pass proves a row, its list is right."""
     engine, n, k = CPU, 1200, 1 if per_group_minimum else 5
     X = np.random.default_rng(failing).normal(size=(n, 20))
-    monkeypatch.setattr(brute_force, "MIN_ROWS", 8)  # so that few rows are many chunks
+    set_constants(brute_force, MIN_ROWS=8)  # so that few rows are many chunks
     kernels, passes = exact_kernels(engine), []
     new_candidates = kernels.new_candidates
 
@@ -169,7 +169,7 @@ def test_a_few_rows_try_whether_a_sample_lowers_bounds(bound, infinite, sizes, m
 
 @pytest.mark.parametrize("bound", [1e9, full(25.0)])
 def test_a_loose_bound_makes_no_buffer_overflow(bound):
-    engine, n, report = CPU, 6000, Report()
+    engine, n, report = CPU, 4000, Report()
     X = np.random.default_rng(0).normal(size=(n, 20))
     search = BruteForceSearch(engine.asarray(X), engine, report)
     ids, upper = engine.xp.arange(n, dtype="int32"), engine.xp.full(n, bound)

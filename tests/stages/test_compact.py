@@ -1,5 +1,7 @@
 """Rows as words of bits and as codes: SciPy's distances to the bit, and which rows are stored so."""
 
+from itertools import product
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -52,7 +54,9 @@ def is_defined(X, metric):
 
 @pytest.mark.parametrize("name", ["rows", "empty rows", "all equal", "full rows", "ties"])
 @pytest.mark.parametrize("d", LENGTHS)
-@pytest.mark.parametrize("metric", OF_BITS)
+@pytest.mark.parametrize(
+    "metric", [metric if metric not in ("euclidean", "sqeuclidean", "cosine") else full(metric) for metric in OF_BITS]
+)  # full: other kinds of formulas
 def test_heights_of_bits_are_scipys(metric, d, name, device):
     X = bits(name, d)
     if metric == "cosine" or not is_defined(X, metric):
@@ -115,19 +119,25 @@ def test_heights_of_codes_are_scipys(spans, device, n, d, span, offset, n_neighb
     np.testing.assert_array_equal(model.to_scipy()[:, 2], heights_of(X, "hamming"))
 
 
-@pytest.mark.parametrize("d", [1, 7, 8, 9, 63, 64, 65, 500])
-@pytest.mark.parametrize("span", [3, full(400)])
-@pytest.mark.parametrize("missing", [None, "pairwise", "hiercc"])
-def test_codes_have_the_distances_of_their_features(missing, span, d):
+@pytest.mark.parametrize(
+    ("missing", "span", "d", "dtype"),
+    [
+        (missing, span, d, dtype) if (span, dtype) == (3, "float64") and d < 255 else full(missing, span, d, dtype)
+        for missing, span, d, dtype in product(
+            (None, "pairwise", "hiercc"), (3, 400), (1, 7, 8, 9, 63, 64, 65, 500), ("float32", "float64")
+        )
+    ],
+)  # quick: codes of one byte
+def test_codes_have_the_distances_of_their_features(missing, span, d, dtype):
     """The kernel of the features is the definition."""
     rng = np.random.default_rng(d)
-    X = rng.integers(1, span, (300, d)).astype(np.float32)
+    X = rng.integers(1, span, (300, d)).astype(dtype)
     if missing:
         X[:, 1:][rng.random((300, d - 1)) < 0.2] = np.nan
     metric = metric_of("hamming", missing=missing)
     codes, features = (metric_rows(metric, X, CPU, compact=compact) for compact in (True, False))
     assert codes.dtype == ("uint8" if (span == 3 and d < 255) or (missing != "hiercc" and span == 3) else "uint16")
-    assert features.dtype == np.float32
+    assert features.dtype == dtype
     np.testing.assert_array_equal(*(kernels(CPU).all_distances(rows, metric) for rows in (codes, features)))
 
 

@@ -26,7 +26,7 @@ ENDLESS = 10**9
 
 
 @pytest.fixture(params=["all points", pytest.param("facing points", marks=pytest.mark.gpu)])
-def make_search(request, engine, monkeypatch):
+def make_search(request, engine, set_constants):
     """A function from points to a search whose components are connected all at once, whatever it costs.
 
     A GPU forms the pairs of all points of two components, or those of facing points alone.
@@ -34,10 +34,9 @@ def make_search(request, engine, monkeypatch):
     if request.param == "facing points":
         if not engine.is_gpu:
             pytest.skip("a CPU lists no facing points")
-        monkeypatch.setattr(component_pairs, "MAX_FACING", 1000)
-    monkeypatch.setattr(component_pairs, "FACING_COST", 0 if request.param == "facing points" else ENDLESS)
-    monkeypatch.setattr(component_pairs, "ROUNDS", MANY_ROUNDS)
-    monkeypatch.setattr(component_pairs, "MAX_OVERLAPPING", ENDLESS)
+        set_constants(component_pairs, MAX_FACING=1000)
+    facing_cost = 0 if request.param == "facing points" else ENDLESS
+    set_constants(component_pairs, FACING_COST=facing_cost, ROUNDS=MANY_ROUNDS, MAX_OVERLAPPING=ENDLESS)
 
     def search(values, metric=EUCLIDEAN):
         rows = metric_rows(metric, engine.asarray(values), engine)
@@ -48,7 +47,8 @@ def make_search(request, engine, monkeypatch):
 
 def crossing_edges(src, dst, weight, component):
     """SciPy's tree of the components, by the ranks of the pairs between them in the total order."""
-    order = np.lexsort((edge_codes(src, dst, np), weight))
+    assert (np.diff(edge_codes(src, dst, np)) > 0).all()
+    order = np.argsort(weight, kind="stable")
     src, dst, weight = src[order], dst[order], weight[order]
     label = np.unique(component, return_inverse=True)[1]
     k, ends = label.max() + 1, np.sort([label[src], label[dst]], axis=0)
@@ -91,7 +91,7 @@ def partitions(n, rng, weight):
 @pytest.mark.parametrize("name", cases(min_rows=4))
 def test_hard_cases(name, make_search):
     X = CASES[name]("float64" if len(name) % 2 else "float32")
-    X = np.ascontiguousarray(X[:: max(1, len(X) // 250)])
+    X = np.ascontiguousarray(X[:: -(-len(X) // 180)])
     search = make_search(X)
     pairs = every_pair(search)
     np.testing.assert_array_equal(pairs[2], pdist(X, "sqeuclidean"))
@@ -132,8 +132,8 @@ def test_other_weights(kind, make_search):
 @pytest.mark.parametrize("spread", [5, 0])
 def test_component_pairs_may_come_in_any_order(spread, make_search, monkeypatch):
     rng = np.random.default_rng(0)
-    label = np.sort(rng.integers(0, 60, 800))
-    search = make_search((spread * rng.normal(size=(60, 20)))[label] + rng.normal(size=(800, 20)))
+    label = np.sort(rng.integers(0, 30, 500))
+    search = make_search((spread * rng.normal(size=(30, 20)))[label] + rng.normal(size=(500, 20)))
     kernels = pair_kernels(search.device)
     within = kernels.within_bottlenecks
     reversed_ = lambda *given: tuple(part[::-1].copy() for part in within(*given))  # noqa: E731
@@ -160,15 +160,14 @@ def test_centroids_that_hardly_differ(make_search):
 
 
 @pytest.mark.parametrize("kind", ["spread", "grid", "alike"])
-def test_the_same_tree_as_by_rounds(kind, engine, monkeypatch):
+def test_the_same_tree_as_by_rounds(kind, engine, monkeypatch, set_constants):
     rng = np.random.default_rng(0)
     n, centres = 1200, 40 * np.eye(12)[rng.integers(0, 7, 1200)]
     within = {"spread": rng.normal(size=(n, 12)), "grid": rng.integers(0, 2, (n, 12)), "alike": np.zeros((n, 12))}
     X = centres + within[kind]
     distances = squared_distances(X)
     expected = tree_of(mutual_reachability(distances, core_distances(distances, 3)))
-    monkeypatch.setattr(component_pairs, "MAX_OVERLAPPING", n)
-    monkeypatch.setattr(component_pairs, "ROUNDS", MANY_ROUNDS)
+    set_constants(component_pairs, MAX_OVERLAPPING=n, ROUNDS=MANY_ROUNDS)
     for at_once in (True, False):
         monkeypatch.setattr(by_lists, "is_worthwhile", lambda *_, at_once=at_once: at_once)
         search, report = BruteForceSearch(engine.asarray(X), engine, Report()), Report()
@@ -179,11 +178,10 @@ def test_the_same_tree_as_by_rounds(kind, engine, monkeypatch):
 
 
 @pytest.mark.gpu
-def test_pairs_that_int8_cannot_tell_apart(monkeypatch):
+def test_pairs_that_int8_cannot_tell_apart(monkeypatch, set_constants):
     """Clusters so far apart that int8 errs by more than they are wide: it leaves too many, and fp16 takes over."""
     monkeypatch.setattr("rapids_slink.neighbors.filter.fused.FP16_SURVIVORS", 0)
-    monkeypatch.setattr(component_pairs, "ROUNDS", MANY_ROUNDS)
-    monkeypatch.setattr(component_pairs, "MAX_PAIRS", 4000)
+    set_constants(component_pairs, ROUNDS=MANY_ROUNDS, MAX_PAIRS=4000)
     rng, engine = np.random.default_rng(0), resolve("cuda")
     label = np.arange(800) % 8
     X = (30 * rng.normal(size=(8, 64))[label] + rng.normal(size=(800, 64))).astype(np.float32)
@@ -194,14 +192,14 @@ def test_pairs_that_int8_cannot_tell_apart(monkeypatch):
 
 
 @pytest.mark.parametrize("is_bounded", [False, full(True)])
-def test_clusters_that_no_filter_tells_apart(is_bounded, engine, monkeypatch):
+def test_clusters_that_no_filter_tells_apart(is_bounded, engine, monkeypatch, set_constants):
     """Their outlying points search alone at first; then the clusters are joined by their points' projections."""
     monkeypatch.setitem(component_pairs.MIN_ROUND_PAIRS, engine.name, 0)
-    monkeypatch.setattr(component_pairs, "ROUNDS", MANY_ROUNDS)
+    set_constants(component_pairs, ROUNDS=MANY_ROUNDS)
     searched, search_edges = [], by_lists._search_crossing_edges
     noted = lambda forest, rows, *more: searched.append(rows.size) or search_edges(forest, rows, *more)  # noqa: E731
     monkeypatch.setattr(by_lists, "_search_crossing_edges", noted)
-    rng, n = np.random.default_rng(0), 3000
+    rng, n = np.random.default_rng(0), 1500
     X = (1e6 * rng.normal(size=(5, 40)))[np.arange(n) % 5] + rng.normal(size=(n, 40))
     search, report = BruteForceSearch(engine.asarray(X), engine, Report()), Report()
     lists, expected = neighbor_lists(search, n, 3, engine), tree_of(squared_distances(X))
@@ -219,9 +217,9 @@ def test_one_small_component_among_many_large_ones(engine, monkeypatch):
     """It searches alone, and is certified although all others are not."""
     monkeypatch.setitem(component_pairs.MIN_ROUND_PAIRS, engine.name, 0)
     monkeypatch.setattr(by_lists, "is_worthwhile", lambda *_: False)
-    rng, n = np.random.default_rng(0), 3030
-    X = (np.arange(n) % 50)[:, None] + 0.01 * rng.random((n, 9))
-    X[-30:] += 0.2 - np.arange(n)[-30:, None] % 50
+    rng, n = np.random.default_rng(0), 1530
+    X = (np.arange(n) % 25)[:, None] + 0.01 * rng.random((n, 9))
+    X[-30:] += 0.2 - np.arange(n)[-30:, None] % 25
     search, report = BruteForceSearch(engine.asarray(X), engine, Report()), Report()
     tree = by_lists.tree_of_lists(neighbor_lists(search, n, 20, engine), search, engine, report)
     for name, column in zip(("src", "dst", "weight"), tree_of(squared_distances(X)), strict=True):
@@ -248,7 +246,7 @@ def test_what_is_worthwhile(engine):
     assert not worthwhile(500, n, n)  # no memory
 
 
-def test_too_many_pairs_are_left_to_rounds(engine, monkeypatch):
+def test_too_many_pairs_are_left_to_rounds(engine, monkeypatch, set_constants):
     """Whatever the limit: of samples, of what the filter forms; or of projections, of comparisons, of pairs left."""
     X = np.random.default_rng(0).normal(size=(1000, 16))
     search, report, tried = BruteForceSearch(engine.asarray(X), engine, Report()), Report(), []
@@ -271,11 +269,10 @@ def test_too_many_pairs_are_left_to_rounds(engine, monkeypatch):
     assert join() is None
     assert not tried  # the samples are too many
     assert "connect" not in report
-    monkeypatch.setattr(component_pairs, "MIN_SAMPLED", 1)
-    limits = (component_pairs, "PROJECTION_COST", 0), (component_pairs, "WEIGHT_COST", 1)
-    for module, limit, enough in [(component_pairs, "ROUNDS", MANY_ROUNDS)] if engine.is_gpu else limits:
+    set_constants(component_pairs, MIN_SAMPLED=1)
+    for enough in [{"ROUNDS": MANY_ROUNDS}] if engine.is_gpu else [{"PROJECTION_COST": 0}, {"WEIGHT_COST": 1}]:
         assert join() is None
         assert tried == [False]
-        monkeypatch.setattr(module, limit, enough)
+        set_constants(component_pairs, **enough)
     assert join() is not None
     assert tried == [True]

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from itertools import product
 from unittest.mock import patch
 
 import numpy as np
@@ -68,22 +69,25 @@ def rows_of(kind, n, d, seed=0):
     }[kind]()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("d", [2, 3, 4])
+KINDS = ["uniform", "grid", "equal", "two places", "islands", "cauchy", "comet", "subnormal", "large"]
+
+
 @pytest.mark.parametrize(
-    "kind", ["uniform", "grid", "equal", "two places", "islands", "cauchy", "comet", "subnormal", "large"]
+    ("kind", "d", "dtype", "n", "metric"),
+    [
+        *product(KINDS, (2, 3, 4), ("float32", "float64"), (2, 33, 700), METRICS[:1]),
+        *(full(*one) for one in product(KINDS[:-1], (2, 3, 4), ("float32", "float64"), (33,), METRICS[1:])),
+    ],
 )
-def test_labels(kind, d, dtype, device):
+def test_labels(kind, d, dtype, n, metric, device):
     """Distances that occur are within, the next smaller numbers are not: the definition decides, in float64."""
-    for n in (2, 33, 700):
-        with np.errstate(over="ignore", under="ignore"):
-            X = rows_of(kind, n, d).astype(dtype)
-        X = X if np.isfinite(X).all() else np.clip(X, *np.array([-1, 1]) * np.finfo(np.float32).max)
-        for metric in METRICS if n == 33 and kind != "large" else METRICS[:1]:
-            weight = np.unique(pdist(X.astype(float), metric))
-            some = np.quantile(weight, [0, 0.001, 0.01, 0.1, 1], method="nearest")
-            for t in np.unique([-1.0, 0.0, *some, *np.nextafter(some, 0)]):
-                assert_friends(X, t, device, metric)
+    with np.errstate(over="ignore", under="ignore"):
+        X = rows_of(kind, n, d).astype(dtype)
+    X = X if np.isfinite(X).all() else np.clip(X, *np.array([-1, 1]) * np.finfo(np.float32).max)
+    weight = np.unique(pdist(X.astype(float), metric))
+    some = np.quantile(weight, [0, 0.001, 0.01, 0.1, 1], method="nearest")
+    for t in np.unique([-1.0, 0.0, *some, *np.nextafter(some, 0)]):
+        assert_friends(X, t, device, metric)
 
 
 @pytest.mark.parametrize("name", [name if name in ("decimal_grid", "repeated_rows") else full(name) for name in CASES])

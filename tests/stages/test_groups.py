@@ -85,7 +85,7 @@ def test_hard_cases(device, name):
     assert_like_alone(model, X, keys, 3)
 
 
-@pytest.mark.parametrize("metric", [name if name in ("cosine", "jaccard") else full(name) for name in METRICS])
+@pytest.mark.parametrize("metric", [name if name == "cosine" else full(name) for name in METRICS])
 @pytest.mark.parametrize("min_samples", [None, 3])
 def test_metrics(device, metric, min_samples):
     rng = np.random.default_rng(1)
@@ -104,8 +104,8 @@ def test_powers(device, p):
                       metric="minkowski", p=p)  # fmt: skip
 
 
-@pytest.mark.parametrize(("metric", "missing"), [("euclidean", "pairwise"), ("cityblock", "pairwise"),
-                                                 ("hamming", "pairwise"), ("hamming", "hiercc")])  # fmt: skip
+@pytest.mark.parametrize(("metric", "missing"), [("euclidean", "pairwise"), full("cityblock", "pairwise"),
+                                                 full("hamming", "pairwise"), full("hamming", "hiercc")])  # fmt: skip
 def test_missing_values(device, metric, missing):
     rng = np.random.default_rng(2)
     X, keys = rng.integers(0, 4, (200, 8)).astype(float), rng.integers(0, 9, 200)
@@ -134,7 +134,7 @@ def test_a_number_of_clusters_beside_a_largest_distance(device):
     assert on_host(model.groups_)["clusters"].tolist() == [3, 2]
 
 
-@pytest.mark.parametrize("large", [2, 40])
+@pytest.mark.parametrize("large", [2, full(40)])
 def test_large_groups_take_their_usual_way(device, large, monkeypatch):
     monkeypatch.setattr(grouped, "most_rows", lambda problem: large)
     rng = np.random.default_rng(4)

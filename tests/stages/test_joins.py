@@ -12,19 +12,17 @@ from rapids_slink.neighbors.filter import cpu
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, resolve, to_host
-from rapids_slink.spanning_tree import lists, pairs
+from rapids_slink.spanning_tree import lists
 from rapids_slink.spanning_tree.lists import join_weights
 
 
 @pytest.fixture
-def early(monkeypatch, device):
+def early(monkeypatch, set_constants, by_lists_alone, device):
     """Bounds by lists for few rows, and large clusters of few points."""
-    monkeypatch.setattr(lists, "LARGE", 8)
-    monkeypatch.setattr(lists, "MIN_JOINED_ROWS", {"cpu": 0, "cuda": 0})
-    monkeypatch.setattr(pairs, "is_worthwhile", lambda *_: False)
+    set_constants(lists, LARGE=8, MIN_JOINED_ROWS=0)
+    by_lists_alone()
     if device == "cpu":
-        monkeypatch.setattr(cpu, "MIN_BLOCK_ROWS", 8)
-        monkeypatch.setattr(cpu, "MIN_BLOCK_ROWS_LOW_MEMORY", 8)
+        set_constants(cpu, MIN_BLOCK_ROWS=8, MIN_BLOCK_ROWS_LOW_MEMORY=8)
     else:
         from rapids_slink.neighbors.filter.fused.filter import ImageFilter
 
@@ -133,7 +131,7 @@ def test_far_rows_and_a_finer_filter(way, monkeypatch):
 @pytest.mark.parametrize(
     "name", [name if name == "uneven_blobs_8d" else full(name) for name in CASES if name != "one_row"]
 )
-def test_trees_are_the_same(name, device, early, monkeypatch):
+def test_trees_are_the_same(name, device, early, monkeypatch, set_constants):
     X, calls = CASES[name]("float64"), []
     X = np.hstack([X] * -(-9 // X.shape[1]))  # enough features for a filter
 
@@ -144,7 +142,7 @@ def test_trees_are_the_same(name, device, early, monkeypatch):
     monkeypatch.setattr(lists, "join_weights", counted)
     found = rapids_slink.fit(X, device=device)
     assert calls or name != "uneven_blobs_8d"
-    monkeypatch.setattr(lists, "MIN_JOINED_ROWS", {device: len(X) + 1})
+    set_constants(lists, MIN_JOINED_ROWS={device: len(X) + 1})
     calls.clear()
     expected = rapids_slink.fit(X, device=device)
     assert not calls
@@ -154,12 +152,12 @@ def test_trees_are_the_same(name, device, early, monkeypatch):
             assert a.tobytes() == b.tobytes()
 
 
-def test_near_copies(device, monkeypatch):
+def test_near_copies(device, monkeypatch, set_constants):
     """They do not end each other's lists, nor fill them: nearly all edges are certain."""
     rng, n = np.random.default_rng(0), 2**15
     X = rng.normal(size=(n // 4, 12)).astype(np.float32)[rng.permutation(n) // 4]
     X += 1e-5 * rng.normal(size=X.shape).astype(np.float32)
-    monkeypatch.setattr(lists, "MIN_JOINED_ROWS", {"cpu": 0, "cuda": 0})
+    set_constants(lists, MIN_JOINED_ROWS=0)
     if device == "cuda":
         from rapids_slink.neighbors.filter.fused.filter import ImageFilter
 

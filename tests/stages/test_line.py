@@ -14,7 +14,6 @@ from rapids_slink.metrics import EUCLIDEAN
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.runtime.device import CPU
 from rapids_slink.settings import metric_of
-from rapids_slink.spanning_tree import ways
 from rapids_slink.spanning_tree.pairs import tree_of_pairs
 from rapids_slink.spanning_tree.ways import tree_of_line
 
@@ -66,12 +65,12 @@ def test_ties_by_rounding_are_seen(x):
     ids=["distinct", "repeats", "time stamps"],
 )
 @pytest.mark.parametrize("box", [None, 3.0, full(100.0), full(math.inf)])
-def test_the_same_as_by_lists(make, name, box, device, monkeypatch):
+def test_the_same_as_by_lists(make, name, box, device, by_lists_alone):
     X = make(np.random.default_rng(0))[:, None]
     found = rapids_slink.fit(X, 5, metric=name, box=box, device=device)
     assert found.report_["spanning_tree"] == {"rows_sorted": 3000}
     assert found.n_connected_components_ == 1
-    monkeypatch.setattr(ways, "tree_of_line", lambda *_: None)
+    by_lists_alone()
     expected = rapids_slink.fit(X, 5, metric=name, box=box, n_neighbors=4, device=device)
     assert "rows_sorted" not in expected.report_["spanning_tree"]
     assert found.mst_.equals(expected.mst_)

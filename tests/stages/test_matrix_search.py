@@ -131,11 +131,10 @@ def test_any_number_of_rows_and_neighbours(n, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_in_parts(kind, monkeypatch):
+def test_the_same_in_parts(kind, set_constants):
     from rapids_slink.neighbors import matrix
 
-    monkeypatch.setattr(matrix, "MAX_MATRIX_BYTES", 0)
-    monkeypatch.setattr(matrix, "PART_BYTES", 1)
+    set_constants(matrix, MAX_MATRIX_BYTES=0, PART_BYTES=1)
     check("codes", 400, 70, kind)
     assert search_of(codes("codes", 400, 70, kind), kind)._rows_at_once(1) == 128
 
@@ -152,7 +151,7 @@ def test_queries(name, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_mutual_reachability_and_long_lists(kind, monkeypatch):
+def test_mutual_reachability_and_long_lists(kind, set_constants):
     import cupy
 
     from rapids_slink.neighbors import matrix
@@ -164,7 +163,7 @@ def test_mutual_reachability_and_long_lists(kind, monkeypatch):
     np.fill_diagonal(reachable, np.inf)
     rows = cupy.arange(200, dtype=cupy.int32)
     for most in (2000, 5):
-        monkeypatch.setattr(matrix, "MAX_LIST", most)
+        set_constants(matrix, MAX_LIST=most)
         assert_nearest(search, SearchTask(rows, 7, rows, rows, core=cupy.asarray(core)), reachable)
         np.fill_diagonal(distances, np.inf)
         assert_nearest(search, SearchTask(rows, 150, rows, rows), distances)

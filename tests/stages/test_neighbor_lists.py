@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hard_cases import CASES, case_dtypes, combinations, shape
+from hard_cases import CASES, case_dtypes, combinations, full, shape
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import (
@@ -178,7 +178,7 @@ def test_lists_of_every_length_and_fraction_of_a_tile(make_search, n, k):
     assert_lists_of_rows(neighbor_lists(make_search(X), n, k, make_search.engine), X, k, 8)
 
 
-@pytest.mark.parametrize(("make_search", "d"), many_rows((1,), (4096,), features=features_given))
+@pytest.mark.parametrize(("make_search", "d"), many_rows((1,), (1030,), full(4096), features=features_given))
 def test_lists_of_one_feature_and_of_thousands(make_search, d):
     X = np.random.default_rng(d).normal(size=(2100, d)).astype(np.float32)
     assert_lists_of_rows(neighbor_lists(make_search(X), len(X), 16, make_search.engine), X, 16, 40)

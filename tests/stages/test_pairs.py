@@ -1,8 +1,10 @@
 """Trees of all pairs, whose distances are computed or given, against SciPy and against the way by lists."""
 
+from itertools import product
+
 import numpy as np
 import pytest
-from hard_cases import CASES, case_dtypes
+from hard_cases import CASES, case_dtypes, full
 from oracles import core_distances, mutual_reachability, tree_of
 from scipy.cluster.hierarchy import linkage
 
@@ -53,8 +55,13 @@ def test_heights_are_scipys_and_edges_those_of_the_total_order(name, dtype, engi
 
 
 @pytest.mark.usefixtures("stores")
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("d", [7, 130])
+@pytest.mark.parametrize(
+    ("metric", "d"),
+    [
+        full(metric, d) if metric in ("minkowski", "inner_product") else (metric, d)
+        for metric, d in product(METRICS, (7, 130))
+    ],
+)
 def test_metrics(metric, d, engine, monkeypatch):
     X = np.random.default_rng(0).integers(0, 2 if metric == "jaccard" else 4, (60, d)) + (metric == "cosine")
     X = np.unique(X, axis=0).astype(np.float32)
@@ -74,7 +81,7 @@ def test_mutual_reachability(name, dtype, min_samples, engine, monkeypatch):
     np.testing.assert_array_equal(np.sqrt(tree["weight"]), expected["weight"])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", [full("float32"), "float64"])
 @pytest.mark.parametrize("min_samples", [1, 3, 50])
 def test_given_distances_with_ties_and_below_zero(dtype, min_samples, engine):
     n = 130

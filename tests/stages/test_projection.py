@@ -103,7 +103,7 @@ def test_few_axes_do_for_a_short_distance(metric, engine, monkeypatch):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("block", "parts"), [(2**21, 1), (96, 5), (96 * 500, 3)])
-def test_images_in_parts(block, parts, monkeypatch):
+def test_images_in_parts(block, parts, monkeypatch, set_constants):
     """The image of coordinates is the same in however many parts it is made."""
     import cupy
 
@@ -116,8 +116,7 @@ def test_images_in_parts(block, parts, monkeypatch):
     expected = encoding.encode(values, order, 1536)
     launch = encoding._launch
     monkeypatch.setattr(encoding, "_launch", lambda *a: calls.append(1) or launch(*a))
-    monkeypatch.setattr(encodings, "BLOCK", block)
-    monkeypatch.setattr(encodings, "MAX_PARTS", 5)
+    set_constants(encodings, BLOCK=block, MAX_PARTS=5)
     found = encoding.encode(values, order, 1536)
     assert len(calls) <= parts
     for name in ("y", "half_norm", "error"):

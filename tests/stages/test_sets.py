@@ -1,5 +1,7 @@
 """Sets, in matrices and columns, against plain Python over all pairs and against rows of booleans."""
 
+from functools import cache
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -29,7 +31,14 @@ def distance(a, b, metric):
 
 
 def table(sets, metric):
-    return np.array([[distance(a, b, metric) for b in sets] for a in sets])
+    return _table(tuple(map(frozenset, sets)), metric)
+
+
+@cache
+def _table(sets, metric):
+    distances = np.array([[distance(a, b, metric) for b in sets] for a in sets])
+    distances.flags.writeable = False
+    return distances
 
 
 def families(n, elements=3000, seed=0):
@@ -60,14 +69,14 @@ def sets_of(X, metric="jaccard"):
 
 
 @pytest.fixture(params=["all pairs", "projections", "keys"])
-def _how(request, monkeypatch):
+def _how(request, set_constants):
     """Compare all pairs of these few sets, or as of many."""
-    for name in ("PAIR_WORDS", "STEP_WORDS"):
-        monkeypatch.setattr(sets_module, name, 0.0 if request.param == "keys" else 1e9)
+    cost = 0.0 if request.param == "keys" else 1e9
+    set_constants(sets_module, PAIR_WORDS=cost, STEP_WORDS=cost)
     if request.param != "all pairs":
-        monkeypatch.setattr(search, "SMALL_GROUP", {"cpu": 1, "cuda": 1})
+        set_constants(search, SMALL_GROUP=1)
         for module in (forest, search):
-            monkeypatch.setattr(module, "FEW_PAIRS", {"cpu": 1000, "cuda": 1000})
+            set_constants(module, FEW_PAIRS=1000)
 
 
 # -------------------------------------------------------------------------------------------------- the answer
@@ -236,8 +245,8 @@ def test_sets_within_the_limit_share_a_key(metric, limit):
         assert np.mean([len(keys) for keys in held]) <= 1 + (limit + 0.05) * made.sizes.mean() * (1.4 if limit else 1)
 
 
-def test_sets_without_a_key(monkeypatch):
-    monkeypatch.setattr(search, "SMALL_GROUP", {"cpu": 0, "cuda": 0})
+def test_sets_without_a_key(set_constants):
+    set_constants(search, SMALL_GROUP=0)
     found = rapids_slink.pairs([set(), set()], max_distance=0.3, metric="jaccard", device="cpu")
     assert found.to_numpy().tolist() == [[0, 1, 0]]
 

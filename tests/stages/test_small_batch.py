@@ -178,7 +178,7 @@ def proven(small_batch, monkeypatch):
     return found
 
 
-def test_both_searches_agree(small_batch, proven, monkeypatch):
+def test_both_searches_agree(small_batch, proven, monkeypatch, set_constants):
     """Proven at once, not proven and so searched in the other way, and that way from the start."""
     rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(700, 40)), rng.normal(size=(9000, 40))
@@ -187,7 +187,7 @@ def test_both_searches_agree(small_batch, proven, monkeypatch):
     only_candidates(small_batch, monkeypatch, 1)
     assert nearest_neighbors(X, Y, device="cuda").equals(quick)
     assert proven == [True, False]
-    monkeypatch.setattr(small_batch, "MAX_WORK", 0)
+    set_constants(small_batch, MAX_WORK=0)
     assert nearest_neighbors(X, Y, device="cuda").equals(quick)
     assert proven == [True, False]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from fake_gpu import CONSTANT_MEMORY, FakeDevice, fake_gpu
-from hard_cases import full
+from hard_cases import combinations, full
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import least, mutual_reachability, without_self
@@ -93,9 +93,15 @@ def scattered(n, d=3, dtype="float64", seed=0):
 # -------------------------------------------------------------------------------------------------- the definition
 
 
-@pytest.mark.parametrize(("n", "n_neighbors"), [(60, None), full(60, 2), (2100, None)])
-@pytest.mark.parametrize("dtype", ["float32", full("float64")])
-@pytest.mark.parametrize(("metric", "space"), CASES)
+@pytest.mark.parametrize(
+    ("metric", "space", "dtype", "n", "n_neighbors"),
+    [
+        (*case, dtype, *size)
+        if dtype == "float32" and (size == (60, None) or (size[0] == 2100 and case[1] in ("mixed", "both")))
+        else full(*case, dtype, *size)
+        for case, dtype, size in product(CASES, ("float32", "float64"), ((60, None), (60, 2), (2100, None)))
+    ],
+)
 def test_heights(metric, space, dtype, n, n_neighbors, device):
     """By all pairs, by lists, and by a tree of boxes."""
     X, how = scattered(n, dtype=dtype), SPACES[space]
@@ -106,8 +112,10 @@ def test_heights(metric, space, dtype, n, n_neighbors, device):
     np.testing.assert_array_equal(weight, matrix[src, dst])
 
 
-@pytest.mark.parametrize("space", SPACES)
-@pytest.mark.parametrize("n", [300, 2200])
+@pytest.mark.parametrize(
+    ("n", "space"),
+    combinations((300, 2200), SPACES, quick=[*((300, space) for space in SPACES), (2200, "box"), (2200, "both")]),
+)
 def test_ties(n, space, device):
     """Of integers, many of them equal, and many at opposite faces."""
     X, how = np.floor(scattered(n)), SPACES[space]
@@ -258,10 +266,17 @@ def test_rows_within_the_box_are_not_copied():
 # ------------------------------------------------------------------------------------------------------- the calls
 
 
-@pytest.mark.parametrize("space", SPACES)
-@pytest.mark.parametrize("n", [200, 2300])
-def test_calls(n, space, device):
-    X, Y, how = scattered(n, dtype="float32"), scattered(150, dtype="float32", seed=1), SPACES[space]
+@pytest.mark.parametrize(
+    ("n", "space", "dtype"),
+    combinations(
+        (200, 2300),
+        SPACES,
+        ("float32", "float64"),
+        quick=[*((200, space, "float64") for space in SPACES), (2300, "box", "float64"), (2300, "both", "float64")],
+    ),
+)
+def test_calls(n, space, dtype, device):
+    X, Y, how = scattered(n, dtype=dtype), scattered(150, dtype=dtype, seed=1), SPACES[space]
     matrix, between = distances_of(X, **how), distances_of(Y, X, **how)
     t = float(np.quantile(heights_of(matrix), 0.4))
     found = pairs(X, max_distance=t, device=device, **how)

@@ -15,7 +15,7 @@ from spanning_trees import COLUMNS, all_pairs_tree, assert_same_edges, by_appear
 
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.task import NeighborLists, SearchResult
+from rapids_slink.neighbors.task import NeighborLists, Search, SearchResult
 from rapids_slink.neighbors.trees import kdtree
 from rapids_slink.neighbors.trees.kdtree import TreeSearch
 from rapids_slink.ordering import NO_EDGE
@@ -27,7 +27,7 @@ from rapids_slink.spanning_tree import lists as by_lists
 from rapids_slink.spanning_tree.lists import LEAST_SHARE, Forest, connect_forest, tree_of_lists
 
 
-class MatrixSearch:
+class MatrixSearch(Search):
     """Answers a task from a matrix of any symmetric dissimilarities, by looking at all of them."""
 
     def __init__(self, distances, device):
@@ -164,7 +164,7 @@ def test_the_edges_are_one_frame_from_the_first_round_on(engine):
 
 @pytest.mark.parametrize("kind", ["spread", "grid", "equal"])
 @pytest.mark.parametrize("at_once", [True, False])
-def test_component_pairs_connect_what_rounds_would(kind, at_once, engine, monkeypatch):
+def test_component_pairs_connect_what_rounds_would(kind, at_once, engine, monkeypatch, set_constants):
     """The same tree with all pairs of components at once and without, ties between clusters included, in one frame."""
     rng = np.random.default_rng(0)
     n, centers = 1200, 40 * np.eye(12)[rng.integers(0, 7, 1200)]
@@ -173,8 +173,7 @@ def test_component_pairs_connect_what_rounds_would(kind, at_once, engine, monkey
     expected = all_pairs_tree(squareform(pdist(X, "sqeuclidean")))
     search = BruteForceSearch(engine.asarray(X), engine, Report())
     lists = neighbor_lists(search, n, 4, engine)
-    monkeypatch.setattr(component_pairs, "MAX_OVERLAPPING", n)
-    monkeypatch.setattr(component_pairs, "ROUNDS", 10**9)
+    set_constants(component_pairs, MAX_OVERLAPPING=n, ROUNDS=10**9)
     monkeypatch.setattr(by_lists, "is_worthwhile", lambda *_: at_once)
     report = Report()
     forest = Forest.of_points(lists, engine)
@@ -220,12 +219,11 @@ def test_tree_of_points_on_small_grids(n, d, k, side, by_tree, seed):
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
-def test_same_tree_whoever_searches_when(threads, monkeypatch):
+def test_same_tree_whoever_searches_when(threads, set_cores, set_constants):
     """Threads of a CPU lower the bounds of components without a lock."""
     X = np.round(blobs(0, d=3, n=600), 1)
-    for name in ("MIN_CHUNK", "MAX_CHUNK"):
-        monkeypatch.setattr(kdtree, name, 1)
-    monkeypatch.setattr("rapids_slink.runtime.threads.workers", lambda _: threads)
+    set_constants(kdtree, MIN_CHUNK=1, MAX_CHUNK=1)
+    set_cores(threads)
     tree = tree_by_search(TreeSearch(X, CPU, Report()), len(X), 1, CPU)
     assert_same_edges(tree, all_pairs_tree(squared_distances(X)))
 

@@ -59,12 +59,12 @@ def dot(x, y):
 
 
 @pytest.fixture(params=["all pairs", "projections"])
-def _how(request, monkeypatch):
+def _how(request, set_constants):
     """Compare all pairs of these few rows, or as of many."""
     if request.param == "projections":
-        monkeypatch.setattr(search, "SMALL_GROUP", {"cpu": 1, "cuda": 1})
+        set_constants(search, SMALL_GROUP=1)
         for module in (forest, search):
-            monkeypatch.setattr(module, "FEW_PAIRS", {"cpu": 1000, "cuda": 1000})
+            set_constants(module, FEW_PAIRS=1000)
 
 
 # -------------------------------------------------------------------------------------------------- the answer

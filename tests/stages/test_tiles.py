@@ -1,10 +1,11 @@
 """The search in tiles of near points: its order, its bounds, and when it serves."""
 
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hard_cases import full
+from hard_cases import combinations, full
 from oracles import assert_lists, least, squared_distances, without_self
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import cdist, pdist
@@ -214,8 +215,10 @@ def test_kernel_of_slots(begins, engine):
 
 
 @pytest.mark.parametrize("with_balls", [False, True])
-@pytest.mark.parametrize("with_groups", [False, True])
-@pytest.mark.parametrize(("n", "n_tiles"), [(1, 4), (2900, 24), (1500, 280)])
+@pytest.mark.parametrize(
+    ("n", "n_tiles", "with_groups"),
+    [(1, 4, False), (1, 4, True), (2900, 24, False), (2900, 24, True), full(1500, 280, False), (1500, 280, True)],
+)
 def test_kernel_of_near_tiles(n, n_tiles, with_groups, with_balls, engine):
     """All tiles with a point in reach of a row's place are listed, none whose box is not in reach of the block's.
 
@@ -465,15 +468,22 @@ def test_kernel_of_bands(band, known):
 # ------------------------------------------------------------------------------------------------------------- lists
 
 
-@by_family
-@pytest.mark.parametrize(("d", "dtype"), [(3, "float64"), (20, "float32"), (130, "float64")])
+@pytest.mark.parametrize(
+    ("points", "d", "dtype"),
+    [
+        (points, d, dtype)
+        if d == 20 or (points, d) in ((nested, 3), (core, 130), (pairs_of_clusters, 130))
+        else full(points, d, dtype)
+        for points, (d, dtype) in product(FAMILIES, ((3, "float64"), (20, "float32"), (130, "float64")))
+    ],
+)
 def test_lists_are_the_nearest(points, d, dtype, engine):
     X = points(np.random.default_rng(d), 5000, d).astype(dtype)
     search, rows = search_of(X, engine), np.arange(0, 5000, 7)
+    distances = cdist(X[rows].astype(float), X.astype(float), "sqeuclidean")
+    distances[np.arange(rows.size), rows] = np.inf
     for k in (1, 8, 60):
         found = neighbor_lists(search, 5000, k, engine)
-        distances = cdist(X[rows].astype(float), X.astype(float), "sqeuclidean")
-        distances[np.arange(rows.size), rows] = np.inf
         ids, weights = least(distances, k)
         np.testing.assert_array_equal(to_host(found.ids)[rows], ids)
         np.testing.assert_array_equal(to_host(found.weights)[rows], weights)
@@ -489,8 +499,7 @@ def test_rows_with_many_candidates_are_searched_with_twice_the_digits(engine):
     assert report["neighbors"]["rows_scanned_exactly"] == 0
 
 
-@pytest.mark.parametrize("d", [12, 40])
-@pytest.mark.parametrize("room", [2**15, 2**20, 2**35])
+@pytest.mark.parametrize(("room", "d"), combinations((2**15, 2**20, 2**35), (12, 40), quick=[(2**15, 40), (2**20, 12)]))
 def test_cells_are_taken_in_turn_if_memory_is_short(room, d, engine, monkeypatch):
     """For lists, and for the least weights of groups, which all parts have in common."""
     monkeypatch.setitem(tiles.MAX_BYTES, engine.name, room)
@@ -603,16 +612,14 @@ def test_nearest_by_spread(engine):
         assert nearest_by_spread(engine.asarray(X), engine) >= 0
 
 
-def test_tiles_make_the_lists_of_wide_clusters(engine, monkeypatch):
+def test_tiles_make_the_lists_of_wide_clusters(engine, set_constants):
     """And all pairs connect them. Where clusters are as near as their points they make no lists."""
     rng = np.random.default_rng(10)
     n = 9000 if engine.is_gpu else 2**13
     noise, label = rng.normal(size=(n, 30)), rng.integers(0, 12, n)
     apart, near = ((noise + by * rng.normal(size=(12, 30))[label]) * np.arange(1, 31) ** -0.5 for by in (3, 0.5))
-    for name in ("STRUCTURED_POINTS", "CLUSTERED_POINTS"):
-        monkeypatch.setattr(neighbors, name, {"cpu": 0, "cuda": 0})
-    monkeypatch.setattr(tiles, "MAX_SHARE", {"cpu": 0.6, "cuda": 0.6})
-    monkeypatch.setattr(neighbors, "MAX_SHARE", tiles.MAX_SHARE)
+    set_constants(neighbors, STRUCTURED_POINTS=0, CLUSTERED_POINTS=0, MAX_SHARE=0.6)
+    set_constants(tiles, MAX_SHARE=0.6)
     model = rapids_slink.fit(apart, 3, device=engine.name)
     assert model.report_["neighbors"]["filter"] == "tiles of near points"
     assert "tile_pairs" not in model.report_["connect"]
@@ -620,7 +627,7 @@ def test_tiles_make_the_lists_of_wide_clusters(engine, monkeypatch):
     by_cores = rapids_slink.fit(apart, 3, min_samples=4, device=engine.name)
     assert by_cores.report_["neighbors"]["filter"] == "tiles of near points"
     assert filter_of(near, engine) != "tiles of near points"
-    monkeypatch.setattr(neighbors, "CLUSTERED_POINTS", {"cpu": 2**14, "cuda": 2**14})
+    set_constants(neighbors, CLUSTERED_POINTS=2**14)
     expected = rapids_slink.fit(apart, 3, min_samples=4, device=engine.name)
     assert expected.report_["neighbors"]["filter"] != "tiles of near points"
     np.testing.assert_array_equal(to_host(by_cores.distances_), to_host(expected.distances_))
@@ -630,10 +637,11 @@ def test_tiles_make_the_lists_of_wide_clusters(engine, monkeypatch):
     "points", [line, core, *map(full, (nested, sheet, pairs_of_clusters))], ids=lambda f: f.__name__
 )
 def test_heights_are_scipys(points, engine):
-    n = 9000 if engine.is_gpu else 2**13
+    n = 9000 if engine.is_gpu else 4000
     X = points(np.random.default_rng(9), n, 70)
+    expected = linkage(X, "single")[:, 2]
     for k in (2, 8):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(neighbors, "STRUCTURED_POINTS", {"cpu": 0, "cuda": 0})
             model = rapids_slink.fit(X, 3, n_neighbors=k, device=engine.name)
-        np.testing.assert_array_equal(to_host(model.distances_), linkage(X, "single")[:, 2])
+        np.testing.assert_array_equal(to_host(model.distances_), expected)

@@ -108,6 +108,7 @@ def bounds_of_filters():
     xp, n = cuda().xp, 300
     filters.centre_of_rows(points(n, 100), 1)
     filters.value_ranges([points(n, 100)], xp.zeros(100))
+    filters.to_uint8(points(n, 100), Scaling(xp.zeros(100), 1.0, byte_values=True))
     filters.quantize(points(n, 100), Scaling(xp.zeros(100), 1.0))
     given = QuantizedPoints(points(n, 100, "float16"), *xp.zeros((2, n), "float32"), ids(n))
     known = UpperBound.of(100, 1.0, get_metric("euclidean"))
@@ -127,6 +128,8 @@ def tightening():
     for capacity in (60, 8000):
         found = xp.zeros((n, capacity), "int32"), xp.zeros(n, "int32"), None, xp.zeros((n, capacity), "float32")
         filter_.tighten(Survivors(*found), xp.zeros(n), 5, last=True)
+    filter_.is_coarse(Survivors(*found))
+    filter_.order_by_bound(xp.zeros(n))
 
 
 def tiles_of_near_points():
@@ -303,20 +306,25 @@ def lists_kernels():
     exact.gather_min(xp.zeros(n), xp.zeros(n), ids(n))
     exact.drop_above_bound(points(n, 5, "int32"), points(n, 5, "float64"), xp.zeros(n))
     exact.sort_by_reachability(points(n, 5, "int32"), points(n, 5, "float64"), xp.zeros(n))
+    exact.read_lists(points(n, 5, "int32"), points(n, 5, "float64"), 3)
+    exact.count_up_to(exact.in_order(xp.zeros(n))[1], xp.zeros(9))
+    exact.unbounded(xp.zeros(n))
     exact.hash_rows(points(n, 5), xp.arange(9))
     for dtype in ("float32", "float64"):
         exact.wrapped(points(n, 5, dtype), np.ones(5))
     exact.with_norms(points(n, 5), centre=True)
+    exact.norms_are_within(points(n, 5, "float64"), 0.0, 1.0)
+    exact.unit_rows(points(n, 5, "float64"))
     exact.words_of(points(n, 5))
 
 
 def bit_filter():
     from rapids_slink.neighbors.filter.fused import Survivors
-    from rapids_slink.neighbors.filter.fused.filter import CountFilter, tiles_in_strides
+    from rapids_slink.neighbors.filter.fused.filter import CountFilter, sorted_keys, tiles_in_strides
 
     xp, n = cuda().xp, 300
     filter_ = CountFilter(ExactPoints(*[points(n, 5, "uint64")] * 2, get_metric("jaccard")), cuda())
-    filter_.arrange(tiles_in_strides(xp.ones(n), xp.arange(n), n))
+    filter_.arrange(tiles_in_strides(sorted_keys(xp.ones(n)), n))
     filter_.radii(xp.zeros(n), filter_.image().error, 512)
     found = xp.zeros((n, 60), "int32"), xp.zeros(n, "int32"), None, xp.zeros((n, 60), "int32")
     filter_.tighten(Survivors(*found), xp.zeros(n), 5, last=True)
@@ -418,6 +426,12 @@ def expansion_of_points():
         nearest_by_spread(points(3000, 9, dtype), cuda())
 
 
+def roots_of_weights():
+    from rapids_slink.metrics import distances
+
+    distances(get_metric("euclidean"), cuda().xp.zeros(300), (None, None), (None, None), cuda())
+
+
 def order_of_edges():
     from rapids_slink.ordering import _sort_by_codes, sort_in_place
 
@@ -427,6 +441,7 @@ def order_of_edges():
 
 
 def components():
+    from rapids_slink.neighbors.filter.bounds import QuantizedPoints
     from rapids_slink.spanning_tree import cuda as kernels
     from rapids_slink.spanning_tree.component_pairs import ComponentPairs, SeparationErrors, Separations
 
@@ -434,19 +449,20 @@ def components():
     kernels.sort_by_component(ids(n), k)
     supports = kernels.new_supports(k)
     kernels.update_supports(points(n, k), ids(n), 0, supports)
-    errors = SeparationErrors(0, 0, 0)
-    pairs = ComponentPairs(*kernels.measure_pairs(supports, ids(n), points(k, k, "float64"), errors))
+    errors, centroids = SeparationErrors(0.0, 0.0), QuantizedPoints(points(k, 24, "float16"), None, None)
+    pairs = ComponentPairs(*kernels.measure_pairs(supports, ids(n), centroids.y, errors))
     terms = radius_terms(20, 1.0, get_metric("euclidean"))
     kernels.overlapping(pairs, xp.zeros(pairs.first.size), terms)
     kernels.pair_samples(points(k, 64, "int32"), pairs, ids(3), 2)
     kernels.within_bottlenecks(pairs, points(k, k, "float64"), terms)
-    upper, number = xp.zeros(pairs.first.size), kernels.pair_numbers(pairs, ids(k))
+    upper, number = xp.zeros(pairs.first.size), kernels.pair_numbers((pairs.first, pairs.second), ids(k))
     kernels.block_items(ids(n), number, upper, replace(kernels.plan_blocks(ids(n), number, upper), n_items=9))
+    kernels.lightest(ids(n), ids(n), ids(n), xp.zeros(n), xp.zeros(n))
     start, ends = xp.zeros(k + 1, "int64"), (pairs.first, pairs.second)
     kernels.work_items(ids(n), start, ends, replace(kernels.plan_items(start, ends), n_items=9, n_rows=256))
-    separations = Separations(None, points(k, k, "float64"), supports, errors, 1.0)
+    separations = Separations(centroids, supports, errors, 1.0)
     listed = kernels.FacingPoints(n)
-    limits = kernels.facing_limits(pairs, xp.zeros(pairs.first.size), separations, terms)
+    limits = kernels.facing_limits(ends, xp.zeros(pairs.first.size), separations, terms)
     listed.append(points(n, k), ids(n), ids(n), limits)
     listed.sorted()
 
@@ -516,7 +532,7 @@ def strings():
 OTHERS = [
     points_kernels, lists_kernels, bit_filter, filter_radii, long_lists_of_codes, boxes_and_cores, pairs_within,
     friends_of_rows, catalogue, sets, sparse_rows,
-    expansion_of_points, order_of_edges,
+    expansion_of_points, roots_of_weights, order_of_edges,
     components, clusters, cores_of_matrix, searched_forest, edges_of_graph, strings,
 ]  # fmt: skip
 

@@ -28,11 +28,14 @@ def generic_hdbscan(X, m, **parameters):
 
 
 def squared_distances(X, Y=None):
-    """All squared distances from their definition: float64, feature after feature."""
+    """All squared distances from their definition: float64, feature after feature. A few rows are in the cache."""
     X, Y = X.astype(np.float64), (X if Y is None else Y).astype(np.float64)
-    total = np.zeros((len(X), len(Y)))
-    for f in range(X.shape[1]):
-        total += (X[:, None, f] - Y[None, :, f]) ** 2
+    total, columns = np.zeros((len(X), len(Y))), np.ascontiguousarray(Y.T)
+    for begin in range(0, len(X), 16):
+        of_rows = total[begin : begin + 16]
+        for f, column in enumerate(columns):
+            gap = X[begin : begin + 16, f, None] - column
+            of_rows += gap * gap
     return total
 
 
@@ -45,7 +48,10 @@ def without_self(distances):
 
 def least(distances, k):
     """The ids and values of each row's k least columns; equal values go by column; -1 for columns at infinity."""
-    ids = np.argsort(distances, axis=1, kind="stable")[:, :k]
+    k = min(k, distances.shape[1])
+    row, column = np.nonzero(distances <= np.partition(distances, k - 1, axis=1)[:, k - 1 : k])
+    order = np.lexsort((column, distances[row, column], row))
+    ids = column[order[np.searchsorted(row, np.arange(len(distances)))[:, None] + np.arange(k)]]
     weights = np.take_along_axis(distances, ids, axis=1)
     return np.where(np.isinf(weights), -1, ids), weights
 
@@ -73,21 +79,18 @@ def assert_edges(frame, expected):
 def assert_unlisted_are_above(found, distances):
     """What a row does not list comes after its last entry, or above its bound if that is lower or the list not full."""
     ids, weights, upper = (to_host(part) for part in (found.ids, found.weights, found.upper))
-    columns = np.arange(distances.shape[1])
-    for i in range(len(ids)):
-        listed = ids[i][ids[i] >= 0]
-        unlisted = np.isfinite(distances[i]) & ~np.isin(columns, listed)
-        if listed.size == ids.shape[1] and weights[i, -1] <= upper[i]:
-            tied = distances[i] == weights[i, -1]
-            after = (distances[i] > weights[i, -1]) | (tied & (columns > ids[i, -1]))
-        else:
-            after = distances[i] > upper[i]
-        assert after[unlisted].all()
+    unlisted = np.isfinite(distances)
+    row, at = np.nonzero(ids >= 0)
+    unlisted[row, ids[row, at]] = False
+    is_full = (ids >= 0).all(axis=1) & (weights[:, -1] <= upper)
+    bound = np.where(is_full, weights[:, -1], upper)[:, None]
+    tied_after = (distances == bound) & is_full[:, None] & (np.arange(distances.shape[1]) > ids[:, -1:])
+    assert ((distances > bound) | tied_after | ~unlisted).all()
 
 
 def core_distances(distances, m):
     """Each row's m-th least, itself not counted."""
-    return np.sort(without_self(distances), axis=1)[:, m - 1].copy()
+    return np.partition(without_self(distances), m - 1, axis=1)[:, m - 1].copy()
 
 
 def mutual_reachability(distances, core):
@@ -101,7 +104,7 @@ def tree_of(matrix):
     n = len(matrix)
     src, dst = np.triu_indices(n, 1)
     weight = matrix[src, dst]
-    order = np.lexsort((dst, src, weight))
+    order = np.argsort(weight, kind="stable")  # of equal weights the lower numbers are first
     src, dst, weight = src[order], dst[order], weight[order]
     tree = scipys_tree(coo_matrix((np.arange(1.0, src.size + 1), (src, dst)), shape=(n, n)))
     taken = np.sort(tree.data).astype(int) - 1

@@ -126,6 +126,11 @@ def scan_each_pair(
         for_each_chunk(CPU, scan_two, pairs)
 
 
+def read_lists(ids: Array, weights: Array, at: int) -> tuple[Array, Array, Array]:
+    """The last ids and weights of lists, and the weights of their entries `at`, (n,) arrays."""
+    return ids[:, -1].copy(), weights[:, -1].copy(), weights[:, at].copy()
+
+
 def sort_by_reachability(ids: Array, weights: Array, core: Array) -> None:
     """Raise each list's surrogate distances to mutual reachability, and sort it again."""
     for_each_chunk(
@@ -133,9 +138,25 @@ def sort_by_reachability(ids: Array, weights: Array, core: Array) -> None:
     )
 
 
+def in_order(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """An order, int32, in which float64 numbers ascend, and these."""
+    order = np.argsort(values).astype(np.int32)
+    return order, values[order]
+
+
+def count_up_to(ascending: np.ndarray, bound: np.ndarray) -> int:
+    """How many of ascending numbers are at most the largest of the bounds."""
+    return int(np.searchsorted(ascending, bound.max(), side="right"))
+
+
 def flatnonzero(flags: np.ndarray) -> np.ndarray:
     """Where `flags` are set."""
     return np.flatnonzero(flags)
+
+
+def unbounded(bound: np.ndarray) -> np.ndarray:
+    """Where bounds are infinite."""
+    return np.flatnonzero(bound == np.inf)
 
 
 def put_lists(into: Any, rows: Array, bound: Array, top: TopLists) -> None:
@@ -193,6 +214,18 @@ def with_norms(values: np.ndarray, centre: bool) -> np.ndarray:
         rows[:, :d] -= rows[:, :d].mean(axis=1, keepdims=True)
     _put_norms(rows)
     return rows
+
+
+def norms_are_within(rows: np.ndarray, least: float, largest: float) -> bool:
+    """Whether the norms that rows, (n, d + 1) float64, end with are numbers from `least` to `largest`."""
+    norm = rows[:, -1]
+    return not norm.size or bool(norm.min() >= least and norm.max() <= largest)  # NaN is neither
+
+
+def unit_rows(rows: np.ndarray) -> np.ndarray:
+    """The rows without the norms by which they are followed, divided by these: (n, d)."""
+    unit: np.ndarray = rows[:, :-1] / rows[:, -1:]
+    return unit
 
 
 def wrapped(values: np.ndarray, periods: np.ndarray) -> np.ndarray:

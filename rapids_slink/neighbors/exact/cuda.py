@@ -103,12 +103,39 @@ def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, 
     return top
 
 
+def read_lists(ids: Array, weights: Array, at: int) -> tuple[Array, Array, Array]:
+    """See `rapids_slink.neighbors.exact.cpu.read_lists`."""
+    check_arrays("int32", ids)
+    check_arrays("float64", weights)
+    n, k = ids.shape
+    last, (last_weight, weight) = cp.empty(n, cp.int32), cp.empty((2, n))
+    sizes, found = (np.int64(n), np.int32(k), np.int32(at)), (last, last_weight, weight)
+    launch(REACHABILITY, "read_lists", n, *sizes, ids, weights, *found)
+    return last, last_weight, weight
+
+
 def sort_by_reachability(ids: Array, weights: Array, core: Array) -> None:
     """See `rapids_slink.neighbors.exact.cpu.sort_by_reachability`."""
     check_arrays("int32", ids)
     check_arrays("float64", weights, core)
     n, k = ids.shape
     launch(REACHABILITY, "sort_by_reachability", n, np.int64(n), np.int32(k), core, ids, weights)
+
+
+def in_order(values: Array) -> tuple[Array, Array]:
+    """See `rapids_slink.neighbors.exact.cpu.in_order`."""
+    check_arrays("float64", values)
+    order, ascending = cp.empty(values.size, cp.int32), cp.empty_like(values)
+    launch(LISTS, "put_in_order", values.size, np.int64(values.size), cp.argsort(values), values, order, ascending)
+    return order, ascending
+
+
+def count_up_to(ascending: Array, bound: Array) -> int:
+    """See `rapids_slink.neighbors.exact.cpu.count_up_to`."""
+    check_arrays("float64", ascending, bound)
+    count = cp.empty(1, cp.int64)
+    launch(LISTS, "count_up_to", 1, np.int64(ascending.size), ascending, bound.max(), count)
+    return int(count[0])
 
 
 def flatnonzero(flags: Array) -> Array:
@@ -119,13 +146,21 @@ def flatnonzero(flags: Array) -> Array:
     return position[: int(count[0])]
 
 
+def unbounded(bound: Array) -> Array:
+    """See `rapids_slink.neighbors.exact.cpu.unbounded`, in no order."""
+    check_arrays("float64", bound)
+    position, count = cp.empty(bound.size, cp.int32), cp.zeros(1, cp.int32)
+    launch(LISTS, "list_unbounded", bound.size, np.int64(bound.size), bound, position, count)
+    return position[: int(count[0])]
+
+
 def put_lists(into: Any, rows: Array, bound: Array, top: TopLists) -> None:
     """See `rapids_slink.neighbors.exact.cpu.put_lists`."""
     check_arrays("int32", top.ids, into.top.ids)
     check_arrays("float64", bound, top.weights, into.upper, into.top.weights)
     (m, k), rows = top.ids.shape, rows.astype(cp.int32, copy=False)
-    found, kept = (bound, top.ids, top.weights), (into.upper, into.top.ids, into.top.weights)
-    launch(LISTS, "put_lists", m * k, np.int64(m), np.int32(k), rows, *found, *kept)
+    results, state = (bound, top.ids, top.weights), (into.upper, into.top.ids, into.top.weights)
+    launch(LISTS, "put_lists", m * k, np.int64(m), np.int32(k), rows, *results, *state)
 
 
 def scatter_min(least: Array, group: Array, weights: Array) -> None:
@@ -172,6 +207,25 @@ def with_norms(values: Array, centre: bool) -> Array:
     arguments = values, np.int64(n), np.int32(d), np.bool_(centre), rows
     launch(ROWS, "put_norms", n, *arguments, options=(value_option(values.dtype),))
     return rows
+
+
+def norms_are_within(rows: Array, least: float, largest: float) -> bool:
+    """See `rapids_slink.neighbors.exact.cpu.norms_are_within`."""
+    check_arrays("float64", rows)
+    n, d = len(rows), rows.shape[1] - 1
+    outside, options = cp.zeros(1, cp.int32), (value_option(rows.dtype),)
+    sizes, limits = (np.int64(n), np.int32(d)), map(np.float64, (least, largest))
+    launch(ROWS, "check_norms", n, rows, *sizes, *limits, outside, options=options)
+    return not int(outside[0])
+
+
+def unit_rows(rows: Array) -> Array:
+    """See `rapids_slink.neighbors.exact.cpu.unit_rows`."""
+    check_arrays("float64", rows)
+    n, d = len(rows), rows.shape[1] - 1
+    unit, options = cp.empty((n, d)), (value_option(rows.dtype),)
+    launch(ROWS, "divide_by_norms", n * d, rows, np.int64(n), np.int32(d), unit, options=options)
+    return unit
 
 
 def wrapped(values: Array, periods: np.ndarray) -> Array:

@@ -60,8 +60,8 @@ def choose_filter(exact: ExactPoints, device: Device, max_weight: float = inf) -
         return None, exact
     if not all(serves_products(rows, metric, device) for rows in (exact.points, exact.queries)):
         return None, exact
-    points = product_form(exact.points, metric)
-    queries = points if exact.queries is exact.points else product_form(exact.queries, metric)
+    points = product_form(exact.points, metric, device)
+    queries = points if exact.queries is exact.points else product_form(exact.queries, metric, device)
     scaling = scaling_of(*([points] if queries is points else [points, queries]), device=device)
     within = float(metric.true_distance_bound(np.float64(max_weight), np, *metric.rounding_terms(points.shape[1])))
     chosen: tuple[TileFilter, ExactPoints] = of_device.filter_of_products(points, queries, exact, scaling, within)
@@ -73,7 +73,7 @@ def serves_products(rows: Array, metric: Metric, device: Device) -> bool:
     d = rows.shape[1]
     if d > MAX_FEATURES or (device.is_gpu and not kernels(device).serves(d)):
         return False
-    return not metric.formula.is_of_unit_rows or float(rows[:, -1].min()) >= SHORTEST_ROW
+    return not metric.formula.is_of_unit_rows or exact_kernels(device).norms_are_within(rows, SHORTEST_ROW, inf)
 
 
 def scaling_of(*point_sets: Any, device: Device) -> Scaling:
@@ -116,6 +116,7 @@ class TileFilter:
     #: The end of the first band of points, the factor by which each further band extends it, and how many times
     #: `candidate_capacity` a row has room for in a band.
     first_band, growth, room = 2048, 4, 1
+    is_of_products = False  # whether it is a `ProductFilter`
     is_symmetric = False  # whether it is an `ImageFilter`, which can test each pair once for both its points
     has_exact_products = False  # whether rounding moves no point
     check: Any = None  # a CPU's `Check` of the pairs that pass; without one they are candidates
@@ -226,7 +227,7 @@ class TileFilter:
             all_rows = float((tried < bound[::TRIED]).mean()) > MIN_LOWERED
         if all_rows:
             self.seed(task, rows, bound, most_rows)
-        elif (unbounded := self.exact_kernels.flatnonzero(bound == inf)).size:
+        elif (unbounded := self.exact_kernels.unbounded(bound)).size:
             some = bound[unbounded]
             self.seed(task, rows[unbounded], some, most_rows)
             bound[unbounded] = some
@@ -259,6 +260,7 @@ class TileFilter:
 class ProductFilter(TileFilter):
     """The filter of metrics with a product form; points and queries are unit rows for cosine and correlation."""
 
+    is_of_products = True
     #: Whether first bounds are taken from rows and points as they are tested. If not, they are quantized anew.
     seeds_as_tested = False
 

@@ -53,6 +53,7 @@ from rapids_slink.runtime.cuda import (
     c_struct,
     check_arrays,
     constant,
+    launch,
     launch_blocks,
     multiprocessors,
     power_of_two,
@@ -189,8 +190,10 @@ def to_uint8(values: Array, scaling: Scaling) -> Array:
     n, d = values.shape
     if not scaling.byte_values or d >= 2**16:
         return values
-    padded = cp.zeros((n, -(-d // 16) * 16), cp.uint8)
-    padded[:, :d] = values
+    check_arrays(values.dtype, values)
+    padded = cp.empty((n, -(-d // 16) * 16), cp.uint8)
+    sizes, options = (np.int64(n), np.int32(d), np.int32(padded.shape[1])), (value_option(values.dtype),)
+    launch(QUANTIZE, "put_bytes", padded.size, values, *sizes, padded, options=options)
     return padded
 
 

@@ -150,6 +150,13 @@ extern "C" __global__ void __launch_bounds__(WARP * WARP) centre_of_rows(
     if (before == count / 2) centre[f] = fabs(means[warp][lane]) <= OVERFLOW_VALUE ? means[warp][lane] : 0;
 }
 
+// Rows of n integers from 0 to 255 as bytes, filled up with zeros to `padded` features.
+extern "C" __global__ void put_bytes(
+    const VALUE* __restrict__ values, long long n, int d, int padded, unsigned char* __restrict__ bytes) {
+    long long i = thread_index(), row = i / padded, f = i % padded;
+    if (row < n) bytes[i] = f < d ? values[row * d + f] : 0;
+}
+
 // found, zero at first: the largest |x - centre|, the largest |x|, and 1 unless all values are integers from 0 to 255.
 extern "C" __global__ void value_range(
     const VALUE* __restrict__ values, long long n, int d, const double* __restrict__ centre, double* found) {

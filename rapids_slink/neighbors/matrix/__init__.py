@@ -19,7 +19,7 @@ import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric, Rows
 from rapids_slink.neighbors.exact.cuda import MAX_LIST, list_entries, lists_by_sorting
-from rapids_slink.neighbors.task import BLOCK, SearchResult, SearchTask, equal_slices
+from rapids_slink.neighbors.task import BLOCK, Search, SearchResult, SearchTask, equal_slices
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import (
     THREADS,
@@ -186,7 +186,7 @@ USUAL_PLANES = 20
 RANKING_BYTES = 48
 
 
-class MatrixSearch:
+class MatrixSearch(Search):
     """Search among `values` for neighbours of the same points, or of `queries`; see `BruteForceSearch`."""
 
     def __init__(

@@ -45,7 +45,7 @@ from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import serves_products
 from rapids_slink.neighbors.filter.bounds import accumulation_bound
 from rapids_slink.neighbors.rows import product_form
-from rapids_slink.neighbors.task import SearchResult, SearchTask, equal_slices, geometric_slices
+from rapids_slink.neighbors.task import Search, SearchResult, SearchTask, equal_slices, geometric_slices
 from rapids_slink.neighbors.tiles.order import (
     AXES,
     BLOCK,
@@ -131,7 +131,7 @@ class Terms:
     begins: Array  # (these cells, all points' slots) float32
 
 
-class TileSearch:
+class TileSearch(Search):
     """Search among points for neighbours of the same points, in tiles.
 
     `values` are as `rows.metric_rows` makes them for a metric with a product form. `for_lists`: clusters are so wide
@@ -156,7 +156,7 @@ class TileSearch:
         if queries is not None:
             raise ValueError("tiles are of one set of points")
         self.values, self.device, self.report, self.progress, self.metric = values, device, report, progress, metric
-        self.exact, self.points = ExactPoints(values, values, metric), product_form(values, metric)
+        self.exact, self.points = ExactPoints(values, values, metric), product_form(values, metric, device)
         points, xp = self.points, device.xp
         self.n_features, self.free_bytes = points.shape[1], free_bytes() - self._peak(values, device, metric)
         self.kernels, self.exact_kernels = kernels(device), exact_kernels(device)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from rapids_slink.neighbors.tiles.order import ORDER
+from rapids_slink.ordering import keys_of_floats
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.cuda import constant
 
@@ -51,6 +52,21 @@ def _widest_axis(sample, rows):
 
 
 @njit(nogil=True, cache=True)
+def _stable_order(values):
+    """The numbers of float32 values in ascending order; of equal ones the first is first.
+
+    Each number is the end of its value's key: Numba may compile its own stable sort for five seconds.
+    """
+    key = keys_of_floats(values.view(np.uint32))
+    for i in range(key.size):
+        key[i] = key[i] << np.uint64(32) | np.uint64(i)
+    key.sort()
+    for i in range(key.size):
+        key[i] &= np.uint64(0xFFFFFFFF)
+    return key.view(np.int64)
+
+
+@njit(nogil=True, cache=True)
 def _middle(sample, rows, middle):
     """The median of some of the rows, axis by axis."""
     some = rows[:: max(1, rows.size // MEDIAN_ROWS)]
@@ -74,7 +90,7 @@ def _find_cut(sample, rows, middle):
     key = np.empty(rows.size, np.float32)
     for i in range(rows.size):
         key[i] = sample[rows[i], axis]
-    order = np.argsort(key, kind="mergesort")
+    order = _stable_order(key)
     key, rows[:] = key[order], rows[order]
     extent = key[-1] - key[0]
     if not extent > 0:
@@ -88,7 +104,7 @@ def _find_cut(sample, rows, middle):
         square = np.empty(rows.size, np.float32)
         for i in range(rows.size):
             square[i] = _square(sample[rows[i]], middle)
-        by_radius = np.argsort(square, kind="mergesort")
+        by_radius = _stable_order(square)
         square = square[by_radius]
         best, ratio = 0, np.float32(JUMP)
         for i in range(INNERMOST, rows.size):

@@ -7,6 +7,8 @@ also shows a few points in space among many on a curve, which would search nearl
 of high dimension if each has many points in the sample.
 """
 
+from typing import Any
+
 import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN
@@ -52,13 +54,25 @@ def nearest_by_spread(values: Array, device: Device) -> float:
     float32, whatever the metric.
     """
     n, step = len(values), len(values) // SOME
-    sample = to_host(values[:: -(-n // OF_MEAN)]).astype("float64")
+    sample = _every(values, 0, -(-n // OF_MEAN), device).astype("float64")
     mean = sample.mean(axis=0)
     per_spread = np.sqrt(len(sample) / ((sample - mean) ** 2).sum())
-    some = ((to_host(values[step // 2 :: step][:SOME]) - mean) * per_spread).astype("float32")
+    some = ((_every(values, step // 2, step, device)[:SOME] - mean) * per_spread).astype("float32")
     least = _least_squares_on_gpu if device.is_gpu else _least_squares
     squares = np.nan_to_num(least(values, some, mean, per_spread, device), nan=np.inf)
     return float(np.sqrt(max(np.median(squares), 0)))
+
+
+def _every(values: Array, first: int, step: int, device: Device) -> Any:
+    """The points from `first` on at every `step`-th number, on the host."""
+    if not device.is_gpu:
+        return values[first::step]
+    check_arrays(values.dtype, values)
+    (n, d), options = values.shape, (value_option(values.dtype),)
+    out = device.xp.empty((len(range(first, n, step)), d), values.dtype)
+    arguments = values, np.int32(d), *map(np.int64, (first, step, len(out))), out
+    launch(SOURCE, "gather_every", out.size, *arguments, options=options)
+    return to_host(out)
 
 
 def _least_squares(values: Array, some: Array, mean: Array, per_spread: float, _: Device) -> Array:

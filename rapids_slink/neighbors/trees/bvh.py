@@ -9,7 +9,7 @@ import numpy as np
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact.cuda import drop_above_bound, list_entries
-from rapids_slink.neighbors.task import SearchResult, SearchTask, inverse
+from rapids_slink.neighbors.task import Search, SearchResult, SearchTask, inverse
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import (
     WARP,
@@ -40,7 +40,7 @@ MAX_LIST = 2048
 SHARED_ENTRIES, ENTRY_BYTES, MAX_WARPS = 4096, 12, 4  # of a block's lists
 
 
-class BoxSearch:
+class BoxSearch(Search):
     """Search among `values` for neighbours of the same points, or of `queries`; see `BruteForceSearch`."""
 
     def __init__(
@@ -96,6 +96,11 @@ class BoxSearch:
         tree = n * (d * itemsize + 12) + NODES * n * (_node_bytes(d, itemsize) + 12)
         lists = m * (12 * size + 8)
         return MemoryEstimate(tree + n * 28 + lists + m * 36, tree + lists)
+
+    @property
+    def by_boxes(self) -> "BoxSearch":
+        """Itself."""
+        return self
 
     def check(self) -> None:
         """Raise unless the points and the tree are as kernels read them."""

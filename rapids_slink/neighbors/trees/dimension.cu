@@ -41,6 +41,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) count_within(
     within[blockIdx.x] = count;
 }
 
+// m of the points: number `first`, and every `step`-th after it.
+extern "C" __global__ void gather_every(
+    const VALUE* __restrict__ values, int d, long long first, long long step, long long m, VALUE* __restrict__ out) {
+    long long i = thread_index();
+    if (i < m * d) out[i] = values[(first + i / d * step) * d + i % d];
+}
+
 // n points from `centre`, scaled, and the squares of their lengths. A warp a point.
 extern "C" __global__ void scale_points(
     const VALUE* __restrict__ values, int d, long long n, const double* __restrict__ centre, double scale,

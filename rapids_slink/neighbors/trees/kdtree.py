@@ -15,7 +15,7 @@ import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact.cpu import NO_CORE, comes_before_last, drop_above_bound, insert, reachability
-from rapids_slink.neighbors.task import SearchResult, SearchTask
+from rapids_slink.neighbors.task import Search, SearchResult, SearchTask
 from rapids_slink.neighbors.trees.tree import (
     LEAF,
     box_to_box,
@@ -338,7 +338,7 @@ def _rank(near, row, count, nearest):
 MIN_CHUNK, MAX_CHUNK = 256, 4096  # rows that a thread takes at a time
 
 
-class TreeSearch:
+class TreeSearch(Search):
     """Search among `values` for neighbours of the same points, or of `queries`; see `BruteForceSearch`."""
 
     def __init__(

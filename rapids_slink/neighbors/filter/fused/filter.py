@@ -20,7 +20,7 @@ import numpy as np
 
 from rapids_slink.metrics import WORD_BITS, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, candidate_capacity
-from rapids_slink.neighbors.exact.cuda import flatnonzero, pair_distances
+from rapids_slink.neighbors.exact.cuda import pair_distances
 from rapids_slink.neighbors.filter import ProductFilter, TileFilter
 from rapids_slink.neighbors.filter.bounds import QuantizedPoints, Scaling, radius_terms, scale_of
 from rapids_slink.neighbors.filter.fused import (
@@ -245,11 +245,27 @@ class ImageFilter(TileFilter):
 DEALT, DEALT_OF = 64, 64
 
 
-def tiles_in_strides(key: Array, by_key: Array, n: int) -> Array:
-    """The first n of some points in the order of their keys, int64, with whole tiles in a low-discrepancy order."""
+def sorted_keys(values: Array) -> Array:
+    """Numbers as float32, ascending, each above its place: (n,) uint64."""
+    values = values.astype(cp.float64, copy=False)
+    check_arrays("float64", values)
+    keys = cp.empty(values.size, cp.uint64)
+    launch(TIGHTEN, "pack_keys", keys.size, np.int64(keys.size), values, keys)
+    keys.sort()
+    return keys
+
+
+def numbers_and_places(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What some of `sorted_keys` hold."""
+    bits, top = (keys >> np.uint64(32)).astype(np.uint32), np.uint32(1 << 31)
+    return np.where(bits & top, bits ^ top, ~bits).view(np.float32), (keys & np.uint64(2**32 - 1)).astype(np.int32)
+
+
+def tiles_in_strides(keys: Array, n: int) -> Array:
+    """The first n of some points in the order of their `sorted_keys`, with whole tiles in a low-discrepancy order."""
     order, tiles = cp.empty(n, cp.int32), n // TILE
     sizes = np.int64(n), np.int64(golden_stride(tiles)), np.int64(max(1, min(DEALT, tiles // DEALT_OF)))
-    launch(TIGHTEN, "stride_tiles", n, *sizes, key.astype(cp.float32, copy=False), by_key, order)
+    launch(TIGHTEN, "stride_tiles", n, *sizes, keys, order)
     return order
 
 
@@ -345,20 +361,25 @@ class FusedFilter(ImageFilter, ProductFilter):
         Of similar filter radii, if there is a largest distance. A few points far above most are not in the order, but
         returned, too.
         """
-        n, key = bound.size, bound.astype(cp.float32)  # half the digits to sort by
+        n, key = bound.size, bound
         if self.within < inf:  # then most bounds are equal, but rows of large errors should share tiles
             image = self.encoding.encode(self.points, cp.arange(first, first + n, dtype=cp.int32), padded(n, TILE))
             key = self.radii(bound, image.error, image.error.size).of_row[:n] ** 2
-        by_key = cp.argsort(key)
-        last = key[by_key[-MAX_FAR - 1 :]].get()
-        far = int((last > FAR * float(key[by_key[n // 2]])).sum())
-        n -= far if far <= MAX_FAR else 0
-        return tiles_in_strides(key, by_key, n), by_key[n:].astype(cp.int32)
+        keys = sorted_keys(key)
+        (last, places), (median, _) = (
+            numbers_and_places(keys[some].get()) for some in (slice(-MAX_FAR - 1, None), slice(n // 2, n // 2 + 1))
+        )
+        far = int((last > FAR * float(median[0])).sum())
+        far = far if far <= MAX_FAR else 0
+        return tiles_in_strides(keys, n - far), cp.asarray(places[places.size - far :])
 
     def is_coarse(self, survivors: Survivors) -> bool:
         """See `ImageFilter.is_coarse`."""
-        overflowed = flatnonzero(survivors.count > survivors.capacity).size
-        return bool(overflowed > MAX_OVERFLOWED * survivors.count.size)
+        m, overflowed = survivors.count.size, cp.zeros(1, cp.int32)
+        check_arrays("int32", survivors.count)
+        given = np.int64(m), survivors.count, np.int32(survivors.capacity)
+        launch(TIGHTEN, "count_overflowed", m, *given, overflowed)
+        return int(overflowed[0]) > MAX_OVERFLOWED * m
 
     def tighten(self, survivors: Survivors, bound: Array, k: int, last: bool) -> None:
         """Tighten the bounds to what each row's k-th survivor is at most, and drop those that cannot be within them.
@@ -542,13 +563,13 @@ class CountFilter(ImageFilter):
 
     def first_order(self) -> Array:
         """Tiles of rows with similar numbers of ones, in a low-discrepancy order."""
-        return tiles_in_strides(self._ones, cp.argsort(self._ones), len(self.points))
+        return tiles_in_strides(sorted_keys(self._ones), len(self.points))
 
     def order_by_bound(self, bound: Array, first: int = 0) -> tuple[Array, Array]:
         """See `FusedFilter.order_by_bound`: by the number of ones, then by the bound; no points are far."""
         key = bound.astype(cp.float32)
         key = self._ones[first : first + key.size] + key / (1 + cp.where(cp.isfinite(key), key, 0).max())
-        return tiles_in_strides(key, cp.argsort(key), key.size), cp.empty(0, cp.int32)
+        return tiles_in_strides(sorted_keys(key), key.size), cp.empty(0, cp.int32)
 
     def order_for_limit(self, limit: float, n: int, first: int) -> tuple[Array, Array]:
         """See `ImageFilter.order_for_limit`: by the number of ones."""

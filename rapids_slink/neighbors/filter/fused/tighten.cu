@@ -5,6 +5,7 @@
 #include "neighbors/filter/fused/image.cuh"
 #include "neighbors/filter/radius.cuh"
 #include "neighbors/filter/upper_bound.cuh"
+#include "ordering.cuh"
 #include "runtime/include/threads.cuh"
 
 #ifndef KEYS_PER_LANE
@@ -36,12 +37,18 @@ constexpr int FLOAT_TOLERANCE = 1 << 12;
 constexpr float LIKELY = INT8 ? 0.499 : 0.495;  // of a bound's square, twice, the half that brings it down
 constexpr int UNROLLED = KEYS_PER_LANE <= 32 ? KEYS_PER_LANE : 1;  // long loops would take many seconds to compile
 
-// Position i of `order` gets points of `sorted`, by their keys, whole tiles of them: `dealt` tiles that follow each other share out their
-// points one by one, if no key exceeds SIMILAR times another, and tile i times `stride` modulo their number comes i-th. What is no whole
-// tile stays at the end.
+// What puts numbers into an order by a sort: their bits in float32 above their places.
+extern "C" __global__ void pack_keys(long long n, const double* __restrict__ values, unsigned long long* __restrict__ key) {
+    long long i = thread_index();
+    if (i < n) key[i] = (unsigned long long)ascending(values[i]) << 32 | i;
+}
+
+// Position i of `order` gets points of `sorted`, of pack_keys, whole tiles of them: `dealt` tiles that follow each other share out their
+// points one by one, if no number exceeds SIMILAR times another, and tile i times `stride` modulo their number comes i-th. What is no
+// whole tile stays at the end.
 extern "C" __global__ void stride_tiles(
-    long long n, long long stride, long long dealt, const float* __restrict__ key, const long long* __restrict__ sorted,
-    int* __restrict__ order) {
+    long long n, long long stride, long long dealt, const unsigned long long* __restrict__ sorted, int* __restrict__ order) {
+    auto key = [&](long long at) { return from_ascending(sorted[at] >> 32); };
     long long i = thread_index(), tiles = n / TILE, tile = i / TILE;
     if (i >= n) return;
     if (tile >= tiles) {
@@ -50,8 +57,15 @@ extern "C" __global__ void stride_tiles(
     }
     tile = tile * stride % tiles;
     long long first = tile / dealt * dealt, among = dealt < tiles - first ? dealt : tiles - first;
-    bool are_similar = key[sorted[(first + among) * TILE - 1]] <= SIMILAR * key[sorted[first * TILE]];
+    bool are_similar = key((first + among) * TILE - 1) <= SIMILAR * key(first * TILE);
     order[i] = sorted[are_similar ? first * TILE + i % TILE * among + tile - first : tile * TILE + i % TILE];
+}
+
+// How many of m rows have more than `capacity` survivors.
+extern "C" __global__ void count_overflowed(long long m, const int* __restrict__ count, int capacity, int* overflowed) {
+    long long i = thread_index();
+    int of_warp = warp_sum(int(i < m && count[i] > capacity));
+    if (threadIdx.x % WARP == 0 && of_warp) atomicAdd(overflowed, of_warp);
 }
 
 // The largest error of each tile. A block a tile.
