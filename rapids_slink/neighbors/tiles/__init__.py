@@ -69,7 +69,7 @@ from rapids_slink.runtime.threads import with_progress
 DIGITS = 14
 MAX_EXPONENT = 500  # of a scale: the product of two fits into float64
 #: Rows that follow each other in the order, of which the others bound one of them at first.
-IN_ORDER = 64
+IN_ORDER = 32
 #: Tiles of the first band of a block's list, of near tiles and of all; the factor by which each further band extends
 #: it, for lists and for minima per group.
 FIRST_NEAR, FIRST_BAND, GROWTH, GROWTH_OF_MINIMA = 2, 32, 4, 64

@@ -30,6 +30,7 @@ __device__ __forceinline__ float squares_in_float32(const VALUE* x, const VALUE*
     int other[ROUNDS];
 #pragma unroll
     for (int s = 0; s < ROUNDS; s++) other[s] = __shfl_sync(ALL_LANES, id, s * AT_ONCE + lane / MEASURING);
+#pragma unroll 2
     for (int f = lane % MEASURING; f < d; f += MEASURING) {
         VALUE mine = x[f], theirs[ROUNDS];
 #pragma unroll
