@@ -233,11 +233,11 @@ def connect_components(
     weight = context.pair_weights(*pairs.support)
     if not _compare_samples(context, pairs, weight):
         return None
-    *ends, upper, leaf = _within_bottlenecks(context, pairs, weight)
+    ends, upper, leaf = _within_bottlenecks(context, pairs, weight)
     del weight, pairs
-    close_pairs = _by_filter(context, tuple(ends), upper, leaf, separations) if search.device.is_gpu else None
+    close_pairs = _by_filter(context, ends, upper, leaf, separations) if search.device.is_gpu else None
     if close_pairs is None:
-        close_pairs = by_projection(context, tuple(ends), upper, separations.radius)
+        close_pairs = by_projection(context, ends, upper, separations.radius)
     return None if close_pairs is None else _lightest_edges(context, close_pairs, upper, report)
 
 
@@ -277,9 +277,7 @@ def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Array)
     return True
 
 
-def _within_bottlenecks(
-    context: JoinContext, pairs: ComponentPairs, weight: Array
-) -> tuple[Array, Array, Array, Array]:
+def _within_bottlenecks(context: JoinContext, pairs: ComponentPairs, weight: Array) -> tuple[Ends, Array, Array]:
     """The pairs that the tree of these weights does not rule out, their bottlenecks, and each component's leaf."""
     device = _device_for(weight.size, context)
     first, second, weight = (device.asarray(part) for part in (pairs.first, pairs.second, weight))
@@ -287,8 +285,8 @@ def _within_bottlenecks(
     tree = (to_host(column[in_tree]) for column in (first, second, weight))
     table = path_bottlenecks(*tree)
     bottlenecks, leaf = (context.device.asarray(part) for part in (table, table[0].astype(np.int32)))
-    within: tuple[Array, Array, Array] = context.kernels.within_bottlenecks(pairs, bottlenecks, context.radius_terms)
-    return *within, leaf
+    *ends, upper = context.kernels.within_bottlenecks(pairs, bottlenecks, context.radius_terms)
+    return tuple(ends), upper, leaf
 
 
 def _by_filter(context: JoinContext, ends: Ends, upper: Array, leaf: Array, separations: Separations) -> PointPairs:

@@ -395,7 +395,8 @@ def pair_numbers(ends: tuple[Array, Array], leaf: Array) -> Array:
     """The number of the pair of each two of K components by their leaves, (K, K) int32; -1 if there is none."""
     check_arrays("int32", *ends, leaf)
     k, n = leaf.size, ends[0].size
-    number = cp.full((k, k), -1, cp.int32)
+    number = cp.empty((k, k), cp.int32)
+    number.data.memset_async(0xFF, number.nbytes)  # -1: CuPy's `full` would be compiled
     launch(WORK_ITEMS, "number_pairs", n, np.int64(n), np.int32(k), *ends, leaf, number)
     return number
 

@@ -438,7 +438,7 @@ def test_no_standard_input(folder):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes with names")
-@pytest.mark.parametrize("table", ["points.csv", full("points.parquet")])
+@pytest.mark.parametrize("table", [*map(full, ("points.csv", "points.parquet"))])
 def test_a_pipe_with_a_name(folder, table):
     """Such as a shell's <(...) is."""
     if table == "points.parquet":

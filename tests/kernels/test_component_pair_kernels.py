@@ -253,7 +253,7 @@ def test_items_of_blocks_of_several_components(k):
     component, leaf = np.repeat(np.arange(k, dtype=np.int32), size), rng.permutation(k).astype(np.int32)
     ends = np.stack(np.triu_indices(k, 1))
     ends = ends[:, rng.random(len(ends[0])) < 0.3] if k > 2 else ends
-    upper, on_device = rng.integers(1, 5, len(ends[0])).astype(float), engine.asarray(ends.astype(np.int32))
+    upper, on_device = rng.integers(1, 5, len(ends[0])).astype(float), engine.asarray(ends.astype(np.int32, order="C"))
     number = kernels.pair_numbers(tuple(on_device), engine.asarray(leaf))
     table = np.full((k, k), -1)
     table[leaf[ends[0]], leaf[ends[1]]] = table[leaf[ends[1]], leaf[ends[0]]] = np.arange(len(ends[0]))

@@ -10,6 +10,7 @@ from oracles import least, squared_distances
 from rapids_slink.metrics import get_metric
 from rapids_slink.neighbors.exact import ExactPoints, TopLists
 from rapids_slink.neighbors.exact import kernels as exact_kernels
+from rapids_slink.neighbors.exact.cpu import distances_between
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import SearchState
 from rapids_slink.runtime.device import to_host
@@ -31,6 +32,14 @@ def expected_lists(distances, upper, k):
 def assert_top(top, expected):
     np.testing.assert_array_equal(to_host(top.ids), expected[0])
     np.testing.assert_array_equal(to_host(top.weights), expected[1])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("m", "n", "d"), [(0, 5, 3), (5, 0, 3), (1, 1, 1), (70, 300, 9), full(256, 2048, 100)])
+def test_distances_between_rows(m, n, d, dtype):
+    X = np.random.default_rng(d).normal(size=(400, d)).astype(dtype)
+    rows, points = (np.arange(size, dtype="int32") * 7 % 400 for size in (m, n))
+    np.testing.assert_array_equal(distances_between(X, rows, points), squared_distances(X[rows], X[points]))
 
 
 @pytest.mark.parametrize(

@@ -471,9 +471,7 @@ def test_kernel_of_bands(band, known):
 @pytest.mark.parametrize(
     ("points", "d", "dtype"),
     [
-        (points, d, dtype)
-        if d == 20 or (points, d) in ((nested, 3), (core, 130), (pairs_of_clusters, 130))
-        else full(points, d, dtype)
+        (points, d, dtype) if d == 20 or (points, d) in ((nested, 3), (core, 130)) else full(points, d, dtype)
         for points, (d, dtype) in product(FAMILIES, ((3, "float64"), (20, "float32"), (130, "float64")))
     ],
 )

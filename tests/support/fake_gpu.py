@@ -62,7 +62,10 @@ class FakeArray(np.ndarray):
 
     @property
     def data(self):
-        return SimpleNamespace(ptr=self.ctypes.data, device_id=self.gpu)
+        def memset_async(value, size):
+            self.reshape(-1).view(np.uint8)[:size] = value
+
+        return SimpleNamespace(ptr=self.ctypes.data, device_id=self.gpu, memset_async=memset_async)
 
     @property
     def __cuda_array_interface__(self):

@@ -193,6 +193,13 @@ def pair_distances(values: Array, src: Array, dst: Array, metric: Metric = EUCLI
     return out
 
 
+def distances_between(values: Array, rows: Array, points: Array, metric: Metric = EUCLIDEAN) -> np.ndarray:
+    """The surrogate distances of some rows from each of some others: (m, n) for numbers, (m,) and (n,) int32."""
+    out = np.empty((rows.size, points.size))
+    weigh_between(metric.cpu_formula, read_only(values), rows, points, new_tile(), out)
+    return out
+
+
 def all_distances(values: Array, metric: Metric) -> np.ndarray:
     """The surrogate distances of all pairs of rows, (n, n), each computed once."""
     n, points = len(values), read_only(values)
@@ -309,6 +316,19 @@ def weigh_pairs(formula, values, src, dst, tile, out):
     for i in range(src.size):
         weigh(formula, values, src[i : i + 1], values, dst[i : i + 1], tile)
         out[i] = tile.total[0, 0]
+
+
+@njit(nogil=True, cache=True)
+def weigh_between(formula, values, rows, points, tile, out):
+    """The distances of some rows from each of some others."""
+    for first in range(0, points.size, POINTS):
+        some = points[first : first + POINTS]
+        for begin in range(0, rows.size, ROWS):
+            own = rows[begin : begin + ROWS]
+            weigh(formula, values, own, values, some, tile)
+            for i in range(own.size):
+                for j in range(some.size):
+                    out[begin + i, first + j] = tile.total[i, j]
 
 
 @njit(nogil=True, cache=True)

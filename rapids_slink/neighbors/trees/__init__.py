@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.metrics import EUCLIDEAN
-from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.task import row_blocks
 from rapids_slink.runtime.cuda import WARP, check_arrays, constant, launch, launch_blocks, value_option
 from rapids_slink.runtime.device import Array, Device, to_host
@@ -37,12 +35,12 @@ def expansion(values: Array, device: Device, times: float = 2) -> float:
         arguments = values, np.int64(n), np.int32(d), np.float64(times**2), within
         launch_blocks(SOURCE, "count_within", (BALLS,), THREADS, *arguments, options=(value_option(values.dtype),))
         return float(to_host(within).sum()) / (BALLS * POINTS)
+    from rapids_slink.neighbors.exact.cpu import distances_between
+
     points, centres = (np.arange(0, n, n // size, dtype="int32")[:size] for size in (POINTS, BALLS))
     centres += n // POINTS // 2
-    src, dst = np.repeat(centres, POINTS), np.tile(points, BALLS)
-    squares = kernels(device).pair_distances(values, src, dst, EUCLIDEAN)
-    squares[src == dst] = np.inf
-    squares = squares.reshape(BALLS, POINTS)
+    squares = distances_between(values, centres, points)
+    squares[centres[:, None] == points] = np.inf
     return float((squares <= times**2 * squares.min(axis=1)[:, None]).mean())
 
 
