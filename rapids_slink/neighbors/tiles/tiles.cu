@@ -92,9 +92,9 @@ struct Balls {
     double missing, shrink;
 };
 
-constexpr int MOST_COORDINATES = 17;  // of a place
-constexpr int LOOKS = 32;             // rows that a tile is compared with first, of its block's
-constexpr int SEEN_AFTER = 4;         // coordinates it is seen whether any row is still near
+constexpr int MOST_COORDINATES = MOST_AXES + 1;  // of a place
+constexpr int LOOKS = 32;      // rows of a block that a tile is compared with first
+constexpr int SEEN_AFTER = 4;  // coordinates, after which it is seen whether any row is still near
 
 // Unmarks the tiles whose boxes are within the reach of no row of their block, or whose cells' balls are, and counts the others. A block
 // of threads has a block of rows. A lane of a warp compares its tile with some rows; those that are near to none of these are compared
