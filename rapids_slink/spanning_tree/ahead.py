@@ -120,7 +120,7 @@ def _of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> I
     )
     if problem.n >= STRUCTURED_POINTS["cuda"]:
         yield from (("neighbors/tiles/order.cu",), ("neighbors/tiles/encode.cu", value), ("neighbors/tiles/tiles.cu",))
-        yield source_of(fp16, local=True)
+        yield from (("neighbors/tiles/bound.cu", value), source_of(fp16, local=True))
 
 
 def dendrogram_of_few() -> None:

@@ -108,6 +108,8 @@ MAX_PAIRS = 2**26
 PointPairs = tuple[Any, Any, Any] | None
 #: Component pairs: (M,) int32 arrays, the numbers of their components.
 Ends: TypeAlias = tuple[Array, Array]
+#: Points, sorted by the set that they are in, where each set begins, and the sets of component pairs.
+Sets: TypeAlias = tuple[Array, Array, Ends]
 
 
 @dataclass(frozen=True)
@@ -188,6 +190,7 @@ MAX_COMPONENTS = 4096  # their pairs are listed
 PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured, and per feature of a centroid
 #: Pairs of points of each point and component above which facing points are listed, and of these the most a point.
 FACING_COST, MAX_FACING = 32, 16
+SHARE_OF_FACING = 16  # one in so many of their pairs lowers the bounds of all
 MAX_OVERLAPPING = 32  # pairs of small or negative separation, per component
 MIN_SAMPLED = 8  # points of a component that are compared with another's
 FEW_EDGES = 2**15  # the tree of fewer edges takes less time on the host than a GPU's calls do
@@ -289,30 +292,51 @@ def _within_bottlenecks(context: JoinContext, pairs: ComponentPairs, weight: Arr
 def _by_filter(context: JoinContext, ends: Ends, upper: Array, leaf: Array, separations: Separations) -> PointPairs:
     """The pairs of points that weigh at most their component pair's `upper`, and some others, by the fused filter.
 
-    By a finer one if too many others pass, as of components that are much farther apart than they are wide. Components
-    follow each other as the leaves of their dendrogram do. So a tile of points of several has near ones, whose pairs
-    with those of another tile have about the same bottlenecks: the products are tested with the largest, and what
-    passes with that of its own pair. If the pairs of points are many, those of facing points are formed alone.
+    Components follow each other as the leaves of their dendrogram do. So a tile of points of several has near ones,
+    whose pairs with those of another tile have about the same bottlenecks: the products are tested with the largest,
+    and what passes with that of its own pair. If the pairs of points are many, those of facing points are formed alone,
+    and first a share of them: they lower `upper`, by which fewer points face each other.
     """
-    filter_: Any = context.filter
     components, kernels = context.components, context.kernels
     order, component, *_ = kernels.sort_by_component(leaf[components.of_point], len(components))
     tested = component, kernels.pair_numbers(ends, leaf)
-    plan, facing = kernels.plan_blocks(*tested, upper), None
+    plan = kernels.plan_blocks(*tested, upper)
     if plan.formed > FACING_COST * order.size * len(components):
-        facing = _facing(context, ends, upper, separations)
-        if facing is not None:
-            plan = kernels.plan_items(*facing[1:])
-    if plan.formed > context.budget or plan.n_items > context.capacity(FOUND_BYTES):
+        sets = _facing(context, ends, upper, separations)
+        some = None if sets is None else _of_facing(context, sets, upper, SHARE_OF_FACING)
+        if some is not None:
+            context.tighten(upper, *some)
+            sets = _facing(context, ends, upper, separations)
+        if sets is not None:
+            return _of_facing(context, sets, upper)
+    if not _fits(context, plan):
         return None
-    image = filter_.row_bytes(filter_.n_features)
-    if (plan.n_rows - components.order.size) * image > context.search.free_bytes / 4:
+    return _passing(context, order, kernels.block_items(*tested, upper, plan), upper, tested)
+
+
+def _of_facing(context: JoinContext, sets: Sets, upper: Array, share: int = 1) -> PointPairs:
+    """The pairs of facing points that pass, of one in `share` of them, about."""
+    plan = context.kernels.plan_items(*sets[1:])
+    if not _fits(context, plan):
         return None
-    if facing is None:
-        items = kernels.block_items(*tested, upper, plan)
-    else:
-        tested = None, None
-        order, items = kernels.work_items(*facing, plan)
+    order, items = context.kernels.work_items(*sets, plan, share)
+    return _passing(context, order, items, upper, (None, None))
+
+
+def _fits(context: JoinContext, plan: Any) -> bool:
+    """Whether a plan forms no more pairs than rounds of searches would, and its items and points fit into memory."""
+    filter_: Any = context.filter
+    image = (plan.n_rows - context.components.order.size) * filter_.row_bytes(filter_.n_features)
+    fits = plan.n_items <= context.capacity(FOUND_BYTES) and image <= context.search.free_bytes / 4
+    return bool(fits and plan.formed <= context.budget)
+
+
+def _passing(context: JoinContext, order: Array, items: Array, upper: Array, tested: Any) -> PointPairs:
+    """The pairs of points that pass the filter, or a finer one if too many others do.
+
+    So do those of components that are much farther apart than they are wide.
+    """
+    filter_: Any = context.filter
     close_pairs: PointPairs = None
     while filter_ and close_pairs is None:
         close_pairs = filter_.component_pairs(order, items, upper, context.max_pairs, tested)
@@ -320,9 +344,7 @@ def _by_filter(context: JoinContext, ends: Ends, upper: Array, leaf: Array, sepa
     return close_pairs
 
 
-def _facing(
-    context: JoinContext, ends: Ends, upper: Array, separations: Separations
-) -> tuple[Array, Array, Ends] | None:
+def _facing(context: JoinContext, ends: Ends, upper: Array, separations: Separations) -> Sets | None:
     """The points that may be within a pair's `upper` of a point of its other component; None if they are too many.
 
     Returns the points of the first and of the second component of each pair in turn, where each of these 2 M sets

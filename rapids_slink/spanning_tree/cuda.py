@@ -374,15 +374,20 @@ def plan_items(start: Array, ends: tuple[Array, Array]) -> ItemPlan:
     return ItemPlan(sums, n_items, n_blocks * BLOCK_ROWS, tiles * TILE**2)
 
 
-def work_items(order: Array, start: Array, ends: tuple[Array, Array], plan: ItemPlan) -> tuple[Array, Array]:
-    """The points, sorted by component, in blocks, and the items as the fused filter takes them, numbered by pairs."""
+def work_items(
+    order: Array, start: Array, ends: tuple[Array, Array], plan: ItemPlan, share: int = 1
+) -> tuple[Array, Array]:
+    """The points, sorted by component, in blocks, and the items as the fused filter takes them, numbered by pairs.
+
+    They have one in `share` of the tiles of points.
+    """
     check_arrays("int32", order, *ends)
     filled, items = cp.empty(plan.n_rows, cp.int32), cp.empty((plan.n_items, 4), cp.int32)
     block, tile = _tiling()
     k = np.int32(start.size - 1)
     launch(WORK_ITEMS, "fill_blocks", filled.size, np.int64(filled.size), k, order, start, plan.ends, block, filled)
     sizes = np.int64(plan.n_items), k, np.int32(ends[0].size)
-    launch(WORK_ITEMS, "list_items", plan.n_items, *sizes, *ends, start, plan.ends, block, tile, items)
+    launch(WORK_ITEMS, "list_items", plan.n_items, *sizes, *ends, start, plan.ends, block, tile, np.int32(share), items)
     return filled, items
 
 

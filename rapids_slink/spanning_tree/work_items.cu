@@ -47,10 +47,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) count_items(
     }
 }
 
-// The items in the form that mma.cu and wgmma.cu take. `ends` holds running totals over the blocks of k components, then the pairs' items.
+// The items in the form that mma.cu and wgmma.cu take, each with one in `share` of its tiles, one at least. `ends` holds running totals
+// over the blocks of k components, then the pairs' items.
 extern "C" __global__ void list_items(
     long long n, int k, int pairs, const int* __restrict__ first, const int* __restrict__ second,
-    const long long* __restrict__ start, const u32* __restrict__ ends, int of_rows, int of_points,
+    const long long* __restrict__ start, const u32* __restrict__ ends, int of_rows, int of_points, int share,
     int4* __restrict__ item) {
     long long i = thread_index();
     if (i >= n) return;
@@ -61,7 +62,7 @@ extern "C" __global__ void list_items(
     long long row_block = of_pair / tiling.splits, at = of_pair % tiling.splits * SPLIT;
     long long rows = tiling.rows ? ends[tiling.rows - 1] : 0, points = tiling.points ? ends[tiling.points - 1] : 0;
     int row_tile = (rows + row_block) * tiles_a_block, tile = points * tiles_a_block + at;
-    item[i] = make_int4(row_tile, tile, tile + min(tiling.tiles - at, (long long)SPLIT), c);
+    item[i] = make_int4(row_tile, tile, tile + max(1, (int)min(tiling.tiles - at, (long long)SPLIT) / share), c);
 }
 
 // The number of the pair of each two of k components, in the order of the dendrogram's leaves; -1, as it is at first, of none.

@@ -304,6 +304,11 @@ def test_component_pairs_in_the_fused_filter(k, d, of_bytes):
     plan = kernels.plan_items(components.start, ends)
     assert plan.formed >= 4_000_000
     of_one = *kernels.work_items(components.order, components.start, ends, plan), (None, None)
+    whole, some = (
+        to_host(kernels.work_items(components.order, components.start, ends, plan, share)[1]) for share in (1, 2)
+    )
+    np.testing.assert_array_equal(some[:, [0, 1, 3]], whole[:, [0, 1, 3]])
+    np.testing.assert_array_equal(some[:, 2] - some[:, 1], np.maximum((whole[:, 2] - whole[:, 1]) // 2, 1))
     number = np.zeros((k, k), int)
     number[first, second] = np.arange(first.size)
     numbers = kernels.pair_numbers(ends, engine.xp.arange(k, dtype="int32"))

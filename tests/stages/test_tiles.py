@@ -15,6 +15,7 @@ from rapids_slink import neighbors
 from rapids_slink.metrics import EUCLIDEAN, get_metric
 from rapids_slink.neighbors import neighbor_lists, prepare_search, tiles
 from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.exact import Candidates
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import SearchTask, golden_stride
@@ -315,6 +316,43 @@ def test_kernel_of_rows_in_slots(with_bounds, engine):
         np.testing.assert_array_equal(to_host(bounds), found.bound[place])
         for to, part in ((top.ids, lists.ids), (top.weights, lists.weights), (top.overflowed, lists.overflowed)):
             np.testing.assert_array_equal(to_host(to), to_host(part)[place])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("metric", "d", "k", "scale"), [
+    ("euclidean", 1, 1, 1.0), ("euclidean", 50, 8, 1e-30), ("euclidean", 70, 40, 1e30), ("cosine", 9, 5, 1.0),
+])  # fmt: skip
+@pytest.mark.parametrize("with_core", [False, True])
+def test_kernel_of_bounds(metric, d, k, scale, with_core, dtype, engine):
+    """No bound is below the weight of the k-th candidate of another group, and hardly any above; bounds only fall."""
+    rng, n, width = np.random.default_rng(d), 400, 75
+    X = engine.asarray((scale * rng.normal(size=(n, d))).astype(dtype))
+    metric = get_metric(metric)
+    search = TileSearch(metric_rows(metric, X, engine), engine, Report(), metric=metric)
+    rows, group = rng.integers(0, n, 2 * n).astype(np.int32), rng.integers(0, 9, n).astype(np.int32)
+    ids, count = rng.permuted(np.tile(np.arange(n), (2 * n, 1)), axis=1)[:, :width], rng.integers(0, 99, 2 * n)
+    weights = to_host(exact_kernels(engine).all_distances(search.values, metric))
+    core = np.quantile(weights, 0.1) * rng.random(n) if with_core else np.zeros(n)
+    weights = np.maximum(weights, np.maximum(core, core[:, None]))[rows[:, None], ids]
+    near = (np.arange(width) < count[:, None]) & (group[ids] != group[rows][:, None])
+    if not engine.is_gpu:  # a GPU looks at the groups, and past the others' place
+        ids = np.take_along_axis(ids, np.argsort(~near, axis=1, kind="stable"), axis=1)
+    numbers = near.sum(axis=1) if not engine.is_gpu else count
+    upper = np.where(rng.random(2 * n) < 0.5, np.inf, np.median(weights))
+    given = [engine.asarray(np.ascontiguousarray(part, np.int32)) for part in (rows, ids, numbers)]
+    bound, lists = engine.asarray(upper.copy()), exact_kernels(engine).empty_lists(2 * n, k)
+    on_device = engine.asarray(group[rows]), engine.asarray(group)
+    candidates, cores = Candidates(given[1], given[2]), engine.asarray(core) if with_core else None
+    own = search.exact, search.points, search.axes.unit, given[0]
+    kernels(engine).bound_rows(*own, candidates, on_device, bound, lists, cores)
+    in_reach = np.sort(np.where(near, weights, np.inf), axis=1)[:, k - 1]
+    expected = np.minimum(upper, in_reach)
+    bound = to_host(bound)
+    assert (bound >= expected).all()
+    assert (bound <= upper).all()
+    tight = in_reach < upper * (1 - 1e-5)
+    assert tight.sum() > n / 2
+    np.testing.assert_allclose(bound[tight], expected[tight], rtol=1e-5)
 
 
 @pytest.mark.parametrize(("n", "width"), [(1, 1), (50, 9), (1000, 33)])

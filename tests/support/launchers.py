@@ -151,6 +151,10 @@ def tiles_of_near_points():
     rows = kernels.put_rows(slots, ids(n), ids(n), ids(n), (0, 0), xp.zeros(n), xp.zeros(n))
     kernels.put_back(slots.rows, rows.bound, empty_lists(n, 5), xp.zeros(n), empty_lists(n, 5))
     kernels.near_in_order(rows.ids, ids(n), ids(n), 33, (ids(n), ids(n)))
+    for dtype, k in product(("float32", "float64"), (5, 500)):
+        given, near = points(n, d, dtype), kernels.near_in_order(rows.ids, ids(n), ids(n), 32, (ids(n), ids(n)))
+        lists = rows.ids, near, (ids(n), ids(n)), rows.bound, empty_lists(n, k), xp.zeros(n)
+        kernels.bound_rows(ExactPoints(given, given), given, 1.0, *lists)
     terms = (0.0,) * 6
     reaches = kernels.reach(rows.bound, terms, 1.0)
     groups, in_slots = (ids(blocks), ids(tiles)), kernels.places_of_slots(places, slots.rows)

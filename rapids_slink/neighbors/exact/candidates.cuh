@@ -41,35 +41,24 @@ struct Features {
     double* row;
     char* tile;
     int width, pitch;
-    bool aligned;  // rows of `values` start at multiples of 16 bytes
+    int alignment;  // 16, 8 or 4: rows of `values` start at multiples of so many bytes
 
-    // Copies `n` features from `start` on of each lane's candidate, BYTES at a time, the last of which may go on to the row's end:
-    // a formula need not sum its last columns.
-    template <int BYTES>
+    // Copies `n` features from `start` on of each lane's candidate, `alignment` bytes at a time, the last of which may go on to the row's
+    // end: a formula need not sum its last columns.
     __device__ void load(const VALUE* __restrict__ values, int d, int id, int start, int n) {
-        int lane = threadIdx.x % WARP, pieces = (n * (int)sizeof(VALUE) + BYTES - 1) / BYTES;
-        constexpr int FULL = SEGMENT / BYTES;  // the usual case, without divisions
-        if (BYTES == 16 && pieces == FULL) {
-            const char* from = (const char*)(values + start) + lane % FULL * BYTES;
-            char* to = tile + lane / FULL * pitch + lane % FULL * BYTES;
-#pragma unroll
-            for (int c = 0; c < WARP; c += WARP / FULL) {
-                int other = __shfl_sync(ALL_LANES, id, c + lane / FULL);
-                if (other >= 0) copy<BYTES>(to + c * pitch, from + (size_t)other * (d * sizeof(VALUE)));
-            }
-        } else if (pieces >= WARP) {
-            for (int c = 0; c < WARP; c++) {
-                int other = __shfl_sync(ALL_LANES, id, c);
-                if (other < 0) continue;
-                const char* from = (const char*)(values + (size_t)other * d + start);
-                for (int p = lane; p < pieces; p += WARP) copy<BYTES>(tile + c * pitch + p * BYTES, from + p * BYTES);
-            }
-        } else {
-            for (int t = lane; t < WARP * pieces; t += WARP) {
-                int c = t / pieces, p = t % pieces, other = __shfl_sync(ALL_LANES, id, c);
-                const char* from = (const char*)(values + (size_t)max(other, 0) * d + start);
-                if (other >= 0) copy<BYTES>(tile + c * pitch + p * BYTES, from + p * BYTES);
-            }
+        if (sizeof(VALUE) < 4 || alignment == 16) load_by<16>(values, d, id, start, n);
+        else if (sizeof(VALUE) == 8 || alignment == 8) load_by<8>(values, d, id, start, n);
+        else load_by<4>(values, d, id, start, n);
+    }
+    template <int BYTES>
+    __device__ void load_by(const VALUE* __restrict__ values, int d, int id, int start, int n) {
+        constexpr int LANES = SEGMENT / BYTES;  // that copy a candidate's
+        int lane = threadIdx.x % WARP, piece = lane % LANES * BYTES, bytes = n * (int)sizeof(VALUE);
+#pragma unroll 8
+        for (int first = 0; first < WARP; first += WARP / LANES) {
+            int c = first + lane / LANES, other = __shfl_sync(ALL_LANES, id, c);
+            if (other >= 0 && piece < bytes)
+                copy<BYTES>(tile + c * pitch + piece, (const char*)(values + (size_t)other * d + start) + piece);
         }
     }
 };
@@ -83,8 +72,7 @@ __device__ double exact_distance(const VALUE* __restrict__ x, const VALUE* __res
     for (int start = 0; start < last; start += features.width) {
         int n = min(features.width, last - start);
         __syncwarp();
-        if (features.aligned) features.load<16>(values, d, id, start, n);
-        else features.load<(sizeof(VALUE) < 4 ? 16 : sizeof(VALUE))>(values, d, id, start, n);
+        features.load(values, d, id, start, n);
         if constexpr (sizeof(VALUE) == 1) {
             for (int f = lane; f < n / 4; f += WARP) ((int*)features.row)[f] = ((const int*)(x + start))[f];
         } else {
@@ -120,8 +108,7 @@ __device__ double exact_distance(const VALUE* __restrict__ x, const VALUE* __res
 
 // A list of k entries in `size`, and the shape of a `Features`.
 struct WarpLayout {
-    int k, size, width, pitch;
-    bool aligned;
+    int k, size, width, pitch, alignment;
 };
 
 // A warp's part of the block's shared memory: `width` features of its row, the candidates' tile, then the list's weights and
@@ -131,6 +118,6 @@ __device__ TopK divide_shared_memory(char* shared, const WarpLayout& layout, Fea
     size_t bytes = ((size_t)width * 8 + WARP * pitch + (size_t)entries * 12 + 15) / 16 * 16;
     char* mine = shared + bytes * (threadIdx.x / WARP);
     char* list = mine + (size_t)width * 8 + WARP * pitch;
-    features = Features{(double*)mine, mine + (size_t)width * 8, width, pitch, layout.aligned};
+    features = Features{(double*)mine, mine + (size_t)width * 8, width, pitch, layout.alignment};
     return TopK{(double*)list, (int*)(list + (size_t)entries * 8), layout.k, layout.size, 0};
 }

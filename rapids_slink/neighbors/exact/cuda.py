@@ -191,7 +191,7 @@ def pair_distances(values: Array, src: Array, dst: Array, metric: Metric = EUCLI
     check_arrays(values.dtype, values)
     check_arrays("int32", src, dst)
     out, m, d = cp.empty(src.size), src.size, values.shape[1]
-    layout, threads = _warp_scratch(1, d, values.dtype.itemsize, _is_aligned(values))[0], PAIR_WARPS * WARP
+    layout, threads = _warp_scratch(1, d, values.dtype.itemsize, _alignment(values))[0], PAIR_WARPS * WARP
     launch_blocks(
         PAIR_DISTANCES, "pair_distances", (-(-m // threads),), threads, values, np.int32(d), np.int64(m), src, dst,
         layout, out, options=_options(values, metric), shared_memory=2 * threads * int(layout["f3"]),
@@ -334,16 +334,17 @@ def _launch_by_warp(name: str, exact: ExactPoints, jobs: int, k: int, arguments:
     queries, points = exact.queries, exact.points
     check_arrays(points.dtype, queries, points)
     itemsize, d = points.dtype.itemsize, points.shape[1]
-    layout, warps, bytes_a_warp = _warp_scratch(k, d, itemsize, _is_aligned(points))
+    layout, warps, bytes_a_warp = _warp_scratch(k, d, itemsize, _alignment(points))
     launch_blocks(
         f"neighbors/exact/{name}.cu", name, (-(-jobs // warps),), warps * WARP, queries, points, np.int32(d),
         *arguments, layout, *outputs, options=_options(points, exact.metric), shared_memory=warps * bytes_a_warp,
     )  # fmt: skip
 
 
-def _is_aligned(values: Array) -> bool:
-    """Whether all rows start at multiples of 16 bytes."""
-    return bool(values.shape[1] * values.dtype.itemsize % 16 == 0 and values.data.ptr % 16 == 0)
+def _alignment(values: Array) -> int:
+    """Of 16, 8 and 4 bytes the most at multiples of which all rows start."""
+    either = values.shape[1] * values.dtype.itemsize | values.data.ptr
+    return min(16, max(4, either & -either))
 
 
 def list_entries(k: int) -> tuple[int, int]:
@@ -353,10 +354,10 @@ def list_entries(k: int) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=256)
-def _warp_scratch(k: int, d: int, itemsize: int, aligned: bool) -> tuple[Any, int, int]:
+def _warp_scratch(k: int, d: int, itemsize: int, alignment: int) -> tuple[Any, int, int]:
     """The `WarpLayout` of `candidates.cuh`, the warps of a block, and the bytes of shared memory of each."""
     size, entries = list_entries(k)
     width = min(SEGMENT // itemsize, -(-d * itemsize // 16) * 16 // itemsize)  # features at a time
     pitch = (width * itemsize // 16 | 1) * 16  # no two lanes of a quarter warp share a bank
     bytes_a_warp = -(-(width * 8 + WARP * pitch + entries * 12) // 16) * 16
-    return c_struct(k, size, width, pitch, aligned), warps_that_fit(RERANK_WARPS, bytes_a_warp), bytes_a_warp
+    return c_struct(k, size, width, pitch, alignment), warps_that_fit(RERANK_WARPS, bytes_a_warp), bytes_a_warp

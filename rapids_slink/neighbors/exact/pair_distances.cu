@@ -9,7 +9,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) pair_distances(
     long long at = thread_index();
     int lane = threadIdx.x % WARP, last = FORMULA::summed(d), id[2] = {at < n ? src[at] : -1, at < n ? dst[at] : -1};
     const VALUE *x = values + (size_t)max(id[0], 0) * d, *y = values + (size_t)max(id[1], 0) * d;
-    if (d <= FEW_FEATURES || (sizeof(VALUE) < 4 && !layout.aligned)) {
+    if (d <= FEW_FEATURES || (sizeof(VALUE) < 4 && layout.alignment < 16)) {
         if (at < n) out[at] = surrogate_distance(x, y, d);
         return;
     }
@@ -22,9 +22,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) pair_distances(
         __syncwarp();
 #pragma unroll
         for (int e = 0; e < 2; e++) {
-            Features features{nullptr, tile[e], layout.width, layout.pitch, layout.aligned};
-            if (layout.aligned) features.load<16>(values, d, id[e], start, m);
-            else features.load<(sizeof(VALUE) < 4 ? 16 : sizeof(VALUE))>(values, d, id[e], start, m);
+            Features features{nullptr, tile[e], layout.width, layout.pitch, layout.alignment};
+            features.load(values, d, id[e], start, m);
         }
         wait_for_copies();
         const VALUE *own = (const VALUE*)(tile[0] + lane * layout.pitch), *other = (const VALUE*)(tile[1] + lane * layout.pitch);

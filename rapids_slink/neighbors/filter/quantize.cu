@@ -17,7 +17,7 @@ union Chunk {
     u16 half[CHUNK];
 };
 
-// The fp16 points, one warp a row: z = scale (x - centre) in float64, y its rounding, and what bounds the rounding. Rows `rows`
+// The fp16 points, `lanes` of a warp a row: z = scale (x - centre) in float64, y its rounding, and what bounds the rounding. Rows `rows`
 // of `values` (all in order if it is null) go to rows 0.. of y, which have `chunks` times 8 features or, with `atoms`, are an
 // image for fused/pass.cuh, whose half norms are negated.
 // A |z| above `limit` is cut off, which moves no two points apart. `half_shrink` is (1 - eta) / 2 with all slack, `round_up`
@@ -25,16 +25,15 @@ union Chunk {
 extern "C" __global__ void quantize(
     const VALUE* __restrict__ values, int d, const int* __restrict__ rows, long long m, long long padded,
     const double* __restrict__ centre, double scale, double limit, double half_shrink, double round_up, double tiny,
-    int chunks, int atoms, uint4* __restrict__ y, float* __restrict__ half_norm, float* __restrict__ error) {
-    long long r = (long long)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
-    int lane = threadIdx.x % WARP;
-    if (r >= padded) return;
+    int chunks, int atoms, int lanes, uint4* __restrict__ y, float* __restrict__ half_norm, float* __restrict__ error) {
+    long long r = thread_index() / lanes;
+    int lane = threadIdx.x % lanes;
     bool real = r < m;
     const VALUE* x = values + (real ? (size_t)(rows ? rows[r] : r) * d : 0);
-    int in_tile = r % TILE, width = atoms ? atoms * ATOM : chunks;
+    int in_tile = r % TILE, width = r >= padded ? 0 : atoms ? atoms * ATOM : chunks;
     double norm = 0, moved = 0, length = 0;
     bool aligned = d * sizeof(VALUE) % 16 == 0 && (size_t)values % 16 == 0;
-    for (int c = lane; c < width; c += WARP) {
+    for (int c = lane; c < width; c += lanes) {
         Chunk out;
         VALUE loaded[CHUNK];
         load_features(x, c * CHUNK, real ? d : 0, aligned, loaded);
@@ -50,8 +49,9 @@ extern "C" __global__ void quantize(
         if (atoms) at = ((r / TILE * atoms + c / ATOM) * TILE + in_tile) * ATOM + (c % ATOM ^ (in_tile & 7));
         y[at] = out.bits;
     }
-    norm = warp_sum(norm), moved = warp_sum(moved), length = warp_sum(length);
-    if (lane) return;
+    for (int step = lanes / 2; step; step /= 2)
+        for (double* sum : {&norm, &moved, &length}) *sum += __shfl_xor_sync(ALL_LANES, *sum, step);
+    if (lane || r >= padded) return;
     float half = real ? (float)(norm * half_shrink) : 1.0f / 0.0f;
     half_norm[r] = atoms ? -half : half;
     error[r] = real ? (float)((sqrt(moved) + sqrt(length) * 0x1p-52) * round_up + tiny) : 0;

@@ -27,9 +27,9 @@ three squares may be off by. With d features a float64 product and the squares o
 subtracted from it.
 
 *Two steps.* Rows are bounded by neighbours in the order and by the points of the nearest cells first; if the least of a
-group is wanted, by a sample of these points for each row. Then each is tested with all tiles that its bound leaves, in
-bands: each tightens the bounds for the next. A row with more candidates than there is room for is tested again, with
-more room and with twice the digits.
+group is wanted, by a sample of these points for each row. Bounds need no exact distances: a GPU measures these in
+float32, rounded up. Then each row is tested with all tiles that its bound leaves, in bands: each tightens the bounds
+for the next. A row with more candidates than there is room for is tested again, with more room and twice the digits.
 """
 
 from dataclasses import dataclass, replace
@@ -68,7 +68,7 @@ from rapids_slink.runtime.threads import with_progress
 #: Binary digits of the largest differences of a cell's points from its centre, scaled.
 DIGITS = 14
 MAX_EXPONENT = 500  # of a scale: the product of two fits into float64
-#: Neighbours in the order that bound a row at first.
+#: Rows that follow each other in the order, of which the others bound one of them at first.
 IN_ORDER = 32
 #: Tiles of the first band of a block's list, of near tiles and of all; the factor by which each further band extends
 #: it, for lists and for minima per group.
@@ -378,20 +378,12 @@ class TileSearch(Search):
             ids = self._buffer("candidates", (rows.ids.size, SAMPLED), "int32")
             near = self._near_cells(slots, of_tiles, of_blocks), self.slots.rows
             some = self.kernels.sample_lists(*near, rows, task.point_group, ids)
-            self._rerank(rows, some, groups, exact.empty_lists(rows.ids.size, 1), minima, task)
-        for nearest in (True, False) if minima is None and not columns.fine else (False,):
+            self._rerank(rows, some, groups, exact.empty_lists(rows.ids.size, 1), minima, task, for_bounds=True)
+
+        def look(listed: Lists, bands: list[slice], for_bounds: bool = False) -> TopLists:
             lists = exact.empty_lists(rows.ids.size, task.k)
-            if nearest:
-                self._bound_in_order(task, rows)
-                growth, first_band, capacity = GROWTH, FIRST_NEAR + 4 * task.k // TILE, max(room, 2 * TILE + 4 * task.k)
-                listed = self._near_cells(slots, of_tiles, of_blocks)
-            else:
-                growth, first_band, capacity = GROWTH_OF_MINIMA if task.per_group_minimum else GROWTH, FIRST_BAND, room
-                listed = self._near_tiles(boxes, rows, of_tiles, of_blocks, (terms, columns))
-                pairs = slots.cell_of_block.size * len(self.boxes)
-                counts = {"tile_pairs": pairs, "tile_pairs_formed": listed.lengths.sum()}
-                self.report.count("connect" if task.per_group_minimum else "neighbors", **counts)
-            for band in geometric_slices(first_band, listed.longest, growth):
+            capacity = max(room, 2 * TILE + 4 * task.k) if for_bounds else room
+            for band in bands:
                 plan = self.kernels.plan_band(listed, band, columns.slots)
                 least = self._buffer("thresholds", (self.slots.cells, rows.ids.size), "float32")
                 of_rows = terms.products, rows.in_terms, rows.bound, self.reach
@@ -399,14 +391,40 @@ class TileSearch(Search):
                 ids = self._buffer("candidates", (rows.ids.size, capacity), "int32")
                 sums, both = (least, terms.begins, rows.cells), (rows.groups, of_points)
                 into = self.kernels.append(encoded, columns, sums, listed, band, plan, both, ids, columns.fine)
-                self._rerank(rows, into, groups, lists, minima, task)
+                self._rerank(rows, into, groups, lists, minima, task, for_bounds)
+            return lists
+
+        if minima is None and not columns.fine:
+            self._bound_in_order(task, rows)
+            of_cells = self._near_cells(slots, of_tiles, of_blocks)
+            bands = geometric_slices(FIRST_NEAR + 4 * task.k // TILE, of_cells.longest, GROWTH)
+            look(of_cells, bands, for_bounds=True)
+        listed = self._near_tiles(boxes, rows, of_tiles, of_blocks, (terms, columns))
+        counts = {"tile_pairs": slots.cell_of_block.size * len(self.boxes), "tile_pairs_formed": listed.lengths.sum()}
+        self.report.count("connect" if task.per_group_minimum else "neighbors", **counts)
+        growth = GROWTH if minima is None else GROWTH_OF_MINIMA
+        lists = look(listed, geometric_slices(FIRST_BAND, listed.longest, growth))
         self.kernels.put_back(slots.rows, rows.bound, lists, upper, top)
 
     def _rerank(
-        self, rows: Rows, candidates: Candidates, groups: Groups, lists: TopLists, minima: Array, task: SearchTask
+        self,
+        rows: Rows,
+        candidates: Candidates,
+        groups: Groups,
+        lists: TopLists,
+        minima: Array,
+        task: SearchTask,
+        for_bounds: bool = False,
     ) -> None:
-        """Merge candidates into the lists of rows, and tighten these bounds, by a group's minimum if that is wanted."""
-        self.exact_kernels.rerank(self.exact, rows.ids, candidates, groups, rows.bound, lists, task.core)
+        """Merge candidates into the lists of rows, and tighten these bounds, by a group's minimum if that is wanted.
+
+        `for_bounds`: the lists may have what the candidates weigh at most, since only the bounds are wanted.
+        """
+        of_rows = rows.ids, candidates, groups, rows.bound, lists, task.core
+        if for_bounds:
+            self.kernels.bound_rows(self.exact, self.points, self.axes.unit, *of_rows)
+        else:
+            self.exact_kernels.rerank(self.exact, *of_rows)
         if minima is not None:  # a minimum bounds many rows at once; lists of empty slots weigh nothing that is finite
             self.exact_kernels.scatter_min(minima, rows.groups, lists.weights)
             self.exact_kernels.gather_min(rows.bound, minima, rows.groups)
@@ -421,10 +439,10 @@ class TileSearch(Search):
     def _bound_in_order(self, task: SearchTask, rows: Rows) -> None:
         """Bounds by the distances of neighbours in the order."""
         n, groups = len(self.points), (rows.groups, task.point_group)
-        width = min(n, max(IN_ORDER, 4 * task.k) + 1)
+        width = min(n, max(IN_ORDER, 4 * task.k))
         top = self.exact_kernels.empty_lists(rows.ids.size, task.k)
         candidates = self.kernels.near_in_order(rows.ids, self.place_of, self.order, width, groups)
-        self.exact_kernels.rerank(self.exact, rows.ids, candidates, groups, rows.bound, top, task.core)
+        self._rerank(rows, candidates, groups, top, None, task, for_bounds=True)
 
     def _near_tiles(
         self, row_boxes: Array, rows: Rows, of_tiles: Array, of_blocks: Array, test: tuple[Terms, Encoded] | None = None

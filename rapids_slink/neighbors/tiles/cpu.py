@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.exact import Candidates, Groups
+from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists
+from rapids_slink.neighbors.exact.cpu import rerank
 from rapids_slink.neighbors.task import golden_stride, inverse, row_blocks
 from rapids_slink.neighbors.tiles.cuts import cut_sample, find_leaves
 from rapids_slink.neighbors.tiles.order import (
@@ -225,7 +226,8 @@ def near_tiles(
 
     Tiles are ruled out by the boxes of both, unless these are within the reach of a row of the block; then if no row is
     within its own of the ball about the tile's cell; then if no row's place is within it of the tile's box, or no
-    point's within that of any row of the block's box.
+    point's within that of any row of the block's box. A GPU looks at these points if there are groups: else few of
+    the tiles are left out by them.
 
     Parameters
     ----------
@@ -344,6 +346,24 @@ def _refine(starts, tiles, blocks, boxes, places, where, reach, lost, begin, end
                 and _any_near(places, own_rows, limits, boxes[t], lost, of_rows)
                 and _any_near(places, points[t * TILE : (t + 1) * TILE], of_block, blocks[b], lost, of_points)
             )
+
+
+def bound_rows(
+    exact: ExactPoints,
+    points: Array,
+    unit: float,
+    rows: Array,
+    candidates: Candidates,
+    groups: Groups,
+    upper: Array,
+    top: TopLists,
+    core: Array = None,
+) -> None:
+    """Merge what candidates weigh, or a little more, into the lists of rows, and tighten their bounds, as `rerank`.
+
+    `points` are those of products, and `unit` that of places: a GPU reads these. A CPU takes exact distances.
+    """
+    rerank(exact, rows, candidates, groups, upper, top, core)
 
 
 def centred(points: Array, rows: Array, origin: Array) -> tuple[Array, Array]:

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import cupy as cp
 import numpy as np
 
-from rapids_slink.neighbors.exact import Candidates, Groups
+from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists
+from rapids_slink.neighbors.exact.cuda import list_entries
 from rapids_slink.neighbors.filter.bounds import QuantizedPoints
 from rapids_slink.neighbors.filter.fused import (
     ATOM_STEPS,
@@ -18,6 +19,7 @@ from rapids_slink.neighbors.filter.fused import (
 from rapids_slink.neighbors.task import golden_stride
 from rapids_slink.neighbors.tiles.order import (
     BLOCK,
+    BOUND,
     ENCODE,
     ORDER,
     TILE,
@@ -37,6 +39,7 @@ from rapids_slink.runtime.cuda import (
     launch_blocks,
     multiprocessors,
     value_option,
+    warps_that_fit,
 )
 from rapids_slink.runtime.device import Array
 
@@ -46,6 +49,7 @@ MARK_THREADS = 256
 CELLS_AT_ONCE = 16  # blocks that share the cells of a column of terms
 FEW = 4095  # numbers of a list that come to the host together with their count
 ITEM_TILES = 32  # of a work item
+MOST_UNIT = 2.0**100  # of float32
 ROUND_UP, TINY = 1 + 2.0**-22, 1e-30
 
 
@@ -242,10 +246,11 @@ def near_tiles(
         TILES, "mark_near_tiles", (n_blocks, -(-n_tiles // MARK_THREADS)), MARK_THREADS, row_boxes, turned,
         np.int32(m), *sizes[:2], reach_of_block, block_group, tile_group, np.int32(words), marks, shared_memory=16 * m,
     )  # fmt: skip
+    cells = 0 if balls is None else len(balls.products[0])
     launch_blocks(
         TILES, "refine_marks", (n_blocks,), BLOCK, places, np.int64(places.shape[1]), np.int32(m), where, reach,
-        boxes, row_boxes, np.float32(lost), _balls(balls), *sizes, marks, counts,
-        shared_memory=4 * (m * BLOCK + 2 * m + BLOCK + BLOCK // WARP),
+        boxes, None if block_group is None else row_boxes, np.float32(lost), _balls(balls), np.int32(cells), *sizes,
+        marks, counts, shared_memory=4 * (m * BLOCK + BLOCK + 2 * m + -(-cells // 16)),
     )  # fmt: skip
     launch_blocks(TILES, "put_starts", (1,), constant(TILES, "SUMMING_THREADS"), np.int32(n_blocks), counts, starts)
     on_host = cp.asnumpy(starts)
@@ -316,6 +321,35 @@ def sample_lists(lists: Lists, points: Array, rows: Rows, point_group: Array, id
     arguments = rows.bound, lists.begins, lists.ends, lists.tiles, points, ids, into.count
     launch(TILES, "sample_lists", m * size, np.int64(m), np.int32(size), *arguments)
     return into
+
+
+def bound_rows(
+    exact: ExactPoints,
+    points: Array,
+    unit: float,
+    rows: Array,
+    candidates: Candidates,
+    groups: Groups,
+    upper: Array,
+    top: TopLists,
+    core: Array = None,
+) -> None:
+    """As `rapids_slink.neighbors.tiles.cpu.bound_rows`: in float32, of differences times a power of two, `unit`."""
+    check_arrays(points.dtype, points)
+    check_arrays("int32", rows, candidates.ids, candidates.count, candidates.order, *groups, top.ids)
+    check_arrays("float64", upper, top.weights, core)
+    (m, k), d = top.ids.shape, points.shape[1]
+    size, entries = list_entries(k)
+    warps = warps_that_fit(constant(BOUND, "BOUND_WARPS"), 12 * entries)
+    if points.dtype == "float32":
+        unit = min(max(unit, 1 / MOST_UNIT), MOST_UNIT)
+    known = c_struct(unit, 1 / unit, *exact.metric.surrogate_bound_terms(d))
+    found = candidates.ids, candidates.count, np.int32(candidates.capacity), candidates.order
+    lists = np.int32(k), np.int32(size), top.ids, top.weights
+    launch_blocks(
+        BOUND, "bound_rows", (-(-m // warps),), warps * WARP, points, np.int32(d), known, rows, np.int32(m), *found,
+        *groups, core, upper, *lists, options=_options(points), shared_memory=warps * 12 * entries,
+    )  # fmt: skip
 
 
 def centred(points: Array, rows: Array, origin: Array) -> tuple[Array, Array]:

@@ -11,7 +11,6 @@
 #endif
 
 constexpr int CHUNK = 8, ATOM = 8;  // features of fp16 in 16 bytes, and chunks of an atom
-constexpr int MOST_AXES = 16;       // of a place
 constexpr int PLACE_ROWS = 4;       // whose places a warp finds: they share what it reads of the axes
 constexpr int CENTRE_POINTS = 32;   // of a cell: its centre is their mean
 constexpr int SUMMED_FEATURES = 32, SUMMING_WARPS = 32;  // of a block that sums columns up

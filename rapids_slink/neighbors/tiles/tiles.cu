@@ -92,92 +92,142 @@ struct Balls {
     double missing, shrink;
 };
 
-// Unmarks the tiles without a point within the reach of a row of their block, by the balls about their cells and by the places of
-// either, and counts the others. A block of threads has a block of rows, and a warp a tile: rows are compared with the ball, their
-// places with the tile's box, then the points' with the block's.
+constexpr int MOST_COORDINATES = MOST_AXES + 1;  // of a place
+constexpr int LOOKS = 32;      // rows of a block that a tile is compared with first
+constexpr int SEEN_AFTER = 4;  // coordinates, after which it is seen whether any row is still near
+
+// Unmarks the tiles whose boxes are within the reach of no row of their block, or whose cells' balls are, and counts the others. A block
+// of threads has a block of rows. A lane of a warp compares its tile with some rows; those that are near to none of these are compared
+// with all, of which a lane has some. Then the tile's points are compared with the block's box if there are `row_boxes`, and its rows with
+// the balls of `cells`, once for a cell.
 //
 // `places` are float32, (m, slots), and off by `lost` at most, with those of the boxes. Sums err by 2^-18 of themselves.
 extern "C" __global__ void __launch_bounds__(BLOCK) refine_marks(
     const float* __restrict__ places, long long n_slots, int m, const int* __restrict__ row_places, const float* __restrict__ reach,
-    const double* __restrict__ boxes, const double* __restrict__ row_boxes, float lost, const Balls balls, int n_tiles, int stride,
-    int words, u32* __restrict__ marks, int* __restrict__ counts) {
+    const double* __restrict__ boxes, const double* __restrict__ row_boxes, float lost, const Balls balls, int cells, int n_tiles,
+    int stride, int words, u32* __restrict__ marks, int* __restrict__ counts) {
+    constexpr int WARPS = BLOCK / WARP, OF_WORD = 16;  // cells of a word: a bit for near, and one for far
     extern __shared__ float shared[];
-    __shared__ int count, row_at[BLOCK];
+    __shared__ int count, row_at[BLOCK], queues[WARPS][2 * WARP];
     __shared__ double row_norm[BLOCK], row_reach[BLOCK];
-    float *rows = shared, *box = shared + m * BLOCK, *within = box + 2 * m;
+    float *rows = shared, *within = rows + m * BLOCK, *box = within + BLOCK;
+    u32* known = (u32*)(box + 2 * m);
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, place = row_places[(size_t)blockIdx.x * BLOCK + threadIdx.x];
-    float own = reach[(size_t)blockIdx.x * BLOCK + threadIdx.x], farthest = warp_max(own);
+    float reached = reach[(size_t)blockIdx.x * BLOCK + threadIdx.x];
     if (threadIdx.x == 0) count = 0;
     for (int f = 0; f < m; f++) rows[f * BLOCK + threadIdx.x] = places[(size_t)f * n_slots + place];
-    for (int f = threadIdx.x; f < 2 * m; f += BLOCK) {
+    within[threadIdx.x] = reached >= 0 ? reached * reached * (1 + 0x1p-16f) : -1;
+    for (int f = threadIdx.x; row_boxes && f < 2 * m; f += BLOCK) {
         double edge = block_edge(row_boxes + (size_t)blockIdx.x * 4 * m, m, f);
         box[f] = f < m ? __double2float_rd(edge) - lost : __double2float_ru(edge) + lost;
     }
-    within[threadIdx.x] = own >= 0 ? own * own * (1 + 0x1p-16f) : -1;
     if (balls.products) {
         int at = row_at[threadIdx.x] = balls.where[(size_t)blockIdx.x * BLOCK + threadIdx.x];
-        row_norm[threadIdx.x] = balls.norms[at], row_reach[threadIdx.x] = own * balls.shrink;
+        row_norm[threadIdx.x] = balls.norms[at], row_reach[threadIdx.x] = reached * balls.shrink;
+        for (int w = threadIdx.x; w * OF_WORD < cells; w += BLOCK) known[w] = 0;
     }
-    if (lane == 0) within[BLOCK + warp] = farthest;
     __syncthreads();
-    farthest = warp_max(lane < BLOCK / WARP ? within[BLOCK + lane] : -1.0f);
-    float limit = farthest * farthest * (1 + 0x1p-16f);
-    auto has_near_ball = [&](int t) {
-        if (!balls.products) return true;
-        int c = balls.cell_of_tile[t];
+    float farthest = -1;  // a square
+    for (int r = lane; r < BLOCK; r += WARP) farthest = fmaxf(farthest, within[r]);
+    farthest = warp_max(farthest);
+    auto has_near_point = [&](int t) {
+        for (int c = lane; c < TILE; c += 2 * WARP) {
+            float total[2] = {};
+#pragma unroll
+            for (int f = 0; f < MOST_COORDINATES; f++) {
+                if (f >= m) continue;
+#pragma unroll
+                for (int p = 0; p < 2; p++) {
+                    float x = places[(size_t)f * n_slots + (size_t)t * TILE + c + p * WARP];
+                    float gap = fmaxf(fmaxf(box[f] - x, x - box[m + f]), 0.0f);
+                    total[p] += gap * gap;
+                }
+            }
+            if (__any_sync(ALL_LANES, fminf(total[0], total[1]) <= farthest)) return true;
+        }
+        return false;
+    };
+    auto has_near_ball = [&](int c) {
         double radius = (balls.largest_length[c] + balls.largest_error[c]) / balls.scales[c];
         for (int r = lane; r < BLOCK; r += WARP) {
-            double reached = row_reach[r] + radius, product = balls.products[c * balls.points + row_at[r]];
+            double from = row_reach[r] + radius, product = balls.products[c * balls.points + row_at[r]];
             double square = row_norm[r] + balls.centre_norms[c] - 2 * product - balls.missing;
-            bool near = row_reach[r] >= 0 && !(square > reached * reached * (1 + 1e-12));  // nor if it is no number
+            bool near = row_reach[r] >= 0 && !(square > from * from * (1 + 1e-12));  // nor if it is no number
             if (__any_sync(ALL_LANES, near)) return true;
         }
         return false;
     };
-    auto has_near_point = [&](int t) {
-        float edge[2];  // of coordinate `lane` of the tile's box
-        for (int e = 0; e < 2; e++) {
-            double of = lane < m ? boxes[((size_t)t * 2 + e) * m + lane] : 0;
-            edge[e] = e ? __double2float_ru(of) + lost : __double2float_rd(of) - lost;
-        }
-        float total[BLOCK / WARP] = {}, sum[TILE / WARP] = {};
-        for (int f = 0; f < m; f++) {
-            float low = __shfl_sync(ALL_LANES, edge[0], f), high = __shfl_sync(ALL_LANES, edge[1], f);
+    int *queue = queues[warp], queued = 0, kept = 0;
+    auto settle = [&](int n) {  // the last n, at most a warp's, of the queue
+        __syncwarp();
+        int at = lane < n ? queue[queued - n + lane] : -1, t = at >= 0 ? tile_at(at, stride, n_tiles) : 0;
+        queued -= n;
+        float low[MOST_COORDINATES], high[MOST_COORDINATES];
 #pragma unroll
-            for (int r = 0; r < BLOCK / WARP; r++) {
-                float x = rows[f * BLOCK + r * WARP + lane], gap = fmaxf(fmaxf(low - x, x - high), 0.0f);
-                total[r] += gap * gap;
+        for (int f = 0; f < MOST_COORDINATES; f++) {
+            if (f >= m) continue;
+            low[f] = __double2float_rd(boxes[(size_t)t * 2 * m + f]) - lost;
+            high[f] = __double2float_ru(boxes[((size_t)t * 2 + 1) * m + f]) + lost;
+        }
+        bool near = at < 0;
+        for (int r = 0; r < BLOCK; r += BLOCK / LOOKS) {
+            float total = 0;
+#pragma unroll
+            for (int f = 0; f < MOST_COORDINATES; f++) {
+                if (f >= m) continue;
+                float x = rows[f * BLOCK + r], gap = fmaxf(fmaxf(low[f] - x, x - high[f]), 0.0f);
+                total += gap * gap;
             }
+            near |= total <= within[r];
         }
-        bool near = false;
+        for (u32 left = __ballot_sync(ALL_LANES, !near); left; left &= left - 1) {
+            int from = __ffs(left) - 1;
+            float total[WARPS] = {};
+            bool any = false;
 #pragma unroll
-        for (int r = 0; r < BLOCK / WARP; r++) near |= total[r] <= within[r * WARP + lane];
-        if (!__any_sync(ALL_LANES, near)) return false;
-        for (int f = 0; f < m; f++) {
-            float low = box[f], high = box[m + f];
+            for (int f = 0; f < MOST_COORDINATES; f++) {
+                if (f >= m) continue;
+                float lowest = __shfl_sync(ALL_LANES, low[f], from), highest = __shfl_sync(ALL_LANES, high[f], from);
 #pragma unroll
-            for (int c = 0; c < TILE / WARP; c++) {
-                float x = places[(size_t)f * n_slots + (size_t)t * TILE + c * WARP + lane];
-                float gap = fmaxf(fmaxf(low - x, x - high), 0.0f);
-                sum[c] += gap * gap;
+                for (int r = 0; r < WARPS; r++) {
+                    float x = rows[f * BLOCK + r * WARP + lane], gap = fmaxf(fmaxf(lowest - x, x - highest), 0.0f);
+                    total[r] += gap * gap;
+                }
+                if (f % SEEN_AFTER && f < m - 1) continue;
+                any = false;
+#pragma unroll
+                for (int r = 0; r < WARPS; r++) any |= total[r] <= within[r * WARP + lane];
+                any = __any_sync(ALL_LANES, any);
+                if (!any) break;
             }
+            if (lane == from) near = any;
         }
-        near = false;
-#pragma unroll
-        for (int c = 0; c < TILE / WARP; c++) near |= sum[c] <= limit;
-        return (bool)__any_sync(ALL_LANES, near);
+        for (u32 left = row_boxes ? __ballot_sync(ALL_LANES, at >= 0 && near) : 0; left; left &= left - 1) {
+            int from = __ffs(left) - 1;
+            bool is = has_near_point(__shfl_sync(ALL_LANES, t, from));
+            if (lane == from) near = is;
+        }
+        if (balls.products) {
+            int c = at >= 0 ? balls.cell_of_tile[t] : 0, shift = c % OF_WORD * 2;
+            auto seen = [&] { return atomicOr(known + c / OF_WORD, 0u) >> shift & 3; };
+            while (u32 left = __ballot_sync(ALL_LANES, at >= 0 && near && !seen())) {
+                int from = __ffs(left) - 1, other = __shfl_sync(ALL_LANES, c, from);
+                bool is = has_near_ball(other);
+                if (lane == from) atomicOr(known + c / OF_WORD, (is ? 1u : 2u) << shift);
+                __syncwarp();
+            }
+            near &= at < 0 || seen() == 1;
+        }
+        if (at >= 0 && !near) atomicAnd(marks + (size_t)blockIdx.x * words + at / WARP, ~(1u << at % WARP));
+        kept += __popc(__ballot_sync(ALL_LANES, at >= 0 && near));
     };
-    int kept = 0;
-    for (int w = warp; w < words; w += BLOCK / WARP) {
-        u32 marked = marks[(size_t)blockIdx.x * words + w], near = 0;
-        for (u32 rest = marked; rest; rest &= rest - 1) {
-            int bit = __ffs(rest) - 1;
-            int t = tile_at((long long)w * WARP + bit, stride, n_tiles);
-            if (has_near_ball(t) && has_near_point(t)) near |= 1u << bit;
-        }
-        if (lane == 0 && near != marked) marks[(size_t)blockIdx.x * words + w] = near;
-        kept += __popc(near);
+    for (int w = warp; w < words; w += WARPS) {
+        u32 marked = marks[(size_t)blockIdx.x * words + w];
+        if (marked >> lane & 1) queue[queued + __popc(marked & (1u << lane) - 1)] = w * WARP + lane;
+        queued += __popc(marked);
+        if (queued >= WARP) settle(WARP);
     }
+    settle(queued);
     if (lane == 0) atomicAdd(&count, kept);
     __syncthreads();
     if (threadIdx.x == 0) counts[blockIdx.x] = count;

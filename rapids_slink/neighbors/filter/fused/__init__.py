@@ -56,6 +56,7 @@ from rapids_slink.runtime.cuda import (
     cuda_kernel,
     launch_blocks,
     multiprocessors,
+    power_of_two,
     value_option,
     warps_that_fit,
 )
@@ -259,13 +260,14 @@ def _body(
     atoms: int, last_steps: int, kind: tuple[bool, ...], hopper: bool, gpu: int
 ) -> tuple[str, tuple[str, ...], tuple[int, int, int], int]:
     """The source, its options, the shape of a `_Body`, and its shared memory."""
+    is_local = kind[2]
     names = "RESIDENT_ATOMS", "LAST_STEPS", "SYMMETRIC", "BETWEEN_COMPONENTS", "LOCAL", "INT8", "BITS"
     more: tuple[str, ...]
     if hopper:
         resident = atoms if atoms < len(WGMMA_STAGES) else 0
         stages, rows = WGMMA_STAGES[resident], TILE if resident > 4 else BLOCK_ROWS
-        pieces = rows // TILE * resident + (1 if resident else 3) * stages
-        shared = pieces * PIECE_BYTES + stages * NORM_BYTES + WGMMA_WARPS * QUEUE_BYTES
+        pieces = rows // TILE * resident * (2 if resident == 1 else 1) + (1 if resident else 3) * stages
+        shared = pieces * PIECE_BYTES + stages * (NORM_BYTES + 4 * rows * is_local) + WGMMA_WARPS * QUEUE_BYTES
         source, shape, more = WGMMA, (rows, constant(WGMMA, "THREADS"), 1), ("-arch=sm_90a", f"-DSTAGES={stages}")
     else:
         resident = int(atoms == 1)
@@ -294,7 +296,7 @@ def _shape(resident: int, gpu: int) -> tuple[int, int, int]:
     raise RuntimeError(f"the fused filter needs {block} bytes of shared memory a block, more than this GPU has")
 
 
-QUANTIZE, QUANTIZE_WARPS = "neighbors/filter/quantize.cu", 2  # a block, of which each has a row
+QUANTIZE, QUANTIZE_WARPS = "neighbors/filter/quantize.cu", 2  # of a block
 ATOM_BYTES = ATOM_STEPS * STEP_BYTES  # of a row
 MIXED = 32  # features that a Hadamard matrix mixes
 MIXES = 2
@@ -335,11 +337,12 @@ def quantize_rows(values: Array, scaling: Scaling, rows: Array, padded: int, ato
     shrink = shrink_factor(width)
     y = cp.empty(padded * (64 * atoms or width), cp.float16)
     half_norm, error = cp.empty(padded, cp.float32), cp.empty(padded, cp.float32)
+    lanes = min(WARP, power_of_two(8 * atoms or chunks))
     launch_blocks(
-        QUANTIZE, "quantize", (-(-padded // QUANTIZE_WARPS),), QUANTIZE_WARPS * WARP,
+        QUANTIZE, "quantize", (-(-padded * lanes // (QUANTIZE_WARPS * WARP)),), QUANTIZE_WARPS * WARP,
         values, np.int32(d), rows, np.int64(m), np.int64(padded), scaling.centre, np.float64(scaling.scale),
         np.float64(scaling.limit), np.float64(shrink / 2), np.float64(ROUND_UP),
-        np.float64(TINY), np.int32(chunks), np.int32(atoms), y, half_norm, error,
+        np.float64(TINY), np.int32(chunks), np.int32(atoms), np.int32(lanes), y, half_norm, error,
         options=(value_option(values.dtype),),
     )  # fmt: skip
     return QuantizedPoints(y, half_norm, error)

@@ -84,7 +84,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
                 else mma_piece<true>(sum, begins, own_rows, row, tile_columns, steps, lane);
             }
             TileTerms tile;
-            tile.load(t, lane, radius, tile_radius, tile_error, local, survivors.first_row);
+            tile.load(t, lane, radius, tile_radius, tile_error);
+            if (LOCAL) tile.load_thresholds(local.thresholds(t, survivors.first_row), lane);
             bool both = for_columns(i, blocks, among);
 #pragma unroll
             for (int s = 0; s < 2; s++) {

@@ -1,6 +1,8 @@
 // The ring of stages in shared memory, and the producer that fills it.
 #pragma once
 
+constexpr int THRESHOLD_BYTES = BLOCK_ROWS * sizeof(float);  // of a block's rows for a tile
+
 // Invariant: stage s is written only between empty[s] and full[s], and read only between full[s] and empty[s]; likewise work
 // items. Items are written and read as atomics only for `racecheck`, which does not follow barriers in PTX.
 struct Ring {
@@ -20,14 +22,16 @@ __device__ __forceinline__ void wait_for_stage(Ring& ring, u32 turn) {
     barrier_wait(ring.full + turn % STAGES, turn / STAGES & 1);
 }
 
-// Shared memory: the rows' pieces if they are resident, the ring of stages, their tiles' half norms, the warps' queues.
+// Shared memory: the rows' pieces of each slot if they are resident, the ring of stages, their tiles' half norms, the warps' queues, and if LOCAL
+// the rows' thresholds for each stage's tile.
 struct Memory {
     char *resident, *stages;
     sum_t* norms;
     u64* queues;
+    float* thresholds;
     __device__ Memory(char* begin)
-        : resident(begin), stages(begin + RESIDENT_ATOMS * BLOCK_TILES * PIECE_BYTES), norms((sum_t*)(stages + STAGES * STAGE_BYTES)),
-          queues((u64*)(norms + STAGES * COLUMNS)) {
+        : resident(begin), stages(begin + SLOTS * RESIDENT_BYTES), norms((sum_t*)(stages + STAGES * STAGE_BYTES)),
+          queues((u64*)(norms + STAGES * COLUMNS)), thresholds((float*)(queues + WARPS * QUEUE)) {
         // The swizzle depends on the address's lower bits, which the descriptors omit. The compiler assumes the declared
         // alignment and would drop the test: hence an address that is opaque to it.
         u32 address = shared_address(begin);
@@ -49,23 +53,27 @@ __device__ __forceinline__ void produce(
         if (BETWEEN_COMPONENTS && *(volatile u64*)count > capacity) i = blocks * splits * PARTS;
         atomicExch(ring.item + slot, i);
         bool done = i >= blocks * splits * PARTS;
-        barrier_expect(ring.item_full + slot, RESIDENT_ATOMS && !done ? BLOCK_TILES * atoms * PIECE_BYTES : 0);
+        barrier_expect(ring.item_full + slot, done ? 0 : RESIDENT_BYTES);
         if (done) return;
         WorkItem item(i / PARTS, splits, first_tile, last_tile, given, local);
         const sum_t* norms = LOCAL ? (const sum_t*)local.begin + (u64)local.row_cell[item.row_tile] * local.columns : column_norm;
-        const char* own = rows + (u64)(item.row_tile + i % PARTS * BLOCK_TILES) * atoms * PIECE_BYTES;
-        if (RESIDENT_ATOMS) bulk_copy(memory.resident, own, BLOCK_TILES * atoms * PIECE_BYTES, ring.item_full + slot);
+        int row_tile = item.row_tile + i % PARTS * BLOCK_TILES;
+        const char* own = rows + (u64)row_tile * atoms * PIECE_BYTES;
+        if (RESIDENT_ATOMS) bulk_copy(memory.resident + slot * RESIDENT_BYTES, own, RESIDENT_BYTES, ring.item_full + slot);
         for (int i = item.first; i < item.last; i++) {
             u64 t = item.tile(i, among);
+            const float* thresholds = LOCAL ? local.thresholds(t, row_tile * COLUMNS) : nullptr;
             for (int a = 0; a < atoms; a++, turn++) {
                 int s = turn % STAGES;
                 char* stage = memory.stages + s * STAGE_BYTES;
                 if (turn >= STAGES) barrier_wait(ring.empty + s, (turn / STAGES + 1) & 1);
-                barrier_expect(ring.full + s, STAGE_BYTES + (a ? 0 : NORM_BYTES));  // a tile's first brings the norms
+                bool last = LOCAL && a == atoms - 1;  // brings the thresholds, and a tile's first the norms
+                barrier_expect(ring.full + s, STAGE_BYTES + (a ? 0 : NORM_BYTES) + (last ? THRESHOLD_BYTES : 0));
                 if (TEAMS > 1)
                     asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(shared_address(&ring.begun)), "r"(turn + 1) : "memory");
                 bulk_copy(stage, columns + (t * atoms + a) * PIECE_BYTES, PIECE_BYTES, ring.full + s);
                 if (!a) bulk_copy(memory.norms + s * COLUMNS, norms + t * COLUMNS, NORM_BYTES, ring.full + s);
+                if (last) bulk_copy(memory.thresholds + s * BLOCK_ROWS, thresholds, THRESHOLD_BYTES, ring.full + s);
                 if (!RESIDENT_ATOMS)
                     for (int g = 0; g < 2; g++) {
                         const char* piece = own + (g * atoms + a) * PIECE_BYTES;

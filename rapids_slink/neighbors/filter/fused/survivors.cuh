@@ -11,6 +11,10 @@ struct LocalTerms {
     const int *list, *row_cell, *column_cell;
     const float *begin, *threshold;
     long long rows, columns;
+    // What the products of rows from a slot on with a tile are compared with.
+    __device__ __forceinline__ const float* thresholds(int tile, u32 first_row) const {
+        return threshold + (u64)column_cell[tile] * rows + first_row;
+    }
 };
 
 // The number of the pair of each two of n components, -1 if there is none.
@@ -111,6 +115,17 @@ struct Survivors {
         u64 slot = claim_in_warp(real, (u64*)count);
         if (real && slot < capacity)
             out[slot] = a, out[(u64)capacity + slot] = b, out[2 * (u64)capacity + slot] = component_pair;
+    }
+    // Unsets the bits, as of `TileTest`, of pairs of one group, whose points follow a position of columns and one of rows.
+    __device__ __forceinline__ void leave_out_own(u32 (&passed)[2], u32 column, u32 row) const {
+        int first = row_group[row + (lane >> 2)], second = row_group[row + (lane >> 2) + 8];
+        const int2* groups = (const int2*)(column_group + column) + lane % 4;
+#pragma unroll
+        for (int j = 0; j < 16; j++) {
+            int2 own = groups[4 * j];
+            u32 same = (own.x == first) | (own.y == first) << 1 | (own.x == second) << 2 | (own.y == second) << 3;
+            passed[j / 8] &= ~(same << j % 8 * 4);
+        }
     }
     // Takes the last `n`, at most 32, from the queue.
     __device__ __forceinline__ void append(u32 n, const WorkItem& item) {

@@ -16,19 +16,18 @@ struct TileTerms {
     TwoRadii radius[2];       // lane 4u + q has those of columns 16u + 2q, + 1, and + 8, + 9
     float threshold[LOCAL_ROWS];  // LOCAL: of this thread's rows, eight apart
     __device__ __forceinline__ void load(
-        int t, int lane, const radius_t* radii, const radius_t* tile_radius, const float* tile_error, const LocalTerms& local,
-        u32 first_row) {
-        if (LOCAL) {
-            const float* own = local.threshold + (u64)local.column_cell[t] * local.rows + first_row + (lane >> 2);
-#pragma unroll
-            for (int r = 0; r < LOCAL_ROWS; r++) threshold[r] = own[8 * r];
-            return;
-        }
+        int t, int lane, const radius_t* radii, const radius_t* tile_radius, const float* tile_error) {
+        if (LOCAL) return;
         error = tile_error[t];
         if (!SYMMETRIC) return;
         largest_radius = tile_radius[t];
         const TwoRadii* two = (const TwoRadii*)(radii + (u64)t * COLUMNS) + lane / 4 * 8 + lane % 4;
         radius[0] = two[0], radius[1] = two[4];
+    }
+    // Those of a warp's rows, by the cell of the tile.
+    __device__ __forceinline__ void load_thresholds(const float* of_warp, int lane) {
+#pragma unroll
+        for (int r = 0; r < LOCAL_ROWS; r++) threshold[r] = of_warp[8 * r + (lane >> 2)];
     }
 };
 
@@ -118,6 +117,8 @@ struct Strip {
     }
 };
 
+constexpr int MANY = 8;  // of a lane's pairs that pass: most are of the rows' own group, which are near each other
+
 // Queues the pairs of a strip and tile t, the i-th of its work item, that pass.
 __device__ __forceinline__ void push_passing(
     const sum_t (&sum)[64], const TileTest& test, const Strip& strip, Survivors& survivors, const WorkItem& item, int i, int t,
@@ -127,6 +128,10 @@ __device__ __forceinline__ void push_passing(
     u32 any = warp_or(hits), lane = survivors.lane;
     u32 passed[2] = {0, 0};
     test.test(sum, any, strip.error, lane, passed);
+#if LOCAL
+    if (survivors.column_group && __any_sync(~0u, __popc(passed[0]) + __popc(passed[1]) > MANY))
+        survivors.leave_out_own(passed, t * COLUMNS, strip.first_row);
+#endif
 #pragma unroll
     for (int w = 0; w < 2; w++)
         if (any >> 4 * w & 15)

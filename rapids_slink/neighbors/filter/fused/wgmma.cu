@@ -17,11 +17,12 @@
 #endif
 constexpr int STAGE_BYTES = RESIDENT_ATOMS ? PIECE_BYTES : 3 * PIECE_BYTES;  // a piece of columns; two of rows if not resident
 constexpr int TEAMS = RESIDENT_ATOMS > 4 ? 2 : 1;  // of warpgroups, which share a tile of columns
-constexpr int BLOCK_TILES = 2 / TEAMS;                 // tiles of rows
+constexpr int BLOCK_TILES = 2 / TEAMS, BLOCK_ROWS = BLOCK_TILES * COLUMNS;  // tiles of rows, and rows
 constexpr int PARTS = ROWS / (BLOCK_TILES * COLUMNS);  // of a work item, one for a block
 // Stages of a tile that are not free before all its products are formed.
 constexpr int HELD = RESIDENT_ATOMS == 0 ? 2 : TEAMS == 1 ? RESIDENT_ATOMS : 1;
-constexpr int SLOTS = RESIDENT_ATOMS ? 1 : 2;  // work items at a time: the ring need not run dry between two
+constexpr int SLOTS = RESIDENT_ATOMS > 1 ? 1 : 2;  // work items at a time: the ring need not run dry between two
+constexpr int RESIDENT_BYTES = RESIDENT_ATOMS * BLOCK_TILES * PIECE_BYTES;  // of an item
 constexpr int CONSUMERS = 4, WARPS = 4 * CONSUMERS;  // warpgroups of 64 rows, and their warps
 constexpr int THREADS = 128 * (1 + CONSUMERS);
 
@@ -122,9 +123,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
         turn += team * RESIDENT_ATOMS;
         for (int i = item.first + team, t = item.tile(i, among); i < item.last; i += TEAMS) {
             TileTerms tile;  // read ahead of the products, since memory takes its time
-            tile.load(t, lane, radius, tile_radius, tile_error, local, survivors.first_row);
+            tile.load(t, lane, radius, tile_radius, tile_error);
             sum_t sum[64];
-            form_tile(sum, ring, turn, own, first_stage, memory.norms, atoms, lane);
+            form_tile(sum, ring, turn, own + slot * (RESIDENT_BYTES >> 4), first_stage, memory.norms, atoms, lane);
+            if (LOCAL) tile.load_thresholds(memory.thresholds + (turn - 1) % STAGES * BLOCK_ROWS + g * 64 + warp * 16, lane);
             TileTest test = strip.test_of(tile, for_columns(i, blocks, among));
             asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
             if (lane == 0)  // the stages that are not free yet
