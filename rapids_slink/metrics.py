@@ -416,15 +416,13 @@ def distances(
         return 2 * weight / (points[0].shape[1] + weight)
     if metric.formula.has_powers:  # with the host's library, because CuPy's powers have other bits
         return device.asarray(to_host(weight) ** (1 / metric.p))
-    return _roots(weight, device, out) if metric.distance == "root" else weight
-
-
-def _roots(squares: Array, device: Device, out: Array) -> Any:
+    if metric.distance != "root":
+        return weight
     if not device.is_gpu:
-        return np.sqrt(squares, out=out)
-    roots = device.xp.empty(squares.size) if out is None else out
+        return np.sqrt(weight, out=out)
+    roots = device.xp.empty(weight.size) if out is None else out
     check_arrays("float64", roots)
-    squares = device.xp.ascontiguousarray(squares, "float64")
+    squares = device.xp.ascontiguousarray(weight, "float64")
     launch("ordering.cu", "take_roots", squares.size, np.int64(squares.size), squares, roots)
     return roots
 

@@ -34,12 +34,9 @@ def merge_in_order(src, dst, n, left_child, right_child, size):
     Returns the number of edges merged: fewer than m if the next one closes a cycle. Union by size with path halving is
     O(m α(m)).
     """
-    return _merge_all(src, dst, n, *_single_leaves(n), left_child, right_child, size)
-
-
-@njit(cache=True)
-def _merge_all(src, dst, n, parent, sets, left_child, right_child, size):
-    return _merge_edges(range(len(src)), src, dst, n, parent, sets, left_child, right_child, size)
+    parent = np.arange(n, dtype=np.int32)  # NumPy makes the arrays: Numba takes long to compile that
+    sets = np.stack((np.ones_like(parent), parent), axis=1)
+    return _merge_edges(None, src, dst, n, parent, sets, left_child, right_child, size)
 
 
 def merge_groups(src, dst, group, n_groups, n, left_child, right_child, size):
@@ -48,7 +45,8 @@ def merge_groups(src, dst, group, n_groups, n, left_child, right_child, size):
     All cores take groups in turn, whose edges find their sets in a core's cache.
     """
     order, start = _order_by_group(group, n_groups)
-    parent, sets = _single_leaves(n)
+    parent = np.arange(n, dtype=np.int32)
+    sets = np.stack((np.ones_like(parent), parent), axis=1)
 
     def merge_some(groups: slice) -> None:
         edges = order[start[groups.start] : start[groups.stop]]
@@ -59,9 +57,12 @@ def merge_groups(src, dst, group, n_groups, n, left_child, right_child, size):
 
 @njit(nogil=True, cache=True)
 def _merge_edges(edges, src, dst, n, parent, sets, left_child, right_child, size):
-    """Join the ends of these edges in turn; how many there are before one whose ends are in one set."""
+    """Join the ends of these edges, or all, in turn; how many there are before one whose ends are in one set.
+
+    A root's row of `sets` holds, in one cache line, the size and the cluster of its set.
+    """
     merged = 0
-    for i in edges:
+    for i in range(len(src)) if edges is None else edges:
         u, v = find_root(parent, src[i]), find_root(parent, dst[i])
         if u == v:
             break
@@ -74,16 +75,6 @@ def _merge_edges(edges, src, dst, n, parent, sets, left_child, right_child, size
         sets[u, 0], sets[u, 1] = size[i], n + i
         merged += 1
     return merged
-
-
-def _single_leaves(n):
-    """Sets of one leaf each. A root's row of ``sets`` holds, in one cache line, the size and the cluster of its set.
-
-    NumPy makes the arrays: Numba takes long to compile that.
-    """
-    parent, sets = np.arange(n, dtype=np.int32), np.ones((n, 2), np.int32)
-    sets[:, 1] = parent
-    return parent, sets
 
 
 @njit(cache=True)
