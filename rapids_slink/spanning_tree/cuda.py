@@ -227,8 +227,8 @@ def sample_components(points: Array, components: Components, otherwise: Array) -
     check_arrays("float64", otherwise)
     k, d = len(components), points.shape[1]
     sample, centroids = cp.empty((k, SAMPLED), cp.int32), cp.empty((k, d), points.dtype)
-    given = points, np.bool_(points.dtype == cp.float64), np.int32(d), components.order, components.start, otherwise
-    launch_blocks(COMPONENT_PAIRS, "sample_components", (k,), SUPPORT_THREADS, *given, sample, centroids)
+    arguments = points, np.bool_(points.dtype == cp.float64), np.int32(d), components.order, components.start, otherwise
+    launch_blocks(COMPONENT_PAIRS, "sample_components", (k,), SUPPORT_THREADS, *arguments, sample, centroids)
     return sample, centroids
 
 
@@ -254,8 +254,8 @@ def measure_pairs(supports: Array, order: Array, y: Array, errors: SeparationErr
     check_arrays("int32", order)
     first, second = cp.empty((2, k * (k - 1) // 2), cp.int32)
     separation, support = cp.empty(first.size), cp.empty((2, first.size), cp.int32)
-    given = np.int32(k), supports, order, *_geometry(y, errors)
-    _launch_pairs("measure_pairs", k * k, *given, first, second, separation, *support)
+    arguments = np.int32(k), supports, order, *_geometry(y, errors)
+    _launch_pairs("measure_pairs", k * k, *arguments, first, second, separation, *support)
     return first, second, separation, support
 
 
@@ -303,11 +303,11 @@ def within_bottlenecks(
 
 def lightest(src: Array, dst: Array, pair: Array, weight: Array, least: Array) -> tuple[Array, Array, Array]:
     """See `rapids_slink.spanning_tree.cpu.lightest`, in any order."""
-    n, given = src.size, (src, dst, pair)
-    check_arrays("int32", *given)
+    n, pairs = src.size, (src, dst, pair)
+    check_arrays("int32", *pairs)
     check_arrays("float64", weight, least)
     ends, light, count = cp.empty((2, n), cp.int32), cp.empty(n), cp.zeros(1, cp.int32)
-    _launch_pairs("list_lightest", n, np.int64(n), *given, weight, least, *ends, light, count)
+    _launch_pairs("list_lightest", n, np.int64(n), *pairs, weight, least, *ends, light, count)
     kept = int(count[0])
     return ends[0, :kept], ends[1, :kept], light[:kept]
 
@@ -321,9 +321,9 @@ def facing_limits(
     check_arrays("float64", upper)
     check_arrays("uint64", separations.supports)
     limit, number = cp.full((k, k), cp.inf, cp.float32), cp.empty((k, k), cp.int32)
-    known = separations.supports, *_geometry(separations.centroids.y, separations.errors), c_struct(*radius_terms)
+    bounds = separations.supports, *_geometry(separations.centroids.y, separations.errors), c_struct(*radius_terms)
     sizes = np.int64(upper.size), np.int32(k)
-    _launch_pairs("put_limits", upper.size, *sizes, *ends, upper, *known, limit, number)
+    _launch_pairs("put_limits", upper.size, *sizes, *ends, upper, *bounds, limit, number)
     return limit, number
 
 
@@ -367,9 +367,9 @@ def plan_items(start: Array, ends: tuple[Array, Array]) -> ItemPlan:
     check_arrays("int32", *ends)
     n, k = ends[0].size, start.size - 1
     sums, totals = cp.empty(k + n, cp.uint32), cp.zeros(4, cp.uint64)
-    given = np.int64(n), np.int32(k), *ends, start, *_tiling()
+    sizes = np.int64(n), np.int32(k), *ends, start, *_tiling()
     results = sums, number_a_block(WORK_ITEMS), totals, totals[3:]
-    launch_resident(WORK_ITEMS, "count_items", k + n, *given, *results)
+    launch_resident(WORK_ITEMS, "count_items", k + n, *sizes, *results)
     n_items, n_blocks, tiles, _ = totals.tolist()
     return ItemPlan(sums, n_items, n_blocks * BLOCK_ROWS, tiles * TILE**2)
 

@@ -41,7 +41,7 @@ struct Features {
     double* row;
     char* tile;
     int width, pitch;
-    int alignment;  // 16, 8 or 4: rows of `values` start at multiples of so many bytes
+    int alignment;  // 16, 8 or 4: rows of `values` start at multiples of these bytes
 
     // Copies `n` features from `start` on of each lane's candidate, `alignment` bytes at a time, the last of which may go on to the row's
     // end: a formula need not sum its last columns.

@@ -342,7 +342,7 @@ def _launch_by_warp(name: str, exact: ExactPoints, jobs: int, k: int, arguments:
 
 
 def _alignment(values: Array) -> int:
-    """Of 16, 8 and 4 bytes the most at multiples of which all rows start."""
+    """The most of 16, 8 and 4 bytes at multiples of which all rows start."""
     either = values.shape[1] * values.dtype.itemsize | values.data.ptr
     return min(16, max(4, either & -either))
 

@@ -343,12 +343,12 @@ def bound_rows(
     warps = warps_that_fit(constant(BOUND, "BOUND_WARPS"), 12 * entries)
     if points.dtype == "float32":
         unit = min(max(unit, 1 / MOST_UNIT), MOST_UNIT)
-    known = c_struct(unit, 1 / unit, *exact.metric.surrogate_bound_terms(d))
-    found = candidates.ids, candidates.count, np.int32(candidates.capacity), candidates.order
+    square_bound = c_struct(unit, 1 / unit, *exact.metric.surrogate_bound_terms(d))
+    of_candidates = candidates.ids, candidates.count, np.int32(candidates.capacity), candidates.order
     lists = np.int32(k), np.int32(size), top.ids, top.weights
     launch_blocks(
-        BOUND, "bound_rows", (-(-m // warps),), warps * WARP, points, np.int32(d), known, rows, np.int32(m), *found,
-        *groups, core, upper, *lists, options=_options(points), shared_memory=warps * 12 * entries,
+        BOUND, "bound_rows", (-(-m // warps),), warps * WARP, points, np.int32(d), square_bound, rows, np.int32(m),
+        *of_candidates, *groups, core, upper, *lists, options=_options(points), shared_memory=warps * 12 * entries,
     )  # fmt: skip
 
 

@@ -256,7 +256,7 @@ def sorted_keys(values: Array) -> Array:
 
 
 def numbers_and_places(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What some of `sorted_keys` hold."""
+    """Some of `sorted_keys` taken apart: float32 and int32."""
     bits, top = (keys >> np.uint64(32)).astype(np.uint32), np.uint32(1 << 31)
     return np.where(bits & top, bits ^ top, ~bits).view(np.float32), (keys & np.uint64(2**32 - 1)).astype(np.int32)
 
