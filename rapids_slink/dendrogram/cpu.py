@@ -36,7 +36,12 @@ def merge_in_order(src, dst, n, left_child, right_child, size):
     """
     parent = np.arange(n, dtype=np.int32)  # NumPy makes the arrays: Numba takes long to compile that
     sets = np.stack((np.ones_like(parent), parent), axis=1)
-    return _merge_edges(None, src, dst, n, parent, sets, left_child, right_child, size)
+    return _merge_all(src, dst, n, parent, sets, left_child, right_child, size)
+
+
+@njit(cache=True)
+def _merge_all(src, dst, n, parent, sets, left_child, right_child, size):
+    return _merge_edges(range(len(src)), src, dst, n, parent, sets, left_child, right_child, size)
 
 
 def merge_groups(src, dst, group, n_groups, n, left_child, right_child, size):
@@ -57,12 +62,12 @@ def merge_groups(src, dst, group, n_groups, n, left_child, right_child, size):
 
 @njit(nogil=True, cache=True)
 def _merge_edges(edges, src, dst, n, parent, sets, left_child, right_child, size):
-    """Join the ends of these edges, or all, in turn; how many there are before one whose ends are in one set.
+    """Join the ends of these edges in turn; how many there are before one whose ends are in one set.
 
     A root's row of `sets` holds, in one cache line, the size and the cluster of its set.
     """
     merged = 0
-    for i in range(len(src)) if edges is None else edges:
+    for i in edges:
         u, v = find_root(parent, src[i]), find_root(parent, dst[i])
         if u == v:
             break
