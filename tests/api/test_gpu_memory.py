@@ -191,16 +191,16 @@ def test_the_pool_holds_to_the_limit(watched_memory, monkeypatch, limit):
 
 def test_interruptions_leave_the_gpu_as_it_was(watched_memory, monkeypatch):
     X = points(20_000, 16)
-    usual = frames._columns_in_a_block
+    usual = frames._columns_of
     counted = Failing(usual, KeyboardInterrupt())
     with monkeypatch.context() as patch:
-        patch.setattr(frames, "_columns_in_a_block", counted)
+        patch.setattr(frames, "_columns_of", counted)
         expected = bits(fit(X, 3, n_neighbors=2, device="cuda"))
     assert counted.calls
     before = watched_memory().current_bytes
     for at in spread(counted.calls, 4):
         with monkeypatch.context() as patch:
-            patch.setattr(frames, "_columns_in_a_block", Failing(usual, KeyboardInterrupt(), at))
+            patch.setattr(frames, "_columns_of", Failing(usual, KeyboardInterrupt(), at))
             with pytest.raises(KeyboardInterrupt):
                 fit(X, 3, n_neighbors=2, device="cuda")
         assert watched_memory().current_bytes <= before

@@ -246,7 +246,8 @@ def test_engines_that_make_the_tree(device, monkeypatch):
 
 def test_memory(device):
     """Of labels alone it is less than that of the tree, which then has no room."""
-    X, on = np.random.default_rng(0).random((200_000, 2)), resolve(device)
+    on = resolve(device)
+    X = on.asarray(np.random.default_rng(0).random((200_000, 2)))  # the tree takes no copy of them
     peaks = [
         rapids_slink.plan(X, n_clusters=n_clusters, max_distance=1e-3, device=device)["memory"]["peak_bytes"]
         for n_clusters in (None, len(X))

@@ -50,6 +50,7 @@ CELLS_AT_ONCE = 16  # blocks that share the cells of a column of terms
 FEW = 4095  # numbers of a list that come to the host together with their count
 ITEM_TILES = 32  # of a work item
 MOST_UNIT = 2.0**100  # of float32
+FLUSHED = 3 * 2.0**-126  # what float32 loses of a difference at most, since it has no denormal numbers here
 ROUND_UP, TINY = 1 + 2.0**-22, 1e-30
 
 
@@ -341,9 +342,11 @@ def bound_rows(
     (m, k), d = top.ids.shape, points.shape[1]
     size, entries = list_entries(k)
     warps = warps_that_fit(constant(BOUND, "BOUND_WARPS"), 12 * entries)
+    more, *of_square = exact.metric.surrogate_bound_terms(d)
     if points.dtype == "float32":
         unit = min(max(unit, 1 / MOST_UNIT), MOST_UNIT)
-    square_bound = c_struct(unit, 1 / unit, *exact.metric.surrogate_bound_terms(d))
+        more += FLUSHED * d**0.5
+    square_bound = c_struct(unit, 1 / unit, more, *of_square)
     of_candidates = candidates.ids, candidates.count, np.int32(candidates.capacity), candidates.order
     lists = np.int32(k), np.int32(size), top.ids, top.weights
     launch_blocks(
