@@ -106,13 +106,13 @@ extern "C" __global__ void put_norms(
     row[d] = __dsqrt_rn(square.dot(row, row, d));
 }
 
-// Sets `outside` if the norm at the end of one of n rows is not from `least` to `largest`, or is no number.
+// Sets `outside` if the norm at the end of one of n rows is not above `least` and up to `largest`, or is no number.
 extern "C" __global__ void check_norms(
     const double* __restrict__ rows, long long n, int d, double least, double largest, int* outside) {
     long long i = thread_index();
     if (i >= n) return;
     double norm = rows[i * (d + 1) + d];
-    if (!(norm >= least && norm <= largest)) *outside = 1;
+    if (!(norm > least && norm <= largest)) *outside = 1;
 }
 
 // Rows without the norms at their ends, divided by these.

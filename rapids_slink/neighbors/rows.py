@@ -209,7 +209,7 @@ def _require_finite_squares(values: Array, metric: Metric, name: str, device: De
 def _check_norms(rows: Array, metric: Metric, name: str, device: Device) -> None:
     """Raise unless every norm is a number above zero whose products with others are finite."""
     limit, norm = OVERFLOW**0.5 / 2, rows[:, -1]
-    if kernels(device).norms_are_within(rows, SMALLEST, limit):
+    if kernels(device).norms_are_within(rows, 0.0, limit):
         return
     row = int((~((norm > 0) & (norm <= limit))).argmax())
     if float(norm[row]) != 0:
@@ -219,7 +219,6 @@ def _check_norms(rows: Array, metric: Metric, name: str, device: Device) -> None
     raise ValueError(f"row {row} of {name} has no {metric.name} distance: {what}. Drop or rescale it.")
 
 
-SMALLEST = 5e-324  # above zero
 #: Up to this number of features a CPU's trees may search points, and matrix products take little time.
 FEW_FEATURES = 64
 EXACT = 2.0**52  # integers up to here, and their differences, are exact

@@ -187,6 +187,7 @@ class JoinContext:
 
 
 MAX_COMPONENTS = 4096  # their pairs are listed
+MAX_POINTS = 2**26  # a launch has a thread for every 256 of them and 128 others
 PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured, and per feature of a centroid
 #: Pairs of points of each point and component above which facing points are listed, and of these the most a point.
 FACING_COST, MAX_FACING = 32, 16
@@ -211,7 +212,7 @@ def is_worthwhile(search: BruteForceSearch, components: int, n: int, rows: Array
     if filter_ is None:
         return False
     products = m * n * max(1.0, filter_.n_features / FEATURES)
-    if components > MAX_COMPONENTS or products < MIN_ROUND_PAIRS[search.device.name]:
+    if components > MAX_COMPONENTS or n > MAX_POINTS or products < MIN_ROUND_PAIRS[search.device.name]:
         return False
     if m < max(MIN_ROWS_PER_COMPONENT * components, MIN_ROW_SHARE * n):
         return False
@@ -306,7 +307,7 @@ def _by_filter(context: JoinContext, ends: Ends, upper: Array, leaf: Array, sepa
         some = None if sets is None else _of_facing(context, sets, upper, SHARE_OF_FACING)
         if some is not None:
             context.tighten(upper, *some)
-            sets = _facing(context, ends, upper, separations)
+            sets = _facing(context, ends, upper, separations) or sets
         if sets is not None:
             return _of_facing(context, sets, upper)
     if not _fits(context, plan):

@@ -253,7 +253,7 @@ def test_norms_and_unit_rows(n, engine, kernels):
     on_device = engine.asarray(rows)
     assert kernels.norms_are_within(on_device, 1.0, 2.0)
     np.testing.assert_array_equal(to_host(kernels.unit_rows(on_device)), rows[:, :3] / rows[:, 3:])
-    for norm in (0.5, 2.5, np.nan, -np.nan) if n else ():
+    for norm in (0.5, 1.0, 2.5, np.nan, -np.nan) if n else ():
         rows[-1, 3] = norm
         assert not kernels.norms_are_within(engine.asarray(rows), 1.0, 2.0)
 

@@ -240,6 +240,8 @@ def test_what_is_worthwhile(engine):
 
     assert worthwhile(500, n, n)
     assert not worthwhile(5000, n, n)  # components
+    assert worthwhile(500, 2**24, 2**26)
+    assert not worthwhile(500, 2**24, 2**26 + 1)  # points
     assert not worthwhile(500, n // 20, n)  # most points are certain
     assert not worthwhile(30, 1000, 2000)  # too little to do
     search.free_bytes = 2**20

@@ -224,9 +224,9 @@ def with_norms(values: np.ndarray, centre: bool) -> np.ndarray:
 
 
 def norms_are_within(rows: np.ndarray, least: float, largest: float) -> bool:
-    """Whether the norms that rows, (n, d + 1) float64, end with are numbers from `least` to `largest`."""
+    """Whether the norms that rows, (n, d + 1) float64, end with are numbers above `least`, up to `largest`."""
     norm = rows[:, -1]
-    return not norm.size or bool(norm.min() >= least and norm.max() <= largest)  # NaN is neither
+    return not norm.size or bool(norm.min() > least and norm.max() <= largest)  # NaN is neither
 
 
 def unit_rows(rows: np.ndarray) -> np.ndarray:

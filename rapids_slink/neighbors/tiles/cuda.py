@@ -304,7 +304,7 @@ def put_back(slots: Array, bound: Array, lists: Any, upper: Array, top: Any) -> 
 
 
 def near_in_order(ids: Array, place_of: Array, order: Array, width: int, groups: Groups) -> Candidates:
-    """As `rapids_slink.neighbors.tiles.cpu.near_in_order`; a GPU's `rerank` looks at the groups."""
+    """As `rapids_slink.neighbors.tiles.cpu.near_in_order`; `bound_rows` looks at the groups."""
     check_arrays("int32", ids, place_of, order)
     near = Candidates(cp.empty((ids.size, width), cp.int32), cp.empty(ids.size, cp.int32))
     sizes = np.int64(ids.size), np.int32(width), np.int32(order.size)
@@ -313,7 +313,7 @@ def near_in_order(ids: Array, place_of: Array, order: Array, width: int, groups:
 
 
 def sample_lists(lists: Lists, points: Array, rows: Rows, point_group: Array, ids: Array) -> Candidates:
-    """As `rapids_slink.neighbors.tiles.cpu.sample_lists`; a GPU's `rerank` looks at the groups."""
+    """As `rapids_slink.neighbors.tiles.cpu.sample_lists`; `bound_rows` looks at the groups."""
     check_arrays("int32", lists.tiles, points, ids)
     check_arrays("int64", lists.begins, lists.ends)
     check_arrays("float64", rows.bound)
