@@ -4,6 +4,7 @@
 #include "neighbors/filter/radius.cuh"
 #include "ordering.cuh"
 #include "runtime/include/resident.cuh"
+#include "spanning_tree/facing.cuh"
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -185,37 +186,45 @@ extern "C" __global__ void list_lightest(
 
 // --- Facing points ---------------------------------------------------------------------------------------------------------
 
-// What `more` of update_supports is at least for the points of a that may be within a distance of one of b, as `limit` of (a, b) for
-// each pair that is listed, and twice the pair's number as `side`, with one more for those of b. By measure_pairs' bound: b's points
-// have products of at least -back with the difference of the centroids.
+// By measure_pairs' bound a point p of a and a point q of b are within a distance only if -reach <= more(p) + more(q), which are
+// `more` of update_supports, at most `most` of a and of b. So p faces b if more(p) is at least -most(b) - reach, its `least`. What it
+// lacks of most(a) and what q lacks of most(b) are together at most the slack, most(a) + most(b) + reach: in whole BINS of it, rounded
+// down, BINS at most.
+struct __align__(16) Limit {
+    float least, most, per_slack;  // the last is BINS, or a little less; 0 where this is no number above zero
+    int side;  // twice the number of the pair, with one more for the points of b
+};
+
+// The limits of a for b, and of b for a, of each pair that is listed.
 extern "C" __global__ void put_limits(
     long long pairs, int k, const int* __restrict__ first, const int* __restrict__ second, const double* __restrict__ upper,
     const u64* __restrict__ support, const Centroids centroids, const SeparationErrors errors, const FilterRadius radius,
-    float* __restrict__ limit, int* __restrict__ side) {
+    Limit* __restrict__ limits) {
     long long c = thread_index();
     if (c >= pairs) return;
     long long a = first[c], b = second[c];
     double reach = (radius.scaled_distance(upper[c]) + errors.moved) * centroids.distance(a, b) + errors.products;
-    for (int of = 0; of < 2; of++) {
-        long long from = of ? b * k + a : a * k + b, to = of ? a * k + b : b * k + a;
-        limit[from] = __double2float_rd(-(double)from_ascending(support[to] >> 32) - reach);
-        side[from] = 2 * c + of;
-    }
+    float most[2] = {from_ascending(support[a * k + b] >> 32), from_ascending(support[b * k + a] >> 32)};
+    double slack = (double)most[0] + most[1] + reach + 0x1p-50 * (fabs((double)most[0]) + fabs((double)most[1]) + reach);
+    float per_slack = slack > 0 ? __double2float_rd(BINS / slack * (1 - 0x1p-20)) : 0;
+    for (int of = 0; of < 2; of++)
+        limits[of ? b * k + a : a * k + b] = {__double2float_rd(-(double)most[1 - of] - reach), most[of], per_slack, (int)(2 * c + of)};
 }
 
-// Lists those of m points that reach the limits of their component: the side above the point. A limit that is not a number, of what
-// overflows, is reached. The products are as in update_supports, and `count` goes on past `capacity`.
+// Lists those of m points that reach the limits of their component: the side, the bin of what they lack, and the point. A limit that is
+// not a number, of what overflows, is reached. The products are as in update_supports, and `count` goes on past `capacity`.
 extern "C" __global__ void list_facing(
     const float* __restrict__ product, int m, int k, const int* __restrict__ number, const int* __restrict__ point,
-    const float* __restrict__ limit, const int* __restrict__ side, u64 capacity, u64* __restrict__ listed,
-    u64* __restrict__ count) {
+    const Limit* __restrict__ limits, u64 capacity, u64* __restrict__ listed, u64* __restrict__ count) {
     int b = blockIdx.y * blockDim.x + threadIdx.x, begin = blockIdx.x * ROWS, end = min(begin + ROWS, m);
     if (__any_sync(ALL_LANES, *(volatile u64*)count > capacity)) return;  // there is no room for all
     for (int r = begin; r < end; r++) {
         int a = number[r];
-        float least = b < k ? limit[(size_t)a * k + b] : UNLIMITED;
-        bool faces = !(least >= UNLIMITED) && !(product[(size_t)r * k + b] - product[(size_t)r * k + a] < least);
+        Limit limit{UNLIMITED};
+        if (b < k) limit = limits[(size_t)a * k + b];
+        float more = b < k ? product[(size_t)r * k + b] - product[(size_t)r * k + a] : 0;
+        bool faces = !(limit.least >= UNLIMITED) && !(more < limit.least);
         u64 slot = claim_in_warp(faces, count);
-        if (faces && slot < capacity) listed[slot] = (u64)side[(size_t)a * k + b] << 32 | (u32)point[r];
+        if (faces && slot < capacity) listed[slot] = facing_key(limit.side, (limit.most - more) * limit.per_slack, point[r]);
     }
 }

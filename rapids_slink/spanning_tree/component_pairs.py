@@ -45,6 +45,7 @@ from rapids_slink.spanning_tree import kernels
 from rapids_slink.spanning_tree.graphs import EdgeList, spanning_forest
 
 SAMPLED = constant("spanning_tree/component_pairs.cu", "SAMPLED")  # points of a component
+FACING = "spanning_tree/facing.cuh"
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ MAX_PAIRS = 2**26
 PointPairs = tuple[Any, Any, Any] | None
 #: Component pairs: (M,) int32 arrays, the numbers of their components.
 Ends: TypeAlias = tuple[Array, Array]
-#: Points, sorted by the set that they are in, where each set begins, and the sets of component pairs.
+#: Sorted keys of points in sets, where each set begins, and the sets of component pairs.
 Sets: TypeAlias = tuple[Array, Array, Ends]
 
 
@@ -187,7 +188,11 @@ class JoinContext:
 
 
 MAX_COMPONENTS = 4096  # their pairs are listed
-MAX_POINTS = 2**26  # a launch has a thread for every 256 of them and 128 others
+#: Bits of a key below its set, of which those of a point are the lowest; more points would overflow launches, too.
+SET_SHIFT, MAX_POINTS = (
+    sum(constant(FACING, f"{of}_BITS") for of in ("BIN", "POINT")),
+    2 ** constant(FACING, "POINT_BITS"),
+)
 PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured, and per feature of a centroid
 #: Pairs of points of each point and component above which facing points are listed, and of these the most a point.
 FACING_COST, MAX_FACING = 32, 16
@@ -300,9 +305,9 @@ def _by_filter(context: JoinContext, ends: Ends, upper: Array, leaf: Array, sepa
     """
     components, kernels = context.components, context.kernels
     order, component, *_ = kernels.sort_by_component(leaf[components.of_point], len(components))
-    tested = component, kernels.pair_numbers(ends, leaf)
-    plan = kernels.plan_blocks(*tested, upper)
-    if plan.formed > FACING_COST * order.size * len(components):
+    tested, many = (component, kernels.pair_numbers(ends, leaf)), FACING_COST * order.size * len(components)
+    plan = kernels.plan_blocks(*tested, upper, many)
+    if plan.formed > many:
         sets = _facing(context, ends, upper, separations)
         some = None if sets is None else _of_facing(context, sets, upper, SHARE_OF_FACING)
         if some is not None:
@@ -310,6 +315,7 @@ def _by_filter(context: JoinContext, ends: Ends, upper: Array, leaf: Array, sepa
             sets = _facing(context, ends, upper, separations) or sets
         if sets is not None:
             return _of_facing(context, sets, upper)
+        plan = kernels.plan_blocks(*tested, upper)
     if not _fits(context, plan):
         return None
     return _passing(context, order, kernels.block_items(*tested, upper, plan), upper, tested)
@@ -348,8 +354,8 @@ def _passing(context: JoinContext, order: Array, items: Array, upper: Array, tes
 def _facing(context: JoinContext, ends: Ends, upper: Array, separations: Separations) -> Sets | None:
     """The points that may be within a pair's `upper` of a point of its other component; None if they are too many.
 
-    Returns the points of the first and of the second component of each pair in turn, where each of these 2 M sets
-    begins, and the numbers of the pairs' sets.
+    Returns those of the first and of the second component of each pair in turn, those first that are nearest to the
+    other by the centroids' line; where each of these 2 M sets begins, and the numbers of the pairs' sets.
     """
     kernels, components, xp = context.kernels, context.components, context.device.xp
     capacity = min(MAX_FACING * components.order.size, context.capacity(FOUND_BYTES))
@@ -359,11 +365,11 @@ def _facing(context: JoinContext, ends: Ends, upper: Array, separations: Separat
         listed.append(product, components.number[at], components.order[at], limits)
         del product
     sets = xp.arange(2 * upper.size + 1, dtype="int64")
-    points = listed.sorted()
-    if points is None:
+    keys = listed.sorted()
+    if keys is None:
         return None
-    start = xp.searchsorted(points, sets << 32).astype("int64")
-    return points.astype("int32"), start, (sets[:-1:2].astype("int32"), sets[1::2].astype("int32"))
+    start = xp.searchsorted(keys, sets << SET_SHIFT).astype("int64")
+    return keys, start, (sets[:-1:2].astype("int32"), sets[1::2].astype("int32"))
 
 
 def _lightest_edges(context: JoinContext, close_pairs: Any, upper: Array, report: Report) -> tuple[Any, Any, Any]:

@@ -314,36 +314,36 @@ def lightest(src: Array, dst: Array, pair: Array, weight: Array, least: Array) -
 
 def facing_limits(
     ends: tuple[Array, Array], upper: Array, separations: Separations, radius_terms: tuple[float, ...]
-) -> tuple[Array, Array]:
-    """The limits of `FacingPoints.append` and the numbers of the sets, (K, K) float32 and int32."""
+) -> Array:
+    """The limits of `FacingPoints.append`: (K, K, 4), structs of component_pairs.cu."""
     k = len(separations.centroids.y)
     check_arrays("int32", *ends)
     check_arrays("float64", upper)
     check_arrays("uint64", separations.supports)
-    limit, number = cp.full((k, k), cp.inf, cp.float32), cp.empty((k, k), cp.int32)
+    limits = cp.full((k, k, 4), cp.inf, cp.float32)
     bounds = separations.supports, *_geometry(separations.centroids.y, separations.errors), c_struct(*radius_terms)
     sizes = np.int64(upper.size), np.int32(k)
-    _launch_pairs("put_limits", upper.size, *sizes, *ends, upper, *bounds, limit, number)
-    return limit, number
+    _launch_pairs("put_limits", upper.size, *sizes, *ends, upper, *bounds, limits)
+    return limits
 
 
 class FacingPoints:
-    """Up to `capacity` points that face a component, each with the number of a set."""
+    """Up to `capacity` points that face a component, as keys of facing.cuh."""
 
     def __init__(self, capacity: int) -> None:
         self.listed, self.count = cp.empty(capacity, cp.uint64), cp.zeros(1, cp.uint64)
 
-    def append(self, product: Array, number: Array, points: Array, limits: tuple[Array, Array]) -> None:
+    def append(self, product: Array, number: Array, points: Array, limits: Array) -> None:
         """Append those of some points whose products with the centroids of all components reach the limits."""
         m, k = product.shape
-        check_arrays("float32", product, limits[0])
-        check_arrays("int32", number, points, limits[1])
+        check_arrays("float32", product, limits)
+        check_arrays("int32", number, points)
         grid = -(-m // SUPPORT_ROWS), -(-k // SUPPORT_THREADS)
-        arguments = product, *map(np.int32, (m, k)), number, points, *limits, np.uint64(self.listed.size)
+        arguments = product, *map(np.int32, (m, k)), number, points, limits, np.uint64(self.listed.size)
         launch_blocks(COMPONENT_PAIRS, "list_facing", grid, SUPPORT_THREADS, *arguments, self.listed, self.count)
 
     def sorted(self) -> Array | None:
-        """The sets above the points, int64 and ascending; None if there is no room for all."""
+        """The keys, int64 and ascending; None if there is no room for all."""
         count = int(self.count[0])
         return cp.sort(self.listed[:count].view(cp.int64)) if count <= self.listed.size else None
 
@@ -375,19 +375,20 @@ def plan_items(start: Array, ends: tuple[Array, Array]) -> ItemPlan:
 
 
 def work_items(
-    order: Array, start: Array, ends: tuple[Array, Array], plan: ItemPlan, share: int = 1
+    keys: Array, start: Array, ends: tuple[Array, Array], plan: ItemPlan, share: int = 1
 ) -> tuple[Array, Array]:
-    """The points, sorted by component, in blocks, and the items as the fused filter takes them, numbered by pairs.
+    """The facing points of sorted keys in blocks, and the items as the fused filter takes them, numbered by pairs.
 
-    They have one in `share` of the tiles of points.
+    They have the tiles whose points may be near to a block's, or of these one in `share`.
     """
-    check_arrays("int32", order, *ends)
+    check_arrays("int64", keys)
+    check_arrays("int32", *ends)
     filled, items = cp.empty(plan.n_rows, cp.int32), cp.empty((plan.n_items, 4), cp.int32)
     block, tile = _tiling()
     k = np.int32(start.size - 1)
-    launch(WORK_ITEMS, "fill_blocks", filled.size, np.int64(filled.size), k, order, start, plan.ends, block, filled)
-    sizes = np.int64(plan.n_items), k, np.int32(ends[0].size)
-    launch(WORK_ITEMS, "list_items", plan.n_items, *sizes, *ends, start, plan.ends, block, tile, np.int32(share), items)
+    launch(WORK_ITEMS, "fill_blocks", filled.size, np.int64(filled.size), k, keys, start, plan.ends, block, filled)
+    sizes, of_keys = (np.int64(plan.n_items), k, np.int32(ends[0].size)), (*ends, start, keys)
+    launch(WORK_ITEMS, "list_items", plan.n_items, *sizes, *of_keys, plan.ends, block, tile, np.int32(share), items)
     return filled, items
 
 
@@ -401,13 +402,15 @@ def pair_numbers(ends: tuple[Array, Array], leaf: Array) -> Array:
     return number
 
 
-def plan_blocks(component: Array, number: Array, upper: Array) -> ItemPlan:
+def plan_blocks(component: Array, number: Array, upper: Array, most: int | None = None) -> ItemPlan:
     """How to form the products of pairs of components in blocks that may have points of several.
 
     `component`, (n,) int32, is ascending: that of each point in order. `number` is of `pair_numbers`, `upper` of pairs.
+    If more than `most` pairs of points would be formed, some of these are not counted.
     """
-    n_items, formed = _list_block_items(component, number, upper, None)
-    return ItemPlan(None, n_items, component.size, formed)
+    totals = _list_block_items(component, number, upper, None, most)
+    n_items, _, tiles = totals.tolist()
+    return ItemPlan(None, n_items, component.size, tiles * TILE**2)
 
 
 def block_items(component: Array, number: Array, upper: Array, plan: ItemPlan) -> Array:
@@ -417,19 +420,18 @@ def block_items(component: Array, number: Array, upper: Array, plan: ItemPlan) -
     return items
 
 
-def _list_block_items(component: Array, number: Array, upper: Array, items: Array | None) -> tuple[int, int]:
-    """The number of items and of pairs of points that they form; the items, if there is an array for them."""
+def _list_block_items(
+    component: Array, number: Array, upper: Array, items: Array | None, most: int | None = None
+) -> Array:
+    """The totals of list_block_items; the items, if there is an array for them."""
     check_arrays("int32", component, number, items)
     check_arrays("float64", upper)
     n, totals = component.size, cp.zeros(3, cp.int64)
     jobs = -(-n // BLOCK_ROWS) * padded(-(-n // TILE), STRETCH)
     sizes = np.int64(jobs), np.int32(n), np.int32(len(number))
-    room = np.int64(0 if items is None else len(items))
-    launch(WORK_ITEMS, "list_block_items", jobs, *sizes, component, number, upper, *_tiling(), room, totals, items)
-    if items is not None:
-        return len(items), 0
-    n_items, _, tiles = totals.tolist()
-    return n_items, tiles * TILE**2
+    room = np.int64(0 if items is None else len(items)), np.uint64(2**63 if most is None else most // TILE**2)
+    launch(WORK_ITEMS, "list_block_items", jobs, *sizes, component, number, upper, *_tiling(), *room, totals, items)
+    return totals
 
 
 def _tiling() -> tuple[np.int32, np.int32]:

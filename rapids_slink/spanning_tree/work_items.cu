@@ -1,9 +1,9 @@
 // The products of component pairs as work items of the fused filter.
 #include "runtime/include/resident.cuh"
+#include "spanning_tree/facing.cuh"
 #include "spanning_tree/first_above.cuh"
 
 typedef unsigned int u32;
-typedef unsigned long long u64;
 
 constexpr int THREADS = 256, BLOCKS = 4;  // of a multiprocessor
 
@@ -47,12 +47,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) count_items(
     }
 }
 
-// The items in the form that mma.cu and wgmma.cu take, each with one in `share` of its tiles, one at least. `ends` holds running totals
-// over the blocks of k components, then the pairs' items.
+// The items in the form that mma.cu and wgmma.cu take: of each block of rows those tiles that have points which may be near to the
+// block's first, by the bins of `keys`, or of these one in `share`, one at least. `ends` holds running totals over the blocks of k
+// components, then the pairs' items.
 extern "C" __global__ void list_items(
     long long n, int k, int pairs, const int* __restrict__ first, const int* __restrict__ second,
-    const long long* __restrict__ start, const u32* __restrict__ ends, int of_rows, int of_points, int share,
-    int4* __restrict__ item) {
+    const long long* __restrict__ start, const long long* __restrict__ keys, const u32* __restrict__ ends, int of_rows, int of_points,
+    int share, int4* __restrict__ item) {
     long long i = thread_index();
     if (i >= n) return;
     const u32* last_item = ends + k;
@@ -62,7 +63,14 @@ extern "C" __global__ void list_items(
     long long row_block = of_pair / tiling.splits, at = of_pair % tiling.splits * SPLIT;
     long long rows = tiling.rows ? ends[tiling.rows - 1] : 0, points = tiling.points ? ends[tiling.points - 1] : 0;
     int row_tile = (rows + row_block) * tiles_a_block, tile = points * tiles_a_block + at;
-    item[i] = make_int4(row_tile, tile, tile + max(1, (int)min(tiling.tiles - at, (long long)SPLIT) / share), c);
+    const long long *row = keys + start[tiling.rows] + row_block * of_rows, *point = keys + start[tiling.points] + at * of_points;
+    int near = 0, above = min(tiling.tiles - at, (long long)SPLIT) + 1, most = BINS - facing_bin(*row);
+    while (above - near > 1) {  // the bins ascend
+        int middle = (near + above) / 2;
+        if (facing_bin(point[(long long)(middle - 1) * of_points]) <= most) near = middle;
+        else above = middle;
+    }
+    item[i] = make_int4(row_tile, tile, tile + (near + share - 1) / share, c);
 }
 
 // The number of the pair of each two of k components, in the order of the dendrogram's leaves; -1, as it is at first, of none.
@@ -78,12 +86,13 @@ extern "C" __global__ void number_pairs(
 // Items of blocks and tiles of n points sorted by component, whatever components they have points of: each block of rows with the
 // tiles from its own on, as far as they have points of a pair. A tile's pair is that of the largest `upper`. A thread has a
 // tile, and STRETCH of them are looked at together: those of the same `upper` that follow each other are an item. `totals` are as
-// in count_items, and up to `capacity` items are listed.
+// in count_items, and up to `capacity` items are listed. Once more than `most` tiles are formed no others are looked at.
 constexpr int STRETCH = 16;
 extern "C" __global__ void list_block_items(
     long long jobs, int n, int k, const int* __restrict__ component, const int* __restrict__ number,
-    const double* __restrict__ upper, int of_rows, int of_points, long long capacity, u64* __restrict__ totals,
+    const double* __restrict__ upper, int of_rows, int of_points, long long capacity, u64 most, u64* __restrict__ totals,
     int4* __restrict__ item) {
+    if (__syncthreads_or(threadIdx.x == 0 && *(volatile u64*)(totals + 2) > most)) return;
     long long i = thread_index();
     int tiles = (n + of_points - 1) / of_points, across = (tiles + STRETCH - 1) / STRETCH * STRETCH;
     int row_tile = i / across * (of_rows / of_points), tile = i % across, lane = threadIdx.x % WARP, pair = -1;
@@ -105,13 +114,13 @@ extern "C" __global__ void list_block_items(
     if (begins && slot < capacity) item[slot] = make_int4(row_tile, tile, tile + length, pair);
 }
 
-// The sorted points, each component padded to whole blocks by copies of its last point.
+// The points of the sorted keys, each component padded to whole blocks by copies of its last point.
 extern "C" __global__ void fill_blocks(
-    long long n, int components, const int* __restrict__ order, const long long* __restrict__ start,
+    long long n, int components, const long long* __restrict__ keys, const long long* __restrict__ start,
     const u32* __restrict__ last_block, int of_rows, int* __restrict__ filled) {
     long long i = thread_index();
     if (i >= n) return;
     int c = first_above<u32>(last_block, components, i / of_rows);
     long long position = start[c] + i - (c ? (long long)last_block[c - 1] : 0) * of_rows;
-    filled[i] = order[min(position, start[c + 1] - 1)];
+    filled[i] = facing_point(keys[min(position, start[c + 1] - 1)]);
 }

@@ -281,6 +281,62 @@ def test_items_of_blocks_of_several_components(k):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("spread", [0.0, 2.0, 9.0])
+def test_facing_points(spread, set_constants):
+    """The bins of two points within their component pair's distance are at most BINS together."""
+    set_constants(component_pairs, MAX_FACING=1000)
+    engine, rng = resolve("cuda"), np.random.default_rng(7)
+    component = rng.choice(5, 2000, p=[0.4, 0.3, 0.2, 0.09, 0.01]).astype(np.int32)
+    X = rng.normal(size=(5, 6))[component] * spread + rng.normal(size=(2000, 6))
+    search = BruteForceSearch(engine.asarray(X.astype(np.float32)), engine, Report())
+    if not search.filter.is_symmetric:
+        pytest.skip("this GPU has no fused filter")
+    components = Components(*pair_kernels(engine).sort_by_component(engine.asarray(component), 5))
+    context = JoinContext(search, None, components, 10**12)
+    pairs, separations = component_pairs._separations(context)
+    upper, ends = rng.uniform(0.1, 4.0, 10) * (1 + spread**2), (pairs.first, pairs.second)
+    keys, start, _ = component_pairs._facing(context, ends, engine.asarray(upper), separations)
+    src, dst, weight = every_pair(search)
+    keys, start, first, second = (to_host(part) for part in (keys, start, *ends))
+    bin_of = np.full((20, 2000), 10_000)
+    for side in range(20):
+        own = keys[start[side] : start[side + 1]]
+        assert (own >> component_pairs.SET_SHIFT == side).all()
+        bin_of[side, own % 2**26] = own >> 26 & 255
+    assert len(set(bin_of[bin_of < 256].tolist())) > 100
+    for c, (a, b, most) in enumerate(zip(first, second, upper, strict=True)):
+        near = weight <= most
+        for p, q in ((src, dst), (dst, src)):
+            of_pair = near & (component[p] == a) & (component[q] == b)
+            assert (bin_of[2 * c, p[of_pair]] + bin_of[2 * c + 1, q[of_pair]] <= 256).all()
+
+
+@pytest.mark.gpu
+def test_items_of_facing_points():
+    """Of each block the tiles whose first point may be near to the block's first, by their bins; or a share of them."""
+    engine = resolve("cuda")
+    kernels, rng, (rows, points) = pair_kernels(engine), np.random.default_rng(0), (256, 128)
+    sizes = np.array([9000, 20_000, 1, 700, 0, 900])
+    bins, start = [np.sort(rng.integers(0, 256, size)) for size in sizes], np.concatenate([[0], np.cumsum(sizes)])
+    keys = np.concatenate([(s << 34) + (of << 26) + np.arange(of.size) for s, of in enumerate(bins)])
+    ends = [np.int32([0, 2, 4, 3]), np.int32([1, 3, 5, 3])]
+    on_device = engine.asarray(keys), engine.asarray(start), tuple(map(engine.asarray, ends))
+    plan = kernels.plan_items(*on_device[1:])
+    for share in (1, 16):
+        items = to_host(kernels.work_items(*on_device, plan, share)[1])
+        expected, first_tile = [], np.concatenate([[0], np.cumsum(-(-sizes // rows))]) * (rows // points)
+        for c, (a, b) in enumerate(zip(*ends, strict=True)):
+            a, b = (a, b) if sizes[a] >= sizes[b] else (b, a)
+            for block, least in enumerate(bins[a][::rows]):
+                of_tiles = bins[b][::points] + least <= 256
+                for at in range(0, of_tiles.size, 64):
+                    tile, near = first_tile[b] + at, int(of_tiles[at : at + 64].sum())
+                    expected.append((first_tile[a] + 2 * block, tile, tile - (-near // share), c))
+        assert sorted(map(tuple, items.tolist())) == sorted(expected)
+        assert {last - first for _, first, last, _ in expected} >= ({0, 40, 64} if share == 1 else {0, 3, 4})
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("of_bytes", [False, True])
 @pytest.mark.parametrize("d", [5, 130, 784, full(64), full(300)])
 @pytest.mark.parametrize("k", [10, 100])
@@ -303,12 +359,7 @@ def test_component_pairs_in_the_fused_filter(k, d, of_bytes):
     ends = pairs.first, pairs.second
     plan = kernels.plan_items(components.start, ends)
     assert plan.formed >= 4_000_000
-    of_one = *kernels.work_items(components.order, components.start, ends, plan), (None, None)
-    whole, some = (
-        to_host(kernels.work_items(components.order, components.start, ends, plan, share)[1]) for share in (1, 2)
-    )
-    np.testing.assert_array_equal(some[:, [0, 1, 3]], whole[:, [0, 1, 3]])
-    np.testing.assert_array_equal(some[:, 2] - some[:, 1], np.maximum((whole[:, 2] - whole[:, 1]) // 2, 1))
+    of_one = *kernels.work_items(components.order.astype("int64"), components.start, ends, plan), (None, None)
     number = np.zeros((k, k), int)
     number[first, second] = np.arange(first.size)
     numbers = kernels.pair_numbers(ends, engine.xp.arange(k, dtype="int32"))
