@@ -177,6 +177,8 @@ def length_by_search(problem: Problem, search: Search | None = None) -> int:
     """The length of the lists that the search makes, which may not be chosen yet: of joins they may be longer."""
     settings, n, device, metric = problem.settings, problem.n, problem.device, problem.metric
     joins = settings.n_neighbors is None and not problem.by_reachability and problem.part_lists is None
+    if joins and search is not None and search.for_lists:
+        return WIDE_NEIGHBORS
     if search is None:
         ends_lists = metric.filter == "product" and not is_searched_by_tree(n, problem.d, metric, device)
     else:
@@ -290,6 +292,8 @@ MIN_JOINED_ROWS = {"cpu": 10_000, "cuda": 2**18}
 #: Neighbours a row where lists end at these weights: few rows have half as many within them, but points that have near
 #: copies list these first. Of more points such lists take too much memory.
 JOINED_NEIGHBORS, MAX_JOINED_ROWS = 16, 2**24
+#: Neighbours a row in clusters about as wide as they are far apart: another search connects most of the components.
+WIDE_NEIGHBORS = 4
 
 
 def join_weights(ids: Array, weights: Array, device: Device) -> Array:
