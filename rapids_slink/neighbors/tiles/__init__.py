@@ -29,7 +29,8 @@ subtracted from it.
 *Two steps.* Rows are bounded by neighbours in the order and by the points of the nearest cells first; if the least of a
 group is wanted, by a sample of these points for each row. Bounds need no exact distances: a GPU measures these in
 float32, rounded up. Then each row is tested with all tiles that its bound leaves, in bands: each tightens the bounds
-for the next. A row with more candidates than there is room for is tested again, with more room and twice the digits.
+for the next. A row with more candidates than there is room for is tested again, with more room and, if such rows are
+many or this was not enough, with twice the digits.
 """
 
 from dataclasses import dataclass, replace
@@ -75,6 +76,8 @@ IN_ORDER = 32
 FIRST_NEAR, FIRST_BAND, GROWTH, GROWTH_OF_MINIMA = 2, 32, 4, 64
 #: Candidates that a row has room for, beside 12 k, and how many times as many when it is tested again.
 ROOM, MORE_ROOM = 256, 8
+#: The largest share of rows that are tested again by the same digits: the others need not be made for them.
+FEW_AGAIN = 1 / 256
 #: Points of the nearest cells that a row is compared with at first if its group's least is wanted.
 SAMPLED = 8
 #: Blocks of rows, and neighbours of each row, by which the share of needed tiles is estimated.
@@ -226,12 +229,13 @@ class TileSearch(Search):
         xp, m, kernels = self.device.xp, task.rows.size, self.exact_kernels
         upper, top = task.bounds(xp), kernels.empty_lists(m, task.k)
         minima = xp.full(task.row_group.size, xp.inf) if task.per_group_minimum else None
-        index, unproven, room, redone = None, m, ROOM + 12 * task.k, None
+        index, unproven, room, redone, columns = None, m, ROOM + 12 * task.k, None, self.columns
         while unproven:
-            columns = self.columns if redone is None else self.fine
             self._search(task, index, (upper, top, minima), min(room, self.slots.rows.size), columns)
             index = kernels.flatnonzero(top.overflowed)
             unproven, room = index.size, MORE_ROOM * room
+            if unproven and (redone is not None or unproven > FEW_AGAIN * m):
+                columns = self.fine
             redone = unproven if redone is None else redone
         if task.per_group_minimum:
             kernels.drop_above_bound(top.ids, top.weights, upper)
@@ -295,11 +299,11 @@ class TileSearch(Search):
         return Encoded(slots, *cells, y, error, length, columns.fine)
 
     def _search(self, task: SearchTask, index: Array, state: Any, room: int, columns: Encoded) -> None:
-        """Search for the task's rows, or some. Near points alone bound them first, unless columns are fine."""
-        slots = self._slots_of(task, index)
-        chunks, progress = self._chunks(slots, room), task.progress(self.progress and not columns.fine)
+        """Search for the task's rows, or some again. Near points alone bound them at first."""
+        slots, is_first = self._slots_of(task, index), index is None
+        chunks, progress = self._chunks(slots, room), task.progress(self.progress and is_first)
         for cells, part in with_progress(chunks, len(chunks), progress):
-            self._search_slots(task, part, self._terms(columns, cells), columns, state, room)
+            self._search_slots(task, part, self._terms(columns, cells), columns, state, room, is_first)
 
     def _slots_of(self, task: SearchTask, index: Array) -> Slots:
         """Rows of the task, or some, in slots, a block of one cell; many rows of a group have blocks of their own."""
@@ -364,17 +368,17 @@ class TileSearch(Search):
         return self.device.xp.matmul(centres, w.T, out=products), self.between[0][cells], norms
 
     def _search_slots(
-        self, task: SearchTask, slots: Slots, terms: Terms, columns: Encoded, state: Any, room: int
+        self, task: SearchTask, slots: Slots, terms: Terms, columns: Encoded, state: Any, room: int, is_first: bool
     ) -> None:
         exact, (upper, top, minima) = self.exact_kernels, state
-        first = terms.first_slot, terms.first_cell
-        rows = self.kernels.put_rows(slots, task.rows, task.row_group, self.slot_of, first, upper, minima)
+        begin = terms.first_slot, terms.first_cell
+        rows = self.kernels.put_rows(slots, task.rows, task.row_group, self.slot_of, begin, upper, minima)
         groups, encoded, boxes = (rows.groups, task.point_group), columns, self.boxes
         if columns.fine or slots is not self.slots:
             encoded = self._encode_rows(replace(slots, rows=rows.real), columns)
             boxes = self.kernels.boxes(self.places, self.errors, rows.real)
         of_points, of_tiles, of_blocks = self._groups_of(task, rows)
-        if minima is not None and not columns.fine:
+        if minima is not None and is_first:
             ids = self._buffer("candidates", (rows.ids.size, SAMPLED), "int32")
             near = self._near_cells(slots, of_tiles, of_blocks), self.slots.rows
             some = self.kernels.sample_lists(*near, rows, task.point_group, ids)
@@ -394,7 +398,7 @@ class TileSearch(Search):
                 self._rerank(rows, into, groups, lists, minima, task, for_bounds)
             return lists
 
-        if minima is None and not columns.fine:
+        if minima is None and is_first:
             self._bound_in_order(task, rows)
             of_cells = self._near_cells(slots, of_tiles, of_blocks)
             bands = geometric_slices(FIRST_NEAR + 4 * task.k // TILE, of_cells.longest, GROWTH)
