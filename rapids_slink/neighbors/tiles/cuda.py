@@ -46,6 +46,7 @@ from rapids_slink.runtime.device import Array
 CUT_THREADS, MOST_CUTS = constant(ORDER, "THREADS"), 1024  # threads of a block that cuts nodes, and blocks at a time
 LEVELS, CHECKED = 64, 8  # of the tree at most, and after how many it is seen whether there are more
 MARK_THREADS = 256
+RESIDENT = 4  # blocks of a multiprocessor that see which marked tiles are near
 CELLS_AT_ONCE = 16  # blocks that share the cells of a column of terms
 FEW = 4095  # numbers of a list that come to the host together with their count
 ITEM_TILES = 32  # of a work item
@@ -239,7 +240,7 @@ def near_tiles(
     words, stride = -(-n_tiles // WARP), np.int32(golden_stride(n_tiles))
     marks, counts, starts = (
         cp.empty((n_blocks, words), cp.uint32),
-        cp.empty(n_blocks, cp.int32),
+        cp.zeros(n_blocks, cp.int32),
         cp.empty(n_blocks + 1, cp.int64),
     )
     sizes = np.int32(n_tiles), stride, np.int32(words)
@@ -248,8 +249,9 @@ def near_tiles(
         np.int32(m), *sizes[:2], reach_of_block, block_group, tile_group, np.int32(words), marks, shared_memory=16 * m,
     )  # fmt: skip
     cells = 0 if balls is None else len(balls.products[0])
+    shares = min(-(-RESIDENT * multiprocessors() // n_blocks), -(-words // (BLOCK // WARP)))
     launch_blocks(
-        TILES, "refine_marks", (n_blocks,), BLOCK, places, np.int64(places.shape[1]), np.int32(m), where, reach,
+        TILES, "refine_marks", (n_blocks, shares), BLOCK, places, np.int64(places.shape[1]), np.int32(m), where, reach,
         boxes, None if block_group is None else row_boxes, np.float32(lost), _balls(balls), np.int32(cells), *sizes,
         marks, counts, shared_memory=4 * (m * BLOCK + BLOCK + 2 * m + -(-cells // 16)),
     )  # fmt: skip
@@ -428,11 +430,10 @@ def largest_differences(points: Array, slots: Any, origin: Array, centres: Array
     check_arrays(points.dtype, points)
     check_arrays("int32", slots.rows, slots.cell_of_tile)
     check_arrays("float64", origin, centres)
-    largest, n = cp.zeros(len(centres)), slots.rows.size
-    launch(
-        ENCODE, "find_largest_differences", n * WARP, points, np.int32(points.shape[1]), slots.rows, np.int64(n),
-        slots.cell_of_tile, origin, centres, largest, options=_options(points),
-    )  # fmt: skip
+    largest = cp.zeros(len(centres))
+    arguments = points, np.int32(points.shape[1]), slots.rows, slots.cell_of_tile, origin, centres, largest
+    tiles = (slots.cell_of_tile.size,)
+    launch_blocks(ENCODE, "find_largest_differences", tiles, MARK_THREADS, *arguments, options=_options(points))
     return largest
 
 

@@ -11,7 +11,7 @@
 #endif
 
 constexpr int CHUNK = 8, ATOM = 8;  // features of fp16 in 16 bytes, and chunks of an atom
-constexpr int PLACE_ROWS = 4;       // whose places a warp finds: they share what it reads of the axes
+constexpr int PLACE_ROWS = 2;       // whose places a warp finds: they share what it reads of the axes
 constexpr int CENTRE_POINTS = 32;   // of a cell: its centre is their mean
 constexpr int SUMMED_FEATURES = 32, SUMMING_WARPS = 32;  // of a block that sums columns up
 constexpr int MAX_EXPONENT = 1000;  // of a unit: it is finite, and so is what is multiplied by it
@@ -51,6 +51,20 @@ extern "C" __global__ void scale_sample(long long n, const double* __restrict__ 
     if (i < n) sample[i] = times(sample[i], unit);
 }
 
+// The sum over a warp's lanes of x[lane / 2], of N values: each step adds half of what a lane has to those of its partner.
+template <int N> __device__ __forceinline__ double sum_of_own(const double (&x)[N], int lane) {
+    if constexpr (N == 1) return x[0] + __shfl_xor_sync(ALL_LANES, x[0], 1);
+    else {
+        bool upper = lane & N;
+        double kept[N / 2];
+#pragma unroll
+        for (int a = 0; a < N / 2; a++)
+            kept[a] = (upper ? x[a + N / 2] : x[a]) + __shfl_xor_sync(ALL_LANES, upper ? x[a] : x[a + N / 2], N);
+        return sum_of_own<N / 2>(kept, lane);
+    }
+}
+static_assert(2 * MOST_AXES == WARP, "two lanes have a sum");
+
 // The places of n points, (n, m + 1); what their coordinates and the rest may be off by, (n, 2); and, zeros at first, the largest
 // square of a place's length and the largest error. `axes` are (m, d). A warp has PLACE_ROWS rows and a lane some of their features.
 // Sums of d products err by less than d 2^-52 of the lengths' product in whatever order they are added, and order.py allows for that.
@@ -75,28 +89,25 @@ extern "C" __global__ void find_places(
             for (int r = 0; r < PLACE_ROWS; r++) z[r][a] += w[r] * axis;
         }
     }
+    unsigned long long farthest = 0, most_off = 0;  // the bits: what is no number is the largest
 #pragma unroll
     for (int r = 0; r < PLACE_ROWS; r++) {
-        double own = 0, on_axes = 0, all = warp_sum(square[r]);
-#pragma unroll
-        for (int a = 0; a < MOST_AXES; a++) {
-            double total = warp_sum(z[r][a]);
-            on_axes += total * total;
-            if (lane == a) own = total;
-        }
+        double own = sum_of_own(z[r], lane), all = warp_sum(square[r]), on_axes = warp_sum(lane % 2 ? 0 : own * own);
         if (first + r >= n) continue;
         double* place = places + (size_t)(first + r) * (m + 1);
-        if (lane < m) place[lane] = own;
-        if (lane) continue;
+        if (lane % 2 == 0 && lane / 2 < m) place[lane / 2] = own;
         double rounding = (d + 8) * 0x1p-52, rest = 0, error = rounding * sqrt(all) * (1 + departure), of_rest = 0;
         if (m < d) {  // else nothing is left out
             rest = sqrt(fmax(all - on_axes, 0.0));
             double missing = (departure + 2 * rounding) * all;
             of_rest = fmin(sqrt(missing), missing / fmax(rest, 1e-300));
         }
-        place[m] = rest, errors[2 * (first + r)] = error, errors[2 * (first + r) + 1] = of_rest;
-        atomic_max(most, on_axes + rest * rest), atomic_max(most + 1, fmax(error, of_rest));
+        if (lane == 0) place[m] = rest, errors[2 * (first + r)] = error, errors[2 * (first + r) + 1] = of_rest;
+        farthest = max(farthest, (unsigned long long)__double_as_longlong(on_axes + rest * rest));
+        most_off = max(most_off, (unsigned long long)__double_as_longlong(fmax(error, of_rest)));
     }
+    farthest = block_max(farthest), most_off = block_max(most_off);
+    if (threadIdx.x == 0) atomic_max(most, __longlong_as_double(farthest)), atomic_max(most + 1, __longlong_as_double(most_off));
 }
 
 // The centres of cells, (cells, d): the means of some of their points, counted from the origin. A slot that is empty counts for the
@@ -139,19 +150,20 @@ extern "C" __global__ void centre_slots(
     if (lane == 0) norms[s] = square;
 }
 
-// The largest difference of any feature of the rows of a cell, zero at first. A warp a slot.
+// The largest difference of any feature of the rows of a cell, zero at first. A block a tile, and a warp a row of it at a time.
 extern "C" __global__ void find_largest_differences(
-    const VALUE* __restrict__ points, int d, const int* __restrict__ slots, long long n, const int* __restrict__ cell_of_tile,
+    const VALUE* __restrict__ points, int d, const int* __restrict__ slots, const int* __restrict__ cell_of_tile,
     const double* __restrict__ origin, const double* __restrict__ centres, double* largest) {
-    long long s = thread_index() / WARP;
-    int row = s < n ? slots[s] : -1, lane = threadIdx.x % WARP;
-    if (row < 0) return;
-    int cell = cell_of_tile[s / TILE];
+    int lane = threadIdx.x % WARP, cell = cell_of_tile[blockIdx.x];
     double most = 0;
-    for (int f = lane; f < d; f += WARP)
-        most = fmax(most, fabs(difference(points[(size_t)row * d + f], origin[f], centres[(size_t)cell * d + f])));
-    most = warp_max(most);
-    if (lane == 0) atomic_max(largest + cell, most);
+    for (int s = threadIdx.x / WARP; s < TILE; s += blockDim.x / WARP) {
+        int row = slots[(size_t)blockIdx.x * TILE + s];
+        if (row < 0) continue;
+        for (int f = lane; f < d; f += WARP)
+            most = fmax(most, fabs(difference(points[(size_t)row * d + f], origin[f], centres[(size_t)cell * d + f])));
+    }
+    most = block_max(most);
+    if (threadIdx.x == 0) atomic_max(largest + cell, most);
 }
 
 // Rows in slots as an image of fp16 (fused/pass.cuh): differences times the cell's scale, zeros where a slot is empty; how far rounding

@@ -97,7 +97,7 @@ constexpr int LOOKS = 32;      // rows of a block that a tile is compared with f
 constexpr int SEEN_AFTER = 4;  // coordinates, after which it is seen whether any row is still near
 
 // Unmarks the tiles whose boxes are within the reach of no row of their block, or whose cells' balls are, and counts the others. A block
-// of threads has a block of rows. A lane of a warp compares its tile with some rows; those that are near to none of these are compared
+// of threads has a block of rows, or a share of the words of few of these: `counts` are zeros at first. A lane of a warp compares its tile with some rows; those that are near to none of these are compared
 // with all, of which a lane has some. Then the tile's points are compared with the block's box if there are `row_boxes`, and its rows with
 // the balls of `cells`, once for a cell.
 //
@@ -105,7 +105,7 @@ constexpr int SEEN_AFTER = 4;  // coordinates, after which it is seen whether an
 extern "C" __global__ void __launch_bounds__(BLOCK) refine_marks(
     const float* __restrict__ places, long long n_slots, int m, const int* __restrict__ row_places, const float* __restrict__ reach,
     const double* __restrict__ boxes, const double* __restrict__ row_boxes, float lost, const Balls balls, int cells, int n_tiles,
-    int stride, int words, u32* __restrict__ marks, int* __restrict__ counts) {
+    int stride, int words, u32* __restrict__ marks, int* counts) {
     constexpr int WARPS = BLOCK / WARP, OF_WORD = 16;  // cells of a word: a bit for near, and one for far
     extern __shared__ float shared[];
     __shared__ int count, row_at[BLOCK], queues[WARPS][2 * WARP];
@@ -221,7 +221,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) refine_marks(
         if (at >= 0 && !near) atomicAnd(marks + (size_t)blockIdx.x * words + at / WARP, ~(1u << at % WARP));
         kept += __popc(__ballot_sync(ALL_LANES, at >= 0 && near));
     };
-    for (int w = warp; w < words; w += WARPS) {
+    for (int w = blockIdx.y * WARPS + warp; w < words; w += gridDim.y * WARPS) {
         u32 marked = marks[(size_t)blockIdx.x * words + w];
         if (marked >> lane & 1) queue[queued + __popc(marked & (1u << lane) - 1)] = w * WARP + lane;
         queued += __popc(marked);
@@ -230,7 +230,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) refine_marks(
     settle(queued);
     if (lane == 0) atomicAdd(&count, kept);
     __syncthreads();
-    if (threadIdx.x == 0) counts[blockIdx.x] = count;
+    if (threadIdx.x == 0) atomicAdd(counts + blockIdx.x, count);
 }
 
 // Where lists of these lengths begin, one after the other, and after the last where it ends. One block.

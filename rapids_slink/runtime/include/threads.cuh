@@ -26,16 +26,22 @@ __device__ __forceinline__ unsigned warp_or(unsigned x) {
 #endif
 }
 
-// *to = the largest of a block's values. All threads of the block must call.
-__device__ __forceinline__ void put_largest(float value, float* to) {
-    __shared__ float of_warp[WARP];
+// The largest of a block's values, in its first thread. All threads of the block must call.
+template <class T> __device__ __forceinline__ T block_max(T value) {
+    __shared__ T of_warp[WARP];
     value = warp_max(value);
     __syncthreads();  // the call before may still read
     if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = value;
     __syncthreads();
-    if (threadIdx.x) return;
-    for (unsigned w = 1; w < blockDim.x / WARP; w++) value = max(value, of_warp[w]);
-    *to = value;
+    if (threadIdx.x == 0)
+        for (unsigned w = 1; w < blockDim.x / WARP; w++) value = max(value, of_warp[w]);
+    return value;
+}
+
+// *to = the largest of a block's values. All threads of the block must call.
+__device__ __forceinline__ void put_largest(float value, float* to) {
+    value = block_max(value);
+    if (threadIdx.x == 0) *to = value;
 }
 
 // A slot, counted from `counter`, for every thread that wants one. All threads of the warp must call; one atomic per warp.
