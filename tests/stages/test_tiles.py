@@ -487,6 +487,20 @@ def test_lists_are_the_nearest(points, d, dtype, engine):
         np.testing.assert_array_equal(to_host(found.weights)[rows], weights)
 
 
+@pytest.mark.parametrize("kind", ["outliers", "tail"])
+def test_far_points_hide_no_others(kind, engine):
+    """Few rows are searched again, whether a few points are 10⁸ times as far away as the others or many a bit each."""
+    rng, report = np.random.default_rng(3), Report()
+    X = rng.normal(size=(6000, 24))
+    if kind == "outliers":
+        X[rng.choice(6000, 12, replace=False)] *= 1e8
+    else:
+        X *= rng.random((6000, 1)) ** -2
+    found = neighbor_lists(search_of(X, engine, report), 6000, 5, engine)
+    assert_lists(found, least(without_self(squared_distances(X)), 5))
+    assert report["neighbors"]["rows_redone"] < 1000
+
+
 def test_rows_with_many_candidates_are_searched_with_twice_the_digits(engine):
     """Points of which fp16 and float32 tell none from another, at the scale of their cell."""
     rng = np.random.default_rng(0)

@@ -15,12 +15,19 @@ points with one centre for a thousand of them, in float64.
 h = st/2. A pair within U has 2h u·v >= h(‖x - b‖² - U²) + h(‖y - a‖² - ‖a - b‖²), and 2h u·v is at most
 p·q + ‖p‖f + (‖q‖ + f)e. So it passes the test product >= threshold, in which
 
-    the product's sum begins at -h(‖y - a‖² - ‖a - b‖²) + L f and what sums may lose,
-    the threshold is h(‖x - b‖² - U² - E) - M e,
+    the product's sum begins at -h(‖y - a‖² - ‖a - b‖²) + L f + K(‖q‖ + f) and what sums may lose,
+    the threshold is h(‖x - b‖² - U² - E),
 
-with L the largest ‖p‖ of the row's cell, M the largest ‖q‖ and the largest f of the point's, added up, and E what the
-three squares may be off by. With d features a float64 product and the squares of lengths are off by (d + 8)2⁻⁵² of
-(‖x‖ + ‖y‖)² at most, counted from the origin of the places.
+with L the largest ‖p‖ and K the largest e of the row's cell, and E what the three squares may be off by. So a point
+that is far from the others of its cell, which round to zero beside it, passes for many rows, but they do not.
+
+With d features a float64 product and the squares of lengths are off by (d + 8)2⁻⁵² of (‖x‖ + ‖y‖)² at most, counted
+from the origin of the places. With M the largest ‖q‖ and the largest f of the point's cell, added up, ‖y‖ is at most
+‖b‖ + M/t. So the three squares are off by at most
+
+    E = 2(d + 8)2⁻⁵² (‖x‖² + 2‖a‖² + 4‖b‖² + 2M²/t²):
+
+what is near the origin is told apart as well, however far other points are.
 
 *The cells.* A point y is at most M/t from the centre of its cell, b. So no point of the cell is within U of a row with
 ‖x - b‖ > U + M/t. All features count here, and boxes have the first axes only. ‖x - b‖² is a term of the test; E is
@@ -176,9 +183,9 @@ class TileSearch(Search):
         self.boxes = self.kernels.boxes(self.places, self.errors, self.slots.rows)
         self.turned = self.kernels.turned(self.boxes)
         self.places_of_slots = self.kernels.places_of_slots(self.places, self.slots.rows)
-        #: what float32 places may be off by, and E of the test
+        #: what float32 places may be off by, and E of the test by its squares
         self.lost = 16 * EPSILON**0.5 * far_place + 2 * error
-        self.missing = 12 * (self.n_features + 8) * EPSILON * self.farthest**2
+        self.rounding = 2 * (self.n_features + 8) * EPSILON
         rounding = *metric.rounding_terms(self.n_features), 1 + 1e-12, 8 * EPSILON * self.farthest
         self.reach = tuple(map(float, rounding))  # what a bound of surrogate distances is made a distance by
         self._kept_of: slice | None = None  # the cells whose terms are kept, in `_buffer`s
@@ -391,7 +398,7 @@ class TileSearch(Search):
                 plan = self.kernels.plan_band(listed, band, columns.slots)
                 least = self._buffer("thresholds", (self.slots.cells, rows.ids.size), "float32")
                 of_rows = terms.products, rows.in_terms, rows.bound, self.reach
-                self.kernels.put_thresholds(*of_rows, encoded, columns, self.missing, plan, least)
+                self.kernels.put_thresholds(*of_rows, encoded, columns, self.rounding, plan, least)
                 ids = self._buffer("candidates", (rows.ids.size, capacity), "int32")
                 sums, both = (least, terms.begins, rows.cells), (rows.groups, of_points)
                 into = self.kernels.append(encoded, columns, sums, listed, band, plan, both, ids, columns.fine)
@@ -458,7 +465,7 @@ class TileSearch(Search):
         balls = None
         if test is not None and self.n_features > AXES:
             terms, columns = test
-            balls = Balls(terms.products, rows.in_terms, columns, self.missing, (1 + 1e-12) / self.axes.stretch)
+            balls = Balls(terms.products, rows.in_terms, columns, self.rounding, (1 + 1e-12) / self.axes.stretch)
         reach, reach_of_block = self.kernels.reach(rows.bound, self.reach, self.axes.stretch)
         listed: Lists = self.kernels.near_tiles(
             row_boxes, self.boxes, self.turned, self.places_of_slots, self.lost, rows.where, reach, reach_of_block,

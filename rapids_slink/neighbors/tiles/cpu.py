@@ -267,7 +267,7 @@ def near_tiles(
     if balls is not None:
         (products, centre_norms, norms), points = balls.products, balls.points
         of_balls = (
-            balls.shrink, products, centre_norms, norms, balls.where, points.slots.cell_of_tile, balls.missing,
+            balls.shrink, products, centre_norms, norms, balls.where, points.slots.cell_of_tile, balls.rounding,
             (points.largest_length + points.largest_error) / points.scales,
         )  # fmt: skip
 
@@ -309,7 +309,7 @@ def _any_near(places, where, limits, box, lost, square):
 
 @njit(nogil=True, cache=True)
 def _keep_near_cells(
-    starts, tiles, reach, shrink, products, centre_norms, norms, where, cell_of_tile, missing, radius, begin, end, kept
+    starts, tiles, reach, shrink, products, centre_norms, norms, where, cell_of_tile, rounding, radius, begin, end, kept
 ):
     for b in range(begin, end):
         state = np.full(radius.size, -1, np.int8)
@@ -319,7 +319,7 @@ def _keep_near_cells(
                 state[c] = 0
                 for i in range(b * BLOCK, (b + 1) * BLOCK):
                     within, at = reach[i] * shrink + radius[c], where[i]
-                    square = norms[at] + centre_norms[c] - 2 * products[c, at] - missing
+                    square = (1 - rounding) * (norms[at] + centre_norms[c]) - 2 * products[c, at]
                     if reach[i] >= 0 and not square > within * within * (1 + 1e-12):
                         state[c] = 1
                         break
@@ -577,21 +577,24 @@ def put_thresholds(
     terms: tuple[float, ...],
     rows: Any,
     points: Any,
-    missing: float,
+    rounding: float,
     plan: None,
     out: Array,
 ) -> None:
     """Put what products of rows are compared with, by cells of points, (cells, rows) float32.
 
     `products` are of the cells' centres with points, of which `where` are the rows, and the squares of either's
-    lengths. Nothing beyond its `bound`, by the `terms` of `reach`, is wanted of a row.
+    lengths. Nothing beyond its `bound`, by the `terms` of `reach`, is wanted of a row. Of the squares of lengths the
+    test's may be off by `rounding`.
     """
     (product, centre_norms, norms), within = products, _within(bound, terms)
-    scale = np.repeat(points.scales[rows.slots.cell_of_tile] / 2, TILE)
+    row_cell = np.repeat(rows.slots.cell_of_tile, TILE)
+    scale = points.scales[row_cell] / 2
     with np.errstate(over="ignore", invalid="ignore"):
-        value = norms[where] + centre_norms[:, None] - 2 * product[:, where] - within**2 - missing
+        radius = (points.largest_length + points.largest_error) / points.scales
+        lost = norms[where] + 2 * centre_norms[row_cell] + (4 * centre_norms + 2 * radius**2)[:, None]
+        value = norms[where] + centre_norms[:, None] - 2 * product[:, where] - within**2 - rounding * lost
         value *= scale * points.scales[:, None]
-        value -= (points.largest_length + points.largest_error)[:, None] * rows.error
         np.nextafter(value.astype(np.float32), np.float32(-np.inf), out=out)
     out[~(abs(out) < LARGEST)] = -np.inf
     out[:, within < 0] = np.inf
@@ -609,6 +612,7 @@ def put_begins(products: Any, between: Array, points: Any, cells: slice, eta: fl
         value = np.repeat(between[:, cell], TILE, axis=1) - (norms + centre_norms[:, None] - 2 * product)
         value *= np.repeat(points.scales[cell] / 2, TILE) * points.scales[cells, None]
         value += 2 * eta * abs(value) + points.largest_length[cells, None] * (points.error + eta * points.length)
+        value += points.largest_error[cells, None] * (points.error.astype("float64") + points.length)
         np.nextafter(value.astype(np.float32), np.float32(np.inf), out=out)
     out[~(abs(out) < LARGEST)] = np.inf
     out[:, points.slots.rows < 0] = -np.inf

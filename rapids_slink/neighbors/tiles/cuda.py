@@ -271,7 +271,7 @@ def _balls(balls: Balls | None) -> Any:
     check_arrays("float64", *arrays)
     check_arrays("int32", balls.where, points.slots.cell_of_tile)
     addresses = (part.data.ptr for part in (*arrays, balls.where, points.slots.cell_of_tile))
-    return c_struct(*map(np.int64, (*addresses, n_points)), balls.missing, balls.shrink)
+    return c_struct(*map(np.int64, (*addresses, n_points)), balls.rounding, balls.shrink)
 
 
 def put_rows(
@@ -491,7 +491,7 @@ def put_thresholds(
     terms: tuple[float, ...],
     rows: Any,
     points: Any,
-    missing: float,
+    rounding: float,
     plan: Band,
     out: Array,
 ) -> None:
@@ -502,8 +502,8 @@ def put_thresholds(
     (cells, n_points), n = product.shape, bound.size
     launch_blocks(
         TILES, "put_thresholds", (n // BLOCK, min(cells, CELLS_AT_ONCE)), BLOCK, np.int64(n), np.int32(cells),
-        np.int64(n_points), product, centre_norms, norms, where, bound, c_struct(*terms), rows.error,
-        rows.slots.cell_of_tile, points.scales, points.largest_error, points.largest_length, np.float64(missing),
+        np.int64(n_points), product, centre_norms, norms, where, bound, c_struct(*terms),
+        rows.slots.cell_of_tile, points.scales, points.largest_error, points.largest_length, np.float64(rounding),
         plan.needed, out,
     )  # fmt: skip
 
@@ -517,7 +517,8 @@ def put_begins(products: Any, between: Array, points: Any, cells: slice, eta: fl
     launch_blocks(
         TILES, "put_begins", grid, MARK_THREADS, np.int64(n), np.int32(n_cells), np.int32(cells.start), product,
         centre_norms, norms, points.slots.rows, points.error, points.length, points.slots.cell_of_tile,
-        np.int32(points.slots.cells), between, points.scales, points.largest_length, np.float64(eta), out,
+        np.int32(points.slots.cells), between, points.scales, points.largest_length, points.largest_error,
+        np.float64(eta), out,
     )  # fmt: skip
 
 

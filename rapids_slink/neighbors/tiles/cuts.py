@@ -9,8 +9,8 @@ from rapids_slink.runtime.cuda import constant
 
 #: A cut: along an axis, its number; a radius; none, in a leaf.
 #: See order.cu.
-BALL, LEAF, JUMP, INNERMOST, MIN_JUMP, MEDIAN_ROWS = (
-    constant(ORDER, name) for name in ("BALL", "LEAF", "JUMP", "INNERMOST", "MIN_JUMP", "MEDIAN_ROWS")
+BALL, LEAF, JUMP, TAIL, INNERMOST, MIN_JUMP, MEDIAN_ROWS = (
+    constant(ORDER, name) for name in ("BALL", "LEAF", "JUMP", "TAIL", "INNERMOST", "MIN_JUMP", "MEDIAN_ROWS")
 )
 GAP = 0.2  # of the extent
 
@@ -80,48 +80,59 @@ def _between(low, high, value):
     return value if value > low else high
 
 
+#: What a cut is at: the middle; a gap or a jump, where a block begins if there are many points on either side; a tail,
+#: whose points are always apart.
+MIDDLE, GAP_OR_JUMP, TAIL_OF_MANY = range(3)
+
+
 @njit(nogil=True, cache=True)
-def _find_cut(sample, rows, middle):
-    """The axis or `BALL`, the value to cut at, the number of rows below it, and whether that is a gap or a jump.
+def _find_cut(sample, rows, middle, min_run):
+    """The axis or `BALL`, the value to cut at, the number of rows below it, and what it is at.
 
     The rows are put in order.
     """
-    axis = _widest_axis(sample, rows)
-    key = np.empty(rows.size, np.float32)
-    for i in range(rows.size):
+    n, axis = rows.size, _widest_axis(sample, rows)
+    key = np.empty(n, np.float32)
+    for i in range(n):
         key[i] = sample[rows[i], axis]
     order = _stable_order(key)
     key, rows[:] = key[order], rows[order]
     extent = key[-1] - key[0]
     if not extent > 0:
-        return np.int64(LEAF), np.float32(0), 0, False
+        return np.int64(LEAF), np.float32(0), 0, MIDDLE
     gap = np.diff(key)
-    at = np.argmax(gap)
-    if gap[at] > GAP * extent:
-        return axis, _between(key[at], key[at + 1], key[at] + gap[at] / 2), at + 1, True
-    if rows.size >= MIN_JUMP:
+    at = np.argmax(gap) + 1
+    if not gap[at - 1] > GAP * extent:
+        at = 0
+    if min(at, n - at) < min_run and n >= MIN_JUMP:
         _middle(sample, rows, middle)
-        square = np.empty(rows.size, np.float32)
-        for i in range(rows.size):
+        square = np.empty(n, np.float32)
+        for i in range(n):
             square[i] = _square(sample[rows[i]], middle)
         by_radius = _stable_order(square)
         square = square[by_radius]
+        if n >= min_run and 0 < np.float32(TAIL) * square[n // 2] < square[-1]:
+            value = np.sqrt(square[n // 2]) * np.sqrt(square[-1])
+            rows[:] = rows[by_radius]
+            return np.int64(BALL), value, np.searchsorted(square, value), TAIL_OF_MANY
         best, ratio = 0, np.float32(JUMP)
-        for i in range(INNERMOST, rows.size):
-            if square[i] > ratio * square[i - 1]:
+        for i in range(INNERMOST, n):
+            if at == 0 and square[i] > ratio * square[i - 1]:
                 best = i
                 ratio = square[i] / square[i - 1] if square[i - 1] > 0 else np.float32(np.inf)
         if best:
             rows[:] = rows[by_radius]
             inner, outer = square[best - 1], square[best]
-            return np.int64(BALL), _between(inner, outer, np.sqrt(inner) * np.sqrt(outer)), best, True
-    low = high = rows.size // 2
+            return np.int64(BALL), _between(inner, outer, np.sqrt(inner) * np.sqrt(outer)), best, GAP_OR_JUMP
+    if at:
+        return axis, _between(key[at - 1], key[at], key[at - 1] + gap[at - 1] / 2), at, GAP_OR_JUMP
+    low = high = n // 2
     while low > 0 and key[low - 1] == key[low]:
         low -= 1
-    while high < rows.size and key[high] == key[high - 1]:
+    while high < n and key[high] == key[high - 1]:
         high += 1
-    at = low if low > 0 and (high == rows.size or rows.size // 2 - low <= high - rows.size // 2) else high
-    return axis, key[at], at, False
+    at = low if low > 0 and (high == n or n // 2 - low <= high - n // 2) else high
+    return axis, key[at], at, MIDDLE
 
 
 @njit(nogil=True, cache=True)
@@ -137,13 +148,15 @@ def cut_sample(sample, leaf, min_run, nodes, values, middles, breaks):
         nodes[v, 0] = LEAF
         if end - begin <= leaf:
             continue
-        axis, value, below, is_gap = _find_cut(sample, rows[begin:end], middles[v])
+        axis, value, below, kind = _find_cut(sample, rows[begin:end], middles[v], min_run)
         if axis == LEAF:
             continue
         nodes[v, 0], nodes[v, 1], nodes[v, 2], values[v] = axis, used, used + 1, value
         nodes[used, 3], ends[used] = begin, begin + below
         nodes[used + 1, 3], ends[used + 1] = begin + below, end
-        if is_gap and min(below, end - begin - below) >= min_run:
+        if kind == TAIL_OF_MANY:
+            breaks[begin + below] = breaks[end] = True
+        elif kind == GAP_OR_JUMP and min(below, end - begin - below) >= min_run:
             breaks[begin + below] = True
         used += 2
     return used

@@ -10,7 +10,7 @@ typedef unsigned u32;
 constexpr int THREADS = 1024;                    // of a block, which cuts a node
 constexpr int BALL = -2, LEAF = -1;              // in place of an axis
 constexpr float GAP = 0.2f;                      // of the extent
-constexpr int JUMP = 9;                          // of a squared radius
+constexpr int JUMP = 9, TAIL = 256;              // of a squared radius, and of the largest by the median
 constexpr int INNERMOST = 16, MIN_JUMP = 64;     // points within a jump, points of a node that is looked at for one
 constexpr int MEDIAN_ROWS = 31;
 constexpr int SORTED = 4096;                     // rows of a node by which it is cut
@@ -155,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) cut_nodes(
             float gap = value_of(key[i]) - value_of(key[i - 1]);
             return gap > GAP * extent ? gap : 0.0f;
         });
-        bool apart = at;
+        bool apart = at, is_tail = false;
         if (at) {
             float low = value_of(key[at - 1]), high = value_of(key[at]);
             value = between(low, high, low + (high - low) / 2);
@@ -165,20 +165,21 @@ extern "C" __global__ void __launch_bounds__(THREADS) cut_nodes(
             value = value_of(key[low > 0 && (high == n || n / 2 - low <= high - n / 2) ? low : high]);
         }
         float* middle = middles + (size_t)v * m;
-        if (!at && n >= MIN_JUMP) {
+        if ((long long)min(at, n - at) * all < (long long)min_run * n && n >= MIN_JUMP) {
             find_middle(sample, key, n, m, middle);
             for (int i = threadIdx.x; i < n; i += blockDim.x) {
                 u32 row = key[i];
                 key[i] = (u64)__float_as_uint(square_from(sample + (size_t)row * m, middle, m)) << 32 | row;
             }
             sort_in_block(key, n);
-            at = most_of(INNERMOST, n, [&](int i) {
-                float inner = __uint_as_float(key[i - 1] >> 32), outer = __uint_as_float(key[i] >> 32);
-                return outer > JUMP * inner ? inner > 0 ? outer / inner : 3e38f : 0.0f;
+            auto square = [&](int i) { return __uint_as_float(key[i] >> 32); };
+            is_tail = all >= min_run && 0 < square(n / 2) && TAIL * square(n / 2) < square(n - 1);
+            int jump = is_tail || at ? 0 : most_of(INNERMOST, n, [&](int i) {
+                return square(i) > JUMP * square(i - 1) ? square(i - 1) > 0 ? square(i) / square(i - 1) : 3e38f : 0.0f;
             });
-            if (at) {
+            if (is_tail || jump) {
                 apart = true, axis = BALL;
-                float inner = __uint_as_float(key[at - 1] >> 32), outer = __uint_as_float(key[at] >> 32);
+                float inner = square(jump ? jump - 1 : n / 2), outer = square(jump ? jump : n - 1);
                 value = between(inner, outer, sqrtf(inner) * sqrtf(outer));
             }
         }
@@ -205,7 +206,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) cut_nodes(
             nodes[v].axis = axis, nodes[v].first = children, nodes[v].second = children + 1, values[v] = value;
             nodes[children] = Node{LEAF, 0, 0, begin}, ends[children] = cut;
             nodes[children + 1] = Node{LEAF, 0, 0, cut}, ends[children + 1] = begin + all;
-            if (apart && min((int)total, all - (int)total) >= min_run) breaks[cut] = 1;
+            if (is_tail || (apart && min((int)total, all - (int)total) >= min_run)) breaks[cut] = 1;
+            if (is_tail) breaks[begin + all] = 1;
         }
         __syncthreads();
     }

@@ -11,9 +11,13 @@ places. A node is cut
 - or at a radius, if the distances from its middle jump threefold there: a dense core leaves its surroundings;
 - or at the median of its widest axis.
 
+If no gap leaves many points on either side, and the farthest of many points is sixteen times as far from the middle as
+half of them are, the cut is at the radius between. So points of a heavy tail, or outliers, are in cells with others as
+far out: the largest of a cell's points sets its scale.
+
 All points go down the tree, and a leaf's points follow each other. No tile holds points from both sides of a gap or
-jump that has many points on either side: what follows it begins a new block. Nothing about exactness rests on the
-order.
+jump that has many points on either side, nor those of a tail and others: what follows it begins a new block. Nothing
+about exactness rests on the order.
 """
 
 from dataclasses import dataclass
@@ -74,7 +78,7 @@ class Balls(NamedTuple):
     products: tuple[Array, Array, Array]
     where: Array
     points: Any  # encoded by cells
-    missing: float  # what a squared distance may be off by
+    rounding: float  # what a squared distance from a centre may be off by, by the squares of both lengths
     shrink: float  # how many times as far apart as two places their rows may be
 
 

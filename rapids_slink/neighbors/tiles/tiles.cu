@@ -89,7 +89,7 @@ struct Balls {
     const double *products, *centre_norms, *norms, *largest_error, *largest_length, *scales;
     const int *where, *cell_of_tile;
     long long points;
-    double missing, shrink;
+    double rounding, shrink;
 };
 
 constexpr int MOST_COORDINATES = MOST_AXES + 1;  // of a place
@@ -151,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) refine_marks(
         double radius = (balls.largest_length[c] + balls.largest_error[c]) / balls.scales[c];
         for (int r = lane; r < BLOCK; r += WARP) {
             double from = row_reach[r] + radius, product = balls.products[c * balls.points + row_at[r]];
-            double square = row_norm[r] + balls.centre_norms[c] - 2 * product - balls.missing;
+            double square = (1 - balls.rounding) * (row_norm[r] + balls.centre_norms[c]) - 2 * product;
             bool near = row_reach[r] >= 0 && !(square > from * from * (1 + 1e-12));  // nor if it is no number
             if (__any_sync(ALL_LANES, near)) return true;
         }
@@ -449,16 +449,20 @@ extern "C" __global__ void plan_band(
 extern "C" __global__ void __launch_bounds__(BLOCK) put_thresholds(
     long long n, int cells, long long points, const double* __restrict__ products, const double* __restrict__ centre_norms,
     const double* __restrict__ norms, const int* __restrict__ where, const double* __restrict__ bound,
-    const Reach reach, const float* __restrict__ error, const int* __restrict__ row_cell, const double* __restrict__ scales,
-    const double* __restrict__ largest_error, const double* __restrict__ largest_length, double missing,
+    const Reach reach, const int* __restrict__ row_cell, const double* __restrict__ scales,
+    const double* __restrict__ largest_error, const double* __restrict__ largest_length, double rounding,
     const bool* __restrict__ needed, float* __restrict__ out) {
     const float infinite = __int_as_float(0x7f800000);
     long long i = thread_index(), at = where[i];
-    double own = reach.of(bound[i]), norm = norms[at], scale = scales[row_cell[i / TILE]] / 2, moved = error[i];
+    int cell = row_cell[i / TILE];
+    double own = reach.of(bound[i]), norm = norms[at], scale = scales[cell] / 2;
+    double lost = norm + 2 * centre_norms[cell];
     for (int c = blockIdx.y; c < cells; c += gridDim.y) {
         if (!needed[(size_t)blockIdx.x * cells + c]) continue;
         double square = norm + centre_norms[c] - 2 * products[c * points + at];
-        double value = scale * scales[c] * (square - own * own - missing) - (largest_length[c] + largest_error[c]) * moved;
+        double radius = (largest_length[c] + largest_error[c]) / scales[c];
+        double missing = rounding * (lost + 4 * centre_norms[c] + 2 * radius * radius);
+        double value = scale * scales[c] * (square - own * own - missing);
         float rounded = __double2float_rd(value);
         out[c * n + i] = own < 0 ? infinite : fabsf(rounded) < LARGEST ? rounded : -infinite;
     }
@@ -470,17 +474,18 @@ extern "C" __global__ void put_begins(
     long long n, int cells, int first, const double* __restrict__ products, const double* __restrict__ centre_norms,
     const double* __restrict__ norms, const int* __restrict__ slots, const float* __restrict__ error,
     const float* __restrict__ length, const int* __restrict__ point_cell, int all_cells, const double* __restrict__ between,
-    const double* __restrict__ scales, const double* __restrict__ largest_length, double eta, float* __restrict__ out) {
+    const double* __restrict__ scales, const double* __restrict__ largest_length, const double* __restrict__ largest_error,
+    double eta, float* __restrict__ out) {
     const float infinite = __int_as_float(0x7f800000);
     long long j = thread_index();
     if (j >= n) return;
     int cell = point_cell[j / TILE];
     bool real = slots[j] >= 0;
-    double norm = norms[j], scale = scales[cell] / 2, more = error[j] + eta * length[j];
+    double norm = norms[j], scale = scales[cell] / 2, more = error[j] + eta * length[j], longest = (double)error[j] + length[j];
     for (int c = blockIdx.y; c < cells; c += gridDim.y) {
         double square = norm + centre_norms[c] - 2 * products[c * n + j];
         double value = scales[first + c] * scale * (between[(size_t)c * all_cells + cell] - square);
-        value += 2 * eta * fabs(value) + largest_length[first + c] * more;
+        value += 2 * eta * fabs(value) + largest_length[first + c] * more + largest_error[first + c] * longest;
         float rounded = __double2float_ru(value);
         out[c * n + j] = !real ? -infinite : fabsf(rounded) < LARGEST ? rounded : infinite;
     }
