@@ -129,6 +129,8 @@ class BruteForceSearch(Search):
 
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""
+        if not self.is_over_all_pairs:
+            return self.tiles.find(replace(task, part_lists=None))
         xp, m = self.device.xp, task.rows.size
         if task.part_lists is not None and min(task.part_lists.split, m - task.part_lists.split) <= task.k:
             task = replace(task, part_lists=None)  # lists that are not full give no bounds
@@ -145,7 +147,8 @@ class BruteForceSearch(Search):
             by_pairs = task.is_knn_graph and task.core is None and not self.device.is_gpu
         else:
             passed = self._first_pass(self.filter, task, reached)
-            if passed is None:
+            if passed is None:  # nor would it tell the points of further tasks apart
+                self.is_over_all_pairs = False
                 self.report.count("neighbors", filter=TileSearch.name)
                 return self.tiles.find(replace(task, upper=reached.upper, part_lists=None))
             unproven, far = passed

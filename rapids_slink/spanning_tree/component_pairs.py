@@ -425,8 +425,8 @@ def _device_for(edges: int, context: JoinContext) -> Device:
     return CPU if edges <= FEW_EDGES else context.device
 
 
-#: The cost of a float64 projection, in units of one filter pair.
-PROJECTION_COST = 512
+#: The cost of a float64 projection, and of the calls for a pair of components, in units of one filter pair.
+PROJECTION_COST, CALLS_COST = 512, {"cpu": 0, "cuda": 2**29}
 PROJECTION_BYTES = 16
 UNDERFLOW = 1e-290  # above the error of products of tiny numbers
 ROOT_OF_UNDERFLOW = 1.5e-154  # above the error of the root of a tiny square
@@ -442,7 +442,8 @@ def by_projection(context: JoinContext, ends: Ends, upper: Array, radius: float)
     components, filter_, core, xp = context.components, context.filter, context.core, context.device.xp
     first, second, size = (to_host(part) for part in (*ends, components.size))
     n_projections, d = int((size[first] + size[second]).sum()), filter_.n_features
-    if PROJECTION_COST * n_projections > context.budget or n_projections > context.capacity(PROJECTION_BYTES):
+    cost = PROJECTION_COST * n_projections + CALLS_COST[context.device.name] * first.size
+    if cost > context.budget or n_projections > context.capacity(PROJECTION_BYTES):
         return None
     centroids, length = context.samples[1].astype("float64", copy=False), xp.empty_like(upper)
     for at in context.blocks(length.size, d):
