@@ -181,7 +181,8 @@ def tiles_of_near_points():
         kernels.put_begins(products, between, encoded, slice(0, cells), 0.0, begins)
         for lists in (near, listed):
             plan = kernels.plan_band(lists, slice(0, 2), slots)
-            kernels.put_thresholds(products, rows.in_terms, rows.bound, terms, encoded, encoded, 0.0, plan, least)
+            of_rows = products, rows.in_terms, rows.bound, terms, encoded, encoded
+            kernels.put_thresholds(*of_rows, kernels.squares_of_cells(squares, encoded), 0.0, plan, least)
             sums, of_rows = (least, begins, rows.cells), (rows.groups, ids(n))
             kernels.append(encoded, encoded, sums, lists, slice(0, 2), plan, of_rows, points(n, 5, "int32"), fine)
 

@@ -139,6 +139,7 @@ class Terms:
     #: of all centres with these points, float64, and the squares of either's lengths
     products: tuple[Array, Array, Array]
     begins: Array  # (these cells, all points' slots) float32
+    squares: Array  # (all cells,) float64: see E
 
 
 class TileSearch(Search):
@@ -364,7 +365,8 @@ class TileSearch(Search):
             eta = accumulation_bound((3 if columns.fine else 1) * (self.n_features + 16))
             begins = self._buffer(f"begins, {columns.fine}", of_centres[0].shape, "float32")
             self.kernels.put_begins(of_centres, self.between[1][cells], columns, cells, eta, begins)
-            self._kept[columns.fine] = Terms(cells.start, begin, products, begins)
+            squares = self.kernels.squares_of_cells(self.between[0], columns)
+            self._kept[columns.fine] = Terms(cells.start, begin, products, begins, squares)
         return self._kept[columns.fine]
 
     def _products(self, name: str, cells: slice, rows: Array) -> tuple[Array, Array, Array]:
@@ -398,7 +400,7 @@ class TileSearch(Search):
                 plan = self.kernels.plan_band(listed, band, columns.slots)
                 least = self._buffer("thresholds", (self.slots.cells, rows.ids.size), "float32")
                 of_rows = terms.products, rows.in_terms, rows.bound, self.reach
-                self.kernels.put_thresholds(*of_rows, encoded, columns, self.rounding, plan, least)
+                self.kernels.put_thresholds(*of_rows, encoded, columns, terms.squares, self.rounding, plan, least)
                 ids = self._buffer("candidates", (rows.ids.size, capacity), "int32")
                 sums, both = (least, terms.begins, rows.cells), (rows.groups, of_points)
                 into = self.kernels.append(encoded, columns, sums, listed, band, plan, both, ids, columns.fine)

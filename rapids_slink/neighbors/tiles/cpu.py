@@ -570,6 +570,12 @@ def plan_band(lists: Lists, band: slice, slots: Any) -> None:
     """The arrays of a band of all lists: not looked at on a CPU."""
 
 
+def squares_of_cells(centre_norms: Array, points: Any) -> Array:
+    """4‖b‖² + 2M²/t² of each cell of points, (cells,) float64, by the squares of its centre's length."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return 4 * centre_norms + 2 * ((points.largest_length + points.largest_error) / points.scales) ** 2
+
+
 def put_thresholds(
     products: Any,
     where: Array,
@@ -577,6 +583,7 @@ def put_thresholds(
     terms: tuple[float, ...],
     rows: Any,
     points: Any,
+    squares: Array,
     rounding: float,
     plan: None,
     out: Array,
@@ -584,15 +591,14 @@ def put_thresholds(
     """Put what products of rows are compared with, by cells of points, (cells, rows) float32.
 
     `products` are of the cells' centres with points, of which `where` are the rows, and the squares of either's
-    lengths. Nothing beyond its `bound`, by the `terms` of `reach`, is wanted of a row. Of the squares of lengths the
-    test's may be off by `rounding`.
+    lengths. Nothing beyond its `bound`, by the `terms` of `reach`, is wanted of a row. `squares` of cells of points and
+    those of rows times `rounding` are E of the test.
     """
     (product, centre_norms, norms), within = products, _within(bound, terms)
     row_cell = np.repeat(rows.slots.cell_of_tile, TILE)
     scale = points.scales[row_cell] / 2
     with np.errstate(over="ignore", invalid="ignore"):
-        radius = (points.largest_length + points.largest_error) / points.scales
-        lost = norms[where] + 2 * centre_norms[row_cell] + (4 * centre_norms + 2 * radius**2)[:, None]
+        lost = norms[where] + 2 * centre_norms[row_cell] + squares[:, None]
         value = norms[where] + centre_norms[:, None] - 2 * product[:, where] - within**2 - rounding * lost
         value *= scale * points.scales[:, None]
         np.nextafter(value.astype(np.float32), np.float32(-np.inf), out=out)

@@ -484,6 +484,15 @@ def plan_band(lists: Lists, band: slice, slots: Any) -> Band:
     return Band(needed, items, zeros[1:2], zeros[2:])
 
 
+def squares_of_cells(centre_norms: Array, points: Any) -> Array:
+    """As `rapids_slink.neighbors.tiles.cpu.squares_of_cells`."""
+    of_cells = centre_norms, points.largest_error, points.largest_length, points.scales
+    check_arrays("float64", *of_cells)
+    squares = cp.empty(centre_norms.size)
+    launch(TILES, "put_squares_of_cells", squares.size, np.int32(squares.size), *of_cells, squares)
+    return squares
+
+
 def put_thresholds(
     products: Any,
     where: Array,
@@ -491,19 +500,20 @@ def put_thresholds(
     terms: tuple[float, ...],
     rows: Any,
     points: Any,
+    squares: Array,
     rounding: float,
     plan: Band,
     out: Array,
 ) -> None:
     """As `rapids_slink.neighbors.tiles.cpu.put_thresholds`, of the cells that are needed."""
     product, centre_norms, norms = products
-    check_arrays("float64", product, centre_norms, norms, bound)
+    check_arrays("float64", product, centre_norms, norms, bound, squares)
     check_arrays("int32", where)
     (cells, n_points), n = product.shape, bound.size
     launch_blocks(
         TILES, "put_thresholds", (n // BLOCK, min(cells, CELLS_AT_ONCE)), BLOCK, np.int64(n), np.int32(cells),
         np.int64(n_points), product, centre_norms, norms, where, bound, c_struct(*terms),
-        rows.slots.cell_of_tile, points.scales, points.largest_error, points.largest_length, np.float64(rounding),
+        rows.slots.cell_of_tile, points.scales, squares, np.float64(rounding),
         plan.needed, out,
     )  # fmt: skip
 

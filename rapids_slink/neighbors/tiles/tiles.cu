@@ -443,15 +443,24 @@ extern "C" __global__ void plan_band(
     }
 }
 
+// Of each cell of points 4‖b‖² + 2M²/t², which E of the test has.
+extern "C" __global__ void put_squares_of_cells(
+    int cells, const double* __restrict__ centre_norms, const double* __restrict__ largest_error,
+    const double* __restrict__ largest_length, const double* __restrict__ scales, double* __restrict__ squares) {
+    int c = thread_index();
+    if (c >= cells) return;
+    double radius = (largest_length[c] + largest_error[c]) / scales[c];
+    squares[c] = 4 * centre_norms[c] + 2 * radius * radius;
+}
+
 // What products of n rows are compared with, by the cells of points that their block needs, (cells, n). `products` are of the cells'
 // centres with `points` of them, of which the rows are at `where`; the norms are the squares of either's lengths. Nothing beyond
 // its `bound` is wanted of a row. A block of threads has a block of rows.
 extern "C" __global__ void __launch_bounds__(BLOCK) put_thresholds(
     long long n, int cells, long long points, const double* __restrict__ products, const double* __restrict__ centre_norms,
     const double* __restrict__ norms, const int* __restrict__ where, const double* __restrict__ bound,
-    const Reach reach, const int* __restrict__ row_cell, const double* __restrict__ scales,
-    const double* __restrict__ largest_error, const double* __restrict__ largest_length, double rounding,
-    const bool* __restrict__ needed, float* __restrict__ out) {
+    const Reach reach, const int* __restrict__ row_cell, const double* __restrict__ scales, const double* __restrict__ squares,
+    double rounding, const bool* __restrict__ needed, float* __restrict__ out) {
     const float infinite = __int_as_float(0x7f800000);
     long long i = thread_index(), at = where[i];
     int cell = row_cell[i / TILE];
@@ -459,9 +468,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) put_thresholds(
     double lost = norm + 2 * centre_norms[cell];
     for (int c = blockIdx.y; c < cells; c += gridDim.y) {
         if (!needed[(size_t)blockIdx.x * cells + c]) continue;
-        double square = norm + centre_norms[c] - 2 * products[c * points + at];
-        double radius = (largest_length[c] + largest_error[c]) / scales[c];
-        double missing = rounding * (lost + 4 * centre_norms[c] + 2 * radius * radius);
+        double square = norm + centre_norms[c] - 2 * products[c * points + at], missing = rounding * (lost + squares[c]);
         double value = scale * scales[c] * (square - own * own - missing);
         float rounded = __double2float_rd(value);
         out[c * n + i] = own < 0 ? infinite : fabsf(rounded) < LARGEST ? rounded : -infinite;
