@@ -76,7 +76,7 @@ def test_checks_can_fail(stage):
     work = Work(CASES["digits"], CPU, None)
     with cluster_of(1, CPU) if stage == "dask" else nullcontext():
         result = STAGES[stage](work)()
-        merges = result.to_scipy() if stage in ("fit", "hdbscan", "dask") else None
+        merges = result.to_scipy() if stage in ("fit", "fit-array", "hdbscan", "dask") else None
     assert stage == "dask" or checks.CHECKS[stage](work, result)[0] is True
     if merges is not None:
         merges[3, 2] = np.nextafter(merges[3, 2], np.inf)
@@ -204,6 +204,33 @@ def test_cases_are_seeded_and_as_named():
 def test_seconds_are_shown_in_three_digits():
     times = [report.shown(seconds) for seconds in (0.00193, 0.99999, 8.756, 1806.0)]
     assert times == ["1.93 ms", "1,000 ms", "8.76 s", "1,810 s"]
+
+
+def test_every_shape_of_data_with_structure_has_noise():
+    shapes = [case.name.split("-", 1)[1] for case in cases.STRUCTURED]
+    assert {f"gauss-{shape}" for shape in shapes} <= set(CASES)
+    assert all(CASES[f"gauss-{shape}"].rows.__qualname__.startswith("gauss.") for shape in shapes)
+
+
+def test_times_beside_noise_are_of_one_card():
+    """And only of fits whose noise was measured there."""
+
+    def row(case, seconds, device="A", **other):
+        shape = {"n": 200_000, "d": 64, "file": "2001-02-03-a.json"}
+        return {"case": case, "stage": "fit", "seconds": seconds, "device": device, **shape, **other}
+
+    rows = [
+        row("nested-200k-64", 0.03), row("line-200k-64", 0.02), row("gauss-200k-64", 0.02),
+        row("core-200k-64", 9, "B"), row("core-200k-64", 9, rmm_pool=True), row("gauss-200k-64", 9, "B"),
+        row("blobs-1m-8", 9), row("far-200k-64", 9, stage="connect"),
+    ]  # fmt: skip
+    first, second, *more = report.beside_noise(rows, "A").splitlines()[2:]
+    link = "](bench/results/2001-02-03-a.json)"
+    assert first == f"| nested-200k-64 | 200,000 × 64 | [30 ms{link} | [20 ms{link} | 1.5 |"
+    assert second.startswith("| line-200k-64 |")
+    assert second.endswith("| 1.0 |")
+    assert not more
+    assert report.beside_noise(rows, "C") == ""
 
 
 def test_readme_table_is_current():
