@@ -45,24 +45,48 @@ def test_tree_is_that_of_all_rows(device, metric, change, by_lists_alone):
     assert found.linkage_.equals(expected.linkage_)
 
 
-def test_distinct_rows_at_distance_zero(device, by_lists_alone):
+@pytest.mark.parametrize("parameters", [{}, {"min_samples": 4}, {"min_samples": 30}], ids=str)
+def test_distinct_rows_at_distance_zero(parameters, device, by_lists_alone):
     """Squares underflow: the edges of such rows come amid those of equal ones."""
     X = np.repeat(np.random.default_rng(0).normal(size=(100, 3)) * 1e-170, 20, axis=0)
     X = X[np.random.default_rng(1).permutation(len(X))]
-    found = fit(X, device)
+    found = fit(X, device, **parameters)
     by_lists_alone()
-    assert found.mst_.equals(fit(X, device).mst_)
+    assert found.mst_.equals(fit(X, device, **parameters).mst_)
 
 
-def test_rows_all_equal(device):
-    model = fit(np.ones((5000, 4)), device)
+@pytest.mark.parametrize("parameters", [{}, {"min_samples": 3}], ids=str)
+def test_rows_all_equal(parameters, device):
+    model = fit(np.ones((5000, 4)), device, **parameters)
     assert not model.distances_.any()
     np.testing.assert_array_equal(model.mst_["src"].to_numpy(), 0)
     np.testing.assert_array_equal(model.mst_["dst"].to_numpy(), np.arange(1, 5000))
 
 
-def test_mutual_reachability_is_searched(device):
-    assert "repeated_rows" not in fit(levels(np.random.default_rng(0)), device, min_samples=3).report_["spanning_tree"]
+@pytest.mark.parametrize(
+    ("metric", "change"),
+    [
+        ("euclidean", lambda X: X.astype(np.float32)),
+        ("cosine", lambda X: X + 1),
+        full("euclidean", lambda X: X[:, :1]),
+        full("hamming", lambda X: X),
+        full("jaccard", lambda X: X > 0),
+        full("cityblock", lambda X: (X + np.arange(len(X))[:, None] / 2)[np.arange(len(X)) // 6 * 6]),
+        full("cosine", lambda X: (X + 1) * 3.0 ** (np.arange(len(X)) % 3 - 1)[:, None]),  # parallel, but not equal
+    ],
+)
+def test_tree_by_mutual_reachability_is_that_of_all_rows(device, metric, change, by_lists_alone):
+    """Whether a core is within a row's copies, ties with others at it, or is far beyond them."""
+    X = change(levels(np.random.default_rng(0)))
+    samples = (2, 5, 12, 40)
+    found = [fit(X, device, metric=metric, min_samples=m) for m in samples]
+    by_lists_alone()
+    for m, model in zip(samples, found, strict=True):
+        expected = fit(X, device, metric=metric, min_samples=m)
+        assert "repeated_rows" not in expected.report_["spanning_tree"]
+        assert model.report_["spanning_tree"]["repeated_rows"] == len(X) - len(np.unique(X, axis=0))
+        assert model.mst_.equals(expected.mst_)
+        assert model.linkage_.equals(expected.linkage_)
 
 
 def test_which_rows_are_equal():
