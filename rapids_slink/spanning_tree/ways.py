@@ -168,7 +168,7 @@ def prepare_repeats(look: Look) -> Prepared | None:
     if repeats is None:
         return None
     report.count("spanning_tree", repeated_rows=repeats.repeated.size)
-    distinct = Look(replace(problem, n=repeats.first.size), rows[repeats.first], report)
+    distinct = Look(replace(problem, n=repeats.first.size, part_lists=None), rows[repeats.first], report)
     by_cores = problem.by_reachability and distinct.problem.n > 1
     of_distinct = lists.prepare(distinct) if by_cores else next(prepared_ways(distinct.problem, distinct.rows, report))
 

@@ -1,13 +1,21 @@
 """Repeated rows join at zero, and the tree is the one that a search of all rows finds."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hard_cases import CASES, full
 
 import rapids_slink
+from rapids_slink.metrics import EUCLIDEAN
+from rapids_slink.neighbors import neighbor_lists, prepare_search
 from rapids_slink.neighbors.exact import cpu
+from rapids_slink.neighbors.task import PartLists
+from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU
-from rapids_slink.spanning_tree.ways import find_repeats
+from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree.problem import Problem
+from rapids_slink.spanning_tree.ways import find_repeats, tree_of_rows
 
 
 def levels(rng, n=3000):
@@ -87,6 +95,24 @@ def test_tree_by_mutual_reachability_is_that_of_all_rows(device, metric, change,
         assert model.report_["spanning_tree"]["repeated_rows"] == len(X) - len(np.unique(X, axis=0))
         assert model.mst_.equals(expected.mst_)
         assert model.linkage_.equals(expected.linkage_)
+
+
+def test_known_lists_of_two_parts_are_not_of_the_distinct_rows(engine):
+    """As a cluster's blocks have them: they are numbered by all rows."""
+    rng, xp = np.random.default_rng(0), engine.xp
+    X = rng.normal(size=(3000, 16))
+    X[rng.permutation(3000)[:600]] = X[rng.integers(0, 5, 600)]
+    rows, report = engine.asarray(X), Report()
+    a, b = (
+        neighbor_lists(prepare_search(part, engine, Report()), 1500, 4, engine) for part in (rows[:1500], rows[1500:])
+    )
+    known = PartLists(xp.concatenate([a.ids, b.ids + np.int32(1500)]), xp.concatenate([a.weights, b.weights]), 1500)
+    problem = Problem(Settings(EUCLIDEAN, engine.name, n_neighbors=4), engine, 3000, 16, 8)
+    found, expected = (
+        tree_of_rows(replace(problem, part_lists=lists), rows, report)[0].frame for lists in (known, None)
+    )
+    assert report["spanning_tree"]["repeated_rows"] >= 2 * 500
+    assert found.equals(expected)
 
 
 def test_which_rows_are_equal():
