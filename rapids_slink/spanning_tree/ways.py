@@ -144,18 +144,23 @@ class Repeats:
             column[m:] = of_tree
         return whole
 
+    def numbers(self, xp: Any) -> Any:
+        """Which of the distinct rows each repeated row equals, (n - m,) int64."""
+        return xp.searchsorted(self.first, self.of_repeated)
+
     def join_at_cores(self, tree: PreallocatedFrame, core: Array, device: Device) -> PreallocatedFrame:
         """The same by mutual reachability, from the core distances of the distinct rows, (m,) float64."""
         src, dst, weight = tree.columns.values()
-        xp, m, number = device.xp, self.repeated.size, device.xp.searchsorted(self.first, self.of_repeated)
+        xp, m = device.xp, self.repeated.size
         at, least = xp.flatnonzero(weight == core[dst]), xp.arange(self.first.size)
         if at.size:  # CuPy finds nothing unique in nothing
             row, place = xp.unique(dst[at], return_index=True)  # of one weight the edge from the least id is first
             least[row] = src[at[place]]
-        whole = PreallocatedFrame.empty(device, m + weight.size, EDGE_TYPES)
-        parts = (self.first[least[number]], self.first[src]), (self.repeated, self.first[dst]), (core[number], weight)
-        for column, (equal, of_tree) in zip(whole.columns.values(), parts, strict=True):
-            column[:m], column[m:] = equal, of_tree
+        whole, number = PreallocatedFrame.empty(device, m + weight.size, EDGE_TYPES), self.numbers(xp)
+        ends, others, weights = whole.columns.values()
+        ends[:m], others[:m], weights[:m] = self.first[least][number], self.repeated, core[number]
+        ends[m:], others[m:], weights[m:] = self.first[src], self.first[dst], weight
+        del number  # the sort takes its memory
         sort_in_place(whole.columns, xp)
         return whole
 
@@ -196,7 +201,7 @@ def tree_at_cores(repeats: Repeats, distinct: Look) -> Tree | None:
     xp, m, of_rows = device.xp, problem.settings.min_samples, lists.lists_of(distinct, by_distance=True)
     report["way"] = LISTS.name
     with report.stage("neighbors", device):
-        number, repeated = xp.arange(problem.n), xp.sort(xp.searchsorted(repeats.first, repeats.of_repeated))
+        number, repeated = xp.arange(problem.n), xp.sort(repeats.numbers(xp))
         copies = xp.searchsorted(repeated, number, side="right") - xp.searchsorted(repeated, number)
         row = number.astype("int32")
         of_equal = kernels(device).pair_distances(distinct.rows, row, row, problem.metric)
