@@ -351,6 +351,11 @@ def line(n: int, d: int) -> Rows:
     return rows
 
 
+def far(n: int, d: int) -> Rows:
+    """Eight normal clusters, ten thousand times as far apart as wide, float32."""
+    return mixture(n, d, centres=8, spread=1e4)
+
+
 def blobs(n: int, d: int) -> Rows:
     """Twenty normal clusters in a cube of 40, and a tenth of the points uniform in one of 50, float32."""
 
@@ -515,14 +520,21 @@ GROUPS_OF_ROWS = (
     Case("groups-100k-of-50-3", gauss(5_000_000, 3, np.float64), group=groups_of(50)),
     Case("groups-zipf-16", gauss(300_000, 16, np.float64), group=zipf_groups(5, 2000)),
 )
-FAR = (("200k-64", 200_000, 64), ("200k-384", 200_000, 384), ("1m-50", 1_000_000, 50), ("20k-64", 20_000, 64))
+
+
+def shape_name(n: int, d: int) -> str:
+    """Rows and features as they stand in a case's name."""
+    return f"{n // 10**6}m-{d}" if n >= 10**6 else f"{n // 1000}k-{d}"
+
+
 #: Data with structure: clusters within clusters, scales, repeats, few true dimensions.
 STRUCTURED = tuple(
-    Case(f"{kind.__name__}-{n // 10**6}m-{d}" if n >= 10**6 else f"{kind.__name__}-{n // 1000}k-{d}", kind(n, d))
+    Case(f"{kind.__name__}-{shape_name(n, d)}", kind(n, d))
     for kind, sizes in (
         (nested, ((200_000, 64), (200_000, 384), (1_000_000, 50))),
         (core, ((200_000, 64), (200_000, 384), (1_000_000, 50))),
         (line, ((200_000, 64), (200_000, 384), (1_000_000, 50))),
+        (far, ((200_000, 64), (200_000, 384), (1_000_000, 50), (20_000, 64))),
         (blobs, ((1_000_000, 8), (1_000_000, 16), (20_000, 64))),
         (activations, ((1_000_000, 16), (1_000_000, 8))),
         (cells, ((1_000_000, 50), (50_000, 1536), (20_000, 8192), (20_000, 64))),
@@ -531,7 +543,14 @@ STRUCTURED = tuple(
     )
     for n, d in sizes
 )
-TINY = ((100, 8), (100, 64), (1000, 8), (1000, 16), (1000, 64), (5000, 16))
+#: Noise of these shapes; `gauss-20k-64` is there already.
+NOISE = tuple(
+    Case(f"gauss-{shape_name(n, d)}", gauss(n, d, np.float32))
+    for n, d in (
+        (200_000, 64), (200_000, 384), (1_000_000, 8), (1_000_000, 16), (1_000_000, 50), (50_000, 1536), (20_000, 8192),
+    )
+)  # fmt: skip
+TINY = ((100, 3), (100, 8), (100, 64), (1000, 8), (1000, 16), (1000, 64), (5000, 16))
 #: For all pairs within a distance, which their trees end at.
 NEAR_PAIRS = (
     Case("unit-1m-768-planted", planted(1_000_000, 768), n_clusters=990_000, metric="cosine", max_distance=0.05),
@@ -604,14 +623,13 @@ CASES: dict[str, Case | Tree | Graph] = {
         Case("curve-1m-16", curve(1_000_000, 16)),
         *(Case(f"cloud-{n}m-9", cloud(n * 1_000_000)) for n in (1, 4)),
         Case("gauss-1m-1", gauss(1_000_000, 1, np.float64)),
-        Case("gauss-50k-1536", gauss(50_000, 1536, np.float32)),
-        *(Case(f"far-{name}", mixture(n, d, 8, 1e4)) for name, n, d in FAR),
         *NEAREST,
         *METRICS,
         *SCALING,
         *FEW_FEATURES,
         *BITS_AND_ALLELES,
         *STRUCTURED,
+        *NOISE,
         *GROUPS_OF_ROWS,
         *NEAR_PAIRS,
         *FRIENDS,
@@ -629,7 +647,7 @@ GROUPS = {
         ("scaling", SCALING),
         ("few-features", FEW_FEATURES),
         ("bits-and-alleles", BITS_AND_ALLELES),
-        ("structured", STRUCTURED),
+        ("structured", STRUCTURED + NOISE),
         ("near-pairs", NEAR_PAIRS),
         ("friends-of-friends", FRIENDS),
         ("sparse", SPARSE),

@@ -442,6 +442,7 @@ def _is_partition(work: Work | TreeWork, labels: Any, n_clusters: int) -> bool:
 
 CHECKS: dict[str, Callable[[Any, Any], Verdict]] = {
     "fit": heights,
+    "fit-array": heights,
     "groups": heights_of_groups,
     "knn": neighbours,
     "nearest_neighbors": nearest,

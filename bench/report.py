@@ -129,6 +129,25 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def beside_noise(rows: list[dict[str, Any]], device: str) -> str:
+    """A Markdown table of the fits of data with structure on a device, beside those of noise of the same shape there.
+
+    Without those that were not measured there, or whose noise was not; an empty text if none remains.
+    """
+    fits = {
+        row["case"]: row for row in rows if (row["stage"], row["device"]) == ("fit", device) and not row.get("rmm_pool")
+    }
+    lines = ["| case | rows × features | time | noise | time / noise |", "|---|---|---|---|---|"]
+    for case in GROUPS["structured"]:
+        noise = f"gauss-{case.split('-', 1)[1]}"
+        if case != noise and case in fits and noise in fits:
+            both = fits[case], fits[noise]
+            times = [f"[{shown(row['seconds'])}](bench/results/{row['file']})" for row in both]
+            ratio = both[0]["seconds"] / both[1]["seconds"]
+            lines.append("| " + " | ".join([case, "{n:,} × {d:,}".format(**both[0]), *times, f"{ratio:.1f}"]) + " |")
+    return "\n".join(lines) if lines[2:] else ""
+
+
 def _stage(row: dict[str, Any]) -> str:
     workers = f", {row['workers']} worker{'s' * (row['workers'] > 1)}" if row.get("workers") else ""
     return row["stage"] + workers + (", rmm pool" if row.get("rmm_pool") else "")

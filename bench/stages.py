@@ -187,6 +187,12 @@ def fit(work: Work, n_neighbors: int | None = None) -> Call:
     return lambda: rapids_slink.fit(table, case.n_clusters, n_neighbors=n_neighbors, device=device, **case.how)
 
 
+def fit_array(work: Work) -> Call:
+    """The whole pipeline, from an array to an array of labels."""
+    points, case, device = work.device.asarray(work.points), work.case, work.device.name
+    return lambda: rapids_slink.fit(points, case.n_clusters, device=device, **case.how)
+
+
 def forest(work: Work) -> Call:
     """The same through lists of the case's length: what Borůvka's rounds on them take is read from the model."""
     return fit(work, work.case.n_neighbors)
@@ -303,6 +309,7 @@ def seconds_of(stage: str) -> Callable[[Any], float]:
 
 STAGES: dict[str, Callable[[Any], Call]] = {
     "fit": fit,
+    "fit-array": fit_array,
     "groups": groups,
     "knn": knn,
     "nearest_neighbors": nearest_neighbors,

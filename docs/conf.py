@@ -1,8 +1,8 @@
 """The documentation's build: ``python -m sphinx -W -b html docs docs/_build``.
 
 It needs no network. Figures in the pages are put in here, from the result files: where a page says
-``<!-- bench: fit knn -->`` or ``<!-- recipe -->`` in a line of its own, it gets the table, and for
-``<!-- measured: halo-10m-3 fit -->`` the time and the memory. The notebooks are pages, too. With
+``<!-- bench: fit knn -->``, ``<!-- beside noise: NVIDIA H200 -->`` or ``<!-- recipe -->`` in a line of its own, it gets
+the table, and for ``<!-- measured: halo-10m-3 fit -->`` the time and the memory. The notebooks are pages, too. With
 ``-D nb_execution_mode=force``, as on Read the Docs, they are executed and have outputs, which takes a minute or two.
 """
 
@@ -55,10 +55,14 @@ def prepare_page(app: Any, page: str, source: list[str]) -> None:
         rows = report.pick(results, mark[1].split())
         return _from_here(report.table(rows) or "No result file has these stages yet.")
 
+    def beside_noise(mark: re.Match[str]) -> str:
+        return _from_here(report.beside_noise(results, mark[1]) or f"No result file of {mark[1]} has these cases yet.")
+
     def measured(mark: re.Match[str]) -> str:
         return _from_here(report.measured(results, mark[1], mark[2], on_gpu=not mark[3]))
 
     source[0] = re.sub(r"^<!-- bench: ([\w -]+) -->$", benchmarks, source[0], flags=re.MULTILINE)
+    source[0] = re.sub(r"^<!-- beside noise: ([\w ]+) -->$", beside_noise, source[0], flags=re.MULTILINE)
     source[0] = re.sub(r"<!-- measured: (\S+) (\S+)( cpu)? -->", measured, source[0])
     source[0] = source[0].replace("<!-- recipe -->", _from_here(recipe.table()))
     source[0] = source[0].replace("](../notebooks/", "](notebooks/")

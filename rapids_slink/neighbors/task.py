@@ -181,6 +181,19 @@ def by_mutual_reachability(lists: NeighborLists, core: Array, min_samples: int, 
     return NeighborLists(lists.ids, lists.weights, core, tuple(last))
 
 
+def core_places(ids: Array, weights: Array, min_samples: int, xp: Any) -> Any:
+    """The place in each of n lists, (n, k) ids, at which its row's copies and the listed rows are `min_samples`, about.
+
+    A row of weight w, (n,) float64, has w - 1 copies, which are nearest to it. The last place if that is not reached.
+    """
+    place = xp.empty(len(ids), "int64")
+    for rows in row_blocks(*ids.shape):
+        total = xp.cumsum(weights[ids[rows]], axis=1) + (weights[rows] - 1)[:, None]
+        enough = total >= min_samples * (1 - 2.0**-40)  # sums are rounded
+        place[rows] = xp.where(enough[:, -1], enough.argmax(axis=1), ids.shape[1] - 1)
+    return place
+
+
 def golden_stride(n: int) -> int:
     """A number near n/φ that shares no factor with n: its multiples modulo n visit all of 0..n-1, evenly at any time.
 

@@ -138,30 +138,37 @@ def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
 
 
 def prepare(look: Look) -> Prepared:
-    """The way by the search that suits the points."""
+    """The way by the search that suits the points, which is made now."""
+    look.search  # noqa: B018 (so that the report of a plan names it)
+    return Prepared(lambda: connected(look, lists_of(look)), lambda: estimate(look.problem, look.search))
+
+
+def lists_of(look: Look, by_distance: bool = False) -> NeighborLists:
+    """The lists of all points, of surrogate distances alone if they are wanted `by_distance`."""
+    problem, search, device = look.problem, look.search, look.problem.device
+    settings, k = problem.settings, length_by_search(problem, search)
+    with look.report.stage("neighbors", device):
+        if by_distance:
+            return neighbor_lists(search, problem.n, k, device)
+        max_weight, samples, core, of_parts = look.max_weight, settings.min_samples, problem.core, problem.part_lists
+        bounds_by_lists = None
+        if settings.n_neighbors is None and max_weight == inf and problem.n >= MIN_JOINED_ROWS[device.name]:
+            bounds_by_lists = partial(join_weights, device=device)
+        return neighbor_lists(search, problem.n, k, device, samples, core, of_parts, max_weight, bounds_by_lists)
+
+
+def connected(look: Look, lists: NeighborLists) -> Tree:
+    """The tree of the points that the lists are of."""
     problem, report, search = look.problem, look.report, look.search
-    device, settings = problem.device, problem.settings
-
-    def make() -> Tree:
-        nonlocal search
-        k = length_by_search(problem, search)
-        with report.stage("neighbors", device):
-            max_weight = look.max_weight
-            samples, core, of_parts = settings.min_samples, problem.core, problem.part_lists
-            bounds_by_lists = None
-            if settings.n_neighbors is None and max_weight == inf and problem.n >= MIN_JOINED_ROWS[device.name]:
-                bounds_by_lists = partial(join_weights, device=device)
-            lists = neighbor_lists(search, problem.n, k, device, samples, core, of_parts, max_weight, bounds_by_lists)
-        if search.for_lists:
-            del search, look.search  # whose memory the next takes
-            search = BruteForceSearch(look.rows, device, report, progress=settings.progress, metric=problem.metric)
-            report.count("neighbors", filter=TileSearch.name)
-        release_cached()
-        with report.stage("components", device):
-            components = kernels(device).connected_components(lists.ids)
-        return tree_of_lists(lists, search, device, report, max_weight), components
-
-    return Prepared(make, lambda: estimate(problem, search))
+    device, metric = problem.device, problem.metric
+    if search.for_lists:
+        del search, look.search  # whose memory the next takes
+        search = BruteForceSearch(look.rows, device, report, progress=problem.settings.progress, metric=metric)
+        report.count("neighbors", filter=TileSearch.name)
+    release_cached()
+    with report.stage("components", device):
+        components = kernels(device).connected_components(lists.ids)
+    return tree_of_lists(lists, search, device, report, look.max_weight), components
 
 
 def list_length(settings: Settings) -> int:

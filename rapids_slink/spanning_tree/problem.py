@@ -13,7 +13,7 @@ from typing import Self, TypeAlias
 from rapids_slink.metrics import Metric, distances, surrogate_bound
 from rapids_slink.neighbors import is_searched_by_tree, neighbor_lists, prepare_search
 from rapids_slink.neighbors.rows import metric_rows
-from rapids_slink.neighbors.task import PartLists, Search
+from rapids_slink.neighbors.task import PartLists, Search, core_places
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.frames import PreallocatedFrame
@@ -117,8 +117,7 @@ def weighted_problem(values: Array, weights: Array, problem: Problem, report: Re
         search = prepare_search(metric_rows(metric, values, device), device, Report(), metric=metric)
         lists = neighbor_lists(search, n, k, device)
         rows, copies = xp.arange(n, dtype="int32"), weights - 1
-        enough = xp.cumsum(weights[lists.ids], axis=1) + copies[:, None] >= m * (1 - 2.0**-40)  # sums are rounded
-        at = xp.where(enough[:, -1], enough.argmax(axis=1), k - 1)
+        at = core_places(lists.ids, weights, m, xp)
         surrogate, ids = lists.weights[rows, at], lists.ids[rows, at]
         core = xp.where(copies >= m, 0.0, distances(metric, surrogate, (rows, ids), (values, values), device))
     return replace(problem, core=xp.where(copies >= m, 0.0, surrogate)), core

@@ -32,7 +32,7 @@ import numpy as np
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors import is_searched_by_tree, may_be_low_dimensional
 from rapids_slink.neighbors.exact import kernels
-from rapids_slink.neighbors.task import row_blocks
+from rapids_slink.neighbors.task import by_mutual_reachability, core_places, row_blocks
 from rapids_slink.ordering import sort_in_place, stable_order
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, all_true, to_host
@@ -144,6 +144,26 @@ class Repeats:
             column[m:] = of_tree
         return whole
 
+    def numbers(self, xp: Any) -> Any:
+        """Which of the distinct rows each repeated row equals, (n - m,) int64."""
+        return xp.searchsorted(self.first, self.of_repeated)
+
+    def join_at_cores(self, tree: PreallocatedFrame, core: Array, device: Device) -> PreallocatedFrame:
+        """The same by mutual reachability, from the core distances of the distinct rows, (m,) float64."""
+        src, dst, weight = tree.columns.values()
+        xp, m = device.xp, self.repeated.size
+        at, least = xp.flatnonzero(weight == core[dst]), xp.arange(self.first.size)
+        if at.size:  # CuPy finds nothing unique in nothing
+            row, place = xp.unique(dst[at], return_index=True)  # of one weight the edge from the least id is first
+            least[row] = src[at[place]]
+        whole, number = PreallocatedFrame.empty(device, m + weight.size, EDGE_TYPES), self.numbers(xp)
+        ends, others, weights = whole.columns.values()
+        ends[:m], others[:m], weights[:m] = self.first[least][number], self.repeated, core[number]
+        ends[m:], others[m:], weights[m:] = self.first[src], self.first[dst], weight
+        del number  # the sort takes its memory
+        sort_in_place(whole.columns, xp)
+        return whole
+
 
 def prepare_repeats(look: Look) -> Prepared | None:
     """The way by distinct rows, or None unless many rows are equal."""
@@ -153,9 +173,13 @@ def prepare_repeats(look: Look) -> Prepared | None:
     if repeats is None:
         return None
     report.count("spanning_tree", repeated_rows=repeats.repeated.size)
-    of_distinct = next(prepared_ways(replace(problem, n=repeats.first.size), rows[repeats.first], report))
+    distinct = Look(replace(problem, n=repeats.first.size, part_lists=None), rows[repeats.first], report)
+    by_cores = problem.by_reachability and distinct.problem.n > 1
+    of_distinct = lists.prepare(distinct) if by_cores else next(prepared_ways(distinct.problem, distinct.rows, report))
 
     def make() -> Tree | None:
+        if by_cores:
+            return tree_at_cores(repeats, distinct)
         tree = of_distinct.make()
         if tree is None:
             return None
@@ -169,6 +193,26 @@ def prepare_repeats(look: Look) -> Prepared | None:
     kept = m * problem.d * rows.dtype.itemsize + n * ID_BYTES
     looking = MemoryEstimate(n * (problem.metric.rows.row_bytes(problem.n_features) + HASH_BYTES), kept)
     return Prepared(make, lambda: sequential(looking, of_distinct.estimate(), MemoryEstimate(n * JOIN_BYTES)))
+
+
+def tree_at_cores(repeats: Repeats, distinct: Look) -> Tree | None:
+    """The tree of all rows by mutual reachability, by lists of distinct ones; None if others are nearer than equals."""
+    problem, report, device = distinct.problem, distinct.report, distinct.problem.device
+    xp, m, of_rows = device.xp, problem.settings.min_samples, lists.lists_of(distinct, by_distance=True)
+    report["way"] = LISTS.name
+    with report.stage("neighbors", device):
+        number, repeated = xp.arange(problem.n), xp.sort(repeats.numbers(xp))
+        copies = xp.searchsorted(repeated, number, side="right") - xp.searchsorted(repeated, number)
+        row = number.astype("int32")
+        of_equal = kernels(device).pair_distances(distinct.rows, row, row, problem.metric)
+        if not all_true((copies == 0) | (of_equal <= of_rows.weights[:, 0])):
+            return None
+        at = core_places(of_rows.ids, copies + 1.0, m, xp)
+        core = xp.where(copies >= m, of_equal, of_rows.weights[row, at])
+        by_cores = by_mutual_reachability(of_rows, core, m, device)
+    tree, components = lists.connected(distinct, by_cores)
+    with report.stage("spanning_tree", device):
+        return repeats.join_at_cores(tree, core, device), components
 
 
 def find_repeats(values: Array, device: Device) -> Repeats | None:
@@ -251,8 +295,9 @@ def ways_of(problem: Problem) -> list[Way]:
         ways.append(LINE)
     if pairs.serves(problem):
         return [*ways, PAIRS]
-    # Equal rows are nearest to each other. With missing values others are often at zero too.
-    if by_distance and metric.formula.has_equal_rows_first and not metric.missing:
+    # Equal rows are nearest to each other. With missing values others are often at zero too. Core distances that are
+    # given may be of rows with weights.
+    if problem.core is None and metric.formula.has_equal_rows_first and not metric.missing:
         ways.append(REPEATS)
     # Boxes take less time than the lists alone (bench/NOTES.md). Core distances need the lists, and most of the tree
     # follows from these.

@@ -13,7 +13,7 @@ from hard_cases import full
 from metric_cases import PACKED
 
 from bench import __main__ as harness
-from bench import cases, checks, regression, report, results
+from bench import at_scale, cases, checks, regression, report, results
 from bench.cases import CASES, uniform
 from bench.cluster import cluster_of
 from bench.peers import NAMES, peers_of, scipy_products
@@ -76,7 +76,7 @@ def test_checks_can_fail(stage):
     work = Work(CASES["digits"], CPU, None)
     with cluster_of(1, CPU) if stage == "dask" else nullcontext():
         result = STAGES[stage](work)()
-        merges = result.to_scipy() if stage in ("fit", "hdbscan", "dask") else None
+        merges = result.to_scipy() if stage in ("fit", "fit-array", "hdbscan", "dask") else None
     assert stage == "dask" or checks.CHECKS[stage](work, result)[0] is True
     if merges is not None:
         merges[3, 2] = np.nextafter(merges[3, 2], np.inf)
@@ -204,6 +204,52 @@ def test_cases_are_seeded_and_as_named():
 def test_seconds_are_shown_in_three_digits():
     times = [report.shown(seconds) for seconds in (0.00193, 0.99999, 8.756, 1806.0)]
     assert times == ["1.93 ms", "1,000 ms", "8.76 s", "1,810 s"]
+
+
+def test_fits_at_scale_are_simulated(monkeypatch, capsys):
+    """A power of the rows is found again; near rows need fewer pairs of tiles than noise, and more GPUs less time."""
+    pytest.importorskip("distributed", reason="distributed is not installed")
+    by_power = {n: 3 * n**-0.25 for n in (10**3, 10**4, 10**5)}
+    assert at_scale.extrapolated(by_power, (10**8,)) == pytest.approx([0.03])
+    near, noise = (at_scale.share_of_tiles(kind, 4096, 8, 4) for kind in (cases.blobs, uniform))
+    assert 0 < near < noise <= 1
+    for name, value in (("SIZES", (512, 2048)), ("BLOCKS", 4)):
+        monkeypatch.setattr(at_scale, name, value)
+    at_scale.main()
+    shares, seconds = (
+        [[float(cell.replace(",", "")) for cell in line.split("|")[2:-1]] for line in table.splitlines()[2:]]
+        for table in capsys.readouterr().out.split("\n\n")
+    )
+    assert all(0 < share <= 1 for row in shares for share in row[:2])
+    assert [len(row) for row in seconds] == 3 * [4]
+    assert all(row[0] > row[1] and row[2] > row[3] for row in seconds)
+
+
+def test_every_shape_of_data_with_structure_has_noise():
+    shapes = [case.name.split("-", 1)[1] for case in cases.STRUCTURED]
+    assert {f"gauss-{shape}" for shape in shapes} <= set(CASES)
+    assert all(CASES[f"gauss-{shape}"].rows.__qualname__.startswith("gauss.") for shape in shapes)
+
+
+def test_times_beside_noise_are_of_one_card():
+    """And only of fits whose noise was measured there."""
+
+    def row(case, seconds, device="A", **other):
+        shape = {"n": 200_000, "d": 64, "file": "2001-02-03-a.json"}
+        return {"case": case, "stage": "fit", "seconds": seconds, "device": device, **shape, **other}
+
+    rows = [
+        row("nested-200k-64", 0.03), row("line-200k-64", 0.02), row("gauss-200k-64", 0.02),
+        row("core-200k-64", 9, "B"), row("core-200k-64", 9, rmm_pool=True), row("gauss-200k-64", 9, "B"),
+        row("blobs-1m-8", 9), row("far-200k-64", 9, stage="connect"),
+    ]  # fmt: skip
+    first, second, *more = report.beside_noise(rows, "A").splitlines()[2:]
+    link = "](bench/results/2001-02-03-a.json)"
+    assert first == f"| nested-200k-64 | 200,000 × 64 | [30 ms{link} | [20 ms{link} | 1.5 |"
+    assert second.startswith("| line-200k-64 |")
+    assert second.endswith("| 1.0 |")
+    assert not more
+    assert report.beside_noise(rows, "C") == ""
 
 
 def test_readme_table_is_current():

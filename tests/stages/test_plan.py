@@ -57,13 +57,13 @@ def test_estimate_is_that_of_the_way(engine):
     ("device", "n", "d", "how", "expected"),
     [
         (CPU, 900, 1, {}, ["line", "pairs"]),
-        (CPU, 9000, 1, {"min_samples": 3}, ["lists"]),
+        (CPU, 9000, 1, {"min_samples": 3}, ["repeats", "lists"]),
         (CPU, 9000, 16, {}, ["repeats", "lists"]),
         (Device("cuda", np), 2**18, 1, {}, ["line", "repeats", "boxes"]),
         (Device("cuda", np), 2**18, 3, {}, ["repeats", "boxes"]),
         (Device("cuda", np), 2**18, 16, {}, ["repeats", "boxes", "lists"]),
         (Device("cuda", np), 2**18 - 1, 16, {}, ["repeats", "lists"]),
-        (Device("cuda", np), 2**18, 16, {"min_samples": 3}, ["lists"]),
+        (Device("cuda", np), 2**18, 16, {"min_samples": 3}, ["repeats", "lists"]),
         (Device("cuda", np), 2**18, 33, {}, ["repeats", "lists"]),
     ],
 )

@@ -657,3 +657,8 @@ def test_heights_are_scipys(points, engine):
             patch.setattr(neighbors, "STRUCTURED_POINTS", {"cpu": 0, "cuda": 0})
             model = rapids_slink.fit(X, 3, n_neighbors=k, device=engine.name)
         np.testing.assert_array_equal(to_host(model.distances_), expected)
+        if points is line:
+            counts = model.report_["neighbors"]
+            assert counts["filter"] == TileSearch.name
+            assert counts["rows_certified"] + counts["rows_redone"] + counts["rows_scanned_exactly"] == n
+            assert 0 < counts["tile_pairs_formed"] < counts["tile_pairs"]

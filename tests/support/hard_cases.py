@@ -128,6 +128,31 @@ def tight_clusters(rng, dtype):
 
 
 @case
+def copies_of_copies(rng, dtype):
+    """Near duplicates of near duplicates of near duplicates, in no order."""
+    points = rng.normal(size=(10, 20))
+    for apart in (1e-2, 1e-4, 1e-6):
+        points = np.repeat(points, 4, axis=0)
+        points += apart * rng.normal(size=points.shape)
+    return rng.permutation(points)
+
+
+@case
+def walks(rng, dtype):
+    """Ten trajectories in twelve features that set out from one place, at speeds from one to a thousand."""
+    steps = rng.normal(size=(10, 80, 12)) * np.geomspace(1, 1e3, 10)[:, None, None]
+    return np.cumsum(steps, axis=1).reshape(-1, 12)
+
+
+@case
+def shells(rng, dtype):
+    """Spheres about one centre, each ten times as large as the one inside it."""
+    direction = rng.normal(size=(700, 10))
+    radius = 10.0 ** (np.arange(700) % 7)
+    return direction / np.linalg.norm(direction, axis=1, keepdims=True) * radius[:, None]
+
+
+@case
 def images(rng, dtype):
     """uint8 pixels, mostly zero, ten prototypes with noise: integers that fp16 holds exactly."""
     prototypes = rng.integers(0, 256, (10, 64)) * (rng.random((10, 64)) < 0.3)
@@ -305,6 +330,12 @@ def equal_weight_path_10d(rng, dtype):
     """Each row is one step along the next axis: a path of unit steps whose ends drift apart."""
     axis = np.arange(500) % 10
     return rng.permutation(np.cumsum(np.eye(10)[axis], axis=0))
+
+
+@case
+def half_empty_counts(rng, dtype):
+    """Counts, half of them zero: ties everywhere, and a few rows that repeat."""
+    return rng.poisson(np.log(2), (600, 9))
 
 
 @case
