@@ -20,7 +20,8 @@ p·q + ‖p‖f + (‖q‖ + f)e. So it passes the test product >= threshold, in
 
 with L the largest ‖p‖ of the row's cell, M the largest ‖q‖ and the largest f of the point's, added up, and E what the
 three squares may be off by. With d features a float64 product and the squares of lengths are off by (d + 8)2⁻⁵² of
-(‖x‖ + ‖y‖)² at most, counted from the origin of the places.
+(‖x‖ + ‖y‖)² at most, counted from the origin of the places. They lose half of it, and the rest is more than what u and
+v lose, whose differences from the origin are rounded by 2⁻⁵³ of themselves.
 
 *The cells.* A point y is at most M/t from the centre of its cell, b. So no point of the cell is within U of a row with
 ‖x - b‖ > U + M/t. All features count here, and boxes have the first axes only. ‖x - b‖² is a term of the test; E is
@@ -43,7 +44,6 @@ from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import serves_products
-from rapids_slink.neighbors.filter.bounds import accumulation_bound
 from rapids_slink.neighbors.rows import product_form
 from rapids_slink.neighbors.task import Search, SearchResult, SearchTask, equal_slices, geometric_slices
 from rapids_slink.neighbors.tiles.order import (
@@ -128,7 +128,7 @@ class Terms:
     first_slot: int  # of the cells' points
     #: of all centres with these points, float64, and the squares of either's lengths
     products: tuple[Array, Array, Array]
-    begins: Array  # (these cells, all points' slots) float32
+    begins: Array  # (these cells, all points' slots), of the device's `TERM_TYPES'
 
 
 class TileSearch(Search):
@@ -350,8 +350,9 @@ class TileSearch(Search):
             self._kept_products = begin, products, of_centres
         if columns.fine not in self._kept:
             begin, products, of_centres = self._kept_products
-            eta = accumulation_bound((3 if columns.fine else 1) * (self.n_features + 16))
-            begins = self._buffer(f"begins, {columns.fine}", of_centres[0].shape, "float32")
+            eta = self.kernels.lost_by_sums(self.n_features, columns.fine)
+            kind = self.kernels.TERM_TYPES[columns.fine]
+            begins = self._buffer(f"begins, {columns.fine}", of_centres[0].shape, kind)
             self.kernels.put_begins(of_centres, self.between[1][cells], columns, cells, eta, begins)
             self._kept[columns.fine] = Terms(cells.start, begin, products, begins)
         return self._kept[columns.fine]
@@ -381,11 +382,11 @@ class TileSearch(Search):
             self._rerank(rows, some, groups, exact.empty_lists(rows.ids.size, 1), minima, task, for_bounds=True)
 
         def look(listed: Lists, bands: list[slice], for_bounds: bool = False) -> TopLists:
-            lists = exact.empty_lists(rows.ids.size, task.k)
+            lists, kind = exact.empty_lists(rows.ids.size, task.k), self.kernels.TERM_TYPES[columns.fine]
             capacity = max(room, 2 * TILE + 4 * task.k) if for_bounds else room
             for band in bands:
                 plan = self.kernels.plan_band(listed, band, columns.slots)
-                least = self._buffer("thresholds", (self.slots.cells, rows.ids.size), "float32")
+                least = self._buffer(f"thresholds, {columns.fine}", (self.slots.cells, rows.ids.size), kind)
                 of_rows = terms.products, rows.in_terms, rows.bound, self.reach
                 self.kernels.put_thresholds(*of_rows, encoded, columns, self.missing, plan, least)
                 ids = self._buffer("candidates", (rows.ids.size, capacity), "int32")
