@@ -357,5 +357,6 @@ def _low_dimensional(values: Array, device: Device, report: Report, progress: bo
         return search if search.mean_visits(2 * limit) < limit else None
     from rapids_slink.neighbors.trees.tree import touched_share
 
-    search = kind(values, device, report, progress=progress, metric=metric)
+    by_products = metric.filter == "product"
+    search = kind(values, device, report, progress=progress, metric=metric, for_lists=by_products)
     return search if touched_share(search.tree, metric) <= MAX_TOUCHED_SHARE else None
