@@ -23,6 +23,10 @@ three squares may be off by. With d features a float64 product and the squares o
 (‖x‖ + ‖y‖)² at most, counted from the origin of the places. They lose half of it, and the rest is more than what u and
 v lose, whose differences from the origin are rounded by 2⁻⁵³ of themselves.
 
+*The lengths.* A product is at most ‖p‖‖q‖. So no pair of a block and a tile passes if the largest of both with the
+largest begin of a sum do not reach the least threshold; lengths are rounded up by more than that sum loses. A CPU looks
+first.
+
 *The cells.* A point y is at most M/t from the centre of its cell, b. So no point of the cell is within U of a row with
 ‖x - b‖ > U + M/t. All features count here, and boxes have the first axes only. ‖x - b‖² is a term of the test; E is
 subtracted from it.

@@ -627,19 +627,24 @@ def append(
 ) -> Candidates:
     """The points that pass for each block's rows, of the tiles in a band of its list: candidates in `ids`.
 
+    No product is above that of both lengths, which leaves some tiles out.
+
     `terms` are the thresholds of cells of points and rows, what sums begin at by cells of rows and points, and the
     cells of the rows' tiles among these.
     """
     (least, first_sums, of_rows), (row_group, point_group), of_points = terms, groups, points.slots.cell_of_tile
     into = Candidates(ids, np.zeros(len(ids), np.int32))
+    lengths = points.length.reshape(-1, TILE).max(axis=1)
     some, (d, kind) = TILE * TILES_AT_ONCE, (points.y.shape[1], points.y.dtype)
 
     def fill(blocks: slice) -> None:
         columns, product = np.empty((TILES_AT_ONCE, TILE, d), kind), np.empty(BLOCK * some, kind)
         for b in range(blocks.start, blocks.stop):
             at = slice(b * BLOCK, (b + 1) * BLOCK)
-            cell = of_rows[b * BLOCK // TILE]
+            cell, longest = of_rows[b * BLOCK // TILE], np.float64(rows.length[at].max())
             of_block = lists.tiles[lists.begins[b] : lists.ends[b]][band]
+            most = longest * lengths[of_block] + first_sums[cell].reshape(-1, TILE)[of_block].max(axis=1)
+            of_block = of_block[~(most < least[:, at].min(axis=1)[of_points[of_block]])]
             for part in row_blocks(of_block.size, TILE, some):
                 own = of_block[part]
                 np.take(points.y.reshape(-1, TILE, d), own, axis=0, out=columns[: own.size])
