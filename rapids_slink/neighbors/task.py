@@ -131,7 +131,7 @@ class Search:
 
     name = ""  # for reports
     is_over_all_pairs = False  # whether it is a `BruteForceSearch`, whose tasks take as long as they have pairs
-    for_lists = False  # whether those who connect its lists may be better off with another search, over all pairs
+    for_lists = False  # whether those who connect its lists are better off with another search, over all pairs
 
     def connects(self, ids: Array) -> bool:
         """Whether those who connect its lists, (n, k) ids, are not better off with another search."""

@@ -345,7 +345,7 @@ MAX_CONNECTING_SHARE = 0.55
 class TreeSearch(Search):
     """Search among `values` for neighbours of the same points, or of `queries`; see `BruteForceSearch`.
 
-    `for_lists`: there are many features, so that a search over all pairs may connect components in less time.
+    `is_only`: no search over all pairs may follow, which may connect components in less time.
     """
 
     name = "k-d tree"  # for reports
@@ -358,10 +358,10 @@ class TreeSearch(Search):
         queries: np.ndarray | None = None,
         progress: bool = False,
         metric: Metric = EUCLIDEAN,
-        for_lists: bool = False,
+        is_only: bool = True,
     ) -> None:
         self.metric, self.tree = metric, build(values)
-        self.queries, self.progress, self.for_lists = queries, progress, for_lists
+        self.queries, self.progress, self.is_only = queries, progress, is_only
         report.count("neighbors", filter=self.name)
 
     @staticmethod
@@ -378,7 +378,7 @@ class TreeSearch(Search):
 
     def connects(self, ids: np.ndarray) -> bool:
         """Whether most searches between the components of these lists visit few enough leaves."""
-        return not self.for_lists or share_between(self.tree, self.metric, components(ids)) <= MAX_CONNECTING_SHARE
+        return self.is_only or share_between(self.tree, self.metric, components(ids)) <= MAX_CONNECTING_SHARE
 
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""
