@@ -347,8 +347,8 @@ def may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> bo
 def _low_dimensional(values: Array, device: Device, report: Report, progress: bool, metric: Metric) -> Search | None:
     """The search by a tree, or None if a ball of neighbours touches too many of its nodes."""
     kind: Any = _tree_class(device)
+    (n, d), itemsize = values.shape, values.dtype.itemsize
     if device.is_gpu:
-        (n, d), itemsize = values.shape, values.dtype.itemsize
         needed = kind.estimate(n, n, d, DEFAULT_NEIGHBORS, itemsize, device, metric).peak
         if needed > free_bytes() or expansion(values, device) > MAX_EXPANSION:
             return None
@@ -357,5 +357,7 @@ def _low_dimensional(values: Array, device: Device, report: Report, progress: bo
         return search if search.mean_visits(2 * limit) < limit else None
     from rapids_slink.neighbors.trees.tree import touched_share
 
-    search = kind(values, device, report, progress=progress, metric=metric)
+    all_pairs = BruteForceSearch.estimate(n, n, d, 1, itemsize, device, metric).least
+    is_only = metric.filter != "product" or all_pairs > free_bytes()
+    search = kind(values, device, report, progress=progress, metric=metric, is_only=is_only)
     return search if touched_share(search.tree, metric) <= MAX_TOUCHED_SHARE else None

@@ -129,8 +129,13 @@ class SearchState:
 class Search:
     """A prepared search over n points: `find`, and what else of it a stage may use."""
 
+    name = ""  # for reports
     is_over_all_pairs = False  # whether it is a `BruteForceSearch`, whose tasks take as long as they have pairs
     for_lists = False  # whether those who connect its lists are better off with another search, over all pairs
+
+    def connects(self, ids: Array) -> bool:
+        """Whether those who connect its lists, (n, k) ids, are not better off with another search."""
+        return not self.for_lists
 
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""

@@ -39,7 +39,6 @@ from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, is_search
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.task import NeighborLists, Search, SearchTask
-from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.ordering import NO_EDGE, sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
@@ -161,10 +160,11 @@ def connected(look: Look, lists: NeighborLists) -> Tree:
     """The tree of the points that the lists are of."""
     problem, report, search = look.problem, look.report, look.search
     device, metric = problem.device, problem.metric
-    if search.for_lists:
+    if not search.connects(lists.ids):
+        name = search.name
         del search, look.search  # whose memory the next takes
         search = BruteForceSearch(look.rows, device, report, progress=problem.settings.progress, metric=metric)
-        report.count("neighbors", filter=TileSearch.name)
+        report.count("neighbors", filter=name)
     release_cached()
     with report.stage("components", device):
         components = kernels(device).connected_components(lists.ids)

@@ -83,6 +83,27 @@ def twins_and_clusters(rng, n, d):
     return X
 
 
+def test_few_rows_try_whether_a_second_pass_proves_them(monkeypatch):
+    """A cluster that float32 takes for a point: some of its rows say so, and all distances follow."""
+    rng, passed = np.random.default_rng(0), []
+    X = rng.normal(size=(6000, 20))
+    X[::2] = 1 + 1e-7 * X[::2]
+    one_pass = BruteForceSearch._pass
+
+    def counted(self, task, filter_, rows, reached, **more):
+        passed.append(len(rows))
+        return one_pass(self, task, filter_, rows, reached, **more)
+
+    monkeypatch.setattr(BruteForceSearch, "_pass", counted)
+    report, rows = Report(), np.arange(6000, dtype="int32")
+    assert_lists(
+        BruteForceSearch(X, CPU, report).find(SearchTask(rows, 5, rows, rows)),
+        least(without_self(squared_distances(X)), 5),
+    )
+    assert report["neighbors"]["rows_scanned_exactly"] == report["neighbors"]["rows_redone"] >= 3000
+    assert brute_force.TRIED_AGAIN <= sum(passed) < 2 * brute_force.TRIED_AGAIN
+
+
 @pytest.mark.gpu
 def test_surroundings():
     """Each row once; members near their centre for how far they look; none that look nowhere or for anything."""

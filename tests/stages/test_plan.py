@@ -157,6 +157,20 @@ def test_either_search_gives_the_same_tree(monkeypatch, set_constants):
     assert by_tree.mst_.equals(rapids_slink.fit(X, device="cpu", n_neighbors=3).mst_)
 
 
+def wide_clusters(rng, n, d):
+    """Their boxes overlap, and so a search for the nearest point of another one visits them all."""
+    return rng.normal(size=(n, d)) + 4 * rng.normal(size=(40, d))[rng.integers(0, 40, n)]
+
+
+@pytest.mark.parametrize(("points", "by_tree"), [(wide_clusters, False), (far_clusters, True), (curve, True)])
+def test_all_pairs_connect_what_searches_by_a_tree_would_visit_whole(points, by_tree):
+    X = points(np.random.default_rng(1), 2**13, 48).astype(np.float32)
+    model = rapids_slink.fit(X, device="cpu")
+    assert model.report_["neighbors"]["filter"] == "k-d tree"
+    assert ("rows_redone" not in model.report_.get("connect", {})) == by_tree
+    np.testing.assert_array_equal(model.distances_, linkage(X.astype(np.float64), "single")[:, 2])
+
+
 def manifold_of_5(rng, n, d):
     return np.sin(rng.random((n, 5)) @ rng.normal(size=(5, d)))
 

@@ -511,6 +511,51 @@ def test_rows_with_many_candidates_are_searched_with_twice_the_digits(engine):
     assert report["neighbors"]["rows_scanned_exactly"] == 0
 
 
+def test_twice_the_digits_of_a_cpu_tell_nearly_equal_distances_apart(monkeypatch):
+    """Categories are equally far from each other, but for a narrow feature: by float32 a third of all pairs tie."""
+    rng, n, passed = np.random.default_rng(0), 4000, [0]
+    label = rng.integers(0, 40, n).astype(np.int32)
+    X = np.column_stack((1e-2 * rng.random(n), np.eye(40)[label]))
+    append = kernels(CPU).append
+
+    def count(*arguments):
+        candidates = append(*arguments)
+        passed[0] += int(candidates.count.sum()) * arguments[-1]
+        return candidates
+
+    monkeypatch.setattr(kernels(CPU), "append", count)
+    report = Report()
+    task = SearchTask(np.arange(n, dtype=np.int32), 1, label, label, per_group_minimum=True)
+    found = search_of(X, CPU, report).find(task)
+    distances = squared_distances(X)
+    distances[label[:, None] == label] = np.inf
+    for one in range(40):
+        assert found.weights[label == one].min() == distances[label == one].min()
+    assert report["connect"]["rows_redone"] > n / 2
+    assert passed[0] < 10 * n
+
+
+def test_lengths_leave_tiles_out_on_a_cpu(monkeypatch):
+    """Of tight clusters that are equally far apart no ball is beyond a bound, but most tiles hold no extreme points."""
+    rng, n, d, formed = np.random.default_rng(1), 20_000, 20, [0]
+    label = rng.integers(0, d, n).astype(np.int32)
+    X, report = np.eye(d)[label] + 1e-3 * rng.normal(size=(n, d)), Report()
+    append = kernels(CPU)._append
+
+    def count(product, tiles_of_block, *more):
+        formed[0] += tiles_of_block.size
+        append(product, tiles_of_block, *more)
+
+    monkeypatch.setattr(kernels(CPU), "_append", count)
+    task = SearchTask(np.arange(n, dtype=np.int32), 1, label, label, per_group_minimum=True)
+    found = search_of(X, CPU, report).find(task).weights[:, 0]
+    assert report["connect"]["rows_redone"] < n / 10
+    assert formed[0] < report["connect"]["tile_pairs_formed"] / 4
+    for one in range(0, d, 7):
+        distances = cdist(X[label == one], X[label != one], "sqeuclidean")
+        assert found[label == one].min() == pytest.approx(distances.min(), rel=1e-12)
+
+
 @pytest.mark.parametrize(("room", "d"), combinations((2**15, 2**20, 2**35), (12, 40), quick=[(2**15, 40), (2**20, 12)]))
 def test_cells_are_taken_in_turn_if_memory_is_short(room, d, engine, monkeypatch):
     """For lists, and for the least weights of groups, which all parts have in common."""

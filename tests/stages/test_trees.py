@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from hard_cases import CASES, full
 from numba import njit
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import connected_components
 
 from rapids_slink.neighbors.exact.cpu import pair_distances
 from rapids_slink.neighbors.rows import metric_rows
@@ -38,6 +40,18 @@ def test_tree_is_a_partition_in_boxes(name):
             assert (tree.first[left], tree.last[right]) == (tree.first[v], tree.last[v])
             assert tree.last[left] == tree.first[right]
             assert abs(tree.last[left] - tree.first[left] - (tree.last[right] - tree.first[right])) <= 1
+
+
+def test_components_of_lists():
+    """Sparse lists make chains, and others one component."""
+    for seed, k, width in ((0, 1, 3), (1, 1, 300), (2, 2, 300), (3, 3, 2)):
+        rng = np.random.default_rng(seed)
+        rows = np.arange(300)[:, None]
+        ids = np.clip(rows + rng.integers(-width, width + 1, (300, k)), 0, 299).astype(np.int32)
+        graph = csr_matrix((np.ones(ids.size), (np.repeat(rows, k), ids.ravel())), shape=(300, 300))
+        label = connected_components(graph, directed=False)[1]
+        least = np.array([np.flatnonzero(label == one)[0] for one in label])
+        np.testing.assert_array_equal(tree.components(ids), least)
 
 
 @njit

@@ -29,6 +29,10 @@ from the origin of the places. With M the largest ‖q‖ and the largest f of t
 
 what is near the origin is told apart as well, however far other points are.
 
+*The lengths.* A product is at most ‖p‖‖q‖. So no pair of a block and a tile passes if the largest of both with the
+largest begin of a sum do not reach the least threshold; lengths are rounded up by more than that sum loses. A CPU looks
+first.
+
 *The cells.* A point y is at most M/t from the centre of its cell, b. So no point of the cell is within U of a row with
 ‖x - b‖ > U + M/t. All features count here, and boxes have the first axes only. ‖x - b‖² is a term of the test; E is
 subtracted from it.
@@ -51,7 +55,6 @@ from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import serves_products
-from rapids_slink.neighbors.filter.bounds import accumulation_bound
 from rapids_slink.neighbors.rows import product_form
 from rapids_slink.neighbors.task import Search, SearchResult, SearchTask, equal_slices, geometric_slices
 from rapids_slink.neighbors.tiles.order import (
@@ -138,7 +141,7 @@ class Terms:
     first_slot: int  # of the cells' points
     #: of all centres with these points, float64, and the squares of either's lengths
     products: tuple[Array, Array, Array]
-    begins: Array  # (these cells, all points' slots) float32
+    begins: Array  # (these cells, all points' slots), of the device's `TERM_TYPES'
     squares: Array  # (all cells,) float64: see E
 
 
@@ -362,8 +365,9 @@ class TileSearch(Search):
             self._kept_products = begin, products, of_centres
         if columns.fine not in self._kept:
             begin, products, of_centres = self._kept_products
-            eta = accumulation_bound((3 if columns.fine else 1) * (self.n_features + 16))
-            begins = self._buffer(f"begins, {columns.fine}", of_centres[0].shape, "float32")
+            eta = self.kernels.lost_by_sums(self.n_features, columns.fine)
+            kind = self.kernels.TERM_TYPES[columns.fine]
+            begins = self._buffer(f"begins, {columns.fine}", of_centres[0].shape, kind)
             self.kernels.put_begins(of_centres, self.between[1][cells], columns, cells, eta, begins)
             squares = self.kernels.squares_of_cells(self.between[0], columns)
             self._kept[columns.fine] = Terms(cells.start, begin, products, begins, squares)
@@ -394,11 +398,11 @@ class TileSearch(Search):
             self._rerank(rows, some, groups, exact.empty_lists(rows.ids.size, 1), minima, task, for_bounds=True)
 
         def look(listed: Lists, bands: list[slice], for_bounds: bool = False) -> TopLists:
-            lists = exact.empty_lists(rows.ids.size, task.k)
+            lists, kind = exact.empty_lists(rows.ids.size, task.k), self.kernels.TERM_TYPES[columns.fine]
             capacity = max(room, 2 * TILE + 4 * task.k) if for_bounds else room
             for band in bands:
                 plan = self.kernels.plan_band(listed, band, columns.slots)
-                least = self._buffer("thresholds", (self.slots.cells, rows.ids.size), "float32")
+                least = self._buffer(f"thresholds, {columns.fine}", (self.slots.cells, rows.ids.size), kind)
                 of_rows = terms.products, rows.in_terms, rows.bound, self.reach
                 self.kernels.put_thresholds(*of_rows, encoded, columns, terms.squares, self.rounding, plan, least)
                 ids = self._buffer("candidates", (rows.ids.size, capacity), "int32")

@@ -7,6 +7,7 @@ import numpy as np
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists
 from rapids_slink.neighbors.exact.cpu import rerank
+from rapids_slink.neighbors.filter.bounds import accumulation_bound
 from rapids_slink.neighbors.task import golden_stride, inverse, row_blocks
 from rapids_slink.neighbors.tiles.cuts import cut_sample, find_leaves
 from rapids_slink.neighbors.tiles.order import (
@@ -31,6 +32,8 @@ ROUTED = 2**14  # rows at a time
 STRIDE = constant(TILES, "STRIDE")
 TILES_AT_ONCE = 16  # in a product
 LARGEST = 1e30  # beyond it nothing is ruled out
+#: Of the test's terms, coarse and fine: what differs by less than float32 tells passes no test in float64 by its terms.
+TERM_TYPES = "float32", "float64"
 EPSILON, ROUND_UP, TINY = 2.0**-52, 1 + 2.0**-22, 1e-30
 
 
@@ -46,6 +49,11 @@ class Cuts(NamedTuple):
 def products_are_precise() -> bool:
     """Whether sums of products lose no more than the bounds assume."""
     return True
+
+
+def lost_by_sums(n_features: int, fine: bool) -> float:
+    """What sums of products of rows lose at most, by the product of both lengths."""
+    return (n_features + 16) * EPSILON if fine else accumulation_bound(n_features + 16)
 
 
 def centred_sample(points: Array, size: int) -> tuple[Array, Array, float]:
@@ -588,7 +596,7 @@ def put_thresholds(
     plan: None,
     out: Array,
 ) -> None:
-    """Put what products of rows are compared with, by cells of points, (cells, rows) float32.
+    """Put what products of rows are compared with, by cells of points, (cells, rows) of `TERM_TYPES`.
 
     `products` are of the cells' centres with points, of which `where` are the rows, and the squares of either's
     lengths. Nothing beyond its `bound`, by the `terms` of `reach`, is wanted of a row. `squares` of cells of points and
@@ -601,13 +609,13 @@ def put_thresholds(
         lost = norms[where] + 2 * centre_norms[row_cell] + squares[:, None]
         value = norms[where] + centre_norms[:, None] - 2 * product[:, where] - within**2 - rounding * lost
         value *= scale * points.scales[:, None]
-        np.nextafter(value.astype(np.float32), np.float32(-np.inf), out=out)
+        np.nextafter(value.astype(out.dtype), out.dtype.type(-np.inf), out=out)
     out[~(abs(out) < LARGEST)] = -np.inf
     out[:, within < 0] = np.inf
 
 
 def put_begins(products: Any, between: Array, points: Any, cells: slice, eta: float, out: Array) -> None:
-    """Put what sums of all points begin at, by some cells of rows, (cells, points) float32.
+    """Put what sums of all points begin at, by some cells of rows, (cells, points) of `TERM_TYPES`.
 
     `products` are of these cells' centres with the points, and the squares of either's lengths; `between` are the
     squared distances of the centres from those of all cells.
@@ -619,7 +627,7 @@ def put_begins(products: Any, between: Array, points: Any, cells: slice, eta: fl
         value *= np.repeat(points.scales[cell] / 2, TILE) * points.scales[cells, None]
         value += 2 * eta * abs(value) + points.largest_length[cells, None] * (points.error + eta * points.length)
         value += points.largest_error[cells, None] * (points.error.astype("float64") + points.length)
-        np.nextafter(value.astype(np.float32), np.float32(np.inf), out=out)
+        np.nextafter(value.astype(out.dtype), out.dtype.type(np.inf), out=out)
     out[~(abs(out) < LARGEST)] = np.inf
     out[:, points.slots.rows < 0] = -np.inf
 
@@ -629,19 +637,24 @@ def append(
 ) -> Candidates:
     """The points that pass for each block's rows, of the tiles in a band of its list: candidates in `ids`.
 
+    No product is above that of both lengths, which leaves some tiles out.
+
     `terms` are the thresholds of cells of points and rows, what sums begin at by cells of rows and points, and the
     cells of the rows' tiles among these.
     """
     (least, first_sums, of_rows), (row_group, point_group), of_points = terms, groups, points.slots.cell_of_tile
     into = Candidates(ids, np.zeros(len(ids), np.int32))
+    lengths = points.length.reshape(-1, TILE).max(axis=1)
     some, (d, kind) = TILE * TILES_AT_ONCE, (points.y.shape[1], points.y.dtype)
 
     def fill(blocks: slice) -> None:
         columns, product = np.empty((TILES_AT_ONCE, TILE, d), kind), np.empty(BLOCK * some, kind)
         for b in range(blocks.start, blocks.stop):
             at = slice(b * BLOCK, (b + 1) * BLOCK)
-            cell = of_rows[b * BLOCK // TILE]
+            cell, longest = of_rows[b * BLOCK // TILE], np.float64(rows.length[at].max())
             of_block = lists.tiles[lists.begins[b] : lists.ends[b]][band]
+            most = longest * lengths[of_block] + first_sums[cell].reshape(-1, TILE)[of_block].max(axis=1)
+            of_block = of_block[~(most < least[:, at].min(axis=1)[of_points[of_block]])]
             for part in row_blocks(of_block.size, TILE, some):
                 own = of_block[part]
                 np.take(points.y.reshape(-1, TILE, d), own, axis=0, out=columns[: own.size])

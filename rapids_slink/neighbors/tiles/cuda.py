@@ -7,7 +7,7 @@ import numpy as np
 
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists
 from rapids_slink.neighbors.exact.cuda import list_entries
-from rapids_slink.neighbors.filter.bounds import QuantizedPoints
+from rapids_slink.neighbors.filter.bounds import QuantizedPoints, accumulation_bound
 from rapids_slink.neighbors.filter.fused import (
     ATOM_STEPS,
     Destination,
@@ -53,6 +53,7 @@ ITEM_TILES = 32  # of a work item
 MOST_UNIT = 2.0**100  # of float32
 FLUSHED = 3 * 2.0**-126  # what float32 loses of a difference at most, since it has no denormal numbers here
 ROUND_UP, TINY = 1 + 2.0**-22, 1e-30
+TERM_TYPES = "float32", "float32"
 
 
 class Cuts(NamedTuple):
@@ -71,6 +72,11 @@ class Band(NamedTuple):
     items: Array  # (items, 4) int32, as fused/pass.cuh reads them
     next_item: Array  # (1,) int32, 0
     count: Array  # (rows,) int32, 0: of candidates
+
+
+def lost_by_sums(n_features: int, fine: bool) -> float:
+    """As `rapids_slink.neighbors.tiles.cpu.lost_by_sums`: of three products of fp16 if fine."""
+    return accumulation_bound((3 if fine else 1) * (n_features + 16))
 
 
 def products_are_precise() -> bool:

@@ -20,10 +20,12 @@ from rapids_slink.neighbors.trees.tree import (
     LEAF,
     box_to_box,
     build,
+    components,
     depth_of,
     groups_of_nodes,
     least_of_nodes,
     may_wrap,
+    share_between,
     to_boxes,
     to_points,
 )
@@ -336,10 +338,17 @@ def _rank(near, row, count, nearest):
 
 
 MIN_CHUNK, MAX_CHUNK = 256, 4096  # rows that a thread takes at a time
+#: The largest share of the leaves that is visited to connect components in less time than products of all pairs take.
+MAX_CONNECTING_SHARE = 0.55
 
 
 class TreeSearch(Search):
-    """Search among `values` for neighbours of the same points, or of `queries`; see `BruteForceSearch`."""
+    """Search among `values` for neighbours of the same points, or of `queries`; see `BruteForceSearch`.
+
+    `is_only`: no search over all pairs may follow, which may connect components in less time.
+    """
+
+    name = "k-d tree"  # for reports
 
     def __init__(
         self,
@@ -349,10 +358,11 @@ class TreeSearch(Search):
         queries: np.ndarray | None = None,
         progress: bool = False,
         metric: Metric = EUCLIDEAN,
+        is_only: bool = True,
     ) -> None:
         self.metric, self.tree = metric, build(values)
-        self.queries, self.progress = queries, progress
-        report.count("neighbors", filter="k-d tree")
+        self.queries, self.progress, self.is_only = queries, progress, is_only
+        report.count("neighbors", filter=self.name)
 
     @staticmethod
     def estimate(n: int, m: int, d: int, k: int, itemsize: int, device: Device, metric: Metric) -> MemoryEstimate:
@@ -365,6 +375,10 @@ class TreeSearch(Search):
         groups = n * 4 + nodes * 8
         lists = m * (12 * k + 8)
         return MemoryEstimate(tree + groups + lists + m * (8 * d + 48), tree + lists)
+
+    def connects(self, ids: np.ndarray) -> bool:
+        """Whether most searches between the components of these lists visit few enough leaves."""
+        return self.is_only or share_between(self.tree, self.metric, components(ids)) <= MAX_CONNECTING_SHARE
 
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""

@@ -5,7 +5,7 @@ feature: column p of `columns` is a point. Surrogate distances of boxes and of p
 bound: squared_euclidean, passed as None, and the sums of `add_gap`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,13 +65,58 @@ def touched_share(tree: Tree, metric: Metric) -> float:
 
     It is small if the intrinsic dimension is: along curves, or in well-separated clusters.
     """
-    n = tree.order.size
-    positions = np.random.default_rng(0).integers(0, n, SAMPLED_BALLS)
-    distance, count, k = np.empty(n), 0, min(BALL_POINTS, n)
-    for p in positions.tolist():
+    k = min(BALL_POINTS, tree.order.size) - 1
+    return float(np.mean([_share(tree, metric, p, np.partition(far, k)[k]) for p, far in _samples(tree, metric)]))
+
+
+def share_between(tree: Tree, metric: Metric, component: np.ndarray) -> float:
+    """The same, the median, of balls up to the nearest point of another component; 0 in the largest.
+
+    A search that connects components visits these leaves, or fewer; the largest does not search. `component`, (n,), has
+    the rows' labels.
+    """
+    label, shares = component[tree.order], []
+    largest = np.bincount(label).argmax()
+    for p, distance in _samples(tree, metric):
+        radius = distance.min(where=label != label[p], initial=np.inf)
+        shares.append(0.0 if label[p] == largest else _share(tree, metric, p, radius))
+    return float(np.median(shares))
+
+
+def _samples(tree: Tree, metric: Metric) -> Iterator[tuple[int, np.ndarray]]:
+    """Some points, by position, and their distances to all, valid until the next."""
+    distance = np.empty(tree.order.size)
+    for p in np.random.default_rng(0).integers(0, distance.size, SAMPLED_BALLS).tolist():
         _distances(metric.cpu_formula, tree, p, distance)
-        count += _count_touched(metric.cpu_formula, tree, p, np.partition(distance, k - 1)[k - 1])
-    return count / SAMPLED_BALLS / (-(-n // LEAF))
+        yield p, distance
+
+
+def _share(tree: Tree, metric: Metric, p: int, radius: float) -> float:
+    """The share of the leaves within a radius of point p."""
+    return float(_count_touched(metric.cpu_formula, tree, p, radius) / -(-tree.order.size // LEAF))
+
+
+@njit(nogil=True, cache=True)
+def components(ids):
+    """The least row of the component of each, in the graph of lists (n, k).
+
+    By Rem's algorithm (Patwary, Blair and Manne, SEA 2010).
+    """
+    label = np.arange(len(ids))
+    for v in range(len(ids)):
+        for u in ids[v]:
+            a, b = v, np.int64(u)
+            while label[a] != label[b]:
+                if label[a] < label[b]:
+                    a, b = b, a
+                above = label[a]
+                label[a] = label[b]
+                if above == a:
+                    break
+                a = above
+    for v in range(len(ids)):
+        label[v] = label[label[v]]
+    return label
 
 
 @njit(nogil=True, cache=True)
