@@ -26,7 +26,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from rapids_slink.report import counted
+from rapids_slink.report import counted, listed
 
 NO_PYARROW = "Parquet files need pyarrow: pip install 'rapids_slink[parquet]'"
 STANDARD_INPUT = Path("-")
@@ -332,9 +332,8 @@ def split_names(text: str | None) -> list[str]:
 
 
 def _quoted(names: Iterable[Any]) -> str:
-    """Names of columns: the first six and the last if there are more than eight."""
-    texts = [repr(str(name)) for name in names]
-    return ", ".join(texts if len(texts) <= 8 else [*texts[:6], "...", texts[-1]])
+    """Names of columns, as text."""
+    return listed(map(str, names))
 
 
 def _is_unnamed(name: Any) -> bool:

@@ -8,6 +8,7 @@ Groups are numbered in order of first appearance.
 from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from rapids_slink.points.output import (
     is_dataframe,
     library_of,
 )
-from rapids_slink.report import counted
+from rapids_slink.report import counted, listed
 from rapids_slink.runtime.device import CPU, Array, Device, all_true, device_of, is_on_gpu, to_host
 
 #: What a key without a name, or with one of the columns of `groups_`, is called there.
@@ -70,7 +71,7 @@ def keys_of(X: Any, by: GroupBy, device: Device) -> tuple[Any, Any]:
     """`X` without the columns that are keys, and the keys: a frame of pandas or cuDF, a row for each of `X`.
 
     Raises ValueError for names of columns that `X` does not have, a number of keys that is not that of the rows, an
-    index that is not that of `X`, and missing keys unless they are a group of their own.
+    index that is not that of `X`, and missing keys unless they are a group of their own; TypeError for a collection.
     """
     names = names_of(X, by.groups)
     if names is not None:
@@ -127,11 +128,22 @@ def groups_of(codes: Array, count: int, device: Device) -> Groups:
 
 def names_of(X: Any, groups: Any) -> list[Any] | None:
     """The columns of `X` that `groups` names, None if it holds keys."""
+    if is_collection(groups):
+        raise InputTypeError("groups is a Dask collection, and X is in one piece: compute it")
     columns = list(X.columns) if is_collection(X) and hasattr(X, "columns") else column_names(X)
     names: list[Any] = groups if isinstance(groups, list) else [groups]
-    are_columns = columns is not None and all(isinstance(name, Hashable) and name in columns for name in names)
-    if are_columns and isinstance(groups, list) and len(names) == len(X):
-        raise ValueError("groups may be a list of columns or of keys: pass the keys as an array or a Series")
+    others = (name for name in names if columns is None or not isinstance(name, Hashable) or name not in columns)
+    other = list(islice(others, 1))
+    are_columns = not other
+    if isinstance(groups, list) and columns is not None and not is_collection(X):
+        are_keys = len(names) == len(X)
+        if are_columns and are_keys:
+            raise ValueError("groups may be a list of columns or of keys: pass the keys as an array or a Series")
+        if not are_columns and not are_keys:
+            raise ValueError(
+                f"groups must hold one key for each of {counted(len(X), 'row')}, got {len(names)}; as a name of a "
+                f"column, {other[0]!r} is not in [{listed(columns)}]"
+            )
     if not are_columns and (isinstance(groups, list | tuple) or library_of(groups) or np.ndim(groups)):
         return None
     if columns is None:
@@ -140,7 +152,7 @@ def names_of(X: Any, groups: Any) -> list[Any] | None:
     for name in names:
         if name not in columns:
             raise ValueError(
-                f"groups must name a column of X, or hold a key for each row: {name!r} is not in {columns}"
+                f"groups must name a column of X, or hold a key for each row: {name!r} is not in [{listed(columns)}]"
             )
         if columns.count(name) > 1:
             raise ValueError(f"groups={name!r} names a column that is there {columns.count(name)} times")

@@ -338,6 +338,12 @@ def test_the_model_lives_on(tmp_path):
         (pd.Series([0, 1, 0, 1], index=[3, 2, 1, 0]), ValueError, "groups has another index than X"),
         ([[1], [2], [1], [2]], TypeError, "by whose values no frame groups"),
         ([], ValueError, "groups"),
+        (
+            ["x", "z"],
+            ValueError,
+            r"one key for each of 4 rows, got 2; as a name of a column, 'z' is not in \['x', 'y'\]",
+        ),
+        (["z"], ValueError, r"one key for each of 4 rows, got 1; as a name of a column, 'z' is not in \['x', 'y'\]"),
     ],
 )
 def test_errors(groups, error, message):
@@ -364,8 +370,9 @@ def test_refusals():
         rapids_slink.fit(X, groups="x", device="cpu")
     with pytest.raises(ValueError, match="metric='precomputed' takes no groups"):
         rapids_slink.fit(np.zeros((4, 4)), groups=[0, 0, 1, 1], metric="precomputed", device="cpu")
-    with pytest.raises(ValueError, match="HDBSCAN takes no groups"):
-        HDBSCAN(device="cpu").fit(X, groups=[0, 0, 1, 1])
+    for refused in (HDBSCAN.fit, HDBSCAN.fit_predict):
+        with pytest.raises(ValueError, match="HDBSCAN takes no groups"):
+            refused(HDBSCAN(device="cpu"), X, groups=[0, 0, 1, 1])
     with pytest.raises(ValueError, match="n_clusters must be at least 1"):
         rapids_slink.fit(X, 0, groups=[0, 0, 1, 1], device="cpu")
     with pytest.raises(ValueError, match="Found array with 0 feature"):
@@ -373,3 +380,15 @@ def test_refusals():
     df = pd.DataFrame(np.zeros((2, 2)), columns=["x", "x"])
     with pytest.raises(ValueError, match="groups='x' names a column that is there 2 times"):
         rapids_slink.fit(df, groups="x", device="cpu")
+    wide = pd.DataFrame(np.zeros((2, 3000)))
+    with pytest.raises(ValueError, match=r"'z' is not in \[0, 1, 2, 3, 4, 5, \.\.\., 2999\]$"):
+        rapids_slink.fit(wide, groups="z", device="cpu")
+
+
+@pytest.mark.parametrize("count", [10**20, 2**63, 2**63 - 1, 2**31])
+def test_numbers_beyond_all_rows(device, count):
+    """A number of clusters, or of neighbours, above a group's rows is that of its rows, however large."""
+    X, keys = np.random.default_rng(2).normal(size=(20, 2)), np.arange(20) % 3
+    model = rapids_slink.fit(X, count, groups=keys, min_samples=count, device=device)
+    assert_like_alone(model, X, keys, count, min_samples=20)
+    assert to_host(model.cut([2, count])).tolist() == to_host(model.cut([2, 20])).tolist()
