@@ -165,9 +165,10 @@ def _fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: 
     more = _kept(X, points, settings, device)
     tree = forest_of_items(items, number, settings, report)
     if isinstance(rule, GroupedCut):
-        more |= {"_key_columns_": tuple(key_columns), "_cut_per_group_": rule.cut.n_clusters is not None}
         rule = replace(rule, merge_group=number[tree[0].columns["src"]])
     fitted = attributes_of(points, tree, (n, items.n_features), _without_rows(settings), rule, device, report)
+    if groups is not None and isinstance(rule, GroupedCut):
+        more |= grouped.attributes_of_groups(fitted["groups_"], groups, key_columns, rule.cut)
     return {**fitted, **more}
 
 

@@ -5,24 +5,27 @@
 Groups are numbered in order of first appearance.
 """
 
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from rapids_slink.ordering import stable_order
-from rapids_slink.points.check import InputTypeError
+from rapids_slink.points.check import InputTypeError, type_and_advice
 from rapids_slink.points.output import (
     FRAMES,
+    TABLES,
     OutputKind,
     array_of,
     column_names,
     is_collection,
     is_dataframe,
     library_of,
+    take_rows,
 )
 from rapids_slink.report import counted, listed
 from rapids_slink.runtime.device import CPU, Array, Device, all_true, device_of, is_on_gpu, to_host
@@ -52,6 +55,8 @@ class Groups:
     order: Array
     starts: np.ndarray  # (m + 1,) int64, on the host: where the rows of each group begin in `order`, and n
     keys: Any = None  # frame of pandas or cuDF with a row for each group
+    #: by the number of a column of `keys` that comes from a table of Polars or Arrow: the same as it is there
+    in_tables: Mapping[int, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return self.starts.size - 1
@@ -66,6 +71,25 @@ class Groups:
         """The first row of each group, (m,) int64."""
         return to_host(self.order)[self.starts[:-1]].astype(np.int64)
 
+    def with_columns_of(self, columns: Sequence[Any]) -> Self:
+        """The groups with those keys of all rows that are columns of Polars or Arrow, whose types frames may lack."""
+        tables = {i: column for i, column in enumerate(columns) if library_of(column) in TABLES}
+        taken = {}
+        for i, column in tables.items():
+            with suppress(NotImplementedError):  # Arrow cannot take rows of every type
+                taken[i] = take_rows(column, self.first)
+        return replace(self, in_tables=taken)
+
+    def in_types_of_tables(self, frame: Any) -> Any:
+        """`groups_` of a model, in which keys that come from tables have the types that they have there."""
+        library = library_of(frame)
+        for i, column in self.in_tables.items():
+            if library == library_of(column) == "polars":
+                frame = frame.with_columns(column.alias(frame.columns[i]))
+            elif library == library_of(column) == "pyarrow":
+                frame = frame.set_column(i, frame.column_names[i], column)
+        return frame
+
 
 def keys_of(X: Any, by: GroupBy, device: Device) -> tuple[Any, Any]:
     """`X` without the columns that are keys, and the keys: a frame of pandas or cuDF, a row for each of `X`.
@@ -73,16 +97,12 @@ def keys_of(X: Any, by: GroupBy, device: Device) -> tuple[Any, Any]:
     Raises ValueError for names of columns that `X` does not have, a number of keys that is not that of the rows, an
     index that is not that of `X`, and missing keys unless they are a group of their own; TypeError for a collection.
     """
-    names = names_of(X, by.groups)
-    if names is not None:
-        columns = [OutputKind.of(X[name], device)[0] for name in names]
-        X, keys = without_columns(X, names), [_as_series(column) for column in columns]
-    else:
-        groups, _ = OutputKind.of(by.groups, device)
-        keys = [groups.iloc[:, i] for i in range(groups.shape[1])] if is_dataframe(groups) else [_as_series(groups)]
-        names = list(groups) if is_dataframe(groups) else [getattr(keys[0], "name", None)]
-        if library_of(by.groups) in FRAMES:
-            _check_index(X, groups)
+    names, columns = columns_of_keys(X, by.groups)
+    if names_of(X, by.groups) is not None:
+        X = without_columns(X, names)
+    keys = [_as_series(OutputKind.of(_without_rounding(column), device)[0]) for column in columns]
+    if library_of(by.groups) in FRAMES:
+        _check_index(X, OutputKind.of(by.groups, device)[0])
     if not keys:
         raise ValueError("groups has no column")
     for name, column in zip(names, keys, strict=True):
@@ -97,6 +117,18 @@ def keys_of(X: Any, by: GroupBy, device: Device) -> tuple[Any, Any]:
     frame = frames.DataFrame({i: column.reset_index(drop=True) for i, column in enumerate(keys)})
     frame.columns = _column_names(names)
     return X, frame
+
+
+def columns_of_keys(X: Any, groups: Any) -> tuple[list[Any], list[Any]]:
+    """The names of the keys, or None, and their columns: of `X`, of a frame or a table, or the keys themselves."""
+    names = names_of(X, groups)
+    if names is not None:
+        return names, [X[name] for name in names]
+    names = column_names(groups) if library_of(groups) and getattr(groups, "ndim", 2) == 2 else None
+    if names is None:
+        name = getattr(groups, "name", None) if library_of(groups) else None
+        return [None if name == "" else name], [groups]
+    return names, [groups.iloc[:, i] if is_dataframe(groups) else groups[name] for i, name in enumerate(names)]
 
 
 def numbered(keys: Any, device: Device) -> Groups:
@@ -147,8 +179,9 @@ def names_of(X: Any, groups: Any) -> list[Any] | None:
     if not are_columns and (isinstance(groups, list | tuple) or library_of(groups) or np.ndim(groups)):
         return None
     if columns is None:
-        got = type(X).__name__
-        raise ValueError(f"groups={groups!r} names a column, and X is {got}: pass an array of keys, one for each row")
+        got = type_and_advice(X, "X")
+        advice = "" if "Pass" in got else ": pass an array of keys, one for each row"
+        raise ValueError(f"groups={groups!r} names a column, and X is {got}{advice}")
     for name in names:
         if name not in columns:
             raise ValueError(
@@ -164,6 +197,14 @@ def without_columns(X: Any, names: list[Any]) -> Any:
     if library_of(X) in ("polars", "pyarrow"):
         return X.select([name for name in column_names(X) or () if name not in names])
     return X.drop(columns=names)
+
+
+def _without_rounding(column: Any) -> Any:
+    """A column of a table with nulls as a Series of objects, since pandas would make its integers floats."""
+    nulls = getattr(column, "null_count", 0) if library_of(column) in TABLES else 0
+    if not (nulls() if callable(nulls) else nulls):
+        return column
+    return CPU.frames.Series(column.to_list() if hasattr(column, "to_list") else column.to_pylist(), dtype=object)
 
 
 def _as_series(keys: Any) -> Any:

@@ -224,7 +224,12 @@ def _as_table(result: Any, library: str) -> Any:
     if result.ndim == 2:
         columns = {str(name): _as_table(result.iloc[:, i], library) for i, name in enumerate(result)}
         return module.DataFrame(columns) if library == "polars" else module.table(columns)
-    values = result.to_numpy() if result.dtype.kind in "biufM" else result.tolist()
+    if result.dtype.kind == "M":
+        values = result.astype(f"M8[{'us' if result.dt.unit == 's' else result.dt.unit}]").to_numpy()  # Polars has no s
+    elif result.dtype.kind in "biuf":
+        values = result.to_numpy()
+    else:
+        values = [None if missing else value for value, missing in zip(result.tolist(), result.isna(), strict=True)]
     name = "" if result.name is None else str(result.name)
     return module.Series(name, values) if library == "polars" else module.array(values)
 

@@ -1,5 +1,8 @@
 """A fit of groups: each group has the tree, the merges and the labels of a fit of the group alone, to the last bit."""
 
+import datetime
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -257,6 +260,47 @@ def test_tables(library):
     assert np.asarray(model.cut(1)).tolist() == [0, 1, 0, 1]
 
 
+DAYS = [datetime.date(2020, 1, day) for day in (2, 1, 2)]
+COLUMNS = {
+    "text": ["b", None, "b"],
+    "rounded": [2**53, 2**53 + 1, None],
+    "days": DAYS,
+    "days, missing": [*DAYS[:2], None],
+    "decimal": [Decimal("1.5"), None, Decimal("1.5")],
+    "bool": [True, None, False],
+}
+
+
+@pytest.mark.parametrize("kind", [*COLUMNS, "categorical", "zone"])
+@pytest.mark.parametrize("library", ["polars", "pyarrow"])
+@pytest.mark.parametrize("as_column", [True, False])
+def test_keys_of_tables_stay_as_they_are(library, kind, as_column):
+    """No key is rounded, and those of the groups have the types of the table."""
+    module = pytest.importorskip(library)
+    values, is_polars = COLUMNS.get(kind, ["x", "y", "x"]), library == "polars"
+    keys = module.Series("key", values) if is_polars else module.array(values)
+    if kind == "categorical":
+        keys = keys.cast(module.Categorical) if is_polars else keys.dictionary_encode()
+    elif kind == "zone":
+        when = [datetime.datetime(2020, 1, day, tzinfo=datetime.UTC) for day in (2, 1, 2)]
+        keys = module.Series("key", when) if is_polars else module.array(when)
+    x = {"x": [0.0, 1.0, 2.0]}
+    table = module.DataFrame(x) if is_polars else module.table(x)
+    X, groups = table, keys
+    if as_column:
+        X, groups = (table.with_columns(keys) if is_polars else table.append_column("key", keys)), "key"
+    model = rapids_slink.fit(X, 1, groups=groups, dropna=False, device="cpu")
+    column = model.groups_["key" if as_column or is_polars else "group"]
+    of_rows, of_groups = ((c.to_list() if is_polars else c.to_pylist()) for c in (keys, column))
+    assert of_groups == list(dict.fromkeys(of_rows))
+    assert column.dtype == keys.dtype if is_polars else column.type == keys.type
+    expected = [of_groups.index(key) for key in of_rows]
+    assert np.asarray(model.labels_).tolist() == np.asarray(model.cut(1)).tolist() == expected
+    text = module.Series(["one", "two", "six"]) if is_polars else module.array(["one", "two", "six"])
+    of_text = rapids_slink.fit(text, 1, groups=keys, dropna=False, metric="levenshtein", device="cpu")
+    assert np.asarray(of_text.labels_).tolist() == expected
+
+
 def test_single_rows_and_one_group(device):
     X = np.random.default_rng(7).normal(size=(50, 3))
     singles = rapids_slink.fit(X, 5, groups=np.arange(50)[::-1], device=device)
@@ -368,6 +412,8 @@ def test_refusals():
     X = np.random.default_rng(0).normal(size=(4, 2))
     with pytest.raises(ValueError, match="groups='x' names a column, and X is ndarray: pass an array of keys"):
         rapids_slink.fit(X, groups="x", device="cpu")
+    with pytest.raises(ValueError, match=r"groups='k' names a column, and X is dict\. Pass pandas\.DataFrame\(X\)"):
+        rapids_slink.fit({"k": [1], "x": [2.0]}, groups="k", device="cpu")
     with pytest.raises(ValueError, match="metric='precomputed' takes no groups"):
         rapids_slink.fit(np.zeros((4, 4)), groups=[0, 0, 1, 1], metric="precomputed", device="cpu")
     for refused in (HDBSCAN.fit, HDBSCAN.fit_predict):
