@@ -21,6 +21,7 @@ from rapids_slink.points.output import (
     TABLES,
     OutputKind,
     array_of,
+    as_frame,
     column_names,
     is_collection,
     is_dataframe,
@@ -100,7 +101,8 @@ def keys_of(X: Any, by: GroupBy, device: Device) -> tuple[Any, Any]:
     names, columns = columns_of_keys(X, by.groups)
     if names_of(X, by.groups) is not None:
         X = without_columns(X, names)
-    keys = [_as_series(OutputKind.of(_without_rounding(column), device)[0]) for column in columns]
+    exact = [as_frame(column, exact=True) if library_of(column) in TABLES else column for column in columns]
+    keys = [_as_series(OutputKind.of(column, device)[0]) for column in exact]
     if library_of(by.groups) in FRAMES:
         _check_index(X, OutputKind.of(by.groups, device)[0])
     if not keys:
@@ -197,14 +199,6 @@ def without_columns(X: Any, names: list[Any]) -> Any:
     if library_of(X) in ("polars", "pyarrow"):
         return X.select([name for name in column_names(X) or () if name not in names])
     return X.drop(columns=names)
-
-
-def _without_rounding(column: Any) -> Any:
-    """A column of a table with nulls as a Series of objects, since pandas would make its integers floats."""
-    nulls = getattr(column, "null_count", 0) if library_of(column) in TABLES else 0
-    if not (nulls() if callable(nulls) else nulls):
-        return column
-    return CPU.frames.Series(column.to_list() if hasattr(column, "to_list") else column.to_pylist(), dtype=object)
 
 
 def _as_series(keys: Any) -> Any:

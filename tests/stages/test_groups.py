@@ -177,6 +177,7 @@ def test_later_cuts(device):
         model.cut(2, distance_threshold=1.0)
 
 
+DAYS = [datetime.date(2020, 1, day) for day in (2, 1, 2)]
 DATES = pd.date_range("2020-01-01", periods=4)
 KINDS = {
     "int": [7, -3, 7, 10**12],
@@ -245,6 +246,36 @@ def test_several_columns_of_keys(device):
     pd.testing.assert_series_equal(sizes.sort_index(), df.groupby(["a", "b"]).size(), check_names=False)
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+@pytest.mark.parametrize(
+    "keys", [[2**53, 2**53 + 1, None], DAYS, [Decimal("1.5"), Decimal(2), None], [b"a", b"b", b"a"]]
+)
+def test_keys_are_saved_as_they_are(library, keys, tmp_path):
+    module = pytest.importorskip(library)
+    pytest.importorskip("pyarrow")
+    is_integer = isinstance(keys[0], int)
+    columns = {"x": [0.0, 1.0, 2.0], "k": pd.array(keys, "Int64") if is_integer and library == "pandas" else keys}
+    table = module.table(columns) if library == "pyarrow" else module.DataFrame(columns)
+    model = rapids_slink.fit(table, 1, groups="k", dropna=False, device="cpu")
+    model.save(tmp_path / "model.slink")
+    again = rapids_slink.load(tmp_path / "model.slink")
+    assert type(again.groups_) is type(table)
+    if library == "pandas":
+        pd.testing.assert_frame_equal(again.groups_, model.groups_)
+    else:
+        assert again.groups_.equals(model.groups_)
+    np.testing.assert_array_equal(again.cut(1), model.labels_)
+
+
+@pytest.mark.parametrize("name", [0, ("id", "k"), 1.5])
+def test_models_of_columns_with_any_names_are_saved(name, tmp_path):
+    pytest.importorskip("pyarrow")
+    df = pd.DataFrame({name: list("aba"), "x": [0.0, 1.0, 2.0]})
+    model = rapids_slink.fit(df, 1, groups=name, device="cpu")
+    model.save(tmp_path / "model.slink")
+    pd.testing.assert_frame_equal(rapids_slink.load(tmp_path / "model.slink").groups_, model.groups_)
+
+
 @pytest.mark.parametrize("library", ["polars", "pyarrow"])
 def test_tables(library):
     module = pytest.importorskip(library)
@@ -260,7 +291,6 @@ def test_tables(library):
     assert np.asarray(model.cut(1)).tolist() == [0, 1, 0, 1]
 
 
-DAYS = [datetime.date(2020, 1, day) for day in (2, 1, 2)]
 COLUMNS = {
     "text": ["b", None, "b"],
     "rounded": [2**53, 2**53 + 1, None],
