@@ -231,6 +231,8 @@ def _put(archive: zipfile.ZipFile, name: str, frame: pd.DataFrame) -> dict[str, 
     typed = frame.drop(columns=list(objects))
     # Categories need a dictionary. Other columns must not have one: it is the only encoding that compares floats.
     categories = [column for column, dtype in types.items() if dtype == "category"]
+    if any(isinstance(types[column].categories, pd.IntervalIndex) for column in categories):
+        raise TypeError("Parquet keeps no categories of intervals, as pandas.cut makes them: take their text")
     buffer = BytesIO()
     typed.to_parquet(buffer, engine="pyarrow", index=False, compression="zstd", use_dictionary=categories)
     again = pd.read_parquet(buffer, engine="pyarrow")

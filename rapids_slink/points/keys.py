@@ -203,8 +203,14 @@ def without_columns(X: Any, names: list[Any]) -> Any:
 
 def _as_series(keys: Any) -> Any:
     """Keys of any kind as a Series of pandas or cuDF."""
-    if library_of(keys):
-        return keys if hasattr(keys, "iloc") else keys.to_series()
+    is_index = library_of(keys) and not hasattr(keys, "iloc")
+    series = keys.to_series() if is_index else keys if library_of(keys) else _series_of_values(keys)
+    is_swapped = isinstance(series.dtype, np.dtype) and not series.dtype.isnative  # as in FITS files
+    return series.astype(series.dtype.newbyteorder("=")) if is_swapped else series
+
+
+def _series_of_values(keys: Any) -> Any:
+    """Keys of an array or a list as a Series. Integers beside missing keys or floats are not rounded."""
     if hasattr(keys, "detach"):
         keys = keys.detach()
     if is_on_gpu(keys):
@@ -214,13 +220,20 @@ def _as_series(keys: Any) -> Any:
         frames = device_of(keys).frames
     else:
         frames = CPU.frames
+        if type(keys).__name__.endswith("GroupBy"):
+            raise InputTypeError(f"groups is of type {type(keys).__name__}: pass the columns by which it groups")
         if not (hasattr(keys, "dtype") and hasattr(keys, "__len__")):
             if not hasattr(keys, "__len__"):
                 raise InputTypeError(f"groups must hold a key for each row, or name a column, got {keys!r}")
             keys = keys if isinstance(keys, list) else list(keys)
     if getattr(keys, "ndim", 1) != 1:
         raise ValueError(f"groups must hold one key for each row, got shape {tuple(keys.shape)}: pass a DataFrame")
-    return frames.Series(keys)
+    if np.ma.isMaskedArray(keys) and keys.dtype.kind in "iu":
+        return frames.Series(frames.arrays.IntegerArray(np.array(keys.data), np.ma.getmaskarray(keys)))
+    series = frames.Series(keys)
+    if isinstance(keys, list) and series.dtype.kind == "f" and any(isinstance(k, int) and float(k) != k for k in keys):
+        return frames.Series(keys, dtype=object)
+    return series
 
 
 def _check_index(X: Any, groups: Any) -> None:

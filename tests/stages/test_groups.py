@@ -267,6 +267,39 @@ def test_keys_are_saved_as_they_are(library, keys, tmp_path):
     np.testing.assert_array_equal(again.cut(1), model.labels_)
 
 
+BIG = [2**53, 2**53 + 1, 2**53]
+EXACT = {
+    "missing": [*BIG[:2], None],
+    "beside floats": [*BIG[:2], 0.5],
+    "masked": np.ma.array(BIG, mask=[False, False, True]),
+    "Int64": pd.array([*BIG[:2], None], dtype="Int64"),
+    "beyond 64 bits": [2**70, 2**70 + 1, 2**70],
+    "swapped bytes": np.array(BIG, ">i8"),
+    "swapped floats": np.array([1.5, 2.5, 1.5], ">f8"),
+}
+
+
+@pytest.mark.parametrize("kind", EXACT)
+def test_keys_are_not_rounded(kind):
+    X = pd.DataFrame({"x": [0.0, 1.0, 2.0]})
+    model = rapids_slink.fit(X, 1, groups=EXACT[kind], dropna=False, device="cpu")
+    third = 0 if kind in ("beyond 64 bits", "swapped bytes", "swapped floats") else 2
+    assert model.labels_.tolist() == [0, 1, third]
+    assert model.groups_["group"].iloc[:2].tolist() == list(EXACT[kind])[:2]
+    if isinstance(EXACT[kind], np.ndarray) and "swapped" in kind:  # as a column of a FITS table
+        column = rapids_slink.fit(X.assign(k=pd.Series(EXACT[kind])), 1, groups="k", device="cpu")
+        assert column.labels_.tolist() == [0, 1, 0]
+
+
+def test_intervals_cannot_be_saved(tmp_path):
+    pytest.importorskip("pyarrow")
+    df = pd.DataFrame({"age": pd.cut([1, 5, 9], 2), "x": [0.0, 1.0, 2.0]})
+    model = rapids_slink.fit(df, 1, groups="age", device="cpu")
+    assert model.groups_["age"].dtype == df["age"].dtype
+    with pytest.raises(TypeError, match="groups_ cannot be saved: Parquet keeps no categories of intervals"):
+        model.save(tmp_path / "model.slink")
+
+
 @pytest.mark.parametrize("name", [0, ("id", "k"), 1.5])
 def test_models_of_columns_with_any_names_are_saved(name, tmp_path):
     pytest.importorskip("pyarrow")
@@ -444,6 +477,11 @@ def test_refusals():
         rapids_slink.fit(X, groups="x", device="cpu")
     with pytest.raises(ValueError, match=r"groups='k' names a column, and X is dict\. Pass pandas\.DataFrame\(X\)"):
         rapids_slink.fit({"k": [1], "x": [2.0]}, groups="k", device="cpu")
+    df = pd.DataFrame({"k": [1, 1, 2, 2], "x": [0.0, 1.0, 5.0, 5.5]})
+    with pytest.raises(TypeError, match=r"X is of type DataFrameGroupBy\. Pass the frame itself, and groups="):
+        rapids_slink.fit(df.groupby("k"), device="cpu")
+    with pytest.raises(TypeError, match="groups is of type DataFrameGroupBy: pass the columns by which it groups"):
+        rapids_slink.fit(df, groups=df.groupby("k"), device="cpu")
     with pytest.raises(ValueError, match="metric='precomputed' takes no groups"):
         rapids_slink.fit(np.zeros((4, 4)), groups=[0, 0, 1, 1], metric="precomputed", device="cpu")
     for refused in (HDBSCAN.fit, HDBSCAN.fit_predict):
