@@ -156,6 +156,7 @@ def _fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: 
         else:
             grouped.check_keys(groups, n)
             number = groups.number
+            settings = replace(settings, min_samples=min(settings.min_samples, n))  # or all of a group
             assert isinstance(rule, Cut)
             rule = GroupedCut(rule, groups.keys, groups.sizes, groups.first)
             rule.check_rows(n)

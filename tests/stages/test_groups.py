@@ -506,3 +506,7 @@ def test_numbers_beyond_all_rows(device, count):
     model = rapids_slink.fit(X, count, groups=keys, min_samples=count, device=device)
     assert_like_alone(model, X, keys, count, min_samples=20)
     assert to_host(model.cut(count)).tolist() == to_host(model.cut(20)).tolist()
+    words = [f"{x:.0f}" for x in 1e3 * X[:, 0]]
+    how = {"groups": keys, "metric": "levenshtein", "device": device}
+    texts, all_rows = (rapids_slink.fit(words, 2, min_samples=m, **how) for m in (count, 20))
+    pd.testing.assert_frame_equal(on_host(texts.linkage_), on_host(all_rows.linkage_))
