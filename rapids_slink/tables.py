@@ -160,9 +160,25 @@ def _read_parquet(
         raise ImportError(NO_PYARROW)
     if any(option is not None for option in (sep, decimal, header, encoding)):
         raise ValueError("--sep, --decimal, --header and --encoding are for text, this is Parquet")
-    frame = pd.read_parquet(path)
+    frame = _integers_with_nulls(pd.read_parquet(path), path)
     unnamed = _leading_unnamed(frame) if isinstance(frame.index, pd.RangeIndex) else []
     return _with_index(frame, _index_places(list(frame), unnamed, asked)), []
+
+
+def _integers_with_nulls(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """The frame of a Parquet file with integers where the file has integers and nulls, which pandas reads as floats."""
+    import pyarrow
+    from pyarrow.parquet import read_schema
+
+    integers = {field.name for field in read_schema(path) if pyarrow.types.is_integer(field.type)}
+    rounded = {
+        str(name): i for i, name in enumerate(frame) if frame.dtypes.iloc[i].kind == "f" and str(name) in integers
+    }
+    if rounded:
+        exact = pd.read_parquet(path, columns=list(rounded), dtype_backend="numpy_nullable")
+        for k, i in enumerate(rounded.values()):
+            frame.isetitem(i, exact.iloc[:, k].array)
+    return frame
 
 
 def _read_text(
