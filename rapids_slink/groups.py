@@ -15,7 +15,7 @@ from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.pipeline import RESULT_BYTES, is_shape
 from rapids_slink.points import Points
 from rapids_slink.points.check import check_finite
-from rapids_slink.points.keys import KEPT_BYTES, ROW_BYTES, Groups, keys_of, names_of, numbered
+from rapids_slink.points.keys import KEPT_BYTES, ROW_BYTES, Groups, columns_of_keys, keys_of, names_of, numbered
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check_memory, sequential
@@ -59,7 +59,7 @@ def fit_groups(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
     tree = tree_of_groups(points.values, problem, groups, report)
     of_groups = replace(of_groups, merge_group=groups.number[tree[0].columns["src"]])
     fitted = pipeline.attributes_of(points, tree, (n, d), settings, of_groups, device, report)
-    return {**fitted, "_key_columns_": tuple(key_columns), "_cut_per_group_": rule.n_clusters is not None}
+    return {**fitted, **attributes_of_groups(fitted["groups_"], groups, key_columns, rule)}
 
 
 def plan_groups(X: Any, settings: Settings, device: Device, report: Report) -> None:
@@ -86,11 +86,22 @@ def plan_groups(X: Any, settings: Settings, device: Device, report: Report) -> N
     report["memory"] = {"peak_bytes": whole.preferred + RESULT_BYTES * groups.number.size * device.is_gpu}
 
 
+def attributes_of_groups(frame: Any, groups: Groups, key_columns: list[Any], rule: Cut) -> dict[str, Any]:
+    """The attributes that models of groups have besides: `groups_`, so far a `frame`, in its last form."""
+    per_group = rule.n_clusters is not None
+    return {
+        "groups_": groups.in_types_of_tables(frame),
+        "_key_columns_": tuple(key_columns),
+        "_cut_per_group_": per_group,
+    }
+
+
 def read_groups(X: Any, settings: Settings, device: Device) -> tuple[Any, Groups]:
     """`X` without the columns that are keys, and its groups."""
+    _, columns = columns_of_keys(X, settings.groups.groups)
     X, keys = keys_of(X, settings.groups, device)
     check_memory(device, MemoryEstimate(ROW_BYTES * len(keys)), counted(len(keys), "key"))
-    return X, numbered(keys, device)
+    return X, numbered(keys, device).with_columns_of(columns)
 
 
 def check_keys(groups: Groups, n: int) -> None:

@@ -395,9 +395,9 @@ class HDBSCAN(DensityHierarchy):
             )
         return self._fit(X, weights=sample_weight)
 
-    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Rows:
+    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None, groups: None = None) -> Rows:
         """Fit and return `labels_`: one int32 label per row."""
-        return self.fit(X, y, sample_weight).labels_
+        return self.fit(X, y, sample_weight, groups).labels_
 
     def _settings(self, min_samples: int = 1) -> Settings:
         return super()._settings(self.min_cluster_size)

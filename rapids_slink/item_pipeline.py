@@ -156,6 +156,7 @@ def _fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: 
         else:
             grouped.check_keys(groups, n)
             number = groups.number
+            settings = replace(settings, min_samples=min(settings.min_samples, n))  # or all of a group
             assert isinstance(rule, Cut)
             rule = GroupedCut(rule, groups.keys, groups.sizes, groups.first)
             rule.check_rows(n)
@@ -165,9 +166,10 @@ def _fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: 
     more = _kept(X, points, settings, device)
     tree = forest_of_items(items, number, settings, report)
     if isinstance(rule, GroupedCut):
-        more |= {"_key_columns_": tuple(key_columns), "_cut_per_group_": rule.cut.n_clusters is not None}
         rule = replace(rule, merge_group=number[tree[0].columns["src"]])
     fitted = attributes_of(points, tree, (n, items.n_features), _without_rows(settings), rule, device, report)
+    if groups is not None and isinstance(rule, GroupedCut):
+        more |= grouped.attributes_of_groups(fitted["groups_"], groups, key_columns, rule.cut)
     return {**fitted, **more}
 
 

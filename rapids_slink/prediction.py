@@ -23,7 +23,7 @@ from rapids_slink.neighbors.rows import metric_rows, require_common_features_wit
 from rapids_slink.neighbors.task import SearchTask, row_blocks
 from rapids_slink.points import Points, as_points
 from rapids_slink.points.output import OutputKind, column_names, library_of
-from rapids_slink.report import Report
+from rapids_slink.report import Report, listed
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import Array, Device, device_of, to_host
 from rapids_slink.runtime.memory import MemoryEstimate, outside_pool, sequential
@@ -69,8 +69,8 @@ class FittedRows:
         if self.names is None or columns is None or columns == self.names:
             return X
         if set(columns) != set(self.names) or len(columns) != len(set(columns)):
-            valid = f"X must have the columns that {self.kind} was fitted on, {self.names}"
-            raise ValueError(f"{valid}, got {columns}")
+            valid = f"X must have the columns that {self.kind} was fitted on, [{listed(self.names)}]"
+            raise ValueError(f"{valid}, got [{listed(columns)}]")
         return X[self.names] if library_of(X) else X.select(self.names)
 
 

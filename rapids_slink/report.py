@@ -1,7 +1,7 @@
 """The report of a run: its proofs, and the time of each stage."""
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import TracebackType
@@ -128,3 +128,9 @@ def did_you_mean(name: Any, valid: Collection[str], meanings: Mapping[str, str])
 def counted(number: int, what: str) -> str:
     """A number and what it counts: "1 row", "1,234 rows"."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def listed(names: Iterable[Any]) -> str:
+    """Names as they are written in Python: the first six and the last if there are more than eight."""
+    texts = [repr(name) for name in names]
+    return ", ".join(texts if len(texts) <= 8 else [*texts[:6], "...", texts[-1]])

@@ -42,6 +42,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from rapids_slink.metrics import FORMULAS, PRECOMPUTED, Formula, Metric, Rows, get_metric
+from rapids_slink.report import listed
 from rapids_slink.runtime.cuda import ConstantOption
 
 #: By the parameter `missing` and the metric's name: formula, distance and rows.
@@ -271,7 +272,7 @@ def _place_of(column: Any, names: Sequence[Any] | None, d: int) -> int:
         return list(names).index(column)
     if isinstance(column, int | np.integer) and not isinstance(column, bool) and 0 <= column < d:
         return int(column)
-    valid = f"positions from 0 to {d - 1}" if names is None else f"{list(names)}, or positions from 0 to {d - 1}"
+    valid = f"positions from 0 to {d - 1}" if names is None else f"[{listed(names)}], or positions from 0 to {d - 1}"
     raise ValueError(f"scales has column {column!r}, and the columns of X are {valid}")
 
 

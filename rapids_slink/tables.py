@@ -26,7 +26,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from rapids_slink.report import counted
+from rapids_slink.report import counted, listed
 
 NO_PYARROW = "Parquet files need pyarrow: pip install 'rapids_slink[parquet]'"
 STANDARD_INPUT = Path("-")
@@ -160,9 +160,25 @@ def _read_parquet(
         raise ImportError(NO_PYARROW)
     if any(option is not None for option in (sep, decimal, header, encoding)):
         raise ValueError("--sep, --decimal, --header and --encoding are for text, this is Parquet")
-    frame = pd.read_parquet(path)
+    frame = _integers_with_nulls(pd.read_parquet(path), path)
     unnamed = _leading_unnamed(frame) if isinstance(frame.index, pd.RangeIndex) else []
     return _with_index(frame, _index_places(list(frame), unnamed, asked)), []
+
+
+def _integers_with_nulls(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """The frame of a Parquet file with integers where the file has integers and nulls, which pandas reads as floats."""
+    import pyarrow
+    from pyarrow.parquet import read_schema
+
+    integers = {field.name for field in read_schema(path) if pyarrow.types.is_integer(field.type)}
+    rounded = {
+        str(name): i for i, name in enumerate(frame) if frame.dtypes.iloc[i].kind == "f" and str(name) in integers
+    }
+    if rounded:
+        exact = pd.read_parquet(path, columns=list(rounded), dtype_backend="numpy_nullable")
+        for k, i in enumerate(rounded.values()):
+            frame.isetitem(i, exact.iloc[:, k].array)
+    return frame
 
 
 def _read_text(
@@ -332,9 +348,8 @@ def split_names(text: str | None) -> list[str]:
 
 
 def _quoted(names: Iterable[Any]) -> str:
-    """Names of columns: the first six and the last if there are more than eight."""
-    texts = [repr(str(name)) for name in names]
-    return ", ".join(texts if len(texts) <= 8 else [*texts[:6], "...", texts[-1]])
+    """Names of columns, as text."""
+    return listed(map(str, names))
 
 
 def _is_unnamed(name: Any) -> bool:

@@ -68,7 +68,7 @@ def condense(merges: Merges, n: int, min_size: int, weighting: Weighting | None 
     parent, birth, cluster_size = (np.empty(max_clusters, dtype) for dtype in types)
     cluster_size[0] = total
     tree = Condensed(parent, birth, cluster_size, np.zeros(n, np.int32), np.full(n, np.inf))
-    count = _condense(*merges, min_size, weight, own_rate, *tree)
+    count = _condense(*merges, min(min_size, np.iinfo(np.int64).max), weight, own_rate, *tree)
     return tree._replace(parent=tree.parent[:count], birth=tree.birth[:count], size=tree.size[:count])
 
 

@@ -227,7 +227,8 @@ def cut_groups(
     labels = PreallocatedFrame.empty(device, n_leaves, dict.fromkeys(names, "int32"))
     place = half(device, __package__).places_in_groups(group, len(rows))
     for column, value in zip(labels.columns.values(), values, strict=True):
-        column[...] = label_kept(linkage, place < (rows - int(value))[group], n_leaves, parameters)
+        kept = place < (rows - min(int(value), n_leaves))[group]
+        column[...] = label_kept(linkage, kept, n_leaves, parameters)
     return labels
 
 
@@ -466,7 +467,7 @@ class GroupedCut(ClusterRule):
                 kept = xp.arange(self.merge_group.size) < n - number_of_clusters(labels, None)
             else:
                 place = half(device, __package__).places_in_groups(self.merge_group, count)
-                kept = place < (rows - int(self.cut.n_clusters))[self.merge_group]
+                kept = place < (rows - min(int(self.cut.n_clusters), n))[self.merge_group]
                 labels = label_kept(merges, kept, n, CutParameters(self.cut.n_clusters))
             clusters = rows - xp.bincount(self.merge_group[kept], minlength=count)
             first = labels[device.asarray(self.first)]

@@ -20,7 +20,7 @@ from rapids_slink.pipeline import flat_attributes, size_attributes, within_dista
 from rapids_slink.points import Points
 from rapids_slink.points.keys import GroupBy, names_of, numbered
 from rapids_slink.points.output import OutputKind, is_collection
-from rapids_slink.report import Report, counted
+from rapids_slink.report import Report, counted, listed
 from rapids_slink.runtime.device import CPU, Device, device_of, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import check_memory
@@ -35,7 +35,7 @@ MEETINGS = 2
 def fit_groups(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
     """`distributed.fit` with `Settings.groups`: a column, several, or a Dask Series."""
     assert isinstance(rule, Cut)
-    X, settings = _with_keys(X, settings)
+    X, settings, key_columns = _with_keys(X, settings)
     report, start = Report(device="", metric=settings.metric.name), perf_counter()
     with Run() as run:
         with report.stage("input", CPU):
@@ -58,23 +58,26 @@ def fit_groups(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
         components = fitted.pop("components")
         report.add(fitted.pop("report_"))
         report.count("cluster", **run.counts())
-    fitted |= size_attributes(n, d, components, names) | {"_cut_per_group_": rule.n_clusters is not None}
+    fitted |= size_attributes(n, d, components, names)
+    fitted |= {"_key_columns_": key_columns, "_cut_per_group_": rule.n_clusters is not None}
     return model_attributes(fitted, layout, report, start)
 
 
-def _with_keys(X: Any, settings: Settings) -> tuple[Any, Settings]:
-    """A frame that has the keys among its columns, and settings that name them."""
+def _with_keys(X: Any, settings: Settings) -> tuple[Any, Settings, tuple[Any, ...]]:
+    """A frame that has the keys among its columns, settings that name them, and the columns of `X` that are keys."""
     by = settings.groups
     if not is_frame(X):
         raise ValueError("groups of a Dask Array have no column: make a Dask DataFrame of it and the keys")
     if is_collection(by.groups) and getattr(by.groups, "ndim", 0) == 1 and is_frame(by.groups):
         name = by.groups.name
         name = "group" if name is None or name in X.columns else name
-        return X.assign(**{name: by.groups}), replace(settings, groups=GroupBy([name], by.dropna))
+        return X.assign(**{name: by.groups}), replace(settings, groups=GroupBy([name], by.dropna)), ()
     names = None if is_collection(by.groups) else names_of(X, by.groups)
     if names is None:
-        raise ValueError("groups of a Dask DataFrame must be a column, a list of columns, or a Dask Series like it")
-    return X, replace(settings, groups=GroupBy(names, by.dropna))
+        others = [name for name in by.groups if name not in X.columns] if isinstance(by.groups, list) else []
+        got = f", and {others[0]!r} is not in [{listed(X.columns)}]" if others else ""
+        raise ValueError(f"groups of a Dask DataFrame must be a column, columns, or a Dask Series like it{got}")
+    return X, replace(settings, groups=GroupBy(names, by.dropna)), tuple(names)
 
 
 def _groups_of(run: Run, points: Partitions) -> tuple[list[Any], Any, list[list[int]]]:

@@ -307,9 +307,9 @@ def _read(
         rows = own_keys = None
         if len(partition):
             partition = matched(partition, columns, name)
-            if settings.groups is not None:
-                partition, own_keys = keys_of(partition, settings.groups, device)
             try:
+                if settings.groups is not None:
+                    partition, own_keys = keys_of(partition, settings.groups, device)
                 rows, more = _read_rows(device, settings, partition)
             except (TypeError, ValueError) as error:
                 error.args = (f"{name}: {error}",)

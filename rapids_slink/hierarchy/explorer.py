@@ -47,6 +47,8 @@ HEIGHT, CURVE_HEIGHT, TREE_HEIGHT = 440, 220, 240  # pixels
 NOISE_SIZE, SIZE_OF_POINTS = 2.0, (3.0, 7.0)  # pixels; those of a cluster are the larger, the fewer it has
 #: Of a continuous column.
 GRADIENT = "viridis"
+#: The colours of the cut, as the menu calls them beside the columns of the table.
+CLUSTERS = "clusters"
 #: The largest number of names on the map; the width of a letter and the height of a line for those of the map.
 NAMED, LETTER, LINE = 12, 0.016, 0.06
 #: Clusters of at most this share of the largest one's rows have no name on the map.
@@ -100,10 +102,12 @@ class Explorer:
         if data is not None and len(data) != n:
             raise ValueError(f"data must have the {n:,} rows that were clustered, got {len(data):,}")
         self._names = None if names is None else column_of(self._data, names, "names", n)
-        self._columns = {"clusters": None, **{str(name): name for name in columns_of(self._data)}}
-        if color is not None:
-            is_name = isinstance(color, Hashable) and str(color) in self._columns
-            self._columns |= {} if is_name else {"color": column_of(self._data, color, "color", n)}
+        named = {f"{name} (column)" if name == CLUSTERS else str(name): name for name in columns_of(self._data)}
+        self._columns = {CLUSTERS: None, **named}
+        shown = f"{color} (column)" if f"{color} (column)" in named else str(color)
+        if color is not None and not (isinstance(color, Hashable) and shown in self._columns):
+            shown = "color (given)" if "color" in named else "color"
+            self._columns[shown] = column_of(self._data, color, "color", n)
         self._history: list[tuple[int, int]] = []
         self.labels = model.labels_
         self._make_panels()
@@ -133,7 +137,7 @@ class Explorer:
         self.scatter.widget.observe(lambda _: self._selected_anew(), "selection")
         self.scatter.widget._handle_tooltip = self._answer  # its own makes a record of a whole frame of pandas
         if color is not None:
-            self.color.value = str(color) if is_name else "color"
+            self.color.value = shown
 
     def _make_panels(self) -> None:
         """The scatter, the curve and the tree."""
@@ -301,14 +305,11 @@ class Explorer:
         counts = groups.sizes[groups.largest]
         smallest, largest = SIZE_OF_POINTS
         sizes = [*np.clip(9 - 2 * np.log10(np.maximum(counts, 1)), smallest, largest).tolist(), smallest, NOISE_SIZE]
-        if name == "clusters":
+        if column is None:
             legend, by, colors = "", self._code, [*COLORS[: groups.largest.size], SMALL, NOISE]
             used = np.flatnonzero(np.bincount(by, minlength=len(colors)))
         else:
-            values = (
-                column if isinstance(column, pd.Series) else column_of(self._data, column, "color", len(self._code))
-            )
-            legend, by, colors = painted(values, name)
+            legend, by, colors = painted(column_of(self._data, column, "color", len(self._code)), name)
             sizes, used = [smallest] * len(colors), np.arange(len(colors))
         if colors:
             codes = pd.Series(by).astype("category")  # numbers would be a continuous scale

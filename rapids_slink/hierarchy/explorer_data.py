@@ -23,7 +23,7 @@ from rapids_slink.hierarchy.plotting import (
 )
 from rapids_slink.points import as_points
 from rapids_slink.points.output import column_names, library_of, on_host, take_rows
-from rapids_slink.report import counted
+from rapids_slink.report import counted, listed
 from rapids_slink.runtime.device import device_of, on_current_gpu, to_host
 from rapids_slink.trigonometry import EARTH_RADIUS
 
@@ -346,8 +346,9 @@ def column_of(data: Any, column: Any, what: str, n: int) -> pd.Series:
     """A column of a table by its name, or a value for each row, on the host."""
     names = columns_of(data)
     is_name = isinstance(column, str | int) or (isinstance(column, Hashable) and column in names)
-    if is_name and column not in names:
-        raise ValueError(f"{what}={column!r} is no column: there are {', '.join(map(repr, names))}")
+    if is_name and names.count(column) != 1:
+        there = f"there {names.count(column)} times" if column in names else f"no column: there are {listed(names)}"
+        raise ValueError(f"{what}={column!r} is {there}")
     values = column
     if is_name:
         values = data[column] if library_of(data) else (data if hasattr(data, "shape") else np.asarray(data))[:, column]
@@ -366,20 +367,24 @@ def painted(values: pd.Series, name: str) -> tuple[str, np.ndarray, list[str]]:
     is_number = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
     if is_number and values.nunique() > len(COLORS):
         numbers = values.astype("float64").to_numpy()
-        finite = numbers[np.isfinite(numbers)]
+        finite, missing = numbers[np.isfinite(numbers)], int(np.isnan(numbers).sum())
         low, high = finite.min(), finite.max()
         bar = "linear-gradient(90deg, #440154, #3B528B, #21918C, #5EC962, #FDE725)"
         legend = (
             f'<br>{escape(name)}: {low:,.6g} <span style="display: inline-block; width: 8em; height: 0.8em; '
-            f'background: {bar}"></span> {high:,.6g}'
+            f'background: {bar}"></span> {high:,.6g}' + (f", {missing:,} missing, as the least" if missing else "")
         )
         return legend, np.nan_to_num(numbers, nan=low, posinf=high, neginf=low), []
+    if values.dtype == object and not all(isinstance(value, Hashable) for value in values):
+        values = values.map(str)
     counts = values.value_counts()
     commonest = counts.index[: len(COLORS)]
     code = commonest.get_indexer(pd.Index(values))
     code[code < 0] = commonest.size
     colors = [*COLORS[: commonest.size], *([SMALL] if (code == commonest.size).any() else [])]
-    words = [*map(str, commonest), counted(counts.size - commonest.size, "other")][: len(colors)]
+    others = [counted(counts.size - commonest.size, "other")] if counts.size > commonest.size else []
+    others += ["missing"] if values.isna().any() else []
+    words = [*map(str, commonest), " and ".join(others)][: len(colors)]
     dots = [plotting.dot(color, word) for color, word in zip(colors, words, strict=True)]
     return f"<br>{escape(name)}: {' '.join(dots)}", code, colors
 
@@ -389,8 +394,8 @@ def coordinates(model: Any, X: Any, x: Any, y: Any) -> tuple[np.ndarray, list[st
     if (x is None) != (y is None):
         raise ValueError("x and y name two columns: give both or neither")
     if x is not None:
-        columns = [X[name] if library_of(X) else np.asarray(to_host(X))[:, name] for name in (x, y)]
-        return np.column_stack([np.asarray(on_host(column), np.float64) for column in columns]), [str(x), str(y)]
+        columns = [column_of(X, name, axis, model.n_leaves_) for axis, name in (("x", x), ("y", y))]
+        return np.column_stack([column.to_numpy(np.float64) for column in columns]), [str(x), str(y)]
     device, X = device_of(X), model._features(X)
     points = as_points(X, device)
     values, names = points.values, points.names

@@ -57,7 +57,7 @@ Result = TypeVar("Result")
 #: Names of parameters elsewhere, and here.
 MEANINGS = {
     "affinity": "metric", "threshold": "distance_threshold", "eps": "distance_threshold", "k": "n_neighbors",
-    "min_pts": "min_samples", "na_values": "missing_value",
+    "min_pts": "min_samples", "na_values": "missing_value", "by": "groups", "groupby": "groups",
 }  # fmt: skip
 
 
@@ -541,6 +541,11 @@ def _parameters(kind: Any) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(kind).parameters
 
 
+def _parameters_of_fit(kind: Any) -> list[str]:
+    """The parameters of a class's `fit` after the model, X and y."""
+    return list(inspect.signature(kind.fit).parameters)[3:]
+
+
 @cache
 def _takes_any_names(kind: Any) -> bool:
     return any(parameter.kind is parameter.VAR_KEYWORD for parameter in _parameters(kind).values())
@@ -610,8 +615,7 @@ class Estimator:
         if hasattr(self, "_metadata_request"):
             return copy.deepcopy(self._metadata_request)
         request = MetadataRequest(owner=type(self).__name__)
-        kind: Any = type(self)
-        for name in list(inspect.signature(kind.fit).parameters)[3:]:  # after the model, X and y
+        for name in _parameters_of_fit(type(self)):
             request.fit.add_request(param=name, alias=None)
         return request
 
@@ -622,7 +626,9 @@ class Estimator:
         names = list(_parameters(kind))
         for name in parameters:
             if name not in names:
-                meant = did_you_mean(name, names, MEANINGS)
+                of_fit = _parameters_of_fit(kind)
+                meant = did_you_mean(name, [*names, *of_fit], MEANINGS)
+                meant = f". It is a parameter of fit(X, {name}=...)" if name in of_fit else meant
                 raise error(f"{cls.__name__} has no parameter {name!r}, only {names}{meant}")
 
     @classmethod

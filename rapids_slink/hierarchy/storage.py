@@ -55,6 +55,8 @@ VERSION = 3
 MAX_UNPACKED, MAX_RATIO = 2**26, 100
 #: A row has a number of its own in some table, which takes more than a byte.
 MAX_ROWS_A_BYTE = 8
+#: Kinds of Python's objects that Parquet gives back, and JSON does not have.
+IN_PARQUET = ("bytes", "date", "decimal", "time")
 #: Bytes that Python's objects take for each byte of JSON.
 JSON_BYTES = 8
 
@@ -217,12 +219,20 @@ def _encode(archive: zipfile.ZipFile, name: str, value: Any, rows: pd.Index | No
 
 
 def _put(archive: zipfile.ZipFile, name: str, frame: pd.DataFrame) -> dict[str, Any]:
-    """Write columns: columns of objects to JSON, the others to a Parquet file."""
+    """Write columns: those of objects, if Parquet does not give them back, to JSON, the others to a Parquet file."""
+    names, stored = list(frame), [str(i) for i in range(frame.shape[1])]  # Parquet has only text for names
+    if not all(isinstance(name, str) for name in names):
+        frame = frame.set_axis(stored, axis=1)
     types: dict[Any, Any] = frame.dtypes.to_dict()
-    objects = {column: _to_json(tuple(frame[column])) for column, dtype in types.items() if dtype == "object"}
+    objects = {}
+    for column in (column for column, dtype in types.items() if dtype == "object"):
+        if pd.api.types.infer_dtype(frame[column]) not in IN_PARQUET:
+            objects[column] = _to_json(tuple(frame[column]))
     typed = frame.drop(columns=list(objects))
     # Categories need a dictionary. Other columns must not have one: it is the only encoding that compares floats.
     categories = [column for column, dtype in types.items() if dtype == "category"]
+    if any(isinstance(types[column].categories, pd.IntervalIndex) for column in categories):
+        raise TypeError("Parquet keeps no categories of intervals, as pandas.cut makes them: take their text")
     buffer = BytesIO()
     typed.to_parquet(buffer, engine="pyarrow", index=False, compression="zstd", use_dictionary=categories)
     again = pd.read_parquet(buffer, engine="pyarrow")
@@ -233,7 +243,8 @@ def _put(archive: zipfile.ZipFile, name: str, frame: pd.DataFrame) -> dict[str, 
         if not (is_same and again[column].equals(values)):
             raise TypeError(f"Parquet does not give {values.dtype!r} back as it was")
     archive.writestr(f"{name}.parquet", buffer.getvalue())
-    return {"part": f"{name}.parquet", "names": list(frame), "objects": objects, "casts": casts}
+    names = list(map(_to_json, names))
+    return {"part": f"{name}.parquet", "names": names, "stored": list(frame), "objects": objects, "casts": casts}
 
 
 def _to_json(value: Any) -> Any:
@@ -344,11 +355,20 @@ def _decode(archive: zipfile.ZipFile, spec: dict[str, Any], rows: pd.Index | Non
     return index
 
 
-def _columns(archive: zipfile.ZipFile, part: str, names: list[str], objects: Any, casts: dict[str, str]) -> Any:
+def _columns(
+    archive: zipfile.ZipFile,
+    part: str,
+    names: list[Any],
+    objects: Any,
+    casts: dict[str, str],
+    stored: list[str] | None = None,
+) -> Any:
     """The frame that `_put` wrote."""
     typed = pd.read_parquet(BytesIO(archive.read(part)), engine="pyarrow").astype(casts)
     cells = {name: pd.Series(_from_json(values), dtype=object) for name, values in objects.items()}
-    return pd.DataFrame({name: cells[name] if name in cells else typed[name] for name in names})
+    stored = names if stored is None else stored  # files of before have text alone
+    columns = [cells[name] if name in cells else typed[name] for name in stored]
+    return pd.DataFrame(dict(zip(map(_from_json, names), columns, strict=True)))
 
 
 def _from_json(value: Any) -> Any:

@@ -30,7 +30,7 @@ from rapids_slink.items.kind import Projection, kernels
 from rapids_slink.metrics import ITEM_METRICS, METRICS, Metric
 from rapids_slink.points.check import MAX_ROWS, InputTypeError
 from rapids_slink.points.output import OutputKind, column_names, is_dataframe, library_of
-from rapids_slink.report import counted
+from rapids_slink.report import counted, listed
 from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu
 
 #: Strings with more keys, on average, are searched by their projections.
@@ -201,7 +201,7 @@ def column_of(X: Any, metric: Metric, device: Device, name: str) -> tuple[Any, s
     if is_dataframe(X):
         if X.shape[1] != 1:
             held = f"{name} has {counted(X.shape[1], 'column')}"
-            advice = f": pass one of {column_names(X)}, and others as groups" if X.shape[1] else ""
+            advice = f": pass one of [{listed(X)}], and others as groups" if X.shape[1] else ""
             raise ValueError(f"metric={metric.name!r} takes one column of text, and {held}{advice}")
         return X.iloc[:, 0], f"column {column_names(X)[0]!r} of {name}"  # type: ignore[index]
     if library_of(X):

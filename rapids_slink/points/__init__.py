@@ -282,6 +282,8 @@ def as_array(X: Any, device: Device, name: str, metric: Metric | None = None) ->
         return np.from_dlpack(X)
     if isinstance(X, list | tuple) and X and type(X[0]).__name__ == "ExplicitBitVect":
         return _of_bit_vectors(X, name)
+    if type(X).__name__.endswith("GroupBy"):
+        raise InputTypeError(no_table(X, name))
     try:
         array = np.asarray(X)
     except ValueError as error:

@@ -115,6 +115,8 @@ def type_and_advice(X: Any, name: str, columns: Sequence[Any] = ()) -> str:
     kind = "None" if X is None else type(X).__name__
     if kind == "LazyFrame":
         return f"{kind}. Pass {name}.collect()"
+    if kind.endswith("GroupBy"):
+        return f"{kind}. Pass the frame itself, and groups= the columns by which it groups"
     if isinstance(X, dict):
         return f"{kind}. Pass pandas.DataFrame({name})"
     if columns and isinstance(X, list | tuple | np.ndarray):

@@ -5,25 +5,30 @@
 Groups are numbered in order of first appearance.
 """
 
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from itertools import islice
+from typing import Any, Self
 
 import numpy as np
 
 from rapids_slink.ordering import stable_order
-from rapids_slink.points.check import InputTypeError
+from rapids_slink.points.check import InputTypeError, type_and_advice
 from rapids_slink.points.output import (
     FRAMES,
+    TABLES,
     OutputKind,
     array_of,
+    as_frame,
     column_names,
     is_collection,
     is_dataframe,
     library_of,
+    take_rows,
 )
-from rapids_slink.report import counted
+from rapids_slink.report import counted, listed
 from rapids_slink.runtime.device import CPU, Array, Device, all_true, device_of, is_on_gpu, to_host
 
 #: What a key without a name, or with one of the columns of `groups_`, is called there.
@@ -51,6 +56,8 @@ class Groups:
     order: Array
     starts: np.ndarray  # (m + 1,) int64, on the host: where the rows of each group begin in `order`, and n
     keys: Any = None  # frame of pandas or cuDF with a row for each group
+    #: by the number of a column of `keys` that comes from a table of Polars or Arrow: the same as it is there
+    in_tables: Mapping[int, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return self.starts.size - 1
@@ -65,23 +72,39 @@ class Groups:
         """The first row of each group, (m,) int64."""
         return to_host(self.order)[self.starts[:-1]].astype(np.int64)
 
+    def with_columns_of(self, columns: Sequence[Any]) -> Self:
+        """The groups with those keys of all rows that are columns of Polars or Arrow, whose types frames may lack."""
+        tables = {i: column for i, column in enumerate(columns) if library_of(column) in TABLES}
+        taken = {}
+        for i, column in tables.items():
+            with suppress(NotImplementedError):  # Arrow cannot take rows of every type
+                taken[i] = take_rows(column, self.first)
+        return replace(self, in_tables=taken)
+
+    def in_types_of_tables(self, frame: Any) -> Any:
+        """`groups_` of a model, in which keys that come from tables have the types that they have there."""
+        library = library_of(frame)
+        for i, column in self.in_tables.items():
+            if library == library_of(column) == "polars":
+                frame = frame.with_columns(column.alias(frame.columns[i]))
+            elif library == library_of(column) == "pyarrow":
+                frame = frame.set_column(i, frame.column_names[i], column)
+        return frame
+
 
 def keys_of(X: Any, by: GroupBy, device: Device) -> tuple[Any, Any]:
     """`X` without the columns that are keys, and the keys: a frame of pandas or cuDF, a row for each of `X`.
 
     Raises ValueError for names of columns that `X` does not have, a number of keys that is not that of the rows, an
-    index that is not that of `X`, and missing keys unless they are a group of their own.
+    index that is not that of `X`, and missing keys unless they are a group of their own; TypeError for a collection.
     """
-    names = names_of(X, by.groups)
-    if names is not None:
-        columns = [OutputKind.of(X[name], device)[0] for name in names]
-        X, keys = without_columns(X, names), [_as_series(column) for column in columns]
-    else:
-        groups, _ = OutputKind.of(by.groups, device)
-        keys = [groups.iloc[:, i] for i in range(groups.shape[1])] if is_dataframe(groups) else [_as_series(groups)]
-        names = list(groups) if is_dataframe(groups) else [getattr(keys[0], "name", None)]
-        if library_of(by.groups) in FRAMES:
-            _check_index(X, groups)
+    names, columns = columns_of_keys(X, by.groups)
+    if names_of(X, by.groups) is not None:
+        X = without_columns(X, names)
+    exact = [as_frame(column, exact=True) if library_of(column) in TABLES else column for column in columns]
+    keys = [_as_series(OutputKind.of(column, device)[0]) for column in exact]
+    if library_of(by.groups) in FRAMES:
+        _check_index(X, OutputKind.of(by.groups, device)[0])
     if not keys:
         raise ValueError("groups has no column")
     for name, column in zip(names, keys, strict=True):
@@ -96,6 +119,18 @@ def keys_of(X: Any, by: GroupBy, device: Device) -> tuple[Any, Any]:
     frame = frames.DataFrame({i: column.reset_index(drop=True) for i, column in enumerate(keys)})
     frame.columns = _column_names(names)
     return X, frame
+
+
+def columns_of_keys(X: Any, groups: Any) -> tuple[list[Any], list[Any]]:
+    """The names of the keys, or None, and their columns: of `X`, of a frame or a table, or the keys themselves."""
+    names = names_of(X, groups)
+    if names is not None:
+        return names, [X[name] for name in names]
+    names = column_names(groups) if library_of(groups) and getattr(groups, "ndim", 2) == 2 else None
+    if names is None:
+        name = getattr(groups, "name", None) if library_of(groups) else None
+        return [None if name == "" else name], [groups]
+    return names, [groups.iloc[:, i] if is_dataframe(groups) else groups[name] for i, name in enumerate(names)]
 
 
 def numbered(keys: Any, device: Device) -> Groups:
@@ -127,20 +162,32 @@ def groups_of(codes: Array, count: int, device: Device) -> Groups:
 
 def names_of(X: Any, groups: Any) -> list[Any] | None:
     """The columns of `X` that `groups` names, None if it holds keys."""
+    if is_collection(groups):
+        raise InputTypeError("groups is a Dask collection, and X is in one piece: compute it")
     columns = list(X.columns) if is_collection(X) and hasattr(X, "columns") else column_names(X)
     names: list[Any] = groups if isinstance(groups, list) else [groups]
-    are_columns = columns is not None and all(isinstance(name, Hashable) and name in columns for name in names)
-    if are_columns and isinstance(groups, list) and len(names) == len(X):
-        raise ValueError("groups may be a list of columns or of keys: pass the keys as an array or a Series")
+    others = (name for name in names if columns is None or not isinstance(name, Hashable) or name not in columns)
+    other = list(islice(others, 1))
+    are_columns = not other
+    if isinstance(groups, list) and columns is not None and not is_collection(X):
+        are_keys = len(names) == len(X)
+        if are_columns and are_keys:
+            raise ValueError("groups may be a list of columns or of keys: pass the keys as an array or a Series")
+        if not are_columns and not are_keys:
+            raise ValueError(
+                f"groups must hold one key for each of {counted(len(X), 'row')}, got {len(names)}; as a name of a "
+                f"column, {other[0]!r} is not in [{listed(columns)}]"
+            )
     if not are_columns and (isinstance(groups, list | tuple) or library_of(groups) or np.ndim(groups)):
         return None
     if columns is None:
-        got = type(X).__name__
-        raise ValueError(f"groups={groups!r} names a column, and X is {got}: pass an array of keys, one for each row")
+        got = type_and_advice(X, "X")
+        advice = "" if "Pass" in got else ": pass an array of keys, one for each row"
+        raise ValueError(f"groups={groups!r} names a column, and X is {got}{advice}")
     for name in names:
         if name not in columns:
             raise ValueError(
-                f"groups must name a column of X, or hold a key for each row: {name!r} is not in {columns}"
+                f"groups must name a column of X, or hold a key for each row: {name!r} is not in [{listed(columns)}]"
             )
         if columns.count(name) > 1:
             raise ValueError(f"groups={name!r} names a column that is there {columns.count(name)} times")
@@ -156,8 +203,14 @@ def without_columns(X: Any, names: list[Any]) -> Any:
 
 def _as_series(keys: Any) -> Any:
     """Keys of any kind as a Series of pandas or cuDF."""
-    if library_of(keys):
-        return keys if hasattr(keys, "iloc") else keys.to_series()
+    is_index = library_of(keys) and not hasattr(keys, "iloc")
+    series = keys.to_series() if is_index else keys if library_of(keys) else _series_of_values(keys)
+    is_swapped = isinstance(series.dtype, np.dtype) and not series.dtype.isnative  # as in FITS files
+    return series.astype(series.dtype.newbyteorder("=")) if is_swapped else series
+
+
+def _series_of_values(keys: Any) -> Any:
+    """Keys of an array or a list as a Series. Integers beside missing keys or floats are not rounded."""
     if hasattr(keys, "detach"):
         keys = keys.detach()
     if is_on_gpu(keys):
@@ -167,13 +220,20 @@ def _as_series(keys: Any) -> Any:
         frames = device_of(keys).frames
     else:
         frames = CPU.frames
+        if type(keys).__name__.endswith("GroupBy"):
+            raise InputTypeError(f"groups is of type {type(keys).__name__}: pass the columns by which it groups")
         if not (hasattr(keys, "dtype") and hasattr(keys, "__len__")):
             if not hasattr(keys, "__len__"):
                 raise InputTypeError(f"groups must hold a key for each row, or name a column, got {keys!r}")
             keys = keys if isinstance(keys, list) else list(keys)
     if getattr(keys, "ndim", 1) != 1:
         raise ValueError(f"groups must hold one key for each row, got shape {tuple(keys.shape)}: pass a DataFrame")
-    return frames.Series(keys)
+    if np.ma.isMaskedArray(keys) and keys.dtype.kind in "iu":
+        return frames.Series(frames.arrays.IntegerArray(np.array(keys.data), np.ma.getmaskarray(keys)))
+    series = frames.Series(keys)
+    if isinstance(keys, list) and series.dtype.kind == "f" and any(isinstance(k, int) and float(k) != k for k in keys):
+        return frames.Series(keys, dtype=object)
+    return series
 
 
 def _check_index(X: Any, groups: Any) -> None:

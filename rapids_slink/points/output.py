@@ -11,7 +11,7 @@ from it.
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeAlias
 
@@ -195,26 +195,42 @@ def take_rows(X: Any, rows: np.ndarray) -> Any:
     return X.take(rows) if library_of(X) == "pyarrow" else X[rows]
 
 
-def as_frame(X: Any) -> Any:
+def as_frame(X: Any, exact: bool = False) -> Any:
     """A table of Polars or Arrow, or a column of one, as pandas'; cuDF's on the current GPU; anything else as it is.
 
     Nulls among numbers become NaN, others None. Columns pass through NumPy, which copies no numbers without nulls:
-    Polars needs no Arrow for that.
+    Polars needs no Arrow for that. If `exact`, integers with nulls become pandas' nullable ones, which are not rounded,
+    and days Python's dates.
     """
     library = library_of(X)
     if library not in TABLES:
         return on_current_gpu(X) if library == "cudf" else X
     frames, names = CPU.frames, column_names(X)
     if names is None:
-        return frames.Series(_values(X))
+        return frames.Series(_values(X, exact))
     columns = X.get_columns() if library == "polars" else X.columns
-    frame = frames.DataFrame(dict(enumerate(map(_values, columns))), index=range(len(X)), copy=False)
+    frame = frames.DataFrame(
+        {i: _values(column, exact) for i, column in enumerate(columns)}, index=range(len(X)), copy=False
+    )
     frame.columns = names
     return frame
 
 
-def _values(column: Any) -> Any:
-    values = column.to_numpy() if library_of(column) == "polars" else column.to_numpy(zero_copy_only=False)
+def _values(column: Any, exact: bool) -> Any:
+    """A column of a table as an array."""
+    is_polars = library_of(column) == "polars"
+    to_array = type(column).to_numpy if is_polars else partial(type(column).to_numpy, zero_copy_only=False)
+    if exact and (column.null_count() if is_polars else column.null_count):
+        types = None if is_polars else sys.modules["pyarrow"].types
+        if types and types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if types.is_integer(column.type) if types else column.dtype.is_integer():
+            import pandas as pd
+
+            return pd.arrays.IntegerArray(to_array(column.fill_null(0)).copy(), to_array(column.is_null()).copy())
+    values = to_array(column)
+    if exact and values.dtype == "M8[D]":
+        return values.astype(object)
     return values if values.ndim == 1 else list(values)  # an object in each row
 
 
@@ -224,7 +240,12 @@ def _as_table(result: Any, library: str) -> Any:
     if result.ndim == 2:
         columns = {str(name): _as_table(result.iloc[:, i], library) for i, name in enumerate(result)}
         return module.DataFrame(columns) if library == "polars" else module.table(columns)
-    values = result.to_numpy() if result.dtype.kind in "biufM" else result.tolist()
+    is_plain = isinstance(result.dtype, np.dtype)
+    if is_plain and result.dtype.kind in "biufM":
+        values = result.to_numpy()
+        values = values.astype("M8[us]") if values.dtype == "M8[s]" else values  # Polars has no seconds
+    else:
+        values = [None if missing else value for value, missing in zip(result.tolist(), result.isna(), strict=True)]
     name = "" if result.name is None else str(result.name)
     return module.Series(name, values) if library == "polars" else module.array(values)
 
@@ -274,7 +295,7 @@ def on_host(value: Any) -> Any:
     """A result on the host, of pandas or NumPy. Others stay."""
     if isinstance(value, OutputKind):
         return replace(value, gpu=False, wrapper="")
-    value, _ = OutputKind.of(value, CPU)
+    value, _ = OutputKind.of(as_frame(value, exact=True) if library_of(value) in TABLES else value, CPU)
     if not is_on_gpu(value):
         return value
     return value.to_pandas() if hasattr(value, "to_pandas") else to_host(value)

@@ -79,7 +79,8 @@ def forest_of_groups(
         edges = list(forest.columns.values())
         if small.size:
             of_small = [column[:begin] for column in edges]
-            first, size, samples = starts[small], sizes[small], problem.settings.min_samples
+            first, size = starts[small], sizes[small]
+            samples = min(problem.settings.min_samples, int(size.max()))
             undefined = kernels(device).trees_of_groups(Trees(rows, metric, samples, order, first, size, of_small))
             if undefined >= 0:
                 own = order[first[undefined] :][: size[undefined]]

@@ -202,6 +202,24 @@ def test_the_metrics_are_in_the_help(run):
         assert f" {name}" in text
 
 
+@pytest.mark.parametrize("name", ["id", "0"])
+def test_parquet_of_integers_with_nulls(run, name):
+    """They are columns of the output as they are, not rounded to floats."""
+    pyarrow = pytest.importorskip("pyarrow")
+    ids = [2**53, 2**53 + 1, None]
+    table = pyarrow.table({"day": [None, 1, 2], "x": [0.0, 0.1, 5.0], name: ids})
+    pyarrow.parquet.write_table(table, "points.parquet")
+    assert run("points.parquet", "--columns", "x", "--output", "labels.parquet")[0] == 0
+    written = pyarrow.parquet.read_table("labels.parquet")
+    assert written[name].to_pylist() == ids
+    assert written.schema.field("day").type == "int64"
+    assert run("points.parquet", "--columns", "x", "--index-column", name, "--output", "labels.csv")[0] == 0
+    assert [line.split(",")[0] for line in Path("labels.csv").read_text().splitlines()[1:]] == [*map(str, ids[:2]), ""]
+    status, _, err = run("points.parquet", "--columns", f"x,{name}")
+    assert status == 1
+    assert f"column {name!r} has 1 missing value" in err
+
+
 def test_parquet_keeps_the_index_and_writes_the_linkage(run):
     pytest.importorskip("pyarrow")
     arguments = ["--columns", "x,y", "--distance-threshold", 0.3, "--output", "labels.parquet", "--linkage", "z.csv"]

@@ -88,6 +88,12 @@ def test_parameters_that_there_are_not():
         for name, meant in (("metrik", "metric"), ("n_neighbours", "n_neighbors"), ("affinity", "metric")):
             with pytest.raises(TypeError, match=rf"has no parameter '{name}', only \[.*\]\. Did you mean '{meant}'\?$"):
                 make(**{name: 1})
+    for make in (SingleLinkage, partial(fit, np.eye(3)), partial(plan, np.eye(3))):
+        for name in ("group", "by", "groupby"):
+            with pytest.raises(TypeError, match=rf"has no parameter '{name}', only .*\. Did you mean 'groups'\?$"):
+                make(**{name: 1})
+    with pytest.raises(TypeError, match=r"'groups', only .*\. It is a parameter of fit\(X, groups=\.\.\.\)$"):
+        SingleLinkage(groups="patient")
     whole = type("Whole", (SingleLinkage,), {"__init__": lambda self, **any_names: SingleLinkage.__init__(self, 1)})
     assert whole(foo=3).n_clusters == 1
     with pytest.raises(TypeError, match=r"HDBSCAN has no parameter 'foo', only \['min_cluster_size', .*\]$"):

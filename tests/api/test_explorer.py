@@ -192,6 +192,35 @@ def test_colours_of_a_column(df, model):
     assert given.color.value == "color"
 
 
+def test_columns_with_the_names_of_the_menu(df, model):
+    """A column called "clusters" is one to choose beside the clusters of the cut, and so is "color" beside values."""
+    data = df.assign(clusters=["even", "odd"] * 500, color=["left", "right"] * 500)
+    for color, menu in (
+        ("clusters", "clusters (column)"),
+        ("color", "color"),
+        (data["color"].to_numpy(), "color (given)"),
+    ):
+        explorer = model.explore(df, data=data, color=color)
+        assert explorer.color.value == menu
+        assert np.unique(explorer.scatter.widget.points[::2, 2]).size == 1
+        assert f"{menu}: " in explorer._count.value
+    explorer.color.value = "clusters"
+    assert np.unique(explorer.scatter.widget.points[::2, 2]).size == 4
+
+
+@pytest.mark.parametrize(
+    ("column", "legend"),
+    [
+        ([[1], [2]] * 500, r"●</span> \[1\]</span>.*●</span> \[2\]</span>"),
+        ([None, 1.0] * 500, "●</span> 1.0</span>.*●</span> missing</span>"),
+        ([*map(str, range(999)), None], r"●</span> 9\d\d others and missing</span>"),
+        ([*range(999), None], r"c: 0 <span.*</span> 998, 1 missing, as the least"),
+    ],
+)
+def test_legends_tell_what_is_missing(df, model, column, legend):
+    assert re.search(legend, model.explore(df, data=df.assign(c=column), color="c")._count.value)
+
+
 def test_names_on_the_map(df, model):
     plain, data = model.explore(df), df.assign(name=["common", *(f"n{i}" for i in range(999))])
     assert sorted(plain.scatter.widget.labels["label"]) == ["0", "1", "2", "3"]
@@ -319,6 +348,12 @@ def test_what_is_refused(df, model):
         model.explore(df, data=df[1:])
     with pytest.raises(ValueError, match="names='c' is no column: there are 'a', 'b'"):
         model.explore(df, names="c")
+    with pytest.raises(ValueError, match="y='c' is no column: there are 'a', 'b'"):
+        model.explore(df, x="a", y="c")
+    with pytest.raises(ValueError, match="names='a' is there 2 times"):
+        model.explore(df, data=pd.concat([df, df], axis=1), names="a")
+    with pytest.raises(ValueError, match=r"color='c' is no column: there are 0, 1, 2, 3, 4, 5, \.\.\., 1999$"):
+        model.explore(df, data=np.zeros((1000, 2000)), color="c")
     with pytest.raises(ValueError, match="color must have a value for each of 1,000 rows, got 3"):
         model.explore(df, color=[1, 2, 3])
     weighted = rapids_slink.HDBSCAN(device="cpu").fit(df, sample_weight=np.ones(1000))

@@ -65,17 +65,30 @@ def test_keys_beside_the_rows(client):
     pd.testing.assert_frame_equal(several.groups_.compute().reset_index(drop=True), alone.groups_)
 
 
+def test_columns_of_keys_are_no_features_of_later_calls(client):
+    axes = pytest.importorskip("matplotlib.figure").Figure().subplots()
+    df = rows_with_keys("text")
+    model = rapids_slink.fit(dd.from_pandas(df, npartitions=3, sort=False), 2, groups="key", device="cpu")
+    assert len(model.plot_clusters(df, ax=axes).collections) > 1
+
+
 def test_refused(client):
     df = rows_with_keys("spread")
     parts = dd.from_pandas(df, npartitions=3, sort=False)
     with pytest.raises(ValueError, match="groups of a Dask DataFrame must be a column"):
         rapids_slink.fit(parts, groups=df["key"].to_numpy(), device="cpu")
+    with pytest.raises(
+        ValueError, match=r"a column, columns, or a Dask Series like it, and 'z' is not in \['x', 'key', 'y'\]"
+    ):
+        rapids_slink.fit(parts, groups=["key", "z"], device="cpu")
     with pytest.raises(ValueError, match="groups must name a column of X, or hold a key for each row: 'z' is not in"):
         rapids_slink.fit(parts, groups="z", device="cpu")
+    with pytest.raises(TypeError, match="groups is a Dask collection, and X is in one piece: compute it"):
+        rapids_slink.fit(df[["x", "y"]], groups=parts["key"], device="cpu")
     with pytest.raises(ValueError, match="groups of a Dask Array have no column"):
         rapids_slink.fit(parts[["x", "y"]].to_dask_array(lengths=True), groups="x", device="cpu")
     missing = dd.from_pandas(df.assign(key=df["key"].where(df["key"] > 2)), npartitions=3, sort=False)
-    with pytest.raises(ValueError, match=r"missing key.*dropna=False"):
+    with pytest.raises(ValueError, match=r"partition \d of X: column 'key' of groups has \d+ missing.*dropna=False"):
         rapids_slink.fit(missing, groups="key", device="cpu")
     model = rapids_slink.fit(missing, 1, groups="key", dropna=False, device="cpu")
     assert model.n_clusters_ == 18

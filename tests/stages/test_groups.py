@@ -1,5 +1,8 @@
 """A fit of groups: each group has the tree, the merges and the labels of a fit of the group alone, to the last bit."""
 
+import datetime
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -174,6 +177,7 @@ def test_later_cuts(device):
         model.cut(2, distance_threshold=1.0)
 
 
+DAYS = [datetime.date(2020, 1, day) for day in (2, 1, 2)]
 DATES = pd.date_range("2020-01-01", periods=4)
 KINDS = {
     "int": [7, -3, 7, 10**12],
@@ -242,6 +246,69 @@ def test_several_columns_of_keys(device):
     pd.testing.assert_series_equal(sizes.sort_index(), df.groupby(["a", "b"]).size(), check_names=False)
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+@pytest.mark.parametrize(
+    "keys", [[2**53, 2**53 + 1, None], DAYS, [Decimal("1.5"), Decimal(2), None], [b"a", b"b", b"a"]]
+)
+def test_keys_are_saved_as_they_are(library, keys, tmp_path):
+    module = pytest.importorskip(library)
+    pytest.importorskip("pyarrow")
+    is_integer = isinstance(keys[0], int)
+    columns = {"x": [0.0, 1.0, 2.0], "k": pd.array(keys, "Int64") if is_integer and library == "pandas" else keys}
+    table = module.table(columns) if library == "pyarrow" else module.DataFrame(columns)
+    model = rapids_slink.fit(table, 1, groups="k", dropna=False, device="cpu")
+    model.save(tmp_path / "model.slink")
+    again = rapids_slink.load(tmp_path / "model.slink")
+    assert type(again.groups_) is type(table)
+    if library == "pandas":
+        pd.testing.assert_frame_equal(again.groups_, model.groups_)
+    else:
+        assert again.groups_.equals(model.groups_)
+    np.testing.assert_array_equal(again.cut(1), model.labels_)
+
+
+BIG = [2**53, 2**53 + 1, 2**53]
+EXACT = {
+    "missing": [*BIG[:2], None],
+    "beside floats": [*BIG[:2], 0.5],
+    "masked": np.ma.array(BIG, mask=[False, False, True]),
+    "Int64": pd.array([*BIG[:2], None], dtype="Int64"),
+    "beyond 64 bits": [2**70, 2**70 + 1, 2**70],
+    "swapped bytes": np.array(BIG, ">i8"),
+    "swapped floats": np.array([1.5, 2.5, 1.5], ">f8"),
+}
+
+
+@pytest.mark.parametrize("kind", EXACT)
+def test_keys_are_not_rounded(kind):
+    X = pd.DataFrame({"x": [0.0, 1.0, 2.0]})
+    model = rapids_slink.fit(X, 1, groups=EXACT[kind], dropna=False, device="cpu")
+    third = 0 if kind in ("beyond 64 bits", "swapped bytes", "swapped floats") else 2
+    assert model.labels_.tolist() == [0, 1, third]
+    assert model.groups_["group"].iloc[:2].tolist() == list(EXACT[kind])[:2]
+    if isinstance(EXACT[kind], np.ndarray) and "swapped" in kind:  # as a column of a FITS table
+        column = rapids_slink.fit(X.assign(k=pd.Series(EXACT[kind])), 1, groups="k", device="cpu")
+        assert column.labels_.tolist() == [0, 1, 0]
+
+
+def test_intervals_cannot_be_saved(tmp_path):
+    pytest.importorskip("pyarrow")
+    df = pd.DataFrame({"age": pd.cut([1, 5, 9], 2), "x": [0.0, 1.0, 2.0]})
+    model = rapids_slink.fit(df, 1, groups="age", device="cpu")
+    assert model.groups_["age"].dtype == df["age"].dtype
+    with pytest.raises(TypeError, match="groups_ cannot be saved: Parquet keeps no categories of intervals"):
+        model.save(tmp_path / "model.slink")
+
+
+@pytest.mark.parametrize("name", [0, ("id", "k"), 1.5])
+def test_models_of_columns_with_any_names_are_saved(name, tmp_path):
+    pytest.importorskip("pyarrow")
+    df = pd.DataFrame({name: list("aba"), "x": [0.0, 1.0, 2.0]})
+    model = rapids_slink.fit(df, 1, groups=name, device="cpu")
+    model.save(tmp_path / "model.slink")
+    pd.testing.assert_frame_equal(rapids_slink.load(tmp_path / "model.slink").groups_, model.groups_)
+
+
 @pytest.mark.parametrize("library", ["polars", "pyarrow"])
 def test_tables(library):
     module = pytest.importorskip(library)
@@ -255,6 +322,46 @@ def test_tables(library):
     assert rapids_slink.fit(beside, 2, groups=series, device="cpu").labels_.tolist() == [0, 1, 2, 3]
     assert rapids_slink.fit(table.select(["x"]), 2, groups=series, device="cpu").n_clusters_ == 4
     assert np.asarray(model.cut(1)).tolist() == [0, 1, 0, 1]
+
+
+COLUMNS = {
+    "text": ["b", None, "b"],
+    "rounded": [2**53, 2**53 + 1, None],
+    "days": DAYS,
+    "days, missing": [*DAYS[:2], None],
+    "decimal": [Decimal("1.5"), None, Decimal("1.5")],
+    "bool": [True, None, False],
+}
+
+
+@pytest.mark.parametrize("kind", [*COLUMNS, "categorical", "zone"])
+@pytest.mark.parametrize("library", ["polars", "pyarrow"])
+@pytest.mark.parametrize("as_column", [True, False])
+def test_keys_of_tables_stay_as_they_are(library, kind, as_column):
+    """No key is rounded, and those of the groups have the types of the table."""
+    module = pytest.importorskip(library)
+    values, is_polars = COLUMNS.get(kind, ["x", "y", "x"]), library == "polars"
+    keys = module.Series("key", values) if is_polars else module.array(values)
+    if kind == "categorical":
+        keys = keys.cast(module.Categorical) if is_polars else keys.dictionary_encode()
+    elif kind == "zone":
+        when = [datetime.datetime(2020, 1, day, tzinfo=datetime.UTC) for day in (2, 1, 2)]
+        keys = module.Series("key", when) if is_polars else module.array(when)
+    x = {"x": [0.0, 1.0, 2.0]}
+    table = module.DataFrame(x) if is_polars else module.table(x)
+    X, groups = table, keys
+    if as_column:
+        X, groups = (table.with_columns(keys) if is_polars else table.append_column("key", keys)), "key"
+    model = rapids_slink.fit(X, 1, groups=groups, dropna=False, device="cpu")
+    column = model.groups_["key" if as_column or is_polars else "group"]
+    of_rows, of_groups = ((c.to_list() if is_polars else c.to_pylist()) for c in (keys, column))
+    assert of_groups == list(dict.fromkeys(of_rows))
+    assert column.dtype == keys.dtype if is_polars else column.type == keys.type
+    expected = [of_groups.index(key) for key in of_rows]
+    assert np.asarray(model.labels_).tolist() == np.asarray(model.cut(1)).tolist() == expected
+    text = module.Series(["one", "two", "six"]) if is_polars else module.array(["one", "two", "six"])
+    of_text = rapids_slink.fit(text, 1, groups=keys, dropna=False, metric="levenshtein", device="cpu")
+    assert np.asarray(of_text.labels_).tolist() == expected
 
 
 def test_single_rows_and_one_group(device):
@@ -338,6 +445,12 @@ def test_the_model_lives_on(tmp_path):
         (pd.Series([0, 1, 0, 1], index=[3, 2, 1, 0]), ValueError, "groups has another index than X"),
         ([[1], [2], [1], [2]], TypeError, "by whose values no frame groups"),
         ([], ValueError, "groups"),
+        (
+            ["x", "z"],
+            ValueError,
+            r"one key for each of 4 rows, got 2; as a name of a column, 'z' is not in \['x', 'y'\]",
+        ),
+        (["z"], ValueError, r"one key for each of 4 rows, got 1; as a name of a column, 'z' is not in \['x', 'y'\]"),
     ],
 )
 def test_errors(groups, error, message):
@@ -362,10 +475,18 @@ def test_refusals():
     X = np.random.default_rng(0).normal(size=(4, 2))
     with pytest.raises(ValueError, match="groups='x' names a column, and X is ndarray: pass an array of keys"):
         rapids_slink.fit(X, groups="x", device="cpu")
+    with pytest.raises(ValueError, match=r"groups='k' names a column, and X is dict\. Pass pandas\.DataFrame\(X\)"):
+        rapids_slink.fit({"k": [1], "x": [2.0]}, groups="k", device="cpu")
+    df = pd.DataFrame({"k": [1, 1, 2, 2], "x": [0.0, 1.0, 5.0, 5.5]})
+    with pytest.raises(TypeError, match=r"X is of type DataFrameGroupBy\. Pass the frame itself, and groups="):
+        rapids_slink.fit(df.groupby("k"), device="cpu")
+    with pytest.raises(TypeError, match="groups is of type DataFrameGroupBy: pass the columns by which it groups"):
+        rapids_slink.fit(df, groups=df.groupby("k"), device="cpu")
     with pytest.raises(ValueError, match="metric='precomputed' takes no groups"):
         rapids_slink.fit(np.zeros((4, 4)), groups=[0, 0, 1, 1], metric="precomputed", device="cpu")
-    with pytest.raises(ValueError, match="HDBSCAN takes no groups"):
-        HDBSCAN(device="cpu").fit(X, groups=[0, 0, 1, 1])
+    for refused in (HDBSCAN.fit, HDBSCAN.fit_predict):
+        with pytest.raises(ValueError, match="HDBSCAN takes no groups"):
+            refused(HDBSCAN(device="cpu"), X, groups=[0, 0, 1, 1])
     with pytest.raises(ValueError, match="n_clusters must be at least 1"):
         rapids_slink.fit(X, 0, groups=[0, 0, 1, 1], device="cpu")
     with pytest.raises(ValueError, match="Found array with 0 feature"):
@@ -373,3 +494,19 @@ def test_refusals():
     df = pd.DataFrame(np.zeros((2, 2)), columns=["x", "x"])
     with pytest.raises(ValueError, match="groups='x' names a column that is there 2 times"):
         rapids_slink.fit(df, groups="x", device="cpu")
+    wide = pd.DataFrame(np.zeros((2, 3000)))
+    with pytest.raises(ValueError, match=r"'z' is not in \[0, 1, 2, 3, 4, 5, \.\.\., 2999\]$"):
+        rapids_slink.fit(wide, groups="z", device="cpu")
+
+
+@pytest.mark.parametrize("count", [10**20, 2**63, 2**63 - 1, 2**31])
+def test_numbers_beyond_all_rows(device, count):
+    """A number of clusters, or of neighbours, above a group's rows is that of its rows, however large."""
+    X, keys = np.random.default_rng(2).normal(size=(20, 2)), np.arange(20) % 3
+    model = rapids_slink.fit(X, count, groups=keys, min_samples=count, device=device)
+    assert_like_alone(model, X, keys, count, min_samples=20)
+    assert to_host(model.cut(count)).tolist() == to_host(model.cut(20)).tolist()
+    words = [f"{x:.0f}" for x in 1e3 * X[:, 0]]
+    how = {"groups": keys, "metric": "levenshtein", "device": device}
+    texts, all_rows = (rapids_slink.fit(words, 2, min_samples=m, **how) for m in (count, 20))
+    pd.testing.assert_frame_equal(on_host(texts.linkage_), on_host(all_rows.linkage_))

@@ -169,6 +169,8 @@ def test_few_rows(device):
     assert HDBSCAN(device=device).fit_predict([[1.0]]).tolist() == [-1]
     assert HDBSCAN(device=device).fit_predict([[1.0], [2.0]]).tolist() == [-1, -1]
     assert HDBSCAN(2, device=device, allow_single_cluster=True).fit_predict([[1.0], [2.0]]).tolist() == [0, 0]
+    for more_than_all in (10**20, 2**63, 2**31):
+        assert HDBSCAN(more_than_all, device=device).fit_predict([[1.0], [2.0], [2.5]]).tolist() == [-1, -1, -1]
 
 
 # --------------------------------------------------------------------------------------------- rows at distance zero
