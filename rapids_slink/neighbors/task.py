@@ -163,11 +163,6 @@ class NeighborLists:
     #: by default the last listed
     unlisted_lower_bound: tuple[Array, Array] | None = None
 
-    @property
-    def complete(self) -> bool:
-        """Whether every row lists all others."""
-        return bool(self.ids.shape[1] >= self.ids.shape[0] - 1)
-
 
 def mutual_reachability(surrogate: Array, core: Array, src: Array, dst: Array, xp: Any) -> Any:
     """The mutual reachability of pairs by their surrogate distances."""

@@ -86,9 +86,9 @@ class Forest:
     @classmethod
     def of_points(cls, lists: NeighborLists, device: Device) -> Self:
         """A forest without edges: every point is a component, with the lower bound of its list."""
-        xp, n = device.xp, lists.ids.shape[0]
+        xp, (n, k) = device.xp, lists.ids.shape
         rows = xp.arange(n, dtype="int32")
-        if lists.complete and lists.unlisted_lower_bound is None:
+        if k >= n - 1 and lists.unlisted_lower_bound is None:  # every row lists all others
             return cls.of_components(rows, (xp.full(n, xp.inf), xp.full(n, NO_EDGE)), device)
         ends, weights = lists.unlisted_lower_bound or (lists.ids, lists.weights)
         bound = kernels(device).last_listed(ends.reshape(n, -1), weights.reshape(n, -1))
