@@ -20,6 +20,7 @@ the task in which every point is a group; the search of connect has the componen
 search is by mutual reachability (task.py), for HDBSCAN's hierarchy.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf, isqrt
 from typing import Any
@@ -262,7 +263,8 @@ def prepare_search(
         is_near = within <= MAX_SPREAD and nearest_by_spread(values, device) <= MAX_NEAREST
         is_clustered = within <= MAX_CLUSTER and n >= CLUSTERED_POINTS[device.name]
         if (is_near or is_clustered) and TileSearch.serves(values, device, metric):
-            tiles = TileSearch(values, device, report, progress=progress, metric=metric, for_lists=not is_near)
+            joining = _joining(values, device, progress, metric)
+            tiles = TileSearch(values, device, report, None, progress, metric, for_lists=not is_near, joining=joining)
             if tiles.share() <= MAX_SHARE[device.name]:
                 report.count("neighbors", filter=tiles.name)
                 return tiles
@@ -314,6 +316,14 @@ def is_searched_by_tree(n: int, n_features: int, metric: Metric, device: Device)
         return False
     fused = metric.filter == "product" and fused_filter(device) is not None
     return n >= TREE_POINTS[n_features][0 if fused else 1]
+
+
+def _joining(values: Array, device: Device, progress: bool, metric: Metric) -> Callable[[], Search] | None:
+    """What makes the search that joins components beside tiles, on a CPU that has memory for both."""
+    (n, d), itemsize = values.shape, values.dtype.itemsize
+    if device.is_gpu or BruteForceSearch.estimate(n, n, d, 1, itemsize, device, metric).least > free_bytes():
+        return None
+    return lambda: BruteForceSearch(values, device, Report(), progress=progress, metric=metric)
 
 
 def _search_class(n: int, n_features: int, metric: Metric, device: Device) -> Any:

@@ -133,6 +133,11 @@ class Search:
     is_over_all_pairs = False  # whether it is a `BruteForceSearch`, whose tasks take as long as they have pairs
     for_lists = False  # whether those who connect its lists are better off with another search, over all pairs
 
+    @property
+    def joining(self) -> "Search | None":
+        """The search over all pairs that may connect components at once: itself if it is one, or None."""
+        return self if self.is_over_all_pairs else None
+
     def connects(self, ids: Array) -> bool:
         """Whether those who connect its lists, (n, k) ids, are not better off with another search."""
         return not self.for_lists

@@ -205,6 +205,7 @@ MIN_ROUND_PAIRS, FEATURES = {"cpu": 2**23, "cuda": 2**32}, 128
 #: The least share of all points, and the least rows per component, that have to search if components are separated.
 MIN_ROW_SHARE, MIN_ROWS_PER_COMPONENT = 1 / 16, 48
 ROUNDS = 3  # the estimated number of rounds of searches that this replaces
+ROUNDS_OF_TILES = 1  # the same of searches in tiles, in the time of those over all pairs
 
 
 def is_worthwhile(search: BruteForceSearch, components: int, n: int, rows: Array) -> bool:
@@ -226,15 +227,23 @@ def is_worthwhile(search: BruteForceSearch, components: int, n: int, rows: Array
 
 
 def connect_components(
-    search: BruteForceSearch, core: Array, component: Array, k: int, rows: Array, report: Report
+    search: BruteForceSearch,
+    core: Array,
+    component: Array,
+    k: int,
+    rows: Array,
+    report: Report,
+    in_tiles: bool = False,
 ) -> tuple[Any, Any, Any] | None:
     """The edges that join all k components into one tree, or None if too many pairs of points are candidates.
 
     `core` is as in a `SearchTask`, `component` is each point's label, and `rows` are the points that would otherwise
-    have to search. The edges, arrays of the device or the host, are in the total order, ``src < dst``.
+    have to search, maybe `in_tiles`. The edges, arrays of the device or the host, are in the total order,
+    ``src < dst``.
     """
     components = Components(*kernels(search.device).sort_by_component(component, k))
-    context = JoinContext(search, core, components, ROUNDS * rows.size * component.size)
+    rounds = ROUNDS_OF_TILES if in_tiles else ROUNDS
+    context = JoinContext(search, core, components, rounds * rows.size * component.size)
     pairs, separations = _separations(context)
     weight = context.pair_weights(*pairs.support)
     if not _compare_samples(context, pairs, weight):

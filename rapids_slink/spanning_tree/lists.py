@@ -230,7 +230,6 @@ def connect_forest(
     searched, most_components, is_bounded = False, inf, max_weight < inf
     least_share = forest.component.size if is_bounded else LEAST_SHARE  # of many finished components few are certified
     whole = among_all or search
-    over_all_pairs = cast(BruteForceSearch, whole) if whole.is_over_all_pairs else None
     while True:
         with report.stage("spanning_tree", device):
             grown = kernels(device).grow_forest(lists, forest, least_share)
@@ -251,22 +250,26 @@ def connect_forest(
                 rows = rows[(weight < max_weight) | ((weight == max_weight) & (code < NO_EDGE))]
                 if not rows.size:
                     return
-            small = _of_small_components(forest, rows, device) if over_all_pairs else rows[:0]
+            small = _of_small_components(forest, rows, device) if whole.is_over_all_pairs else rows[:0]
             if 0 < small.size <= rows.size / 2:
                 rows, least_share = small, forest.component.size  # of all components few may be small
             elif (
                 not is_bounded
                 and grown.components <= most_components
-                and over_all_pairs
-                and is_worthwhile(over_all_pairs, grown.components, forest.component.size, rows)
+                and (joining := cast(BruteForceSearch | None, whole.joining))
+                and is_worthwhile(joining, grown.components, forest.component.size, rows)
             ):
-                edges = connect_components(over_all_pairs, lists.core, forest.component, grown.components, rows, report)
+                in_tiles = not whole.is_over_all_pairs
+                edges = connect_components(
+                    joining, lists.core, forest.component, grown.components, rows, report, in_tiles
+                )
                 if edges is not None:
                     report.count("connect", edges_certified_by_search=grown.components - 1)
                     for column, values in zip(forest.edges.columns.values(), edges, strict=True):
                         column[column.size - len(values) :] = device.asarray(values)  # which may be the host's
                     return
-                most_components = grown.components / 2  # try again when half of them remain
+                # Try again when half of them remain, unless rounds take less time than that.
+                most_components = 0 if in_tiles else grown.components / 2
             _search_crossing_edges(forest, rows, search, lists.core, device, report, max_weight)
             searched = True
 

@@ -25,6 +25,7 @@ from rapids_slink.neighbors.trees import nearest_by_spread
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, cuda, to_host
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory, run_scope
+from rapids_slink.spanning_tree import component_pairs
 
 
 def nested(rng, n, d):
@@ -667,6 +668,26 @@ def test_nearest_by_spread(engine):
     assert nearest["noise"] > 0.5 > 0.1 > nearest["tight"]
     for X in (np.full((70, 3), 1e300), np.zeros((70, 3)), 1e-320 * noise):
         assert nearest_by_spread(engine.asarray(X), engine) >= 0
+
+
+@pytest.mark.parametrize("min_samples", [1, 4])
+def test_a_cpu_joins_tight_clusters_at_once(min_samples, set_constants):
+    """All pairs of components in place of searches in tiles."""
+    rng, n, d = np.random.default_rng(11), 3000, 70
+    set_constants(neighbors, STRUCTURED_POINTS=0)
+    set_constants(component_pairs, MIN_ROUND_PAIRS=0)
+    tight = rng.normal(size=(6, d))[rng.integers(0, 6, n)] + 1e-3 * rng.normal(size=(n, d))
+    model = rapids_slink.fit(tight, device="cpu", n_neighbors=4, min_samples=min_samples)
+    assert model.report_["neighbors"]["filter"] == "tiles of near points"
+    assert model.report_["connect"]["joined_at_once"] == 1
+    assert model.report_["connect"].get("rows_searched", 0) < n / 10
+    if min_samples == 1:
+        np.testing.assert_array_equal(model.distances_, linkage(tight, "single")[:, 2])
+    set_constants(tiles, MAX_SHARE=-1)
+    set_constants(neighbors, MAX_SHARE=-1)
+    others = rapids_slink.fit(tight, device="cpu", n_neighbors=4, min_samples=min_samples)
+    assert others.report_["neighbors"]["filter"] != "tiles of near points"
+    assert model.mst_.equals(others.mst_)
 
 
 def test_tiles_make_the_lists_of_wide_clusters(engine, set_constants):

@@ -44,6 +44,7 @@ for the next. A row with more candidates than there is room for is tested again,
 many or this was not enough, with twice the digits.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -165,8 +166,9 @@ class TileSearch(Search):
         progress: bool = False,
         metric: Metric = EUCLIDEAN,
         for_lists: bool = False,
+        joining: Callable[[], Search] | None = None,
     ) -> None:
-        self.for_lists = for_lists
+        self.for_lists, self._joining = for_lists, joining
         if queries is not None:
             raise ValueError("tiles are of one set of points")
         self.values, self.device, self.report, self.progress, self.metric = values, device, report, progress, metric
@@ -222,6 +224,11 @@ class TileSearch(Search):
         boxes = self.kernels.boxes(self.places, self.errors, rows.real)
         listed = self._near_tiles(boxes, rows, *self._groups_of(task, rows)[1:])
         return float(listed.lengths.sum()) / (some.size * len(self.boxes))
+
+    @cached_property
+    def joining(self) -> Search | None:
+        """A search over all pairs, or None."""
+        return self._joining() if self._joining else None
 
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""
