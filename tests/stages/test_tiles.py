@@ -502,6 +502,23 @@ def test_far_points_hide_no_others(kind, engine):
     assert report["neighbors"]["rows_redone"] < 1000
 
 
+@pytest.mark.parametrize("size", [1e-154, 1e-157, 1e-158, 1e-160])
+def test_products_that_underflow_lose_no_pairs(size, engine):
+    rng = np.random.default_rng(0)
+    X = (0.01 * rng.normal(size=(3000, 3)) + rng.normal(size=(8, 3))[rng.integers(0, 8, 3000)]) * size
+    found = neighbor_lists(search_of(X, engine), 3000, 5, engine)
+    assert_lists(found, least(without_self(squared_distances(X)), 5))
+
+
+def test_a_mean_that_overflows_is_none(engine):
+    """A column of one large value is no obstacle."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(24, 8))[rng.integers(0, 24, 2**13)] + 1e-3 * rng.normal(size=(2**13, 8))
+    search = search_of(np.column_stack((X, np.full(2**13, 1e305))), engine)
+    found = neighbor_lists(search, 2**13, 5, engine)
+    assert_lists(found, least(without_self(squared_distances(X)), 5))
+
+
 def test_rows_with_many_candidates_are_searched_with_twice_the_digits(engine):
     """Points of which fp16 and float32 tell none from another, at the scale of their cell."""
     rng = np.random.default_rng(0)

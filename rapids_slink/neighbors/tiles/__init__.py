@@ -27,7 +27,8 @@ from the origin of the places. With M the largest ‖q‖ and the largest f of t
 
     E = 2(d + 8)2⁻⁵² (‖x‖² + 2‖a‖² + 4‖b‖² + 2M²/t²):
 
-what is near the origin is told apart as well, however far other points are.
+what is near the origin is told apart as well, however far other points are. To these squares `UNDERFLOW` is added, for
+products of tiny numbers.
 
 *The lengths.* A product is at most ‖p‖‖q‖. So no pair of a block and a tile passes if the largest of both with the
 largest begin of a sum do not reach the least threshold; lengths are rounded up by more than that sum loses. A CPU looks

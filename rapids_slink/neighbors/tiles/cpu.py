@@ -32,6 +32,7 @@ ROUTED = 2**14  # rows at a time
 STRIDE = constant(TILES, "STRIDE")
 TILES_AT_ONCE = 16  # in a product
 LARGEST = 1e30  # beyond it nothing is ruled out
+UNDERFLOW = 1e-306  # a square of which E is more than what products of tiny numbers lose
 #: Of the test's terms, coarse and fine: what differs by less than float32 tells passes no test in float64 by its terms.
 TERM_TYPES = "float32", "float64"
 EPSILON, ROUND_UP, TINY = 2.0**-52, 1 + 2.0**-22, 1e-30
@@ -57,10 +58,15 @@ def lost_by_sums(n_features: int, fine: bool) -> float:
 
 
 def centred_sample(points: Array, size: int) -> tuple[Array, Array, float]:
-    """A sample of (n, d) points minus its mean, (size, d) float64, times a unit; the mean, (d,); the unit."""
+    """A sample of (n, d) points minus its mean, (size, d) float64, times a unit; the mean, (d,); the unit.
+
+    The first of the sample stands for what overflows in the mean.
+    """
     n = len(points)
     sample = points[np.arange(size) * sample_stride(n, size) % n].astype("float64")
-    centre = sample.sum(axis=0) / size
+    with np.errstate(over="ignore"):
+        centre = sample.sum(axis=0) / size
+    centre = np.where(np.isfinite(centre), centre, sample[0])
     sample -= centre
     unit = unit_of(float(abs(sample).max()))
     sample *= unit  # squares of larger numbers could overflow
@@ -327,7 +333,8 @@ def _keep_near_cells(
                 state[c] = 0
                 for i in range(b * BLOCK, (b + 1) * BLOCK):
                     within, at = reach[i] * shrink + radius[c], where[i]
-                    square = (1 - rounding) * (norms[at] + centre_norms[c]) - 2 * products[c, at]
+                    lengths = norms[at] + centre_norms[c]
+                    square = lengths - rounding * (lengths + UNDERFLOW) - 2 * products[c, at]
                     if reach[i] >= 0 and not square > within * within * (1 + 1e-12):
                         state[c] = 1
                         break
@@ -579,9 +586,9 @@ def plan_band(lists: Lists, band: slice, slots: Any) -> None:
 
 
 def squares_of_cells(centre_norms: Array, points: Any) -> Array:
-    """4‖b‖² + 2M²/t² of each cell of points, (cells,) float64, by the squares of its centre's length."""
+    """4‖b‖² + 2M²/t² + `UNDERFLOW` of each cell of points, (cells,) float64, by the squares of its centre's length."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return 4 * centre_norms + 2 * ((points.largest_length + points.largest_error) / points.scales) ** 2
+        return UNDERFLOW + 4 * centre_norms + 2 * ((points.largest_length + points.largest_error) / points.scales) ** 2
 
 
 def put_thresholds(
@@ -625,8 +632,9 @@ def put_begins(products: Any, between: Array, points: Any, cells: slice, eta: fl
     with np.errstate(over="ignore", invalid="ignore"):
         value = np.repeat(between[:, cell], TILE, axis=1) - (norms + centre_norms[:, None] - 2 * product)
         value *= np.repeat(points.scales[cell] / 2, TILE) * points.scales[cells, None]
-        value += 2 * eta * abs(value) + points.largest_length[cells, None] * (points.error + eta * points.length)
+        value += points.largest_length[cells, None] * (points.error + eta * points.length)
         value += points.largest_error[cells, None] * (points.error.astype("float64") + points.length)
+        value += 2 * eta * abs(value)
         np.nextafter(value.astype(out.dtype), out.dtype.type(np.inf), out=out)
     out[~(abs(out) < LARGEST)] = np.inf
     out[:, points.slots.rows < 0] = -np.inf

@@ -111,13 +111,13 @@ def _find_cut(sample, rows, middle, min_run):
             square[i] = _square(sample[rows[i]], middle)
         by_radius = _stable_order(square)
         square = square[by_radius]
-        if n >= min_run and 0 < np.float32(TAIL) * square[n // 2] < square[-1]:
+        if n >= 4 * min_run and 0 < np.float32(TAIL) * square[n // 2] < square[-1]:
             value = np.sqrt(square[n // 2]) * np.sqrt(square[-1])
             rows[:] = rows[by_radius]
             return np.int64(BALL), value, np.searchsorted(square, value), TAIL_OF_MANY
         best, ratio = 0, np.float32(JUMP)
-        for i in range(INNERMOST, n):
-            if at == 0 and square[i] > ratio * square[i - 1]:
+        for i in range(INNERMOST, n if at == 0 else 0):
+            if square[i] > ratio * square[i - 1]:
                 best = i
                 ratio = square[i] / square[i - 1] if square[i - 1] > 0 else np.float32(np.inf)
         if best:

@@ -16,7 +16,8 @@ constexpr int CENTRE_POINTS = 32;   // of a cell: its centre is their mean
 constexpr int SUMMED_FEATURES = 32, SUMMING_WARPS = 32;  // of a block that sums columns up
 constexpr int MAX_EXPONENT = 1000;  // of a unit: it is finite, and so is what is multiplied by it
 
-// The features of `size` rows, i times `stride` modulo n, minus their means, `centre`; the largest difference, zero at first. A block
+// The features of `size` rows, i times `stride` modulo n, minus their means, `centre`, or the first where a mean overflows; the largest
+// difference, zero at first. A block
 // has 32 features, of which a lane has one.
 extern "C" __global__ void __launch_bounds__(WARP * SUMMING_WARPS) centre_sample(
     const VALUE* __restrict__ points, long long n, int d, int size, long long stride, double* __restrict__ sample,
@@ -30,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(WARP * SUMMING_WARPS) centre_sample
     __syncthreads();
     sum = 0;
     for (int w = 0; w < SUMMING_WARPS; w++) sum += sums[w][lane];
-    double mean = sum / size;
+    double mean = isfinite(sum) ? sum / size : value(0);
     if (f < d) {
         if (warp == 0) centre[f] = mean;
         for (int s = warp; s < size; s += SUMMING_WARPS) {

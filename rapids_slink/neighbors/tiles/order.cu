@@ -173,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) cut_nodes(
             }
             sort_in_block(key, n);
             auto square = [&](int i) { return __uint_as_float(key[i] >> 32); };
-            is_tail = all >= min_run && 0 < square(n / 2) && TAIL * square(n / 2) < square(n - 1);
+            is_tail = all >= 4 * min_run && 0 < square(n / 2) && TAIL * square(n / 2) < square(n - 1);
             int jump = is_tail || at ? 0 : most_of(INNERMOST, n, [&](int i) {
                 return square(i) > JUMP * square(i - 1) ? square(i - 1) > 0 ? square(i) / square(i - 1) : 3e38f : 0.0f;
             });

@@ -44,8 +44,9 @@ CELL, MOST_CELLS = 1024, 512
 MAX_EXPONENT = constant(ENCODE, "MAX_EXPONENT")
 #: Axes of a place, rows of the sample that they are found by, and how often that is multiplied by its covariance.
 AXES, AXIS_ROWS, MULTIPLICATIONS = constant(ENCODE, "MOST_AXES"), 2**12, 3
-#: Places that the tree cuts, at most, and the fewest points on either side of a cut at which a block begins.
-SAMPLE, MIN_RUN = 2**16, 512
+#: Places that the tree cuts, at most; the fewest points on either side of a cut at which a block begins, and the fewest
+#: of the sample: of nodes of a few most have a gap.
+SAMPLE, MIN_RUN, SAMPLED_RUN = 2**16, 512, 16
 EPSILON = 2.0**-52
 
 
@@ -197,6 +198,6 @@ def near_order(places: Array, device: Device) -> tuple[Array, Array, np.ndarray]
     """The order of n places, (n,) int32, where each stands in it, and where a new block begins, on the host."""
     n, of = len(places), kernels(device)
     step = -(-n // SAMPLE)
-    cuts = of.cut(places, n // step, max(2, TILE // step), max(1, MIN_RUN // step))
+    cuts = of.cut(places, n // step, max(2, TILE // step), max(SAMPLED_RUN, MIN_RUN // step))
     order, place_of, begins = of.order_by_leaf(of.leaves(cuts, places), cuts.breaks)
     return order, place_of, begins

@@ -9,6 +9,7 @@ typedef unsigned u32;
 typedef unsigned long long u64;
 
 constexpr float LARGEST = 1e30f;     // beyond it nothing is ruled out
+constexpr double UNDERFLOW = 1e-306;  // a square of which E is more than what products of tiny numbers lose
 constexpr int SUMMING_THREADS = 1024;  // of the one block that adds counts up
 constexpr u32 STRIDE = 2654435769u;    // 2^32 by the golden ratio: its multiples modulo 2^32 are spread evenly
 
@@ -97,9 +98,9 @@ constexpr int LOOKS = 32;      // rows of a block that a tile is compared with f
 constexpr int SEEN_AFTER = 4;  // coordinates, after which it is seen whether any row is still near
 
 // Unmarks the tiles whose boxes are within the reach of no row of their block, or whose cells' balls are, and counts the others. A block
-// of threads has a block of rows, or a share of the words of few of these: `counts` are zeros at first. A lane of a warp compares its tile with some rows; those that are near to none of these are compared
-// with all, of which a lane has some. Then the tile's points are compared with the block's box if there are `row_boxes`, and its rows with
-// the balls of `cells`, once for a cell.
+// of threads has a block of rows, or a share of the words of few of these: `counts` are zeros at first. A lane of a warp compares its
+// tile with some rows; those that are near to none of these are compared with all, of which a lane has some. Then the tile's points are
+// compared with the block's box if there are `row_boxes`, and its rows with the balls of `cells`, once for a cell.
 //
 // `places` are float32, (m, slots), and off by `lost` at most, with those of the boxes. Sums err by 2^-18 of themselves.
 extern "C" __global__ void __launch_bounds__(BLOCK) refine_marks(
@@ -151,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) refine_marks(
         double radius = (balls.largest_length[c] + balls.largest_error[c]) / balls.scales[c];
         for (int r = lane; r < BLOCK; r += WARP) {
             double from = row_reach[r] + radius, product = balls.products[c * balls.points + row_at[r]];
-            double square = (1 - balls.rounding) * (row_norm[r] + balls.centre_norms[c]) - 2 * product;
+            double lengths = row_norm[r] + balls.centre_norms[c], square = lengths - balls.rounding * (lengths + UNDERFLOW) - 2 * product;
             bool near = row_reach[r] >= 0 && !(square > from * from * (1 + 1e-12));  // nor if it is no number
             if (__any_sync(ALL_LANES, near)) return true;
         }
@@ -443,14 +444,14 @@ extern "C" __global__ void plan_band(
     }
 }
 
-// Of each cell of points 4‖b‖² + 2M²/t², which E of the test has.
+// Of each cell of points 4‖b‖² + 2M²/t², which E of the test has, and UNDERFLOW.
 extern "C" __global__ void put_squares_of_cells(
     int cells, const double* __restrict__ centre_norms, const double* __restrict__ largest_error,
     const double* __restrict__ largest_length, const double* __restrict__ scales, double* __restrict__ squares) {
     int c = thread_index();
     if (c >= cells) return;
     double radius = (largest_length[c] + largest_error[c]) / scales[c];
-    squares[c] = 4 * centre_norms[c] + 2 * radius * radius;
+    squares[c] = UNDERFLOW + 4 * centre_norms[c] + 2 * radius * radius;
 }
 
 // What products of n rows are compared with, by the cells of points that their block needs, (cells, n). `products` are of the cells'
@@ -492,7 +493,7 @@ extern "C" __global__ void put_begins(
     for (int c = blockIdx.y; c < cells; c += gridDim.y) {
         double square = norm + centre_norms[c] - 2 * products[c * n + j];
         double value = scales[first + c] * scale * (between[(size_t)c * all_cells + cell] - square);
-        value += 2 * eta * fabs(value) + largest_length[first + c] * more + largest_error[first + c] * longest;
+        value += largest_length[first + c] * more + largest_error[first + c] * longest, value += 2 * eta * fabs(value);
         float rounded = __double2float_ru(value);
         out[c * n + j] = !real ? -infinite : fabsf(rounded) < LARGEST ? rounded : infinite;
     }
