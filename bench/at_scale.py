@@ -27,8 +27,8 @@ SIZES, BLOCKS = (2**17, 2**19, 2**21), 128
 #: Rows and GPUs that are predicted.
 LARGE, GPUS = (10**8, 10**9), (8, 64)
 #: Seconds of one H200 for a pair of tiles, and for a row with its order, boxes and exact distances. `cells-1m-50` takes
-#: 42 ms for 3.6 million pairs, and some 70 for the rest, without the 28 that connect its clusters.
-PAIR_SECONDS, ROW_SECONDS = 1.2e-8, 7e-8
+#: 30 ms for 3.5 million pairs, and some 50 for the rest, without the 18 that connect its clusters.
+PAIR_SECONDS, ROW_SECONDS = 8.6e-9, 5e-8
 
 
 def main() -> None:

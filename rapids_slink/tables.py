@@ -174,10 +174,13 @@ def _integers_with_nulls(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
     rounded = {
         str(name): i for i, name in enumerate(frame) if frame.dtypes.iloc[i].kind == "f" and str(name) in integers
     }
-    if rounded:
+    is_index_rounded = frame.index.dtype.kind == "f" and str(frame.index.name) in integers
+    if rounded or is_index_rounded:
         exact = pd.read_parquet(path, columns=list(rounded), dtype_backend="numpy_nullable")
         for k, i in enumerate(rounded.values()):
             frame.isetitem(i, exact.iloc[:, k].array)
+        if is_index_rounded:
+            frame.index = exact.index
     return frame
 
 

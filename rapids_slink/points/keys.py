@@ -130,7 +130,10 @@ def columns_of_keys(X: Any, groups: Any) -> tuple[list[Any], list[Any]]:
     if names is None:
         name = getattr(groups, "name", None) if library_of(groups) else None
         return [None if name == "" else name], [groups]
-    return names, [groups.iloc[:, i] if is_dataframe(groups) else groups[name] for i, name in enumerate(names)]
+    return names, [
+        groups.iloc[:, i] if is_dataframe(groups) else groups[names[i] if library_of(groups) == "polars" else i]
+        for i in range(len(names))
+    ]
 
 
 def numbered(keys: Any, device: Device) -> Groups:
@@ -229,10 +232,13 @@ def _series_of_values(keys: Any) -> Any:
     if getattr(keys, "ndim", 1) != 1:
         raise ValueError(f"groups must hold one key for each row, got shape {tuple(keys.shape)}: pass a DataFrame")
     if np.ma.isMaskedArray(keys) and keys.dtype.kind in "iu":
-        return frames.Series(frames.arrays.IntegerArray(np.array(keys.data), np.ma.getmaskarray(keys)))
+        values = keys.data.astype(keys.dtype.newbyteorder("="))
+        return frames.Series(frames.arrays.IntegerArray(values, np.ma.getmaskarray(keys)))
     series = frames.Series(keys)
-    if isinstance(keys, list) and series.dtype.kind == "f" and any(isinstance(k, int) and float(k) != k for k in keys):
-        return frames.Series(keys, dtype=object)
+    if isinstance(keys, list) and series.dtype.kind == "f":
+        keys = [int(key) if isinstance(key, np.integer) else key for key in keys]
+        if any(isinstance(key, int) and float(key) != key for key in keys):
+            return frames.Series(keys, dtype=object)
     return series
 
 

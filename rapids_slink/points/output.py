@@ -247,7 +247,9 @@ def _as_table(result: Any, library: str) -> Any:
     else:
         values = [None if missing else value for value, missing in zip(result.tolist(), result.isna(), strict=True)]
     name = "" if result.name is None else str(result.name)
-    return module.Series(name, values) if library == "polars" else module.array(values)
+    if library == "polars":
+        return module.Series(name, values)
+    return module.array(values, "uint64" if str(result.dtype) == "UInt64" else None)
 
 
 def as_known(X: Any) -> Any:

@@ -175,7 +175,10 @@ def prepare_repeats(look: Look) -> Prepared | None:
     report.count("spanning_tree", repeated_rows=repeats.repeated.size)
     distinct = Look(replace(problem, n=repeats.first.size, part_lists=None), rows[repeats.first], report)
     by_cores = problem.by_reachability and distinct.problem.n > 1
-    of_distinct = lists.prepare(distinct) if by_cores else next(prepared_ways(distinct.problem, distinct.rows, report))
+    if by_cores:
+        of_distinct, report["way"] = lists.prepare(distinct), LISTS.name
+    else:
+        of_distinct = next(prepared_ways(distinct.problem, distinct.rows, report))
 
     def make() -> Tree | None:
         if by_cores:
@@ -199,7 +202,6 @@ def tree_at_cores(repeats: Repeats, distinct: Look) -> Tree | None:
     """The tree of all rows by mutual reachability, by lists of distinct ones; None if others are nearer than equals."""
     problem, report, device = distinct.problem, distinct.report, distinct.problem.device
     xp, m, of_rows = device.xp, problem.settings.min_samples, lists.lists_of(distinct, by_distance=True)
-    report["way"] = LISTS.name
     with report.stage("neighbors", device):
         number, repeated = xp.arange(problem.n), xp.sort(repeats.numbers(xp))
         copies = xp.searchsorted(repeated, number, side="right") - xp.searchsorted(repeated, number)
@@ -210,6 +212,7 @@ def tree_at_cores(repeats: Repeats, distinct: Look) -> Tree | None:
         at = core_places(of_rows.ids, copies + 1.0, m, xp)
         core = xp.where(copies >= m, of_equal, of_rows.weights[row, at])
         by_cores = by_mutual_reachability(of_rows, core, m, device)
+        del of_rows
     tree, components = lists.connected(distinct, by_cores)
     with report.stage("spanning_tree", device):
         return repeats.join_at_cores(tree, core, device), components

@@ -215,6 +215,9 @@ def test_parquet_of_integers_with_nulls(run, name):
     assert written.schema.field("day").type == "int64"
     assert run("points.parquet", "--columns", "x", "--index-column", name, "--output", "labels.csv")[0] == 0
     assert [line.split(",")[0] for line in Path("labels.csv").read_text().splitlines()[1:]] == [*map(str, ids[:2]), ""]
+    table.to_pandas(integer_object_nulls=True).astype({name: "Int64"}).set_index(name).to_parquet("indexed.parquet")
+    assert run("indexed.parquet", "--columns", "x", "--output", "labels.csv")[0] == 0
+    assert [line.split(",")[0] for line in Path("labels.csv").read_text().splitlines()[1:]] == [*map(str, ids[:2]), ""]
     status, _, err = run("points.parquet", "--columns", f"x,{name}")
     assert status == 1
     assert f"column {name!r} has 1 missing value" in err

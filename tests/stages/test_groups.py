@@ -271,7 +271,10 @@ BIG = [2**53, 2**53 + 1, 2**53]
 EXACT = {
     "missing": [*BIG[:2], None],
     "beside floats": [*BIG[:2], 0.5],
+    "NumPy's beside floats": [*map(np.int64, BIG[:2]), 0.5],
+    "NumPy's, missing": [*map(np.int64, BIG[:2]), None],
     "masked": np.ma.array(BIG, mask=[False, False, True]),
+    "masked, swapped bytes": np.ma.array(np.array(BIG, ">i8"), mask=[False, False, True]),
     "Int64": pd.array([*BIG[:2], None], dtype="Int64"),
     "beyond 64 bits": [2**70, 2**70 + 1, 2**70],
     "swapped bytes": np.array(BIG, ">i8"),
@@ -286,9 +289,19 @@ def test_keys_are_not_rounded(kind):
     third = 0 if kind in ("beyond 64 bits", "swapped bytes", "swapped floats") else 2
     assert model.labels_.tolist() == [0, 1, third]
     assert model.groups_["group"].iloc[:2].tolist() == list(EXACT[kind])[:2]
-    if isinstance(EXACT[kind], np.ndarray) and "swapped" in kind:  # as a column of a FITS table
+    if isinstance(EXACT[kind], np.ndarray) and kind.startswith("swapped"):  # as a column of a FITS table
         column = rapids_slink.fit(X.assign(k=pd.Series(EXACT[kind])), 1, groups="k", device="cpu")
         assert column.labels_.tolist() == [0, 1, 0]
+
+
+def test_keys_of_arrow():
+    """Of 64 bits beside missing ones, and of columns of one name."""
+    pa = pytest.importorskip("pyarrow")
+    keys = pd.Series([2**64 - 1, None, 2**64 - 2], dtype="UInt64")
+    model = rapids_slink.fit(pa.table({"x": [0.0, 1.0, 2.0]}), 1, groups=keys, dropna=False, device="cpu")
+    assert model.groups_["group"].to_pylist() == [2**64 - 1, None, 2**64 - 2]
+    columns = pa.Table.from_arrays([pa.array([1, 2, 1]), pa.array([1, 1, 1])], names=["a", "a"])
+    assert rapids_slink.fit(np.eye(3), 1, groups=columns, device="cpu").labels_.tolist() == [0, 1, 0]
 
 
 def test_intervals_cannot_be_saved(tmp_path):
