@@ -193,7 +193,7 @@ def test_pairs_that_int8_cannot_tell_apart(monkeypatch, set_constants):
 
 @pytest.mark.parametrize("is_bounded", [False, full(True)])
 def test_clusters_that_no_filter_tells_apart(is_bounded, engine, monkeypatch, set_constants):
-    """Their outlying points search alone at first; then the clusters are joined by their points' projections."""
+    """Their outlying points search alone at first; then the clusters are joined by their points' projections, or tiles."""
     monkeypatch.setitem(component_pairs.MIN_ROUND_PAIRS, engine.name, 0)
     set_constants(component_pairs, ROUNDS=MANY_ROUNDS)
     searched, search_edges = [], by_lists._search_crossing_edges
@@ -208,7 +208,10 @@ def test_clusters_that_no_filter_tells_apart(is_bounded, engine, monkeypatch, se
     for name, column in zip(("src", "dst", "weight"), expected, strict=True):
         np.testing.assert_array_equal(to_host(tree[name])[:kept], column[:kept])
     assert 0 < searched[0] < n / 4
-    if not is_bounded:
+    if engine.is_gpu:  # tiles, which tell them apart
+        assert not search.is_over_all_pairs
+        assert "joined_at_once" not in report["connect"]
+    elif not is_bounded:
         assert report["connect"]["joined_at_once"] == 1
         assert max(searched) < n / 4
 
