@@ -193,7 +193,7 @@ def test_pairs_that_int8_cannot_tell_apart(monkeypatch, set_constants):
 
 @pytest.mark.parametrize("is_bounded", [False, full(True)])
 def test_clusters_that_no_filter_tells_apart(is_bounded, engine, monkeypatch, set_constants):
-    """Their outlying points search alone at first; then the clusters are joined by their points' projections, or tiles."""
+    """Their outlying points search alone at first; then projections of points, or tiles, connect the clusters."""
     monkeypatch.setitem(component_pairs.MIN_ROUND_PAIRS, engine.name, 0)
     set_constants(component_pairs, ROUNDS=MANY_ROUNDS)
     searched, search_edges = [], by_lists._search_crossing_edges
