@@ -319,7 +319,7 @@ def is_searched_by_tree(n: int, n_features: int, metric: Metric, device: Device)
 
 
 def _joining(values: Array, device: Device, progress: bool, metric: Metric) -> Callable[[], Search] | None:
-    """What makes the search that joins components beside tiles, on a CPU that has memory for both."""
+    """A function that makes the search that joins components beside tiles, on a CPU that has memory for both."""
     (n, d), itemsize = values.shape, values.dtype.itemsize
     if device.is_gpu or BruteForceSearch.estimate(n, n, d, 1, itemsize, device, metric).least > free_bytes():
         return None

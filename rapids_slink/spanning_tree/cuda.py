@@ -402,13 +402,13 @@ def pair_numbers(ends: tuple[Array, Array], leaf: Array) -> Array:
     return number
 
 
-def plan_blocks(component: Array, number: Array, upper: Array, most: int | None = None) -> ItemPlan:
+def plan_blocks(component: Array, number: Array, upper: Array, limit: int | None = None) -> ItemPlan:
     """How to form the products of pairs of components in blocks that may have points of several.
 
     `component`, (n,) int32, is ascending: that of each point in order. `number` is of `pair_numbers`, `upper` of pairs.
-    If more than `most` pairs of points would be formed, some of these are not counted.
+    If more than `limit` pairs of points would be formed, some of these are not counted.
     """
-    totals = _list_block_items(component, number, upper, None, most)
+    totals = _list_block_items(component, number, upper, None, limit)
     n_items, _, tiles = totals.tolist()
     return ItemPlan(None, n_items, component.size, tiles * TILE**2)
 
@@ -421,7 +421,7 @@ def block_items(component: Array, number: Array, upper: Array, plan: ItemPlan) -
 
 
 def _list_block_items(
-    component: Array, number: Array, upper: Array, items: Array | None, most: int | None = None
+    component: Array, number: Array, upper: Array, items: Array | None, limit: int | None = None
 ) -> Array:
     """The totals of list_block_items; the items, if there is an array for them."""
     check_arrays("int32", component, number, items)
@@ -429,7 +429,7 @@ def _list_block_items(
     n, totals = component.size, cp.zeros(3, cp.int64)
     jobs = -(-n // BLOCK_ROWS) * padded(-(-n // TILE), STRETCH)
     sizes = np.int64(jobs), np.int32(n), np.int32(len(number))
-    room = np.int64(0 if items is None else len(items)), np.uint64(2**63 if most is None else most // TILE**2)
+    room = np.int64(0 if items is None else len(items)), np.uint64(2**63 if limit is None else limit // TILE**2)
     launch(WORK_ITEMS, "list_block_items", jobs, *sizes, component, number, upper, *_tiling(), *room, totals, items)
     return totals
 

@@ -149,7 +149,7 @@ class Repeats:
         return xp.searchsorted(self.first, self.of_repeated)
 
     def join_at_cores(self, tree: PreallocatedFrame, core: Array, device: Device) -> PreallocatedFrame:
-        """The same by mutual reachability, from the core distances of the distinct rows, (m,) float64."""
+        """`join` by mutual reachability, from the core distances of the distinct rows, (m,) float64."""
         src, dst, weight = tree.columns.values()
         xp, m = device.xp, self.repeated.size
         at, least = xp.flatnonzero(weight == core[dst]), xp.arange(self.first.size)

@@ -53,7 +53,7 @@ def products_are_precise() -> bool:
 
 
 def lost_by_sums(n_features: int, fine: bool) -> float:
-    """What sums of products of rows lose at most, by the product of both lengths."""
+    """The most that sums of products of rows lose, by the product of both lengths."""
     return (n_features + 16) * EPSILON if fine else accumulation_bound(n_features + 16)
 
 
@@ -661,8 +661,8 @@ def append(
             at = slice(b * BLOCK, (b + 1) * BLOCK)
             cell, longest = of_rows[b * BLOCK // TILE], np.float64(rows.length[at].max())
             of_block = lists.tiles[lists.begins[b] : lists.ends[b]][band]
-            most = longest * lengths[of_block] + first_sums[cell].reshape(-1, TILE)[of_block].max(axis=1)
-            of_block = of_block[~(most < least[:, at].min(axis=1)[of_points[of_block]])]
+            reached = longest * lengths[of_block] + first_sums[cell].reshape(-1, TILE)[of_block].max(axis=1)
+            of_block = of_block[~(reached < least[:, at].min(axis=1)[of_points[of_block]])]
             for part in row_blocks(of_block.size, TILE, some):
                 own = of_block[part]
                 np.take(points.y.reshape(-1, TILE, d), own, axis=0, out=columns[: own.size])

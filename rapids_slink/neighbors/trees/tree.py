@@ -70,7 +70,7 @@ def touched_share(tree: Tree, metric: Metric) -> float:
 
 
 def share_between(tree: Tree, metric: Metric, component: np.ndarray) -> float:
-    """The same, the median, of balls up to the nearest point of another component; 0 in the largest.
+    """`touched_share`, but the median, of balls up to the nearest point of another component; 0 in the largest.
 
     A search that connects components visits these leaves, or fewer; the largest does not search. `component`, (n,), has
     the rows' labels.
