@@ -320,10 +320,15 @@ def is_searched_by_tree(n: int, n_features: int, metric: Metric, device: Device)
 
 def _joining(values: Array, device: Device, progress: bool, metric: Metric) -> Callable[[], Search] | None:
     """A function that makes the search that joins components beside tiles, on a CPU that has memory for both."""
-    (n, d), itemsize = values.shape, values.dtype.itemsize
-    if device.is_gpu or BruteForceSearch.estimate(n, n, d, 1, itemsize, device, metric).least > free_bytes():
+    if device.is_gpu or not _has_memory_for_all_pairs(values, device, metric):
         return None
     return lambda: BruteForceSearch(values, device, Report(), progress=progress, metric=metric)
+
+
+def _has_memory_for_all_pairs(values: Array, device: Device, metric: Metric) -> bool:
+    """Whether a search over all pairs of the points, for the nearest of each, fits into memory."""
+    (n, d), itemsize = values.shape, values.dtype.itemsize
+    return BruteForceSearch.estimate(n, n, d, 1, itemsize, device, metric).least <= free_bytes()
 
 
 def _search_class(n: int, n_features: int, metric: Metric, device: Device) -> Any:
@@ -357,8 +362,8 @@ def may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> bo
 def _low_dimensional(values: Array, device: Device, report: Report, progress: bool, metric: Metric) -> Search | None:
     """The search by a tree, or None if a ball of neighbours touches too many of its nodes."""
     kind: Any = _tree_class(device)
-    (n, d), itemsize = values.shape, values.dtype.itemsize
     if device.is_gpu:
+        (n, d), itemsize = values.shape, values.dtype.itemsize
         needed = kind.estimate(n, n, d, DEFAULT_NEIGHBORS, itemsize, device, metric).peak
         if needed > free_bytes() or expansion(values, device) > MAX_EXPANSION:
             return None
@@ -367,7 +372,6 @@ def _low_dimensional(values: Array, device: Device, report: Report, progress: bo
         return search if search.mean_visits(2 * limit) < limit else None
     from rapids_slink.neighbors.trees.tree import touched_share
 
-    all_pairs = BruteForceSearch.estimate(n, n, d, 1, itemsize, device, metric).least
-    is_only = metric.filter != "product" or all_pairs > free_bytes()
+    is_only = metric.filter != "product" or not _has_memory_for_all_pairs(values, device, metric)
     search = kind(values, device, report, progress=progress, metric=metric, is_only=is_only)
     return search if touched_share(search.tree, metric) <= MAX_TOUCHED_SHARE else None

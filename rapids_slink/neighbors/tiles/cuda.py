@@ -518,9 +518,8 @@ def put_thresholds(
     (cells, n_points), n = product.shape, bound.size
     launch_blocks(
         TILES, "put_thresholds", (n // BLOCK, min(cells, CELLS_AT_ONCE)), BLOCK, np.int64(n), np.int32(cells),
-        np.int64(n_points), product, centre_norms, norms, where, bound, c_struct(*terms),
-        rows.slots.cell_of_tile, points.scales, squares, np.float64(rounding),
-        plan.needed, out,
+        np.int64(n_points), product, centre_norms, norms, where, bound, c_struct(*terms), rows.slots.cell_of_tile,
+        points.scales, squares, np.float64(rounding), plan.needed, out,
     )  # fmt: skip
 
 
