@@ -15,7 +15,7 @@ from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.pipeline import RESULT_BYTES, is_shape
 from rapids_slink.points import Points
 from rapids_slink.points.check import check_finite
-from rapids_slink.points.keys import KEPT_BYTES, ROW_BYTES, Groups, columns_of_keys, keys_of, names_of, numbered
+from rapids_slink.points.keys import KEPT_BYTES, ROW_BYTES, Groups, keys_of, names_of, numbered
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check_memory, sequential
@@ -98,8 +98,7 @@ def attributes_of_groups(frame: Any, groups: Groups, key_columns: list[Any], rul
 
 def read_groups(X: Any, settings: Settings, device: Device) -> tuple[Any, Groups]:
     """`X` without the columns that are keys, and its groups."""
-    _, columns = columns_of_keys(X, settings.groups.groups)
-    X, keys = keys_of(X, settings.groups, device)
+    X, keys, columns = keys_of(X, settings.groups, device)
     check_memory(device, MemoryEstimate(ROW_BYTES * len(keys)), counted(len(keys), "key"))
     return X, numbered(keys, device).with_columns_of(columns)
 

@@ -309,7 +309,7 @@ def _read(
             partition = matched(partition, columns, name)
             try:
                 if settings.groups is not None:
-                    partition, own_keys = keys_of(partition, settings.groups, device)
+                    partition, own_keys, _ = keys_of(partition, settings.groups, device)
                 rows, more = _read_rows(device, settings, partition)
             except (TypeError, ValueError) as error:
                 error.args = (f"{name}: {error}",)

@@ -74,12 +74,12 @@ class Groups:
 
     def with_columns_of(self, columns: Sequence[Any]) -> Self:
         """The groups with those keys of all rows that are columns of Polars or Arrow, whose types frames may lack."""
-        tables = {i: column for i, column in enumerate(columns) if library_of(column) in TABLES}
-        taken = {}
-        for i, column in tables.items():
-            with suppress(NotImplementedError):  # Arrow cannot take rows of every type
-                taken[i] = take_rows(column, self.first)
-        return replace(self, in_tables=taken)
+        in_tables = {}
+        for i, column in enumerate(columns):
+            if library_of(column) in TABLES:
+                with suppress(NotImplementedError):  # Arrow cannot take rows of every type
+                    in_tables[i] = take_rows(column, self.first)
+        return replace(self, in_tables=in_tables)
 
     def in_types_of_tables(self, frame: Any) -> Any:
         """`groups_` of a model, in which keys that come from tables have the types that they have there."""
@@ -92,21 +92,26 @@ class Groups:
         return frame
 
 
-def keys_of(X: Any, by: GroupBy, device: Device) -> tuple[Any, Any]:
-    """`X` without the columns that are keys, and the keys: a frame of pandas or cuDF, a row for each of `X`.
+def keys_of(X: Any, by: GroupBy, device: Device) -> tuple[Any, Any, list[Any]]:
+    """`X` without the columns that are keys; the keys, a frame with a row for each of `X`; and their columns as given.
+
+    The frame is of pandas or cuDF.
 
     Raises ValueError for names of columns that `X` does not have, a number of keys that is not that of the rows, an
     index that is not that of `X`, and missing keys unless they are a group of their own; TypeError for a collection.
     """
-    names, columns = columns_of_keys(X, by.groups)
-    if names_of(X, by.groups) is not None:
+    names = names_of(X, by.groups)
+    if names is None:
+        names, columns = _columns_of_keys(by.groups)
+    else:
+        columns = [X[name] for name in names]
         X = without_columns(X, names)
     exact = [as_frame(column, exact=True) if library_of(column) in TABLES else column for column in columns]
     keys = [_as_series(OutputKind.of(column, device)[0]) for column in exact]
-    if library_of(by.groups) in FRAMES:
-        _check_index(X, OutputKind.of(by.groups, device)[0])
     if not keys:
         raise ValueError("groups has no column")
+    if library_of(by.groups) in FRAMES and hasattr(by.groups, "index"):
+        _check_index(X, keys[0])
     for name, column in zip(names, keys, strict=True):
         missing = int(column.isna().sum())
         if missing and by.dropna:
@@ -118,14 +123,11 @@ def keys_of(X: Any, by: GroupBy, device: Device) -> tuple[Any, Any]:
     frames = device_of(keys[0]).frames
     frame = frames.DataFrame({i: column.reset_index(drop=True) for i, column in enumerate(keys)})
     frame.columns = _column_names(names)
-    return X, frame
+    return X, frame, columns
 
 
-def columns_of_keys(X: Any, groups: Any) -> tuple[list[Any], list[Any]]:
-    """The names of the keys, or None, and their columns: of `X`, of a frame or a table, or the keys themselves."""
-    names = names_of(X, groups)
-    if names is not None:
-        return names, [X[name] for name in names]
+def _columns_of_keys(groups: Any) -> tuple[list[Any], list[Any]]:
+    """The names of keys, or None, and their columns: those of a frame or a table, or the keys themselves."""
     names = column_names(groups) if library_of(groups) and getattr(groups, "ndim", 2) == 2 else None
     if names is None:
         name = getattr(groups, "name", None) if library_of(groups) else None
@@ -242,10 +244,10 @@ def _series_of_values(keys: Any) -> Any:
     return series
 
 
-def _check_index(X: Any, groups: Any) -> None:
-    """Raise unless keys that have an index have that of `X`: pandas would look keys up by it."""
-    if is_dataframe(X) and hasattr(groups, "index"):
-        index = OutputKind(True, is_on_gpu(X)).index(groups.index)
+def _check_index(X: Any, keys: Any) -> None:
+    """Raise unless a Series of keys has the index of `X`: pandas would look keys up by it."""
+    if is_dataframe(X):
+        index = OutputKind(True, is_on_gpu(X)).index(keys.index)
         if len(index) == len(X) and not index.equals(X.index):
             raise ValueError("groups has another index than X: pass groups.reindex(X.index), or groups.to_numpy()")
 
