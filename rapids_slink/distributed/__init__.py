@@ -24,7 +24,9 @@ from distributed import Future
 from rapids_slink import pipeline
 from rapids_slink.dendrogram.cutting import COLUMNS, ClusterRule, CutParameters
 from rapids_slink.distributed.cluster import MAX_BLOCKS, Run, free_for_task, on_worker, wanted_blocks, with_bytes
+from rapids_slink.distributed.facing import tree_of_near_blocks
 from rapids_slink.distributed.groups import fit_groups
+from rapids_slink.distributed.near import make_near_blocks, plan_near, serves
 from rapids_slink.distributed.points import (
     Blocks,
     Partitions,
@@ -42,7 +44,6 @@ from rapids_slink.distributed.trees import (
     fit_trees,
     lists_of_blocks,
     may_have_lists,
-    pairs_of_blocks,
     search_blocks,
     tree_of_blocks,
 )
@@ -63,9 +64,8 @@ from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.lists import list_length
 from rapids_slink.spanning_tree.problem import Problem
 
-#: By device: a tree of fewer rows of few features takes less time than a task. And how many pairs of blocks a worker
-#: may have if there is a block for each.
-MIN_TREE_ROWS, NEAR_PAIRS = {"cpu": 2**15, "cuda": 2**22}, 2
+#: By device: a tree of fewer rows of few features takes less time than a task.
+MIN_TREE_ROWS = {"cpu": 2**15, "cuda": 2**22}
 #: Rows of a block at least, and blocks of a device that meet each other, of pairs within a distance.
 MIN_BLOCK_ROWS, BLOCKS_A_DEVICE = {"cpu": 2**12, "cuda": 2**17}, 2
 #: Seconds of a byte that comes from another worker's GPU through the host; by UCX that takes a fiftieth.
@@ -101,34 +101,43 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
             if not settings.clipped or settings.min_samples > 1:
                 report["min_samples"] = settings.min_samples
             points = replace(points, settings=settings)
-            boxes = Boxes.of(run, points)
-            count = count_blocks(run, points, boxes)
-            pairs = pairs_of_blocks(boxes, block_starts(n, count))
+            count = count_blocks(run, points)
+            by_tree = is_searched_by_tree(n, points.n_features, settings.metric, resolve(settings.device))
+            near = plan_near(run, points, count, always=by_tree)
             if settings.min_samples > 1 and count > 1:
                 settings = replace(settings, n_neighbors=list_length(settings))
-            blocks = make_blocks(run, replace(points, settings=settings), count, n_pairs=len(pairs))
+            points = replace(points, settings=settings)
+            blocks = (
+                make_blocks(run, points, count, n_pairs=count * (count - 1) // 2)
+                if near is None
+                else make_near_blocks(run, points, near)
+            )
+            count = len(blocks)
             layout, names, d = points.layout, points.names, points.n_features
             del points  # whose partitions the workers need not keep
         report["device"] = settings.device
+        pairs = 0
         if count == 1:
             results = run.task("fit", fit_block, settings, rule, blocks.rows[0])
         else:
             with report.stage("spanning_tree", CPU):
                 bar = Progress("Searching pairs of blocks", n) if settings.progress else None
-                trees = tree_of_blocks(run, blocks, pairs, bar)
+                trees, pairs = (
+                    tree_of_blocks(run, blocks, bar) if near is None else tree_of_near_blocks(run, blocks, near, bar)
+                )
             results = run.task("linkage", fit_trees, settings, rule, trees, n)
         del blocks
         fitted = attributes(run, results, layout)
         report.add(fitted.pop("report_"))
-        report.count("spanning_tree", blocks=count, pairs=sum(len(pair) == 2 for pair in pairs))
+        report.count("spanning_tree", blocks=count, pairs=pairs)
         report.count("cluster", **run.counts())
     return model_attributes({**fitted, **size_attributes(n, d, 1, names)}, layout, report, start)
 
 
-def count_blocks(run: Run, points: Partitions, boxes: Boxes | None = None) -> int:
+def count_blocks(run: Run, points: Partitions) -> int:
     """The number of blocks: few for each worker, of as many rows as its memory holds.
 
-    Where a tree searches there is one block. There is one for each device if few of them are within `max_distance`.
+    Where a tree searches there is one for each device if it is large and blocks may be of near rows, otherwise one.
     """
     n, settings, wanted = points.n_rows, points.settings, 1
     devices = run.devices(settings.device == "cuda")
@@ -136,9 +145,8 @@ def count_blocks(run: Run, points: Partitions, boxes: Boxes | None = None) -> in
         row_bytes = np.dtype(points.dtype).itemsize * points.n_features + LIST_BYTES * list_length(settings)
         moved = BYTE_SECONDS * row_bytes if run.copies_through_host(settings) else 0.0
         wanted = wanted_blocks(n, points.n_features, devices, settings.device, moved)
-    elif boxes is not None and n // devices >= MIN_TREE_ROWS[settings.device]:
-        pairs = boxes.pairs(block_starts(n, devices))
-        wanted = devices if len(pairs) <= NEAR_PAIRS * devices else 1
+    elif serves(settings) and n // devices >= MIN_TREE_ROWS[settings.device]:
+        wanted = devices
     (count,) = run.gather([run.task("plan", _fitting_blocks, settings, n, points.n_features, points.dtype, wanted)])
     return int(count)
 

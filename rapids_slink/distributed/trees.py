@@ -22,10 +22,10 @@ unused entries; surrogate distances; distances.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from distributed import Future
@@ -58,36 +58,47 @@ from rapids_slink.spanning_tree.ways import tree_of_rows, way_of
 JOINED = 8
 
 
-def tree_of_blocks(run: Run, blocks: Blocks, pairs: list[tuple[int, ...]], progress: Progress | None) -> list[Future]:
-    """Trees whose edges together hold the minimum spanning tree, as `pair_tree` returns them.
-
-    `pairs` are the numbers of blocks that have a tree together; one block may have one alone.
-    """
+def tree_of_blocks(run: Run, blocks: Blocks, progress: Progress | None) -> tuple[list[Future], int]:
+    """Trees whose edges together hold the minimum spanning tree, as `pair_tree` returns them; the number of pairs."""
     settings, owners, numbers = blocks.settings, blocks.owners, range(len(blocks))
     keepers = [run.worker(owner) for owner in owners]
     run.wait(blocks.rows)  # a GPU that searches would make the others wait for their pieces
     own = [run.task("lists", lists_of_block, settings, blocks.rows[b], index=(b,), worker=keepers[b]) for b in numbers]
     cores: list[Any] = core_distances(run, blocks) if settings.min_samples > 1 else [None] * len(blocks)
     here: list[Any] = [[blocks.rows[b], cores[b], own[b]] for b in numbers]
-    order = pairs_of_workers(owners, max(1, len(run.workers)), pairs)
+    order = pairs_of_workers(owners, max(1, len(run.workers)))
     moved = {b for pair, w in order for b in pair if owners[b] != w}
     sent = dict(enumerate(here))
     if run.copies_through_host(settings):
         sent |= {b: run.task("send", _on_host, here[b], index=(b,), worker=keepers[b]) for b in sorted(moved)}
-    results, joined, with_edges = [], [], set[int]()
+    results, joined, with_edges = [], Joins(run, settings), set[int]()
     for pair, w in order:
         parts = [here[b] if owners[b] == w else sent[b] for b in pair]
         arguments = parts, [blocks.starts[b] for b in pair], [b not in with_edges for b in pair]
         results.append(run.task("tree", pair_tree, settings, *arguments, index=pair, worker=run.worker(w)))
         with_edges.update(pair)
-        joined.append(results[-1])
-        level = 0
-        while len(joined) >= JOINED and (len(results) // JOINED**level) % JOINED == 0:  # as counters carry over
-            tree = run.task("join", join_trees, settings, joined[-JOINED:], index=(level, len(results)))
-            joined[-JOINED:] = [tree]
-            level += 1
+        joined.add(results[-1])
     run.wait(results, progress)
-    return joined
+    return joined.trees, len(results)
+
+
+class Joins:
+    """Trees, of which each eight are joined into one while others are still being made."""
+
+    def __init__(self, run: Run, settings: Settings) -> None:
+        self.run, self.settings, self.count = run, settings, 0
+        self.trees: list[Future] = []
+
+    def add(self, tree: Future) -> None:
+        """Add a tree to the others."""
+        self.trees.append(tree)
+        self.count += 1
+        level = 0
+        while len(self.trees) >= JOINED and (self.count // JOINED**level) % JOINED == 0:  # as counters carry over
+            index = level, self.count
+            tree = self.run.task("join", join_trees, self.settings, self.trees[-JOINED:], index=index)
+            self.trees[-JOINED:] = [tree]
+            level += 1
 
 
 def _on_host(parts: list[Any]) -> list[Any]:
@@ -148,23 +159,40 @@ def pair_tree(
     within a block if its entry of `within` is true.
     """
     rows, cores, own = zip(*parts, strict=True)
-    xp, metric, values, report = device.xp, settings.metric, concatenate(rows, device), Report()
-    n, d = values.shape
+    xp, values = device.xp, concatenate(rows, device)
+    core = None if cores[0] is None else concatenate(cores, device)
+    edges, report = tree_of_values(device, settings, values, core, lists_within_blocks(own, device))
+    first = len(rows[0])
+    sides = [end >= first for end in edges[:2]]
+    kept = (sides[0] != sides[1]) | xp.asarray([within[0], within[-1]])[sides[0].astype("int8")]
+    src, dst, weight = (column[kept] for column in edges)
+    numbers = xp.concatenate([xp.arange(start, start + len(part)) for start, part in zip(starts, rows, strict=True)])
+    return {"edges": edges_frame(device, settings, (src, dst, weight), values, numbers), "report": report}
+
+
+def tree_of_values(
+    device: Device, settings: Settings, values: Array, core: Array = None, part_lists: PartLists | None = None
+) -> tuple[tuple[Array, Array, Array], Report]:
+    """The edges of the tree of some rows, with their surrogate weights and in the total order; its report's counts."""
+    (n, d), metric, report = values.shape, settings.metric, Report()
     problem = Problem(settings, device, n, d, values.dtype.itemsize)
     check_memory(device, estimate_fit(problem), f"{counted(n, 'row')} of {counted(d, 'feature')}")
-    core = None if cores[0] is None else concatenate(cores, device)
     prepared = metric_rows(metric, values, device, alone=False, compact=True)
-    problem = replace(problem.of_rows(prepared), core=core, part_lists=lists_within_blocks(own, device))
+    problem = replace(problem.of_rows(prepared), core=core, part_lists=part_lists)
     tree, _ = tree_of_rows(problem, prepared, report)
-    first = len(rows[0])
-    sides = [tree.columns[end] >= first for end in ("src", "dst")]
-    kept = (sides[0] != sides[1]) | xp.asarray([within[0], within[-1]])[sides[0].astype("int8")]
-    src, dst, weight = (column[kept] for column in tree.columns.values())
-    distance = distances(metric, weight, (src, dst), (values, values), device)
-    src, dst = (xp.where(end < first, end + starts[0], end - first + starts[-1]) for end in (src, dst))
-    columns = {"src": src.astype("int32"), "dst": dst.astype("int32"), "weight": weight, "distance": distance}
     report.pop("seconds", None)
-    return {"edges": frame_of(device, columns), "report": report}
+    src, dst, weight = tree.columns.values()
+    return (src, dst, weight), report
+
+
+def edges_frame(
+    device: Device, settings: Settings, edges: tuple[Array, Array, Array], values: Array, numbers: Array
+) -> Any:
+    """Edges between rows as a frame, by their ascending numbers among all rows, with the distances of their ends."""
+    src, dst, weight = edges
+    distance = distances(settings.metric, weight, (src, dst), (values, values), device)
+    src, dst = (numbers[end].astype("int32") for end in (src, dst))
+    return frame_of(device, {"src": src, "dst": dst, "weight": weight, "distance": distance})
 
 
 @on_worker
@@ -236,32 +264,47 @@ def _attributes(device: Device, rule: ClusterRule, edges: PreallocatedFrame, n: 
 MERGED = 8
 
 
-def core_distances(run: Run, blocks: Blocks) -> list[Future]:
+#: Takes the bounds of each block's rows; makes the bits of the blocks that may have a point within them, by block.
+WhoMeets: TypeAlias = Callable[[list[Future]], list[Future]]
+
+
+def core_distances(run: Run, blocks: Blocks, who_meets: WhoMeets | None = None) -> list[Future]:
     """The surrogate distance of each row's `min_samples`-th nearest other, by block."""
-    lists = lists_of_blocks(run, blocks, blocks.settings.min_samples)
+    lists = lists_of_blocks(run, blocks, blocks.settings.min_samples, who_meets)
     return [run.task("core", last_weights, blocks.settings, part, index=(b,)) for b, part in enumerate(lists)]
 
 
-def lists_of_blocks(run: Run, blocks: Blocks, k: int) -> list[Future]:
-    """Each row's k nearest others among all rows, by block."""
+def lists_of_blocks(run: Run, blocks: Blocks, k: int, who_meets: WhoMeets | None = None) -> list[Future]:
+    """Each row's k nearest others among all rows, by block. Rows are searched for in all blocks that they may meet."""
     settings, numbers = blocks.settings, range(len(blocks))
     own = [run.task("own", own_lists, settings, blocks.rows[b], blocks.starts[b], k, index=(b,)) for b in numbers]
     if len(blocks) == 1:
         return own
     bounds = [run.task("bound", last_weights, settings, part, index=(b,)) for b, part in enumerate(own)]
-    return [search_blocks(run, blocks.rows[b], blocks, k, (b,), own[b], bounds[b]) for b in numbers]
+    bits = [None] * len(blocks) if who_meets is None else who_meets(bounds)
+    return [search_blocks(run, blocks.rows[b], blocks, k, (b,), own[b], bounds[b], bits[b]) for b in numbers]
 
 
 def search_blocks(
-    run: Run, queries: Future, blocks: Blocks, k: int, name: tuple[int, ...], own: Any = None, bound: Array = None
+    run: Run,
+    queries: Future,
+    blocks: Blocks,
+    k: int,
+    name: tuple[int, ...],
+    own: Any = None,
+    bound: Array = None,
+    bits: Any = None,
 ) -> Future:
-    """The k nearest of each query in all blocks. If the queries are a block, `own` holds their lists within it."""
+    """The k nearest of each query in all blocks. If the queries are a block, `own` holds their lists within it.
+
+    Each query has a bit for each block that may have a point within its bound, if there are `bits`.
+    """
     settings, starts, count = blocks.settings, blocks.starts, len(blocks)
     lists: list[Any] = [] if own is None else [own]
     first = name[-1] if own is not None else -1
     others = [b % count for b in range(first + 1, first + count + (own is None))]  # every call starts at another block
     for b in others:
-        arguments = queries, blocks.rows[b], starts[b], k, bound
+        arguments = queries, blocks.rows[b], starts[b], k, bound, bits, b
         lists.append(run.task("neighbors", block_lists, settings, *arguments, index=(*name, b)))
         if len(lists) > MERGED or b == others[-1]:
             lists = [run.task("merge", merge_lists, settings, lists, k, index=(*name, b))]
@@ -277,13 +320,38 @@ def own_lists(device: Device, settings: Settings, rows: Array, start: int, k: in
 
 @on_worker
 def block_lists(
-    device: Device, settings: Settings, queries: Array, rows: Array, start: int, k: int, upper: Array
+    device: Device,
+    settings: Settings,
+    queries: Array,
+    rows: Array,
+    start: int,
+    k: int,
+    upper: Array,
+    bits: Array,
+    b: int,
 ) -> Any:
-    """The nearest rows of a block to each query, within the query's bound `upper` if there is one."""
+    """The nearest rows of block b to each query, within the query's bound `upper` if there is one.
+
+    Queries without the block's bit have none, if there are `bits`.
+    """
     xp = device.xp
-    ids, no_group = xp.arange(len(queries), dtype="int32"), xp.full(len(rows), -1, "int32")
-    task = SearchTask(ids, min(k, len(rows)), ids, no_group, upper)
-    return _lists(device, settings, (queries, rows), start, k, task)
+    at = slice(None) if bits is None else xp.flatnonzero((bits >> xp.uint32(b)) & 1)
+    found = queries[at]
+    ids, no_group = xp.arange(len(found), dtype="int32"), xp.full(len(rows), -1, "int32")
+    task = SearchTask(ids, min(k, len(rows)), ids, no_group, None if upper is None else upper[at])
+    if bits is None:
+        return _lists(device, settings, (found, rows), start, k, task)
+    lists = empty_lists(len(queries), k, device)
+    if len(found):
+        for whole, part in zip(lists, _lists(device, settings, (found, rows), start, k, task), strict=True):
+            whole[at] = part
+    return lists
+
+
+def empty_lists(n: int, k: int, device: Device) -> tuple[Array, Array, Array]:
+    """Lists without entries."""
+    xp = device.xp
+    return xp.full((n, k), -1, "int32"), xp.full((n, k), xp.inf), xp.full((n, k), xp.inf)
 
 
 def _lists(device: Device, settings: Settings, points: tuple[Any, Any], start: int, k: int, task: SearchTask) -> Any:
@@ -294,8 +362,7 @@ def _lists(device: Device, settings: Settings, points: tuple[Any, Any], start: i
     estimate = estimate_search(n, d, rows.dtype.itemsize, k, device, n_queries=m, metric=metric)
     check_memory(device, estimate, f"a block of {n:,} rows")
     prepared = [metric_rows(metric, part, device, alone=False) for part in ((rows,) if m is None else (rows, queries))]
-    ids, weights = xp.full((len(queries), k), -1, "int32"), xp.full((len(queries), k), xp.inf)
-    length = xp.full((len(queries), k), xp.inf)
+    ids, weights, length = empty_lists(len(queries), k, device)
     if m is not None or n > 1:
         queries = None if m is None else prepared[1]
         search = prepare_search(prepared[0], device, Report(), queries=queries, metric=metric)
@@ -365,8 +432,3 @@ class Boxes:
         near: list[tuple[int, ...]] = [p for p, w in zip(pairs, weight, strict=True) if w <= self.problem.max_weight]
         met = {b for pair in near for b in pair}
         return near + [(b,) for b in range(len(ends)) if b not in met]
-
-
-def pairs_of_blocks(boxes: Boxes | None, starts: Sequence[int]) -> list[tuple[Any, ...]]:
-    """The blocks whose trees together hold the tree: all pairs, or those of `Boxes.pairs`."""
-    return list(combinations(range(len(starts) - 1), 2)) if boxes is None else boxes.pairs(starts)

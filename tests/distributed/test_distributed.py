@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from dask_clusters import collection, from_delayed, start, workers_within_this_process
+from dask_clusters import assert_same, collection, from_delayed, start, workers_within_this_process
 from hard_cases import CASES, cases, full
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +25,6 @@ import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage, cut, fit, fit_graph, knn_graph, linkage, minimum_spanning_tree
 from rapids_slink import nearest_neighbors as nearest
 from rapids_slink.metrics import METRICS, get_metric
-from rapids_slink.points.output import on_host
 from rapids_slink.runtime.device import CPU
 from rapids_slink.settings import Settings
 
@@ -36,23 +35,12 @@ dd = pytest.importorskip("dask.dataframe")
 
 from rapids_slink import distributed  # noqa: E402
 from rapids_slink.distributed import cluster as runs  # noqa: E402
+from rapids_slink.distributed import near  # noqa: E402
 from rapids_slink.distributed.cluster import Run  # noqa: E402
 from rapids_slink.distributed.points import make_blocks, read_points  # noqa: E402
 from rapids_slink.distributed.trees import forest_of_frame, may_have_lists  # noqa: E402
 
 pytestmark = [pytest.mark.xdist_group("dask"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
-
-
-def assert_same(found, expected):
-    """All frames of two models, and their labels."""
-    for name in ("linkage_", "mst_", "labels_"):
-        ours, theirs = on_host(getattr(found, name)), on_host(getattr(expected, name))
-        if isinstance(theirs, np.ndarray):
-            np.testing.assert_array_equal(ours, theirs)
-        elif theirs.ndim == 2:
-            pd.testing.assert_frame_equal(ours, theirs)
-        else:
-            pd.testing.assert_series_equal(ours, theirs)
 
 
 # ------------------------------------------------------------------------------------------------------ the same bits
@@ -168,23 +156,21 @@ def test_hdbscan(client, blocks):
 
 
 @pytest.mark.parametrize("metric", ["euclidean", *map(full, ("sqeuclidean", "cityblock", "chebyshev", "minkowski"))])
-def test_blocks_farther_apart_than_the_distance_never_meet(metric, client, blocks):
+def test_blocks_farther_apart_than_the_distance_never_meet(metric, blocks, set_constants):
+    """In whatever order the rows are."""
+    set_constants(near, MIN_SAMPLED=8)
     rng = np.random.default_rng(0)
-    X = rng.integers(0, 60, (600, 2)).astype(float)
-    X = X[np.argsort(X[:, 0], kind="stable")]
+    X = rng.integers(0, 60, (600, 2)) + 1000.0 * np.repeat(np.arange(6), 100)[:, None]
     how = {"metric": metric, "p": 3.0, "device": "cpu"}
     blocks(6)
-    for t, pairs in ((1.0, 5), (4.0, 5), (1e4, 15)):  # of neighbours, a step apart or less
-        frame, parts = collection(X, [100, 100, 0, 100, 100, 100, 100])
-        model = fit(parts, max_distance=t, **how)
-        assert_same(model, fit(frame, max_distance=t, **how))
-        assert model.report_["spanning_tree"]["pairs"] == pairs
-    frame, parts = collection(X + 1000 * np.repeat(np.arange(6), 100)[:, None], [100] * 6)
-    model = fit(parts, max_distance=5.0, **how)
-    assert_same(model, fit(frame, max_distance=5.0, **how))
-    assert model.report_["spanning_tree"] | {"blocks": 6, "pairs": 0} == model.report_["spanning_tree"]
-    shuffled, parts = collection(X[rng.permutation(600)], [300, 300])
-    assert_same(fit(parts, max_distance=2.0, **how), fit(shuffled, max_distance=2.0, **how))
+    with workers_within_this_process(1) as here, dask_distributed.Client(here):
+        for rows in (X, X[rng.permutation(600)]):
+            frame, parts = collection(rows, [100, 100, 0, 100, 300])
+            model = fit(parts, max_distance=5.0, **how)
+            assert_same(model, fit(frame, max_distance=5.0, **how))
+            counts = model.report_["spanning_tree"]
+            assert counts["blocks"] == 6
+            assert counts["pairs"] < 6  # of two blocks that share a cluster: of 15
 
 
 def test_float_errors_are_no_errors_of_callers_that_raise_them(client, blocks):
@@ -195,19 +181,21 @@ def test_float_errors_are_no_errors_of_callers_that_raise_them(client, blocks):
         assert_same(fit(parts, max_distance=2e-200, device="cpu"), expected)
 
 
-def test_a_block_for_each_device_where_few_are_near(monkeypatch, set_constants):
+def test_a_block_of_few_features_for_each_device(monkeypatch, set_constants):
+    """If boxes bound the distances: blocks are of near rows then, in whatever order the rows are."""
     counts = {}
     set_constants(distributed, MIN_TREE_ROWS=100)
+    set_constants(near, MIN_SAMPLED=8)
     monkeypatch.setattr(Run, "devices", lambda run, gpu: 6)
     X = np.random.default_rng(0).random((1200, 3)) * 60
     with workers_within_this_process(1) as here, dask_distributed.Client(here):
-        for name, rows in (("sorted", X[np.argsort(X[:, 0])]), ("shuffled", X)):
-            for t in (1.0, None):
-                frame, parts = collection(rows, [200] * 6)
-                model = fit(parts, max_distance=t, device="cpu")
-                assert_same(model, fit(frame, max_distance=t, device="cpu"))
-                counts[name, t] = model.report_["spanning_tree"]["blocks"]
-    assert counts == {("sorted", 1.0): 6, ("sorted", None): 1, ("shuffled", 1.0): 1, ("shuffled", None): 1}
+        for metric, t in (("euclidean", 1.0), ("euclidean", None), ("canberra", None)):
+            frame, parts = collection(X, [200] * 6)
+            how = {"metric": metric, "max_distance": t, "device": "cpu"}
+            model = fit(parts, **how)
+            assert_same(model, fit(frame, **how))
+            counts[metric, t] = model.report_["spanning_tree"]["blocks"]
+    assert counts == {("euclidean", 1.0): 6, ("euclidean", None): 6, ("canberra", None): 1}
 
 
 # -------------------------------------------------------------------------------------------------------- the results

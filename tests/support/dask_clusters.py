@@ -10,6 +10,8 @@ dd = pytest.importorskip("dask.dataframe")
 
 from distributed.utils import get_mp_context  # noqa: E402
 
+from rapids_slink.points.output import on_host  # noqa: E402
+
 
 def start(workers, **more):
     """A cluster of processes, forked from one that has imported what they need: the next comes up in no time."""
@@ -48,3 +50,15 @@ def collection(X, sizes):
 def from_delayed(parts):
     """A collection of these partitions, which says that all have the columns of the first."""
     return dd.from_delayed([dask.delayed(part) for part in parts], meta=parts[0].head(0), verify_meta=False)
+
+
+def assert_same(found, expected):
+    """All frames of two models, and their labels."""
+    for name in ("linkage_", "mst_", "labels_"):
+        ours, theirs = on_host(getattr(found, name)), on_host(getattr(expected, name))
+        if isinstance(theirs, np.ndarray):
+            np.testing.assert_array_equal(ours, theirs)
+        elif theirs.ndim == 2:
+            pd.testing.assert_frame_equal(ours, theirs)
+        else:
+            pd.testing.assert_series_equal(ours, theirs)

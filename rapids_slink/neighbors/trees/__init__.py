@@ -1,4 +1,4 @@
-"""Trees of boxes over points, `kdtree.py` on a CPU and `bvh.py` on a GPU; and by a sample, which points suit them.
+"""Trees of boxes over points, `kdtree.py` on a CPU and `bvh.py` on a GPU; by a sample, which points suit them; boxes.
 
 The sample shows whether their dimension is high, and how near each other they are.
 
@@ -11,16 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.task import row_blocks
 from rapids_slink.runtime.cuda import WARP, check_arrays, constant, launch, launch_blocks, value_option
 from rapids_slink.runtime.device import Array, Device, to_host
 
-SOURCE = "neighbors/trees/dimension.cu"
+SOURCE, FACING = (f"neighbors/trees/{name}.cu" for name in ("dimension", "facing"))
 #: Balls, and the points of the sample.
 BALLS, POINTS, THREADS = (constant(SOURCE, name) for name in ("BALLS", "POINTS", "THREADS"))
 #: Points whose nearest is found among all, points by which a mean is estimated, and the values that are read at once.
 SOME, OF_MEAN, AT_ONCE = 2**6, 2**10, 2**26
 SHARES = 16  # blocks of threads that share the others of a point
+FACING_ROWS = 2**12  # whose boxes a CPU's thread looks for at a time
 
 
 def expansion(values: Array, device: Device, times: float = 2) -> float:
@@ -106,3 +108,55 @@ def _least_squares_on_gpu(values: Array, some: Array, mean: Array, per_spread: f
             SOURCE, "lower_least", (SOME, SHARES), THREADS, products, own, norms, *sizes, least, options=options
         )
     return to_host(least)
+
+
+def facing_blocks(
+    rows: Array,
+    cell_of_row: Array,
+    bound: Array,
+    boxes: tuple[Array, Array],
+    limit: Array,
+    block_of_cell: Array,
+    bit_of_cell: Array,
+    own: int,
+    metric: Metric,
+    device: Device,
+) -> Array:
+    """The bits of the cells whose boxes are near each row, (n,) uint32, without those of its own block.
+
+    A box is near if its least surrogate distance is within the larger of the row's bound and the limit of both cells.
+    That is a lower bound for the points inside, as they are computed (`tree.box_to_box`).
+
+    Parameters
+    ----------
+    rows : (n, d) array
+        As `neighbors.rows.metric_rows` makes them, of a metric whose distances boxes bound.
+    cell_of_row : (n,) int32 array
+    bound : (n,) float64 array
+    boxes : two (cells, d) float64 arrays
+        The lowest and the highest value of each column.
+    limit : (cells of rows, cells) float64 array
+    block_of_cell, bit_of_cell : (cells,) int32 arrays
+        Bits are below 32.
+    own : int
+        The block of the rows.
+    """
+    (n, d), cells = rows.shape, block_of_cell.size
+    found = device.xp.empty(n, "uint32")
+    if not device.is_gpu:
+        from rapids_slink.neighbors.trees.tree import find_facing
+        from rapids_slink.runtime.threads import for_each_chunk
+
+        def look(some: slice) -> None:
+            of_rows = rows[some], cell_of_row[some], bound[some]
+            find_facing(metric.cpu_formula, *of_rows, *boxes, limit, block_of_cell, bit_of_cell, own, found[some])
+
+        for_each_chunk(device, look, row_blocks(n, 1, FACING_ROWS))
+        return found
+    check_arrays(rows.dtype, rows)
+    check_arrays("float64", bound, *boxes, limit)
+    check_arrays("int32", cell_of_row, block_of_cell, bit_of_cell)
+    sizes, options = (np.int32(d), np.int64(n)), (value_option(rows.dtype), *metric.cuda_options)
+    arguments = *boxes, limit, block_of_cell, bit_of_cell, np.int32(cells), np.int32(own), found
+    launch(FACING, "facing_blocks", n, rows, *sizes, cell_of_row, bound, *arguments, options=options)
+    return found

@@ -1,0 +1,432 @@
+"""Which rows of blocks of near rows face each other, and the trees between them.
+
+    blocks ──block_tree──▶ their trees and the rows' bounds ──facing──▶ rows that face others ──facing_tree──▶ trees
+
+*The bound.* No edge of the tree is heavier than all edges of a path between its two ends. Each cell has a hub, a row
+of the sample. Let m(x) be the heaviest edge between row x and the hub of its cell in the tree of its block, and C(s, t)
+the heaviest between the hubs of two cells, by the trees of the blocks and that of the sample. Then an edge of the tree
+between a row x of cell s and a row y of cell t weighs at most
+
+    max(m(x), C(s, t), m(y)),
+
+and its surrogate distance is no larger, by mutual reachability too. With M(t) the largest m of a cell, x has such an
+edge only if cell t has a point within max(m(x), C(s, t), M(t)) of it, which the box of t tells: x *faces* the block of
+t. The tree of the rows of two blocks that face each other holds each edge of the whole tree that joins two of them
+(trees.py). The edges within a block are in the tree of the block.
+
+*Strays.* A few rows of large m, noise between clusters, would let all rows of other blocks face their cells. So a cell
+has two boxes: one of its strays, the rows of the largest m of all, and one of the others. The strays of all blocks are
+one more block. It has a tree of those that face strays of others, and one with each block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+from math import inf
+from operator import getitem
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from distributed import Future
+
+from rapids_slink.dendrogram import kernels as dendrogram_kernels
+from rapids_slink.distributed.cluster import Run, concatenate, on_worker, pairs_of_workers
+from rapids_slink.distributed.points import Blocks
+from rapids_slink.distributed.trees import Joins, core_distances, edges_frame, tree_of_values
+from rapids_slink.metrics import Metric
+from rapids_slink.neighbors.rows import metric_rows
+from rapids_slink.neighbors.trees import facing_blocks
+from rapids_slink.runtime.device import CPU, Array, Device, device_of, to_host
+from rapids_slink.runtime.threads import Progress
+from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree.problem import Problem
+
+if TYPE_CHECKING:
+    from rapids_slink.distributed.near import Near
+
+#: The bits of a row: a block that it faces, the strays of others after the last block, and whether it is a stray.
+MAX_NEAR_BLOCKS, STRAY = 30, 31
+#: Shares of all rows that may be strays, and the bounds by which those of a block are described.
+QUANTILES = 256
+STRAYS = 0.0, 1 / 32, 1 / 16, 1 / 8, 1 / 4
+#: A tree between blocks: the blocks that it is of, and its parts: a block's rows or strays that face another.
+Trees = dict[tuple[int, ...], list[tuple[int, bool, int]]]
+
+
+def hubs_of_cells(edges: tuple[Array, Array, Array], cell: np.ndarray, cells: int) -> np.ndarray:
+    """The row of each cell whose lightest edge in a tree, sorted and of all rows, is the lightest."""
+    src, dst, _ = map(to_host, edges)
+    row, first = np.unique(np.stack((src, dst), axis=1), return_index=True)
+    by_edge = row[np.argsort(first, kind="stable")]
+    hub = np.full(cells, -1)
+    hub[cell[by_edge][::-1]] = by_edge[::-1]
+    return hub
+
+
+def bounds_to_hubs(
+    edges: tuple[Array, Array, Array], n: int, hubs: np.ndarray, device: Device
+) -> tuple[Array, Array, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """The heaviest edge between each row and the first hub that it is joined to, (n,) float64, and that hub.
+
+    Infinite and -1 if there is none. Hubs are known by their place among `hubs`, some of the n rows of a forest whose
+    sorted edges are given. And the edges of the hubs' own tree: two of them, and the heaviest edge between.
+    """
+    xp, (src, dst, weight) = device.xp, edges
+    m = src.size
+    first, second, size = xp.empty((3, m), "int32")
+    if m:
+        dendrogram_kernels(device).merge_in_order(src, dst, n, first, second, size)
+    merge, parent, hub = xp.arange(n, n + m), xp.arange(n + m), xp.full(n + m, -1)
+    parent[first] = parent[second] = merge
+    hub[xp.asarray(hubs)] = xp.arange(hubs.size)
+    above, marked = parent.copy(), xp.asarray(hubs)
+    for _ in range((n + m).bit_length()):  # clusters of ever more levels above learn that they hold a hub
+        xp.maximum.at(hub, above[marked], hub[marked])
+        marked, above = xp.flatnonzero(hub >= 0), above[above]
+    within = xp.where(hub >= 0, xp.arange(n + m), parent)
+    for _ in range((n + m).bit_length()):
+        within = within[within]
+    node = within[:n]
+    own, at = hub[node], xp.maximum(node - n, 0)
+    bound = xp.where(own < 0, inf, xp.where(node < n, 0.0, weight[at] if m else 0.0))
+    joined = xp.flatnonzero((hub[first] >= 0) & (hub[second] >= 0))
+    between = hub[first[joined]], hub[second[joined]], weight[joined]
+    return bound, own, tuple(map(to_host, between))  # type: ignore[return-value]
+
+
+def minimax(count: int, first: np.ndarray, second: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """The least of the heaviest edges of all ways between two of `count` hubs, (count, count); infinite of none."""
+    heaviest = np.full((count, count), inf)
+    np.fill_diagonal(heaviest, 0)
+    members, label = [np.array([hub]) for hub in range(count)], np.arange(count)
+    for e in np.argsort(weight, kind="stable"):
+        a, b = label[first[e]], label[second[e]]
+        if a != b:
+            heaviest[np.ix_(members[a], members[b])] = heaviest[np.ix_(members[b], members[a])] = weight[e]
+            label[members[b]] = a
+            members[a] = np.concatenate((members[a], members[b]))
+    return heaviest
+
+
+def reach_of_rows(bound: Array, own: Array, cell: Array, heaviest: np.ndarray) -> Array:
+    """The heaviest edge between each row and the hub of its cell, by way of its `own` hub: `heaviest` is from that."""
+    device = device_of(bound)
+    way = device.asarray(np.pad(heaviest, ((0, 1), (0, 0)), constant_values=inf))  # the last is of no hub
+    reach: Array = device.xp.maximum(bound, way[own, cell])
+    return reach
+
+
+def quantiles(bound: Array) -> np.ndarray:
+    """Bounds of rows at even places in their order, the last the largest: (`QUANTILES`,) float64 on the host."""
+    device = device_of(bound)
+    at = device.asarray(np.maximum(np.arange(1, QUANTILES + 1) * bound.size // QUANTILES - 1, 0))
+    found: np.ndarray = to_host(device.xp.sort(bound)[at])
+    return found
+
+
+def least_of_strays(of_blocks: Sequence[np.ndarray], sizes: Sequence[int], share: float) -> float:
+    """About above which bound this share of all rows is, by `quantiles` of parts of these sizes."""
+    values, weights = np.concatenate(of_blocks), np.repeat(np.array(sizes) / QUANTILES, QUANTILES)
+    order = np.argsort(values, kind="stable")
+    at = int(np.searchsorted(np.cumsum(weights[order]), (1 - share) * sum(sizes)))
+    return float(values[order[min(at, order.size - 1)]])
+
+
+def see_cells(
+    rows: Array, cell: Array, bound: Array, cells: np.ndarray, usual: float, device: Device
+) -> dict[str, np.ndarray]:
+    """What others see of some cells: their boxes of rows of a `usual` bound at most, and then those of strays.
+
+    ``low`` and ``high``, (2, cells, d), and ``largest``, (2, cells), the largest bounds of their rows: float64 on the
+    host. Nothing is near to the box of no rows.
+    """
+    xp, d = device.xp, rows.shape[1]
+    seen = {"low": np.full((2, cells.size, d), inf), "high": np.full((2, cells.size, d), -inf)}
+    seen["largest"] = np.zeros((2, cells.size))
+    for c, number in enumerate(cells.tolist()):
+        is_inside = cell == number
+        for kind, chosen in enumerate((bound <= usual, bound > usual)):
+            some = xp.flatnonzero(is_inside & chosen)
+            if some.size:
+                values = rows[some]
+                seen["low"][kind, c], seen["high"][kind, c] = map(to_host, (values.min(axis=0), values.max(axis=0)))
+                seen["largest"][kind, c] = float(bound[some].max())
+    return seen
+
+
+def all_cells(
+    seen: dict[str, np.ndarray], heaviest: np.ndarray, block_of_cell: np.ndarray, max_weight: float
+) -> tuple[np.ndarray, ...]:
+    """What `facing_blocks` takes of all cells, those without strays and then those of strays."""
+    low, high = (seen[end].reshape(-1, seen[end].shape[-1]) for end in ("low", "high"))
+    limit = np.minimum(np.maximum(np.tile(heaviest, 2), seen["largest"].ravel()), max_weight)
+    of_strays = np.full_like(block_of_cell, block_of_cell.max() + 1)
+    return low, high, limit, np.tile(block_of_cell, 2), np.concatenate((block_of_cell, of_strays))
+
+
+def faces(
+    rows: Array,
+    cell: Array,
+    bound: Array,
+    is_stray: Array,
+    of_cells: Sequence[Array],
+    own: int,
+    metric: Metric,
+    device: Device,
+) -> Array:
+    """The bits of each row of block `own`, (n,) uint32: the blocks that it faces, and whether it is a stray."""
+    low, high, limit, block_of_cell, bit_of_cell = of_cells
+    found = facing_blocks(rows, cell, bound, (low, high), limit, block_of_cell, bit_of_cell, own, metric, device)
+    bits: Array = found | (is_stray.astype("uint32") << device.xp.uint32(STRAY))
+    return bits
+
+
+def count_faces(found: Array, count: int) -> np.ndarray:
+    """How many rows without strays, and how many strays, face each of `count` blocks and strays, (2, count + 1)."""
+    xp = device_of(found).xp
+    is_stray = (found >> xp.uint32(STRAY)) == 1
+    faced = [(found >> xp.uint32(b)) & 1 == 1 for b in range(count + 1)]
+    return np.array([[int((one & kind).sum()) for one in faced] for kind in (~is_stray, is_stray)])
+
+
+def trees_between(sizes: np.ndarray) -> Trees:
+    """The trees between blocks, by how many rows of each block face which, as `count_faces` has them."""
+    count = len(sizes)
+
+    def some(a: int, is_stray: bool, faced: int) -> list[tuple[int, bool, int]]:
+        return [(a, is_stray, faced)] if sizes[a, int(is_stray), faced] else []
+
+    pairs: Trees = {(a, b): some(a, False, b) + some(b, False, a) for a, b in combinations(range(count), 2)}
+    found = {pair: parts for pair, parts in pairs.items() if len(parts) == 2}
+    for a in range(count):
+        strays = [part for b in range(count) if b != a for part in some(b, True, a)]
+        if strays and some(a, False, count):
+            found[(a,)] = some(a, False, count) + strays
+    strays = [part for b in range(count) for part in some(b, True, count)]
+    return found | ({(): strays} if len(strays) > 1 else {})
+
+
+def choose_strays(
+    of_rows: tuple[Array, Array, Array, Array],
+    heaviest: np.ndarray,
+    block_of_cell: np.ndarray,
+    always: bool,
+    metric: Metric,
+    device: Device,
+) -> float | None:
+    """The share of strays by which trees test the fewest pairs of rows; None if that is more than all, unless `always`.
+
+    `of_rows` are the rows, cells, bounds and blocks of a sample. Blocks of rows in their order test each pair once.
+    """
+    rows, cell, bound, block = of_rows
+    xp, count, tests = device.xp, int(block_of_cell.max()) + 1, dict[float, int]()
+    for share in STRAYS:
+        usual = least_of_strays([quantiles(bound)], [len(rows)], share)
+        seen, is_stray = see_cells(rows, cell, bound, np.arange(block_of_cell.size), usual, device), bound > usual
+        of_cells = tuple(map(device.asarray, all_cells(seen, heaviest, block_of_cell, inf)))
+        sizes = np.empty((count, 2, count + 1), int)
+        for own in range(count):
+            at = xp.flatnonzero(block == own)
+            some = rows[at], cell[at], bound[at], is_stray[at]
+            sizes[own] = count_faces(faces(*some, of_cells, own, metric, device), count)
+        of_trees = [sum(sizes[a, int(kind), b] for a, kind, b in tree) for tree in trees_between(sizes).values()]
+        tests[share] = sum(int(size) ** 2 for size in of_trees)
+    best = min(STRAYS, key=lambda share: tests[share])
+    of_blocks = int((to_host(xp.bincount(block)) ** 2).sum())
+    return best if always or of_blocks + tests[best] <= len(rows) ** 2 else None
+
+
+def tree_of_near_blocks(run: Run, blocks: Blocks, near: Near, progress: Progress | None) -> tuple[list[Future], int]:
+    """See `trees.tree_of_blocks`, of blocks of near rows."""
+    settings, owners, numbers = blocks.settings, blocks.owners, range(len(blocks))
+    keepers, by_cores = [run.worker(owner) for owner in owners], settings.min_samples > 1
+    run.wait(blocks.rows)
+
+    def on_each(name: str, function: Any, *args: Any) -> list[Future]:
+        """A task for each block where it is kept, to which lists give what is the block's, and tuples what is all's."""
+        return [
+            run.task(
+                name,
+                function,
+                *(part[b] if isinstance(part, list) else part for part in args),
+                index=(b,),
+                worker=keepers[b],
+            )
+            for b in numbers
+        ]
+
+    def who_meets(bounds: list[Future]) -> list[Future]:
+        """The bits of the blocks that may have a point within the bound of each row, by block."""
+        of_cells = cells_of_blocks(near, run.gather(see("boxes", bounds, inf)), None, settings)
+        found = on_each("meeting", facing, settings, of_blocks, bounds, of_cells, list(numbers), inf)
+        return on_each("meeting-bits", getitem, found, 0)
+
+    def see(name: str, bounds: list[Future], usual: float) -> list[Future]:
+        return on_each(name, cells_of_block, settings, of_blocks, bounds, near.block_of_cell, list(numbers), usual)
+
+    of_blocks: list[Any] = list(zip(blocks.rows, blocks.numbers, blocks.cells, [None] * len(blocks), strict=True))
+    if by_cores:
+        cores = core_distances(run, blocks, who_meets)
+        of_blocks = [(*part[:3], core) for part, core in zip(of_blocks, cores, strict=True)]
+    made = on_each("tree", block_tree, settings, of_blocks, near.hubs, near.block_of_cell, list(numbers))
+    trees, bounds, about = (on_each(f"tree-{i}", getitem, made, i) for i in range(3))
+    hub_edges, of_bounds = zip(*run.gather(about), strict=True)
+    usual = least_of_strays(of_bounds, np.diff(blocks.starts).tolist(), near.strays)
+    between = near.between
+    if by_cores:
+        some = on_each("sampled", rows_with_numbers, settings, of_blocks, near.sampled)
+        (between,) = run.gather([run.task("sample-tree", hubs_between, settings, some, near.hubs)])
+    heaviest = minimax(near.block_of_cell.size, *map(np.concatenate, zip(between, *hub_edges, strict=True)))
+    of_cells = cells_of_blocks(near, run.gather(see("cells", bounds, usual)), heaviest, settings)
+    found = on_each("facing", facing, settings, of_blocks, bounds, of_cells, list(numbers), usual)
+    words, sizes = (on_each(f"facing-{i}", getitem, found, i) for i in range(2))
+    wanted = trees_between(np.array(run.gather(sizes)))
+    joined, results = Joins(run, settings), []
+    for tree in trees:
+        joined.add(tree)
+    for key, w in pairs_of_workers(owners, max(1, len(run.workers)), list(wanted)):
+        parts = []
+        for a, is_stray, faced in wanted[key]:
+            through_host = owners[a] != w and run.copies_through_host(settings)
+            arguments = of_blocks[a], words[a], is_stray, faced, through_host
+            parts.append(run.task("rows", facing_rows, *arguments, index=(*key, -1 - a, faced), worker=keepers[a]))
+        origins = [a for a, *_ in wanted[key]]
+        results.append(run.task("tree-between", facing_tree, settings, parts, origins, index=key, worker=run.worker(w)))
+        joined.add(results[-1])
+    run.wait([*trees, *results], progress)
+    return joined.trees, len(results)
+
+
+def tree_of_sample(device: Device, settings: Settings, values: Array, core: Array) -> tuple[Array, Array, Array]:
+    """The edges of the tree of these rows, whatever their distances."""
+    edges, _ = tree_of_values(device, replace(settings, max_distance=None, n_neighbors=None), values, core)
+    return edges
+
+
+@on_worker
+def block_tree(
+    device: Device,
+    settings: Settings,
+    of_block: Sequence[Array],
+    hubs: Array,
+    block_of_cell: Array,
+    b: int,
+) -> tuple[dict[str, Any], Array, tuple[Any, np.ndarray]]:
+    """The tree of block b as `trees.pair_tree` returns it; the rows' bounds; hubs' edges, and the bounds' quantiles."""
+    rows, numbers, cell, core = of_block
+    xp, n = device.xp, len(rows)
+    edges, report = tree_of_values(device, settings, rows, core)
+    cells = np.flatnonzero(to_host(block_of_cell) == b)
+    wanted = hubs[device.asarray(cells)]
+    at = xp.minimum(xp.searchsorted(numbers, wanted), n - 1)
+    is_here = to_host((numbers[at] == wanted) & (cell[at] == device.asarray(cells)))
+    with_hub, at = cells[is_here], to_host(at)[is_here]  # the other hubs are elsewhere, if places are rounded otherwise
+    bound, own, (first, second, weight) = bounds_to_hubs(edges, n, at, device)
+    heaviest = np.full((at.size, block_of_cell.size), inf)
+    heaviest[:, with_hub] = minimax(at.size, first, second, weight)
+    bound = xp.minimum(reach_of_rows(bound, own, cell, heaviest), max_weight_of(settings, rows.shape[1]))
+    tree = {"edges": edges_frame(device, settings, edges, rows, numbers), "report": report}
+    return tree, bound, ((with_hub[first], with_hub[second], weight), quantiles(bound))
+
+
+@on_worker
+def cells_of_block(
+    device: Device,
+    settings: Settings,
+    of_block: Sequence[Array],
+    bound: Array,
+    block_of_cell: Array,
+    b: int,
+    usual: float,
+) -> dict[str, np.ndarray]:
+    """`see_cells` of block b."""
+    rows, _, cell, _ = of_block
+    prepared = metric_rows(settings.metric, rows, device, alone=False)
+    return see_cells(prepared, cell, bound, np.flatnonzero(to_host(block_of_cell) == b), usual, device)
+
+
+@on_worker
+def rows_with_numbers(
+    device: Device, settings: Settings, of_block: Sequence[Array], wanted: Array
+) -> tuple[Array, Array, Array]:
+    """Those rows of a block that have the wanted numbers, with these and their core distances."""
+    rows, numbers, _, core = of_block
+    at = device.xp.flatnonzero(device.xp.isin(numbers, wanted))
+    return rows[at], numbers[at], core[at]
+
+
+@on_worker
+def hubs_between(device: Device, settings: Settings, parts: list[Any], hubs: Array) -> tuple[np.ndarray, ...]:
+    """`Near.between` by mutual reachability."""
+    rows, numbers, core = (concatenate(column, device) for column in zip(*parts, strict=True))
+    order = device.xp.argsort(numbers)
+    edges = tree_of_sample(device, settings, rows[order], core[order])
+    at = to_host(device.xp.searchsorted(numbers[order], hubs))
+    return tuple(bounds_to_hubs(edges, len(rows), at, device)[2])
+
+
+def cells_of_blocks(
+    near: Near, seen: list[dict[str, Any]], heaviest: np.ndarray | None, settings: Settings
+) -> tuple[np.ndarray, ...]:
+    """`all_cells` of what blocks see of theirs, which they have in order. Without `heaviest` only rows have bounds."""
+    order, together = np.argsort(near.block_of_cell, kind="stable"), {}
+    for name in ("low", "high", "largest"):
+        parts = np.concatenate([of_block[name] for of_block in seen], axis=1)
+        together[name] = np.empty_like(parts)
+        together[name][:, order] = parts
+    if heaviest is None:
+        heaviest, together["largest"] = np.full((order.size, order.size), -inf), np.full((2, order.size), -inf)
+    return all_cells(together, heaviest, near.block_of_cell, max_weight_of(settings, together["low"].shape[-1]))
+
+
+def max_weight_of(settings: Settings, d: int) -> float:
+    """`Problem.max_weight` of rows of d features."""
+    return Problem(settings, CPU, 2, d, itemsize=8).max_weight
+
+
+@on_worker
+def facing(
+    device: Device,
+    settings: Settings,
+    of_block: Sequence[Array],
+    bound: Array,
+    of_cells: Sequence[Array],
+    own: int,
+    usual: float,
+) -> tuple[Array, np.ndarray]:
+    """The bits of the rows of block `own`, and `count_faces` of them."""
+    rows, _, cell, _ = of_block
+    metric, is_stray, count = settings.metric, bound > usual, int(of_cells[-1].max())
+    prepared = metric_rows(metric, rows, device, alone=False)
+    found = faces(prepared, cell, bound, is_stray, of_cells, own, metric, device)
+    return found, count_faces(found, count)
+
+
+def facing_rows(of_block: Sequence[Any], found: Any, is_stray: bool, faced: int, through_host: bool) -> tuple[Any, ...]:
+    """The rows of a block, or its strays, that face another, with their numbers and core distances."""
+    rows, numbers, _, core = of_block
+    xp = device_of(rows).xp
+    found = xp.asarray(found)
+    at = xp.flatnonzero((found >> xp.uint32(faced)) & 1 & ((found >> xp.uint32(STRAY)) == int(is_stray)))
+    some = rows[at], numbers[at], None if core is None else xp.asarray(core)[at]
+    return tuple(part if part is None else to_host(part) for part in some) if through_host else some
+
+
+@on_worker
+def facing_tree(
+    device: Device, settings: Settings, parts: list[tuple[Array, Array, Array]], origins: list[int]
+) -> dict[str, Any]:
+    """The edges between rows of different blocks in the tree of all these rows, as `trees.pair_tree` returns them."""
+    xp = device.xp
+    rows, numbers, cores = zip(*parts, strict=True)
+    values, number = concatenate(rows, device), concatenate(numbers, device)
+    origin = concatenate([xp.full(len(part), a, "int32") for a, part in zip(origins, rows, strict=True)], device)
+    order = xp.argsort(number)
+    values, number, origin = values[order], number[order], origin[order]
+    core = None if cores[0] is None else concatenate(cores, device)[order]
+    (src, dst, weight), report = tree_of_values(device, settings, values, core)
+    crosses = origin[src] != origin[dst]
+    edges = src[crosses], dst[crosses], weight[crosses]
+    return {"edges": edges_frame(device, settings, edges, values, number), "report": report}

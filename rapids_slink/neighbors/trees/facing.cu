@@ -1,0 +1,30 @@
+// Rows and the boxes of other blocks' cells.
+#include "neighbors/exact/candidates.cuh"
+
+// For each row bits of cells, (n,) uint32: whether the box of one may hold a point within the larger of the row's bound and the
+// limit of both cells. Cells of the row's own block have none.
+extern "C" __global__ void facing_blocks(
+    const VALUE* __restrict__ rows, int d, long long n, const int* __restrict__ cell_of_row, const double* __restrict__ bound,
+    const double* __restrict__ low, const double* __restrict__ high, const double* __restrict__ limit,
+    const int* __restrict__ block_of_cell, const int* __restrict__ bit_of_cell, int cells, int own,
+    unsigned* __restrict__ out) {
+    long long i = thread_index();
+    if (i >= n) return;
+    const VALUE* x = rows + (size_t)i * d;
+    const double* of_cell = limit + (size_t)cell_of_row[i] * cells;
+    unsigned found = 0;
+    for (int t = 0; t < cells; t++) {
+        if (block_of_cell[t] == own || found >> bit_of_cell[t] & 1) continue;
+        double most = fmax(bound[i], of_cell[t]);
+        const double *lowest = low + (size_t)t * d, *highest = high + (size_t)t * d;
+        FORMULA sum;
+        bool is_within = true;
+        for (int f = 0; f < d && is_within; f++) {
+            double value = widen(x[f]);
+            sum.add_gap(fmax(fmax(minus(lowest[f], value), minus(value, highest[f])), 0.0));
+            is_within = sum.of_gaps() <= most;
+        }
+        if (is_within) found |= 1u << bit_of_cell[t];
+    }
+    out[i] = found;
+}
