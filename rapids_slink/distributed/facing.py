@@ -37,7 +37,7 @@ from rapids_slink.distributed.points import Blocks
 from rapids_slink.distributed.trees import Joins, core_distances, edges_frame, tree_of_values
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.rows import metric_rows
-from rapids_slink.neighbors.trees import facing_blocks
+from rapids_slink.neighbors.trees import boxes_of_groups, facing_blocks
 from rapids_slink.runtime.device import CPU, Array, Device, device_of, to_host
 from rapids_slink.runtime.threads import Progress
 from rapids_slink.settings import Settings
@@ -78,16 +78,25 @@ def bounds_to_hubs(
     first, second, size = xp.empty((3, m), "int32")
     if m:
         dendrogram_kernels(device).merge_in_order(src, dst, n, first, second, size)
-    merge, parent, hub = xp.arange(n, n + m), xp.arange(n + m), xp.full(n + m, -1)
+    merge, parent, hub = (
+        xp.arange(n, n + m, dtype="int32"),
+        xp.arange(n + m, dtype="int32"),
+        xp.full(n + m, -1, "int32"),
+    )
     parent[first] = parent[second] = merge
-    hub[xp.asarray(hubs)] = xp.arange(hubs.size)
-    above, marked = parent.copy(), xp.asarray(hubs)
-    for _ in range((n + m).bit_length()):  # clusters of ever more levels above learn that they hold a hub
-        xp.maximum.at(hub, above[marked], hub[marked])
+    marked = xp.asarray(hubs)
+    hub[marked] = xp.arange(hubs.size, dtype="int32")
+    above = parent
+    while marked.size:  # clusters ever more levels above learn that they hold a hub, until no more do
+        up, own = above[marked], hub[marked]
+        fresh = xp.flatnonzero(hub[up] < 0)
+        if not fresh.size:
+            break
+        xp.maximum.at(hub, up[fresh], own[fresh])
         marked, above = xp.flatnonzero(hub >= 0), above[above]
-    within = xp.where(hub >= 0, xp.arange(n + m), parent)
-    for _ in range((n + m).bit_length()):
-        within = within[within]
+    within, before = xp.where(hub >= 0, xp.arange(n + m, dtype="int32"), parent), None
+    while before is None or not bool((within == before).all()):
+        before, within = within, within[within]
     node = within[:n]
     own, at = hub[node], xp.maximum(node - n, 0)
     bound = xp.where(own < 0, inf, xp.where(node < n, 0.0, weight[at] if m else 0.0))
@@ -140,20 +149,13 @@ def see_cells(
     """What others see of some cells: their boxes of rows of a `usual` bound at most, and then those of strays.
 
     ``low`` and ``high``, (2, cells, d), and ``largest``, (2, cells), the largest bounds of their rows: float64 on the
-    host. Nothing is near to the box of no rows.
+    host. Nothing is near to the box of no rows. `cells` ascend, and have all rows.
     """
-    xp, d = device.xp, rows.shape[1]
-    seen = {"low": np.full((2, cells.size, d), inf), "high": np.full((2, cells.size, d), -inf)}
-    seen["largest"] = np.zeros((2, cells.size))
-    for c, number in enumerate(cells.tolist()):
-        is_inside = cell == number
-        for kind, chosen in enumerate((bound <= usual, bound > usual)):
-            some = xp.flatnonzero(is_inside & chosen)
-            if some.size:
-                values = rows[some]
-                seen["low"][kind, c], seen["high"][kind, c] = map(to_host, (values.min(axis=0), values.max(axis=0)))
-                seen["largest"][kind, c] = float(bound[some].max())
-    return seen
+    xp = device.xp
+    group = xp.searchsorted(device.asarray(cells), cell) + cells.size * (bound > usual)
+    low, high, largest = boxes_of_groups(rows, bound, group.astype("int32"), 2 * cells.size, device)
+    shape = 2, cells.size, rows.shape[1]
+    return {"low": low.reshape(shape), "high": high.reshape(shape), "largest": largest.reshape(shape[:2])}
 
 
 def all_cells(

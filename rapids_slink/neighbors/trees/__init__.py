@@ -2,6 +2,8 @@
 
 The sample shows whether their dimension is high, and how near each other they are.
 
+A sample is evenly spread, but at no distance that could be that of a pattern, such as noise in each tenth row.
+
 Of points in D dimensions a ball that is twice as wide holds 2^D times as many (Karger and Ruhl 2002). A mean over balls
 also shows a few points in space among many on a curve, which would search nearly all boxes. It does not show clusters
 of high dimension if each has many points in the sample.
@@ -12,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.task import row_blocks
+from rapids_slink.neighbors.task import golden_stride, row_blocks
 from rapids_slink.runtime.cuda import WARP, check_arrays, constant, launch, launch_blocks, value_option
 from rapids_slink.runtime.device import Array, Device, to_host
 
@@ -23,6 +25,7 @@ BALLS, POINTS, THREADS = (constant(SOURCE, name) for name in ("BALLS", "POINTS",
 SOME, OF_MEAN, AT_ONCE = 2**6, 2**10, 2**26
 SHARES = 16  # blocks of threads that share the others of a point
 FACING_ROWS = 2**12  # whose boxes a CPU's thread looks for at a time
+SPLITS, BOX_THREADS = (constant(FACING, name) for name in ("SPLITS", "BOX_THREADS"))  # of a group of rows
 
 
 def expansion(values: Array, device: Device, times: float = 2) -> float:
@@ -34,13 +37,13 @@ def expansion(values: Array, device: Device, times: float = 2) -> float:
     if device.is_gpu:
         check_arrays(values.dtype, values)
         within = device.xp.empty(BALLS, "int32")
-        arguments = values, np.int64(n), np.int32(d), np.float64(times**2), within
+        arguments = values, np.int64(n), np.int32(d), np.int64(golden_stride(n)), np.float64(times**2), within
         launch_blocks(SOURCE, "count_within", (BALLS,), THREADS, *arguments, options=(value_option(values.dtype),))
         return float(to_host(within).sum()) / (BALLS * POINTS)
     from rapids_slink.neighbors.exact.cpu import distances_between
 
-    points, centres = (np.arange(0, n, n // size, dtype="int32")[:size] for size in (POINTS, BALLS))
-    centres += n // POINTS // 2
+    order = np.arange(POINTS + BALLS) * golden_stride(n) % n
+    points, centres = np.split(order.astype("int32"), [POINTS])
     squares = distances_between(values, centres, points)
     squares[centres[:, None] == points] = np.inf
     return float((squares <= times**2 * squares.min(axis=1)[:, None]).mean())
@@ -53,32 +56,31 @@ def nearest_by_spread(values: Array, device: Device) -> float:
     About 1 for noise of many features, and next to nothing for points in tiny clusters. By Euclidean distances in
     float32, whatever the metric.
     """
-    n, step = len(values), len(values) // SOME
-    sample = _every(values, 0, -(-n // OF_MEAN), device).astype("float64")
+    sample = _sample(values, min(len(values), OF_MEAN), device).astype("float64")
     mean = sample.mean(axis=0)
     per_spread = np.sqrt(len(sample) / ((sample - mean) ** 2).sum())
-    some = ((_every(values, step // 2, step, device)[:SOME] - mean) * per_spread).astype("float32")
+    some = ((sample[:SOME] - mean) * per_spread).astype("float32")
     least = _least_squares_on_gpu if device.is_gpu else _least_squares
     squares = np.nan_to_num(least(values, some, mean, per_spread, device), nan=np.inf)
     return float(np.sqrt(max(np.median(squares), 0)))
 
 
-def _every(values: Array, first: int, step: int, device: Device) -> Any:
-    """The points from `first` on at every `step`-th number, on the host."""
+def _sample(values: Array, size: int, device: Device) -> Any:
+    """The first points of a sample, on the host."""
+    n, d = values.shape
     if not device.is_gpu:
-        return values[first::step]
+        return values[np.arange(size) * golden_stride(n) % n]
     check_arrays(values.dtype, values)
-    (n, d), options = values.shape, (value_option(values.dtype),)
-    out = device.xp.empty((len(range(first, n, step)), d), values.dtype)
-    arguments = values, np.int32(d), *map(np.int64, (first, step, len(out))), out
-    launch(SOURCE, "gather_every", out.size, *arguments, options=options)
+    out, options = device.xp.empty((size, d), values.dtype), (value_option(values.dtype),)
+    arguments = values, np.int32(d), np.int64(n), np.int64(golden_stride(n)), np.int64(size), out
+    launch(SOURCE, "gather_sample", out.size, *arguments, options=options)
     return to_host(out)
 
 
 def _least_squares(values: Array, some: Array, mean: Array, per_spread: float, _: Device) -> Array:
     """The squares of the distances of some points from the nearest others, all scaled as `some` are."""
     (n, d), norms = values.shape, (some * some).sum(axis=1)
-    least, at = np.full(SOME, np.inf, "float32"), n // SOME * np.arange(SOME) + n // SOME // 2
+    least, at = np.full(SOME, np.inf, "float32"), np.arange(SOME) * golden_stride(n) % n
     for rows in row_blocks(n, d, AT_ONCE):
         others = ((values[rows] - mean) * per_spread).astype("float32")
         squares = norms[:, None] + (others * others).sum(axis=1) - 2 * (some @ others.T)
@@ -103,11 +105,41 @@ def _least_squares_on_gpu(values: Array, some: Array, mean: Array, per_spread: f
         arguments = values[rows], np.int32(d), np.int64(m), centre, np.float64(per_spread), others, norms
         launch(SOURCE, "scale_points", m * WARP, *arguments, options=options)
         products = xp.matmul(queries, others.T)
-        sizes = np.int64(rows.start), np.int64(m), np.int64(n // SOME)
+        sizes = map(np.int64, (rows.start, m, n, golden_stride(n)))
         launch_blocks(
             SOURCE, "lower_least", (SOME, SHARES), THREADS, products, own, norms, *sizes, least, options=options
         )
     return to_host(least)
+
+
+def boxes_of_groups(
+    rows: Array, bound: Array, group: Array, groups: int, device: Device
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The least and the greatest value of each column in groups of (n, d) rows, and the largest bound of theirs.
+
+    `bound` is (n,) float64 and `group` (n,) int32. The result is float64 on the host: two (groups, d) arrays and
+    (groups,). A group without rows has infinity, -infinity and -infinity.
+    """
+    xp, d = device.xp, rows.shape[1]
+    order = xp.argsort(group, kind="stable") if not device.is_gpu else xp.argsort(group)
+    start = xp.searchsorted(group[order], xp.arange(groups + 1))
+    if device.is_gpu:
+        check_arrays(rows.dtype, rows)
+        check_arrays("float64", bound)
+        check_arrays("int64", order, start)
+        low, high = xp.empty((2, groups, SPLITS, d + 1))
+        arguments = rows, np.int32(d), bound, order, start, low, high
+        launch_blocks(
+            FACING, "box_groups", (groups, SPLITS), BOX_THREADS, *arguments, options=(value_option(rows.dtype),)
+        )
+        low, high = to_host(low.min(axis=1)), to_host(high.max(axis=1))
+        return low[:, :d], high[:, :d], high[:, d]
+    low, high, largest = np.full((groups, d), np.inf), np.full((groups, d), -np.inf), np.full(groups, -np.inf)
+    filled = np.flatnonzero(start[1:] > start[:-1])
+    in_order, begins = rows[order], start[filled]
+    low[filled], high[filled] = np.minimum.reduceat(in_order, begins), np.maximum.reduceat(in_order, begins)
+    largest[filled] = np.maximum.reduceat(bound[order], begins)
+    return low, high, largest
 
 
 def facing_blocks(

@@ -8,17 +8,20 @@
 
 constexpr int BALLS = 256, POINTS = 2048, THREADS = 256;
 
-// The sampled points whose squared distance is at most `squared` times that of the one nearest to each ball's centre. A block a ball.
+// The points of a sample are at the multiples of `stride`, modulo n.
+
+// The sampled points whose squared distance is at most `squared` times that of the one nearest to each ball's centre, one of the
+// points that would follow in the sample. A block a ball.
 extern "C" __global__ void __launch_bounds__(THREADS) count_within(
-    const VALUE* __restrict__ values, long long n, int d, double squared, int* __restrict__ within) {
+    const VALUE* __restrict__ values, long long n, int d, long long stride, double squared, int* __restrict__ within) {
     __shared__ double squares[POINTS];
     __shared__ double nearest[THREADS / WARP];
     __shared__ int counts[THREADS / WARP];
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    long long centre = n / BALLS * blockIdx.x + n / POINTS / 2;
+    long long centre = (POINTS + blockIdx.x) * stride % n;
     double least = OVERFLOW_VALUE;
     for (int p = warp; p < POINTS; p += THREADS / WARP) {
-        long long point = n / POINTS * p;
+        long long point = p * stride % n;
         double square = 0;
         for (int f = lane; f < d; f += WARP) {
             double gap = widen(values[point * d + f]) - widen(values[centre * d + f]);
@@ -41,11 +44,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) count_within(
     within[blockIdx.x] = count;
 }
 
-// m of the points: number `first`, and every `step`-th after it.
-extern "C" __global__ void gather_every(
-    const VALUE* __restrict__ values, int d, long long first, long long step, long long m, VALUE* __restrict__ out) {
+// The first m points of a sample of n.
+extern "C" __global__ void gather_sample(
+    const VALUE* __restrict__ values, int d, long long n, long long stride, long long m, VALUE* __restrict__ out) {
     long long i = thread_index();
-    if (i < m * d) out[i] = values[(first + i / d * step) * d + i % d];
+    if (i < m * d) out[i] = values[i / d * stride % n * d + i % d];
 }
 
 // n points from `centre`, scaled, and the squares of their lengths. A warp a point.
@@ -64,12 +67,12 @@ extern "C" __global__ void scale_points(
     if (lane == 0) norms[i] = norm;
 }
 
-// Lowers `least`, of which each point has a row of blocks, to its squared distance from the nearest of n others, 0 at least. These
-// are the points from number `first` on; `products` are with them. The points are at every `step`-th number, from the middle of one on.
+// Lowers `least`, of which each point of a sample has a row of blocks, to its squared distance from the nearest of n others, 0 at
+// least. These are the points from number `first` on, of `all`; `products` are with them.
 extern "C" __global__ void __launch_bounds__(THREADS) lower_least(
     const float* __restrict__ products, const float* __restrict__ own, const float* __restrict__ norms, long long first,
-    long long n, long long step, float* least) {
-    long long at = step * blockIdx.x + step / 2 - first;
+    long long n, long long all, long long stride, float* least) {
+    long long at = blockIdx.x * stride % all - first;
     float lowest = 1.0f / 0.0f, norm = own[blockIdx.x];
     for (long long j = (long long)blockIdx.y * THREADS + threadIdx.x; j < n; j += (long long)gridDim.y * THREADS)
         if (j != at) lowest = fminf(lowest, norm + norms[j] - 2 * products[blockIdx.x * n + j]);

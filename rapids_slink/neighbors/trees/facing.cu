@@ -28,3 +28,33 @@ extern "C" __global__ void facing_blocks(
     }
     out[i] = found;
 }
+
+// The least and the greatest value of each column in groups of rows, which `order` has one after the other: a group and one of
+// `SPLITS` parts of it for each block of threads, whose warps take rows in turn; (groups, SPLITS, d + 1) each. The last column is the
+// rows' bound.
+constexpr int SPLITS = 64, BOX_THREADS = 256;
+
+extern "C" __global__ void __launch_bounds__(BOX_THREADS) box_groups(
+    const VALUE* __restrict__ rows, int d, const double* __restrict__ bound, const long long* __restrict__ order,
+    const long long* __restrict__ start, double* __restrict__ low, double* __restrict__ high) {
+    constexpr int WARPS = BOX_THREADS / WARP;
+    __shared__ double least[WARPS][WARP], greatest[WARPS][WARP];
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, group = blockIdx.x;
+    long long end = start[group + 1], first = start[group] + blockIdx.y * WARPS + warp;
+    for (int begin = 0; begin <= d; begin += WARP) {
+        int f = begin + lane;
+        double below = 1.0 / 0.0, above = -1.0 / 0.0;
+        for (long long at = first; at < end && f <= d; at += SPLITS * WARPS) {
+            double value = f < d ? widen(rows[(size_t)order[at] * d + f]) : bound[order[at]];
+            below = fmin(below, value), above = fmax(above, value);
+        }
+        least[warp][lane] = below, greatest[warp][lane] = above;
+        __syncthreads();
+        if (warp == 0 && f <= d) {
+            for (int w = 1; w < WARPS; w++) below = fmin(below, least[w][lane]), above = fmax(above, greatest[w][lane]);
+            size_t out = ((size_t)group * SPLITS + blockIdx.y) * (d + 1) + f;
+            low[out] = below, high[out] = above;
+        }
+        __syncthreads();
+    }
+}
