@@ -3,7 +3,8 @@
     partitions ──▶ blocks ──▶ a tree for each pair of blocks ──▶ one tree ──▶ linkage, labels ──▶ partitions
     points.py                 trees.py                           trees.py    one worker          points.py
 
-`cluster.py` runs tasks on the workers and decides who does what.
+`cluster.py` runs tasks on the workers and decides who does what. If the rows have structure, blocks are of near rows (near.py),
+each has a tree of its own, and only rows that face each other have one together (facing.py).
 
 Pairs within a distance are those of each two blocks that may be near each other: each two meet once, and a partition of
 pairs is made for each block of rows. Groups of rows have their trees where their partitions are (groups.py).
@@ -26,7 +27,7 @@ from rapids_slink.dendrogram.cutting import COLUMNS, ClusterRule, CutParameters
 from rapids_slink.distributed.cluster import MAX_BLOCKS, Run, free_for_task, on_worker, wanted_blocks, with_bytes
 from rapids_slink.distributed.facing import tree_of_near_blocks
 from rapids_slink.distributed.groups import fit_groups
-from rapids_slink.distributed.near import make_near_blocks, plan_near, serves
+from rapids_slink.distributed.near import make_near_blocks, plan_near
 from rapids_slink.distributed.points import (
     Blocks,
     Partitions,
@@ -64,8 +65,6 @@ from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.lists import list_length
 from rapids_slink.spanning_tree.problem import Problem
 
-#: By device: a tree of fewer rows of few features takes less time than a task.
-MIN_TREE_ROWS = {"cpu": 2**15, "cuda": 2**22}
 #: Rows of a block at least, and blocks of a device that meet each other, of pairs within a distance.
 MIN_BLOCK_ROWS, BLOCKS_A_DEVICE = {"cpu": 2**12, "cuda": 2**17}, 2
 #: Seconds of a byte that comes from another worker's GPU through the host; by UCX that takes a fiftieth.
@@ -135,18 +134,13 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
 
 
 def count_blocks(run: Run, points: Partitions) -> int:
-    """The number of blocks: few for each worker, of as many rows as its memory holds.
-
-    Where a tree searches there is one for each device if it is large and blocks may be of near rows, otherwise one.
-    """
+    """The number of blocks: few for each worker, of as many rows as its memory holds; one where a tree searches."""
     n, settings, wanted = points.n_rows, points.settings, 1
     devices = run.devices(settings.device == "cuda")
     if not is_searched_by_tree(n, points.n_features, settings.metric, resolve(settings.device)):
         row_bytes = np.dtype(points.dtype).itemsize * points.n_features + LIST_BYTES * list_length(settings)
         moved = BYTE_SECONDS * row_bytes if run.copies_through_host(settings) else 0.0
         wanted = wanted_blocks(n, points.n_features, devices, settings.device, moved)
-    elif serves(settings) and n // devices >= MIN_TREE_ROWS[settings.device]:
-        wanted = devices
     (count,) = run.gather([run.task("plan", _fitting_blocks, settings, n, points.n_features, points.dtype, wanted)])
     return int(count)
 

@@ -181,23 +181,6 @@ def test_float_errors_are_no_errors_of_callers_that_raise_them(client, blocks):
         assert_same(fit(parts, max_distance=2e-200, device="cpu"), expected)
 
 
-def test_a_block_of_few_features_for_each_device(monkeypatch, set_constants):
-    """If boxes bound the distances: blocks are of near rows then, in whatever order the rows are."""
-    counts = {}
-    set_constants(distributed, MIN_TREE_ROWS=100)
-    set_constants(near, MIN_SAMPLED=8)
-    monkeypatch.setattr(Run, "devices", lambda run, gpu: 6)
-    X = np.random.default_rng(0).random((1200, 3)) * 60
-    with workers_within_this_process(1) as here, dask_distributed.Client(here):
-        for metric, t in (("euclidean", 1.0), ("euclidean", None), ("canberra", None)):
-            frame, parts = collection(X, [200] * 6)
-            how = {"metric": metric, "max_distance": t, "device": "cpu"}
-            model = fit(parts, **how)
-            assert_same(model, fit(frame, **how))
-            counts[metric, t] = model.report_["spanning_tree"]["blocks"]
-    assert counts == {("euclidean", 1.0): 6, ("euclidean", None): 6, ("canberra", None): 1}
-
-
 # -------------------------------------------------------------------------------------------------------- the results
 
 
