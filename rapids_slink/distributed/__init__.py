@@ -3,11 +3,11 @@
     partitions ──▶ blocks ──▶ a tree for each pair of blocks ──▶ one tree ──▶ linkage, labels ──▶ partitions
     points.py                 trees.py                           trees.py    one worker          points.py
 
-`cluster.py` runs tasks on the workers and decides who does what. If the rows have structure, blocks are of near rows (near.py),
-each has a tree of its own, and only rows that face each other have one together (facing.py).
+`cluster.py` runs tasks on the workers and decides who does what. If the rows have structure, blocks are of near rows
+(near.py), each has a tree of its own, and only rows that face each other have one together (facing.py).
 
-Pairs within a distance are those of each two blocks that may be near each other: each two meet once, and a partition of
-pairs is made for each block of rows. Groups of rows have their trees where their partitions are (groups.py).
+Pairs within a distance are those of each two blocks that may be near each other (within.py): each two meet once, and a
+partition of pairs is made for each block. Groups of rows have their trees where their partitions are (groups.py).
 
 The results have the bits of one device, whatever the partitions and the workers are.
 """
@@ -29,10 +29,8 @@ from rapids_slink.distributed.facing import tree_of_near_blocks
 from rapids_slink.distributed.groups import fit_groups
 from rapids_slink.distributed.near import make_near_blocks, plan_near
 from rapids_slink.distributed.points import (
-    Blocks,
     Partitions,
     attributes,
-    block_starts,
     frame_of_parts,
     gathered,
     make_blocks,
@@ -40,7 +38,6 @@ from rapids_slink.distributed.points import (
     read_points,
 )
 from rapids_slink.distributed.trees import (
-    Boxes,
     fit_block,
     fit_trees,
     lists_of_blocks,
@@ -48,25 +45,21 @@ from rapids_slink.distributed.trees import (
     search_blocks,
     tree_of_blocks,
 )
+from rapids_slink.distributed.within import blocks_of_both, count_of_block, joined_pairs, near_blocks, pairs_of_block
 from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors import check_n_neighbors, is_searched_by_tree
-from rapids_slink.neighbors.rows import check_zeros_between
-from rapids_slink.neighbors.within import Found, NearPairs, PairPoints, PairTask, estimate_pairs, room_for_pairs
+from rapids_slink.neighbors.within import PairTask
 from rapids_slink.pipeline import estimate_fit, size_attributes
-from rapids_slink.points import Points
-from rapids_slink.points.check import check_same_columns
-from rapids_slink.points.output import OutputKind, is_collection
+from rapids_slink.points.output import is_collection
 from rapids_slink.report import Report, counted
-from rapids_slink.runtime.device import CPU, Array, Device, resolve
+from rapids_slink.runtime.device import CPU, Device, resolve
 from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
-from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check_memory, sequential, size_text
+from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, sequential, size_text
 from rapids_slink.runtime.threads import Progress
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.lists import list_length
 from rapids_slink.spanning_tree.problem import Problem
 
-#: Rows of a block at least, and blocks of a device that meet each other, of pairs within a distance.
-MIN_BLOCK_ROWS, BLOCKS_A_DEVICE = {"cpu": 2**12, "cuda": 2**17}, 2
 #: Seconds of a byte that comes from another worker's GPU through the host; by UCX that takes a fiftieth.
 BYTE_SECONDS = 1e-9
 #: Bytes of an entry of a neighbour list.
@@ -244,7 +237,7 @@ def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: str, memory_limit:
             raise TypeError("nearest_neighbors of a Dask Y takes a Dask X")
         queries = read_points(run, X, settings)
         points = read_points(run, Y, settings, name="Y")
-        query_blocks, blocks = _blocks_of_both(run, queries, points, count_blocks)
+        query_blocks, blocks = blocks_of_both(run, queries, points, count_blocks)
         lists = [search_blocks(run, rows, blocks, 1, (-1 - b,)) for b, rows in enumerate(query_blocks.rows)]
         return _edges(run, query_blocks.settings, lists, query_blocks.starts)
 
@@ -273,114 +266,6 @@ def count_pairs(X: Any, Y: Any, task: PairTask, device: str) -> np.ndarray:
 def iter_pairs(X: Any, Y: Any, task: PairTask, rows: int, device: str) -> Any:
     """Raise: the pairs of a Dask collection are in partitions already."""
     raise TypeError("X is a Dask collection, whose pairs are in partitions: take pairs(...).partitions")
-
-
-def near_blocks(
-    run: Run, X: Any, Y: Any, task: PairTask, device: str, work: Callable[..., Any]
-) -> tuple[list[list[Future]], Settings]:
-    """The results of `work` for each block of rows with the blocks that may be near it, in their order."""
-    metric = task.metric
-    if metric.missing:
-        raise ValueError("missing= takes points in one piece, not a Dask collection")
-    distance = float(task.distances[-1])
-    settings = with_bytes(Settings(metric, device, task.memory_limit, max_distance=distance))
-    if not is_collection(X):
-        raise TypeError("pairs with a Dask Y take a Dask X")
-    points = read_points(run, X, settings)
-    task = replace(task, metric=points.settings.metric)  # of known columns
-    if Y is None:
-        points = points.check_zeros()
-        starts = block_starts(points.n_rows, _count_near_blocks(run, points))
-        blocks, boxes = make_blocks(run, points, len(starts) - 1), Boxes.of(run, points)
-        every = len(blocks)
-        met = {(b, b) for b in range(every)} | {(a, b) for a in range(every) for b in range(a + 1, every)}
-        if boxes is not None:
-            met = {(b, b) for b in range(every)} | {pair for pair in boxes.pairs(starts) if len(pair) == 2}
-        others = blocks
-    else:
-        more = read_points(run, Y, settings, name="Y")
-        blocks, others = _blocks_of_both(run, points, more, _count_near_blocks)
-        met = {(a, b) for a in range(len(blocks)) for b in range(len(others))}
-    results: list[list[Future]] = []
-    for a in range(len(blocks)):
-        row = []
-        for b in sorted(b for first, b in met if first == a):
-            second = None if Y is None and a == b else others.rows[b]
-            numbers = blocks.starts[a], others.starts[b]
-            index, worker = (a, b), run.worker(blocks.owners[a])
-            row.append(
-                run.task(
-                    "near", work, blocks.settings, task, blocks.rows[a], second, numbers, index=index, worker=worker
-                )
-            )
-        results.append(row)
-    run.wait([part for row in results for part in row])
-    return results, blocks.settings
-
-
-def _blocks_of_both(
-    run: Run, queries: Partitions, points: Partitions, count: Callable[[Run, Partitions], int]
-) -> tuple[Blocks, Blocks]:
-    """Blocks of rows of X and of Y, of one type; raises unless they have the same columns and distances."""
-    check_same_columns((queries.n_features, queries.names), (points.n_features, points.names))
-    check_zeros_between(queries.zeros, points.zeros, queries.settings.metric)
-    both = np.result_type(queries.dtype, points.dtype).str
-    x, y = (
-        make_blocks(run, replace(part, dtype=both), count(run, part), name)
-        for part, name in ((queries, "query"), (points, "block"))
-    )
-    return x, y
-
-
-def _count_near_blocks(run: Run, points: Partitions) -> int:
-    """The number of blocks: a few for each device, unless they would be small."""
-    name = points.settings.device
-    return max(1, min(BLOCKS_A_DEVICE * run.devices(name == "cuda"), points.n_rows // MIN_BLOCK_ROWS[name]))
-
-
-def _near_pairs(device: Device, task: PairTask, rows: Array, others: Array) -> NearPairs:
-    x, y = (
-        Points(part, None, None, OutputKind(False, device.is_gpu))
-        for part in (rows, rows if others is None else others)
-    )
-    both = PairPoints(x, y, (x.values, y.values), others is None)
-    m, _, d = both.shape
-    estimate = estimate_pairs(both.shape, rows.dtype.itemsize, both.is_one, task.metric, device)
-    check_memory(device, estimate, f"a block of {counted(m, 'row')} of {counted(d, 'feature')}")
-    return NearPairs(both, task, device)
-
-
-@on_worker
-def pairs_of_block(
-    device: Device, settings: Settings, task: PairTask, rows: Array, others: Array, starts: tuple[int, int]
-) -> tuple[Array, Array, Array]:
-    """The pairs of two blocks, None for one with itself, that begin at these rows: src, dst and distance."""
-    near = _near_pairs(device, task, rows, others)
-    every = slice(0, len(rows))
-    some: Found = near.find(every, room_for_pairs(device))
-    if some.src is None:
-        near.refuse(some.count, every, room_for_pairs(device))
-    return some.src + np.int32(starts[0]), some.dst + np.int32(starts[1]), some.weight
-
-
-@on_worker
-def count_of_block(
-    device: Device, settings: Settings, task: PairTask, rows: Array, others: Array, starts: tuple[int, int]
-) -> list[int]:
-    """The number of pairs of two blocks within each distance."""
-    counts: list[int] = _near_pairs(device, task, rows, others).count(slice(0, len(rows))).tolist()
-    return counts
-
-
-@on_worker
-def joined_pairs(device: Device, settings: Settings, parts: list[tuple[Array, Array, Array]]) -> Any:
-    """The frame of the pairs of a block of rows: those with later blocks follow, row by row."""
-    xp = device.xp
-    columns = [xp.concatenate(column) for column in zip(*parts, strict=True)]
-    order = xp.argsort(columns[0], kind="stable")  # dst ascends from part to part
-    return frame_of(
-        device, {name: column[order] for name, column in zip(("src", "dst", "weight"), columns, strict=True)}
-    )
 
 
 def _edges(run: Run, settings: Settings, lists: list[Future], starts: list[int]) -> Any:

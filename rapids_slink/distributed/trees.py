@@ -8,7 +8,6 @@ pairs' trees is the tree of all points, in the total order, whatever the blocks 
 single-linkage hierarchical clustering algorithm using MapReduce", 2013.) Only one pair has the edges between its two
 blocks. The edges within a block are taken from one pair as well: the first that holds the block. One device makes a
 pair's tree. If it searches all pairs of points, the lists within each block are made once, for all pairs of blocks.
-Blocks that are farther apart than `max_distance` never meet: no edge of the tree joins them (`Boxes`).
 
 Mutual reachability needs the core distances among all points first; they come from each row's merged lists, of a search
 within each block and one in each other block:
@@ -23,20 +22,17 @@ unused entries; surrogate distances; distances.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations, pairwise
-from typing import Any, Self, TypeAlias
+from dataclasses import replace
+from typing import Any, TypeAlias
 
-import numpy as np
 from distributed import Future
 
 from rapids_slink.dendrogram import build_linkage
 from rapids_slink.dendrogram.cutting import ClusterRule
 from rapids_slink.distributed.cluster import Run, concatenate, on_worker, pairs_of_workers, work
-from rapids_slink.distributed.points import Blocks, Partitions, extremes_of_partitions
+from rapids_slink.distributed.points import Blocks
 from rapids_slink.metrics import distances
 from rapids_slink.neighbors import estimate_search, is_searched_by_tree, neighbor_lists, prepare_search
-from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import PartLists, SearchTask
 from rapids_slink.ordering import edge_codes, sort_in_place, stable_order
@@ -44,7 +40,7 @@ from rapids_slink.pipeline import estimate_fit, flat_attributes, tree_of_points,
 from rapids_slink.points import Points
 from rapids_slink.points.output import OutputKind
 from rapids_slink.report import Report, counted
-from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu, resolve, to_host
+from rapids_slink.runtime.device import Array, Device, is_on_gpu, resolve, to_host
 from rapids_slink.runtime.frames import PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import check_memory
 from rapids_slink.runtime.threads import Progress
@@ -389,46 +385,3 @@ def merge_lists(device: Device, settings: Settings, parts: list[Any], k: int) ->
 def last_weights(device: Device, settings: Settings, lists: Any) -> Any:
     """The surrogate distance of each list's last entry, infinite if the list is not full."""
     return device.xp.ascontiguousarray(lists[1][:, -1])
-
-
-@dataclass(frozen=True)
-class Boxes:
-    """The box of each partition that has rows."""
-
-    low: np.ndarray  # (partitions, d) float64: the least and
-    high: np.ndarray  # the greatest value of each column
-    first: np.ndarray  # the number of the partition's first row, and
-    last: np.ndarray  # of the one after its last
-    problem: Problem  # of all rows
-
-    @classmethod
-    def of(cls, run: Run, points: Partitions) -> Self | None:
-        """None without a `max_distance`, or if boxes do not bound the metric's distances."""
-        settings, sizes = points.settings, np.array(points.layout.sizes)
-        metric = settings.metric
-        if settings.max_distance is None or settings.min_samples > 1 or not metric.boxes or metric.rows != "given":
-            return None
-        order = [p for group, *_ in points.read for p in group if sizes[p]]
-        extremes = np.array(extremes_of_partitions(run, points.read))[np.argsort(order)]
-        last = np.cumsum(sizes)[sizes > 0]
-        problem = Problem(settings, CPU, points.n_rows, points.n_features, itemsize=8)
-        return cls(extremes[:, 0], extremes[:, 1], last - sizes[sizes > 0], last, problem)
-
-    def pairs(self, starts: Sequence[int]) -> list[tuple[int, ...]]:
-        """The pairs of blocks that may have points within the distance, and alone each block that is in none of them.
-
-        `starts` has the first row number of each block, then the number of rows.
-        """
-        ends = []
-        for start, stop in pairwise(starts):
-            inside = (self.first < stop) & (self.last > start)
-            ends.append((self.low[inside].min(axis=0), self.high[inside].max(axis=0)))
-        pairs = list(combinations(range(len(ends)), 2))
-        gaps = [np.maximum(ends[b][0] - ends[a][1], ends[a][0] - ends[b][1]) for a, b in pairs]
-        # As two points, which are no farther apart than any two of the boxes: rounding is monotone.
-        points = np.maximum(np.nextafter([np.zeros_like(self.low[0]), *gaps], -np.inf), 0)
-        ids = np.arange(len(points), dtype=np.int32)
-        weight = kernels(CPU).pair_distances(points, np.zeros_like(ids), ids, self.problem.metric)[1:]
-        near: list[tuple[int, ...]] = [p for p, w in zip(pairs, weight, strict=True) if w <= self.problem.max_weight]
-        met = {b for pair in near for b in pair}
-        return near + [(b,) for b in range(len(ends)) if b not in met]

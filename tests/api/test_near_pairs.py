@@ -450,9 +450,9 @@ def client():
 def test_dask(client, d, metric, set_constants):
     """The bits of one device, in partitions of blocks, of which those far apart do not meet."""
     dd = pytest.importorskip("dask.dataframe")
-    from rapids_slink import distributed
+    from rapids_slink.distributed import within
 
-    set_constants(distributed, MIN_BLOCK_ROWS=100, BLOCKS_A_DEVICE=5)
+    set_constants(within, MIN_BLOCK_ROWS=100, BLOCKS_A_DEVICE=5)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, d)) + np.sort(rng.integers(1, 5, 600))[:, None] * 20.0
     X = (X % 2 > 1) | (np.arange(d) == 0) if metric == "jaccard" else X

@@ -1,0 +1,188 @@
+"""Pairs within a distance of Dask collections: of each two blocks that may have rows that near, once.
+
+blocks ──Boxes.pairs──▶ blocks that may be near ──pairs_of_block, count_of_block──▶ their pairs, or counts
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, pairwise
+from typing import Any, Self
+
+import numpy as np
+from distributed import Future
+
+from rapids_slink.distributed.cluster import Run, on_worker, with_bytes
+from rapids_slink.distributed.points import (
+    Blocks,
+    Partitions,
+    block_starts,
+    extremes_of_partitions,
+    make_blocks,
+    read_points,
+)
+from rapids_slink.neighbors.exact import kernels
+from rapids_slink.neighbors.rows import check_zeros_between
+from rapids_slink.neighbors.within import Found, NearPairs, PairPoints, PairTask, estimate_pairs, room_for_pairs
+from rapids_slink.points import Points
+from rapids_slink.points.check import check_same_columns
+from rapids_slink.points.output import OutputKind, is_collection
+from rapids_slink.report import counted
+from rapids_slink.runtime.device import CPU, Array, Device
+from rapids_slink.runtime.frames import frame_of
+from rapids_slink.runtime.memory import check_memory
+from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree.problem import Problem
+
+#: Rows of a block at least, and blocks of a device that meet each other, of pairs within a distance.
+MIN_BLOCK_ROWS, BLOCKS_A_DEVICE = {"cpu": 2**12, "cuda": 2**17}, 2
+
+
+def near_blocks(
+    run: Run, X: Any, Y: Any, task: PairTask, device: str, work: Callable[..., Any]
+) -> tuple[list[list[Future]], Settings]:
+    """The results of `work` for each block of rows with the blocks that may be near it, in their order."""
+    metric = task.metric
+    if metric.missing:
+        raise ValueError("missing= takes points in one piece, not a Dask collection")
+    distance = float(task.distances[-1])
+    settings = with_bytes(Settings(metric, device, task.memory_limit, max_distance=distance))
+    if not is_collection(X):
+        raise TypeError("pairs with a Dask Y take a Dask X")
+    points = read_points(run, X, settings)
+    task = replace(task, metric=points.settings.metric)  # of known columns
+    if Y is None:
+        points = points.check_zeros()
+        starts = block_starts(points.n_rows, _count_near_blocks(run, points))
+        blocks, boxes = make_blocks(run, points, len(starts) - 1), Boxes.of(run, points)
+        every = len(blocks)
+        met = {(b, b) for b in range(every)} | {(a, b) for a in range(every) for b in range(a + 1, every)}
+        if boxes is not None:
+            met = {(b, b) for b in range(every)} | {pair for pair in boxes.pairs(starts) if len(pair) == 2}
+        others = blocks
+    else:
+        more = read_points(run, Y, settings, name="Y")
+        blocks, others = blocks_of_both(run, points, more, _count_near_blocks)
+        met = {(a, b) for a in range(len(blocks)) for b in range(len(others))}
+    results: list[list[Future]] = []
+    for a in range(len(blocks)):
+        row = []
+        for b in sorted(b for first, b in met if first == a):
+            second = None if Y is None and a == b else others.rows[b]
+            numbers = blocks.starts[a], others.starts[b]
+            index, worker = (a, b), run.worker(blocks.owners[a])
+            row.append(
+                run.task(
+                    "near", work, blocks.settings, task, blocks.rows[a], second, numbers, index=index, worker=worker
+                )
+            )
+        results.append(row)
+    run.wait([part for row in results for part in row])
+    return results, blocks.settings
+
+
+def blocks_of_both(
+    run: Run, queries: Partitions, points: Partitions, count: Callable[[Run, Partitions], int]
+) -> tuple[Blocks, Blocks]:
+    """Blocks of rows of X and of Y, of one type; raises unless they have the same columns and distances."""
+    check_same_columns((queries.n_features, queries.names), (points.n_features, points.names))
+    check_zeros_between(queries.zeros, points.zeros, queries.settings.metric)
+    both = np.result_type(queries.dtype, points.dtype).str
+    x, y = (
+        make_blocks(run, replace(part, dtype=both), count(run, part), name)
+        for part, name in ((queries, "query"), (points, "block"))
+    )
+    return x, y
+
+
+def _count_near_blocks(run: Run, points: Partitions) -> int:
+    """The number of blocks: a few for each device, unless they would be small."""
+    name = points.settings.device
+    return max(1, min(BLOCKS_A_DEVICE * run.devices(name == "cuda"), points.n_rows // MIN_BLOCK_ROWS[name]))
+
+
+def _near_pairs(device: Device, task: PairTask, rows: Array, others: Array) -> NearPairs:
+    x, y = (
+        Points(part, None, None, OutputKind(False, device.is_gpu))
+        for part in (rows, rows if others is None else others)
+    )
+    both = PairPoints(x, y, (x.values, y.values), others is None)
+    m, _, d = both.shape
+    estimate = estimate_pairs(both.shape, rows.dtype.itemsize, both.is_one, task.metric, device)
+    check_memory(device, estimate, f"a block of {counted(m, 'row')} of {counted(d, 'feature')}")
+    return NearPairs(both, task, device)
+
+
+@on_worker
+def pairs_of_block(
+    device: Device, settings: Settings, task: PairTask, rows: Array, others: Array, starts: tuple[int, int]
+) -> tuple[Array, Array, Array]:
+    """The pairs of two blocks, None for one with itself, that begin at these rows: src, dst and distance."""
+    near = _near_pairs(device, task, rows, others)
+    every = slice(0, len(rows))
+    some: Found = near.find(every, room_for_pairs(device))
+    if some.src is None:
+        near.refuse(some.count, every, room_for_pairs(device))
+    return some.src + np.int32(starts[0]), some.dst + np.int32(starts[1]), some.weight
+
+
+@on_worker
+def count_of_block(
+    device: Device, settings: Settings, task: PairTask, rows: Array, others: Array, starts: tuple[int, int]
+) -> list[int]:
+    """The number of pairs of two blocks within each distance."""
+    counts: list[int] = _near_pairs(device, task, rows, others).count(slice(0, len(rows))).tolist()
+    return counts
+
+
+@on_worker
+def joined_pairs(device: Device, settings: Settings, parts: list[tuple[Array, Array, Array]]) -> Any:
+    """The frame of the pairs of a block of rows: those with later blocks follow, row by row."""
+    xp = device.xp
+    columns = [xp.concatenate(column) for column in zip(*parts, strict=True)]
+    order = xp.argsort(columns[0], kind="stable")  # dst ascends from part to part
+    return frame_of(
+        device, {name: column[order] for name, column in zip(("src", "dst", "weight"), columns, strict=True)}
+    )
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """The box of each partition that has rows."""
+
+    low: np.ndarray  # (partitions, d) float64: the least and
+    high: np.ndarray  # the greatest value of each column
+    first: np.ndarray  # the number of the partition's first row, and
+    last: np.ndarray  # of the one after its last
+    problem: Problem  # of all rows
+
+    @classmethod
+    def of(cls, run: Run, points: Partitions) -> Self | None:
+        """None without a `max_distance`, or if boxes do not bound the metric's distances."""
+        settings, sizes = points.settings, np.array(points.layout.sizes)
+        metric = settings.metric
+        if settings.max_distance is None or settings.min_samples > 1 or not metric.boxes or metric.rows != "given":
+            return None
+        order = [p for group, *_ in points.read for p in group if sizes[p]]
+        extremes = np.array(extremes_of_partitions(run, points.read))[np.argsort(order)]
+        last = np.cumsum(sizes)[sizes > 0]
+        problem = Problem(settings, CPU, points.n_rows, points.n_features, itemsize=8)
+        return cls(extremes[:, 0], extremes[:, 1], last - sizes[sizes > 0], last, problem)
+
+    def pairs(self, starts: Sequence[int]) -> list[tuple[int, ...]]:
+        """The pairs of blocks that may have points within the distance, and alone each block that is in none of them.
+
+        `starts` has the first row number of each block, then the number of rows.
+        """
+        ends = []
+        for start, stop in pairwise(starts):
+            inside = (self.first < stop) & (self.last > start)
+            ends.append((self.low[inside].min(axis=0), self.high[inside].max(axis=0)))
+        pairs = list(combinations(range(len(ends)), 2))
+        gaps = [np.maximum(ends[b][0] - ends[a][1], ends[a][0] - ends[b][1]) for a, b in pairs]
+        # As two points, which are no farther apart than any two of the boxes: rounding is monotone.
+        points = np.maximum(np.nextafter([np.zeros_like(self.low[0]), *gaps], -np.inf), 0)
+        ids = np.arange(len(points), dtype=np.int32)
+        weight = kernels(CPU).pair_distances(points, np.zeros_like(ids), ids, self.problem.metric)[1:]
+        near: list[tuple[int, ...]] = [p for p, w in zip(pairs, weight, strict=True) if w <= self.problem.max_weight]
+        met = {b for pair in near for b in pair}
+        return near + [(b,) for b in range(len(ends)) if b not in met]
