@@ -209,7 +209,8 @@ def test_clusters_that_no_filter_tells_apart(is_bounded, engine, monkeypatch, se
         np.testing.assert_array_equal(to_host(tree[name])[:kept], column[:kept])
     assert 0 < searched[0] < n / 4
     if engine.is_gpu:  # tiles, which tell them apart
-        assert not search.is_over_all_pairs
+        assert search.in_tiles
+        assert search.filter is None
         assert "joined_at_once" not in report["connect"]
     elif not is_bounded:
         assert report["connect"]["joined_at_once"] == 1
