@@ -22,6 +22,7 @@ search is by mutual reachability (task.py), for HDBSCAN's hierarchy.
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import inf, isqrt
 from typing import Any
 
@@ -246,29 +247,20 @@ def prepare_search(
     No surrogate distance above `max_weight` is wanted in most tasks: a filter may be chosen by that. The points are a
     sample of `n` if that is given, and the search is the one that suits that number.
     """
-    d = values.shape[1]
-    n = n or len(values)
-    if values.dtype.kind == "u":  # words, or a CPU's codes
-        return BruteForceSearch(values, device, report, queries, progress, metric=metric)
-    if queries is None and may_be_low_dimensional(n, d, metric, device):
-        search = _low_dimensional(values, device, report, progress, metric)
-        if search is not None:
-            return search
-    kind = _search_class(n, d, metric, device)
-    if kind is not BruteForceSearch:
-        search_by: Search = kind(values, device, report, queries, progress, metric=metric)
-        return search_by
-    if queries is None and metric.filter == "product" and n >= STRUCTURED_POINTS[device.name]:
-        within = expansion(values, device, TIMES)
-        is_near = within <= MAX_SPREAD and nearest_by_spread(values, device) <= MAX_NEAREST
-        is_clustered = within <= MAX_CLUSTER and n >= CLUSTERED_POINTS[device.name]
-        if (is_near or is_clustered) and TileSearch.serves(values, device, metric):
-            joining = _joining(values, device, progress, metric)
-            tiles = TileSearch(values, device, report, None, progress, metric, for_lists=not is_near, joining=joining)
-            if tiles.share() <= MAX_SHARE[device.name]:
-                report.count("neighbors", filter=tiles.name)
-                return tiles
-    return BruteForceSearch(values, device, report, queries, progress, metric, max_weight)
+
+    def made(kind: Any, *more: Any) -> Search:
+        search: Search = kind(values, device, report, queries, progress, metric, *more)
+        return search
+
+    n, has_numbers = n or len(values), values.dtype.kind != "u"  # no words, nor a CPU's codes
+    kind = _search_class(n, values.shape[1], metric, device) if has_numbers else BruteForceSearch
+    search = None
+    if kind is BruteForceSearch and has_numbers and queries is None:
+        search = _by_structure(values, n, device, metric, made)
+    if search is None:
+        search = made(kind, max_weight) if kind is BruteForceSearch else made(kind)
+    report.count("neighbors", filter=search.name)
+    return search
 
 
 def estimate_search(
@@ -318,13 +310,6 @@ def is_searched_by_tree(n: int, n_features: int, metric: Metric, device: Device)
     return n >= TREE_POINTS[n_features][0 if fused else 1]
 
 
-def _joining(values: Array, device: Device, progress: bool, metric: Metric) -> Callable[[], Search] | None:
-    """A function that makes the search that joins components beside tiles, on a CPU that has memory for both."""
-    if device.is_gpu or not _has_memory_for_all_pairs(values, device, metric):
-        return None
-    return lambda: BruteForceSearch(values, device, Report(), progress=progress, metric=metric)
-
-
 def _has_memory_for_all_pairs(values: Array, device: Device, metric: Metric) -> bool:
     """Whether a search over all pairs of the points, for the nearest of each, fits into memory."""
     (n, d), itemsize = values.shape, values.dtype.itemsize
@@ -359,7 +344,27 @@ def may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> bo
     return metric.boxes and d in features and n >= min_points
 
 
-def _low_dimensional(values: Array, device: Device, report: Report, progress: bool, metric: Metric) -> Search | None:
+def _by_structure(values: Array, n: int, device: Device, metric: Metric, made: Callable[..., Search]) -> Search | None:
+    """A search by a tree, or by tiles of near points, if a sample shows that it takes less time than all pairs.
+
+    `made` makes a search of a class.
+    """
+    if may_be_low_dimensional(n, values.shape[1], metric, device):
+        search = _low_dimensional(values, device, metric, made)
+        if search is not None:
+            return search
+    if metric.filter != "product" or n < STRUCTURED_POINTS[device.name]:
+        return None
+    within = expansion(values, device, TIMES)
+    is_near = within <= MAX_SPREAD and nearest_by_spread(values, device) <= MAX_NEAREST
+    is_clustered = within <= MAX_CLUSTER and n >= CLUSTERED_POINTS[device.name]
+    if not (is_near or is_clustered) or not TileSearch.serves(values, device, metric):
+        return None
+    tiles: Any = made(TileSearch, None if is_near else partial(made, BruteForceSearch))
+    return tiles if tiles.share() <= MAX_SHARE[device.name] else None
+
+
+def _low_dimensional(values: Array, device: Device, metric: Metric, made: Callable[..., Search]) -> Search | None:
     """The search by a tree, or None if a ball of neighbours touches too many of its nodes."""
     kind: Any = _tree_class(device)
     if device.is_gpu:
@@ -367,11 +372,11 @@ def _low_dimensional(values: Array, device: Device, report: Report, progress: bo
         needed = kind.estimate(n, n, d, DEFAULT_NEIGHBORS, itemsize, device, metric).peak
         if needed > free_bytes() or expansion(values, device) > MAX_EXPANSION:
             return None
-        search = kind(values, device, report, progress=progress, metric=metric)
+        search: Any = made(kind)
         limit = isqrt(n)  # of visits; with more the filter takes less time: see bench/NOTES.md
         return search if search.mean_visits(2 * limit) < limit else None
     from rapids_slink.neighbors.trees.tree import touched_share
 
-    is_only = metric.filter != "product" or not _has_memory_for_all_pairs(values, device, metric)
-    search = kind(values, device, report, progress=progress, metric=metric, is_only=is_only)
+    may_follow = metric.filter == "product" and _has_memory_for_all_pairs(values, device, metric)
+    search = made(kind, partial(made, BruteForceSearch) if may_follow else None)
     return search if touched_share(search.tree, metric) <= MAX_TOUCHED_SHARE else None

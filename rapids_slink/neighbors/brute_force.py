@@ -15,6 +15,7 @@ the lists within two parts of the points are known, only pairs between the parts
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from math import inf
@@ -106,7 +107,6 @@ class BruteForceSearch(Search):
     bars, and `max_weight` the largest surrogate distance that is wanted in most tasks.
     """
 
-    is_over_all_pairs = True
     estimate = staticmethod(estimate_brute_force)
 
     def __init__(
@@ -124,16 +124,27 @@ class BruteForceSearch(Search):
         self.kernels = exact_kernels(device)
         self.free_bytes = free_bytes()  # read here, since the threads that work on chunks belong to no run
         self.filter, self.exact = choose_filter(ExactPoints(self.queries, values, metric), device, max_weight)
+        self.in_tiles: TileSearch | None = None  # what searches from when the filter has not told the points apart
         self.core: Array = None  # the core distances by which the points are ordered, and these in ascending order
         self.ascending_core: Array = None
         if self.filter is not None:
             self.filter.arrange(self.filter.first_order())
-        report.count("neighbors", filter=self.filter.name if self.filter else "none")
+        self.name = self.filter.name if self.filter else "none"
+
+    @property
+    def is_over_all_pairs(self) -> bool:
+        """See `Search`."""
+        return self.in_tiles is None
+
+    def for_connecting(self, ids: Array) -> Callable[[], Search]:
+        """What has made the lists."""
+        search = self.in_tiles or self
+        return lambda: search
 
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""
-        if not self.is_over_all_pairs:
-            return self.tiles.find(replace(task, part_lists=None))
+        if self.in_tiles:
+            return self.in_tiles.find(replace(task, part_lists=None))
         xp, m = self.device.xp, task.rows.size
         if task.part_lists is not None and min(task.part_lists.split, m - task.part_lists.split) <= task.k:
             task = replace(task, part_lists=None)  # lists that are not full give no bounds
@@ -151,9 +162,10 @@ class BruteForceSearch(Search):
         else:
             passed = self._first_pass(self.filter, task, reached)
             if passed is None:  # nor would it tell the points of further tasks apart
-                self.is_over_all_pairs = False
+                self.filter = None  # whose images' memory the tiles take
+                self.in_tiles = self.tiles
                 self.report.count("neighbors", filter=TileSearch.name)
-                return self.tiles.find(replace(task, upper=reached.upper, part_lists=None))
+                return self.in_tiles.find(replace(task, upper=reached.upper, part_lists=None))
             unproven, far = passed
             certified, redone = m - unproven.size - far.size, unproven.size
             if unproven.size:
@@ -197,10 +209,6 @@ class BruteForceSearch(Search):
     def tiles(self) -> TileSearch:
         """The search in tiles of near points."""
         return TileSearch(self.values, self.device, self.report, progress=self.progress, metric=self.metric)
-
-    def distances(self, src: Array, dst: Array) -> Array:
-        """The surrogate distances of pairs of points."""
-        return self.kernels.pair_distances(self.exact.points, src, dst, self.metric)
 
     def _first_pass(self, filter_: TileFilter, task: SearchTask, reached: SearchState) -> tuple[Array, Array] | None:
         """Filter all rows once; returns the rows that are not proven, and the outliers, which the filter leaves out.

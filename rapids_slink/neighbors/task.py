@@ -24,11 +24,12 @@ from itertools import pairwise
 from math import ceil, gcd
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from rapids_slink.neighbors.exact import TopLists, kernels
+from rapids_slink.neighbors.exact import ExactPoints, TopLists, kernels
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.threads import Progress
 
 if TYPE_CHECKING:
+    from rapids_slink.neighbors.filter import ProductFilter
     from rapids_slink.neighbors.trees.bvh import BoxSearch
 
 #: Neighbours found among some points that bound a row at first, where lists need not be full.
@@ -130,21 +131,33 @@ class Search:
     """A prepared search over n points: `find`, and what else of it a stage may use."""
 
     name = ""  # for reports
-    is_over_all_pairs = False  # whether it is a `BruteForceSearch`, whose tasks take as long as they have pairs
-    for_lists = False  # whether those who connect its lists are better off with another search, over all pairs
+    for_lists = False  # whether another search connects its lists, whatever they are
+    #: of a search `by_products`; the memory is for its tasks and for those who join components
+    device: Device
+    exact: ExactPoints
+    free_bytes: float
 
     @property
-    def joining(self) -> "Search | None":
-        """The search over all pairs that may connect components at once: itself if it is one, or None."""
-        return self if self.is_over_all_pairs else None
+    def is_over_all_pairs(self) -> bool:
+        """Whether its tasks take as long as they have pairs."""
+        return False
 
-    def connects(self, ids: Array) -> bool:
-        """Whether those who connect its lists, (n, k) ids, are not better off with another search."""
-        return not self.for_lists
+    def for_connecting(self, ids: Array) -> "Callable[[], Search]":
+        """Makes the search that connects its lists, (n, k) ids: itself, or another, which may take its memory."""
+        return lambda: self
+
+    @property
+    def by_products(self) -> "ProductFilter | None":
+        """The filter of products by which components may be joined at once, of the points as the metric reads them."""
+        return None
 
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""
         raise NotImplementedError
+
+    def distances(self, src: Array, dst: Array) -> Array:
+        """The surrogate distances of pairs of points, for those who join components."""
+        return kernels(self.device).pair_distances(self.exact.points, src, dst, self.exact.metric)
 
     @property
     def ends_lists(self) -> bool:

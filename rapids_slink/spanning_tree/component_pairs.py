@@ -30,11 +30,10 @@ import numpy as np
 
 from rapids_slink.dendrogram.cpu import find_root, merge_in_order
 from rapids_slink.metrics import EPSILON
-from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import ProductFilter
 from rapids_slink.neighbors.filter.bounds import FLOAT32_EPSILON, accumulation_bound, radius_terms, shrink_factor
-from rapids_slink.neighbors.task import BLOCK, equal_slices, mutual_reachability, row_blocks
+from rapids_slink.neighbors.task import BLOCK, Search, equal_slices, mutual_reachability, row_blocks
 from rapids_slink.ordering import sort_by_numpy, sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.compiling import njit
@@ -117,7 +116,8 @@ Sets: TypeAlias = tuple[Array, Array, Ends]
 class JoinContext:
     """The components to connect, and the search with its distances and filter."""
 
-    search: BruteForceSearch  # with a `ProductFilter`
+    search: Search
+    filter: ProductFilter
     core: Array  # (n,) float64, optional
     components: Components
     budget: int  # the number of pairs of points that rounds of searches would test
@@ -125,13 +125,7 @@ class JoinContext:
     @property
     def device(self) -> Device:
         """The search's."""
-        return self.search.device
-
-    @property
-    def filter(self) -> ProductFilter:
-        """The search's."""
-        assert self.search.by_products is not None
-        return self.search.by_products
+        return self.filter.device
 
     @property
     def kernels(self) -> ModuleType:
@@ -146,7 +140,7 @@ class JoinContext:
     def tighten(self, bound: Array, src: Array, dst: Array, pair: Any) -> Any:
         """The weights of pairs of points. Lowers `bound`, by component pair, to the least of them."""
         weight = self.pair_weights(src, dst)
-        self.search.kernels.scatter_min(bound, pair, weight[:, None])
+        self.filter.exact_kernels.scatter_min(bound, pair, weight[:, None])
         return weight
 
     def capacity(self, bytes_of_each: int) -> int:
@@ -184,7 +178,7 @@ class JoinContext:
     @cached_property
     def radius_terms(self) -> tuple[float, ...]:
         """The terms of an upper bound of the distance of a pair by its weight, in the filter's scale."""
-        return radius_terms(self.filter.n_features, self.filter.scaling.scale * (1 + ROUNDING), self.search.metric)
+        return radius_terms(self.filter.n_features, self.filter.scaling.scale * (1 + ROUNDING), self.filter.metric)
 
 
 MAX_COMPONENTS = 4096  # their pairs are listed
@@ -208,7 +202,7 @@ ROUNDS = 3  # the estimated number of rounds of searches that this replaces
 ROUNDS_OF_TILES = 1  # the same of searches in tiles, in the time of those over all pairs
 
 
-def is_worthwhile(search: BruteForceSearch, components: int, n: int, rows: Array) -> bool:
+def is_worthwhile(search: Search, components: int, n: int, rows: Array) -> bool:
     """Whether connecting that many components of n points at once costs less than searching the `rows`.
 
     Many points of a well separated component have to search, because all their neighbours are in it. It takes products
@@ -218,7 +212,7 @@ def is_worthwhile(search: BruteForceSearch, components: int, n: int, rows: Array
     if filter_ is None:
         return False
     products = m * n * max(1.0, filter_.n_features / FEATURES)
-    if components > MAX_COMPONENTS or n > MAX_POINTS or products < MIN_ROUND_PAIRS[search.device.name]:
+    if components > MAX_COMPONENTS or n > MAX_POINTS or products < MIN_ROUND_PAIRS[filter_.device.name]:
         return False
     if m < max(MIN_ROWS_PER_COMPONENT * components, MIN_ROW_SHARE * n):
         return False
@@ -227,30 +221,29 @@ def is_worthwhile(search: BruteForceSearch, components: int, n: int, rows: Array
 
 
 def connect_components(
-    search: BruteForceSearch,
+    search: Search,
     core: Array,
     component: Array,
     k: int,
     rows: Array,
     report: Report,
-    in_tiles: bool = False,
 ) -> tuple[Any, Any, Any] | None:
     """The edges that join all k components into one tree, or None if too many pairs of points are candidates.
 
     `core` is as in a `SearchTask`, `component` is each point's label, and `rows` are the points that would otherwise
-    have to search, maybe `in_tiles`. The edges, arrays of the device or the host, are in the total order,
-    ``src < dst``.
+    have to search. The edges, arrays of the device or the host, are in the total order, ``src < dst``.
     """
-    components = Components(*kernels(search.device).sort_by_component(component, k))
-    rounds = ROUNDS_OF_TILES if in_tiles else ROUNDS
-    context = JoinContext(search, core, components, rounds * rows.size * component.size)
+    filter_, rounds = search.by_products, ROUNDS if search.is_over_all_pairs else ROUNDS_OF_TILES
+    assert filter_ is not None
+    components = Components(*kernels(filter_.device).sort_by_component(component, k))
+    context = JoinContext(search, filter_, core, components, rounds * rows.size * component.size)
     pairs, separations = _separations(context)
     weight = context.pair_weights(*pairs.support)
     if not _compare_samples(context, pairs, weight):
         return None
     ends, upper, leaf = _within_bottlenecks(context, pairs, weight)
     del weight, pairs
-    close_pairs = _by_filter(context, ends, upper, leaf, separations) if search.device.is_gpu else None
+    close_pairs = _by_filter(context, ends, upper, leaf, separations) if filter_.device.is_gpu else None
     if close_pairs is None:
         close_pairs = by_projection(context, ends, upper, separations.radius)
     return None if close_pairs is None else _lightest_edges(context, close_pairs, upper, report)
@@ -464,7 +457,7 @@ def by_projection(context: JoinContext, ends: Ends, upper: Array, radius: float)
     highest = xp.stack([ids[values.argmax()] for ids, values in zip(points[0], projected[0], strict=True)])
     lowest = xp.stack([ids[values.argmin()] for ids, values in zip(points[1], projected[1], strict=True)])
     context.tighten(upper, highest, lowest, xp.arange(first.size, dtype="int32"))
-    metric = context.search.metric
+    metric = filter_.metric
     distance = metric.true_distance_bound(upper, xp, *metric.rounding_terms(d))
     max_difference = to_host((distance * (1 + ROUNDING) + error) * length + UNDERFLOW)  # of two points' projections
     close_pairs, room = [xp.empty((3, 0), "int32")], context.max_pairs

@@ -168,11 +168,6 @@ TEAMS = ((1, 2), (1, 8), (8, 8))
 NO_GROUP = np.iinfo(np.int32).max
 
 
-def largest_group() -> int:
-    """The most rows of a group."""
-    return max(warps * WARP * items for warps, items in TEAMS)
-
-
 def trees_of_groups(trees: Trees) -> int:
     """Write the edges. Returns the number of a group with a pair of `OVERFLOW`, or -1, if rows may miss values."""
     rows, metric, edges = trees.rows, trees.metric, trees.edges

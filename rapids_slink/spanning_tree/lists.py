@@ -32,11 +32,10 @@ rests on this: the weights bound a search, whose result says up to which bounds 
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Self, cast
+from typing import Self
 
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
 from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, is_searched_by_tree, neighbor_lists
-from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.task import NeighborLists, Search, SearchTask
 from rapids_slink.ordering import NO_EDGE, sort_in_place
@@ -158,13 +157,10 @@ def lists_of(look: Look, by_distance: bool = False) -> NeighborLists:
 
 def connected(look: Look, lists: NeighborLists) -> Tree:
     """The tree of the points that the lists are of."""
-    problem, report, search = look.problem, look.report, look.search
-    device, metric = problem.device, problem.metric
-    if not search.connects(lists.ids):
-        name = search.name
-        del search, look.search  # whose memory the next takes
-        search = BruteForceSearch(look.rows, device, report, progress=problem.settings.progress, metric=metric)
-        report.count("neighbors", filter=name)
+    report, device = look.report, look.problem.device
+    for_connecting = look.search.for_connecting(lists.ids)
+    del look.search  # whose memory the next may take
+    search = for_connecting()
     release_cached()
     with report.stage("components", device):
         components = kernels(device).connected_components(lists.ids)
@@ -256,20 +252,16 @@ def connect_forest(
             elif (
                 not is_bounded
                 and grown.components <= most_components
-                and (joining := cast(BruteForceSearch | None, whole.joining))
-                and is_worthwhile(joining, grown.components, forest.component.size, rows)
+                and is_worthwhile(whole, grown.components, forest.component.size, rows)
             ):
-                in_tiles = not whole.is_over_all_pairs
-                edges = connect_components(
-                    joining, lists.core, forest.component, grown.components, rows, report, in_tiles
-                )
+                edges = connect_components(whole, lists.core, forest.component, grown.components, rows, report)
                 if edges is not None:
                     report.count("connect", edges_certified_by_search=grown.components - 1)
                     for column, values in zip(forest.edges.columns.values(), edges, strict=True):
                         column[column.size - len(values) :] = device.asarray(values)  # which may be the host's
                     return
                 # Try again when half of them remain, unless rounds take less time than that.
-                most_components = 0 if in_tiles else grown.components / 2
+                most_components = grown.components / 2 if whole.is_over_all_pairs else 0
             _search_crossing_edges(forest, rows, search, lists.core, device, report, max_weight)
             searched = True
 

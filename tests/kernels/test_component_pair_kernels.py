@@ -124,7 +124,9 @@ def test_separations_are_below_distances(name, engine, components_of):
     scaling, distances = search.filter.scaling, squareform(pdist(X))
     found_any = False
     for component in (np.random.default_rng(0).permutation(by_position), by_position):
-        pairs, separations = component_pairs._separations(JoinContext(search, None, components_of(component), 0))
+        pairs, separations = component_pairs._separations(
+            JoinContext(search, search.by_products, None, components_of(component), 0)
+        )
         first, second, separation, support = map(
             to_host, (pairs.first, pairs.second, pairs.separation, pairs.support)
         )  # fmt: skip
@@ -217,7 +219,7 @@ def test_projections(engine, components_of):
 def test_capacities_are_whole_numbers(free, engine, components_of):
     search = BruteForceSearch(engine.asarray(np.eye(300)), engine, Report())
     search.free_bytes = free
-    context = JoinContext(search, None, components_of(np.arange(300) % 3), 10**9)
+    context = JoinContext(search, search.by_products, None, components_of(np.arange(300) % 3), 10**9)
     for found in (context.capacity(64), context.max_pairs):
         assert isinstance(found, int)
         assert found == 16 if free == 4096 else found > 16
@@ -292,7 +294,7 @@ def test_facing_points(spread, set_constants):
     if not search.filter.is_symmetric:
         pytest.skip("this GPU has no fused filter")
     components = Components(*pair_kernels(engine).sort_by_component(engine.asarray(component), 5))
-    context = JoinContext(search, None, components, 10**12)
+    context = JoinContext(search, search.by_products, None, components, 10**12)
     pairs, separations = component_pairs._separations(context)
     upper, ends = rng.uniform(0.1, 4.0, 10) * (1 + spread**2), (pairs.first, pairs.second)
     keys, start, _ = component_pairs._facing(context, ends, engine.asarray(upper), separations)

@@ -256,9 +256,8 @@ def test_axes_are_taken_where_the_spectrum_falls(monkeypatch, set_constants):
     falling = (X * np.arange(1, d + 1) ** -0.8).astype(np.float32)
     device = resolve("cuda")
     for values, projects in ((X, False), (falling, True)):
-        report = Report()
-        search = BruteForceSearch(cupy.asarray(values), device, report)
-        assert ("coordinates" in report["neighbors"]["filter"]) == projects
+        search = BruteForceSearch(cupy.asarray(values), device, Report())
+        assert ("coordinates" in search.name) == projects
         lists, some = neighbor_lists(search, n, 8, device), np.arange(0, n, 500)
         distances = squared_distances(values[some].astype(float), values.astype(float))
         distances[np.arange(some.size), some] = np.inf
@@ -439,7 +438,7 @@ def test_lists_of_bytes(n, d, k, kind):
     X = BYTES[kind](np.random.default_rng(n), n, d).astype(np.float32)
     report, engine = Report(), resolve("cuda")
     search = BruteForceSearch(engine.asarray(X), engine, report)
-    assert report["neighbors"]["filter"] == "int8 tensor cores (fused)"
+    assert search.name == "int8 tensor cores (fused)"
     lists = neighbor_lists(search, n, k, engine)
     assert report["neighbors"]["rows_certified"] > 0 or kind == "alike"
     expected = neighbor_lists(BruteForceSearch(X, CPU, Report()), n, k, CPU)
@@ -482,9 +481,9 @@ def test_blocks_that_take_many_work_items(kind, d, k, monkeypatch):
     engine, n, rng = resolve("cuda"), 20_000, np.random.default_rng(d)
     X = BYTES["like photos"](rng, n, d) if kind == "bytes" else rng.normal(size=(n, d))
     X, report = X.astype(np.float32), Report()
-    lists = neighbor_lists(BruteForceSearch(engine.asarray(X), engine, report), n, k, engine)
-    kind = "int8" if kind == "bytes" else "fp16"
-    assert report["neighbors"]["filter"] == f"{kind} tensor cores (fused)"
+    search, kind = BruteForceSearch(engine.asarray(X), engine, report), "int8" if kind == "bytes" else "fp16"
+    assert search.name == f"{kind} tensor cores (fused)"
+    lists = neighbor_lists(search, n, k, engine)
     assert report["neighbors"]["rows_certified"] > 0.99 * n
     some = rng.permutation(n)[:40]
     distances = squared_distances(X[some], X)

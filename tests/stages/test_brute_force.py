@@ -104,6 +104,20 @@ def test_few_rows_try_whether_a_second_pass_proves_them(monkeypatch):
     assert brute_force.TRIED_AGAIN <= sum(passed) < 2 * brute_force.TRIED_AGAIN
 
 
+def test_tiles_connect_what_the_filter_did_not_tell_apart(monkeypatch):
+    """They make the lists, too, and have the memory of its images."""
+    X, report = clusters(np.random.default_rng(0), 3000, 20), Report()
+    monkeypatch.setattr(BruteForceSearch, "_first_pass", lambda *_: None)
+    search = BruteForceSearch(X, CPU, report)
+    assert search.for_connecting(None)() is search
+    lists = neighbor_lists(search, 3000, 5, CPU)
+    assert_lists(lists, least(without_self(squared_distances(X)), 5))
+    assert search.filter is None
+    assert search.for_connecting(lists.ids)() is search.in_tiles
+    assert not search.is_over_all_pairs
+    assert report["neighbors"]["filter"] == search.in_tiles.name
+
+
 @pytest.mark.gpu
 def test_surroundings():
     """Each row once; members near their centre for how far they look; none that look nowhere or for anything."""
@@ -204,10 +218,10 @@ def test_more_features_than_the_proof_allows(engine, monkeypatch):
     """Every distance is computed then."""
     monkeypatch.setattr("rapids_slink.neighbors.filter.MAX_FEATURES", 19)
     X, report = np.random.default_rng(0).normal(size=(400, 20)), Report()
-    lists = neighbor_lists(BruteForceSearch(engine.asarray(X), engine, report), 400, 3, engine)
-    assert_lists(lists, least(without_self(squared_distances(X)), 3))
-    counts = {"rows_certified": 0, "rows_redone": 0, "rows_scanned_exactly": 400}
-    assert report["neighbors"] == {"filter": "none", **counts}
+    search = BruteForceSearch(engine.asarray(X), engine, report)
+    assert search.name == "none"
+    assert_lists(neighbor_lists(search, 400, 3, engine), least(without_self(squared_distances(X)), 3))
+    assert report["neighbors"] == {"rows_certified": 0, "rows_redone": 0, "rows_scanned_exactly": 400}
 
 
 @pytest.mark.parametrize("name", ["one_far_outlier", "tight_clusters", "blobs_1e4_apart", "all_rows_equal"])

@@ -13,9 +13,10 @@ from rapids_slink.metrics import EUCLIDEAN, get_metric
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.rows import metric_rows
+from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.ordering import edge_codes
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import resolve, to_host
+from rapids_slink.runtime.device import CPU, resolve, to_host
 from rapids_slink.spanning_tree import component_pairs
 from rapids_slink.spanning_tree import kernels as pair_kernels
 from rapids_slink.spanning_tree import lists as by_lists
@@ -129,6 +130,18 @@ def test_other_weights(kind, make_search):
         assert connected(search, component, core) == crossing_edges(src, dst, weight, component), name
 
 
+@pytest.mark.parametrize("name", ["euclidean", "cosine"])
+def test_tiles_join_components_on_a_cpu(name, set_constants):
+    """By a filter of their own, which is made for that alone."""
+    set_constants(component_pairs, ROUNDS_OF_TILES=MANY_ROUNDS, MAX_OVERLAPPING=ENDLESS)
+    rng, metric = np.random.default_rng(0), get_metric(name)
+    label = rng.integers(0, 12, 500)
+    X = rng.normal(size=(12, 30))[label] * 4 + rng.normal(size=(500, 30))
+    search = TileSearch(metric_rows(metric, X, CPU), CPU, Report(), metric=metric)
+    component = by_first_point(label)
+    assert connected(search, component) == crossing_edges(*every_pair(search), component)
+
+
 @pytest.mark.parametrize("spread", [5, 0])
 def test_component_pairs_may_come_in_any_order(spread, make_search, monkeypatch):
     rng = np.random.default_rng(0)
@@ -209,7 +222,8 @@ def test_clusters_that_no_filter_tells_apart(is_bounded, engine, monkeypatch, se
         np.testing.assert_array_equal(to_host(tree[name])[:kept], column[:kept])
     assert 0 < searched[0] < n / 4
     if engine.is_gpu:  # tiles, which tell them apart
-        assert not search.is_over_all_pairs
+        assert search.in_tiles
+        assert search.filter is None
         assert "joined_at_once" not in report["connect"]
     elif not is_bounded:
         assert report["connect"]["joined_at_once"] == 1

@@ -65,7 +65,7 @@ def test_axes_are_taken_where_the_spectrum_falls(metric, engine, monkeypatch):
         X, report = falling(n, 160, power).astype(np.float32), Report()
         rows = metric_rows(METRICS[metric], engine.asarray(X), engine)
         search = BruteForceSearch(rows, engine, report, metric=METRICS[metric])
-        assert ("coordinates" in report["neighbors"]["filter"]) == projects
+        assert ("coordinates" in search.name) == projects
         lists = neighbor_lists(search, n, k, engine)
         assert report["neighbors"]["rows_certified"] > n / 2
         if metric == "euclidean":

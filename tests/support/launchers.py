@@ -248,7 +248,8 @@ def trees_of_groups():
     from rapids_slink.spanning_tree import cuda as kernels
     from rapids_slink.spanning_tree.grouped import Trees
 
-    xp, size = cuda().xp, np.array([2, 64, 65, 256, 257, kernels.largest_group()])
+    largest = max(warps * kernels.WARP * items for warps, items in kernels.TEAMS)
+    xp, size = cuda().xp, np.array([2, 64, 65, 256, 257, largest])
     n, begin = int(size.sum()), np.cumsum(size) - size
     for dtype, metric, min_samples in (("float32", "euclidean", 1), ("float64", "cosine", 5), ("uint64", "jaccard", 1)):
         edges = ids(n - size.size), ids(n - size.size), xp.zeros(n - size.size)

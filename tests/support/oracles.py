@@ -12,6 +12,7 @@ from scipy.sparse.csgraph import minimum_spanning_tree as scipys_tree
 from scipy.spatial.distance import pdist, squareform
 
 from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.neighbors.trees.kdtree import TreeSearch
 from rapids_slink.report import Report
@@ -126,7 +127,7 @@ def blobs(seed, d=2, n=400, noise=40):
 def every_pair(search):
     """The ids of all pairs of points and their surrogate distances."""
     src, dst = np.triu_indices(len(search.values), 1)
-    return src, dst, to_host(search.kernels.all_distances(search.exact.points, search.metric))[src, dst]
+    return src, dst, to_host(kernels(search.device).all_distances(search.exact.points, search.metric))[src, dst]
 
 
 class SearchKind(NamedTuple):

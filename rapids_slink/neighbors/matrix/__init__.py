@@ -189,6 +189,8 @@ RANKING_BYTES = 48
 class MatrixSearch(Search):
     """Search among `values` for neighbours of the same points, or of `queries`; see `BruteForceSearch`."""
 
+    name = "bit planes"  # for reports
+
     def __init__(
         self,
         values: Array,
@@ -204,7 +206,6 @@ class MatrixSearch(Search):
         self.dtype = np.dtype(stored_type(metric, self.points.n_features))
         self.options = (distance_option(self.dtype),)
         self.matrix: Any = None  # of all distances, once they are computed
-        report.count("neighbors", filter="bit planes")
 
     @staticmethod
     def estimate(n: int, m: int, d: int, k: int, itemsize: int, device: Device, metric: Metric) -> MemoryEstimate:

@@ -56,7 +56,7 @@ import numpy as np
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists
 from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.filter import serves_products
+from rapids_slink.neighbors.filter import ProductFilter, scaling_of, serves_products
 from rapids_slink.neighbors.rows import product_form
 from rapids_slink.neighbors.task import Search, SearchResult, SearchTask, equal_slices, geometric_slices
 from rapids_slink.neighbors.tiles.order import (
@@ -150,8 +150,8 @@ class Terms:
 class TileSearch(Search):
     """Search among points for neighbours of the same points, in tiles.
 
-    `values` are as `rows.metric_rows` makes them for a metric with a product form. `for_lists`: clusters are so wide
-    that those who connect them are better off with products of all points.
+    `values` are as `rows.metric_rows` makes them for a metric with a product form. `all_pairs` makes a search over all
+    pairs where clusters are so wide that it connects them in less time.
     """
 
     name = "tiles of near points"  # for reports
@@ -166,10 +166,9 @@ class TileSearch(Search):
         queries: Array = None,
         progress: bool = False,
         metric: Metric = EUCLIDEAN,
-        for_lists: bool = False,
-        joining: Callable[[], Search] | None = None,
+        all_pairs: Callable[[], Search] | None = None,
     ) -> None:
-        self.for_lists, self._joining = for_lists, joining
+        self.all_pairs, self.for_lists = all_pairs, all_pairs is not None
         if queries is not None:
             raise ValueError("tiles are of one set of points")
         self.values, self.device, self.report, self.progress, self.metric = values, device, report, progress, metric
@@ -226,10 +225,17 @@ class TileSearch(Search):
         listed = self._near_tiles(boxes, rows, *self._groups_of(task, rows)[1:])
         return float(listed.lengths.sum()) / (some.size * len(self.boxes))
 
+    def for_connecting(self, ids: Array) -> Callable[[], Search]:
+        """The search over all pairs, if there is one."""
+        return self.all_pairs or super().for_connecting(ids)
+
     @cached_property
-    def joining(self) -> Search | None:
-        """A search over all pairs, or None."""
-        return self._joining() if self._joining else None
+    def by_products(self) -> ProductFilter | None:
+        """A filter that joins components on a CPU; on a GPU searches in tiles connect them."""
+        points, device = self.points, self.device
+        if device.is_gpu:
+            return None
+        return ProductFilter(points, points, self.metric, device, scaling_of(points, device=device))
 
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""
@@ -259,10 +265,6 @@ class TileSearch(Search):
         if task.per_group_minimum:
             kernels.drop_above_bound(top.ids, top.weights, upper)
         return SearchResult(top.ids, top.weights, upper), redone or 0
-
-    def distances(self, src: Array, dst: Array) -> Array:
-        """The surrogate distances of pairs of points."""
-        return self.exact_kernels.pair_distances(self.exact.points, src, dst, self.metric)
 
     def _scan(self, task: SearchTask) -> SearchResult:
         """Compute every distance, for lists that are too long to be kept beside candidates."""

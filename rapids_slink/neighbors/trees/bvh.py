@@ -43,6 +43,8 @@ SHARED_ENTRIES, ENTRY_BYTES, MAX_WARPS = 4096, 12, 4  # of a block's lists
 class BoxSearch(Search):
     """Search among `values` for neighbours of the same points, or of `queries`; see `BruteForceSearch`."""
 
+    name = "bounding volume hierarchy"  # for reports
+
     def __init__(
         self,
         values: Array,
@@ -84,7 +86,6 @@ class BoxSearch(Search):
             self.start = place.clip(max=n - 1).astype(cp.int32)
         self.core: Array = None  # of the last task that had core distances; the same along the curve and of the nodes
         self.cores: tuple[Any, Any] = (None, None)
-        report.count("neighbors", filter="bounding volume hierarchy")
 
     @staticmethod
     def estimate(n: int, m: int, d: int, k: int, itemsize: int, device: Device, metric: Metric) -> MemoryEstimate:

@@ -9,6 +9,7 @@ distance of a row is compared with all, in vector instructions. Inserted one by 
 into a list of five, and which ones cannot be foretold.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -345,7 +346,7 @@ MAX_CONNECTING_SHARE = 0.55
 class TreeSearch(Search):
     """Search among `values` for neighbours of the same points, or of `queries`; see `BruteForceSearch`.
 
-    `is_only`: no search over all pairs may follow, which may connect components in less time.
+    `all_pairs` makes a search over all pairs, which may connect components in less time.
     """
 
     name = "k-d tree"  # for reports
@@ -358,11 +359,10 @@ class TreeSearch(Search):
         queries: np.ndarray | None = None,
         progress: bool = False,
         metric: Metric = EUCLIDEAN,
-        is_only: bool = True,
+        all_pairs: Callable[[], Search] | None = None,
     ) -> None:
         self.metric, self.tree = metric, build(values)
-        self.queries, self.progress, self.is_only = queries, progress, is_only
-        report.count("neighbors", filter=self.name)
+        self.queries, self.progress, self.all_pairs = queries, progress, all_pairs
 
     @staticmethod
     def estimate(n: int, m: int, d: int, k: int, itemsize: int, device: Device, metric: Metric) -> MemoryEstimate:
@@ -376,9 +376,11 @@ class TreeSearch(Search):
         lists = m * (12 * k + 8)
         return MemoryEstimate(tree + groups + lists + m * (8 * d + 48), tree + lists)
 
-    def connects(self, ids: np.ndarray) -> bool:
-        """Whether most searches between the components of these lists visit few enough leaves."""
-        return self.is_only or share_between(self.tree, self.metric, components(ids)) <= MAX_CONNECTING_SHARE
+    def for_connecting(self, ids: np.ndarray) -> Callable[[], Search]:
+        """Itself if most searches between the components of these lists visit few enough leaves."""
+        if self.all_pairs and share_between(self.tree, self.metric, components(ids)) > MAX_CONNECTING_SHARE:
+            return self.all_pairs
+        return lambda: self
 
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""
