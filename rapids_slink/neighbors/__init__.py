@@ -319,8 +319,8 @@ def is_searched_by_tree(n: int, n_features: int, metric: Metric, device: Device)
 
 
 def _joining(values: Array, device: Device, progress: bool, metric: Metric) -> Callable[[], Search] | None:
-    """A function that makes the search that joins components beside tiles, on a CPU that has memory for both."""
-    if device.is_gpu or not _has_memory_for_all_pairs(values, device, metric):
+    """A function that makes the search that joins components beside tiles, if there is memory for both."""
+    if not _has_memory_for_all_pairs(values, device, metric):
         return None
     return lambda: BruteForceSearch(values, device, Report(), progress=progress, metric=metric)
 

@@ -126,6 +126,10 @@ class SearchState:
         return self.upper[rows], TopLists(self.top.ids[rows], self.top.weights[rows], self.top.overflowed[rows])
 
 
+class ManyTilesError(Exception):
+    """A search for groups' least would form most of its pairs of tiles: it pays to try `Search.joining` first."""
+
+
 class Search:
     """A prepared search over n points: `find`, and what else of it a stage may use."""
 

@@ -38,7 +38,7 @@ from rapids_slink.dendrogram import kernels as dendrogram_kernels
 from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, is_searched_by_tree, neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.task import NeighborLists, Search, SearchTask
+from rapids_slink.neighbors.task import ManyTilesError, NeighborLists, Search, SearchTask
 from rapids_slink.ordering import NO_EDGE, sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
@@ -230,6 +230,24 @@ def connect_forest(
     searched, most_components, is_bounded = False, inf, max_weight < inf
     least_share = forest.component.size if is_bounded else LEAST_SHARE  # of many finished components few are certified
     whole = among_all or search
+
+    def are_joined(components: int, rows: Array) -> bool:
+        """Whether the last components have been joined at once."""
+        nonlocal most_components
+        n, joining = forest.component.size, cast(BruteForceSearch | None, whole.joining)
+        if is_bounded or components > most_components or not joining or not is_worthwhile(joining, components, n, rows):
+            return False
+        in_tiles = not whole.is_over_all_pairs
+        edges = connect_components(joining, lists.core, forest.component, components, rows, report, in_tiles)
+        if edges is None:
+            # Try again when half of them remain, unless rounds take less time than that.
+            most_components = 0 if in_tiles else components / 2
+            return False
+        report.count("connect", edges_certified_by_search=components - 1)
+        for column, values in zip(forest.edges.columns.values(), edges, strict=True):
+            column[column.size - len(values) :] = device.asarray(values)  # which may be the host's
+        return True
+
     while True:
         with report.stage("spanning_tree", device):
             grown = kernels(device).grow_forest(lists, forest, least_share)
@@ -253,24 +271,14 @@ def connect_forest(
             small = _of_small_components(forest, rows, device) if whole.is_over_all_pairs else rows[:0]
             if 0 < small.size <= rows.size / 2:
                 rows, least_share = small, forest.component.size  # of all components few may be small
-            elif (
-                not is_bounded
-                and grown.components <= most_components
-                and (joining := cast(BruteForceSearch | None, whole.joining))
-                and is_worthwhile(joining, grown.components, forest.component.size, rows)
-            ):
-                in_tiles = not whole.is_over_all_pairs
-                edges = connect_components(
-                    joining, lists.core, forest.component, grown.components, rows, report, in_tiles
-                )
-                if edges is not None:
-                    report.count("connect", edges_certified_by_search=grown.components - 1)
-                    for column, values in zip(forest.edges.columns.values(), edges, strict=True):
-                        column[column.size - len(values) :] = device.asarray(values)  # which may be the host's
+            elif are_joined(grown.components, rows):
+                return
+            try:
+                _search_crossing_edges(forest, rows, search, lists.core, device, report, max_weight)
+            except ManyTilesError:
+                if are_joined(grown.components, rows):
                     return
-                # Try again when half of them remain, unless rounds take less time than that.
-                most_components = 0 if in_tiles else grown.components / 2
-            _search_crossing_edges(forest, rows, search, lists.core, device, report, max_weight)
+                _search_crossing_edges(forest, rows, search, lists.core, device, report, max_weight)
             searched = True
 
 

@@ -58,7 +58,7 @@ from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLis
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import serves_products
 from rapids_slink.neighbors.rows import product_form
-from rapids_slink.neighbors.task import Search, SearchResult, SearchTask, equal_slices, geometric_slices
+from rapids_slink.neighbors.task import ManyTilesError, Search, SearchResult, SearchTask, equal_slices, geometric_slices
 from rapids_slink.neighbors.tiles.order import (
     AXES,
     BLOCK,
@@ -96,6 +96,8 @@ SAMPLED = 8
 SHARE_BLOCKS, SHARE_NEIGHBORS = 64, 2
 #: The largest share of pairs of tiles of a search that takes less time than one of all pairs.
 MAX_SHARE = {"cpu": 0.6, "cuda": 0.3}
+#: The least share of pairs of tiles in a search for groups' least of those who try first to join components at once.
+JOINING_SHARE = {"cpu": 0.0, "cuda": 0.5}
 #: Bytes of terms and candidates at a time, and of what a row's or a point's term of a cell takes beside its product.
 MAX_BYTES, TERM_BYTES, PRODUCT_BYTES = {"cpu": 2**31, "cuda": 2**35}, {"cpu": 32, "cuda": 4}, 8
 #: Rows of a group in a cell that have blocks of their own.
@@ -169,7 +171,7 @@ class TileSearch(Search):
         for_lists: bool = False,
         joining: Callable[[], Search] | None = None,
     ) -> None:
-        self.for_lists, self._joining = for_lists, joining
+        self.for_lists, self._joining, self._formed = for_lists, joining, 0.0
         if queries is not None:
             raise ValueError("tiles are of one set of points")
         self.values, self.device, self.report, self.progress, self.metric = values, device, report, progress, metric
@@ -226,9 +228,13 @@ class TileSearch(Search):
         listed = self._near_tiles(boxes, rows, *self._groups_of(task, rows)[1:])
         return float(listed.lengths.sum()) / (some.size * len(self.boxes))
 
-    @cached_property
+    @property
     def joining(self) -> Search | None:
-        """A search over all pairs, or None."""
+        """A search over all pairs, or None while boxes rule most pairs of tiles out."""
+        return self._over_all_pairs if self._formed >= JOINING_SHARE[self.device.name] else None
+
+    @cached_property
+    def _over_all_pairs(self) -> Search | None:
         return self._joining() if self._joining else None
 
     def find(self, task: SearchTask) -> SearchResult:
@@ -416,7 +422,7 @@ class TileSearch(Search):
                 ids = self._buffer("candidates", (rows.ids.size, capacity), "int32")
                 sums, both = (least, terms.begins, rows.cells), (rows.groups, of_points)
                 into = self.kernels.append(encoded, columns, sums, listed, band, plan, both, ids, columns.fine)
-                self._rerank(rows, into, groups, lists, minima, task, for_bounds)
+                self._rerank(rows, into, None, lists, minima, task, for_bounds)  # none is of the row's group
             return lists
 
         if minima is None and is_first:
@@ -426,6 +432,10 @@ class TileSearch(Search):
             look(of_cells, bands, for_bounds=True)
         listed = self._near_tiles(boxes, rows, of_tiles, of_blocks, (terms, columns))
         counts = {"tile_pairs": slots.cell_of_block.size * len(self.boxes), "tile_pairs_formed": listed.lengths.sum()}
+        if task.per_group_minimum and is_first:
+            was, self._formed = self._formed, counts["tile_pairs_formed"] / counts["tile_pairs"]
+            if self._joining and was < JOINING_SHARE[self.device.name] <= self._formed:
+                raise ManyTilesError
         self.report.count("connect" if task.per_group_minimum else "neighbors", **counts)
         growth = GROWTH if minima is None else GROWTH_OF_MINIMA
         lists = look(listed, geometric_slices(FIRST_BAND, listed.longest, growth))
@@ -435,7 +445,7 @@ class TileSearch(Search):
         self,
         rows: Rows,
         candidates: Candidates,
-        groups: Groups,
+        groups: Groups | None,
         lists: TopLists,
         minima: Array,
         task: SearchTask,
