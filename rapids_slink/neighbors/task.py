@@ -73,6 +73,8 @@ class SearchTask:
     #: for a k-NN graph: takes the ids and weights of the lists so far and returns bounds, (m,) float64. Nothing above
     #: them is wanted. A search may ignore it
     bounds_by_lists: BoundsByLists | None = None
+    #: of groups' least: whether `ManyTilesError` is raised where that is so, in place of the search
+    may_join: bool = False
 
     @property
     def for_first_bounds(self) -> Self:
@@ -127,7 +129,7 @@ class SearchState:
 
 
 class ManyTilesError(Exception):
-    """A search for groups' least would form most of its pairs of tiles: it pays to try `Search.joining` first."""
+    """A search for groups' least would form most of its pairs of tiles: `Search.joining` may take less time."""
 
 
 class Search:
@@ -135,6 +137,7 @@ class Search:
 
     name = ""  # for reports
     is_over_all_pairs = False  # whether it is a `BruteForceSearch`, whose tasks take as long as they have pairs
+    joins_late = False  # whether `joining` is tried where a search raises `ManyTilesError`, and not before
     for_lists = False  # whether those who connect its lists are better off with another search, over all pairs
 
     @property

@@ -209,6 +209,12 @@ ROUNDS = 3  # the estimated number of rounds of searches that this replaces
 ROUNDS_OF_TILES = 1  # the same of searches in tiles, in the time of those over all pairs
 
 
+def are_many_rows(components: int, n: int, m: int) -> bool:
+    """Whether m rows of n points are enough, and the components few enough, to be connected at once."""
+    few = components <= MAX_COMPONENTS and n <= MAX_POINTS
+    return few and m >= max(MIN_ROWS_PER_COMPONENT * components, MIN_ROW_SHARE * n)
+
+
 def is_worthwhile(search: BruteForceSearch, components: int, n: int, rows: Array) -> bool:
     """Whether connecting that many components of n points at once costs less than searching the `rows`.
 
@@ -219,9 +225,7 @@ def is_worthwhile(search: BruteForceSearch, components: int, n: int, rows: Array
     if filter_ is None:
         return False
     products = m * n * max(1.0, filter_.n_features / FEATURES)
-    if components > MAX_COMPONENTS or n > MAX_POINTS or products < MIN_ROUND_PAIRS[search.device.name]:
-        return False
-    if m < max(MIN_ROWS_PER_COMPONENT * components, MIN_ROW_SHARE * n):
+    if products < MIN_ROUND_PAIRS[search.device.name] or not are_many_rows(components, n, m):
         return False
     needed = PAIR_BYTES * components**2 / 2 + CENTROID_BYTES * components * filter_.n_features
     return bool(needed <= search.free_bytes / 4) and bool(filter_.kernels.products_keep_bound())

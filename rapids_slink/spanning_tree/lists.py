@@ -49,6 +49,7 @@ from rapids_slink.spanning_tree import kernels
 from rapids_slink.spanning_tree.component_pairs import (
     MIN_ROUND_PAIRS,
     MIN_ROWS_PER_COMPONENT,
+    are_many_rows,
     connect_components,
     is_worthwhile,
 )
@@ -271,10 +272,12 @@ def connect_forest(
             small = _of_small_components(forest, rows, device) if whole.is_over_all_pairs else rows[:0]
             if 0 < small.size <= rows.size / 2:
                 rows, least_share = small, forest.component.size  # of all components few may be small
-            elif are_joined(grown.components, rows):
+            elif not whole.joins_late and are_joined(grown.components, rows):
                 return
+            may_join = whole.joins_late and not is_bounded and grown.components <= most_components
+            may_join = may_join and are_many_rows(grown.components, forest.component.size, rows.size)
             try:
-                _search_crossing_edges(forest, rows, search, lists.core, device, report, max_weight)
+                _search_crossing_edges(forest, rows, search, lists.core, device, report, max_weight, may_join)
             except ManyTilesError:
                 if are_joined(grown.components, rows):
                     return
@@ -291,14 +294,22 @@ def _of_small_components(forest: Forest, rows: Array, device: Device) -> Array:
 
 
 def _search_crossing_edges(
-    forest: Forest, rows: Array, search: Search, core: Array, device: Device, report: Report, max_weight: float
+    forest: Forest,
+    rows: Array,
+    search: Search,
+    core: Array,
+    device: Device,
+    report: Report,
+    max_weight: float,
+    may_join: bool = False,
 ) -> None:
     """Find the nearest point outside its component for each of the rows, unless the component has a lighter edge."""
     upper = forest.best_weight[forest.component[rows]]
     if max_weight < inf:
         upper = device.xp.minimum(upper, max_weight)
     component = forest.component
-    result = search.find(SearchTask(rows, 1, component, component, upper, per_group_minimum=True, core=core))
+    task = SearchTask(rows, 1, component, component, upper, per_group_minimum=True, core=core, may_join=may_join)
+    result = search.find(task)
     report.count("connect", rows_searched=rows.size)
     kernels(device).record_search(forest, rows, result)
 

@@ -707,6 +707,23 @@ def test_a_cpu_joins_tight_clusters_at_once(min_samples, set_constants):
     assert model.mst_.equals(others.mst_)
 
 
+@pytest.mark.parametrize("share", [1e-9, 2.0])
+def test_clusters_are_joined_at_once_where_boxes_rule_little_out(share, engine, set_constants):
+    """Once a search in tiles knows so, and in its place."""
+    rng, n, d = np.random.default_rng(11), 3000, 70
+    set_constants(neighbors, STRUCTURED_POINTS=0)
+    set_constants(component_pairs, MIN_ROUND_PAIRS=0)
+    set_constants(tiles, JOINING_SHARE=share)
+    tight = rng.normal(size=(6, d))[rng.integers(0, 6, n)] + 1e-3 * rng.normal(size=(n, d))
+    model = rapids_slink.fit(tight, device=engine.name, n_neighbors=4)
+    counts = model.report_["connect"]
+    assert model.report_["neighbors"]["filter"] == "tiles of near points"
+    assert counts["tile_pairs_formed"] > 0
+    assert counts.get("joined_at_once", 0) == (share < 1)
+    assert (counts["rows_searched"] < n / 10) is (share < 1)
+    np.testing.assert_array_equal(to_host(model.distances_), linkage(tight, "single")[:, 2])
+
+
 def test_tiles_make_the_lists_of_wide_clusters(engine, set_constants):
     """And all pairs connect them. Where clusters are as near as their points they make no lists."""
     rng = np.random.default_rng(10)

@@ -96,7 +96,7 @@ SAMPLED = 8
 SHARE_BLOCKS, SHARE_NEIGHBORS = 64, 2
 #: The largest share of pairs of tiles of a search that takes less time than one of all pairs.
 MAX_SHARE = {"cpu": 0.6, "cuda": 0.3}
-#: The least share of pairs of tiles in a search for groups' least of those who try first to join components at once.
+#: The least share of pairs of tiles in a search for groups' least by which components are rather joined at once.
 JOINING_SHARE = {"cpu": 0.0, "cuda": 0.5}
 #: Bytes of terms and candidates at a time, and of what a row's or a point's term of a cell takes beside its product.
 MAX_BYTES, TERM_BYTES, PRODUCT_BYTES = {"cpu": 2**31, "cuda": 2**35}, {"cpu": 32, "cuda": 4}, 8
@@ -171,7 +171,7 @@ class TileSearch(Search):
         for_lists: bool = False,
         joining: Callable[[], Search] | None = None,
     ) -> None:
-        self.for_lists, self._joining, self._formed = for_lists, joining, 0.0
+        self.for_lists, self._joining, self.joins_late = for_lists, joining, JOINING_SHARE[device.name] > 0
         if queries is not None:
             raise ValueError("tiles are of one set of points")
         self.values, self.device, self.report, self.progress, self.metric = values, device, report, progress, metric
@@ -228,13 +228,9 @@ class TileSearch(Search):
         listed = self._near_tiles(boxes, rows, *self._groups_of(task, rows)[1:])
         return float(listed.lengths.sum()) / (some.size * len(self.boxes))
 
-    @property
-    def joining(self) -> Search | None:
-        """A search over all pairs, or None while boxes rule most pairs of tiles out."""
-        return self._over_all_pairs if self._formed >= JOINING_SHARE[self.device.name] else None
-
     @cached_property
-    def _over_all_pairs(self) -> Search | None:
+    def joining(self) -> Search | None:
+        """A search over all pairs, or None."""
         return self._joining() if self._joining else None
 
     def find(self, task: SearchTask) -> SearchResult:
@@ -432,10 +428,9 @@ class TileSearch(Search):
             look(of_cells, bands, for_bounds=True)
         listed = self._near_tiles(boxes, rows, of_tiles, of_blocks, (terms, columns))
         counts = {"tile_pairs": slots.cell_of_block.size * len(self.boxes), "tile_pairs_formed": listed.lengths.sum()}
-        if task.per_group_minimum and is_first:
-            was, self._formed = self._formed, counts["tile_pairs_formed"] / counts["tile_pairs"]
-            if self._joining and was < JOINING_SHARE[self.device.name] <= self._formed:
-                raise ManyTilesError
+        many = JOINING_SHARE[self.device.name] * counts["tile_pairs"]
+        if task.may_join and self._joining and counts["tile_pairs_formed"] >= many:
+            raise ManyTilesError
         self.report.count("connect" if task.per_group_minimum else "neighbors", **counts)
         growth = GROWTH if minima is None else GROWTH_OF_MINIMA
         lists = look(listed, geometric_slices(FIRST_BAND, listed.longest, growth))
