@@ -217,16 +217,19 @@ def test_kernel_of_slots(begins, engine):
 
 @pytest.mark.parametrize("with_balls", [False, True])
 @pytest.mark.parametrize(
-    ("n", "n_tiles", "with_groups"),
-    [(1, 4, False), (1, 4, True), (2900, 24, False), (2900, 24, True), full(1500, 280, False), (1500, 280, True)],
-)
-def test_kernel_of_near_tiles(n, n_tiles, with_groups, with_balls, engine):
+    ("n", "n_tiles", "m", "with_groups"),
+    [
+        (1, 4, 4, False), (1, 4, 4, True), (2900, 24, 17, False), (2900, 24, 9, True), full(1500, 280, 4, False),
+        (1500, 280, 4, True),
+    ],
+)  # fmt: skip
+def test_kernel_of_near_tiles(n, n_tiles, m, with_groups, with_balls, engine):
     """All tiles with a point in reach of a row's place are listed, none whose box is not in reach of the block's.
 
     Nor those of cells of four tiles whose balls are in reach of none of the block's rows.
     """
     rng, of = np.random.default_rng(n), kernels(engine)
-    places, errors = rng.normal(size=(n, 4)), np.full((n, 2), 1e-3)
+    places, errors = rng.normal(size=(n, m)) * np.where(np.arange(m) < 4, 1, 0.01), np.full((n, 2), 1e-3)
     places = places[np.argsort(places[:, 0])]
     slots = np.full(n_tiles * TILE, -1, np.int32)
     slots[np.sort(rng.permutation(slots.size)[:n])] = np.arange(n)
@@ -240,7 +243,7 @@ def test_kernel_of_near_tiles(n, n_tiles, with_groups, with_balls, engine):
     in_slots, where = of.places_of_slots(*map(engine.asarray, (places, slots))), np.arange(slots.size, dtype="int32")
     reaches = engine.asarray(of_rows), engine.asarray(of_blocks)
     on_device = (None if part is None else engine.asarray(part) for part in groups)
-    at, balls, centres, cell = engine.asarray(where), None, rng.normal(size=(n_tiles // 4, 4)), np.arange(n_tiles) // 4
+    at, balls, centres, cell = engine.asarray(where), None, rng.normal(size=(n_tiles // 4, m)), np.arange(n_tiles) // 4
     norms, x = (centres**2).sum(axis=1), places[np.maximum(slots, 0)]
     from_centres = np.where(slots >= 0, cdist(centres, x), 0)
     radius = np.array(
