@@ -49,7 +49,6 @@ MARK_THREADS = 256
 GROUP = constant(TILES, "GROUP")  # coordinates that are looked at together
 ROWS_A_WARP = constant(BOUND, "ROWS_A_WARP")  # which bounds them
 RESIDENT = 4  # blocks of a multiprocessor that see which marked tiles are near
-LEAST_SHARES = 4  # of a block of rows in that: some have many times the marks of others
 CELLS_AT_ONCE = 16  # blocks that share the cells of a column of terms
 FEW = 4095  # numbers of a list that come to the host together with their count
 ITEM_TILES = 32  # of a work item
@@ -258,7 +257,7 @@ def near_tiles(
         np.int32(m), *sizes[:2], reach_of_block, block_group, tile_group, np.int32(words), marks, shared_memory=16 * m,
     )  # fmt: skip
     cells = 0 if balls is None else len(balls.products[0])
-    shares = min(max(LEAST_SHARES, -(-RESIDENT * multiprocessors() // n_blocks)), -(-words // (BLOCK // WARP)))
+    shares = min(-(-RESIDENT * multiprocessors() // n_blocks), -(-words // (BLOCK // WARP)))
     launch_blocks(
         TILES, "refine_marks", (n_blocks, shares), BLOCK, places, np.int64(places.shape[1]), np.int32(m), where, reach,
         turned, None if block_group is None else row_boxes, np.float32(lost), _balls(balls), np.int32(cells), *sizes,

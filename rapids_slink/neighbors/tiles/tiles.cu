@@ -97,14 +97,14 @@ constexpr int MOST_COORDINATES = MOST_AXES + 1;  // of a place
 constexpr int GROUP = 4, MOST_GROUPS = MOST_AXES / GROUP;  // coordinates that are looked at together, before the last
 constexpr int LOOKS = 32;  // rows of a block that a tile is compared with first
 
-// Adds the squares of what a place's coordinates lack of a box to a total.
-__device__ __forceinline__ void add_gap(float& total, float x, float low, float high) {
+// What a place, and some of its coordinates, lack of a box at least, squared.
+__device__ __forceinline__ float square_of_gap(float x, float low, float high) {
     float gap = fmaxf(fmaxf(low - x, x - high), 0.0f);
-    total += gap * gap;
+    return gap * gap;
 }
-__device__ __forceinline__ void add_gaps(float& total, float4 x, const float* low, const float* high) {
-    add_gap(total, x.x, low[0], high[0]), add_gap(total, x.y, low[1], high[1]);
-    add_gap(total, x.z, low[2], high[2]), add_gap(total, x.w, low[3], high[3]);
+__device__ __forceinline__ float square_of_gaps(float4 x, const float* low, const float* high) {
+    float first = square_of_gap(x.x, low[0], high[0]) + square_of_gap(x.y, low[1], high[1]);
+    return first + (square_of_gap(x.z, low[2], high[2]) + square_of_gap(x.w, low[3], high[3]));
 }
 
 // Unmarks the tiles whose boxes are within the reach of no row of their block, or whose cells' balls are, and counts the others. A block
@@ -154,7 +154,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 3) refine_marks(
                 if (f >= m) continue;
 #pragma unroll
                 for (int p = 0; p < 2; p++)
-                    add_gap(total[p], places[(size_t)f * n_slots + (size_t)t * TILE + c + p * WARP], box[f], box[m + f]);
+                    total[p] += square_of_gap(places[(size_t)f * n_slots + (size_t)t * TILE + c + p * WARP], box[f], box[m + f]);
             }
             if (__any_sync(ALL_LANES, fminf(total[0], total[1]) <= farthest)) return true;
         }
@@ -205,18 +205,17 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 3) refine_marks(
         bool near = false;
 #pragma unroll 2
         for (int r = 0; r < BLOCK; r += BLOCK / LOOKS) {
-            float total = 0;
-            add_gap(total, rest[r], low_rest, high_rest);
+            float total = square_of_gap(rest[r], low_rest, high_rest);
 #pragma unroll
             for (int g = 0; g < MOST_GROUPS; g++)
-                if (g < groups) add_gaps(total, rows[g * BLOCK + r], low + GROUP * g, high + GROUP * g);
+                if (g < groups) total += square_of_gaps(rows[g * BLOCK + r], low + GROUP * g, high + GROUP * g);
             near |= total <= within[r];
         }
         for (u32 left = __ballot_sync(ALL_LANES, open && !near); left; left &= left - 1) {
             int from = __ffs(left) - 1;
-            float total[WARPS] = {}, lowest = __shfl_sync(ALL_LANES, low_rest, from), highest = __shfl_sync(ALL_LANES, high_rest, from);
+            float total[WARPS], lowest = __shfl_sync(ALL_LANES, low_rest, from), highest = __shfl_sync(ALL_LANES, high_rest, from);
 #pragma unroll
-            for (int r = 0; r < WARPS; r++) add_gap(total[r], rest[r * WARP + lane], lowest, highest);
+            for (int r = 0; r < WARPS; r++) total[r] = square_of_gap(rest[r * WARP + lane], lowest, highest);
             bool any = true;
 #pragma unroll
             for (int g = 0; g < MOST_GROUPS; g++) {
@@ -230,7 +229,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 3) refine_marks(
                 any = false;
 #pragma unroll
                 for (int r = 0; r < WARPS; r++) {
-                    add_gaps(total[r], rows[g * BLOCK + r * WARP + lane], of_low, of_high);
+                    total[r] += square_of_gaps(rows[g * BLOCK + r * WARP + lane], of_low, of_high);
                     any |= total[r] <= within[r * WARP + lane];
                 }
                 any = __any_sync(ALL_LANES, any);
