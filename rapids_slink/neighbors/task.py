@@ -74,6 +74,8 @@ class SearchTask:
     #: for a k-NN graph: takes the ids and weights of the lists so far and returns bounds, (m,) float64. Nothing above
     #: them is wanted. A search may ignore it
     bounds_by_lists: BoundsByLists | None = None
+    #: of groups' least: whether `ManyTilesError` is raised where that is so, in place of the search
+    may_join: bool = False
 
     @property
     def for_first_bounds(self) -> Self:
@@ -127,10 +129,15 @@ class SearchState:
         return self.upper[rows], TopLists(self.top.ids[rows], self.top.weights[rows], self.top.overflowed[rows])
 
 
+class ManyTilesError(Exception):
+    """A search for groups' least would form most of its pairs of tiles: `Search.joining` may take less time."""
+
+
 class Search:
     """A prepared search over n points: `find`, and what else of it a stage may use."""
 
     name = ""  # for reports
+    joins_late = False  # whether components are joined at once where it raises `ManyTilesError`, and not before
     for_lists = False  # whether another search connects its lists, whatever they are
     #: of a search `by_products`; the memory is for its tasks and for those who join components
     device: Device

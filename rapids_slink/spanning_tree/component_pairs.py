@@ -190,6 +190,7 @@ SET_SHIFT, MAX_POINTS = (
 PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured, and per feature of a centroid
 #: Pairs of points of each point and component above which facing points are listed, and of these the most a point.
 FACING_COST, MAX_FACING = 32, 16
+MANY_FORMED, SHARE_OF_ITEMS = 2**32, 32  # of the items of so many pairs of points one in a number is tried first
 SHARE_OF_FACING = 16  # one pair in this number of them lowers the bounds of all
 MAX_OVERLAPPING = 32  # pairs of small or negative separation, per component
 MIN_SAMPLED = 8  # points of a component that are compared with another's
@@ -202,6 +203,12 @@ ROUNDS = 3  # the estimated number of rounds of searches that this replaces
 ROUNDS_OF_TILES = 1  # the same of searches in tiles, in the time of those over all pairs
 
 
+def are_many_rows(components: int, n: int, m: int) -> bool:
+    """Whether m rows of n points are enough, and the components few enough, to be connected at once."""
+    few = components <= MAX_COMPONENTS and n <= MAX_POINTS
+    return few and m >= max(MIN_ROWS_PER_COMPONENT * components, MIN_ROW_SHARE * n)
+
+
 def is_worthwhile(search: Search, components: int, n: int, rows: Array) -> bool:
     """Whether connecting that many components of n points at once costs less than searching the `rows`.
 
@@ -212,9 +219,7 @@ def is_worthwhile(search: Search, components: int, n: int, rows: Array) -> bool:
     if filter_ is None:
         return False
     products = m * n * max(1.0, filter_.n_features / FEATURES)
-    if components > MAX_COMPONENTS or n > MAX_POINTS or products < MIN_ROUND_PAIRS[filter_.device.name]:
-        return False
-    if m < max(MIN_ROWS_PER_COMPONENT * components, MIN_ROW_SHARE * n):
+    if products < MIN_ROUND_PAIRS[filter_.device.name] or not are_many_rows(components, n, m):
         return False
     needed = PAIR_BYTES * components**2 / 2 + CENTROID_BYTES * components * filter_.n_features
     return bool(needed <= search.free_bytes / 4) and bool(filter_.kernels.products_keep_bound())
@@ -320,7 +325,7 @@ def _by_filter(context: JoinContext, ends: Ends, upper: Array, leaf: Array, sepa
         plan = kernels.plan_blocks(*tested, upper)
     if not _fits(context, plan):
         return None
-    return _passing(context, order, kernels.block_items(*tested, upper, plan), upper, tested)
+    return _passing(context, order, kernels.block_items(*tested, upper, plan), upper, tested, plan.formed)
 
 
 def _of_facing(context: JoinContext, sets: Sets, upper: Array, share: int = 1) -> PointPairs:
@@ -340,15 +345,20 @@ def _fits(context: JoinContext, plan: Any) -> bool:
     return bool(fits and plan.formed <= context.budget)
 
 
-def _passing(context: JoinContext, order: Array, items: Array, upper: Array, tested: Any) -> PointPairs:
+def _passing(
+    context: JoinContext, order: Array, items: Array, upper: Array, tested: Any, formed: int = 0
+) -> PointPairs:
     """The pairs of points that pass the filter, or a finer one if too many others do.
 
-    So do those of components that are much farther apart than they are wide.
+    So do those of components that are much farther apart than they are wide. If many are `formed`, those of some items
+    are first: they tell whether too many pass.
     """
     filter_: Any = context.filter
     close_pairs: PointPairs = None
+    some, room = items[::SHARE_OF_ITEMS].copy(), max(1, 2 * context.max_pairs // SHARE_OF_ITEMS)
     while filter_ and close_pairs is None:
-        close_pairs = filter_.component_pairs(order, items, upper, context.max_pairs, tested)
+        if formed < MANY_FORMED or filter_.component_pairs(order, some, upper, room, tested) is not None:
+            close_pairs = filter_.component_pairs(order, items, upper, context.max_pairs, tested)
         filter_ = filter_.finer() if close_pairs is None else None
     return close_pairs
 

@@ -37,7 +37,7 @@ from typing import Self
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
 from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, is_searched_by_tree, neighbor_lists
 from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.task import NeighborLists, Search, SearchTask
+from rapids_slink.neighbors.task import ManyTilesError, NeighborLists, Search, SearchTask
 from rapids_slink.ordering import NO_EDGE, sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
@@ -48,6 +48,7 @@ from rapids_slink.spanning_tree import kernels
 from rapids_slink.spanning_tree.component_pairs import (
     MIN_ROUND_PAIRS,
     MIN_ROWS_PER_COMPONENT,
+    are_many_rows,
     connect_components,
     is_worthwhile,
 )
@@ -226,6 +227,23 @@ def connect_forest(
     searched, most_components, is_bounded = False, inf, max_weight < inf
     least_share = forest.component.size if is_bounded else LEAST_SHARE  # of many finished components few are certified
     whole = among_all or search
+
+    def are_joined(components: int, rows: Array) -> bool:
+        """Whether the last components have been joined at once."""
+        nonlocal most_components
+        n = forest.component.size
+        if is_bounded or components > most_components or not is_worthwhile(whole, components, n, rows):
+            return False
+        edges = connect_components(whole, lists.core, forest.component, components, rows, report)
+        if edges is None:
+            # Try again when half of them remain, unless rounds take less time than that.
+            most_components = components / 2 if whole.is_over_all_pairs else 0
+            return False
+        report.count("connect", edges_certified_by_search=components - 1)
+        for column, values in zip(forest.edges.columns.values(), edges, strict=True):
+            column[column.size - len(values) :] = device.asarray(values)  # which may be the host's
+        return True
+
     while True:
         with report.stage("spanning_tree", device):
             grown = kernels(device).grow_forest(lists, forest, least_share)
@@ -249,20 +267,16 @@ def connect_forest(
             small = _of_small_components(forest, rows, device) if whole.is_over_all_pairs else rows[:0]
             if 0 < small.size <= rows.size / 2:
                 rows, least_share = small, forest.component.size  # of all components few may be small
-            elif (
-                not is_bounded
-                and grown.components <= most_components
-                and is_worthwhile(whole, grown.components, forest.component.size, rows)
-            ):
-                edges = connect_components(whole, lists.core, forest.component, grown.components, rows, report)
-                if edges is not None:
-                    report.count("connect", edges_certified_by_search=grown.components - 1)
-                    for column, values in zip(forest.edges.columns.values(), edges, strict=True):
-                        column[column.size - len(values) :] = device.asarray(values)  # which may be the host's
+            elif not whole.joins_late and are_joined(grown.components, rows):
+                return
+            may_join = whole.joins_late and not is_bounded and grown.components <= most_components
+            may_join = may_join and are_many_rows(grown.components, forest.component.size, rows.size)
+            try:
+                _search_crossing_edges(forest, rows, search, lists.core, device, report, max_weight, may_join)
+            except ManyTilesError:
+                if are_joined(grown.components, rows):
                     return
-                # Try again when half of them remain, unless rounds take less time than that.
-                most_components = grown.components / 2 if whole.is_over_all_pairs else 0
-            _search_crossing_edges(forest, rows, search, lists.core, device, report, max_weight)
+                _search_crossing_edges(forest, rows, search, lists.core, device, report, max_weight)
             searched = True
 
 
@@ -275,14 +289,22 @@ def _of_small_components(forest: Forest, rows: Array, device: Device) -> Array:
 
 
 def _search_crossing_edges(
-    forest: Forest, rows: Array, search: Search, core: Array, device: Device, report: Report, max_weight: float
+    forest: Forest,
+    rows: Array,
+    search: Search,
+    core: Array,
+    device: Device,
+    report: Report,
+    max_weight: float,
+    may_join: bool = False,
 ) -> None:
     """Find the nearest point outside its component for each of the rows, unless the component has a lighter edge."""
     upper = forest.best_weight[forest.component[rows]]
     if max_weight < inf:
         upper = device.xp.minimum(upper, max_weight)
     component = forest.component
-    result = search.find(SearchTask(rows, 1, component, component, upper, per_group_minimum=True, core=core))
+    task = SearchTask(rows, 1, component, component, upper, per_group_minimum=True, core=core, may_join=may_join)
+    result = search.find(task)
     report.count("connect", rows_searched=rows.size)
     kernels(device).record_search(forest, rows, result)
 

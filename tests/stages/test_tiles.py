@@ -217,16 +217,19 @@ def test_kernel_of_slots(begins, engine):
 
 @pytest.mark.parametrize("with_balls", [False, True])
 @pytest.mark.parametrize(
-    ("n", "n_tiles", "with_groups"),
-    [(1, 4, False), (1, 4, True), (2900, 24, False), (2900, 24, True), full(1500, 280, False), (1500, 280, True)],
-)
-def test_kernel_of_near_tiles(n, n_tiles, with_groups, with_balls, engine):
+    ("n", "n_tiles", "m", "with_groups"),
+    [
+        (1, 4, 4, False), (1, 4, 4, True), (2900, 24, 17, False), (2900, 24, 9, True), full(1500, 280, 4, False),
+        (1500, 280, 4, True),
+    ],
+)  # fmt: skip
+def test_kernel_of_near_tiles(n, n_tiles, m, with_groups, with_balls, engine):
     """All tiles with a point in reach of a row's place are listed, none whose box is not in reach of the block's.
 
     Nor those of cells of four tiles whose balls are in reach of none of the block's rows.
     """
     rng, of = np.random.default_rng(n), kernels(engine)
-    places, errors = rng.normal(size=(n, 4)), np.full((n, 2), 1e-3)
+    places, errors = rng.normal(size=(n, m)) * np.where(np.arange(m) < 4, 1, 0.01), np.full((n, 2), 1e-3)
     places = places[np.argsort(places[:, 0])]
     slots = np.full(n_tiles * TILE, -1, np.int32)
     slots[np.sort(rng.permutation(slots.size)[:n])] = np.arange(n)
@@ -240,7 +243,7 @@ def test_kernel_of_near_tiles(n, n_tiles, with_groups, with_balls, engine):
     in_slots, where = of.places_of_slots(*map(engine.asarray, (places, slots))), np.arange(slots.size, dtype="int32")
     reaches = engine.asarray(of_rows), engine.asarray(of_blocks)
     on_device = (None if part is None else engine.asarray(part) for part in groups)
-    at, balls, centres, cell = engine.asarray(where), None, rng.normal(size=(n_tiles // 4, 4)), np.arange(n_tiles) // 4
+    at, balls, centres, cell = engine.asarray(where), None, rng.normal(size=(n_tiles // 4, m)), np.arange(n_tiles) // 4
     norms, x = (centres**2).sum(axis=1), places[np.maximum(slots, 0)]
     from_centres = np.where(slots >= 0, cdist(centres, x), 0)
     radius = np.array(
@@ -705,6 +708,23 @@ def test_a_cpu_joins_tight_clusters_at_once(min_samples, set_constants):
     others = rapids_slink.fit(tight, device="cpu", n_neighbors=4, min_samples=min_samples)
     assert others.report_["neighbors"]["filter"] != "tiles of near points"
     assert model.mst_.equals(others.mst_)
+
+
+@pytest.mark.parametrize("share", [1e-9, 2.0])
+def test_clusters_are_joined_at_once_where_boxes_rule_little_out(share, engine, set_constants):
+    """Once a search in tiles knows so, and in its place."""
+    rng, n, d = np.random.default_rng(11), 3000, 70
+    set_constants(neighbors, STRUCTURED_POINTS=0)
+    set_constants(component_pairs, MIN_ROUND_PAIRS=0)
+    set_constants(tiles, JOINING_SHARE=share)
+    tight = rng.normal(size=(6, d))[rng.integers(0, 6, n)] + 1e-3 * rng.normal(size=(n, d))
+    model = rapids_slink.fit(tight, device=engine.name, n_neighbors=4)
+    counts = model.report_["connect"]
+    assert model.report_["neighbors"]["filter"] == "tiles of near points"
+    assert counts["tile_pairs_formed"] > 0
+    assert counts.get("joined_at_once", 0) == (share < 1)
+    assert (counts["rows_searched"] < n / 10) is (share < 1)
+    np.testing.assert_array_equal(to_host(model.distances_), linkage(tight, "single")[:, 2])
 
 
 def test_tiles_make_the_lists_of_wide_clusters(engine, set_constants):

@@ -77,7 +77,7 @@ def rerank(
     exact: ExactPoints,
     rows: Array,
     candidates: Candidates,
-    groups: Array,
+    groups: Array | None,
     upper: Array,
     top: TopLists,
     core: Array = None,

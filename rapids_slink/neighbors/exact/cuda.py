@@ -34,6 +34,8 @@ DISTANCE_TILE = constant(ALL_DISTANCES, "TILE")
 #: Warps of a block at most, which give each row a warp, or each pair a lane.
 RERANK_WARPS = PAIR_WARPS = constant(CANDIDATES, "THREADS") // WARP
 SEGMENT = constant(CANDIDATES, "SEGMENT")  # bytes of a candidate that a warp copies into shared memory at a time
+#: Rows that a warp takes one after the other where there are many: to start its block takes a fourth of a row's time.
+MANY_ROWS, SEVERAL = 2**17, 4
 SAMPLED = 32  # the sample of the columns that bounds a long list is one column in this number
 
 
@@ -77,7 +79,7 @@ def rerank(
     check_arrays("int32", rows, candidates.ids, candidates.count, candidates.order, row_group, point_group, top.ids)
     check_arrays("float64", upper, top.weights, core)
     check_arrays("bool", top.overflowed)
-    rows_a_warp = WARP if more_than else 1
+    rows_a_warp = WARP if more_than else SEVERAL if m >= MANY_ROWS else 1
     arguments = (
         rows, np.int32(m), candidates.ids, candidates.count, np.int32(more_than), np.int32(rows_a_warp),
         np.int32(candidates.capacity), candidates.order, row_group, point_group, core, upper,
@@ -191,7 +193,7 @@ def pair_distances(values: Array, src: Array, dst: Array, metric: Metric = EUCLI
     check_arrays(values.dtype, values)
     check_arrays("int32", src, dst)
     out, m, d = cp.empty(src.size), src.size, values.shape[1]
-    layout, threads = _warp_scratch(1, d, values.dtype.itemsize, _alignment(values))[0], PAIR_WARPS * WARP
+    layout, threads = _warp_scratch(1, d, values.dtype.itemsize, alignment(values))[0], PAIR_WARPS * WARP
     launch_blocks(
         PAIR_DISTANCES, "pair_distances", (-(-m // threads),), threads, values, np.int32(d), np.int64(m), src, dst,
         layout, out, options=_options(values, metric), shared_memory=2 * threads * int(layout["f3"]),
@@ -334,14 +336,14 @@ def _launch_by_warp(name: str, exact: ExactPoints, jobs: int, k: int, arguments:
     queries, points = exact.queries, exact.points
     check_arrays(points.dtype, queries, points)
     itemsize, d = points.dtype.itemsize, points.shape[1]
-    layout, warps, bytes_a_warp = _warp_scratch(k, d, itemsize, _alignment(points))
+    layout, warps, bytes_a_warp = _warp_scratch(k, d, itemsize, alignment(points))
     launch_blocks(
         f"neighbors/exact/{name}.cu", name, (-(-jobs // warps),), warps * WARP, queries, points, np.int32(d),
         *arguments, layout, *outputs, options=_options(points, exact.metric), shared_memory=warps * bytes_a_warp,
     )  # fmt: skip
 
 
-def _alignment(values: Array) -> int:
+def alignment(values: Array) -> int:
     """The most of 16, 8 and 4 bytes at multiples of which all rows start."""
     either = values.shape[1] * values.dtype.itemsize | values.data.ptr
     return min(16, max(4, either & -either))

@@ -65,11 +65,12 @@ extern "C" __global__ void put_lists(
     if (i % k == 0) upper[row] = bound[i / k];
 }
 
-// least[group[i]] = min(itself, the first of the k weights of row i).
+// least[group[i]] = min(itself, the first of the k weights of row i). The first read is the multiprocessor's own: it may be stale, as in
+// `atomic_min`, and spares the one address that many rows look at.
 extern "C" __global__ void scatter_min(
     long long n, const int* __restrict__ group, const double* __restrict__ weights, int k, double* least) {
     long long i = thread_index();
-    if (i < n) atomic_min(least + group[i], weights[i * k]);
+    if (i < n && weights[i * k] < least[group[i]]) atomic_min(least + group[i], weights[i * k]);
 }
 
 // bound[i] = min(itself, least[group[i]]).

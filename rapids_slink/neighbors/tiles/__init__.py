@@ -49,16 +49,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists
 from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.filter import ProductFilter, scaling_of, serves_products
+from rapids_slink.neighbors.filter import ProductFilter, choose_filter, scaling_of, serves_products
 from rapids_slink.neighbors.rows import product_form
-from rapids_slink.neighbors.task import Search, SearchResult, SearchTask, equal_slices, geometric_slices
+from rapids_slink.neighbors.task import ManyTilesError, Search, SearchResult, SearchTask, equal_slices, geometric_slices
 from rapids_slink.neighbors.tiles.order import (
     AXES,
     BLOCK,
@@ -96,8 +96,12 @@ SAMPLED = 8
 SHARE_BLOCKS, SHARE_NEIGHBORS = 64, 2
 #: The largest share of pairs of tiles of a search that takes less time than one of all pairs.
 MAX_SHARE = {"cpu": 0.6, "cuda": 0.3}
+#: The least share of pairs of tiles in a search for groups' least by which components are rather joined at once.
+JOINING_SHARE = {"cpu": 0.0, "cuda": 0.5}
 #: Bytes of terms and candidates at a time, and of what a row's or a point's term of a cell takes beside its product.
 MAX_BYTES, TERM_BYTES, PRODUCT_BYTES = {"cpu": 2**31, "cuda": 2**35}, {"cpu": 32, "cuda": 4}, 8
+#: Bytes of a value in the filter by which a GPU joins components, at most.
+FILTER_BYTES = 8
 #: Rows of a group in a cell that have blocks of their own.
 MIN_GROUP = 128
 
@@ -169,6 +173,7 @@ class TileSearch(Search):
         all_pairs: Callable[[], Search] | None = None,
     ) -> None:
         self.all_pairs, self.for_lists = all_pairs, all_pairs is not None
+        self.joins_late = JOINING_SHARE[device.name] > 0
         if queries is not None:
             raise ValueError("tiles are of one set of points")
         self.values, self.device, self.report, self.progress, self.metric = values, device, report, progress, metric
@@ -231,11 +236,17 @@ class TileSearch(Search):
 
     @cached_property
     def by_products(self) -> ProductFilter | None:
-        """A filter that joins components on a CPU; on a GPU searches in tiles connect them."""
+        """A filter that joins components, if there is memory for it."""
         points, device = self.points, self.device
-        if device.is_gpu:
+        if not device.is_gpu:
+            return ProductFilter(points, points, self.metric, device, scaling_of(points, device=device))
+        if FILTER_BYTES * points.size > self.free_bytes / 2:
             return None
-        return ProductFilter(points, points, self.metric, device, scaling_of(points, device=device))
+        filter_, _ = choose_filter(self.exact, device)
+        if filter_ is None or not filter_.is_of_products:
+            return None
+        filter_.arrange(filter_.first_order())
+        return cast("ProductFilter", filter_)
 
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""
@@ -418,7 +429,7 @@ class TileSearch(Search):
                 ids = self._buffer("candidates", (rows.ids.size, capacity), "int32")
                 sums, both = (least, terms.begins, rows.cells), (rows.groups, of_points)
                 into = self.kernels.append(encoded, columns, sums, listed, band, plan, both, ids, columns.fine)
-                self._rerank(rows, into, groups, lists, minima, task, for_bounds)
+                self._rerank(rows, into, None, lists, minima, task, for_bounds)  # none is of the row's group
             return lists
 
         if minima is None and is_first:
@@ -428,6 +439,9 @@ class TileSearch(Search):
             look(of_cells, bands, for_bounds=True)
         listed = self._near_tiles(boxes, rows, of_tiles, of_blocks, (terms, columns))
         counts = {"tile_pairs": slots.cell_of_block.size * len(self.boxes), "tile_pairs_formed": listed.lengths.sum()}
+        many = JOINING_SHARE[self.device.name] * counts["tile_pairs"]
+        if task.may_join and counts["tile_pairs_formed"] >= many:
+            raise ManyTilesError
         self.report.count("connect" if task.per_group_minimum else "neighbors", **counts)
         growth = GROWTH if minima is None else GROWTH_OF_MINIMA
         lists = look(listed, geometric_slices(FIRST_BAND, listed.longest, growth))
@@ -437,7 +451,7 @@ class TileSearch(Search):
         self,
         rows: Rows,
         candidates: Candidates,
-        groups: Groups,
+        groups: Groups | None,
         lists: TopLists,
         minima: Array,
         task: SearchTask,

@@ -369,7 +369,7 @@ def bound_rows(
     unit: float,
     rows: Array,
     candidates: Candidates,
-    groups: Groups,
+    groups: Groups | None,
     upper: Array,
     top: TopLists,
     core: Array = None,

@@ -6,7 +6,7 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists
-from rapids_slink.neighbors.exact.cuda import list_entries
+from rapids_slink.neighbors.exact.cuda import alignment, list_entries
 from rapids_slink.neighbors.filter.bounds import QuantizedPoints, accumulation_bound
 from rapids_slink.neighbors.filter.fused import (
     ATOM_STEPS,
@@ -46,6 +46,8 @@ from rapids_slink.runtime.device import Array
 CUT_THREADS, MOST_CUTS = constant(ORDER, "THREADS"), 1024  # threads of a block that cuts nodes, and blocks at a time
 LEVELS, CHECKED = 64, 8  # of the tree at most, and after how many it is seen whether there are more
 MARK_THREADS = 256
+GROUP = constant(TILES, "GROUP")  # coordinates that are looked at together
+ROWS_A_WARP = constant(BOUND, "ROWS_A_WARP")  # which bounds them
 RESIDENT = 4  # blocks of a multiprocessor that see which marked tiles are near
 CELLS_AT_ONCE = 16  # blocks that share the cells of a column of terms
 FEW = 4095  # numbers of a list that come to the host together with their count
@@ -107,8 +109,8 @@ def places_of_points(
     (n, d), m = points.shape, len(axes)
     out, errors, largest = cp.empty((n, m + 1)), cp.empty((n, 2)), cp.zeros(2)
     launch(
-        ENCODE, "find_places", -(-n // constant(ENCODE, "PLACE_ROWS")) * WARP, points, np.int64(n), np.int32(d), centre,
-        np.float64(unit), axes, np.int32(m), np.float64(departure), out, errors, largest, options=_options(points),
+        ENCODE, "find_places", n, points, np.int64(n), np.int32(d), centre, np.float64(unit), axes, np.int32(m),
+        np.float64(departure), out, errors, largest, options=_options(points),
     )  # fmt: skip
     square, error = largest.tolist()
     return out, errors, square**0.5, error
@@ -258,8 +260,8 @@ def near_tiles(
     shares = min(-(-RESIDENT * multiprocessors() // n_blocks), -(-words // (BLOCK // WARP)))
     launch_blocks(
         TILES, "refine_marks", (n_blocks, shares), BLOCK, places, np.int64(places.shape[1]), np.int32(m), where, reach,
-        boxes, None if block_group is None else row_boxes, np.float32(lost), _balls(balls), np.int32(cells), *sizes,
-        marks, counts, shared_memory=4 * (m * BLOCK + BLOCK + 2 * m + -(-cells // 16)),
+        turned, None if block_group is None else row_boxes, np.float32(lost), _balls(balls), np.int32(cells), *sizes,
+        marks, counts, shared_memory=4 * ((GROUP * -(-(m - 1) // GROUP) + 2) * BLOCK + 2 * m + -(-cells // 16)),
     )  # fmt: skip
     launch_blocks(TILES, "put_starts", (1,), constant(TILES, "SUMMING_THREADS"), np.int32(n_blocks), counts, starts)
     on_host = cp.asnumpy(starts)
@@ -338,14 +340,15 @@ def bound_rows(
     unit: float,
     rows: Array,
     candidates: Candidates,
-    groups: Groups,
+    groups: Groups | None,
     upper: Array,
     top: TopLists,
     core: Array = None,
 ) -> None:
     """As `rapids_slink.neighbors.tiles.cpu.bound_rows`: in float32, of differences times a power of two, `unit`."""
     check_arrays(points.dtype, points)
-    check_arrays("int32", rows, candidates.ids, candidates.count, candidates.order, *groups, top.ids)
+    both = groups or (None, None)
+    check_arrays("int32", rows, candidates.ids, candidates.count, candidates.order, *both, top.ids)
     check_arrays("float64", upper, top.weights, core)
     (m, k), d = top.ids.shape, points.shape[1]
     size, entries = list_entries(k)
@@ -356,10 +359,11 @@ def bound_rows(
         more += FLUSHED * d**0.5
     square_bound = c_struct(unit, 1 / unit, more, *of_square)
     of_candidates = candidates.ids, candidates.count, np.int32(candidates.capacity), candidates.order
-    lists = np.int32(k), np.int32(size), top.ids, top.weights
+    lists = np.int32(k), np.int32(size), np.int32(alignment(points)), top.ids, top.weights
     launch_blocks(
-        BOUND, "bound_rows", (-(-m // warps),), warps * WARP, points, np.int32(d), square_bound, rows, np.int32(m),
-        *of_candidates, *groups, core, upper, *lists, options=_options(points), shared_memory=warps * 12 * entries,
+        BOUND, "bound_rows", (-(-m // (warps * ROWS_A_WARP)),), warps * WARP, points, np.int32(d), square_bound, rows,
+        np.int32(m), *of_candidates, *both, core, upper, *lists, options=_options(points),
+        shared_memory=warps * 12 * entries,
     )  # fmt: skip
 
 

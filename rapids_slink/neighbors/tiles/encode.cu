@@ -67,45 +67,53 @@ template <int N> __device__ __forceinline__ double sum_of_own(const double (&x)[
 static_assert(2 * MOST_AXES == WARP, "two lanes have a sum");
 
 // The places of n points, (n, m + 1); what their coordinates and the rest may be off by, (n, 2); and, zeros at first, the largest
-// square of a place's length and the largest error. `axes` are (m, d). A warp has PLACE_ROWS rows and a lane some of their features.
+// square of a place's length and the largest error. `axes` are (m, d). A warp has as many rows as lanes, PLACE_ROWS at a time, and a lane
+// some of their features.
 // Sums of d products err by less than d 2^-52 of the lengths' product in whatever order they are added, and order.py allows for that.
 extern "C" __global__ void find_places(
     const VALUE* __restrict__ points, long long n, int d, const double* __restrict__ centre, double unit,
     const double* __restrict__ axes, int m, double departure, double* __restrict__ places, double* __restrict__ errors, double* most) {
-    long long first = thread_index() / WARP * PLACE_ROWS;
     int lane = threadIdx.x % WARP;
-    double z[PLACE_ROWS][MOST_AXES] = {}, square[PLACE_ROWS] = {};
-    for (int f = lane; f < d; f += WARP) {
-        double w[PLACE_ROWS];
+    // A warp's rows follow each other; what is left to do of each when its sums are known is a lane's.
+    long long begin = thread_index() / WARP * WARP;
+    double all = 0, on_axes = 0;
+#pragma unroll 1
+    for (int of = 0; of < WARP && begin + of < n; of += PLACE_ROWS) {
+        long long first = begin + of;
+        double z[PLACE_ROWS][MOST_AXES] = {}, square[PLACE_ROWS] = {};
+        for (int f = lane; f < d; f += WARP) {
+            double w[PLACE_ROWS];
+#pragma unroll
+            for (int r = 0; r < PLACE_ROWS; r++) {
+                w[r] = first + r < n ? times(minus(widen(points[(size_t)(first + r) * d + f]), centre[f]), unit) : 0;
+                square[r] += w[r] * w[r];
+            }
+#pragma unroll
+            for (int a = 0; a < MOST_AXES; a++) {
+                if (a >= m) continue;
+                double axis = axes[(size_t)a * d + f];
+#pragma unroll
+                for (int r = 0; r < PLACE_ROWS; r++) z[r][a] += w[r] * axis;
+            }
+        }
 #pragma unroll
         for (int r = 0; r < PLACE_ROWS; r++) {
-            w[r] = first + r < n ? times(minus(widen(points[(size_t)(first + r) * d + f]), centre[f]), unit) : 0;
-            square[r] += w[r] * w[r];
-        }
-#pragma unroll
-        for (int a = 0; a < MOST_AXES; a++) {
-            if (a >= m) continue;
-            double axis = axes[(size_t)a * d + f];
-#pragma unroll
-            for (int r = 0; r < PLACE_ROWS; r++) z[r][a] += w[r] * axis;
+            double own = sum_of_own(z[r], lane), of_all = warp_sum(square[r]), of_axes = warp_sum(lane % 2 ? 0 : own * own);
+            if (lane == of + r) all = of_all, on_axes = of_axes;
+            if (first + r < n && lane % 2 == 0 && lane / 2 < m) places[(size_t)(first + r) * (m + 1) + lane / 2] = own;
         }
     }
+    long long row = begin + lane;
     unsigned long long farthest = 0, most_off = 0;  // the bits: what is no number is the largest
-#pragma unroll
-    for (int r = 0; r < PLACE_ROWS; r++) {
-        double own = sum_of_own(z[r], lane), all = warp_sum(square[r]), on_axes = warp_sum(lane % 2 ? 0 : own * own);
-        if (first + r >= n) continue;
-        double* place = places + (size_t)(first + r) * (m + 1);
-        if (lane % 2 == 0 && lane / 2 < m) place[lane / 2] = own;
+    if (row < n) {
         double rounding = (d + 8) * 0x1p-52, rest = 0, error = rounding * sqrt(all) * (1 + departure), of_rest = 0;
         if (m < d) {  // else nothing is left out
             rest = sqrt(fmax(all - on_axes, 0.0));
             double missing = (departure + 2 * rounding) * all;
             of_rest = fmin(sqrt(missing), missing / fmax(rest, 1e-300));
         }
-        if (lane == 0) place[m] = rest, errors[2 * (first + r)] = error, errors[2 * (first + r) + 1] = of_rest;
-        farthest = max(farthest, (unsigned long long)__double_as_longlong(on_axes + rest * rest));
-        most_off = max(most_off, (unsigned long long)__double_as_longlong(fmax(error, of_rest)));
+        places[(size_t)row * (m + 1) + m] = rest, errors[2 * row] = error, errors[2 * row + 1] = of_rest;
+        farthest = __double_as_longlong(on_axes + rest * rest), most_off = __double_as_longlong(fmax(error, of_rest));
     }
     farthest = block_max(farthest), most_off = block_max(most_off);
     if (threadIdx.x == 0) atomic_max(most, __longlong_as_double(farthest)), atomic_max(most + 1, __longlong_as_double(most_off));

@@ -94,29 +94,44 @@ struct Balls {
 };
 
 constexpr int MOST_COORDINATES = MOST_AXES + 1;  // of a place
-constexpr int LOOKS = 32;      // rows of a block that a tile is compared with first
-constexpr int SEEN_AFTER = 4;  // coordinates, after which it is seen whether any row is still near
+constexpr int GROUP = 4, MOST_GROUPS = MOST_AXES / GROUP;  // coordinates that are looked at together, before the last
+constexpr int LOOKS = 32;  // rows of a block that a tile is compared with first
+
+// What a place, and some of its coordinates, lack of a box at least, squared.
+__device__ __forceinline__ float square_of_gap(float x, float low, float high) {
+    float gap = fmaxf(fmaxf(low - x, x - high), 0.0f);
+    return gap * gap;
+}
+__device__ __forceinline__ float square_of_gaps(float4 x, const float* low, const float* high) {
+    float first = square_of_gap(x.x, low[0], high[0]) + square_of_gap(x.y, low[1], high[1]);
+    return first + (square_of_gap(x.z, low[2], high[2]) + square_of_gap(x.w, low[3], high[3]));
+}
 
 // Unmarks the tiles whose boxes are within the reach of no row of their block, or whose cells' balls are, and counts the others. A block
-// of threads has a block of rows, or a share of the words of few of these: `counts` are zeros at first. A lane of a warp compares its
-// tile with some rows; those that are near to none of these are compared with all, of which a lane has some. Then the tile's points are
-// compared with the block's box if there are `row_boxes`, and its rows with the balls of `cells`, once for a cell.
+// of threads has a block of rows, or a share of the words of few of these: `counts` are zeros at first. The rows are compared with the
+// balls of `cells` first, once for a cell. A lane of a warp compares its tile with some rows; those that are near to none of these are
+// compared with all, of which a lane has some. Then the tile's points are compared with the block's box if there are `row_boxes`.
 //
-// `places` are float32, (m, slots), and off by `lost` at most, with those of the boxes. Sums err by 2^-18 of themselves.
-extern "C" __global__ void __launch_bounds__(BLOCK) refine_marks(
+// `tiles` are boxes as in `mark_near_tiles`. `places` are float32, (m, slots), and off by `lost` at most, with those of the boxes. Sums
+// err by 2^-18 of themselves.
+extern "C" __global__ void __launch_bounds__(BLOCK, 3) refine_marks(
     const float* __restrict__ places, long long n_slots, int m, const int* __restrict__ row_places, const float* __restrict__ reach,
-    const double* __restrict__ boxes, const double* __restrict__ row_boxes, float lost, const Balls balls, int cells, int n_tiles,
+    const double* __restrict__ tiles, const double* __restrict__ row_boxes, float lost, const Balls balls, int cells, int n_tiles,
     int stride, int words, u32* __restrict__ marks, int* counts) {
     constexpr int WARPS = BLOCK / WARP, OF_WORD = 16;  // cells of a word: a bit for near, and one for far
-    extern __shared__ float shared[];
+    extern __shared__ float4 shared[];
     __shared__ int count, row_at[BLOCK], queues[WARPS][2 * WARP];
     __shared__ double row_norm[BLOCK], row_reach[BLOCK];
-    float *rows = shared, *within = rows + m * BLOCK, *box = within + BLOCK;
+    const int groups = (m - 1 + GROUP - 1) / GROUP, last = m - 1;
+    float4* rows = shared;
+    float *rest = (float*)(rows + groups * BLOCK), *within = rest + BLOCK, *box = within + BLOCK;
     u32* known = (u32*)(box + 2 * m);
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, place = row_places[(size_t)blockIdx.x * BLOCK + threadIdx.x];
     float reached = reach[(size_t)blockIdx.x * BLOCK + threadIdx.x];
     if (threadIdx.x == 0) count = 0;
-    for (int f = 0; f < m; f++) rows[f * BLOCK + threadIdx.x] = places[(size_t)f * n_slots + place];
+    for (int f = 0; f < GROUP * groups; f++)
+        ((float*)(rows + f / GROUP * BLOCK + threadIdx.x))[f % GROUP] = f < last ? places[(size_t)f * n_slots + place] : 0;
+    rest[threadIdx.x] = places[(size_t)last * n_slots + place];
     within[threadIdx.x] = reached >= 0 ? reached * reached * (1 + 0x1p-16f) : -1;
     for (int f = threadIdx.x; row_boxes && f < 2 * m; f += BLOCK) {
         double edge = block_edge(row_boxes + (size_t)blockIdx.x * 4 * m, m, f);
@@ -138,89 +153,97 @@ extern "C" __global__ void __launch_bounds__(BLOCK) refine_marks(
             for (int f = 0; f < MOST_COORDINATES; f++) {
                 if (f >= m) continue;
 #pragma unroll
-                for (int p = 0; p < 2; p++) {
-                    float x = places[(size_t)f * n_slots + (size_t)t * TILE + c + p * WARP];
-                    float gap = fmaxf(fmaxf(box[f] - x, x - box[m + f]), 0.0f);
-                    total[p] += gap * gap;
-                }
+                for (int p = 0; p < 2; p++)
+                    total[p] += square_of_gap(places[(size_t)f * n_slots + (size_t)t * TILE + c + p * WARP], box[f], box[m + f]);
             }
             if (__any_sync(ALL_LANES, fminf(total[0], total[1]) <= farthest)) return true;
         }
         return false;
     };
     auto has_near_ball = [&](int c) {
-        double radius = (balls.largest_length[c] + balls.largest_error[c]) / balls.scales[c];
-        for (int r = lane; r < BLOCK; r += WARP) {
-            double from = row_reach[r] + radius, product = balls.products[c * balls.points + row_at[r]];
-            double lengths = row_norm[r] + balls.centre_norms[c], square = lengths - balls.rounding * (lengths + UNDERFLOW) - 2 * product;
-            bool near = row_reach[r] >= 0 && !(square > from * from * (1 + 1e-12));  // nor if it is no number
-            if (__any_sync(ALL_LANES, near)) return true;
-        }
-        return false;
+        double radius = (balls.largest_length[c] + balls.largest_error[c]) / balls.scales[c], centre_norm = balls.centre_norms[c];
+        const double* products = balls.products + c * balls.points;
+        auto is_near = [&](int r) {
+            double from = row_reach[r] + radius, lengths = row_norm[r] + centre_norm;
+            double square = lengths - balls.rounding * (lengths + UNDERFLOW) - 2 * products[row_at[r]];
+            return row_reach[r] >= 0 && !(square > from * from * (1 + 1e-12));  // nor if it is no number
+        };
+        bool near = is_near(lane);
+        if (__any_sync(ALL_LANES, near)) return true;
+#pragma unroll
+        for (int r = WARP; r < BLOCK; r += WARP) near |= is_near(r + lane);
+        return __any_sync(ALL_LANES, near) != 0;
     };
     int *queue = queues[warp], queued = 0, kept = 0;
     auto settle = [&](int n) {  // the last n, at most a warp's, of the queue
         __syncwarp();
         int at = lane < n ? queue[queued - n + lane] : -1, t = at >= 0 ? tile_at(at, stride, n_tiles) : 0;
         queued -= n;
-        float low[MOST_COORDINATES], high[MOST_COORDINATES];
-#pragma unroll
-        for (int f = 0; f < MOST_COORDINATES; f++) {
-            if (f >= m) continue;
-            low[f] = __double2float_rd(boxes[(size_t)t * 2 * m + f]) - lost;
-            high[f] = __double2float_ru(boxes[((size_t)t * 2 + 1) * m + f]) + lost;
-        }
-        bool near = at < 0;
-        for (int r = 0; r < BLOCK; r += BLOCK / LOOKS) {
-            float total = 0;
-#pragma unroll
-            for (int f = 0; f < MOST_COORDINATES; f++) {
-                if (f >= m) continue;
-                float x = rows[f * BLOCK + r], gap = fmaxf(fmaxf(low[f] - x, x - high[f]), 0.0f);
-                total += gap * gap;
-            }
-            near |= total <= within[r];
-        }
-        for (u32 left = __ballot_sync(ALL_LANES, !near); left; left &= left - 1) {
-            int from = __ffs(left) - 1;
-            float total[WARPS] = {};
-            bool any = false;
-#pragma unroll
-            for (int f = 0; f < MOST_COORDINATES; f++) {
-                if (f >= m) continue;
-                float lowest = __shfl_sync(ALL_LANES, low[f], from), highest = __shfl_sync(ALL_LANES, high[f], from);
-#pragma unroll
-                for (int r = 0; r < WARPS; r++) {
-                    float x = rows[f * BLOCK + r * WARP + lane], gap = fmaxf(fmaxf(lowest - x, x - highest), 0.0f);
-                    total[r] += gap * gap;
-                }
-                if (f % SEEN_AFTER && f < m - 1) continue;
-                any = false;
-#pragma unroll
-                for (int r = 0; r < WARPS; r++) any |= total[r] <= within[r * WARP + lane];
-                any = __any_sync(ALL_LANES, any);
-                if (!any) break;
-            }
-            if (lane == from) near = any;
-        }
-        for (u32 left = row_boxes ? __ballot_sync(ALL_LANES, at >= 0 && near) : 0; left; left &= left - 1) {
-            int from = __ffs(left) - 1;
-            bool is = has_near_point(__shfl_sync(ALL_LANES, t, from));
-            if (lane == from) near = is;
-        }
+        bool open = at >= 0;
         if (balls.products) {
-            int c = at >= 0 ? balls.cell_of_tile[t] : 0, shift = c % OF_WORD * 2;
+            int c = open ? balls.cell_of_tile[t] : 0, shift = c % OF_WORD * 2;
             auto seen = [&] { return atomicOr(known + c / OF_WORD, 0u) >> shift & 3; };
-            while (u32 left = __ballot_sync(ALL_LANES, at >= 0 && near && !seen())) {
+            while (u32 left = __ballot_sync(ALL_LANES, open && !seen())) {
                 int from = __ffs(left) - 1, other = __shfl_sync(ALL_LANES, c, from);
                 bool is = has_near_ball(other);
                 if (lane == from) atomicOr(known + c / OF_WORD, (is ? 1u : 2u) << shift);
                 __syncwarp();
             }
-            near &= at < 0 || seen() == 1;
+            open = open && seen() == 1;
+        }
+        float low[MOST_AXES], high[MOST_AXES], low_rest = 0, high_rest = 0;
+#pragma unroll
+        for (int f = 0; f < MOST_AXES; f++) {
+            bool is = f < last && open;
+            low[f] = is ? __double2float_rd(tiles[(size_t)f * n_tiles + at]) - lost : 0;
+            high[f] = is ? __double2float_ru(tiles[(size_t)(m + f) * n_tiles + at]) + lost : 0;
+        }
+        if (open) {
+            low_rest = __double2float_rd(tiles[(size_t)last * n_tiles + at]) - lost;
+            high_rest = __double2float_ru(tiles[(size_t)(m + last) * n_tiles + at]) + lost;
+        }
+        bool near = false;
+#pragma unroll 2
+        for (int r = 0; r < BLOCK; r += BLOCK / LOOKS) {
+            float total = square_of_gap(rest[r], low_rest, high_rest);
+#pragma unroll
+            for (int g = 0; g < MOST_GROUPS; g++)
+                if (g < groups) total += square_of_gaps(rows[g * BLOCK + r], low + GROUP * g, high + GROUP * g);
+            near |= total <= within[r];
+        }
+        for (u32 left = __ballot_sync(ALL_LANES, open && !near); left; left &= left - 1) {
+            int from = __ffs(left) - 1;
+            float total[WARPS], lowest = __shfl_sync(ALL_LANES, low_rest, from), highest = __shfl_sync(ALL_LANES, high_rest, from);
+#pragma unroll
+            for (int r = 0; r < WARPS; r++) total[r] = square_of_gap(rest[r * WARP + lane], lowest, highest);
+            bool any = true;
+#pragma unroll
+            for (int g = 0; g < MOST_GROUPS; g++) {
+                if (g >= groups || !any) continue;
+                float of_low[GROUP], of_high[GROUP];
+#pragma unroll
+                for (int f = 0; f < GROUP; f++) {
+                    of_low[f] = __shfl_sync(ALL_LANES, low[GROUP * g + f], from);
+                    of_high[f] = __shfl_sync(ALL_LANES, high[GROUP * g + f], from);
+                }
+                any = false;
+#pragma unroll
+                for (int r = 0; r < WARPS; r++) {
+                    total[r] += square_of_gaps(rows[g * BLOCK + r * WARP + lane], of_low, of_high);
+                    any |= total[r] <= within[r * WARP + lane];
+                }
+                any = __any_sync(ALL_LANES, any);
+            }
+            if (lane == from) near = any;
+        }
+        near &= open;
+        for (u32 left = row_boxes ? __ballot_sync(ALL_LANES, near) : 0; left; left &= left - 1) {
+            int from = __ffs(left) - 1;
+            bool is = has_near_point(__shfl_sync(ALL_LANES, t, from));
+            if (lane == from) near = is;
         }
         if (at >= 0 && !near) atomicAnd(marks + (size_t)blockIdx.x * words + at / WARP, ~(1u << at % WARP));
-        kept += __popc(__ballot_sync(ALL_LANES, at >= 0 && near));
+        kept += __popc(__ballot_sync(ALL_LANES, near));
     };
     for (int w = blockIdx.y * WARPS + warp; w < words; w += gridDim.y * WARPS) {
         u32 marked = marks[(size_t)blockIdx.x * words + w];
@@ -467,12 +490,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK) put_thresholds(
     int cell = row_cell[i / TILE];
     double own = reach.of(bound[i]), norm = norms[at], scale = scales[cell] / 2;
     double lost = norm + 2 * centre_norms[cell];
-    for (int c = blockIdx.y; c < cells; c += gridDim.y) {
-        if (!needed[(size_t)blockIdx.x * cells + c]) continue;
-        double square = norm + centre_norms[c] - 2 * products[c * points + at], missing = rounding * (lost + squares[c]);
-        double value = scale * scales[c] * (square - own * own - missing);
-        float rounded = __double2float_rd(value);
-        out[c * n + i] = own < 0 ? infinite : fabsf(rounded) < LARGEST ? rounded : -infinite;
+    for (int from = blockIdx.y * WARP; from < cells; from += gridDim.y * WARP) {  // a lane looks whether a cell is needed
+        int mine = from + threadIdx.x % WARP;
+        for (u32 left = __ballot_sync(ALL_LANES, mine < cells && needed[(size_t)blockIdx.x * cells + mine]); left; left &= left - 1) {
+            int c = from + __ffs(left) - 1;
+            double square = norm + centre_norms[c] - 2 * products[c * points + at], missing = rounding * (lost + squares[c]);
+            double value = scale * scales[c] * (square - own * own - missing);
+            float rounded = __double2float_rd(value);
+            out[c * n + i] = own < 0 ? infinite : fabsf(rounded) < LARGEST ? rounded : -infinite;
+        }
     }
 }
 
