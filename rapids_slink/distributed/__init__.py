@@ -99,11 +99,10 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
             if settings.min_samples > 1 and count > 1:
                 settings = replace(settings, n_neighbors=list_length(settings))
             points = replace(points, settings=settings)
-            blocks = (
-                make_blocks(run, points, count, n_pairs=count * (count - 1) // 2)
-                if near is None
-                else make_near_blocks(run, points, near)
-            )
+            if near is None:
+                blocks, grow = make_blocks(run, points, count, n_pairs=count * (count - 1) // 2), tree_of_blocks
+            else:
+                blocks, grow = make_near_blocks(run, points, near), partial(tree_of_near_blocks, near=near)
             count = len(blocks)
             layout, names, d = points.layout, points.names, points.n_features
             del points  # whose partitions the workers need not keep
@@ -114,9 +113,7 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
         else:
             with report.stage("spanning_tree", CPU):
                 bar = Progress("Searching pairs of blocks", n) if settings.progress else None
-                trees, pairs = (
-                    tree_of_blocks(run, blocks, bar) if near is None else tree_of_near_blocks(run, blocks, near, bar)
-                )
+                trees, pairs = grow(run, blocks, bar)
             results = run.task("linkage", fit_trees, settings, rule, trees, n)
         del blocks
         fitted = attributes(run, results, layout)

@@ -240,7 +240,7 @@ def choose_strays(
     return best if always or of_blocks + tests[best] <= len(rows) ** 2 else None
 
 
-def tree_of_near_blocks(run: Run, blocks: Blocks, near: Near, progress: Progress | None) -> tuple[list[Future], int]:
+def tree_of_near_blocks(run: Run, blocks: Blocks, progress: Progress | None, near: Near) -> tuple[list[Future], int]:
     """See `trees.tree_of_blocks`, of blocks of near rows."""
     settings, owners, numbers = blocks.settings, blocks.owners, range(len(blocks))
     keepers, by_cores = [run.worker(owner) for owner in owners], settings.min_samples > 1
