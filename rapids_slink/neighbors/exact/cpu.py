@@ -44,6 +44,7 @@ from rapids_slink.neighbors.exact.formulas import (
     hiercc,
     new_tile,
     weigh_spatial,
+    weigh_squared,
     weigh_values,
 )
 from rapids_slink.neighbors.task import equal_slices, golden_stride, rounds_of_pairs, row_blocks
@@ -313,9 +314,7 @@ def _sort_by_reachability(ids, weights, core, begin, end):
 @njit(nogil=True, cache=True)
 def weigh_pairs(formula, values, src, dst, tile, out):
     """The distances of pairs of rows."""
-    for i in range(src.size):
-        weigh(formula, values, src[i : i + 1], values, dst[i : i + 1], tile)
-        out[i] = tile.total[0, 0]
+    weigh_each(formula, values, src, values, dst, tile, out)
 
 
 @njit(nogil=True, cache=True)
@@ -351,22 +350,29 @@ def fill_rows(formula, values, ids, begin, end, tile, matrix):
 
 @njit(nogil=True, cache=True)
 def _rerank(formula, queries, points, rows, candidate, count, core, upper, ids, weights, overflowed, tile):
-    """The loop of `rerank`."""
-    near, capacity = np.empty(POINTS, np.int32), candidate.shape[1]
+    """The loop of `rerank`: the candidates of many rows are weighed together."""
+    capacity, size = candidate.shape[1], 0
+    near, own, place = np.empty(POINTS, np.int32), np.empty(POINTS, np.int32), np.empty(POINTS, np.int64)
+    distance = np.empty(POINTS)
     for i in range(rows.size):
-        c, listed = 0, min(count[i], capacity)
-        while c < listed:
-            size = 0
-            while c < listed and size < POINTS:
-                if candidate[i, c] >= 0 and not core_above(core, candidate[i, c], upper[i]):
-                    near[size], size = candidate[i, c], size + 1
-                c += 1
-            weigh(formula, queries, rows[i : i + 1], points, near[:size], tile)
-            for e in range(size):
-                if tile.total[0, e] <= upper[i]:
-                    weight = reachability(tile.total[0, e], core, rows[i], near[e])
-                    insert_within(upper, ids, weights, i, near[e], weight)
+        for c in range(min(count[i], capacity)):
+            if candidate[i, c] >= 0 and not core_above(core, candidate[i, c], upper[i]):
+                near[size], own[size], place[size], size = candidate[i, c], rows[i], i, size + 1
+            if size == POINTS:
+                _insert_each(formula, queries, points, core, upper, ids, weights, own, near, place, size, distance, tile)
+                size = 0
         overflowed[i] |= count[i] > capacity
+    _insert_each(formula, queries, points, core, upper, ids, weights, own, near, place, size, distance, tile)
+
+
+@njit(nogil=True, cache=True)
+def _insert_each(formula, queries, points, core, upper, ids, weights, own, near, place, size, distance, tile):
+    """Insert pairs into the lists `place` of their rows."""
+    weigh_each(formula, queries, own[:size], points, near[:size], tile, distance)
+    for e in range(size):
+        if distance[e] <= upper[place[e]]:
+            weight = reachability(distance[e], core, own[e], near[e])
+            insert_within(upper, ids, weights, place[e], near[e], weight)
 
 
 @njit(nogil=True, cache=True)
@@ -489,6 +495,32 @@ def weigh(typing_context: Any, formula: Any, x: Any, rows: Any, y: Any, points: 
         return context.get_function(function, signature)(builder, arguments)
 
     return function.get_call_type(typing_context, (formula, x, rows, y, points, tile), {}), generate
+
+
+@njit(nogil=True, cache=True)
+def weigh_in_tiles(formula, x, rows, y, points, tile, out):
+    """`weigh_each` by tiles, of pairs of one row that follow each other."""
+    begin = 0
+    while begin < rows.size:
+        end = begin + 1
+        while end < min(rows.size, begin + POINTS) and rows[end] == rows[begin]:
+            end += 1
+        weigh(formula, x, rows[begin : begin + 1], y, points[begin:end], tile)
+        for e in range(begin, end):
+            out[e] = tile.total[0, e - begin]
+        begin = end
+
+
+@intrinsic
+def weigh_each(typing_context: Any, formula: Any, x: Any, rows: Any, y: Any, points: Any, tile: Any, out: Any) -> Any:
+    """Set out[p] to the surrogate distance of rows[p] of x and points[p] of y. The `tile` has one row."""
+    is_squared = formula is types.none and isinstance(x.dtype, types.Float)
+    function = typeof(weigh_squared if is_squared else weigh_in_tiles)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return context.get_function(function, signature)(builder, arguments)
+
+    return function.get_call_type(typing_context, (formula, x, rows, y, points, tile, out), {}), generate
 
 
 @intrinsic
