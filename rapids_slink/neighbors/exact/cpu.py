@@ -89,8 +89,26 @@ def rerank(
     for rows that lost candidates. `groups` is not used: the filter has left out candidates of a row's own group. `core`
     is that of a `SearchTask`.
     """
+    _merge(exact, rows, np.arange(rows.size, dtype=np.int32), candidates, upper, top, core)
+
+
+def rerank_of_points(exact: ExactPoints, rows: Array, candidates: Candidates, upper: Array, top: TopLists) -> None:
+    """`rerank` of some of the points, whose bounds and lists are among those of all, at their own numbers."""
+    _merge(exact, rows, rows, candidates, upper, top)
+
+
+def _merge(
+    exact: ExactPoints,
+    rows: Array,
+    places: Array,
+    candidates: Candidates,
+    upper: Array,
+    top: TopLists,
+    core: Array = None,
+) -> None:
+    """Merge the candidates of m queries, `rows`, into the lists at their `places`, (m,) int32."""
     _rerank(
-        exact.metric.cpu_formula, read_only(exact.queries), read_only(exact.points), rows, candidates.ids,
+        exact.metric.cpu_formula, read_only(exact.queries), read_only(exact.points), rows, places, candidates.ids,
         candidates.count, NO_CORE if core is None else core, upper, top.ids, top.weights, top.overflowed, new_tile(1),
     )  # fmt: skip
 
@@ -349,19 +367,23 @@ def fill_rows(formula, values, ids, begin, end, tile, matrix):
 
 
 @njit(nogil=True, cache=True)
-def _rerank(formula, queries, points, rows, candidate, count, core, upper, ids, weights, overflowed, tile):
+def _rerank(
+    formula, queries, points, rows, places, candidate, count, core, upper, ids, weights, overflowed, tile
+):  # fmt: skip
     """The loop of `rerank`: the candidates of many rows are weighed together."""
     capacity, size = candidate.shape[1], 0
-    near, own, place = np.empty(POINTS, np.int32), np.empty(POINTS, np.int32), np.empty(POINTS, np.int64)
+    near, own, place = np.empty(POINTS, np.int32), np.empty(POINTS, np.int32), np.empty(POINTS, np.int32)
     distance = np.empty(POINTS)
     for i in range(rows.size):
         for c in range(min(count[i], capacity)):
-            if candidate[i, c] >= 0 and not core_above(core, candidate[i, c], upper[i]):
-                near[size], own[size], place[size], size = candidate[i, c], rows[i], i, size + 1
+            if candidate[i, c] >= 0 and not core_above(core, candidate[i, c], upper[places[i]]):
+                near[size], own[size], place[size], size = candidate[i, c], rows[i], places[i], size + 1
             if size == POINTS:
-                _insert_each(formula, queries, points, core, upper, ids, weights, own, near, place, size, distance, tile)
+                _insert_each(
+                    formula, queries, points, core, upper, ids, weights, own, near, place, size, distance, tile
+                )
                 size = 0
-        overflowed[i] |= count[i] > capacity
+        overflowed[places[i]] |= count[i] > capacity
     _insert_each(formula, queries, points, core, upper, ids, weights, own, near, place, size, distance, tile)
 
 
