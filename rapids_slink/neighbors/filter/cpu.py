@@ -163,18 +163,20 @@ class ProjectedFilter(BlasFilter):
     def quantize(self, values: Array, order: Array = None) -> QuantizedPoints:
         """The coordinates of the values of `order` (default: all), rounded."""
         ids = np.arange(len(values), dtype=np.int32) if order is None else order
+        n, m, first, rest = ids.size, self.projection.axes.shape[1], self.projection.first, self.projection.rest
+        y, half_norm = np.empty((n, (first or m) + rest), np.float32), np.empty(n, np.float32)
+        error, longer = np.empty(n, np.float32), np.empty((n, m + rest), np.float32) if first else None
 
-        def of_rows(rows: slice) -> list[QuantizedPoints]:
-            found = self.projection.coordinates(values[ids[rows]])
-            return [quantize(z, Scaling(np.zeros(z.shape[1]), 1.0)) for z in found]
+        def put(rows: slice) -> None:
+            coordinates = self.projection.coordinates(values[ids[rows]])
+            parts = [quantize(z, Scaling(np.zeros(z.shape[1]), 1.0)) for z in coordinates]
+            y[rows], half_norm[rows] = parts[0].y, parts[0].half_norm
+            error[rows] = np.maximum(parts[0].error, parts[-1].error) + np.float32(self.projection.error)
+            if longer is not None:
+                longer[rows] = parts[-1].y
 
-        parts = for_each_chunk(
-            self.device, of_rows, row_blocks(ids.size, values.shape[1], BLOCK // workers(self.device))
-        )
-        y, half_norm = (np.concatenate([getattr(part[0], name) for part in parts]) for name in ("y", "half_norm"))
-        error = np.concatenate([np.maximum(part[0].error, part[-1].error) for part in parts])
-        longer = np.concatenate([part[-1].y for part in parts]) if self.projection.first else None
-        return QuantizedPoints(y, half_norm, error + error.dtype.type(self.projection.error), ids, longer)
+        for_each_chunk(self.device, put, row_blocks(n, values.shape[1], BLOCK // workers(self.device)))
+        return QuantizedPoints(y, half_norm, error, ids, longer)
 
 
 def _part(side: Any, at: slice) -> Any:
