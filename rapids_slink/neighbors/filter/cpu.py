@@ -35,7 +35,7 @@ from rapids_slink.neighbors.task import (
 )
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU, Array, Device
-from rapids_slink.runtime.threads import for_each_chunk, shares, with_progress, workers
+from rapids_slink.runtime.threads import for_each_chunk, one_blas_thread, shares, with_progress, workers
 
 MAX_BLOCK_ROWS = 4096  # points of a block that meets others
 MIN_BLOCK_ROWS = 640
@@ -54,7 +54,8 @@ def filter_of_products(
 
     `within` is the largest distance that is wanted.
     """
-    projection = worthwhile_projection(points, len(queries), scaling, COSTS, CPU, within)
+    with one_blas_thread:
+        projection = worthwhile_projection(points, len(queries), scaling, COSTS, CPU, within)
     if projection is None:
         return BlasFilter(points, queries, exact.metric, CPU, scaling), exact
     return ProjectedFilter(points, queries, exact.metric, CPU, scaling, projection), exact
