@@ -142,7 +142,7 @@ def for_each_chunk(
         if _kept.helpers is None or _kept.helpers.process != os.getpid():  # threads do not outlive a fork
             _kept.helpers = _Helpers()
         helpers = _kept.helpers
-        with _one_blas_thread:
+        with one_blas_thread:
             try:
                 for _ in range(n_helping):
                     helpers.tasks.put(take_chunks)
@@ -179,7 +179,8 @@ class _OneBlasThread:
                 _let_any_thread_limit_blas()
 
 
-_one_blas_thread = _OneBlasThread()
+#: Around work of BLAS whose parts are small: its threads wait for each other by spinning, and take a core from others.
+one_blas_thread = _OneBlasThread()
 
 
 def _let_any_thread_limit_blas() -> None:

@@ -8,12 +8,12 @@ from hard_cases import combinations, full
 from oracles import least, squared_distances
 
 from rapids_slink.metrics import get_metric
-from rapids_slink.neighbors.exact import ExactPoints, TopLists
+from rapids_slink.neighbors.exact import ExactPoints, TopLists, cpu
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.exact.cpu import distances_between
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import SearchState
-from rapids_slink.runtime.device import to_host
+from rapids_slink.runtime.device import CPU, to_host
 from rapids_slink.spanning_tree import kernels as tree_kernels
 
 
@@ -76,6 +76,25 @@ def test_rerank(d, k, dtype, engine, kernels):
         np.testing.assert_array_equal(to_host(bound), np.minimum(upper, to_host(top.weights)[:, -1]))
         assert not to_host(top.overflowed).any()
     assert_top(top, expected_lists(np.where(listed, distances, np.inf), upper, k))
+
+
+@pytest.mark.parametrize(("name", "d"), [("euclidean", 130), ("euclidean", 3), ("cosine", 3)])
+def test_rerank_of_points(name, d):
+    """Some of the points, in any order, whose lists are among those of all; more pairs than are weighed together."""
+    rng, n, k, metric = np.random.default_rng(d), 150, 3, get_metric(name)
+    values = metric_rows(metric, rng.normal(size=(n, d)), CPU)
+    rows, each = rng.permutation(n)[:80].astype(np.int32), 9
+    top, upper = cpu.empty_lists(n, k), np.full(n, np.inf)
+    candidates = cpu.new_candidates(rows.size, k, each)
+    candidates.ids[:] = np.stack([rng.permutation(n)[:each] for _ in rows])
+    candidates.count[:] = rng.integers(0, each + 2, rows.size)
+    cpu.rerank_of_points(ExactPoints(values, values, metric), rows, candidates, upper, top)
+    distances = np.full((n, n), np.inf)
+    for i, ids, count in zip(rows, candidates.ids, candidates.count, strict=True):
+        distances[i, ids[:count]] = cpu.distances_between(values, np.full(1, i, np.int32), ids[:count], metric)
+    assert_top(top, expected_lists(distances, np.full(n, np.inf), k))
+    np.testing.assert_array_equal(upper, top.weights[:, -1])
+    np.testing.assert_array_equal(np.flatnonzero(top.overflowed), np.sort(rows[candidates.count > each]))
 
 
 @pytest.mark.parametrize("k", [1, 33])

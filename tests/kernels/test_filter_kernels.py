@@ -13,7 +13,7 @@ from rapids_slink.metrics import EUCLIDEAN
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import cpu, scaling_of
 from rapids_slink.neighbors.filter import kernels as filter_kernels
-from rapids_slink.neighbors.filter.bounds import UpperBound, filter_radius
+from rapids_slink.neighbors.filter.bounds import QuantizedPoints, UpperBound, filter_radius
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.runtime.cuda import cuda_source
 from rapids_slink.runtime.device import CPU, to_host
@@ -153,6 +153,27 @@ def test_seed_bounds(size, k, cores, engine, kernels):
     finite = np.isfinite(bound)
     assert (bound[finite] >= expected[finite] * (1 - 1e-12)).all()
     assert (bound[finite] <= expected[finite] * 1.01).all()
+
+
+@pytest.mark.parametrize("k", [1, 3, 40])
+def test_seed_bounds_by_coordinates(k):
+    """They are those of the buckets' best points, though not all of these are measured."""
+    m, n, d = 50, 700, 30
+    X = np.random.default_rng(k).normal(size=(m + n, d)).astype(np.float32)
+    X[:, 5:] *= 0.3
+    scaling, rows, points = rows_and_points(X, m, CPU, cpu)
+    first = [QuantizedPoints(part.y[:, :5], (part.y[:, :5] ** 2).sum(axis=1) / 2, part.error, part.ids)
+             for part in (rows, points)]  # fmt: skip
+    ids = np.arange(m + n, dtype=np.int32)
+    check = cpu.Check(X, X, 2**0.5 / scaling.scale, 1 + (d + 4) * 2.0**-23, 0.0)
+    bound, buckets = np.full(m, np.inf), max(32, 2 * k)
+    task = SearchTask(ids, k, ids, ids)
+    cpu.seed_bounds(cpu.product(*first), *first, task, UpperBound.of(d, scaling.scale, EUCLIDEAN), bound, check)
+    by_first, distances = squared_distances(X[:m, :5], X[m:, :5]), squared_distances(X[:m], X[m:])
+    best = np.stack([b + buckets * by_first[:, b::buckets].argmin(axis=1) for b in range(buckets)], axis=1)
+    expected = np.sort(np.take_along_axis(distances, best, axis=1), axis=1)[:, k - 1]
+    assert (bound >= expected).all()
+    np.testing.assert_allclose(bound, expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("resident", [0, 2])

@@ -148,6 +148,44 @@ def test_the_check_loses_no_pair_and_bounds_from_above(name, dtype):
             assert bound[0] < distances[i, j] * (1 + 1e-3)
 
 
+@pytest.mark.parametrize(("name", "dtype"), case_dtypes(min_rows=2))
+def test_the_second_test_loses_no_pair(name, dtype):
+    """At each pair's own distance, by all coordinates, whatever the product of the first was."""
+    X = few_rows(name, dtype)
+    n, d = X.shape
+    m, scaling = min(d, 6), scaling_of(X, device=CPU)
+    axes = np.linalg.qr(np.random.default_rng(0).normal(size=(d, d)))[0][:, :m]
+    projection = Projection.of(X, scaling, np.ascontiguousarray(axes), CPU, rest=1, first=-(-m // 2))
+    filter_ = ProjectedFilter(X, X, EUCLIDEAN, CPU, scaling, projection)
+    points = replace(filter_.quantize(X), half_norm=np.full(n, -np.inf, np.float32))
+    assert points.longer.shape == (n, m + 1)
+    distances, seen = squared_distances(X), np.zeros((1, 1), np.float32)
+    passed, near = np.zeros(8, np.uint8), np.empty(9, np.int64)
+    for i, j in np.argwhere(np.isfinite(distances) & ~np.eye(n, dtype=bool))[:: max(1, n * n // 2000)]:
+        row, point = points.take(slice(i, i + 1)), points.take(slice(j, j + 1))
+        radius = filter_.radius(distances[i, j : j + 1], row)
+        assert cpu.near_points(seen, cpu.tested(row, radius), 0, cpu.tested(point, point.error), passed, near) == 1
+
+
+def test_the_second_test_is_tight():
+    """What it lets pass is within the bound by all coordinates, whichever point's bound is larger."""
+    X = np.random.default_rng(0).normal(size=(400, 40)).astype(np.float32)
+    scaling = scaling_of(X, device=CPU)
+    projection = Projection.of(X, scaling, np.eye(40)[:, :31], CPU, rest=1, first=3)
+    filter_ = ProjectedFilter(X, X, EUCLIDEAN, CPU, scaling, projection)
+    points, distances = filter_.quantize(X), squared_distances(X)
+    bound = np.sort(distances, axis=1)[np.arange(400), 2 + np.arange(400) % 9]
+    test = cpu.tested(points, filter_.radius(bound, points))
+    product, passed, near = cpu.product(points, points), np.zeros(400, np.uint8), np.empty(401, np.int64)
+    by_coordinates = squared_distances(projection.coordinates(X)[1] / scaling.scale)
+    within = by_coordinates <= np.maximum(bound[:, None], bound)
+    for i in range(400):
+        found = near[: cpu.near_points(product, test, i, test, passed, near)]
+        assert np.isin(np.flatnonzero(within[i]), found).all()
+        assert np.isin(found, np.flatnonzero(by_coordinates[i] <= np.maximum(bound[i], bound) * 1.01)).all()
+    assert within.sum() < 0.5 * within.size
+
+
 # ------------------------------------------------------------------------------------------------- products
 
 

@@ -8,7 +8,7 @@ from oracles import assert_lists, least, squared_distances, without_self
 import rapids_slink
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.filter import bounds, scaling_of
+from rapids_slink.neighbors.filter import bounds, cpu, scaling_of
 from rapids_slink.neighbors.filter.bounds import Projection
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import resolve, to_host
@@ -34,7 +34,7 @@ def test_coordinates_are_no_farther_apart_than_points(m, kind, engine):
     axes = axes + (1e-3 * np.random.default_rng(1).normal(size=axes.shape) if kind == "slanted axes" else 0)
     values = engine.asarray(X)
     map_ = Projection.of(values, scaling_of(values, device=engine), engine.asarray(np.ascontiguousarray(axes)), engine)
-    z = to_host(map_.coordinates(values)).astype(np.longdouble)
+    z = to_host(map_.coordinates(values)[-1]).astype(np.longdouble)
     x = X.astype(np.longdouble) * map_.scaling.scale
     for i in range(0, n, 13):
         distance = np.sqrt(((x - x[i]) ** 2).sum(axis=1))
@@ -75,6 +75,24 @@ def test_axes_are_taken_where_the_spectrum_falls(metric, engine, monkeypatch):
             plain = neighbor_lists(BruteForceSearch(rows, engine, Report(), metric=METRICS[metric]), n, k, engine)
             monkeypatch.setitem(bounds.MIN_PRODUCTS, engine.name, 0)
             assert_lists(lists, (to_host(plain.ids), to_host(plain.weights)))
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_products_of_the_first_axes_alone(metric, monkeypatch):
+    """Lists, connecting searches and pairs within a distance, where all axes test what passes."""
+    X = falling(3000, 200, 0.9).astype(np.float32)
+    X[1500:] += np.float32(0.05)
+    found = []
+    for least_products in (0, np.inf):
+        monkeypatch.setitem(bounds.MIN_PRODUCTS, "cpu", least_products)
+        monkeypatch.setattr(cpu, "COSTS", bounds.FilterCosts(1e-11, 0, 1e-10, 1e-6, again=1e-13, rest=1, step=16))
+        tree = rapids_slink.fit(X, 3, metric=metric, n_neighbors=2, device="cpu")
+        near = rapids_slink.pairs(X, max_distance=tree.linkage_["height"].median(), metric=metric, device="cpu")
+        found.append((tree.linkage_["height"], *(near[name] for name in ("src", "dst", "weight"))))
+        assert (" and " in tree.report_["neighbors"]["filter"]) == (least_products == 0)
+    assert found[0][1].size > 0
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_components_are_connected_with_all_features(engine, monkeypatch):

@@ -44,6 +44,7 @@ from rapids_slink.neighbors.exact.formulas import (
     hiercc,
     new_tile,
     weigh_spatial,
+    weigh_squared,
     weigh_values,
 )
 from rapids_slink.neighbors.task import equal_slices, golden_stride, rounds_of_pairs, row_blocks
@@ -88,8 +89,26 @@ def rerank(
     for rows that lost candidates. `groups` is not used: the filter has left out candidates of a row's own group. `core`
     is that of a `SearchTask`.
     """
+    _merge(exact, rows, np.arange(rows.size, dtype=np.int32), candidates, upper, top, core)
+
+
+def rerank_of_points(exact: ExactPoints, rows: Array, candidates: Candidates, upper: Array, top: TopLists) -> None:
+    """`rerank` of some of the points, whose bounds and lists are among those of all, at their own numbers."""
+    _merge(exact, rows, rows, candidates, upper, top)
+
+
+def _merge(
+    exact: ExactPoints,
+    rows: Array,
+    places: Array,
+    candidates: Candidates,
+    upper: Array,
+    top: TopLists,
+    core: Array = None,
+) -> None:
+    """Merge the candidates of m queries, `rows`, into the lists at their `places`, (m,) int32."""
     _rerank(
-        exact.metric.cpu_formula, read_only(exact.queries), read_only(exact.points), rows, candidates.ids,
+        exact.metric.cpu_formula, read_only(exact.queries), read_only(exact.points), rows, places, candidates.ids,
         candidates.count, NO_CORE if core is None else core, upper, top.ids, top.weights, top.overflowed, new_tile(1),
     )  # fmt: skip
 
@@ -313,9 +332,7 @@ def _sort_by_reachability(ids, weights, core, begin, end):
 @njit(nogil=True, cache=True)
 def weigh_pairs(formula, values, src, dst, tile, out):
     """The distances of pairs of rows."""
-    for i in range(src.size):
-        weigh(formula, values, src[i : i + 1], values, dst[i : i + 1], tile)
-        out[i] = tile.total[0, 0]
+    weigh_each(formula, values, src, values, dst, tile, out)
 
 
 @njit(nogil=True, cache=True)
@@ -350,23 +367,34 @@ def fill_rows(formula, values, ids, begin, end, tile, matrix):
 
 
 @njit(nogil=True, cache=True)
-def _rerank(formula, queries, points, rows, candidate, count, core, upper, ids, weights, overflowed, tile):
-    """The loop of `rerank`."""
-    near, capacity = np.empty(POINTS, np.int32), candidate.shape[1]
+def _rerank(
+    formula, queries, points, rows, places, candidate, count, core, upper, ids, weights, overflowed, tile
+):  # fmt: skip
+    """The loop of `rerank`: the candidates of many rows are weighed together."""
+    capacity, size = candidate.shape[1], 0
+    near, own, place = np.empty(POINTS, np.int32), np.empty(POINTS, np.int32), np.empty(POINTS, np.int32)
+    distance = np.empty(POINTS)
     for i in range(rows.size):
-        c, listed = 0, min(count[i], capacity)
-        while c < listed:
-            size = 0
-            while c < listed and size < POINTS:
-                if candidate[i, c] >= 0 and not core_above(core, candidate[i, c], upper[i]):
-                    near[size], size = candidate[i, c], size + 1
-                c += 1
-            weigh(formula, queries, rows[i : i + 1], points, near[:size], tile)
-            for e in range(size):
-                if tile.total[0, e] <= upper[i]:
-                    weight = reachability(tile.total[0, e], core, rows[i], near[e])
-                    insert_within(upper, ids, weights, i, near[e], weight)
-        overflowed[i] |= count[i] > capacity
+        for c in range(min(count[i], capacity)):
+            if candidate[i, c] >= 0 and not core_above(core, candidate[i, c], upper[places[i]]):
+                near[size], own[size], place[size], size = candidate[i, c], rows[i], places[i], size + 1
+            if size == POINTS:
+                _insert_each(
+                    formula, queries, points, core, upper, ids, weights, own, near, place, size, distance, tile
+                )
+                size = 0
+        overflowed[places[i]] |= count[i] > capacity
+    _insert_each(formula, queries, points, core, upper, ids, weights, own, near, place, size, distance, tile)
+
+
+@njit(nogil=True, cache=True)
+def _insert_each(formula, queries, points, core, upper, ids, weights, own, near, place, size, distance, tile):
+    """Insert pairs into the lists `place` of their rows."""
+    weigh_each(formula, queries, own[:size], points, near[:size], tile, distance)
+    for e in range(size):
+        if distance[e] <= upper[place[e]]:
+            weight = reachability(distance[e], core, own[e], near[e])
+            insert_within(upper, ids, weights, place[e], near[e], weight)
 
 
 @njit(nogil=True, cache=True)
@@ -489,6 +517,32 @@ def weigh(typing_context: Any, formula: Any, x: Any, rows: Any, y: Any, points: 
         return context.get_function(function, signature)(builder, arguments)
 
     return function.get_call_type(typing_context, (formula, x, rows, y, points, tile), {}), generate
+
+
+@njit(nogil=True, cache=True)
+def weigh_in_tiles(formula, x, rows, y, points, tile, out):
+    """`weigh_each` by tiles, of pairs of one row that follow each other."""
+    begin = 0
+    while begin < rows.size:
+        end = begin + 1
+        while end < min(rows.size, begin + POINTS) and rows[end] == rows[begin]:
+            end += 1
+        weigh(formula, x, rows[begin : begin + 1], y, points[begin:end], tile)
+        for e in range(begin, end):
+            out[e] = tile.total[0, e - begin]
+        begin = end
+
+
+@intrinsic
+def weigh_each(typing_context: Any, formula: Any, x: Any, rows: Any, y: Any, points: Any, tile: Any, out: Any) -> Any:
+    """Set out[p] to the surrogate distance of rows[p] of x and points[p] of y. The `tile` has one row."""
+    is_squared = formula is types.none and isinstance(x.dtype, types.Float)
+    function = typeof(weigh_squared if is_squared else weigh_in_tiles)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return context.get_function(function, signature)(builder, arguments)
+
+    return function.get_call_type(typing_context, (formula, x, rows, y, points, tile, out), {}), generate
 
 
 @intrinsic

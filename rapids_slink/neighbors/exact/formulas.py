@@ -29,6 +29,7 @@ PASS, LONG_PASS = 4, 8  # features that are added in one pass; of codes
 #: The most rows and points of a tile, and the features that it holds at a time: it stays in the second-level cache.
 ROWS, POINTS, FEATURES = 64, 256, 64
 LANES = 8  # points are padded to a multiple of this
+PAIRS = 8  # whose sums are formed together
 MAX_PRODUCT = 8  # powers below are products of at most three factors
 ALLOWED_MISSING = 0.05  # of the features, in "hiercc"
 
@@ -79,6 +80,37 @@ def copy_features(values, rows, begin, width, out):
             out[i, f] = values[row, begin + f]
         for f in range(width, width + -width % np.uint64(LONG_PASS)):
             out[i, f] = 0.0
+
+
+@njit(nogil=True, cache=True)
+def weigh_squared(formula, x, rows, y, points, tile, out):
+    """`cpu.weigh_each` of sums of squared differences.
+
+    Squares are made along the features, in vector instructions. The sums of `PAIRS` pairs, each in the order of its
+    features, are formed together: one alone would wait for each addition.
+    """
+    d, last = x.shape[1], rows.size - 1
+    squares = np.empty((PAIRS, FEATURES))
+    for first in range(0, rows.size, PAIRS):
+        a, b, c, e, f, g, h, i = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+        for begin in range(0, d, FEATURES):
+            width = np.uint64(min(FEATURES, d - begin))
+            for p in range(PAIRS):
+                at = min(first + p, last)
+                _put_squares(x, np.uint64(rows[at]), y, np.uint64(points[at]), np.uint64(begin), width, squares, p)
+            for t in range(width):
+                a, b, c, e = a + squares[0, t], b + squares[1, t], c + squares[2, t], e + squares[3, t]
+                f, g, h, i = f + squares[4, t], g + squares[5, t], h + squares[6, t], i + squares[7, t]
+        sums = a, b, c, e, f, g, h, i
+        for p in range(min(PAIRS, rows.size - first)):
+            out[first + p] = sums[p]
+
+
+@njit(nogil=True, forceinline=True)
+def _put_squares(x, i, y, j, begin, width, squares, p):
+    for t in range(width):
+        difference = np.float64(x[i, begin + t]) - np.float64(y[j, begin + t])
+        squares[p, t] = difference * difference
 
 
 @intrinsic

@@ -32,7 +32,12 @@ out. Then ‖w_i - w_j‖² >= ‖z_i - z_j‖² + (r_i - r_j)²: a test on m + 
 (1 + δ + δ²)‖w_i - w_j‖², since 1 - A + A² for A = PPᵀ has no larger eigenvalue: that is `stretch`.
 
 r is computed as √(‖w‖² - ‖z‖²), which is off by at most √(δ + 2(d + 8)ε)·‖w‖ in float64, for |√a - √b| <= √|a - b|.
-It is shared out to `REST` coordinates of r / √REST each, less a constant, so that it fits into bytes.
+A GPU shares it out to `REST` coordinates of r / √REST each, less a constant, so that it fits into bytes.
+
+Few coordinates let many pairs pass, and many make products long. So a CPU multiplies the first of the coordinates, and
+tests what passes by all of them: t = Σ(y_if - y_jf)², summed in float32. With e_i the larger error of both roundings
+‖y_i - y_j‖ <= √2(filter_radius_i + error_j) again, and t <= (1 + (c + 4)ε)‖y_i - y_j‖² for c coordinates, as below. The
+bound of t is evaluated with 4ε more, for its roundings. δ of some columns of P is no larger than that of all.
 
 The axes need not be eigenvectors. They come from the orthogonal factor of C(CΩ), C the covariance of a sample and Ω
 random: its leading columns span nearly the leading eigenvectors' space, for every m at once.
@@ -46,7 +51,7 @@ Conversely ‖x - y‖² <= (1 + (d + 4)ε)(t + d·smallest): the first bounds, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import frexp, inf, log, log2
 from typing import Any, NamedTuple
 
@@ -95,12 +100,14 @@ class QuantizedPoints:
     half_norm: Array  # (n,) float32, int32 of an int8 image; see `bounds`. None for direct filters without products
     error: Array  # (n,) float32; see `bounds` and `cuda`
     ids: Array = None  # (n,) int32, which rows of the values these are; None of an image
+    longer: Array = None  # (n, c) float32, optional: more coordinates, by which pairs that pass are tested again
 
     def take(self, rows: Any) -> QuantizedPoints:
         """Some rows (an index array or a slice)."""
         half_norm = None if self.half_norm is None else self.half_norm[rows]
         ids = None if self.ids is None else self.ids[rows]
-        return QuantizedPoints(self.y[rows], half_norm, self.error[rows], ids)
+        longer = None if self.longer is None else self.longer[rows]
+        return QuantizedPoints(self.y[rows], half_norm, self.error[rows], ids, longer)
 
 
 FLOAT32_EPSILON = 2.0**-23  # its spacing above 1
@@ -238,7 +245,7 @@ class Trial:
         return bool(passes[:m].all() and not passes[m:].any())
 
 
-#: Coordinates that the length of the rest is shared out to. With them there are a multiple of `STEP`.
+#: A GPU's coordinates that the length of the rest is shared out to. With them there are a multiple of `STEP`.
 REST, STEP = 4, 32
 #: Rows of the sample of the covariance, queries, and points among which survivors are counted, of up to `BLOCK` values.
 SAMPLE, QUERIES, POINTS = 4096, 128, 2**14
@@ -258,6 +265,10 @@ class FilterCosts:
     survivor: float  # seconds for a survivor
     byte: float  # seconds for each byte of its row
     rounding: float  # how far rounding moves a coordinate, relative to their root mean square
+    again: float = inf  # seconds for each coordinate of a survivor's second test; infinite where there is none
+    axis: float = 0.0  # seconds to project a feature onto an axis
+    rest: int = REST  # coordinates that the length of the rest is shared out to
+    step: int = STEP  # with these there are a multiple of it
 
 
 @dataclass(frozen=True)
@@ -269,15 +280,25 @@ class Projection:
     offset: float  # what is taken from the coordinates of the rest
     departure: float  # δ
     device: Device
+    rest: int = REST
+    first: int | None = None  # how many of the axes products are made of, if what passes is tested by all of them
 
     @classmethod
-    def of(cls, points: Array, scaling: Scaling, axes: Array, device: Device) -> Projection:
+    def of(
+        cls,
+        points: Array,
+        scaling: Scaling,
+        axes: Array,
+        device: Device,
+        rest: int = REST,
+        first: int | None = None,
+    ) -> Projection:
         """The projection onto these axes."""
         xp, (d, m) = device.xp, axes.shape
         departure = float(xp.linalg.norm(axes.T @ axes - xp.eye(m))) + d * m * 2.0**-52
-        centred = cls(scaling, axes, 0.0, departure, device)
-        rest = centred.coordinates(points[:: _stride(len(points), d, SAMPLE)])[:, -1]
-        return cls(scaling, axes, float(xp.median(rest)), departure, device)
+        centred = cls(scaling, axes, 0.0, departure, device, rest, first)
+        length = centred.coordinates(points[:: _stride(len(points), d, SAMPLE)])[-1][:, -1]
+        return replace(centred, offset=float(xp.median(length)))
 
     @property
     def stretch(self) -> float:
@@ -290,15 +311,19 @@ class Projection:
         d = self.axes.shape[0]
         return float((self.departure + 2 * (d + 8) * 2.0**-52) ** 0.5 * 2.0**15 * d**0.5)
 
-    def coordinates(self, values: Array) -> Array:
-        """Project points to (n, m + `REST`) float64 coordinates."""
+    def coordinates(self, values: Array) -> list[Array]:
+        """Project points to (n, m + `rest`) float64 coordinates, on the `first` of the axes and on all."""
         xp, m = self.device.xp, self.axes.shape[1]
         w = (values - self.scaling.centre) * self.scaling.scale
-        z = xp.empty((len(w), m + REST))
-        z[:, :m] = w @ self.axes
-        rest = xp.sqrt(xp.maximum((w * w).sum(axis=1) - (z[:, :m] ** 2).sum(axis=1), 0))
-        z[:, m:] = (rest / REST**0.5 - self.offset)[:, None]
-        return z
+        on_axes, squares = w @ self.axes, (w * w).sum(axis=1)
+        found = []
+        for size in [m] if self.first is None else [self.first, m]:
+            z = xp.empty((len(w), size + self.rest))
+            z[:, :size] = on_axes[:, :size]
+            length = xp.sqrt(xp.maximum(squares - (z[:, :size] ** 2).sum(axis=1), 0))
+            z[:, size:] = (length / self.rest**0.5 - self.offset)[:, None]
+            found.append(z)
+        return found
 
 
 def worthwhile_projection(
@@ -309,6 +334,8 @@ def worthwhile_projection(
     Survivors are counted on a sample, the pairs whose partial distance, less what rounding may hide, is within the
     exact distance of a query's `NEIGHBORS`-th nearest; and on a quarter of it, which shows how their number grows. No
     distance above `within` is wanted: for a short one few axes do, whatever the covariance is.
+
+    Where a second test costs less than a survivor, products are of the first axes, and all are tested after them.
     """
     xp, (n, d) = device.xp, points.shape
     if float(n_queries) * n * d < MIN_PRODUCTS[device.name] or d < 2 * STEP:
@@ -326,17 +353,26 @@ def worthwhile_projection(
     z = rows @ axes.astype("float32")
     queries = z[:: max(1, len(z) // QUERIES)][:QUERIES]
     sampled = _Sample(queries, z, within * scaling.scale, xp)
-    best, best_time, itemsize = d, inf, points.dtype.itemsize  # seconds of a query
-    for m in [*(end for end in (STEP * s - REST for s in STEPS) if end + REST <= MAX_SHARE * d), d]:
-        width = m + REST if m < d else -(-d // STEP) * STEP
-        products = n * width * costs.product
-        if products >= best_time:
+    of_row, rest, step = costs.survivor + costs.byte * d * points.dtype.itemsize, costs.rest, costs.step
+    best, first, best_time = d, None, inf  # seconds of a query
+    shorter: list[tuple[int, float, float]] = []  # numbers of axes, the seconds for their products, and their survivors
+    for m in [*(end for end in (step * s - rest for s in STEPS) if end + rest <= MAX_SHARE * d), d]:
+        width = m + rest if m < d else -(-d // step) * step
+        before, of_first = n * width * costs.product, None
+        for few, products, passed in shorter:
+            twice = products + passed * (costs.survivor + costs.again * width)
+            if few + m + 2 * rest <= d and twice < before:
+                before, of_first = twice, few
+        before += d * m * costs.axis if m < d else 0
+        if before >= best_time:
             break
         survivors = sampled.survivors(m, costs.rounding * width**0.5, n)
-        time = products + survivors * (costs.survivor + costs.byte * d * itemsize)
-        if time < best_time:
-            best, best_time = m, time
-    return None if best == d else Projection.of(points, scaling, xp.ascontiguousarray(axes[:, :best]), device)
+        shorter.append((m, n * width * costs.product, survivors))
+        if before + survivors * of_row < best_time:
+            best, first, best_time = m, of_first, before + survivors * of_row
+    if best == d:
+        return None
+    return Projection.of(points, scaling, xp.ascontiguousarray(axes[:, :best]), device, rest, first)
 
 
 def _stride(n: int, d: int, rows: int) -> int:

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rapids_slink.metrics import EPSILON, Metric
-from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists, candidate_capacity
+from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, candidate_capacity
 from rapids_slink.neighbors.exact.cpu import NO_CORE
 from rapids_slink.neighbors.filter import ProductFilter, TileFilter
 from rapids_slink.neighbors.filter.bounds import (
-    REST,
     ROUND_UP,
+    SLACK,
     TINY,
     FilterCosts,
     Projection,
@@ -35,7 +35,7 @@ from rapids_slink.neighbors.task import (
 )
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU, Array, Device
-from rapids_slink.runtime.threads import for_each_chunk, shares, with_progress, workers
+from rapids_slink.runtime.threads import for_each_chunk, one_blas_thread, shares, with_progress, workers
 
 MAX_BLOCK_ROWS = 4096  # points of a block that meets others
 MIN_BLOCK_ROWS = 640
@@ -44,7 +44,7 @@ MIN_PAIRS = 8  # of blocks, if there are many points
 
 
 #: Read on two cores, which multiply a pair once for both points; float32 moves no coordinate far.
-COSTS = FilterCosts(1.2e-11, 0, 6e-11, rounding=1e-6)
+COSTS = FilterCosts(1.2e-11, 2e-9, 4e-11, rounding=1e-6, again=5e-11, axis=6e-11, rest=1, step=16)
 
 
 def filter_of_products(
@@ -54,7 +54,8 @@ def filter_of_products(
 
     `within` is the largest distance that is wanted.
     """
-    projection = worthwhile_projection(points, len(queries), scaling, COSTS, CPU, within)
+    with one_blas_thread:
+        projection = worthwhile_projection(points, len(queries), scaling, COSTS, CPU, within)
     if projection is None:
         return BlasFilter(points, queries, exact.metric, CPU, scaling), exact
     return ProjectedFilter(points, queries, exact.metric, CPU, scaling, projection), exact
@@ -104,13 +105,8 @@ class BlasFilter(ProductFilter):
             for to in equal_slices(slice(at.stop if first is last else 0, last[1].size), TILE_POINTS):
                 points, *back = _part(last, to)
                 append_candidates(product(rows, points), rows, points, radius, groups, into, self.check, back)
-        lists = reached.top
         for points, _, candidates in sides:
-            ids, bound = points.ids, reached.upper[points.ids]
-            top = TopLists(lists.ids[ids], lists.weights[ids], lists.overflowed[ids])
-            self.exact_kernels.rerank(exact, ids, candidates, None, bound, top)
-            self.exact_kernels.put_lists(reached, ids, bound, top)
-            lists.overflowed[ids] = top.overflowed
+            self.exact_kernels.rerank_of_points(exact, points.ids, candidates, reached.upper, reached.top)
 
     def search_each_pair(
         self, task: SearchTask, reached: SearchState, exact: ExactPoints, rows_at_once: int, progress: bool
@@ -148,7 +144,10 @@ class BlasFilter(ProductFilter):
 
 
 class ProjectedFilter(BlasFilter):
-    """The filter on the coordinates of a projection; pairs that pass are checked by all features."""
+    """The filter on the coordinates of a projection; pairs that pass are checked by all features.
+
+    Products may be of the first coordinates alone: then all of them test what passes, before that check.
+    """
 
     def __init__(
         self, points: Array, queries: Array, metric: Metric, device: Device, scaling: Scaling, projection: Projection
@@ -156,25 +155,29 @@ class ProjectedFilter(BlasFilter):
         super().__init__(points, queries, metric, device, scaling)
         self.projection, self.stretch = projection, projection.stretch
         d, width = projection.axes.shape
-        self.name = f"{self.name}, {width + REST} coordinates for {d} features"
+        multiplied = f"{projection.first + projection.rest} and " if projection.first else ""
+        self.name = f"{self.name}, {multiplied}{width + projection.rest} coordinates for {d} features"
         precision = np.finfo(points.dtype)
         stretch, tiny = 1 + (d + 4) * float(precision.eps), d * float(precision.tiny)
         self.check = Check(queries, points, 2**0.5 / scaling.scale, stretch, tiny)
 
     def quantize(self, values: Array, order: Array = None) -> QuantizedPoints:
         """The coordinates of the values of `order` (default: all), rounded."""
-        xp, n = self.device.xp, len(values) if order is None else order.size
-        width = self.projection.axes.shape[1] + REST
-        unscaled, ids = Scaling(xp.zeros(width), 1.0), xp.arange(n, dtype="int32") if order is None else order
-        parts = for_each_chunk(
-            self.device,
-            lambda rows: quantize(self.projection.coordinates(values[ids[rows]]), unscaled),
-            row_blocks(n, values.shape[1], BLOCK // workers(self.device)),
-        )
-        y, half_norm, error = (
-            xp.concatenate([getattr(part, name) for part in parts]) for name in ("y", "half_norm", "error")
-        )
-        return QuantizedPoints(y, half_norm, error + error.dtype.type(self.projection.error), ids)
+        ids = np.arange(len(values), dtype=np.int32) if order is None else order
+        n, m, first, rest = ids.size, self.projection.axes.shape[1], self.projection.first, self.projection.rest
+        y, half_norm = np.empty((n, (first or m) + rest), np.float32), np.empty(n, np.float32)
+        error, longer = np.empty(n, np.float32), np.empty((n, m + rest), np.float32) if first else None
+
+        def put(rows: slice) -> None:
+            coordinates = self.projection.coordinates(values[ids[rows]])
+            parts = [quantize(z, Scaling(np.zeros(z.shape[1]), 1.0)) for z in coordinates]
+            y[rows], half_norm[rows] = parts[0].y, parts[0].half_norm
+            error[rows] = np.maximum(parts[0].error, parts[-1].error) + np.float32(self.projection.error)
+            if longer is not None:
+                longer[rows] = parts[-1].y
+
+        for_each_chunk(self.device, put, row_blocks(n, values.shape[1], BLOCK // workers(self.device)))
+        return QuantizedPoints(y, half_norm, error, ids, longer)
 
 
 def _part(side: Any, at: slice) -> Any:
@@ -243,13 +246,17 @@ def value_ranges(point_sets: Iterable[Array], centre: Array) -> list[ValueRange]
     """The range of each array of points."""
     ranges = []
     for values in point_sets:
-        deviation, largest, like_bytes = 0.0, 0.0, True
-        for rows in row_blocks(*values.shape):
+
+        def of_rows(rows: slice, values: Array = values) -> tuple[float, float, float, bool]:
             part = values[rows]
             highest, lowest = float(part.max()), float(part.min())
-            deviation, largest = max(deviation, float(np.abs(part - centre).max())), max(largest, highest, -lowest)
-            like_bytes = like_bytes and lowest >= 0 and highest <= 255 and bool((part == np.rint(part)).all())
-        ranges.append(ValueRange(deviation, largest, byte_values=like_bytes))
+            like_bytes = lowest >= 0 and highest <= 255 and bool((part == np.rint(part)).all())
+            return float(np.abs(part - centre).max()), highest, -lowest, like_bytes
+
+        deviation, highest, lowest, like_bytes = zip(
+            *for_each_chunk(CPU, of_rows, row_blocks(*values.shape)), strict=True
+        )
+        ranges.append(ValueRange(max(deviation), max(0.0, *highest, *lowest), byte_values=all(like_bytes)))
     return ranges
 
 
@@ -281,10 +288,28 @@ def append_candidates(
     """
     # An error is the radius of a point that wants no row: it changes no test.
     point_radius, of_points = back or (points.error, Candidates(into.ids[:0], into.count[:0]))
-    tested = (rows.half_norm, radius, rows.error), (points.half_norm, point_radius, points.error)
+    both = tested(rows, radius), tested(points, point_radius)
     _append_candidates(
-        product, *tested, check, *groups, rows.ids, points.ids, into.ids, into.count, of_points.ids, of_points.count
+        product, *both, check, *groups, rows.ids, points.ids, into.ids, into.count, of_points.ids, of_points.count
     )
+
+
+class Tested(NamedTuple):
+    """What the test reads of rows or points."""
+
+    half_norm: np.ndarray  # (m,) float32
+    radius: np.ndarray  # (m,) float32
+    error: np.ndarray  # (m,) float32
+    longer: np.ndarray  # (m, c) float32, see `QuantizedPoints`; (0, 0) without a second test
+
+
+NO_COORDINATES = np.empty((0, 0), np.float32)
+
+
+def tested(points: QuantizedPoints, radius: Array) -> Tested:
+    """What the test reads of rows or points with these radii."""
+    longer = NO_COORDINATES if points.longer is None else points.longer
+    return Tested(points.half_norm, radius, points.error, longer)
 
 
 def seed_bounds(
@@ -306,37 +331,60 @@ def seed_bounds(
     nearest = np.empty((len(product), max(32, 2 * task.k)))
     _bound_buckets(
         product, queries.half_norm, queries.error, points.half_norm, points.error, task.groups(queries.ids),
-        task.point_group, queries.ids, points.ids, upper_bound, core, check, nearest,
+        task.point_group, queries.ids, points.ids, upper_bound, core, task.k, check, nearest,
     )  # fmt: skip
     np.minimum(bound, np.partition(nearest, task.k - 1, axis=1)[:, task.k - 1], out=bound)
 
 
 @njit(cache=True)
-def _passes(product, half_norm, radius, error, of_points, passed):
-    """The filter's test of one row, in a function of its own so that it is compiled to vector instructions.
+def _passes(product, i, row, points, passed):
+    """The filter's test of row i, in a function of its own so that it is compiled to vector instructions.
 
     The larger radius decides, the row's or the point's.
     """
-    point_half_norm, point_radius, point_error = of_points
-    for j in range(product.size):
-        q = max(radius + point_error[j], point_radius[j] + error)
-        passed[j] = product[j] >= half_norm + point_half_norm[j] - q * q
+    half_norm, radius, error = row.half_norm[i], row.radius[i], row.error[i]
+    for j in range(product.shape[1]):
+        q = max(radius + points.error[j], points.radius[j] + error)
+        passed[j] = product[i, j] >= half_norm + points.half_norm[j] - q * q
+
+
+@njit(cache=True)
+def near_points(product, rows, i, points, passed, near):
+    """Put the points that pass the test of row i, and the second one if there is one, into `near`; how many they are.
+
+    Each of `passed`, (m,) uint8, and `near`, (m + 1,) int64, has room for the points and up to eight more.
+    """
+    words, size = passed.view(np.uint64), 0
+    _passes(product, i, rows, points, passed)
+    for word in range(words.size):
+        if words[word]:  # few points pass, so eight are tested together
+            for j in range(8 * word, 8 * word + 8):
+                near[size], size = j, size + passed[j]
+    if not points.longer.size:
+        return size
+    kept, factor = 0, np.float32(2 + (points.longer.shape[1] + SLACK) * 2.0**-22)
+    for c in range(size):
+        j = near[c]
+        q = max(rows.radius[i] + points.error[j], points.radius[j] + rows.error[i])
+        near[kept] = j
+        kept += _squared_distance(rows.longer, i, points.longer, j) <= factor * (q * q)
+    return kept
 
 
 @njit(cache=True)
 def _passes_alone(product, rows, i, points, j):
     """The test of row i by its own radius."""
-    q = rows[1][i] + points[2][j]
-    return product >= rows[0][i] + points[0][j] - q * q
+    q = rows.radius[i] + points.error[j]
+    return product >= rows.half_norm[i] + points.half_norm[j] - q * q
 
 
 @njit(cache=True)
-def _passes_check(square, tested, i, check):
+def _passes_check(square, rows, i, check):
     """Whether a sum of squares may be that of a pair within the bound of row i.
 
     The bound is the radius without the error of which it is the rounded sum.
     """
-    reach = (np.float64(tested[1][i]) * (1 + 2.0**-21) - tested[2][i]) * check.unit
+    reach = (np.float64(rows.radius[i]) * (1 + 2.0**-21) - rows.error[i]) * check.unit
     return (square <= reach * reach * check.stretch) | (square == np.inf)
 
 
@@ -354,17 +402,11 @@ def _squared_distance(x, i, y, j):
 def _append_candidates(
     product, rows, points, check, row_group, point_group, row_ids, ids, out, count, point_out, point_count
 ):  # fmt: skip
-    """`append_candidates`; `rows` and `points` are their half norms, radii and errors."""
+    """`append_candidates`; `rows` and `points` are `Tested`."""
     passed = np.zeros(-(-product.shape[1] // 8) * 8, np.uint8)
-    words, near = passed.view(np.uint64), np.empty(passed.size + 1, np.int64)
+    near = np.empty(passed.size + 1, np.int64)
     for i in range(product.shape[0]):
-        _passes(product[i], rows[0][i], rows[1][i], rows[2][i], points, passed)
-        size = 0
-        for word in range(words.size):
-            if words[word]:  # few points pass, so eight are tested together
-                for j in range(8 * word, 8 * word + 8):
-                    near[size], size = j, size + passed[j]
-        for c in range(size):
+        for c in range(near_points(product, rows, i, points, passed, near)):
             j = near[c]
             if point_group[ids[j]] == row_group[i]:
                 continue
@@ -387,23 +429,22 @@ def _append_candidates(
 @njit(nogil=True, cache=True)
 def _bound_buckets(
     product, half_norm, error, point_half_norm, point_error, row_group, point_group, rows, ids,
-    upper_bound, core, check, nearest,
+    upper_bound, core, k, check, nearest,
 ):  # fmt: skip
-    """Upper bounds of the distance from each row to its nearest point in each bucket."""
+    """Upper bounds of the distance from each row to its nearest point in each bucket, or in those of the k nearest."""
     norm_slack, absolute_slack = upper_bound.norm_slack, upper_bound.absolute_slack
     n_rows, n_points = product.shape
     buckets = nearest.shape[1]
-    least, best = np.empty(buckets, product.dtype), np.empty(buckets, np.int64)
+    least, best, groups = np.empty(buckets, product.dtype), np.empty(buckets, np.int32), point_group[ids]
+    squares, lowest = np.empty(buckets), np.empty(k)
     for i in range(n_rows):
         least[:] = np.inf
         best[:] = -1
         for start in range(0, n_points, buckets):
-            for b in range(min(buckets, n_points - start)):
-                j = start + b
-                half = point_half_norm[j] - product[i, j]
-                if half < least[b] and point_group[ids[j]] != row_group[i]:
-                    least[b] = half
-                    best[b] = j
+            _lower_least(product, i, point_half_norm, groups, row_group[i], start, least, best)
+        if check is not None:
+            lowest[:] = np.inf
+            _check_nearest(half_norm[i], least, best, rows[i], ids, check, core.size == 0, lowest, squares)
         for b in range(buckets):
             nearest[i, b] = np.inf
             if best[b] >= 0:
@@ -415,9 +456,40 @@ def _bound_buckets(
                     square = max(half + abs(half) * 2.0**-22 + norm_slack * half_norms + absolute_slack, 0.0)
                     distance = (np.sqrt(square) + point_error[j] + error[i]) * upper_bound.inverse_scale
                 else:
-                    square = np.float64(_squared_distance(check.queries, rows[i], check.points, ids[j]))
-                    distance = np.sqrt((square + check.tiny) * check.stretch)
+                    distance = np.sqrt((squares[b] + check.tiny) * check.stretch)
                 distance += upper_bound.more
                 nearest[i, b] = distance * distance * upper_bound.factor + upper_bound.error
                 if core.size:
                     nearest[i, b] = max(nearest[i, b], core[rows[i]], core[ids[j]])
+
+
+@njit(cache=True)
+def _lower_least(product, i, point_half_norm, groups, group, start, least, best):
+    """The least of each bucket and of the next points, one for each bucket; compiled to vector instructions."""
+    for b in range(np.uint64(min(least.size, product.shape[1] - start))):
+        j = np.uint64(start) + b
+        half = point_half_norm[j] - product[i, j]
+        is_less = (half < least[b]) & (groups[j] != group)
+        least[b] = half if is_less else least[b]
+        best[b] = np.int32(j) if is_less else best[b]
+
+
+@njit(cache=True)
+def _check_nearest(half_norm, least, best, row, ids, check, only_nearest, lowest, squares):
+    """Put the sums of squares of a row and the best of each bucket into `squares`, infinite where none is formed.
+
+    `only_nearest`: buckets come in the order of their coordinates' distances, and end where these are above the
+    `lowest` sums, (k,), which are infinite before. What is left out would not lower the k-th.
+    """
+    squares[:] = np.inf
+    for _ in range(least.size):
+        b = np.argmin(least)
+        by_coordinates = (half_norm + least[b]) * check.unit * check.unit
+        if best[b] < 0 or least[b] == np.inf or (only_nearest and by_coordinates > lowest[-1]):
+            break
+        square, at = np.float64(_squared_distance(check.queries, row, check.points, ids[best[b]])), lowest.size - 1
+        squares[b], least[b] = square, np.inf
+        if square < lowest[at]:
+            while at > 0 and square < lowest[at - 1]:
+                lowest[at], at = lowest[at - 1], at - 1
+            lowest[at] = square

@@ -15,7 +15,7 @@ from rapids_slink.neighbors.exact.cpu import popcount, weigh
 from rapids_slink.neighbors.exact.formulas import POINTS, ROWS, new_tile
 from rapids_slink.neighbors.filter import TileFilter, choose_filter
 from rapids_slink.neighbors.filter import cpu as products
-from rapids_slink.neighbors.filter.cpu import _passes, _passes_check, _squared_distance
+from rapids_slink.neighbors.filter.cpu import _passes_check, _squared_distance, near_points, tested
 from rapids_slink.neighbors.task import equal_slices
 from rapids_slink.neighbors.trees.kdtree import locate
 from rapids_slink.neighbors.trees.tree import LEAF, add_gap, box_to_box, build, may_wrap, or_in_space, to_points
@@ -190,12 +190,12 @@ class FilteredPairs(_Blocks):
         filter_, n, ids = self.filter, len(self.exact.points), np.arange(rows.start, rows.stop, dtype=np.int32)
         queries = filter_.query(ids)
         radius = filter_.radius(np.full(ids.size, limits[-1]), queries)
-        tested = queries.half_norm, radius, queries.error
+        of_rows = tested(queries, radius)
         buffer, count, tile = new_buffer(), 0, new_tile(1)
         for to in equal_slices(slice(rows.start if self.is_one else 0, n), products.TILE_POINTS):
             points = filter_.quantized_points.take(to)
             buffer, count = _scan_products(
-                products.product(queries, points), tested, (points.half_norm, points.error, points.error),
+                products.product(queries, points), of_rows, tested(points, points.error),
                 filter_.check, self.exact.metric.cpu_formula, self.both, (rows.start, to.start), self.is_one, limits,
                 tile, room, buffer, count, counts,
             )  # fmt: skip
@@ -429,23 +429,20 @@ def _scan_products(
 ):  # fmt: skip
     """The pairs of a tile of products that pass the filter's test and whose distances are within the limit.
 
-    `rows` and `points` have what the test reads, and `first` the numbers of the first row and point.
+    `rows` and `points` are `Tested`, and `first` the numbers of the first row and point.
     """
     (queries, others), (first_row, first_point), limit = both, first, limits[-1]
     m, n = product.shape
-    passed = np.zeros(-(-n // 8) * 8, np.uint8)
-    words, near, one = passed.view(np.uint64), np.empty(n + 8, np.int32), np.empty(1, np.int32)
+    passed, one = np.zeros(-(-n // 8) * 8, np.uint8), np.empty(1, np.int32)
+    passing, near = np.empty(passed.size + 1, np.int64), np.empty(n + 1, np.int32)
     for i in range(m):
         seen = first_row + i + 1 - first_point if is_one else 0
         if seen >= n:
             continue
-        _passes(product[i], rows[0][i], rows[1][i], rows[2][i], points, passed)
         n_near = 0
-        for word in range(max(0, seen) // 8, words.size):
-            if words[word]:  # few points pass, so eight are tested together
-                for j in range(8 * word, 8 * word + 8):
-                    near[n_near] = first_point + j
-                    n_near += passed[j] and j >= seen
+        for c in range(near_points(product, rows, i, points, passed, passing)):
+            near[n_near] = first_point + passing[c]
+            n_near += passing[c] >= seen
         if check is not None:
             kept = 0
             for c in range(n_near):

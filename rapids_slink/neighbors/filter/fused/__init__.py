@@ -446,7 +446,7 @@ class Projected(Int8):
     """Signed bytes of the coordinates of a projection."""
 
     def __init__(self, points: Array, projection: Projection) -> None:
-        sample = projection.coordinates(points[:: max(1, len(points) // SCALE_ROWS)])
+        sample = projection.coordinates(points[:: max(1, len(points) // SCALE_ROWS)])[-1]
         super().__init__(sample, Scaling(cp.zeros(sample.shape[1]), 1.0))
         self.lost += projection.error * self.last_scale * MIXED
         self.scale *= projection.scaling.scale
@@ -464,7 +464,7 @@ class Projected(Int8):
         for part in equal_slices(slice(0, size), tiles * TILE):
             first, own = part.start, rows[part]
             rest = QuantizedPoints(image.y[first * tile_bytes :], image.half_norm[first:], image.error[first:])
-            self._launch(self.projection.coordinates(values[own]), None, own.size, part.stop - first, rest)
+            self._launch(self.projection.coordinates(values[own])[-1], None, own.size, part.stop - first, rest)
         return image
 
 
