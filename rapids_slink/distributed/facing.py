@@ -9,14 +9,15 @@ between a row x of cell s and a row y of cell t weighs at most
 
     max(m(x), C(s, t), m(y)),
 
-and its surrogate distance is no larger, by mutual reachability too. With M(t) the largest m of a cell, x has such an
+and its surrogate distance is no larger, by mutual reachability too. m is infinite where a row is not joined to its hub
+within the block, and with a `max_distance` no bound is above that. With M(t) the largest m of a cell, x has such an
 edge only if cell t has a point within max(m(x), C(s, t), M(t)) of it, which the box of t tells: x *faces* the block of
 t. The tree of the rows of two blocks that face each other holds each edge of the whole tree that joins two of them
 (trees.py). The edges within a block are in the tree of the block.
 
 *Strays.* A few rows of large m, noise between clusters, would let all rows of other blocks face their cells. So a cell
-has two boxes: one of its strays, the rows of the largest m of all, and one of the others. The strays of all blocks are
-one more block. It has a tree of those that face strays of others, and one with each block.
+has two boxes, each with an M: one of its strays, the rows of the largest m of all, and one of the others. The strays of
+all blocks are one more block. It has a tree of those that face strays of others, and one with each block.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ Trees = dict[tuple[int, ...], list[tuple[int, bool, int]]]
 
 
 def hubs_of_cells(edges: tuple[Array, Array, Array], cell: np.ndarray, cells: int) -> np.ndarray:
-    """The row of each cell whose lightest edge in a tree, sorted and of all rows, is the lightest."""
+    """The row of each cell whose lightest edge in a tree, sorted and of all of two or more rows, is the lightest."""
     src, dst, _ = map(to_host, edges)
     row, first = np.unique(np.stack((src, dst), axis=1), return_index=True)
     by_edge = row[np.argsort(first, kind="stable")]
@@ -190,7 +191,9 @@ def count_faces(found: Array, count: int) -> np.ndarray:
     xp = device_of(found).xp
     is_stray = (found >> xp.uint32(STRAY)) == 1
     faced = [(found >> xp.uint32(b)) & 1 == 1 for b in range(count + 1)]
-    return np.array([[int((one & kind).sum()) for one in faced] for kind in (~is_stray, is_stray)])
+    sums = xp.stack([(one & kind).sum() for kind in (~is_stray, is_stray) for one in faced])
+    counts: np.ndarray = to_host(sums).reshape(2, count + 1)
+    return counts
 
 
 def trees_between(sizes: np.ndarray) -> Trees:
@@ -214,13 +217,15 @@ def choose_strays(
     of_rows: tuple[Array, Array, Array, Array],
     heaviest: np.ndarray,
     block_of_cell: np.ndarray,
+    planned: int,
     always: bool,
     metric: Metric,
     device: Device,
 ) -> float | None:
     """The share of strays by which trees test the fewest pairs of rows; None if that is more than all, unless `always`.
 
-    `of_rows` are the rows, cells, bounds and blocks of a sample. Blocks of rows in their order test each pair once.
+    `of_rows` are the rows, cells, bounds and blocks of a sample. Blocks of rows in their order, of which `planned` were
+    to be made, test each pair once. A worker has memory for a tree of two of these; if no share serves, None as well.
     """
     rows, cell, bound, block = of_rows
     xp, count, tests = device.xp, int(block_of_cell.max()) + 1, dict[float, int]()
@@ -234,8 +239,11 @@ def choose_strays(
             some = rows[at], cell[at], bound[at], is_stray[at]
             sizes[own] = count_faces(faces(*some, of_cells, own, metric, device), count)
         of_trees = [sum(sizes[a, int(kind), b] for a, kind, b in tree) for tree in trees_between(sizes).values()]
-        tests[share] = sum(int(size) ** 2 for size in of_trees)
-    best = min(STRAYS, key=lambda share: tests[share])
+        if max(of_trees, default=0) * planned <= 2 * len(rows):
+            tests[share] = sum(int(size) ** 2 for size in of_trees)
+    if not tests:
+        return None
+    best = min(tests, key=lambda share: tests[share])
     of_blocks = int((to_host(xp.bincount(block)) ** 2).sum())
     return best if always or of_blocks + tests[best] <= len(rows) ** 2 else None
 
@@ -259,11 +267,16 @@ def tree_of_near_blocks(run: Run, blocks: Blocks, progress: Progress | None, nea
             for b in numbers
         ]
 
-    def who_meets(bounds: list[Future]) -> list[Future]:
-        """The bits of the blocks that may have a point within the bound of each row, by block."""
-        of_cells = cells_of_blocks(near, run.gather(see("boxes", bounds, inf)), None, settings)
-        found = on_each("meeting", facing, settings, of_blocks, bounds, of_cells, list(numbers), inf)
-        return on_each("meeting-bits", getitem, found, 0)
+    def who_meets(bounds: list[Future]) -> tuple[list[Future], np.ndarray]:
+        """See `trees.WhoMeets`."""
+        of_cells = run.task("all-boxes", cells_of_blocks, settings, near.block_of_cell, see("boxes", bounds, inf), None)
+        words, sizes = face("meeting", bounds, of_cells, inf)
+        return words, sizes.sum(axis=1)[:, :-1] > 0
+
+    def face(name: str, bounds: list[Future], of_cells: Future, usual: float) -> tuple[list[Future], np.ndarray]:
+        found = on_each(name, facing, settings, of_blocks, bounds, of_cells, list(numbers), usual)
+        words, sizes = (on_each(f"{name}-{i}", getitem, found, i) for i in range(2))
+        return words, np.array(run.gather(sizes))
 
     def see(name: str, bounds: list[Future], usual: float) -> list[Future]:
         return on_each(name, cells_of_block, settings, of_blocks, bounds, near.block_of_cell, list(numbers), usual)
@@ -280,11 +293,10 @@ def tree_of_near_blocks(run: Run, blocks: Blocks, progress: Progress | None, nea
     if by_cores:
         some = on_each("sampled", rows_with_numbers, settings, of_blocks, near.sampled)
         (between,) = run.gather([run.task("sample-tree", hubs_between, settings, some, near.hubs)])
-    heaviest = minimax(near.block_of_cell.size, *map(np.concatenate, zip(between, *hub_edges, strict=True)))
-    of_cells = cells_of_blocks(near, run.gather(see("cells", bounds, usual)), heaviest, settings)
-    found = on_each("facing", facing, settings, of_blocks, bounds, of_cells, list(numbers), usual)
-    words, sizes = (on_each(f"facing-{i}", getitem, found, i) for i in range(2))
-    wanted = trees_between(np.array(run.gather(sizes)))
+    seen, edges = see("cells", bounds, usual), [between, *hub_edges]
+    of_cells = run.task("all-cells", cells_of_blocks, settings, near.block_of_cell, seen, edges)
+    words, sizes = face("facing", bounds, of_cells, usual)
+    wanted = trees_between(sizes)
     joined, results = Joins(run, settings), []
     for tree in trees:
         joined.add(tree)
@@ -303,8 +315,11 @@ def tree_of_near_blocks(run: Run, blocks: Blocks, progress: Progress | None, nea
 
 def tree_of_sample(device: Device, settings: Settings, values: Array, core: Array) -> tuple[Array, Array, Array]:
     """The edges of the tree of these rows, whatever their distances."""
-    edges, _ = tree_of_values(device, replace(settings, max_distance=None, n_neighbors=None), values, core)
-    return edges
+    samples = (
+        1 if core is None else settings.min_samples
+    )  # the sample's own core distances would say nothing of all rows'
+    settings = replace(settings, max_distance=None, n_neighbors=None, min_samples=samples)
+    return tree_of_values(device, settings, values, core)[0]
 
 
 @on_worker
@@ -370,17 +385,22 @@ def hubs_between(device: Device, settings: Settings, parts: list[Any], hubs: Arr
 
 
 def cells_of_blocks(
-    near: Near, seen: list[dict[str, Any]], heaviest: np.ndarray | None, settings: Settings
+    settings: Settings, block_of_cell: np.ndarray, seen: list[dict[str, Any]], between: list[Any] | None
 ) -> tuple[np.ndarray, ...]:
-    """`all_cells` of what blocks see of theirs, which they have in order. Without `heaviest` only rows have bounds."""
-    order, together = np.argsort(near.block_of_cell, kind="stable"), {}
+    """`all_cells` of what blocks see of theirs, which they have in order, and of the edges `between` hubs.
+
+    Without these edges only rows have bounds.
+    """
+    order, together = np.argsort(block_of_cell, kind="stable"), {}
     for name in ("low", "high", "largest"):
         parts = np.concatenate([of_block[name] for of_block in seen], axis=1)
         together[name] = np.empty_like(parts)
         together[name][:, order] = parts
-    if heaviest is None:
+    if between is None:
         heaviest, together["largest"] = np.full((order.size, order.size), -inf), np.full((2, order.size), -inf)
-    return all_cells(together, heaviest, near.block_of_cell, max_weight_of(settings, together["low"].shape[-1]))
+    else:
+        heaviest = minimax(order.size, *map(np.concatenate, zip(*between, strict=True)))
+    return all_cells(together, heaviest, block_of_cell, max_weight_of(settings, together["low"].shape[-1]))
 
 
 def max_weight_of(settings: Settings, d: int) -> float:
@@ -409,10 +429,10 @@ def facing(
 def facing_rows(of_block: Sequence[Any], found: Any, is_stray: bool, faced: int, through_host: bool) -> tuple[Any, ...]:
     """The rows of a block, or its strays, that face another, with their numbers and core distances."""
     rows, numbers, _, core = of_block
-    xp = device_of(rows).xp
-    found = xp.asarray(found)
+    here = device_of(rows)  # the host, if the partitions are there
+    xp, found = here.xp, here.asarray(found)
     at = xp.flatnonzero((found >> xp.uint32(faced)) & 1 & ((found >> xp.uint32(STRAY)) == int(is_stray)))
-    some = rows[at], numbers[at], None if core is None else xp.asarray(core)[at]
+    some = rows[at], numbers[at], None if core is None else here.asarray(core)[at]
     return tuple(part if part is None else to_host(part) for part in some) if through_host else some
 
 

@@ -11,7 +11,7 @@ rows, and so do those of several blocks in one array: the total order is that of
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from operator import getitem
 from typing import Any
@@ -65,11 +65,14 @@ def serves(settings: Settings) -> bool:
 
 
 def plan_near(run: Run, points: Partitions, count: int, always: bool = False) -> Near | None:
-    """About `count` blocks of near rows; None if they do not serve, or if others take less time unless `always`."""
-    settings, count = points.settings, min(count, MAX_NEAR_BLOCKS)
+    """About `count` blocks of near rows; None if they do not serve, or if others take less time.
+
+    The latter is not asked if they are `always` better: of few features, in several blocks for lack of memory.
+    """
+    settings = points.settings
     n, sizes = points.n_rows, np.array(points.layout.sizes)
     size = min(n // MIN_STEP, SAMPLE[settings.device])
-    if not serves(settings) or count < 2 or size < count * MIN_SAMPLED:
+    if not serves(settings) or not 2 <= count <= MAX_NEAR_BLOCKS or size < count * MIN_SAMPLED:
         return None
     sampled = np.unique(np.random.default_rng(0).integers(0, n, size))
     stops = np.cumsum(sizes)
@@ -131,7 +134,7 @@ def _cells_of_sample(
     bound, own, between = bounds_to_hubs(edges, s, hub, device)
     heaviest, cells = minimax(begins.size, *between), device.asarray(cell.astype(np.int32))
     of_rows = rows, cells, reach_of_rows(bound, own, cells, heaviest), device.asarray(block)
-    strays = choose_strays(of_rows, heaviest, block_of_cell, always, metric, device)
+    strays = choose_strays(of_rows, heaviest, block_of_cell, count, always, metric, device)
     if strays is None:
         return nothing
     route = (axes.centre, axes.unit, axes.axes, axes.departure), tuple(cuts)[:3], cell_of_leaf
@@ -160,32 +163,35 @@ def make_near_blocks(run: Run, points: Partitions, near: Near) -> Blocks:
         if (w := numbers.get(points.read[g][2])) is not None:
             held[b][w] += 1
     owners = owners_of_blocks(held, max(1, len(run.workers)), count * (count - 1) // 2)
-    groups = [
-        (g, group, read, holder)
-        for g, (group, read, holder) in enumerate(points.read)
-        if any(points.layout.sizes[p] for p in group)
+    by_holder = defaultdict[str | None, list[int]](list)
+    for g, (group, _, holder) in enumerate(points.read):
+        if any(points.layout.sizes[p] for p in group):
+            by_holder[holder].append(g)
+    order = [p for gs in by_holder.values() for g in gs for p in points.read[g][0] if points.layout.sizes[p]]
+    pieces: list[list[Future]] = [[] for _ in range(count)]
+    for h, (holder, gs) in enumerate(by_holder.items()):
+        parts, firsts = [points.read[g][1] for g in gs], [[starts[p] for p in points.read[g][0]] for g in gs]
+        cells = run.task("route", cells_of_rows, settings, near.route, parts, index=(h,), worker=holder)
+        for b in range(count):
+            through_host = holder != run.worker(owners[b]) and run.copies_through_host(settings)
+            arguments = parts, cells, near.block_of_cell == b, firsts, through_host
+            pieces[b].append(run.task("block-piece", _near_piece, *arguments, index=(b, h), worker=holder))
+    keepers = [run.worker(owner) for owner in owners]
+    blocks = [
+        run.task("block", _near_block, pieces[b], order, points.dtype, device, index=(b,), worker=keepers[b])
+        for b in range(count)
     ]
-    cells = {
-        g: run.task("route", cells_of_rows, settings, near.route, read, index=(g,), worker=holder)
-        for g, _, read, holder in groups
-    }
-    order = [p for _, group, *_ in groups for p in group if points.layout.sizes[p]]
-    blocks = []
-    for b in range(count):
-        worker, pieces = run.worker(owners[b]), []
-        for g, group, read, holder in groups:
-            through_host = holder != worker and run.copies_through_host(settings)
-            arguments = read, cells[g], near.block_of_cell == b, [starts[p] for p in group], through_host
-            pieces.append(run.task("block-piece", _near_piece, *arguments, index=(b, g), worker=holder))
-        blocks.append(run.task("block", _near_block, pieces, order, points.dtype, device, index=(b,), worker=worker))
-    rows, row_numbers, row_cells, sizes = (
-        [run.task(f"block-{i}", getitem, block, i, index=(b,)) for b, block in enumerate(blocks)] for i in range(4)
+    rows, row_numbers, row_cells, totals = (
+        [run.task(f"block-{i}", getitem, block, i, index=(b,), worker=keepers[b]) for b, block in enumerate(blocks)]
+        for i in range(4)
     )
-    found = run.gather(sizes)
+    found, sums = zip(*run.gather(totals), strict=True)
+    if sum(found) != points.n_rows or sum(sums) != points.n_rows * (points.n_rows - 1) // 2 or not all(found):
+        raise RuntimeError("workers do not agree about the cells of rows: please report this")
     return Blocks(rows, np.cumsum([0, *found]).tolist(), owners, settings, row_numbers, row_cells)
 
 
-def cells_of_rows(settings: Settings, route: Any, part: dict[str, Any]) -> list[Any]:
+def cells_of_rows(settings: Settings, route: Any, parts: list[dict[str, Any]]) -> list[list[Any]]:
     """The cell of each row of partitions, int32, where their values are; None of a partition without rows."""
     device = resolve(settings.device)
 
@@ -193,7 +199,7 @@ def cells_of_rows(settings: Settings, route: Any, part: dict[str, Any]) -> list[
         cells = work(_cells_of_rows, device, settings, route, device.asarray(values))
         return cells if is_on_gpu(values) else to_host(cells)
 
-    return [None if values is None else find(values) for values in part["values"]]
+    return [[None if values is None else find(values) for values in part["values"]] for part in parts]
 
 
 def _cells_of_rows(device: Device, settings: Settings, route: Any, values: Array) -> Array:
@@ -206,20 +212,27 @@ def _cells_of_rows(device: Device, settings: Settings, route: Any, values: Array
 
 
 def _near_piece(
-    part: dict[str, Any], cells: list[Any], is_inside: np.ndarray, starts: list[int], through_host: bool
+    parts: list[dict[str, Any]],
+    cells: list[list[Any]],
+    is_inside: np.ndarray,
+    firsts: list[list[int]],
+    through_host: bool,
 ) -> list[Any]:
     pieces = []
-    for values, cell, start in zip(part["values"], cells, starts, strict=True):
-        if values is not None:
-            xp = device_of(values).xp
-            at = xp.flatnonzero(xp.asarray(is_inside)[cell])
-            piece = values[at], (at + start).astype("int32"), cell[at]
-            pieces.append(tuple(map(to_host, piece)) if through_host else piece)
+    for part, of_part, first_rows in zip(parts, cells, firsts, strict=True):
+        for values, cell, first in zip(part["values"], of_part, first_rows, strict=True):
+            if values is not None:
+                xp = device_of(values).xp
+                at = xp.flatnonzero(xp.asarray(is_inside)[cell])
+                piece = values[at], (at + first).astype("int32"), cell[at]
+                pieces.append(tuple(map(to_host, piece)) if through_host else piece)
     return pieces
 
 
-def _near_block(pieces: list[list[Any]], order: list[int], dtype: str, device: str) -> tuple[Any, Any, Any, int]:
-    """The rows of the pieces, their numbers and their cells; and how many there are."""
+def _near_block(
+    pieces: list[list[Any]], order: list[int], dtype: str, device: str
+) -> tuple[Any, Any, Any, tuple[int, int]]:
+    """The rows of the pieces, their numbers and their cells; how many there are, and the numbers' sum."""
     xp, flat = resolve(device).xp, [piece for part in pieces for piece in part]
     rows, numbers, cells = (xp.concatenate([xp.asarray(flat[i][part]) for i in np.argsort(order)]) for part in range(3))
-    return rows.astype(dtype, copy=False), numbers, cells, len(rows)
+    return rows.astype(dtype, copy=False), numbers, cells, (len(rows), int(numbers.sum(dtype="int64")))

@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+import numpy as np
 from distributed import Future
 
 from rapids_slink.dendrogram import build_linkage
@@ -260,8 +261,9 @@ def _attributes(device: Device, rule: ClusterRule, edges: PreallocatedFrame, n: 
 MERGED = 8
 
 
-#: Takes the bounds of each block's rows; makes the bits of the blocks that may have a point within them, by block.
-WhoMeets: TypeAlias = Callable[[list[Future]], list[Future]]
+#: Takes the bounds of each block's rows; makes the bits of the blocks that may have a point within them, by block, and
+#: a (blocks, blocks) array of whether any row of a block has another's bit.
+WhoMeets: TypeAlias = Callable[[list[Future]], tuple[list[Future], np.ndarray]]
 
 
 def core_distances(run: Run, blocks: Blocks, who_meets: WhoMeets | None = None) -> list[Future]:
@@ -277,8 +279,10 @@ def lists_of_blocks(run: Run, blocks: Blocks, k: int, who_meets: WhoMeets | None
     if len(blocks) == 1:
         return own
     bounds = [run.task("bound", last_weights, settings, part, index=(b,)) for b, part in enumerate(own)]
-    bits = [None] * len(blocks) if who_meets is None else who_meets(bounds)
-    return [search_blocks(run, blocks.rows[b], blocks, k, (b,), own[b], bounds[b], bits[b]) for b in numbers]
+    if who_meets is None:
+        return [search_blocks(run, blocks.rows[b], blocks, k, (b,), own[b], bounds[b]) for b in numbers]
+    bits, met = who_meets(bounds)
+    return [search_blocks(run, blocks.rows[b], blocks, k, (b,), own[b], bounds[b], (bits[b], met[b])) for b in numbers]
 
 
 def search_blocks(
@@ -289,16 +293,20 @@ def search_blocks(
     name: tuple[int, ...],
     own: Any = None,
     bound: Array = None,
-    bits: Any = None,
+    met: tuple[Future, np.ndarray] | None = None,
 ) -> Future:
     """The k nearest of each query in all blocks. If the queries are a block, `own` holds their lists within it.
 
-    Each query has a bit for each block that may have a point within its bound, if there are `bits`.
+    If there is `met`, each query has a bit for each block that may have a point within its bound, and the other array
+    says which blocks have a query's.
     """
     settings, starts, count = blocks.settings, blocks.starts, len(blocks)
     lists: list[Any] = [] if own is None else [own]
     first = name[-1] if own is not None else -1
     others = [b % count for b in range(first + 1, first + count + (own is None))]  # every call starts at another block
+    bits = None
+    if met is not None:
+        bits, others = met[0], [b for b in others if met[1][b]]
     for b in others:
         arguments = queries, blocks.rows[b], starts[b], k, bound, bits, b
         lists.append(run.task("neighbors", block_lists, settings, *arguments, index=(*name, b)))

@@ -35,8 +35,8 @@ def here():
 
 def always(*args):
     """`choose_strays` where blocks of near rows are wanted, few rows or many."""
-    of_rows, heaviest, block_of_cell, _, *more = args
-    return facing.choose_strays(of_rows, heaviest, block_of_cell, True, *more)
+    of_rows, heaviest, block_of_cell, _, _, *more = args
+    return facing.choose_strays(of_rows, heaviest, block_of_cell, 1, True, *more)
 
 
 @pytest.fixture
@@ -110,6 +110,45 @@ def test_random_rows(n, d, values, seed, min_samples):
         patch.setattr(distributed, "count_blocks", lambda *_: 4)
         with dask_distributed.Client(cluster):
             fitted(X, [n // 2, n - n // 2], min_samples=min_samples)
+
+
+def test_blocks_of_several_workers_and_groups_of_partitions(near_blocks):
+    """Partitions that one worker holds give each block one piece, and every row is in one block."""
+    near_blocks(4)
+    X = nested(800, 3)
+    frame, parts = collection(X, [100] * 8)
+    parts = parts.persist()
+    dask_distributed.wait(parts)
+    assert_same(fit(parts, device="cpu"), fit(frame, device="cpu"))
+
+
+def test_rows_that_other_workers_would_put_elsewhere(near_blocks, monkeypatch):
+    """Hubs that are in other cells are not used, and rows that are in two blocks are an error."""
+    near_blocks(4)
+    cells_of_rows, rng = near.cells_of_rows, np.random.default_rng(0)
+
+    def moved(settings, route, parts):
+        found = cells_of_rows(settings, route, parts)
+        return [
+            [cell if cell is None else np.where(rng.random(cell.size) < 0.3, cell[::-1], cell) for cell in part]
+            for part in found
+        ]
+
+    monkeypatch.setattr(near, "cells_of_rows", moved)
+    fitted(nested(600, 3), [300, 300])
+    near_piece = near._near_piece
+    monkeypatch.setattr(
+        near, "_near_piece", lambda *args: [tuple(part[:-1] for part in piece) for piece in near_piece(*args)]
+    )
+    with pytest.raises(RuntimeError, match="cells of rows"):
+        fit(collection(nested(600, 3), [300, 300])[1], device="cpu")
+
+
+def test_trees_that_a_worker_has_no_memory_for(near_blocks, monkeypatch):
+    """Of more rows than two blocks in order would have: then blocks are in order."""
+    near_blocks(4)
+    monkeypatch.setattr(near, "choose_strays", lambda *args: facing.choose_strays(*args[:3], 10**6, True, *args[5:]))
+    assert fitted(nested(600, 3), [300, 300])["pairs"] == 6
 
 
 def test_hdbscan(near_blocks):

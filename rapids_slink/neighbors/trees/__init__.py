@@ -25,7 +25,8 @@ BALLS, POINTS, THREADS = (constant(SOURCE, name) for name in ("BALLS", "POINTS",
 SOME, OF_MEAN, AT_ONCE = 2**6, 2**10, 2**26
 SHARES = 16  # blocks of threads that share the others of a point
 FACING_ROWS = 2**12  # whose boxes a CPU's thread looks for at a time
-SPLITS, BOX_THREADS = (constant(FACING, name) for name in ("SPLITS", "BOX_THREADS"))  # of a group of rows
+#: Parts of a group of rows, at most, of which a GPU makes boxes, and rows of a part, about, at least.
+MAX_PARTS, PART_ROWS, BOX_THREADS = 64, 8, constant(FACING, "BOX_THREADS")
 
 
 def expansion(values: Array, device: Device, times: float = 2) -> float:
@@ -127,10 +128,11 @@ def boxes_of_groups(
         check_arrays(rows.dtype, rows)
         check_arrays("float64", bound)
         check_arrays("int64", order, start)
-        low, high = xp.empty((2, groups, SPLITS, d + 1))
+        parts = max(1, min(MAX_PARTS, len(rows) // (PART_ROWS * groups)))
+        low, high = xp.empty((2, groups, parts, d + 1))
         arguments = rows, np.int32(d), bound, order, start, low, high
         launch_blocks(
-            FACING, "box_groups", (groups, SPLITS), BOX_THREADS, *arguments, options=(value_option(rows.dtype),)
+            FACING, "box_groups", (groups, parts), BOX_THREADS, *arguments, options=(value_option(rows.dtype),)
         )
         low, high = to_host(low.min(axis=1)), to_host(high.max(axis=1))
         return low[:, :d], high[:, :d], high[:, d]

@@ -17,6 +17,7 @@ extern "C" __global__ void facing_blocks(
         if (block_of_cell[t] == own || found >> bit_of_cell[t] & 1) continue;
         double most = fmax(bound[i], of_cell[t]);
         const double *lowest = low + (size_t)t * d, *highest = high + (size_t)t * d;
+        if (lowest[0] > highest[0]) continue;  // a box of no rows
         FORMULA sum;
         bool is_within = true;
         for (int f = 0; f < d && is_within; f++) {
@@ -29,10 +30,9 @@ extern "C" __global__ void facing_blocks(
     out[i] = found;
 }
 
-// The least and the greatest value of each column in groups of rows, which `order` has one after the other: a group and one of
-// `SPLITS` parts of it for each block of threads, whose warps take rows in turn; (groups, SPLITS, d + 1) each. The last column is the
-// rows' bound.
-constexpr int SPLITS = 64, BOX_THREADS = 256;
+// The least and the greatest value of each column in groups of rows, which `order` has one after the other: a group and one part of
+// it for each block of threads, whose warps take rows in turn; (groups, parts, d + 1) each. The last column is the rows' bound.
+constexpr int BOX_THREADS = 256;
 
 extern "C" __global__ void __launch_bounds__(BOX_THREADS) box_groups(
     const VALUE* __restrict__ rows, int d, const double* __restrict__ bound, const long long* __restrict__ order,
@@ -44,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(BOX_THREADS) box_groups(
     for (int begin = 0; begin <= d; begin += WARP) {
         int f = begin + lane;
         double below = 1.0 / 0.0, above = -1.0 / 0.0;
-        for (long long at = first; at < end && f <= d; at += SPLITS * WARPS) {
+        for (long long at = first; at < end && f <= d; at += gridDim.y * WARPS) {
             double value = f < d ? widen(rows[(size_t)order[at] * d + f]) : bound[order[at]];
             below = fmin(below, value), above = fmax(above, value);
         }
@@ -52,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(BOX_THREADS) box_groups(
         __syncthreads();
         if (warp == 0 && f <= d) {
             for (int w = 1; w < WARPS; w++) below = fmin(below, least[w][lane]), above = fmax(above, greatest[w][lane]);
-            size_t out = ((size_t)group * SPLITS + blockIdx.y) * (d + 1) + f;
+            size_t out = ((size_t)group * gridDim.y + blockIdx.y) * (d + 1) + f;
             low[out] = below, high[out] = above;
         }
         __syncthreads();

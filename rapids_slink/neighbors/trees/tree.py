@@ -304,7 +304,7 @@ def find_facing(formula, rows, cell_of_row, bound, low, high, limit, block_of_ce
         found = np.uint32(0)
         for t in range(block_of_cell.size):
             bit = np.uint32(1) << np.uint32(bit_of_cell[t])
-            if block_of_cell[t] == own or found & bit:
+            if block_of_cell[t] == own or found & bit or low[t, 0] > high[t, 0]:  # the last: a box of no rows
                 continue
             most, total, is_within = max(bound[i], limit[cell_of_row[i], t]), 0.0, True
             for f in range(d):
