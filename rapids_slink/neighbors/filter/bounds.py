@@ -257,6 +257,11 @@ STEPS, MAX_SHARE = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64), 0.8
 MIN_PRODUCTS, MAX_FLATNESS = {"cpu": 2**36, "cuda": 2**46}, 1 / 3
 
 
+#: The largest share of pairs that pass the first of two tests. More are in many of the groups that are tested together,
+#: and still more pass while components are connected.
+MAX_PASSED = 1 / 32
+
+
 @dataclass(frozen=True)
 class FilterCosts:
     """The costs of a filter."""
@@ -335,7 +340,7 @@ def worthwhile_projection(
     exact distance of a query's `NEIGHBORS`-th nearest; and on a quarter of it, which shows how their number grows. No
     distance above `within` is wanted: for a short one few axes do, whatever the covariance is.
 
-    Where a second test costs less than a survivor, products are of the first axes, and all are tested after them.
+    Where few pairs pass a test of the first axes, products may be of these alone, and all axes are tested after them.
     """
     xp, (n, d) = device.xp, points.shape
     if float(n_queries) * n * d < MIN_PRODUCTS[device.name] or d < 2 * STEP:
@@ -361,7 +366,7 @@ def worthwhile_projection(
         before, of_first = n * width * costs.product, None
         for few, products, passed in shorter:
             twice = products + passed * (costs.survivor + costs.again * width)
-            if few + m + 2 * rest <= d and twice < before:
+            if few + m + 2 * rest <= d and twice < before and passed <= MAX_PASSED * n:
                 before, of_first = twice, few
         before += d * m * costs.axis if m < d else 0
         if before >= best_time:
