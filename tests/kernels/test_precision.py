@@ -193,11 +193,14 @@ def without_fp16(monkeypatch):
 def assert_exact(X, k=5, **expected):
     """The lists of a search, and counts of its report."""
     report, engine = Report(), resolve("cuda")
-    lists = neighbor_lists(BruteForceSearch(engine.asarray(X), engine, report), len(X), k, engine)
+    search = BruteForceSearch(engine.asarray(X), engine, report)
+    counts = {"filter": search.name}
+    lists = neighbor_lists(search, len(X), k, engine)
+    counts |= report["neighbors"]
     if X.shape[1] < 2000:
         assert_lists(lists, least(without_self(squared_distances(X.astype(float))), k))
-    assert {name: report["neighbors"][name] for name in expected} == expected
-    return report["neighbors"]
+    assert {name: counts[name] for name in expected} == expected
+    return counts
 
 
 @pytest.mark.gpu

@@ -715,7 +715,7 @@ def test_clusters_are_joined_at_once_where_boxes_rule_little_out(share, engine, 
     """Once a search in tiles knows so, and in its place."""
     rng, n, d = np.random.default_rng(11), 3000, 70
     set_constants(neighbors, STRUCTURED_POINTS=0)
-    set_constants(component_pairs, MIN_ROUND_PAIRS=0)
+    set_constants(component_pairs, MIN_ROUND_PAIRS=0, ROUNDS_OF_TILES=64)  # of few points many pairs pass a filter
     set_constants(tiles, JOINING_SHARE=share)
     tight = rng.normal(size=(6, d))[rng.integers(0, 6, n)] + 1e-3 * rng.normal(size=(n, d))
     model = rapids_slink.fit(tight, device=engine.name, n_neighbors=4)

@@ -135,7 +135,7 @@ def boxes_of_groups(
             FACING, "box_groups", (groups, parts), BOX_THREADS, *arguments, options=(value_option(rows.dtype),)
         )
         low, high = to_host(low.min(axis=1)), to_host(high.max(axis=1))
-        return low[:, :d], high[:, :d], high[:, d]
+        return low[:, :d].copy(), high[:, :d].copy(), high[:, d].copy()
     low, high, largest = np.full((groups, d), np.inf), np.full((groups, d), -np.inf), np.full(groups, -np.inf)
     filled = np.flatnonzero(start[1:] > start[:-1])
     in_order, begins = rows[order], start[filled]
