@@ -255,8 +255,16 @@ def prepare_search(
     n, has_numbers = n or len(values), values.dtype.kind != "u"  # no words, nor a CPU's codes
     kind = _search_class(n, values.shape[1], metric, device) if has_numbers else BruteForceSearch
     search = None
-    if kind is BruteForceSearch and has_numbers and queries is None:
-        search = _by_structure(values, n, device, metric, made)
+    may_choose = kind is BruteForceSearch and has_numbers and queries is None
+    if may_choose and may_be_low_dimensional(n, values.shape[1], metric, device):
+        search = _low_dimensional(values, device, metric, made)
+    if may_choose and search is None and metric.filter == "product" and n >= STRUCTURED_POINTS[device.name]:
+        within = expansion(values, device, TIMES)
+        is_near = within <= MAX_SPREAD and nearest_by_spread(values, device) <= MAX_NEAREST
+        is_clustered = within <= MAX_CLUSTER and n >= CLUSTERED_POINTS[device.name]
+        if (is_near or is_clustered) and TileSearch.serves(values, device, metric):
+            tiles: Any = made(TileSearch, None if is_near else partial(made, BruteForceSearch))
+            search = tiles if tiles.share() <= MAX_SHARE[device.name] else None
     if search is None:
         search = made(kind, max_weight) if kind is BruteForceSearch else made(kind)
     report.count("neighbors", filter=search.name)
@@ -342,26 +350,6 @@ def may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> bo
     """Whether to see if points of many features are searched by a tree after all."""
     features, min_points = LOW_DIMENSIONAL[device.name]
     return metric.boxes and d in features and n >= min_points
-
-
-def _by_structure(values: Array, n: int, device: Device, metric: Metric, made: Callable[..., Search]) -> Search | None:
-    """A search by a tree, or by tiles of near points, if a sample shows that it takes less time than all pairs.
-
-    `made` makes a search of a class.
-    """
-    if may_be_low_dimensional(n, values.shape[1], metric, device):
-        search = _low_dimensional(values, device, metric, made)
-        if search is not None:
-            return search
-    if metric.filter != "product" or n < STRUCTURED_POINTS[device.name]:
-        return None
-    within = expansion(values, device, TIMES)
-    is_near = within <= MAX_SPREAD and nearest_by_spread(values, device) <= MAX_NEAREST
-    is_clustered = within <= MAX_CLUSTER and n >= CLUSTERED_POINTS[device.name]
-    if not (is_near or is_clustered) or not TileSearch.serves(values, device, metric):
-        return None
-    tiles: Any = made(TileSearch, None if is_near else partial(made, BruteForceSearch))
-    return tiles if tiles.share() <= MAX_SHARE[device.name] else None
 
 
 def _low_dimensional(values: Array, device: Device, metric: Metric, made: Callable[..., Search]) -> Search | None:

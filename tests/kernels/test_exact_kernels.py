@@ -79,7 +79,7 @@ def test_rerank(d, k, dtype, engine, kernels):
 
 
 @pytest.mark.parametrize(("name", "d"), [("euclidean", 130), ("euclidean", 3), ("cosine", 3)])
-def test_rerank_of_points(name, d):
+def test_rerank_among_more_rows(name, d):
     """Some of the points, in any order, whose lists are among those of all; more pairs than are weighed together."""
     rng, n, k, metric = np.random.default_rng(d), 150, 3, get_metric(name)
     values = metric_rows(metric, rng.normal(size=(n, d)), CPU)
@@ -88,7 +88,7 @@ def test_rerank_of_points(name, d):
     candidates = cpu.new_candidates(rows.size, k, each)
     candidates.ids[:] = np.stack([rng.permutation(n)[:each] for _ in rows])
     candidates.count[:] = rng.integers(0, each + 2, rows.size)
-    cpu.rerank_of_points(ExactPoints(values, values, metric), rows, candidates, upper, top)
+    cpu.rerank(ExactPoints(values, values, metric), rows, candidates, None, upper, top, places=rows)
     distances = np.full((n, n), np.inf)
     for i, ids, count in zip(rows, candidates.ids, candidates.count, strict=True):
         distances[i, ids[:count]] = cpu.distances_between(values, np.full(1, i, np.int32), ids[:count], metric)

@@ -148,6 +148,11 @@ def test_the_check_loses_no_pair_and_bounds_from_above(name, dtype):
             assert bound[0] < distances[i, j] * (1 + 1e-3)
 
 
+def read_of(points, radius):
+    """What the test reads of points with these radii."""
+    return cpu.Tested(points.half_norm, radius, points.error, points.longer)
+
+
 @pytest.mark.parametrize(("name", "dtype"), case_dtypes(min_rows=2))
 def test_the_second_test_loses_no_pair(name, dtype):
     """At each pair's own distance, by all coordinates, whatever the product of the first was."""
@@ -164,7 +169,7 @@ def test_the_second_test_loses_no_pair(name, dtype):
     for i, j in np.argwhere(np.isfinite(distances) & ~np.eye(n, dtype=bool))[:: max(1, n * n // 2000)]:
         row, point = points.take(slice(i, i + 1)), points.take(slice(j, j + 1))
         radius = filter_.radius(distances[i, j : j + 1], row)
-        assert cpu.near_points(seen, cpu.tested(row, radius), 0, cpu.tested(point, point.error), passed, near) == 1
+        assert cpu.near_points(seen, read_of(row, radius), 0, read_of(point, point.error), passed, near) == 1
 
 
 def test_the_second_test_is_tight():
@@ -175,7 +180,7 @@ def test_the_second_test_is_tight():
     filter_ = ProjectedFilter(X, X, EUCLIDEAN, CPU, scaling, projection)
     points, distances = filter_.quantize(X), squared_distances(X)
     bound = np.sort(distances, axis=1)[np.arange(400), 2 + np.arange(400) % 9]
-    test = cpu.tested(points, filter_.radius(bound, points))
+    test = read_of(points, filter_.radius(bound, points))
     product, passed, near = cpu.product(points, points), np.zeros(400, np.uint8), np.empty(401, np.int64)
     by_coordinates = squared_distances(projection.coordinates(X)[1] / scaling.scale)
     within = by_coordinates <= np.maximum(bound[:, None], bound)

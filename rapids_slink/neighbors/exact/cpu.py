@@ -82,31 +82,15 @@ def rerank(
     upper: Array,
     top: TopLists,
     core: Array = None,
+    places: Array = None,
 ) -> None:
     """Merge the candidates of m queries, `rows`, with surrogate distances of at most `upper` into their lists.
 
     `upper`, (m,) float64, is tightened to the last entries of the lists that are full, and ``top.overflowed`` is set
     for rows that lost candidates. `groups` is not used: the filter has left out candidates of a row's own group. `core`
-    is that of a `SearchTask`.
+    is that of a `SearchTask`. Bounds and lists may be those of more rows, among which the queries' are at `places`.
     """
-    _merge(exact, rows, np.arange(rows.size, dtype=np.int32), candidates, upper, top, core)
-
-
-def rerank_of_points(exact: ExactPoints, rows: Array, candidates: Candidates, upper: Array, top: TopLists) -> None:
-    """`rerank` of some of the points, whose bounds and lists are among those of all, at their own numbers."""
-    _merge(exact, rows, rows, candidates, upper, top)
-
-
-def _merge(
-    exact: ExactPoints,
-    rows: Array,
-    places: Array,
-    candidates: Candidates,
-    upper: Array,
-    top: TopLists,
-    core: Array = None,
-) -> None:
-    """Merge the candidates of m queries, `rows`, into the lists at their `places`, (m,) int32."""
+    places = np.arange(rows.size, dtype=np.int32) if places is None else places
     _rerank(
         exact.metric.cpu_formula, read_only(exact.queries), read_only(exact.points), rows, places, candidates.ids,
         candidates.count, NO_CORE if core is None else core, upper, top.ids, top.weights, top.overflowed, new_tile(1),

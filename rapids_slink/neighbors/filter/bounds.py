@@ -51,7 +51,7 @@ Conversely ‖x - y‖² <= (1 + (d + 4)ε)(t + d·smallest): the first bounds, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import frexp, inf, log, log2
 from typing import Any, NamedTuple
 
@@ -90,6 +90,9 @@ def scale_of(largest: float, points: Array) -> float:
     return float(2.0 ** min(headroom - exponent, 180 if points.dtype == "float32" else 590))
 
 
+NO_COORDINATES = np.empty((0, 0), np.float32)
+
+
 @dataclass(frozen=True)
 class QuantizedPoints:
     """Points as the filter's kernels read them."""
@@ -100,13 +103,14 @@ class QuantizedPoints:
     half_norm: Array  # (n,) float32, int32 of an int8 image; see `bounds`. None for direct filters without products
     error: Array  # (n,) float32; see `bounds` and `cuda`
     ids: Array = None  # (n,) int32, which rows of the values these are; None of an image
-    longer: Array = None  # (n, c) float32, optional: more coordinates, by which pairs that pass are tested again
+    #: (n, c) float32: more coordinates, by which a CPU tests pairs that pass again; of none (0, 0)
+    longer: Array = field(default_factory=lambda: NO_COORDINATES)
 
     def take(self, rows: Any) -> QuantizedPoints:
         """Some rows (an index array or a slice)."""
         half_norm = None if self.half_norm is None else self.half_norm[rows]
         ids = None if self.ids is None else self.ids[rows]
-        longer = None if self.longer is None else self.longer[rows]
+        longer = self.longer[rows] if self.longer.size else self.longer
         return QuantizedPoints(self.y[rows], half_norm, self.error[rows], ids, longer)
 
 

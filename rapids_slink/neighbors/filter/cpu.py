@@ -106,7 +106,9 @@ class BlasFilter(ProductFilter):
                 points, *back = _part(last, to)
                 append_candidates(product(rows, points), rows, points, radius, groups, into, self.check, back)
         for points, _, candidates in sides:
-            self.exact_kernels.rerank_of_points(exact, points.ids, candidates, reached.upper, reached.top)
+            self.exact_kernels.rerank(
+                exact, points.ids, candidates, None, reached.upper, reached.top, places=points.ids
+            )
 
     def search_each_pair(
         self, task: SearchTask, reached: SearchState, exact: ExactPoints, rows_at_once: int, progress: bool
@@ -166,14 +168,14 @@ class ProjectedFilter(BlasFilter):
         ids = np.arange(len(values), dtype=np.int32) if order is None else order
         n, m, first, rest = ids.size, self.projection.axes.shape[1], self.projection.first, self.projection.rest
         y, half_norm = np.empty((n, (first or m) + rest), np.float32), np.empty(n, np.float32)
-        error, longer = np.empty(n, np.float32), np.empty((n, m + rest), np.float32) if first else None
+        error, longer = np.empty(n, np.float32), np.empty((n, m + rest) if first else (0, 0), np.float32)
 
         def put(rows: slice) -> None:
             coordinates = self.projection.coordinates(values[ids[rows]])
             parts = [quantize(z, Scaling(np.zeros(z.shape[1]), 1.0)) for z in coordinates]
             y[rows], half_norm[rows] = parts[0].y, parts[0].half_norm
             error[rows] = np.maximum(parts[0].error, parts[-1].error) + np.float32(self.projection.error)
-            if longer is not None:
+            if first:
                 longer[rows] = parts[-1].y
 
         for_each_chunk(self.device, put, row_blocks(n, values.shape[1], BLOCK // workers(self.device)))
@@ -246,17 +248,13 @@ def value_ranges(point_sets: Iterable[Array], centre: Array) -> list[ValueRange]
     """The range of each array of points."""
     ranges = []
     for values in point_sets:
-
-        def of_rows(rows: slice, values: Array = values) -> tuple[float, float, float, bool]:
+        deviation, largest, like_bytes = 0.0, 0.0, True
+        for rows in row_blocks(*values.shape):
             part = values[rows]
             highest, lowest = float(part.max()), float(part.min())
-            like_bytes = lowest >= 0 and highest <= 255 and bool((part == np.rint(part)).all())
-            return float(np.abs(part - centre).max()), highest, -lowest, like_bytes
-
-        deviation, highest, lowest, like_bytes = zip(
-            *for_each_chunk(CPU, of_rows, row_blocks(*values.shape)), strict=True
-        )
-        ranges.append(ValueRange(max(deviation), max(0.0, *highest, *lowest), byte_values=all(like_bytes)))
+            deviation, largest = max(deviation, float(np.abs(part - centre).max())), max(largest, highest, -lowest)
+            like_bytes = like_bytes and lowest >= 0 and highest <= 255 and bool((part == np.rint(part)).all())
+        ranges.append(ValueRange(deviation, largest, byte_values=like_bytes))
     return ranges
 
 
@@ -288,7 +286,10 @@ def append_candidates(
     """
     # An error is the radius of a point that wants no row: it changes no test.
     point_radius, of_points = back or (points.error, Candidates(into.ids[:0], into.count[:0]))
-    both = tested(rows, radius), tested(points, point_radius)
+    both = (
+        Tested(side.half_norm, of_side, side.error, side.longer)
+        for side, of_side in ((rows, radius), (points, point_radius))
+    )
     _append_candidates(
         product, *both, check, *groups, rows.ids, points.ids, into.ids, into.count, of_points.ids, of_points.count
     )
@@ -301,15 +302,6 @@ class Tested(NamedTuple):
     radius: np.ndarray  # (m,) float32
     error: np.ndarray  # (m,) float32
     longer: np.ndarray  # (m, c) float32, see `QuantizedPoints`; (0, 0) without a second test
-
-
-NO_COORDINATES = np.empty((0, 0), np.float32)
-
-
-def tested(points: QuantizedPoints, radius: Array) -> Tested:
-    """What the test reads of rows or points with these radii."""
-    longer = NO_COORDINATES if points.longer is None else points.longer
-    return Tested(points.half_norm, radius, points.error, longer)
 
 
 def seed_bounds(

@@ -15,7 +15,7 @@ from rapids_slink.neighbors.exact.cpu import popcount, weigh
 from rapids_slink.neighbors.exact.formulas import POINTS, ROWS, new_tile
 from rapids_slink.neighbors.filter import TileFilter, choose_filter
 from rapids_slink.neighbors.filter import cpu as products
-from rapids_slink.neighbors.filter.cpu import _passes_check, _squared_distance, near_points, tested
+from rapids_slink.neighbors.filter.cpu import Tested, _passes_check, _squared_distance, near_points
 from rapids_slink.neighbors.task import equal_slices
 from rapids_slink.neighbors.trees.kdtree import locate
 from rapids_slink.neighbors.trees.tree import LEAF, add_gap, box_to_box, build, may_wrap, or_in_space, to_points
@@ -190,12 +190,13 @@ class FilteredPairs(_Blocks):
         filter_, n, ids = self.filter, len(self.exact.points), np.arange(rows.start, rows.stop, dtype=np.int32)
         queries = filter_.query(ids)
         radius = filter_.radius(np.full(ids.size, limits[-1]), queries)
-        of_rows = tested(queries, radius)
+        of_rows = Tested(queries.half_norm, radius, queries.error, queries.longer)
         buffer, count, tile = new_buffer(), 0, new_tile(1)
         for to in equal_slices(slice(rows.start if self.is_one else 0, n), products.TILE_POINTS):
             points = filter_.quantized_points.take(to)
+            of_points = Tested(points.half_norm, points.error, points.error, points.longer)
             buffer, count = _scan_products(
-                products.product(queries, points), of_rows, tested(points, points.error),
+                products.product(queries, points), of_rows, of_points,
                 filter_.check, self.exact.metric.cpu_formula, self.both, (rows.start, to.start), self.is_one, limits,
                 tile, room, buffer, count, counts,
             )  # fmt: skip
