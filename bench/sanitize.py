@@ -179,7 +179,7 @@ def faces(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     low, high, largest = trees.boxes_of_groups(rows, bounds, of_rows, cells, device)
     block, limit = np.arange(cells, dtype="int32") // 3, rng.random((cells, cells))
     boxes, blocks = (device.asarray(low), device.asarray(high)), device.asarray(block)
-    of_cells = boxes, device.asarray(limit), blocks, blocks
+    of_cells = *boxes, device.asarray(limit), blocks, blocks
     found = trees.facing_blocks(rows, of_rows, bounds, *of_cells, 1, get_metric("cityblock"), device)
     return low, high, largest, to_host(found)
 

@@ -27,7 +27,7 @@ from dataclasses import replace
 from itertools import combinations
 from math import inf
 from operator import getitem
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from distributed import Future
@@ -49,11 +49,14 @@ if TYPE_CHECKING:
 
 #: The bits of a row: a block that it faces, the strays of others after the last block, and whether it is a stray.
 MAX_NEAR_BLOCKS, STRAY = 30, 31
-#: Shares of all rows that may be strays, and the bounds by which those of a block are described.
-QUANTILES = 256
+#: Shares of all rows that may be strays.
 STRAYS = 0.0, 1 / 32, 1 / 16, 1 / 8, 1 / 4
+QUANTILES = 256  # by which the bounds of a block's rows are described
 #: A tree between blocks: the blocks that it is of, and its parts: a block's rows or strays that face another.
-Trees = dict[tuple[int, ...], list[tuple[int, bool, int]]]
+Trees: TypeAlias = dict[tuple[int, ...], list[tuple[int, bool, int]]]
+#: All cells, those without strays and then those of strays, as `facing_blocks` takes them: the lowest and the highest
+#: values of their rows, the limits, and the block and the bit of each.
+AllCells: TypeAlias = tuple[Array, Array, Array, Array, Array]
 
 
 def hubs_of_cells(edges: tuple[Array, Array, Array], cell: np.ndarray, cells: int) -> np.ndarray:
@@ -132,8 +135,8 @@ def quantiles(bound: Array) -> np.ndarray:
     """Bounds of rows at even places in their order, the last the largest: (`QUANTILES`,) float64 on the host."""
     device = device_of(bound)
     at = device.asarray(np.maximum(np.arange(1, QUANTILES + 1) * bound.size // QUANTILES - 1, 0))
-    found: np.ndarray = to_host(device.xp.sort(bound)[at])
-    return found
+    chosen: np.ndarray = to_host(device.xp.sort(bound)[at])
+    return chosen
 
 
 def least_of_strays(of_blocks: Sequence[np.ndarray], sizes: Sequence[int], share: float) -> float:
@@ -147,7 +150,7 @@ def least_of_strays(of_blocks: Sequence[np.ndarray], sizes: Sequence[int], share
 def see_cells(
     rows: Array, cell: Array, bound: Array, cells: np.ndarray, usual: float, device: Device
 ) -> dict[str, np.ndarray]:
-    """What others see of some cells: their boxes of rows of a `usual` bound at most, and then those of strays.
+    """The boxes of some cells that others see: of their rows of a `usual` bound at most, and then of strays.
 
     ``low`` and ``high``, (2, cells, d), and ``largest``, (2, cells), the largest bounds of their rows: float64 on the
     host. Nothing is near to the box of no rows. `cells` ascend, and have all rows.
@@ -161,8 +164,8 @@ def see_cells(
 
 def all_cells(
     seen: dict[str, np.ndarray], heaviest: np.ndarray, block_of_cell: np.ndarray, max_weight: float
-) -> tuple[np.ndarray, ...]:
-    """What `facing_blocks` takes of all cells, those without strays and then those of strays."""
+) -> AllCells:
+    """All cells, by what others see of them and the heaviest edges between their hubs."""
     low, high = (seen[end].reshape(-1, seen[end].shape[-1]) for end in ("low", "high"))
     limit = np.minimum(np.maximum(np.tile(heaviest, 2), seen["largest"].ravel()), max_weight)
     of_strays = np.full_like(block_of_cell, block_of_cell.max() + 1)
@@ -174,23 +177,22 @@ def faces(
     cell: Array,
     bound: Array,
     is_stray: Array,
-    of_cells: Sequence[Array],
+    of_cells: AllCells,
     own: int,
     metric: Metric,
     device: Device,
 ) -> Array:
     """The bits of each row of block `own`, (n,) uint32: the blocks that it faces, and whether it is a stray."""
-    low, high, limit, block_of_cell, bit_of_cell = of_cells
-    found = facing_blocks(rows, cell, bound, (low, high), limit, block_of_cell, bit_of_cell, own, metric, device)
-    bits: Array = found | (is_stray.astype("uint32") << device.xp.uint32(STRAY))
+    blocks = facing_blocks(rows, cell, bound, *of_cells, own, metric, device)
+    bits: Array = blocks | (is_stray.astype("uint32") << device.xp.uint32(STRAY))
     return bits
 
 
-def count_faces(found: Array, count: int) -> np.ndarray:
+def count_faces(bits: Array, count: int) -> np.ndarray:
     """How many rows without strays, and how many strays, face each of `count` blocks and strays, (2, count + 1)."""
-    xp = device_of(found).xp
-    is_stray = (found >> xp.uint32(STRAY)) == 1
-    faced = [(found >> xp.uint32(b)) & 1 == 1 for b in range(count + 1)]
+    xp = device_of(bits).xp
+    is_stray = (bits >> xp.uint32(STRAY)) == 1
+    faced = [(bits >> xp.uint32(b)) & 1 == 1 for b in range(count + 1)]
     sums = xp.stack([(one & kind).sum() for kind in (~is_stray, is_stray) for one in faced])
     counts: np.ndarray = to_host(sums).reshape(2, count + 1)
     return counts
@@ -204,17 +206,20 @@ def trees_between(sizes: np.ndarray) -> Trees:
         return [(a, is_stray, faced)] if sizes[a, int(is_stray), faced] else []
 
     pairs: Trees = {(a, b): some(a, False, b) + some(b, False, a) for a, b in combinations(range(count), 2)}
-    found = {pair: parts for pair, parts in pairs.items() if len(parts) == 2}
+    trees = {pair: parts for pair, parts in pairs.items() if len(parts) == 2}
     for a in range(count):
         strays = [part for b in range(count) if b != a for part in some(b, True, a)]
         if strays and some(a, False, count):
-            found[(a,)] = some(a, False, count) + strays
+            trees[(a,)] = some(a, False, count) + strays
     strays = [part for b in range(count) for part in some(b, True, count)]
-    return found | ({(): strays} if len(strays) > 1 else {})
+    return trees | ({(): strays} if len(strays) > 1 else {})
 
 
 def choose_strays(
-    of_rows: tuple[Array, Array, Array, Array],
+    rows: Array,
+    cell: Array,
+    bound: Array,
+    block: Array,
     heaviest: np.ndarray,
     block_of_cell: np.ndarray,
     planned: int,
@@ -224,10 +229,9 @@ def choose_strays(
 ) -> float | None:
     """The share of strays by which trees test the fewest pairs of rows; None if that is more than all, unless `always`.
 
-    `of_rows` are the rows, cells, bounds and blocks of a sample. Blocks of rows in their order, of which `planned` were
+    The rows, with their cells, bounds and blocks, are a sample. Blocks of rows in their order, of which `planned` were
     to be made, test each pair once. A worker has memory for a tree of two of these; if no share serves, None as well.
     """
-    rows, cell, bound, block = of_rows
     xp, count, tests = device.xp, int(block_of_cell.max()) + 1, dict[float, int]()
     for share in STRAYS:
         usual = least_of_strays([quantiles(bound)], [len(rows)], share)
@@ -252,10 +256,11 @@ def tree_of_near_blocks(run: Run, blocks: Blocks, progress: Progress | None, nea
     """See `trees.tree_of_blocks`, of blocks of near rows."""
     settings, owners, numbers = blocks.settings, blocks.owners, range(len(blocks))
     keepers, by_cores = [run.worker(owner) for owner in owners], settings.min_samples > 1
-    run.wait(blocks.rows)
+    rows, cells = blocks.rows, blocks.cells
+    run.wait(rows)
 
     def on_each(name: str, function: Any, *args: Any) -> list[Future]:
-        """A task for each block where it is kept, to which lists give what is the block's, and tuples what is all's."""
+        """A task for each block where it is kept. Of a list it gets the block's entry."""
         return [
             run.task(
                 name,
@@ -270,32 +275,30 @@ def tree_of_near_blocks(run: Run, blocks: Blocks, progress: Progress | None, nea
     def who_meets(bounds: list[Future]) -> tuple[list[Future], np.ndarray]:
         """See `trees.WhoMeets`."""
         of_cells = run.task("all-boxes", cells_of_blocks, settings, near.block_of_cell, see("boxes", bounds, inf), None)
-        words, sizes = face("meeting", bounds, of_cells, inf)
-        return words, sizes.sum(axis=1)[:, :-1] > 0
+        bits, sizes = face("meeting", bounds, of_cells, inf)
+        return bits, sizes.sum(axis=1)[:, :-1] > 0
 
     def face(name: str, bounds: list[Future], of_cells: Future, usual: float) -> tuple[list[Future], np.ndarray]:
-        found = on_each(name, facing, settings, of_blocks, bounds, of_cells, list(numbers), usual)
-        words, sizes = (on_each(f"{name}-{i}", getitem, found, i) for i in range(2))
-        return words, np.array(run.gather(sizes))
+        both = on_each(name, facing, settings, rows, cells, bounds, of_cells, list(numbers), usual)
+        bits, sizes = (on_each(f"{name}-{i}", getitem, both, i) for i in range(2))
+        return bits, np.array(run.gather(sizes))
 
     def see(name: str, bounds: list[Future], usual: float) -> list[Future]:
-        return on_each(name, cells_of_block, settings, of_blocks, bounds, near.block_of_cell, list(numbers), usual)
+        return on_each(name, cells_of_block, settings, rows, cells, bounds, near.block_of_cell, list(numbers), usual)
 
-    of_blocks: list[Any] = list(zip(blocks.rows, blocks.numbers, blocks.cells, [None] * len(blocks), strict=True))
-    if by_cores:
-        cores = core_distances(run, blocks, who_meets)
-        of_blocks = [(*part[:3], core) for part, core in zip(of_blocks, cores, strict=True)]
-    made = on_each("tree", block_tree, settings, of_blocks, near.hubs, near.block_of_cell, list(numbers))
+    cores: list[Any] = core_distances(run, blocks, who_meets) if by_cores else [None] * len(blocks)
+    of_all = near.hubs, near.block_of_cell
+    made = on_each("tree", block_tree, settings, rows, blocks.numbers, cells, cores, *of_all, list(numbers))
     trees, bounds, about = (on_each(f"tree-{i}", getitem, made, i) for i in range(3))
     hub_edges, of_bounds = zip(*run.gather(about), strict=True)
     usual = least_of_strays(of_bounds, np.diff(blocks.starts).tolist(), near.strays)
     between = near.between
     if by_cores:
-        some = on_each("sampled", rows_with_numbers, settings, of_blocks, near.sampled)
+        some = on_each("sampled", rows_with_numbers, settings, rows, blocks.numbers, cores, near.sampled)
         (between,) = run.gather([run.task("sample-tree", hubs_between, settings, some, near.hubs)])
     seen, edges = see("cells", bounds, usual), [between, *hub_edges]
     of_cells = run.task("all-cells", cells_of_blocks, settings, near.block_of_cell, seen, edges)
-    words, sizes = face("facing", bounds, of_cells, usual)
+    bits, sizes = face("facing", bounds, of_cells, usual)
     wanted = trees_between(sizes)
     joined, results = Joins(run, settings), []
     for tree in trees:
@@ -304,7 +307,7 @@ def tree_of_near_blocks(run: Run, blocks: Blocks, progress: Progress | None, nea
         parts = []
         for a, is_stray, faced in wanted[key]:
             through_host = owners[a] != w and run.copies_through_host(settings)
-            arguments = of_blocks[a], words[a], is_stray, faced, through_host
+            arguments = rows[a], blocks.numbers[a], cores[a], bits[a], is_stray, faced, through_host
             parts.append(run.task("rows", facing_rows, *arguments, index=(*key, -1 - a, faced), worker=keepers[a]))
         origins = [a for a, *_ in wanted[key]]
         results.append(run.task("tree-between", facing_tree, settings, parts, origins, index=key, worker=run.worker(w)))
@@ -326,13 +329,15 @@ def tree_of_sample(device: Device, settings: Settings, values: Array, core: Arra
 def block_tree(
     device: Device,
     settings: Settings,
-    of_block: Sequence[Array],
+    rows: Array,
+    numbers: Array,
+    cell: Array,
+    core: Array,
     hubs: Array,
     block_of_cell: Array,
     b: int,
 ) -> tuple[dict[str, Any], Array, tuple[Any, np.ndarray]]:
     """The tree of block b as `trees.pair_tree` returns it; the rows' bounds; hubs' edges, and the bounds' quantiles."""
-    rows, numbers, cell, core = of_block
     xp, n = device.xp, len(rows)
     edges, report = tree_of_values(device, settings, rows, core)
     cells = np.flatnonzero(to_host(block_of_cell) == b)
@@ -352,24 +357,23 @@ def block_tree(
 def cells_of_block(
     device: Device,
     settings: Settings,
-    of_block: Sequence[Array],
+    rows: Array,
+    cell: Array,
     bound: Array,
     block_of_cell: Array,
     b: int,
     usual: float,
 ) -> dict[str, np.ndarray]:
     """`see_cells` of block b."""
-    rows, _, cell, _ = of_block
     prepared = metric_rows(settings.metric, rows, device, alone=False)
     return see_cells(prepared, cell, bound, np.flatnonzero(to_host(block_of_cell) == b), usual, device)
 
 
 @on_worker
 def rows_with_numbers(
-    device: Device, settings: Settings, of_block: Sequence[Array], wanted: Array
+    device: Device, settings: Settings, rows: Array, numbers: Array, core: Array, wanted: Array
 ) -> tuple[Array, Array, Array]:
-    """Those rows of a block that have the wanted numbers, with these and their core distances."""
-    rows, numbers, _, core = of_block
+    """The rows of a block that have the wanted numbers, with these and their core distances."""
     at = device.xp.flatnonzero(device.xp.isin(numbers, wanted))
     return rows[at], numbers[at], core[at]
 
@@ -386,7 +390,7 @@ def hubs_between(device: Device, settings: Settings, parts: list[Any], hubs: Arr
 
 def cells_of_blocks(
     settings: Settings, block_of_cell: np.ndarray, seen: list[dict[str, Any]], between: list[Any] | None
-) -> tuple[np.ndarray, ...]:
+) -> AllCells:
     """`all_cells` of what blocks see of theirs, which they have in order, and of the edges `between` hubs.
 
     Without these edges only rows have bounds.
@@ -412,26 +416,27 @@ def max_weight_of(settings: Settings, d: int) -> float:
 def facing(
     device: Device,
     settings: Settings,
-    of_block: Sequence[Array],
+    rows: Array,
+    cell: Array,
     bound: Array,
-    of_cells: Sequence[Array],
+    of_cells: AllCells,
     own: int,
     usual: float,
 ) -> tuple[Array, np.ndarray]:
     """The bits of the rows of block `own`, and `count_faces` of them."""
-    rows, _, cell, _ = of_block
     metric, is_stray, count = settings.metric, bound > usual, int(of_cells[-1].max())
     prepared = metric_rows(metric, rows, device, alone=False)
-    found = faces(prepared, cell, bound, is_stray, of_cells, own, metric, device)
-    return found, count_faces(found, count)
+    bits = faces(prepared, cell, bound, is_stray, of_cells, own, metric, device)
+    return bits, count_faces(bits, count)
 
 
-def facing_rows(of_block: Sequence[Any], found: Any, is_stray: bool, faced: int, through_host: bool) -> tuple[Any, ...]:
+def facing_rows(
+    rows: Any, numbers: Any, core: Any, bits: Any, is_stray: bool, faced: int, through_host: bool
+) -> tuple[Any, ...]:
     """The rows of a block, or its strays, that face another, with their numbers and core distances."""
-    rows, numbers, _, core = of_block
     here = device_of(rows)  # the host, if the partitions are there
-    xp, found = here.xp, here.asarray(found)
-    at = xp.flatnonzero((found >> xp.uint32(faced)) & 1 & ((found >> xp.uint32(STRAY)) == int(is_stray)))
+    xp, bits = here.xp, here.asarray(bits)
+    at = xp.flatnonzero((bits >> xp.uint32(faced)) & 1 & ((bits >> xp.uint32(STRAY)) == int(is_stray)))
     some = rows[at], numbers[at], None if core is None else here.asarray(core)[at]
     return tuple(part if part is None else to_host(part) for part in some) if through_host else some
 

@@ -85,10 +85,10 @@ def plan_near(run: Run, points: Partitions, count: int, always: bool = False) ->
         pieces.append(run.task("sample", _some_rows, read, wanted, index=(g,), worker=holder))
     rank = np.argsort(np.concatenate(order))
     cells = run.task("cells", cells_of_sample, settings, pieces, rank, points.dtype, sampled, (count, always))
-    (found,) = run.gather([run.task("cells-found", getitem, cells, "found")])
-    if found is None:
+    (plan,) = run.gather([run.task("cells-plan", getitem, cells, "plan")])
+    if plan is None:
         return None
-    return Near(route=run.task("route", getitem, cells, "route"), sampled=sampled, **found)
+    return Near(route=run.task("route", getitem, cells, "route"), sampled=sampled, **plan)
 
 
 def _some_rows(part: dict[str, Any], wanted: list[tuple[int, np.ndarray]]) -> list[np.ndarray]:
@@ -104,11 +104,11 @@ def cells_of_sample(
     sampled: np.ndarray,
     how: tuple[int, bool],
 ) -> dict[str, Any]:
-    """What finds a row's cell, ``route``, and the rest of `Near`, ``found``; None of both as `plan_near` says."""
+    """The ``route`` by which a row's cell is found, and the rest of `Near`, ``plan``; both None as `plan_near` says."""
     device = resolve(settings.device)
     values = np.concatenate([rows for piece in pieces for rows in piece])[rank].astype(dtype, copy=False)
-    found: dict[str, Any] = work(_cells_of_sample, device, settings, device.asarray(values), sampled, how)
-    return found
+    both: dict[str, Any] = work(_cells_of_sample, device, settings, device.asarray(values), sampled, how)
+    return both
 
 
 def _cells_of_sample(
@@ -126,7 +126,7 @@ def _cells_of_sample(
     middle = np.cumsum(members) - members / 2
     block_of_cell = np.unique((middle * count / s).astype(np.int32), return_inverse=True)[1].astype(np.int32)
     block = block_of_cell[cell]
-    shares, nothing = np.bincount(block) / s, {"route": None, "found": None}
+    shares, nothing = np.bincount(block) / s, {"route": None, "plan": None}
     if shares.size < 2 or shares.max() > MAX_UNEVEN / count:
         return nothing
     edges = tree_of_sample(device, settings, values, None)
@@ -134,11 +134,11 @@ def _cells_of_sample(
     bound, own, between = bounds_to_hubs(edges, s, hub, device)
     heaviest, cells = minimax(begins.size, *between), device.asarray(cell.astype(np.int32))
     of_rows = rows, cells, reach_of_rows(bound, own, cells, heaviest), device.asarray(block)
-    strays = choose_strays(of_rows, heaviest, block_of_cell, count, always, metric, device)
+    strays = choose_strays(*of_rows, heaviest, block_of_cell, count, always, metric, device)
     if strays is None:
         return nothing
     route = (axes.centre, axes.unit, axes.axes, axes.departure), tuple(cuts)[:3], cell_of_leaf
-    found = {
+    plan = {
         "count": shares.size,
         "block_of_sampled": block,
         "block_of_cell": block_of_cell,
@@ -146,7 +146,7 @@ def _cells_of_sample(
         "between": between,
         "strays": strays,
     }
-    return {"route": route, "found": found}
+    return {"route": route, "plan": plan}
 
 
 def make_near_blocks(run: Run, points: Partitions, near: Near) -> Blocks:
@@ -185,10 +185,11 @@ def make_near_blocks(run: Run, points: Partitions, near: Near) -> Blocks:
         [run.task(f"block-{i}", getitem, block, i, index=(b,), worker=keepers[b]) for b, block in enumerate(blocks)]
         for i in range(4)
     )
-    found, sums = zip(*run.gather(totals), strict=True)
-    if sum(found) != points.n_rows or sum(sums) != points.n_rows * (points.n_rows - 1) // 2 or not all(found):
+    sizes, sums = zip(*run.gather(totals), strict=True)
+    n = points.n_rows
+    if sum(sizes) != n or sum(sums) != n * (n - 1) // 2 or not all(sizes):
         raise RuntimeError("workers do not agree about the cells of rows: please report this")
-    return Blocks(rows, np.cumsum([0, *found]).tolist(), owners, settings, row_numbers, row_cells)
+    return Blocks(rows, np.cumsum([0, *sizes]).tolist(), owners, settings, row_numbers, row_cells)
 
 
 def cells_of_rows(settings: Settings, route: Any, parts: list[dict[str, Any]]) -> list[list[Any]]:

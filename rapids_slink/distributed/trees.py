@@ -340,14 +340,14 @@ def block_lists(
     """
     xp = device.xp
     at = slice(None) if bits is None else xp.flatnonzero((bits >> xp.uint32(b)) & 1)
-    found = queries[at]
-    ids, no_group = xp.arange(len(found), dtype="int32"), xp.full(len(rows), -1, "int32")
+    some = queries[at]
+    ids, no_group = xp.arange(len(some), dtype="int32"), xp.full(len(rows), -1, "int32")
     task = SearchTask(ids, min(k, len(rows)), ids, no_group, None if upper is None else upper[at])
     if bits is None:
-        return _lists(device, settings, (found, rows), start, k, task)
+        return _lists(device, settings, (some, rows), start, k, task)
     lists = empty_lists(len(queries), k, device)
-    if len(found):
-        for whole, part in zip(lists, _lists(device, settings, (found, rows), start, k, task), strict=True):
+    if len(some):
+        for whole, part in zip(lists, _lists(device, settings, (some, rows), start, k, task), strict=True):
             whole[at] = part
     return lists
 

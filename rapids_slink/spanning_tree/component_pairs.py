@@ -190,7 +190,10 @@ SET_SHIFT, MAX_POINTS = (
 PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured, and per feature of a centroid
 #: Pairs of points of each point and component above which facing points are listed, and of these the most a point.
 FACING_COST, MAX_FACING = 32, 16
-MANY_FORMED, SHARE_OF_ITEMS = 2**32, 32  # of the items of so many pairs of points one in a number is tried first
+MANY_FORMED, SHARE_OF_ITEMS = (
+    2**32,
+    32,
+)  # of the items of at least the first number of pairs, one in the second is tried first
 SHARE_OF_FACING = 16  # one pair in this number of them lowers the bounds of all
 MAX_OVERLAPPING = 32  # pairs of small or negative separation, per component
 MIN_SAMPLED = 8  # points of a component that are compared with another's

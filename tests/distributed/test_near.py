@@ -35,8 +35,7 @@ def here():
 
 def always(*args):
     """`choose_strays` where blocks of near rows are wanted, few rows or many."""
-    of_rows, heaviest, block_of_cell, _, _, *more = args
-    return facing.choose_strays(of_rows, heaviest, block_of_cell, 1, True, *more)
+    return facing.choose_strays(*args[:6], 1, True, *args[8:])
 
 
 @pytest.fixture
@@ -147,7 +146,7 @@ def test_rows_that_other_workers_would_put_elsewhere(near_blocks, monkeypatch):
 def test_trees_that_a_worker_has_no_memory_for(near_blocks, monkeypatch):
     """Of more rows than two blocks in order would have: then blocks are in order."""
     near_blocks(4)
-    monkeypatch.setattr(near, "choose_strays", lambda *args: facing.choose_strays(*args[:3], 10**6, True, *args[5:]))
+    monkeypatch.setattr(near, "choose_strays", lambda *args: facing.choose_strays(*args[:6], 10**6, True, *args[8:]))
     assert fitted(nested(600, 3), [300, 300])["pairs"] == 6
 
 
@@ -235,7 +234,7 @@ def test_rows_that_face_cells(dtype, metric, engine):
     low, high = (np.array([getattr(X[cell == t], end)(axis=0) for t in range(cells)], float) for end in ("min", "max"))
     arrays = [engine.asarray(part) for part in (X, cell, bound)]
     of_cells = [engine.asarray(part) for part in (low, high, limit, block_of_cell, block_of_cell)]
-    found = to_host(facing_blocks(*arrays, tuple(of_cells[:2]), *of_cells[2:], 1, chosen, engine))
+    found = to_host(facing_blocks(*arrays, *of_cells, 1, chosen, engine))
     faced = (found[:, None] >> np.arange(32, dtype=np.uint32)) & 1 == 1
     most = np.maximum(bound[:, None], limit[cell][:, cell]) * (1 - 1e-9)
     for b in range(blocks):

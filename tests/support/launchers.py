@@ -436,7 +436,7 @@ def rows_that_face_cells():
         of_points = points(300, 9, dtype), ids(300), xp.zeros(300)
         low, high, _ = boxes_of_groups(of_points[0], of_points[2], of_points[1], cells, cuda())
         boxes, limit = tuple(map(cuda().asarray, (low, high))), xp.zeros((cells, cells))
-        facing_blocks(*of_points, boxes, limit, ids(cells), ids(cells), 1, get_metric(metric), cuda())
+        facing_blocks(*of_points, *boxes, limit, ids(cells), ids(cells), 1, get_metric(metric), cuda())
 
 
 def roots_of_weights():

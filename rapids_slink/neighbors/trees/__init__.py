@@ -148,7 +148,8 @@ def facing_blocks(
     rows: Array,
     cell_of_row: Array,
     bound: Array,
-    boxes: tuple[Array, Array],
+    low: Array,
+    high: Array,
     limit: Array,
     block_of_cell: Array,
     bit_of_cell: Array,
@@ -167,8 +168,8 @@ def facing_blocks(
         As `neighbors.rows.metric_rows` makes them, of a metric whose distances boxes bound.
     cell_of_row : (n,) int32 array
     bound : (n,) float64 array
-    boxes : two (cells, d) float64 arrays
-        The lowest and the highest value of each column.
+    low, high : (cells, d) float64 arrays
+        The lowest and the highest value of each column, of the boxes.
     limit : (cells of rows, cells) float64 array
     block_of_cell, bit_of_cell : (cells,) int32 arrays
         Bits are below 32.
@@ -176,21 +177,21 @@ def facing_blocks(
         The block of the rows.
     """
     (n, d), cells = rows.shape, block_of_cell.size
-    found = device.xp.empty(n, "uint32")
+    bits, of_cells = device.xp.empty(n, "uint32"), (low, high, limit, block_of_cell, bit_of_cell)
     if not device.is_gpu:
         from rapids_slink.neighbors.trees.tree import find_facing
         from rapids_slink.runtime.threads import for_each_chunk
 
         def look(some: slice) -> None:
             of_rows = rows[some], cell_of_row[some], bound[some]
-            find_facing(metric.cpu_formula, *of_rows, *boxes, limit, block_of_cell, bit_of_cell, own, found[some])
+            find_facing(metric.cpu_formula, *of_rows, *of_cells, own, bits[some])
 
         for_each_chunk(device, look, row_blocks(n, 1, FACING_ROWS))
-        return found
+        return bits
     check_arrays(rows.dtype, rows)
-    check_arrays("float64", bound, *boxes, limit)
+    check_arrays("float64", bound, low, high, limit)
     check_arrays("int32", cell_of_row, block_of_cell, bit_of_cell)
     sizes, options = (np.int32(d), np.int64(n)), (value_option(rows.dtype), *metric.cuda_options)
-    arguments = *boxes, limit, block_of_cell, bit_of_cell, np.int32(cells), np.int32(own), found
+    arguments = *of_cells, np.int32(cells), np.int32(own), bits
     launch(FACING, "facing_blocks", n, rows, *sizes, cell_of_row, bound, *arguments, options=options)
-    return found
+    return bits
