@@ -48,7 +48,6 @@ MAX_UNEVEN = 2
 class Near:
     """Cells of near rows, and blocks of them."""
 
-    count: int  # of blocks
     route: Future  # by which a row's cell is found
     sampled: np.ndarray  # (s,) int64, the numbers of the sample's rows among all, ascending
     block_of_sampled: np.ndarray  # (s,) int64
@@ -56,6 +55,11 @@ class Near:
     hubs: np.ndarray  # (cells,) int32, the number of the row that is each cell's hub
     between: tuple[np.ndarray, np.ndarray, np.ndarray]  # the edges of the hubs' tree: see `bounds_to_hubs`
     strays: float  # the share of the rows that are strays
+
+    @property
+    def count(self) -> int:
+        """The number of blocks."""
+        return int(self.block_of_cell.max()) + 1
 
 
 def serves(settings: Settings) -> bool:
@@ -104,7 +108,7 @@ def cells_of_sample(
     sampled: np.ndarray,
     how: tuple[int, bool],
 ) -> dict[str, Any]:
-    """The ``route`` by which a row's cell is found, and the rest of `Near`, ``plan``; both None as `plan_near` says."""
+    """The ``route`` by which a row's cell is found, and the rest of `Near`, ``plan``: None as `plan_near` says."""
     device = resolve(settings.device)
     values = np.concatenate([rows for piece in pieces for rows in piece])[rank].astype(dtype, copy=False)
     both: dict[str, Any] = work(_cells_of_sample, device, settings, device.asarray(values), sampled, how)
@@ -126,7 +130,7 @@ def _cells_of_sample(
     middle = np.cumsum(members) - members / 2
     block_of_cell = np.unique((middle * count / s).astype(np.int32), return_inverse=True)[1].astype(np.int32)
     block = block_of_cell[cell]
-    shares, nothing = np.bincount(block) / s, {"route": None, "plan": None}
+    shares, nothing = np.bincount(block) / s, {"plan": None}
     if shares.size < 2 or shares.max() > MAX_UNEVEN / count:
         return nothing
     edges = tree_of_sample(device, settings, values, None)
@@ -139,7 +143,6 @@ def _cells_of_sample(
         return nothing
     route = (axes.centre, axes.unit, axes.axes, axes.departure), tuple(cuts)[:3], cell_of_leaf
     plan = {
-        "count": shares.size,
         "block_of_sampled": block,
         "block_of_cell": block_of_cell,
         "hubs": sampled[hub].astype(np.int32),

@@ -20,6 +20,7 @@ from rapids_slink.distributed.points import (
     make_blocks,
     read_points,
 )
+from rapids_slink.metrics import Metric, surrogate_bound
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.rows import check_zeros_between
 from rapids_slink.neighbors.within import Found, NearPairs, PairPoints, PairTask, estimate_pairs, room_for_pairs
@@ -31,7 +32,6 @@ from rapids_slink.runtime.device import CPU, Array, Device
 from rapids_slink.runtime.frames import frame_of
 from rapids_slink.runtime.memory import check_memory
 from rapids_slink.settings import Settings
-from rapids_slink.spanning_tree.problem import Problem
 
 #: Rows of a block at least, and blocks of a device that meet each other, of pairs within a distance.
 MIN_BLOCK_ROWS, BLOCKS_A_DEVICE = {"cpu": 2**12, "cuda": 2**17}, 2
@@ -54,11 +54,8 @@ def near_blocks(
         points = points.check_zeros()
         starts = block_starts(points.n_rows, _count_near_blocks(run, points))
         blocks, boxes = make_blocks(run, points, len(starts) - 1), Boxes.of(run, points)
-        every = len(blocks)
-        met = {(b, b) for b in range(every)} | {(a, b) for a in range(every) for b in range(a + 1, every)}
-        if boxes is not None:
-            met = {(b, b) for b in range(every)} | {pair for pair in boxes.pairs(starts) if len(pair) == 2}
-        others = blocks
+        pairs = combinations(range(len(blocks)), 2) if boxes is None else boxes.pairs(starts)
+        met, others = {*pairs, *((b, b) for b in range(len(blocks)))}, blocks
     else:
         more = read_points(run, Y, settings, name="Y")
         blocks, others = blocks_of_both(run, points, more, _count_near_blocks)
@@ -153,23 +150,24 @@ class Boxes:
     high: np.ndarray  # the greatest value of each column
     first: np.ndarray  # the number of the partition's first row, and
     last: np.ndarray  # of the one after its last
-    problem: Problem  # of all rows
+    metric: Metric
+    max_weight: float  # the largest surrogate distance of two rows that are wanted
 
     @classmethod
     def of(cls, run: Run, points: Partitions) -> Self | None:
-        """None without a `max_distance`, or if boxes do not bound the metric's distances."""
+        """The boxes of points with a `max_distance`; None if boxes do not bound the metric's distances."""
         settings, sizes = points.settings, np.array(points.layout.sizes)
-        metric = settings.metric
-        if settings.max_distance is None or settings.min_samples > 1 or not metric.boxes or metric.rows != "given":
+        metric, distance = settings.metric, settings.max_distance
+        if distance is None or not metric.boxes or metric.rows != "given":
             return None
         order = [p for group, *_ in points.read for p in group if sizes[p]]
         extremes = np.array(extremes_of_partitions(run, points.read))[np.argsort(order)]
         last = np.cumsum(sizes)[sizes > 0]
-        problem = Problem(settings, CPU, points.n_rows, points.n_features, itemsize=8)
-        return cls(extremes[:, 0], extremes[:, 1], last - sizes[sizes > 0], last, problem)
+        max_weight = surrogate_bound(metric, distance, points.n_features)
+        return cls(extremes[:, 0], extremes[:, 1], last - sizes[sizes > 0], last, metric, max_weight)
 
-    def pairs(self, starts: Sequence[int]) -> list[tuple[int, ...]]:
-        """The pairs of blocks that may have points within the distance, and alone each block that is in none of them.
+    def pairs(self, starts: Sequence[int]) -> list[tuple[int, int]]:
+        """The pairs of blocks that may have points within the distance.
 
         `starts` has the first row number of each block, then the number of rows.
         """
@@ -182,7 +180,5 @@ class Boxes:
         # As two points, which are no farther apart than any two of the boxes: rounding is monotone.
         points = np.maximum(np.nextafter([np.zeros_like(self.low[0]), *gaps], -np.inf), 0)
         ids = np.arange(len(points), dtype=np.int32)
-        weight = kernels(CPU).pair_distances(points, np.zeros_like(ids), ids, self.problem.metric)[1:]
-        near: list[tuple[int, ...]] = [p for p, w in zip(pairs, weight, strict=True) if w <= self.problem.max_weight]
-        met = {b for pair in near for b in pair}
-        return near + [(b,) for b in range(len(ends)) if b not in met]
+        weight = kernels(CPU).pair_distances(points, np.zeros_like(ids), ids, self.metric)[1:]
+        return [pair for pair, w in zip(pairs, weight, strict=True) if w <= self.max_weight]

@@ -137,7 +137,7 @@ class BruteForceSearch(Search):
         return self.in_tiles is None
 
     def for_connecting(self, ids: Array) -> Callable[[], Search]:
-        """What has made the lists."""
+        """The search that has made the lists."""
         search = self.in_tiles or self
         return lambda: search
 

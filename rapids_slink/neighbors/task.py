@@ -130,7 +130,7 @@ class SearchState:
 
 
 class ManyTilesError(Exception):
-    """A search for groups' least would form most of its pairs of tiles: `Search.joining` may take less time."""
+    """A search for groups' least would form most of its pairs of tiles: joining at once may take less time."""
 
 
 class Search:

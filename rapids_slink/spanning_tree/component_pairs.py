@@ -190,10 +190,8 @@ SET_SHIFT, MAX_POINTS = (
 PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured, and per feature of a centroid
 #: Pairs of points of each point and component above which facing points are listed, and of these the most a point.
 FACING_COST, MAX_FACING = 32, 16
-MANY_FORMED, SHARE_OF_ITEMS = (
-    2**32,
-    32,
-)  # of the items of at least the first number of pairs, one in the second is tried first
+#: Where that number of pairs of points is formed or more, one item in this number tells first whether too many pass.
+MANY_FORMED, SHARE_OF_ITEMS = 2**32, 32
 SHARE_OF_FACING = 16  # one pair in this number of them lowers the bounds of all
 MAX_OVERLAPPING = 32  # pairs of small or negative separation, per component
 MIN_SAMPLED = 8  # points of a component that are compared with another's
@@ -358,9 +356,11 @@ def _passing(
     """
     filter_: Any = context.filter
     close_pairs: PointPairs = None
-    some, room = items[::SHARE_OF_ITEMS].copy(), max(1, 2 * context.max_pairs // SHARE_OF_ITEMS)
+    some, room = None, max(1, 2 * context.max_pairs // SHARE_OF_ITEMS)
+    if formed >= MANY_FORMED:
+        some = items[::SHARE_OF_ITEMS].copy()
     while filter_ and close_pairs is None:
-        if formed < MANY_FORMED or filter_.component_pairs(order, some, upper, room, tested) is not None:
+        if some is None or filter_.component_pairs(order, some, upper, room, tested) is not None:
             close_pairs = filter_.component_pairs(order, items, upper, context.max_pairs, tested)
         filter_ = filter_.finer() if close_pairs is None else None
     return close_pairs

@@ -325,14 +325,14 @@ class Projection:
         xp, m = self.device.xp, self.axes.shape[1]
         w = (values - self.scaling.centre) * self.scaling.scale
         on_axes, squares = w @ self.axes, (w * w).sum(axis=1)
-        found = []
+        coordinates = []
         for size in [m] if self.first is None else [self.first, m]:
             z = xp.empty((len(w), size + self.rest))
             z[:, :size] = on_axes[:, :size]
             length = xp.sqrt(xp.maximum(squares - (z[:, :size] ** 2).sum(axis=1), 0))
             z[:, size:] = (length / self.rest**0.5 - self.offset)[:, None]
-            found.append(z)
-        return found
+            coordinates.append(z)
+        return coordinates
 
 
 def worthwhile_projection(
