@@ -98,17 +98,17 @@ def test_ties_and_equal_rows(near_blocks):
     assert fitted(np.repeat(X[:2], 200, axis=0), [400])["pairs"] == 6  # two cells at most: blocks in their order
 
 
+@pytest.mark.full
 @pytest.mark.hypothesis
 @given(st.integers(60, 200), st.integers(1, 3), st.integers(2, 12), st.integers(0, 2**32 - 1), st.sampled_from([1, 3]))
-def test_random_rows(n, d, values, seed, min_samples):
+def test_random_rows(here, n, d, values, seed, min_samples):
     rng = np.random.default_rng(seed)
     X = rng.integers(0, values, (n, d)) * rng.choice([1.0, 1e-3, 1e3], (n, 1))
-    with pytest.MonkeyPatch.context() as patch, workers_within_this_process(1) as cluster:
+    with pytest.MonkeyPatch.context() as patch:
         for name, value in {"MIN_SAMPLED": 2, "CELLS": 3, "MIN_STEP": 2, "choose_strays": always}.items():
             patch.setattr(near, name, value)
         patch.setattr(distributed, "count_blocks", lambda *_: 4)
-        with dask_distributed.Client(cluster):
-            fitted(X, [n // 2, n - n // 2], min_samples=min_samples)
+        fitted(X, [n // 2, n - n // 2], min_samples=min_samples)
 
 
 def test_blocks_of_several_workers_and_groups_of_partitions(near_blocks):
