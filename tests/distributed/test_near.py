@@ -55,10 +55,10 @@ def nested(n, d, seed=0):
     return X
 
 
-def fitted(X, sizes, **how):
-    """A fit of a collection, checked against that of one device."""
+def fitted(X, sizes, device="cpu", **how):
+    """A fit of a collection, checked against that of one CPU."""
     frame, parts = collection(X, sizes)
-    model = fit(parts, device="cpu", **how)
+    model = fit(parts, device=device, **how)
     assert_same(model, fit(frame, device="cpu", **how))
     return model.report_["spanning_tree"]
 
@@ -75,6 +75,14 @@ def test_the_same_bits(d, how, near_blocks):
     counts = fitted(X, [100, 0, 350, 250], **how)
     assert counts["blocks"] == 5
     assert counts["pairs"] > 0 or "max_distance" in how
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("how", [{}, {"min_samples": 4}, {"max_distance": 3.0}], ids=str)
+@pytest.mark.parametrize("d", [2, 20])
+def test_the_same_bits_on_a_gpu(d, how, near_blocks):
+    near_blocks(5)
+    assert fitted(nested(700, d).astype("float32"), [100, 0, 350, 250], device="cuda", **how)["blocks"] == 5
 
 
 @pytest.mark.parametrize("metric", ["cityblock", "haversine", *map(full, ("sqeuclidean", "chebyshev", "minkowski"))])
