@@ -173,7 +173,7 @@ def tiles_of_near_points():
         y, error, length = kernels.encode(given, slots, origin, centres, scales, fine, columns=True)
         sums = kernels.sums_of_cells(slots, error, length)
         encoded = Encoded(slots, centres, scales, y, error, length, fine, *sums)
-        near = kernels.near_cells(slots.cell_of_tile, between, encoded, first_tile, 4, *groups)
+        near = kernels.near_cells(slots.cell_of_tile, between, encoded, first_tile, 4, 2.0, *groups)
         kernels.sample_lists(near, slots.rows, rows, ids(n), points(n, 5, "int32"))
         balls = Balls(products, rows.in_terms, encoded, 0.0, 1.0)
         kernels.near_tiles(boxes, boxes, kernels.turned(boxes), in_slots, 0.0, rows.where, *reaches, *groups, balls)

@@ -38,7 +38,7 @@ first.
 ‖x - b‖ > U + M/t. All features count here, and boxes have the first axes only. ‖x - b‖² is a term of the test; E is
 subtracted from it.
 
-*Two steps.* Rows are bounded by neighbours in the order and by the points of the nearest cells first; if the least of a
+*Two steps.* Rows are bounded by neighbours in the order and by the points of two near cells first; if the least of a
 group is wanted, by a sample of these points for each row. Bounds need no exact distances: a GPU measures these in
 float32, rounded up. Then each row is tested with all tiles that its bound leaves, in bands: each tightens the bounds
 for the next. A row with more candidates than there is room for is tested again, with more room and, if such rows are
@@ -92,6 +92,9 @@ ROOM, MORE_ROOM = 256, 8
 FEW_AGAIN = 1 / 256
 #: Points of the nearest cells that a row is compared with at first if its group's least is wanted.
 SAMPLED = 8
+#: Deviations by which the nearest points of a cell are nearer than all: see `cpu.near_cells`. For a group's least a few
+#: points are compared with all of its rows, of the cells that are nearest on average.
+DEVIATIONS = 2
 #: Blocks of rows, and neighbours of each row, by which the share of needed tiles is estimated.
 SHARE_BLOCKS, SHARE_NEIGHBORS = 64, 2
 #: The largest share of pairs of tiles of a search that takes less time than one of all pairs.
@@ -414,7 +417,7 @@ class TileSearch(Search):
         of_points, of_tiles, of_blocks = self._groups_of(task, rows)
         if minima is not None and is_first:
             ids = self._buffer("candidates", (rows.ids.size, SAMPLED), "int32")
-            near = self._near_cells(slots, of_tiles, of_blocks), self.slots.rows
+            near = self._near_cells(slots, 0, of_tiles, of_blocks), self.slots.rows
             some = self.kernels.sample_lists(*near, rows, task.point_group, ids)
             self._rerank(rows, some, groups, exact.empty_lists(rows.ids.size, 1), minima, task, for_bounds=True)
 
@@ -434,7 +437,7 @@ class TileSearch(Search):
 
         if minima is None and is_first:
             self._bound_in_order(task, rows)
-            of_cells = self._near_cells(slots, of_tiles, of_blocks)
+            of_cells = self._near_cells(slots, DEVIATIONS, of_tiles, of_blocks)
             bands = geometric_slices(FIRST_NEAR + 4 * task.k // TILE, of_cells.longest, GROWTH)
             look(of_cells, bands, for_bounds=True)
         listed = self._near_tiles(boxes, rows, of_tiles, of_blocks, (terms, columns))
@@ -503,8 +506,8 @@ class TileSearch(Search):
         )  # fmt: skip
         return listed
 
-    def _near_cells(self, slots: Slots, of_tiles: Array, of_blocks: Array) -> Lists:
-        """For each block of rows the tiles of the cells whose points are nearest on average."""
+    def _near_cells(self, slots: Slots, deviations: float, of_tiles: Array, of_blocks: Array) -> Lists:
+        """For each block of rows the tiles of two near cells."""
         cells, max_tiles = (slots.cell_of_tile, self.between[1], self.columns, self.first_tile), self.cell_size // TILE
-        listed: Lists = self.kernels.near_cells(*cells, max_tiles, of_blocks, of_tiles)
+        listed: Lists = self.kernels.near_cells(*cells, max_tiles, deviations, of_blocks, of_tiles)
         return listed

@@ -27,6 +27,7 @@ from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import for_each_chunk
 
 CENTRE_POINTS = constant(ENCODE, "CENTRE_POINTS")  # of a cell: its centre is their mean
+MEDIAN_SAMPLE = constant(ENCODE, "MEDIAN_SAMPLE")
 MAPPED = 2**18  # values at a time
 ROUTED = 2**14  # rows at a time
 STRIDE = constant(TILES, "STRIDE")
@@ -58,15 +59,15 @@ def lost_by_sums(n_features: int, fine: bool) -> float:
 
 
 def centred_sample(points: Array, size: int) -> tuple[Array, Array, float]:
-    """A sample of (n, d) points minus its mean, (size, d) float64, times a unit; the mean, (d,); the unit.
+    """A sample of (n, d) points minus a centre, (size, d) float64, times a unit; the centre, (d,); the unit.
 
-    The first of the sample stands for what overflows in the mean.
+    The centre is the median of each feature, by some of the sample. Far points draw a mean so far from all others that
+    these round to one place.
     """
     n = len(points)
     sample = points[np.arange(size) * sample_stride(n, size) % n].astype("float64")
-    with np.errstate(over="ignore"):
-        centre = sample.sum(axis=0) / size
-    centre = np.where(np.isfinite(centre), centre, sample[0])
+    some = min(size, MEDIAN_SAMPLE)
+    centre = np.sort(sample[:: size // some][:some], axis=0)[some // 2]
     sample -= centre
     unit = unit_of(float(abs(sample).max()))
     sample *= unit  # squares of larger numbers could overflow
@@ -419,22 +420,39 @@ def _within(bound: Array, terms: tuple[float, ...]) -> Array:
 
 
 def near_cells(
-    row_cell: Array, between: Array, points: Any, first_tile: Array, size: int, block_group: Array, tile_group: Array
+    row_cell: Array,
+    between: Array,
+    points: Any,
+    first_tile: Array,
+    size: int,
+    deviations: float,
+    block_group: Array,
+    tile_group: Array,
 ) -> Lists:
-    """For each block the tiles of the two cells, of `size` at most, whose points are nearest on average.
+    """For each block the tiles of two cells, of `size` at most, a near one and one that may have nearer points.
+
+    The first has the points that are nearest on average. Points near the centre of all are, though none of them may be
+    nearer than the others. The second, of the other cells, has the least squared distance that is expected: those from
+    a row to points of mean square r about their centre, in all d features alike, deviate from their mean m by 2√(mr/d),
+    and some `deviations` are taken off.
 
     Cells whose first and last blocks begin with tiles of the block's group are left out.
     """
-    spread = points.squares / np.maximum(points.sizes, 1) / points.scales**2
-    squares = (between + spread)[row_cell[:: BLOCK // TILE]]
+    spread, own = points.squares / np.maximum(points.sizes, 1) / points.scales**2, row_cell[:: BLOCK // TILE]
+    squares = (between + spread)[own]
     if block_group is not None:
         first, last = (
             tile_group[first_tile[:-1]],
             tile_group[first_tile[1:] - BLOCK // TILE],
         )  # each block has a row in its first
         squares[(block_group[:, None] >= 0) & (block_group[:, None] == first) & (first == last)] = np.inf
-    near = np.argsort(squares, axis=1, kind="stable")[:, :2]
-    is_allowed = np.take_along_axis(squares, near, axis=1) < np.inf
+    mean = np.maximum(squares + spread[own, None], 0)
+    with np.errstate(invalid="ignore"):
+        least = mean - 2 * deviations / points.centres.shape[1] ** 0.5 * np.sqrt(mean * spread)
+    least[squares == np.inf] = np.inf
+    least[np.arange(own.size), squares.argmin(axis=1)] = np.inf
+    near, distance = (np.stack([of(by, axis=1) for by in (squares, least)], axis=1) for of in (np.argmin, np.min))
+    is_allowed = distance < np.inf
     none = np.empty(0, np.int32)
     lists = [
         np.concatenate([none, *(np.arange(first_tile[c], first_tile[c + 1], dtype=np.int32) for c in cells[some])])

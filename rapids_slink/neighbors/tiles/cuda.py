@@ -91,9 +91,9 @@ def centred_sample(points: Array, size: int) -> tuple[Array, Array, float]:
     check_arrays(points.dtype, points)
     n, d = points.shape
     sample, centre, largest = cp.empty((size, d)), cp.empty(d), cp.zeros(1)
-    stride, grid = np.int64(sample_stride(n, size)), (-(-d // constant(ENCODE, "SUMMED_FEATURES")),)
+    stride, grid = np.int64(sample_stride(n, size)), (-(-d // WARP),)
     launch_blocks(
-        ENCODE, "centre_sample", grid, WARP * constant(ENCODE, "SUMMING_WARPS"), points, np.int64(n), np.int32(d),
+        ENCODE, "centre_sample", grid, WARP * constant(ENCODE, "SAMPLE_WARPS"), points, np.int64(n), np.int32(d),
         np.int32(size), stride, sample, centre, largest, options=_options(points),
     )  # fmt: skip
     launch(ENCODE, "scale_sample", sample.size, np.int64(sample.size), largest, sample, options=_options(points))
@@ -400,16 +400,24 @@ def reach(bound: Array, terms: tuple[float, ...], stretch: float) -> tuple[Array
 
 
 def near_cells(
-    row_cell: Array, between: Array, points: Any, first_tile: Array, size: int, block_group: Array, tile_group: Array
+    row_cell: Array,
+    between: Array,
+    points: Any,
+    first_tile: Array,
+    size: int,
+    deviations: float,
+    block_group: Array,
+    tile_group: Array,
 ) -> Lists:
     """As `rapids_slink.neighbors.tiles.cpu.near_cells`."""
     check_arrays("int32", row_cell, first_tile, tile_group, block_group)
     check_arrays("float64", between, points.squares, points.sizes, points.scales)
     blocks, cells, longest = row_cell.size * TILE // BLOCK, len(between), 2 * size
     (begins, ends), tiles = cp.empty((2, blocks), cp.int64), cp.empty(blocks * longest, cp.int32)
+    sizes = *map(np.int32, (blocks, cells, longest)), np.float64(2 * deviations / points.centres.shape[1] ** 0.5)
     launch(
-        TILES, "list_near_cells", blocks * WARP, np.int32(blocks), np.int32(cells), np.int32(longest), row_cell,
-        between, points.squares, points.sizes, points.scales, first_tile, tile_group, block_group, begins, ends, tiles,
+        TILES, "list_near_cells", blocks * WARP, *sizes, row_cell, between, points.squares, points.sizes, points.scales,
+        first_tile, tile_group, block_group, begins, ends, tiles,
     )  # fmt: skip
     return Lists(begins, ends, tiles, longest, None)
 

@@ -13,29 +13,31 @@
 constexpr int CHUNK = 8, ATOM = 8;  // features of fp16 in 16 bytes, and chunks of an atom
 constexpr int PLACE_ROWS = 2;       // whose places a warp finds: they share what it reads of the axes
 constexpr int CENTRE_POINTS = 32;   // of a cell: its centre is their mean
-constexpr int SUMMED_FEATURES = 32, SUMMING_WARPS = 32;  // of a block that sums columns up
+constexpr int SAMPLE_WARPS = 32, MEDIAN_SAMPLE = 127;  // of a block that centres columns of a sample; rows of a median
 constexpr int MAX_EXPONENT = 1000;  // of a unit: it is finite, and so is what is multiplied by it
 
-// The features of `size` rows, i times `stride` modulo n, minus their means, `centre`, or the first where a mean overflows; the largest
-// difference, zero at first. A block
-// has 32 features, of which a lane has one.
-extern "C" __global__ void __launch_bounds__(WARP * SUMMING_WARPS) centre_sample(
+// The features of `size` rows, i times `stride` modulo n, minus `centre`, the median of each by up to MEDIAN_SAMPLE of them; the
+// largest difference, zero at first. A block has 32 features, of which a lane has one.
+extern "C" __global__ void __launch_bounds__(WARP * SAMPLE_WARPS) centre_sample(
     const VALUE* __restrict__ points, long long n, int d, int size, long long stride, double* __restrict__ sample,
     double* __restrict__ centre, double* largest) {
-    __shared__ double sums[SUMMING_WARPS][SUMMED_FEATURES];
-    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, f = blockIdx.x * SUMMED_FEATURES + lane;
+    __shared__ double some[MEDIAN_SAMPLE][WARP], medians[WARP];
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, f = blockIdx.x * WARP + lane, rows = min(size, MEDIAN_SAMPLE);
     auto value = [&](int s) { return f < d ? widen(points[(size_t)(s * stride % n) * d + f]) : 0; };
-    double sum = 0, most = 0;
-    for (int s = warp; s < size; s += SUMMING_WARPS) sum += value(s);
-    sums[warp][lane] = sum;
+    for (int s = warp; s < rows; s += SAMPLE_WARPS) some[s][lane] = value(s * (size / rows));
     __syncthreads();
-    sum = 0;
-    for (int w = 0; w < SUMMING_WARPS; w++) sum += sums[w][lane];
-    double mean = isfinite(sum) ? sum / size : value(0);
+    for (int s = warp; s < rows; s += SAMPLE_WARPS) {
+        double own = some[s][lane];
+        int below = 0;  // of equal values the first are
+        for (int r = 0; r < rows; r++) below += some[r][lane] < own || (some[r][lane] == own && r < s);
+        if (below == rows / 2) medians[lane] = own;
+    }
+    __syncthreads();
+    double median = medians[lane], most = 0;
     if (f < d) {
-        if (warp == 0) centre[f] = mean;
-        for (int s = warp; s < size; s += SUMMING_WARPS) {
-            double x = minus(value(s), mean);
+        if (warp == 0) centre[f] = median;
+        for (int s = warp; s < size; s += SAMPLE_WARPS) {
+            double x = minus(value(s), median);
             sample[(size_t)s * d + f] = x, most = fmax(most, fabs(x));
         }
     }

@@ -381,36 +381,41 @@ extern "C" __global__ void __launch_bounds__(BLOCK) put_reach(
     of_block[blockIdx.x] = stretched;
 }
 
-// The tiles of the two cells whose points are nearest to each block's on average, of the nearer first: by the squared distances of
-// centres, (cells, cells), and the mean squares of the points' distances from these. Cells whose first and last blocks begin with
-// tiles of the block's group are left out. Each block has room for `most` tiles. A warp a block.
+// The tiles of two cells for each block: of that whose points are nearest on average, by the squared distances of centres, (cells,
+// cells), and the mean squares of the points' distances from these, and of that whose nearest points are expected to be nearest: see
+// cpu.near_cells. Cells whose first and last blocks begin with tiles of the block's group are left out. Each block has room for `most`
+// tiles. A warp a block.
 extern "C" __global__ void list_near_cells(
-    int blocks, int cells, int most, const int* __restrict__ row_cell, const double* __restrict__ between,
+    int blocks, int cells, int most, double of_deviation, const int* __restrict__ row_cell, const double* __restrict__ between,
     const double* __restrict__ squares, const double* __restrict__ sizes, const double* __restrict__ scales,
     const int* __restrict__ first_tile, const int* __restrict__ tile_group, const int* __restrict__ block_group,
     long long* __restrict__ begins, long long* __restrict__ ends, int* __restrict__ tiles) {
     int b = thread_index() / WARP, lane = threadIdx.x % WARP;
     if (b >= blocks) return;
-    int own = row_cell[b * (BLOCK / TILE)], best[2] = {-1, -1};
-    double least[2] = {INFINITE, INFINITE};
+    auto spread = [&](int c) { return squares[c] / fmax(sizes[c], 1.0) / scales[c] / scales[c]; };
+    int own = row_cell[b * (BLOCK / TILE)], nearest = -1, best[2] = {-1, -1};
+    double of_own = spread(own), least_mean = INFINITE, least[2] = {INFINITE, INFINITE};
     for (int c = lane; c < cells; c += WARP) {
         int last = first_tile[c + 1] - BLOCK / TILE;  // the first tile of the last block: the second may be empty
         if (share_group(block_group, b, tile_group, first_tile[c]) && share_group(block_group, b, tile_group, last)) continue;
-        double square = between[(size_t)own * cells + c] + squares[c] / fmax(sizes[c], 1.0) / scales[c] / scales[c];
-        if (square < least[0]) least[1] = least[0], best[1] = best[0], least[0] = square, best[0] = c;
-        else if (square < least[1]) least[1] = square, best[1] = c;
+        double of_cell = spread(c), square = between[(size_t)own * cells + c] + of_cell, mean = fmax(square + of_own, 0.0);
+        double expected = mean - of_deviation * sqrt(mean * of_cell);
+        if (square < least_mean) least_mean = square, nearest = c;
+        if (expected < least[0]) least[1] = least[0], best[1] = best[0], least[0] = expected, best[0] = c;
+        else if (expected < least[1]) least[1] = expected, best[1] = c;
     }
     long long begin = (long long)b * most, end = begin;
-    for (int e = 0; e < 2; e++) {
-        double nearest = -warp_max(-least[0]);
-        unsigned votes = __ballot_sync(ALL_LANES, least[0] == nearest && best[0] >= 0);
-        if (!votes) break;
-        int from = __ffs(votes) - 1, chosen = __shfl_sync(ALL_LANES, best[0], from), first = first_tile[chosen];
+    auto list = [&](double value, int cell) {  // of the lanes' cells that of the least value; -1 without any
+        unsigned votes = __ballot_sync(ALL_LANES, value == -warp_max(-value) && cell >= 0);
+        if (!votes) return -1;
+        int chosen = __shfl_sync(ALL_LANES, cell, __ffs(votes) - 1), first = first_tile[chosen];
         int count = first_tile[chosen + 1] - first;
         for (int t = lane; t < count; t += WARP) tiles[end + t] = first + t;
         end += count;
-        if (lane == from) least[0] = least[1], best[0] = best[1], least[1] = INFINITE, best[1] = -1;
-    }
+        return chosen;
+    };
+    bool is_listed = list(least_mean, nearest) == best[0];
+    list(least[is_listed], best[is_listed]);
     if (lane == 0) begins[b] = begin, ends[b] = end;
 }
 
