@@ -14,9 +14,9 @@ nearly the closest pair if the components are well separated.
    edges, so it is not in the minimum spanning tree.
 3. Few component pairs have a separation below their bottleneck, and they have few pairs of points to test. A GPU finds
    these by the fused filter, whose tiles take components in the order of the tree's dendrogram, several small ones in a
-   tile. A CPU, and a GPU if too many pass the filter, finds them by the points' projections x·w. If the components are
-   large, the filter gets those points alone that *face* the other component: by their products they may be within the
-   bottleneck of the nearest of its points.
+   tile. If the components are large, the filter gets those points alone that *face* the other component: by their
+   products they may be within the bottleneck of the nearest of its points. A CPU finds them by the points' projections
+   x·w, and so does a GPU if too many pass. If too many are near by these, a CPU forms the products of all points.
 4. The minimum spanning tree of the components over these pairs of points completes the forest.
 """
 
@@ -40,6 +40,7 @@ from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import CPU, Array, Device, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES
+from rapids_slink.runtime.threads import for_each_chunk
 from rapids_slink.spanning_tree import kernels
 from rapids_slink.spanning_tree.graphs import EdgeList, spanning_forest
 
@@ -101,7 +102,7 @@ class SeparationErrors:
 
 FOUND_BYTES = 64  # of a pair of points that remains, or a work item
 ROUNDING = 1e-9  # relative; above the error of float64 sums of 2²¹ features
-WEIGHT_COST = 1024  # of an exact weight, in units of one filter pair
+WEIGHT_COST = {"cpu": 512, "cuda": 1024}  # of an exact weight, in units of one filter pair
 MAX_PAIRS = 2**26
 
 #: Pairs of points, src and dst, and the number of their component pair; None if they are too many.
@@ -150,7 +151,7 @@ class JoinContext:
     @property
     def max_pairs(self) -> int:
         """How many pairs of points may remain."""
-        return min(self.budget // WEIGHT_COST, self.capacity(FOUND_BYTES), MAX_PAIRS)
+        return min(self.budget // WEIGHT_COST[self.device.name], self.capacity(FOUND_BYTES), MAX_PAIRS)
 
     def products(self, centroids: Any) -> Iterator[tuple[slice, Any, Array]]:
         """The points, sorted by component, in parts: their positions, what is quantized, and products with centroids.
@@ -252,6 +253,8 @@ def connect_components(
     close_pairs = _by_filter(context, ends, upper, leaf, separations) if filter_.device.is_gpu else None
     if close_pairs is None:
         close_pairs = by_projection(context, ends, upper, separations.radius)
+    if close_pairs is None and not filter_.device.is_gpu:
+        close_pairs = _by_products(context, ends, upper)
     return None if close_pairs is None else _lightest_edges(context, close_pairs, upper, report)
 
 
@@ -282,7 +285,7 @@ def _separations(context: JoinContext) -> tuple[ComponentPairs, Separations]:
 def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Array) -> bool:
     """Lower the weights of pairs of small separation to the least of their samples; False if they are too many."""
     near = context.kernels.overlapping(pairs, weight, context.radius_terms)
-    width = min(SAMPLED, int((context.budget / WEIGHT_COST / max(1, near.size)) ** 0.5))
+    width = min(SAMPLED, int((context.budget / WEIGHT_COST[context.device.name] / max(1, near.size)) ** 0.5))
     if near.size > MAX_OVERLAPPING * len(context.components) or width < MIN_SAMPLED:
         return False
     for at in context.blocks(near.size, SAMPLED**2):
@@ -528,6 +531,52 @@ def near_pairs(first: Array, second: Array, max_difference: float, room: int, xp
     end, number = xp.cumsum(count), xp.arange(total)
     row = xp.searchsorted(end, number, side="right")
     return near[row], facing[number - (end - count)[row]]
+
+
+MAX_OF_TILE = 2**15  # pairs of points of a tile that pass; of more the products tell few apart
+
+
+def _by_products(context: JoinContext, ends: Ends, upper: Array) -> PointPairs:
+    """The pairs of points that weigh at most their component pair's `upper`, by the products of all, on a CPU.
+
+    A tile has points of one component, and of others that are paired with it. What passes lowers `upper` for the next.
+    """
+    components, filter_ = context.components, context.filter
+    start, size, (first, second) = components.start, components.size, ends
+    if int((size[first] * size[second]).sum()) > context.budget:
+        return None
+    points, kernels, room = filter_.query(components.order), filter_.kernels, context.max_pairs
+    tiles, close_pairs = [], [np.empty((3, 0), np.int32)]
+    by_first = np.argsort(first, kind="stable")
+    for pairs in np.split(by_first, np.flatnonzero(np.diff(first[by_first])) + 1):
+        own = slice(*start[first[pairs[0]] + np.arange(2)].tolist())
+        others = np.concatenate([np.arange(start[c], start[c + 1]) for c in second[pairs]])
+        pair = np.repeat(pairs, size[second[pairs]])
+        tiles += [(own, others[at], pair[at]) for at in equal_slices(slice(0, others.size), kernels.TILE_POINTS)]
+
+    def test(tile: tuple[slice, np.ndarray, np.ndarray]) -> None:
+        nonlocal room
+        own, others, pair = tile
+        rows, groups = points.take(others), (components.number[others], components.of_point)
+        for at in equal_slices(own, kernels.TILE_ROWS):
+            if room < 0:
+                return
+            some = points.take(at)
+            passed = filter_.exact_kernels.new_candidates(others.size, 1, some.ids.size)
+            filter_.append(rows, some, filter_.radius(upper[pair], rows), groups, passed)
+            near = np.flatnonzero(passed.count)
+            count = passed.count[near]
+            if count.sum() > MAX_OF_TILE:
+                room = -1
+            elif near.size:
+                src, of_pair = np.repeat(rows.ids[near], count), np.repeat(pair[near], count)
+                dst = passed.ids[near][np.arange(some.ids.size) < count[:, None]]
+                light = context.tighten(upper, src, dst, of_pair) <= upper[of_pair]
+                close_pairs.append(np.stack((src, dst, of_pair))[:, light])
+                room -= src.size
+
+    for_each_chunk(context.device, test, tiles)
+    return None if room < 0 else tuple(np.concatenate(close_pairs, axis=1))
 
 
 def path_bottlenecks(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from rapids_slink.runtime.device import CPU, resolve, to_host
 from rapids_slink.spanning_tree import component_pairs
 from rapids_slink.spanning_tree import kernels as pair_kernels
 from rapids_slink.spanning_tree import lists as by_lists
-from rapids_slink.spanning_tree.component_pairs import connect_components, is_worthwhile
+from rapids_slink.spanning_tree.component_pairs import ROUNDS, connect_components, is_worthwhile
 
 MANY_ROUNDS = 100_000  # of searches: everything is cheaper
 ENDLESS = 10**9
@@ -266,12 +266,12 @@ def test_what_is_worthwhile(engine):
 
 
 def test_too_many_pairs_are_left_to_rounds(engine, monkeypatch, set_constants):
-    """Whatever the limit: of samples, of what the filter forms; or of projections, of comparisons, of pairs left."""
+    """Whatever the limit: of samples, of what is formed, of pairs that pass."""
     X = np.random.default_rng(0).normal(size=(1000, 16))
     search, report, tried = BruteForceSearch(engine.asarray(X), engine, Report()), Report(), []
     component = (engine.xp.arange(1000) % 20).astype("int32")
 
-    name = "_by_filter" if engine.is_gpu else "by_projection"
+    name = "_by_filter" if engine.is_gpu else "_by_products"
     way = getattr(component_pairs, name)
 
     def find(*given):
@@ -288,10 +288,14 @@ def test_too_many_pairs_are_left_to_rounds(engine, monkeypatch, set_constants):
     assert join() is None
     assert not tried  # the samples are too many
     assert "connect" not in report
-    set_constants(component_pairs, MIN_SAMPLED=1)
-    for enough in [{"ROUNDS": MANY_ROUNDS}] if engine.is_gpu else [{"PROJECTION_COST": 0}, {"WEIGHT_COST": 1}]:
+    set_constants(component_pairs, MIN_SAMPLED=1, ROUNDS=ROUNDS if engine.is_gpu else 0.4)
+    of_a_cpu = [{"ROUNDS": ROUNDS, "WEIGHT_COST": 10_000}, {"WEIGHT_COST": 1}]
+    for enough in [{"ROUNDS": MANY_ROUNDS}] if engine.is_gpu else of_a_cpu:
         assert join() is None
         assert tried == [False]
         set_constants(component_pairs, **enough)
-    assert join() is not None
+    found = join()
     assert tried == [True]
+    set_constants(component_pairs, PROJECTION_COST=0)
+    assert engine.is_gpu or all((one == other).all() for one, other in zip(found, join(), strict=True))
+    assert engine.is_gpu or tried == []  # the projections served

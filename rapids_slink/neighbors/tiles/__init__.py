@@ -57,6 +57,7 @@ from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import ProductFilter, choose_filter, scaling_of, serves_products
+from rapids_slink.neighbors.filter import kernels as filter_kernels
 from rapids_slink.neighbors.rows import product_form
 from rapids_slink.neighbors.task import ManyTilesError, Search, SearchResult, SearchTask, equal_slices, geometric_slices
 from rapids_slink.neighbors.tiles.order import (
@@ -98,7 +99,7 @@ DEVIATIONS = 2
 #: Blocks of rows, and neighbours of each row, by which the share of needed tiles is estimated.
 SHARE_BLOCKS, SHARE_NEIGHBORS = 64, 2
 #: The largest share of pairs of tiles of a search that takes less time than one of all pairs.
-MAX_SHARE = {"cpu": 0.6, "cuda": 0.3}
+MAX_SHARE = {"cpu": 0.2, "cuda": 0.3}
 #: The least share of pairs of tiles in a search for groups' least by which components are rather joined at once.
 JOINING_SHARE = {"cpu": 0.0, "cuda": 0.5}
 #: Bytes of terms and candidates at a time, and of what a row's or a point's term of a cell takes beside its product.
@@ -242,10 +243,12 @@ class TileSearch(Search):
         """A filter that joins components, if there is memory for it."""
         points, device = self.points, self.device
         if not device.is_gpu:
-            return ProductFilter(points, points, self.metric, device, scaling_of(points, device=device))
-        if FILTER_BYTES * points.size > self.free_bytes / 2:
+            scaling = scaling_of(points, device=device)
+            filter_ = filter_kernels(device).BlasFilter(points, points, self.metric, device, scaling)
+        elif FILTER_BYTES * points.size > self.free_bytes / 2:
             return None
-        filter_, _ = choose_filter(self.exact, device)
+        else:
+            filter_, _ = choose_filter(self.exact, device)
         if filter_ is None or not filter_.is_of_products:
             return None
         filter_.arrange(filter_.first_order())

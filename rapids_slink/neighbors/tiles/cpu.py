@@ -26,8 +26,7 @@ from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import for_each_chunk
 
-CENTRE_POINTS = constant(ENCODE, "CENTRE_POINTS")  # of a cell: its centre is their mean
-MEDIAN_SAMPLE = constant(ENCODE, "MEDIAN_SAMPLE")
+CENTRE_POINTS, MEDIAN_SAMPLE = (constant(ENCODE, name) for name in ("CENTRE_POINTS", "MEDIAN_SAMPLE"))
 MAPPED = 2**18  # values at a time
 ROUTED = 2**14  # rows at a time
 STRIDE = constant(TILES, "STRIDE")
@@ -266,10 +265,9 @@ def near_tiles(
     edges = row_boxes.reshape(-1, BLOCK // TILE, *row_boxes.shape[1:])
     blocks = np.stack((edges[:, :, 0].min(axis=1), edges[:, :, 1].max(axis=1)), axis=1)
     n_blocks, n_tiles = len(blocks), len(boxes)
-    of_blocks, of_tiles = (
-        np.full(n, -1, np.int32) if group is None else group
-        for group, n in ((block_group, n_blocks), (tile_group, n_tiles))
-    )
+    of_blocks, of_tiles = block_group, tile_group
+    if block_group is None:
+        of_blocks, of_tiles = np.full(n_blocks, -1, np.int32), np.full(n_tiles, -1, np.int32)
     flags = np.empty((n_blocks, n_tiles), np.bool_)
     order = np.arange(n_tiles) * golden_stride(n_tiles) % n_tiles
 
@@ -357,11 +355,9 @@ def _refine(starts, tiles, blocks, boxes, places, where, reach, lost, begin, end
         own_rows = where[first : first + BLOCK]
         for p in range(starts[b], starts[b + 1]):
             t = tiles[p]
-            kept[p] = (
-                kept[p]
-                and _any_near(places, own_rows, limits, boxes[t], lost, of_rows)
-                and _any_near(places, points[t * TILE : (t + 1) * TILE], of_block, blocks[b], lost, of_points)
-            )
+            own_points = points[t * TILE : (t + 1) * TILE]
+            kept[p] = kept[p] and _any_near(places, own_rows, limits, boxes[t], lost, of_rows)
+            kept[p] = kept[p] and _any_near(places, own_points, of_block, blocks[b], lost, of_points)
 
 
 def bound_rows(
@@ -429,22 +425,18 @@ def near_cells(
     block_group: Array,
     tile_group: Array,
 ) -> Lists:
-    """For each block the tiles of two cells, of `size` at most, a near one and one that may have nearer points.
+    """For each block the tiles of two cells, of `size` at most: of the nearest on average, and of one of nearer points.
 
-    The first has the points that are nearest on average. Points near the centre of all are, though none of them may be
-    nearer than the others. The second, of the other cells, has the least squared distance that is expected: those from
-    a row to points of mean square r about their centre, in all d features alike, deviate from their mean m by 2√(mr/d),
-    and some `deviations` are taken off.
+    Points near the centre of all are near on average, though none of them may be nearer than the others. Squared
+    distances of a row from points of mean square r about their centre, in all d features alike, deviate from their mean
+    m by 2√(mr/d): the second cell is the least by some `deviations` below m.
 
     Cells whose first and last blocks begin with tiles of the block's group are left out.
     """
     spread, own = points.squares / np.maximum(points.sizes, 1) / points.scales**2, row_cell[:: BLOCK // TILE]
     squares = (between + spread)[own]
     if block_group is not None:
-        first, last = (
-            tile_group[first_tile[:-1]],
-            tile_group[first_tile[1:] - BLOCK // TILE],
-        )  # each block has a row in its first
+        first, last = tile_group[first_tile[:-1]], tile_group[first_tile[1:] - BLOCK // TILE]  # whose first row is real
         squares[(block_group[:, None] >= 0) & (block_group[:, None] == first) & (first == last)] = np.inf
     mean = np.maximum(squares + spread[own, None], 0)
     with np.errstate(invalid="ignore"):
@@ -543,12 +535,8 @@ def put_rows(
     """
     is_real = slots.rows >= 0
     index = np.where(is_real, slots.rows, slots.rows[0])
-    ids = rows[index]
-    bound, groups, where = (
-        np.where(is_real, np.inf if upper is None else upper[index], -np.inf),
-        row_group[ids],
-        slot_of[ids],
-    )
+    bound, ids = np.where(is_real, np.inf if upper is None else upper[index], -np.inf), rows[index]
+    groups, where = row_group[ids], slot_of[ids]
     if least is not None:
         np.minimum(bound, least[groups], out=bound)
     real = np.where(is_real, ids, np.int32(-1))
