@@ -534,6 +534,7 @@ def near_pairs(first: Array, second: Array, max_difference: float, room: int, xp
 
 
 MAX_OF_TILE = 2**15  # pairs of points of a tile that pass; of more the products tell few apart
+TESTED_BYTES = 32  # of a point for each component that it is paired with
 
 
 def _by_products(context: JoinContext, ends: Ends, upper: Array) -> PointPairs:
@@ -543,7 +544,10 @@ def _by_products(context: JoinContext, ends: Ends, upper: Array) -> PointPairs:
     """
     components, filter_ = context.components, context.filter
     start, size, (first, second) = components.start, components.size, ends
-    if int((size[first] * size[second]).sum()) > context.budget:
+    fits = (
+        context.capacity(TESTED_BYTES) >= size[second].sum() and context.capacity(4 * filter_.n_features) >= size.sum()
+    )
+    if not fits or int((size[first] * size[second]).sum()) > context.budget:
         return None
     points, kernels, room = filter_.query(components.order), filter_.kernels, context.max_pairs
     tiles, close_pairs = [], [np.empty((3, 0), np.int32)]
