@@ -104,7 +104,7 @@ MAX_SHARE = {"cpu": 0.2, "cuda": 0.3}
 JOINING_SHARE = {"cpu": 0.0, "cuda": 0.5}
 #: Bytes of terms and candidates at a time, and of what a row's or a point's term of a cell takes beside its product.
 MAX_BYTES, TERM_BYTES, PRODUCT_BYTES = {"cpu": 2**31, "cuda": 2**35}, {"cpu": 32, "cuda": 4}, 8
-#: Bytes of a value in the filter by which a GPU joins components, at most.
+#: Bytes of a value in the filter that joins components, at most.
 FILTER_BYTES = 8
 #: Rows of a group in a cell that have blocks of their own.
 MIN_GROUP = 128
@@ -242,13 +242,13 @@ class TileSearch(Search):
     def by_products(self) -> ProductFilter | None:
         """A filter that joins components, if there is memory for it."""
         points, device = self.points, self.device
-        if not device.is_gpu:
+        if FILTER_BYTES * points.size > self.free_bytes / 2:
+            return None
+        if device.is_gpu:
+            filter_, _ = choose_filter(self.exact, device)
+        else:  # without a projection, whose axes take longer to find than this filter is used
             scaling = scaling_of(points, device=device)
             filter_ = filter_kernels(device).BlasFilter(points, points, self.metric, device, scaling)
-        elif FILTER_BYTES * points.size > self.free_bytes / 2:
-            return None
-        else:
-            filter_, _ = choose_filter(self.exact, device)
         if filter_ is None or not filter_.is_of_products:
             return None
         filter_.arrange(filter_.first_order())
