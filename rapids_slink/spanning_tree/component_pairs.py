@@ -544,10 +544,9 @@ def _by_products(context: JoinContext, ends: Ends, upper: Array) -> PointPairs:
     """
     components, filter_ = context.components, context.filter
     start, size, (first, second) = components.start, components.size, ends
-    fits = (
-        context.capacity(TESTED_BYTES) >= size[second].sum() and context.capacity(4 * filter_.n_features) >= size.sum()
-    )
-    if not fits or int((size[first] * size[second]).sum()) > context.budget:
+    if (size[first] * size[second]).sum() > context.budget or size[second].sum() > context.capacity(TESTED_BYTES):
+        return None
+    if components.order.size > context.capacity(4 * filter_.n_features):
         return None
     points, kernels, room = filter_.query(components.order), filter_.kernels, context.max_pairs
     tiles, close_pairs = [], [np.empty((3, 0), np.int32)]

@@ -295,6 +295,7 @@ def test_too_many_pairs_are_left_to_rounds(engine, monkeypatch, set_constants):
         assert tried == [False]
         set_constants(component_pairs, **enough)
     found = join()
+    assert found is not None
     assert tried == [True]
     set_constants(component_pairs, PROJECTION_COST=0)
     assert engine.is_gpu or all((one == other).all() for one, other in zip(found, join(), strict=True))

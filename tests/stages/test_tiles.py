@@ -111,7 +111,7 @@ def test_clusters_far_apart_share_no_block(engine):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("n", "size", "d"), [(1, 1, 3), (90, 90, 33), (5000, 700, 70)])
+@pytest.mark.parametrize(("n", "size", "d"), [(1, 1, 3), (90, 90, 33), (300, 300, 33), (5000, 700, 70)])
 def test_kernel_of_samples(n, size, d, dtype, engine):
     X = (5 + 1e3 * np.random.default_rng(n).normal(size=(n, d))).astype(dtype)
     X[:, ::5] = np.rint(X[:, ::5] / 1e3)  # equal values

@@ -93,8 +93,8 @@ ROOM, MORE_ROOM = 256, 8
 FEW_AGAIN = 1 / 256
 #: Points of the nearest cells that a row is compared with at first if its group's least is wanted.
 SAMPLED = 8
-#: Deviations by which the nearest points of a cell are nearer than all: see `cpu.near_cells`. For a group's least a few
-#: points are compared with all of its rows, of the cells that are nearest on average.
+#: Deviations by which the nearest points of a cell are nearer than all on average: see `cpu.near_cells`. None are taken
+#: off if a group's least is wanted: few points of a cell are compared with a row then.
 DEVIATIONS = 2
 #: Blocks of rows, and neighbours of each row, by which the share of needed tiles is estimated.
 SHARE_BLOCKS, SHARE_NEIGHBORS = 64, 2
