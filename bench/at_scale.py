@@ -4,7 +4,7 @@ A CPU's search in tiles finds lists for some blocks of rows. It has the tiles of
 tiles that the lists need. Their share of all pairs falls with a power of the number of rows, by which it is
 extrapolated. Times come of this count and of `PAIR_SECONDS` and `ROW_SECONDS`, for blocks that meet only those tiles of
 others which their rows may need; and of the pairs of rows that blocks of rows in any order test. The package has the
-latter for such data, whose clusters overlap: its blocks of near rows (`distributed/near.py`) suit clusters with gaps.
+latter.
 """
 
 from __future__ import annotations

@@ -171,19 +171,6 @@ def expands(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     return np.array(trees.expansion(values, device)), np.round(near, 4)
 
 
-def faces(device: Device, points: np.ndarray) -> tuple[Any, ...]:
-    """Boxes of groups of points, and the points that are near those of other blocks."""
-    rng, n, cells = np.random.default_rng(0), len(points), 9
-    cell, bound = rng.integers(0, cells - 1, n).astype("int32"), rng.random(n)
-    rows, of_rows, bounds = (device.asarray(part) for part in (points, cell, bound))
-    low, high, largest = trees.boxes_of_groups(rows, bounds, of_rows, cells, device)
-    block, limit = np.arange(cells, dtype="int32") // 3, rng.random((cells, cells))
-    boxes, blocks = (device.asarray(low), device.asarray(high)), device.asarray(block)
-    of_cells = *boxes, device.asarray(limit), blocks, blocks
-    found = trees.facing_blocks(rows, of_rows, bounds, *of_cells, 1, get_metric("cityblock"), device)
-    return low, high, largest, to_host(found)
-
-
 def equal_rows(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     """Which rows are equal, by their numbers."""
     hashes = exact_kernels(device).hash_rows(device.asarray(points))
@@ -423,7 +410,6 @@ def steps() -> Iterator[tuple[str, Step]]:
     yield "all pairs, mutual reachability", partial(tree_of_pairs, points=islands, min_samples=4)
     for dtype in ("float32", "float64"):
         yield f"expansion, {dtype}", partial(expands, points=rng.integers(0, 99, (2500, 40)).astype(dtype))
-        yield f"rows that face cells, {dtype}", partial(faces, points=rng.random((900, 40)).astype(dtype))
     yield "equal rows", partial(equal_rows, points=islands[np.arange(900) % 300])
     yield "a distance matrix", partial(tree_of_matrix, points=points["bytes"])
     yield "a distance matrix, many samples", partial(tree_of_matrix, points=islands, min_samples=40)

@@ -3,8 +3,8 @@
     partitions ──▶ blocks ──▶ a tree for each pair of blocks ──▶ one tree ──▶ linkage, labels ──▶ partitions
     points.py                 trees.py                           trees.py    one worker          points.py
 
-`cluster.py` runs tasks on the workers and decides who does what. If the rows have structure, blocks are of near rows
-(near.py), each has a tree of its own, and only rows that face each other have one together (facing.py).
+`cluster.py` runs tasks on the workers and decides who does what. Two blocks whose rows are all farther apart than
+`max_distance` have no tree together (`Boxes` of within.py).
 
 Pairs within a distance are those of each two blocks that may be near each other (within.py): each two meet once, and a
 partition of pairs is made for each block. Groups of rows have their trees where their partitions are (groups.py).
@@ -25,12 +25,11 @@ from distributed import Future
 from rapids_slink import pipeline
 from rapids_slink.dendrogram.cutting import COLUMNS, ClusterRule, CutParameters
 from rapids_slink.distributed.cluster import MAX_BLOCKS, Run, free_for_task, on_worker, wanted_blocks, with_bytes
-from rapids_slink.distributed.facing import tree_of_near_blocks
 from rapids_slink.distributed.groups import fit_groups
-from rapids_slink.distributed.near import make_near_blocks, plan_near
 from rapids_slink.distributed.points import (
     Partitions,
     attributes,
+    block_starts,
     frame_of_parts,
     gathered,
     make_blocks,
@@ -45,7 +44,14 @@ from rapids_slink.distributed.trees import (
     search_blocks,
     tree_of_blocks,
 )
-from rapids_slink.distributed.within import blocks_of_both, count_of_block, joined_pairs, near_blocks, pairs_of_block
+from rapids_slink.distributed.within import (
+    blocks_of_both,
+    count_of_block,
+    joined_pairs,
+    near_blocks,
+    pairs_of_block,
+    pairs_within,
+)
 from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors import check_n_neighbors, is_searched_by_tree
 from rapids_slink.neighbors.within import PairTask
@@ -94,31 +100,24 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
                 report["min_samples"] = settings.min_samples
             points = replace(points, settings=settings)
             count = count_blocks(run, points)
-            by_tree = is_searched_by_tree(n, points.n_features, settings.metric, resolve(settings.device))
-            near = plan_near(run, points, count, always=by_tree)
+            pairs = pairs_within(run, points, block_starts(n, count))
             if settings.min_samples > 1 and count > 1:
                 settings = replace(settings, n_neighbors=list_length(settings))
-            points = replace(points, settings=settings)
-            if near is None:
-                blocks, grow = make_blocks(run, points, count, n_pairs=count * (count - 1) // 2), tree_of_blocks
-            else:
-                blocks, grow = make_near_blocks(run, points, near), partial(tree_of_near_blocks, near=near)
-            count = len(blocks)
+            blocks = make_blocks(run, replace(points, settings=settings), count, n_pairs=len(pairs))
             layout, names, d = points.layout, points.names, points.n_features
             del points  # whose partitions the workers need not keep
         report["device"] = settings.device
-        pairs = 0
         if count == 1:
             results = run.task("fit", fit_block, settings, rule, blocks.rows[0])
         else:
             with report.stage("spanning_tree", CPU):
                 bar = Progress("Searching pairs of blocks", n) if settings.progress else None
-                trees, pairs = grow(run, blocks, bar)
+                trees = tree_of_blocks(run, blocks, pairs, bar)
             results = run.task("linkage", fit_trees, settings, rule, trees, n)
         del blocks
         fitted = attributes(run, results, layout)
         report.add(fitted.pop("report_"))
-        report.count("spanning_tree", blocks=count, pairs=pairs)
+        report.count("spanning_tree", blocks=count, pairs=len(pairs))
         report.count("cluster", **run.counts())
     return model_attributes({**fitted, **size_attributes(n, d, 1, names)}, layout, report, start)
 

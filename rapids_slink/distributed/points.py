@@ -11,7 +11,7 @@ partitions by that number: a merge on it is a slice, because each partition's ro
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from math import isnan
 from operator import getitem
@@ -227,15 +227,12 @@ class Partitions:
 
 @dataclass(frozen=True)
 class Blocks:
-    """The points of a Dask collection in blocks: of consecutive rows, or of near ones (near.py)."""
+    """The points of a Dask collection in blocks of consecutive rows."""
 
     rows: list[Future]  # an array of values for each block, on a GPU or the host like the partitions
-    starts: list[int]  # how many rows all blocks before have: the first row number of consecutive rows; then of all
+    starts: list[int]  # the first row number of each block, then the number of rows
     owners: list[int]  # the number of the worker that keeps each block
     settings: Settings
-    #: of near rows: their ascending numbers and their cells, (n,) int32 for each block
-    numbers: list[Future] = field(default_factory=list)
-    cells: list[Future] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -8,6 +8,8 @@ pairs' trees is the tree of all points, in the total order, whatever the blocks 
 single-linkage hierarchical clustering algorithm using MapReduce", 2013.) Only one pair has the edges between its two
 blocks. The edges within a block are taken from one pair as well: the first that holds the block. One device makes a
 pair's tree. If it searches all pairs of points, the lists within each block are made once, for all pairs of blocks.
+With a `max_distance` only blocks that may have points within it have a tree together. A block that meets no other has a
+tree of its own.
 
 Mutual reachability needs the core distances among all points first; they come from each row's merged lists, of a search
 within each block and one in each other block:
@@ -21,11 +23,10 @@ unused entries; surrogate distances; distances.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
-import numpy as np
 from distributed import Future
 
 from rapids_slink.dendrogram import build_linkage
@@ -55,47 +56,38 @@ from rapids_slink.spanning_tree.ways import tree_of_rows, way_of
 JOINED = 8
 
 
-def tree_of_blocks(run: Run, blocks: Blocks, progress: Progress | None) -> tuple[list[Future], int]:
-    """Trees whose edges together hold the minimum spanning tree, as `pair_tree` returns them; the number of pairs."""
+def tree_of_blocks(run: Run, blocks: Blocks, pairs: list[tuple[int, int]], progress: Progress | None) -> list[Future]:
+    """Return trees whose edges together hold the minimum spanning tree, as `pair_tree` returns them.
+
+    `pairs` are the numbers of the blocks that have a tree together.
+    """
     settings, owners, numbers = blocks.settings, blocks.owners, range(len(blocks))
     keepers = [run.worker(owner) for owner in owners]
     run.wait(blocks.rows)  # a GPU that searches would make the others wait for their pieces
     own = [run.task("lists", lists_of_block, settings, blocks.rows[b], index=(b,), worker=keepers[b]) for b in numbers]
     cores: list[Any] = core_distances(run, blocks) if settings.min_samples > 1 else [None] * len(blocks)
     here: list[Any] = [[blocks.rows[b], cores[b], own[b]] for b in numbers]
-    order = pairs_of_workers(owners, max(1, len(run.workers)))
+    met = {b for pair in pairs for b in pair}
+    parts_of_tree = [*pairs, *((b,) for b in numbers if b not in met)]
+    order = pairs_of_workers(owners, max(1, len(run.workers)), parts_of_tree)
     moved = {b for pair, w in order for b in pair if owners[b] != w}
     sent = dict(enumerate(here))
     if run.copies_through_host(settings):
         sent |= {b: run.task("send", _on_host, here[b], index=(b,), worker=keepers[b]) for b in sorted(moved)}
-    results, joined, with_edges = [], Joins(run, settings), set[int]()
+    results, joined, with_edges = [], [], set[int]()
     for pair, w in order:
         parts = [here[b] if owners[b] == w else sent[b] for b in pair]
         arguments = parts, [blocks.starts[b] for b in pair], [b not in with_edges for b in pair]
         results.append(run.task("tree", pair_tree, settings, *arguments, index=pair, worker=run.worker(w)))
         with_edges.update(pair)
-        joined.add(results[-1])
-    run.wait(results, progress)
-    return joined.trees, len(results)
-
-
-class Joins:
-    """Trees, of which each eight are joined into one while others are still being made."""
-
-    def __init__(self, run: Run, settings: Settings) -> None:
-        self.run, self.settings, self.count = run, settings, 0
-        self.trees: list[Future] = []
-
-    def add(self, tree: Future) -> None:
-        """Add a tree to the others."""
-        self.trees.append(tree)
-        self.count += 1
+        joined.append(results[-1])
         level = 0
-        while len(self.trees) >= JOINED and (self.count // JOINED**level) % JOINED == 0:  # as counters carry over
-            index = level, self.count
-            tree = self.run.task("join", join_trees, self.settings, self.trees[-JOINED:], index=index)
-            self.trees[-JOINED:] = [tree]
+        while len(joined) >= JOINED and (len(results) // JOINED**level) % JOINED == 0:  # as counters carry over
+            tree = run.task("join", join_trees, settings, joined[-JOINED:], index=(level, len(results)))
+            joined[-JOINED:] = [tree]
             level += 1
+    run.wait(results, progress)
+    return joined
 
 
 def _on_host(parts: list[Any]) -> list[Any]:
@@ -261,54 +253,32 @@ def _attributes(device: Device, rule: ClusterRule, edges: PreallocatedFrame, n: 
 MERGED = 8
 
 
-#: Takes the bounds of each block's rows; makes the bits of the blocks that may have a point within them, by block, and
-#: a (blocks, blocks) array of whether any row of a block has another's bit.
-WhoMeets: TypeAlias = Callable[[list[Future]], tuple[list[Future], np.ndarray]]
-
-
-def core_distances(run: Run, blocks: Blocks, who_meets: WhoMeets | None = None) -> list[Future]:
+def core_distances(run: Run, blocks: Blocks) -> list[Future]:
     """The surrogate distance of each row's `min_samples`-th nearest other, by block."""
-    lists = lists_of_blocks(run, blocks, blocks.settings.min_samples, who_meets)
+    lists = lists_of_blocks(run, blocks, blocks.settings.min_samples)
     return [run.task("core", last_weights, blocks.settings, part, index=(b,)) for b, part in enumerate(lists)]
 
 
-def lists_of_blocks(run: Run, blocks: Blocks, k: int, who_meets: WhoMeets | None = None) -> list[Future]:
-    """Each row's k nearest others among all rows, by block. Rows are searched for in all blocks that they may meet."""
+def lists_of_blocks(run: Run, blocks: Blocks, k: int) -> list[Future]:
+    """Each row's k nearest others among all rows, by block."""
     settings, numbers = blocks.settings, range(len(blocks))
     own = [run.task("own", own_lists, settings, blocks.rows[b], blocks.starts[b], k, index=(b,)) for b in numbers]
     if len(blocks) == 1:
         return own
     bounds = [run.task("bound", last_weights, settings, part, index=(b,)) for b, part in enumerate(own)]
-    if who_meets is None:
-        return [search_blocks(run, blocks.rows[b], blocks, k, (b,), own[b], bounds[b]) for b in numbers]
-    bits, met = who_meets(bounds)
-    return [search_blocks(run, blocks.rows[b], blocks, k, (b,), own[b], bounds[b], (bits[b], met[b])) for b in numbers]
+    return [search_blocks(run, blocks.rows[b], blocks, k, (b,), own[b], bounds[b]) for b in numbers]
 
 
 def search_blocks(
-    run: Run,
-    queries: Future,
-    blocks: Blocks,
-    k: int,
-    name: tuple[int, ...],
-    own: Any = None,
-    bound: Array = None,
-    met: tuple[Future, np.ndarray] | None = None,
+    run: Run, queries: Future, blocks: Blocks, k: int, name: tuple[int, ...], own: Any = None, bound: Array = None
 ) -> Future:
-    """The k nearest of each query in all blocks. If the queries are a block, `own` holds their lists within it.
-
-    If there is `met`, each query has a bit for each block that may have a point within its bound, and the other array
-    says which blocks have a query's.
-    """
+    """The k nearest of each query in all blocks. If the queries are a block, `own` holds their lists within it."""
     settings, starts, count = blocks.settings, blocks.starts, len(blocks)
     lists: list[Any] = [] if own is None else [own]
     first = name[-1] if own is not None else -1
     others = [b % count for b in range(first + 1, first + count + (own is None))]  # every call starts at another block
-    bits = None
-    if met is not None:
-        bits, others = met[0], [b for b in others if met[1][b]]
     for b in others:
-        arguments = queries, blocks.rows[b], starts[b], k, bound, bits, b
+        arguments = queries, blocks.rows[b], starts[b], k, bound
         lists.append(run.task("neighbors", block_lists, settings, *arguments, index=(*name, b)))
         if len(lists) > MERGED or b == others[-1]:
             lists = [run.task("merge", merge_lists, settings, lists, k, index=(*name, b))]
@@ -324,38 +294,13 @@ def own_lists(device: Device, settings: Settings, rows: Array, start: int, k: in
 
 @on_worker
 def block_lists(
-    device: Device,
-    settings: Settings,
-    queries: Array,
-    rows: Array,
-    start: int,
-    k: int,
-    upper: Array,
-    bits: Array,
-    b: int,
+    device: Device, settings: Settings, queries: Array, rows: Array, start: int, k: int, upper: Array
 ) -> Any:
-    """The nearest rows of block b to each query, within the query's bound `upper` if there is one.
-
-    Queries without the block's bit have none, if there are `bits`.
-    """
+    """The nearest rows of a block to each query, within the query's bound `upper` if there is one."""
     xp = device.xp
-    at = slice(None) if bits is None else xp.flatnonzero((bits >> xp.uint32(b)) & 1)
-    some = queries[at]
-    ids, no_group = xp.arange(len(some), dtype="int32"), xp.full(len(rows), -1, "int32")
-    task = SearchTask(ids, min(k, len(rows)), ids, no_group, None if upper is None else upper[at])
-    if bits is None:
-        return _lists(device, settings, (some, rows), start, k, task)
-    lists = empty_lists(len(queries), k, device)
-    if len(some):
-        for whole, part in zip(lists, _lists(device, settings, (some, rows), start, k, task), strict=True):
-            whole[at] = part
-    return lists
-
-
-def empty_lists(n: int, k: int, device: Device) -> tuple[Array, Array, Array]:
-    """Lists without entries."""
-    xp = device.xp
-    return xp.full((n, k), -1, "int32"), xp.full((n, k), xp.inf), xp.full((n, k), xp.inf)
+    ids, no_group = xp.arange(len(queries), dtype="int32"), xp.full(len(rows), -1, "int32")
+    task = SearchTask(ids, min(k, len(rows)), ids, no_group, upper)
+    return _lists(device, settings, (queries, rows), start, k, task)
 
 
 def _lists(device: Device, settings: Settings, points: tuple[Any, Any], start: int, k: int, task: SearchTask) -> Any:
@@ -366,7 +311,7 @@ def _lists(device: Device, settings: Settings, points: tuple[Any, Any], start: i
     estimate = estimate_search(n, d, rows.dtype.itemsize, k, device, n_queries=m, metric=metric)
     check_memory(device, estimate, f"a block of {n:,} rows")
     prepared = [metric_rows(metric, part, device, alone=False) for part in ((rows,) if m is None else (rows, queries))]
-    ids, weights, length = empty_lists(len(queries), k, device)
+    ids, weights, length = xp.full((len(queries), k), -1, "int32"), *xp.full((2, len(queries), k), xp.inf)
     if m is not None or n > 1:
         queries = None if m is None else prepared[1]
         search = prepare_search(prepared[0], device, Report(), queries=queries, metric=metric)

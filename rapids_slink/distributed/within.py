@@ -53,8 +53,7 @@ def near_blocks(
     if Y is None:
         points = points.check_zeros()
         starts = block_starts(points.n_rows, _count_near_blocks(run, points))
-        blocks, boxes = make_blocks(run, points, len(starts) - 1), Boxes.of(run, points)
-        pairs = combinations(range(len(blocks)), 2) if boxes is None else boxes.pairs(starts)
+        blocks, pairs = make_blocks(run, points, len(starts) - 1), pairs_within(run, points, starts)
         met, others = {*pairs, *((b, b) for b in range(len(blocks)))}, blocks
     else:
         more = read_points(run, Y, settings, name="Y")
@@ -142,6 +141,15 @@ def joined_pairs(device: Device, settings: Settings, parts: list[tuple[Array, Ar
     )
 
 
+def pairs_within(run: Run, points: Partitions, starts: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the pairs of blocks that may have points within `max_distance`; all pairs if there is none.
+
+    `starts` has the first row number of each block, then the number of rows.
+    """
+    boxes = Boxes.of(run, points) if len(starts) > 2 else None
+    return list(combinations(range(len(starts) - 1), 2)) if boxes is None else boxes.pairs(starts)
+
+
 @dataclass(frozen=True)
 class Boxes:
     """The box of each partition that has rows."""
@@ -167,10 +175,7 @@ class Boxes:
         return cls(extremes[:, 0], extremes[:, 1], last - sizes[sizes > 0], last, metric, max_weight)
 
     def pairs(self, starts: Sequence[int]) -> list[tuple[int, int]]:
-        """The pairs of blocks that may have points within the distance.
-
-        `starts` has the first row number of each block, then the number of rows.
-        """
+        """The pairs of blocks that may have points within the distance; `starts` are those of `pairs_within`."""
         ends = []
         for start, stop in pairwise(starts):
             inside = (self.first < stop) & (self.last > start)

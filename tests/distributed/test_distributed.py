@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from dask_clusters import assert_same, collection, from_delayed, start, workers_within_this_process
+from dask_clusters import assert_same, collection, from_delayed, start
 from hard_cases import CASES, cases, full
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,7 +35,6 @@ dd = pytest.importorskip("dask.dataframe")
 
 from rapids_slink import distributed  # noqa: E402
 from rapids_slink.distributed import cluster as runs  # noqa: E402
-from rapids_slink.distributed import near  # noqa: E402
 from rapids_slink.distributed.cluster import Run  # noqa: E402
 from rapids_slink.distributed.points import make_blocks, read_points  # noqa: E402
 from rapids_slink.distributed.trees import forest_of_frame, may_have_lists  # noqa: E402
@@ -156,21 +155,23 @@ def test_hdbscan(client, blocks):
 
 
 @pytest.mark.parametrize("metric", ["euclidean", *map(full, ("sqeuclidean", "cityblock", "chebyshev", "minkowski"))])
-def test_blocks_farther_apart_than_the_distance_never_meet(metric, blocks, set_constants):
-    """In whatever order the rows are."""
-    set_constants(near, MIN_SAMPLED=8)
+def test_blocks_farther_apart_than_the_distance_never_meet(metric, client, blocks):
     rng = np.random.default_rng(0)
-    X = rng.integers(0, 60, (600, 2)) + 1000.0 * np.repeat(np.arange(6), 100)[:, None]
+    X = rng.integers(0, 60, (600, 2)).astype(float)
+    X = X[np.argsort(X[:, 0], kind="stable")]
     how = {"metric": metric, "p": 3.0, "device": "cpu"}
     blocks(6)
-    with workers_within_this_process(1) as here, dask_distributed.Client(here):
-        for rows in (X, X[rng.permutation(600)]):
-            frame, parts = collection(rows, [100, 100, 0, 100, 300])
-            model = fit(parts, max_distance=5.0, **how)
-            assert_same(model, fit(frame, max_distance=5.0, **how))
-            counts = model.report_["spanning_tree"]
-            assert counts["blocks"] == 6
-            assert counts["pairs"] < 6  # of two blocks that share a cluster: of 15
+    for t, pairs in ((1.0, 5), (4.0, 5), (1e4, 15)):  # of neighbours, a step apart or less
+        frame, parts = collection(X, [100, 100, 0, 100, 100, 100, 100])
+        model = fit(parts, max_distance=t, **how)
+        assert_same(model, fit(frame, max_distance=t, **how))
+        assert model.report_["spanning_tree"]["pairs"] == pairs
+    frame, parts = collection(X + 1000 * np.repeat(np.arange(6), 100)[:, None], [100] * 6)
+    model = fit(parts, max_distance=5.0, **how)
+    assert_same(model, fit(frame, max_distance=5.0, **how))
+    assert model.report_["spanning_tree"] | {"blocks": 6, "pairs": 0} == model.report_["spanning_tree"]
+    shuffled, parts = collection(X[rng.permutation(600)], [300, 300])
+    assert_same(fit(parts, max_distance=2.0, **how), fit(shuffled, max_distance=2.0, **how))
 
 
 def test_float_errors_are_no_errors_of_callers_that_raise_them(client, blocks):

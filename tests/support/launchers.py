@@ -428,17 +428,6 @@ def expansion_of_points():
         nearest_by_spread(points(3000, 9, dtype), cuda())
 
 
-def rows_that_face_cells():
-    from rapids_slink.neighbors.trees import boxes_of_groups, facing_blocks
-
-    xp, cells = cuda().xp, 5
-    for dtype, metric in product(("float32", "float64"), ("euclidean", "chebyshev")):
-        of_points = points(300, 9, dtype), ids(300), xp.zeros(300)
-        low, high, _ = boxes_of_groups(of_points[0], of_points[2], of_points[1], cells, cuda())
-        boxes, limit = tuple(map(cuda().asarray, (low, high))), xp.zeros((cells, cells))
-        facing_blocks(*of_points, *boxes, limit, ids(cells), ids(cells), 1, get_metric(metric), cuda())
-
-
 def roots_of_weights():
     from rapids_slink.metrics import distances
 
@@ -546,7 +535,7 @@ def strings():
 OTHERS = [
     points_kernels, lists_kernels, bit_filter, filter_radii, long_lists_of_codes, boxes_and_cores, pairs_within,
     friends_of_rows, catalogue, sets, sparse_rows,
-    expansion_of_points, rows_that_face_cells, roots_of_weights, order_of_edges,
+    expansion_of_points, roots_of_weights, order_of_edges,
     components, clusters, cores_of_matrix, searched_forest, edges_of_graph, strings,
 ]  # fmt: skip
 

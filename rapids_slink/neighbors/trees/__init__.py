@@ -1,4 +1,4 @@
-"""Trees of boxes over points, `kdtree.py` on a CPU and `bvh.py` on a GPU; by a sample, which points suit them; boxes.
+"""Trees of boxes over points, `kdtree.py` on a CPU and `bvh.py` on a GPU; by a sample, which points suit them.
 
 The sample shows whether their dimension is high, and how near each other they are.
 
@@ -13,20 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.task import golden_stride, row_blocks
 from rapids_slink.runtime.cuda import WARP, check_arrays, constant, launch, launch_blocks, value_option
 from rapids_slink.runtime.device import Array, Device, to_host
 
-SOURCE, FACING = (f"neighbors/trees/{name}.cu" for name in ("dimension", "facing"))
+SOURCE = "neighbors/trees/dimension.cu"
 #: Balls, and the points of the sample.
 BALLS, POINTS, THREADS = (constant(SOURCE, name) for name in ("BALLS", "POINTS", "THREADS"))
 #: Points whose nearest is found among all, points by which a mean is estimated, and the values that are read at once.
 SOME, OF_MEAN, AT_ONCE = 2**6, 2**10, 2**26
 SHARES = 16  # blocks of threads that share the others of a point
-FACING_ROWS = 2**12  # whose boxes a CPU's thread looks for at a time
-#: Parts of a group of rows, at most, of which a GPU makes boxes, and rows of a part, about, at least.
-MAX_PARTS, PART_ROWS, BOX_THREADS = 64, 8, constant(FACING, "BOX_THREADS")
 
 
 def expansion(values: Array, device: Device, times: float = 2) -> float:
@@ -111,87 +107,3 @@ def _least_squares_on_gpu(values: Array, some: Array, mean: Array, per_spread: f
             SOURCE, "lower_least", (SOME, SHARES), THREADS, products, own, norms, *sizes, least, options=options
         )
     return to_host(least)
-
-
-def boxes_of_groups(
-    rows: Array, bound: Array, group: Array, groups: int, device: Device
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The least and the greatest value of each column in groups of (n, d) rows, and the largest bound of theirs.
-
-    `bound` is (n,) float64 and `group` (n,) int32. The result is float64 on the host: two (groups, d) arrays and
-    (groups,). A group without rows has infinity, -infinity and -infinity.
-    """
-    xp, d = device.xp, rows.shape[1]
-    order = xp.argsort(group, kind="stable") if not device.is_gpu else xp.argsort(group)
-    start = xp.searchsorted(group[order], xp.arange(groups + 1))
-    if device.is_gpu:
-        check_arrays(rows.dtype, rows)
-        check_arrays("float64", bound)
-        check_arrays("int64", order, start)
-        parts = max(1, min(MAX_PARTS, len(rows) // (PART_ROWS * groups)))
-        low, high = xp.empty((2, groups, parts, d + 1))
-        arguments = rows, np.int32(d), bound, order, start, low, high
-        launch_blocks(
-            FACING, "box_groups", (groups, parts), BOX_THREADS, *arguments, options=(value_option(rows.dtype),)
-        )
-        low, high = to_host(low.min(axis=1)), to_host(high.max(axis=1))
-        return low[:, :d].copy(), high[:, :d].copy(), high[:, d].copy()
-    low, high, largest = np.full((groups, d), np.inf), np.full((groups, d), -np.inf), np.full(groups, -np.inf)
-    filled = np.flatnonzero(start[1:] > start[:-1])
-    in_order, begins = rows[order], start[filled]
-    low[filled], high[filled] = np.minimum.reduceat(in_order, begins), np.maximum.reduceat(in_order, begins)
-    largest[filled] = np.maximum.reduceat(bound[order], begins)
-    return low, high, largest
-
-
-def facing_blocks(
-    rows: Array,
-    cell_of_row: Array,
-    bound: Array,
-    low: Array,
-    high: Array,
-    limit: Array,
-    block_of_cell: Array,
-    bit_of_cell: Array,
-    own: int,
-    metric: Metric,
-    device: Device,
-) -> Array:
-    """The bits of the cells whose boxes are near each row, (n,) uint32, without those of its own block.
-
-    A box is near if its least surrogate distance is within the larger of the row's bound and the limit of both cells.
-    That is a lower bound for the points inside, as they are computed (`tree.box_to_box`).
-
-    Parameters
-    ----------
-    rows : (n, d) array
-        As `neighbors.rows.metric_rows` makes them, of a metric whose distances boxes bound.
-    cell_of_row : (n,) int32 array
-    bound : (n,) float64 array
-    low, high : (cells, d) float64 arrays
-        The lowest and the highest value of each column, of the boxes.
-    limit : (cells of rows, cells) float64 array
-    block_of_cell, bit_of_cell : (cells,) int32 arrays
-        Bits are below 32.
-    own : int
-        The block of the rows.
-    """
-    (n, d), cells = rows.shape, block_of_cell.size
-    bits, of_cells = device.xp.empty(n, "uint32"), (low, high, limit, block_of_cell, bit_of_cell)
-    if not device.is_gpu:
-        from rapids_slink.neighbors.trees.tree import find_facing
-        from rapids_slink.runtime.threads import for_each_chunk
-
-        def look(some: slice) -> None:
-            of_rows = rows[some], cell_of_row[some], bound[some]
-            find_facing(metric.cpu_formula, *of_rows, *of_cells, own, bits[some])
-
-        for_each_chunk(device, look, row_blocks(n, 1, FACING_ROWS))
-        return bits
-    check_arrays(rows.dtype, rows)
-    check_arrays("float64", bound, low, high, limit)
-    check_arrays("int32", cell_of_row, block_of_cell, bit_of_cell)
-    sizes, options = (np.int32(d), np.int64(n)), (value_option(rows.dtype), *metric.cuda_options)
-    arguments = *of_cells, np.int32(cells), np.int32(own), bits
-    launch(FACING, "facing_blocks", n, rows, *sizes, cell_of_row, bound, *arguments, options=options)
-    return bits

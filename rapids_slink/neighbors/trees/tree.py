@@ -296,27 +296,6 @@ def to_boxes(formula, points, low, high, v, out, wraps):
         out[j] = _surely_below(formula, out[j])
 
 
-@njit(nogil=True, cache=True)
-def find_facing(formula, rows, cell_of_row, bound, low, high, limit, block_of_cell, bit_of_cell, own, out):
-    """See `trees.facing_blocks`, for some rows."""
-    d = rows.shape[1]
-    for i in range(len(rows)):
-        found = np.uint32(0)
-        for t in range(block_of_cell.size):
-            bit = np.uint32(1) << np.uint32(bit_of_cell[t])
-            if block_of_cell[t] == own or found & bit or low[t, 0] > high[t, 0]:  # the last: a box of no rows
-                continue
-            most, total, is_within = max(bound[i], limit[cell_of_row[i], t]), 0.0, True
-            for f in range(d):
-                total = add_gap(formula, total, max(low[t, f] - rows[i, f], rows[i, f] - high[t, f], 0.0))
-                if not _surely_below(formula, total) <= most:
-                    is_within = False
-                    break
-            if is_within:
-                found |= bit
-        out[i] = found
-
-
 @njit(nogil=True, cache=True, forceinline=True)
 def _surely_below(formula, total):
     """A box's sum, less the error of `general_power`, which is below 2⁻⁴⁸ relative but need not be monotone."""
