@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from concurrent.futures import wait
@@ -440,3 +441,35 @@ def test_a_folder_is_never_made_for_all(tmp_path, monkeypatch):
         assert [compiling.cache_folder.__wrapped__().parent for _ in range(2)] == [tmp_path] * 2
     finally:
         os.umask(usual)
+
+
+@pytest.mark.gpu
+@pytest.mark.full
+def test_no_program_of_cupys_takes_seconds_to_compile(tmp_path):
+    """A reduction of CuPy's by blocks of CUB takes three: a first call had six of them."""
+    code = """
+        import cupy as cp
+        from cupy.cuda import compiler
+        import rapids_slink
+
+        sources, compile_one = [], compiler._NVRTCProgram.compile
+        def noted(program, *args, **more):
+            sources.append(program.src)
+            return compile_one(program, *args, **more)
+        compiler._NVRTCProgram.compile = noted
+        rng = cp.random.default_rng(0)
+        X = rng.standard_normal((500, 384))[rng.integers(0, 500, 500_000)]
+        X = (X + 0.7 * rng.standard_normal(X.shape)).astype("float32")
+        X /= cp.linalg.norm(X, axis=1, keepdims=True)
+        sources.clear()
+        rapids_slink.deduplicate(X, max_distance=0.1)
+        rapids_slink.fit(X, 2)
+        rapids_slink.pairs(X[:20_000], max_distance=0.1)
+        rapids_slink.fit(X[:20_000], 2, metric="canberra")
+        rapids_slink.HDBSCAN(15).fit(X[:20_000, :50])
+        assert sources
+        slow = [str(source) for source in sources if "<cub/" in str(source)]
+        assert not slow, slow
+    """
+    environment = {**os.environ, "CUPY_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env=environment, check=True, timeout=300)

@@ -26,7 +26,7 @@ from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter.bounds import MAX_FEATURES, QuantizedPoints, Scaling, UpperBound, scale_of
 from rapids_slink.neighbors.rows import product_form
 from rapids_slink.neighbors.task import SearchState, SearchTask, equal_slices, inverse
-from rapids_slink.runtime.device import Array, Device, half
+from rapids_slink.runtime.device import Array, Device, half, share_true
 
 #: The kernels of a device, in `cpu` or `cuda`.
 kernels = partial(half, package=__name__)
@@ -224,7 +224,7 @@ class TileFilter:
         if task.is_knn_graph and task.upper is not None:
             tried = bound[::TRIED].copy()
             self.seed(task, rows[::TRIED].copy(), tried, most_rows)
-            all_rows = float((tried < bound[::TRIED]).mean()) > MIN_LOWERED
+            all_rows = share_true(tried < bound[::TRIED]) > MIN_LOWERED
         if all_rows:
             self.seed(task, rows, bound, most_rows)
         elif (unbounded := self.exact_kernels.unbounded(bound)).size:

@@ -59,7 +59,7 @@ import numpy as np
 
 from rapids_slink.metrics import EPSILON, EUCLIDEAN, Metric
 from rapids_slink.neighbors.task import BLOCK
-from rapids_slink.runtime.device import Array, Device
+from rapids_slink.runtime.device import Array, Device, share_true, to_host
 
 
 @dataclass(frozen=True)
@@ -307,7 +307,7 @@ class Projection:
         departure = float(xp.linalg.norm(axes.T @ axes - xp.eye(m))) + d * m * 2.0**-52
         centred = cls(scaling, axes, 0.0, departure, device, rest, first)
         length = centred.coordinates(points[:: _stride(len(points), d, SAMPLE)])[-1][:, -1]
-        return replace(centred, offset=float(xp.median(length)))
+        return replace(centred, offset=float(np.median(to_host(length))))
 
     @property
     def stretch(self) -> float:
@@ -415,11 +415,11 @@ class _Sample:
         of_axes = [(rows[:, :m] ** 2).sum(axis=1) for rows in (self.queries, self.z)]
         rest = [xp.sqrt(xp.maximum(norm - part, 0)) for norm, part in zip(self.norms, of_axes, strict=True)]
         distances = self.partial + (rest[0][:, None] - rest[1]) ** 2
-        slack = 2 * rounding * float(xp.sqrt(of_axes[1].mean() / m))
+        slack = 2 * rounding * (float(of_axes[1].sum()) / of_axes[1].size / m) ** 0.5
         counts = []
         for some, bound in self.bounds:
             within = distances[:, some] <= (bound + slack)[:, None] ** 2
-            counts.append(max(1.0, float((within & ~self.own[:, some]).sum(axis=1).mean())))
+            counts.append(max(1.0, len(self.z[some]) * share_true(within & ~self.own[:, some])))
         share = max(1.0, n / len(self.z))
         growth = max(0.0, log(counts[1] / counts[0], 4))
         return counts[1] * share**growth * (1 + log(share))

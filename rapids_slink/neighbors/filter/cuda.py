@@ -59,7 +59,7 @@ from rapids_slink.runtime.cuda import (
     power_of_two,
     value_option,
 )
-from rapids_slink.runtime.device import Array, Device, cuda, current_gpu
+from rapids_slink.runtime.device import Array, Device, cuda, current_gpu, to_host
 from rapids_slink.runtime.memory import outside_pool
 
 TILE_ROWS = 8192
@@ -230,7 +230,8 @@ def direct_filter(exact: ExactPoints, device: Device) -> DirectFilter | None:
         return None
     centre = device.xp.zeros(points.shape[1])
     if formula[0] in NORMS:
-        centre = device.xp.median(points[:: max(1, points.shape[0] // 1024)], axis=0).astype("float64")
+        sample = to_host(points[:: max(1, points.shape[0] // 1024)])
+        centre = device.asarray(np.median(sample, axis=0).astype("float64"))
     both = [points] if queries is points else [points, queries]
     ranges = value_ranges(both, centre)
     largest = max(one.deviation for one in ranges)

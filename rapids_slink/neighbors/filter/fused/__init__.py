@@ -437,8 +437,8 @@ class Int8:
         """The scale that maps the sample's largest value, outliers aside, to 127."""
         z = cp.empty((sample.size, self.width), cp.float32)
         self._launch(points, sample, sample.size, sample.size, None, z)
-        largest = abs(z).max(axis=1)
-        top = float(cp.minimum(largest.max(), LARGEST * cp.median(largest))) or float(largest.max())
+        largest = abs(z).max(axis=1).get()
+        top = float(min(largest.max(), LARGEST * np.median(largest)) or largest.max())
         return 127 / top if top > 0 else 1.0
 
 
