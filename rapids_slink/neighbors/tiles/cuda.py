@@ -27,6 +27,7 @@ from rapids_slink.neighbors.tiles.order import (
     Balls,
     Lists,
     Rows,
+    float32_above,
     sample_stride,
     unit_of,
 )
@@ -260,7 +261,7 @@ def near_tiles(
     shares = min(-(-RESIDENT * multiprocessors() // n_blocks), -(-words // (BLOCK // WARP)))
     launch_blocks(
         TILES, "refine_marks", (n_blocks, shares), BLOCK, places, np.int64(places.shape[1]), np.int32(m), where, reach,
-        turned, None if block_group is None else row_boxes, np.float32(lost), _balls(balls), np.int32(cells), *sizes,
+        turned, None if block_group is None else row_boxes, float32_above(lost), _balls(balls), np.int32(cells), *sizes,
         marks, counts, shared_memory=4 * ((GROUP * -(-(m - 1) // GROUP) + 2) * BLOCK + 2 * m + -(-cells // 16)),
     )  # fmt: skip
     launch_blocks(TILES, "put_starts", (1,), constant(TILES, "SUMMING_THREADS"), np.int32(n_blocks), counts, starts)
