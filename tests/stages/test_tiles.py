@@ -17,6 +17,7 @@ from rapids_slink.neighbors import neighbor_lists, prepare_search, tiles
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import Candidates
 from rapids_slink.neighbors.exact import kernels as exact_kernels
+from rapids_slink.neighbors.filter.bounds import accumulation_bound
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import SearchTask, golden_stride
 from rapids_slink.neighbors.tiles import TileSearch, order
@@ -214,6 +215,21 @@ def test_kernel_of_rows_by_cells(n, of_groups, some, engine):
     expected = np.flatnonzero(np.concatenate(([True], next_cell | ((np.diff(part) != 0) & is_large))))
     np.testing.assert_array_equal(begins, expected)
     np.testing.assert_array_equal(cells, cell[expected])
+
+
+def test_keys_of_rows_have_63_bits(engine):
+    none = engine.xp.zeros(1, "int32")
+    first_tile = engine.xp.zeros(2**12 + 1, "int32")
+    assert kernels(engine).rows_by_cells(none, None, none, none, first_tile, None, 2**20, 9)[1].tolist() == [0]
+    with pytest.raises(AssertionError, match="4096 cells of 2097152 slots have no keys of 63 bits"):
+        kernels(engine).rows_by_cells(none, None, none, none, first_tile, None, 2**21, 9)
+
+
+def test_numbers_are_rounded_up_to_float32():
+    for x in (0.0, 1.0, 1 + 2.0**-30, 1e-60, np.inf):
+        assert order.float32_above(x) >= x
+        assert order.float32_above(x) <= np.nextafter(np.float32(x), np.float32(np.inf))
+    assert np.isnan(order.float32_above(np.nan))
 
 
 @pytest.mark.parametrize("begins", [[0], [0, 1, 700, 956], [0, 256, 3000]])
@@ -583,7 +599,7 @@ def test_what_is_no_number_is_near(engine):
     assert (listed(1.0, boxes=nowhere, in_slots=on_device(np.full((3, slots.size), np.nan, np.float32))) == 8).all()
     bounds = on_device(np.where(where % 2, 1.0, -np.inf))
     row, block = map(to_host, of.reach(bounds, (0.0, 1.0, 1.0, 0.0, 1.0, np.nan), 1.0))
-    np.testing.assert_array_equal(row, np.where(where % 2, np.inf, -1))
+    np.testing.assert_allclose(row, np.where(where % 2, np.inf, -1), rtol=1e-6)
     assert (block == np.inf).all()
 
 
@@ -723,6 +739,22 @@ def test_rows_of_one_group_have_no_neighbors(n, engine):
         found = search.find(SearchTask(rows, 1, group, group, per_group_minimum=per_group_minimum))
         assert (to_host(found.ids) == -1).all()
         assert np.isinf(to_host(found.weights)).all()
+
+
+@pytest.mark.parametrize("n", [2, 130, 600])
+def test_empty_slots_are_in_no_list(n, engine):
+    """Where a list is of all others nothing bounds it till the end: empty slots pass at a threshold of -infinity."""
+    X = np.random.default_rng(n).normal(size=(n, 5))
+    k = min(n - 1, 200)
+    found = neighbor_lists(search_of(X, engine), n, k, engine)
+    assert_lists(found, least(without_self(squared_distances(X)), k))
+
+
+@pytest.mark.parametrize("n_features", [1, 64, 20_000])
+def test_what_sums_of_two_numbers_a_value_lose(n_features, engine):
+    """By the sizes of their products: of first numbers, and twice of a first and a second, of 2⁻¹⁰ of its length."""
+    lost, size = kernels(engine).lost_by_sums(n_features, True), 1 + 2 * 2.0**-10 + 2.0**-20
+    assert lost >= (accumulation_bound(3 * n_features) * size if engine.is_gpu else (n_features + 2) * 2.0**-53)
 
 
 def test_lists_by_cosines(engine):

@@ -13,11 +13,13 @@ from rapids_slink.neighbors.tiles.cuts import cut_sample, find_leaves
 from rapids_slink.neighbors.tiles.order import (
     BLOCK,
     ENCODE,
+    GROUP_BITS,
     TILE,
     TILES,
     Balls,
     Lists,
     Rows,
+    check_key_bits,
     float32_above,
     sample_stride,
     unit_of,
@@ -157,10 +159,11 @@ def rows_by_cells(
     their cells. They do at another cell, and at another group if that or the one before has at least `many` rows of the
     cell. Cells have up to `size` slots.
     """
+    check_key_bits(first_tile.size - 1, size)
     index = np.arange(rows.size, dtype=np.int32) if index is None else index.astype(np.int32)
     slot = slot_of[rows[index]]
     cell, of_group = cell_of_tile[slot // TILE], np.zeros(1, np.int64) if group is None else group[rows[index]]
-    key = (cell.astype(np.int64) << 31 | of_group) * size + slot - first_tile[cell] * TILE
+    key = (cell.astype(np.int64) << GROUP_BITS | of_group) * size + slot - first_tile[cell] * TILE
     order = np.argsort(key)
     cell, part = cell[order], key[order] // size
     change, next_cell = part[1:] != part[:-1], cell[1:] != cell[:-1]

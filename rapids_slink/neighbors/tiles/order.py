@@ -48,6 +48,8 @@ AXES, AXIS_ROWS, MULTIPLICATIONS = constant(ENCODE, "MOST_AXES"), 2**12, 3
 #: of the sample: of nodes of a few most have a gap.
 SAMPLE, MIN_RUN, SAMPLED_RUN = 2**16, 512, 16
 EPSILON = 2.0**-52
+#: Of a group in a key, whose numbers are int32.
+GROUP_BITS = constant(ORDER, "GROUP_BITS")
 
 
 class Lists(NamedTuple):
@@ -86,6 +88,11 @@ class Balls(NamedTuple):
 def cell_size(n: int) -> int:
     """Slots of a cell of n points, a power of two."""
     return max(CELL, 1 << (-(-n // MOST_CELLS) - 1).bit_length())
+
+
+def check_key_bits(cells: int, size: int) -> None:
+    """Check that a key of a cell, a group and one of `size` slots of the cell fits into 63 bits."""
+    assert cells * size <= 2 ** (63 - GROUP_BITS), f"{cells} cells of {size} slots have no keys of 63 bits"
 
 
 def sample_stride(n: int, size: int) -> int:
