@@ -28,6 +28,7 @@ from typing import Any
 
 from rapids_slink.metrics import EUCLIDEAN, Metric, Rows, distances
 from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import fused_filter
 from rapids_slink.neighbors.rows import check_zeros_between, in_one_type, metric_rows, zero_rows
 from rapids_slink.neighbors.task import (
@@ -108,6 +109,8 @@ def neighbor_lists(
         task = SearchTask(rows, min(k, n - 1), rows, rows, upper, bounds_by_lists=bounds_by_lists)
         return _within(search.find(task), rows, device)
     nearest = search.find(SearchTask(rows, min(k, n - 1), rows, rows, part_lists=part_lists))
+    if n > 1 and not exact_kernels(device).are_full(nearest.ids):
+        raise RuntimeError("a search has not found all neighbours: please report this")
     lists = NeighborLists(nearest.ids, nearest.weights)
     by_distance = core is None and min_samples == 1
     return lists if by_distance else by_mutual_reachability(lists, core, min_samples, device)

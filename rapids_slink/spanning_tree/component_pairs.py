@@ -549,7 +549,7 @@ def _by_products(context: JoinContext, ends: Ends, upper: Array) -> PointPairs:
     if components.order.size > context.capacity(4 * filter_.n_features):
         return None
     points, kernels, room = filter_.query(components.order), filter_.kernels, context.max_pairs
-    tiles, close_pairs = [], [np.empty((3, 0), np.int32)]
+    tiles, close_pairs, has_failed = [], [np.empty((3, 0), np.int32)], False
     by_first = np.argsort(first, kind="stable")
     for pairs in np.split(by_first, np.flatnonzero(np.diff(first[by_first])) + 1):
         own = slice(*start[first[pairs[0]] + np.arange(2)].tolist())
@@ -558,11 +558,11 @@ def _by_products(context: JoinContext, ends: Ends, upper: Array) -> PointPairs:
         tiles += [(own, others[at], pair[at]) for at in equal_slices(slice(0, others.size), kernels.TILE_POINTS)]
 
     def test(tile: tuple[slice, np.ndarray, np.ndarray]) -> None:
-        nonlocal room
+        nonlocal room, has_failed
         own, others, pair = tile
         rows, groups = points.take(others), (components.number[others], components.of_point)
         for at in equal_slices(own, kernels.TILE_ROWS):
-            if room < 0:
+            if has_failed:
                 return
             some = points.take(at)
             passed = filter_.exact_kernels.new_candidates(others.size, 1, some.ids.size)
@@ -570,16 +570,18 @@ def _by_products(context: JoinContext, ends: Ends, upper: Array) -> PointPairs:
             near = np.flatnonzero(passed.count)
             count = passed.count[near]
             if count.sum() > MAX_OF_TILE:
-                room = -1
+                has_failed = True
             elif near.size:
                 src, of_pair = np.repeat(rows.ids[near], count), np.repeat(pair[near], count)
                 dst = passed.ids[near][np.arange(some.ids.size) < count[:, None]]
                 light = context.tighten(upper, src, dst, of_pair) <= upper[of_pair]
                 close_pairs.append(np.stack((src, dst, of_pair))[:, light])
-                room -= src.size
+                room -= src.size  # of two threads' at once one may be lost, which leaves too much
+                if room < 0:
+                    has_failed = True
 
     for_each_chunk(context.device, test, tiles)
-    return None if room < 0 else tuple(np.concatenate(close_pairs, axis=1))
+    return None if has_failed else tuple(np.concatenate(close_pairs, axis=1))
 
 
 def path_bottlenecks(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> np.ndarray:

@@ -611,8 +611,9 @@ def _join_pairs(formula, tree, limit, one, parent, v, w, pairs, more, points, ga
 
 @njit(nogil=True, cache=True)
 def _split_pair(tree, a, b, pairs, depth):
-    """Let the pairs of one node's children wait in place of the pair: of the node with more points."""
-    if tree.last[a] - tree.first[a] > tree.last[b] - tree.first[b]:
+    """Let the pairs of one node's children wait in place of the pair: of the node with more points, or of no leaf."""
+    leaves, size, other_size = tree.first.size // 2, tree.last[a] - tree.first[a], tree.last[b] - tree.first[b]
+    if b >= leaves or (a < leaves and size > other_size):
         pairs[depth, 0], pairs[depth, 1] = 2 * a + 1, b
         pairs[depth + 1, 0], pairs[depth + 1, 1] = 2 * a + 2, b
     else:

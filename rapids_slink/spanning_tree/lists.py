@@ -224,7 +224,7 @@ def connect_forest(
     A component whose rows are all bounded by `max_weight` is finished: no edge up to it leaves the component. In the
     end all except the largest are finished, and an edge that leaves the largest enters another.
     """
-    searched, most_components, is_bounded = False, inf, max_weight < inf
+    searched, most_components, is_bounded, n_open = False, inf, max_weight < inf, inf
     least_share = forest.component.size if is_bounded else LEAST_SHARE  # of many finished components few are certified
     whole = among_all or search
 
@@ -252,8 +252,6 @@ def connect_forest(
             report.count("spanning_tree", edges_certified_by_lists=grown.edges)
         else:
             report.count("connect", edges_certified_by_search=grown.edges)
-            if not grown.edges and not is_bounded:
-                raise RuntimeError("a search has made no component certain of an edge: please report this")
         if grown.components == 1:
             return
         with report.stage("connect", device):
@@ -264,6 +262,9 @@ def connect_forest(
                 rows = rows[(weight < max_weight) | ((weight == max_weight) & (code < NO_EDGE))]
                 if not rows.size:
                     return
+            if searched and not grown.edges and (not is_bounded or rows.size >= n_open):
+                raise RuntimeError("a search has made no component certain of an edge: please report this")
+            n_open = rows.size
             small = _of_small_components(forest, rows, device) if whole.is_over_all_pairs else rows[:0]
             if 0 < small.size <= rows.size / 2:
                 rows, least_share = small, forest.component.size  # of all components few may be small

@@ -10,6 +10,7 @@ from hard_cases import CASES, QUICK, combinations, full
 from hypothesis import given
 from hypothesis import strategies as st
 from metric_cases import ALL_METRICS, HARD, points, takes_booleans, with_cases, without_zeros
+from numba import njit
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
@@ -18,9 +19,10 @@ from sklearn.cluster import DBSCAN
 import rapids_slink
 from rapids_slink import count_pairs, deduplicate, fit, fit_graph, iter_pairs, minimum_spanning_tree, pairs, to_csr
 from rapids_slink.metrics import METRICS, OVERFLOW, distances, get_metric
-from rapids_slink.neighbors.exact import kernels
+from rapids_slink.neighbors.exact import formulas, kernels
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.within import Limit
+from rapids_slink.neighbors.within import cpu as within_cpu
 from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import CPU, to_host
 from rapids_slink.runtime.memory import DeviceMemoryError
@@ -202,6 +204,20 @@ def test_ranges_of_rows(d, rows, device):
         np.testing.assert_array_equal(found, expected)
     of_two = list(iter_pairs(X, X[:200], max_distance=t, rows=rows, device=device))
     assert sum(map(len, of_two)) == count_pairs(X, X[:200], max_distance=t, device=device)
+
+
+def test_a_box_is_surely_within_a_limit():
+    """Powers that are no multiples of a half need not be monotone: the bound of a whole box is above their error."""
+
+    @njit
+    def farthest(formula, low, high):
+        return within_cpu._farthest(formula, low[0], high[0], low, high, 1)
+
+    low, high = np.array([[0.0, 0], [3, 4]]), np.array([[1.0, 1], [5, 7]])
+    for p, more in ((2.3, 2.0**-44), (2.5, 0)):
+        formula = get_metric("minkowski", p).cpu_formula
+        exact = sum(formulas.power(gap, p) for gap in (5.0, 7.0))
+        assert farthest(formula, low, high) == exact * (1 + more)
 
 
 def test_counts_of_many_points_as_scipy_counts(device):

@@ -3,6 +3,7 @@
 import copy
 import pickle
 from itertools import product
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
@@ -22,7 +23,7 @@ from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import resolve, to_host
 from rapids_slink.runtime.memory import required_bytes, run_scope
 from rapids_slink.settings import Settings
-from rapids_slink.spanning_tree import boxes
+from rapids_slink.spanning_tree import boxes, cpu
 from rapids_slink.spanning_tree.boxes import FRIEND_FEATURES
 from rapids_slink.spanning_tree.problem import Problem
 
@@ -270,3 +271,14 @@ def test_plan(device):
     assert plan["way"] == report["way"] == "friends"
     assert plan["neighbors"]["filter"] == report["neighbors"]["filter"]
     assert rapids_slink.plan((20_000, 3), n_clusters=None, max_distance=0.01, device=device)["way"] == "friends"
+
+
+@pytest.mark.parametrize("sizes", [(40, 30), (30, 40), (35, 35)])
+def test_of_a_pair_of_nodes_no_leaf_is_split(sizes):
+    """Whichever of the two has more points: of three nodes the first has two leaves."""
+    first = np.array([0, 0, sizes[0]])
+    tree = SimpleNamespace(first=first, last=first + np.array([sizes[0], sizes[1], sizes[1]]))
+    for a, b in ((0, 1), (1, 0)):
+        pairs = np.zeros((4, 2), np.int64)
+        assert cpu._split_pair.py_func(tree, a, b, pairs, 0) == 2
+        assert pairs[:2].tolist() == ([[1, b], [2, b]] if a == 0 else [[a, 1], [a, 2]])

@@ -17,7 +17,7 @@ from scipy.spatial.distance import cdist, pdist, squareform
 
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.task import SearchTask
+from rapids_slink.neighbors.task import Search, SearchResult, SearchTask
 from rapids_slink.neighbors.trees.kdtree import TreeSearch
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, to_host
@@ -28,6 +28,15 @@ def test_the_oracle_is_scipys():
         X = CASES[name]("float32")[:300].astype(np.float64)
         np.testing.assert_array_equal(squared_distances(X), squareform(pdist(X, "sqeuclidean")))
         np.testing.assert_array_equal(squared_distances(X), cdist(X, X, "sqeuclidean"))
+
+
+@pytest.mark.parametrize("min_samples", [1, 3])
+def test_lists_that_are_short_are_an_error(min_samples, engine):
+    ids, weights = np.int32([[1, 2], [0, -1], [0, 1]]), np.array([[1.0, 2], [1, np.inf], [2, 3]])
+    search = Search()
+    search.find = lambda task: SearchResult(*map(engine.asarray, (ids, weights, weights[:, 1].copy())))
+    with pytest.raises(RuntimeError, match="a search has not found all neighbours"):
+        neighbor_lists(search, 3, 2, engine, min_samples)
 
 
 @pytest.mark.parametrize(

@@ -185,6 +185,22 @@ def test_component_pairs_connect_what_rounds_would(kind, at_once, engine, monkey
     assert report["connect"]["edges_certified_by_search"] >= 6
 
 
+@pytest.mark.parametrize("max_weight", [np.inf, 2.0])
+def test_a_search_that_finds_nothing_is_an_error(max_weight, engine):
+    """Whether or not the tree ends at a weight: with no edge and no higher bound a round would follow for ever."""
+
+    class Blind(MatrixSearch):
+        def find(self, task):
+            found = super().find(task)
+            none = engine.xp.full(found.upper.size, -np.inf)
+            return SearchResult(engine.xp.full_like(found.ids, -1), engine.xp.full_like(found.weights, np.inf), none)
+
+    distances = random_matrix(np.random.default_rng(0), 100)
+    lists = lists_of(distances, 1, engine)
+    with pytest.raises(RuntimeError, match="a search has made no component certain of an edge"):
+        tree_of_lists(lists, Blind(distances, engine), engine, Report(), max_weight)
+
+
 # ------------------------------------------------------------------------------------------------------- the tree
 
 

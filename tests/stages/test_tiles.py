@@ -17,6 +17,7 @@ from rapids_slink.neighbors import neighbor_lists, prepare_search, tiles
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import Candidates
 from rapids_slink.neighbors.exact import kernels as exact_kernels
+from rapids_slink.neighbors.filter.bounds import accumulation_bound
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import SearchTask, golden_stride
 from rapids_slink.neighbors.tiles import TileSearch, order
@@ -149,6 +150,27 @@ def test_kernel_of_places(n, d, m, dtype, engine):
     assert error == errors.max()
 
 
+@pytest.mark.parametrize("m", [3, 16])
+def test_places_of_points_whose_lengths_overflow(m, engine):
+    """They are at the origin, and may be anywhere: nothing is NaN, and boxes with them are infinite."""
+    X = np.random.default_rng(0).normal(size=(TILE, m if m == 3 else 40))
+    X[5], X[9, 0] = -1e152, 1e150
+    axes = engine.asarray(np.ascontiguousarray(np.eye(X.shape[1])[:m]))
+    with np.errstate(over="ignore", invalid="ignore"):  # as searches do
+        placed = kernels(engine).places_of_points(engine.asarray(X), engine.xp.zeros(X.shape[1]), 2.0**10, axes, 1e-14)
+    places, errors, farthest, error = map(to_host, placed)
+    assert (places[5] == 0).all()
+    assert (errors[5] == [np.inf, 0 if m == 3 else np.inf]).all()
+    assert farthest == error == np.inf
+    assert places[9, 0] == 2.0**10 * 1e150
+    others = np.delete(np.arange(TILE), 5)
+    assert np.isfinite(places[others]).all()
+    assert np.isfinite(errors[others]).all()
+    boxes = to_host(kernels(engine).boxes(*placed[:2], engine.xp.arange(TILE, dtype="int32")))
+    assert (boxes[0, 0, :m] == -np.inf).all()
+    assert (boxes[0, 1, :m] == np.inf).all()
+
+
 @pytest.mark.parametrize("n", [1, 40, 3000])
 def test_kernel_of_orders(n, engine):
     rng = np.random.default_rng(n)
@@ -193,6 +215,21 @@ def test_kernel_of_rows_by_cells(n, of_groups, some, engine):
     expected = np.flatnonzero(np.concatenate(([True], next_cell | ((np.diff(part) != 0) & is_large))))
     np.testing.assert_array_equal(begins, expected)
     np.testing.assert_array_equal(cells, cell[expected])
+
+
+def test_keys_of_rows_have_63_bits(engine):
+    none = engine.xp.zeros(1, "int32")
+    first_tile = engine.xp.zeros(2**12 + 1, "int32")
+    assert kernels(engine).rows_by_cells(none, None, none, none, first_tile, None, 2**20, 9)[1].tolist() == [0]
+    with pytest.raises(AssertionError, match="4096 cells of 2097152 slots have no keys of 63 bits"):
+        kernels(engine).rows_by_cells(none, None, none, none, first_tile, None, 2**21, 9)
+
+
+def test_numbers_are_rounded_up_to_float32():
+    for x in (0.0, 1.0, 1 + 2.0**-30, 1e-60, np.inf):
+        assert order.float32_above(x) >= x
+        assert order.float32_above(x) <= np.nextafter(np.float32(x), np.float32(np.inf))
+    assert np.isnan(order.float32_above(np.nan))
 
 
 @pytest.mark.parametrize("begins", [[0], [0, 1, 700, 956], [0, 256, 3000]])
@@ -528,6 +565,60 @@ def test_products_that_underflow_lose_no_pairs(size, engine):
     assert_lists(found, least(without_self(squared_distances(X)), 5))
 
 
+@pytest.mark.parametrize("far", [1e30, 1e40, full(1e100), 5e152])
+def test_a_value_beyond_the_sample_of_the_axes(far, engine, monkeypatch):
+    """Places overflow float32 or float64: no pair is lost, and tiles that tell no points apart are not chosen."""
+    monkeypatch.setattr(order, "AXIS_ROWS", 256)
+    rng, n = np.random.default_rng(0), 2000
+    X = 1e-3 * (rng.random((9, 20))[rng.integers(0, 9, n)] + 0.003 * rng.normal(size=(n, 20)))
+    sampled = np.arange(256) * order.sample_stride(n, 256) % n
+    X[np.setdiff1d(np.arange(n), sampled)[5], 0] = far
+    search = search_of(X, engine)
+    assert (search.share() == 1) == (far > 1e40)
+    assert_lists(neighbor_lists(search, n, 5, engine), least(without_self(squared_distances(X)), 5))
+
+
+def test_what_is_no_number_is_near(engine):
+    """Of places, boxes, and what bounds stand for."""
+    of, places, errors = kernels(engine), np.arange(8 * TILE * 3.0).reshape(-1, 3), np.full((8 * TILE, 2), 0.5)
+    where, n_blocks = np.arange(8 * TILE, dtype=np.int32), 8 * TILE // BLOCK
+    slots, on_device = engine.asarray(where), engine.asarray
+
+    def listed(reach, lost=0.0, boxes=None, in_slots=None):
+        if boxes is None:
+            boxes = of.boxes(on_device(places), on_device(errors), slots)
+        in_slots = of.places_of_slots(on_device(places), slots) if in_slots is None else in_slots
+        reaches = on_device(np.full(slots.size, reach, np.float32)), on_device(np.full(n_blocks, float(reach)))
+        return of.near_tiles(boxes, boxes, of.turned(boxes), in_slots, lost, slots, *reaches, None, None).lengths
+
+    assert (listed(1.0) < 8).all()
+    assert (listed(np.inf) == 8).all()
+    assert (listed(1.0, lost=np.inf) < 8).all()  # the boxes alone
+    nowhere = on_device(np.full((8, 2, 3), np.nan))
+    assert (listed(1.0, lost=np.nan, boxes=nowhere) == 8).all()
+    assert (listed(1.0, boxes=nowhere, in_slots=on_device(np.full((3, slots.size), np.nan, np.float32))) == 8).all()
+    bounds = on_device(np.where(where % 2, 1.0, -np.inf))
+    row, block = map(to_host, of.reach(bounds, (0.0, 1.0, 1.0, 0.0, 1.0, np.nan), 1.0))
+    np.testing.assert_allclose(row, np.where(where % 2, np.inf, -1), rtol=1e-6)
+    assert (block == np.inf).all()
+
+
+@pytest.mark.full
+def test_trees_and_cuts_with_a_value_beyond_the_sample(engine):
+    rng, n, d = np.random.default_rng(0), 9000, 100
+    label, wide = rng.integers(0, 30, n), rng.random(n) < 0.2
+    X = 1e-3 * (rng.random((30, d))[label] + 0.003 * rng.normal(size=(n, d)))
+    X[:, 0] += 1e-2 * wide
+    seen = np.arange(4096) * order.sample_stride(n, 4096) % n
+    X[np.setdiff1d(np.arange(n), seen)[5], 0] = 5e152
+    graph = rapids_slink.knn_graph(X, 3, device=engine.name)
+    assert int(graph["dst"].min()) >= 0
+    assert float(graph["weight"].max()) == pytest.approx(5e152)
+    for how in ({}, {"min_samples": 4}):
+        assert rapids_slink.fit(X, max_distance=1e-3, device=engine.name, **how).n_clusters_ == 61
+    assert rapids_slink.fit(X, max_distance=1e153, device=engine.name).n_clusters_ == 1
+
+
 def test_lengths_of_many_decades(engine):
     """Whose mean is far from nearly all points, and of which shorter ones are nearest on average, but not the nearest.
 
@@ -648,6 +739,22 @@ def test_rows_of_one_group_have_no_neighbors(n, engine):
         found = search.find(SearchTask(rows, 1, group, group, per_group_minimum=per_group_minimum))
         assert (to_host(found.ids) == -1).all()
         assert np.isinf(to_host(found.weights)).all()
+
+
+@pytest.mark.parametrize("n", [2, 130, 600])
+def test_empty_slots_are_in_no_list(n, engine):
+    """Where a list is of all others nothing bounds it till the end: empty slots pass at a threshold of -infinity."""
+    X = np.random.default_rng(n).normal(size=(n, 5))
+    k = min(n - 1, 200)
+    found = neighbor_lists(search_of(X, engine), n, k, engine)
+    assert_lists(found, least(without_self(squared_distances(X)), k))
+
+
+@pytest.mark.parametrize("n_features", [1, 64, 20_000])
+def test_what_sums_of_two_numbers_a_value_lose(n_features, engine):
+    """By the sizes of their products: of first numbers, and twice of a first and a second, of 2⁻¹⁰ of its length."""
+    lost, size = kernels(engine).lost_by_sums(n_features, True), 1 + 2 * 2.0**-10 + 2.0**-20
+    assert lost >= (accumulation_bound(3 * n_features) * size if engine.is_gpu else (n_features + 2) * 2.0**-53)
 
 
 def test_lists_by_cosines(engine):

@@ -311,6 +311,7 @@ def lists_kernels():
     exact.read_lists(points(n, 5, "int32"), points(n, 5, "float64"), 3)
     exact.count_up_to(exact.in_order(xp.zeros(n))[1], xp.zeros(9))
     exact.unbounded(xp.zeros(n))
+    exact.are_full(points(n, 5, "int32"))
     exact.hash_rows(points(n, 5), xp.arange(9))
     for dtype in ("float32", "float64"):
         exact.wrapped(points(n, 5, dtype), np.ones(5))

@@ -152,6 +152,11 @@ def count_up_to(ascending: np.ndarray, bound: np.ndarray) -> int:
     return int(np.searchsorted(ascending, bound.max(), side="right"))
 
 
+def are_full(ids: np.ndarray) -> bool:
+    """Whether lists, (n, k), have no id below zero at their ends."""
+    return bool((ids[:, -1] >= 0).all())
+
+
 def flatnonzero(flags: np.ndarray) -> np.ndarray:
     """Where `flags` are set."""
     return np.flatnonzero(flags)

@@ -140,6 +140,14 @@ def count_up_to(ascending: Array, bound: Array) -> int:
     return int(count[0])
 
 
+def are_full(ids: Array) -> bool:
+    """See `rapids_slink.neighbors.exact.cpu.are_full`."""
+    check_arrays("int32", ids)
+    (n, k), missing = ids.shape, cp.zeros(1, cp.int32)
+    launch(LISTS, "find_short_lists", n, np.int64(n), np.int32(k), ids, missing)
+    return not int(missing[0])
+
+
 def flatnonzero(flags: Array) -> Array:
     """Where `flags` are set, int32, in no order: a fourth of what CuPy's `flatnonzero` costs the host."""
     check_arrays("bool", flags)

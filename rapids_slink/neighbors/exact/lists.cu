@@ -53,6 +53,12 @@ extern "C" __global__ void list_unbounded(long long n, const double* __restrict_
     if (unbounded) position[slot] = i;
 }
 
+// Sets *any if one of n lists of k ends with an id below zero.
+extern "C" __global__ void find_short_lists(long long n, int k, const int* __restrict__ ids, int* any) {
+    long long i = thread_index();
+    if (i < n && ids[i * k + k - 1] < 0) *any = 1;
+}
+
 // Stores bounds, and lists of k, of m rows where these are among all.
 extern "C" __global__ void put_lists(
     long long m, int k, const int* __restrict__ rows, const double* __restrict__ bound, const int* __restrict__ ids,

@@ -165,7 +165,7 @@ class TileSearch(Search):
     name = "tiles of near points"  # for reports
     estimate = staticmethod(estimate_tiles)
 
-    @np.errstate(over="ignore", invalid="ignore")  # what overflows is not ruled out
+    @np.errstate(over="ignore", invalid="ignore")  # what overflows, or is no number then, is not ruled out
     def __init__(
         self,
         values: Array,
@@ -222,8 +222,13 @@ class TileSearch(Search):
 
     @np.errstate(over="ignore", invalid="ignore")
     def share(self) -> float:
-        """The share of pairs of tiles that lists of few neighbours need, about, by some blocks of rows."""
+        """The share of pairs of tiles that lists of few neighbours need, about, by some blocks of rows.
+
+        All if places may be off by more than float32 holds: these tell no points apart.
+        """
         xp, n = self.device.xp, len(self.points)
+        if not self.lost < np.finfo("float32").max:
+            return 1.0
         blocks = self.slots.cell_of_block.size
         some = np.arange(0, blocks, max(1, blocks // SHARE_BLOCKS))
         everyone = xp.arange(n, dtype="int32")

@@ -13,11 +13,14 @@ from rapids_slink.neighbors.tiles.cuts import cut_sample, find_leaves
 from rapids_slink.neighbors.tiles.order import (
     BLOCK,
     ENCODE,
+    GROUP_BITS,
     TILE,
     TILES,
     Balls,
     Lists,
     Rows,
+    check_key_bits,
+    float32_above,
     sample_stride,
     unit_of,
 )
@@ -78,13 +81,16 @@ def places_of_points(
 ) -> tuple[Array, Array, float, float]:
     """The places of (n, d) points on the `axes`, (m, d); what their coordinates and the rest may be off by, (n, 2).
 
-    And how far a place is from the origin at most, and the largest error. See `order.Axes`.
+    And how far a place is from the origin at most, and the largest error. See `order.Axes`. The place of a point whose
+    squared length overflows is the origin, with an infinite error.
     """
     (n, d), m = points.shape, len(axes)
     places, errors, farthest = np.empty((n, m + 1)), np.empty((n, 2)), 0.0
     for rows in row_blocks(n, d, MAPPED):
         w = (points[rows] - centre) * unit
         z, square = w @ axes.T, (w * w).sum(axis=1)
+        overflows = ~(square < np.inf)
+        z[overflows], square[overflows] = 0, np.inf
         places[rows, :m] = z
         rounding = (d + 8) * EPSILON
         errors[rows, 0] = rounding * np.sqrt(square) * (1 + departure)
@@ -92,10 +98,11 @@ def places_of_points(
             places[rows, m], errors[rows, 1] = 0, 0
         else:
             rest = np.sqrt(np.maximum(square - (z * z).sum(axis=1), 0))
+            rest[overflows] = 0
             missing = (departure + 2 * rounding) * square
             places[rows, m] = rest
             errors[rows, 1] = np.minimum(np.sqrt(missing), missing / np.maximum(rest, 1e-300))
-        farthest = max(farthest, float((places[rows] * places[rows]).sum(axis=1).max()))
+        farthest = max(farthest, float(square.max()))
     return places, errors, farthest**0.5, float(errors.max())
 
 
@@ -119,7 +126,8 @@ def leaves(cuts: Cuts, places: Array) -> Array:
     tree = cuts.nodes, cuts.values, cuts.middles
 
     def route(rows: slice) -> None:
-        find_leaves(*tree, places[rows].astype(np.float32), out[rows])
+        with np.errstate(over="ignore"):  # infinite places are as good: only the order rests on them
+            find_leaves(*tree, places[rows].astype(np.float32), out[rows])
 
     for_each_chunk(CPU, route, row_blocks(len(places), 1, ROUTED))
     return out
@@ -151,10 +159,11 @@ def rows_by_cells(
     their cells. They do at another cell, and at another group if that or the one before has at least `many` rows of the
     cell. Cells have up to `size` slots.
     """
+    check_key_bits(first_tile.size - 1, size)
     index = np.arange(rows.size, dtype=np.int32) if index is None else index.astype(np.int32)
     slot = slot_of[rows[index]]
     cell, of_group = cell_of_tile[slot // TILE], np.zeros(1, np.int64) if group is None else group[rows[index]]
-    key = (cell.astype(np.int64) << 31 | of_group) * size + slot - first_tile[cell] * TILE
+    key = (cell.astype(np.int64) << GROUP_BITS | of_group) * size + slot - first_tile[cell] * TILE
     order = np.argsort(key)
     cell, part = cell[order], key[order] // size
     change, next_cell = part[1:] != part[:-1], cell[1:] != cell[:-1]
@@ -203,7 +212,7 @@ def _boxes(places, errors, slots, begin, end, out):
 
 @njit(nogil=True, cache=True)
 def _gap(block, tile, limit):
-    """The squared distance of two boxes, or some of it above the limit."""
+    """The squared distance of two boxes, or some of it above the limit; less if an edge is no number."""
     total = 0.0
     for f in range(block.shape[1]):
         gap = max(tile[0, f] - block[1, f], block[0, f] - tile[1, f], 0.0)
@@ -277,6 +286,7 @@ def near_tiles(
     for_each_chunk(CPU, mark, row_blocks(n_blocks, 1, 16))
     tiles = order[np.nonzero(flags[:, order])[1]].astype(np.int32)
     starts, kept = np.concatenate(([0], np.cumsum(flags.sum(axis=1)))), np.ones(tiles.size, np.bool_)
+    most_off = float32_above(lost)
     if balls is not None:
         (products, centre_norms, norms), points = balls.products, balls.points
         of_balls = (
@@ -288,7 +298,7 @@ def near_tiles(
         own = some.start, some.stop, kept
         if balls is not None:
             _keep_near_cells(starts, tiles, reach, *of_balls, *own)
-        _refine(starts, tiles, blocks, boxes, places, where, reach, np.float32(lost), *own)
+        _refine(starts, tiles, blocks, boxes, places, where, reach, most_off, *own)
 
     for_each_chunk(CPU, look, row_blocks(n_blocks, 1, 4))
     starts = np.concatenate(([0], np.cumsum(kept)))[starts]
@@ -299,25 +309,25 @@ def near_tiles(
 @njit(nogil=True, cache=True)
 def _mark_near(blocks, tiles, reach, block_group, tile_group, begin, end, flags):
     for b in range(begin, end):
-        limit = reach[b] * reach[b] if reach[b] >= 0 else -1.0
+        limit = -1.0 if reach[b] < 0 else reach[b] * reach[b]
         for t in range(len(tiles)):
             same = block_group[b] >= 0 and block_group[b] == tile_group[t]
-            flags[b, t] = not same and _gap(blocks[b], tiles[t], limit) <= limit
+            flags[b, t] = not (same or _gap(blocks[b], tiles[t], limit) > limit)
 
 
 @njit(nogil=True, cache=True)
 def _any_near(places, where, limits, box, lost, square):
-    """Whether a place is within its reach of a box."""
+    """Whether a place may be within its reach of a box: what is no number is near."""
     square[:] = 0
     for f in range(places.shape[0]):
         low, high = np.float32(box[0, f]) - lost, np.float32(box[1, f]) + lost
         for i in range(square.size):
             gap = max(low - places[f, where[i]], places[f, where[i]] - high, np.float32(0))
             square[i] += gap * gap
-    near = False
+    far = True
     for i in range(square.size):
-        near |= square[i] <= limits[i]
-    return near
+        far &= square[i] > limits[i]
+    return not far
 
 
 @njit(nogil=True, cache=True)
@@ -334,7 +344,7 @@ def _keep_near_cells(
                     within, at = reach[i] * shrink + radius[c], where[i]
                     lengths = norms[at] + centre_norms[c]
                     square = lengths - rounding * (lengths + UNDERFLOW) - 2 * products[c, at]
-                    if reach[i] >= 0 and not square > within * within * (1 + 1e-12):
+                    if not (reach[i] < 0 or square > within * within * (1 + 1e-12)):
                         state[c] = 1
                         break
             kept[p] = state[c] > 0
@@ -349,7 +359,7 @@ def _refine(starts, tiles, blocks, boxes, places, where, reach, lost, begin, end
         limits = np.empty(BLOCK, np.float32)
         for i in range(BLOCK):
             own = reach[first + i]
-            limits[i] = own * own * np.float32(1 + 2.0**-16) if own >= 0 else np.float32(-1)
+            limits[i] = np.float32(-1) if own < 0 else own * own * np.float32(1 + 2.0**-16)
             farthest = max(farthest, limits[i])
         of_block = np.full(TILE, farthest, np.float32)
         own_rows = where[first : first + BLOCK]
@@ -406,13 +416,14 @@ def reach(bound: Array, terms: tuple[float, ...], stretch: float) -> tuple[Array
 
 
 def _within(bound: Array, terms: tuple[float, ...]) -> Array:
-    """How far points may be from each row, -1 of one whose bound is -infinity.
+    """How far points may be from each row, -1 of one whose bound is -infinity; infinite if it is no number.
 
     `terms` are those of `Metric.true_distance_bound`, a factor and what is added last.
     """
     *rounding, longer, more = terms
     wanted = bound > -np.inf
-    return np.where(wanted, Metric.true_distance_bound(np.where(wanted, bound, 0), np, *rounding) * longer + more, -1.0)
+    within = Metric.true_distance_bound(np.where(wanted, bound, 0), np, *rounding) * longer + more
+    return np.where(wanted, np.where(within >= 0, within, np.inf), -1.0)
 
 
 def near_cells(

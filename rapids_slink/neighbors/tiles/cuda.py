@@ -27,6 +27,8 @@ from rapids_slink.neighbors.tiles.order import (
     Balls,
     Lists,
     Rows,
+    check_key_bits,
+    float32_above,
     sample_stride,
     unit_of,
 )
@@ -77,8 +79,11 @@ class Band(NamedTuple):
 
 
 def lost_by_sums(n_features: int, fine: bool) -> float:
-    """As `rapids_slink.neighbors.tiles.cpu.lost_by_sums`: of three products of fp16 if fine."""
-    return accumulation_bound((3 if fine else 1) * (n_features + 16))
+    """As `rapids_slink.neighbors.tiles.cpu.lost_by_sums`: of three products of fp16 if fine.
+
+    In two of these a number is at most 2⁻¹⁰ as long as its row, so that all sizes add up to less than 1 + 2⁻⁸ lengths.
+    """
+    return accumulation_bound(3 * (n_features + 16)) * (1 + 2.0**-8) if fine else accumulation_bound(n_features + 16)
 
 
 def products_are_precise() -> bool:
@@ -167,6 +172,7 @@ def rows_by_cells(
 ) -> tuple[Array, np.ndarray, np.ndarray]:
     """As `rapids_slink.neighbors.tiles.cpu.rows_by_cells`."""
     check_arrays("int32", rows, index, slot_of, cell_of_tile, first_tile, group)
+    check_key_bits(first_tile.size - 1, size)
     m, shift = rows.size if index is None else index.size, np.int32(size.bit_length() - 1)
     keys, by_key, begins = cp.empty(m, cp.int64), cp.empty(m, cp.int32), cp.zeros(m + 1, cp.uint64)
     launch(ORDER, "put_keys", m, np.int64(m), rows, index, slot_of, cell_of_tile, first_tile, group, shift, keys)
@@ -260,7 +266,7 @@ def near_tiles(
     shares = min(-(-RESIDENT * multiprocessors() // n_blocks), -(-words // (BLOCK // WARP)))
     launch_blocks(
         TILES, "refine_marks", (n_blocks, shares), BLOCK, places, np.int64(places.shape[1]), np.int32(m), where, reach,
-        turned, None if block_group is None else row_boxes, np.float32(lost), _balls(balls), np.int32(cells), *sizes,
+        turned, None if block_group is None else row_boxes, float32_above(lost), _balls(balls), np.int32(cells), *sizes,
         marks, counts, shared_memory=4 * ((GROUP * -(-(m - 1) // GROUP) + 2) * BLOCK + 2 * m + -(-cells // 16)),
     )  # fmt: skip
     launch_blocks(TILES, "put_starts", (1,), constant(TILES, "SUMMING_THREADS"), np.int32(n_blocks), counts, starts)

@@ -69,8 +69,8 @@ template <int N> __device__ __forceinline__ double sum_of_own(const double (&x)[
 static_assert(2 * MOST_AXES == WARP, "two lanes have a sum");
 
 // The places of n points, (n, m + 1); what their coordinates and the rest may be off by, (n, 2); and, zeros at first, the largest
-// square of a place's length and the largest error. `axes` are (m, d). A warp has as many rows as lanes, PLACE_ROWS at a time, and a lane
-// some of their features.
+// square of a place's length and the largest error. `axes` are (m, d). The place of a point whose squared length overflows is the
+// origin, with an infinite error. A warp has as many rows as lanes, PLACE_ROWS at a time, and a lane some of their features.
 // Sums of d products err by less than d 2^-52 of the lengths' product in whatever order they are added, and order.py allows for that.
 extern "C" __global__ void find_places(
     const VALUE* __restrict__ points, long long n, int d, const double* __restrict__ centre, double unit,
@@ -102,20 +102,23 @@ extern "C" __global__ void find_places(
         for (int r = 0; r < PLACE_ROWS; r++) {
             double own = sum_of_own(z[r], lane), of_all = warp_sum(square[r]), of_axes = warp_sum(lane % 2 ? 0 : own * own);
             if (lane == of + r) all = of_all, on_axes = of_axes;
-            if (first + r < n && lane % 2 == 0 && lane / 2 < m) places[(size_t)(first + r) * (m + 1) + lane / 2] = own;
+            if (first + r < n && lane % 2 == 0 && lane / 2 < m)
+                places[(size_t)(first + r) * (m + 1) + lane / 2] = of_all < INFINITE ? own : 0;
         }
     }
     long long row = begin + lane;
-    unsigned long long farthest = 0, most_off = 0;  // the bits: what is no number is the largest
+    unsigned long long farthest = 0, most_off = 0;  // the bits
     if (row < n) {
+        bool overflows = !(all < INFINITE);
+        if (overflows) all = INFINITE;
         double rounding = (d + 8) * 0x1p-52, rest = 0, error = rounding * sqrt(all) * (1 + departure), of_rest = 0;
         if (m < d) {  // else nothing is left out
-            rest = sqrt(fmax(all - on_axes, 0.0));
+            rest = overflows ? 0 : sqrt(fmax(all - on_axes, 0.0));
             double missing = (departure + 2 * rounding) * all;
             of_rest = fmin(sqrt(missing), missing / fmax(rest, 1e-300));
         }
         places[(size_t)row * (m + 1) + m] = rest, errors[2 * row] = error, errors[2 * row + 1] = of_rest;
-        farthest = __double_as_longlong(on_axes + rest * rest), most_off = __double_as_longlong(fmax(error, of_rest));
+        farthest = __double_as_longlong(all), most_off = __double_as_longlong(fmax(error, of_rest));
     }
     farthest = block_max(farthest), most_off = block_max(most_off);
     if (threadIdx.x == 0) atomic_max(most, __longlong_as_double(farthest)), atomic_max(most + 1, __longlong_as_double(most_off));

@@ -14,6 +14,7 @@ constexpr int JUMP = 9, TAIL = 256;              // of a squared radius, and of 
 constexpr int INNERMOST = 16, MIN_JUMP = 64;     // points within a jump, points of a node that is looked at for one
 constexpr int MEDIAN_ROWS = 31;
 constexpr int SORTED = 4096;                     // rows of a node by which it is cut
+constexpr int GROUP_BITS = 31;                   // of a key of a row
 
 // An axis, `BALL` or `LEAF`; its children; where its points begin.
 struct __align__(16) Node { int axis, first, second, begin; };
@@ -255,7 +256,7 @@ extern "C" __global__ void put_keys(
     long long i = thread_index();
     if (i >= m) return;
     int row = rows[index ? index[i] : i], slot = slot_of[row], cell = cell_of_tile[slot / TILE];
-    long long in_group = (long long)cell << 31 | (group ? group[row] : 0);
+    long long in_group = (long long)cell << GROUP_BITS | (group ? group[row] : 0);
     keys[i] = in_group << shift | (slot - first_tile[cell] * TILE);
 }
 
@@ -273,13 +274,13 @@ extern "C" __global__ void start_runs(
         own = group_at(i);
         if (i) {
             long long before = group_at(i - 1);
-            apart = own >> 31 != before >> 31;
+            apart = own >> GROUP_BITS != before >> GROUP_BITS;
             if (!apart && own != before)
                 apart = (i + many <= m && group_at(i + many - 1) == own) || (i >= many && group_at(i - many) == before);
         }
     }
     u64 slot = claim_in_warp(apart, begins);
-    if (apart) begins[1 + slot] = (u64)(own >> 31) << 32 | i;
+    if (apart) begins[1 + slot] = (u64)(own >> GROUP_BITS) << 32 | i;
 }
 
 // Rows in slots: block b has `counts[b]` of them from `begins[b]` on, and -1 in the others. Their tiles' cells and, unless the pointer is

@@ -48,6 +48,8 @@ AXES, AXIS_ROWS, MULTIPLICATIONS = constant(ENCODE, "MOST_AXES"), 2**12, 3
 #: of the sample: of nodes of a few most have a gap.
 SAMPLE, MIN_RUN, SAMPLED_RUN = 2**16, 512, 16
 EPSILON = 2.0**-52
+#: Of a group in a key, whose numbers are int32.
+GROUP_BITS = constant(ORDER, "GROUP_BITS")
 
 
 class Lists(NamedTuple):
@@ -88,9 +90,20 @@ def cell_size(n: int) -> int:
     return max(CELL, 1 << (-(-n // MOST_CELLS) - 1).bit_length())
 
 
+def check_key_bits(cells: int, size: int) -> None:
+    """Check that a key of a cell, a group and one of `size` slots of the cell fits into 63 bits."""
+    assert cells * size <= 2 ** (63 - GROUP_BITS), f"{cells} cells of {size} slots have no keys of 63 bits"
+
+
 def sample_stride(n: int, size: int) -> int:
     """By which a sample of n rows goes on, modulo n: evenly, but at no distance that could be that of a pattern."""
     return golden_stride(n) if size < n else 1
+
+
+def float32_above(x: float) -> np.float32:
+    """Return a number as float32, rounded up."""
+    rounded = np.float32(x)
+    return rounded if rounded >= x else np.nextafter(rounded, np.float32(np.inf))
 
 
 def unit_of(largest: float) -> float:

@@ -75,10 +75,10 @@ extern "C" __global__ void mark_near_tiles(
     __syncthreads();
     int t = blockIdx.y * blockDim.x + threadIdx.x;
     double within = reach[blockIdx.x], limit = times(within, within), total = 0;
-    bool near = t < n_tiles && within >= 0 && !share_group(block_group, blockIdx.x, tile_group, tile_at(t, stride, n_tiles));
+    bool near = t < n_tiles && !(within < 0) && !share_group(block_group, blockIdx.x, tile_group, tile_at(t, stride, n_tiles));
     for (int f = 0; near && f < m; f++) {
         double gap = fmax(tiles[(size_t)f * n_tiles + t] - block[m + f], block[f] - tiles[((size_t)m + f) * n_tiles + t]);
-        gap = fmax(gap, 0.0), total = plus(total, times(gap, gap)), near = total <= limit;
+        gap = fmax(gap, 0.0), total = plus(total, times(gap, gap)), near = !(total > limit);  // nor if it is no number
     }
     u32 votes = __ballot_sync(ALL_LANES, near);
     if (threadIdx.x % WARP == 0 && t / WARP < words) marks[(size_t)blockIdx.x * words + t / WARP] = votes;
@@ -132,7 +132,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 3) refine_marks(
     for (int f = 0; f < GROUP * groups; f++)
         ((float*)(rows + f / GROUP * BLOCK + threadIdx.x))[f % GROUP] = f < last ? places[(size_t)f * n_slots + place] : 0;
     rest[threadIdx.x] = places[(size_t)last * n_slots + place];
-    within[threadIdx.x] = reached >= 0 ? reached * reached * (1 + 0x1p-16f) : -1;
+    within[threadIdx.x] = reached < 0 ? -1 : reached * reached * (1 + 0x1p-16f);
     for (int f = threadIdx.x; row_boxes && f < 2 * m; f += BLOCK) {
         double edge = block_edge(row_boxes + (size_t)blockIdx.x * 4 * m, m, f);
         box[f] = f < m ? __double2float_rd(edge) - lost : __double2float_ru(edge) + lost;
@@ -156,7 +156,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 3) refine_marks(
                 for (int p = 0; p < 2; p++)
                     total[p] += square_of_gap(places[(size_t)f * n_slots + (size_t)t * TILE + c + p * WARP], box[f], box[m + f]);
             }
-            if (__any_sync(ALL_LANES, fminf(total[0], total[1]) <= farthest)) return true;
+            if (__any_sync(ALL_LANES, !(fminf(total[0], total[1]) > farthest))) return true;
         }
         return false;
     };
@@ -166,7 +166,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 3) refine_marks(
         auto is_near = [&](int r) {
             double from = row_reach[r] + radius, lengths = row_norm[r] + centre_norm;
             double square = lengths - balls.rounding * (lengths + UNDERFLOW) - 2 * products[row_at[r]];
-            return row_reach[r] >= 0 && !(square > from * from * (1 + 1e-12));  // nor if it is no number
+            return !(row_reach[r] < 0 || square > from * from * (1 + 1e-12));  // nor if it is no number
         };
         bool near = is_near(lane);
         if (__any_sync(ALL_LANES, near)) return true;
@@ -209,7 +209,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 3) refine_marks(
 #pragma unroll
             for (int g = 0; g < MOST_GROUPS; g++)
                 if (g < groups) total += square_of_gaps(rows[g * BLOCK + r], low + GROUP * g, high + GROUP * g);
-            near |= total <= within[r];
+            near |= !(total > within[r]);
         }
         for (u32 left = __ballot_sync(ALL_LANES, open && !near); left; left &= left - 1) {
             int from = __ffs(left) - 1;
@@ -230,7 +230,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 3) refine_marks(
 #pragma unroll
                 for (int r = 0; r < WARPS; r++) {
                     total[r] += square_of_gaps(rows[g * BLOCK + r * WARP + lane], of_low, of_high);
-                    any |= total[r] <= within[r * WARP + lane];
+                    any |= !(total[r] > within[r * WARP + lane]);
                 }
                 any = __any_sync(ALL_LANES, any);
             }
@@ -356,12 +356,15 @@ extern "C" __global__ void share_groups(
     if (threadIdx.x == 0) common[blockIdx.x] = least == most ? most : -1;
 }
 
-// What a bound of surrogate distances stands for: `Metric.true_distance_bound`, and what rounding may add; -1 if it is -infinity.
+// What a bound of surrogate distances stands for: `Metric.true_distance_bound`, and what rounding may add; -1 if it is -infinity, and
+// infinite if it is no number.
 struct Reach {
     double error, stretch, factor, more, longer, rounding;
     __device__ double of(double bound) const {
         if (!(bound > -INFINITE)) return -1;
-        return plus(times(plus(times(__dsqrt_rn(times(fmax(plus(bound, error), 0.0), stretch)), factor), more), longer), rounding);
+        double square = times(fmax(plus(bound, error), 0.0), stretch);
+        double reached = plus(times(plus(times(__dsqrt_rn(square), factor), more), longer), rounding);
+        return reached >= 0 ? reached : INFINITE;
     }
 };
 

@@ -299,10 +299,21 @@ def to_boxes(formula, points, low, high, v, out, wraps):
 @njit(nogil=True, cache=True, forceinline=True)
 def _surely_below(formula, total):
     """A box's sum, less the error of `general_power`, which is below 2⁻⁴⁸ relative but need not be monotone."""
+    return total * (1 - 2.0**-44) if _has_general_power(formula) else total
+
+
+@njit(nogil=True, cache=True, forceinline=True)
+def surely_above(formula, total):
+    """Return a sum of the largest gaps of boxes, plus that error."""
+    return total * (1 + 2.0**-44) if _has_general_power(formula) else total
+
+
+@njit(nogil=True, cache=True, forceinline=True)
+def _has_general_power(formula):
     if formula is None:
-        return total
+        return False
     kind, p = formula
-    return total * (1 - 2.0**-44) if kind == MINKOWSKI and not is_half_integer(p) else total
+    return kind == MINKOWSKI and not is_half_integer(p)
 
 
 @or_in_space(formulas.to_points_in_space)

@@ -18,7 +18,16 @@ from rapids_slink.neighbors.filter import cpu as products
 from rapids_slink.neighbors.filter.cpu import Tested, _passes_check, _squared_distance, near_points
 from rapids_slink.neighbors.task import equal_slices
 from rapids_slink.neighbors.trees.kdtree import locate
-from rapids_slink.neighbors.trees.tree import LEAF, add_gap, box_to_box, build, may_wrap, or_in_space, to_points
+from rapids_slink.neighbors.trees.tree import (
+    LEAF,
+    add_gap,
+    box_to_box,
+    build,
+    may_wrap,
+    or_in_space,
+    surely_above,
+    to_points,
+)
 from rapids_slink.neighbors.within import Found, PairSearch, bar
 from rapids_slink.ordering import stable_order
 from rapids_slink.runtime.compiling import njit, read_only
@@ -587,7 +596,7 @@ def _farthest(formula, lowest, highest, low, high, v):
     total = 0.0
     for f in range(lowest.size):
         total = add_gap(formula, total, max(high[v, f] - lowest[f], highest[f] - low[v, f]))
-    return total
+    return surely_above(formula, total)
 
 
 @njit(nogil=True, cache=True)
