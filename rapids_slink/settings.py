@@ -6,7 +6,7 @@
   its bits wherever that computes squared distances exactly. hamming is the share of the c features that differ.
 - "hiercc": the distance of allele profiles in HierCC (Zhou, Charlesworth, Achtman 2021). x of the c features differ,
   and at most p are present in one of the rows. If l = p - 0.05d is above c, x grows by l - c and c becomes l. The
-  distance is the integer part of x/c·d + 0.5.
+  distance is the integer part of x/c·d + 0.5, and d where c is 0 from the start.
 
 None of these is a metric: by its missing values a row may be near two rows that are far apart. The tree's proof needs
 symmetry alone; see spanning_tree/lists.py. Filters and trees that rest on the triangle inequality do not serve them.

@@ -11,13 +11,14 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 from sklearn.metrics.pairwise import nan_euclidean_distances
 
-from rapids_slink import SingleLinkage, fit, load
+from rapids_slink import SingleLinkage, fit, load, pairs
 from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import resolve, to_host
 
 NAN = np.nan
 EVERY = [("euclidean", "pairwise"), ("sqeuclidean", "pairwise"), ("cityblock", "pairwise"), ("hamming", "pairwise"),
          ("hamming", "hiercc")]  # fmt: skip
+UNDEFINED_WITHOUT_COMMON = [one for one in EVERY if one[1] != "hiercc"]
 
 
 def in_pairs(X, metric, missing):
@@ -34,7 +35,7 @@ def in_pairs(X, metric, missing):
                 enough = max(present[i].sum(), present[j].sum()) - 0.05 * d
                 if enough > c:
                     x, c = x + (enough - c), enough
-                x = int(x / c * d + 0.5)
+                x = int(x / c * d + 0.5) if c > 0 else d
             else:
                 x = x / c if metric == "hamming" else x / c * d
             distances[i, j] = distances[j, i] = x
@@ -106,6 +107,32 @@ def test_any_gaps(device, n, d, share, metric, n_neighbors, seed):
     X = with_gaps(rng, rng.integers(0, 4, (n, d)), share)
     model = fit(X, 1, metric=metric[0], missing=metric[1], n_neighbors=n_neighbors, device=device)
     np.testing.assert_array_equal(model.to_scipy()[:, 2], heights_of(in_pairs(X, *metric)))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "compact"])
+@pytest.mark.parametrize("share", [0.6, 0.9, 1.0])
+def test_genomes_without_a_common_locus_differ_in_every_locus_as_in_hiercc(share, dtype, device):
+    """In its loop a pair without a common locus has the distance d, as have two genomes without any."""
+    rng, d = np.random.default_rng(5), 12
+    X = rng.integers(1, 3, (60, d)).astype(float) * (1 if dtype == "compact" else 0.37)
+    X[rng.random(X.shape) < share] = NAN
+    X[7], X[30], X[31] = NAN, NAN, 1
+    X = X.astype("float64" if dtype == "compact" else dtype)
+    distances = in_pairs(X, "hamming", "hiercc")
+    how = {"metric": "hamming", "missing": "hiercc", "device": device}
+    assert distances[7, 30] == distances[7, 31] == distances.max() == d
+    for options in ({}, {"n_neighbors": 2}, {"min_samples": 3}):
+        core = core_distances(distances, options.get("min_samples", 1))
+        heights = fit(X, 1, **options, **how).to_scipy()[:, 2]
+        np.testing.assert_array_equal(heights, heights_of(mutual_reachability(distances, core)))
+    groups = np.arange(60) // 20
+    of_groups = np.sort(np.concatenate([heights_of(distances[g : g + 20, g : g + 20]) for g in (0, 20, 40)]))
+    np.testing.assert_array_equal(np.sort(fit(X, 1, groups=groups, **how).distances_), of_groups)
+    near = pairs(X, max_distance=d - 1, **how)
+    assert len(near) == (distances[np.triu_indices(60, 1)] <= d - 1).sum()
+    model = SingleLinkage(None, distance_threshold=d, prediction_data=True, **how).fit(X[:50])
+    assert to_host(model.predict(X[7:8])).tolist() == [-1]
+    np.testing.assert_array_equal(model.append(X[50:]).to_scipy()[:, 2], heights_of(distances))
 
 
 @pytest.mark.parametrize(("metric", "missing"), EVERY)
@@ -322,7 +349,7 @@ def test_one_row(device):
 # ------------------------------------------------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize(("metric", "missing"), EVERY)
+@pytest.mark.parametrize(("metric", "missing"), UNDEFINED_WITHOUT_COMMON)
 @pytest.mark.parametrize(
     ("rows", "pair"),
     [
@@ -413,6 +440,8 @@ def test_new_rows_with_a_missing_value_or_without_common_features(device, tmp_pa
     other = SingleLinkage(3, prediction_data=True, **as_nan).fit(np.where(X[:50] == 0, NAN, X[:50]))
     np.testing.assert_array_equal(predicted, to_host(other.predict(np.where(X[50:] == 0, NAN, X[50:]))))
     np.testing.assert_array_equal(model.append(X[50:]).to_scipy(), SingleLinkage(3, **how).fit(X).to_scipy())
+    how = {"metric": "hamming", "missing": "pairwise", "missing_value": 0, "device": device}
+    model = SingleLinkage(3, prediction_data=True, **how).fit(X[:50])
     alone = np.zeros((1, 6))
     alone[0, 1:] = X[7, 1:] == 0
     with pytest.raises(ValueError, match=r"row 0 of X and row \d+ of the fitted rows have no feature that is present"):
