@@ -257,6 +257,24 @@ def test_alleles_of_cudf():
             np.testing.assert_array_equal(model.to_scipy()[:, 2], expected)
 
 
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "Int64", "text"])
+def test_integers_that_float64_rounds_are_different_categories(dtype, device):
+    """They are where they stand in a file as text; also in arrays, beside floats, and where one means missing."""
+    a = [2**53, 2**53 + 1, 2**62, 2**62 + 1, 7]
+    frame = pd.DataFrame({"a": pd.array(a, dtype="Int64"), "b": [0.5, 0.5, 1.5, 1.5, 0.5]})
+    frame = frame.astype({"a": str if dtype == "text" else dtype})
+    model = fit(frame, distance_threshold=0.6, metric="hamming", device=device)
+    assert to_host(model.distances_).tolist() == [0.5, 0.5, 0.5, 1]
+    assert to_host(model.labels_).tolist() == [0, 0, 1, 1, 0]
+    codes = frame[["a"]].astype({"a": "uint64"}) if dtype == "text" else frame[["a"]]
+    for X in (codes, codes.to_numpy("uint64" if dtype == "Int64" else None)):
+        assert to_host(fit(X, 1, metric="hamming", device=device).distances_).tolist() == [1, 1, 1, 1]
+    how = {"metric": "hamming", "missing": "hiercc", "missing_value": 2**53 + 1, "device": device}
+    with_gap = fit(frame, 1, **how)
+    expected = frame.assign(a=np.array([1, NAN, 2, 3, 4]))
+    np.testing.assert_array_equal(with_gap.to_scipy(), fit(expected, 1, **{**how, "missing_value": None}).to_scipy())
+
+
 def test_one_missing_value_of_a_table_of_text(device):
     X = pd.DataFrame({"a": ["0", "1", "2"], "b": ["1", "1", "3"]})
     for table in (X, X.astype(int), X.astype(int).astype("category"), X.to_numpy()):
@@ -310,6 +328,58 @@ def test_text_is_not_read_as_numbers_where_nothing_is_missing(device):
         fit(X, 1, device=device)
     with pytest.raises(TypeError, match="column 'a' has dtype category, which is not numeric"):
         fit(X.astype({"a": "category"}), 1, missing="pairwise", device=device)
+
+
+NEGATIVE = pd.DataFrame({"a": [3, 1, 2, 1], "b": [1, -1, 2, 0], "c": [-9, 4, 1, 4]})
+FORMS = {
+    "integers": lambda frame: frame,
+    "small integers": lambda frame: frame.astype("int8"),
+    "array": pd.DataFrame.to_numpy,
+    "text": lambda frame: frame.astype(str),
+    "text in one column": lambda frame: frame.astype({"b": str}),
+    "categories": lambda frame: frame.astype("category"),
+    "decimals as text": lambda frame: frame.astype(float).astype(str),
+}
+
+
+@pytest.mark.parametrize("prediction_data", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_numbers_up_to_one_are_missing(form, prediction_data, device):
+    """As all numbers up to 0 are in HierCC and GrapeTree."""
+    if form == "categories" and prediction_data:
+        pytest.skip("new rows would have other categories")
+    X, gaps = FORMS[form](NEGATIVE), NEGATIVE.where(NEGATIVE > 0).to_numpy()
+    how = {"metric": "hamming", "missing": "hiercc", "prediction_data": prediction_data, "device": device}
+    for marks in ("<=0", ["-", "<=0"], "<= 0", ["<=-5", "<=0"], ["<=-1", 0]):
+        model = fit(X, 1, missing_value=marks, **how)
+        np.testing.assert_array_equal(model.to_scipy()[:, 2], heights_of(in_pairs(gaps, "hamming", "hiercc")))
+    gaps = NEGATIVE.where(NEGATIVE > -5).to_numpy()
+    model = fit(X, 1, missing_value="<=-5", **{**how, "missing": "pairwise"})
+    np.testing.assert_array_equal(model.to_scipy()[:, 2], heights_of(in_pairs(gaps, "hamming", "pairwise")))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_alleles_that_hiercc_takes_for_missing_are_warned_of(form, device):
+    X, how = FORMS[form](NEGATIVE), {"metric": "hamming", "missing": "hiercc", "device": device}
+    advice = "a value like any other; HierCC takes numbers up to 0 for missing, as missing_value='<=0' does"
+    with pytest.warns(UserWarning, match=f"column .* holds .*, {advice}") as warned:
+        fit(X, 1, missing_value=-9, **how)
+    assert {one.filename for one in warned} == {__file__}
+    assert len(warned) == 1
+    label = "1" if form == "array" else "'b'"
+    assert str(warned[0].message).startswith(f"column {label} holds -1")
+    fit(X, 1, missing_value=[0, -1, -9], **how)
+    fit(X, 1, **{**how, "missing": "pairwise"})
+    codes = np.arange(1, 5)[:, None]
+    model = SingleLinkage(1, prediction_data=True, **how).fit(codes)
+    with pytest.warns(UserWarning, match="column 0 holds -3"):
+        model.predict(-codes[:3])
+
+
+def test_a_limit_of_what_is_missing_is_a_number():
+    for mark in ("<=", "<=x", "<=nan"):
+        with pytest.raises(ValueError, match=f"missing_value='{mark}' must have a number after <="):
+            fit(NEGATIVE, 1, metric="hamming", missing="hiercc", missing_value=mark, device="cpu")
 
 
 @pytest.mark.parametrize("mark", ["-", "", "?", "NA"])
