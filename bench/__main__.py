@@ -1,4 +1,4 @@
-"""``python -m bench``: measure stages of cases, check them, save the day's result file."""
+"""``python -m bench``: measure stages of cases, check them, and save the day's result file where ``--out`` says."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def _measure_all(options: argparse.Namespace, device: Device) -> int:
             result = {"case": name, "stage": stage, **measured, "n": n, "d": d, "rmm_pool": options.pool}
             if stage == "dask":
                 result.update(workers=options.workers, peak_device_bytes=None)  # the workers'
-            path = results.save(options.out, header, result)
-            print(f"{name:>18} {stage:>18} {describe(result)}  -> {path}", flush=True)
+            saved = f"  -> {results.save(options.out, header, result)}" if options.out else ""
+            print(f"{name:>18} {stage:>18} {describe(result)}{saved}", flush=True)
             inexact += result["exact"] is False
     return inexact
 
@@ -121,7 +121,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--budget", type=float, default=10.0, help="seconds for them in all (default: 10)")
     data = os.environ.get("RAPIDS_SLINK_BENCH_DATA")
     parser.add_argument("--data", type=Path, default=data and Path(data), help="folder of mnist.npz and cities.npy")
-    parser.add_argument("--out", type=Path, default=results.FOLDER, help="folder of the result files")
+    folder = results.FOLDER.relative_to(results.FOLDER.parent.parent)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help=f"folder of result files, such as {folder}, which git tracks (default: nothing is saved)",
+    )
     parser.add_argument("--date", default=datetime.date.today().isoformat(), help="of the result file (default: today)")
     parser.add_argument("--commit", help="what is measured (default: git's HEAD)")
     parser.add_argument("--workers", type=int, default=1, help="of the Dask cluster for the stage dask (default: 1)")

@@ -5,6 +5,7 @@
     python -m rapids_slink points.csv --n-clusters 10 --output labels.csv
     python -m rapids_slink points.csv --hdbscan --min-cluster-size 15 --output labels.csv
     zcat points.csv.gz | python -m rapids_slink - --output labels.csv
+    python -m rapids_slink points.csv --columns x,y --output - | head
     python -m rapids_slink --demo
 """
 
@@ -12,8 +13,10 @@ import argparse
 import importlib.util
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -32,6 +35,7 @@ from rapids_slink.runtime.device import DEVICE_NAMES, resolve
 from rapids_slink.settings import MISSING
 from rapids_slink.tables import (
     DECIMAL_SIGNS,
+    EMPTY_TEXT,
     NAMED_SEPARATORS,
     NO_PYARROW,
     STANDARD_INPUT,
@@ -41,11 +45,12 @@ from rapids_slink.tables import (
 )
 
 TABLES = (".csv", ".parquet")
+STANDARD_OUTPUT = Path("-")
 PICTURES = (".pdf", ".png", ".svg")
 DEMO_PICTURE = Path("cities.png")
 MOST_SIZES = 20  # the largest number of clusters that are printed
 #: The options for `read_table`; for both models, for `SingleLinkage` and for `HDBSCAN`; and those that --demo takes.
-TABLE_OPTIONS = ("sep", "decimal", "header", "encoding", "index_column", "columns", "exclude", "groups")
+TABLE_OPTIONS = ("sep", "decimal", "header", "encoding", "index_column", "columns", "exclude", "groups", "empty_text")
 FIT_OPTIONS = ("metric", "p", "n_neighbors", "min_samples", "device", "progress", "memory_limit")
 LINKAGE_OPTIONS = ("missing", "missing_value", "max_distance")
 HDBSCAN_OPTIONS = (
@@ -63,6 +68,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
+        unknown, _, _ = message.removeprefix("unrecognized arguments: ").partition(" ")
+        if unknown != message and unknown.startswith("--"):
+            near = get_close_matches(unknown.partition("=")[0], self._option_string_actions, n=1, cutoff=0.7)
+            message += f". Did you mean {near[0]}?" if near else ""
         self.exit(2, f"{self.prog}: error: {message}\n")
 
 
@@ -81,7 +90,9 @@ def _main(arguments: Sequence[str] | None) -> int:
     options = parser.parse_args(arguments)
     _check(parser, options)
     try:
-        _run(options)
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda text, *_, **__: _say(f"{parser.prog}: warning: {text}", sys.stderr)
+            _run(options)
     except (ImportError, MemoryError, OSError, TypeError, ValueError) as error:
         message = " ".join(str(error).split()) or type(error).__name__
         _say(f"{parser.prog}: error: {message}", sys.stderr)
@@ -118,7 +129,10 @@ def _parser() -> Parser:
     parser.add_argument("points", nargs="?", type=Path, help=points)
     parser.add_argument("--demo", action="store_true", help="cluster the world's cities instead, on a map")
     group = parser.add_argument_group("table", "How the table is read.")
-    group.add_argument("--columns", metavar="NAMES", help="columns to use, separated by commas (default: all)")
+    group.add_argument(
+        "--columns", metavar="NAMES",
+        help="columns to use, separated by commas; '*' is all (default: all, if none of them seems to name the rows)",
+    )  # fmt: skip
     group.add_argument("--exclude", metavar="NAMES", help="columns to leave out, separated by commas")
     group.add_argument(
         "--index-column", metavar="NAMES", help="columns that name the rows, by default the first ones without a name"
@@ -132,6 +146,15 @@ def _parser() -> Parser:
     )
     group.add_argument("--encoding", type=_encoding, help="of the text, such as latin-1 (default: UTF-8)")
     group.add_argument("--groups", metavar="NAMES", help="columns whose values are groups, each clustered by itself")
+    group.add_argument(
+        "--empty-text", choices=EMPTY_TEXT, default="refuse",
+        help="of a metric of text, rows with an empty cell or what means nothing, such as NA: refuse the table, keep "
+        "them as text, or drop them (default: refuse)",
+    )  # fmt: skip
+    group.add_argument(
+        "--degrees", action="store_true",
+        help="of --metric haversine: latitude and longitude are in degrees, and all distances in kilometres",
+    )  # fmt: skip
     _add_clusters(parser)
     group = parser.add_argument_group("run")
     group.add_argument("--n-neighbors", type=int, help="size of the neighbour lists; does not change the result")
@@ -139,7 +162,10 @@ def _parser() -> Parser:
     group.add_argument("--memory-limit", help="bytes that may be taken, such as 8GiB (default: what is free)")
     group.add_argument("--progress", action="store_true", help="show progress bars")
     group = parser.add_argument_group("results")
-    group.add_argument("--output", type=Path, help="write the table with a column of labels here (.csv or .parquet)")
+    group.add_argument(
+        "--output", type=Path,
+        help="write the table with a column of labels here (.csv or .parquet); - is the standard output, as CSV",
+    )  # fmt: skip
     group.add_argument("--label", metavar="NAME", default="label", help="what this column is called (default: label)")
     group.add_argument("--labels-only", action="store_true", help="write no column of the table beside the labels")
     group.add_argument("--linkage", type=Path, help="write the linkage table here (.csv or .parquet)")
@@ -164,7 +190,8 @@ def _add_clusters(parser: Parser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--min-cluster-size", metavar="ROWS", type=int,
-        help="rows of smaller clusters are noise, label -1 (default: 1, with --hdbscan 5)",
+        help="clusters of fewer rows become noise, label -1, after the cut of the tree, which counts them, too "
+        "(default: 1); with --hdbscan the least rows by which a part of the tree is a cluster (default: 5)",
     )  # fmt: skip
     names = [
         name if not metric.aliases else f"{name} ({', '.join(metric.aliases)})" for name, metric in METRICS.items()
@@ -176,7 +203,9 @@ def _add_clusters(parser: Parser) -> None:
     group.add_argument(
         "--missing", choices=MISSING, help="how rows with missing values are compared (default: they are refused)"
     )
-    group.add_argument("--missing-value", metavar="VALUES", type=split_names, help="what means missing, such as 0,-")
+    group.add_argument(
+        "--missing-value", metavar="VALUES", type=split_names, help="what means missing, such as 0,- or '<=0'"
+    )
     group.add_argument("--max-distance", type=float, help="merge up to this distance only, which takes less time")
     group.add_argument("--min-samples", type=int, help="cluster by mutual reachability, as hdbscan with this number")
     group = parser.add_argument_group("HDBSCAN", "Clusters of any density, and noise, in place of a cut.")
@@ -229,6 +258,10 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
         _refuse(parser, "--hdbscan", (name for name in changed if name in of_cuts))
     else:
         _refuse(parser, "a cut, without --hdbscan,", (name for name in changed if name in HDBSCAN_OPTIONS))
+    if options.metric not in ITEM_METRICS:
+        _refuse(parser, f"--metric {options.metric}", (name for name in changed if name == "empty_text"))
+    if options.metric != "haversine":
+        _refuse(parser, f"--metric {options.metric}", (name for name in changed if name == "degrees"))
     if options.plot is not None:
         _refuse(parser, "--plot, which draws one tree,", (n for n in changed if n in ("groups", "max_distance")))
     if options.points not in (None, STANDARD_INPUT):
@@ -237,7 +270,7 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
         if options.points.is_dir():
             parser.error(f"cannot read {options.points}: it is a folder")
     for path, suffixes in ((options.output, TABLES), (options.linkage, TABLES), (options.plot, PICTURES)):
-        if path is None:
+        if path is None or (path == STANDARD_OUTPUT and path is options.output):
             continue
         if path.suffix.lower() not in suffixes:
             parser.error(f"cannot write {path}: the suffix must be one of {', '.join(suffixes)}")
@@ -245,7 +278,10 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
             parser.error(f"cannot write {path}: no such folder: {path.parent}")
         if path.is_dir():
             parser.error(f"cannot write {path}: it is a folder")
-    files = [p.resolve() for p in (options.points, options.output, options.linkage, options.plot) if p is not None]
+    output = None if options.output == STANDARD_OUTPUT else options.output
+    if options.output == STANDARD_OUTPUT and sys.stdout is None:
+        parser.error("cannot write to the standard output: it is closed")
+    files = [p.resolve() for p in (options.points, output, options.linkage, options.plot) if p is not None]
     if len(set(files)) < len(files):
         parser.error("the input and the files to write must all be different")
     if any(path.suffix.lower() == ".parquet" for path in files) and not _is_installed("pyarrow"):
@@ -269,6 +305,8 @@ def _run(options: argparse.Namespace) -> None:
     how = {name: getattr(options, name) for name in TABLE_OPTIONS}
     table = read_table(options.points, **how, text=is_text, as_written=options.metric in ITEM_METRICS)
     _say(table.summary, sys.stderr)
+    if options.degrees:
+        table = table._replace(points=_in_radians(table.points))
     columns = table.frame.iloc[:, :0] if options.labels_only else table.frame
     if options.output is not None:
         _check_names(columns, _label_names(options))
@@ -276,10 +314,29 @@ def _run(options: argparse.Namespace) -> None:
     if options.output is not None:
         _write(_with_labels(columns, labels), options.output)
     if options.linkage is not None:
-        _write(on_host(model.linkage_), options.linkage)
+        linkage = on_host(model.linkage_)
+        _write(linkage.assign(height=linkage["height"] * _unit(options)), options.linkage)
     if options.plot is not None:
         _draw(model, options.plot)
-    _say(_summary(labels.iloc[:, :1] if options.hdbscan else labels, options.output), sys.stdout)
+    summary = _summary(labels.iloc[:, :1] if options.hdbscan else labels, options.output)
+    _say(summary, sys.stderr if options.output == STANDARD_OUTPUT else sys.stdout)
+
+
+def _unit(options: argparse.Namespace) -> float:
+    """What a distance of 1 of the fit is in the unit of the options and the results."""
+    return EARTH_RADIUS if options.degrees else 1.0
+
+
+def _in_radians(points: pd.DataFrame) -> pd.DataFrame:
+    """Latitudes and longitudes, which are in degrees."""
+    latitude = points.iloc[:, 0]
+    if str(points.columns[0]).lower().startswith(("lon", "lng")) or (latitude.abs() > 90).any():
+        row = int(latitude.abs().argmax())
+        raise ValueError(
+            f"--degrees takes the latitude first, from -90 to 90, and column {str(latitude.name)!r} has "
+            f"{latitude.iloc[row]:g} in row {row}: name the columns in their order (--columns)"
+        )
+    return np.radians(points)
 
 
 def _cut_of(options: argparse.Namespace) -> dict[str, Any]:
@@ -290,6 +347,14 @@ def _cut_of(options: argparse.Namespace) -> dict[str, Any]:
     if options.max_distance is None:
         return {"n_clusters": [2]}
     return {"distance_threshold": [options.max_distance], "closed": "right"}
+
+
+def _cut_in_unit(options: argparse.Namespace) -> dict[str, Any]:
+    """The same with distances in the unit of the fit."""
+    cut = _cut_of(options)
+    if "distance_threshold" in cut:
+        cut["distance_threshold"] = [distance / _unit(options) for distance in cut["distance_threshold"]]
+    return cut
 
 
 def _label_names(options: argparse.Namespace) -> list[str]:
@@ -312,7 +377,9 @@ def _points_of(table: Table, metric: str) -> Any:
 def _single_linkage(table: Table, options: argparse.Namespace) -> tuple[Any, pd.DataFrame]:
     """The fitted model, and a column of labels for each cut."""
     parameters = {name: getattr(options, name) for name in (*FIT_OPTIONS, *LINKAGE_OPTIONS)}
-    cut, size = _cut_of(options), 1 if options.min_cluster_size is None else options.min_cluster_size
+    if options.max_distance is not None:
+        parameters["max_distance"] /= _unit(options)
+    cut, size = _cut_in_unit(options), 1 if options.min_cluster_size is None else options.min_cluster_size
     name, values = next(iter(cut.items()))
     first = {} if "closed" in cut else {name: values[0]}  # the clusters within the largest distance are those of a fit
     model = rapids_slink.fit(_points_of(table, options.metric), **first, **parameters, groups=table.groups)
@@ -326,6 +393,7 @@ def _single_linkage(table: Table, options: argparse.Namespace) -> tuple[Any, pd.
 def _hdbscan(table: Table, options: argparse.Namespace) -> tuple[Any, pd.DataFrame]:
     """The fitted model, and its labels and probabilities."""
     parameters = {name: getattr(options, name) for name in (*FIT_OPTIONS, *HDBSCAN_OPTIONS)}
+    parameters["cluster_selection_epsilon"] /= _unit(options)
     size = {} if options.min_cluster_size is None else {"min_cluster_size": options.min_cluster_size}
     model = rapids_slink.HDBSCAN(**size, **parameters).fit(_points_of(table, options.metric))
     columns = [on_host(model.labels_), on_host(model.probabilities_)]
@@ -340,7 +408,7 @@ def _demo(options: argparse.Namespace) -> None:
         return
     picture = options.plot or DEMO_PICTURE
     replace_file(picture, lambda draft: map_of(cities, model).savefig(draft, dpi=110))
-    _say(f"\nThe map is in {picture}.", sys.stdout)
+    _say(f"\nThe map is in the file {picture.resolve()}.", sys.stdout)
 
 
 def _check_names(frame: pd.DataFrame, labels: list[str]) -> None:
@@ -366,6 +434,10 @@ def _with_labels(frame: pd.DataFrame, labels: pd.DataFrame) -> pd.DataFrame:
 
 
 def _write(table: Any, path: Path) -> None:
+    if path == STANDARD_OUTPUT:
+        with _while_read(sys.stdout):
+            table.to_csv(sys.stdout.buffer, mode="wb", index=False, encoding="utf-8")
+        return
     writer = table.to_csv if path.suffix.lower() == ".csv" else table.to_parquet
     replace_file(path, lambda draft: writer(draft, index=False))
 
@@ -399,7 +471,7 @@ def _summary(labels: pd.DataFrame, output: Path | None) -> str:
         if labels.shape[1] > 1:
             lines[-1] = f"{name}: {lines[-1]}"
     if output is not None:
-        return "\n".join(lines) + f", written to {output}"
+        return "\n".join(lines) + f", written to {'the standard output' if output == STANDARD_OUTPUT else output}"
     if labels.shape[1] > 1:
         return "\n".join(lines)
     lines = [f"{lines[0]}:", f"{'cluster':>10} {'size':>10}"]
@@ -439,7 +511,7 @@ def map_of(cities: pd.DataFrame, model: Any) -> Any:
     """The heights with the cut, and the world with the largest belts in colours, as a matplotlib Figure."""
     from matplotlib.figure import Figure
 
-    both = Figure(figsize=(15, 5.2), layout="constrained")
+    both = Figure(figsize=(15, 5.7), layout="constrained")
     of_heights, of_world = both.subplots(1, 2, width_ratios=[1, 2.6])
     _draw_heights(model, of_heights)
     _draw_world(cities, of_world)
@@ -459,28 +531,18 @@ def _draw_heights(model: Any, ax: Any) -> None:
 
 
 def _draw_world(cities: pd.DataFrame, ax: Any) -> None:
+    from matplotlib.patheffects import withStroke
+
     sizes = cities.groupby("belt")["name"].transform("size")
     colors = np.where(sizes >= COLORED, np.take(COLORS, cities["belt"] % len(COLORS)), "#c8c8c8")
     ax.scatter(cities["longitude"], cities["latitude"], s=1.5, color=colors, linewidths=0)
-    belts = [
-        (f"{i} {belt.around}", cities.loc[cities["belt"] == belt.Index, ["longitude", "latitude"]])
-        for i, belt in enumerate(largest_belts(cities).itertuples(), start=1)
-    ]
-    for i, (text, places) in enumerate(sorted(belts, key=lambda belt: belt[1]["longitude"].mean())):
-        color, above = COLORS[i % len(COLORS)], i % 2 == 0  # neighbours in turn
-        ax.scatter(*places.to_numpy().T, s=4, color=color, linewidths=0)
-        ax.annotate(
-            text,
-            places.mean(),
-            (0, 45 if above else -45),
-            textcoords="offset points",
-            ha="center",
-            va="center",
-            color=color,
-            weight="bold",
-            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 1},  # over other places
-            arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.8},
-        )
+    for i, belt in enumerate(largest_belts(cities).itertuples(), start=1):
+        color, places = COLORS[i % len(COLORS)], cities.loc[cities["belt"] == belt.Index, ["longitude", "latitude"]]
+        ax.scatter(*places.to_numpy().T, s=4, color=color, linewidths=0, label=f"{i} {belt.around}")
+        north = places["longitude"].mean(), places["latitude"].max()
+        number = ax.annotate(str(i), north, ha="center", va="bottom", color=color, weight="bold")
+        number.set_path_effects([withStroke(linewidth=2.5, foreground="white")])  # over other places
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=BELTS // 2, markerscale=3, handletextpad=0.2)
     ax.set(xlim=(-170, 180), ylim=(-58, 80), xlabel="longitude", ylabel="latitude", aspect=1.25)
     ax.set_title(f"belts of {COLORED} cities and more; the {BELTS} most populous, each named for its largest city")
 

@@ -134,6 +134,10 @@ class Formula(StrEnum):
         self.is_undefined_for_zeros = name in ("braycurtis", "containment")
         #: whether a row of zeros has no distance from any row
         self.is_undefined_for_zero = name == "containment"
+        #: whether two rows without a common feature have no distance; its value is `OVERFLOW` for them
+        self.is_undefined_without_common = name in (
+            "present_squared_euclidean", "present_manhattan", "present_hamming",
+        )  # fmt: skip
         #: whether it is a product, which has no bound but that of the squares
         self.is_product = name == "inner_product"
         #: whether it is a sum of powers, to any exponent

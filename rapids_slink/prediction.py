@@ -106,7 +106,7 @@ def nearest_labels(X: Any, fitted: FittedRows, labels: Array, height: float, dev
             row = row - np.int32(m)
         else:
             points, (new, old) = fitted.read(X, device)
-            if fitted.metric.missing:
+            if fitted.metric.formula.is_undefined_without_common:
                 require_common_features_with(new, old, device)
             edges = nearest_neighbors(new, old, fitted.metric, device)
             row, weight = (device.asarray(edges[name].values) for name in ("dst", "weight"))

@@ -6,7 +6,7 @@
   its bits wherever that computes squared distances exactly. hamming is the share of the c features that differ.
 - "hiercc": the distance of allele profiles in HierCC (Zhou, Charlesworth, Achtman 2021). x of the c features differ,
   and at most p are present in one of the rows. If l = p - 0.05d is above c, x grows by l - c and c becomes l. The
-  distance is the integer part of x/c·d + 0.5.
+  distance is the integer part of x/c·d + 0.5, and d where c is 0 from the start.
 
 None of these is a metric: by its missing values a row may be near two rows that are far apart. The tree's proof needs
 symmetry alone; see spanning_tree/lists.py. Filters and trees that rest on the triangle inequality do not serve them.
@@ -32,8 +32,9 @@ bound. It holds for what is computed, too: rounding is monotone, and so are all 
 m and n are rounded as |x - y| and its negative are, or down.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import cache, cached_property
 from math import inf, isfinite
 from numbers import Real
@@ -57,6 +58,8 @@ MISSING = {
 }
 #: Texts that usually mean missing.
 USUAL_MARKS = ("-", "", "?", "NA")
+#: How a text of `missing_value` begins that stands for all numbers up to one.
+UP_TO = "<="
 #: The metrics that take a box. Those but sqeuclidean, which is no length, take scales.
 BOX_METRICS = ("euclidean", "sqeuclidean", "cityblock", "chebyshev")
 #: With scales between these a distance neither overflows nor vanishes where the values' squares do not.
@@ -140,7 +143,10 @@ def missing_of(metric: Metric) -> str | None:
 
 
 def missing_values_of(value: Any, missing: Any) -> tuple[Any, ...]:
-    """The values of the parameter `missing_value`, as `as_read` has them; refuse others, and any without `missing`."""
+    """The values of the parameter `missing_value`, as `as_read` has them; refuse others, and any without `missing`.
+
+    The text "<=0", or another number after the sign, stands for all numbers up to this one.
+    """
     if value is None:
         return ()
     values = tuple(value) if isinstance(value, list | tuple | set | frozenset) else (value,)
@@ -149,7 +155,22 @@ def missing_values_of(value: Any, missing: Any) -> tuple[Any, ...]:
             raise TypeError(f"missing_value must be a number, a text, or a list of these, got {one!r}")
     if missing is None:
         raise ValueError(f"missing_value={value!r} needs missing='pairwise' or missing='hiercc'")
+    for one in values:
+        if isinstance(one, str) and one.startswith(UP_TO) and not isinstance(as_read(one.removeprefix(UP_TO)), Real):
+            raise ValueError(f"missing_value={one!r} must have a number after {UP_TO}")
     return tuple(dict.fromkeys(map(as_read, values)))
+
+
+def up_to_of(missing_values: Collection[Any]) -> float:
+    """The largest number of a text such as "<=0", up to which all numbers are missing; without one -infinity."""
+    limits = (one.removeprefix(UP_TO) for one in missing_values if isinstance(one, str) and one.startswith(UP_TO))
+    return max(map(as_read, limits), default=-inf)
+
+
+def means_missing_in(metric: Metric, value: Any) -> bool:
+    """Whether a value of a column usually means missing: some texts, and in HierCC all numbers up to 0."""
+    is_number = isinstance(value, Real | Decimal)
+    return value in USUAL_MARKS or (metric.formula is Formula.HIERCC and is_number and value <= 0)
 
 
 def as_read(value: Any) -> Any:

@@ -249,10 +249,12 @@ class SingleLinkage(PointHierarchy):
         euclidean, sqeuclidean, cityblock and hamming: features that are missing in either row are left out, and the sum
         is multiplied by features over features present, as `sklearn.metrics.pairwise.nan_euclidean_distances` and R's
         ``dist`` do. "hiercc", for hamming: the number of differing alleles, corrected for missing ones as HierCC does;
-        `rapids_slink.metrics` has the formula. Two rows without a common feature are refused.
+        `rapids_slink.settings` has the formulas. Two rows without a common feature are refused; by "hiercc" they differ
+        in every column, as in HierCC.
     missing_value : number, text, or list of these, optional
         What means missing as well, such as 0 or ``["0", "-", "LNF"]`` for alleles. Text that is a number counts as that
-        number: 0, "0" and 0.0 are the same, here and in a column of text for hamming. Other metrics with `missing` take
+        number: 0, "0" and 0.0 are the same, here and in a column of text for hamming. "<=0" means all numbers up to 0,
+        as in HierCC and GrapeTree. Other metrics with `missing` take
         a column of text if everything else in it is a number.
     box : float or sequence of float, optional
         The length after which the coordinates repeat: of all columns, or one for each, infinite where they do not. The

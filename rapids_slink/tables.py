@@ -44,6 +44,18 @@ COMPRESSED = {
     b"\x28\xb5\x2f\xfd": "compression.zstd" if sys.version_info >= (3, 14) else "zstandard",
 }
 BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+#: Columns of these names hold names of rows, of files or genomes. HierCC and GrapeTree pass over those with "#".
+ROW_NAME = re.compile(
+    r"#.*|(.*[ _.-])?(ids?|names?|accession|barcode)|file|filename|isolate|strain|sample|sampleid|genome|assembly|st|"
+    r"key",
+    re.IGNORECASE,
+)
+EVERY_COLUMN = "*"  # in `columns`
+FIRST_ROWS = 1000  # of a column, which are looked at for repeated values before all are
+#: Cells that mean that there is no text, unless `empty_text` is "keep".
+NO_TEXT = ("", "-", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NULL", "null", "NaN", "nan", "None")
+EMPTY_TEXT = ("refuse", "keep", "drop")
+EXACT_INTEGERS = 2.0**53  # float64 holds integers up to here exactly
 #: What pandas.api.types.infer_dtype says of object columns that `fit` takes, or refuses for other reasons.
 NUMERIC_OBJECTS = ("boolean", "decimal", "empty", "floating", "integer", "mixed-integer-float")
 #: pandas before version 3 needs this to read the last place of a float correctly; later versions do not accept it.
@@ -67,6 +79,7 @@ class Names:
     columns: list[str]
     exclude: list[str]
     groups: list[str]
+    are_settled: bool  # whether all columns to be clustered are named, or every one is asked for
 
 
 def read_table(
@@ -80,6 +93,7 @@ def read_table(
     columns: str | None = None,
     exclude: str | None = None,
     groups: str | None = None,
+    empty_text: str = "refuse",
     text: bool = False,
     as_written: bool = False,
 ) -> Table:
@@ -88,16 +102,20 @@ def read_table(
     `path` may be a pipe, or `STANDARD_INPUT`. The first bytes tell Parquet, compression and byte order mark; the suffix
     does not matter. `sep` and `header` are found if they are None; `decimal` is "." and `encoding` UTF-8 then.
     `index_column`, `columns`, `exclude` and `groups` hold names as in a line of CSV: columns that name the rows,
-    columns to use, columns to leave out, columns of groups. Without a header columns are called 0, 1, ... The index is
-    `index_column`, the Parquet file's own or the leading columns without a name. With `text` the points may be text.
+    columns to use (`EVERY_COLUMN` for all), columns to leave out, columns of groups. Without a header columns are
+    called 0, 1, ... The index is `index_column`, the Parquet file's own or the leading columns without a name. With
+    `text` the points may be text.
 
     In a file of text the columns that are not used are read as they are written, unless all of their cells are numbers
-    that print in the same way. If the points are strings, all columns are read `as_written`.
+    that print in the same way. If the points are strings, all columns are read `as_written`, and `empty_text` says
+    whether rows without text are refused, kept or dropped.
 
     Raises ValueError if the file cannot be read or can be read in more than one way, if a column does not hold numbers,
-    or if a row is in no group.
+    or seems to name the rows, or if a row has no text or is in no group.
     """
-    asked = Names(*map(split_names, (index_column, columns, exclude, groups)))
+    every = columns == EVERY_COLUMN
+    names = map(split_names, (index_column, None if every else columns, exclude, groups))
+    asked = Names(*names, are_settled=columns is not None)
     options, name = (sep, decimal, header, encoding), "standard input" if path == STANDARD_INPUT else str(path)
     try:
         with _seekable(path) as file:
@@ -106,8 +124,11 @@ def read_table(
         chosen, reasons = _choose(frame, asked)
         points, keys = frame.iloc[:, chosen], frame.iloc[:, _places(list(frame), asked.groups)]
         _check_groups(keys)
+        if not as_written and not asked.are_settled:
+            _check_row_names(points, text)
         if not (text or as_written):
-            _check_numbers(points, decimal or ".", bool(asked.index or asked.columns))
+            _check_numbers(points, decimal or ".", bool(asked.index) or asked.are_settled)
+        has_text = _has_text(points, empty_text) if as_written and points.shape[1] == 1 else np.full(len(points), True)
     except MemoryError:
         raise
     except UnicodeError as error:
@@ -120,6 +141,9 @@ def read_table(
         parts.append(f"index {index or 'without a name'}")
     if asked.groups:
         parts.append(f"groups {_quoted(keys)}")
+    if not has_text.all():
+        parts.append(f"without {counted(int((~has_text).sum()), 'row')} of no text (--empty-text)")
+        points, frame, keys = (part[has_text] for part in (points, frame, keys))
     left_out: dict[str, list[Any]] = {}
     for i, reason in sorted(reasons.items()):
         left_out.setdefault(reason, []).append(frame.columns[i])
@@ -217,21 +241,34 @@ def _read_text(
         if as_written
         else dict.fromkeys([*index, *unused, *_places(names, [*asked.exclude, *asked.groups])])
     )
-    with _open(path) as stream:
-        frame = pd.read_csv(
-            stream,
-            sep=r"\s+" if sep == " " else sep,
-            decimal=decimal or ".",
-            encoding=encoding,
-            header=None,
-            names=range(len(names)),
-            index_col=False,
-            skiprows=has_header + sum(1 for _ in takewhile(lambda line: not line.strip(), lines)),
-            skipinitialspace=True,
-            low_memory=False,  # one type per column
-            converters=dict.fromkeys(as_text, "_".__add__),  # else "NA" would be missing, and "007" a number
-            **CORRECT_FLOATS,
-        )
+
+    def read(**more: Any) -> pd.DataFrame:
+        with _open(path) as stream:
+            return pd.read_csv(
+                stream,
+                sep=r"\s+" if sep == " " else sep,
+                decimal=decimal or ".",
+                encoding=encoding,
+                header=None,
+                names=range(len(names)),
+                index_col=False,
+                skiprows=has_header + sum(1 for _ in takewhile(lambda line: not line.strip(), lines)),
+                skipinitialspace=True,
+                low_memory=False,  # one type per column
+                **CORRECT_FLOATS,
+                **more,
+            )
+
+    frame = read(converters=dict.fromkeys(as_text, "_".__add__))  # else "NA" would be missing, and "007" a number
+    if frame.iloc[:, -1].isin([np.nan, "_"]).any():
+        _check_ends(path, encoding, sep, len(names), has_header)
+    if rounded := [
+        i for i, column in frame.items() if column.dtype.kind == "f" and column.abs().max() >= EXACT_INTEGERS
+    ]:
+        exact = read(usecols=rounded, dtype_backend="numpy_nullable")
+        for i in rounded:
+            if exact[i].dtype.kind in "iu":  # integers beside empty cells
+                frame[i] = exact[i]
     for i in as_text:
         cells = frame[i].str[1:]
         frame[i] = cells if as_written else _numbers(cells)
@@ -276,25 +313,45 @@ def _separated(lines: list[str], sep: str | None, decimal: str | None) -> tuple[
     if len(regular) > 1:
         raise ValueError(f"the separator may be {regular[0]!r} or {regular[1]!r}: say --sep")
     if not regular and several.keys() - ({" "} - {sep}):
-        widths = max((list(map(len, rows)) for rows in several.values()), key=sum)
-        usual = mode(widths)
-        number, width = next((i, width) for i, width in enumerate(widths, 1) if width != usual)
-        cells = f"row {number} has {counted(width, 'cell')}, others have {usual}"
-        raise ValueError(f"{cells}: correct it, or say --sep or --decimal")
+        chosen = max(several, key=lambda s: sum(map(len, several[s])))
+        widths = {line: len(row) for line, row in _records(lines, chosen)}
+        usual = mode(widths.values())
+        line = next(line for line, width in widths.items() if width != usual)
+        raise ValueError(f"{_unequal(line, widths[line], usual)}, or say --sep or --decimal")
     chosen = regular[0] if regular else next(iter(readings))
     return chosen, readings[chosen]
 
 
-def _split(lines: list[str], sep: str) -> list[list[str]]:
-    """The cells of each line that is not blank; none if a cell is longer than the csv module takes."""
+def _unequal(line: int, width: int, usual: int) -> str:
+    return f"line {line} has {counted(width, 'cell')}, others have {usual}: correct it"
+
+
+def _records(lines: Iterable[str], sep: str) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each row that is not blank, and the number of its last line, from 1."""
     if sep == " ":
-        lines = [line.strip().replace("\t", " ") for line in lines]
+        lines = (line.strip().replace("\t", " ") for line in lines)
+    reader = csv.reader(lines, delimiter=sep, skipinitialspace=True)
+    for cells in reader:
+        row = [cell.strip() for cell in cells]
+        if "".join(row) or len(row) > 1:
+            yield reader.line_num, row
+
+
+def _split(lines: list[str], sep: str) -> list[list[str]]:
+    """The rows of cells; none if a cell is longer than the csv module takes."""
     try:
-        rows = [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=sep, skipinitialspace=True)]
+        rows = [row for _, row in _records(lines, sep)]
     except csv.Error:
         return []
-    rows = [row for row in rows if "".join(row) or len(row) > 1]
     return rows[:-1] if len(lines) == SAMPLE_LINES else rows  # the last one may end within quotes
+
+
+def _check_ends(path: Path, encoding: str, sep: str, width: int, has_header: bool) -> None:
+    """Refuse a line that ends early, whose last cells pandas takes for empty ones."""
+    with io.TextIOWrapper(_open(path), encoding=encoding) as text:
+        for line, row in islice(_records(text, sep), int(has_header), None):
+            if len(row) < width:
+                raise ValueError(_unequal(line, len(row), width))
 
 
 def _is_regular(rows: list[list[str]], short: bool) -> bool:
@@ -415,6 +472,38 @@ def _check_groups(keys: pd.DataFrame) -> None:
         missing = (column.isna() | (column == "")).to_numpy()
         if missing.any():
             raise ValueError(f"column {str(name)!r} of --groups is empty in row {missing.argmax()}: give it a value")
+
+
+def _check_row_names(points: pd.DataFrame, text: bool) -> None:
+    """Refuse a column that is called as names of rows are, and one of `text` whose values differ in every row."""
+    if points.shape[1] == 1:
+        return
+    for name, column in points.items():
+        if ROW_NAME.fullmatch(str(name)):
+            why = "is called as names of rows are"
+        elif text and len(column) > 2 and column[:FIRST_ROWS].is_unique and column.is_unique:
+            why = "differs in every row, as names of rows do"
+        else:
+            continue
+        quoted = shlex.quote(str(name))
+        raise ValueError(
+            f"column {str(name)!r} {why}: say --index-column {quoted}, or --exclude {quoted}, or --columns "
+            f"'{EVERY_COLUMN}' to use every column"
+        )
+
+
+def _has_text(points: pd.DataFrame, empty_text: str) -> np.ndarray:
+    """Whether each row has text, or is to count as if it had."""
+    column = points.iloc[:, 0]
+    missing = (column.isna() | column.isin(NO_TEXT)).to_numpy()
+    if missing.any() and empty_text == "refuse":
+        row = int(missing.argmax())
+        raise ValueError(
+            f"column {str(column.name)!r} holds no text in {counted(int(missing.sum()), 'row')}, as "
+            f"{column.iloc[row]!r} in row {row}: leave these rows out (--empty-text drop), or take that for text "
+            "(--empty-text keep)"
+        )
+    return ~missing | (empty_text == "keep")
 
 
 def _check_numbers(points: pd.DataFrame, decimal: str, is_asked: bool) -> None:

@@ -58,7 +58,7 @@ def metric_rows(
             raise ValueError(f"row {int(zeros[0])} of {name} has no {metric.name} distance: it is zero in every column")
         if zeros.size > 1:
             raise undefined_for_zeros(f"rows {int(zeros[0])} and {int(zeros[1])} of {name}", metric)
-    if metric.missing and alone:
+    if metric.formula.is_undefined_without_common and alone:
         require_common_features(values, name, device)
     if metric.rows is Rows.PACKED:
         return words_of_bytes(values, device)

@@ -37,9 +37,11 @@ from rapids_slink.report import counted
 from rapids_slink.runtime.device import CPU, Array, Device, all_true, is_elsewhere, is_on_gpu, to_host
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory, sequential
 from rapids_slink.runtime.threads import for_each_chunk
+from rapids_slink.settings import up_to_of
 
 #: The memory of the stages after the input, by rows, features and bytes of a value.
 Following = Callable[[int, int, int], MemoryEstimate] | None
+EXACT = 2.0**53  # float64 holds integers up to here, and not all beyond
 TILE = {"cpu": 2**8, "cuda": 2**12}  # rows and columns that are compared with their transpose at a time
 
 
@@ -79,15 +81,15 @@ def as_points(
 
     `X` is a cuDF or pandas frame, a ``cudf.pandas`` proxy, a table of Polars or Arrow, a CuPy or NumPy array, nested
     lists, a list of RDKit's bit vectors, or anything with ``__cuda_array_interface__``, ``__array__`` or DLPack, of
-    shape (n, d). float32 and float64 keep their values and
-    type; bool, float16 and integers of up to 16 bits become float32; other numbers become float64 (beyond 2**53,
-    integers are rounded). A frame of several types takes their common type.
+    shape (n, d). float32 and float64 keep their values and type; bool, float16 and integers of up to 16 bits become
+    float32; other numbers become float64. Beyond 2**53 integers are rounded, unless they are coded as categories. A
+    frame of several types takes their common type.
 
     `estimate` is the memory of the later stages, from n, d and the bytes of a value. It is checked together with the
     memory of X itself, before X is copied. The distances of the `metric` must be finite: if the values are not
     `checked`, the caller must call `check_finite`. `missing_values`, of `missing_values_of`, are replaced by NaN.
-    `categories` is whether text and categories are coded if the metric is hamming: if X holds all rows. Otherwise this
-    metric, and those with missing values, take text that holds numbers.
+    `categories` is whether text, categories and such integers are coded if the metric is hamming: if X holds all rows.
+    Otherwise this metric, and those with missing values, take text that holds numbers.
 
     Raises InputTypeError, which is a TypeError and a ValueError, for complex or sparse input and columns that are not
     numbers; ValueError if the input is not two-dimensional or empty, or has missing or infinite values or distances
@@ -98,13 +100,13 @@ def as_points(
     names, index = column_names(X), output.index_of(X) if is_frame else None
     if not (is_frame or np.ma.isMaskedArray(X)):
         X = as_array(X, device, name, metric)
-    dtypes = is_text = None
+    given, dtypes, is_text = X, None, None
+    coded = categories and metric.name == "hamming"
     if metric.name == "hamming" or metric.missing:
         holds_text = not is_frame and X.dtype.kind in "OU" and X.ndim == 2
         if is_frame or holds_text:
             table = CPU.frames.DataFrame(X) if holds_text else X
             dtypes = list(table.dtypes)  # of thousands of columns these take milliseconds
-            coded = categories and metric.name == "hamming"
             table, is_text = without_text(table, dtypes, metric, missing_values, coded, name)
             if is_text is not None:
                 X, dtypes, is_frame = table, None, True
@@ -112,9 +114,15 @@ def as_points(
         values = _frame_values(X, device, estimate, name, metric, dtypes)
     else:
         values = _array_values(X, device, estimate, name, metric)
+    if coded and _are_rounded(values, list(X.dtypes) if is_frame else [X.dtype]):
+        table = _with_categories(given if is_dataframe(given) else CPU.frames.DataFrame(to_host(given)))
+        how = {"metric": metric, "name": name, "missing_values": missing_values}
+        points = as_points(table, device, estimate, **how, checked=checked, categories=True)
+        return replace(points, names=names, index=index, output=output)
     numbers = [value for value in missing_values if not isinstance(value, str)]
-    if numbers and not (is_text is not None and is_text.all()):
-        is_missing = reduce(or_, (values == number for number in numbers))
+    up_to = up_to_of(missing_values)
+    if (numbers or up_to > -np.inf) and not (is_text is not None and is_text.all()):
+        is_missing = reduce(or_, (values == number for number in numbers), values <= up_to)
         if is_text is not None:  # where `missing_values` are gone, and codes are no values
             is_missing &= ~device.asarray(is_text)
         values = device.xp.where(is_missing, values.dtype.type(np.nan), values)
@@ -122,6 +130,24 @@ def as_points(
     if checked:
         check_finite({name: points}, metric, device)
     return points
+
+
+def _are_wide(dtype: Any) -> bool:
+    """Whether these are integers that float64 may round."""
+    return dtype.kind in "iu" and dtype.itemsize == 8
+
+
+def _are_rounded(values: Array, dtypes: list[Any]) -> bool:
+    """Whether values that were of these types are beyond the integers that float64 holds exactly."""
+    return any(map(_are_wide, dtypes)) and bool(((values >= EXACT) | (values <= -EXACT)).any())
+
+
+def _with_categories(X: Any) -> Any:
+    """A frame with its 64-bit integers as categories, which stay different."""
+    columns = [X.iloc[:, i] for i in range(X.shape[1])]
+    frame = type(X)({i: c.astype("category") if _are_wide(c.dtype) else c for i, c in enumerate(columns)})
+    frame.columns = X.columns
+    return frame
 
 
 def _check_memory(shape: tuple[int, ...], dtype: np.dtype, copies: int, device: Device, estimate: Following) -> None:

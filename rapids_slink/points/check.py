@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.metrics import ITEM_METRICS, OVERFLOW, SET_METRICS, Metric
+from rapids_slink.metrics import ITEM_METRICS, OVERFLOW, SET_METRICS, Formula, Metric
 from rapids_slink.points.output import array_of, is_collection, is_dataframe, library_of, on_host
-from rapids_slink.report import counted
+from rapids_slink.report import counted, listed
 from rapids_slink.runtime.device import Array, Device, all_true, device_of, is_on_gpu, to_host
-from rapids_slink.settings import USUAL_MARKS, as_read
+from rapids_slink.settings import as_read, means_missing_in, up_to_of
 
 #: Cluster ids go up to 2n - 2 and are int32.
 MAX_ROWS = 2**30
@@ -191,7 +191,7 @@ def check_finite(inputs: dict[str, Any], metric: Metric, device: Device) -> bool
         return True
     if metric.missing:
         for name, points in inputs.items():
-            _raise_for_values(points, name, metric, device)
+            _check_values(points, name, metric, device)
         return False
     arrays = [points.values for points in inputs.values()]
     if device.is_gpu and max(values.size for values in arrays) > FEW_VALUES:
@@ -204,11 +204,12 @@ def check_finite(inputs: dict[str, Any], metric: Metric, device: Device) -> bool
             small = [np.einsum("i,i->", values, values) <= np.finfo(values.dtype).max / 8 for values in flat]
     for (name, points), fits in zip(inputs.items(), small, strict=True):
         if not fits:
-            _raise_for_values(points, name, metric, device)
+            _check_values(points, name, metric, device)
     return bool(all(small))
 
 
-def _raise_for_values(points: Any, name: str, metric: Metric, device: Device) -> None:
+def _check_values(points: Any, name: str, metric: Metric, device: Device) -> None:
+    """Raise for values that are not finite, or are too far apart; warn of alleles that HierCC takes for missing."""
     values, names, xp = points.values, points.names, device.xp
     with np.errstate(over="ignore", invalid="ignore"):
         missing, infinities = xp.isnan(values), to_host(xp.isinf(values).sum(axis=0))
@@ -221,6 +222,11 @@ def _raise_for_values(points: Any, name: str, metric: Metric, device: Device) ->
         more = f" and {bad.size - NAMED_COLUMNS} more columns" if bad.size > NAMED_COLUMNS else ""
         raise ValueError(f"{name} contains values that are not finite: {'; '.join(columns)}{more}. Drop or fill them.")
     check_spans(spans, names, name, metric)
+    least = to_host(low)
+    if metric.formula is Formula.HIERCC and least.min() <= 0:
+        c = int(least.argmin())
+        label = _column(c, names) + (f" of {name}" if name != "X" else "")
+        _warn_of_marks(label, [as_read(f"{least[c]:.17g}")], int((least <= 0).sum()), metric)
 
 
 def check_spans(spans: np.ndarray, names: list[Any] | None, name: str, metric: Metric) -> None:
@@ -291,7 +297,7 @@ def without_text(
     column have equal codes, and that is all that hamming asks. Otherwise each text must be a number. Only hamming takes
     categories. If no column holds either, X itself and None.
 
-    Warns of a text that usually means missing and is not among `missing_values`, for a metric that takes these.
+    Warns of what usually means missing and is not among `missing_values`, for a metric that takes these.
     """
     may_be = [(i, X.iloc[:, i]) for i, dtype in enumerate(types) if dtype.kind in "OU"]
     columns = {i: column for i, column in may_be if _is_text(column, metric)}
@@ -301,22 +307,32 @@ def without_text(
     marked = {}
     for i, column in columns.items():
         label = column_label(X, i, name)
-        columns[i], marks = _numbers(column, label, missing_values, coded, advice)
+        columns[i], held = _numbers(column, label, missing_values, coded, advice)
+        marks = [value for value in held if means_missing_in(metric, value)] if metric.missing else []
         if marks:
             marked[label] = marks
-    if marked and metric.missing:
+    if marked:
         label, marks = next(iter(marked.items()))
-        others = f" ({counted(len(marked) - 1, 'other column')} likewise)" if len(marked) > 1 else ""
-        warn(f"{label} holds {', '.join(map(repr, marks))}{others}, a value like any other{advice}")
+        _warn_of_marks(label, marks, len(marked), metric)
     frame = type(X)({i: columns[i] if i in columns else X.iloc[:, i] for i in range(len(types))})
     frame.columns = X.columns
     return frame, np.isin(np.arange(len(types)), list(columns))
 
 
+def _warn_of_marks(label: str, marks: list[Any], n_columns: int, metric: Metric) -> None:
+    """Warn of values that usually mean missing and count as any others, in a column and in others of so many."""
+    others = f" ({counted(n_columns - 1, 'other column')} likewise)" if n_columns > 1 else ""
+    advice = "name it in missing_value if it means missing"
+    if metric.formula is Formula.HIERCC and not isinstance(marks[0], str):
+        advice = "HierCC takes numbers up to 0 for missing, as missing_value='<=0' does"
+    plain = [mark.item() if isinstance(mark, np.generic) else mark for mark in marks]
+    warn(f"{label} holds {listed(plain)}{others}, a value like any other; {advice}")
+
+
 def _numbers(
     column: Any, label: str, missing_values: Collection[Any], coded: bool, advice: str
-) -> tuple[Any, list[str]]:
-    """A column of text or categories as numbers, and its texts that usually mean missing; see `without_text`."""
+) -> tuple[Any, Collection[Any]]:
+    """A column of text or categories as numbers, and its values that are not missing; see `without_text`."""
     if str(column.dtype).startswith("dictionary"):  # pandas makes no categories of one with nulls
         column = column.astype(object)
     try:
@@ -329,22 +345,22 @@ def _numbers(
         raise InputTypeError(f"{label} has dtype {column.dtype}, and its values are no categories: {error}") from error
     codes, values = array_of(categories.codes.fillna(-1)), on_host(categories.categories)
     number, seen = np.full(len(values) + 1, np.nan), dict[Any, int]()  # the last number is that of a null, code -1
-    held = np.unique(to_host(codes))  # some categories may have no row
+    held, up_to = np.unique(to_host(codes)), up_to_of(missing_values)  # some categories may have no row
     for i in held[held >= 0].tolist():
         value = as_read(values[i])
-        if value in missing_values:
-            continue
         is_number = isinstance(value, Real | Decimal)
-        if coded:
-            number[i] = seen.setdefault(value, len(seen))
+        if value in missing_values or (is_number and value <= up_to):
+            continue
+        if coded:  # from 1: HierCC's numbers up to 0 are warned of, and codes are none of these
+            number[i] = seen.setdefault(value, len(seen) + 1)
         elif is_number and abs(value) <= OVERFLOW:
             number[i] = value
         else:
             raise not_numeric(label, column.dtype, value, advice)
-    if coded and len(seen) <= 2**24:
+    if coded and len(seen) < 2**24:
         number = number.astype(np.float32)
     numbers = type(column)(device_of(codes).xp.asarray(number)[codes], index=column.index)
-    return numbers, [mark for mark in USUAL_MARKS if mark in seen]
+    return numbers, seen
 
 
 def _is_text(column: Any, metric: Metric) -> bool:

@@ -336,7 +336,7 @@ def trees_of_groups(trees: Trees) -> int:
         return bad if bad < 0 else part.start + bad
 
     undefined = [bad for bad in for_each_chunk(CPU, grow_some, chunks_of_groups(trees.size)) if bad >= 0]
-    return min(undefined) if undefined and metric.missing else -1
+    return min(undefined) if undefined and metric.formula.is_undefined_without_common else -1
 
 
 def chunks_of_groups(sizes: np.ndarray) -> list[slice]:

@@ -191,7 +191,7 @@ def trees_of_groups(trees: Trees) -> int:
             begin, trees.order, np.int32(trees.min_samples), values, core, *edges, undefined,
             options=(*options, f"-DTEAM_WARPS={warps}", f"-DROWS_A_THREAD={items}"),
         )  # fmt: skip
-    bad = int(undefined[0]) if metric.missing else NO_GROUP
+    bad = int(undefined[0]) if metric.formula.is_undefined_without_common else NO_GROUP
     return -1 if bad == NO_GROUP else bad
 
 

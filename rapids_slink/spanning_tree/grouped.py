@@ -66,7 +66,7 @@ def forest_of_groups(
     _check_zeros(values, groups, metric, device, numbers)
     large_trees, components = [], len(groups) - large.size
     for own in (order[starts[g] : starts[g + 1]] for g in large.tolist()):
-        if metric.missing:
+        if metric.formula.is_undefined_without_common:
             require_common_features(values[own], "X", device, own)
         (tree, count), of_tree = _usual_tree(problem, rows[own])
         src, dst, weight = tree.columns.values()

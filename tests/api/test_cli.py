@@ -6,6 +6,7 @@ import gzip
 import os
 import subprocess
 import sys
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from repository import ROOT
 
 import rapids_slink
 from rapids_slink import cli
+from rapids_slink.datasets import EARTH_RADIUS
 from rapids_slink.hierarchy.storage import replace_file
 from rapids_slink.metrics import ITEM_METRICS, METRICS
 from rapids_slink.report import counted
@@ -158,7 +160,7 @@ def test_groups(run):
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_text(run, kind):
     """Strings are read as they are written."""
-    text = ["0012", "0013", "NA", "0.10", "", "0.1"]
+    text = ["0012", "0013", "1e9", "0.10", "+7", "0.1"]
     table = pd.DataFrame({"name": text, "gene": list("aaaabb"), "other": 1.5})
     if kind == "parquet":
         pytest.importorskip("pyarrow")
@@ -191,9 +193,133 @@ def test_missing_values(run, metric):
 
 
 def test_categories(run):
-    status, out, err = run("points.csv", "--metric", "hamming", "--n-clusters", "3")
+    status, out, err = run("points.csv", "--metric", "hamming", "--n-clusters", "3", "--columns", "*")
     assert (status, err) == (0, "points.csv: 6 rows of 3 columns: 'x', 'y', 'name'\n")
     assert out.startswith("6 rows in 3 clusters:\n")
+
+
+def test_alleles_and_the_names_of_isolates(run):
+    """The names are no locus: the two equal profiles are one cluster."""
+    Path("points.csv").write_text("isolate\ta\tb\tc\td\nX1\t1\t2\t3\t4\nX2\t1\t2\t3\t4\nX3\t5\t6\t7\t8\n")
+    asked = ("points.csv", "--metric", "hamming", "--missing", "hiercc", "--missing-value", "0,-")
+    asked += ("--distance-threshold", "1")
+    status, _, err = run(*asked)
+    assert (status, err.count("\n")) == (1, 1)
+    assert "column 'isolate' is called as names of rows are: say --index-column isolate" in err
+    assert run(*asked, "--index-column", "isolate")[1].startswith("3 rows in 2 clusters:\n")
+
+
+def test_warnings_are_one_line(run):
+    Path("points.csv").write_text("a\tb\n1\t-1\n1\t1\n2\t1\n")
+    asked = ("points.csv", "--metric", "hamming", "--missing", "hiercc")
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        status, _, err = run(*asked)
+    assert (status, err.count("\n")) == (0, 2)
+    assert "rapids_slink: warning: column 'b' holds -1, a value like any other; HierCC takes" in err
+    status, _, err = run(*asked, "--missing-value", "<=0")
+    assert (status, err.count("\n")) == (0, 1)
+
+
+def test_integers_of_64_bits(run):
+    """Alleles that are hashes: neighbours beyond 2⁵³ are different, and written as they were read."""
+    hashes = [2**53, 2**53 + 1, 2**53, None]
+    pd.DataFrame({"a": pd.array(hashes, "Int64"), "b": [1, 1, 1, 2]}).to_csv("points.csv", index=False)
+    asked = ("--metric", "hamming", "--missing", "pairwise", "--distance-threshold", "0.1", "--output", "labels.csv")
+    assert run("points.csv", *asked, "--labels-only")[0] == 0
+    assert pd.read_csv("labels.csv")["label"].tolist() == [0, 1, 0, 2]
+    assert run("points.csv", *asked)[0] == 0
+    assert [line.split(",")[1] for line in Path("labels.csv").read_text().splitlines()[1:]] == [
+        *map(str, hashes[:3]), "",
+    ]  # fmt: skip
+    pd.DataFrame({"a": hashes[:3], "b": 1}).to_csv("points.csv", index=False)
+    assert run("points.csv", *asked)[0] == 0
+    assert pd.read_csv("labels.csv")["label"].tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("blank", ["", "NA", "None", "nan", "-"])
+def test_cells_that_mean_no_text(run, blank):
+    """They are no clonotype of their own, unless they are asked for."""
+    receptors = pd.DataFrame({"cdr3": ["CAS", blank, "CAT", blank, "CQQQ"], "n": [1, 2, 3, 4, 5]})
+    receptors.to_csv("points.csv", index=False)
+    asked = ["points.csv", "--columns", "cdr3", "--metric", "levenshtein", "--max-distance", "1"]
+    asked += ["--output", "labels.csv"]
+    status, _, err = run(*asked)
+    assert (status, err.count("\n")) == (1, 1)
+    assert (
+        f"column 'cdr3' holds no text in 2 rows, as {blank!r} in row 1: leave these rows out (--empty-text drop)" in err
+    )
+    status, _, err = run(*asked, "--empty-text", "drop")
+    assert (status, "without 2 rows of no text (--empty-text)" in err) == (0, True)
+    assert Path("labels.csv").read_text() == "row,cdr3,n,label\n0,CAS,1,0\n2,CAT,3,0\n4,CQQQ,5,1\n"
+    assert run(*asked, "--empty-text", "keep")[0] == 0
+    written = pd.read_csv("labels.csv", keep_default_na=False)
+    assert written["cdr3"].tolist() == receptors["cdr3"].tolist()
+    assert written["label"].tolist() == [0, 1, 0, 1, 2]
+
+
+def test_text_of_parquet_with_nulls(run):
+    pytest.importorskip("pyarrow")
+    pd.DataFrame({"cdr3": ["CAS", None, "CAT"]}).to_parquet("points.parquet")
+    asked = ["points.parquet", "--metric", "levenshtein", "--max-distance", "1", "--output", "labels.csv"]
+    assert "column 'cdr3' holds no text in 1 row, as nan in row 1" in run(*asked)[2]
+    assert run(*asked, "--empty-text", "drop")[0] == 0
+    assert Path("labels.csv").read_text() == "row,cdr3,label\n0,CAS,0\n2,CAT,0\n"
+
+
+def test_the_standard_output(run):
+    """The table and nothing else; what is said of it goes to standard error."""
+    status, out, err = run("points.csv", "--columns", "x,y", "--output", "-")
+    assert (status, out.replace("\r", "")) == (0, LABELS)
+    assert err == f"{SAID}6 rows in 2 clusters, written to the standard output\n"
+    status, out, err = run("points.csv", "--columns", "x,z", "--output", "-")
+    assert (status, out) == (1, "")
+    assert "cannot write -: the suffix" in run("points.csv", "--columns", "x,y", "--linkage", "-")[2]
+
+
+def test_degrees(run):
+    """Distances are in kilometres: thresholds, the largest one, epsilons and the heights of the tree."""
+    cities = pd.DataFrame({"lat": [0.0, 0.0, 0.0, 60.0], "lon": [0.0, 1.0, 3.0, 100.0]})  # a degree is 111.2 km
+    cities.to_csv("points.csv", index=False)
+    asked = ["points.csv", "--metric", "haversine", "--degrees", "--output", "labels.csv", "--labels-only"]
+    for options, labels in (
+        (["--distance-threshold", "112"], [0, 0, 1, 2]),
+        (["--distance-threshold", "111,223"], [(0, 0), (1, 0), (2, 0), (3, 1)]),
+        (["--max-distance", "111.3"], [0, 0, 1, 2]),
+        (["--n-clusters", "2", "--linkage", "z.csv"], [0, 0, 0, 1]),
+    ):
+        status, _, err = run(*asked, *options)
+        assert (status, err.count("\n")) == (0, 1)
+        written = pd.read_csv("labels.csv").iloc[:, 1:]
+        assert [row[0] if len(row) == 1 else row for row in written.itertuples(index=False, name=None)] == labels
+    assert list(pd.read_csv("labels.csv")) == ["row", "label"]
+    radians = rapids_slink.fit(np.radians(cities), 2, metric="haversine", device="cpu")
+    np.testing.assert_array_equal(pd.read_csv("z.csv")["height"], radians.linkage_["height"] * EARTH_RADIUS)
+    assert "does not take --degrees" in run("points.csv", "--degrees")[2]
+    cities[["lon", "lat"]].to_csv("points.csv", index=False)
+    assert "--degrees takes the latitude first, from -90 to 90, and column 'lon' has 100 in row 3" in run(*asked)[2]
+
+
+def test_degrees_of_hdbscan(run, monkeypatch):
+    rng = np.random.default_rng(0)
+    cities = pd.DataFrame(rng.normal(40, 1, (60, 2)), columns=["lat", "lon"])
+    cities.to_csv("points.csv", index=False)
+    asked = ["points.csv", "--metric", "haversine", "--degrees", "--hdbscan", "--output", "labels.csv"]
+    assert run(*asked, "--cluster-selection-epsilon", "30")[0] == 0
+    model = rapids_slink.HDBSCAN(metric="haversine", cluster_selection_epsilon=30 / EARTH_RADIUS, device="cpu")
+    labels = model.fit(np.radians(pd.read_csv("points.csv"))).labels_
+    assert pd.read_csv("labels.csv")["label"].tolist() == labels.tolist()
+    assert len(set(labels)) > 1
+
+
+@pytest.mark.parametrize(
+    ("option", "meant"),
+    [("--n-cluster", "--n-clusters"), ("--min_samples=3", "--min-samples"), ("--outputs", "--output"), ("--zzz", None)],
+)
+def test_unknown_options_name_what_was_meant(run, option, meant):
+    status, _, err = run("points.csv", option, "3")
+    assert status == 2
+    assert err.endswith(f" Did you mean {meant}?\n" if meant else f"unrecognized arguments: {option} 3\n")
 
 
 def test_the_metrics_are_in_the_help(run):
@@ -391,6 +517,7 @@ def test_demo(run):
     assert "33,961 cities" in out
     assert "1        Shanghai" in out
     assert "seconds" in out
+    assert f"The map is in the file {Path('cities.png').resolve()}." in out
     assert Path("cities.png").read_bytes().startswith(b"\x89PNG")
 
 

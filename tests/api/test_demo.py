@@ -44,3 +44,16 @@ def test_map(tmp_path):
     text = path.read_text()
     for name in cli.largest_belts(cities)["around"]:
         assert f" {name} -->" in text, name
+
+
+def test_map_has_no_line_over_it():
+    """Belts are numbered, and a legend outside the map names them: nothing but numbers lies over places."""
+    Figure = pytest.importorskip("matplotlib.figure").Figure
+    cities = load_cities().assign(belt=lambda frame: np.arange(len(frame)) // 20)
+    axes = Figure().subplots()
+    cli._draw_world(cities, axes)
+    axes.figure.canvas.draw()
+    assert [text.get_text() for text in axes.texts] == [str(i) for i in range(1, cli.BELTS + 1)]
+    assert all(text.arrow_patch is None for text in axes.texts)
+    assert not axes.lines
+    assert not axes.get_legend().get_window_extent().overlaps(axes.get_window_extent())

@@ -18,6 +18,8 @@ from rapids_slink.tables import SAMPLE_LINES, read_table
 
 XY = "x,y\n0.1,0\n0.9,0\n1.1,0\n"
 ROWS = ["0", "1", "2"]
+HAMMING = "--metric hamming"
+MANY_NAMES = "a\twho\n" + "".join(f"{i % 7}\t{i}\n" for i in range(1500))
 SEMICOLONS = "separator ';'; decimal comma\n"
 
 
@@ -109,14 +111,22 @@ def test_text(run, content, arguments, index, said):
         ("\n\n", "", "it is empty"),
         ("x,y\n", "", "it has a header and no rows"),
         ("0,1\n", "--header", "it has a header and no rows"),
-        ("x,y\n1,2\n3,4,5\n", "", "row 3 has 3 cells, others have 2: correct it, or say --sep or --decimal"),
-        ("x,y\n1,2\n3\n", "", "row 3 has 1 cell, others have 2"),
-        ("x,y,z\n1,2\n3,4\n", "", "row 1 has 3 cells, others have 2"),
+        ("x,y\n1,2\n3,4,5\n", "", "line 3 has 3 cells, others have 2: correct it, or say --sep or --decimal"),
+        ("x,y\n1,2\n3\n", "", "line 3 has 1 cell, others have 2"),
+        ("x,y,z\n1,2\n3,4\n", "", "line 1 has 3 cells, others have 2"),
         ("x,y\n" + "1,2\n" * 30000 + "1,2,3\n", "", "Expected 2 fields in line 30002, saw 3"),
+        # lines that end early, whose last cells pandas takes for empty ones
+        ("x,y\n" + "1,2\n" * 150 + "3\n1,2\n", "--missing pairwise", "line 152 has 1 cell, others have 2: correct it"),
+        ("\n\nx,y\n\n1,2\n3\n", "", "line 6 has 1 cell, others have 2"),
+        ("x,y,n\n" + '1,2,"a\nb"\n' * 150 + "3,4\n", "--exclude n", "line 302 has 2 cells, others have 3"),
+        ("x y z\n" + "\n1 2\t3\n" * 150 + " 1  2\n", "--missing pairwise", "line 302 has 2 cells, others have 3"),
+        ("a\tb\tc\n" + "1\t2\tx\n" * 150 + "1\t\t\n1\t2\n", "--metric hamming", "line 153 has 2 cells, others have 3"),
+        (("x,y\n" + "1,2\n" * 150 + "3\n").encode("utf-16"), "--missing pairwise", "line 152 has 1 cell"),
+        (gzip.compress(b"1,2\n" * 150 + b"3\n"), "--no-header --missing pairwise", "line 151 has 1 cell"),
         ("x" * 200_000, "", "its lines are long and have no separator: say --sep"),
         # separators and decimal signs
         ("12,5\n3\n", "", "say --sep or --decimal"),
-        ("x\n1,5\n2,5\n", "", "row 1 has 1 cell, others have 2: correct it, or say --sep or --decimal"),
+        ("x\n1,5\n2,5\n", "", "line 1 has 1 cell, others have 2: correct it, or say --sep or --decimal"),
         ("x;y\n0,1;0,0\n0,9;0,0\n1,1;0,0\n", "", "column 'x' is not of numbers, as '0,1' in row 0"),
         ("x\ty\n0,1\t0\n0,9\t0\n1,1\t0\n", "", "or say how it is written (--decimal, --sep)"),
         ("x y\n0,1 0\n0,9 0\n1,1 0\n", "", "column 'x' is not of numbers, as '0,1' in row 0"),
@@ -147,6 +157,15 @@ def test_text(run, content, arguments, index, said):
         ("x,y\n1,2\n", "--exclude x,y", "no column remains to be clustered of 'x', 'y'"),
         ("x,y\n1,2\n", "--exclude z", "unknown column 'z'; the table has 'x', 'y'"),
         ("x,y\n1,2\n", "--index-column z", "unknown column 'z'; the table has 'x', 'y'"),
+        # columns that name the rows
+        ("isolate\ta\nX1\t1\nX2\t1\nX3\t5\n", HAMMING, "'isolate' is called as names of rows are: say --index-column"),
+        ("#Strain\ta\n1\t1\n1\t1\n", HAMMING, "or --exclude '#Strain', or --columns '*' to use every column"),
+        ("a\tST\n1\t1\n1\t1\n", HAMMING, "column 'ST' is called as names of rows are"),
+        ("FILE\ta\n1\t1\n1\t1\n", HAMMING, "column 'FILE' is called"),
+        ("k\tsample id\ta\nq\t1\t1\n", f"{HAMMING} --index-column k", "column 'sample id' is called"),
+        ("id,x\n5,1\n7,2\n", "", "column 'id' is called as names of rows are: say --index-column id, or"),
+        ("a\tlane\n1\tX1\n1\tX2\n5\tX3\n", HAMMING, "column 'lane' differs in every row, as names of rows do: say"),
+        (MANY_NAMES, HAMMING, "column 'who' differs in every row"),
         # encodings
         ("x,y\n1,2\n", "--encoding nonsense", "--encoding: unknown encoding: nonsense"),
         ("é,y\n1,2\n".encode("latin-1"), "", "say --encoding, such as latin-1"),
@@ -156,6 +175,45 @@ def test_text(run, content, arguments, index, said):
 )
 def test_what_is_refused(run, content, arguments, message):
     assert message in run(content, arguments)[1]
+
+
+def test_what_may_be_a_locus(tmp_path):
+    """A column with a value twice, also beyond the first thousand rows; of two rows any; and what is asked for."""
+    path = tmp_path / "points.csv"
+    same = MANY_NAMES.replace("\t1499\n", "\t3\n")
+    every = {"columns": "*"}
+    for content, asked, columns in (
+        ("a,b\n1,1\n2,1\n", {}, ["a", "b"]),
+        (same, {}, ["a", "who"]),
+        (MANY_NAMES, every, ["a", "who"]),
+        ("ST,b\n1,1\n2,1\n", every, ["ST", "b"]),
+        ("k,ST,b\nx,1,1\ny,2,1\n", {**every, "index_column": "k"}, ["ST", "b"]),
+        ("k,ST,b\nx,1,1\ny,2,1\n", {**every, "exclude": "k"}, ["ST", "b"]),
+        ("ST,b\n1,1\n2,1\n", {"columns": "ST"}, ["ST"]),
+        ("name\n1\n2\n3\n", {}, ["name"]),
+    ):
+        path.write_text(content)
+        assert list(read_table(path, text=True, **asked).points) == columns
+    path.write_text("x,y\n1,1\n2,5\n3,6\n")
+    assert list(read_table(path).points) == ["x", "y"]  # coordinates differ in every row
+
+
+def test_empty_cells_at_the_end_are_no_lines_that_end_early(tmp_path):
+    path = tmp_path / "points.csv"
+    path.write_text("x,y\n" + "1,2\n" * 150 + "3,\n\n4,\n")
+    points = read_table(path).points
+    assert (len(points), int(points["y"].isna().sum())) == (152, 2)
+
+
+@pytest.mark.parametrize("sep", [",", "\t", " "])
+def test_integers_beyond_float64_beside_empty_cells(tmp_path, sep):
+    """They are themselves, not the nearest floats, and so in the output."""
+    path, ids = tmp_path / "points.csv", [2**53 + 1, 2**53, -(2**53) - 1, 5]
+    path.write_text(sep.join("ab") + "\n" + "".join(f"{value}{sep}1\n" for value in ids) + f'""{sep}1.5\n')
+    points = read_table(path, text=True, columns="a,b").points
+    assert points["a"].tolist()[:-1] == ids
+    assert points["a"].isna().tolist() == [False] * 4 + [True]
+    assert points["b"].tolist() == [1, 1, 1, 1, 1.5]
 
 
 def test_missing_values_are_no_names(tmp_path):

@@ -52,6 +52,16 @@ def test_later_result_replaces_the_earlier_one(tmp_path):
     assert (row["commit"], row["peers"], row["peers_commit"]) == ("c", {"x": 9.0}, "a")
 
 
+def test_nothing_is_saved_unless_a_folder_is_given(monkeypatch, capsys, tmp_path):
+    """What git tracks stays as it is."""
+    monkeypatch.chdir(tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in results.FOLDER.iterdir()}
+    assert harness.main(["--cases", "digits", "--stages", "cut", "--peers", "--device", "cpu", *QUICK]) == 0
+    assert "digits" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in results.FOLDER.iterdir()} == before
+    assert not [*tmp_path.iterdir()]
+
+
 def test_wrong_results_are_told(monkeypatch, capsys, tmp_path):
     monkeypatch.setitem(checks.CHECKS, "cut", lambda work, result: (False, "nothing"))
     arguments = ["--cases", "digits", "--stages", "cut", "--peers", "--device", "cpu", "--out", str(tmp_path), *QUICK]

@@ -42,7 +42,7 @@ def all_pairs(X, Y, kind):
             x, c = x + np.maximum(enough - c, 0), np.maximum(enough, c)
         with np.errstate(all="ignore"):
             out[i] = x / c if kind == "pairwise" else np.floor(x / c * d + 0.5)
-        out[i, none] = OVERFLOW
+        out[i, none] = OVERFLOW if kind == "pairwise" else d
     return out
 
 

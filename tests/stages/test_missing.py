@@ -11,13 +11,14 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 from sklearn.metrics.pairwise import nan_euclidean_distances
 
-from rapids_slink import SingleLinkage, fit, load
+from rapids_slink import SingleLinkage, fit, load, pairs
 from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import resolve, to_host
 
 NAN = np.nan
 EVERY = [("euclidean", "pairwise"), ("sqeuclidean", "pairwise"), ("cityblock", "pairwise"), ("hamming", "pairwise"),
          ("hamming", "hiercc")]  # fmt: skip
+UNDEFINED_WITHOUT_COMMON = [one for one in EVERY if one[1] != "hiercc"]
 
 
 def in_pairs(X, metric, missing):
@@ -34,7 +35,7 @@ def in_pairs(X, metric, missing):
                 enough = max(present[i].sum(), present[j].sum()) - 0.05 * d
                 if enough > c:
                     x, c = x + (enough - c), enough
-                x = int(x / c * d + 0.5)
+                x = int(x / c * d + 0.5) if c > 0 else d
             else:
                 x = x / c if metric == "hamming" else x / c * d
             distances[i, j] = distances[j, i] = x
@@ -106,6 +107,32 @@ def test_any_gaps(device, n, d, share, metric, n_neighbors, seed):
     X = with_gaps(rng, rng.integers(0, 4, (n, d)), share)
     model = fit(X, 1, metric=metric[0], missing=metric[1], n_neighbors=n_neighbors, device=device)
     np.testing.assert_array_equal(model.to_scipy()[:, 2], heights_of(in_pairs(X, *metric)))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "compact"])
+@pytest.mark.parametrize("share", [0.6, 0.9, 1.0])
+def test_genomes_without_a_common_locus_differ_in_every_locus_as_in_hiercc(share, dtype, device):
+    """In its loop a pair without a common locus has the distance d, as have two genomes without any."""
+    rng, d = np.random.default_rng(5), 12
+    X = rng.integers(1, 3, (60, d)).astype(float) * (1 if dtype == "compact" else 0.37)
+    X[rng.random(X.shape) < share] = NAN
+    X[7], X[30], X[31] = NAN, NAN, 1
+    X = X.astype("float64" if dtype == "compact" else dtype)
+    distances = in_pairs(X, "hamming", "hiercc")
+    how = {"metric": "hamming", "missing": "hiercc", "device": device}
+    assert distances[7, 30] == distances[7, 31] == distances.max() == d
+    for options in ({}, {"n_neighbors": 2}, {"min_samples": 3}):
+        core = core_distances(distances, options.get("min_samples", 1))
+        heights = fit(X, 1, **options, **how).to_scipy()[:, 2]
+        np.testing.assert_array_equal(heights, heights_of(mutual_reachability(distances, core)))
+    groups = np.arange(60) // 20
+    of_groups = np.sort(np.concatenate([heights_of(distances[g : g + 20, g : g + 20]) for g in (0, 20, 40)]))
+    np.testing.assert_array_equal(np.sort(fit(X, 1, groups=groups, **how).distances_), of_groups)
+    near = pairs(X, max_distance=d - 1, **how)
+    assert len(near) == (distances[np.triu_indices(60, 1)] <= d - 1).sum()
+    model = SingleLinkage(None, distance_threshold=d, prediction_data=True, **how).fit(X[:50])
+    assert to_host(model.predict(X[7:8])).tolist() == [-1]
+    np.testing.assert_array_equal(model.append(X[50:]).to_scipy()[:, 2], heights_of(distances))
 
 
 @pytest.mark.parametrize(("metric", "missing"), EVERY)
@@ -230,6 +257,24 @@ def test_alleles_of_cudf():
             np.testing.assert_array_equal(model.to_scipy()[:, 2], expected)
 
 
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "Int64", "text"])
+def test_integers_that_float64_rounds_are_different_categories(dtype, device):
+    """They are where they stand in a file as text; also in arrays, beside floats, and where one means missing."""
+    a = [2**53, 2**53 + 1, 2**62, 2**62 + 1, 7]
+    frame = pd.DataFrame({"a": pd.array(a, dtype="Int64"), "b": [0.5, 0.5, 1.5, 1.5, 0.5]})
+    frame = frame.astype({"a": str if dtype == "text" else dtype})
+    model = fit(frame, distance_threshold=0.6, metric="hamming", device=device)
+    assert to_host(model.distances_).tolist() == [0.5, 0.5, 0.5, 1]
+    assert to_host(model.labels_).tolist() == [0, 0, 1, 1, 0]
+    codes = frame[["a"]].astype({"a": "uint64"}) if dtype == "text" else frame[["a"]]
+    for X in (codes, codes.to_numpy("uint64" if dtype == "Int64" else None)):
+        assert to_host(fit(X, 1, metric="hamming", device=device).distances_).tolist() == [1, 1, 1, 1]
+    how = {"metric": "hamming", "missing": "hiercc", "missing_value": 2**53 + 1, "device": device}
+    with_gap = fit(frame, 1, **how)
+    expected = frame.assign(a=np.array([1, NAN, 2, 3, 4]))
+    np.testing.assert_array_equal(with_gap.to_scipy(), fit(expected, 1, **{**how, "missing_value": None}).to_scipy())
+
+
 def test_one_missing_value_of_a_table_of_text(device):
     X = pd.DataFrame({"a": ["0", "1", "2"], "b": ["1", "1", "3"]})
     for table in (X, X.astype(int), X.astype(int).astype("category"), X.to_numpy()):
@@ -285,6 +330,58 @@ def test_text_is_not_read_as_numbers_where_nothing_is_missing(device):
         fit(X.astype({"a": "category"}), 1, missing="pairwise", device=device)
 
 
+NEGATIVE = pd.DataFrame({"a": [3, 1, 2, 1], "b": [1, -1, 2, 0], "c": [-9, 4, 1, 4]})
+FORMS = {
+    "integers": lambda frame: frame,
+    "small integers": lambda frame: frame.astype("int8"),
+    "array": pd.DataFrame.to_numpy,
+    "text": lambda frame: frame.astype(str),
+    "text in one column": lambda frame: frame.astype({"b": str}),
+    "categories": lambda frame: frame.astype("category"),
+    "decimals as text": lambda frame: frame.astype(float).astype(str),
+}
+
+
+@pytest.mark.parametrize("prediction_data", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_numbers_up_to_one_are_missing(form, prediction_data, device):
+    """As all numbers up to 0 are in HierCC and GrapeTree."""
+    if form == "categories" and prediction_data:
+        pytest.skip("new rows would have other categories")
+    X, gaps = FORMS[form](NEGATIVE), NEGATIVE.where(NEGATIVE > 0).to_numpy()
+    how = {"metric": "hamming", "missing": "hiercc", "prediction_data": prediction_data, "device": device}
+    for marks in ("<=0", ["-", "<=0"], "<= 0", ["<=-5", "<=0"], ["<=-1", 0]):
+        model = fit(X, 1, missing_value=marks, **how)
+        np.testing.assert_array_equal(model.to_scipy()[:, 2], heights_of(in_pairs(gaps, "hamming", "hiercc")))
+    gaps = NEGATIVE.where(NEGATIVE > -5).to_numpy()
+    model = fit(X, 1, missing_value="<=-5", **{**how, "missing": "pairwise"})
+    np.testing.assert_array_equal(model.to_scipy()[:, 2], heights_of(in_pairs(gaps, "hamming", "pairwise")))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_alleles_that_hiercc_takes_for_missing_are_warned_of(form, device):
+    X, how = FORMS[form](NEGATIVE), {"metric": "hamming", "missing": "hiercc", "device": device}
+    advice = "a value like any other; HierCC takes numbers up to 0 for missing, as missing_value='<=0' does"
+    with pytest.warns(UserWarning, match=f"column .* holds .*, {advice}") as warned:
+        fit(X, 1, missing_value=-9, **how)
+    assert {one.filename for one in warned} == {__file__}
+    assert len(warned) == 1
+    label = "1" if form == "array" else "'b'"
+    assert str(warned[0].message).startswith(f"column {label} holds -1")
+    fit(X, 1, missing_value=[0, -1, -9], **how)
+    fit(X, 1, **{**how, "missing": "pairwise"})
+    codes = np.arange(1, 5)[:, None]
+    model = SingleLinkage(1, prediction_data=True, **how).fit(codes)
+    with pytest.warns(UserWarning, match="column 0 holds -3"):
+        model.predict(-codes[:3])
+
+
+def test_a_limit_of_what_is_missing_is_a_number():
+    for mark in ("<=", "<=x", "<=nan"):
+        with pytest.raises(ValueError, match=f"missing_value='{mark}' must have a number after <="):
+            fit(NEGATIVE, 1, metric="hamming", missing="hiercc", missing_value=mark, device="cpu")
+
+
 @pytest.mark.parametrize("mark", ["-", "", "?", "NA"])
 def test_a_text_that_usually_means_missing_is_warned_of(mark, device):
     X = pd.DataFrame({"a": ["1", "2", "1"], "b": ["1", mark, "1"], "c": [mark, mark, "LNF"], "d": [1, 2, 3]})
@@ -322,7 +419,7 @@ def test_one_row(device):
 # ------------------------------------------------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize(("metric", "missing"), EVERY)
+@pytest.mark.parametrize(("metric", "missing"), UNDEFINED_WITHOUT_COMMON)
 @pytest.mark.parametrize(
     ("rows", "pair"),
     [
@@ -413,6 +510,8 @@ def test_new_rows_with_a_missing_value_or_without_common_features(device, tmp_pa
     other = SingleLinkage(3, prediction_data=True, **as_nan).fit(np.where(X[:50] == 0, NAN, X[:50]))
     np.testing.assert_array_equal(predicted, to_host(other.predict(np.where(X[50:] == 0, NAN, X[50:]))))
     np.testing.assert_array_equal(model.append(X[50:]).to_scipy(), SingleLinkage(3, **how).fit(X).to_scipy())
+    how = {"metric": "hamming", "missing": "pairwise", "missing_value": 0, "device": device}
+    model = SingleLinkage(3, prediction_data=True, **how).fit(X[:50])
     alone = np.zeros((1, 6))
     alone[0, 1:] = X[7, 1:] == 0
     with pytest.raises(ValueError, match=r"row 0 of X and row \d+ of the fitted rows have no feature that is present"):

@@ -255,7 +255,7 @@ struct hiercc : present_hamming {
     // By the numbers of features that are present in either, and of all.
     __device__ double of(double own, double others, double features) const {
         double differing = differ, shared = common, enough = minus(fmax(own, others), times(0.05, features));
-        if (!common) return OVERFLOW_VALUE;
+        if (!common) return features;
         if (enough > shared) differing = plus(differing, minus(enough, shared)), shared = enough;
         return floor(plus(times(__ddiv_rn(differing, shared), features), 0.5));
     }

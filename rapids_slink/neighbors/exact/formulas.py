@@ -220,7 +220,7 @@ def _add_present(formula, x, columns, sums, i, lanes, span):
 
 @_kernel
 def _finish_present(kind, x, columns, sums, i, lanes, span):
-    """Make the distances of the sums, `OVERFLOW` without a common feature. For HIERCC the last features are counts."""
+    """Make the distances of the sums: see `Formula`. For HIERCC the last features are counts."""
     (total, absent), (a, b), (last, d) = sums, lanes, span
     for j in range(a, b):
         if kind == HIERCC:
@@ -238,7 +238,7 @@ def hiercc(differ, common, present, d):
     """HierCC's distance; `present` is the larger of the numbers of features that either row has."""
     enough = present - ALLOWED_MISSING * d
     if common == 0:
-        return OVERFLOW
+        return float(d)
     if enough > common:
         differ, common = differ + (enough - common), enough
     return np.floor(differ / common * d + 0.5)

@@ -189,7 +189,7 @@ def read_pairs(X: Any, Y: Any, task: PairTask, device: Device) -> PairPoints:
     if metric.formula.is_undefined_for_zeros:
         x, y = (zero_rows(part, device) for part in both)
         check_zeros_between(x, y, metric)
-    if metric.missing:
+    if metric.formula.is_undefined_without_common:
         require_common_features_with(*both, device)
     return PairPoints(queries, points, both, is_one=False)
 
