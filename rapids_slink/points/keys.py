@@ -174,14 +174,14 @@ def names_of(X: Any, groups: Any) -> list[Any] | None:
     others = (name for name in names if columns is None or not isinstance(name, Hashable) or name not in columns)
     other = list(islice(others, 1))
     are_columns = not other
-    if isinstance(groups, list) and columns is not None and not is_collection(X):
-        are_keys = len(names) == len(X)
-        if are_columns and are_keys:
-            raise ValueError("groups may be a list of columns or of keys: pass the keys as an array or a Series")
-        if not are_columns and not are_keys:
+    if isinstance(groups, list) and columns is not None:
+        are_columns = are_columns and len(set(names)) == len(names)  # else these are keys, which repeat
+        if not are_columns and not is_collection(X) and len(names) != len(X):
+            repeated = "" if other else max(names, key=names.count)
+            reason = f"{other[0]!r} is not in [{listed(columns)}]" if other else f"{repeated!r} occurs twice"
             raise ValueError(
                 f"groups must hold one key for each of {counted(len(X), 'row')}, got {len(names)}; as a name of a "
-                f"column, {other[0]!r} is not in [{listed(columns)}]"
+                f"column, {reason}"
             )
     if not are_columns and (isinstance(groups, list | tuple) or library_of(groups) or np.ndim(groups)):
         return None

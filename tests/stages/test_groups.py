@@ -246,6 +246,18 @@ def test_several_columns_of_keys(device):
     pd.testing.assert_series_equal(sizes.sort_index(), df.groupby(["a", "b"]).size(), check_names=False)
 
 
+def test_a_list_as_long_as_the_rows_names_columns_unless_it_repeats():
+    df = pd.DataFrame({"v": ["a", "a"], "j": ["b", "c"], "x": [0.0, 1.0]})
+    model = rapids_slink.fit(df, 1, groups=["v", "j"], device="cpu")
+    assert list(model.groups_)[:2] == ["v", "j"]
+    assert model.labels_.tolist() == [0, 1]
+    numbers = pd.DataFrame(np.eye(3))
+    assert rapids_slink.fit(numbers, 1, groups=[0, 1, 1], device="cpu").labels_.tolist() == [0, 1, 1]
+    assert rapids_slink.fit(numbers[:2], 1, groups=[0, 1], device="cpu").n_features_in_ == 1
+    with pytest.raises(ValueError, match="one key for each of 3 rows, got 2; as a name of a column, 1 occurs twice"):
+        rapids_slink.fit(numbers, groups=[1, 1], device="cpu")
+
+
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
 @pytest.mark.parametrize(
     "keys", [[2**53, 2**53 + 1, None], DAYS, [Decimal("1.5"), Decimal(2), None], [b"a", b"b", b"a"]]
