@@ -15,9 +15,8 @@ from typing import Any, Self
 import numpy as np
 
 from rapids_slink.ordering import stable_order
-from rapids_slink.points.check import InputTypeError, type_and_advice
+from rapids_slink.points.check import InputTypeError, check_index, has_fields, type_and_advice
 from rapids_slink.points.output import (
-    FRAMES,
     TABLES,
     OutputKind,
     array_of,
@@ -110,8 +109,8 @@ def keys_of(X: Any, by: GroupBy, device: Device) -> tuple[Any, Any, list[Any]]:
     keys = [_as_series(OutputKind.of(column, device)[0]) for column in exact]
     if not keys:
         raise ValueError("groups has no column")
-    if library_of(by.groups) in FRAMES and hasattr(by.groups, "index"):
-        _check_index(X, keys[0])
+    if is_dataframe(X):
+        check_index(by.groups, X.index, "groups")
     for name, column in zip(names, keys, strict=True):
         missing = int(column.isna().sum())
         if missing and by.dropna:
@@ -227,6 +226,8 @@ def _series_of_values(keys: Any) -> Any:
         frames = CPU.frames
         if type(keys).__name__.endswith("GroupBy"):
             raise InputTypeError(f"groups is of type {type(keys).__name__}: pass the columns by which it groups")
+        if has_fields(keys):
+            raise InputTypeError(f"groups is of type {type_and_advice(keys, 'groups')}")
         if not (hasattr(keys, "dtype") and hasattr(keys, "__len__")):
             if not hasattr(keys, "__len__"):
                 raise InputTypeError(f"groups must hold a key for each row, or name a column, got {keys!r}")
@@ -242,14 +243,6 @@ def _series_of_values(keys: Any) -> Any:
         if any(isinstance(key, int) and float(key) != key for key in keys):
             return frames.Series(keys, dtype=object)
     return series
-
-
-def _check_index(X: Any, keys: Any) -> None:
-    """Raise unless a Series of keys has the index of `X`: pandas would look keys up by it."""
-    if is_dataframe(X):
-        index = OutputKind(True, is_on_gpu(X)).index(keys.index)
-        if len(index) == len(X) and not index.equals(X.index):
-            raise ValueError("groups has another index than X: pass groups.reindex(X.index), or groups.to_numpy()")
 
 
 def _column_names(names: list[Any]) -> list[Any]:

@@ -507,6 +507,8 @@ def test_refusals():
         rapids_slink.fit(df.groupby("k"), device="cpu")
     with pytest.raises(TypeError, match="groups is of type DataFrameGroupBy: pass the columns by which it groups"):
         rapids_slink.fit(df, groups=df.groupby("k"), device="cpu")
+    with pytest.raises(TypeError, match=r"groups is of type ndarray\. Pass pandas\.DataFrame\(groups\)"):
+        rapids_slink.fit(X, groups=df.to_records(index=False).view(np.ndarray), device="cpu")
     with pytest.raises(ValueError, match="metric='precomputed' takes no groups"):
         rapids_slink.fit(np.zeros((4, 4)), groups=[0, 0, 1, 1], metric="precomputed", device="cpu")
     for refused in (HDBSCAN.fit, HDBSCAN.fit_predict):
