@@ -19,7 +19,7 @@ import numpy as np
 from rapids_slink.dendrogram import Members, kernels
 from rapids_slink.ordering import stable_order
 from rapids_slink.points import Points, as_points
-from rapids_slink.points.check import check_weights
+from rapids_slink.points.check import check_index, check_weights
 from rapids_slink.points.output import TABLES, array_of, column_names, library_of
 from rapids_slink.report import counted
 from rapids_slink.runtime.cuda import constant
@@ -53,12 +53,15 @@ class Rows:
         return names
 
 
-def read_rows(X: Any, features: list[Any], columns: Any, weights: Any, n: int, device: Device) -> Rows:
+def read_rows(
+    X: Any, features: list[Any], columns: Any, weights: Any, n: int, device: Device, index: Any = None
+) -> Rows:
     """The rows of the caller's, within a run.
 
-    `columns` and `weights` are values, or names of columns of `X`. `features` are those of the fit by name, if it had
-    names: of a frame they are the features if it has all of them, otherwise the columns that are not named. Raises
-    ValueError or TypeError for what is not valid.
+    `index` is that of the n rows that were clustered, None if they have none. `columns` and `weights` are values, or
+    names of columns of `X`. `features` are those of the fit by name, if it had names: of a frame they are the features
+    if it has all of them, otherwise the columns that are not named. Raises ValueError or TypeError for what is not
+    valid.
     """
     present, further = column_names(X) or [], None
     if isinstance(columns, str) or (isinstance(columns, list | tuple) and all(isinstance(c, str) for c in columns)):
@@ -77,10 +80,12 @@ def read_rows(X: Any, features: list[Any], columns: Any, weights: Any, n: int, d
     points = _read(X, "X", n, device)
     if points.names is None and len(features) == points.values.shape[1]:
         points = replace(points, names=features)
+    index, source = (points.index, "X") if index is None else (index, "model.labels_")
+    check_index(columns, index, "columns", source)
     rows = Rows(
         points,
         None if columns is None else _read(columns, "columns", n, device),
-        None if weights is None else check_weights(weights, n, device, "weights"),
+        None if weights is None else check_weights(weights, n, device, "weights", index, source),
     )
     names = [*COLUMNS, *rows.names]
     for name in rows.names:

@@ -220,7 +220,8 @@ def fit_points(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
         n, d = points.values.shape if edges is None else 2 * (edges.n_nodes,)
         settings = settings.of_columns(points.names, d)
         rule.check_rows(n)
-        weights = check_weights(settings.weights, n, device) if weighted else None
+        index = None if edges is not None and is_graph(X) else points.index  # of a graph's nodes
+        weights = check_weights(settings.weights, n, device, index=index) if weighted else None
         settings = settings.for_rows(n if weights is None else int(weights.sum()))
         if not settings.clipped or settings.min_samples > 1:
             report["min_samples"] = settings.min_samples

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from rapids_slink.dendrogram.cutting import COLUMNS
-from rapids_slink.points.check import as_integer, require_columns
+from rapids_slink.points.check import as_integer, check_index, require_columns
 from rapids_slink.points.keys import without_columns
 from rapids_slink.points.output import Frame, Index, OutputKind, Rows, as_known, column_names, on_device, on_host
 from rapids_slink.report import Report
@@ -108,6 +108,7 @@ class Exports:
     def _features(self, X: Any) -> Any:
         """Rows that were clustered, without the columns that are keys of their groups."""
         X = as_known(X)
+        check_index(X, self._index, "X", "model.labels_")
         names = column_names(X) or []
         keys = [name for name in self._key_columns_ if name in names]
         return without_columns(X, keys) if keys else X

@@ -31,7 +31,7 @@ from rapids_slink.hierarchy.exports import Exports
 from rapids_slink.hierarchy.plotting import MAX_POINTS
 from rapids_slink.hierarchy.trees import CondensedTree
 from rapids_slink.metrics import METRICS, PRECOMPUTED
-from rapids_slink.points.check import as_integer
+from rapids_slink.points.check import as_integer, check_index
 from rapids_slink.points.output import (
     TABLES,
     Distances,
@@ -133,6 +133,7 @@ class Hierarchy(Exports):
             Both or neither of the two is given, or a value is not valid.
         """
         self._require_fit()
+        check_index(sample_weight, self._index, "sample_weight", "model.labels_")
         size, weights = min_cluster_size, sample_weight
         parameters = CutParameters(n_clusters, distance_threshold, size, "kernel", closed, names, weights)
         if n_clusters is None and distance_threshold is not None:
@@ -205,7 +206,7 @@ class Hierarchy(Exports):
         X, columns, weights = self._features(X), as_known(columns), as_known(weights)
         device = resolve(getattr(self, "device", "auto"), labels, X)
         with run_scope(device):
-            rows = read_rows(X, features, columns, weights, self.n_leaves_, device)
+            rows = read_rows(X, features, columns, weights, self.n_leaves_, device, self._index)
             d = rows.points.values.shape[1]
             fitted = getattr(self, "n_features_in_", d)
             if metric in METRICS and metric != PRECOMPUTED.name and d != fitted:

@@ -26,6 +26,7 @@ for dice, and s min(|a|, the size of the smallest set) for containment.
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -33,7 +34,7 @@ import numpy as np
 from rapids_slink.items.kind import Projection, StoredRows, entries_of, kernels, stored_entries
 from rapids_slink.metrics import METRICS, OVERFLOW, SET_METRICS, WORD_BITS, Metric, Rows
 from rapids_slink.points import is_sparse
-from rapids_slink.points.check import InputTypeError, check_shape
+from rapids_slink.points.check import LISTS, InputTypeError, check_shape, is_list_type
 from rapids_slink.points.output import TABLES, OutputKind, is_collection, is_dataframe, library_of, number_of_rows
 from rapids_slink.runtime.device import CPU, Array, Device, all_true, is_on_gpu, to_host
 
@@ -48,8 +49,6 @@ STEP_WORDS, PAIR_WORDS, LEAST_WORDS = 8.0, 1e3, 4
 ROUNDING = 1e-6
 #: More keys than this, on average, take longer than rows of bits.
 MOST_KEYS = 160
-#: How the types of lists begin in Polars, Arrow, and pandas' Arrow types.
-LISTS = ("list", "large_list", "fixed_size_list", "array")
 #: The types of Python and NumPy that hold the elements of a set.
 HOLDERS = (set, frozenset, list, tuple, np.ndarray)
 
@@ -246,7 +245,7 @@ def holds_sets(X: Any) -> bool:
     kind = getattr(X, "dtype", None)
     if kind is None or getattr(X, "ndim", 0) != 1:
         return False
-    if type(kind).__name__ == "ListDtype" or str(kind).startswith(LISTS):
+    if is_list_type(kind):
         return True
     if kind != np.dtype(object) or is_on_gpu(X):
         return False
@@ -298,6 +297,11 @@ def _of_columns(inputs: dict[str, Any], device: Device) -> tuple[Array, Array]:
         for i, row in enumerate(values):
             if not isinstance(row, HOLDERS) or getattr(row, "ndim", 1) != 1:
                 raise _no_set(row, f"row {i} of {name}")
+        is_bit = (isinstance(bit, Real | np.bool_) and bit in (0, 1) for row in values for bit in row)
+        if len(values[0]) > 2 and len(set(map(len, values))) == 1 and all(is_bit):
+            raise InputTypeError(
+                f"{name} holds vectors of 0 and 1, not sets of elements: numpy.stack({name}) makes an array of a column"
+            )
         rows += values
         owners += [f"row {i} of {name}" for i in range(len(values))]
     starts = np.concatenate(([0], np.cumsum([len(row) for row in rows], dtype=np.int64)))

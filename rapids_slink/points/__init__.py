@@ -19,6 +19,7 @@ import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, SPARSE_METRICS, Metric
 from rapids_slink.points.check import (
+    BIT_VECTORS,
     InputTypeError,
     check_finite,
     check_nulls,
@@ -28,6 +29,7 @@ from rapids_slink.points.check import (
     dimension,
     dimension_error,
     from_objects,
+    has_fields,
     no_table,
     warn,
     without_text,
@@ -42,6 +44,9 @@ from rapids_slink.settings import up_to_of
 #: The memory of the stages after the input, by rows, features and bytes of a value.
 Following = Callable[[int, int, int], MemoryEstimate] | None
 EXACT = 2.0**53  # float64 holds integers up to here, and not all beyond
+#: Of SIDES distances the SHORTEST, with as many third points, show whether the triangle inequality is BROKEN: by that
+#: share of triangles. Fewer than LEAST_POINTS may break it, or not, by chance.
+SIDES, SHORTEST, BROKEN, LEAST_POINTS = 2**12, 2**6, 0.01, 16
 TILE = {"cpu": 2**8, "cuda": 2**12}  # rows and columns that are compared with their transpose at a time
 
 
@@ -283,7 +288,7 @@ def is_sparse(X: Any) -> bool:
 
 def as_array(X: Any, device: Device, name: str, metric: Metric | None = None) -> Any:
     """`X` as an array of NumPy or CuPy, on the host or on a GPU like its data; of CuPy's own on its GPU."""
-    if type(X) is device.xp.ndarray:
+    if type(X) is device.xp.ndarray and not has_fields(X):
         return X
     if is_sparse(X):
         has_others = metric is not None and metric.name not in SPARSE_METRICS
@@ -306,21 +311,26 @@ def as_array(X: Any, device: Device, name: str, metric: Metric | None = None) ->
         return device.asarray(X)
     if hasattr(X, "__dlpack__") and not hasattr(X, "__array__"):
         return np.from_dlpack(X)
-    if isinstance(X, list | tuple) and X and type(X[0]).__name__ == "ExplicitBitVect":
+    if isinstance(X, list | tuple) and type(next((x for x in X if x is not None), None)).__name__ in BIT_VECTORS:
         return _of_bit_vectors(X, name)
-    if type(X).__name__.endswith("GroupBy"):
+    if type(X).__name__.endswith(("GroupBy", "AnnData")):
         raise InputTypeError(no_table(X, name))
     try:
         array = np.asarray(X)
     except ValueError as error:
         raise ValueError(f"{name} is not a table of numbers with rows of equal length: {error}") from error
-    if array.ndim < 2 and array.dtype.kind in "OU" and not hasattr(X, "__array__"):
+    if array.ndim < 2 and (has_fields(array) or (array.dtype.kind in "OU" and not hasattr(X, "__array__"))):
         raise InputTypeError(f"Expected 2D array, got {dimension(array)} array instead: {no_table(X, name)}")
     return array
 
 
 def _of_bit_vectors(vectors: Any, name: str) -> np.ndarray:
     """A row of booleans for each of RDKit's bit vectors. As a sequence of bits they would take microseconds a bit."""
+    row = next((i for i, vector in enumerate(vectors) if type(vector).__name__ != "ExplicitBitVect"), None)
+    if row is not None:
+        kind = "None" if vectors[row] is None else type(vectors[row]).__name__
+        advice = f"pass {BIT_VECTORS[kind].format(name)}" if kind in BIT_VECTORS else "drop it"
+        raise InputTypeError(f"row {row} of {name} is {kind}, not an ExplicitBitVect of RDKit: {advice}")
     as_bytes = import_module("rdkit.DataStructs").BitVectToBinaryText
     sizes = {vector.GetNumBits() for vector in vectors}
     if len(sizes) > 1:
@@ -358,6 +368,7 @@ def as_distances(X: Any, device: Device, estimate: Following = None) -> tuple[Po
         return matrix if estimate is None else sequential(matrix, estimate(n, n, itemsize))
 
     points = as_points(X[None, :], device, of_square, checked=False)
+    _warn_of_lower_triangle(points.values[0], device)
     matrix = _square(points.values[0], device)
     complete = all_true(device.xp.isfinite(points.values)) or _checked(matrix, device)[1]  # which names the rows
     return replace(points, values=matrix), complete
@@ -388,6 +399,43 @@ def warn_of_distances(values: Array, device: Device) -> None:
         "SciPy's linkage: pass squareform(X))",
         ClusterWarning,
     )
+
+
+def _warn_of_lower_triangle(condensed: Array, device: Device) -> None:
+    """Warn if a condensed vector breaks the triangle inequality, and not as the rows of the lower triangle.
+
+    Read backwards, the rows of the upper triangle are those of the lower one of the points in reverse order.
+    """
+    n = _side(condensed.size)
+    if n < LEAST_POINTS or _broken_triangles(condensed[::-1], n, device) < BROKEN:
+        return
+    if not _broken_triangles(condensed, n, device):
+        warn(
+            "X is read as SciPy's condensed vector, the rows of the upper triangle. As that it breaks the triangle "
+            "inequality, and as the rows of the lower triangle, which RDKit makes, it does not. For those pass a "
+            f"square matrix: D = numpy.zeros(({n}, {n})); D[numpy.tril_indices({n}, -1)] = X; D += D.T"
+        )
+
+
+def _broken_triangles(lower: Array, n: int, device: Device) -> float:
+    """The share of triangles that break the inequality, of those on the shortest of some sides of n points."""
+    rng = np.random.default_rng(0)
+
+    def distances(places: np.ndarray) -> np.ndarray:
+        return to_host(lower[device.asarray(places)]).astype(np.float64)
+
+    side = rng.integers(0, lower.size, SIDES)
+    side = side[np.argsort(distances(side))[:SHORTEST, None]]
+    row = ((1 + np.sqrt(1 + 8 * side)) // 2).astype(np.int64)
+    row -= row * (row - 1) // 2 > side
+    column, third = side - row * (row - 1) // 2, rng.integers(0, n, (1, SHORTEST))
+    ends = []
+    for end in (row, column):
+        high, low = np.maximum(end, third), np.minimum(end, third)
+        ends.append(np.where(high == low, 0, distances((high * (high - 1) // 2 + low) % lower.size)))
+    with np.errstate(invalid="ignore"):
+        longer = abs(ends[0] - ends[1]) - distances(side)
+        return float(((longer > 1e-5 * ends[0]) & (longer < np.inf)).mean())
 
 
 def _side(m: int) -> int:

@@ -15,9 +15,18 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.metrics import ITEM_METRICS, OVERFLOW, SET_METRICS, Formula, Metric
-from rapids_slink.points.output import array_of, is_collection, is_dataframe, library_of, on_host
+from rapids_slink.points.output import (
+    FRAMES,
+    OutputKind,
+    array_of,
+    as_known,
+    is_collection,
+    is_dataframe,
+    library_of,
+    on_host,
+)
 from rapids_slink.report import counted, listed
-from rapids_slink.runtime.device import Array, Device, all_true, device_of, is_on_gpu, to_host
+from rapids_slink.runtime.device import CPU, Array, Device, all_true, device_of, is_on_gpu, to_host
 from rapids_slink.settings import as_read, means_missing_in, up_to_of
 
 #: Cluster ids go up to 2n - 2 and are int32.
@@ -28,6 +37,10 @@ NAMED_COLUMNS = 5
 LISTED_COLUMNS = 20
 #: Up to this number of a GPU's values are looked at on the host: a copy takes less time than a launch and its result.
 FEW_VALUES = 2**15
+#: The rows that sets, or points, can be read of, by the type of RDKit's bit vectors.
+BIT_VECTORS = {"ExplicitBitVect": "list({})", "SparseBitVect": "[set(bits.GetOnBits()) for bits in {}], which are sets"}
+#: How the types of lists begin in Polars, Arrow, and pandas' Arrow types.
+LISTS = ("list", "large_list", "fixed_size_list", "array")
 #: How the names of pandas' Arrow types of text and of categories begin.
 ARROW_TEXT = "string[", "large_string[", "dictionary<"
 
@@ -41,11 +54,19 @@ def check_type(dtype: Any, what: str, objects: bool = True) -> None:
     if dtype.kind == "c":
         raise InputTypeError(f"Complex data not supported: {what} has dtype {dtype}")
     # Categories and decimals say kind "O" too, hence the comparison.
+    if is_list_type(dtype):
+        column = "column.to_pandas()" if type(dtype).__name__ == "ListDtype" else "column"
+        raise InputTypeError(f"{what} has dtype {dtype}: of vectors numpy.stack({column}) makes an array")
     if dtype.kind not in "biuf" and not (objects and dtype == np.dtype(object)):
         raise InputTypeError(
             f"{what} has dtype {dtype}, which is not numeric; drop, encode or convert it "
             "(integers, booleans and floats are valid)"
         )
+
+
+def is_list_type(dtype: Any) -> bool:
+    """Whether a column of this type holds a list in each row."""
+    return type(dtype).__name__ == "ListDtype" or str(dtype).startswith(LISTS)
 
 
 def check_shape(shape: tuple[int, ...], name: str) -> None:
@@ -74,11 +95,11 @@ def dimension_error(X: Any, name: str) -> str:
     """The message for an array that is not two-dimensional, in scikit-learn's words."""
     if X.ndim > 2:
         return f"Found array with dim {X.ndim}, while dim <= 2 is required."
-    metrics = metrics_of_items(X)
+    items = items_of(X, name)
     return (
         f"Expected 2D array, got {dimension(X)} array instead. Reshape your data either using array.reshape(-1, 1) "
         "(for a Series: to_frame()) if it has a single feature or array.reshape(1, -1) if it contains a single sample."
-        + (f" {name} holds {metrics}." if metrics else "")
+        + (f" {name} holds {items}." if items else "")
     )
 
 
@@ -87,16 +108,29 @@ def dimension(X: Any) -> str:
     return f"{X.ndim}D" if X.ndim else "scalar"
 
 
-def metrics_of_items(X: Any) -> str:
-    """The metrics that take a column, an array or a list of text or sets, in words; "" for anything else."""
+def items_of(X: Any, name: str) -> str:
+    """What a column, an array or a list holds, in words, and what takes it; "" for numbers and anything else."""
     if is_collection(X) or getattr(X, "ndim", 1) != 1 or getattr(X, "dtype", np.dtype(object)).kind not in "OUT":
         return ""
     rows = X.head(NAMED_COLUMNS).to_pandas() if library_of(X) == "cudf" else X
-    first = next((row for row in rows if isinstance(row, str | set | frozenset | list | tuple | np.ndarray)), None)
-    if first is None:
+    return next(filter(None, (_words_of_item(row, name) for row in rows)), "")
+
+
+def _words_of_item(item: Any, source: str) -> str:
+    """What `source` holds, in words, and what takes it, if `item` is in one of its rows; "" for anything else."""
+    if isinstance(item, str):
+        return f"text, which the metrics {', '.join(map(repr, ITEM_METRICS))} take"
+    if (kind := type(item).__name__) in BIT_VECTORS:
+        return f"{kind}s of RDKit: pass {BIT_VECTORS[kind].format(source)}"
+    sets = f"sets, which the metrics {', '.join(map(repr, SET_METRICS))} take"
+    if isinstance(item, set | frozenset):
+        return sets
+    if not isinstance(item, list | tuple | np.ndarray):
         return ""
-    what, metrics = ("text", ITEM_METRICS) if isinstance(first, str) else ("sets", SET_METRICS)
-    return f"{what}, which the metrics {', '.join(map(repr, metrics))} take"
+    vectors = f"vectors, of which numpy.stack({source}) makes an array"
+    if any(isinstance(value, float | np.floating) for value in item):
+        return vectors
+    return f"{vectors}, or {sets}" if all(isinstance(value, Real | np.bool_) for value in item) else sets
 
 
 def no_table(X: Any, name: str) -> str:
@@ -104,8 +138,8 @@ def no_table(X: Any, name: str) -> str:
     if isinstance(X, str | PathLike):
         return f"{name} is the text {str(X)!r}. Read a file first, such as by pandas.read_csv"
     if isinstance(X, list | tuple) and X:
-        metrics = metrics_of_items(X)
-        advice = f". It holds {metrics}" if metrics else ""
+        items = items_of(X, name)
+        advice = f". It holds {items}" if items else ""
         return f"{name} is a {type(X).__name__} of {type(X[0]).__name__}, not of rows of numbers{advice}"
     return f"{name} is {'' if X is None else 'of type '}{type_and_advice(X, name)}"
 
@@ -117,11 +151,22 @@ def type_and_advice(X: Any, name: str, columns: Sequence[Any] = ()) -> str:
         return f"{kind}. Pass {name}.collect()"
     if kind.endswith("GroupBy"):
         return f"{kind}. Pass the frame itself, and groups= the columns by which it groups"
-    if isinstance(X, dict):
+    if kind == "AnnData":
+        return f"{kind}. Pass {name}.obsm['X_pca'], or {name}.X"
+    if kind == "Graph" and hasattr(X, "to_networkx"):  # igraph's
+        return f"{kind}. Pass {name}.to_networkx()"
+    if hasattr(X, "to_pandas"):
+        return f"{kind}. Pass {name}.to_pandas()"
+    if isinstance(X, dict) or has_fields(X):
         return f"{kind}. Pass pandas.DataFrame({name})"
     if columns and isinstance(X, list | tuple | np.ndarray):
         return f"{kind}. Pass pandas.DataFrame({name}, columns={list(columns)})"
     return f"{kind}. Pass list({name})" if isinstance(X, Iterator) else kind
+
+
+def has_fields(X: Any) -> bool:
+    """Whether this is a structured array, or a table with such a type."""
+    return getattr(getattr(X, "dtype", None), "names", None) is not None
 
 
 def not_numeric(what: str, dtype: Any, value: Any, advice: str = "") -> InputTypeError:
@@ -148,7 +193,9 @@ def from_objects(values: np.ndarray, what: str) -> np.ndarray:
     except OverflowError as error:
         raise ValueError(f"{what} holds an integer beyond float64's range, about 1.8e308") from error
     except (TypeError, ValueError) as error:
-        raise InputTypeError(f"{what} has dtype object, and not all of it is numeric: {error}") from error
+        items = next(filter(None, (_words_of_item(value, "column") for value in values.flat)), "")
+        reason = f"it holds {items}" if items else error
+        raise InputTypeError(f"{what} has dtype object, and not all of it is numeric: {reason}") from error
 
 
 def check_nulls(X: Any, dtypes: list[Any], name: str, allowed: bool = False) -> bool:
@@ -406,8 +453,30 @@ def as_integer(value: Any, name: str) -> int:
     return int(value)
 
 
-def check_weights(weights: Any, n: int, device: Device, name: str = "sample_weight") -> Array:
-    """The parameter of this name as a float64 array of the device, one finite number above 0 for each row."""
+def check_index(values: Any, index: Any, name: str, rows: str = "X") -> None:
+    """Raise if a Series or a frame, the argument `name`, has another index than that of `rows`: pandas goes by it.
+
+    What has no index goes by position.
+    """
+    if index is None or library_of(values) not in FRAMES or not hasattr(values, "index"):
+        return
+    index, own = OutputKind.of(index, CPU)[0], OutputKind.of(values, CPU)[0].index
+    own = OutputKind(is_frame=True, gpu=library_of(index) == "cudf").index(own)
+    if len(own) == len(index) and not own.equals(index):
+        raise ValueError(
+            f"{name} has another index than {rows}: pass {name}.reindex({rows}.index), or {name}.to_numpy()"
+        )
+
+
+def check_weights(
+    weights: Any, n: int, device: Device, name: str = "sample_weight", index: Any = None, rows: str = "X"
+) -> Array:
+    """The parameter of this name as a float64 array of the device, one finite number above 0 for each row.
+
+    See `check_index` for the others.
+    """
+    check_index(weights, index, name, rows)
+    weights = as_known(weights)
     values = array_of(weights) if library_of(weights) else weights
     if not (isinstance(values, np.ndarray) or is_on_gpu(values)):
         values = np.asarray(values)

@@ -15,9 +15,8 @@ from typing import Any, Self
 import numpy as np
 
 from rapids_slink.ordering import stable_order
-from rapids_slink.points.check import InputTypeError, type_and_advice
+from rapids_slink.points.check import InputTypeError, check_index, has_fields, type_and_advice
 from rapids_slink.points.output import (
-    FRAMES,
     TABLES,
     OutputKind,
     array_of,
@@ -110,8 +109,8 @@ def keys_of(X: Any, by: GroupBy, device: Device) -> tuple[Any, Any, list[Any]]:
     keys = [_as_series(OutputKind.of(column, device)[0]) for column in exact]
     if not keys:
         raise ValueError("groups has no column")
-    if library_of(by.groups) in FRAMES and hasattr(by.groups, "index"):
-        _check_index(X, keys[0])
+    if is_dataframe(X):
+        check_index(by.groups, X.index, "groups")
     for name, column in zip(names, keys, strict=True):
         missing = int(column.isna().sum())
         if missing and by.dropna:
@@ -174,14 +173,14 @@ def names_of(X: Any, groups: Any) -> list[Any] | None:
     others = (name for name in names if columns is None or not isinstance(name, Hashable) or name not in columns)
     other = list(islice(others, 1))
     are_columns = not other
-    if isinstance(groups, list) and columns is not None and not is_collection(X):
-        are_keys = len(names) == len(X)
-        if are_columns and are_keys:
-            raise ValueError("groups may be a list of columns or of keys: pass the keys as an array or a Series")
-        if not are_columns and not are_keys:
+    if isinstance(groups, list) and columns is not None:
+        are_columns = are_columns and len(set(names)) == len(names)  # else these are keys, which repeat
+        if not are_columns and not is_collection(X) and len(names) != len(X):
+            repeated = "" if other else max(names, key=names.count)
+            reason = f"{other[0]!r} is not in [{listed(columns)}]" if other else f"{repeated!r} occurs twice"
             raise ValueError(
                 f"groups must hold one key for each of {counted(len(X), 'row')}, got {len(names)}; as a name of a "
-                f"column, {other[0]!r} is not in [{listed(columns)}]"
+                f"column, {reason}"
             )
     if not are_columns and (isinstance(groups, list | tuple) or library_of(groups) or np.ndim(groups)):
         return None
@@ -227,6 +226,8 @@ def _series_of_values(keys: Any) -> Any:
         frames = CPU.frames
         if type(keys).__name__.endswith("GroupBy"):
             raise InputTypeError(f"groups is of type {type(keys).__name__}: pass the columns by which it groups")
+        if has_fields(keys):
+            raise InputTypeError(f"groups is of type {type_and_advice(keys, 'groups')}")
         if not (hasattr(keys, "dtype") and hasattr(keys, "__len__")):
             if not hasattr(keys, "__len__"):
                 raise InputTypeError(f"groups must hold a key for each row, or name a column, got {keys!r}")
@@ -242,14 +243,6 @@ def _series_of_values(keys: Any) -> Any:
         if any(isinstance(key, int) and float(key) != key for key in keys):
             return frames.Series(keys, dtype=object)
     return series
-
-
-def _check_index(X: Any, keys: Any) -> None:
-    """Raise unless a Series of keys has the index of `X`: pandas would look keys up by it."""
-    if is_dataframe(X):
-        index = OutputKind(True, is_on_gpu(X)).index(keys.index)
-        if len(index) == len(X) and not index.equals(X.index):
-            raise ValueError("groups has another index than X: pass groups.reindex(X.index), or groups.to_numpy()")
 
 
 def _column_names(names: list[Any]) -> list[Any]:

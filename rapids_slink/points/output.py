@@ -253,19 +253,27 @@ def _as_table(result: Any, library: str) -> Any:
 
 
 def as_known(X: Any) -> Any:
-    """An object that exports Arrow's stream, if no library here has it, as a table of pyarrow; anything else as it is.
+    """What exports Arrow's stream, if no library here has it, as a table or a column of pyarrow, without a copy.
 
-    No numbers are copied. Raises ImportError without pyarrow.
+    An array of another library becomes one of NumPy: xarray exports the stream of a table with a row for each element.
+    Anything else stays as it is. Raises ImportError without pyarrow.
     """
-    if not hasattr(type(X), "__arrow_c_stream__") or library_of(X) or _is_proxy(X):
+    kind = type(X)
+    if not hasattr(kind, "__arrow_c_stream__") or library_of(X) or _is_proxy(X):
         return X
+    if hasattr(kind, "ndim") and hasattr(kind, "dtype"):  # which no table has
+        return np.asarray(X)
     try:
-        from pyarrow import RecordBatchReader
+        import pyarrow
     except ImportError as error:
         raise ImportError(
-            f"{type(X).__name__} is read through Arrow, which needs pyarrow: pip install 'rapids_slink[parquet]'"
+            f"{kind.__name__} is read through Arrow, which needs pyarrow: pip install 'rapids_slink[parquet]'"
         ) from error
-    return RecordBatchReader.from_stream(X).read_all()
+    try:
+        stream = pyarrow.RecordBatchReader.from_stream(X)
+    except pyarrow.ArrowInvalid:  # its rows have no fields
+        return pyarrow.chunked_array(X)
+    return stream.read_all()
 
 
 def is_collection(X: Any) -> bool:

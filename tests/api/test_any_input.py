@@ -109,6 +109,20 @@ REFUSED = {
     "complex in a frame": (FRAME.assign(c=1j), "^Complex data not supported: column 'c'{of} has dtype complex128"),
     "intervals": (pd.DataFrame({"a": pd.interval_range(0, 3)}), "^column 'a'{of} has dtype interval"),
 }
+
+
+class AstropyTable:
+    """A stand-in: an array of it has a type with a name for each column."""
+
+    dtype, to_pandas = np.dtype([("x", float), ("y", float)]), None
+
+    def __len__(self):
+        return 4
+
+    def __array__(self, dtype=None, copy=None):
+        return np.zeros(4, self.dtype)
+
+
 #: What is no table, and what the error says that it is.
 NO_TABLES = {
     "nothing": (None, "{} is None$"),
@@ -116,6 +130,9 @@ NO_TABLES = {
     "generator": ((row for row in TABLE), r"{0} is of type generator\. Pass list\({0}\)$"),
     "set": ({1.0, 2.0}, "{} is of type set$"),
     "objects": ([object(), object()], "{} is a list of object, not of rows of numbers$"),
+    "fields": (np.zeros(4, [("x", float), ("y", float)]), r"{0} is of type ndarray\. Pass pandas\.DataFrame\({0}\)$"),
+    "astropy": (AstropyTable(), r"{0} is of type AstropyTable\. Pass {0}\.to_pandas\(\)$"),
+    "igraph": (type("Graph", (), {"to_networkx": None})(), r"{0} is of type Graph\. Pass {0}\.to_networkx\(\)$"),
     "texts": (["a", "b"], "{} is a list of str, not of rows of numbers. It holds text, which .* take$"),
 }
 CALLS = {
@@ -222,3 +239,44 @@ def test_bit_vectors_of_rdkit(monkeypatch, device):
         fit(vectors, metric="bit_jaccard", device=device)
     with pytest.raises(ValueError, match=r"X is not a table with rows of equal length: .* \[12, 13\] bits"):
         fit([*vectors, ExplicitBitVect(values[0, :12])], device=device)
+    for row, several in ((20, [*vectors, None]), (0, (None, *vectors))):
+        with pytest.raises(TypeError, match=f"row {row} of X is None, not an ExplicitBitVect of RDKit: drop it"):
+            fit(several, metric="jaccard", device=device)
+    sparse_vector = type("SparseBitVect", (), {"__len__": lambda self: 2**32 - 1})()  # would be read bit by bit
+    with pytest.raises(
+        TypeError, match=r"row 0 of Y is SparseBitVect.*pass \[set\(bits\.GetOnBits\(\)\) for bits in Y"
+    ):
+        nearest_neighbors(values, [sparse_vector], metric="jaccard", device=device)
+    with pytest.raises(ValueError, match=r"X holds ExplicitBitVects of RDKit: pass list\(X\)\.$"):
+        fit(pd.Series(vectors), metric="jaccard", device=device)
+    with pytest.raises(TypeError, match=r"column 'bits' .* it holds ExplicitBitVects of RDKit: pass list\(column\)$"):
+        fit(pd.DataFrame({"bits": vectors}), metric="jaccard", device=device)
+
+
+@pytest.mark.parametrize("kind", ["lists", "arrays", "polars", "Polars' lists", "arrow", "Arrow's type in pandas"])
+def test_columns_of_vectors_are_refused_with_advice(kind, device):
+    """In a frame, and alone."""
+    if kind.lower().startswith("polars"):
+        column = pytest.importorskip("polars").Series("e", TABLE if kind == "polars" else TABLE.tolist())
+        frame = column.to_frame()
+    elif kind.lower().startswith("arrow"):
+        arrow = pytest.importorskip("pyarrow")
+        column = arrow.FixedSizeListArray.from_arrays(arrow.array(TABLE.ravel()), 3)
+        frame = arrow.table({"e": column})
+        if kind != "arrow":
+            column = pd.Series(column, dtype=pd.ArrowDtype(column.type))
+            frame = pd.DataFrame({"e": column})
+    else:
+        column = pd.Series(TABLE.tolist() if kind == "lists" else list(TABLE))
+        frame = pd.DataFrame({"e": column, "x": 1.0})
+    for metric in ("euclidean", "hamming"):
+        with pytest.raises(TypeError, match=r"^column 'e' has dtype .* numpy\.stack\(column\) makes an array$"):
+            knn_graph(frame, 1, metric=metric, device=device)
+    with pytest.raises(ValueError, match=r"X holds vectors, of which numpy\.stack\(X\) makes an array\.$"):
+        knn_graph(column, 1, device=device)
+
+
+def test_objects_with_annotations_are_refused_with_advice(device):
+    X = type("AnnData", (), {"__len__": lambda self: 6, "__getitem__": lambda self, i: self})()
+    with pytest.raises(TypeError, match=r"^X is of type AnnData\. Pass X\.obsm\['X_pca'\], or X\.X$"):
+        fit(X, device=device)

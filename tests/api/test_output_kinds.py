@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from arrow_tables import Exported, to_arrow, to_batch, to_polars, to_stream
+from arrow_tables import Exported, LabelledArray, to_arrow, to_batch, to_polars, to_stream
 from calls import points
 from repository import ROOT
 from spanning_trees import bits
@@ -28,6 +28,7 @@ from rapids_slink import (
     minimum_spanning_tree,
     nearest_neighbors,
 )
+from rapids_slink.points.output import on_host
 from rapids_slink.runtime.device import to_host
 
 FRAME = pd.DataFrame(points(90, 12), columns=list("abcdefghijkl"), index=pd.RangeIndex(5, 95))
@@ -155,6 +156,30 @@ def test_a_stream_that_is_read_once():
         labels = SingleLinkage(2, device="cpu").fit(X.to_reader(), groups=groups).labels_
         assert kind_of(labels)[0] == "pyarrow"
         assert labels == SingleLinkage(2, device="cpu").fit(table, groups="film").labels_
+
+
+def test_columns_that_export_a_stream(device):
+    keys = np.repeat(["a", "b"], 45)
+    column = Exported(pytest.importorskip("pyarrow", "18").chunked_array([keys]))
+    assert fit(ARRAY, 1, groups=column, device=device).labels_.tolist() == [0] * 45 + [1] * 45
+    assert fit(column, 2, metric="levenshtein", device=device).labels_.to_pylist() == [0] * 45 + [1] * 45
+
+
+def test_arrays_that_export_a_stream_are_arrays(device):
+    """Of numbers, distances, keys, text and weights."""
+    model = fit(LabelledArray(ARRAY), 3, prediction_data=True, device=device)
+    assert bits(model) == bits(fit(ARRAY, 3, device=device))
+    assert kind_of(model.labels_) == ("numpy", "ndarray")
+    keys, numbers = np.repeat(["a", "b"], 45), np.arange(1.0, 91.0)
+    grouped = fit(LabelledArray(ARRAY), 2, groups=LabelledArray(keys), device=device)
+    assert bits(grouped) == bits(fit(ARRAY, 2, groups=keys, device=device))
+    distances = np.abs(numbers - numbers[:, None])
+    by_distance = fit(LabelledArray(distances), metric="precomputed", device=device)
+    assert bits(by_distance) == bits(fit(distances, metric="precomputed", device=device))
+    assert fit(LabelledArray(keys), 2, metric="levenshtein", device=device).labels_.tolist() == [0] * 45 + [1] * 45
+    ours, plain = (model.catalogue(make(ARRAY), min_size=1, columns=make(numbers), weights=make(numbers))
+                   for make in (LabelledArray, np.asarray))  # fmt: skip
+    pd.testing.assert_frame_equal(on_host(ours), on_host(plain))
 
 
 def test_a_stream_needs_pyarrow(monkeypatch):

@@ -65,6 +65,15 @@ def test_keys_beside_the_rows(client):
     pd.testing.assert_frame_equal(several.groups_.compute().reset_index(drop=True), alone.groups_)
 
 
+def test_partitions_of_as_many_rows_as_keys(client):
+    df = rows_with_keys("text", 8).assign(half=[0, 0, 1, 1] * 2)
+    parts = dd.from_pandas(df, npartitions=4, sort=False)
+    model, alone = (rapids_slink.fit(X, 1, groups=["key", "half"], device="cpu") for X in (parts, df))
+    assert model.labels_.compute().tolist() == alone.labels_.tolist()
+    with pytest.raises(ValueError, match="groups of a Dask DataFrame must be a column, columns"):
+        rapids_slink.fit(parts, groups=["key", "key"], device="cpu")
+
+
 def test_columns_of_keys_are_no_features_of_later_calls(client):
     axes = pytest.importorskip("matplotlib.figure").Figure().subplots()
     df = rows_with_keys("text")

@@ -193,6 +193,27 @@ def test_kept_rows_and_other_models(device):
     assert len(graph.catalogue(np.zeros(5), min_size=9)) == 0
 
 
+def test_rows_of_another_index_than_the_fit(device):
+    X = pd.DataFrame(islands(), columns=list("abc")).rename_axis("id")
+    X.index += 7
+    mass = pd.Series(np.arange(1.0, len(X) + 1), index=X.index)
+    model = fit(X, distance_threshold=1.0, device=device)
+    expected = on_host(model.catalogue(X, columns=mass.rename("mass of"), weights=mass))
+    found = on_host(model.catalogue(X, columns=mass.rename("mass of"), weights=mass.to_numpy()))
+    pd.testing.assert_frame_equal(found, expected)
+    calls = {
+        "X": lambda: model.catalogue(X[::-1]),
+        "columns": lambda: model.catalogue(X, columns=mass[::-1]),
+        "weights": lambda: model.catalogue(X.to_numpy(), weights=mass[::-1]),
+    }
+    for name, call in calls.items():
+        with pytest.raises(ValueError, match=rf"^{name} has another index than model\.labels_: pass {name}\.reindex"):
+            call()
+    of_array = fit(X.to_numpy(), distance_threshold=1.0, device=device)
+    with pytest.raises(ValueError, match=r"^weights has another index than X"):
+        of_array.catalogue(X, weights=mass[::-1])
+
+
 def test_tables():
     pl = pytest.importorskip("polars")
     frame = pl.DataFrame({"x": [0.0, 2.0, 9.0, 1.0], "y": [0.0, 0.0, 9.0, 0.0], "m": [1, 2, 3, 1]})

@@ -246,6 +246,18 @@ def test_several_columns_of_keys(device):
     pd.testing.assert_series_equal(sizes.sort_index(), df.groupby(["a", "b"]).size(), check_names=False)
 
 
+def test_a_list_as_long_as_the_rows_names_columns_unless_it_repeats():
+    df = pd.DataFrame({"v": ["a", "a"], "j": ["b", "c"], "x": [0.0, 1.0]})
+    model = rapids_slink.fit(df, 1, groups=["v", "j"], device="cpu")
+    assert list(model.groups_)[:2] == ["v", "j"]
+    assert model.labels_.tolist() == [0, 1]
+    numbers = pd.DataFrame(np.eye(3))
+    assert rapids_slink.fit(numbers, 1, groups=[0, 1, 1], device="cpu").labels_.tolist() == [0, 1, 1]
+    assert rapids_slink.fit(numbers[:2], 1, groups=[0, 1], device="cpu").n_features_in_ == 1
+    with pytest.raises(ValueError, match="one key for each of 3 rows, got 2; as a name of a column, 1 occurs twice"):
+        rapids_slink.fit(numbers, groups=[1, 1], device="cpu")
+
+
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
 @pytest.mark.parametrize(
     "keys", [[2**53, 2**53 + 1, None], DAYS, [Decimal("1.5"), Decimal(2), None], [b"a", b"b", b"a"]]
@@ -495,6 +507,8 @@ def test_refusals():
         rapids_slink.fit(df.groupby("k"), device="cpu")
     with pytest.raises(TypeError, match="groups is of type DataFrameGroupBy: pass the columns by which it groups"):
         rapids_slink.fit(df, groups=df.groupby("k"), device="cpu")
+    with pytest.raises(TypeError, match=r"groups is of type ndarray\. Pass pandas\.DataFrame\(groups\)"):
+        rapids_slink.fit(X, groups=df.to_records(index=False).view(np.ndarray), device="cpu")
     with pytest.raises(ValueError, match="metric='precomputed' takes no groups"):
         rapids_slink.fit(np.zeros((4, 4)), groups=[0, 0, 1, 1], metric="precomputed", device="cpu")
     for refused in (HDBSCAN.fit, HDBSCAN.fit_predict):

@@ -1,5 +1,7 @@
 """Distances that are given, as a matrix or a vector, against SciPy on the same numbers."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -33,6 +35,22 @@ def test_heights_are_scipys(name, engine):
             model = fit(engine.asarray(distances), n_neighbors=n_neighbors, device=engine.name)
             np.testing.assert_array_equal(to_host(model.distances_), expected)
     assert model.n_features_in_ == model.n_leaves_ == len(X)
+
+
+@pytest.mark.parametrize("n", [16, 100])
+def test_the_lower_triangle_is_warned_of(n, engine):
+    """By its triangles; not where the rows of the upper triangle break the inequality, or both keep it."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(5, 3))[rng.integers(0, 5, n)] + rng.normal(0, 0.1, (n, 3))
+    condensed = pdist(X)
+    lower = squareform(condensed)[np.tril_indices(n, -1)]
+    with pytest.warns(UserWarning, match=rf"which RDKit makes.* D = numpy\.zeros\(\({n}, {n}\)\)"):
+        fit(engine.asarray(lower), device=engine.name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        noise = pdist(rng.normal(size=(n, 500)))
+        for other in (condensed, condensed**2, pdist(X, "cosine"), noise, squareform(noise)[np.tril_indices(n, -1)]):
+            fit(engine.asarray(other), device=engine.name)
 
 
 def test_ties_go_by_ids(engine):

@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 from hard_cases import combinations
 from oracles import assert_lists, least, squared_distances, without_self
+from scipy.spatial.distance import cdist
 
 import rapids_slink
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.filter import bounds, cpu, scaling_of
 from rapids_slink.neighbors.filter.bounds import Projection
+from rapids_slink.points.output import on_host
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import resolve, to_host
 
@@ -104,6 +106,18 @@ def test_components_are_connected_with_all_features(engine, monkeypatch):
     heights = [to_host(tree.linkage_["height"].values) for tree in trees]
     assert "coordinates" in trees[0].report_["neighbors"]["filter"] or engine.is_gpu
     np.testing.assert_array_equal(*heights)
+
+
+@pytest.mark.parametrize("n", [1, 7, 9, 31, 33])
+def test_fewer_points_than_a_query_has_neighbors(n, device, set_constants):
+    """Among all points, or among the quarter that shows how survivors grow."""
+    set_constants(bounds, MIN_PRODUCTS=0)
+    X, Y = falling(400, 96, 1.5), falling(n, 96, 1.5, seed=1)
+    found = on_host(rapids_slink.nearest_neighbors(X, Y, device=device))
+    distances = cdist(X, Y, "sqeuclidean")
+    np.testing.assert_array_equal(found["dst"], distances.argmin(axis=1))
+    model = rapids_slink.fit(Y, 1, prediction_data=True, device=device)
+    assert not to_host(model.predict(X)).any()
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])

@@ -343,6 +343,16 @@ def test_tables_of_booleans_are_no_sets():
         )
 
 
+@pytest.mark.parametrize("kind", [bool, np.uint8, float, list])
+def test_vectors_of_bits_are_no_sets(kind):
+    """Which would all hold the elements 0 and 1."""
+    bits = np.random.default_rng(0).random((5, 4)) < 0.5
+    column = pd.Series(bits.astype(int).tolist() if kind is list else list(bits.astype(kind)))
+    with pytest.raises(TypeError, match=r"X holds vectors of 0 and 1, not sets of elements: numpy\.stack\(X\)"):
+        rapids_slink.pairs(column, max_distance=0.5, metric="jaccard", device="cpu")
+    assert len(rapids_slink.pairs(pd.Series([[0, 1, 1], [1, 0]]), max_distance=0, metric="jaccard", device="cpu")) == 1
+
+
 def test_empty_sets():
     model = rapids_slink.fit([set(), {1}, set(), {2}], None, distance_threshold=0.5, metric="jaccard", device="cpu")
     assert model.labels_.tolist() == [0, 1, 0, 2]

@@ -134,6 +134,23 @@ def test_what_is_no_weight(weight, error, message, device):
         fit(X, device=device).cut(3, sample_weight=weight)
 
 
+def test_weights_of_another_index(device):
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 2)), index=range(5, 35))
+    weight = pd.Series(np.arange(1.0, 31.0), index=X.index)
+    expected = on_host(HDBSCAN(3, device=device).fit(X, sample_weight=weight).labels_)
+    for plain in (weight.to_numpy(), weight.tolist()):
+        labels = HDBSCAN(3, device=device).fit(X, sample_weight=plain).labels_
+        np.testing.assert_array_equal(on_host(labels), expected)
+    for other in (weight[::-1], weight.reset_index(drop=True)):
+        with pytest.raises(ValueError, match=r"^sample_weight has another index than X: pass sample_weight\.reindex"):
+            HDBSCAN(3, device=device).fit(X, sample_weight=other)
+        with pytest.raises(
+            ValueError, match=r"another index than model\.labels_: pass sample_weight\.reindex\(model\."
+        ):
+            fit(X, device=device).cut(3, sample_weight=other)
+        HDBSCAN(3, device=device).fit(X.to_numpy(), sample_weight=other)
+
+
 def test_dask_collections_take_no_weights():
     arrays = pytest.importorskip("dask.array")
     with pytest.raises(ValueError, match="sample_weight is for rows on one device"):

@@ -1,5 +1,6 @@
-"""Frames as tables of Polars, of Arrow, and of what exports Arrow's stream."""
+"""Frames as tables of Polars, of Arrow, and of what exports Arrow's stream; arrays that export it, too."""
 
+import numpy as np
 import pytest
 
 
@@ -28,3 +29,25 @@ class Exported:
 def to_stream(frame):
     pytest.importorskip("pyarrow", "15")
     return Exported(to_arrow(frame))
+
+
+class LabelledArray:
+    """An array that exports the stream of a table with a row for each element, as xarray's do."""
+
+    def __init__(self, values):
+        self.values = np.asarray(values)
+
+    ndim, dtype, shape = (
+        property(lambda self, name=name: getattr(self.values, name)) for name in ("ndim", "dtype", "shape")
+    )
+
+    def __len__(self):
+        return len(self.values)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values, dtype)
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        places = {f"dim_{i}": places.ravel() for i, places in enumerate(np.indices(self.shape))}
+        table = pytest.importorskip("pyarrow").table({**places, "values": self.values.ravel()})
+        return table.__arrow_c_stream__(requested_schema)

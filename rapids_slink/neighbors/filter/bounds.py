@@ -253,7 +253,7 @@ class Trial:
 REST, STEP = 4, 32
 #: Rows of the sample of the covariance, queries, and points among which survivors are counted, of up to `BLOCK` values.
 SAMPLE, QUERIES, POINTS = 4096, 128, 2**14
-NEIGHBORS = 8  # of each query
+NEIGHBORS = 8  # of each query, if there are as many points
 #: The numbers of axes that are tried, with the rest, in steps, and their largest share of the features.
 STEPS, MAX_SHARE = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64), 0.8
 #: Fewer products cost too little for the choice to pay. Covariances whose eigenvalues are nearly equal, as tr(C)² over
@@ -400,7 +400,9 @@ class _Sample:
         exact[self.own] = xp.inf
         self.bounds = []  # each query's, among a quarter of the points and among all
         for some in (slice(None, None, 4), slice(None)):
-            nearest = xp.partition(exact[:, some], NEIGHBORS - 1, axis=1)[:, NEIGHBORS - 1]
+            among = exact[:, some]
+            k = min(NEIGHBORS, among.shape[1])
+            nearest = xp.partition(among, k - 1, axis=1)[:, k - 1]
             self.bounds.append((some, xp.minimum(xp.sqrt(xp.maximum(nearest, 0)), within)))
 
     def _distances(self, axes: slice) -> Array:
