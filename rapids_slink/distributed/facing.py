@@ -349,7 +349,7 @@ def block_tree(
     heaviest = np.full((at.size, block_of_cell.size), inf)
     heaviest[:, with_hub] = minimax(at.size, first, second, weight)
     bound = xp.minimum(reach_of_rows(bound, own, cell, heaviest), max_weight_of(settings, rows.shape[1]))
-    tree = {"edges": edges_frame(device, settings, edges, rows, numbers), "report": report}
+    tree = {"edges": edges_frame(device, settings, edges, rows, core, numbers), "report": report}
     return tree, bound, ((with_hub[first], with_hub[second], weight), quantiles(bound))
 
 
@@ -456,4 +456,4 @@ def facing_tree(
     (src, dst, weight), report = tree_of_values(device, settings, values, core)
     crosses = origin[src] != origin[dst]
     edges = src[crosses], dst[crosses], weight[crosses]
-    return {"edges": edges_frame(device, settings, edges, values, number), "report": report}
+    return {"edges": edges_frame(device, settings, edges, values, core, number), "report": report}

@@ -89,7 +89,9 @@ def test_the_same_bits_on_a_gpu(d, how, near_blocks):
 def test_metrics(metric, near_blocks):
     near_blocks(4)
     X = points("uneven_blobs_2d", metric)[:400] % 1.5
-    assert fitted(X, [150, 250], metric=metric, p=1.5 if metric == "minkowski" else 2.0)["blocks"] == 4
+    for min_samples in (1, 3):
+        how = {"metric": metric, "min_samples": min_samples, "p": 1.5 if metric == "minkowski" else 2.0}
+        assert fitted(X, [150, 250], **how)["blocks"] == 4
 
 
 @pytest.mark.parametrize("metric", ["cosine", "hamming"])
