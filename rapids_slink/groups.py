@@ -21,7 +21,7 @@ from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check_memory, sequential
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.grouped import estimate_groups, forest_of_groups
-from rapids_slink.spanning_tree.problem import Problem, Tree
+from rapids_slink.spanning_tree.problem import Problem, Tree, estimate_cores
 
 GIVEN = "metric='precomputed' takes no groups: make the distances between them infinite, and each group has its tree"
 
@@ -131,7 +131,7 @@ def _check_values(points: Points, groups: Groups, metric: Metric, device: Device
 def tree_of_groups(values: Array, problem: Problem, groups: Groups, report: Report) -> Tree:
     """The forest of all groups in merge order, weighted by distances."""
     grow = partial(_grow, groups=groups, values=values)
-    return pipeline.tree_of_points(values, problem, report, grow, alone=False)
+    return pipeline.tree_of_points(values, problem, report, grow, alone=False, groups=groups)
 
 
 def _grow(problem: Problem, rows: Array, report: Report, groups: Groups, values: Array) -> Tree:
@@ -143,7 +143,8 @@ def estimate_fit(problem: Problem, groups: Groups) -> MemoryEstimate:
     n = problem.n
     kept = MemoryEstimate(KEPT_BYTES * n, KEPT_BYTES * n)
     choice = MemoryEstimate(GroupedCut.row_bytes * n, 8 * n)
-    stages = [kept, estimate_groups(problem, groups.sizes), estimate_linkage(n, problem.device), choice]
+    trees = estimate_groups(problem, groups.sizes), estimate_cores(problem)
+    stages = [kept, *trees, estimate_linkage(n, problem.device), choice]
     if pipeline.keeps_rows(problem.settings):
         stages.append(MemoryEstimate(n * problem.n_features * problem.itemsize))
     return sequential(*stages)

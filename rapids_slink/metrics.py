@@ -46,8 +46,9 @@ inner_product is no metric: it may be negative, and a row need not be nearest to
 spanning tree of the rows' dot products.
 
 haversine takes latitude and longitude in radians. Pairs are compared by their chord on the unit sphere, which grows
-with the angle. The angle itself is computed by the haversine formula for the pairs that are reported. So rounding may
-decide between two angles that differ by less than about 1e-15 radians (6 nm on the Earth).
+with the angle. The angle itself is computed by the haversine formula for the pairs that are reported, and for each row
+and the neighbour that its core distance is of. So rounding may decide between two angles that differ by less than about
+1e-15 radians (6 nm on the Earth).
 
 Two filters rule pairs out before the surrogate distance is computed, the second on a GPU alone: a CPU computes the
 distances in as little time. Filters never report a distance.
@@ -285,7 +286,12 @@ class Metric:
     @cached_property
     def changes_order(self) -> bool:
         """Whether rounding may give distances another order than the surrogate distances."""
-        return self.distance == "angle" or self.formula.has_powers
+        return self.is_of_ends or self.formula.has_powers
+
+    @property
+    def is_of_ends(self) -> bool:
+        """Whether a reported distance is computed from the two rows: their surrogate distance does not tell it."""
+        return self.distance == "angle"
 
     @staticmethod
     def true_distance_bound(surrogate: Array, xp: Any, error: float, stretch: float, factor: float, more: float) -> Any:
@@ -398,22 +404,30 @@ def get_metric(name: Any, p: Any = 2.0, allow_precomputed: bool = False) -> Metr
 
 
 def distances(
-    metric: Metric, weight: Array, ends: tuple[Any, Any], points: tuple[Any, Any], device: Device, out: Array = None
+    metric: Metric,
+    weight: Array,
+    ends: tuple[Any, Any],
+    points: tuple[Any, Any],
+    device: Device,
+    out: Array = None,
+    core: Array = None,
 ) -> Any:
-    """The reported distances of m pairs of rows, (m,) float64, from their surrogate distances, (m,) float64.
+    """The reported distances of m pairs of rows, (m,) float64, from their weights, (m,) float64.
 
-    Roots are written into `out`, which may be the surrogate distances, if it is given. `ends` are two (m,) int32
-    arrays: a pair's rows, one in each of the `points`, two (n, d) arrays of the input. Raises ValueError if a pair's
-    distance is beyond float64 or not defined.
+    The weights are surrogate distances or mutual reachability. In the latter case a metric that `is_of_ends` needs
+    `core` too: the core distance of each row, (n,) float64, as it is reported. Roots are written into `out`, which may
+    be the weights, if it is given. `ends` are two (m,) int32 arrays: a pair's rows, one in each of the `points`, two
+    (n, d) arrays of the input. Raises ValueError if a pair's distance is beyond float64 or not defined.
     """
     may_overflow = metric.formula.has_powers or metric.formula.is_undefined_for_zeros
     if may_overflow and weight.size and not bool(weight.max() < OVERFLOW):
         at = int((~(weight < OVERFLOW)).argmax())
         pair = f"rows {int(ends[0][at])} and {int(ends[1][at])}"
         raise ValueError(f"the {metric.name} distance of {pair} is not finite in float64. Rescale them or drop one.")
-    if metric.distance == "angle":
-        angles = (rows[end].astype("float64") for rows, end in zip(points, ends, strict=True))
-        return each(great_circle, device, *(column for rows in angles for column in rows.T))
+    if metric.is_of_ends:
+        places = (rows[end].astype("float64") for rows, end in zip(points, ends, strict=True))
+        angles = each(great_circle, device, *(column for rows in places for column in rows.T))
+        return angles if core is None else device.xp.maximum(angles, device.xp.maximum(core[ends[0]], core[ends[1]]))
     if metric.distance == "share":
         return weight / (points[0].shape[1] * metric.rows.features_a_value)
     if metric.distance == "tanimoto":

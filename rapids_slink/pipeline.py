@@ -31,6 +31,7 @@ from rapids_slink.points.check import (
     column_values,
     require_columns,
 )
+from rapids_slink.points.keys import Groups
 from rapids_slink.points.output import OutputKind, library_of
 from rapids_slink.prediction import Fitted, centroids, core_distances, estimate_prediction, medoids
 from rapids_slink.report import Report, counted
@@ -66,7 +67,7 @@ from rapids_slink.spanning_tree.graphs import (
     read_graph,
     tree_of_edges,
 )
-from rapids_slink.spanning_tree.problem import Problem, Tree, weighted_problem
+from rapids_slink.spanning_tree.problem import Problem, Tree, estimate_cores, reported_cores, weighted_problem
 from rapids_slink.spanning_tree.relational import connect_graph
 from rapids_slink.spanning_tree.ways import estimate_tree, prepared_ways, tree_of_rows, way_of
 
@@ -232,7 +233,7 @@ def fit_points(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
     if edges is None:
         if weighted and settings.min_samples > 1:
             problem, core = weighted_problem(points.values, weights, problem, report)
-        tree = tree_of_points(points.values, problem, report, tree_of_rows)
+        tree = tree_of_points(points.values, problem, report, tree_of_rows, core=core)
     else:
         with report.stage("spanning_tree", device):
             check_memory(device, estimate_given(edges.src.size, n, settings.min_samples), edges_text(edges))
@@ -478,7 +479,7 @@ def estimate_fit(
         return estimate_friends(problem)
     of_tree = estimate_tree(problem, of_tree)
     choice = MemoryEstimate(rule.row_bytes * problem.n, 4 * problem.n)
-    stages = [of_tree, estimate_linkage(problem.n, problem.device), choice]
+    stages = [of_tree, estimate_cores(problem), estimate_linkage(problem.n, problem.device), choice]
     if problem.settings.prediction_data:
         stages.append(estimate_prediction(problem))
     elif keeps_rows(problem.settings):
@@ -486,18 +487,28 @@ def estimate_fit(
     return sequential(*stages)
 
 
-def tree_of_points(values: Array, problem: Problem, report: Report, grow: Grow, alone: bool = True) -> Tree:
+def tree_of_points(
+    values: Array,
+    problem: Problem,
+    report: Report,
+    grow: Grow,
+    alone: bool = True,
+    core: Array = None,
+    groups: Groups | None = None,
+) -> Tree:
     """The exact minimum spanning tree over all pairs of points, (n, d), in merge order, weighted by distances.
 
-    `alone` is that of `metric_rows`.
+    `alone` is that of `metric_rows`, `groups` that of `reported_cores`, and `core` its result if it is known.
     """
     metric, device = problem.metric, problem.device
     with report.stage("neighbors", device):
         rows = metric_rows(metric, values, device, alone=alone, compact=True) if problem.n > 1 else values
     tree, components = grow(problem.of_rows(rows), rows, report)
+    with report.stage("neighbors", device):
+        core = reported_cores(tree, values, rows, problem, groups) if core is None else core
     with report.stage("spanning_tree", device):
         src, dst, weight = tree.columns.values()
-        reported = distances(metric, weight, (src, dst), (values, values), device, out=weight)
+        reported = distances(metric, weight, (src, dst), (values, values), device, out=weight, core=core)
         if reported is not weight:
             weight[...] = reported
         if metric.changes_order:

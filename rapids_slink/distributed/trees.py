@@ -156,17 +156,21 @@ def pair_tree(
     kept = (sides[0] != sides[1]) | xp.asarray([within[0], within[-1]])[sides[0].astype("int8")]
     src, dst, weight = (column[kept] for column in edges)
     numbers = xp.concatenate([xp.arange(start, start + len(part)) for start, part in zip(starts, rows, strict=True)])
-    return {"edges": edges_frame(device, settings, (src, dst, weight), values, numbers), "report": report}
+    return {"edges": edges_frame(device, settings, (src, dst, weight), values, core, numbers), "report": report}
 
 
 def tree_of_values(
     device: Device, settings: Settings, values: Array, core: Array = None, part_lists: PartLists | None = None
 ) -> tuple[tuple[Array, Array, Array], Report]:
-    """The edges of the tree of some rows, with their surrogate weights and in the total order; its report's counts."""
+    """The edges of the tree of some rows, with their surrogate weights and in the total order; its report's counts.
+
+    `core` is that of `cores_of_lists`.
+    """
     (n, d), metric, report = values.shape, settings.metric, Report()
     problem = Problem(settings, device, n, d, values.dtype.itemsize)
     check_memory(device, estimate_fit(problem), f"{counted(n, 'row')} of {counted(d, 'feature')}")
     prepared = metric_rows(metric, values, device, alone=False, compact=True)
+    core = None if core is None else device.xp.ascontiguousarray(core[:, 0])
     problem = replace(problem.of_rows(prepared), core=core, part_lists=part_lists)
     tree, _ = tree_of_rows(problem, prepared, report)
     report.pop("seconds", None)
@@ -175,11 +179,15 @@ def tree_of_values(
 
 
 def edges_frame(
-    device: Device, settings: Settings, edges: tuple[Array, Array, Array], values: Array, numbers: Array
+    device: Device, settings: Settings, edges: tuple[Array, Array, Array], values: Array, core: Array, numbers: Array
 ) -> Any:
-    """Edges between rows as a frame, by their ascending numbers among all rows, with the distances of their ends."""
+    """Edges between rows as a frame, by their ascending numbers among all rows, with the distances of their ends.
+
+    `core` is that of `cores_of_lists`, None if the weights are surrogate distances.
+    """
     src, dst, weight = edges
-    distance = distances(settings.metric, weight, (src, dst), (values, values), device)
+    core = None if core is None else core[:, 1]
+    distance = distances(settings.metric, weight, (src, dst), (values, values), device, core=core)
     src, dst = (numbers[end].astype("int32") for end in (src, dst))
     return frame_of(device, {"src": src, "dst": dst, "weight": weight, "distance": distance})
 
@@ -254,9 +262,9 @@ MERGED = 8
 
 
 def core_distances(run: Run, blocks: Blocks) -> list[Future]:
-    """The surrogate distance of each row's `min_samples`-th nearest other, by block."""
+    """`cores_of_lists` of the rows of each block."""
     lists = lists_of_blocks(run, blocks, blocks.settings.min_samples)
-    return [run.task("core", last_weights, blocks.settings, part, index=(b,)) for b, part in enumerate(lists)]
+    return [run.task("core", cores_of_lists, blocks.settings, part, index=(b,)) for b, part in enumerate(lists)]
 
 
 def lists_of_blocks(run: Run, blocks: Blocks, k: int) -> list[Future]:
@@ -332,6 +340,13 @@ def merge_lists(device: Device, settings: Settings, parts: list[Any], k: int) ->
     by_id = xp.take_along_axis(weights, order, axis=1)
     order = xp.take_along_axis(order, xp.argsort(by_id, axis=1, kind="stable"), axis=1)[:, :k]
     return tuple(xp.take_along_axis(part, order, axis=1) for part in (ids, weights, length))
+
+
+@on_worker
+def cores_of_lists(device: Device, settings: Settings, lists: Any) -> Any:
+    """The core distance of each row, (n, 2) float64: the surrogate distance, and as `reported_cores` has it."""
+    weight, length = (part[:, -1] for part in lists[1:])
+    return device.xp.stack([weight, device.xp.where(weight > 0, length, 0.0)], axis=1)
 
 
 @on_worker

@@ -11,18 +11,23 @@ from math import ceil, inf
 from typing import Self, TypeAlias
 
 from rapids_slink.metrics import Metric, distances, surrogate_bound
-from rapids_slink.neighbors import is_searched_by_tree, neighbor_lists, prepare_search
+from rapids_slink.neighbors import estimate_search, is_searched_by_tree, neighbor_lists, prepare_search
 from rapids_slink.neighbors.rows import metric_rows
-from rapids_slink.neighbors.task import PartLists, Search, core_places
+from rapids_slink.neighbors.task import PartLists, Search, SearchTask, core_places
+from rapids_slink.points.keys import Groups
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.frames import PreallocatedFrame
-from rapids_slink.runtime.memory import MemoryEstimate
+from rapids_slink.runtime.memory import MemoryEstimate, sequential
 from rapids_slink.settings import Settings
 
 #: n - 1 edges in the total order, weighing surrogate distances or mutual reachability; and the number of connected
 #: components of the k-NN graph, 1 if there was none. With a `Problem.max_weight` edges above it may be missing.
 Tree: TypeAlias = tuple[PreallocatedFrame, int]
+#: How far apart groups of rows on the unit sphere are put by a fourth coordinate: within a group no square is above 4.
+GROUP_GAP = 3.0
+#: Bytes a row that `reported_cores` takes beside its search.
+CORE_BYTES = 80
 
 
 @dataclass(frozen=True)
@@ -121,3 +126,47 @@ def weighted_problem(values: Array, weights: Array, problem: Problem, report: Re
         surrogate, ids = lists.weights[rows, at], lists.ids[rows, at]
         core = xp.where(copies >= m, 0.0, distances(metric, surrogate, (rows, ids), (values, values), device))
     return replace(problem, core=xp.where(copies >= m, 0.0, surrogate)), core
+
+
+def reported_cores(
+    tree: PreallocatedFrame, values: Array, rows: Array, problem: Problem, groups: Groups | None = None
+) -> Array:
+    """The core distance of each row as it is reported, (n,) float64, for the edges of a tree by mutual reachability.
+
+    None if the edges' weights tell their distances. `rows` are what the metric's formula reads of the `values`. With
+    `groups` the tree is a forest, and a row's neighbours are those of its group.
+
+    Rows whose core distance is zero have copies, which no search need go through. The ends of an edge of weight zero
+    are such rows.
+    """
+    device, metric, xp, n = problem.device, problem.metric, problem.device.xp, problem.n
+    if not (problem.by_reachability and metric.is_of_ends):
+        return None
+    src, dst, weight = tree.columns.values()
+    core, number, is_wanted = xp.zeros(n), xp.arange(n, dtype="int32"), xp.zeros(n, bool)
+    for end in (src, dst):
+        is_wanted[end[weight > 0]] = True
+    wanted = number[is_wanted]
+    if not wanted.size:
+        return core
+    samples = xp.full(wanted.size, problem.settings.min_samples)
+    if groups is not None:
+        rows = xp.concatenate([rows, GROUP_GAP * groups.number[:, None]], axis=1)
+        samples = xp.minimum(samples, device.asarray(groups.sizes)[groups.number[wanted]] - 1)
+    search = prepare_search(rows, device, Report(), metric=metric)
+    none_of_others = xp.full(wanted.size, GROUP_GAP**2 / 2)
+    nearest = search.find(SearchTask(wanted, int(samples.max()), number, number, none_of_others))
+    at = xp.arange(wanted.size), samples - 1
+    surrogate, ends = nearest.weights[at], (wanted, nearest.ids[at])
+    core[wanted] = xp.where(surrogate > 0, distances(metric, surrogate, ends, (values, values), device), 0.0)
+    return core
+
+
+def estimate_cores(problem: Problem) -> MemoryEstimate:
+    """Bytes of `reported_cores`, all of which are free again."""
+    if not (problem.by_reachability and problem.metric.is_of_ends):
+        return MemoryEstimate(0)
+    n, d, k, device = problem.n, problem.n_features, problem.settings.min_samples, problem.device
+    search = estimate_search(n, d, problem.itemsize, k, device, metric=problem.metric)
+    of_rows = MemoryEstimate(CORE_BYTES * n, CORE_BYTES * n)
+    return replace(sequential(of_rows, search), retained=0)

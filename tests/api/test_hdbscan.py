@@ -6,12 +6,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn.cluster
-from hard_cases import combinations
+from hard_cases import combinations, full
 from oracles import blobs, core_distances, generic_hdbscan
 from scipy.spatial.distance import pdist, squareform
+from sklearn.metrics import adjusted_rand_score
+from sklearn.metrics.pairwise import haversine_distances
 from spanning_trees import by_appearance
 
 from rapids_slink import HDBSCAN, fit, fit_graph
+from rapids_slink.datasets import load_cities
+from rapids_slink.points.output import on_host
 
 hdbscan = pytest.importorskip("hdbscan")
 
@@ -62,6 +66,20 @@ def test_scikit_learn_counts_the_point_itself():
     ours = model.to_hdbscan(min_cluster_size=10)
     assert (by_appearance(ours.labels_) != by_appearance(theirs.labels_)).sum() <= 2  # ties
     np.testing.assert_array_equal(theirs._single_linkage_tree_["value"], model.distances_)
+
+
+@pytest.mark.parametrize("rows", [600, full(6000)])
+def test_cities_beside_scikit_learn(rows, device):
+    """On the sphere, by the matrix of angles."""
+    cities = load_cities()
+    X = np.radians(cities[["latitude", "longitude"]].to_numpy())[:: len(cities) // rows][:rows]
+    theirs = sklearn.cluster.HDBSCAN(min_cluster_size=15, min_samples=16, metric="precomputed", copy=True)
+    theirs.fit(haversine_distances(X))
+    ours, given = (HDBSCAN(15, metric=metric, device=device) for metric in ("haversine", "precomputed"))
+    np.testing.assert_array_equal(on_host(ours.fit_predict(X)), on_host(given.fit_predict(haversine_distances(X))))
+    np.testing.assert_allclose(on_host(ours.distances_), theirs._single_linkage_tree_["value"], rtol=1e-13, atol=4e-15)
+    assert abs(ours.n_clusters_ - theirs.labels_.max() - 1) <= 1  # ties
+    assert adjusted_rand_score(on_host(ours.labels_), theirs.labels_) > 0.98
 
 
 @pytest.mark.parametrize(

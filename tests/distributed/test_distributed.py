@@ -83,6 +83,15 @@ def test_metrics(metric, client, blocks):
     pd.testing.assert_frame_equal(found, nearest(frame, frame.iloc[50:], **parameters))
 
 
+@pytest.mark.parametrize("how", [{}, {"max_distance": 0.1}], ids=str)
+def test_core_distances_on_the_sphere(how, client, blocks):
+    """Two equal rows in each block, of which some are equal to a third in another."""
+    X = np.repeat(points("uneven_blobs_2d", "haversine")[:150] % 1.5, 2, axis=0)
+    frame, parts = collection(np.concatenate([X, X[:40]]), [100, 240])
+    parameters = {"metric": "haversine", "min_samples": 2, "device": "cpu", **how}
+    assert_same(fit(parts, **parameters), fit(frame, **parameters))
+
+
 @pytest.mark.parametrize("metric", ["euclidean", "jaccard"])
 def test_the_part_of_the_tree(metric, client, blocks):
     """Up to a distance, over blocks of which some have no pair of rows within it."""

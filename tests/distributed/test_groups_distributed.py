@@ -43,9 +43,18 @@ def test_the_bits_of_one_device(kind, parts, client):
     )
 
 
-@pytest.mark.parametrize("how", [{"metric": "minkowski", "p": 3}, {"metric": "braycurtis"}, {"min_samples": 3}])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"metric": "minkowski", "p": 3},
+        {"metric": "braycurtis"},
+        {"min_samples": 3},
+        {"min_samples": 3, "metric": "haversine"},
+    ],
+)
 def test_parameters(how, client):
-    df = rows_with_keys("spread").assign(x=lambda df: df["x"] + 3)
+    df = rows_with_keys("spread")
+    df["x"] = df["x"] / 2 if how.get("metric") == "haversine" else df["x"] + 3
     parts = dd.from_pandas(df, npartitions=4, sort=False)
     model, alone = (
         SingleLinkage(None, max_distance=0.5, device="cpu", **how).fit(X, groups="key") for X in (parts, df)

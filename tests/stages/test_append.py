@@ -197,6 +197,9 @@ def test_a_loaded_model_goes_on(tmp_path, device):
 
 def test_what_is_refused(device):
     X = np.random.default_rng(0).normal(size=(90, 3))
+    places = SingleLinkage(min_samples=2, metric="haversine", prediction_data=True, device=device).fit(X[:, :2] / 9)
+    with pytest.raises(ValueError, match="append is for min_samples=1"):
+        places.append(X[:, :2] / 9)
     for model in (SingleLinkage(min_samples=3), HDBSCAN(5)):
         model.set_params(prediction_data=True, device=device).fit(X[:60])
         before = bits(model)

@@ -88,7 +88,7 @@ def test_hard_cases(device, name):
     assert_like_alone(model, X, keys, 3)
 
 
-@pytest.mark.parametrize("metric", [name if name == "cosine" else full(name) for name in METRICS])
+@pytest.mark.parametrize("metric", [name if name in ("cosine", "haversine") else full(name) for name in METRICS])
 @pytest.mark.parametrize("min_samples", [None, 3])
 def test_metrics(device, metric, min_samples):
     rng = np.random.default_rng(1)

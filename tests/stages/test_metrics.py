@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from hard_cases import full
 from metric_cases import ALL_METRICS, PACKED, SCIPYS, points, takes_booleans, with_cases, without_zeros
+from oracles import core_distances, mutual_reachability
 from scipy.cluster import hierarchy
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
@@ -17,7 +18,7 @@ from scipy.spatial.distance import cdist, pdist, squareform
 from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.pairwise import haversine_distances
 
-from rapids_slink import SingleLinkage, fit, fit_graph, knn_graph, metrics, nearest_neighbors, pairs
+from rapids_slink import HDBSCAN, SingleLinkage, fit, fit_graph, knn_graph, metrics, nearest_neighbors, pairs
 from rapids_slink.metrics import FORMULAS, MEANINGS, METRICS, NAMES, get_metric
 from rapids_slink.neighbors import prepare_search
 from rapids_slink.neighbors.brute_force import BruteForceSearch
@@ -201,19 +202,58 @@ def test_a_dissimilarity_of_ones_own_is_a_graph(draw, device):
     assert adjusted_rand_score(expected, to_host(model.cut(distance_threshold=threshold).values)) == 1
 
 
-@pytest.mark.parametrize("name", ["uneven_blobs_8d", *map(full, ("tight_clusters", "images", "repeated_rows"))])
-@pytest.mark.parametrize("metric", ["cityblock", "chebyshev", "canberra", "braycurtis", "hamming", "jaccard", "cosine"])
-def test_mutual_reachability_in_every_metric(metric, name, device):
+def rows_of(name, metric):
+    """Rows of a case that the metric takes."""
     X = points(name, metric)
-    distances = squareform(all_pairs(X, metric, 2.0))
-    for min_samples in (2, 5):
-        core = np.sort(distances, axis=1)[:, min_samples]
-        weights = np.maximum(distances, np.maximum(core[:, None], core))
-        np.fill_diagonal(weights, 0.0)
-        expected = hierarchy.linkage(squareform(weights, checks=False), "single")[:, 2]
+    if metric in PACKED:
+        return np.packbits(np.median(X, axis=0) < X, axis=1)
+    if metric == "haversine":
+        return X[:, :2] % 1.5
+    return without_zeros(X.round() if metric == "inner_product" else X.copy(), metric)
+
+
+def matrix_of(X, metric, p):
+    """The distances of all pairs of rows from their definition, (n, n)."""
+    if metric == "haversine":
+        return haversine_distances(X)
+    if metric == "inner_product":
+        return -X @ X.T
+    if metric == "containment":
+        fewer = np.minimum(X.sum(axis=1)[:, None], X.sum(axis=1))
+        return (fewer - X @ X.T) / fewer
+    bits, metric = (np.unpackbits(X, axis=1), metric[4:]) if metric in PACKED else (X, metric)
+    return squareform(all_pairs(bits, metric, p))
+
+
+def reachability_heights(distances, min_samples):
+    """SciPy's heights of the matrix of mutual reachability distances, and that matrix."""
+    weights = mutual_reachability(distances, core_distances(distances, min_samples))
+    least = weights.min()  # SciPy refuses negative distances
+    return hierarchy.linkage(squareform(weights - least, checks=False), "single")[:, 2] + least, weights
+
+
+@pytest.mark.parametrize("name", ["uneven_blobs_8d", *map(full, ("tight_clusters", "images", "repeated_rows"))])
+@pytest.mark.parametrize(
+    "metric",
+    [
+        metric if metric in ("cityblock", "canberra", "hamming", "jaccard", "cosine", "haversine") else full(metric)
+        for metric in METRICS
+    ],
+)
+def test_mutual_reachability_in_every_metric(metric, name, device):
+    X, p = rows_of(name, metric), 3.0
+    distances = matrix_of(X, metric, p)
+    for min_samples in (2, 6):
+        expected, weights = reachability_heights(distances, min_samples)
         for n_neighbors in (1, None):
-            model = fit(X, 1, metric=metric, min_samples=min_samples, n_neighbors=n_neighbors, device=device)
-            np.testing.assert_array_equal(model.to_scipy()[:, 2], expected)
+            how = {"metric": metric, "p": p, "min_samples": min_samples, "n_neighbors": n_neighbors}
+            model = fit(X, 1, device=device, **how)
+            src, dst, weight = (to_host(model.mst_[column].values) for column in ("src", "dst", "weight"))
+            for found, sought in ((model.to_scipy()[:, 2], expected), (weight, weights[src, dst])):
+                if metric == "haversine":
+                    np.testing.assert_allclose(found, sought, rtol=1e-13, atol=4e-15)
+                else:
+                    assert_scipys(found, sought, metric, p)
 
 
 # ------------------------------------------------------------------------------------------------ on the sphere
@@ -239,6 +279,31 @@ def test_haversine_is_the_great_circle(n_neighbors, device):
     src, dst, weight = (to_host(model.mst_[column].values) for column in ("src", "dst", "weight"))
     np.testing.assert_allclose(weight, distances[src, dst], rtol=1e-13, atol=1e-16)
     assert (np.diff(weight) >= 0).all()
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+@pytest.mark.parametrize("min_samples", [2, 6])
+def test_core_distances_on_the_sphere(min_samples, copies, device):
+    """They are angles of rows, with the bits that `knn_graph` reports, in whatever way the tree is made."""
+    X = np.repeat(places(300), copies, axis=0)
+    n = len(X)
+    graph = knn_graph(X, n - 1, metric="haversine", device=device)
+    distances = np.zeros((n, n))
+    distances[to_host(graph["src"].values), to_host(graph["dst"].values)] = to_host(graph["weight"].values)
+    expected, weights = reachability_heights(distances, min_samples)
+    order = np.arange(n) % 2  # two groups, of every second row
+    for how in ({}, {"n_neighbors": 1}, {"max_distance": float(np.median(expected))}, {"groups": order}):
+        model = fit(X, None, metric="haversine", min_samples=min_samples, device=device, **how)
+        src, dst, weight = (to_host(model.mst_[column].values) for column in ("src", "dst", "weight"))
+        if "groups" in how:
+            parts = [np.flatnonzero(order == g) for g in range(2)]
+            halves = [reachability_heights(distances[np.ix_(rows, rows)], min_samples)[0] for rows in parts]
+            np.testing.assert_array_equal(weight, np.sort(np.concatenate(halves)))
+        else:
+            np.testing.assert_array_equal(weight, expected[expected <= how.get("max_distance", np.inf)])
+            np.testing.assert_array_equal(weight, weights[src, dst])
+    weighted = HDBSCAN(5, min_samples, metric="haversine", device=device).fit(X, sample_weight=np.ones(n))
+    np.testing.assert_array_equal(to_host(weighted.mst_["weight"].values), expected)
 
 
 def test_haversine_of_two_sets_and_lists(device):

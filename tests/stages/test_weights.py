@@ -25,8 +25,14 @@ def weighted_rows(seed):
     combinations(
         range(4),
         (1, 3, 8),
-        ("euclidean", "cityblock", "precomputed"),
-        quick=[(0, 1, "euclidean"), (1, 3, "precomputed"), (2, 8, "euclidean"), (3, 3, "cityblock")],
+        ("euclidean", "cityblock", "precomputed", "haversine"),
+        quick=[
+            (0, 1, "euclidean"),
+            (1, 3, "precomputed"),
+            (2, 8, "euclidean"),
+            (3, 3, "cityblock"),
+            (1, 3, "haversine"),
+        ],
     ),
 )
 @pytest.mark.parametrize("options", [{}, {"cluster_selection_method": "leaf"}, {"max_cluster_size": 60}], ids=str)
@@ -34,6 +40,8 @@ def test_a_weight_is_as_many_rows(seed, min_samples, metric, options, device):
     X, weight, repeated = weighted_rows(seed)
     if metric == "precomputed":
         X, repeated = squareform(pdist(X)), squareform(pdist(repeated))
+    elif metric == "haversine":
+        X, repeated = X / 20, repeated / 20
     model = HDBSCAN(12, min_samples, metric=metric, device=device, **options)
     expected = HDBSCAN(12, min_samples, metric=metric, device=device, **options).fit(repeated)
     first = np.cumsum(weight) - weight
