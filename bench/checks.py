@@ -133,7 +133,9 @@ def mutual_heights(work: Work, clusters: Any) -> Verdict:
 
     if len(work.points) > SCIPY_ROWS:
         points = _float64(work.points)
-        right = cycles(points, clusters.mst_, clusters.to_scipy()[:, 2], core=_core_squares(points, work.case.min_samples))
+        right = cycles(
+            points, clusters.mst_, clusters.to_scipy()[:, 2], core=_core_squares(points, work.case.min_samples)
+        )
         return right, f"cycle property of {CYCLE_ROWS} rows' pairs with all others, in mutual reachability"
     weights = squareform(pdist(_float64(work.points)))
     core = np.array([np.partition(row, work.case.min_samples)[work.case.min_samples] for row in weights])

@@ -7,7 +7,7 @@ place of either in a program that predicts.
 from collections.abc import Collection, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Any, Literal, Self
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -17,7 +17,7 @@ from rapids_slink.dendrogram import condense
 from rapids_slink.dendrogram.cutting import StableClusters
 from rapids_slink.hierarchy.model import WithRows
 from rapids_slink.hierarchy.trees import CondensedTree, MinimumSpanningTree, SingleLinkageTree
-from rapids_slink.metrics import PRECOMPUTED
+from rapids_slink.metrics import PRECOMPUTED, MetricName
 from rapids_slink.points.check import as_integer
 from rapids_slink.points.output import Frame, Rows, Values, as_frame, on_host
 from rapids_slink.runtime.device import device_of, on_current_gpu, to_host
@@ -326,7 +326,7 @@ class HDBSCAN(DensityHierarchy):
     min_cluster_size: int = 5
     min_samples: int | None = None
     _: KW_ONLY
-    metric: str = "euclidean"
+    metric: MetricName | Literal["precomputed"] = "euclidean"
     p: float | None = 2.0
     box: float | Collection[float] | None = None
     scales: Mapping[Any, float] | None = None
