@@ -231,7 +231,8 @@ class HDBSCAN(DensityHierarchy):
     The heights of the hierarchy equal those of ``scipy.cluster.hierarchy.linkage`` of mutual reachability to the last
     bit, on a GPU and on a CPU. The clusters are those of the package hdbscan with ``algorithm="generic"`` if no two
     heights tie. With `min_samples` above 1 many tie, because all edges within a row's core distance weigh the same, and
-    each package takes these in its own order. Rows at distance zero are never split.
+    each package takes these in its own order: the heights are equal, and the rows and the number of clusters may differ
+    where groups are hardly denser than their surroundings. Rows at distance zero are never split.
 
     Parameters
     ----------
@@ -287,8 +288,10 @@ class HDBSCAN(DensityHierarchy):
     outlier_scores_ : Series or array of shape (n,), float64
         GLOSH, from 0 to 1: the larger, the less a row belongs to its surroundings.
     cluster_persistence_ : array of shape (clusters,), float64
-        The stability of each cluster, from 0 to 1. If the root is the only cluster the package hdbscan divides by its
-        labelled rows alone, and may give more than 1.
+        How long each cluster lasts, from 0 to 1: its stability, divided by the number of rows at its birth and by the
+        largest λ at which any row leaves any cluster. λ is 1 / distance. The values are those of the package hdbscan
+        unless `allow_single_cluster` or `cluster_selection_epsilon` is given: it counts otherwise there, and may exceed
+        1.
     condensed_tree_ : CondensedTree
         The clusters of at least `min_cluster_size` rows, selected or not, with the methods of the package hdbscan, like
         the next two: ``to_pandas()``, ``to_numpy()``, ``to_networkx()``, ``plot()``.
