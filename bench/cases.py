@@ -555,6 +555,7 @@ TINY = ((100, 3), (100, 8), (100, 64), (1000, 8), (1000, 16), (1000, 64), (5000,
 #: For all pairs within a distance, which their trees end at.
 NEAR_PAIRS = (
     Case("unit-1m-768-planted", planted(1_000_000, 768), n_clusters=990_000, metric="cosine", max_distance=0.05),
+    Case("unit-50k-384-planted", planted(50_000, 384), n_clusters=49_500, metric="cosine", max_distance=0.05),
     Case("unit-20k-768-planted", planted(20_000, 768), n_clusters=19_800, metric="cosine", max_distance=0.05),
     Case("uniform-10m-3-near", uniform(10_000_000, 3), n_clusters=10_000_000, max_distance=0.2 * 1e7 ** (-1 / 3)),
     Case("uniform-300k-3-near", uniform(300_000, 3), n_clusters=300_000, max_distance=0.2 * 3e5 ** (-1 / 3)),
@@ -587,6 +588,7 @@ CASES: dict[str, Case | Tree | Graph] = {
     case.name: case
     for case in (
         Case("digits", digits),
+        Case("gauss-20k-8", gauss(20_000, 8, np.float64)),
         Case("gauss-20k-16", gauss(20_000, 16, np.float64)),
         Case("gauss-20k-64", gauss(20_000, 64, np.float64)),
         Case("mnist-60k-784", mnist, squared_sums=(75_925_569_788, 4_673_609)),
@@ -614,6 +616,7 @@ CASES: dict[str, Case | Tree | Graph] = {
         Case("unit-300k-768", directions(300_000, 768, decay=0.5)),
         Case("unit-1m-768", directions(1_000_000, 768, decay=0.5)),
         Case("duplicates-1m-128", near_duplicates(1_000_000, 128), n_clusters=1_000_000, max_distance=0.02),
+        Case("blobs-200k-2", blobs(200_000, 2)),
         *(Case(f"tiny-{n}-{d}", gauss(n, d, np.float64)) for n, d in TINY),
         Case("repeats-200k-16", repeats(200_000, 16, distinct=10)),
         Case("levels-200k-10", levels(200_000, 10)),

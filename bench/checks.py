@@ -127,12 +127,16 @@ def _condensed(points: np.ndarray, metric: str, p: float) -> np.ndarray:
 
 
 def mutual_heights(work: Work, clusters: Any) -> Verdict:
-    """The heights of hdbscan's tree against SciPy's of mutual reachability."""
+    """The heights of hdbscan's tree against SciPy's of mutual reachability; for many rows, the tree's cycles."""
     from scipy.cluster.hierarchy import linkage
     from scipy.spatial.distance import pdist, squareform
 
     if len(work.points) > SCIPY_ROWS:
-        return None, None
+        points = _float64(work.points)
+        right = cycles(
+            points, clusters.mst_, clusters.to_scipy()[:, 2], core=_core_squares(points, work.case.min_samples)
+        )
+        return right, f"cycle property of {CYCLE_ROWS} rows' pairs with all others, in mutual reachability"
     weights = squareform(pdist(_float64(work.points)))
     core = np.array([np.partition(row, work.case.min_samples)[work.case.min_samples] for row in weights])
     np.maximum(weights, core, out=weights)
@@ -142,18 +146,33 @@ def mutual_heights(work: Work, clusters: Any) -> Verdict:
     return _same(found, expected), "scipy.cluster.hierarchy.linkage of mutual reachability"
 
 
-def cycles(points: np.ndarray, tree: Any, found: np.ndarray, metric: str = "euclidean") -> bool:
+def _core_squares(points: np.ndarray, min_samples: int) -> np.ndarray:
+    """The square of each row's distance from its `min_samples`-th nearest other row."""
+    from scipy.spatial import cKDTree
+
+    listed = cKDTree(points).query(points, min_samples + 1, workers=-1)[1]  # the row itself is among them
+    squares = np.zeros(points.shape[0])
+    for near in listed.T:
+        np.maximum(squares, ((points - points[near]) ** 2).sum(axis=1), out=squares)
+    return squares
+
+
+def cycles(
+    points: np.ndarray, tree: Any, found: np.ndarray, metric: str = "euclidean", core: np.ndarray | None = None
+) -> bool:
     """Whether the heights are the tree's exact weights and no pair that holds a sampled row undercuts the tree.
 
     A spanning tree is minimal if and only if every pair of points is at least as far apart as the longest edge on the
-    tree's path between them. Angles may be off by `RADIANS`.
+    tree's path between them. Angles may be off by `RADIANS`. With the squares of core distances two points are as far
+    apart as their mutual reachability.
     """
     from scipy.sparse.csgraph import breadth_first_order
 
     n, are_angles = len(points), metric == "haversine"
+    core = np.zeros(n) if core is None else core
     src, dst, weight = (_column(tree, name) for name in ("src", "dst", "weight"))
     lengths = np.empty(len(src))
-    in_blocks(lambda at: _lengths(points, src[at], dst[at], are_angles, lengths[at]), len(src), BLOCK)
+    in_blocks(lambda at: _lengths(points, core, src[at], dst[at], are_angles, lengths[at]), len(src), BLOCK)
     distance, off = (lengths, RADIANS) if are_angles else (np.sqrt(lengths), 0.0)
     if len(src) != n - 1 or not (np.abs(weight - distance) <= off).all() or not _same(found, np.sort(weight)):
         return False
@@ -165,15 +184,15 @@ def cycles(points: np.ndarray, tree: Any, found: np.ndarray, metric: str = "eucl
     up[np.where(parent[src] == dst, src, dst)] = lengths - off
     rows = np.random.default_rng(0).choice(n, min(n, CYCLE_ROWS), replace=False)
     return not any(
-        in_blocks(lambda at: _is_undercut(points, order, parent, up, are_angles, rows[at.start]), rows.size, 1)
+        in_blocks(lambda at: _is_undercut(points, core, order, parent, up, are_angles, rows[at.start]), rows.size, 1)
     )
 
 
 @njit(cache=True, nogil=True)
-def _lengths(points, src, dst, are_angles, out):  # type: ignore[no-untyped-def]
+def _lengths(points, core, src, dst, are_angles, out):  # type: ignore[no-untyped-def]
     """Lengths of pairs of rows."""
     for e in range(src.size):
-        out[e] = _length(points, src[e], dst[e], are_angles)
+        out[e] = max(_length(points, src[e], dst[e], are_angles), core[src[e]], core[dst[e]])
 
 
 @njit(cache=True, nogil=True)
@@ -191,7 +210,7 @@ def _length(points, i, j, is_angle):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _is_undercut(points, order, parent, up, are_angles, row):  # type: ignore[no-untyped-def]
+def _is_undercut(points, core, order, parent, up, are_angles, row):  # type: ignore[no-untyped-def]
     """Whether `row` is nearer to some point than the longest edge on their path in a tree.
 
     The tree is given by its nodes from the root on, their parents and the lengths of the edges to these.
@@ -205,7 +224,7 @@ def _is_undercut(points, order, parent, up, are_angles, row):  # type: ignore[no
     for v in order:
         if longest[v] < 0:
             longest[v] = max(longest[parent[v]], up[v])
-        if _length(points, row, v, are_angles) < longest[v]:
+        if max(_length(points, row, v, are_angles), core[row], core[v]) < longest[v]:
             return True
     return False
 

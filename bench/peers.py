@@ -259,6 +259,24 @@ def rapidfuzz_pairs(work: Work) -> Call:
     return lambda: np.nonzero(np.triu(cdist(strings, strings, **how) <= near, 1))
 
 
+def faiss_pairs(work: Work) -> Call:
+    """Its search within a radius, of float32 rows among themselves."""
+    faiss: Any = importlib.import_module("faiss")
+    points, is_cosine = np.ascontiguousarray(work.points, np.float32), work.case.metric == "cosine"
+    if is_cosine:
+        points = points / np.linalg.norm(points, axis=1, keepdims=True)
+    index = (faiss.IndexFlatIP if is_cosine else faiss.IndexFlatL2)(points.shape[1])
+    index.add(points)
+    radius = 1 - work.near if is_cosine else work.near**2
+
+    def call() -> Any:
+        starts, _, listed = index.range_search(points, radius)
+        src = np.repeat(np.arange(len(points)), np.diff(starts.astype(np.int64)))
+        return src[src < listed], listed[src < listed]
+
+    return call
+
+
 def cuvs_pairs(work: Work) -> Call:
     """The 64 nearest of each row, of which those within the distance count; the share of the pairs is printed."""
     from cuvs.neighbors import brute_force
@@ -448,6 +466,7 @@ PEERS = (
     Peer("scipy", "pairs", "scipy", "cpu", scipy_products, works=(SparseWork,), metrics=("jaccard", "cosine")),
     Peer("datasketch", "pairs", "datasketch", "cpu", datasketch_pairs, works=(SparseWork,), metrics=("jaccard",)),
     Peer("rapidfuzz", "pairs", "rapidfuzz", "cpu", rapidfuzz_pairs, 1e9, metrics=("levenshtein",)),
+    Peer("faiss", "pairs", "faiss", "cpu", faiss_pairs, 2e12, metrics=("euclidean", "cosine")),
     Peer("cuvs", "pairs", "cuvs", "cuda", cuvs_pairs, 2e15, metrics=("euclidean", "cosine")),
     Peer("semdedup", "pairs", "torch", "cuda", semdedup_pairs, 2e15, metrics=("cosine",)),
     Peer("scipy", "friends", "scipy", "cpu", scipy_friends, 0, tree_features=8, metrics=EUCLIDEAN),
@@ -457,7 +476,7 @@ PEERS = (
     Peer("cugraph", "spanning_tree", "cugraph", "cuda", cugraph_tree, metrics=None),
     Peer("ecl-mst", "spanning_tree", "$ECL_MST", "cuda", ecl_tree, read=float, works=(GraphWork,), metrics=None),
     Peer("scipy", "cut", "scipy", "cpu", scipy_cut, metrics=None),
-    Peer("hdbscan", "hdbscan", "hdbscan", "cpu", hdbscan_clusters, 5e10),
+    Peer("hdbscan", "hdbscan", "hdbscan", "cpu", hdbscan_clusters, 5e10, tree_features=8),
     Peer("hdbscan-generic", "hdbscan", "hdbscan", "cpu", partial(hdbscan_clusters, algorithm="generic"), 1e9),
     Peer("fast-hdbscan", "hdbscan", "fast_hdbscan", "cpu", fast_clusters, 5e10, tree_features=8),
     Peer("hdbscan-rs", "hdbscan", "hdbscan_rs", "cpu", rust_clusters, 5e10),

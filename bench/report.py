@@ -16,9 +16,11 @@ README = Path(__file__).parent.parent / "README.md"
 TABLE_STAGES = ("fit", "spanning_tree")
 #: The cases of the README's table, which are fits on one card; and the one of its first figure.
 README_CARD = "NVIDIA H100 80GB HBM3"
-README_CASES = (
-    "digits", "mnist-60k-784", "mixture-290k-256", "unit-300k-768", "mixture-1m-128", "bytes-1m-128", "curve-1m-16",
-    "cloud-4m-9", "deep-8m-96",
+README_CASES = ("mnist-60k-784", "unit-300k-768", "mixture-1m-128", "cloud-4m-9", "deep-8m-96")
+#: The table's cases on CPUs, each with its stage.
+README_CPU_CASES = (
+    ("blobs-200k-2", "hdbscan"), ("gauss-20k-16", "hdbscan"), ("gauss-20k-16", "fit"), ("tiny-100-8", "fit"),
+    ("unit-50k-384-planted", "pairs"), ("receptors-20k", "pairs"),
 )  # fmt: skip
 FIRST_CASE = "mixture-1m-128"
 GROUP_OF = {case: group for group, cases in GROUPS.items() for case in cases}
@@ -36,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = load(options.results)
     rows = pick(results, options.stages, options.pool)
     if options.readme:
-        options.readme.write_text(filled(options.readme.read_text(), readme_rows(results)))
+        options.readme.write_text(filled(options.readme.read_text(), results))
     if options.plot:
         draw(rows, options.plot)
     if not (options.readme or options.plot):
@@ -77,9 +79,16 @@ def readme_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [newest[case] for case in README_CASES if case in newest]
 
 
-def filled(text: str, rows: list[dict[str, Any]]) -> str:
-    """The README's text with its table and its first figure, both of these rows."""
-    return put_between(put_between(text, table(rows), "bench"), first_figure(rows), "first")
+def readme_cpu_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The result on CPUs of each of `README_CPU_CASES`."""
+    of_cpus = {(row["case"], row["stage"]): row for row in rows if row["file"].endswith("-cpu.json")}
+    return [of_cpus[key] for key in README_CPU_CASES if key in of_cpus]
+
+
+def filled(text: str, results: list[dict[str, Any]]) -> str:
+    """The README's text with its table and its first figure, both of these results."""
+    rows = readme_rows(results)
+    return put_between(put_between(text, table(readme_cpu_rows(results) + rows), "bench"), first_figure(rows), "first")
 
 
 def first_figure(rows: list[dict[str, Any]]) -> str:

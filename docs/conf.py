@@ -2,11 +2,12 @@
 
 It needs no network. Figures in the pages are put in here, from the result files: where a page says
 ``<!-- bench: fit knn -->``, ``<!-- beside noise: NVIDIA H200 -->`` or ``<!-- recipe -->`` in a line of its own, it gets
-the table, and for ``<!-- measured: halo-10m-3 fit -->`` the time and the memory. The notebooks are pages, too. With
-``-D nb_execution_mode=force``, as on Read the Docs, they are executed and have outputs, which takes a minute or two.
+the table, and for ``<!-- measured: halo-10m-3 fit -->`` the time and the memory. The notebooks are pages, too. They are
+executed and have outputs, which takes a minute or two; a later build keeps those of notebooks that did not change.
+``-D nb_execution_mode=off`` leaves the outputs out.
 """
 
-import os
+import inspect
 import re
 import shutil
 import sys
@@ -22,7 +23,7 @@ from bench import recipe, report
 project = "rapids_slink"
 release = version = rapids_slink.__version__
 extensions = ["myst_nb", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "jupyter_execute"]  # the second holds what the executed notebooks made
 
 default_role = "py:obj"
 myst_enable_extensions = ["colon_fence"]
@@ -35,7 +36,8 @@ numpydoc_class_members_toctree = False
 NOTEBOOKS = Path(__file__).parent / "notebooks"  # copies: Sphinx reads no pages outside of its folder
 shutil.rmtree(NOTEBOOKS, ignore_errors=True)
 shutil.copytree(ROOT / "notebooks", NOTEBOOKS, ignore=shutil.ignore_patterns(".*"))
-nb_execution_mode = "force" if os.environ.get("READTHEDOCS") else "off"
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(Path(__file__).parent / "_build" / ".jupyter_cache")
 nb_execution_in_temp = nb_execution_raise_on_error = True
 nb_execution_timeout = 300
 
@@ -65,7 +67,7 @@ def prepare_page(app: Any, page: str, source: list[str]) -> None:
     source[0] = re.sub(r"^<!-- beside noise: ([\w ]+) -->$", beside_noise, source[0], flags=re.MULTILINE)
     source[0] = re.sub(r"<!-- measured: (\S+) (\S+)( cpu)? -->", measured, source[0])
     source[0] = source[0].replace("<!-- recipe -->", _from_here(recipe.table()))
-    source[0] = source[0].replace("](../notebooks/", "](notebooks/")
+    source[0] = source[0].replace("](../notebooks/", "](notebooks/").replace("](../docs/_static/", "](../_static/")
 
 
 def _from_here(table: str) -> str:
@@ -79,7 +81,18 @@ def keep_bars(app: Any, what: str, name: str, item: Any, options: Any, lines: li
         lines[:] = [line.replace("|", "\u2223") for line in lines]
 
 
+def sign_classes(
+    app: Any, what: str, name: str, item: Any, options: Any, signature: str | None, returned: str | None
+) -> tuple[str | None, str | None]:
+    """A class's signature as Python has it: autodoc takes that of the base's ``__new__``, which takes anything."""
+    if what != "class":
+        return signature, returned
+    plain = [parameter.replace(annotation=parameter.empty) for parameter in inspect.signature(item).parameters.values()]
+    return str(inspect.Signature(plain)), None
+
+
 def setup(app: Any) -> None:
     """Sphinx calls this."""
+    app.connect("autodoc-process-signature", sign_classes)
     app.connect("source-read", prepare_page)
     app.connect("autodoc-process-docstring", keep_bars)

@@ -5,11 +5,13 @@ Each passes its input to the engine that serves it, one device or the cluster of
 
 import platform
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import distributions
 from os import PathLike
-from typing import Any, Never
+from typing import Any, Literal, Never, overload
+
+import numpy as np
 
 from rapids_slink import groups as grouped
 from rapids_slink import pipeline
@@ -19,6 +21,7 @@ from rapids_slink.hdbscan import HDBSCAN as HDBSCAN
 from rapids_slink.hierarchy import storage
 from rapids_slink.items import kind_of
 from rapids_slink.items.kind import without_features
+from rapids_slink.metrics import MetricName
 from rapids_slink.near_pairs import count_pairs as count_pairs
 from rapids_slink.near_pairs import deduplicate as deduplicate
 from rapids_slink.near_pairs import iter_pairs as iter_pairs
@@ -52,7 +55,7 @@ def fit(
     n_clusters: int | None = None,
     *,
     distance_threshold: float | None = None,
-    metric: str = "euclidean",
+    metric: MetricName | Literal["precomputed"] = "euclidean",
     p: float = 2.0,
     missing: str | None = None,
     missing_value: float | str | Collection[float | str] | None = None,
@@ -74,17 +77,47 @@ def fit(
     Parameters
     ----------
     X : dataframe or array, (n, d)
-        See `SingleLinkage.fit`.
+        A row for each point: a table of cuDF, pandas, Polars or Arrow, an array, nested lists, or a Dask collection.
+        Some metrics take text, sets or sparse matrices, and "precomputed" takes distances; see `SingleLinkage.fit`.
     n_clusters : int, optional
-        By default 2, unless ``distance_threshold`` or ``max_distance`` is given.
-    distance_threshold, metric, p, missing, missing_value, box, scales : optional
-        See `SingleLinkage`.
-    max_distance, n_neighbors, min_samples : optional
-        See `SingleLinkage`.
-    device, progress, memory_limit, prediction_data : optional
-        See `SingleLinkage`.
-    groups, dropna : optional
-        Groups of rows that are clustered by themselves; see `SingleLinkage.fit`.
+        Cut the tree into exactly this many clusters. By default 2, unless ``distance_threshold`` or ``max_distance`` is
+        given.
+    distance_threshold : float, optional
+        Cut the tree at this distance instead: clusters at or above it are not merged.
+    metric : str
+        The name of the distance, such as "euclidean", "cosine", "cityblock", "haversine" (radians), "hamming",
+        "jaccard" or "levenshtein" (text). `SingleLinkage` lists all of them. "precomputed": `X` holds distances.
+    p : float
+        The exponent of minkowski, above 0.
+    missing : {"pairwise", "hiercc"}, optional
+        Take rows with missing values: leave out features that either row lacks, or correct for them as HierCC does. By
+        default missing values are refused.
+    missing_value : number, text, or list of these, optional
+        What means missing besides nulls and NaN, such as 0 or "-".
+    box : float or sequence of float, optional
+        The length after which coordinates repeat: of all columns, or one for each.
+    scales : dict, optional
+        Groups of columns and what their distances are divided by, such as ``{("x", "y"): 500.0, "t": 3600.0}``. The
+        largest of the groups' distances is that of the rows.
+    max_distance : float, optional
+        Do not merge beyond this distance, which saves the search beyond it. Without `n_clusters` each tree is a
+        cluster.
+    n_neighbors : int, optional
+        The length of the neighbour lists with which the search starts. It changes the time, never the result.
+    min_samples : int, optional
+        Cluster by mutual reachability, the distance of HDBSCAN, with this many neighbours in a core.
+    device : {"auto", "cpu", "cuda"}
+        "auto" takes a GPU if there is one. "cuda" never falls back.
+    progress : bool
+        Show a progress bar.
+    memory_limit : int or str, optional
+        The largest memory of the run on top of its input, in bytes or as text such as "8GiB". By default what is free.
+    prediction_data : bool
+        Keep a copy of the rows, for `predict` and `append`.
+    groups : column name, list of names, Series, array or DataFrame, optional
+        Cluster the rows of each group by themselves: a column or columns of `X`, or a key for each row.
+    dropna : bool
+        Whether missing keys are an error. False makes them a group of their own.
     **unknown
         Refused; the error names the parameter that was meant.
 
@@ -116,7 +149,28 @@ def fit(
     return model.fit(X, groups=groups, dropna=dropna)
 
 
-def plan(X: Any, *, groups: Any = None, dropna: bool = True, **parameters: Any) -> Report:
+def plan(
+    X: Any,
+    n_clusters: int | None = None,
+    *,
+    distance_threshold: float | None = None,
+    metric: MetricName | Literal["precomputed"] = "euclidean",
+    p: float = 2.0,
+    missing: str | None = None,
+    missing_value: float | str | Collection[float | str] | None = None,
+    box: float | Collection[float] | None = None,
+    scales: Mapping[Any, float] | None = None,
+    max_distance: float | None = None,
+    n_neighbors: int | None = None,
+    min_samples: int | None = None,
+    device: str = "auto",
+    progress: bool = False,
+    memory_limit: int | str | None = None,
+    prediction_data: bool = False,
+    groups: Any = None,
+    dropna: bool = True,
+    **unknown: Never,
+) -> Report:
     """Tell what `fit` would do with these points: the way to the tree, the filter, and the memory.
 
     The points are read, and the search is prepared as `fit` prepares it, which takes a small part of a fit's time. If
@@ -126,10 +180,14 @@ def plan(X: Any, *, groups: Any = None, dropna: bool = True, **parameters: Any) 
     ----------
     X : dataframe or array of shape (n, d), or the shape itself as a tuple (n, d)
         See `SingleLinkage.fit`, except Dask collections. A shape is one of float64 values.
+    n_clusters, distance_threshold, metric, p, missing, missing_value, box, scales : optional
+        See `fit`.
+    max_distance, n_neighbors, min_samples, device, progress, memory_limit, prediction_data : optional
+        See `fit`.
     groups, dropna : optional
-        See `SingleLinkage.fit`; not of a shape.
-    **parameters
-        The parameters of `SingleLinkage`.
+        See `fit`; not of a shape.
+    **unknown
+        Refused; the error names the parameter that was meant.
 
     Returns
     -------
@@ -153,9 +211,24 @@ def plan(X: Any, *, groups: Any = None, dropna: bool = True, **parameters: Any) 
     """
     if is_collection(X):
         raise TypeError("X is a Dask collection, whose fit no plan covers: pass the shape of a partition, (n, d)")
-    if any(parameters.get(name) is not None for name in ("distance_threshold", "max_distance")):
-        parameters = {"n_clusters": None, **parameters}  # as `fit` has it
-    settings = SingleLinkage(**parameters)._settings()
+    settings = SingleLinkage(
+        n_clusters,
+        distance_threshold=distance_threshold,
+        metric=metric,
+        p=p,
+        missing=missing,
+        missing_value=missing_value,
+        box=box,
+        scales=scales,
+        max_distance=max_distance,
+        n_neighbors=n_neighbors,
+        min_samples=min_samples,
+        device=device,
+        progress=progress,
+        memory_limit=memory_limit,
+        prediction_data=prediction_data,
+        **unknown,
+    )._settings()
     if kind_of(settings.metric, X):
         raise ValueError(f"a plan is of rows of features, and {without_features(settings.metric)}")
     if groups is None:
@@ -269,7 +342,7 @@ def knn_graph(
     X: Any,
     n_neighbors: int,
     *,
-    metric: str = "euclidean",
+    metric: MetricName = "euclidean",
     p: float = 2.0,
     box: float | Collection[float] | None = None,
     scales: Mapping[Any, float] | None = None,
@@ -311,7 +384,7 @@ def nearest_neighbors(
     X: Any,
     Y: Any,
     *,
-    metric: str = "euclidean",
+    metric: MetricName = "euclidean",
     p: float = 2.0,
     box: float | Collection[float] | None = None,
     scales: Mapping[Any, float] | None = None,
@@ -349,7 +422,7 @@ def connect(
     X: Any,
     *,
     certified: bool = True,
-    metric: str = "euclidean",
+    metric: MetricName = "euclidean",
     p: float = 2.0,
     box: float | Collection[float] | None = None,
     scales: Mapping[Any, float] | None = None,
@@ -493,6 +566,45 @@ def linkage(
     return result
 
 
+@overload
+def cut(
+    linkage: Any,
+    *,
+    n_clusters: int | None = None,
+    distance_threshold: float | None = None,
+    min_cluster_size: int = 1,
+    closed: str = "left",
+    names: str = "number",
+    n_leaves: int | None = None,
+    method: str = "kernel",
+    sample_weight: Any = None,
+) -> Rows: ...
+@overload
+def cut(
+    linkage: Any,
+    *,
+    n_clusters: Sequence[int] | np.ndarray[Any, Any],
+    distance_threshold: None = None,
+    min_cluster_size: int = 1,
+    closed: str = "left",
+    names: str = "number",
+    n_leaves: int | None = None,
+    method: str = "kernel",
+    sample_weight: Any = None,
+) -> Frame: ...
+@overload
+def cut(
+    linkage: Any,
+    *,
+    n_clusters: None = None,
+    distance_threshold: Sequence[float] | np.ndarray[Any, Any],
+    min_cluster_size: int = 1,
+    closed: str = "left",
+    names: str = "number",
+    n_leaves: int | None = None,
+    method: str = "kernel",
+    sample_weight: Any = None,
+) -> Frame: ...
 def cut(
     linkage: Any,
     *,

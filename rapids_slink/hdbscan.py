@@ -7,7 +7,7 @@ place of either in a program that predicts.
 from collections.abc import Collection, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Any, Literal, Self
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -17,7 +17,7 @@ from rapids_slink.dendrogram import condense
 from rapids_slink.dendrogram.cutting import StableClusters
 from rapids_slink.hierarchy.model import WithRows
 from rapids_slink.hierarchy.trees import CondensedTree, MinimumSpanningTree, SingleLinkageTree
-from rapids_slink.metrics import PRECOMPUTED
+from rapids_slink.metrics import PRECOMPUTED, MetricName
 from rapids_slink.points.check import as_integer
 from rapids_slink.points.output import Frame, Rows, Values, as_frame, on_host
 from rapids_slink.runtime.device import device_of, on_current_gpu, to_host
@@ -231,7 +231,8 @@ class HDBSCAN(DensityHierarchy):
     The heights of the hierarchy equal those of ``scipy.cluster.hierarchy.linkage`` of mutual reachability to the last
     bit, on a GPU and on a CPU. The clusters are those of the package hdbscan with ``algorithm="generic"`` if no two
     heights tie. With `min_samples` above 1 many tie, because all edges within a row's core distance weigh the same, and
-    each package takes these in its own order. Rows at distance zero are never split.
+    each package takes these in its own order: the heights are equal, and the rows and the number of clusters may differ
+    where groups are hardly denser than their surroundings. Rows at distance zero are never split.
 
     Parameters
     ----------
@@ -287,8 +288,10 @@ class HDBSCAN(DensityHierarchy):
     outlier_scores_ : Series or array of shape (n,), float64
         GLOSH, from 0 to 1: the larger, the less a row belongs to its surroundings.
     cluster_persistence_ : array of shape (clusters,), float64
-        The stability of each cluster, from 0 to 1. If the root is the only cluster the package hdbscan divides by its
-        labelled rows alone, and may give more than 1.
+        How long each cluster lasts, from 0 to 1: its stability, divided by the number of rows at its birth and by the
+        largest λ at which any row leaves any cluster. λ is 1 / distance. The values are those of the package hdbscan
+        unless `allow_single_cluster` or `cluster_selection_epsilon` is given: it counts otherwise there, and may exceed
+        1.
     condensed_tree_ : CondensedTree
         The clusters of at least `min_cluster_size` rows, selected or not, with the methods of the package hdbscan, like
         the next two: ``to_pandas()``, ``to_numpy()``, ``to_networkx()``, ``plot()``.
@@ -326,7 +329,7 @@ class HDBSCAN(DensityHierarchy):
     min_cluster_size: int = 5
     min_samples: int | None = None
     _: KW_ONLY
-    metric: str = "euclidean"
+    metric: MetricName | Literal["precomputed"] = "euclidean"
     p: float | None = 2.0
     box: float | Collection[float] | None = None
     scales: Mapping[Any, float] | None = None

@@ -65,7 +65,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -363,6 +363,12 @@ PRECOMPUTED = Metric("precomputed", Formula.GIVEN)
 #: Metrics of rows that have no coordinates: `items` has their definitions.
 ITEM_METRICS = {name: Metric(name, Formula.ITEMS) for name in ("levenshtein", "string_hamming")}
 NAMES |= ITEM_METRICS
+#: The same for typing tools and editors.
+MetricName = Literal[
+    "euclidean", "l2", "sqeuclidean", "cosine", "correlation", "cityblock", "manhattan", "l1", "chebyshev", "minkowski",
+    "canberra", "braycurtis", "hamming", "rogerstanimoto", "jaccard", "bit_hamming", "bit_jaccard", "dice",
+    "containment", "inner_product", "haversine", "levenshtein", "string_hamming",
+]  # fmt: skip
 #: Metrics of sets, in columns or sparse matrices; of rows of numbers in sparse matrices; of either.
 SET_METRICS, SPARSE_ROW_METRICS = ("jaccard", "dice", "containment"), ("cosine", "euclidean")
 SPARSE_METRICS = (*SET_METRICS, *SPARSE_ROW_METRICS)

@@ -3,12 +3,12 @@
 from collections.abc import Collection, Iterator, Mapping
 from importlib import import_module
 from numbers import Real
-from typing import Any
+from typing import Any, Literal, Never
 
 import numpy as np
 
 from rapids_slink.dendrogram.cutting import check_distance
-from rapids_slink.metrics import Metric
+from rapids_slink.metrics import Metric, MetricName
 from rapids_slink.neighbors.within import PairTask
 from rapids_slink.points.check import MAX_ROWS, as_integer, column_values, require_edges
 from rapids_slink.points.output import Distances, Frame, OutputKind, Rows, Values, library_of
@@ -24,7 +24,7 @@ def pairs(
     *,
     max_distance: float,
     names: bool = False,
-    metric: str = "euclidean",
+    metric: MetricName = "euclidean",
     p: float = 2.0,
     missing: str | None = None,
     missing_value: float | str | Collection[float | str] | None = None,
@@ -96,7 +96,7 @@ def count_pairs(
     Y: Any = None,
     *,
     max_distance: Distances,
-    metric: str = "euclidean",
+    metric: MetricName = "euclidean",
     p: float = 2.0,
     missing: str | None = None,
     missing_value: float | str | Collection[float | str] | None = None,
@@ -159,7 +159,7 @@ def iter_pairs(
     max_distance: float,
     rows: int = 2**16,
     names: bool = False,
-    metric: str = "euclidean",
+    metric: MetricName = "euclidean",
     p: float = 2.0,
     missing: str | None = None,
     missing_value: float | str | Collection[float | str] | None = None,
@@ -209,7 +209,23 @@ def iter_pairs(
     return frames
 
 
-def deduplicate(X: Any, *, max_distance: float, **parameters: Any) -> Rows:
+def deduplicate(
+    X: Any,
+    *,
+    max_distance: float,
+    metric: MetricName | Literal["precomputed"] = "euclidean",
+    p: float = 2.0,
+    missing: str | None = None,
+    missing_value: float | str | Collection[float | str] | None = None,
+    box: float | Collection[float] | None = None,
+    scales: Mapping[Any, float] | None = None,
+    n_neighbors: int | None = None,
+    min_samples: int | None = None,
+    device: str = "auto",
+    progress: bool = False,
+    memory_limit: int | str | None = None,
+    **unknown: Never,
+) -> Rows:
     """Which row each row is a near duplicate of: the first of its group.
 
     Rows are in one group if steps of at most `max_distance` lead from one to the other. The groups are the trees of
@@ -221,8 +237,12 @@ def deduplicate(X: Any, *, max_distance: float, **parameters: Any) -> Rows:
         See `SingleLinkage.fit`.
     max_distance : float
         The largest distance of a step.
-    **parameters
-        ``metric``, ``device`` and the other parameters of `SingleLinkage`, except those of clusters.
+    metric, p, missing, missing_value, box, scales, n_neighbors, min_samples : optional
+        See `SingleLinkage`.
+    device, progress, memory_limit : optional
+        See `SingleLinkage`.
+    **unknown
+        Refused; the error names the parameter that was meant.
 
     Returns
     -------
@@ -246,10 +266,25 @@ def deduplicate(X: Any, *, max_distance: float, **parameters: Any) -> Rows:
     [5.0, 0.0, 7.0]
     """
     for name in ("n_clusters", "distance_threshold"):
-        if name in parameters:
+        if name in unknown:
             raise TypeError(f"deduplicate takes max_distance in place of {name}")
     check_distance(max_distance, "max_distance")
-    model = SingleLinkage(None, max_distance=max_distance, **parameters).fit(X)
+    model = SingleLinkage(
+        None,
+        metric=metric,
+        p=p,
+        missing=missing,
+        missing_value=missing_value,
+        box=box,
+        scales=scales,
+        max_distance=max_distance,
+        n_neighbors=n_neighbors,
+        min_samples=min_samples,
+        device=device,
+        progress=progress,
+        memory_limit=memory_limit,
+        **unknown,
+    ).fit(X)
     groups = model._first_rows()
     return groups.rename("duplicate_of") if hasattr(groups, "rename") else groups
 

@@ -60,14 +60,12 @@ def compile(device: str = "auto", *, metrics: Collection[str] = ("euclidean",), 
     """
     start, chosen = time.perf_counter(), resolve(device)
     names = [metrics] if isinstance(metrics, str) else metrics
+    kinds: tuple[Any, ...] = SingleLinkage, HDBSCAN
     fits = [
-        (model, rows)
+        (kind(metric=metric.name, device=chosen.name), rows)
         for metric in map(get_metric, names)
         for rows in _tables(metric, SHAPES[chosen.name])
-        for model in (
-            SingleLinkage(metric=metric.name, device=chosen.name),
-            HDBSCAN(metric=metric.name, device=chosen.name),
-        )
+        for kind in kinds
     ]
     with progress_bar(
         len(fits), Progress("compiling", sum(len(rows) for _, rows in fits)) if progress else None

@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from math import inf, nextafter
 from types import ModuleType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from rapids_slink import groups, item_pipeline, pipeline
 from rapids_slink.dendrogram.cutting import ClusterRule, Cut, check_distance, check_max_distance
 from rapids_slink.hierarchy.model import Estimator, Hierarchy, WithRows
 from rapids_slink.items import kind_of
-from rapids_slink.metrics import PRECOMPUTED, SPARSE_METRICS, Metric
+from rapids_slink.metrics import PRECOMPUTED, SPARSE_METRICS, Metric, MetricName
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.points.keys import GroupBy
 from rapids_slink.points.output import Rows, Values, array_of, as_frame, as_known, is_collection, library_of
@@ -342,7 +342,7 @@ class SingleLinkage(PointHierarchy):
     n_clusters: int | None = 2
     _: KW_ONLY
     distance_threshold: float | None = None
-    metric: str = "euclidean"
+    metric: MetricName | Literal["precomputed"] = "euclidean"
     p: float = 2.0
     missing: str | None = None
     missing_value: float | str | Collection[float | str] | None = None

@@ -1,7 +1,7 @@
 """scikit-learn's ``AgglomerativeClustering``, for ``linkage="single"`` on a GPU or a CPU."""
 
 import warnings
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -76,7 +76,7 @@ class AgglomerativeClustering(cluster.AgglomerativeClustering):
             self.distances_ = np.asarray(model.distances_)
         return self
 
-    def _distances(self, X: np.ndarray) -> tuple[np.ndarray, str]:
+    def _distances(self, X: np.ndarray) -> tuple[np.ndarray, Any]:
         """`X` and its metric, or a matrix of distances if only scikit-learn has the metric."""
         if callable(self.metric):
             return self.metric(X), "precomputed"

@@ -6,11 +6,11 @@ process. Methods that only scikit-learn calls import it when they are called.
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from os import PathLike
 from types import MethodType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 import numpy as np
 import pandas as pd
@@ -99,6 +99,39 @@ class Hierarchy(Exports):
         self._require_fit()
         return self._array(as_frame(self.linkage_)["height"].values)
 
+    @overload
+    def cut(
+        self,
+        n_clusters: int | None = None,
+        *,
+        distance_threshold: float | None = None,
+        min_cluster_size: int = 1,
+        closed: str = "left",
+        names: str = "number",
+        sample_weight: Any = None,
+    ) -> Rows: ...
+    @overload
+    def cut(
+        self,
+        n_clusters: Sequence[int] | np.ndarray[Any, Any],
+        *,
+        distance_threshold: None = None,
+        min_cluster_size: int = 1,
+        closed: str = "left",
+        names: str = "number",
+        sample_weight: Any = None,
+    ) -> Frame: ...
+    @overload
+    def cut(
+        self,
+        n_clusters: None = None,
+        *,
+        distance_threshold: Sequence[float] | np.ndarray[Any, Any],
+        min_cluster_size: int = 1,
+        closed: str = "left",
+        names: str = "number",
+        sample_weight: Any = None,
+    ) -> Frame: ...
     def cut(
         self,
         n_clusters: Numbers | None = None,

@@ -31,7 +31,7 @@ from operator import or_
 from os import PathLike
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -146,6 +146,8 @@ def _types(model: type) -> dict[str, Any]:
     def type_of(hint: Any) -> Any:
         if get_origin(hint) is Annotated:
             return reduce(or_, (getattr(pd, name, np.ndarray) for name in hint.__metadata__))
+        if get_origin(hint) is Literal:
+            return str
         if get_origin(hint) in (Union, UnionType):
             return reduce(or_, map(type_of, get_args(hint)))
         return Real if hint in (bool, int, float) else get_origin(hint) or hint

@@ -1,6 +1,7 @@
 """HDBSCAN in the place of the classes of hdbscan, scikit-learn and cuML: their parameters, and hdbscan's trees."""
 
 import inspect
+import json
 import pickle
 import re
 from importlib.util import find_spec
@@ -11,7 +12,7 @@ import pytest
 import sklearn.cluster
 from joblib import Memory
 from oracles import blobs
-from repository import ROOT
+from repository import ROOT, python
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import pdist, squareform
 from sklearn.base import clone
@@ -152,6 +153,49 @@ def test_topic_models_call(device):
     assert memberships.shape == (len(X), model.n_clusters_)
     with pytest.raises(ValueError, match="keeps no rows: fit it with prediction_data=True"):
         HDBSCAN(device=device, gen_min_span_tree=True).fit(X).generate_prediction_data()
+
+
+TOPICS = """
+import sys
+if {stand_in}:
+    sys.path.insert(0, "tests/support")
+    import topics
+    sys.modules["bertopic"] = topics
+import numpy as np
+rng = np.random.default_rng(0)
+group = np.repeat([0, 1, 2], [60, 40, 30])
+embeddings = rng.normal(size=(130, 5)) * 0.3 + np.eye(5)[group] * 9
+documents = [f"word{{g}} of{{g}} document{{g}} {{i}}" for i, g in enumerate(group)]
+new_documents, new_embeddings = documents[:9], embeddings[:9] + 0.01
+{recipe}
+probabilities, new_probabilities = np.asarray(probabilities), np.asarray(new_probabilities)
+assert probabilities.shape == (130, 3) and new_probabilities.shape == (9, 3), probabilities.shape
+assert [group[np.flatnonzero(np.array(topics) == t)[0]] for t in range(3)] == [0, 1, 2]  # by size
+assert new_topics[0] == topics[0] == probabilities[0].argmax() == 0
+assert len(set(model.topics_)) <= 10
+print(type(clusters).__module__, topics, probabilities.round(9).tolist(), np.asarray(new_topics).tolist(),
+      new_probabilities.round(9).tolist(), sep="\\n")
+"""
+
+
+@pytest.mark.parametrize("stand_in", [False, True], ids=["bertopic", "its calls"])
+def test_recipe_of_topics(stand_in):
+    """The page's, with the matrix of probabilities that the package hdbscan gives."""
+    if not stand_in:
+        pytest.importorskip("bertopic", reason="bertopic is not installed")
+    page = (ROOT / "docs" / "density.md").read_text()
+    recipe = page[page.index("```{code-block} python\n") :].split("\n", 1)[1].partition("```")[0]
+    ours = recipe.replace("prediction_data=True", "prediction_data=True, device='cpu'")
+    theirs = recipe.replace('sys.modules["hdbscan"] = hdbscan', "").replace(
+        "from rapids_slink import hdbscan", "import hdbscan"
+    )
+    theirs = theirs.replace("prediction_data=True", "prediction_data=True, algorithm='generic'")
+    answers = [python(TOPICS.format(stand_in=stand_in, recipe=code)).splitlines()[-5:] for code in (ours, theirs)]
+    assert [answer[0].split(".")[0] for answer in answers] == ["rapids_slink", "hdbscan"]
+    assert answers[0][1] == answers[1][1]
+    assert answers[0][3] == answers[1][3]
+    for line in (2, 4):
+        np.testing.assert_allclose(*(np.array(json.loads(answer[line])) for answer in answers), atol=1e-6)
 
 
 # ---------------------------------------------------------------------------------------------------- trees

@@ -263,9 +263,12 @@ def test_times_beside_noise_are_of_one_card():
 
 
 def test_readme_table_is_current():
-    rows = report.readme_rows(report.load(results.FOLDER))
+    every = report.load(results.FOLDER)
+    rows, of_cpus = report.readme_rows(every), report.readme_cpu_rows(every)
     assert tuple(row["case"] for row in rows) == report.README_CASES
     assert {row["device"] for row in rows} == {report.README_CARD}
+    assert tuple((row["case"], row["stage"]) for row in of_cpus) == report.README_CPU_CASES
+    assert all(row["peers"] and row["exact"] and row["device"].endswith(", 2 cores") for row in of_cpus)
     text = report.README.read_text()
-    assert report.filled(text, rows) == text
+    assert report.filled(text, every) == text
     assert report.first_figure(rows).startswith("1,000,000 points of 128 features take ")

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import get_args, get_overloads, get_type_hints
 
 import pandas as pd
 import pytest
@@ -23,6 +24,7 @@ from bench.cases import GROUPS
 from bench.stages import STAGES
 from rapids_slink import cli, graph, hdbscan
 from rapids_slink.hierarchy.model import Hierarchy
+from rapids_slink.metrics import NAMES, MetricName
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 #: What a page's examples need where these words occur in them.
@@ -170,6 +172,7 @@ def site(tmp_path_factory):
             pytest.fail(missing) if os.environ.get("CI") == "true" else pytest.skip(missing)
     out = tmp_path_factory.mktemp("site")
     build = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-d", f"{out}-doctrees"]
+    build += ["-D", f"nb_execution_cache_path={out}-cache", "-D", "nb_execution_excludepatterns=*/0[2-9]_*,*/1*_*"]
     run = subprocess.run(
         [*build, "docs", str(out)], cwd=ROOT, capture_output=True, text=True, env=os.environ, timeout=300
     )
@@ -193,6 +196,53 @@ def test_notebooks_are_pages(site):
     for notebook in notebooks:
         assert "rapids_slink" in (site / "notebooks" / f"{notebook.stem}.html").read_text()
         assert linked.count(f'href="notebooks/{notebook.stem}.html"') >= 2
+
+
+@pytest.mark.full
+def test_pages_of_notebooks_have_outputs(site):
+    """Of the one that the fixture has executed."""
+    page = (site / "notebooks" / "01_quickstart.html").read_text()
+    assert "cell_output" in page
+    assert "image/png" in page or ".png" in page
+
+
+@pytest.mark.full
+def test_signatures_of_classes_are_real(site):
+    page = re.sub(r"<[^>]+>", "", (site / "api.html").read_text())
+    assert "**parameters" not in page
+    for name in ("SingleLinkage", "HDBSCAN"):
+        signature = re.search(rf"class\s+rapids_slink\.{name}\((.*?)\)\s*¶?\n", page, flags=re.DOTALL)[1]
+        assert set(re.findall(r"(\w+)=", signature)) == set(inspect.signature(getattr(rapids_slink, name)).parameters)
+
+
+def test_fit_and_plan_name_the_parameters_of_the_class():
+    """With its defaults; without a threshold `fit` and `plan` choose the number of clusters."""
+    wanted = {
+        name: parameter.default for name, parameter in inspect.signature(rapids_slink.SingleLinkage).parameters.items()
+    }
+    wanted |= {"n_clusters": None, "groups": None, "dropna": True}
+    for function in (rapids_slink.fit, rapids_slink.plan):
+        named = {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
+        assert {name: default for name, default in named.items() if name not in ("X", "unknown")} == wanted
+    of_clusters = {"n_clusters", "distance_threshold", "prediction_data", "groups", "dropna"}
+    assert wanted.keys() - inspect.signature(rapids_slink.deduplicate).parameters.keys() == of_clusters
+
+
+def test_docstring_of_fit_explains_each_parameter():
+    """Not by a reference to another docstring."""
+    text = rapids_slink.fit.__doc__
+    sections = re.findall(
+        r"^    (\w[^\n]*) : [^\n]*\n((?:        [^\n]*\n)+)", text[: text.index("Returns")], flags=re.MULTILINE
+    )
+    assert len(sections) == len(inspect.signature(rapids_slink.fit).parameters) - 1
+    assert not [name for name, what in sections if "," in name or what.strip().startswith("See ")]
+
+
+def test_typing_tools_know_the_metrics():
+    hints = get_type_hints(rapids_slink.SingleLinkage)["metric"]
+    assert set(get_args(MetricName)) == set(NAMES)
+    assert {name for part in get_args(hints) for name in get_args(part)} == {*NAMES, "precomputed"}
+    assert len(get_overloads(Hierarchy.cut)) == len(get_overloads(rapids_slink.cut)) == 3
 
 
 def test_the_reference_names_what_there_is():
@@ -225,8 +275,8 @@ def test_every_stage_and_group_of_the_benchmarks_has_a_table():
     assert {*STAGES, *GROUPS} == set(" ".join(marks).split())
 
 
-def test_every_notebook_is_on_the_first_page():
-    page = (ROOT / "docs" / "index.md").read_text()
+def test_every_notebook_has_a_picture():
+    page = (ROOT / "docs" / "notebooks.md").read_text()
     cards = re.findall(r"\]\(_static/gallery/(\w+)\.png\)\]\(\.\./notebooks/(\w+)\.ipynb\)", page)
     names = [path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
     assert cards == [(name, name) for name in names]

@@ -1,10 +1,14 @@
 """Each notebook runs, draws something, and is committed without outputs."""
 
+import ast
 import json
 import os
+import re
 
 import pytest
 from repository import ROOT
+
+import rapids_slink
 
 NOTEBOOKS = {path.stem: path for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
 NEEDS = {"hdbscan": "hdbscan", "jscatter": "explore"}  # what notebooks of such names need besides
@@ -20,6 +24,31 @@ def test_notebook_carries_no_outputs(name):
         if cell["cell_type"] == "code":
             assert cell["outputs"] == []
             assert cell["execution_count"] is None
+
+
+def code_of(name):
+    """The notebook's code, without the lines that are Jupyter's own."""
+    cells = [cell for cell in json.loads(NOTEBOOKS[name].read_text())["cells"] if cell["cell_type"] == "code"]
+    return "\n".join("".join(cell["source"]) for cell in cells)
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_notebook_uses_public_names(name):
+    """And frames by the name that readers know, of pandas or, in the same line, of cuDF."""
+    imported = [node for node in ast.walk(ast.parse(code_of(name))) if isinstance(node, ast.Import | ast.ImportFrom)]
+    modules = {alias.name: alias.asname for node in imported if isinstance(node, ast.Import) for alias in node.names}
+    assert modules["pandas"] == "pd"
+    public = {f"rapids_slink.{module}" for module in ("datasets", "hdbscan", "scipy", "sklearn")}
+    for node in imported:
+        if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "rapids_slink":
+            names = {alias.name for alias in node.names}
+            assert node.module in public or names <= {*rapids_slink.__all__, "hdbscan"}, ast.unparse(node)
+    assert not [module for module in modules if module.startswith("rapids_slink.")]
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_notebook_names_no_package_that_an_index_lacks(name):
+    assert not re.search(r"pip install \W*rapids_slink", NOTEBOOKS[name].read_text())
 
 
 @pytest.mark.full
@@ -38,3 +67,8 @@ def test_notebook_runs(name, tmp_path, monkeypatch):
     ).execute()
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert any("image/png" in output.get("data", {}) for output in outputs)
+    printed = [output["text"] for output in outputs if output["output_type"] == "stream"]
+    printed += [output["data"].get("text/plain", "") for output in outputs if "data" in output]
+    assert not [text for text in printed if text.strip() in ("{}", "[]", "None")]
+    if name.startswith("06"):
+        assert "adjusted Rand index of the flat clusters: 1.0\n" in "".join(printed)

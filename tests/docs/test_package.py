@@ -49,7 +49,7 @@ def readme_blocks(language):
 
 
 def test_readme_is_short():
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 130
 
 
 def test_readme_example_prints_what_it_says_and_its_check_of_exactness_holds():

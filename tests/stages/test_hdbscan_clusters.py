@@ -58,6 +58,21 @@ def test_clusters_are_hdbscans_of_the_same_tree(points, options, device):
         np.testing.assert_allclose(on_host(ours.cluster_persistence_), expected, rtol=1e-9)
 
 
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("points", [blobs(0), grid()], ids=["blobs", "ties"])
+def test_persistence_is_what_its_docstring_says(points, options):
+    """By the condensed tree, for all options: it is a share of what it would be if no row ever left."""
+    model = HDBSCAN(min_samples=4, device="cpu", **{"min_cluster_size": 6, **options}).fit(points)
+    tree, n = model.condensed_tree_.to_pandas(), len(points)
+    clusters = tree[tree["child"] >= n].set_index("child")
+    birth, size = {n: 0.0, **clusters["lambda_val"]}, {n: n, **clusters["child_size"]}
+    lasting = (tree["lambda_val"] - tree["parent"].map(birth)) * tree["child_size"]
+    share = {k: part.sum() / size[k] / tree["lambda_val"].max() for k, part in lasting.groupby(tree["parent"])}
+    expected = [min(share[n + k], 1) for k in model._selected_.tolist()]
+    assert model.cluster_persistence_.tolist() == pytest.approx(expected, rel=1e-9)
+    assert ((model.cluster_persistence_ >= 0) & (model.cluster_persistence_ <= 1)).all()
+
+
 @pytest.mark.parametrize("seed", [0, full(1), full(2)])
 @pytest.mark.parametrize("step", [0.0, 0.25, 1.0], ids=lambda step: f"steps of {step}")
 def test_clusters_by_all_combinations_of_options_are_hdbscans(step, seed):

@@ -347,7 +347,7 @@ def test_a_plan_of_a_collection_is_refused():
 
 def table(title):
     """The cells of the guide's table whose first column has this title."""
-    page = (ROOT / "docs" / "guide.md").read_text()
+    page = (ROOT / "docs" / "internals.md").read_text()
     rows = page[page.index(f"| {title} |") :].partition("\n\n")[0].splitlines()
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in [rows[0], *rows[2:]]]
 
