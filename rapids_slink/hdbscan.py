@@ -337,7 +337,7 @@ class HDBSCAN(DensityHierarchy):
     max_cluster_size: int | None = None
     n_neighbors: int | None = None
     device: str = "auto"
-    progress: bool = False
+    progress: bool | str = "auto"
     memory_limit: int | str | None = None
     prediction_data: bool = False
     gen_min_span_tree: bool = False

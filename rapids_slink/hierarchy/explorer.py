@@ -113,9 +113,10 @@ class Explorer:
         self._make_panels()
         self._make_controls()
         first = self._setting.value, self._setting.min_size
-        own = isinstance(self._setting, SizeSetting) or first == (model.n_clusters_, 1)
+        of_model = model._cut_clusters, model._least_size_
+        own = isinstance(self._setting, SizeSetting) or first == of_model
         if not own:
-            self._history.append((model.n_clusters_, 1))
+            self._history.append(of_model)
         self._following = True
         self.min_size.value = first[1]
         self._show(first[0], model.labels_ if own else None)

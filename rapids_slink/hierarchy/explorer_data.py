@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from rapids_slink.dendrogram.condense import Condensed, Merges, Selected, condense, enclosing, select, summarize
-from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters
+from rapids_slink.dendrogram.cutting import COLUMNS, FEW_ROWS, CutParameters, at_widest_gap, count_large, least_size
 from rapids_slink.hierarchy import plotting
 from rapids_slink.hierarchy.plotting import (
     cut_label,
@@ -29,8 +29,6 @@ from rapids_slink.trigonometry import EARTH_RADIUS
 
 #: Sizes of the smallest cluster on HDBSCAN's curve, each of which costs a selection.
 SIZES = 16
-#: Below this many rows the cut that is shown first is the model's own.
-FEW_ROWS = 100
 #: The largest number of bars of a tree, and of places at which the width of a bar is drawn.
 MAX_BARS, WIDTHS = 300, 24
 #: The height of a map in pixels, and its width by its height, about.
@@ -105,7 +103,8 @@ class CutSetting(Setting):
         self.names = ["number of clusters", f"{self.of_distance} of the next merge".replace(" (km)", "", 1)]
         if self.unit_name:
             self.names[1] += " (km)"
-        self.value, self.range = model.n_clusters_, (self.trees, model.n_leaves_)
+        self.value, self.min_size = model._cut_clusters, model._least_size_
+        self.range = self.trees, model.n_leaves_
         drawn = sample_of_heights(self.heights.size)
         if self.is_log_distance:
             self.is_log, drawn = True, drawn[self.heights[drawn] > 0]
@@ -113,21 +112,10 @@ class CutSetting(Setting):
         if not drawn.size:
             self.values, self.curve = np.array([self.trees]), np.zeros(1)
         self._tree: Condensed | None = None
-        least = least_size(model.n_leaves_)
-        large = self.counts(least)
-        if model.n_leaves_ >= FEW_ROWS and large[self.value - self.trees] < 2 <= large.max():
-            gap = -np.diff(self.heights, prepend=self.heights[:1], append=0.0)
-            self.value, self.min_size = int(np.where(large >= 2, gap, -1.0).argmax()) + self.trees, least
-
-    def counts(self, size: int) -> np.ndarray:
-        """The clusters of at least this many rows of the cut into `trees` clusters, and of each finer one."""
-        n = self.model.n_leaves_
-        is_large = np.concatenate([np.full(n, size <= 1), self.merges.size >= size])
-        is_root = np.ones(is_large.size, bool)
-        is_root[self.merges.left_child] = is_root[self.merges.right_child] = False
-        parts = is_large[self.merges.left_child].astype(np.int64) + is_large[self.merges.right_child]
-        gained = (parts - is_large[n:])[::-1]
-        return int((is_root & is_large).sum()) + np.concatenate([[0], np.cumsum(gained)])
+        n, least = model.n_leaves_, least_size(model.n_leaves_)
+        large = count_large(self.merges, n, least, np)
+        if n >= FEW_ROWS and self.min_size == 1 and large[self.value - self.trees] < 2 <= large.max():
+            self.value, self.min_size = at_widest_gap(self.merges, n, least, np), least
 
     def labels(self, value: int, min_size: int) -> Any:
         """The labels of the cut."""
@@ -207,11 +195,6 @@ class SizeSetting(Setting):
         number = np.full(tree.parent.size + 1, -1)
         number[selected.clusters] = np.arange(selected.clusters.size)
         return number[enclosing(tree.parent, number[:-1] >= 0)][bars.clusters]
-
-
-def least_size(n: int) -> int:
-    """The rows of a cluster that is no outlier: a hundredth of all, at least 5."""
-    return max(5, n // 100)
 
 
 def setting_of(model: Any) -> Setting:

@@ -8,6 +8,7 @@ import copy
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from numbers import Integral
 from os import PathLike
 from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
@@ -16,14 +17,16 @@ import numpy as np
 import pandas as pd
 
 from rapids_slink.catalogue import catalogue_of, read_rows
-from rapids_slink.dendrogram import condense
+from rapids_slink.dendrogram import condense, cutting
 from rapids_slink.dendrogram.condense import Rule, select, summarize
 from rapids_slink.dendrogram.cutting import (
     COLUMNS,
     CutParameters,
+    check_distance,
     check_max_distance,
     cut_frame,
     name_by_first_row,
+    outliers_text,
 )
 from rapids_slink.hierarchy import plotting, storage
 from rapids_slink.hierarchy.explorer import Explorer
@@ -31,7 +34,7 @@ from rapids_slink.hierarchy.exports import Exports
 from rapids_slink.hierarchy.plotting import MAX_POINTS
 from rapids_slink.hierarchy.trees import CondensedTree
 from rapids_slink.metrics import METRICS, PRECOMPUTED
-from rapids_slink.points.check import as_integer
+from rapids_slink.points.check import as_integer, warn
 from rapids_slink.points.output import (
     TABLES,
     Distances,
@@ -48,7 +51,7 @@ from rapids_slink.points.output import (
     library_of,
     on_host,
 )
-from rapids_slink.report import counted, did_you_mean
+from rapids_slink.report import counted, did_you_mean, with_hints
 from rapids_slink.runtime.device import Array, device_of, on_current_gpu, resolve
 from rapids_slink.runtime.memory import copy_out, run_scope, usual_errors
 
@@ -99,12 +102,13 @@ class Hierarchy(Exports):
         self._require_fit()
         return self._array(as_frame(self.linkage_)["height"].values)
 
+    @with_hints(cutting.MEANINGS)
     def cut(
         self,
-        n_clusters: Numbers | None = None,
+        n_clusters: Numbers | str | None = None,
         *,
         distance_threshold: Distances | None = None,
-        min_cluster_size: int = 1,
+        min_cluster_size: int | None = None,
         closed: str = "left",
         names: str = "number",
         sample_weight: Any = None,
@@ -113,10 +117,11 @@ class Hierarchy(Exports):
 
         Parameters
         ----------
-        n_clusters, distance_threshold : int, float, or a sequence of either
+        n_clusters, distance_threshold : int, float, a sequence of either, or "widest_gap"
             Give one of them. Exactly this many clusters, even with equal heights; or clusters that are not merged at or
             above this distance. A list, tuple, range or 1-d array makes a cut for each value. Of a model with groups
-            the number is that of each group's clusters, or its rows if they are fewer.
+            the number is that of each group's clusters, or its rows if they are fewer. ``cut("widest_gap")`` cuts
+            where successive merges are farthest apart, and labels outliers -1.
         min_cluster_size, closed, names, sample_weight : optional
             See `rapids_slink.cut`.
 
@@ -133,12 +138,26 @@ class Hierarchy(Exports):
             Both or neither of the two is given, or a value is not valid.
         """
         self._require_fit()
-        size, weights = min_cluster_size, sample_weight
-        parameters = CutParameters(n_clusters, distance_threshold, size, "kernel", closed, names, weights)
+        limit = getattr(self, "_max_distance_", None)
+        parameters = CutParameters(
+            n_clusters, distance_threshold, min_cluster_size, "kernel", closed, names, sample_weight, limit
+        )
         if n_clusters is None and distance_threshold is not None:
-            check_max_distance(parameters.values[0], getattr(self, "_max_distance_", None))
+            for value in parameters.values[0]:
+                check_distance(value, "distance_threshold", getattr(self, "metric", None))
+            check_max_distance(parameters.values[0], limit)
         by_group = n_clusters is not None and distance_threshold is None and hasattr(self, "groups_")
-        return self._cut(parameters, (self._merge_group_, self.groups_) if by_group else None)
+        labels = self._cut(parameters, (self._merge_group_, self.groups_) if by_group else None)
+        if min_cluster_size is None and not by_group and isinstance(n_clusters, Integral):
+            self._warn_of_outliers(labels)
+        return labels
+
+    def _warn_of_outliers(self, labels: Any) -> None:
+        """Warn if the clusters of a number of clusters are outliers."""
+        if self._layout is None:
+            labels = array_of(labels) if library_of(labels) else labels
+            if text := outliers_text(labels, device_of(labels).xp):
+                warn(text)
 
     def _cut(self, parameters: CutParameters, groups: tuple[Any, Any] | None = None) -> Rows | Frame:
         """The labels of cuts of the whole forest, or of each of its groups, by `_merge_group_` and `groups_`."""
@@ -281,7 +300,7 @@ class Hierarchy(Exports):
         ValueError
             `p` or `truncate_mode` is not valid, the whole tree is too deep to be drawn, or it is a forest.
         """
-        self._require_tree()
+        self._require_tree("plot_condensed(), plot_heights() and plot_clusters(X) draw one")
         return plotting.plot_dendrogram(self.linkage_, ax=ax, p=p, truncate_mode=truncate_mode, **kwargs)
 
     @usual_errors()
@@ -386,7 +405,7 @@ class Hierarchy(Exports):
             matplotlib is not installed.
         """
         self._require_fit()
-        n_clusters = self.n_clusters_ if self._labels_are_a_cut else None
+        n_clusters = self._cut_clusters if self._labels_are_a_cut else None
         return plotting.plot_heights(self.linkage_, self.n_leaves_, n_clusters=n_clusters, ax=ax, **kwargs)
 
     @usual_errors()
@@ -479,7 +498,7 @@ class Hierarchy(Exports):
         """Raise for a parameter that is valid for no data."""
 
     def _repr_html_(self) -> str:
-        """The summary in Jupyter: the clusters' sizes, the cut, the proofs, the stages' times."""
+        """The summary in Jupyter: the cut, the clusters' sizes, the parameters; folded, proofs and times."""
         return plotting.to_html(self)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -627,9 +646,9 @@ class Estimator:
         for name in parameters:
             if name not in names:
                 of_fit = _parameters_of_fit(kind)
-                meant = did_you_mean(name, [*names, *of_fit], MEANINGS)
+                meant = did_you_mean(name, [*names, *of_fit], MEANINGS) or f", only {names}"
                 meant = f". It is a parameter of fit(X, {name}=...)" if name in of_fit else meant
-                raise error(f"{cls.__name__} has no parameter {name!r}, only {names}{meant}")
+                raise error(f"{cls.__name__} has no parameter {name!r}{meant}")
 
     @classmethod
     def _defaults(cls) -> dict[str, Any]:
@@ -637,9 +656,13 @@ class Estimator:
         return {name: parameter.default for name, parameter in _parameters(kind).items()}
 
     def __repr__(self) -> str:
-        chosen, defaults = {name: repr(value) for name, value in self.get_params().items()}, self._defaults()
-        changed = ", ".join(f"{name}={text}" for name, text in chosen.items() if text != repr(defaults[name]))
+        changed = ", ".join(f"{name}={text}" for name, text in self._changed().items())
         return f"{type(self).__name__}({changed})"
+
+    def _changed(self) -> dict[str, str]:
+        """The parameters that are not the defaults, as text."""
+        chosen, defaults = {name: repr(value) for name, value in self.get_params().items()}, self._defaults()
+        return {name: text for name, text in chosen.items() if text != repr(defaults[name])}
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import InputTags, Tags, TargetTags

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from importlib import import_module
 from importlib.util import find_spec
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -382,7 +383,7 @@ def plane_coordinates(values: Array, rows: np.ndarray, names: Any) -> tuple[np.n
 
 
 def to_html(model: Hierarchy) -> str:
-    """A fitted model's clusters by size, the cut, what was proven and the stages' times.
+    """A fitted model's cut, clusters by size and parameters; folded, what was proven and the stages' times.
 
     One ``div`` without scripts, links or style sheets; every text in it is escaped.
     """
@@ -394,15 +395,25 @@ def to_html(model: Hierarchy) -> str:
     seconds, counts = model.report_.stages()
     proven = [(stage, *entry_text(name, v)) for stage, entry in counts.items() for name, v in entry.items()]
     times = [*((in_words(stage), value) for stage, value in seconds.items()), ("total", sum(seconds.values()))]
-    blocks = [
+    settings = {key: str(value) for key, value in model.report_.items() if not isinstance(value, dict)}
+    fitted_by = {name: settings[name] for name in ("metric", "device") if name in settings}
+    parameters = [*(fitted_by | getattr(model, "_changed", dict)()).items()]
+    first = [
         _block("Clusters", ["cluster", "rows"], [(name, f"{size:,}") for name, size in clusters]),
+        _block("Parameters", ["", ""], [(name, shorten(text, 60)) for name, text in parameters], texts=2),
+    ]
+    folded = [
         _block("Proven", ["stage", "count", ""], proven, texts=2),
         _block("Time", ["stage", "seconds"], [(stage, f"{value:.4f}") for stage, value in times if seconds]),
     ]
     title = f"{type(model).__name__}: {counted(model.n_leaves_, 'row')} in {counted(groups.sizes.size, 'cluster')}"
-    settings = [f"{key} {value}" for key, value in model.report_.items() if not isinstance(value, dict)]
-    lines = [f"<b>{escape(title)}</b>", escape(_cut(model)), escape(", ".join(settings))]
-    return f"<div>{'<br>'.join(line for line in lines if line)}<div>{''.join(blocks)}</div></div>"
+    lines = [f"<b>{escape(title)}</b>", escape(_cut(model))]
+    summary = "<summary>What was proven, and how long it took</summary>"
+    details = escape(", ".join(" ".join(entry) for entry in settings.items()))
+    return (
+        f"<div>{'<br>'.join(line for line in lines if line)}<div>{''.join(first)}</div>"
+        f"<details>{summary}{details}<div>{''.join(folded)}</div></details></div>"
+    )
 
 
 def clusters_table(groups: Groups, names: dict[int, str], colors: Sequence[str], small: str, noise: str) -> str:
@@ -430,7 +441,7 @@ def _cut(model: Hierarchy) -> str:
     if not model._labels_are_a_cut:
         return ""
     heights = np.asarray(on_host(model.linkage_["height"]))[::-1]
-    return cut_label(heights, model.n_clusters_, model.n_leaves_ - heights.size)
+    return cut_label(heights, model._cut_clusters, model.n_leaves_ - heights.size)
 
 
 def _block(title: str, names: list[str], rows: Sequence[tuple[str, ...]], texts: int = 1) -> str:
