@@ -274,7 +274,9 @@ class Hierarchy(Exports):
         """Draw the dendrogram with SciPy and matplotlib.
 
         By default only the last ``p - 1`` merges are drawn, over `p` leaves that are whole clusters: "(1234)" is a
-        cluster of 1,234 rows, "17" is row 17. A million rows take SciPy a third of a second, in a tree of any depth.
+        cluster of 1,234 rows, and a row has its name in the index, or its number. Merges within a cluster of `labels_`
+        have its colour, as in `plot_clusters`; a line is the cut. Great circles are in kilometres. A million rows take
+        SciPy a third of a second, in a tree of any depth.
 
         Parameters
         ----------
@@ -301,14 +303,18 @@ class Hierarchy(Exports):
             `p` or `truncate_mode` is not valid, the whole tree is too deep to be drawn, or it is a forest.
         """
         self._require_tree("plot_condensed(), plot_heights() and plot_clusters(X) draw one")
-        return plotting.plot_dendrogram(self.linkage_, ax=ax, p=p, truncate_mode=truncate_mode, **kwargs)
+        cut = (self._cut_clusters, np.asarray(on_host(self.labels_))) if self._labels_are_a_cut else None
+        of_model = {"cut": cut, "names": self.nodes_, "unit": plotting.unit_of(self)}
+        return plotting.plot_dendrogram(self.linkage_, ax=ax, p=p, truncate_mode=truncate_mode, **of_model, **kwargs)
 
     @usual_errors()
     def plot_condensed(self, *, min_cluster_size: int | None = None, ax: Any = None, **options: Any) -> Any:
-        """Draw the condensed tree as an icicle, as the package hdbscan does: the clusters of many rows.
+        """Draw the condensed tree as an icicle: the clusters of many rows, and the cut.
 
         From the top down, a merge of two parts of at least `min_cluster_size` rows splits a bar in two. At every other
-        merge rows fall out of a bar, which gets narrower. A chain, whose dendrogram is a comb, is one bar.
+        merge rows fall out of a bar, which gets narrower. A chain, whose dendrogram is a comb, is one bar. The clusters
+        of `labels_` have the colours of `plot_clusters`, below the line of the cut if there is one. Great circles are
+        in kilometres.
 
         Parameters
         ----------
@@ -327,12 +333,18 @@ class Hierarchy(Exports):
         Raises
         ------
         ImportError
-            hdbscan or matplotlib is not installed.
+            matplotlib is not installed.
         ValueError, TypeError
             `min_cluster_size` is not valid, a height is negative, or the rows are weighted.
         """
         self._require_fit()
-        return self._condensed(min_cluster_size).plot(axis=ax, **options)
+        tree = self._condensed(min_cluster_size)
+        if self._labels_are_a_cut and self._cut_clusters > 1:
+            heights = np.asarray(on_host(self.linkage_["height"]))[::-1]
+            trees = self.n_leaves_ - heights.size
+            at = plotting.cut_height(heights, self._cut_clusters, trees, 0.0, plotting.is_logarithmic(heights))
+            options.setdefault("cut", (at, np.asarray(on_host(self.labels_))))
+        return tree.plot(axis=ax, **options)
 
     def _condensed(self, min_cluster_size: int | None) -> CondensedTree:
         """The condensed tree with the labels of its most stable clusters."""
@@ -345,7 +357,8 @@ class Hierarchy(Exports):
         if merges.height.size and merges.height[0] < 0:
             raise ValueError(f"a condensed tree needs distances that are not negative, got {merges.height[0]}")
         tree = condense.condense(merges, n, least)
-        return CondensedTree(pd.DataFrame(condense.columns_of(tree)), select(tree, Rule(), summarize(tree)).labels)
+        labels = select(tree, Rule(), summarize(tree)).labels
+        return CondensedTree(pd.DataFrame(condense.columns_of(tree)), labels, plotting.unit_of(self))
 
     @usual_errors()
     def plot_tree(self, X: Any, *, max_edges: int = MAX_POINTS, ax: Any = None) -> Any:
@@ -373,7 +386,13 @@ class Hierarchy(Exports):
         """
         self._require_fit()
         return plotting.plot_tree(
-            self._features(X), self.mst_, self.labels_, nodes=self._nodes, max_edges=max_edges, ax=ax
+            self._features(X),
+            self.mst_,
+            self.labels_,
+            nodes=self._nodes,
+            max_edges=max_edges,
+            mapped=plotting.is_map(self),
+            ax=ax,
         )
 
     @usual_errors()
@@ -406,18 +425,19 @@ class Hierarchy(Exports):
         """
         self._require_fit()
         n_clusters = self._cut_clusters if self._labels_are_a_cut else None
-        return plotting.plot_heights(self.linkage_, self.n_leaves_, n_clusters=n_clusters, ax=ax, **kwargs)
+        unit = plotting.unit_of(self)
+        return plotting.plot_heights(self.linkage_, self.n_leaves_, n_clusters=n_clusters, unit=unit, ax=ax, **kwargs)
 
     @usual_errors()
     def plot_clusters(self, X: Any, ax: Any = None, **kwargs: Any) -> Any:
         """Draw the rows as points, coloured by `labels_`.
 
         One column is drawn as a strip with an arbitrary second axis, two columns as they are, and more by the first two
-        principal components of the drawn rows. Each of the six largest clusters has a colour, in order of size. All
-        others and noise are grey. The fewer points a colour has, the larger they are. At most 20,000 rows are drawn,
-        evenly spaced within each colour and the same number of each, so small clusters are drawn whole. Above 100,000
-        rows datashader, if installed, draws all of them: a pixel has the mixed colour of its rows, and more of it for
-        more rows.
+        principal components of the drawn rows. With ``metric="haversine"`` the axes are longitude and latitude in
+        degrees. Each of the 20 largest clusters has a colour, in order of size. All others and noise are grey. The
+        fewer points a colour has, the larger they are. At most 20,000 rows are drawn, evenly spaced within each colour
+        and the same number of each, so small clusters are drawn whole. Above 100,000 rows datashader, if installed,
+        draws all of them: a pixel has the mixed colour of its rows, and more of it for more rows.
 
         Parameters
         ----------
@@ -442,7 +462,8 @@ class Hierarchy(Exports):
             `X` is not valid, or does not have the number of rows that were clustered.
         """
         self._require_fit()
-        return plotting.plot_clusters(self._features(X), self.labels_, ax=ax, **kwargs)
+        mapped = plotting.is_map(self)
+        return plotting.plot_clusters(self._features(X), self.labels_, mapped=mapped, ax=ax, **kwargs)
 
     @usual_errors()
     def explore(
@@ -475,7 +496,7 @@ class Hierarchy(Exports):
             Colours of the rows in place of those of clusters. A menu changes between them and all columns.
         names : column name, or array or Series of shape (n,), optional
             Names of the rows. A cluster is called by the commonest name in it, if a tenth of its rows have it, and
-            otherwise by that of its first row.
+            otherwise by that of its central row.
 
         Returns
         -------
