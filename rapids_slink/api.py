@@ -15,7 +15,7 @@ import numpy as np
 
 from rapids_slink import groups as grouped
 from rapids_slink import pipeline
-from rapids_slink.dendrogram.cutting import CutParameters
+from rapids_slink.dendrogram.cutting import MEANINGS, Cut, CutParameters
 from rapids_slink.graph import COMPLETE, GraphHierarchy
 from rapids_slink.hdbscan import HDBSCAN as HDBSCAN
 from rapids_slink.hierarchy import storage
@@ -30,7 +30,7 @@ from rapids_slink.near_pairs import to_csr as to_csr
 from rapids_slink.points.keys import GroupBy
 from rapids_slink.points.output import Distances, Frame, Numbers, Rows, is_collection
 from rapids_slink.precompile import compile as compile
-from rapids_slink.report import Report
+from rapids_slink.report import Report, with_hints
 from rapids_slink.runtime.device import DeviceUnavailableError as DeviceUnavailableError
 from rapids_slink.runtime.device import gpu_is_usable
 from rapids_slink.runtime.memory import DeviceMemoryError as DeviceMemoryError
@@ -52,9 +52,10 @@ PACKAGES = (
 
 def fit(
     X: Any,
-    n_clusters: int | None = None,
+    n_clusters: int | str | None = None,
     *,
     distance_threshold: float | None = None,
+    min_cluster_size: int | None = None,
     metric: MetricName | Literal["precomputed"] = "euclidean",
     p: float = 2.0,
     missing: str | None = None,
@@ -65,7 +66,7 @@ def fit(
     n_neighbors: int | None = None,
     min_samples: int | None = None,
     device: str = "auto",
-    progress: bool = False,
+    progress: bool | str = "auto",
     memory_limit: int | str | None = None,
     prediction_data: bool = False,
     groups: Any = None,
@@ -79,11 +80,13 @@ def fit(
     X : dataframe or array, (n, d)
         A row for each point: a table of cuDF, pandas, Polars or Arrow, an array, nested lists, or a Dask collection.
         Some metrics take text, sets or sparse matrices, and "precomputed" takes distances; see `SingleLinkage.fit`.
-    n_clusters : int, optional
-        Cut the tree into exactly this many clusters. By default 2, unless ``distance_threshold`` or ``max_distance`` is
-        given.
+    n_clusters : int or "widest_gap", optional
+        Cut the tree into exactly this many clusters, or at the widest gap between merges; see `cut`. By default 2,
+        unless ``distance_threshold`` or ``max_distance`` is given.
     distance_threshold : float, optional
         Cut the tree at this distance instead: clusters at or above it are not merged.
+    min_cluster_size : int, optional
+        Label rows in smaller clusters -1, so that a few outliers are no clusters.
     metric : str
         The name of the distance, such as "euclidean", "cosine", "cityblock", "haversine" (radians), "hamming",
         "jaccard" or "levenshtein" (text). `SingleLinkage` lists all of them. "precomputed": `X` holds distances.
@@ -108,8 +111,8 @@ def fit(
         Cluster by mutual reachability, the distance of HDBSCAN, with this many neighbours in a core.
     device : {"auto", "cpu", "cuda"}
         "auto" takes a GPU if there is one. "cuda" never falls back.
-    progress : bool
-        Show a progress bar.
+    progress : bool or "auto"
+        Show a progress bar. "auto" shows one on a terminal or in Jupyter if the run will take more than ten seconds.
     memory_limit : int or str, optional
         The largest memory of the run on top of its input, in bytes or as text such as "8GiB". By default what is free.
     prediction_data : bool
@@ -126,11 +129,10 @@ def fit(
     SingleLinkage
         The fitted model; see its attributes.
     """
-    if n_clusters is None and distance_threshold is None and max_distance is None:
-        n_clusters = 2
     model = SingleLinkage(
         n_clusters,
         distance_threshold=distance_threshold,
+        min_cluster_size=min_cluster_size,
         metric=metric,
         p=p,
         missing=missing,
@@ -151,9 +153,10 @@ def fit(
 
 def plan(
     X: Any,
-    n_clusters: int | None = None,
+    n_clusters: int | str | None = None,
     *,
     distance_threshold: float | None = None,
+    min_cluster_size: int | None = None,
     metric: MetricName | Literal["precomputed"] = "euclidean",
     p: float = 2.0,
     missing: str | None = None,
@@ -164,7 +167,7 @@ def plan(
     n_neighbors: int | None = None,
     min_samples: int | None = None,
     device: str = "auto",
-    progress: bool = False,
+    progress: bool | str = "auto",
     memory_limit: int | str | None = None,
     prediction_data: bool = False,
     groups: Any = None,
@@ -180,7 +183,7 @@ def plan(
     ----------
     X : dataframe or array of shape (n, d), or the shape itself as a tuple (n, d)
         See `SingleLinkage.fit`, except Dask collections. A shape is one of float64 values.
-    n_clusters, distance_threshold, metric, p, missing, missing_value, box, scales : optional
+    n_clusters, distance_threshold, min_cluster_size, metric, p, missing, missing_value, box, scales : optional
         See `fit`.
     max_distance, n_neighbors, min_samples, device, progress, memory_limit, prediction_data : optional
         See `fit`.
@@ -214,6 +217,7 @@ def plan(
     settings = SingleLinkage(
         n_clusters,
         distance_threshold=distance_threshold,
+        min_cluster_size=min_cluster_size,
         metric=metric,
         p=p,
         missing=missing,
@@ -236,12 +240,14 @@ def plan(
     return grouped.plan(X, replace(settings, groups=GroupBy(groups, dropna), friends_within=None))
 
 
+@with_hints(MEANINGS)
 def fit_graph(
     edges: Any,
-    n_clusters: int | None = None,
+    n_clusters: int | str | None = None,
     *,
     n_nodes: int | None = None,
     distance_threshold: float | None = None,
+    min_cluster_size: int | None = None,
     complete: str = "keep",
     device: str = "auto",
     memory_limit: int | str | None = None,
@@ -257,12 +263,14 @@ def fit_graph(
         the lightest of parallel edges counts. Integers from 0 to four times the number of edges plus 1,023 are node
         numbers, and all numbers up to the largest are nodes, with or without an edge. Other ids are names, and only
         the names that occur are nodes.
-    n_clusters : int, optional
-        From the number of connected components to the number of nodes.
+    n_clusters : int or "widest_gap", optional
+        From the number of connected components to the number of nodes; or see `cut`.
     n_nodes : int, optional
         The number of nodes, with or without an edge. All ids are node numbers then, however large.
     distance_threshold : float, optional
         Merge only below this distance. By default, without `n_clusters`, every connected component is a cluster.
+    min_cluster_size : int, optional
+        See `cut`.
     complete : {"keep", "error"}
         What to do if the graph is not connected: keep a tree for each component, or raise an error.
     device, memory_limit : str, int or str
@@ -284,7 +292,7 @@ def fit_graph(
     """
     if complete not in COMPLETE:
         raise ValueError(f"complete must be one of {', '.join(map(repr, COMPLETE))}, got {complete!r}")
-    cut = n_clusters, distance_threshold
+    cut = Cut(n_clusters, distance_threshold, min_cluster_size)
     result: GraphHierarchy = engine_of(edges).fit_graph(
         edges, cut=cut, n_nodes=n_nodes, complete=complete, device=device, memory_limit=memory_limit
     )
@@ -570,9 +578,9 @@ def linkage(
 def cut(
     linkage: Any,
     *,
-    n_clusters: int | None = None,
+    n_clusters: int | str | None = None,
     distance_threshold: float | None = None,
-    min_cluster_size: int = 1,
+    min_cluster_size: int | None = None,
     closed: str = "left",
     names: str = "number",
     n_leaves: int | None = None,
@@ -585,7 +593,7 @@ def cut(
     *,
     n_clusters: Sequence[int] | np.ndarray[Any, Any],
     distance_threshold: None = None,
-    min_cluster_size: int = 1,
+    min_cluster_size: int | None = None,
     closed: str = "left",
     names: str = "number",
     n_leaves: int | None = None,
@@ -598,19 +606,20 @@ def cut(
     *,
     n_clusters: None = None,
     distance_threshold: Sequence[float] | np.ndarray[Any, Any],
-    min_cluster_size: int = 1,
+    min_cluster_size: int | None = None,
     closed: str = "left",
     names: str = "number",
     n_leaves: int | None = None,
     method: str = "kernel",
     sample_weight: Any = None,
 ) -> Frame: ...
+@with_hints(MEANINGS)
 def cut(
     linkage: Any,
     *,
-    n_clusters: Numbers | None = None,
+    n_clusters: Numbers | str | None = None,
     distance_threshold: Distances | None = None,
-    min_cluster_size: int = 1,
+    min_cluster_size: int | None = None,
     closed: str = "left",
     names: str = "number",
     n_leaves: int | None = None,
@@ -623,13 +632,16 @@ def cut(
     ----------
     linkage : DataFrame (cuDF, pandas, Polars or Arrow)
         The result of `rapids_slink.linkage`: ``left``, ``right``, ``height``, ``size``.
-    n_clusters : int or sequence of int, optional
+    n_clusters : int, sequence of int, or "widest_gap", optional
         The number of clusters, from 1 to the number of leaves: the last ``n_clusters - 1`` merges are undone. The
         number is exact, even if heights tie. A list, tuple, range or 1-d array makes a cut for each value.
+        "widest_gap" cuts between the two successive merges that are farthest apart, among the cuts with at least two
+        clusters of `min_cluster_size`. So a few outliers are not the clusters.
     distance_threshold : float or sequence of float, optional
         Clusters at or above this distance are not merged (scikit-learn's meaning). Give either this or `n_clusters`.
-    min_cluster_size : int
-        Clusters of fewer leaves are labelled -1, the others 0..k-1. They still count in `n_clusters`.
+    min_cluster_size : int, optional
+        Clusters of fewer leaves are labelled -1, the others 0..k-1. They still count in `n_clusters`. By default 1; for
+        "widest_gap" a hundredth of the leaves, at least 5.
     closed : {"left", "right"}
         "right" also merges clusters at exactly `distance_threshold`: "at most 10 alleles".
     names : {"number", "first_row"}

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from rapids_slink.dendrogram import build_linkage, cut_labels, estimate_linkage, soonest
-from rapids_slink.dendrogram.cutting import CutParameters, check_cut, estimate_cut, number_of_clusters
+from rapids_slink.dendrogram.cutting import Cut, CutParameters, estimate_cut
 from rapids_slink.hierarchy.model import Hierarchy
 from rapids_slink.points.check import MAX_ROWS, as_integer
 from rapids_slink.points.output import OutputKind, Rows
@@ -59,10 +59,9 @@ class GraphHierarchy(Hierarchy):
 
 
 def fit_graph(
-    source: GivenGraph, cut: tuple[Any, Any], n_nodes: Any, complete: str, device: Device, report: Report
+    source: GivenGraph, rule: Cut, n_nodes: Any, complete: str, device: Device, report: Report
 ) -> GraphHierarchy:
-    """`api.fit_graph` of a graph, on a device, within a run; `cut` is `n_clusters` and `distance_threshold`."""
-    n_clusters, distance_threshold = cut
+    """`api.fit_graph` of a graph, on a device, within a run."""
     with report.stage("input", device):
         frame, output = OutputKind.of(source.frame, device)
         n_nodes = source.n_nodes if n_nodes is None else n_nodes
@@ -79,15 +78,13 @@ def fit_graph(
     components = n - len(forest)
     if complete == "error" and components > 1:
         raise ValueError(f"the graph has {components} connected components; complete='keep' keeps a tree for each")
-    if n_clusters is None and distance_threshold is None:
-        n_clusters = components
-    check_cut(n, components, n_clusters, distance_threshold)
+    if rule.is_default:
+        rule = replace(rule, n_clusters=components)
+    rule.check_rows(n, components)
     with report.stage("linkage", device):
         edges_in_order = PreallocatedFrame({name: forest[name].values for name in EDGE_TYPES}, device)
         merges = build_linkage(soonest(edges_in_order, n), n)
-    with report.stage("cut", device):
-        flat = cut_labels(merges, n, CutParameters(n_clusters, distance_threshold))
-        labels = flat.columns["label"]
+    flat = rule.choose(merges, n, device, report)
     component = cut_labels(merges, n, CutParameters(components)).columns["label"]
     if graph.ids is not None:
         named = frame[COLUMNS].iloc[device_of(frame).asarray(rows)].reset_index(drop=True)
@@ -100,10 +97,11 @@ def fit_graph(
         ends = {end: ids.take(result.mst_[end].to_numpy()) for end in ("src", "dst")}
         result.mst_ = result.mst_.assign(**ends)
     kind = output.from_cuml_setting()
-    result.labels_ = kind.labels(labels, ids)
+    result.labels_ = kind.labels(flat.rows["labels_"], ids)
     result.component_ = kind.labels(component, ids, name="component")
     result.n_leaves_, result.n_connected_components_ = n, components
-    result.n_clusters_ = number_of_clusters(labels, n_clusters)
+    result.n_clusters_ = flat.n_clusters
+    result.__dict__.update(flat.values)
     return result
 
 

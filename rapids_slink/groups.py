@@ -88,7 +88,7 @@ def plan_groups(X: Any, settings: Settings, device: Device, report: Report) -> N
 
 def attributes_of_groups(frame: Any, groups: Groups, key_columns: list[Any], rule: Cut) -> dict[str, Any]:
     """The attributes that models of groups have besides: `groups_`, so far a `frame`, in its last form."""
-    per_group = rule.n_clusters is not None
+    per_group = rule.distance_threshold is None
     return {
         "groups_": groups.in_types_of_tables(frame),
         "_key_columns_": tuple(key_columns),

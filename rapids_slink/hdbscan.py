@@ -15,6 +15,7 @@ import numpy as np
 from rapids_slink import prediction
 from rapids_slink.dendrogram import condense
 from rapids_slink.dendrogram.cutting import StableClusters
+from rapids_slink.hierarchy import plotting
 from rapids_slink.hierarchy.model import WithRows
 from rapids_slink.hierarchy.trees import CondensedTree, MinimumSpanningTree, SingleLinkageTree
 from rapids_slink.metrics import PRECOMPUTED, MetricName
@@ -218,9 +219,9 @@ class DensityHierarchy(PointHierarchy):
 
     def _condensed(self, min_cluster_size: int | None) -> CondensedTree:
         if min_cluster_size is None:
-            return CondensedTree(self._condensed_, self.labels_)
+            return CondensedTree(self._condensed_, self.labels_, plotting.unit_of(self))
         if hasattr(self, "_weighted_"):
-            raise ValueError("hdbscan draws no condensed tree of weighted rows: fit without sample_weight")
+            raise ValueError("no condensed tree of weighted rows is drawn: fit without sample_weight")
         return super()._condensed(min_cluster_size)
 
 
@@ -340,7 +341,7 @@ class HDBSCAN(DensityHierarchy):
     max_cluster_size: int | None = None
     n_neighbors: int | None = None
     device: str = "auto"
-    progress: bool = False
+    progress: bool | str = "auto"
     memory_limit: int | str | None = None
     prediction_data: bool = False
     gen_min_span_tree: bool = False

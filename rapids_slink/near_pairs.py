@@ -14,6 +14,7 @@ from rapids_slink.points.check import MAX_ROWS, as_integer, column_values, requi
 from rapids_slink.points.output import Distances, Frame, OutputKind, Rows, Values, library_of
 from rapids_slink.runtime.device import device_of, resolve
 from rapids_slink.runtime.memory import as_bytes
+from rapids_slink.runtime.threads import shown_progress
 from rapids_slink.settings import metric_of, missing_values_of
 from rapids_slink.single_linkage import SingleLinkage, engine_of
 
@@ -32,7 +33,7 @@ def pairs(
     scales: Mapping[Any, float] | None = None,
     device: str = "auto",
     memory_limit: int | str | None = None,
-    progress: bool = False,
+    progress: bool | str = "auto",
 ) -> Frame:
     """All pairs of rows of `X` within a distance, or of a row of `X` and one of `Y`; exact, each pair once.
 
@@ -46,8 +47,8 @@ def pairs(
         Whether ``src`` and ``dst`` are the rows' names in the index of a frame of pandas or cuDF, not row numbers.
     metric, p, missing, missing_value, box, scales, device, memory_limit : optional
         See `SingleLinkage`, except "precomputed".
-    progress : bool
-        Show a progress bar.
+    progress : bool or "auto"
+        Show a progress bar; see `SingleLinkage`.
 
     Returns
     -------
@@ -104,7 +105,7 @@ def count_pairs(
     scales: Mapping[Any, float] | None = None,
     device: str = "auto",
     memory_limit: int | str | None = None,
-    progress: bool = False,
+    progress: bool | str = "auto",
 ) -> int | Values:
     """The number of pairs of rows within a distance, or within each of several, without making the pairs.
 
@@ -116,8 +117,8 @@ def count_pairs(
         One distance, or several in any order, whose counts come from one pass.
     metric, p, missing, missing_value, box, scales, device, memory_limit : optional
         See `SingleLinkage`, except "precomputed".
-    progress : bool
-        Show a progress bar.
+    progress : bool or "auto"
+        Show a progress bar; see `SingleLinkage`.
 
     Returns
     -------
@@ -360,11 +361,11 @@ def _task(
     missing_value: Any,
     memory_limit: Any,
     names: bool = False,
-    progress: bool = False,
+    progress: bool | str = False,
 ) -> PairTask:
     several = max_distance if isinstance(max_distance, list) else [max_distance]
     for distance in several:
-        check_distance(distance, "max_distance")
+        check_distance(distance, "max_distance", metric.name)
     as_bytes(memory_limit)  # raises unless it is valid
     return PairTask(
         metric,
@@ -372,5 +373,5 @@ def _task(
         names=bool(names),
         missing_values=missing_values_of(missing_value, missing),
         memory_limit=memory_limit,
-        progress=bool(progress),
+        progress=shown_progress(progress),
     )

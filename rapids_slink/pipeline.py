@@ -89,7 +89,7 @@ def fit(X: Any, settings: Settings, rule: ClusterRule, fit_rows: Any = None) -> 
     """
     device = resolve(settings.device, X)
     report = Report(device=device.name, metric=settings.metric.name)
-    with run_scope(device, settings.memory_limit), compiling_bar(settings.progress):
+    with run_scope(device, settings.memory_limit), compiling_bar(settings.progress is True):
         fitted = (fit_rows or fit_points)(X, settings, rule, device, report)
     return {**fitted, "report_": report}
 
@@ -121,9 +121,9 @@ def predict(answer: Callable[..., Any], X: Any, rows: Any, device: str, memory_l
 
 
 def fit_graph(
-    edges: Any, *, cut: tuple[Any, Any], n_nodes: Any, complete: str, device: str, memory_limit: Any
+    edges: Any, *, cut: Cut, n_nodes: Any, complete: str, device: str, memory_limit: Any
 ) -> graph.GraphHierarchy:
-    """`api.fit_graph`; `cut` is `n_clusters` and `distance_threshold`."""
+    """`api.fit_graph`."""
     source = given_graph(edges)
     chosen = resolve(device, source.frame)
     report = Report(device=chosen.name)
@@ -228,7 +228,8 @@ def fit_points(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
             report["min_samples"] = settings.min_samples
     problem = Problem(settings, device, n, d, points.values.dtype.itemsize)
     if edges is None and serves_friends(problem):
-        return attributes_of_friends(points, problem, report)
+        assert isinstance(rule, Cut)
+        return attributes_of_friends(points, problem, rule, report)
     core = None
     if edges is None:
         if weighted and settings.min_samples > 1:
@@ -338,7 +339,7 @@ def attributes_of(
         }
 
 
-def attributes_of_friends(points: Points, problem: Problem, report: Report) -> dict[str, Any]:
+def attributes_of_friends(points: Points, problem: Problem, rule: Cut, report: Report) -> dict[str, Any]:
     """The attributes of a model of which labels alone are made: its tree follows when it is asked for."""
     device, values, (n, d) = problem.device, points.values, points.values.shape
     report["way"] = "friends"
@@ -346,12 +347,13 @@ def attributes_of_friends(points: Points, problem: Problem, report: Report) -> d
         rows = metric_rows(problem.metric, values, device, compact=True)
     labels = PreallocatedFrame.empty(device, n, {"label": "int32"}).columns["label"]
     count = label_friends(rows, problem, labels, report)
+    flat = cutting.large_clusters(labels, count, rule.min_cluster_size, device.xp)
     with report.stage("output", device):
         later = LaterTree(copy_out(device, values) if device.is_gpu else values.copy(), problem, report)
         frames = {"linkage_": Later(later.linkage, points.output), "mst_": Later(later.tree, points.output)}
         with outside_pool(device):
             return {
-                **flat_attributes(FlatClusters(count, {"labels_": labels}), points),
+                **flat_attributes(flat, points),
                 **size_attributes(n, d, 1, points.names),
                 **frames,
                 "_output": points.output,
@@ -458,6 +460,7 @@ def flat_attributes(flat: FlatClusters, points: Points) -> dict[str, Any]:
         **{name: points.labels(array, SERIES_NAMES[name]) for name, array in flat.rows.items()},
         **{name: points.output.array(array) for name, array in flat.clusters.items()},
         **{name: points.frame(frame) for name, frame in flat.frames.items()},
+        **flat.values,
     }
 
 

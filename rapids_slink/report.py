@@ -1,17 +1,22 @@
 """The report of a run: its proofs, and the time of each stage."""
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import wraps
+from inspect import signature
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ParamSpec, Self, TypeVar
 
 import pandas as pd
 
 from rapids_slink.runtime import compiling
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.memory import size_text
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Report(dict[str, Any]):
@@ -123,6 +128,25 @@ def did_you_mean(name: Any, valid: Collection[str], meanings: Mapping[str, str])
     names = {own: own for own in valid} | dict(meanings)
     near = get_close_matches(str(name).lower().replace("-", "_"), names, n=1, cutoff=0.7)
     return f". Did you mean {names[near[0]]!r}?" if near and names[near[0]] in valid else ""
+
+
+def with_hints(meanings: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A decorator: for a parameter that a function does not have, the error names the one that was meant."""
+
+    def decorated(function: Callable[P, R]) -> Callable[P, R]:
+        names = [name for name in signature(function).parameters if name != "self"]
+
+        @wraps(function)
+        def checked(*values: P.args, **parameters: P.kwargs) -> R:
+            for name in parameters:
+                if name not in names:
+                    meant = did_you_mean(name, names, meanings) or f", only {names}"
+                    raise TypeError(f"{function.__name__} has no parameter {name!r}{meant}")
+            return function(*values, **parameters)
+
+        return checked
+
+    return decorated
 
 
 def counted(number: int, what: str) -> str:

@@ -78,7 +78,7 @@ class Settings:
     n_neighbors: int | None = None
     min_samples: int = 1  # the number of neighbours of a core distance; 1 for the metric's own distances
     clipped: bool = True  # whether `min_samples` is a default, which is lowered if there are few rows
-    progress: bool = False
+    progress: bool | str = False
     max_distance: float | None = None
     #: the distance within which rows are in one cluster, if no more of their tree than these clusters is wanted
     friends_within: float | None = None

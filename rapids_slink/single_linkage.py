@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from rapids_slink import groups, item_pipeline, pipeline
-from rapids_slink.dendrogram.cutting import ClusterRule, Cut, check_distance, check_max_distance
+from rapids_slink.dendrogram.cutting import ClusterRule, Cut, check_distance, check_least, check_max_distance
 from rapids_slink.hierarchy.model import Estimator, Hierarchy, WithRows
 from rapids_slink.items import kind_of
 from rapids_slink.metrics import PRECOMPUTED, SPARSE_METRICS, Metric, MetricName
@@ -21,6 +21,7 @@ from rapids_slink.prediction import Fitted, FittedRows, medoids, nearest_labels
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, check_device_name, on_current_gpu
 from rapids_slink.runtime.memory import as_bytes
+from rapids_slink.runtime.threads import shown_progress
 from rapids_slink.settings import Settings, metric_of, metric_with, missing_values_of
 
 #: The parameters whose values at the fit a model keeps, as ``_box_`` and so on.
@@ -61,7 +62,7 @@ class PointHierarchy(Hierarchy, Estimator):
     n_neighbors: int | None
     min_samples: int | None
     device: str
-    progress: bool
+    progress: bool | str
     memory_limit: int | str | None
     prediction_data: bool
     n_features_in_: int
@@ -167,7 +168,7 @@ class PointHierarchy(Hierarchy, Estimator):
             n_neighbors=None if k is None else check_n_neighbors(k),
             min_samples=min_samples if m is None else check_n_neighbors(m, "min_samples"),
             clipped=m is None,
-            progress=self.progress,
+            progress=shown_progress(self.progress),
             max_distance=None if self.max_distance is None else float(self.max_distance),
             missing_values=missing_values_of(self.missing_value, self.missing),
             prediction_data=bool(self.prediction_data),
@@ -231,10 +232,15 @@ class SingleLinkage(PointHierarchy):
 
     Parameters
     ----------
-    n_clusters : int or None, default=2
-        The number of clusters. None if `distance_threshold` is given.
+    n_clusters : int or "widest_gap", optional
+        The number of clusters. "widest_gap" cuts between the two successive merges that are farthest apart, among the
+        cuts with at least two clusters of `min_cluster_size`. By default 2, unless `distance_threshold` or
+        `max_distance` is given.
     distance_threshold : float, optional
         Clusters at or above this distance are not merged.
+    min_cluster_size : int, optional
+        Clusters of fewer rows are labelled -1, the others 0..k-1. They still count in `n_clusters`, not in
+        `n_clusters_`. By default 1; for "widest_gap" a hundredth of the rows, at least 5.
     metric : str
         "euclidean", "sqeuclidean", "cosine", "correlation", "cityblock" ("manhattan", "l1"), "chebyshev", "minkowski",
         "canberra", "braycurtis", "hamming", "jaccard", "dice", "containment" and "rogerstanimoto" (booleans),
@@ -289,8 +295,8 @@ class SingleLinkage(PointHierarchy):
         "auto" takes a GPU if there is one. "cuda" never falls back. Of several GPUs it is the current one,
         ``cupy.cuda.Device()``: rows on another GPU are copied to it, and the results are on it. All work on a GPU is on
         its default stream: calls at the same time take turns, and a CUDA graph cannot capture one.
-    progress : bool
-        Show a progress bar.
+    progress : bool or "auto"
+        Show progress bars. "auto" shows them on a terminal and in Jupyter, if the run will take more than ten seconds.
     memory_limit : int or str, optional
         The largest number of bytes that `fit` may use at a time on top of its input; or text such as "8GiB". The work
         is cut into smaller chunks, which changes no result. The neighbour lists, 12 bytes per neighbour, and the tree
@@ -339,9 +345,10 @@ class SingleLinkage(PointHierarchy):
     [0, 0, 1, 1]
     """
 
-    n_clusters: int | None = 2
+    n_clusters: int | str | None = None
     _: KW_ONLY
     distance_threshold: float | None = None
+    min_cluster_size: int | None = None
     metric: MetricName | Literal["precomputed"] = "euclidean"
     p: float = 2.0
     missing: str | None = None
@@ -352,7 +359,7 @@ class SingleLinkage(PointHierarchy):
     n_neighbors: int | None = None
     min_samples: int | None = None
     device: str = "auto"
-    progress: bool = False
+    progress: bool | str = "auto"
     memory_limit: int | str | None = None
     prediction_data: bool = False
 
@@ -411,7 +418,12 @@ class SingleLinkage(PointHierarchy):
         0    a     2         2            0
         1    b     3         2            2
         """
-        return self._fit(X) if groups is None else self._fit(X, groups=GroupBy(as_known(groups), dropna))
+        if groups is not None:
+            return self._fit(X, groups=GroupBy(as_known(groups), dropna))
+        self._fit(X)
+        if self.min_cluster_size is None and self._cluster_rule().counts_clusters:
+            self._warn_of_outliers(self.labels_)
+        return self
 
     def fit_predict(self, X: Any, y: Any = None, groups: Any = None, dropna: bool = True) -> Rows:
         """Fit and return `labels_`: one int32 label per row."""
@@ -467,7 +479,7 @@ class SingleLinkage(PointHierarchy):
         if self._distance_threshold_ is not None:
             return float(self._distance_threshold_)
         heights = as_frame(self.linkage_)["height"]
-        kept = self.n_leaves_ - self.n_clusters_
+        kept = self.n_leaves_ - self._cut_clusters
         if kept < len(heights):
             return float(heights.iloc[kept])
         return inf if self._max_distance_ is None else nextafter(self._max_distance_, inf)  # itself merges
@@ -480,11 +492,14 @@ class SingleLinkage(PointHierarchy):
         return replace(settings, friends_within=min(float(limit), below))
 
     def _cluster_rule(self) -> Cut:
-        limit, threshold = self.max_distance, self.distance_threshold
+        limit, threshold, metric = self.max_distance, self.distance_threshold, self.metric
+        check_least(self.min_cluster_size)
+        if threshold is not None:
+            check_distance(threshold, "distance_threshold", metric)
         if limit is not None:
-            check_distance(limit, "max_distance")
+            check_distance(limit, "max_distance", metric)
             if self.n_clusters is None and threshold is None:
                 threshold = float("inf")
             elif threshold is not None:
                 check_max_distance([threshold], limit)
-        return Cut(self.n_clusters, threshold)
+        return Cut(self.n_clusters, threshold, self.min_cluster_size, limit)

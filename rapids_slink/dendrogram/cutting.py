@@ -33,6 +33,7 @@ from rapids_slink.dendrogram.condense import (
     select,
     summarize,
 )
+from rapids_slink.metrics import SIGNED
 from rapids_slink.points.check import (
     MAX_ROWS,
     as_integer,
@@ -56,6 +57,18 @@ FEW_LEAVES = 2**11
 #: The label of rows in clusters that are too small.
 OUTLIER = -1
 METHODS = ("kernel", "merge")
+#: In place of a number of clusters: that of the cut at the widest gap between merges, see `at_widest_gap`.
+WIDEST_GAP = "widest_gap"
+#: Below this many rows a cluster of one row is not taken for an outlier.
+FEW_ROWS = 100
+#: Names of parameters of a cut elsewhere, and here.
+MEANINGS = {
+    "t": "distance_threshold", "h": "distance_threshold", "height": "distance_threshold",
+    "threshold": "distance_threshold", "eps": "distance_threshold", "cut_distance": "distance_threshold",
+    "k": "n_clusters", "maxclust": "n_clusters", "min_size": "min_cluster_size",
+}  # fmt: skip
+#: Clusters are outliers if one cluster has this share of the rows, and most others have one row.
+MOST_ROWS = 0.95
 #: Which side of a threshold belongs to it: merges below it are kept, or also those at it.
 CLOSED = ("left", "right")
 #: The names of a cluster: its place in the order of first appearance, or its smallest row number.
@@ -68,11 +81,12 @@ class CutParameters:
 
     n_clusters: Any = None
     distance_threshold: Any = None
-    min_cluster_size: int = 1
+    min_cluster_size: int | None = None
     method: str = "kernel"
     closed: str = "left"
     names: str = "number"
     sample_weight: Any = None
+    max_distance: float | None = None  # up to which the linkage has merges
 
     @property
     def values(self) -> tuple[list[Any], bool]:
@@ -89,8 +103,7 @@ class CutParameters:
 
         Raises unless all values differ, and for values that are valid for no linkage.
         """
-        if as_integer(self.min_cluster_size, "min_cluster_size") < 1:
-            raise ValueError(f"min_cluster_size must be at least 1, got {self.min_cluster_size}")
+        check_least(self.min_cluster_size)
         for name, valid in (("method", METHODS), ("closed", CLOSED), ("names", NAMES)):
             if getattr(self, name) not in valid:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, valid))}, got {getattr(self, name)!r}")
@@ -105,9 +118,70 @@ class CutParameters:
             raise ValueError(f"{name} must not hold a value twice, since each names a column; got {twice} twice")
         return values if many else ["label"]
 
+    def of(self, linkage: PreallocatedFrame, n: int) -> Self:
+        """The parameters with the numbers that this linkage of n leaves gives: the smallest cluster, the widest gap."""
+        widest, least = is_widest_gap(self.n_clusters), self.min_cluster_size
+        if least is None:
+            least = least_size(n) if widest else 1
+        check_least(least)
+        if not widest:
+            return replace(self, min_cluster_size=least)
+        if self.sample_weight is not None:
+            raise ValueError(f"{WIDEST_GAP!r} counts rows: leave sample_weight out")
+        merges = Merges(*(linkage.columns[name] for name in COLUMNS))
+        return replace(self, n_clusters=at_widest_gap(merges, n, least, linkage.device.xp), min_cluster_size=least)
+
     def weights(self, n: int, device: Device) -> Array:
         """`sample_weight` as an array of the device; None if all leaves count as one."""
         return None if self.sample_weight is None else check_weights(self.sample_weight, n, device)
+
+
+def check_least(size: Any) -> None:
+    """Refuse what is no smallest size of a cluster; None is the default."""
+    if size is not None and as_integer(size, "min_cluster_size") < 1:
+        raise ValueError(f"min_cluster_size must be at least 1, got {size}")
+
+
+def is_widest_gap(n_clusters: Any) -> bool:
+    """Whether this stands for the number of clusters at the widest gap."""
+    return isinstance(n_clusters, str) and n_clusters == WIDEST_GAP
+
+
+def least_size(n: int) -> int:
+    """The rows of a cluster that is no outlier: a hundredth of all, at least 5."""
+    return max(5, n // 100)
+
+
+def count_large(merges: Merges, n: int, size: int, xp: Any) -> Array:
+    """The clusters of at least this many of n leaves in the coarsest cut, and in each finer one, (merges + 1,)."""
+    is_large = xp.concatenate([xp.full(n, size <= 1), merges.size >= size])
+    is_root = xp.ones(is_large.size, bool)
+    is_root[merges.left_child] = is_root[merges.right_child] = False
+    parts = is_large[merges.left_child].astype("int64") + is_large[merges.right_child]
+    gained = (parts - is_large[n:])[::-1]
+    return (is_root & is_large).sum() + xp.concatenate([xp.zeros(1, "int64"), xp.cumsum(gained)])
+
+
+def at_widest_gap(merges: Merges, n: int, size: int, xp: Any) -> int:
+    """The number of clusters at the widest gap between merges that leaves two clusters of at least this size."""
+    heights, large = merges.height[::-1].astype("float64"), count_large(merges, n, size, xp)
+    if int(large.max()) < 2:
+        raise ValueError(f"no cut has two clusters of at least {counted(size, 'row')}: pass a lower min_cluster_size")
+    gap = -xp.diff(heights, prepend=heights[:1], append=xp.zeros(1))
+    return int(xp.where(large >= 2, gap, -xp.inf).argmax()) + n - heights.size
+
+
+def outliers_text(labels: Array, xp: Any) -> str:
+    """What to say of clusters that are outliers, by the labels of all rows; "" if there are none."""
+    sizes = xp.bincount(labels)
+    others, single, largest = sizes.size - 1, int((sizes == 1).sum()), int(sizes.max())
+    if labels.size < FEW_ROWS or 2 * single <= others or largest < MOST_ROWS * labels.size:
+        return ""
+    return (
+        f"of {sizes.size:,} clusters the largest has {largest / labels.size:.1%} of the rows, and {single:,} "
+        f"{'has' if single == 1 else 'have'} one row. If these are outliers, n_clusters={WIDEST_GAP!r} cuts between "
+        "large clusters, and min_cluster_size= labels the rows of small ones -1"
+    )
 
 
 def estimate_cut(n: int, cuts: int = 1) -> MemoryEstimate:
@@ -135,7 +209,8 @@ def cut_frame(
         what = f"{counted(len(values), 'cut')} of {counted(merges, 'merge')}"
         check_memory(device, estimate_cut(n_leaves, len(values)), what)
         check(device)
-        columns = {name: column_values(linkage[name], device) for name in COLUMNS[:3]}
+        read = COLUMNS if is_widest_gap(parameters.n_clusters) else COLUMNS[:3]
+        columns = {name: column_values(linkage[name], device) for name in read}
         frame = PreallocatedFrame(columns, device)
         labels = (
             cut_labels(soonest(frame, n_leaves), n_leaves, parameters).on(device)
@@ -159,18 +234,9 @@ def cut_labels(linkage: PreallocatedFrame, n_leaves: int, parameters: CutParamet
     A column is named by the cut's value, or "label" for a single cut.
     """
     device, xp, n = linkage.device, linkage.device.xp, n_leaves
-    n_clusters, threshold = parameters.n_clusters, parameters.distance_threshold
-    height, (values, _) = linkage.columns["height"], parameters.values
-    for value in values:
-        check_cut(n, n - len(height), *((None, value) if n_clusters is None else (value, threshold)))
+    parameters = parameters.of(linkage, n)
+    kept = count_kept(linkage, n, parameters)
     names = parameters.column_names()
-    if n_clusters is not None:
-        kept = [n - int(value) for value in values]
-    elif not len(height):
-        kept = [0] * len(values)
-    else:  # heights ascend, so this counts the lower ones, or those that are not above
-        height, thresholds = height.astype("float64", copy=False), xp.asarray(values, "float64")
-        kept = xp.searchsorted(height, thresholds, side=parameters.closed).tolist()
     labels = PreallocatedFrame.empty(device, n, dict.fromkeys(names, "int32"))
     columns, least = list(labels.columns.values()), parameters.min_cluster_size
     if parameters.method == "merge":
@@ -182,6 +248,23 @@ def cut_labels(linkage: PreallocatedFrame, n_leaves: int, parameters: CutParamet
         for column in columns:
             name_by_first_row(column, xp)
     return labels
+
+
+def count_kept(linkage: PreallocatedFrame, n: int, parameters: CutParameters) -> list[int]:
+    """For each cut the number of the first merges that it keeps, of a valid linkage."""
+    n_clusters, threshold = parameters.n_clusters, parameters.distance_threshold
+    height, (values, _), xp = linkage.columns["height"], parameters.values, linkage.device.xp
+    for value in values:
+        cut = (None, value) if n_clusters is None else (value, threshold)
+        check_cut(n, n - len(height), *cut, parameters.max_distance)
+    if n_clusters is not None:
+        return [n - int(value) for value in values]
+    if not len(height):
+        return [0] * len(values)
+    # Heights ascend, so this counts the lower ones, or those that are not above.
+    height, thresholds = height.astype("float64", copy=False), xp.asarray(values, "float64")
+    kept: list[int] = xp.searchsorted(height, thresholds, side=parameters.closed).tolist()
+    return kept
 
 
 def _label_prefixes(
@@ -234,16 +317,21 @@ def cut_groups(
 
 def label_kept(merges: PreallocatedFrame, kept: Array, n: int, parameters: CutParameters) -> Array:
     """The labels of the clusters that the kept merges of n leaves form, (n,) int32, as `parameters` ask."""
-    device, xp, least = merges.device, merges.device.xp, parameters.min_cluster_size
+    device, xp = merges.device, merges.device.xp
     left_child, right_child = (merges.columns[side].astype("int32", copy=False) for side in ("left", "right"))
     labels = half(device, __package__).label_kept(left_child, right_child, kept, n)
-    if least > 1:
-        sizes = xp.bincount(labels, weights=parameters.weights(labels.size, device))
-        large = sizes >= least
-        labels = xp.where(large, xp.cumsum(large, dtype="int32") - 1, OUTLIER)[labels].astype("int32")
+    labels = without_small(labels, parameters.min_cluster_size, parameters.weights(labels.size, device), xp)
     if parameters.names == "first_row":
         name_by_first_row(labels, xp)
     return labels
+
+
+def without_small(labels: Array, least: int | None, weights: Array, xp: Any) -> Array:
+    """The labels without clusters of fewer rows, or less weight, than `least`: their rows get `OUTLIER`."""
+    if least is None or least <= 1:
+        return labels
+    large = xp.bincount(labels, weights=weights) >= least
+    return xp.where(large, xp.cumsum(large, dtype="int32") - 1, OUTLIER)[labels].astype("int32", copy=False)
 
 
 def name_by_first_row(labels: Array, xp: Any) -> None:
@@ -262,8 +350,8 @@ def check_max_distance(thresholds: Sequence[Any], max_distance: float | None) ->
             raise ValueError(f"distance_threshold must be at most max_distance={max_distance}, got {value}")
 
 
-def check_distance(value: Any, name: str) -> None:
-    """Refuse what is no distance; it may be infinite. An error calls it by its `name`."""
+def check_distance(value: Any, name: str, metric: str | None = None) -> None:
+    """Refuse what is no distance, of this metric if one is given; it may be infinite. An error calls it by its name."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {value!r}")
     if value != value:
@@ -272,18 +360,25 @@ def check_distance(value: Any, name: str) -> None:
         float(value)
     except OverflowError as error:
         raise ValueError(f"{name} must fit into float64, or be infinite") from error
+    if value < 0 and metric is not None and metric not in SIGNED:
+        raise ValueError(f"{name} must be at least 0, as {metric} distances are, got {value}")
 
 
-def check_cut(n: int, components: int, n_clusters: Any, distance_threshold: Any) -> None:
-    """Refuse a cut that n leaves in this number of trees do not have."""
+def check_cut(
+    n: int, components: int, n_clusters: Any, distance_threshold: Any, max_distance: float | None = None
+) -> None:
+    """Refuse a cut that n leaves in this number of trees do not have. Some merge up to `max_distance` alone."""
     if (n_clusters is None) == (distance_threshold is None):
         count = "neither" if n_clusters is None else "both"
         raise ValueError(f"give exactly one of n_clusters and distance_threshold, got {count}")
     if n_clusters is None:
         check_distance(distance_threshold, "distance_threshold")
         return
+    if is_widest_gap(n_clusters):
+        return
     if not components <= as_integer(n_clusters, "n_clusters") <= n:
-        why = "" if components == 1 else f" (the graph has {components} components, which nothing joins)"
+        left = f"max_distance={max_distance} leaves {components} trees" if max_distance is not None else ""
+        why = f" ({left or f'the graph has {components} components, which nothing joins'})" if components > 1 else ""
         raise ValueError(f"n_clusters must be from {components} to {n}, the number of rows, got {n_clusters}{why}")
 
 
@@ -326,6 +421,8 @@ def check_linkage(linkage: Any, n: int, device: Device, is_forest: bool = False)
 
 def check_number(n_clusters: Any) -> None:
     """Raise unless this is a number of clusters of a group."""
+    if is_widest_gap(n_clusters):
+        raise ValueError(f"{WIDEST_GAP!r} is of one tree, and these rows are in groups: pass a number of clusters")
     if as_integer(n_clusters, "n_clusters") < 1:
         raise ValueError(f"n_clusters must be at least 1, the number of each group's clusters, got {n_clusters}")
 
@@ -390,6 +487,7 @@ class FlatClusters:
     rows: Mapping[str, Any]  # dict of (n,) arrays by attribute, a value for each row
     clusters: Mapping[str, Any] = field(default_factory=dict)  # dict of arrays by attribute, a value for each cluster
     frames: Mapping[str, Any] = field(default_factory=dict)  # dict of DataFrame by attribute
+    values: Mapping[str, Any] = field(default_factory=dict)  # dict of numbers by attribute
 
 
 @dataclass(frozen=True)
@@ -415,21 +513,41 @@ class ClusterRule:
 
 @dataclass(frozen=True)
 class Cut(ClusterRule):
-    """A cut at one height: by the number of clusters, or by a distance."""
+    """A cut at one height: by the number of clusters, or by a distance; by default two clusters, if there are two."""
 
     n_clusters: Any = None
     distance_threshold: Any = None
+    min_cluster_size: Any = None
+    max_distance: float | None = None  # of the fit
 
-    def check_rows(self, n: int) -> None:
-        """Raise unless n rows have such a cut."""
-        check_cut(n, 1, self.n_clusters, self.distance_threshold)
+    @property
+    def is_default(self) -> bool:
+        """Whether neither the number nor the distance is given."""
+        return self.n_clusters is None and self.distance_threshold is None
+
+    @property
+    def counts_clusters(self) -> bool:
+        """Whether the cut is by a number of clusters."""
+        return self.distance_threshold is None and not is_widest_gap(self.n_clusters)
+
+    def parameters(self, n: int, trees: int) -> CutParameters:
+        """The cut of n rows in this number of trees."""
+        number = max(trees, min(2, n)) if self.is_default else self.n_clusters
+        return CutParameters(number, self.distance_threshold, self.min_cluster_size, max_distance=self.max_distance)
+
+    def check_rows(self, n: int, trees: int = 1) -> None:
+        """Raise unless n rows in this number of trees have such a cut."""
+        check_least(self.min_cluster_size)
+        if not self.is_default:
+            check_cut(n, trees, self.n_clusters, self.distance_threshold)
 
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
         """The clusters of the linkage of n rows."""
         with report.stage("cut", device):
-            cut = cut_labels(merges, n, CutParameters(self.n_clusters, self.distance_threshold))
-            labels = cut.columns["label"]
-        return FlatClusters(number_of_clusters(labels, self.n_clusters), {"labels_": labels})
+            parameters = self.parameters(n, n - merges.columns["height"].size).of(merges, n)
+            labels = cut_labels(merges, n, replace(parameters, min_cluster_size=1)).columns["label"]
+            count = number_of_clusters(labels, parameters.n_clusters)
+            return large_clusters(labels, count, parameters.min_cluster_size, device.xp)
 
 
 @dataclass(frozen=True)
@@ -452,25 +570,28 @@ class GroupedCut(ClusterRule):
 
     def check_rows(self, n: int) -> None:
         """Raise unless groups have such a cut."""
-        if self.cut.n_clusters is None or self.cut.distance_threshold is not None:
-            check_cut(n, 1, self.cut.n_clusters, self.cut.distance_threshold)
+        if self.cut.distance_threshold is not None:
+            self.cut.check_rows(n)
         else:
-            check_number(self.cut.n_clusters)
+            check_least(self.cut.min_cluster_size)
+            check_number(self.cut.parameters(n, 1).n_clusters)
 
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
         """The clusters of the linkage of n rows in groups."""
-        xp, count = device.xp, len(self.sizes)
+        xp, count, parameters = device.xp, len(self.sizes), self.cut.parameters(n, 1)
         with report.stage("cut", device):
             rows = device.asarray(self.sizes)
-            if self.cut.n_clusters is None:
-                labels = cut_labels(merges, n, CutParameters(None, self.cut.distance_threshold)).columns["label"]
-                kept = xp.arange(self.merge_group.size) < n - number_of_clusters(labels, None)
+            if parameters.n_clusters is None:
+                kept = xp.arange(self.merge_group.size) < count_kept(merges, n, parameters)[0]
             else:
                 place = half(device, __package__).places_in_groups(self.merge_group, count)
-                kept = place < (rows - min(int(self.cut.n_clusters), n))[self.merge_group]
-                labels = label_kept(merges, kept, n, CutParameters(self.cut.n_clusters))
+                kept = place < (rows - min(int(parameters.n_clusters), n))[self.merge_group]
+            labels = label_kept(merges, kept, n, replace(parameters, min_cluster_size=1))
             clusters = rows - xp.bincount(self.merge_group[kept], minlength=count)
             first = labels[device.asarray(self.first)]
+            flat = large_clusters(labels, n - int(kept.sum()), self.cut.min_cluster_size, xp)
+            if flat.rows["labels_"] is not labels:
+                clusters, first = self._of_large(merges, flat.rows["labels_"], n, xp)
             keys = device_of(self.keys)  # where their library is
             counts = {
                 name: (keys.asarray(column) if keys.is_gpu else to_host(column)).astype(dtype)
@@ -480,7 +601,19 @@ class GroupedCut(ClusterRule):
                 "groups_": self.keys.assign(**counts),
                 "_merge_group_": frame_of(device, {"group": self.merge_group}),
             }
-        return FlatClusters(n - int(kept.sum()), {"labels_": labels}, {}, frames)
+        return replace(flat, frames=frames)
+
+    def _of_large(self, merges: PreallocatedFrame, labels: Array, n: int, xp: Any) -> tuple[Array, Array]:
+        """For each group the number of clusters that have a label, and the least of these, or `OUTLIER`."""
+        group, number = xp.zeros(n, "int32"), number_of_clusters(labels, None)
+        for side in ("left", "right"):  # rows in no merge have no label
+            leaf = merges.columns[side] < n
+            group[merges.columns[side][leaf]] = self.merge_group[leaf]
+        of_label, count = xp.zeros(number, "int32"), len(self.sizes)
+        of_label[labels[labels >= 0]] = group[labels >= 0]
+        first = xp.full(count, number, "int32")
+        xp.minimum.at(first, of_label, xp.arange(number, dtype="int32"))
+        return xp.bincount(of_label, minlength=count), xp.where(first < number, first, OUTLIER)
 
 
 @dataclass(frozen=True)
@@ -525,6 +658,14 @@ class StableClusters(ClusterRule):
             {"cluster_persistence_": selected.persistence, "_selected_": selected.clusters},
             {"_condensed_": frame_of(device, condensed)},
         )
+
+
+def large_clusters(labels: Array, count: int, least: int | None, xp: Any) -> FlatClusters:
+    """The clusters of at least so many rows, of this number of clusters with labels 0..k-1."""
+    labels, all_clusters = without_small(labels, least, None, xp), labels
+    large = count if labels is all_clusters else number_of_clusters(labels, None)
+    values = {"_least_size_": least or 1, "_small_clusters_": count - large}
+    return FlatClusters(large, {"labels_": labels}, values=values)
 
 
 def number_of_clusters(labels: Array, n_clusters: Any) -> int:

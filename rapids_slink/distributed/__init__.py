@@ -111,7 +111,8 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
             results = run.task("fit", fit_block, settings, rule, blocks.rows[0])
         else:
             with report.stage("spanning_tree", CPU):
-                bar = Progress("Searching pairs of blocks", n) if settings.progress else None
+                shown = settings.progress
+                bar = Progress("Searching pairs of blocks", n, shown) if shown else None
                 trees = tree_of_blocks(run, blocks, pairs, bar)
             results = run.task("linkage", fit_trees, settings, rule, trees, n)
         del blocks

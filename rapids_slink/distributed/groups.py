@@ -59,7 +59,7 @@ def fit_groups(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
         report.add(fitted.pop("report_"))
         report.count("cluster", **run.counts())
     fitted |= size_attributes(n, d, components, names)
-    fitted |= {"_key_columns_": key_columns, "_cut_per_group_": rule.n_clusters is not None}
+    fitted |= {"_key_columns_": key_columns, "_cut_per_group_": rule.distance_threshold is None}
     return model_attributes(fitted, layout, report, start)
 
 

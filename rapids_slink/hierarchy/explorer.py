@@ -19,11 +19,7 @@ import pandas as pd
 
 from rapids_slink.hierarchy import plotting
 from rapids_slink.hierarchy.explorer_data import (
-    COLORS,
     MAP_HEIGHT,
-    NOISE,
-    SMALL,
-    Bars,
     CutSetting,
     SizeSetting,
     column_of,
@@ -31,12 +27,13 @@ from rapids_slink.hierarchy.explorer_data import (
     coordinates,
     described,
     equal_scales,
-    is_map,
     painted,
     rows_of,
     setting_of,
 )
-from rapids_slink.hierarchy.plotting import colored_groups
+from rapids_slink.hierarchy.palette import COLORS, NOISE, OTHERS
+from rapids_slink.hierarchy.plotting import colored_groups, is_map
+from rapids_slink.hierarchy.trees import Bars
 from rapids_slink.points.output import is_collection, on_host
 from rapids_slink.report import counted
 from rapids_slink.runtime.memory import usual_errors
@@ -113,9 +110,10 @@ class Explorer:
         self._make_panels()
         self._make_controls()
         first = self._setting.value, self._setting.min_size
-        own = isinstance(self._setting, SizeSetting) or first == (model.n_clusters_, 1)
+        of_model = model._cut_clusters, model._least_size_
+        own = isinstance(self._setting, SizeSetting) or first == of_model
         if not own:
-            self._history.append((model.n_clusters_, 1))
+            self._history.append(of_model)
         self._following = True
         self.min_size.value = first[1]
         self._show(first[0], model.labels_ if own else None)
@@ -148,7 +146,7 @@ class Explorer:
             *self._coordinates.T, lasso_color=INK, axes_labels=False, height=MAP_HEIGHT if mapped else HEIGHT,
             background_color=(1, 1, 1, 0), camera_distance=1.1, **scales,
         )  # fmt: skip
-        widget, setting, colors = self.scatter.widget, self._setting, list(plotting.COLORS[:2])
+        widget, setting, colors = self.scatter.widget, self._setting, list(COLORS[:2])
         widget.axes_color = widget.reticle_color = [0.5, 0.5, 0.5, 1.0]  # `INK`
         shown = ["row", "cluster", *map(str, columns_of(self._data))][: COLUMNS_SHOWN + 2]
         self._tooltip = [name + " " * (name in RESERVED) for name in shown]
@@ -230,10 +228,10 @@ class Explorer:
 
         figure = Figure(figsize=(13, 5), layout="constrained")
         of_rows, of_curve = figure.subplots(1, 2, width_ratios=[1.6, 1])
-        plotting.plot_clusters(self._coordinates, self.labels, colors=COLORS, ax=of_rows)
+        plotting.plot_clusters(self._coordinates, self.labels, ax=of_rows)
         of_rows.set(xlabel=self._axis_names[0], ylabel=self._axis_names[1])
-        of_curve.plot(self._setting.values, self._setting.curve, color=plotting.COLORS[0])
-        of_curve.axvline(self._value, color=plotting.COLORS[1], linestyle="--")
+        of_curve.plot(self._setting.values, self._setting.curve, color=COLORS[0])
+        of_curve.axvline(self._value, color=COLORS[1], linestyle="--")
         of_curve.set(
             xscale="log", yscale="log" if self._setting.is_log else "linear", xlabel=self._setting.names[0],
             ylabel=self._setting.names[1],
@@ -287,26 +285,31 @@ class Explorer:
             self._text = setting.text(value, groups.sizes.size, self._shown_size)
             self._draw_tree(host)
             self._paint()
-            largest = groups.order[: plotting.LISTED].tolist()
-            names = self._names_of(groups.order[: max(plotting.LISTED, NAMED)], host)
+            largest = groups.largest.tolist()
+            names = self._names_of(groups.largest, host)
             self._placed = self._places(names, host)
             self._write_names()
             options = [(f"cluster {names[i]} ({counted(groups.sizes[i], 'row')})", i) for i in largest]
             noise = [(f"noise ({counted(groups.noise, 'row')})", -1)] if groups.noise else []
             self.cluster.options = [("none", "none"), *options, *noise]
-            self._table.value = plotting.clusters_table(groups, names, COLORS, SMALL, NOISE[:7])
+            self._table.value = plotting.clusters_table(groups, names)
         finally:
             self._following = False
 
     def _paint(self) -> None:
-        """Give the points their colours and sizes: of clusters, or of a column."""
+        """Give the points their colours and sizes: of clusters, or of a column; in one message, for one drawing."""
+        with self.scatter.widget.hold_sync():
+            self._paint_points()
+        self._write_count()
+
+    def _paint_points(self) -> None:
         name, groups = self.color.value, self._groups
         column = self._columns[name]
         counts = groups.sizes[groups.largest]
         smallest, largest = SIZE_OF_POINTS
         sizes = [*np.clip(9 - 2 * np.log10(np.maximum(counts, 1)), smallest, largest).tolist(), smallest, NOISE_SIZE]
         if column is None:
-            legend, by, colors = "", self._code, [*COLORS[: groups.largest.size], SMALL, NOISE]
+            legend, by, colors = "", self._code, [*COLORS[: groups.largest.size], OTHERS, NOISE]
             used = np.flatnonzero(np.bincount(by, minlength=len(colors)))
         else:
             legend, by, colors = painted(column_of(self._data, column, "color", len(self._code)), name)
@@ -318,7 +321,6 @@ class Explorer:
         else:
             self.scatter.color(by=pd.Series(by), map=GRADIENT).size(by=None, default=smallest)
         self._legend = legend
-        self._write_count()
         self.scatter.widget.non_spatial_points_update = True  # no animation
         self.scatter.widget.points = self.scatter.get_point_list().astype(np.float32)
 
@@ -335,20 +337,22 @@ class Explorer:
         of_bars = setting.bar_labels(self._bars, value, labels)
         position = np.full(self._groups.sizes.size + 1, len(COLORS))  # the last is for none
         position[self._groups.largest] = np.arange(self._groups.largest.size)
-        colors = [*COLORS, SMALL]
+        colors = [*COLORS, OTHERS]
         self.tree.fills = [colors[position[label]] if label >= 0 else "" for label in of_bars.tolist()]
         self.tree.cut = setting.cut(value)
 
     def _names_of(self, clusters: np.ndarray, labels: np.ndarray) -> dict[int, str]:
-        """The names of clusters: their number, and the commonest of their rows' names, or that of the first row."""
+        """The names of clusters: their number, and the commonest of their rows' names, or that of the central row."""
         names = {int(i): str(i) for i in clusters}
         if self._names is not None:
             for i in names:
                 of_rows = self._names[labels == i].dropna()
                 counts = of_rows.value_counts(sort=False)
                 if counts.size:
+                    places = self._coordinates[of_rows.index]
+                    central = np.square(places - np.median(places, axis=0)).sum(axis=1).argmin()
                     is_common = counts.max() >= max(2, COMMON * of_rows.size)
-                    names[i] = f"{i}: {counts.idxmax() if is_common else of_rows.iloc[0]}"
+                    names[i] = f"{i}: {counts.idxmax() if is_common else of_rows.iloc[central]}"
         return names
 
     def _places(self, names: dict[int, str], labels: np.ndarray) -> list[tuple[str, float, float]]:

@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rapids_slink.dendrogram.condense import Condensed, Merges, Selected, condense, enclosing, select, summarize
-from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters
+from rapids_slink.dendrogram.condense import Condensed, Merges, Selected, condense, select, summarize
+from rapids_slink.dendrogram.cutting import COLUMNS, FEW_ROWS, CutParameters, at_widest_gap, count_large, least_size
 from rapids_slink.hierarchy import plotting
+from rapids_slink.hierarchy.palette import COLORS, OTHERS
 from rapids_slink.hierarchy.plotting import (
+    cut_height,
     cut_label,
     is_logarithmic,
+    is_map,
     map_coordinates,
     plane_coordinates,
     sample_of_heights,
@@ -25,22 +28,11 @@ from rapids_slink.points import as_points
 from rapids_slink.points.output import column_names, library_of, on_host, take_rows
 from rapids_slink.report import counted, listed
 from rapids_slink.runtime.device import device_of, on_current_gpu, to_host
-from rapids_slink.trigonometry import EARTH_RADIUS
 
 #: Sizes of the smallest cluster on HDBSCAN's curve, each of which costs a selection.
 SIZES = 16
-#: Below this many rows the cut that is shown first is the model's own.
-FEW_ROWS = 100
-#: The largest number of bars of a tree, and of places at which the width of a bar is drawn.
-MAX_BARS, WIDTHS = 300, 24
 #: The height of a map in pixels, and its width by its height, about.
-MAP_HEIGHT, MAP_ASPECT = 360, 1.7
-#: Each of the largest clusters has a colour of its own. All others have one together, and noise recedes.
-COLORS = (
-    *plotting.COLORS, "#8C6BB1", "#66A61E", "#B15928", "#E7298A", "#17A2A2", "#8D8C12", "#FB8072", "#5E60CE",
-    "#C49A6C", "#2CA02C", "#C51B7D", "#D4AC0D", "#CB4335", "#7FB3D5",
-)  # fmt: skip
-SMALL, NOISE = "#9A7B5B", "#A0A0A060"
+MAP_HEIGHT, MAP_ASPECT = 320, 1.9
 
 
 # ------------------------------------------------------------------------------------------------------ settings
@@ -60,12 +52,12 @@ class Setting:
 
     def __init__(self, model: Any) -> None:
         self.model = model
-        #: of distances: great circles are shown in kilometres
-        self.unit, self.unit_name = (EARTH_RADIUS, " km") if is_map(model) else (1.0, "")
+        #: of distances, and its name
+        self.unit, self.unit_name = plotting.unit_of(model)
         self.merges = Merges(*(np.asarray(on_host(model.linkage_[name])) for name in COLUMNS))
         heights = self.merges.height[::-1] * self.unit
         self.heights, self.trees = heights, model.n_leaves_ - heights.size
-        self.of_distance = f"distance{self.unit_name and ' (km)'}"
+        self.of_distance = plotting.unit_of(model).axis
         self.is_log_distance = is_logarithmic(heights)
         #: below zero for inner products; a condensed tree is of heights above it
         self.lowest = min(float(heights.min(initial=0.0)), 0.0)
@@ -105,7 +97,8 @@ class CutSetting(Setting):
         self.names = ["number of clusters", f"{self.of_distance} of the next merge".replace(" (km)", "", 1)]
         if self.unit_name:
             self.names[1] += " (km)"
-        self.value, self.range = model.n_clusters_, (self.trees, model.n_leaves_)
+        self.value, self.min_size = model._cut_clusters, model._least_size_
+        self.range = self.trees, model.n_leaves_
         drawn = sample_of_heights(self.heights.size)
         if self.is_log_distance:
             self.is_log, drawn = True, drawn[self.heights[drawn] > 0]
@@ -113,21 +106,10 @@ class CutSetting(Setting):
         if not drawn.size:
             self.values, self.curve = np.array([self.trees]), np.zeros(1)
         self._tree: Condensed | None = None
-        least = least_size(model.n_leaves_)
-        large = self.counts(least)
-        if model.n_leaves_ >= FEW_ROWS and large[self.value - self.trees] < 2 <= large.max():
-            gap = -np.diff(self.heights, prepend=self.heights[:1], append=0.0)
-            self.value, self.min_size = int(np.where(large >= 2, gap, -1.0).argmax()) + self.trees, least
-
-    def counts(self, size: int) -> np.ndarray:
-        """The clusters of at least this many rows of the cut into `trees` clusters, and of each finer one."""
-        n = self.model.n_leaves_
-        is_large = np.concatenate([np.full(n, size <= 1), self.merges.size >= size])
-        is_root = np.ones(is_large.size, bool)
-        is_root[self.merges.left_child] = is_root[self.merges.right_child] = False
-        parts = is_large[self.merges.left_child].astype(np.int64) + is_large[self.merges.right_child]
-        gained = (parts - is_large[n:])[::-1]
-        return int((is_root & is_large).sum()) + np.concatenate([[0], np.cumsum(gained)])
+        n, least = model.n_leaves_, least_size(model.n_leaves_)
+        large = count_large(self.merges, n, least, np)
+        if n >= FEW_ROWS and self.min_size == 1 and large[self.value - self.trees] < 2 <= large.max():
+            self.value, self.min_size = at_widest_gap(self.merges, n, least, np), least
 
     def labels(self, value: int, min_size: int) -> Any:
         """The labels of the cut."""
@@ -135,9 +117,9 @@ class CutSetting(Setting):
 
     def text(self, value: int, shown: int, min_size: int) -> str:
         """The cut in words: the clusters that are shown, of how many, and the distances that give them."""
-        clusters, _, distances = cut_label(self.heights, value, self.trees).partition(" (")
+        clusters, _, distances = cut_label(self.heights, value, self.trees, self.unit_name, 3).partition(" (")
         words = clusters if shown == value else f"{shown:,} of {clusters}, those of at least {min_size:,} rows"
-        return f"<b>{words}</b>" + (f" ({escape(distances[:-1])}{self.unit_name})" if distances else "")
+        return f"<b>{words}</b>" + (f" ({escape(distances)}" if distances else "")
 
     def tree(self, value: int) -> Condensed:
         """The condensed tree of clusters of a hundredth of the rows, which is one at any cut."""
@@ -148,17 +130,18 @@ class CutSetting(Setting):
 
     def cut(self, value: int) -> float | None:
         """The distance in the middle of those that give this number of clusters."""
-        undone = value - self.trees
-        above = self.heights[undone] if undone < self.heights.size else self.lowest
-        below = self.heights[undone - 1] if undone else above
-        return float((above * below) ** 0.5 if self.is_log_distance and above > 0 else (above + below) / 2)
+        return cut_height(self.heights, value, self.trees, self.lowest, self.is_log_distance)
 
     def bar_labels(self, bars: Any, value: int, labels: np.ndarray) -> np.ndarray:
         """The cluster of the row that stays in each bar."""
         return labels[bars.rows]
 
     def distance(self, value: int) -> float:
-        """A distance threshold that gives this number of clusters."""
+        """A distance threshold that gives this number of clusters, of three digits if these tell it."""
+        for digits in range(3, 17):
+            rounded = float(f"{self.cut(value):.{digits}g}")
+            if self.at_distance(rounded) == value:
+                return rounded
         undone = value - self.trees
         if undone or not self.heights.size:
             return float(self.heights[undone - 1]) if self.heights.size else 0.0
@@ -203,15 +186,7 @@ class SizeSetting(Setting):
 
     def bar_labels(self, bars: Any, value: int, labels: np.ndarray) -> np.ndarray:
         """The selected cluster that each bar is, or is within."""
-        tree, selected = self._select(value)
-        number = np.full(tree.parent.size + 1, -1)
-        number[selected.clusters] = np.arange(selected.clusters.size)
-        return number[enclosing(tree.parent, number[:-1] >= 0)][bars.clusters]
-
-
-def least_size(n: int) -> int:
-    """The rows of a cluster that is no outlier: a hundredth of all, at least 5."""
-    return max(5, n // 100)
+        return bars.labels_of_clusters(self._select(value)[1].clusters)
 
 
 def setting_of(model: Any) -> Setting:
@@ -222,95 +197,6 @@ def setting_of(model: Any) -> Setting:
             "distance_threshold="
         )
     return CutSetting(model) if model._labels_are_a_cut else SizeSetting(model)
-
-
-def is_map(model: Any) -> bool:
-    """Whether the rows are places on a globe."""
-    return getattr(model, "metric", None) == "haversine"
-
-
-# ---------------------------------------------------------------------------------------------------------- bars
-
-
-class Bars:
-    """The bars of a condensed tree: the largest `MAX_BARS` clusters, and how they are drawn.
-
-    Attributes
-    ----------
-    clusters : ndarray of shape (bars,), int64
-        Their numbers in the tree. A bar comes after those around it.
-    corners : list of lists of pairs
-        For each the corners of its outline.
-    sizes : ndarray of shape (bars,)
-        Rows at the cluster's birth.
-    rows : ndarray of shape (bars,), int64
-        For each a row that stays to the end of it, and then in the larger of the two that it splits into.
-    range : pair of float
-        The least and the largest distance that is drawn.
-    """
-
-    def __init__(self, tree: Condensed, unit: float, lowest: float, is_log: bool) -> None:
-        self.tree, self.n = tree, tree.cluster.size
-        self._order = np.lexsort((tree.departure, tree.cluster))
-        self._ends = np.cumsum(np.bincount(tree.cluster, minlength=tree.parent.size))
-        largest = np.argsort(-tree.size, kind="stable")[:MAX_BARS]
-        self.clusters = np.sort(largest)
-        self.sizes = tree.size[self.clusters]
-        with np.errstate(divide="ignore"):
-            birth, departure = unit / tree.birth + lowest, unit / tree.departure + lowest
-        inside = np.concatenate([birth[1:], departure])
-        inside = inside[np.isfinite(inside) & ((inside > 0) | (not is_log))]
-        low, high = (float(inside.min()), float(inside.max())) if inside.size else (lowest, lowest + 1.0)
-        low = low if is_log else lowest
-        self.range = low, (high if high > low else low + 1.0)
-        birth[0] = self.range[1]
-        self.corners = self._corners(np.clip(birth, *self.range), np.clip(departure, *self.range))
-        self.rows = self._rows()
-
-    def _members(self, cluster: int) -> np.ndarray:
-        """The rows that fall out of a cluster, the first to fall first."""
-        return self._order[self._ends[cluster - 1] if cluster else 0 : self._ends[cluster]]
-
-    def _corners(self, birth: np.ndarray, departure: np.ndarray) -> list[Any]:
-        parent, size = self.tree.parent, self.tree.size
-        split = np.zeros(parent.size)  # the rows of the two clusters that each one splits into
-        np.add.at(split, parent[1:], size[1:])
-        death = np.full(parent.size, self.range[0])
-        np.maximum.at(death, parent[1:], birth[1:])
-        middle, placed = np.full(parent.size, self.n / 2), np.zeros(parent.size)
-        corners = []
-        for c in self.clusters.tolist():
-            if c:
-                p = parent[c]
-                middle[c] = middle[p] - split[p] / 2 + placed[p] + size[c] / 2
-                placed[p] += size[c]
-            rows = self._members(c)
-            at = np.unique(np.linspace(0, rows.size, WIDTHS).astype(np.int64))[:-1] if rows.size else rows
-            height = np.concatenate([[birth[c]], departure[rows[at]], [death[c]] if split[c] else []])
-            half = np.concatenate([[size[c]], size[c] - at - 0.0, [split[c]] if split[c] else []]) / 2
-            sides = [np.column_stack([(middle[c] + side * half) / self.n, height]) for side in (-1, 1)]
-            corners.append(np.concatenate([sides[0], sides[1][::-1]]).tolist())
-        return corners
-
-    def _rows(self) -> np.ndarray:
-        parent, size = self.tree.parent, self.tree.size
-        larger = np.full(parent.size, -1)
-        order = 1 + np.argsort(size[1:], kind="stable")
-        larger[parent[order]] = order  # the last one stays
-        rows = []
-        for c in self.clusters.tolist():
-            while larger[c] >= 0:
-                c = larger[c]
-            rows.append(self._members(c)[-1])
-        return np.array(rows, np.int64)
-
-    def within(self, bar: int) -> np.ndarray:
-        """The rows of a bar and of all bars within it, ascending."""
-        inside = np.zeros(self.tree.parent.size, bool)
-        inside[self.clusters[bar]] = True
-        for c in range(self.clusters[bar] + 1, inside.size):
-            inside[c] |= inside[self.tree.parent[c]]
-        return np.flatnonzero(inside[self.tree.cluster])
 
 
 # --------------------------------------------------------------------------------------------------------- tables
@@ -381,7 +267,7 @@ def painted(values: pd.Series, name: str) -> tuple[str, np.ndarray, list[str]]:
     commonest = counts.index[: len(COLORS)]
     code = commonest.get_indexer(pd.Index(values))
     code[code < 0] = commonest.size
-    colors = [*COLORS[: commonest.size], *([SMALL] if (code == commonest.size).any() else [])]
+    colors = [*COLORS[: commonest.size], *([OTHERS] if (code == commonest.size).any() else [])]
     others = [counted(counts.size - commonest.size, "other")] if counts.size > commonest.size else []
     others += ["missing"] if values.isna().any() else []
     words = [*map(str, commonest), " and ".join(others)][: len(colors)]
@@ -407,6 +293,7 @@ def coordinates(model: Any, X: Any, x: Any, y: Any) -> tuple[np.ndarray, list[st
 def equal_scales(coordinates: np.ndarray) -> dict[str, tuple[float, float]]:
     """Ranges of both axes that give a degree of latitude and of longitude one length; the points fill the scatter."""
     lowest, highest = coordinates.min(axis=0), coordinates.max(axis=0)
-    half = max((highest - lowest) / (MAP_ASPECT, 1)) / 2 or 1.0
+    half = min(max((highest - lowest) / (MAP_ASPECT, 1)) / 2 or 1.0, 90.0)
     (x, y) = (lowest + highest) / 2
+    y = np.clip(y, half - 90, 90 - half)  # the poles are the ends
     return {"x_scale": (x - half, x + half), "y_scale": (y - half, y + half)}

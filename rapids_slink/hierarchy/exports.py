@@ -89,6 +89,8 @@ class Exports:
     _index: Index | None = None  # of the input's rows, if the input was a frame
     _layout: Any = None  # of the input's partitions, if the input was a Dask collection
     _labels_are_a_cut = True  # at one height
+    _least_size_: int = 1  # the rows of the smallest cluster that has a label
+    _small_clusters_: int = 0  # the number of clusters that have none, because they are smaller
     groups_: Frame  # of a model of groups, like the next two
     _merge_group_: Frame  # column ``group``, the number of each merge's
     _key_columns_: tuple[Any, ...] = ()  # the columns of the input that are keys of groups
@@ -98,6 +100,11 @@ class Exports:
     def _nodes(self) -> Any:
         """All nodes of `mst_`."""
         return range(self.n_leaves_)
+
+    @property
+    def _cut_clusters(self) -> int:
+        """The number of clusters of the cut of `labels_`, with those that are too small for a label."""
+        return self.n_clusters_ + self._small_clusters_
 
     def _require_fit(self) -> None:
         if not hasattr(self, "labels_"):  # `linkage_` may be yet to be made
@@ -117,11 +124,12 @@ class Exports:
         if hasattr(self, "groups_"):
             raise ValueError(f"{method} is for models without groups, and this one was fitted with groups=")
 
-    def _require_tree(self) -> None:
+    def _require_tree(self, instead: str = "linkage_ has its merges") -> None:
+        """Raise for a forest; the error names what serves one."""
         self._require_fit()
         trees = self.n_leaves_ - len(self.linkage_)
         if trees != 1:
-            raise ValueError(f"SciPy has no linkage of a forest, and this hierarchy is one of {trees} trees")
+            raise ValueError(f"SciPy has no linkage of a forest, and this hierarchy is one of {trees} trees: {instead}")
 
     def to_scipy(self) -> np.ndarray:
         """The hierarchy as SciPy's linkage matrix.

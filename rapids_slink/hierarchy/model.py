@@ -8,6 +8,7 @@ import copy
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from numbers import Integral
 from os import PathLike
 from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
@@ -16,14 +17,16 @@ import numpy as np
 import pandas as pd
 
 from rapids_slink.catalogue import catalogue_of, read_rows
-from rapids_slink.dendrogram import condense
+from rapids_slink.dendrogram import condense, cutting
 from rapids_slink.dendrogram.condense import Rule, select, summarize
 from rapids_slink.dendrogram.cutting import (
     COLUMNS,
     CutParameters,
+    check_distance,
     check_max_distance,
     cut_frame,
     name_by_first_row,
+    outliers_text,
 )
 from rapids_slink.hierarchy import plotting, storage
 from rapids_slink.hierarchy.explorer import Explorer
@@ -31,7 +34,7 @@ from rapids_slink.hierarchy.exports import Exports
 from rapids_slink.hierarchy.plotting import MAX_POINTS
 from rapids_slink.hierarchy.trees import CondensedTree
 from rapids_slink.metrics import METRICS, PRECOMPUTED
-from rapids_slink.points.check import as_integer, check_index
+from rapids_slink.points.check import as_integer, check_index, warn
 from rapids_slink.points.output import (
     TABLES,
     Distances,
@@ -48,7 +51,7 @@ from rapids_slink.points.output import (
     library_of,
     on_host,
 )
-from rapids_slink.report import counted, did_you_mean
+from rapids_slink.report import counted, did_you_mean, with_hints
 from rapids_slink.runtime.device import Array, device_of, on_current_gpu, resolve
 from rapids_slink.runtime.memory import copy_out, run_scope, usual_errors
 
@@ -102,10 +105,10 @@ class Hierarchy(Exports):
     @overload
     def cut(
         self,
-        n_clusters: int | None = None,
+        n_clusters: int | str | None = None,
         *,
         distance_threshold: float | None = None,
-        min_cluster_size: int = 1,
+        min_cluster_size: int | None = None,
         closed: str = "left",
         names: str = "number",
         sample_weight: Any = None,
@@ -116,7 +119,7 @@ class Hierarchy(Exports):
         n_clusters: Sequence[int] | np.ndarray[Any, Any],
         *,
         distance_threshold: None = None,
-        min_cluster_size: int = 1,
+        min_cluster_size: int | None = None,
         closed: str = "left",
         names: str = "number",
         sample_weight: Any = None,
@@ -127,17 +130,18 @@ class Hierarchy(Exports):
         n_clusters: None = None,
         *,
         distance_threshold: Sequence[float] | np.ndarray[Any, Any],
-        min_cluster_size: int = 1,
+        min_cluster_size: int | None = None,
         closed: str = "left",
         names: str = "number",
         sample_weight: Any = None,
     ) -> Frame: ...
+    @with_hints(cutting.MEANINGS)
     def cut(
         self,
-        n_clusters: Numbers | None = None,
+        n_clusters: Numbers | str | None = None,
         *,
         distance_threshold: Distances | None = None,
-        min_cluster_size: int = 1,
+        min_cluster_size: int | None = None,
         closed: str = "left",
         names: str = "number",
         sample_weight: Any = None,
@@ -146,10 +150,11 @@ class Hierarchy(Exports):
 
         Parameters
         ----------
-        n_clusters, distance_threshold : int, float, or a sequence of either
+        n_clusters, distance_threshold : int, float, a sequence of either, or "widest_gap"
             Give one of them. Exactly this many clusters, even with equal heights; or clusters that are not merged at or
             above this distance. A list, tuple, range or 1-d array makes a cut for each value. Of a model with groups
-            the number is that of each group's clusters, or its rows if they are fewer.
+            the number is that of each group's clusters, or its rows if they are fewer. ``cut("widest_gap")`` cuts
+            where successive merges are farthest apart, and labels outliers -1.
         min_cluster_size, closed, names, sample_weight : optional
             See `rapids_slink.cut`.
 
@@ -167,12 +172,26 @@ class Hierarchy(Exports):
         """
         self._require_fit()
         check_index(sample_weight, self._index, "sample_weight", "model.labels_")
-        size, weights = min_cluster_size, sample_weight
-        parameters = CutParameters(n_clusters, distance_threshold, size, "kernel", closed, names, weights)
+        limit = getattr(self, "_max_distance_", None)
+        parameters = CutParameters(
+            n_clusters, distance_threshold, min_cluster_size, "kernel", closed, names, sample_weight, limit
+        )
         if n_clusters is None and distance_threshold is not None:
-            check_max_distance(parameters.values[0], getattr(self, "_max_distance_", None))
+            for value in parameters.values[0]:
+                check_distance(value, "distance_threshold", getattr(self, "metric", None))
+            check_max_distance(parameters.values[0], limit)
         by_group = n_clusters is not None and distance_threshold is None and hasattr(self, "groups_")
-        return self._cut(parameters, (self._merge_group_, self.groups_) if by_group else None)
+        labels = self._cut(parameters, (self._merge_group_, self.groups_) if by_group else None)
+        if min_cluster_size is None and not by_group and isinstance(n_clusters, Integral):
+            self._warn_of_outliers(labels)
+        return labels
+
+    def _warn_of_outliers(self, labels: Any) -> None:
+        """Warn if the clusters of a number of clusters are outliers."""
+        if self._layout is None:
+            labels = array_of(labels) if library_of(labels) else labels
+            if text := outliers_text(labels, device_of(labels).xp):
+                warn(text)
 
     def _cut(self, parameters: CutParameters, groups: tuple[Any, Any] | None = None) -> Rows | Frame:
         """The labels of cuts of the whole forest, or of each of its groups, by `_merge_group_` and `groups_`."""
@@ -289,7 +308,9 @@ class Hierarchy(Exports):
         """Draw the dendrogram with SciPy and matplotlib.
 
         By default only the last ``p - 1`` merges are drawn, over `p` leaves that are whole clusters: "(1234)" is a
-        cluster of 1,234 rows, "17" is row 17. A million rows take SciPy a third of a second, in a tree of any depth.
+        cluster of 1,234 rows, and a row has its name in the index, or its number. Merges within a cluster of `labels_`
+        have its colour, as in `plot_clusters`; a line is the cut. Great circles are in kilometres. A million rows take
+        SciPy a third of a second, in a tree of any depth.
 
         Parameters
         ----------
@@ -315,15 +336,19 @@ class Hierarchy(Exports):
         ValueError
             `p` or `truncate_mode` is not valid, the whole tree is too deep to be drawn, or it is a forest.
         """
-        self._require_tree()
-        return plotting.plot_dendrogram(self.linkage_, ax=ax, p=p, truncate_mode=truncate_mode, **kwargs)
+        self._require_tree("plot_condensed(), plot_heights() and plot_clusters(X) draw one")
+        cut = (self._cut_clusters, np.asarray(on_host(self.labels_))) if self._labels_are_a_cut else None
+        of_model = {"cut": cut, "names": self.nodes_, "unit": plotting.unit_of(self)}
+        return plotting.plot_dendrogram(self.linkage_, ax=ax, p=p, truncate_mode=truncate_mode, **of_model, **kwargs)
 
     @usual_errors()
     def plot_condensed(self, *, min_cluster_size: int | None = None, ax: Any = None, **options: Any) -> Any:
-        """Draw the condensed tree as an icicle, as the package hdbscan does: the clusters of many rows.
+        """Draw the condensed tree as an icicle: the clusters of many rows, and the cut.
 
         From the top down, a merge of two parts of at least `min_cluster_size` rows splits a bar in two. At every other
-        merge rows fall out of a bar, which gets narrower. A chain, whose dendrogram is a comb, is one bar.
+        merge rows fall out of a bar, which gets narrower. A chain, whose dendrogram is a comb, is one bar. The clusters
+        of `labels_` have the colours of `plot_clusters`, below the line of the cut if there is one. Great circles are
+        in kilometres.
 
         Parameters
         ----------
@@ -342,12 +367,18 @@ class Hierarchy(Exports):
         Raises
         ------
         ImportError
-            hdbscan or matplotlib is not installed.
+            matplotlib is not installed.
         ValueError, TypeError
             `min_cluster_size` is not valid, a height is negative, or the rows are weighted.
         """
         self._require_fit()
-        return self._condensed(min_cluster_size).plot(axis=ax, **options)
+        tree = self._condensed(min_cluster_size)
+        if self._labels_are_a_cut and self._cut_clusters > 1:
+            heights = np.asarray(on_host(self.linkage_["height"]))[::-1]
+            trees = self.n_leaves_ - heights.size
+            at = plotting.cut_height(heights, self._cut_clusters, trees, 0.0, plotting.is_logarithmic(heights))
+            options.setdefault("cut", (at, np.asarray(on_host(self.labels_))))
+        return tree.plot(axis=ax, **options)
 
     def _condensed(self, min_cluster_size: int | None) -> CondensedTree:
         """The condensed tree with the labels of its most stable clusters."""
@@ -360,7 +391,8 @@ class Hierarchy(Exports):
         if merges.height.size and merges.height[0] < 0:
             raise ValueError(f"a condensed tree needs distances that are not negative, got {merges.height[0]}")
         tree = condense.condense(merges, n, least)
-        return CondensedTree(pd.DataFrame(condense.columns_of(tree)), select(tree, Rule(), summarize(tree)).labels)
+        labels = select(tree, Rule(), summarize(tree)).labels
+        return CondensedTree(pd.DataFrame(condense.columns_of(tree)), labels, plotting.unit_of(self))
 
     @usual_errors()
     def plot_tree(self, X: Any, *, max_edges: int = MAX_POINTS, ax: Any = None) -> Any:
@@ -388,7 +420,13 @@ class Hierarchy(Exports):
         """
         self._require_fit()
         return plotting.plot_tree(
-            self._features(X), self.mst_, self.labels_, nodes=self._nodes, max_edges=max_edges, ax=ax
+            self._features(X),
+            self.mst_,
+            self.labels_,
+            nodes=self._nodes,
+            max_edges=max_edges,
+            mapped=plotting.is_map(self),
+            ax=ax,
         )
 
     @usual_errors()
@@ -420,19 +458,20 @@ class Hierarchy(Exports):
             matplotlib is not installed.
         """
         self._require_fit()
-        n_clusters = self.n_clusters_ if self._labels_are_a_cut else None
-        return plotting.plot_heights(self.linkage_, self.n_leaves_, n_clusters=n_clusters, ax=ax, **kwargs)
+        n_clusters = self._cut_clusters if self._labels_are_a_cut else None
+        unit = plotting.unit_of(self)
+        return plotting.plot_heights(self.linkage_, self.n_leaves_, n_clusters=n_clusters, unit=unit, ax=ax, **kwargs)
 
     @usual_errors()
     def plot_clusters(self, X: Any, ax: Any = None, **kwargs: Any) -> Any:
         """Draw the rows as points, coloured by `labels_`.
 
         One column is drawn as a strip with an arbitrary second axis, two columns as they are, and more by the first two
-        principal components of the drawn rows. Each of the six largest clusters has a colour, in order of size. All
-        others and noise are grey. The fewer points a colour has, the larger they are. At most 20,000 rows are drawn,
-        evenly spaced within each colour and the same number of each, so small clusters are drawn whole. Above 100,000
-        rows datashader, if installed, draws all of them: a pixel has the mixed colour of its rows, and more of it for
-        more rows.
+        principal components of the drawn rows. With ``metric="haversine"`` the axes are longitude and latitude in
+        degrees. Each of the 20 largest clusters has a colour, in order of size. All others and noise are grey. The
+        fewer points a colour has, the larger they are. At most 20,000 rows are drawn, evenly spaced within each colour
+        and the same number of each, so small clusters are drawn whole. Above 100,000 rows datashader, if installed,
+        draws all of them: a pixel has the mixed colour of its rows, and more of it for more rows.
 
         Parameters
         ----------
@@ -457,7 +496,8 @@ class Hierarchy(Exports):
             `X` is not valid, or does not have the number of rows that were clustered.
         """
         self._require_fit()
-        return plotting.plot_clusters(self._features(X), self.labels_, ax=ax, **kwargs)
+        mapped = plotting.is_map(self)
+        return plotting.plot_clusters(self._features(X), self.labels_, mapped=mapped, ax=ax, **kwargs)
 
     @usual_errors()
     def explore(
@@ -490,7 +530,7 @@ class Hierarchy(Exports):
             Colours of the rows in place of those of clusters. A menu changes between them and all columns.
         names : column name, or array or Series of shape (n,), optional
             Names of the rows. A cluster is called by the commonest name in it, if a tenth of its rows have it, and
-            otherwise by that of its first row.
+            otherwise by that of its central row.
 
         Returns
         -------
@@ -513,7 +553,7 @@ class Hierarchy(Exports):
         """Raise for a parameter that is valid for no data."""
 
     def _repr_html_(self) -> str:
-        """The summary in Jupyter: the clusters' sizes, the cut, the proofs, the stages' times."""
+        """The summary in Jupyter: the cut, the clusters' sizes, the parameters; folded, proofs and times."""
         return plotting.to_html(self)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -661,9 +701,9 @@ class Estimator:
         for name in parameters:
             if name not in names:
                 of_fit = _parameters_of_fit(kind)
-                meant = did_you_mean(name, [*names, *of_fit], MEANINGS)
+                meant = did_you_mean(name, [*names, *of_fit], MEANINGS) or f", only {names}"
                 meant = f". It is a parameter of fit(X, {name}=...)" if name in of_fit else meant
-                raise error(f"{cls.__name__} has no parameter {name!r}, only {names}{meant}")
+                raise error(f"{cls.__name__} has no parameter {name!r}{meant}")
 
     @classmethod
     def _defaults(cls) -> dict[str, Any]:
@@ -671,9 +711,13 @@ class Estimator:
         return {name: parameter.default for name, parameter in _parameters(kind).items()}
 
     def __repr__(self) -> str:
-        chosen, defaults = {name: repr(value) for name, value in self.get_params().items()}, self._defaults()
-        changed = ", ".join(f"{name}={text}" for name, text in chosen.items() if text != repr(defaults[name]))
+        changed = ", ".join(f"{name}={text}" for name, text in self._changed().items())
         return f"{type(self).__name__}({changed})"
+
+    def _changed(self) -> dict[str, str]:
+        """The parameters that are not the defaults, as text."""
+        chosen, defaults = {name: repr(value) for name, value in self.get_params().items()}, self._defaults()
+        return {name: text for name, text in chosen.items() if text != repr(defaults[name])}
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import InputTags, Tags, TargetTags

@@ -3,8 +3,9 @@
 
 const HTML = "http://www.w3.org/1999/xhtml";
 const SVG = "http://www.w3.org/2000/svg";
-const MARGIN = { left: 56, right: 16, top: 22, bottom: 40 };
+const MARGIN = { left: 64, right: 16, top: 22, bottom: 40 };
 const TICK_SPACE = { x: 60, y: 28 }; // pixels a tick at least
+const LETTER = 6.5; // pixels
 
 /** A new element within another. */
 function add(parent, name, attributes = {}, text = "") {
@@ -62,7 +63,8 @@ function axes(svg, x, y, names, width, height) {
     for (const value of ticks(x, TICK_SPACE.x)) {
       const place = x.pixel(value);
       add(svg, "line", { x1: place, x2: place, y1: bottom, y2: bottom + 4, ...faint });
-      add(svg, "text", { x: place, y: bottom + 17, "text-anchor": "middle" }, text(value));
+      const half = (text(value).length * LETTER) / 2; // the last one ends within the panel
+      add(svg, "text", { x: Math.min(place, width - half), y: bottom + 17, "text-anchor": "middle" }, text(value));
     }
   }
   for (const value of ticks(y, TICK_SPACE.y)) {
@@ -97,6 +99,15 @@ function drag(model, element, svg, move) {
     model.save_changes();
     moved(event);
   });
+}
+
+/** Tell the kernel the colour of the page's text. */
+function tellInk(model, element) {
+  const parts = getComputedStyle(element).color.match(/[\d.]+/g).slice(0, 3);
+  const ink = `#${parts.map((part) => Math.round(part).toString(16).padStart(2, "0")).join("")}`;
+  if (model.get("ink") === ink) return;
+  model.set("ink", ink);
+  model.save_changes();
 }
 
 /** The curve, and the cut with its handle on the axis of settings. */
@@ -138,11 +149,7 @@ function drawCurve(model, svg, width, height) {
     model.save_changes();
   });
   show();
-  const ink = getComputedStyle(svg).color.match(/[\d.]+/g).slice(0, 3).map((part) => Number(part).toString(16).padStart(2, "0"));
-  if (model.get("ink") !== `#${ink.join("")}`) {
-    model.set("ink", `#${ink.join("")}`);
-    model.save_changes();
-  }
+  tellInk(model, svg);
   return { "change:value": show };
 }
 
@@ -204,8 +211,11 @@ function render({ model, el }) {
   const size = new ResizeObserver(draw);
   size.observe(box);
   model.on("change:bars", draw);
+  const theme = new MutationObserver(() => model.get("kind") === "curve" && requestAnimationFrame(() => tellInk(model, box)));
+  for (const page of [document.documentElement, document.body]) theme.observe(page, { attributes: true });
   return () => {
     size.disconnect();
+    theme.disconnect();
     model.off("change:bars", draw);
     stop();
   };

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from html import escape
 from importlib import import_module
 from importlib.util import find_spec
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from rapids_slink.hierarchy.exports import to_scipy
+from rapids_slink.hierarchy.palette import COLORS, NOISE, OTHERS
 from rapids_slink.points import Points, as_points
 from rapids_slink.points.check import as_integer
 from rapids_slink.points.output import as_frame, is_collection, on_host
 from rapids_slink.report import counted, entry_text, in_words
 from rapids_slink.runtime.device import Array, device_of, is_on_gpu, to_host
+from rapids_slink.trigonometry import EARTH_RADIUS
 
 if TYPE_CHECKING:
     from rapids_slink.hierarchy.model import Hierarchy
 
 
-#: Okabe and Ito's colours except black and yellow, which are distinguishable with any kind of colour blindness.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-OTHERS = "#999999"
 #: More rows than this are drawn by datashader, if it is installed.
 DENSE = 100_000
 #: The largest number of rows that `plot_clusters` draws, and of heights that `plot_heights` draws.
@@ -36,10 +37,33 @@ LISTED = 10
 BLOCK = 'style="display: inline-block; vertical-align: top; margin: 0.3em 2em 0.3em 0"'
 
 
+class Unit(NamedTuple):
+    """The unit of distances in pictures."""
+
+    length: float  # of 1 in it
+    name: str  # with a space before it, or ""
+
+    @property
+    def axis(self) -> str:
+        """The name of an axis of distances."""
+        return "distance" + (f" ({self.name.strip()})" if self.name else "")
+
+
+NO_UNIT = Unit(1.0, "")
+
+
 def plot_dendrogram(
-    linkage: Any, *, ax: Any = None, p: int = 30, truncate_mode: str | None = "lastp", **kwargs: Any
+    linkage: Any,
+    *,
+    cut: tuple[int, np.ndarray] | None = None,
+    names: Any = None,
+    unit: Unit = NO_UNIT,
+    ax: Any = None,
+    p: int = 30,
+    truncate_mode: str | None = "lastp",
+    **kwargs: Any,
 ) -> Any:
-    """`Hierarchy.plot` of a linkage frame of one tree."""
+    """`Hierarchy.plot` of a linkage frame of one tree, with a cut's number of clusters and labels, and rows' names."""
     from scipy.cluster import hierarchy
 
     if truncate_mode not in ("lastp", None):
@@ -47,13 +71,21 @@ def plot_dendrogram(
     if as_integer(p, "p") < 2:
         raise ValueError(f"p must be at least 2, got {p}")
     Z, labels = to_scipy(linkage), kwargs.get("labels")
-    n = len(Z) + 1
+    Z[:, 2] *= unit.length
+    n, across = len(Z) + 1, kwargs.get("orientation", "top") in ("top", "bottom")
     if labels is not None and len(labels) != n:
         raise ValueError(f"labels must have one entry per row: {n}, got {len(labels)}")
     ax = axes_of(ax)
     if len(Z):
-        if kwargs.get("orientation", "top") in ("top", "bottom"):
+        if across:
             kwargs.setdefault("leaf_rotation", 90)  # horizontal labels would overlap
+        if names is not None and not {"labels", "leaf_label_func", "show_leaf_counts"} & set(kwargs):
+            kwargs["leaf_label_func"] = partial(_name_of_leaf, Z=Z, names=names)
+        if cut is not None and not {"link_color_func", "color_threshold"} & set(kwargs):
+            kwargs["link_color_func"] = partial(_color_of_link, colors=_colors_of_links(Z, *cut), n=n)
+            if cut[0] > 1:
+                at = cut_height(Z[::-1, 2], cut[0], 1, 0.0, is_log=False)
+                (ax.axhline if across else ax.axvline)(at, color="black", linestyle="--", linewidth=1)
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "Attempting to set identical")  # limits, if all heights are zero
@@ -63,10 +95,34 @@ def plot_dendrogram(
                 f"a dendrogram of {n if truncate_mode is None else p} leaves is too deep for SciPy to draw: lower p, "
                 "or leave truncate_mode='lastp'"
             ) from error
-    names = "row, or (rows in the cluster)", "distance"
-    xlabel, ylabel = names[::-1] if kwargs.get("orientation") in ("left", "right") else names
+    titles = "row, or (rows in the cluster)", unit.axis
+    xlabel, ylabel = titles if across else titles[::-1]
     ax.set(xlabel=xlabel, ylabel=ylabel)
     return ax
+
+
+def _name_of_leaf(node: int, Z: np.ndarray, names: Any) -> str:
+    """The name of a row, or the number of rows of a cluster, in a dendrogram."""
+    n = len(Z) + 1
+    if node >= n:
+        return f"({Z[node - n, 3]:.0f})"
+    name = names[node]
+    return str(name.as_py() if hasattr(name, "as_py") else name)
+
+
+def _color_of_link(node: int, colors: np.ndarray, n: int) -> str:
+    return str(colors[node - n])
+
+
+def _colors_of_links(Z: np.ndarray, n_clusters: int, labels: np.ndarray) -> np.ndarray:
+    """For each merge the colour of the cluster that it is in, black above the cut; (n - 1,) array."""
+    n, groups = len(Z) + 1, colored_groups(labels, len(COLORS))
+    row = np.concatenate([np.arange(n), Z[:, 0].astype(np.int64)])  # of each node the first part, and then a row
+    while (row >= n).any():
+        row = row[row]
+    colors = np.array([*COLORS[: groups.largest.size], OTHERS], object)[groups.color[row[n:]]]
+    colors[n - n_clusters :] = "black"
+    return colors
 
 
 def plot_linkage_tree(
@@ -142,9 +198,11 @@ def plot_spanning_tree(
     return axis
 
 
-def plot_heights(linkage: Any, n_leaves: int, *, n_clusters: int | None = None, ax: Any = None, **kwargs: Any) -> Any:
+def plot_heights(
+    linkage: Any, n_leaves: int, *, n_clusters: int | None = None, unit: Unit = NO_UNIT, ax: Any = None, **kwargs: Any
+) -> Any:
     """`Hierarchy.plot_heights` of a linkage frame of a tree or a forest, with the cut into `n_clusters` marked."""
-    heights = np.asarray(on_host(linkage["height"]))[::-1]
+    heights = np.asarray(on_host(linkage["height"]))[::-1] * unit.length
     trees = n_leaves - heights.size
     drawn = sample_of_heights(heights.size)
     ax = axes_of(ax)
@@ -155,24 +213,23 @@ def plot_heights(linkage: Any, n_leaves: int, *, n_clusters: int | None = None, 
     if is_logarithmic(heights[drawn]):
         ax.set_yscale("log")
     if n_clusters is not None:
-        ax.axvline(n_clusters, color=COLORS[1], linestyle="--", label=cut_label(heights, n_clusters, trees))
+        ax.axvline(n_clusters, color=COLORS[1], linestyle="--", label=cut_label(heights, n_clusters, trees, unit.name))
         ax.legend(loc="lower left")  # a falling curve leaves this corner free
-    ax.set(xlabel="number of clusters", ylabel="distance of the next merge")
+    ax.set(xlabel="number of clusters", ylabel=unit.axis.replace("distance", "distance of the next merge"))
     return ax
 
 
-def plot_clusters(X: Any, labels: Array, *, colors: Sequence[str] = COLORS, ax: Any = None, **kwargs: Any) -> Any:
-    """`Hierarchy.plot_clusters` of rows of any type that `SingleLinkage` takes, the largest clusters in these colours.
+def plot_clusters(X: Any, labels: Array, *, mapped: bool = False, ax: Any = None, **kwargs: Any) -> Any:
+    """`Hierarchy.plot_clusters` of rows of any type that `SingleLinkage` takes; `mapped` if they are places on a globe.
 
     Label -1 is noise.
     """
     points, labels = _rows_and_labels(X, labels)
-    sizes, noise, _, largest, color = colored_groups(labels, len(colors))
+    sizes, noise, _, largest, color = colored_groups(labels, len(COLORS))
     dense = labels.size > DENSE and find_spec("datashader") is not None and not kwargs
     rows = np.arange(labels.size) if dense else sample_of_rows(color)
-    coordinates, names = plane_coordinates(
-        to_host(points.values[device_of(points.values).asarray(rows)]), rows, points.names
-    )
+    values = to_host(points.values[device_of(points.values).asarray(rows)])
+    coordinates, names = map_coordinates(values) if mapped else plane_coordinates(values, rows, points.names)
     drawn = color[rows]
     names_of = [f"{cluster} ({counted(sizes[cluster], 'row')})" for cluster in largest.tolist()]
     rest = sizes.sum() - sizes[largest].sum()
@@ -183,28 +240,56 @@ def plot_clusters(X: Any, labels: Array, *, colors: Sequence[str] = COLORS, ax: 
     counts = np.bincount(drawn)
     handles = [None] * counts.size
     if dense:
-        shade(ax, coordinates, drawn, [*colors[: largest.size], OTHERS])
+        shade(ax, coordinates, drawn, [*COLORS[: largest.size], OTHERS])
     for i in np.argsort(-counts, kind="stable").tolist():  # colours of few points last, on top and larger
-        style = {"color": colors[i] if i < largest.size else OTHERS, "s": float(np.clip(8_000 / counts[i], 4, 40))}
+        style = {"color": COLORS[i] if i < largest.size else OTHERS, "s": float(np.clip(8_000 / counts[i], 4, 40))}
         shown = coordinates[:0] if dense else coordinates[drawn == i]
         handles[i] = ax.scatter(*shown.T, label=names_of[i], **{"linewidths": 0, **style, **kwargs})
     legend = ax.legend(handles, names_of, title="cluster", loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
     for handle in legend.legend_handles:
         handle.set_sizes([30])
     ax.set(xlabel=names[0], ylabel=names[1])
+    if mapped:
+        as_map(ax, coordinates)
     if points.values.shape[1] == 1:
         ax.set_yticks([])
     return ax
 
 
-def plot_tree(X: Any, mst: Any, labels: Any, *, nodes: Any = None, max_edges: int = MAX_POINTS, ax: Any = None) -> Any:
+def as_map(ax: Any, degrees: np.ndarray) -> None:
+    """Give degrees of longitude and latitude their lengths, within the poles, and draw a bar of round kilometres."""
+    ax.autoscale_view()
+    low, high = np.clip(ax.get_ylim(), -90, 90)
+    left, right = ax.get_xlim()
+    shrunk = max(float(np.cos(np.radians((low + high) / 2))), 0.1)  # a degree of longitude, by one of latitude
+    ax.set(xlim=(left, right), ylim=(low, high), aspect=1 / shrunk)
+    degree = np.radians(1) * EARTH_RADIUS * shrunk
+    most = (right - left) / 4 * degree
+    length = 10 ** np.floor(np.log10(most))
+    length *= max(factor for factor in (1, 2, 5) if factor * length <= most)
+    x, y = left + 0.04 * (right - left), low + 0.05 * (high - low)
+    ax.plot([x, x + length / degree], [y, y], color="black", linewidth=2, solid_capstyle="butt")
+    ax.annotate(f"{length:,g} km", (x, y), (0, 3), textcoords="offset points")
+
+
+def plot_tree(
+    X: Any,
+    mst: Any,
+    labels: Any,
+    *,
+    nodes: Any = None,
+    max_edges: int = MAX_POINTS,
+    mapped: bool = False,
+    ax: Any = None,
+) -> Any:
     """`Hierarchy.plot_tree` of rows and an edge frame in ascending order of weight, of these nodes or row numbers."""
     points, labels = _rows_and_labels(X, labels)
     ax = axes_of(ax)
     from matplotlib.collections import LineCollection
 
     values = points.values if points.values.shape[1] > 2 else to_host(points.values)
-    coordinates, names = plane_coordinates(values, np.arange(labels.size), points.names)
+    rows = np.arange(labels.size)
+    coordinates, names = map_coordinates(values) if mapped else plane_coordinates(values, rows, points.names)
     mst = as_frame(on_host(mst) if is_collection(mst) else mst)
     drawn = mst.iloc[max(0, len(mst) - as_integer(max_edges, "max_edges")) :]
     ids = [np.asarray(on_host(drawn[side])) for side in ("src", "dst")]
@@ -224,6 +309,8 @@ def plot_tree(X: Any, mst: Any, labels: Any, *, nodes: Any = None, max_edges: in
               bbox_to_anchor=(1.01, 1), borderaxespad=0)  # fmt: skip
     ax.set(xlabel=names[0], ylabel=names[1])
     ax.autoscale_view()
+    if mapped:
+        as_map(ax, coordinates)
     return ax
 
 
@@ -343,17 +430,40 @@ def is_logarithmic(heights: np.ndarray) -> bool:
     return bool(positive.size and heights[-1] >= 0 and positive[0] > 100 * positive[-1])
 
 
-def cut_label(heights: np.ndarray, n_clusters: int, trees: int) -> str:
-    """The number of clusters of a cut, and the distances that give it."""
+def is_map(model: Any) -> bool:
+    """Whether the rows are places on a globe."""
+    return getattr(model, "metric", None) == "haversine"
+
+
+def unit_of(model: Any) -> Unit:
+    """The unit of a model's distances: great circles are shown in kilometres."""
+    return Unit(EARTH_RADIUS, " km") if is_map(model) else NO_UNIT
+
+
+def cut_label(heights: np.ndarray, n_clusters: int, trees: int, unit: str = "", digits: int = 6) -> str:
+    """The number of clusters of a cut, and the distances that give it, which have this unit.
+
+    These have at least so many digits, and as many as tell them apart.
+    """
     undone = n_clusters - trees
-    above = f"{heights[undone]:.6g} < " if undone < heights.size else ""
-    below = f" ≤ {heights[undone - 1]:.6g}" if undone else ""
-    return counted(n_clusters, "cluster") + (f" ({above}distance{below})" if above or below else "")
+    while 0 < undone < heights.size and digits < 17 and len({f"{heights[undone - i]:.{digits}g}" for i in (0, 1)}) < 2:
+        digits += 1
+    above = f"{heights[undone]:.{digits}g} < " if undone < heights.size else ""
+    below = f" ≤ {heights[undone - 1]:.{digits}g}" if undone else ""
+    return counted(n_clusters, "cluster") + (f" ({above}distance{below}{unit})" if above or below else "")
+
+
+def cut_height(heights: np.ndarray, n_clusters: int, trees: int, lowest: float, is_log: bool) -> float:
+    """The distance in the middle of those that give this number of clusters, by descending heights."""
+    undone = n_clusters - trees
+    above = heights[undone] if undone < heights.size else lowest
+    below = heights[undone - 1] if undone else above
+    return float((above * below) ** 0.5 if is_log and above > 0 else (above + below) / 2)
 
 
 def map_coordinates(radians: np.ndarray) -> tuple[np.ndarray, list[str]]:
     """Longitudes and latitudes in degrees, and their names, of latitudes and longitudes in radians."""
-    return np.degrees(radians[:, ::-1]), ["longitude", "latitude"]
+    return np.degrees(radians[:, ::-1].astype(np.float64)), ["longitude (°)", "latitude (°)"]
 
 
 def plane_coordinates(values: Array, rows: np.ndarray, names: Any) -> tuple[np.ndarray, list[str]]:
@@ -382,7 +492,7 @@ def plane_coordinates(values: Array, rows: np.ndarray, names: Any) -> tuple[np.n
 
 
 def to_html(model: Hierarchy) -> str:
-    """A fitted model's clusters by size, the cut, what was proven and the stages' times.
+    """A fitted model's cut, clusters by size and parameters; folded, what was proven and the stages' times.
 
     One ``div`` without scripts, links or style sheets; every text in it is escaped.
     """
@@ -394,29 +504,36 @@ def to_html(model: Hierarchy) -> str:
     seconds, counts = model.report_.stages()
     proven = [(stage, *entry_text(name, v)) for stage, entry in counts.items() for name, v in entry.items()]
     times = [*((in_words(stage), value) for stage, value in seconds.items()), ("total", sum(seconds.values()))]
-    blocks = [
+    settings = {key: str(value) for key, value in model.report_.items() if not isinstance(value, dict)}
+    fitted_by = {name: settings[name] for name in ("metric", "device") if name in settings}
+    parameters = [*(fitted_by | getattr(model, "_changed", dict)()).items()]
+    first = [
         _block("Clusters", ["cluster", "rows"], [(name, f"{size:,}") for name, size in clusters]),
+        _block("Parameters", ["", ""], [(name, shorten(text, 60)) for name, text in parameters], texts=2),
+    ]
+    folded = [
         _block("Proven", ["stage", "count", ""], proven, texts=2),
         _block("Time", ["stage", "seconds"], [(stage, f"{value:.4f}") for stage, value in times if seconds]),
     ]
     title = f"{type(model).__name__}: {counted(model.n_leaves_, 'row')} in {counted(groups.sizes.size, 'cluster')}"
-    settings = [f"{key} {value}" for key, value in model.report_.items() if not isinstance(value, dict)]
-    lines = [f"<b>{escape(title)}</b>", escape(_cut(model)), escape(", ".join(settings))]
-    return f"<div>{'<br>'.join(line for line in lines if line)}<div>{''.join(blocks)}</div></div>"
+    lines = [f"<b>{escape(title)}</b>", escape(_cut(model))]
+    summary = "<summary>What was proven, and how long it took</summary>"
+    details = escape(", ".join(" ".join(entry) for entry in settings.items()))
+    return (
+        f"<div>{'<br>'.join(line for line in lines if line)}<div>{''.join(first)}</div>"
+        f"<details>{summary}{details}<div>{''.join(folded)}</div></details></div>"
+    )
 
 
-def clusters_table(groups: Groups, names: dict[int, str], colors: Sequence[str], small: str, noise: str) -> str:
+def clusters_table(groups: Groups, names: dict[int, str]) -> str:
     """The largest clusters with their colours, names, sizes and shares, the others and the noise, as a table."""
-    n, largest = groups.color.size, groups.order[:LISTED]
-    rows = [
-        (dot(colors[i] if i < len(colors) else small, names[label]), groups.sizes[label])
-        for i, label in enumerate(largest.tolist())
-    ]
-    others = groups.order[LISTED:]
+    n, largest = groups.color.size, groups.largest
+    rows = [(dot(COLORS[i], names[label]), groups.sizes[label]) for i, label in enumerate(largest.tolist())]
+    others = groups.order[largest.size :]
     if others.size:
-        rows.append((dot(small, counted(others.size, "other")), groups.sizes[others].sum()))
+        rows.append((dot(OTHERS, counted(others.size, "other")), groups.sizes[others].sum()))
     if groups.noise:
-        rows.append((dot(noise, "noise"), groups.noise))
+        rows.append((dot(NOISE[:7], "noise"), groups.noise))
     return _table(["cluster", "rows", "share"], [(name, f"{size:,}", f"{size / n:.1%}") for name, size in rows])
 
 
@@ -430,7 +547,7 @@ def _cut(model: Hierarchy) -> str:
     if not model._labels_are_a_cut:
         return ""
     heights = np.asarray(on_host(model.linkage_["height"]))[::-1]
-    return cut_label(heights, model.n_clusters_, model.n_leaves_ - heights.size)
+    return cut_label(heights, model._cut_clusters, model.n_leaves_ - heights.size)
 
 
 def _block(title: str, names: list[str], rows: Sequence[tuple[str, ...]], texts: int = 1) -> str:

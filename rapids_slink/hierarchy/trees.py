@@ -13,12 +13,152 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rapids_slink.dendrogram.condense import CONDENSED
+from rapids_slink.dendrogram.condense import CONDENSED, Condensed, enclosing, from_frame
 from rapids_slink.hierarchy import plotting
 from rapids_slink.hierarchy.exports import graph_of, networkx
+from rapids_slink.hierarchy.palette import COLORS, OTHERS
 from rapids_slink.points.output import Frame, Rows, on_host
 from rapids_slink.runtime.device import to_host
 from rapids_slink.runtime.memory import usual_errors
+
+#: The largest number of bars of a tree, and of places at which the width of a bar is drawn.
+MAX_BARS, WIDTHS = 300, 24
+
+
+class Bars:
+    """The bars of a condensed tree: the largest `MAX_BARS` clusters, and how they are drawn.
+
+    Attributes
+    ----------
+    clusters : ndarray of shape (bars,), int64
+        Their numbers in the tree. A bar comes after those around it.
+    corners : list of lists of pairs
+        For each the corners of its outline.
+    sizes : ndarray of shape (bars,)
+        Rows at the cluster's birth.
+    rows : ndarray of shape (bars,), int64
+        For each a row that stays to the end of it, and then in the larger of the two that it splits into.
+    range : pair of float
+        The least and the largest distance that is drawn.
+    """
+
+    def __init__(self, tree: Condensed, unit: float, lowest: float, is_log: bool) -> None:
+        self.tree, self.n = tree, tree.cluster.size
+        self._order = np.lexsort((tree.departure, tree.cluster))
+        self._ends = np.cumsum(np.bincount(tree.cluster, minlength=tree.parent.size))
+        largest = np.argsort(-tree.size, kind="stable")[:MAX_BARS]
+        self.clusters = np.sort(largest)
+        self.sizes = tree.size[self.clusters]
+        with np.errstate(divide="ignore"):
+            birth, departure = unit / tree.birth + lowest, unit / tree.departure + lowest
+        inside = np.concatenate([birth[1:], departure])
+        inside = inside[np.isfinite(inside) & ((inside > 0) | (not is_log))]
+        low, high = (float(inside.min()), float(inside.max())) if inside.size else (lowest, lowest + 1.0)
+        low = low if is_log else lowest
+        self.range = low, (high if high > low else low + 1.0)
+        birth[0] = self.range[1]
+        self.corners = self._corners(np.clip(birth, *self.range), np.clip(departure, *self.range))
+        self.rows = self._rows()
+
+    def _members(self, cluster: int) -> np.ndarray:
+        """The rows that fall out of a cluster, the first to fall first."""
+        return self._order[self._ends[cluster - 1] if cluster else 0 : self._ends[cluster]]
+
+    def _corners(self, birth: np.ndarray, departure: np.ndarray) -> list[Any]:
+        parent, size = self.tree.parent, self.tree.size
+        split = np.zeros(parent.size)  # the rows of the two clusters that each one splits into
+        np.add.at(split, parent[1:], size[1:])
+        death = np.full(parent.size, self.range[0])
+        np.maximum.at(death, parent[1:], birth[1:])
+        middle, placed = np.full(parent.size, self.n / 2), np.zeros(parent.size)
+        corners = []
+        for c in self.clusters.tolist():
+            if c:
+                p = parent[c]
+                middle[c] = middle[p] - split[p] / 2 + placed[p] + size[c] / 2
+                placed[p] += size[c]
+            rows = self._members(c)
+            at = np.unique(np.linspace(0, rows.size, WIDTHS).astype(np.int64))[:-1] if rows.size else rows
+            height = np.concatenate([[birth[c]], departure[rows[at]], [death[c]] if split[c] else []])
+            half = np.concatenate([[size[c]], size[c] - at - 0.0, [split[c]] if split[c] else []]) / 2
+            sides = [np.column_stack([(middle[c] + side * half) / self.n, height]) for side in (-1, 1)]
+            corners.append(np.concatenate([sides[0], sides[1][::-1]]).tolist())
+        return corners
+
+    def _rows(self) -> np.ndarray:
+        parent, size = self.tree.parent, self.tree.size
+        larger = np.full(parent.size, -1)
+        order = 1 + np.argsort(size[1:], kind="stable")
+        larger[parent[order]] = order  # the last one stays
+        rows = []
+        for c in self.clusters.tolist():
+            while larger[c] >= 0:
+                c = larger[c]
+            rows.append(self._members(c)[-1])
+        return np.array(rows, np.int64)
+
+    def within(self, bar: int) -> np.ndarray:
+        """The rows of a bar and of all bars within it, ascending."""
+        inside = np.zeros(self.tree.parent.size, bool)
+        inside[self.clusters[bar]] = True
+        for c in range(self.clusters[bar] + 1, inside.size):
+            inside[c] |= inside[self.tree.parent[c]]
+        return np.flatnonzero(inside[self.tree.cluster])
+
+    def labels_of_clusters(self, selected: np.ndarray) -> np.ndarray:
+        """For each bar the number of the selected cluster that it is, or is within; -1 for none."""
+        parent = self.tree.parent
+        number = np.full(parent.size + 1, -1)
+        number[selected] = np.arange(selected.size)
+        return number[enclosing(parent, number[:-1] >= 0)][self.clusters]
+
+
+def selected_clusters(tree: Condensed, labels: np.ndarray) -> np.ndarray:
+    """For each label 0..k-1 the cluster of the tree that has just its rows, and maybe noise."""
+    selected = []
+    for label in range(int(labels.max(initial=-1)) + 1):
+        clusters = set(tree.cluster[labels == label].tolist())
+        while len(clusters) > 1:  # up to the cluster around all of them, which comes before those within it
+            last = max(clusters)
+            clusters.remove(last)
+            clusters.add(int(tree.parent[last]))
+        selected += clusters
+    return np.array(selected, np.int64)
+
+
+def plot_bars(
+    bars: Bars,
+    labels: np.ndarray,
+    largest: np.ndarray,
+    *,
+    is_log: bool,
+    unit: plotting.Unit,
+    cut: float | None,
+    ax: Any,
+) -> Any:
+    """Draw bars, those below the cut in the colours of their labels: the `largest` clusters have one each."""
+    from matplotlib.collections import PolyCollection
+    from matplotlib.patches import Rectangle
+
+    corners = [np.array(outline) * [bars.n, 1] for outline in bars.corners]
+    outlines = PolyCollection(corners, facecolors="#00000020", edgecolors="#00000050", linewidths=0.5)
+    ax.add_collection(outlines)
+    position = np.full(max(int(labels.max(initial=-1)), int(largest.max(initial=-1))) + 1, len(COLORS))
+    position[largest] = np.arange(largest.size)
+    shown = np.flatnonzero(labels >= 0)
+    fills = PolyCollection(
+        [corners[i] for i in shown], facecolors=[[*COLORS, OTHERS][position[labels[i]]] for i in shown], linewidths=0
+    )
+    ax.add_collection(fills)
+    low, high = bars.range
+    if is_log:
+        ax.set_yscale("log")
+    ax.set(xlim=(0, bars.n), ylim=(low, high), xticks=[], xlabel=f"{bars.n:,} rows", ylabel=unit.axis)
+    if cut is not None:
+        fills.set_clip_path(Rectangle((0, low), bars.n, max(cut - low, 0), transform=ax.transData))
+        ax.axhline(cut, color="black", linestyle="--", linewidth=1)
+    ax.spines[["right", "top", "bottom"]].set_visible(False)
+    return ax
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -32,10 +172,13 @@ class CondensedTree:
         weighted rows), in the library of the fitted rows. Rows are 0..n-1, clusters are n and above, and n is all rows.
     labels : Series or array of shape (n,)
         The cluster that is selected for each row, -1 for none.
+    unit : Unit
+        That of distances in pictures.
     """
 
     frame: Frame
     labels: Rows
+    unit: plotting.Unit = plotting.NO_UNIT
 
     def to_pandas(self) -> pd.DataFrame:
         """The columns of `frame` on the host.
@@ -78,16 +221,22 @@ class CondensedTree:
         return graph
 
     @usual_errors()
-    def plot(self, **options: Any) -> Any:
-        """Draw the tree as an icicle by the package hdbscan.
+    def plot(
+        self, *, axis: Any = None, select_clusters: bool = True, cut: tuple[float, np.ndarray] | None = None
+    ) -> Any:
+        """Draw the tree as an icicle: a bar for each cluster, whose width is its rows at each distance.
 
-        Rows at distance zero, where λ is infinite, are drawn to the end of the last bar.
+        From the top down a bar splits in two, or rows fall out of it, and it gets narrower. The selected clusters have
+        the colours that `plot_clusters` gives them.
 
         Parameters
         ----------
-        **options
-            Those of ``hdbscan.plots.CondensedTree.plot``, such as ``axis``, ``cmap``, ``select_clusters``,
-            ``label_clusters``, ``selection_palette``, ``log_size``.
+        axis : matplotlib Axes, optional
+            Where to draw; the current Axes by default.
+        select_clusters : bool
+            Whether the selected clusters are coloured.
+        cut : (float, array of shape (n,)), optional
+            A distance and the labels of its cut, which are coloured in place of the selected clusters.
 
         Returns
         -------
@@ -97,24 +246,27 @@ class CondensedTree:
         Raises
         ------
         ImportError
-            hdbscan or matplotlib is not installed.
+            matplotlib is not installed.
         ValueError
             The rows are weighted, or no tree of a forest has a cluster.
         """
-        tree = on_host(self.frame)
-        if tree["child_size"].dtype.kind == "f":
-            raise ValueError("hdbscan draws no condensed tree of weighted rows: fit without sample_weight")
-        try:
-            from hdbscan.plots import CondensedTree as Icicles
-        except ImportError as error:
-            raise ImportError("a condensed tree is drawn by hdbscan: pip install 'rapids_slink[hdbscan]'") from error
-        rate = tree["lambda_val"].to_numpy()
+        frame, labels = on_host(self.frame), np.asarray(on_host(self.labels))
+        if frame["child_size"].dtype.kind == "f":
+            raise ValueError("no condensed tree of weighted rows is drawn: fit without sample_weight")
+        rate = frame["lambda_val"].to_numpy()
         if not rate.any():
             raise ValueError("no tree of the forest has as many rows as min_cluster_size: there is nothing to draw")
-        shown = np.minimum(rate, rate[rate < np.inf].max(initial=0.0) or 1.0)
-        records = tree.assign(lambda_val=shown).astype(CONDENSED).to_records(index=False)
-        axis = plotting.axes_of(options.pop("axis", None))
-        return Icicles(records, np.asarray(on_host(self.labels))).plot(axis=axis, **options)
+        tree, axis = from_frame(frame, labels.size), plotting.axes_of(axis)
+        with np.errstate(divide="ignore"):
+            is_log = plotting.is_logarithmic(np.sort(1 / rate[rate > 0])[::-1])
+        bars = Bars(tree, self.unit.length, 0.0, is_log)
+        height = None if cut is None else cut[0] * self.unit.length
+        labels = labels if cut is None else cut[1]
+        of_bars = bars.labels_of_clusters(selected_clusters(tree, labels)) if cut is None else labels[bars.rows]
+        if not select_clusters:
+            of_bars = np.full_like(of_bars, -1)
+        largest = plotting.colored_groups(labels, len(COLORS)).largest
+        return plot_bars(bars, of_bars, largest, is_log=is_log, unit=self.unit, cut=height, ax=axis)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -72,7 +72,7 @@ def forest_of_items(
 class _Growing:
     """The forest of the edges that were added, of n nodes."""
 
-    def __init__(self, n: int, device: Device, progress: bool) -> None:
+    def __init__(self, n: int, device: Device, progress: bool | str) -> None:
         xp, self.progress = device.xp, progress
         self.n, self.device, self.count = n, device, 0
         self.waiting: list[Pairs] = []

@@ -26,6 +26,7 @@ from rapids_slink.points.keys import Groups, groups_of
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import Array, Device, all_true, to_host
 from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check_memory, free_bytes
+from rapids_slink.runtime.threads import Progress, progress_bar, with_progress
 
 #: Pairs of two rows, (src, dst, weight).
 Pairs = tuple[Array, Array, Array]
@@ -109,9 +110,9 @@ def distinct_items(items: Items, number: Array) -> Distinct:
 
 
 class ItemSearch:
-    """The pairs of distinct items of a group within a limit. `progress` shows a bar where projections are compared."""
+    """The pairs of distinct items of a group within a limit. `progress` shows bars."""
 
-    def __init__(self, items: Items, groups: Groups, limit: float, progress: bool = False) -> None:
+    def __init__(self, items: Items, groups: Groups, limit: float, progress: bool | str = False) -> None:
         self.items, self.groups, self.limit, self.device = items, groups, limit, items.device
         self.progress = progress
         is_large = (groups.sizes > SMALL_GROUP[self.device.name]) & (limit < inf)
@@ -181,7 +182,7 @@ class ItemSearch:
             item = (shared & mask).astype("int32")
             end = _ends(shared >> shift, xp)
             position = xp.arange(item.size, dtype="int64")
-            for owner, place in pairs_of_ranges(position + 1, end - position - 1, self.device):
+            for owner, place in pairs_of_ranges(position + 1, end - position - 1, self.device, self.progress):
                 a, b = item[owner], item[place]
                 kept = number[a] == number[b]
                 yield a[kept], b[kept]
@@ -200,7 +201,7 @@ class ItemSearch:
             if src is not None:  # those of each wanted item with all others, once
                 wanted = src[order[position]]
                 position, first, end = position[wanted], starts[number[position[wanted]]], end[wanted]
-            for owner, place in pairs_of_ranges(first, end - first, device):
+            for owner, place in pairs_of_ranges(first, end - first, device, self.progress):
                 a, b = order[position[owner]], order[place]
                 if src is not None:
                     once = ~src[b] | (a < b)
@@ -221,21 +222,24 @@ class ItemSearch:
         if some is not None:
             queries, asked = metric_rows(metric, values[some], device, alone=False), rows[some]
         points = metric_rows(metric, values, device, compact=queries is None, alone=queries is None)
-        search = prepare_pairs(points, queries, bound, metric, device, self.progress)
+        search = prepare_pairs(points, queries, bound, metric, device)
         capacity, start, step = room(device), 0, max(1, FIRST_PAIRS[device.name] // rows.size)
-        while start < asked.size:
-            part = slice(start, min(start + step, asked.size))
-            pairs = search.find(part, capacity)
-            if pairs.src is not None:
-                a, b = asked[pairs.src], rows[pairs.dst]
-                if src is not None:
-                    once = ~src[b] | (a < b)
-                    a, b = a[once], b[once]
-                yield a, b
-                start = part.stop
-            elif step == 1:
-                raise DeviceMemoryError(f"not enough memory for the {pairs.count:,} candidates of one row")
-            step = max(1, min(4 * step, int(step * capacity / (2 * pairs.count + 1))))  # for half of the room
+        bar = Progress("Searching pairs", asked.size, self.progress) if self.progress else None
+        with progress_bar(asked.size, bar) as advance:
+            while start < asked.size:
+                part = slice(start, min(start + step, asked.size))
+                pairs = search.find(part, capacity)
+                if pairs.src is not None:
+                    a, b = asked[pairs.src], rows[pairs.dst]
+                    if src is not None:
+                        once = ~src[b] | (a < b)
+                        a, b = a[once], b[once]
+                    yield a, b
+                    start = part.stop
+                    advance(part.stop - part.start)
+                elif step == 1:
+                    raise DeviceMemoryError(f"not enough memory for the {pairs.count:,} candidates of one row")
+                step = max(1, min(4 * step, int(step * capacity / (2 * pairs.count + 1))))  # for half of the room
 
 
 def next_level(items: Items, groups: Groups, wanted: Array, part: Array, level: float, nearest: int = 1) -> float:
@@ -261,11 +265,19 @@ def room(device: Device) -> int:
     return int(max(1024, min(MOST_PAIRS[device.name], free_bytes() / 4 / PAIR_BYTES)))
 
 
-def pairs_of_ranges(first: Array, count: Array, device: Device) -> Iterator[tuple[Array, Array]]:
+def pairs_of_ranges(
+    first: Array, count: Array, device: Device, progress: bool | str = False
+) -> Iterator[tuple[Array, Array]]:
     """Pairs of an owner and each place of its range, a part at a time; `first` and `count`, (m,), are the ranges."""
+    total = int(count.sum())
+    bar = Progress("Comparing pairs", total, progress, " pairs") if progress else None
+    yield from with_progress(_parts_of_ranges(first, count, total, device), max(1, ceil(total / room(device))), bar)
+
+
+def _parts_of_ranges(first: Array, count: Array, total: int, device: Device) -> Iterator[tuple[Array, Array]]:
     xp = device.xp
     ends = xp.cumsum(count, dtype="int64")
-    total, capacity, begin = int(ends[-1]) if ends.size else 0, room(device), 0
+    capacity, begin = room(device), 0
     while begin < total:
         stop = min(begin + capacity, total)
         pair = xp.arange(begin, stop, dtype="int64")

@@ -240,7 +240,7 @@ def prepare_search(
     device: Device,
     report: Report,
     queries: Array = None,
-    progress: bool = False,
+    progress: bool | str = False,
     metric: Metric = EUCLIDEAN,
     max_weight: float = inf,
     n: int | None = None,

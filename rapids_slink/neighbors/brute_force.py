@@ -115,7 +115,7 @@ class BruteForceSearch(Search):
         device: Device,
         report: Report,
         queries: Array = None,
-        progress: bool = False,
+        progress: bool | str = False,
         metric: Metric = EUCLIDEAN,
         max_weight: float = inf,
     ) -> None:

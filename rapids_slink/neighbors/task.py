@@ -97,10 +97,10 @@ class SearchTask:
             return self.part_lists.weights[:, -1].copy()
         return xp.full(self.rows.size, xp.inf) if self.upper is None else self.upper.copy()
 
-    def progress(self, enabled: bool) -> Progress | None:
-        """Its progress bar, None unless `enabled`."""
+    def progress(self, shown: bool | str) -> Progress | None:
+        """Its progress bar, None if it is not `shown`."""
         label = "Searching crossing edges" if self.per_group_minimum else "Searching neighbours"
-        return Progress(label, self.rows.size) if enabled else None
+        return Progress(label, self.rows.size, shown) if shown else None
 
 
 @dataclass(frozen=True)

@@ -209,7 +209,7 @@ def compiling_bar(shown: bool) -> Iterator[None]:
     from tqdm.auto import tqdm
 
     before = clock.advance
-    with tqdm(desc="compiling, once on this machine", unit=" kernels", leave=False, delay=SHOWN, mininterval=0) as bar:
+    with tqdm(desc="compiling, once on this machine", unit=" kernels", delay=SHOWN, mininterval=0) as bar:
         clock.advance = bar.update
         try:
             yield

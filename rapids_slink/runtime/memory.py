@@ -21,6 +21,7 @@ import re
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -337,6 +338,7 @@ class _Run:
     interrupted: bool = False  # whether Ctrl-C was pressed
     free_bytes: float = inf  # bytes that the chunks of a stage's work may take at a time
     estimate: MemoryEstimate | None = None  # what was checked last
+    start: float = 0.0  # of `time.perf_counter`
 
 
 class _Thread(threading.local):
@@ -368,6 +370,11 @@ def limit_bytes() -> float:
     return inf if limit is None else limit
 
 
+def run_start() -> float:
+    """When the current run began, by `time.perf_counter`; 0 outside a run."""
+    return _thread.run.start
+
+
 def checked_estimate() -> tuple[MemoryEstimate | None, int]:
     """The estimate that the current run checked last, whether or not it fits, and the bytes pre-allocated for it."""
     return _thread.run.estimate, _thread.run.reserved
@@ -394,7 +401,7 @@ def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
     On a GPU the work runs on the default stream, which is cuDF's; the caller's stream waits for it. So runs on one GPU
     do not overlap, and a CUDA graph cannot capture one.
     """
-    run, outer = _Run(memory_limit, as_bytes(memory_limit)), _thread.run
+    run, outer = _Run(memory_limit, as_bytes(memory_limit), start=time.perf_counter()), _thread.run
     watch_numba()
     _thread.run = run
     try:

@@ -1,36 +1,97 @@
 """Work in chunks: on all cores of a CPU, or one chunk after the other on a GPU, which a chunk fills."""
 
 import os
+import sys
 import threading
+import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
+import numpy as np
 import threadpoolctl
 
 from rapids_slink.runtime.device import CPU, Device
-from rapids_slink.runtime.memory import usable_cores
+from rapids_slink.runtime.memory import run_start, usable_cores
+
+#: With progress="auto" a bar appears in a run that will take more than LONG seconds, by what TRIED seconds have done.
+LONG, TRIED = 10.0, 2.0
 
 
 class Progress(NamedTuple):
-    """The text of a progress bar and the number of rows that it counts."""
+    """A progress bar."""
 
     label: str
-    rows: int
+    rows: int  # what it counts
+    shown: bool | str = True  # "auto": in a long run
+    unit: str = " rows"
+
+
+def shown_progress(progress: Any) -> bool | str:
+    """The parameter `progress`; "auto" is False where nobody sees a bar: neither on a terminal nor in Jupyter."""
+    if progress == "auto":
+        errors = sys.stderr
+        watched = errors is not None and (errors.isatty() or type(errors).__module__.startswith("ipykernel"))
+        return "auto" if watched else False
+    if not isinstance(progress, bool | np.bool_):
+        raise ValueError(f"progress must be True, False or 'auto', got {progress!r}")
+    return bool(progress)
 
 
 @contextmanager
-def progress_bar(total: int, progress: Progress | None) -> Iterator[Callable[[], Any]]:
-    """A function to call after each of the `total` equal parts of some work. There is no bar if `progress` is None."""
-    if progress is None:
-        yield lambda: None
-        return
-    from tqdm.auto import tqdm
+def progress_bar(total: int, progress: Progress | None) -> Iterator[Callable[..., Any]]:
+    """A function to call after each of the `total` equal parts of some work, or with a number of them.
 
-    with tqdm(total=progress.rows, desc=progress.label, unit=" rows", unit_scale=True, leave=False) as bar:
-        yield lambda: bar.update(progress.rows / total)
+    There is no bar if `progress` is None.
+    """
+    if progress is None:
+        yield lambda parts=1: None
+        return
+    bar = _Bar(progress, total)
+    try:
+        yield bar.advance
+    finally:
+        bar.close()
+
+
+class _Bar:
+    """A bar of tqdm, at once or as soon as the run is known to be long. It stays, so that its line ends."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self.progress, self.total, self.done, self.lock, self.bar = progress, total, 0, threading.Lock(), None
+        self.start = time.perf_counter()
+        self.run_start = run_start() or self.start
+        if progress.shown != "auto":
+            self._show()
+
+    def advance(self, parts: int = 1) -> None:
+        with self.lock:
+            self.done += parts
+            if self.bar is not None:
+                self.bar.update(self.progress.rows * parts / self.total)
+            elif self._is_long():
+                self._show()
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+    def _is_long(self) -> bool:
+        now = time.perf_counter()
+        left = (now - self.start) * (self.total / self.done - 1)
+        return now - self.start >= TRIED and now - self.run_start + left > LONG
+
+    def _show(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # without ipywidgets Jupyter has a bar of text
+            from tqdm.auto import tqdm
+
+        label, rows, _, unit = self.progress
+        done = rows * self.done / self.total if self.total else 0
+        self.bar = tqdm(total=rows, desc=label, unit=unit, unit_scale=True, initial=done)
 
 
 def with_progress(parts: Iterable[Any], total: int, progress: Progress | None) -> Iterator[Any]:

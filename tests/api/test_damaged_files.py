@@ -147,7 +147,7 @@ VALUE = {"kind": "value"}
         ("n_leaves_", {"value": "6"}, "n_leaves_ must be Real, got str"),
         ("n_clusters_", {"value": "<script>"}, "n_clusters_ must be Real, got str"),
         ("n_clusters", {"value": "<script>"}, r"n_clusters must be numbers.Real \| None, got str"),
-        ("progress", {"value": "yes"}, "progress must be Real, got str"),
+        ("progress", {"value": "yes"}, "progress must be True, False or 'auto', got 'yes'"),
         ("labels_", {"value": 1}, r"labels_ must be pandas.*Series \| numpy.ndarray, got int"),
         ("linkage_", {"value": [1]}, "linkage_ must be DataFrame, got tuple"),
         ("report_", {"value": "text"}, "report_ must be Report, got str"),

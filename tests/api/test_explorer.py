@@ -18,7 +18,7 @@ import pytest
 
 import rapids_slink
 from rapids_slink.datasets import EARTH_RADIUS
-from rapids_slink.hierarchy.explorer import COLORS, NOISE, SMALL
+from rapids_slink.hierarchy.palette import COLORS, NOISE, OTHERS
 from rapids_slink.points.output import on_host
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("jscatter") is None, reason="jupyter-scatter is not installed")
@@ -123,7 +123,7 @@ def test_counts_colours_and_table_follow(df, model):
 
 
 def test_twenty_clusters_have_colours_of_their_own(df, model):
-    assert len({*COLORS, SMALL, NOISE}) == len(COLORS) + 2 == 22
+    assert len({*COLORS, OTHERS, NOISE}) == len(COLORS) + 2 == 22
     explorer = model.explore(df)
     explorer.number.value = 30
     assert np.unique(explorer.scatter.widget.points[:, 2]).size == 21  # the others have one
@@ -400,7 +400,8 @@ explorer
 """
 RESULT = """
 import json
-json.dump([explorer.labels.tolist(), explorer.selected.index.tolist()], open("result.json", "w"))
+result = explorer.labels.tolist(), explorer.selected.index.tolist(), explorer.curve.ink
+json.dump(result, open("result.json", "w"))
 """
 
 
@@ -443,6 +444,9 @@ def opened(folder, address):
         chromium = playwright.chromium.launch(executable_path=browser(), args=options)
         page = chromium.new_page(viewport={"width": 1500, "height": 1000})
         page.set_default_timeout(30_000)
+        page.said = []
+        page.on("console", lambda message: page.said.append(message.text))
+        page.on("pageerror", lambda error: page.said.append(f"error: {error}"))
         page.goto(f"{address}/lab/tree/explore.ipynb?reset")
         page.locator(".jp-Notebook .jp-CodeCell").first.wait_for()
         page.get_by_text(re.compile(r"\| Idle$")).wait_for()  # the kernel's
@@ -467,13 +471,17 @@ def colours(picture):
     return {"#" + bytes(colour).hex().upper() for colour in found[counts >= 60].astype(np.uint8)}
 
 
+def is_dark(color):
+    return sum(bytes.fromhex(color.removeprefix("#"))) < 3 * 128
+
+
 def run_cell(page, number):
     page.locator(".jp-Notebook .jp-CodeCell .jp-InputArea-editor").nth(number).click()
     page.keyboard.press("Shift+Enter")
 
 
-def labels_and_selection(page, folder):
-    """What the kernel has, read by the notebook's second cell."""
+def in_kernel(page, folder):
+    """The labels, the selection and the colour of text that the kernel has, read by the notebook's second cell."""
     (folder / "result.json").unlink(missing_ok=True)
     run_cell(page, 1)
     for _ in range(300):
@@ -530,7 +538,7 @@ def test_a_browser_drives_it(df, tmp_path, theme):
         assert dragged > 4
         box = handle.bounding_box()
         assert abs(box["x"] + box["width"] / 2 - knob[0] - 60) < 3  # the cut is where it was let go
-        labels, _ = labels_and_selection(page, tmp_path)
+        labels, *_ = in_kernel(page, tmp_path)
         assert labels == model.cut(dragged).tolist()
         screenshot(page, "2-dragged")
         shown = colours(page.locator("canvas").first.screenshot())
@@ -543,7 +551,7 @@ def test_a_browser_drives_it(df, tmp_path, theme):
         clusters(page, 4).wait_for()
         page.get_by_label("select", exact=True).select_option(index=2)
         page.get_by_text(re.compile(r"[1-9]\d* rows selected")).wait_for()
-        labels, selected = labels_and_selection(page, tmp_path)
+        labels, selected, _ = in_kernel(page, tmp_path)
         assert labels == model.cut(4).tolist()
         sizes = np.bincount(labels)
         assert selected == np.flatnonzero(np.array(labels) == np.argsort(-sizes, kind="stable")[1]).tolist()
@@ -560,9 +568,18 @@ def test_a_browser_drives_it(df, tmp_path, theme):
             page.wait_for_timeout(50)
         page.mouse.up()
         page.wait_for_timeout(1500)
-        _, region = labels_and_selection(page, tmp_path)
+        _, region, _ = in_kernel(page, tmp_path)
         assert region != selected
         assert 0 < len(region) < len(df)
         screenshot(page, "3-selected")
         page.get_by_role("button", name="undo").click()
         clusters(page, dragged).wait_for()
+        other = {"JupyterLab Light": "JupyterLab Dark", "JupyterLab Dark": "JupyterLab Light"}[theme]
+        page.locator(".lm-MenuBar-itemLabel", has_text="Settings").click()
+        page.locator(".lm-Menu-itemLabel", has_text=re.compile("^Theme$")).hover()
+        page.locator(".lm-Menu-itemLabel", has_text=re.compile(f"^{other}$")).click()
+        page.wait_for_timeout(3000)
+        *_, ink = in_kernel(page, tmp_path)
+        assert is_dark(ink) == (other == "JupyterLab Light")  # dark names of clusters on the light page
+        screenshot(page, "4-other-theme")
+        assert not [text for text in page.said if "draw call" in text or text.startswith("error: ")]

@@ -1,7 +1,6 @@
 """A hierarchy as Newick text and a table of its clusters; HDBSCAN's centres, validity and plot."""
 
 import re
-import sys
 
 import numpy as np
 import pandas as pd
@@ -141,23 +140,3 @@ def test_validity_is_hdbscans(seed, options, device):
     theirs = hdbscan.HDBSCAN(min_samples=1, gen_min_span_tree=True, algorithm="prims_kdtree", **parameters).fit(X)
     assert model.relative_validity_ == pytest.approx(theirs.relative_validity_, rel=1e-12)
     assert -1 <= model.relative_validity_ <= 1
-
-
-def test_plot_is_hdbscans(device, monkeypatch):
-    pytest.importorskip("hdbscan")
-    pyplot = pytest.importorskip("matplotlib.pyplot")
-    X = blobs(0)
-    model = HDBSCAN(10, 1, device=device).fit(X)
-    _, (ax, other) = pyplot.subplots(1, 2)
-    assert model.plot_condensed(ax=ax, select_clusters=True) is ax
-    model.to_hdbscan(10).condensed_tree_.plot(axis=other, select_clusters=True)
-    bars, expected = (
-        sorted((round(p.get_y(), 9), round(p.get_height(), 9)) for p in a.patches if hasattr(p, "get_y"))
-        for a in (ax, other)
-    )
-    assert bars == expected
-    assert len(bars) > 20
-    pyplot.close("all")
-    monkeypatch.setitem(sys.modules, "hdbscan.plots", None)
-    with pytest.raises(ImportError, match=r"pip install 'rapids_slink\[hdbscan\]'"):
-        model.plot_condensed()

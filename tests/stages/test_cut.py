@@ -10,7 +10,7 @@ from scipy.cluster import hierarchy
 from sklearn.cluster import AgglomerativeClustering
 from spanning_trees import DEEP, SHAPES, by_appearance, edges, linkage_on, matrix, shaped_tree, tree_of_all_pairs
 
-from rapids_slink import SingleLinkage, cut, fit_graph
+from rapids_slink import SingleLinkage, cut, fit, fit_graph, load
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
 from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import CPU, to_host
@@ -350,3 +350,96 @@ def test_what_is_no_dendrogram_is_refused(left, right, message, engine):
     frame = frame_of(engine, {name: xp.asarray(column) for name, column in columns.items()})
     with pytest.raises(ValueError, match=message):
         cut(frame, n_clusters=1)
+
+
+# ------------------------------------------------------------------------------------------------------ outliers
+
+
+@pytest.fixture(scope="module")
+def two_groups():
+    """Two groups of 300 rows, and two rows that are far from both and from each other."""
+    rng = np.random.default_rng(0)
+    rows = [rng.normal(size=(300, 2)), rng.normal((12, 0), size=(300, 2)), [[100.0, 100.0], [-90.0, 30.0]]]
+    return pd.DataFrame(np.concatenate(rows), columns=["x", "y"])
+
+
+def test_a_script_whose_outliers_are_the_clusters(two_groups, device):
+    """It is warned, and each of the ways that the warning names has the two groups."""
+    said = r"of 2 clusters the largest has 99\.8% .* 1 has one row\. .* n_clusters='widest_gap' .* min_cluster_size="
+    with pytest.warns(UserWarning, match=said) as warned:
+        model = fit(two_groups, n_clusters=2, device=device)
+    assert warned[0].filename == __file__
+    with pytest.warns(UserWarning, match=said):
+        model.cut(2)
+    expected = np.repeat([0, 1, -1], [300, 300, 2])
+    for made in (
+        fit(two_groups, "widest_gap", device=device),
+        fit(two_groups, n_clusters=4, min_cluster_size=10, device=device),
+        fit(two_groups, distance_threshold=4.0, min_cluster_size=10, device=device),
+        fit(two_groups, max_distance=4.0, min_cluster_size=10, device=device),  # without a tree
+        fit(two_groups, 4, max_distance=20.0, min_cluster_size=10, device=device),
+    ):
+        assert np.array_equal(to_host(made.labels_.values), expected)
+        assert made.n_clusters_ == 2
+        assert "4 clusters (" in made._repr_html_()  # of the cut
+    found = [model.cut("widest_gap"), cut(model.linkage_, n_clusters="widest_gap")]
+    assert all(np.array_equal(to_host(labels.values), expected) for labels in found)
+
+
+def test_the_widest_gap_is_found_by_trying_all_cuts(engine):
+    tree = shaped_tree(np.random.default_rng(3), 60, "random")
+    frame = linkage_on(engine, tree)
+    heights = to_host(frame["height"].values)[::-1].tolist()
+    for size in (1, 2, 5, 9):
+        gaps = {}
+        for k in range(2, 60):
+            large = np.bincount(cut_plainly(frame, 60, k)) >= size
+            if large.sum() >= 2:
+                gaps[k] = heights[k - 2] - heights[k - 1]
+        if size == 1:
+            gaps[60] = heights[-1]
+        k = max(gaps, key=gaps.get)
+        expected = labels_of(frame, n_clusters=k, min_cluster_size=size)
+        assert np.array_equal(labels_of(frame, n_clusters="widest_gap", min_cluster_size=size), expected)
+
+
+def test_few_rows_and_thresholds_are_not_warned_of(recwarn, device):
+    rows = np.append(np.linspace(0, 1, 98), 9.0)[:, None]
+    fit(rows, 2, device=device)  # 99 rows
+    rows = np.append(np.linspace(0, 1, 400), 9.0)[:, None]
+    fit(rows, distance_threshold=1.0, device=device)
+    fit(rows, 2, min_cluster_size=1, device=device)  # who asks for it knows
+    assert not [one for one in recwarn if "the largest has" in str(one.message)]
+
+
+def test_sizes_within_groups(two_groups, device):
+    keys = np.append(np.repeat(["a", "b"], 300), ["a", "b"])
+    for how in ({"n_clusters": 2}, {"distance_threshold": 4.0}, {}):
+        model = fit(two_groups, groups=keys, min_cluster_size=10, device=device, **how)
+        assert np.array_equal(to_host(model.labels_.values), np.repeat([0, 1, -1], [300, 300, 2]))
+        assert [to_host(model.groups_[name].values).tolist() for name in ("clusters", "first_label")] == [
+            [1, 1],
+            [0, 1],
+        ]
+        assert model.n_clusters_ == 2
+    with pytest.raises(ValueError, match="'widest_gap' is of one tree, and these rows are in groups"):
+        fit(two_groups, "widest_gap", groups=keys, device=device)
+
+
+def test_sizes_in_graphs_predictions_and_files(two_groups, device, tmp_path):
+    chain = pd.DataFrame({"src": [0, 1, 2, 4], "dst": [1, 2, 3, 5], "weight": [1.0, 1.0, 1.0, 1.0]})
+    graph = fit_graph(chain, min_cluster_size=3, device=device)
+    assert to_host(graph.labels_.values).tolist() == [0, 0, 0, 0, -1, -1]
+    assert graph.n_clusters_ == 1
+    model = fit(two_groups, 4, min_cluster_size=10, prediction_data=True, device=device)
+    new = pd.DataFrame({"x": [0.0, 12.0, 100.0], "y": [0.0, 0.0, 100.0]})
+    assert to_host(model.predict(new).values).tolist() == [0, 1, -1]
+    model.save(tmp_path / "model.slink")
+    assert load(tmp_path / "model.slink")._repr_html_() == model._repr_html_()
+
+
+def test_no_cut_has_two_clusters_of_that_size(device):
+    with pytest.raises(ValueError, match="no cut has two clusters of at least 5 rows: pass a lower min_cluster_size"):
+        fit(np.arange(8.0)[:, None], "widest_gap", device=device)
+    with pytest.raises(ValueError, match="'widest_gap' counts rows: leave sample_weight out"):
+        fit(np.arange(20.0)[:, None] ** 2, device=device).cut("widest_gap", sample_weight=np.ones(20))

@@ -446,7 +446,7 @@ def test_metrics_that_are_not_here_resemble_none(device):
     for name in ("seuclidean", "mahalanobis", "yule", "", "x"):
         with pytest.raises(ValueError, match=f"'string_hamming', 'precomputed', got '{name}'$"):
             fit(ZEROS, metric=name, device=device)
-    with pytest.raises(ValueError, match=r"'precomputed', got 'pre-computed'. Did you mean 'precomputed'\?"):
+    with pytest.raises(ValueError, match=r"known, got 'pre-computed'. Did you mean 'precomputed'\?"):
         fit(ZEROS, metric="pre-computed", device=device)
     with pytest.raises(ValueError, match=r"'string_hamming', got 'precomputed'$"):
         knn_graph(ZEROS, 1, metric="precomputed", device=device)

@@ -247,7 +247,7 @@ class TileFilter:
         self.exact_kernels.rerank(self.exact, rows, candidates, groups, bound, top, task.core)
 
     def search_each_pair(
-        self, task: SearchTask, reached: SearchState, exact: ExactPoints, rows_at_once: int, progress: bool
+        self, task: SearchTask, reached: SearchState, exact: ExactPoints, rows_at_once: int, progress: bool | str
     ) -> Array:
         """The k-NN graph on a CPU: see `cpu.BlasFilter.search_each_pair`."""
         raise NotImplementedError

@@ -111,7 +111,7 @@ class BlasFilter(ProductFilter):
             )
 
     def search_each_pair(
-        self, task: SearchTask, reached: SearchState, exact: ExactPoints, rows_at_once: int, progress: bool
+        self, task: SearchTask, reached: SearchState, exact: ExactPoints, rows_at_once: int, progress: bool | str
     ) -> Array:
         """The k-NN graph, with every pair of points tested once for both; returns the rows that are not proven.
 

@@ -197,7 +197,7 @@ class MatrixSearch(Search):
         device: Device,
         report: Report,
         queries: Array = None,
-        progress: bool = False,
+        progress: bool | str = False,
         metric: Metric = EUCLIDEAN,
     ) -> None:
         self.report, self.progress, self.metric, self.free_bytes = report, progress, metric, free_bytes()

@@ -172,7 +172,7 @@ class TileSearch(Search):
         device: Device,
         report: Report,
         queries: Array = None,
-        progress: bool = False,
+        progress: bool | str = False,
         metric: Metric = EUCLIDEAN,
         all_pairs: Callable[[], Search] | None = None,
     ) -> None:

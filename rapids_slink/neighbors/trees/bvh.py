@@ -51,7 +51,7 @@ class BoxSearch(Search):
         device: Device,
         report: Report,
         queries: Array = None,
-        progress: bool = False,
+        progress: bool | str = False,
         metric: Metric = EUCLIDEAN,
     ) -> None:
         self.metric = metric

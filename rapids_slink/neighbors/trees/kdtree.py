@@ -357,7 +357,7 @@ class TreeSearch(Search):
         device: Device,
         report: Report,
         queries: np.ndarray | None = None,
-        progress: bool = False,
+        progress: bool | str = False,
         metric: Metric = EUCLIDEAN,
         all_pairs: Callable[[], Search] | None = None,
     ) -> None:

@@ -109,7 +109,7 @@ class Found:
 class PairSearch(Protocol):
     """A search for the pairs of some points, or of queries and points, within a bound."""
 
-    progress: bool
+    progress: bool | str
 
     def find(self, rows: slice, room: float) -> Found:
         """The pairs of these rows, if there are at most `room`."""
@@ -122,11 +122,12 @@ class PairSearch(Protocol):
 
 def bar(search: PairSearch, rows: slice) -> Progress | None:
     """The search's progress bar over some rows, if it shows one."""
-    return Progress("Searching pairs", rows.stop - rows.start) if search.progress else None
+    shown = search.progress
+    return Progress("Searching pairs", rows.stop - rows.start, shown) if shown else None
 
 
 def prepare_pairs(
-    values: Array, queries: Array, limit: float, metric: Metric, device: Device, progress: bool = False
+    values: Array, queries: Array, limit: float, metric: Metric, device: Device, progress: bool | str = False
 ) -> PairSearch:
     """The search that suits the points, (n, d), and the queries, None for the points themselves.
 
@@ -148,7 +149,7 @@ class PairTask:
     names: bool = False  # whether rows go by their names in the index
     missing_values: tuple[Any, ...] = ()
     memory_limit: Any = None
-    progress: bool = False
+    progress: bool | str = False
 
 
 class PairPoints(NamedTuple):
