@@ -319,7 +319,7 @@ def _lists(device: Device, settings: Settings, points: tuple[Any, Any], start: i
     estimate = estimate_search(n, d, rows.dtype.itemsize, k, device, n_queries=m, metric=metric)
     check_memory(device, estimate, f"a block of {n:,} rows")
     prepared = [metric_rows(metric, part, device, alone=False) for part in ((rows,) if m is None else (rows, queries))]
-    ids, weights, length = xp.full((len(queries), k), -1, "int32"), *xp.full((2, len(queries), k), xp.inf)
+    ids, (weights, length) = xp.full((len(queries), k), -1, "int32"), xp.full((2, len(queries), k), xp.inf)
     if m is not None or n > 1:
         queries = None if m is None else prepared[1]
         search = prepare_search(prepared[0], device, Report(), queries=queries, metric=metric)
