@@ -59,6 +59,7 @@ def fit(
     box: float | Collection[float] | None = None,
     scales: Mapping[Any, float] | None = None,
     max_distance: float | None = None,
+    min_similarity: float | None = None,
     n_neighbors: int | None = None,
     min_samples: int | None = None,
     device: str = "auto",
@@ -76,10 +77,10 @@ def fit(
     X : dataframe or array, (n, d)
         See `SingleLinkage.fit`.
     n_clusters : int, optional
-        By default 2, unless ``distance_threshold`` or ``max_distance`` is given.
+        By default 2, unless ``distance_threshold``, ``max_distance`` or ``min_similarity`` is given.
     distance_threshold, metric, p, missing, missing_value, box, scales : optional
         See `SingleLinkage`.
-    max_distance, n_neighbors, min_samples : optional
+    max_distance, min_similarity, n_neighbors, min_samples : optional
         See `SingleLinkage`.
     device, progress, memory_limit, prediction_data : optional
         See `SingleLinkage`.
@@ -93,7 +94,7 @@ def fit(
     SingleLinkage
         The fitted model; see its attributes.
     """
-    if n_clusters is None and distance_threshold is None and max_distance is None:
+    if all(given is None for given in (n_clusters, distance_threshold, max_distance, min_similarity)):
         n_clusters = 2
     model = SingleLinkage(
         n_clusters,
@@ -105,6 +106,7 @@ def fit(
         box=box,
         scales=scales,
         max_distance=max_distance,
+        min_similarity=min_similarity,
         n_neighbors=n_neighbors,
         min_samples=min_samples,
         device=device,
@@ -153,7 +155,7 @@ def plan(X: Any, *, groups: Any = None, dropna: bool = True, **parameters: Any) 
     """
     if is_collection(X):
         raise TypeError("X is a Dask collection, whose fit no plan covers: pass the shape of a partition, (n, d)")
-    if any(parameters.get(name) is not None for name in ("distance_threshold", "max_distance")):
+    if any(parameters.get(name) is not None for name in ("distance_threshold", "max_distance", "min_similarity")):
         parameters = {"n_clusters": None, **parameters}  # as `fit` has it
     settings = SingleLinkage(**parameters)._settings()
     if kind_of(settings.metric, X):

@@ -2,12 +2,13 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from importlib import import_module
+from itertools import product
 from numbers import Real
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from rapids_slink.dendrogram.cutting import check_distance
+from rapids_slink.dendrogram.cutting import distance_limit
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.within import PairTask
 from rapids_slink.points.check import MAX_ROWS, as_integer, column_values, require_edges
@@ -22,7 +23,8 @@ def pairs(
     X: Any,
     Y: Any = None,
     *,
-    max_distance: float,
+    max_distance: float | None = None,
+    min_similarity: float | None = None,
     names: bool = False,
     metric: str = "euclidean",
     p: float = 2.0,
@@ -42,6 +44,9 @@ def pairs(
         See `knn_graph`. Without `Y` the pairs are of two rows of `X`.
     max_distance : float
         The largest distance; pairs at exactly this distance are among the result.
+    min_similarity : float
+        In place of it, the least similarity, for jaccard, dice, containment, bit_jaccard, cosine and correlation; pairs
+        of exactly this similarity are among the result. See `SingleLinkage`.
     names : bool
         Whether ``src`` and ``dst`` are the rows' names in the index of a frame of pandas or cuDF, not row numbers.
     metric, p, missing, missing_value, box, scales, device, memory_limit : optional
@@ -87,7 +92,8 @@ def pairs(
     2    3    4     0.0
     """
     chosen = metric_of(metric, p, missing, box, scales)
-    task = _task(max_distance, chosen, missing, missing_value, memory_limit, names, progress)
+    limit = [_limit(chosen, max_distance, min_similarity)]
+    task = _task(limit, chosen, missing, missing_value, memory_limit, names, progress)
     return engine_of(X, Y, metric=chosen).pairs(X, Y, task, device)
 
 
@@ -95,7 +101,8 @@ def count_pairs(
     X: Any,
     Y: Any = None,
     *,
-    max_distance: Distances,
+    max_distance: Distances | None = None,
+    min_similarity: Distances | None = None,
     metric: str = "euclidean",
     p: float = 2.0,
     missing: str | None = None,
@@ -112,8 +119,8 @@ def count_pairs(
     ----------
     X, Y : dataframe or array, (n, d) and (m, d)
         See `pairs`.
-    max_distance : float or sequence of float
-        One distance, or several in any order, whose counts come from one pass.
+    max_distance, min_similarity : float or sequence of float
+        See `pairs`. One, or several in any order, whose counts come from one pass.
     metric, p, missing, missing_value, box, scales, device, memory_limit : optional
         See `SingleLinkage`, except "precomputed".
     progress : bool
@@ -140,23 +147,26 @@ def count_pairs(
     >>> rapids_slink.count_pairs(X, max_distance=[0, 1, 10], device="cpu").tolist()
     [1, 3, 10]
     """
-    is_one = isinstance(max_distance, Real) or np.ndim(max_distance) == 0
-    several: list[Any] = [max_distance] if is_one else list(max_distance)  # type: ignore[arg-type]
-    if not several:
-        raise ValueError("max_distance must hold at least one distance, got none")
     chosen = metric_of(metric, p, missing, box, scales)
+    given: tuple[Any, Any] = max_distance, min_similarity
+    are_one = [isinstance(value, Real) or np.ndim(value) == 0 for value in given]
+    values = ([value] if is_one else value for value, is_one in zip(given, are_one, strict=True))
+    several = [_limit(chosen, *pair) for pair in product(*values)]
+    if not several:
+        raise ValueError("max_distance must hold at least one distance, or min_similarity one similarity, got none")
     task = _task(several, chosen, missing, missing_value, memory_limit, progress=progress)
     counts: Values = engine_of(X, Y, metric=chosen).count_pairs(X, Y, task, device)
-    if is_one:
+    if all(are_one):
         return int(counts[0])
-    return counts[np.searchsorted(task.distances, np.asarray(several, np.float64))]
+    return counts[np.searchsorted(task.distances, several)]
 
 
 def iter_pairs(
     X: Any,
     Y: Any = None,
     *,
-    max_distance: float,
+    max_distance: float | None = None,
+    min_similarity: float | None = None,
     rows: int = 2**16,
     names: bool = False,
     metric: str = "euclidean",
@@ -174,7 +184,7 @@ def iter_pairs(
     ----------
     X, Y : dataframe or array, (n, d) and (m, d)
         See `pairs`, except Dask collections, whose pairs are in partitions.
-    max_distance : float
+    max_distance, min_similarity : float
         See `pairs`.
     rows : int
         How many rows of `X` have their pairs in a frame.
@@ -204,12 +214,15 @@ def iter_pairs(
     if as_integer(rows, "rows") < 1:
         raise ValueError(f"rows must be at least 1, got {rows}")
     chosen = metric_of(metric, p, missing, box, scales)
-    task = _task(max_distance, chosen, missing, missing_value, memory_limit, names)
+    limit = [_limit(chosen, max_distance, min_similarity)]
+    task = _task(limit, chosen, missing, missing_value, memory_limit, names)
     frames: Iterator[Frame] = engine_of(X, Y, metric=chosen).iter_pairs(X, Y, task, int(rows), device)
     return frames
 
 
-def deduplicate(X: Any, *, max_distance: float, **parameters: Any) -> Rows:
+def deduplicate(
+    X: Any, *, max_distance: float | None = None, min_similarity: float | None = None, **parameters: Any
+) -> Rows:
     """Which row each row is a near duplicate of: the first of its group.
 
     Rows are in one group if steps of at most `max_distance` lead from one to the other. The groups are the trees of
@@ -221,6 +234,8 @@ def deduplicate(X: Any, *, max_distance: float, **parameters: Any) -> Rows:
         See `SingleLinkage.fit`.
     max_distance : float
         The largest distance of a step.
+    min_similarity : float
+        In place of it, the least similarity of the two rows of a step. See `SingleLinkage`.
     **parameters
         ``metric``, ``device`` and the other parameters of `SingleLinkage`, except those of clusters.
 
@@ -248,8 +263,8 @@ def deduplicate(X: Any, *, max_distance: float, **parameters: Any) -> Rows:
     for name in ("n_clusters", "distance_threshold"):
         if name in parameters:
             raise TypeError(f"deduplicate takes max_distance in place of {name}")
-    check_distance(max_distance, "max_distance")
-    model = SingleLinkage(None, max_distance=max_distance, **parameters).fit(X)
+    _require_one(max_distance, min_similarity)
+    model = SingleLinkage(None, max_distance=max_distance, min_similarity=min_similarity, **parameters).fit(X)
     groups = model._first_rows()
     return groups.rename("duplicate_of") if hasattr(groups, "rename") else groups
 
@@ -318,8 +333,19 @@ def to_csr(pairs: Any, n_rows: int | None = None, n_columns: int | None = None) 
     return sparse.csr_matrix((weight[order], indices, starts), shape=shape)
 
 
+def _require_one(max_distance: Any, min_similarity: Any) -> None:
+    if max_distance is None and min_similarity is None:
+        raise TypeError("max_distance must be a number, got None: give it or min_similarity")
+
+
+def _limit(metric: Metric, max_distance: Any, min_similarity: Any) -> float:
+    """The largest distance that is wanted."""
+    _require_one(max_distance, min_similarity)
+    return cast(float, distance_limit(metric, max_distance, min_similarity))
+
+
 def _task(
-    max_distance: Any,
+    limits: list[float],
     metric: Metric,
     missing: str | None,
     missing_value: Any,
@@ -327,13 +353,10 @@ def _task(
     names: bool = False,
     progress: bool = False,
 ) -> PairTask:
-    several = max_distance if isinstance(max_distance, list) else [max_distance]
-    for distance in several:
-        check_distance(distance, "max_distance")
     as_bytes(memory_limit)  # raises unless it is valid
     return PairTask(
         metric,
-        np.unique(np.asarray([float(distance) for distance in several])),
+        np.unique(limits),
         names=bool(names),
         missing_values=missing_values_of(missing_value, missing),
         memory_limit=memory_limit,

@@ -33,6 +33,7 @@ from rapids_slink.dendrogram.condense import (
     select,
     summarize,
 )
+from rapids_slink.metrics import Metric, largest_distance
 from rapids_slink.points.check import (
     MAX_ROWS,
     as_integer,
@@ -73,6 +74,7 @@ class CutParameters:
     closed: str = "left"
     names: str = "number"
     sample_weight: Any = None
+    column_values: list[Any] | None = None  # what several cuts are named by if not by the values of the parameter
 
     @property
     def values(self) -> tuple[list[Any], bool]:
@@ -103,7 +105,7 @@ class CutParameters:
         if len(set(values)) < len(values):
             twice = next(value for value in values if values.count(value) > 1)
             raise ValueError(f"{name} must not hold a value twice, since each names a column; got {twice} twice")
-        return values if many else ["label"]
+        return (self.column_values or values) if many else ["label"]
 
     def weights(self, n: int, device: Device) -> Array:
         """`sample_weight` as an array of the device; None if all leaves count as one."""
@@ -272,6 +274,19 @@ def check_distance(value: Any, name: str) -> None:
         float(value)
     except OverflowError as error:
         raise ValueError(f"{name} must fit into float64, or be infinite") from error
+
+
+def distance_limit(metric: Metric, max_distance: Any, min_similarity: Any) -> float | None:
+    """Return the largest distance that one of these parameters says, None if neither is given; refuse both."""
+    if min_similarity is None:
+        if max_distance is None:
+            return None
+        check_distance(max_distance, "max_distance")
+        return float(max_distance)
+    if max_distance is not None:
+        raise ValueError("give one of max_distance and min_similarity, got both")
+    check_distance(min_similarity, "min_similarity")
+    return largest_distance(metric, float(min_similarity))
 
 
 def check_cut(n: int, components: int, n_clusters: Any, distance_threshold: Any) -> None:

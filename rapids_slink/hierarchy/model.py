@@ -23,6 +23,7 @@ from rapids_slink.dendrogram.cutting import (
     CutParameters,
     check_max_distance,
     cut_frame,
+    distance_limit,
     name_by_first_row,
 )
 from rapids_slink.hierarchy import plotting, storage
@@ -30,7 +31,7 @@ from rapids_slink.hierarchy.explorer import Explorer
 from rapids_slink.hierarchy.exports import Exports
 from rapids_slink.hierarchy.plotting import MAX_POINTS
 from rapids_slink.hierarchy.trees import CondensedTree
-from rapids_slink.metrics import METRICS, PRECOMPUTED
+from rapids_slink.metrics import METRICS, PRECOMPUTED, Metric
 from rapids_slink.points.check import as_integer
 from rapids_slink.points.output import (
     TABLES,
@@ -104,6 +105,7 @@ class Hierarchy(Exports):
         n_clusters: Numbers | None = None,
         *,
         distance_threshold: Distances | None = None,
+        min_similarity: Distances | None = None,
         min_cluster_size: int = 1,
         closed: str = "left",
         names: str = "number",
@@ -117,6 +119,9 @@ class Hierarchy(Exports):
             Give one of them. Exactly this many clusters, even with equal heights; or clusters that are not merged at or
             above this distance. A list, tuple, range or 1-d array makes a cut for each value. Of a model with groups
             the number is that of each group's clusters, or its rows if they are fewer.
+        min_similarity : float, or a sequence of float
+            In place of these, for metrics that have one: clusters that are merged at this similarity, or at a greater
+            one. See `SingleLinkage`.
         min_cluster_size, closed, names, sample_weight : optional
             See `rapids_slink.cut`.
 
@@ -130,15 +135,26 @@ class Hierarchy(Exports):
         Raises
         ------
         ValueError, TypeError
-            Both or neither of the two is given, or a value is not valid.
+            None or several of the three are given, or a value is not valid.
         """
         self._require_fit()
-        size, weights = min_cluster_size, sample_weight
-        parameters = CutParameters(n_clusters, distance_threshold, size, "kernel", closed, names, weights)
+        size, weights, similarities = min_cluster_size, sample_weight, None
+        if min_similarity is not None:
+            if n_clusters is not None or distance_threshold is not None:
+                raise ValueError("give exactly one of n_clusters, distance_threshold and min_similarity, got several")
+            similarities, many = CutParameters(distance_threshold=min_similarity).values
+            limits: list[Any] = [distance_limit(self._metric, None, similarity) for similarity in similarities]
+            distance_threshold, closed = limits if many else limits[0], "right"
+        parameters = CutParameters(n_clusters, distance_threshold, size, "kernel", closed, names, weights, similarities)
         if n_clusters is None and distance_threshold is not None:
             check_max_distance(parameters.values[0], getattr(self, "_max_distance_", None))
         by_group = n_clusters is not None and distance_threshold is None and hasattr(self, "groups_")
         return self._cut(parameters, (self._merge_group_, self.groups_) if by_group else None)
+
+    @property
+    def _metric(self) -> Metric:
+        """The metric of the heights: a graph's are given."""
+        return PRECOMPUTED
 
     def _cut(self, parameters: CutParameters, groups: tuple[Any, Any] | None = None) -> Rows | Frame:
         """The labels of cuts of the whole forest, or of each of its groups, by `_merge_group_` and `groups_`."""

@@ -112,7 +112,8 @@ def test_fit_has_the_parameters_of_single_linkage():
     assert (X.name, unknown.kind) == ("X", unknown.VAR_KEYWORD)
     assert found[0].replace(default=2) == expected[0]
     assert found[1:] == expected[1:]
-    for cut, n_clusters in (({}, 2), ({"distance_threshold": 1}, None), ({"max_distance": 1}, None)):
+    cuts = {"distance_threshold": 1}, {"max_distance": 1}, {"min_similarity": 0.5, "metric": "cosine"}
+    for cut, n_clusters in (({}, 2), *((cut, None) for cut in cuts)):
         assert fit(FRAME, **cut, device="cpu").n_clusters == n_clusters
 
 
