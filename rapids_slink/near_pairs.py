@@ -158,7 +158,7 @@ def count_pairs(
     counts: Values = engine_of(X, Y, metric=chosen).count_pairs(X, Y, task, device)
     if all(are_one):
         return int(counts[0])
-    return counts[np.searchsorted(task.distances, several)]
+    return counts[np.searchsorted(task.distances, np.asarray(several, np.float64))]
 
 
 def iter_pairs(
@@ -356,7 +356,7 @@ def _task(
     as_bytes(memory_limit)  # raises unless it is valid
     return PairTask(
         metric,
-        np.unique(limits),
+        np.unique(np.asarray(limits, np.float64)),
         names=bool(names),
         missing_values=missing_values_of(missing_value, missing),
         memory_limit=memory_limit,

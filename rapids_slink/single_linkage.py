@@ -158,7 +158,7 @@ class PointHierarchy(Hierarchy, Estimator):
         metric = self._metric
         if self.prediction_data and metric is PRECOMPUTED:
             raise ValueError("prediction_data=True keeps the rows' features, and metric='precomputed' has none")
-        k, m = self.n_neighbors, self.min_samples
+        k, m, limit = self.n_neighbors, self.min_samples, self._limit
         as_bytes(self.memory_limit)  # raises unless it is valid
         return Settings(
             metric=metric,
@@ -168,7 +168,7 @@ class PointHierarchy(Hierarchy, Estimator):
             min_samples=min_samples if m is None else check_n_neighbors(m, "min_samples"),
             clipped=m is None,
             progress=self.progress,
-            max_distance=self._limit,
+            max_distance=None if limit is None else float(limit),
             missing_values=missing_values_of(self.missing_value, self.missing),
             prediction_data=bool(self.prediction_data),
             gen_min_span_tree=bool(self.gen_min_span_tree),

@@ -279,10 +279,9 @@ def check_distance(value: Any, name: str) -> None:
 def distance_limit(metric: Metric, max_distance: Any, min_similarity: Any) -> float | None:
     """Return the largest distance that one of these parameters says, None if neither is given; refuse both."""
     if min_similarity is None:
-        if max_distance is None:
-            return None
-        check_distance(max_distance, "max_distance")
-        return float(max_distance)
+        if max_distance is not None:
+            check_distance(max_distance, "max_distance")
+        return max_distance  # type: ignore[no-any-return]
     if max_distance is not None:
         raise ValueError("give one of max_distance and min_similarity, got both")
     check_distance(min_similarity, "min_similarity")
