@@ -63,6 +63,7 @@ def fit(
     box: float | Collection[float] | None = None,
     scales: Mapping[Any, float] | None = None,
     max_distance: float | None = None,
+    min_similarity: float | None = None,
     n_neighbors: int | None = None,
     min_samples: int | None = None,
     device: str = "auto",
@@ -82,7 +83,7 @@ def fit(
         Some metrics take text, sets or sparse matrices, and "precomputed" takes distances; see `SingleLinkage.fit`.
     n_clusters : int or "widest_gap", optional
         Cut the tree into exactly this many clusters, or at the widest gap between merges; see `cut`. By default 2,
-        unless ``distance_threshold`` or ``max_distance`` is given.
+        unless ``distance_threshold``, ``max_distance`` or ``min_similarity`` is given.
     distance_threshold : float, optional
         Cut the tree at this distance instead: clusters at or above it are not merged.
     min_cluster_size : int, optional
@@ -105,6 +106,8 @@ def fit(
     max_distance : float, optional
         Do not merge beyond this distance, which saves the search beyond it. Without `n_clusters` each tree is a
         cluster.
+    min_similarity : float, optional
+        Do not merge below this similarity: an exact alternative to `max_distance`, for metrics that have one.
     n_neighbors : int, optional
         The length of the neighbour lists with which the search starts. It changes the time, never the result.
     min_samples : int, optional
@@ -140,6 +143,7 @@ def fit(
         box=box,
         scales=scales,
         max_distance=max_distance,
+        min_similarity=min_similarity,
         n_neighbors=n_neighbors,
         min_samples=min_samples,
         device=device,
@@ -164,6 +168,7 @@ def plan(
     box: float | Collection[float] | None = None,
     scales: Mapping[Any, float] | None = None,
     max_distance: float | None = None,
+    min_similarity: float | None = None,
     n_neighbors: int | None = None,
     min_samples: int | None = None,
     device: str = "auto",
@@ -185,7 +190,7 @@ def plan(
         See `SingleLinkage.fit`, except Dask collections. A shape is one of float64 values.
     n_clusters, distance_threshold, min_cluster_size, metric, p, missing, missing_value, box, scales : optional
         See `fit`.
-    max_distance, n_neighbors, min_samples, device, progress, memory_limit, prediction_data : optional
+    max_distance, min_similarity, n_neighbors, min_samples, device, progress, memory_limit, prediction_data : optional
         See `fit`.
     groups, dropna : optional
         See `fit`; not of a shape.
@@ -225,6 +230,7 @@ def plan(
         box=box,
         scales=scales,
         max_distance=max_distance,
+        min_similarity=min_similarity,
         n_neighbors=n_neighbors,
         min_samples=min_samples,
         device=device,

@@ -52,7 +52,7 @@ MOST_SIZES = 20  # the largest number of clusters that are printed
 #: The options for `read_table`; for both models, for `SingleLinkage` and for `HDBSCAN`; and those that --demo takes.
 TABLE_OPTIONS = ("sep", "decimal", "header", "encoding", "index_column", "columns", "exclude", "groups", "empty_text")
 FIT_OPTIONS = ("metric", "p", "n_neighbors", "min_samples", "device", "progress", "memory_limit")
-LINKAGE_OPTIONS = ("missing", "missing_value", "max_distance")
+LINKAGE_OPTIONS = ("missing", "missing_value", "max_distance", "min_similarity")
 HDBSCAN_OPTIONS = (
     "cluster_selection_method", "cluster_selection_epsilon", "allow_single_cluster", "max_cluster_size",
 )  # fmt: skip
@@ -207,6 +207,7 @@ def _add_clusters(parser: Parser) -> None:
         "--missing-value", metavar="VALUES", type=split_names, help="what means missing, such as 0,- or '<=0'"
     )
     group.add_argument("--max-distance", type=float, help="merge up to this distance only, which takes less time")
+    group.add_argument("--min-similarity", type=float, help="the same by a similarity: jaccard, dice, cosine")
     group.add_argument("--min-samples", type=int, help="cluster by mutual reachability, as hdbscan with this number")
     group = parser.add_argument_group("HDBSCAN", "Clusters of any density, and noise, in place of a cut.")
     group.add_argument("--hdbscan", action="store_true", help="choose the clusters as HDBSCAN does")
@@ -263,7 +264,7 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
     if options.metric != "haversine":
         _refuse(parser, f"--metric {options.metric}", (name for name in changed if name == "degrees"))
     if options.plot is not None:
-        _refuse(parser, "--plot, which draws one tree,", (n for n in changed if n in ("groups", "max_distance")))
+        _refuse(parser, "--plot, which draws one tree,", (n for n in changed if n in ("groups", *LINKAGE_OPTIONS[-2:])))
     if options.points not in (None, STANDARD_INPUT):
         if not options.points.exists():
             parser.error(f"no such file: {options.points}")
@@ -344,6 +345,8 @@ def _cut_of(options: argparse.Namespace) -> dict[str, Any]:
     for name in ("n_clusters", "distance_threshold"):
         if getattr(options, name) is not None:
             return {name: getattr(options, name)}
+    if options.min_similarity is not None:
+        return {"min_similarity": [options.min_similarity], "closed": "right"}
     if options.max_distance is None:
         return {"n_clusters": [2]}
     return {"distance_threshold": [options.max_distance], "closed": "right"}

@@ -61,9 +61,10 @@ Boxes: in few dimensions, the formula of the gaps between a point and a box is a
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Self
 
@@ -82,6 +83,8 @@ LARGEST_DISTANCE = 1e154
 EPSILON = 2.0**-52
 #: More than rounding takes of a distance or its powers, and than underflow does.
 ROUNDING, SMALLEST_NORMAL = 1e-9, 2.3e-308
+#: The most members of two sets together for which a distance tells of which fraction it is.
+MAX_MEMBERS = 2**26
 #: Features in a word of bits.
 WORD_BITS = 64
 
@@ -293,6 +296,12 @@ class Metric:
         """Whether a reported distance is computed from the two rows: their surrogate distance does not tell it."""
         return self.distance == "angle"
 
+    @property
+    def has_similarity(self) -> bool:
+        """Whether the distance is 1 minus a similarity: a share of common members, or a cosine."""
+        is_share = self.formula in (Formula.JACCARD, Formula.CONTAINMENT)
+        return is_share or self.formula.is_of_unit_rows or self.name == "dice"
+
     @staticmethod
     def true_distance_bound(surrogate: Array, xp: Any, error: float, stretch: float, factor: float, more: float) -> Any:
         """An upper bound of the true distance of points in the product form (unit rows, for cosine and correlation).
@@ -479,3 +488,41 @@ def surrogate_bound(metric: Metric, distance: float, n_features: int) -> float:
     except OverflowError:
         return math.inf
     return bound + abs(bound) * ROUNDING + SMALLEST_NORMAL
+
+
+def largest(is_within: Callable[[float], bool], low: float, high: float) -> float:
+    """Return the largest number from `low` to `high` that is within: `low` is, and so are all numbers up to the result.
+
+    None is below 0. Floats of one sign have the order of their bits.
+    """
+    first, last = (int(np.float64(end).view(np.int64)) for end in (low, high))
+    while first < last:
+        middle = (first + last + 1) // 2
+        if is_within(float(np.int64(middle).view(np.float64))):
+            first = middle
+        else:
+            last = middle - 1
+    return float(np.int64(first).view(np.float64))
+
+
+def largest_distance(metric: Metric, similarity: float) -> float:
+    """Return the largest distance of two rows whose similarity, as float64 has it, is at least this.
+
+    ``1 - similarity`` may be below it: 1/5 is above ``1 - 0.8``. A share of members is the quotient of two numbers, of
+    up to `MAX_MEMBERS`. Two different ones differ by 2⁻⁵² at least, so a distance tells its fraction, and that the
+    similarity. The distance of a cosine of at least 1/2 is exact. That of a smaller one is rounded to a multiple of
+    2⁻⁵³, so a cosine that is less than that below the least one may be among those within.
+    """
+    if not metric.has_similarity:
+        names = ", ".join(repr(one.name) for one in METRICS.values() if one.has_similarity)
+        raise ValueError(f"min_similarity takes the metrics {names}, got {metric.name!r}: give a distance")
+    least = -1 if metric.formula.is_of_unit_rows else 0
+    if not least <= similarity <= 1:
+        raise ValueError(f"min_similarity must be from {least} to 1, got {similarity}")
+    if metric.formula.is_of_unit_rows:
+        return 1 - similarity
+
+    def share(distance: float) -> Fraction:
+        return Fraction(distance).limit_denominator(MAX_MEMBERS)
+
+    return float(share(largest(lambda distance: float(1 - share(distance)) >= similarity, 0.0, 1.0)))

@@ -2,12 +2,13 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from importlib import import_module
+from itertools import product
 from numbers import Real
-from typing import Any, Literal, Never
+from typing import Any, Literal, Never, cast
 
 import numpy as np
 
-from rapids_slink.dendrogram.cutting import check_distance
+from rapids_slink.dendrogram.cutting import distance_limit
 from rapids_slink.metrics import Metric, MetricName
 from rapids_slink.neighbors.within import PairTask
 from rapids_slink.points.check import MAX_ROWS, as_integer, column_values, require_edges
@@ -23,7 +24,8 @@ def pairs(
     X: Any,
     Y: Any = None,
     *,
-    max_distance: float,
+    max_distance: float | None = None,
+    min_similarity: float | None = None,
     names: bool = False,
     metric: MetricName = "euclidean",
     p: float = 2.0,
@@ -43,6 +45,9 @@ def pairs(
         See `knn_graph`. Without `Y` the pairs are of two rows of `X`.
     max_distance : float
         The largest distance; pairs at exactly this distance are among the result.
+    min_similarity : float
+        In place of it, the least similarity, for jaccard, dice, containment, bit_jaccard, cosine and correlation; pairs
+        of exactly this similarity are among the result. See `SingleLinkage`.
     names : bool
         Whether ``src`` and ``dst`` are the rows' names in the index of a frame of pandas or cuDF, not row numbers.
     metric, p, missing, missing_value, box, scales, device, memory_limit : optional
@@ -88,7 +93,8 @@ def pairs(
     2    3    4     0.0
     """
     chosen = metric_of(metric, p, missing, box, scales)
-    task = _task(max_distance, chosen, missing, missing_value, memory_limit, names, progress)
+    limit = [_limit(chosen, max_distance, min_similarity)]
+    task = _task(limit, chosen, missing, missing_value, memory_limit, names, progress)
     return engine_of(X, Y, metric=chosen).pairs(X, Y, task, device)
 
 
@@ -96,7 +102,8 @@ def count_pairs(
     X: Any,
     Y: Any = None,
     *,
-    max_distance: Distances,
+    max_distance: Distances | None = None,
+    min_similarity: Distances | None = None,
     metric: MetricName = "euclidean",
     p: float = 2.0,
     missing: str | None = None,
@@ -113,8 +120,8 @@ def count_pairs(
     ----------
     X, Y : dataframe or array, (n, d) and (m, d)
         See `pairs`.
-    max_distance : float or sequence of float
-        One distance, or several in any order, whose counts come from one pass.
+    max_distance, min_similarity : float or sequence of float
+        See `pairs`. One, or several in any order, whose counts come from one pass.
     metric, p, missing, missing_value, box, scales, device, memory_limit : optional
         See `SingleLinkage`, except "precomputed".
     progress : bool or "auto"
@@ -141,14 +148,16 @@ def count_pairs(
     >>> rapids_slink.count_pairs(X, max_distance=[0, 1, 10], device="cpu").tolist()
     [1, 3, 10]
     """
-    is_one = isinstance(max_distance, Real) or np.ndim(max_distance) == 0
-    several: list[Any] = [max_distance] if is_one else list(max_distance)  # type: ignore[arg-type]
-    if not several:
-        raise ValueError("max_distance must hold at least one distance, got none")
     chosen = metric_of(metric, p, missing, box, scales)
+    given: tuple[Any, Any] = max_distance, min_similarity
+    are_one = [isinstance(value, Real) or np.ndim(value) == 0 for value in given]
+    values = ([value] if is_one else value for value, is_one in zip(given, are_one, strict=True))
+    several = [_limit(chosen, *pair) for pair in product(*values)]
+    if not several:
+        raise ValueError("max_distance must hold at least one distance, or min_similarity one similarity, got none")
     task = _task(several, chosen, missing, missing_value, memory_limit, progress=progress)
     counts: Values = engine_of(X, Y, metric=chosen).count_pairs(X, Y, task, device)
-    if is_one:
+    if all(are_one):
         return int(counts[0])
     return counts[np.searchsorted(task.distances, np.asarray(several, np.float64))]
 
@@ -157,7 +166,8 @@ def iter_pairs(
     X: Any,
     Y: Any = None,
     *,
-    max_distance: float,
+    max_distance: float | None = None,
+    min_similarity: float | None = None,
     rows: int = 2**16,
     names: bool = False,
     metric: MetricName = "euclidean",
@@ -175,7 +185,7 @@ def iter_pairs(
     ----------
     X, Y : dataframe or array, (n, d) and (m, d)
         See `pairs`, except Dask collections, whose pairs are in partitions.
-    max_distance : float
+    max_distance, min_similarity : float
         See `pairs`.
     rows : int
         How many rows of `X` have their pairs in a frame.
@@ -205,7 +215,8 @@ def iter_pairs(
     if as_integer(rows, "rows") < 1:
         raise ValueError(f"rows must be at least 1, got {rows}")
     chosen = metric_of(metric, p, missing, box, scales)
-    task = _task(max_distance, chosen, missing, missing_value, memory_limit, names)
+    limit = [_limit(chosen, max_distance, min_similarity)]
+    task = _task(limit, chosen, missing, missing_value, memory_limit, names)
     frames: Iterator[Frame] = engine_of(X, Y, metric=chosen).iter_pairs(X, Y, task, int(rows), device)
     return frames
 
@@ -213,7 +224,8 @@ def iter_pairs(
 def deduplicate(
     X: Any,
     *,
-    max_distance: float,
+    max_distance: float | None = None,
+    min_similarity: float | None = None,
     metric: MetricName | Literal["precomputed"] = "euclidean",
     p: float = 2.0,
     missing: str | None = None,
@@ -238,6 +250,8 @@ def deduplicate(
         See `SingleLinkage.fit`.
     max_distance : float
         The largest distance of a step.
+    min_similarity : float
+        In place of it, the least similarity of the two rows of a step. See `SingleLinkage`.
     metric, p, missing, missing_value, box, scales, n_neighbors, min_samples : optional
         See `SingleLinkage`.
     device, progress, memory_limit : optional
@@ -269,7 +283,7 @@ def deduplicate(
     for name in ("n_clusters", "distance_threshold"):
         if name in unknown:
             raise TypeError(f"deduplicate takes max_distance in place of {name}")
-    check_distance(max_distance, "max_distance")
+    _require_one(max_distance, min_similarity)
     model = SingleLinkage(
         None,
         metric=metric,
@@ -279,6 +293,7 @@ def deduplicate(
         box=box,
         scales=scales,
         max_distance=max_distance,
+        min_similarity=min_similarity,
         n_neighbors=n_neighbors,
         min_samples=min_samples,
         device=device,
@@ -354,8 +369,19 @@ def to_csr(pairs: Any, n_rows: int | None = None, n_columns: int | None = None) 
     return sparse.csr_matrix((weight[order], indices, starts), shape=shape)
 
 
+def _require_one(max_distance: Any, min_similarity: Any) -> None:
+    if max_distance is None and min_similarity is None:
+        raise TypeError("max_distance must be a number, got None: give it or min_similarity")
+
+
+def _limit(metric: Metric, max_distance: Any, min_similarity: Any) -> float:
+    """The largest distance that is wanted."""
+    _require_one(max_distance, min_similarity)
+    return cast(float, distance_limit(metric, max_distance, min_similarity))
+
+
 def _task(
-    max_distance: Any,
+    limits: list[float],
     metric: Metric,
     missing: str | None,
     missing_value: Any,
@@ -363,13 +389,10 @@ def _task(
     names: bool = False,
     progress: bool | str = False,
 ) -> PairTask:
-    several = max_distance if isinstance(max_distance, list) else [max_distance]
-    for distance in several:
-        check_distance(distance, "max_distance", metric.name)
     as_bytes(memory_limit)  # raises unless it is valid
     return PairTask(
         metric,
-        np.unique(np.asarray([float(distance) for distance in several])),
+        np.unique(np.asarray(limits, np.float64)),
         names=bool(names),
         missing_values=missing_values_of(missing_value, missing),
         memory_limit=memory_limit,

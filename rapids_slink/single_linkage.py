@@ -10,7 +10,14 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from rapids_slink import groups, item_pipeline, pipeline
-from rapids_slink.dendrogram.cutting import ClusterRule, Cut, check_distance, check_least, check_max_distance
+from rapids_slink.dendrogram.cutting import (
+    ClusterRule,
+    Cut,
+    check_distance,
+    check_least,
+    check_max_distance,
+    distance_limit,
+)
 from rapids_slink.hierarchy.model import Estimator, Hierarchy, WithRows
 from rapids_slink.items import kind_of
 from rapids_slink.metrics import PRECOMPUTED, SPARSE_METRICS, Metric, MetricName
@@ -25,7 +32,7 @@ from rapids_slink.runtime.threads import shown_progress
 from rapids_slink.settings import Settings, metric_of, metric_with, missing_values_of
 
 #: The parameters whose values at the fit a model keeps, as ``_box_`` and so on.
-FITTED_BY = ("max_distance", "distance_threshold", "box")
+FITTED_BY = ("distance_threshold", "box")
 
 
 def engine_of(*inputs: Any, metric: Metric | None = None, rows: tuple[Any, ...] | None = None) -> ModuleType:
@@ -57,6 +64,7 @@ class PointHierarchy(Hierarchy, Estimator):
     box: Any = None
     scales: Any = None
     max_distance: float | None = None
+    min_similarity: float | None = None
     store_centers: str | None = None
     gen_min_span_tree: bool = False
     n_neighbors: int | None
@@ -70,7 +78,7 @@ class PointHierarchy(Hierarchy, Estimator):
     feature_names_in_: Values
     _metric_: tuple[Any, ...]  # with prediction_data: see `parameters_of`
     _missing_values_: tuple[Any, ...]
-    _max_distance_: float | None = None  # the parameters of these names at the fit
+    _max_distance_: float | None = None  # `_limit` at the fit, and the parameters of these names
     _distance_threshold_: float | None = None
     _box_: float | Collection[float] | None = None
     _weighted_: bool  # True for rows with sample_weight
@@ -97,7 +105,7 @@ class PointHierarchy(Hierarchy, Estimator):
     def _take(self, fitted: dict[str, Any]) -> Self:
         """Replace all fitted attributes."""
         kept = {name: value for name, value in vars(self).items() if not name.endswith("_") and name != "_layout"}
-        fitted_by = {f"_{name}_": getattr(self, name, None) for name in FITTED_BY}
+        fitted_by = {f"_{name}_": getattr(self, name, None) for name in FITTED_BY} | {"_max_distance_": self._limit}
         self.__dict__ = {**kept, **fitted_by, **fitted}  # at once
         return self
 
@@ -145,7 +153,7 @@ class PointHierarchy(Hierarchy, Estimator):
             raise ValueError(f"append continues a fit by {rows.metric.name}, and metric is now {self.metric!r}")
         limit = self._max_distance_  # above which edges of the old tree are missing
         if limit is not None and (settings.max_distance is None or settings.max_distance > limit):
-            raise ValueError(f"append continues a fit with max_distance={limit}, and it is now {self.max_distance}")
+            raise ValueError(f"append continues a fit with max_distance={limit}, and it is now {settings.max_distance}")
         tree, linkage, index = as_frame(self.mst_), as_frame(self.linkage_), on_current_gpu(self._index)
         model = Fitted(rows, tree, linkage, index, self._output)
         return self._take(engine_of(X, metric=settings.metric, rows=(rows.values,)).append(X, model, settings, rule))
@@ -155,11 +163,10 @@ class PointHierarchy(Hierarchy, Estimator):
 
         Raises if they are not valid for any data.
         """
-        p = 2.0 if self.p is None else self.p
-        metric = metric_of(self.metric, p, self.missing, self.box, self.scales, allow_precomputed=True)
+        metric = self._metric
         if self.prediction_data and metric is PRECOMPUTED:
             raise ValueError("prediction_data=True keeps the rows' features, and metric='precomputed' has none")
-        k, m = self.n_neighbors, self.min_samples
+        k, m, limit = self.n_neighbors, self.min_samples, self._limit
         as_bytes(self.memory_limit)  # raises unless it is valid
         return Settings(
             metric=metric,
@@ -169,12 +176,25 @@ class PointHierarchy(Hierarchy, Estimator):
             min_samples=min_samples if m is None else check_n_neighbors(m, "min_samples"),
             clipped=m is None,
             progress=shown_progress(self.progress),
-            max_distance=None if self.max_distance is None else float(self.max_distance),
+            max_distance=None if limit is None else float(limit),
             missing_values=missing_values_of(self.missing_value, self.missing),
             prediction_data=bool(self.prediction_data),
             gen_min_span_tree=bool(self.gen_min_span_tree),
             store_centers=self.store_centers,
         )
+
+    @property
+    def _metric(self) -> Metric:
+        """The metric that the parameters describe."""
+        p = 2.0 if self.p is None else self.p
+        return metric_of(self.metric, p, self.missing, self.box, self.scales, allow_precomputed=True)
+
+    @property
+    def _limit(self) -> float | None:
+        """The distance above which no clusters are merged, if the parameters have one."""
+        if self.max_distance is None and self.min_similarity is None:
+            return None
+        return distance_limit(self._metric, self.max_distance, self.min_similarity)
 
     def _check_parameters(self) -> None:
         self._cluster_rule()
@@ -278,6 +298,10 @@ class SingleLinkage(PointHierarchy):
         alone, unless `n_clusters`, `min_samples` or `prediction_data` is given, by euclidean, sqeuclidean, cityblock
         and chebyshev distances. It keeps a copy of the rows, of which `linkage_` and `mst_` are made when one of them
         is first read.
+    min_similarity : float, optional
+        The same as `max_distance` by the least similarity at which clusters are merged: the share of common members for
+        jaccard, dice, containment and bit_jaccard, and the cosine for cosine, the correlation for correlation. Rows of
+        exactly this similarity are merged, which ``max_distance=1 - similarity`` may miss by rounding.
     n_neighbors : int, optional
         Neighbours of each row in the k-NN graph with which the tree starts. It shifts time between two stages and does
         not change the result. By default 8, of many rows up to 16 as far as the tree needs them, or no graph if there
@@ -356,6 +380,7 @@ class SingleLinkage(PointHierarchy):
     box: float | Collection[float] | None = None
     scales: Mapping[Any, float] | None = None
     max_distance: float | None = None
+    min_similarity: float | None = None
     n_neighbors: int | None = None
     min_samples: int | None = None
     device: str = "auto"
@@ -485,19 +510,19 @@ class SingleLinkage(PointHierarchy):
         return inf if self._max_distance_ is None else nextafter(self._max_distance_, inf)  # itself merges
 
     def _settings(self, min_samples: int = 1) -> Settings:
-        settings, limit, threshold = super()._settings(min_samples), self.max_distance, self.distance_threshold
+        settings, threshold = super()._settings(min_samples), self.distance_threshold
+        limit = settings.max_distance
         if limit is None or self.n_clusters is not None or self.prediction_data:  # predictions read the tree
             return settings
         below = inf if threshold is None else nextafter(float(threshold), -inf)
-        return replace(settings, friends_within=min(float(limit), below))
+        return replace(settings, friends_within=min(limit, below))
 
     def _cluster_rule(self) -> Cut:
-        limit, threshold, metric = self.max_distance, self.distance_threshold, self.metric
+        limit, threshold = self._limit, self.distance_threshold
         check_least(self.min_cluster_size)
         if threshold is not None:
-            check_distance(threshold, "distance_threshold", metric)
+            check_distance(threshold, "distance_threshold", self.metric)
         if limit is not None:
-            check_distance(limit, "max_distance", metric)
             if self.n_clusters is None and threshold is None:
                 threshold = float("inf")
             elif threshold is not None:

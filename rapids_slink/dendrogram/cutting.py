@@ -33,7 +33,7 @@ from rapids_slink.dendrogram.condense import (
     select,
     summarize,
 )
-from rapids_slink.metrics import SIGNED
+from rapids_slink.metrics import SIGNED, Metric, largest_distance
 from rapids_slink.points.check import (
     MAX_ROWS,
     as_integer,
@@ -87,6 +87,7 @@ class CutParameters:
     names: str = "number"
     sample_weight: Any = None
     max_distance: float | None = None  # up to which the linkage has merges
+    column_values: list[Any] | None = None  # what several cuts are named by if not by the values of the parameter
 
     @property
     def values(self) -> tuple[list[Any], bool]:
@@ -116,7 +117,7 @@ class CutParameters:
         if len(set(values)) < len(values):
             twice = next(value for value in values if values.count(value) > 1)
             raise ValueError(f"{name} must not hold a value twice, since each names a column; got {twice} twice")
-        return values if many else ["label"]
+        return (self.column_values or values) if many else ["label"]
 
     def of(self, linkage: PreallocatedFrame, n: int) -> Self:
         """The parameters with the numbers that this linkage of n leaves gives: the smallest cluster, the widest gap."""
@@ -362,6 +363,18 @@ def check_distance(value: Any, name: str, metric: str | None = None) -> None:
         raise ValueError(f"{name} must fit into float64, or be infinite") from error
     if value < 0 and metric is not None and metric not in SIGNED:
         raise ValueError(f"{name} must be at least 0, as {metric} distances are, got {value}")
+
+
+def distance_limit(metric: Metric, max_distance: Any, min_similarity: Any) -> float | None:
+    """Return the largest distance that one of these parameters says, None if neither is given; refuse both."""
+    if min_similarity is None:
+        if max_distance is not None:
+            check_distance(max_distance, "max_distance", metric.name)
+        return max_distance  # type: ignore[no-any-return]
+    if max_distance is not None:
+        raise ValueError("give one of max_distance and min_similarity, got both")
+    check_distance(min_similarity, "min_similarity")
+    return largest_distance(metric, float(min_similarity))
 
 
 def check_cut(

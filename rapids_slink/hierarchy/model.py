@@ -25,6 +25,7 @@ from rapids_slink.dendrogram.cutting import (
     check_distance,
     check_max_distance,
     cut_frame,
+    distance_limit,
     name_by_first_row,
     outliers_text,
 )
@@ -33,7 +34,7 @@ from rapids_slink.hierarchy.explorer import Explorer
 from rapids_slink.hierarchy.exports import Exports
 from rapids_slink.hierarchy.plotting import MAX_POINTS
 from rapids_slink.hierarchy.trees import CondensedTree
-from rapids_slink.metrics import METRICS, PRECOMPUTED
+from rapids_slink.metrics import METRICS, PRECOMPUTED, Metric
 from rapids_slink.points.check import as_integer, check_index, warn
 from rapids_slink.points.output import (
     TABLES,
@@ -141,6 +142,7 @@ class Hierarchy(Exports):
         n_clusters: Numbers | str | None = None,
         *,
         distance_threshold: Distances | None = None,
+        min_similarity: Distances | None = None,
         min_cluster_size: int | None = None,
         closed: str = "left",
         names: str = "number",
@@ -155,6 +157,9 @@ class Hierarchy(Exports):
             above this distance. A list, tuple, range or 1-d array makes a cut for each value. Of a model with groups
             the number is that of each group's clusters, or its rows if they are fewer. ``cut("widest_gap")`` cuts
             where successive merges are farthest apart, and labels outliers -1.
+        min_similarity : float, or a sequence of float
+            In place of these, for metrics that have one: clusters that are merged at this similarity, or at a greater
+            one. See `SingleLinkage`.
         min_cluster_size, closed, names, sample_weight : optional
             See `rapids_slink.cut`.
 
@@ -168,13 +173,27 @@ class Hierarchy(Exports):
         Raises
         ------
         ValueError, TypeError
-            Both or neither of the two is given, or a value is not valid.
+            None or several of the three are given, or a value is not valid.
         """
         self._require_fit()
         check_index(sample_weight, self._index, "sample_weight", "model.labels_")
-        limit = getattr(self, "_max_distance_", None)
+        limit, similarities = getattr(self, "_max_distance_", None), None
+        if min_similarity is not None:
+            if n_clusters is not None or distance_threshold is not None:
+                raise ValueError("give exactly one of n_clusters, distance_threshold and min_similarity, got several")
+            similarities, many = CutParameters(distance_threshold=min_similarity).values
+            limits: list[Any] = [distance_limit(self._metric, None, similarity) for similarity in similarities]
+            distance_threshold, closed = limits if many else limits[0], "right"
         parameters = CutParameters(
-            n_clusters, distance_threshold, min_cluster_size, "kernel", closed, names, sample_weight, limit
+            n_clusters,
+            distance_threshold,
+            min_cluster_size,
+            "kernel",
+            closed,
+            names,
+            sample_weight,
+            limit,
+            similarities,
         )
         if n_clusters is None and distance_threshold is not None:
             for value in parameters.values[0]:
@@ -192,6 +211,11 @@ class Hierarchy(Exports):
             labels = array_of(labels) if library_of(labels) else labels
             if text := outliers_text(labels, device_of(labels).xp):
                 warn(text)
+
+    @property
+    def _metric(self) -> Metric:
+        """The metric of the heights: a graph's are given."""
+        return PRECOMPUTED
 
     def _cut(self, parameters: CutParameters, groups: tuple[Any, Any] | None = None) -> Rows | Frame:
         """The labels of cuts of the whole forest, or of each of its groups, by `_merge_group_` and `groups_`."""

@@ -121,6 +121,7 @@ def test_parameters_as_scikit_learn_wants_them(device):
         "box": None,
         "scales": None,
         "max_distance": None,
+        "min_similarity": None,
         "n_neighbors": 4,
         "min_samples": 3,
         "device": device,

@@ -134,6 +134,16 @@ def test_labels_that_are_called_as_probabilities(run, model):
     assert out.startswith("6 rows in ")
 
 
+def test_labels_within_a_similarity(run):
+    rows = pd.DataFrame([[1, 1, 1, 1, 0], [1, 1, 1, 1, 1], [0, 0, 1, 0, 1]], columns=list("abcde"))
+    rows.to_csv("bits.csv", index=False)
+    asked = "bits.csv", "--metric", "jaccard", "--min-similarity", "0.8", "--output", "labels.csv"
+    assert run(*asked)[0] == 0
+    assert pd.read_csv("labels.csv")["label"].tolist() == [0, 0, 1]
+    assert run(*asked, "--min-cluster-size", "2")[0] == 0
+    assert pd.read_csv("labels.csv")["label"].tolist() == [0, 0, -1]
+
+
 def test_labels_within_a_distance_need_no_tree(run, monkeypatch):
     monkeypatch.setattr(rapids_slink.SingleLinkage, "cut", None)
     assert run("points.csv", "--columns", "x,y", "--max-distance", "0.4", "--output", "labels.csv")[0] == 0
@@ -406,6 +416,7 @@ def test_options_reach_the_model(run, monkeypatch):
         "missing": None,
         "missing_value": None,
         "max_distance": None,
+        "min_similarity": None,
         "groups": None,
         "metric": "minkowski",
         "p": 3.0,

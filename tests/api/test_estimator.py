@@ -109,8 +109,11 @@ def test_fit_has_the_parameters_of_single_linkage():
     expected = [*signature(SingleLinkage).parameters.values(), *of_groups]
     assert (X.name, unknown.kind) == ("X", unknown.VAR_KEYWORD)
     assert found == expected
-    for cut, n_clusters in (({}, 2), ({"distance_threshold": 1}, 90), ({"max_distance": 1}, 90)):
-        assert fit(FRAME * 1e6, **cut, device="cpu").n_clusters_ == n_clusters
+    assert fit(FRAME * 1e6, device="cpu").n_clusters_ == 2
+    cuts = {"distance_threshold": 1}, {"max_distance": 1}
+    for cut in cuts:
+        assert fit(FRAME * 1e6, **cut, device="cpu").n_clusters_ == 90
+    assert fit(FRAME, min_similarity=1, metric="cosine", device="cpu").n_clusters_ > 2
 
 
 def test_results_have_types_for_tools():

@@ -18,7 +18,7 @@ from sklearn.cluster import DBSCAN
 
 import rapids_slink
 from rapids_slink import count_pairs, deduplicate, fit, fit_graph, iter_pairs, minimum_spanning_tree, pairs, to_csr
-from rapids_slink.metrics import METRICS, OVERFLOW, distances, get_metric
+from rapids_slink.metrics import METRICS, OVERFLOW, distances, get_metric, largest_distance
 from rapids_slink.neighbors.exact import formulas, kernels
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.within import Limit
@@ -499,3 +499,141 @@ def test_what_dask_is_refused(client):
         iter_pairs(collection, max_distance=1, device="cpu")
     with pytest.raises(TypeError, match="pairs with a Dask Y take a Dask X"):
         pairs(X, collection, max_distance=1, device="cpu")
+
+
+# ------------------------------------------------------------------------------------------------------ similarities
+
+SHARES = ("jaccard", "dice", "containment", "bit_jaccard")
+
+
+def similar_rows(metric, n=250):
+    """Rows of which many pairs have a similarity of two digits exactly."""
+    rng = np.random.default_rng(0)
+    if get_metric(metric).formula.is_of_unit_rows:
+        return rng.integers(-3, 4, (n, 4)) + np.array([9.0, 0, 0, 0]) * rng.integers(0, 2, (n, 1))
+    X = rng.random((n, 24)) < rng.choice([0.2, 0.4, 0.9], (n, 1))
+    X[:, 0] = True
+    return np.packbits(X, axis=1) if metric.startswith("bit_") else X.astype(float)
+
+
+def similarities(X, metric):
+    """The similarity of each pair of rows by its definition, in float64, in the order of `all_weights`."""
+    src, dst = np.triu_indices(len(X), 1)
+    if metric not in SHARES:
+        return 1 - all_weights(X, metric)[2]  # which is exact
+    X = (np.unpackbits(X, axis=1) if metric.startswith("bit_") else X).astype(np.int64)
+    common, ones = (X @ X.T)[src, dst], X.sum(axis=1)
+    if metric == "dice":
+        return 2 * common / (ones[src] + ones[dst])
+    of = np.minimum(ones[src], ones[dst]) if metric == "containment" else ones[src] + ones[dst] - common
+    return common / of
+
+
+TWO_DIGITS = [k / 100 for k in range(1, 100)]
+
+
+@pytest.mark.parametrize(
+    "metric", ["jaccard", "dice", "cosine", *map(full, ("containment", "bit_jaccard", "correlation"))]
+)
+def test_similarities(metric, device):
+    """Pairs of exactly the least similarity are among those found, which 1 minus it loses."""
+    X = similar_rows(metric)
+    similarity, how = similarities(X, metric), {"metric": metric, "device": device}
+    asked = [one for s in TWO_DIGITS for one in (s, float(np.nextafter(s, 1)), float(np.nextafter(s, 0)))]
+    asked = [one for one in asked if metric in SHARES or one >= 0.5]
+    counts = [int((similarity >= one).sum()) for one in asked]
+    assert count_pairs(X, min_similarity=asked, **how).tolist() == counts
+    some = 0.8 if metric in SHARES else 0.75
+    expected, found = np.flatnonzero(similarity >= some), pairs(X, min_similarity=some, **how)
+    src, dst, weight = all_weights(X, metric)
+    for column, whole in zip(columns(found), (src, dst, weight), strict=True):
+        np.testing.assert_array_equal(column, whole[expected])
+    parts = [len(part) for part in iter_pairs(X, min_similarity=some, rows=100, **how)]
+    assert sum(parts) == len(found) == count_pairs(X, min_similarity=some, **how)
+    graph = np.zeros((len(X), len(X)))
+    graph[src[expected], dst[expected]] = 1
+    count, labels = connected_components(graph)
+    model = fit(X, min_similarity=some, **how)
+    assert model.n_clusters_ == count < len(X)
+    np.testing.assert_array_equal(to_host(model.labels_), labels)
+    whole = fit(X, 1, **how)
+    np.testing.assert_array_equal(to_host(whole.cut(min_similarity=some)), labels)
+    first = np.array([np.flatnonzero(labels == label)[0] for label in labels])
+    np.testing.assert_array_equal(to_host(deduplicate(X, min_similarity=some, **how)), first)
+    if metric in SHARES:
+        assert count_pairs(X, max_distance=1 - 0.8, **how) < len(found)
+
+
+def test_a_share_of_many_members(device):
+    """The distance of a share tells which fraction it is, whatever the numbers are."""
+    rng = np.random.default_rng(0)
+    size = np.concatenate([np.arange(1, 2000), rng.integers(1, 2**26, 5000)])
+    common = (size * rng.random(size.size)).astype(np.int64)
+    similarity, distance = common / size, (size - common) / size
+    asked = np.concatenate([rng.choice(similarity, 200), [0.0, 1.0, 5e-324, 2.0**-60]])
+    for one in (*asked, *np.nextafter(asked, -1).clip(0), *np.nextafter(asked, 2).clip(max=1)):
+        within = distance <= largest_distance(METRICS["jaccard"], float(one))
+        np.testing.assert_array_equal(within, similarity >= one)
+    assert [largest_distance(METRICS["dice"], s) for s in (0.8, 0.0, 1.0)] == [0.2, 1.0, 0.0]
+
+
+def test_no_cosine_is_lost():
+    """Not even a small one, whose distance is rounded."""
+    cosine = np.concatenate([np.linspace(-1, 1, 2001), 0.3 + np.arange(-9, 10) * 2.0**-54, [1 + 2.0**-52]])
+    for one in [*np.linspace(-1, 1, 201), *cosine[-20:-1]]:
+        within = 1 - cosine <= largest_distance(METRICS["cosine"], float(one))
+        assert within[cosine >= one].all()
+        assert not within[cosine < one - (2.0**-53 if one < 0.5 else 0)].any() or one < 0
+
+
+def test_similarities_of_sets_and_sparse_rows(device):
+    sets = [{1, 2, 3, 4}, {1, 2, 3, 4, 5}, {1, 9}]
+    how = {"metric": "jaccard", "device": device}
+    assert to_host(pairs(sets, min_similarity=0.8, **how)["weight"].values).tolist() == [0.2]
+    assert len(pairs(sets, max_distance=1 - 0.8, **how)) == 0
+    assert to_host(fit(sets, min_similarity=0.8, **how).labels_).tolist() == [0, 0, 1]
+    model = fit(sets, 1, **how)
+    cuts = model.cut(min_similarity=[0.8, 0.1])
+    assert np.asarray(to_host(cuts)).T.tolist() == [[0, 0, 1], [0, 0, 0]]
+    named = fit(pd.Series(sets), 1, **how).cut(min_similarity=[0.8, 0.1])
+    assert list(named.columns) == [0.8, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "message"),
+    [
+        (
+            {"min_similarity": 0.8, "max_distance": 0.2},
+            ValueError,
+            "give one of max_distance and min_similarity, got both",
+        ),
+        ({}, TypeError, "max_distance must be a number, got None: give it or min_similarity"),
+        ({"min_similarity": 80}, ValueError, "min_similarity must be from 0 to 1, got 80"),
+        ({"min_similarity": np.nan}, ValueError, "min_similarity must not be NaN"),
+        ({"min_similarity": "0.8"}, TypeError, "min_similarity must be a number, got '0.8'"),
+        (
+            {"min_similarity": 0.8, "metric": "euclidean"},
+            ValueError,
+            "min_similarity takes the metrics 'cosine', 'correlation', 'jaccard', 'bit_jaccard', 'dice', "
+            "'containment', got 'euclidean': give a distance",
+        ),
+        ({"min_similarity": 0.8, "metric": "levenshtein"}, ValueError, "min_similarity takes the metrics 'cosine'"),
+    ],
+)
+def test_similarities_are_checked(how, error, message):
+    X, how = np.eye(3), {"metric": "jaccard", "device": "cpu", **how}
+    for function in (pairs, count_pairs, iter_pairs, deduplicate, *[fit] * ("min_similarity" in how)):
+        with pytest.raises(error, match=re.escape(message)):
+            function(X, **how)
+
+
+def test_cuts_by_a_similarity_are_checked():
+    model = fit(np.eye(3), min_similarity=0.5, metric="jaccard", device="cpu")
+    with pytest.raises(ValueError, match="give exactly one of n_clusters, distance_threshold and min_similarity"):
+        model.cut(2, min_similarity=0.5)
+    with pytest.raises(ValueError, match=r"distance_threshold must be at most max_distance=0\.5, got 0\.6"):
+        model.cut(min_similarity=0.4)
+    graph = fit_graph(pd.DataFrame({"src": [0], "dst": [1], "weight": [0.2]}), 1, device="cpu")
+    for one in (graph, fit(1 - np.eye(3), 1, metric="precomputed", device="cpu")):
+        with pytest.raises(ValueError, match=r"min_similarity takes the metrics .* got 'precomputed': give a distance"):
+            one.cut(min_similarity=0.5)

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from rapids_slink.metrics import Metric, distances, surrogate_bound
+from rapids_slink.metrics import Metric, distances, largest, surrogate_bound
 from rapids_slink.neighbors import MAX_FRAME_ROWS, estimate_search
 from rapids_slink.neighbors.rows import (
     check_zeros_between,
@@ -83,16 +83,8 @@ class Limit:
 
         if not is_within(0.0):
             return cls(-inf, decides=True)
-        # Floats of one sign have the order of their bits. Mostly the limit is just below the bound.
-        low, high = (int(np.float64(end).view(np.int64)) for end in (bound * (1 - 1e-8), bound))
-        low = low if is_within(bound * (1 - 1e-8)) else 0
-        while low < high:
-            middle = (low + high + 1) // 2
-            if is_within(float(np.int64(middle).view(np.float64))):
-                low = middle
-            else:
-                high = middle - 1
-        return cls(float(np.int64(low).view(np.float64)), decides=True)
+        below = bound * (1 - 1e-8)  # mostly the limit is just below the bound
+        return cls(largest(is_within, below if is_within(below) else 0.0, bound), decides=True)
 
 
 @dataclass(frozen=True)
