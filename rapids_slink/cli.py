@@ -302,9 +302,11 @@ def _run(options: argparse.Namespace) -> None:
         _demo(options)
         return
     resolve(options.device)  # before a long file is read
-    is_text = options.metric == "hamming" or options.missing_value is not None  # then the fit refuses what is wrong
+    categories = options.metric == "hamming"
+    is_text = categories or options.missing_value is not None  # then the fit refuses what is wrong
     how = {name: getattr(options, name) for name in TABLE_OPTIONS}
-    table = read_table(options.points, **how, text=is_text, as_written=options.metric in ITEM_METRICS)
+    how |= {"text": is_text, "categories": categories, "as_written": options.metric in ITEM_METRICS}
+    table = read_table(options.points, **how)
     _say(table.summary, sys.stderr)
     if options.degrees:
         table = table._replace(points=_in_radians(table.points))
@@ -337,7 +339,7 @@ def _in_radians(points: pd.DataFrame) -> pd.DataFrame:
             f"--degrees takes the latitude first, from -90 to 90, and column {str(latitude.name)!r} has "
             f"{latitude.iloc[row]:g} in row {row}: name the columns in their order (--columns)"
         )
-    return np.radians(points)
+    return pd.DataFrame(np.radians(points))
 
 
 def _cut_of(options: argparse.Namespace) -> dict[str, Any]:

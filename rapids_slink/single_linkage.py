@@ -280,8 +280,8 @@ class SingleLinkage(PointHierarchy):
     missing_value : number, text, or list of these, optional
         What means missing as well, such as 0 or ``["0", "-", "LNF"]`` for alleles. Text that is a number counts as that
         number: 0, "0" and 0.0 are the same, here and in a column of text for hamming. "<=0" means all numbers up to 0,
-        as in HierCC and GrapeTree. Other metrics with `missing` take
-        a column of text if everything else in it is a number.
+        as in HierCC and GrapeTree. Other metrics with `missing` take a column of text if everything else in it is a
+        number.
     box : float or sequence of float, optional
         The length after which the coordinates repeat: of all columns, or one for each, infinite where they do not. The
         distance of two rows is that of their nearest images, and coordinates outside [0, box) are wrapped. For

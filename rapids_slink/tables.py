@@ -79,7 +79,6 @@ class Names:
     columns: list[str]
     exclude: list[str]
     groups: list[str]
-    are_settled: bool  # whether all columns to be clustered are named, or every one is asked for
 
 
 def read_table(
@@ -95,6 +94,7 @@ def read_table(
     groups: str | None = None,
     empty_text: str = "refuse",
     text: bool = False,
+    categories: bool = False,
     as_written: bool = False,
 ) -> Table:
     """The table in a file.
@@ -104,7 +104,7 @@ def read_table(
     `index_column`, `columns`, `exclude` and `groups` hold names as in a line of CSV: columns that name the rows,
     columns to use (`EVERY_COLUMN` for all), columns to leave out, columns of groups. Without a header columns are
     called 0, 1, ... The index is `index_column`, the Parquet file's own or the leading columns without a name. With
-    `text` the points may be text.
+    `text` the points may be text; with `categories` only whether values are equal counts.
 
     In a file of text the columns that are not used are read as they are written, unless all of their cells are numbers
     that print in the same way. If the points are strings, all columns are read `as_written`, and `empty_text` says
@@ -113,9 +113,8 @@ def read_table(
     Raises ValueError if the file cannot be read or can be read in more than one way, if a column does not hold numbers,
     or seems to name the rows, or if a row has no text or is in no group.
     """
-    every = columns == EVERY_COLUMN
-    names = map(split_names, (index_column, None if every else columns, exclude, groups))
-    asked = Names(*names, are_settled=columns is not None)
+    used, are_settled = None if columns == EVERY_COLUMN else columns, columns is not None
+    asked = Names(*map(split_names, (index_column, used, exclude, groups)))
     options, name = (sep, decimal, header, encoding), "standard input" if path == STANDARD_INPUT else str(path)
     try:
         with _seekable(path) as file:
@@ -124,10 +123,10 @@ def read_table(
         chosen, reasons = _choose(frame, asked)
         points, keys = frame.iloc[:, chosen], frame.iloc[:, _places(list(frame), asked.groups)]
         _check_groups(keys)
-        if not as_written and not asked.are_settled:
-            _check_row_names(points, text)
+        if not as_written and not are_settled:
+            _check_row_names(points, categories)
         if not (text or as_written):
-            _check_numbers(points, decimal or ".", bool(asked.index) or asked.are_settled)
+            _check_numbers(points, decimal or ".", bool(asked.index) or are_settled)
         has_text = _has_text(points, empty_text) if as_written and points.shape[1] == 1 else np.full(len(points), True)
     except MemoryError:
         raise
@@ -474,14 +473,14 @@ def _check_groups(keys: pd.DataFrame) -> None:
             raise ValueError(f"column {str(name)!r} of --groups is empty in row {missing.argmax()}: give it a value")
 
 
-def _check_row_names(points: pd.DataFrame, text: bool) -> None:
-    """Refuse a column that is called as names of rows are, and one of `text` whose values differ in every row."""
+def _check_row_names(points: pd.DataFrame, categories: bool) -> None:
+    """Refuse a column that is called as names of rows are, and one of `categories` that differ in every row."""
     if points.shape[1] == 1:
         return
     for name, column in points.items():
         if ROW_NAME.fullmatch(str(name)):
             why = "is called as names of rows are"
-        elif text and len(column) > 2 and column[:FIRST_ROWS].is_unique and column.is_unique:
+        elif categories and len(column) > 2 and column[:FIRST_ROWS].is_unique and column.is_unique:
             why = "differs in every row, as names of rows do"
         else:
             continue

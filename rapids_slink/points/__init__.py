@@ -121,8 +121,10 @@ def as_points(
         values = _array_values(X, device, estimate, name, metric)
     if coded and _are_rounded(values, list(X.dtypes) if is_frame else [X.dtype]):
         table = _with_categories(given if is_dataframe(given) else CPU.frames.DataFrame(to_host(given)))
-        how = {"metric": metric, "name": name, "missing_values": missing_values}
-        points = as_points(table, device, estimate, **how, checked=checked, categories=True)
+        points = as_points(
+            table, device, estimate, metric=metric, name=name, checked=checked, missing_values=missing_values,
+            categories=True,
+        )  # fmt: skip
         return replace(points, names=names, index=index, output=output)
     numbers = [value for value in missing_values if not isinstance(value, str)]
     up_to = up_to_of(missing_values)

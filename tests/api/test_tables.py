@@ -193,9 +193,10 @@ def test_what_may_be_a_locus(tmp_path):
         ("name\n1\n2\n3\n", {}, ["name"]),
     ):
         path.write_text(content)
-        assert list(read_table(path, text=True, **asked).points) == columns
+        assert list(read_table(path, text=True, categories=True, **asked).points) == columns
     path.write_text("x,y\n1,1\n2,5\n3,6\n")
-    assert list(read_table(path).points) == ["x", "y"]  # coordinates differ in every row
+    for text in (False, True):
+        assert list(read_table(path, text=text).points) == ["x", "y"]  # coordinates differ in every row
 
 
 def test_empty_cells_at_the_end_are_no_lines_that_end_early(tmp_path):

@@ -23,6 +23,7 @@ from bench import recipe, report
 from bench.cases import GROUPS
 from bench.stages import STAGES
 from rapids_slink import cli, graph, hdbscan
+from rapids_slink.datasets import load_cities
 from rapids_slink.hierarchy.model import Hierarchy
 from rapids_slink.metrics import NAMES, MetricName
 
@@ -110,7 +111,7 @@ def test_there_are_commands():
 
 @pytest.mark.parametrize(("page", "module", "arguments"), COMMANDS)
 def test_commands(page, module, arguments, tmp_path, monkeypatch, capsys):
-    """The command line's run, on a table such as they speak of; those that measure for minutes are understood."""
+    """The command line's run, on tables such as they speak of; those that measure for minutes are understood."""
     if module == "bench":
         harness._parser().parse_args(shlex.split(arguments))
         return
@@ -118,10 +119,12 @@ def test_commands(page, module, arguments, tmp_path, monkeypatch, capsys):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     monkeypatch.chdir(tmp_path)
     table = pd.DataFrame({"name": "a", "x": range(20), "y": 0.5})
-    table.to_csv("points.csv", index=False)
+    tables = {"points.csv": table, "cities.csv": load_cities().head(50)}
+    for name, rows in tables.items():
+        rows.to_csv(name, index=False)
     assert cli.main(shlex.split(arguments)) == 0
     written = {name for name in shlex.split(arguments) if name.endswith((".csv", ".png"))} or {"cities.png"}
-    assert {path.name for path in tmp_path.iterdir()} == written | {"points.csv"}
+    assert {path.name for path in tmp_path.iterdir()} == written | tables.keys()
     assert "clusters" in capsys.readouterr().out
 
 

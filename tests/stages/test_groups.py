@@ -111,7 +111,7 @@ def test_powers(device, p):
                                                  full("hamming", "pairwise"), full("hamming", "hiercc")])  # fmt: skip
 def test_missing_values(device, metric, missing):
     rng = np.random.default_rng(2)
-    X, keys = rng.integers(0, 4, (200, 8)).astype(float), rng.integers(0, 9, 200)
+    X, keys = rng.integers(1, 5, (200, 8)).astype(float), rng.integers(0, 9, 200)
     X[rng.random(X.shape) < 0.1] = np.nan
     how = {"metric": metric, "missing": missing}
     assert_like_alone(rapids_slink.fit(X, 2, groups=keys, device=device, **how), X, keys, 2, **how)
