@@ -20,6 +20,7 @@ import numpy as np
 from rapids_slink.metrics import EUCLIDEAN, SPARSE_METRICS, Metric
 from rapids_slink.points.check import (
     BIT_VECTORS,
+    Codes,
     InputTypeError,
     check_finite,
     check_nulls,
@@ -31,6 +32,7 @@ from rapids_slink.points.check import (
     from_objects,
     has_fields,
     no_table,
+    text_columns,
     warn,
     without_text,
 )
@@ -78,7 +80,7 @@ def as_points(
     name: str = "X",
     checked: bool = True,
     missing_values: tuple[Any, ...] = (),
-    categories: bool = False,
+    codes: Codes | None = None,
 ) -> Points:
     """The checked rows of `X`, the argument `name`, on `device`.
 
@@ -91,8 +93,8 @@ def as_points(
     `estimate` is the memory of the later stages, from n, d and the bytes of a value. It is checked together with the
     memory of X itself, before X is copied. The distances of the `metric` must be finite: if the values are not
     `checked`, the caller must call `check_finite`. `missing_values`, of `missing_values_of`, are replaced by NaN.
-    `categories` is whether text and categories are coded if the metric is hamming: if X holds all rows. Otherwise this
-    metric, and those with missing values, take text that holds numbers.
+    `codes` are those of text and categories for hamming, see `codes_of`: of these the rows have codes. If it is None,
+    this metric, and those with missing values, take text that holds numbers.
 
     Raises InputTypeError, which is a TypeError and a ValueError, for complex or sparse input and columns that are not
     numbers; ValueError if the input is not two-dimensional or empty, or has missing or infinite values or distances
@@ -105,12 +107,11 @@ def as_points(
         X = as_array(X, device, name, metric)
     dtypes = is_text = None
     if metric.name == "hamming" or metric.missing:
-        holds_text = not is_frame and X.dtype.kind in "OU" and X.ndim == 2
-        if is_frame or holds_text:
-            table = CPU.frames.DataFrame(X) if holds_text else X
+        table = _table_with_text(X, any_type=bool(codes))
+        if table is not None:
             dtypes = list(table.dtypes)  # of thousands of columns these take milliseconds
-            coded = categories and metric.name == "hamming"
-            table, is_text = without_text(table, dtypes, metric, missing_values, coded, name)
+            of_columns = codes if metric.name == "hamming" else None
+            table, is_text = without_text(table, dtypes, metric, missing_values, of_columns, name)
             if is_text is not None:
                 X, dtypes, is_frame = table, None, True
     if is_frame:
@@ -127,6 +128,27 @@ def as_points(
     if checked:
         check_finite({name: points}, metric, device)
     return points
+
+
+def codes_of(Y: Any, metric: Metric, device: Device) -> Codes:
+    """The codes with which `as_points` reads rows and then those of Y, if it holds text or categories for hamming.
+
+    A column that holds either in one of the two has codes in both.
+    """
+    if metric.name != "hamming":
+        return {}
+    Y, _ = OutputKind.of(Y, device)
+    is_known = is_dataframe(Y) or np.ma.isMaskedArray(Y)
+    table = _table_with_text(Y if is_known else as_array(Y, device, "Y", metric))
+    return {} if table is None else {i: {} for i in text_columns(table, list(table.dtypes), metric)}
+
+
+def _table_with_text(X: Any, any_type: bool = False) -> Any:
+    """A frame, or one of a two-dimensional array if its type may hold text or may be any; None of other arrays."""
+    if is_dataframe(X):
+        return X
+    may_hold_text = X.ndim == 2 and (any_type or X.dtype.kind in "OU")
+    return CPU.frames.DataFrame(to_host(X)) if may_hold_text else None
 
 
 def _check_memory(shape: tuple[int, ...], dtype: np.dtype, copies: int, device: Device, estimate: Following) -> None:

@@ -34,9 +34,9 @@ from rapids_slink.neighbors.rows import (
     zero_rows,
 )
 from rapids_slink.neighbors.task import equal_slices
-from rapids_slink.points import Points, as_points
+from rapids_slink.points import Points, as_points, codes_of
 from rapids_slink.points.check import check_finite, check_same_columns
-from rapids_slink.points.output import OutputKind
+from rapids_slink.points.output import OutputKind, as_known
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import CPU, Array, Device, half
 from rapids_slink.runtime.frames import frame_of
@@ -174,14 +174,14 @@ def read_pairs(X: Any, Y: Any, task: PairTask, device: Device) -> PairPoints:
         m = n if Y is None else len(queries.values)
         return estimate_pairs((m, n, d), itemsize, Y is None, metric, device)
 
-    values, alone = task.missing_values, Y is None
-    queries = as_points(
-        X, device, following if alone else None, metric=metric, missing_values=values, categories=alone, checked=alone
-    )
+    Y, alone = as_known(Y), Y is None
+    how: dict[str, Any] = {"metric": metric, "missing_values": task.missing_values}
+    how["codes"] = {} if alone else codes_of(Y, metric, device)
+    queries = as_points(X, device, following if alone else None, checked=alone, **how)
     check_names(queries, "X", task)
     if alone:
         return PairPoints(queries, queries, (queries.values, queries.values), is_one=True)
-    points = as_points(Y, device, following, metric=metric, missing_values=values, name="Y", checked=False)
+    points = as_points(Y, device, following, name="Y", checked=False, **how)
     check_names(points, "Y", task)
     check_same_columns((queries.values.shape[1], queries.names), (points.values.shape[1], points.names))
     both = in_one_type(queries.values, points.values)
