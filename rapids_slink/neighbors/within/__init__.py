@@ -107,7 +107,10 @@ class Found:
 
 
 class PairSearch(Protocol):
-    """A search for the pairs of some points, or of queries and points, within a bound."""
+    """A search for the pairs of some points, or of queries and points, within a bound.
+
+    It may outlive the run that prepares it, and keeps no array that a later run makes.
+    """
 
     progress: bool
 
@@ -334,25 +337,16 @@ def pairs(X: Any, Y: Any, task: PairTask, device: Device) -> Any:
 
 
 def iter_pairs(X: Any, Y: Any, task: PairTask, rows: int, device: Device) -> Iterator[Any]:
-    """`rapids_slink.iter_pairs` on a device: each frame is made in a run of its own.
-
-    On a GPU the search is, too: no memory of a run outlives it.
-    """
-    with run_scope(device, task.memory_limit), outside_pool(device):
+    """`rapids_slink.iter_pairs` on a device: the search is prepared once, and each frame has a run of its own."""
+    with run_scope(device, task.memory_limit), outside_pool(device):  # since the search outlives the run
         points = read_pairs(X, Y, task, device)
-    near = None
-    for part in equal_slices(slice(0, len(points.both[0])), rows):
+        near = NearPairs(points, task, device)
+    estimate = estimate_pairs(points.shape, points.both[0].dtype.itemsize, points.is_one, task.metric, device)
+    what = f"{counted(points.shape[0], 'row')} of {counted(points.shape[2], 'feature')}"
+    for part in equal_slices(slice(0, near.n_rows), rows):
         with run_scope(device, task.memory_limit):
-            if near is None:
-                itemsize = points.both[0].dtype.itemsize
-                estimate = estimate_pairs(points.shape, itemsize, points.is_one, task.metric, device)
-                check_memory(
-                    device, estimate, f"{counted(points.shape[0], 'row')} of {counted(points.shape[2], 'feature')}"
-                )
-                near = NearPairs(points, task, device)
+            check_memory(device, estimate, what, already_taken=estimate.retained)
             frame = near.frame(part)
-            if device.is_gpu:
-                near = None
         yield frame
 
 
