@@ -445,9 +445,9 @@ def read_points(
     """
     if settings.metric is PRECOMPUTED:
         return as_given(X, device, estimate, settings.weights is not None)
-    missing, coded = settings.missing_values, not settings.prediction_data  # new rows would have other codes
+    missing, codes = settings.missing_values, None if settings.prediction_data else {}  # new rows would have others
     points = as_points(
-        X, device, estimate, metric=settings.metric, missing_values=missing, categories=coded, checked=checked
+        X, device, estimate, metric=settings.metric, missing_values=missing, codes=codes, checked=checked
     )
     warn_of_distances(points.values, device)
     return points, None

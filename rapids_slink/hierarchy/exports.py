@@ -18,7 +18,7 @@ from rapids_slink.runtime.frames import Later
 from rapids_slink.spanning_tree.graphs import as_cugraph
 
 #: What a name without quotes must not hold.
-SPECIAL = re.compile(r"[\s()\[\]{}':;,_]|^$")
+SPECIAL = re.compile(r"""[\s()\[\]{}'":;,_\\]|^$""")
 
 
 def to_scipy(linkage: Any) -> np.ndarray:

@@ -43,8 +43,9 @@ from rapids_slink.neighbors.task import (
 )
 from rapids_slink.neighbors.tiles import MAX_SHARE, TileSearch
 from rapids_slink.neighbors.trees import expansion, nearest_by_spread
-from rapids_slink.points import as_points
+from rapids_slink.points import as_points, codes_of
 from rapids_slink.points.check import as_integer, check_finite, check_same_columns
+from rapids_slink.points.output import as_known
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
@@ -136,7 +137,7 @@ def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:
     def following(n: int, d: int, itemsize: int) -> MemoryEstimate:
         return _estimate_graph(n, d, itemsize, n_neighbors, metric, device)
 
-    points = as_points(X, device, following, metric=metric, categories=True)
+    points = as_points(X, device, following, metric=metric, codes={})
     values, (n, d) = points.values, points.values.shape
     metric = metric.of_columns(points.names, d)
     edges = PreallocatedFrame.empty(device, n * n_neighbors, EDGE_TYPES)
@@ -151,7 +152,9 @@ def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:
 
 def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
     """`api.nearest_neighbors` on a device, within a run."""
-    queries = as_points(X, device, metric=metric, checked=False)
+    Y = as_known(Y)
+    codes = codes_of(Y, metric, device)
+    queries = as_points(X, device, metric=metric, checked=False, codes=codes)
     m, d = queries.values.shape
 
     small: Array = None
@@ -166,7 +169,7 @@ def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
             small = None
         return small.estimate if small else search(n, d, itemsize)
 
-    points = as_points(Y, device, following, metric=metric, name="Y", checked=False)
+    points = as_points(Y, device, following, metric=metric, name="Y", checked=False, codes=codes)
     check_same_columns((d, queries.names), (points.values.shape[1], points.names))
     metric = metric.of_columns(points.names or queries.names, d)
     edges = PreallocatedFrame.empty(device, m, EDGE_TYPES)

@@ -20,6 +20,7 @@ import numpy as np
 from rapids_slink.metrics import EUCLIDEAN, SPARSE_METRICS, Metric
 from rapids_slink.points.check import (
     BIT_VECTORS,
+    Codes,
     InputTypeError,
     check_finite,
     check_nulls,
@@ -31,6 +32,7 @@ from rapids_slink.points.check import (
     from_objects,
     has_fields,
     no_table,
+    text_columns,
     warn,
     without_text,
 )
@@ -80,7 +82,7 @@ def as_points(
     name: str = "X",
     checked: bool = True,
     missing_values: tuple[Any, ...] = (),
-    categories: bool = False,
+    codes: Codes | None = None,
 ) -> Points:
     """The checked rows of `X`, the argument `name`, on `device`.
 
@@ -93,8 +95,8 @@ def as_points(
     `estimate` is the memory of the later stages, from n, d and the bytes of a value. It is checked together with the
     memory of X itself, before X is copied. The distances of the `metric` must be finite: if the values are not
     `checked`, the caller must call `check_finite`. `missing_values`, of `missing_values_of`, are replaced by NaN.
-    `categories` is whether text, categories and such integers are coded if the metric is hamming: if X holds all rows.
-    Otherwise this metric, and those with missing values, take text that holds numbers.
+    `codes` are those of text, categories and such integers for hamming, see `codes_of`: of these the rows have codes.
+    If it is None, this metric, and those with missing values, take text that holds numbers.
 
     Raises InputTypeError, which is a TypeError and a ValueError, for complex or sparse input and columns that are not
     numbers; ValueError if the input is not two-dimensional or empty, or has missing or infinite values or distances
@@ -106,13 +108,12 @@ def as_points(
     if not (is_frame or np.ma.isMaskedArray(X)):
         X = as_array(X, device, name, metric)
     given, dtypes, is_text = X, None, None
-    coded = categories and metric.name == "hamming"
+    coded = codes is not None and metric.name == "hamming"
     if metric.name == "hamming" or metric.missing:
-        holds_text = not is_frame and X.dtype.kind in "OU" and X.ndim == 2
-        if is_frame or holds_text:
-            table = CPU.frames.DataFrame(X) if holds_text else X
+        table = _table_with_text(X, any_type=bool(codes))
+        if table is not None:
             dtypes = list(table.dtypes)  # of thousands of columns these take milliseconds
-            table, is_text = without_text(table, dtypes, metric, missing_values, coded, name)
+            table, is_text = without_text(table, dtypes, metric, missing_values, codes if coded else None, name)
             if is_text is not None:
                 X, dtypes, is_frame = table, None, True
     if is_frame:
@@ -123,7 +124,7 @@ def as_points(
         table = _with_categories(given if is_dataframe(given) else CPU.frames.DataFrame(to_host(given)))
         points = as_points(
             table, device, estimate, metric=metric, name=name, checked=checked, missing_values=missing_values,
-            categories=True,
+            codes=codes,
         )  # fmt: skip
         return replace(points, names=names, index=index, output=output)
     numbers = [value for value in missing_values if not isinstance(value, str)]
@@ -155,6 +156,33 @@ def _with_categories(X: Any) -> Any:
     frame = type(X)({i: c.astype("category") if _are_wide(c.dtype) else c for i, c in enumerate(columns)})
     frame.columns = X.columns
     return frame
+
+
+def codes_of(Y: Any, metric: Metric, device: Device) -> Codes:
+    """The codes with which `as_points` reads rows and then those of Y, if it holds what is coded for hamming.
+
+    That is text, categories, and integers that float64 would round. A column that holds these in one of the two has
+    codes in both.
+    """
+    if metric.name != "hamming":
+        return {}
+    Y, _ = OutputKind.of(Y, device)
+    is_known = is_dataframe(Y) or np.ma.isMaskedArray(Y)
+    array = Y if is_known else as_array(Y, device, "Y", metric)
+    table = _table_with_text(array, any_type=not is_known and _are_wide(array.dtype))
+    if table is None:
+        return {}
+    dtypes, values = list(table.dtypes), (table.iloc[:, i] for i in range(table.shape[1]))
+    rounded = [i for i, column in enumerate(values) if _are_rounded(column, [dtypes[i]])]
+    return {i: {} for i in [*text_columns(table, dtypes, metric), *rounded]}
+
+
+def _table_with_text(X: Any, any_type: bool = False) -> Any:
+    """A frame, or one of a two-dimensional array if its type may hold text or may be any; None of other arrays."""
+    if is_dataframe(X):
+        return X
+    may_hold_text = X.ndim == 2 and (any_type or X.dtype.kind in "OU")
+    return CPU.frames.DataFrame(to_host(X)) if may_hold_text else None
 
 
 def _check_memory(shape: tuple[int, ...], dtype: np.dtype, copies: int, device: Device, estimate: Following) -> None:

@@ -335,26 +335,30 @@ def require_edges(edges: Any, name: str) -> None:
     require_numbers(edges, name, src="iu", dst="iu", weight="iuf")
 
 
+#: By the number of a column that holds text or categories in one of the inputs: the code of each value.
+Codes = dict[int, dict[Any, int]]
+
+
 def without_text(
-    X: Any, types: list[Any], metric: Metric, missing_values: Collection[Any], coded: bool, name: str
+    X: Any, types: list[Any], metric: Metric, missing_values: Collection[Any], codes: Codes | None, name: str
 ) -> tuple[Any, Any]:
     """A frame of these types with numbers in place of text and categories, and which of its columns have such numbers.
 
-    Values count as `as_read` says, and NaN stands for nulls and for `missing_values`. If `coded`, equal values of a
-    column have equal codes, and that is all that hamming asks. Otherwise each text must be a number. Only hamming takes
-    categories. If no column holds either, X itself and None.
+    Values count as `as_read` says, and NaN stands for nulls and for `missing_values`. Equal values of a column have
+    equal `codes`, and that is all that hamming asks; those of further columns and values are added. If `codes` is None,
+    each text must be a number. Only hamming takes categories. If no column holds either, X itself and None.
 
     Warns of what usually means missing and is not among `missing_values`, for a metric that takes these.
     """
-    may_be = [(i, X.iloc[:, i]) for i, dtype in enumerate(types) if dtype.kind in "OU"]
-    columns = {i: column for i, column in may_be if _is_text(column, metric)}
+    columns = {i: X.iloc[:, i] for i in sorted({*text_columns(X, types, metric), *(codes or ())}) if i < len(types)}
     if not columns:
         return X, None
     advice = "; name it in missing_value if it means missing" if metric.missing else ""
     marked = {}
     for i, column in columns.items():
         label = column_label(X, i, name)
-        columns[i], held = _numbers(column, label, missing_values, coded, advice)
+        seen = None if codes is None else codes.setdefault(i, {})
+        columns[i], held = _numbers(column, label, missing_values, seen, advice)
         marks = [value for value in held if means_missing_in(metric, value)] if metric.missing else []
         if marks:
             marked[label] = marks
@@ -364,6 +368,11 @@ def without_text(
     frame = type(X)({i: columns[i] if i in columns else X.iloc[:, i] for i in range(len(types))})
     frame.columns = X.columns
     return frame, np.isin(np.arange(len(types)), list(columns))
+
+
+def text_columns(X: Any, types: list[Any], metric: Metric) -> list[int]:
+    """The numbers of a frame's columns, of these types, that hold text or, for hamming, categories."""
+    return [i for i, dtype in enumerate(types) if dtype.kind in "OU" and _is_text(X.iloc[:, i], metric)]
 
 
 def _warn_of_marks(label: str, marks: list[Any], n_columns: int, metric: Metric) -> None:
@@ -377,9 +386,12 @@ def _warn_of_marks(label: str, marks: list[Any], n_columns: int, metric: Metric)
 
 
 def _numbers(
-    column: Any, label: str, missing_values: Collection[Any], coded: bool, advice: str
+    column: Any, label: str, missing_values: Collection[Any], seen: dict[Any, int] | None, advice: str
 ) -> tuple[Any, Collection[Any]]:
-    """A column of text or categories as numbers, and its values that are not missing; see `without_text`."""
+    """A column of text or categories as numbers, and its values that are not missing; see `without_text`.
+
+    The numbers are codes, those `seen` and further ones, unless this is None. Then no values are returned.
+    """
     if str(column.dtype).startswith("dictionary"):  # pandas makes no categories of one with nulls
         column = column.astype(object)
     try:
@@ -391,23 +403,23 @@ def _numbers(
     except TypeError as error:
         raise InputTypeError(f"{label} has dtype {column.dtype}, and its values are no categories: {error}") from error
     codes, values = array_of(categories.codes.fillna(-1)), on_host(categories.categories)
-    number, seen = np.full(len(values) + 1, np.nan), dict[Any, int]()  # the last number is that of a null, code -1
+    number = np.full(len(values) + 1, np.nan)  # the last is that of a null, code -1
     held, up_to = np.unique(to_host(codes)), up_to_of(missing_values)  # some categories may have no row
     for i in held[held >= 0].tolist():
         value = as_read(values[i])
         is_number = isinstance(value, Real | Decimal)
         if value in missing_values or (is_number and value <= up_to):
             continue
-        if coded:  # from 1: HierCC's numbers up to 0 are warned of, and codes are none of these
+        if seen is not None:  # from 1: HierCC's numbers up to 0 are warned of, and codes are none of these
             number[i] = seen.setdefault(value, len(seen) + 1)
         elif is_number and abs(value) <= OVERFLOW:
             number[i] = value
         else:
             raise not_numeric(label, column.dtype, value, advice)
-    if coded and len(seen) < 2**24:
+    if seen is not None and len(seen) < 2**24:
         number = number.astype(np.float32)
     numbers = type(column)(device_of(codes).xp.asarray(number)[codes], index=column.index)
-    return numbers, seen
+    return numbers, seen or ()
 
 
 def _is_text(column: Any, metric: Metric) -> bool:

@@ -42,7 +42,7 @@ def connect_graph(graph: Any, X: Any, certified: bool, metric: Metric, device: D
         search = estimate_search(n, d, itemsize, 1, device, metric=metric)
         return sequential(search, MemoryEstimate(PAIR_BYTES * (n + len(graph))))
 
-    points = as_points(X, device, following, metric=metric)
+    points = as_points(X, device, following, metric=metric, codes={})
     values, (n, d) = points.values, points.values.shape
     metric = metric.of_columns(points.names, d)
     src, dst = _row_numbers(on_device(graph, device), n, device)

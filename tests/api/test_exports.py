@@ -67,6 +67,13 @@ def test_newick_has_all_clusters_and_heights(device):
     np.testing.assert_allclose(list(depth.values()), Z[-1, 2])
 
 
+@pytest.mark.parametrize("name", ['5" x', '"', "a\\b", "it's", "a[b]", "a_b", ""])
+def test_names_with_special_characters_are_quoted(name):
+    model = fit(pd.DataFrame({"x": [0.0, 1.0]}, index=["plain", name]), device="cpu")
+    quoted = "'" + name.replace("'", "''") + "'"
+    assert model.to_newick() == f"(plain:1.0,{quoted}:1.0);"
+
+
 def test_newick_of_a_chain_and_of_a_forest(device):
     n = 50_000
     chain = fit_graph(pd.DataFrame({"src": range(n - 1), "dst": range(1, n), "weight": range(1, n)}), device=device)

@@ -19,6 +19,7 @@ from sklearn.cluster import DBSCAN
 import rapids_slink
 from rapids_slink import count_pairs, deduplicate, fit, fit_graph, iter_pairs, minimum_spanning_tree, pairs, to_csr
 from rapids_slink.metrics import METRICS, OVERFLOW, distances, get_metric, largest_distance
+from rapids_slink.neighbors import within
 from rapids_slink.neighbors.exact import formulas, kernels
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.within import Limit
@@ -191,11 +192,16 @@ def test_missing_values(missing, as_text, device):
 
 @pytest.mark.parametrize("rows", [1, 7, 100, 1000])
 @pytest.mark.parametrize("d", [3, 30])
-def test_ranges_of_rows(d, rows, device):
+def test_ranges_of_rows(d, rows, device, monkeypatch):
+    """Of one search, which is prepared once."""
+    prepared = []
+    prepare = within.prepare_pairs
+    monkeypatch.setattr(within, "prepare_pairs", lambda *args: prepared.append(args) or prepare(*args))
     X = np.random.default_rng(0).integers(0, 4, (300, d)) / 2
     t = {3: 0.5, 30: 3.0}[d]
     frames = list(iter_pairs(X, max_distance=t, rows=rows, device=device))
     assert len(frames) == -(-300 // rows)
+    assert len(prepared) == 1
     for i, frame in enumerate(frames):
         src = columns(frame)[0]
         assert ((src >= i * rows) & (src < (i + 1) * rows)).all()

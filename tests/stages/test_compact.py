@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import cdist, pdist, squareform
 
-from rapids_slink import fit, knn_graph, nearest_neighbors
+from rapids_slink import connect, count_pairs, fit, knn_graph, nearest_neighbors, pairs
 from rapids_slink.metrics import get_metric
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.rows import compact_rows, metric_rows
-from rapids_slink.points.output import on_device
+from rapids_slink.points.output import on_device, on_host
 from rapids_slink.runtime.device import CPU, to_host
 from rapids_slink.settings import metric_of
 
@@ -206,13 +206,51 @@ def test_a_missing_value_is_no_code(dtype, engine):
     np.testing.assert_array_equal(model.to_scipy(), expected)
 
 
+FORMS = {
+    "text": lambda frame: frame,
+    "categories": lambda frame: frame.astype("category"),
+    "arrow": lambda frame: pytest.importorskip("pyarrow").table(frame.to_dict("list")),
+    "array": lambda frame: frame.to_numpy().astype(str),
+    "lists": lambda frame: frame.to_numpy().tolist(),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form_of_y", ["text", "categories"])
+def test_text_of_two_sets(form, form_of_y, device):
+    """Rows of which neither holds all values; columns of numbers in the one and of the same as text in the other."""
+    X, Y = alleles()[:50].replace({"locus 2": {"a": "5"}}), alleles()[50:].replace({"locus 1": {"bb": "new"}})
+    numbers = np.arange(80) % 4
+    X, Y = X.assign(n=numbers[:50].astype(str), m="7"), Y.assign(n=numbers[50:], m=7.0)
+    both = pd.concat([X, Y]).astype(str).replace({"m": {"7.0": "7"}})
+    codes = np.column_stack([pd.factorize(both[name])[0] for name in both])
+    expected = cdist(codes[:50], codes[50:], "hamming")
+    x, y, how = FORMS[form](X.astype(str)), FORMS[form_of_y](Y), {"metric": "hamming", "device": device}
+    for first, second, between in ((x, y, expected), (y, x, expected.T)):
+        nearest = on_host(nearest_neighbors(first, second, **how))
+        np.testing.assert_array_equal(nearest["dst"], between.argmin(axis=1))
+        np.testing.assert_array_equal(nearest["weight"], between.min(axis=1))
+        near = on_host(pairs(first, second, max_distance=0.5, **how))
+        np.testing.assert_array_equal(near[["src", "dst"]].to_numpy(), np.argwhere(between <= 0.5))
+        assert count_pairs(first, second, max_distance=0.5, **how) == len(near)
+    graph = knn_graph(x, 3, **how)
+    tree = on_host(fit(x, 1, **how).mst_)
+    pd.testing.assert_frame_equal(on_host(connect(graph, x, **how)), tree)
+
+
+def test_text_of_two_sets_with_missing_values(device):
+    X, Y = pd.DataFrame({"a": ["x", "-", "y"], "b": ["1", "2", "0"]}), pd.DataFrame({"a": ["y", "z"], "b": [2, 1]})
+    how = {"metric": "hamming", "missing": "pairwise", "missing_value": [0, "-"], "device": device}
+    assert count_pairs(X, Y, max_distance=[0, 0.5], **how).tolist() == [2, 3]
+
+
 def test_text_is_for_hamming_of_all_rows(engine):
     X = on_device(alleles(), engine)
     with pytest.raises(TypeError, match=r"column .locus 0. has dtype .*not numeric|it holds text"):
         fit(X, 3, device=engine.name)
-    with pytest.raises(TypeError, match=r"not numeric|it holds text"):  # X's codes would not be Y's
-        nearest_neighbors(X, X, metric="hamming", device=engine.name)
-    with pytest.raises(TypeError, match=r"not numeric|it holds text"):  # nor those of rows to come
+    with pytest.raises(TypeError, match=r"not numeric|it holds text"):
+        nearest_neighbors(X, X, device=engine.name)
+    with pytest.raises(TypeError, match=r"not numeric|it holds text"):  # X's codes would not be those of rows to come
         fit(X, 3, metric="hamming", prediction_data=True, device=engine.name)
 
 

@@ -34,9 +34,9 @@ from rapids_slink.neighbors.rows import (
     zero_rows,
 )
 from rapids_slink.neighbors.task import equal_slices
-from rapids_slink.points import Points, as_points
+from rapids_slink.points import Points, as_points, codes_of
 from rapids_slink.points.check import check_finite, check_same_columns
-from rapids_slink.points.output import OutputKind
+from rapids_slink.points.output import OutputKind, as_known
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import CPU, Array, Device, half
 from rapids_slink.runtime.frames import frame_of
@@ -99,7 +99,10 @@ class Found:
 
 
 class PairSearch(Protocol):
-    """A search for the pairs of some points, or of queries and points, within a bound."""
+    """A search for the pairs of some points, or of queries and points, within a bound.
+
+    It may outlive the run that prepares it, and keeps no array that a later run makes.
+    """
 
     progress: bool | str
 
@@ -167,14 +170,14 @@ def read_pairs(X: Any, Y: Any, task: PairTask, device: Device) -> PairPoints:
         m = n if Y is None else len(queries.values)
         return estimate_pairs((m, n, d), itemsize, Y is None, metric, device)
 
-    values, alone = task.missing_values, Y is None
-    queries = as_points(
-        X, device, following if alone else None, metric=metric, missing_values=values, categories=alone, checked=alone
-    )
+    Y, alone = as_known(Y), Y is None
+    how: dict[str, Any] = {"metric": metric, "missing_values": task.missing_values}
+    how["codes"] = {} if alone else codes_of(Y, metric, device)
+    queries = as_points(X, device, following if alone else None, checked=alone, **how)
     check_names(queries, "X", task)
     if alone:
         return PairPoints(queries, queries, (queries.values, queries.values), is_one=True)
-    points = as_points(Y, device, following, metric=metric, missing_values=values, name="Y", checked=False)
+    points = as_points(Y, device, following, name="Y", checked=False, **how)
     check_names(points, "Y", task)
     check_same_columns((queries.values.shape[1], queries.names), (points.values.shape[1], points.names))
     both = in_one_type(queries.values, points.values)
@@ -327,25 +330,16 @@ def pairs(X: Any, Y: Any, task: PairTask, device: Device) -> Any:
 
 
 def iter_pairs(X: Any, Y: Any, task: PairTask, rows: int, device: Device) -> Iterator[Any]:
-    """`rapids_slink.iter_pairs` on a device: each frame is made in a run of its own.
-
-    On a GPU the search is, too: no memory of a run outlives it.
-    """
-    with run_scope(device, task.memory_limit), outside_pool(device):
+    """`rapids_slink.iter_pairs` on a device: the search is prepared once, and each frame has a run of its own."""
+    with run_scope(device, task.memory_limit), outside_pool(device):  # since the search outlives the run
         points = read_pairs(X, Y, task, device)
-    near = None
-    for part in equal_slices(slice(0, len(points.both[0])), rows):
+        near = NearPairs(points, task, device)
+    estimate = estimate_pairs(points.shape, points.both[0].dtype.itemsize, points.is_one, task.metric, device)
+    what = f"{counted(points.shape[0], 'row')} of {counted(points.shape[2], 'feature')}"
+    for part in equal_slices(slice(0, near.n_rows), rows):
         with run_scope(device, task.memory_limit):
-            if near is None:
-                itemsize = points.both[0].dtype.itemsize
-                estimate = estimate_pairs(points.shape, itemsize, points.is_one, task.metric, device)
-                check_memory(
-                    device, estimate, f"{counted(points.shape[0], 'row')} of {counted(points.shape[2], 'feature')}"
-                )
-                near = NearPairs(points, task, device)
+            check_memory(device, estimate, what, already_taken=estimate.retained)
             frame = near.frame(part)
-            if device.is_gpu:
-                near = None
         yield frame
 
 

@@ -5,6 +5,7 @@ sorted at the end.
 """
 
 from collections.abc import Iterator
+from copy import copy
 from math import inf
 from typing import Any
 
@@ -17,7 +18,7 @@ from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.exact.cuda import _distances_between, pair_distances
 from rapids_slink.neighbors.filter import choose_filter
 from rapids_slink.neighbors.filter.fused import BLOCK_ROWS, TILE
-from rapids_slink.neighbors.task import equal_slices
+from rapids_slink.neighbors.task import equal_slices, inverse
 from rapids_slink.neighbors.trees.bvh import BoxSearch
 from rapids_slink.neighbors.within import Found, PairSearch, bar
 from rapids_slink.report import Report
@@ -153,7 +154,7 @@ class BoxPairs:
             ids, at = search.order, cp.arange(m, dtype=cp.int32)
         else:
             ids = cp.arange(rows.start, rows.stop, dtype=cp.int32)
-            at = (search.position if search.start is None else search.start)[ids]
+            at = (inverse(search.order, cp) if search.start is None else search.start)[ids]
             queue = cp.argsort(at)  # neighbours on the curve visit the same nodes
             ids, at = ids[queue], at[queue]
         search.check()
@@ -204,7 +205,12 @@ class ImagePairs(_Pairs):
         self.n_queries, self.is_one = n_queries, n_queries == 0  # queries are the first of the points
 
     def parts(self, rows: slice) -> Iterator[tuple[Array, Array]]:
-        """See `_Pairs`."""
+        """See `_Pairs`. What is arranged for the rows is of copies, which are gone with the run."""
+        arranged = copy(self)
+        arranged.filter = copy(self.filter)
+        return arranged._parts(rows)
+
+    def _parts(self, rows: slice) -> Iterator[tuple[Array, Array]]:
         self._arrange(rows)
         wanted = min(MOST_CANDIDATES, max(LEAST_CANDIDATES, CANDIDATES_A_ROW * len(self.exact.points)))
         room = int(max(LEAST_ROOM, min(wanted, free_bytes() / 2 / CANDIDATE_BYTES)))
