@@ -547,7 +547,7 @@ class Cut(ClusterRule):
             parameters = self.parameters(n, n - merges.columns["height"].size).of(merges, n)
             labels = cut_labels(merges, n, replace(parameters, min_cluster_size=1)).columns["label"]
             count = number_of_clusters(labels, parameters.n_clusters)
-            return large_clusters(labels, count, parameters.min_cluster_size, device.xp)
+            return large_clusters(labels, count, parameters.min_cluster_size, merges.device.xp)
 
 
 @dataclass(frozen=True)

@@ -325,7 +325,7 @@ def test_a_bar_tells_long_work_by_what_is_done(capsys, monkeypatch, set_constant
 
 def test_pairs_of_items_are_counted_by_a_bar(capsys):
     sparse = pytest.importorskip("scipy.sparse")
-    X = sparse.random(300, 50, density=0.2, format="csr", random_state=0)
+    X = sparse.random(300, 50, density=0.5, format="csr", random_state=0)
     fit(X, metric="cosine", progress=True, device="cpu")
     assert "pairs/s" in capsys.readouterr().err
 
