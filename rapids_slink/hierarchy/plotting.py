@@ -250,13 +250,13 @@ def plot_clusters(X: Any, labels: Array, *, mapped: bool = False, ax: Any = None
         handle.set_sizes([30])
     ax.set(xlabel=names[0], ylabel=names[1])
     if mapped:
-        as_map(ax, coordinates)
+        as_map(ax)
     if points.values.shape[1] == 1:
         ax.set_yticks([])
     return ax
 
 
-def as_map(ax: Any, degrees: np.ndarray) -> None:
+def as_map(ax: Any) -> None:
     """Give degrees of longitude and latitude their lengths, within the poles, and draw a bar of round kilometres."""
     ax.autoscale_view()
     low, high = np.clip(ax.get_ylim(), -90, 90)
@@ -310,7 +310,7 @@ def plot_tree(
     ax.set(xlabel=names[0], ylabel=names[1])
     ax.autoscale_view()
     if mapped:
-        as_map(ax, coordinates)
+        as_map(ax)
     return ax
 
 
