@@ -179,9 +179,9 @@ def plan(
     dropna: bool = True,
     **unknown: Never,
 ) -> Report:
-    """Tell what `fit` would do with these points: the way to the tree, the filter, and the memory.
+    """Tell what `fit` would do with these points: the way to the tree, the filter, the memory and the time.
 
-    The points are read, and the search is prepared as `fit` prepares it, which takes a small part of a fit's time. If
+    The points are read, the search is prepared as `fit` prepares it, and samples are clustered, for a few seconds. If
     `X` does not fit into memory, or is a shape, standard normal points stand for its values.
 
     Parameters
@@ -202,7 +202,9 @@ def plan(
     Report
         A dictionary that prints as text. ``device``, ``metric``, ``way`` and, if there is a search,
         ``neighbors["filter"]`` have the values of `report_`. ``memory["peak_bytes"]`` is the estimated peak on top of
-        `X`. ``fits`` is False if `fit` would refuse: then ``refused`` is its error and ``instead`` names what fits.
+        `X`. ``time["about_minutes"]`` is that of the tree on this machine, by the time of samples and the work that is
+        counted for all rows; it is not there for labels alone. ``fits`` is False if `fit` would refuse: then
+        ``refused`` is its error and ``instead`` names what fits.
 
     Raises
     ------

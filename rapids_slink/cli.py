@@ -160,7 +160,8 @@ def _parser() -> Parser:
     group.add_argument("--n-neighbors", type=int, help="size of the neighbour lists; does not change the result")
     group.add_argument("--device", default="auto", choices=DEVICE_NAMES, help="(default: auto, a GPU if there is one)")
     group.add_argument("--memory-limit", help="bytes that may be taken, such as 8GiB (default: what is free)")
-    group.add_argument("--progress", action="store_true", help="show progress bars")
+    bars = "show progress bars (default: on a terminal, in a run of more than ten seconds)"
+    group.add_argument("--progress", action="store_true", default="auto", help=bars)
     group = parser.add_argument_group("results")
     group.add_argument(
         "--output", type=Path,
@@ -489,7 +490,9 @@ def _summary(labels: pd.DataFrame, output: Path | None) -> str:
 # ------------------------------------------------------------------------------------------------------ the demo
 
 
-def cluster_cities(device: str = "auto", progress: bool = False, memory_limit: Any = None) -> tuple[pd.DataFrame, Any]:
+def cluster_cities(
+    device: str = "auto", progress: bool | str = "auto", memory_limit: Any = None
+) -> tuple[pd.DataFrame, Any]:
     """The cities, each with its ``belt``, and the fitted model."""
     cities = load_cities()
     model = rapids_slink.fit(

@@ -406,11 +406,10 @@ def get_metric(name: Any, p: Any = 2.0, allow_precomputed: bool = False) -> Metr
         return PRECOMPUTED
     if not isinstance(name, str) or name not in NAMES:
         names = [*NAMES, *[PRECOMPUTED.name] * allow_precomputed]
-        valid = f"metric must be one of {', '.join(map(repr, names))}, got {name!r}"
-        if meant := "" if callable(name) else did_you_mean(name, names, MEANINGS):
+        if isinstance(name, str) and (meant := did_you_mean(name, names, MEANINGS)):
             raise ValueError(f"metric must be one that is known, got {name!r}{meant}")
         own = "scipy.spatial.distance.pdist(X, ...) has the distances of others, for fit(..., metric='precomputed')"
-        raise ValueError(f"{valid}. {own}")
+        raise ValueError(f"metric must be one of {', '.join(map(repr, names))}, got {name!r}. {own}")
     if isinstance(p, bool) or not isinstance(p, int | float | np.integer | np.floating):
         raise TypeError(f"p must be a number, got {p!r}")
     try:

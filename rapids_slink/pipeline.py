@@ -4,6 +4,7 @@ The functions of the engine find the device, open a run, and return results in t
 same functions for the cluster of a Dask client.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -75,6 +76,8 @@ from rapids_slink.spanning_tree.ways import estimate_tree, prepared_ways, tree_o
 Grow: TypeAlias = Callable[[Problem, Array, Report], Tree]
 #: Rows of the sample that stands for points of which only the shape is known.
 SAMPLE_ROWS = 2**11
+#: The seconds of a sample's tree by which a plan tells those of all rows; the filters that are trees of boxes.
+LEAST_TIMED, BY_BOXES = 0.2, ("k-d tree", "bounding volume hierarchy")
 #: Bytes of a row's results, which a GPU copies out of the run's pool: merges, edges and labels.
 RESULT_BYTES = 40
 
@@ -579,6 +582,9 @@ def plan_points(X: Any, settings: Settings, device: Device, report: Report) -> N
     report.pop("seconds", None)
     peak = max(whole.preferred, reserved) + RESULT_BYTES * problem.n * device.is_gpu
     report["memory"] = {"peak_bytes": peak}
+    is_timed = problem.n > 1 and settings.metric is not PRECOMPUTED and report["way"] != "friends"
+    if is_timed and not refused:
+        report["time"] = {"about_minutes": float(f"{expected_seconds(problem, values, report) / 60:.2g}")}
     report["fits"] = not refused
     if refused:
         report["refused"] = refused
@@ -597,14 +603,45 @@ def _prepared_estimate(problem: Problem, values: Array, report: Report) -> Memor
     return next(prepared_ways(problem.of_rows(rows), rows, report)).estimate()
 
 
+def expected_seconds(problem: Problem, values: Array, report: Report) -> float:
+    """The seconds of the tree, by those of two samples and by how much more work there is for all rows.
+
+    The work is n² pairs of rows, or n log n visits if trees of boxes serve. A sample is of the points, (m, d), or of
+    others like them if these are fewer than n. Samples grow until one takes `LEAST_TIMED` seconds.
+    """
+    by_boxes = report["way"] == "boxes" or report.get("neighbors", {}).get("filter") in BY_BOXES
+    n, device = problem.n, problem.device
+
+    def work(m: int) -> float:
+        return m * math.log2(m + 1) if by_boxes else float(m) * m
+
+    def seconds(m: int) -> float:
+        rows = values if m == len(values) else _sample(problem, m)
+        if m < len(values):
+            rows = values[device.asarray(np.sort(np.random.default_rng(0).permutation(len(values))[:m]))]
+        timed = Report()
+        tree_of_points(rows, replace(problem, n=m), timed, tree_of_rows)
+        return float(sum(timed["seconds"].values()) - timed["seconds"].get("compiling", 0.0))
+
+    m = min(n, max(SAMPLE_ROWS, 2 * problem.settings.min_samples))
+    seconds(m)  # which loads the kernels
+    last = seconds(m)
+    rate = last / work(m)
+    while m < n and last < LEAST_TIMED:
+        before, fewer, m = last, m, min(n, 4 * m)
+        last = seconds(m)
+        rate = max(last - before, 0.0) / (work(m) - work(fewer))
+    return last + rate * (work(n) - work(m))
+
+
 def is_shape(X: Any) -> bool:
     """Whether this is (n, d) instead of points."""
     return isinstance(X, tuple) and len(X) == 2 and all(np.ndim(size) == 0 for size in X)
 
 
-def _sample(problem: Problem) -> Array:
+def _sample(problem: Problem, rows: int = SAMPLE_ROWS) -> Array:
     """Standard normal rows, or random booleans or bits, in place of points whose values are not known."""
-    n, d, rng = min(problem.n, SAMPLE_ROWS), problem.n_features, np.random.default_rng(0)
+    n, d, rng = min(problem.n, rows), problem.n_features, np.random.default_rng(0)
     if problem.metric.rows.are_packed:
         return problem.device.asarray(rng.integers(0, 256, (n, d), "uint8"))
     values = rng.standard_normal((n, d))

@@ -237,9 +237,9 @@ def cut_labels(linkage: PreallocatedFrame, n_leaves: int, parameters: CutParamet
     device, xp, n = linkage.device, linkage.device.xp, n_leaves
     parameters = parameters.of(linkage, n)
     kept = count_kept(linkage, n, parameters)
-    names = parameters.column_names()
+    names, least = parameters.column_names(), parameters.min_cluster_size or 1
     labels = PreallocatedFrame.empty(device, n, dict.fromkeys(names, "int32"))
-    columns, least = list(labels.columns.values()), parameters.min_cluster_size
+    columns = list(labels.columns.values())
     if parameters.method == "merge":
         for column, merges in zip(columns, kept, strict=True):
             column[...] = inherit_labels(linkage.frame, n, merges, device.frames, least).values
@@ -256,8 +256,8 @@ def count_kept(linkage: PreallocatedFrame, n: int, parameters: CutParameters) ->
     n_clusters, threshold = parameters.n_clusters, parameters.distance_threshold
     height, (values, _), xp = linkage.columns["height"], parameters.values, linkage.device.xp
     for value in values:
-        cut = (None, value) if n_clusters is None else (value, threshold)
-        check_cut(n, n - len(height), *cut, parameters.max_distance)
+        number, distance = (None, value) if n_clusters is None else (value, threshold)
+        check_cut(n, n - len(height), number, distance, parameters.max_distance)
     if n_clusters is not None:
         return [n - int(value) for value in values]
     if not len(height):
@@ -560,7 +560,7 @@ class Cut(ClusterRule):
             parameters = self.parameters(n, n - merges.columns["height"].size).of(merges, n)
             labels = cut_labels(merges, n, replace(parameters, min_cluster_size=1)).columns["label"]
             count = number_of_clusters(labels, parameters.n_clusters)
-            return large_clusters(labels, count, parameters.min_cluster_size, device.xp)
+            return large_clusters(labels, count, parameters.min_cluster_size, merges.device.xp)
 
 
 @dataclass(frozen=True)

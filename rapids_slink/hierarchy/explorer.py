@@ -230,6 +230,8 @@ class Explorer:
         of_rows, of_curve = figure.subplots(1, 2, width_ratios=[1.6, 1])
         plotting.plot_clusters(self._coordinates, self.labels, ax=of_rows)
         of_rows.set(xlabel=self._axis_names[0], ylabel=self._axis_names[1])
+        if is_map(self._model):
+            plotting.as_map(of_rows)
         of_curve.plot(self._setting.values, self._setting.curve, color=COLORS[0])
         of_curve.axvline(self._value, color=COLORS[1], linestyle="--")
         of_curve.set(

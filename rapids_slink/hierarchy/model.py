@@ -8,7 +8,6 @@ import copy
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from numbers import Integral
 from os import PathLike
 from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
@@ -201,7 +200,7 @@ class Hierarchy(Exports):
             check_max_distance(parameters.values[0], limit)
         by_group = n_clusters is not None and distance_threshold is None and hasattr(self, "groups_")
         labels = self._cut(parameters, (self._merge_group_, self.groups_) if by_group else None)
-        if min_cluster_size is None and not by_group and isinstance(n_clusters, Integral):
+        if min_cluster_size is None and not by_group and isinstance(n_clusters, int | np.integer):
             self._warn_of_outliers(labels)
         return labels
 
@@ -362,7 +361,7 @@ class Hierarchy(Exports):
         """
         self._require_tree("plot_condensed(), plot_heights() and plot_clusters(X) draw one")
         cut = (self._cut_clusters, np.asarray(on_host(self.labels_))) if self._labels_are_a_cut else None
-        of_model = {"cut": cut, "names": self.nodes_, "unit": plotting.unit_of(self)}
+        of_model: dict[str, Any] = {"cut": cut, "names": self.nodes_, "unit": plotting.unit_of(self)}
         return plotting.plot_dendrogram(self.linkage_, ax=ax, p=p, truncate_mode=truncate_mode, **of_model, **kwargs)
 
     @usual_errors()

@@ -250,13 +250,13 @@ def plot_clusters(X: Any, labels: Array, *, mapped: bool = False, ax: Any = None
         handle.set_sizes([30])
     ax.set(xlabel=names[0], ylabel=names[1])
     if mapped:
-        as_map(ax, coordinates)
+        as_map(ax)
     if points.values.shape[1] == 1:
         ax.set_yticks([])
     return ax
 
 
-def as_map(ax: Any, degrees: np.ndarray) -> None:
+def as_map(ax: Any) -> None:
     """Give degrees of longitude and latitude their lengths, within the poles, and draw a bar of round kilometres."""
     ax.autoscale_view()
     low, high = np.clip(ax.get_ylim(), -90, 90)
@@ -310,7 +310,7 @@ def plot_tree(
     ax.set(xlabel=names[0], ylabel=names[1])
     ax.autoscale_view()
     if mapped:
-        as_map(ax, coordinates)
+        as_map(ax)
     return ax
 
 
@@ -440,16 +440,23 @@ def unit_of(model: Any) -> Unit:
     return Unit(EARTH_RADIUS, " km") if is_map(model) else NO_UNIT
 
 
+def in_digits(value: float, digits: int) -> str:
+    """A number in so many digits, without a power of ten if it is below ten millions."""
+    text = f"{value:.{digits}g}"
+    return f"{float(text):.0f}" if "e+" in text and abs(value) < 1e7 else text
+
+
 def cut_label(heights: np.ndarray, n_clusters: int, trees: int, unit: str = "", digits: int = 6) -> str:
     """The number of clusters of a cut, and the distances that give it, which have this unit.
 
     These have at least so many digits, and as many as tell them apart.
     """
     undone = n_clusters - trees
-    while 0 < undone < heights.size and digits < 17 and len({f"{heights[undone - i]:.{digits}g}" for i in (0, 1)}) < 2:
+    around = heights[max(undone - 1, 0) : undone + 1]
+    while around.size == 2 and around[0] != around[1] and in_digits(around[0], digits) == in_digits(around[1], digits):
         digits += 1
-    above = f"{heights[undone]:.{digits}g} < " if undone < heights.size else ""
-    below = f" ≤ {heights[undone - 1]:.{digits}g}" if undone else ""
+    above = f"{in_digits(heights[undone], digits)} < " if undone < heights.size else ""
+    below = f" ≤ {in_digits(heights[undone - 1], digits)}" if undone else ""
     return counted(n_clusters, "cluster") + (f" ({above}distance{below}{unit})" if above or below else "")
 
 

@@ -115,7 +115,7 @@ class Bars:
 
 def selected_clusters(tree: Condensed, labels: np.ndarray) -> np.ndarray:
     """For each label 0..k-1 the cluster of the tree that has just its rows, and maybe noise."""
-    selected = []
+    selected: list[int] = []
     for label in range(int(labels.max(initial=-1)) + 1):
         clusters = set(tree.cluster[labels == label].tolist())
         while len(clusters) > 1:  # up to the cluster around all of them, which comes before those within it

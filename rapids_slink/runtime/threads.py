@@ -61,7 +61,8 @@ class _Bar:
     """A bar of tqdm, at once or as soon as the run is known to be long. It stays, so that its line ends."""
 
     def __init__(self, progress: Progress, total: int) -> None:
-        self.progress, self.total, self.done, self.lock, self.bar = progress, total, 0, threading.Lock(), None
+        self.progress, self.total, self.done, self.lock = progress, total, 0, threading.Lock()
+        self.bar: Any = None
         self.start = time.perf_counter()
         self.run_start = run_start() or self.start
         if progress.shown != "auto":

@@ -182,7 +182,7 @@ def test_bad_parameters(parameters, error, message, device):
     assert not hasattr(model, "labels_")
 
 
-@pytest.mark.parametrize("metric", ["Euclidean", "", None, 3, np.sum, ["euclidean"], b"euclidean"])
+@pytest.mark.parametrize("metric", ["unknown", "", None, 3, np.sum, ["euclidean"], b"euclidean"])
 def test_what_names_no_metric(metric, device):
     with pytest.raises((ValueError, TypeError), match="metric must be one of 'euclidean'"):
         fit(blobs(), metric=metric, device=device)

@@ -18,6 +18,7 @@ import pytest
 
 import rapids_slink
 from rapids_slink.datasets import EARTH_RADIUS
+from rapids_slink.hierarchy import plotting
 from rapids_slink.hierarchy.palette import COLORS, NOISE, OTHERS
 from rapids_slink.points.output import on_host
 
@@ -222,14 +223,19 @@ def test_legends_tell_what_is_missing(df, model, column, legend):
 
 
 def test_names_on_the_map(df, model):
-    plain, data = model.explore(df), df.assign(name=["common", *(f"n{i}" for i in range(999))])
+    plain, data = model.explore(df), df.assign(name=[f"n{i}" for i in range(1000)])
+    labels, names = np.asarray(on_host(model.labels_)), []
+    for cluster in range(4):
+        inside = np.flatnonzero(labels == cluster)
+        far = ((df.iloc[inside] - df.iloc[inside].median()) ** 2).sum(axis=1)
+        names.append(f"{cluster}: n{inside[far.argmin()]}")  # its central row
     assert sorted(plain.scatter.widget.labels["label"]) == ["0", "1", "2", "3"]
     data.iloc[400:500, 2] = "often"  # a third of cluster 1
     explorer = model.explore(df, data=data, names="name")
-    assert sorted(explorer.scatter.widget.labels["label"]) == ["0: common", "1: often", "2: n699", "3: n899"]
-    assert "0: common" in explorer._table.value
-    x, y = explorer.scatter.widget.labels.set_index("label").loc["0: common", ["x", "y"]]
-    centre = df[np.asarray(on_host(model.labels_)) == 0].median()
+    assert sorted(explorer.scatter.widget.labels["label"]) == [names[0], "1: often", *names[2:]]
+    assert names[0] in explorer._table.value
+    x, y = explorer.scatter.widget.labels.set_index("label").loc[names[0], ["x", "y"]]
+    centre = df[labels == 0].median()
     assert (x, y) == pytest.approx(tuple(centre), rel=1e-5)
     explorer.scatter.widget.set_trait("label_tiles", ["1,0,0"])  # jupyter-scatter asks again when the map is moved
     assert len(explorer.scatter.widget.labels) == 4
@@ -240,10 +246,10 @@ def test_great_circles_are_in_kilometres(device):
     model = rapids_slink.fit(places, 2, metric="haversine", device=device)
     explorer = model.explore(places)
     kilometres = np.asarray(on_host(model.distances_)) * EARTH_RADIUS
-    assert explorer.distance.value == pytest.approx(kilometres[1])
+    assert kilometres[0] < explorer.distance.value <= kilometres[1]
     assert explorer.distance.description == "distance (km)"
     assert explorer.curve.names[1] == "distance of the next merge (km)"
-    assert explorer._count.value.startswith(f"<b>2 clusters</b> ({kilometres[0]:.6g} &lt; distance ≤")
+    assert explorer._count.value.startswith(f"<b>2 clusters</b> ({float(f'{kilometres[0]:.3g}'):g} &lt; distance ≤")
     assert " km)" in explorer._count.value
     explorer.distance.value = kilometres[0] - 1
     assert same(explorer.labels, range(3))
@@ -316,7 +322,7 @@ def test_axes(df, device):
     assert np.array_equal(explorer._coordinates, wide[["c", "b"]])
     places = np.radians(pd.DataFrame({"latitude": [10.0, 11.0, 50.0], "longitude": [-170.0, 20.0, 21.0]}))
     explorer = rapids_slink.fit(places, 2, metric="haversine", device=device).explore(places)
-    assert explorer._axis_names == ["longitude", "latitude"]
+    assert explorer._axis_names == ["longitude (°)", "latitude (°)"]
     np.testing.assert_allclose(explorer._coordinates, [[-170, 10], [20, 11], [21, 50]])
     span = [np.ptp(explorer.scatter.widget.__getattribute__(f"{axis}_scale_domain")) for axis in "xy"]
     assert span[0] == pytest.approx(span[1])
@@ -386,6 +392,48 @@ def test_a_page_for_a_report(df, model):
     assert "<b>6 clusters</b>" in page
     assert "data:image/png;base64," in page
     assert not re.findall(r"<script|<link|(?:src|href)=\"(?!data:)|url\(", page)
+
+
+def test_a_script_that_reads_the_explorer(device):
+    """What it shows is in few digits, agrees with the page that it keeps, and names clusters by their central rows."""
+    pytest.importorskip("matplotlib")
+    rng = np.random.default_rng(1)
+    centres = rng.uniform(0, 1000, (60, 2))
+    rows = np.concatenate([centre + rng.normal(size=(60 - i, 2)) for i, centre in enumerate(centres)])
+    df = pd.DataFrame(rows, columns=["a", "b"])
+    model = rapids_slink.fit(df, 60, device=device)
+    names = np.array([f"name {i:04}" for i in range(len(df))])
+    explorer = model.explore(df, names=names)
+    assert len(f"{explorer.distance.value:g}") <= 4
+    assert same(explorer.labels, model.cut(distance_threshold=explorer.distance.value))
+    distances = re.search(r"\((\S+) &lt; distance ≤ (\S+)\)", explorer._count.value).groups()
+    assert all(len(text.replace(".", "")) <= 4 for text in distances)
+    labels, points = np.asarray(on_host(explorer.labels)), df.to_numpy()
+    for name, *_ in explorer._placed:
+        cluster, _, row = name.partition(": ")
+        inside = np.flatnonzero(labels == int(cluster))
+        far = np.linalg.norm(points[inside] - np.median(points[inside], axis=0), axis=1)
+        assert row == names[inside[far.argmin()]]
+    drawn = []
+    with pytest.MonkeyPatch.context() as patch:
+        real = plotting.plot_clusters
+        patch.setattr(plotting, "plot_clusters", lambda *rows, **how: drawn.append(real(*rows, **how)) or drawn[0])
+        page = explorer.to_html()
+    shown = {row.get_text() for row in drawn[0].get_legend().get_texts()}
+    assert len(shown) == 21
+    assert any(text.startswith("40 others") for text in shown)
+    assert "40 others" in page
+    assert "40 others" in explorer._table.value
+
+
+def test_the_poles_are_the_ends_of_a_map(device):
+    rng = np.random.default_rng(0)
+    world = np.column_stack([np.arcsin(rng.uniform(-1, 1, 500)), rng.uniform(-np.pi, np.pi, 500)])
+    for places in (world, np.radians([[89.0, 0.0], [89.9, 90.0], [80.0, 10.0]])):
+        explorer = rapids_slink.fit(places, 2, metric="haversine", device=device).explore(places)
+        assert np.abs(explorer.scatter.widget.y_scale_domain).max() <= 90
+        span = [np.ptp(getattr(explorer.scatter.widget, f"{axis}_scale_domain")) for axis in "xy"]
+        assert span[0] == pytest.approx(span[1])
 
 
 # ------------------------------------------------------------------------------------------------- in a browser

@@ -17,6 +17,7 @@ from spanning_trees import bits, by_appearance
 
 from rapids_slink import SingleLinkage, fit
 from rapids_slink.report import Report
+from rapids_slink.runtime import threads
 from rapids_slink.runtime.device import to_host
 
 FEW = 1100  # rows up to which all distances are compared with each other
@@ -292,6 +293,43 @@ def test_default_neighbors_are_the_documented_ones(device, by_lists_alone):
     assert fit(X, n_neighbors=1, device=device).n_connected_components_ > named.n_connected_components_
 
 
+def test_a_script_that_takes_long_shows_its_bar(device, capsys, monkeypatch, set_constants):
+    """By itself, if somebody sees it: on a terminal or in Jupyter."""
+    X = points("few_big_clusters", "float32")
+
+    def said(**how):
+        fit(X, n_neighbors=8, device=device, **how)
+        return capsys.readouterr().err
+
+    set_constants(threads, LONG=0.0, TRIED=0.0)
+    assert said() == ""  # in a pipe
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert "Searching neighbours" in said()
+    assert said(progress=False) == ""
+    set_constants(threads, LONG=1000.0)
+    assert said() == ""  # a short run
+    with pytest.raises(ValueError, match="progress must be True, False or 'auto', got 'yes'"):
+        fit(X, progress="yes", device=device)
+
+
+def test_a_bar_tells_long_work_by_what_is_done(capsys, monkeypatch, set_constants):
+    clock = [100.0]
+    monkeypatch.setattr(threads.time, "perf_counter", lambda: clock[0])
+    for seconds_a_part, parts, shown in ((0.9, 5, False), (2.5, 5, True), (5.0, 1, False)):
+        with threads.progress_bar(parts, threads.Progress("Work", 100, "auto")) as advance:
+            for _ in range(parts):
+                clock[0] += seconds_a_part
+                advance()
+        assert ("Work" in capsys.readouterr().err) == shown
+
+
+def test_pairs_of_items_are_counted_by_a_bar(capsys):
+    sparse = pytest.importorskip("scipy.sparse")
+    X = sparse.random(300, 50, density=0.5, format="csr", random_state=0)
+    fit(X, metric="cosine", progress=True, device="cpu")
+    assert "pairs/s" in capsys.readouterr().err
+
+
 def test_progress_bar_changes_nothing(device, capsys):
     X = points("few_big_clusters", "float32")
     quiet = fit(X, n_neighbors=8, device=device)
@@ -300,6 +338,7 @@ def test_progress_bar_changes_nothing(device, capsys):
     said = capsys.readouterr().err
     assert "Searching neighbours" in said
     assert "rows/s" in said
+    assert said.endswith("\n")  # what is printed next has a line of its own
     assert bits(quiet) == bits(shown)
 
 

@@ -390,7 +390,7 @@ def test_the_widest_gap_is_found_by_trying_all_cuts(engine):
     tree = shaped_tree(np.random.default_rng(3), 60, "random")
     frame = linkage_on(engine, tree)
     heights = to_host(frame["height"].values)[::-1].tolist()
-    for size in (1, 2, 5, 9):
+    for size in (1, 2, 3):
         gaps = {}
         for k in range(2, 60):
             large = np.bincount(cut_plainly(frame, 60, k)) >= size

@@ -13,7 +13,7 @@ from repository import ROOT
 from scipy.cluster.hierarchy import linkage
 
 import rapids_slink
-from rapids_slink import neighbors
+from rapids_slink import neighbors, pipeline
 from rapids_slink.metrics import EUCLIDEAN, METRICS, get_metric
 from rapids_slink.neighbors import trees
 from rapids_slink.neighbors.brute_force import BruteForceSearch
@@ -286,6 +286,34 @@ def test_a_plan_covers_the_memory_of_a_run(name):
     finally:
         tracemalloc.stop()
     assert taken - 2**20 <= planned <= 1.5 * taken + 2**20
+
+
+def test_a_plan_tells_the_minutes(device, monkeypatch):
+    """By the time that samples take and by how much more work there is: pairs of rows, or visits of a tree's boxes."""
+    made = []
+
+    def grow(values, problem, report, grow):
+        made.append(problem.n)
+        report["seconds"] = {"neighbors": 0.01 + problem.n**2 * 1e-9, "compiling": 99.0}
+
+    monkeypatch.setattr(pipeline, "tree_of_points", grow)
+    monkeypatch.setattr(pipeline, "LEAST_TIMED", 0.05)
+    X, how = PLANNED["many"]
+    for points in (np.tile(X, (10, 1))[:80_000] + np.arange(80_000)[:, None] * 1e-9, (80_000, 24)):
+        made.clear()
+        minutes = rapids_slink.plan(points, device=device, **how)["time"]["about_minutes"]
+        assert minutes == pytest.approx((80_000**2 * 1e-9 + 0.01) / 60, rel=0.05)
+        assert made == [2048, 2048, 8192]
+    by_tree = rapids_slink.plan((80_000, 2), device=device)["time"]["about_minutes"]
+    assert by_tree < minutes / 5
+    assert "about minutes" in str(rapids_slink.plan((80_000, 2), device=device))
+    assert "time" not in rapids_slink.plan((80_000, 2), max_distance=0.1, device=device)  # labels alone
+
+
+def test_a_plan_of_few_rows_takes_all(device):
+    X = np.random.default_rng(0).random((3000, 30))
+    minutes = rapids_slink.plan(X, device=device)["time"]["about_minutes"]
+    assert 0 < minutes < 10
 
 
 def test_memory_is_printed_in_large_units(device):

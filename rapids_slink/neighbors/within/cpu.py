@@ -95,7 +95,7 @@ class Left:
 class _Blocks:
     """A search by blocks of rows."""
 
-    progress = False
+    progress: bool | str = False
     limit: float
     block_rows: int
 
@@ -215,7 +215,7 @@ class FilteredPairs(_Blocks):
 class TreePairs:
     """Rows of one leaf go down a k-d tree together."""
 
-    progress = False
+    progress: bool | str = False
 
     def __init__(self, values: Array, queries: Array, limit: float, metric: Metric) -> None:
         self.limit, self.metric, self.tree, self.is_one = limit, metric, build(values), queries is None

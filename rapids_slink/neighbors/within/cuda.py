@@ -82,7 +82,7 @@ def _sorted(pair: Array, weight: Array) -> Found:
 class _Pairs:
     """A search whose pairs come in parts."""
 
-    progress = False
+    progress: bool | str = False
     limit: float
 
     def parts(self, rows: slice) -> Iterator[tuple[Array, Array]]:
@@ -115,7 +115,7 @@ class _Pairs:
 class BoxPairs:
     """By a bounding volume hierarchy."""
 
-    progress = False
+    progress: bool | str = False
 
     def __init__(self, values: Array, queries: Array, limit: float, metric: Metric) -> None:
         self.search, self.limit = BoxSearch(values, cuda(), Report(), queries, metric=metric), limit
