@@ -16,7 +16,7 @@ from bench import __main__ as harness
 from bench import at_scale, cases, checks, regression, report, results
 from bench.cases import CASES, uniform
 from bench.cluster import cluster_of
-from bench.peers import NAMES, peers_of, scipy_products
+from bench.peers import NAMES, faiss_pairs, peers_of, scipy_products
 from bench.sparse import sketches, tfidf
 from bench.stages import READERS, STAGES, GraphWork, TreeWork, Work, work_on
 from bench.text import receptors
@@ -136,6 +136,33 @@ def test_check_of_large_cases_can_fail(case, rows, monkeypatch):
         assert not checks.cycles(work.points, wrong, np.sort(wrong["weight"].to_numpy()), metric)
 
 
+def test_check_of_hdbscan_of_many_rows_can_fail(set_constants):
+    """A tree of other distances, and one of mutual reachability that is not minimal."""
+    set_constants(checks, SCIPY_ROWS=0, CYCLE_ROWS=500)
+    work = Work(replace(CASES["blobs-200k-2"], rows=cases.blobs(500, 2)), CPU, None)
+    clusters = STAGES["hdbscan"](work)()
+    assert checks.mutual_heights(work, clusters)[0] is True
+    assert checks.mutual_heights(work, work.model)[0] is False
+    points, m = work.points.astype(np.float64), work.case.min_samples
+    core = checks._core_squares(points, m)
+    path = np.maximum([checks._length(points, i, i + 1, False) for i in range(499)], np.maximum(core[1:], core[:-1]))
+    tree = clusters.mst_.assign(src=range(499), dst=range(1, 500), weight=path**0.5)
+    assert not checks.cycles(points, tree, np.sort(path**0.5), core=core)
+
+
+@pytest.mark.parametrize("name", ["unit-20k-768-planted", "uniform-300k-3-near"])
+def test_faiss_finds_the_same_pairs(name):
+    pytest.importorskip("faiss", reason="faiss is not installed")
+    made = {"unit-20k-768-planted": cases.planted(500, 64), "uniform-300k-3-near": uniform(500, 3)}
+    work = Work(replace(CASES[name], rows=made[name], near=0.05), CPU, None)
+    src, dst = faiss_pairs(work)()
+    assert (
+        sorted(zip(src.tolist(), dst.tolist(), strict=True))
+        == STAGES["pairs"](work)()[["src", "dst"]].apply(tuple, axis=1).tolist()
+    )
+    assert len(src) > 0
+
+
 def test_text():
     work = Work(replace(CASES["receptors-20k"], rows=cases.receptors(300), n_clusters=300, near=4), CPU, None)
     assert work.stages == {"fit", "pairs"}
@@ -164,6 +191,7 @@ def test_peers_are_asked_for_what_they_measure(monkeypatch):
         (text, "groups", set()),
         (box, "friends", set()),
         (plain, "friends", {"scipy", "pyfof"}),
+        (plain, "pairs", {"scipy", "faiss"}),
         (plain, "fit", {"scipy", "fastcluster", "sklearn", "quitefastmst"}),
         (TreeWork(CASES["chain-1m"], CPU), "cut", {"scipy"}),
         (GraphWork(CASES["rmat-12-16"], CPU), "spanning_tree", {"scipy"}),

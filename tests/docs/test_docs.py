@@ -3,6 +3,7 @@
 import doctest
 import importlib.util
 import inspect
+import json
 import os
 import pkgutil
 import re
@@ -199,6 +200,13 @@ def test_notebooks_are_pages(site):
     for notebook in notebooks:
         assert "rapids_slink" in (site / "notebooks" / f"{notebook.stem}.html").read_text()
         assert linked.count(f'href="notebooks/{notebook.stem}.html"') >= 2
+
+
+def test_what_a_build_makes_is_no_page_of_the_next():
+    """Folders in docs that git ignores, except the copies of the notebooks."""
+    made = set(re.findall(r"^/docs/(\w+)/$", (ROOT / ".gitignore").read_text(), flags=re.MULTILINE))
+    excluded = re.search(r"^exclude_patterns = (\[.*?\])", (ROOT / "docs" / "conf.py").read_text(), flags=re.MULTILINE)
+    assert made == {"notebooks", *json.loads(excluded[1])} == {"notebooks", "_build", "jupyter_execute"}
 
 
 @pytest.mark.full

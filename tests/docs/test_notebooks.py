@@ -4,6 +4,9 @@ import ast
 import json
 import os
 import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
 
 import pytest
 from repository import ROOT
@@ -26,16 +29,42 @@ def test_notebook_carries_no_outputs(name):
             assert cell["execution_count"] is None
 
 
-def code_of(name):
-    """The notebook's code, without the lines that are Jupyter's own."""
+def imports_of(name):
+    """The statements of the notebook's code that import."""
     cells = [cell for cell in json.loads(NOTEBOOKS[name].read_text())["cells"] if cell["cell_type"] == "code"]
-    return "\n".join("".join(cell["source"]) for cell in cells)
+    code = "\n".join("".join(cell["source"]) for cell in cells)
+    return [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+def required(project, extra):
+    """The packages of an extra, of those that it names, and of the package itself."""
+    found = {re.match(r"[\w-]+", line)[0] for line in project["dependencies"]}
+    for line in project["optional-dependencies"][extra]:
+        own = re.match(r"rapids_slink\[(.+)\]", line)
+        found |= (
+            set().union(*(required(project, name) for name in own[1].split(",")))
+            if own
+            else {re.match(r"[\w-]+", line)[0]}
+        )
+    return found
+
+
+def test_the_pages_are_built_with_what_the_notebooks_import():
+    """Read the Docs installs the extra docs alone, and runs them."""
+    packages = required(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"], "docs")
+    provided = packages_distributions()
+    for name in NOTEBOOKS:
+        nodes = imports_of(name)
+        modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+        modules |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+        others = {module.split(".")[0] for module in modules} - sys.stdlib_module_names - {"cuml", "rapids_slink"}
+        assert not [module for module in others if not packages & set(provided.get(module, [module]))], name
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_notebook_uses_public_names(name):
     """And frames by the name that readers know, of pandas or, in the same line, of cuDF."""
-    imported = [node for node in ast.walk(ast.parse(code_of(name))) if isinstance(node, ast.Import | ast.ImportFrom)]
+    imported = imports_of(name)
     modules = {alias.name: alias.asname for node in imported if isinstance(node, ast.Import) for alias in node.names}
     assert modules["pandas"] == "pd"
     public = {f"rapids_slink.{module}" for module in ("datasets", "hdbscan", "scipy", "sklearn")}
