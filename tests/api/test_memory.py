@@ -23,7 +23,7 @@ from rapids_slink import (
     nearest_neighbors,
 )
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.filter import MIN_ROWS
+from rapids_slink.neighbors.filter import MIN_ROWS, bounds
 from rapids_slink.runtime.memory import (
     MemoryEstimate,
     as_bytes,
@@ -98,16 +98,37 @@ def test_the_least_limit_gives_the_same_bits(call, device):
 def test_estimates_on_the_cpu(call):
     """The least that is asked for is what is taken at the peak, as Python's and NumPy's allocators see it, or more."""
     limit, _ = least_limit(call, "cpu")  # which compiles what there is to compile
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        call(device="cpu", memory_limit=limit)
-        taken = tracemalloc.get_traced_memory()[1] - before
-    finally:
-        tracemalloc.stop()
+    taken = peak_of(lambda: call(device="cpu", memory_limit=limit))
     slack = 2**20  # the call's own input, and what Python's objects take
     assert taken <= as_bytes(limit) + slack
     assert as_bytes(limit) <= 4 * taken + slack
+
+
+@pytest.mark.parametrize("falls", [False, True])
+def test_rows_of_many_features_take_what_is_estimated(falls, monkeypatch):
+    """Whose covariance would take ten times as much; axes are looked for though the rows are few."""
+    monkeypatch.setitem(bounds.MIN_PRODUCTS, "cpu", 0)
+    X = points(400, 6000)
+    if falls:
+        X = ((X[:, :100] * np.arange(1, 101) ** -1.0) @ points(100, 6000, 1)).astype(np.float32)
+
+    def call(**how):
+        return fit(X, 3, n_neighbors=3, **how)
+
+    limit, found = least_limit(call, "cpu")
+    assert ("coordinates" in found.report_["neighbors"]["filter"]) is falls
+    assert peak_of(lambda: call(device="cpu", memory_limit=limit)) <= as_bytes(limit) + 2**20
+
+
+def peak_of(call):
+    """The bytes that a call takes at its peak, as Python's and NumPy's allocators see it."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        call()
+        return tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_limit_makes_smaller_chunks(monkeypatch, device):

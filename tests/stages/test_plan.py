@@ -18,6 +18,7 @@ from rapids_slink.metrics import EUCLIDEAN, METRICS, get_metric
 from rapids_slink.neighbors import trees
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.rows import metric_rows
+from rapids_slink.neighbors.trees import kdtree
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, Device
 from rapids_slink.runtime.device import cuda as gpu
@@ -169,6 +170,18 @@ def test_all_pairs_connect_what_searches_by_a_tree_would_visit_whole(points, by_
     assert model.report_["neighbors"]["filter"] == "k-d tree"
     assert ("rows_redone" not in model.report_.get("connect", {})) == by_tree
     np.testing.assert_array_equal(model.distances_, linkage(X.astype(np.float64), "single")[:, 2])
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_all_pairs_join_many_points_of_few_tight_clusters(joins, set_constants):
+    """Of which a search by a tree visits a third of the leaves, for each of the points."""
+    rng, n = np.random.default_rng(0), 2**13
+    X = rng.normal(size=(80, 64))[rng.integers(0, 80, n)] + 0.01 * rng.normal(size=(n, 64))
+    set_constants(kdtree, MIN_JOINED=n + (not joins))
+    model = rapids_slink.fit(X, device="cpu")
+    assert model.report_["neighbors"]["filter"] == "k-d tree"
+    assert ("joined_at_once" in model.report_["connect"]) is joins
+    np.testing.assert_array_equal(model.distances_, linkage(X, "single")[:, 2])
 
 
 def manifold_of_5(rng, n, d):

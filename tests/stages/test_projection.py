@@ -47,6 +47,26 @@ def test_coordinates_are_no_farther_apart_than_points(m, kind, engine):
         assert partial.mean() > 0.5 * distance.mean()
 
 
+@pytest.mark.parametrize("d", [40, 300, 3000])
+def test_axes_are_the_leading_ones(d, engine, set_constants):
+    """Of fewer features than rows of the sample and of more, the first axes hold what the best ones would."""
+    set_constants(bounds, SAMPLE=200)
+    noise = np.random.default_rng(0).normal(size=(200, d))
+    X = noise * np.arange(1, d + 1) ** -0.8 + 3
+    values = engine.asarray(X)
+    axes = to_host(bounds._leading_axes(values, scaling_of(values, device=engine), False, engine.xp))
+    m = min(d, 200)
+    assert axes.shape == (d, m)
+    np.testing.assert_allclose(axes.T @ axes, np.eye(m), atol=1e-9)
+    centred = X - X.mean(axis=0)
+    variance, best = ((centred @ axes) ** 2).sum(axis=0).cumsum(), (np.linalg.svd(centred)[1] ** 2).cumsum()
+    for first in (4, 16, 64):
+        assert variance[min(first, m) - 1] > 0.8 * best[min(first, m) - 1]
+    values = engine.asarray(noise)
+    no_few = bounds._leading_axes(values, scaling_of(values, device=engine), True, engine.xp) is None
+    assert no_few == (d < 3000)  # of more the sample does not tell
+
+
 def make_products_slow(engine, monkeypatch):
     monkeypatch.setitem(bounds.MIN_PRODUCTS, engine.name, 0)
     if engine.is_gpu:

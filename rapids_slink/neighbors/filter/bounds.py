@@ -40,7 +40,8 @@ tests what passes by all of them: t = Σ(y_if - y_jf)², summed in float32. With
 bound of t is evaluated with 4ε more, for its roundings. δ of some columns of P is no larger than that of all.
 
 The axes need not be eigenvectors. They come from the orthogonal factor of C(CΩ), C the covariance of a sample and Ω
-random: its leading columns span nearly the leading eigenvectors' space, for every m at once.
+random: its leading columns span nearly the leading eigenvectors' space, for every m at once. If a sample S has fewer
+rows than features, SᵀG(GΩ) serves as well, G = SSᵀ: no matrix is larger than the sample.
 
 A CPU checks a pair that passes by t = Σ(x_f - y_f)², summed over all features in the precision of the values, in any
 order. A difference, a square and an addition each err by a factor of at most 1 ± ε/2, ε the spacing above 1, so that
@@ -349,23 +350,16 @@ def worthwhile_projection(
     xp, (n, d) = device.xp, points.shape
     if float(n_queries) * n * d < MIN_PRODUCTS[device.name] or d < 2 * STEP:
         return None
-    sample = ((points[:: _stride(n, d, SAMPLE)] - scaling.centre) * scaling.scale).astype("float64")
-    sample -= sample.mean(axis=0)
-    covariance = sample.T @ sample / len(sample)
-    total = float(xp.trace(covariance))
-    is_flat = within == inf and total**2 > MAX_FLATNESS * d * float((covariance**2).sum())
-    if not 0 < total < inf or is_flat:
+    axes = _leading_axes(points, scaling, within == inf, xp)
+    if axes is None:
         return None
-    covariance /= total
-    axes = xp.linalg.qr(covariance @ (covariance @ xp.random.default_rng(0).standard_normal((d, d))))[0]
     rows = ((points[:: _stride(n, d, POINTS)] - scaling.centre) * scaling.scale).astype("float32")
-    z = rows @ axes.astype("float32")
-    queries = z[:: max(1, len(z) // QUERIES)][:QUERIES]
-    sampled = _Sample(queries, z, within * scaling.scale, xp)
+    sampled = _Sample(rows, axes.astype("float32"), within * scaling.scale, xp)
     of_row, rest, step = costs.survivor + costs.byte * d * points.dtype.itemsize, costs.rest, costs.step
     best, first, best_time = d, None, inf  # seconds of a query
     shorter: list[tuple[int, float, float]] = []  # numbers of axes, the seconds for their products, and their survivors
-    for m in [*(end for end in (step * s - rest for s in STEPS) if end + rest <= MAX_SHARE * d), d]:
+    ends = (step * s - rest for s in STEPS)
+    for m in [*(end for end in ends if end + rest <= MAX_SHARE * d and end <= axes.shape[1]), d]:
         width = m + rest if m < d else -(-d // step) * step
         before, of_first = n * width * costs.product, None
         for few, products, passed in shorter:
@@ -384,19 +378,45 @@ def worthwhile_projection(
     return Projection.of(points, scaling, xp.ascontiguousarray(axes[:, :best]), device, rest, first)
 
 
+def _leading_axes(points: Array, scaling: Scaling, may_be_flat: bool, xp: Any) -> Array | None:
+    """Return nearly the principal axes of a sample, (d, m) float64, the leading ones first, or None if it has no few.
+
+    There are as many as features or, if these are more, as rows of the sample. The products of the rows with each other
+    have the eigenvalues of the covariance that are not zero.
+    """
+    sample = points[:: _stride(len(points), points.shape[1], SAMPLE)] - scaling.centre
+    sample *= scaling.scale
+    sample = sample.astype("float64", copy=False)
+    sample -= sample.mean(axis=0)
+    s, d = sample.shape
+    products = (sample.T @ sample if d <= s else sample @ sample.T) / s
+    total = float(xp.trace(products))
+    is_flat = may_be_flat and total**2 > MAX_FLATNESS * d * float((products**2).sum())
+    if not 0 < total < inf or is_flat:
+        return None
+    products /= total
+    spanning = products @ (products @ xp.random.default_rng(0).standard_normal(products.shape))
+    if d > s:
+        spanning = sample.T @ spanning
+    del sample, products  # the factorization takes their memory
+    return xp.linalg.qr(spanning)[0]
+
+
 def _stride(n: int, d: int, rows: int) -> int:
     return max(1, n // min(rows, max(1, BLOCK // d)))
 
 
 class _Sample:
-    """Queries and points on all axes; the distances on the first of them grow from call to call."""
+    """Points and queries among them, on axes; the distances on the first of these grow from call to call."""
 
-    def __init__(self, queries: Array, z: Array, within: float, xp: Any) -> None:
-        self.queries, self.z, self.xp = queries, z, xp
-        self.norms = [(rows * rows).sum(axis=1) for rows in (queries, z)]
-        exact = self._distances(slice(None))
+    def __init__(self, rows: Array, axes: Array, within: float, xp: Any) -> None:
+        some, self.xp, self.d = slice(None, None, max(1, len(rows) // QUERIES)), xp, len(axes)
+        exact = self._distances(rows[some][:QUERIES], rows)
+        self.norms = [(part * part).sum(axis=1) for part in (rows[some][:QUERIES], rows)]
+        self.z = rows @ axes
+        self.queries = self.z[some][:QUERIES]
         self.own = xp.abs(exact) <= 1e-6 * (self.norms[0][:, None] + self.norms[1])
-        self.partial, self.axes = xp.zeros_like(exact), 0
+        self.partial, self.axes, self.exact = xp.zeros_like(exact), 0, exact
         exact[self.own] = xp.inf
         self.bounds = []  # each query's, among a quarter of the points and among all
         for some in (slice(None, None, 4), slice(None)):
@@ -405,18 +425,20 @@ class _Sample:
             nearest = xp.partition(among, k - 1, axis=1)[:, k - 1]
             self.bounds.append((some, xp.minimum(xp.sqrt(xp.maximum(nearest, 0)), within)))
 
-    def _distances(self, axes: slice) -> Array:
-        a, b = self.queries[:, axes], self.z[:, axes]
+    @staticmethod
+    def _distances(a: Array, b: Array) -> Array:
         return (a * a).sum(axis=1)[:, None] + (b * b).sum(axis=1) - 2 * (a @ b.T)
 
     def survivors(self, m: int, rounding: float, n: int) -> float:
-        """How many of n points pass the test on the first m axes, about, over all bands."""
-        xp = self.xp
-        self.partial += self._distances(slice(self.axes, m))
-        self.axes = m
-        of_axes = [(rows[:, :m] ** 2).sum(axis=1) for rows in (self.queries, self.z)]
-        rest = [xp.sqrt(xp.maximum(norm - part, 0)) for norm, part in zip(self.norms, of_axes, strict=True)]
-        distances = self.partial + (rest[0][:, None] - rest[1]) ** 2
+        """How many of n points pass the test on the first m axes or on all features, about, over all bands."""
+        xp, distances, of_axes = self.xp, self.exact, self.norms
+        if m < self.d:
+            more = slice(self.axes, m)
+            self.partial += self._distances(self.queries[:, more], self.z[:, more])
+            self.axes = m
+            of_axes = [(rows[:, :m] ** 2).sum(axis=1) for rows in (self.queries, self.z)]
+            rest = [xp.sqrt(xp.maximum(norm - part, 0)) for norm, part in zip(self.norms, of_axes, strict=True)]
+            distances = self.partial + (rest[0][:, None] - rest[1]) ** 2
         slack = 2 * rounding * (float(of_axes[1].sum()) / of_axes[1].size / m) ** 0.5
         counts = []
         for some, bound in self.bounds:

@@ -476,7 +476,7 @@ class TileSearch(Search):
         if for_bounds:
             self.kernels.bound_rows(self.exact, self.points, self.axes.unit, *of_rows)
         else:
-            self.exact_kernels.rerank(self.exact, *of_rows)
+            self.kernels.rerank(self.exact, *of_rows)
         if minima is not None:  # a minimum bounds many rows at once; lists of empty slots weigh nothing that is finite
             self.exact_kernels.scatter_min(minima, rows.groups, lists.weights)
             self.exact_kernels.gather_min(rows.bound, minima, rows.groups)

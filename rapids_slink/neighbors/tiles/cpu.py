@@ -6,7 +6,7 @@ import numpy as np
 
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists
-from rapids_slink.neighbors.exact.cpu import rerank
+from rapids_slink.neighbors.exact.cpu import rerank as rerank_some
 from rapids_slink.neighbors.filter.bounds import accumulation_bound
 from rapids_slink.neighbors.task import golden_stride, inverse, row_blocks
 from rapids_slink.neighbors.tiles.cuts import cut_sample, find_leaves
@@ -31,7 +31,7 @@ from rapids_slink.runtime.threads import for_each_chunk
 
 CENTRE_POINTS, MEDIAN_SAMPLE = (constant(ENCODE, name) for name in ("CENTRE_POINTS", "MEDIAN_SAMPLE"))
 MAPPED = 2**18  # values at a time
-ROUTED = 2**14  # rows at a time
+ROUTED, RERANKED = 2**14, 2**10  # rows at a time
 STRIDE = constant(TILES, "STRIDE")
 TILES_AT_ONCE = 16  # in a product
 LARGEST = 1e30  # beyond it nothing is ruled out
@@ -368,6 +368,25 @@ def _refine(starts, tiles, blocks, boxes, places, where, reach, lost, begin, end
             own_points = points[t * TILE : (t + 1) * TILE]
             kept[p] = kept[p] and _any_near(places, own_rows, limits, boxes[t], lost, of_rows)
             kept[p] = kept[p] and _any_near(places, own_points, of_block, blocks[b], lost, of_points)
+
+
+def rerank(
+    exact: ExactPoints,
+    rows: Array,
+    candidates: Candidates,
+    groups: Groups | None,
+    upper: Array,
+    top: TopLists,
+    core: Array = None,
+) -> None:
+    """Do what `exact.cpu.rerank` does, in all threads, of which each has some of the rows."""
+
+    def merge(at: slice) -> None:
+        lists = TopLists(top.ids[at], top.weights[at], top.overflowed[at])
+        some = Candidates(candidates.ids[at], candidates.count[at])
+        rerank_some(exact, rows[at], some, groups, upper[at], lists, core)
+
+    for_each_chunk(CPU, merge, row_blocks(rows.size, 1, RERANKED))
 
 
 def bound_rows(

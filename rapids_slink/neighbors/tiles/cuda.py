@@ -7,6 +7,7 @@ import numpy as np
 
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists
 from rapids_slink.neighbors.exact.cuda import alignment, list_entries
+from rapids_slink.neighbors.exact.cuda import rerank as rerank
 from rapids_slink.neighbors.filter.bounds import QuantizedPoints, accumulation_bound
 from rapids_slink.neighbors.filter.fused import (
     ATOM_STEPS,

@@ -341,6 +341,9 @@ def _rank(near, row, count, nearest):
 MIN_CHUNK, MAX_CHUNK = 256, 4096  # rows that a thread takes at a time
 #: The largest share of the leaves that is visited to connect components in less time than products of all pairs take.
 MAX_CONNECTING_SHARE = 0.55
+#: The same where there are `MIN_JOINED` points or more, and on average `MIN_POINTS_OF_COMPONENT` in a component
+#: or more: products join so few components at once, in a time that does not grow with the square of the points.
+MAX_JOINING_SHARE, MIN_POINTS_OF_COMPONENT, MIN_JOINED = 1 / 8, 48, 2**14
 
 
 class TreeSearch(Search):
@@ -378,9 +381,12 @@ class TreeSearch(Search):
 
     def for_connecting(self, ids: np.ndarray) -> Callable[[], Search]:
         """Itself if most searches between the components of these lists visit few enough leaves."""
-        if self.all_pairs and share_between(self.tree, self.metric, components(ids)) > MAX_CONNECTING_SHARE:
-            return self.all_pairs
-        return lambda: self
+        if not self.all_pairs:
+            return lambda: self
+        component, n = components(ids), len(ids)
+        few = np.count_nonzero(component == np.arange(n)) <= n / MIN_POINTS_OF_COMPONENT
+        most = MAX_JOINING_SHARE if few and n >= MIN_JOINED else MAX_CONNECTING_SHARE
+        return self.all_pairs if share_between(self.tree, self.metric, component) > most else lambda: self
 
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""
