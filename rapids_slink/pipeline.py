@@ -24,6 +24,7 @@ from rapids_slink.ordering import sort_in_place
 from rapids_slink.points import Following, Points, as_distances, as_points, is_sparse, warn_of_distances
 from rapids_slink.points.check import (
     MAX_ROWS,
+    Codes,
     as_integer,
     check_finite,
     check_shape,
@@ -442,7 +443,8 @@ def read_points(
     """
     if settings.metric is PRECOMPUTED:
         return as_given(X, device, estimate, settings.weights is not None)
-    missing, codes = settings.missing_values, None if settings.prediction_data else {}  # new rows would have others
+    codes: Codes | None = None if settings.prediction_data else {}  # new rows would have others
+    missing = settings.missing_values
     points = as_points(
         X, device, estimate, metric=settings.metric, missing_values=missing, codes=codes, checked=checked
     )
