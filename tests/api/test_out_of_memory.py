@@ -24,18 +24,25 @@ CALLED = {
 }
 
 
+@pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize(("name", "function"), [(name, function) for name in CALLED for function in CALLED[name]])
-def test_running_out_of_memory(monkeypatch, name, function):
+def test_running_out_of_memory(monkeypatch, set_cores, name, function, cores):
+    set_cores(cores)
     call = CALLS[name]
     expected, before = bits(call(device="cpu")), stray_threads()
     failing = Failing(getattr(np, function), MemoryError("Unable to allocate 93.1 TiB"))
     monkeypatch.setattr(np, function, failing)
     call(device="cpu")
     assert failing.calls
-    for at in spread(failing.calls):
-        failing.calls, failing.fails_at = 0, at
-        with pytest.raises(DeviceMemoryError, match=r"not enough memory: .* \(Unable to allocate 93.1 TiB\)$"):
-            call(device="cpu")
+    for at in spread(failing.calls) if cores == 1 else [1, failing.calls // 2, failing.calls]:
+        failing.calls, failing.fails_at = 0, max(1, at)
+        refusal = pytest.raises(DeviceMemoryError, match=r"not enough memory: .* \(Unable to allocate 93.1 TiB\)$")
+        try:
+            with refusal:
+                call(device="cpu")
+        except pytest.fail.Exception:  # a thread to which no chunk is left allocates nothing
+            assert cores > 1
+            assert failing.calls < failing.fails_at
         assert stray_threads() <= before
         assert bits(call(device="cpu")) == expected
 
