@@ -66,7 +66,7 @@ def hash_strings(strings: Any, seed: int) -> np.ndarray:
     hashes = np.empty(len(strings), np.uint64)
 
     def work(part: slice) -> None:
-        _hash_strings(strings.codes, strings.starts, part.start, seed, hashes[part])
+        _hash_strings(strings.codes, strings.starts, part.start, np.uint64(seed), hashes[part])
 
     for_each_chunk(CPU, work, chunks_for_cores(hashes.size, LEAST_STRINGS))
     return hashes
@@ -190,9 +190,9 @@ def _differences(codes, starts, src, dst, cutoff, distance):
 
 
 @njit(nogil=True, cache=True)
-def _sum_of_string(codes, begin, end, power):
+def _sum_of_string(codes, begin, end):
     """The sum of a string's characters, each times the power of its place."""
-    total = ZERO
+    total, power = ZERO, ONE
     for i in range(begin, end):
         total += np.uint64(codes[i] + 1) * power
         power *= R
@@ -201,9 +201,14 @@ def _sum_of_string(codes, begin, end, power):
 
 @njit(nogil=True, cache=True)
 def _hash_strings(codes, starts, first, seed, hashes):
+    """The sum of the hashes of a string's characters with their places."""
+    salt = mixed(seed)
     for k in range(hashes.size):
-        total = _sum_of_string(codes, starts[first + k], starts[first + k + 1], ONE + np.uint64(2 * seed))
-        hashes[k] = total ^ (total >> np.uint64(32))
+        total = ZERO
+        for place in range(starts[first + k + 1] - starts[first + k]):
+            character = np.uint64(codes[starts[first + k] + place] + 1)
+            total += mixed((np.uint64(place) << np.uint64(32) | character) + salt)
+        hashes[k] = total
 
 
 @njit(nogil=True, cache=True)
@@ -219,7 +224,7 @@ def _delete(codes, starts, first_row, deleted, first, item, key):
     for k in range(first.size):
         row, at = first_row + k, first[k]
         begin, end = starts[row], starts[row + 1]
-        whole = _sum_of_string(codes, begin, end, ONE)
+        whole = _sum_of_string(codes, begin, end)
         item[at], key[at] = row, whole
         at += 1
         before, power = ZERO, ONE
@@ -247,7 +252,7 @@ def _mask(codes, starts, first_row, deleted, first, item, key):
     for k in range(first.size):
         row, at = first_row + k, first[k]
         begin, end = starts[row], starts[row + 1]
-        whole = _sum_of_string(codes, begin, end, ONE)
+        whole = _sum_of_string(codes, begin, end)
         masked = min(deleted, end - begin)
         if masked == 0:
             item[at], key[at] = row, whole

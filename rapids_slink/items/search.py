@@ -24,8 +24,9 @@ from rapids_slink.neighbors.within import prepare_pairs
 from rapids_slink.ordering import stable_order
 from rapids_slink.points.keys import Groups, groups_of
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import Array, Device, all_true, to_host
+from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check_memory, free_bytes
+from rapids_slink.spanning_tree.copies import Copies
 
 #: Pairs of two rows, (src, dst, weight).
 Pairs = tuple[Array, Array, Array]
@@ -35,6 +36,8 @@ SMALL_GROUP = {"cpu": 64, "cuda": 256}
 SAMPLE, GROWTH = 32, 1.25
 #: More keys an item on average take too much memory.
 MOST_KEYS = 1024
+#: Seeds of hashes that are tried until equal hashes are of equal items alone.
+MOST_SEEDS = 8
 #: Items of which keys are made at a time.
 KEYED_ITEMS = 2**21
 #: Pairs of a first range of rows of which projections are compared: how many are candidates tells the next one.
@@ -68,12 +71,12 @@ class Distinct:
     """Items without their copies."""
 
     items: Items
-    first: Array  # (u,) int32, ascending: the row of each, the first of its copies
+    copies: Copies
     of_row: Array  # (n,) int32: the distinct item of each row
     groups: Groups  # of the distinct items
 
     @cached_property
-    def copies(self) -> Groups:
+    def rows(self) -> Groups:
         """The rows of each distinct item."""
         return groups_of(self.of_row, len(self.items), self.items.device)
 
@@ -89,23 +92,24 @@ def distinct_items(items: Items, number: Array) -> Distinct:
     if classes is not None:  # pairs of two classes are in two groups
         codes = number.astype("int64") * (int(classes.max()) + 1) + classes if n else number
         number = xp.unique(codes, return_inverse=True)[1].reshape(-1).astype("int32")
-    seed = 0
-    while True:
+    row = xp.arange(n, dtype="int32")
+    for seed in range(MOST_SEEDS):
         hashes = items.hashes(seed) + number.astype("uint64") * xp.uint64(MULTIPLIERS[0])
         _, first, same = xp.unique(hashes, return_index=True, return_inverse=True)
-        row, of_same = xp.arange(n, dtype="int32"), first[same.reshape(-1)].astype("int32")
-        copy = xp.flatnonzero(of_same != row)
-        pair = row[copy], of_same[copy]
-        if all_true((number[pair[0]] == number[pair[1]]) & items.equal(*pair)):
+        first_equal = first[same.reshape(-1)].astype("int32")
+        copy = xp.flatnonzero(first_equal != row).astype("int32")
+        equals = first_equal[copy]
+        differ = copy[~((number[copy] == number[equals]) & items.equal(copy, equals))]
+        if not differ.size:
             break
-        seed += 1  # two items have the same hash
-    is_first = of_same == row
-    first = xp.flatnonzero(is_first).astype("int32")
-    of_row = (xp.cumsum(is_first) - 1).astype("int32")[of_same]
+    first_equal[differ] = differ  # what no seed tells from another item stays an item of its own, whatever it equals
+    copies = Copies.of(first_equal, xp)
+    first = copies.first
+    of_row = xp.searchsorted(first, first_equal).astype("int32")
     own = items if first.size == n else items.take(first)
     number = number[first]
     count = int(number.max()) + 1 if n else 0
-    return Distinct(own, first, of_row, groups_of(number, count, device))
+    return Distinct(own, copies, of_row, groups_of(number, count, device))
 
 
 class ItemSearch:
@@ -282,29 +286,29 @@ def pairs_of_ranges(first: Array, count: Array, device: Device) -> Iterator[tupl
 
 def of_copies(pairs: Pairs, distinct: Distinct) -> Iterator[Pairs]:
     """The pairs of rows of pairs of distinct items: each row of the one with each row of the other."""
-    copies, device = distinct.copies, distinct.items.device
+    rows, device = distinct.rows, distinct.items.device
     a, b, weight = pairs
     if len(distinct.items) == distinct.of_row.size:
         yield pairs
         return
     xp = device.xp
-    starts, sizes = device.asarray(copies.starts), device.asarray(copies.sizes)
+    starts, sizes = device.asarray(rows.starts), device.asarray(rows.sizes)
     for pair, place in pairs_of_ranges(xp.zeros_like(a, dtype="int64"), sizes[a] * sizes[b], device):
         i, j = xp.divmod(place, sizes[b[pair]])
-        src, dst = copies.order[starts[a[pair]] + i], copies.order[starts[b[pair]] + j]
+        src, dst = rows.order[starts[a[pair]] + i], rows.order[starts[b[pair]] + j]
         yield xp.minimum(src, dst), xp.maximum(src, dst), weight[pair]
 
 
 def of_equal(distinct: Distinct, limit: float) -> Iterator[Pairs]:
     """The pairs of rows that are equal, at distance zero, unless the limit is below it."""
-    copies, device = distinct.copies, distinct.items.device
+    rows, device = distinct.rows, distinct.items.device
     if limit < 0 or len(distinct.items) == distinct.of_row.size:
         return
-    xp, starts = device.xp, device.asarray(copies.starts)
-    position = xp.arange(copies.order.size, dtype="int64")
-    end = starts[distinct.of_row[copies.order] + 1]
+    xp, order, starts = device.xp, rows.order, device.asarray(rows.starts)
+    position = xp.arange(order.size, dtype="int64")
+    end = starts[distinct.of_row[order] + 1]
     for owner, place in pairs_of_ranges(position + 1, end - position - 1, device):
-        yield copies.order[owner], copies.order[place], xp.zeros(owner.size)
+        yield order[owner], order[place], xp.zeros(owner.size)
 
 
 def one_of_each(parts: list[Pairs], device: Device) -> Pairs:

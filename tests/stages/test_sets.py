@@ -1,6 +1,7 @@
 """Sets, in matrices and columns, against plain Python over all pairs and against rows of booleans."""
 
 from functools import cache
+from math import inf
 
 import numpy as np
 import pandas as pd
@@ -144,6 +145,26 @@ def test_heights_are_those_of_all_pairs(metric, limit):
         np.testing.assert_array_equal(heights, expected if limit is None else expected[expected <= limit])
     dense = rapids_slink.fit(matrix(sets).toarray(), None, distance_threshold=0.4, metric=metric, device="cpu")
     np.testing.assert_array_equal(model.labels_, dense.labels_)
+
+
+@pytest.mark.usefixtures("_how")
+@pytest.mark.parametrize("samples", [1, 2, 5])
+@EVERY_METRIC
+def test_edges_among_equal_weights_are_those_of_all_pairs(metric, samples):
+    """Of few elements: many sets are equal, and many others at distance zero by containment."""
+    rng = np.random.default_rng(samples)
+    for n in (5, 20, 100):
+        sets = [set(rng.integers(0, 6, rng.integers(1, 5)).tolist()) for _ in range(n)]
+        distances = table(sets, metric)
+        for limit in (inf, 0.5):
+            found, exact = (
+                SingleLinkage(
+                    None, distance_threshold=0.1, metric=how, min_samples=samples if n > samples else None,
+                    max_distance=None if limit == inf else limit, device="cpu",
+                ).fit(X).mst_
+                for how, X in ((metric, sets), ("precomputed", np.where(distances <= limit, distances, inf)))
+            )  # fmt: skip
+            pd.testing.assert_frame_equal(found, exact)
 
 
 @pytest.mark.usefixtures("_how")

@@ -6,7 +6,7 @@ import pytest
 from scipy import sparse
 
 import rapids_slink
-from rapids_slink import HDBSCAN
+from rapids_slink import HDBSCAN, SingleLinkage
 from rapids_slink.items import forest, search
 from rapids_slink.items.sparse import SparseRows
 from rapids_slink.metrics import get_metric
@@ -125,6 +125,26 @@ def test_pairs(metric, limit):
     pd.testing.assert_frame_equal(found, expected)
     parts = rapids_slink.iter_pairs(sparse.csr_array(X), max_distance=limit, rows=40, metric=metric, device="cpu")
     pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), expected)
+
+
+@pytest.mark.usefixtures("_how")
+@pytest.mark.parametrize("samples", [1, 2, 5])
+@EVERY_METRIC
+def test_edges_among_equal_weights_are_those_of_all_pairs(metric, samples):
+    """Of few values: many rows are equal, and others at a cosine distance of zero, or of what rounding leaves."""
+    rng = np.random.default_rng(samples)
+    for n in (8, 30, 130):
+        X = rng.integers(-1, 2, (n, 5)).astype(float)
+        X[~X.any(axis=1), 0] = 1
+        X[::4] *= 3
+        distances = np.zeros((n, n))
+        src, dst = ends(n)
+        distances[src, dst] = distances[dst, src] = of_rows(X, metric).distances(src, dst)
+        model, exact = (
+            SingleLinkage(None, distance_threshold=0.1, metric=how, min_samples=samples, device="cpu").fit(given)
+            for how, given in ((metric, sparse.csr_matrix(X)), ("precomputed", distances))
+        )
+        pd.testing.assert_frame_equal(model.mst_, exact.mst_)
 
 
 @pytest.mark.usefixtures("_how")

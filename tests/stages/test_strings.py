@@ -205,6 +205,59 @@ def test_heights_are_those_of_all_pairs(metric, limit, few, monkeypatch):
     pd.testing.assert_frame_equal(model.mst_, exact.mst_)  # the same edges among equal weights
 
 
+def test_strings_whose_sums_of_powers_are_equal_have_different_hashes():
+    """By any odd number the sums of the Thue-Morse word of 1,024 letters and of its complement are equal modulo 2⁶⁴."""
+    word = "".join("ab"[i.bit_count() % 2] for i in range(1024))
+    values = [word, word.translate(str.maketrans("ab", "ba")), word]
+    assert len(set(strings_of(values).hashes(0).tolist())) == 2
+    assert rapids_slink.fit(values, None, max_distance=3, metric="levenshtein", device="cpu").labels_.tolist() == [
+        0,
+        1,
+        0,
+    ]
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_hashes_that_collide_for_every_seed(metric, monkeypatch):
+    """Such strings are compared like any others."""
+    values = ["ab", "ab", "ba", "b", "ba", "ab", "", "ba"]
+    monkeypatch.setattr(cpu, "hash_strings", lambda strings, seed: np.zeros(len(strings), "uint64"))
+    distances = table(values, metric)
+    for samples in (1, 3):
+        found, exact = (
+            SingleLinkage(None, max_distance=1, metric=how, min_samples=samples, device="cpu").fit(X).mst_
+            for how, X in ((metric, values), ("precomputed", np.where(distances <= 1, distances, inf)))
+        )
+        pd.testing.assert_frame_equal(found, exact)
+    found = rapids_slink.pairs(values, metric=metric, max_distance=1, device="cpu")
+    pd.testing.assert_frame_equal(found, pairs_of(distances, 1))
+    nearest = rapids_slink.nearest_neighbors(values, values[2:], metric=metric, device="cpu")
+    assert nearest["dst"].tolist() == [3, 3, 0, 1, 0, 3, 4, 0]
+
+
+@pytest.mark.parametrize("samples", [3, 1000])
+def test_copies_are_counted_and_not_compared(samples, monkeypatch):
+    """Of 16,000 strings 10 differ: the pairs of the 10 are all that is compared."""
+    distinct = words(400, letters="ABCDEFGH", longest=12, seed=20)[:10]
+    compared, distances = [], Strings.distances
+
+    def count(items, src, dst, cutoff=inf):
+        compared.append(src.size)
+        return distances(items, src, dst, cutoff)
+
+    monkeypatch.setattr(Strings, "distances", count)
+    values = distinct * 1600
+    model = SingleLinkage(None, distance_threshold=1, metric="levenshtein", min_samples=samples, device="cpu").fit(
+        values
+    )
+    assert sum(compared) <= 100
+    edges = table(distinct, "levenshtein")[np.triu_indices(10, 1)]
+    heights = np.sort(model.linkage_["height"].to_numpy())
+    assert not heights[: 16_000 - 10].any()
+    tree = linkage(edges, "single")[:, 2]
+    np.testing.assert_array_equal(heights[16_000 - 10 :], tree)
+
+
 @pytest.mark.parametrize("few", [0, None])
 @pytest.mark.parametrize("metric", METRICS)
 def test_mutual_reachability(metric, few, monkeypatch):
@@ -361,7 +414,7 @@ def test_equal_hashes_of_strings_that_differ_are_no_copies(monkeypatch):
     real = cpu.hash_strings
     monkeypatch.setattr(cpu, "hash_strings", lambda strings, seed: real(strings, seed) * (seed > 1))
     found = search.distinct_items(strings_of(["a", "b", "a"]), np.zeros(3, "int32"))
-    assert found.first.tolist() == [0, 1]
+    assert found.copies.first.tolist() == [0, 1]
     assert found.of_row.tolist() == [0, 1, 0]
 
 
