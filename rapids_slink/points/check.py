@@ -6,8 +6,9 @@ Errors name the column or the argument.
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from decimal import Decimal
+from functools import partial
 from numbers import Integral, Real
 from os import PathLike
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 from rapids_slink.metrics import ITEM_METRICS, OVERFLOW, SET_METRICS, Metric
 from rapids_slink.points.output import array_of, is_collection, is_dataframe, library_of, on_host
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import Array, Device, all_true, device_of, is_on_gpu, to_host
+from rapids_slink.runtime.device import CPU, Array, Device, all_true, device_of, is_on_gpu, to_host
 from rapids_slink.settings import USUAL_MARKS, as_read
 
 #: Cluster ids go up to 2n - 2 and are int32.
@@ -293,17 +294,17 @@ def without_text(
 
     Warns of a text that usually means missing and is not among `missing_values`, for a metric that takes these.
     """
-    may_be = [(i, X.iloc[:, i]) for i, dtype in enumerate(types) if dtype.kind in "OU"]
-    columns = {i: column for i, column in may_be if _is_text(column, metric)}
+    is_object, columns = [dtype.kind in "OU" for dtype in types], dict[int, Any]()
+    if any(is_object):  # of thousands of columns the walk takes milliseconds
+        columns = {i: column for i, (_, column) in enumerate(X.items()) if is_object[i] and _is_text(column, metric)}
     if not columns:
         return X, None
     advice = "; name it in missing_value if it means missing" if metric.missing else ""
     marked = {}
     for i, column in columns.items():
-        label = column_label(X, i, name)
-        columns[i], marks = _numbers(column, label, missing_values, coded, advice)
+        columns[i], marks = _numbers(column, partial(column_label, X, i, name), missing_values, coded, advice)
         if marks:
-            marked[label] = marks
+            marked[column_label(X, i, name)] = marks
     if marked and metric.missing:
         label, marks = next(iter(marked.items()))
         others = f" ({counted(len(marked) - 1, 'other column')} likewise)" if len(marked) > 1 else ""
@@ -314,37 +315,39 @@ def without_text(
 
 
 def _numbers(
-    column: Any, label: str, missing_values: Collection[Any], coded: bool, advice: str
-) -> tuple[Any, list[str]]:
+    column: Any, label: Callable[[], str], missing_values: Collection[Any], coded: bool, advice: str
+) -> tuple[Array, list[str]]:
     """A column of text or categories as numbers, and its texts that usually mean missing; see `without_text`."""
-    if str(column.dtype).startswith("dictionary"):  # pandas makes no categories of one with nulls
-        column = column.astype(object)
     try:
-        try:
-            categories = column.astype("category").cat
-        except OverflowError:  # pandas reads integers beyond float64 as float64 in some versions
-            exact = column.map(lambda value: Decimal(value) if type(value) is int else value)
-            categories = exact.astype("category").cat
+        codes, values = _categories(column)
     except TypeError as error:
-        raise InputTypeError(f"{label} has dtype {column.dtype}, and its values are no categories: {error}") from error
-    codes, values = array_of(categories.codes.fillna(-1)), on_host(categories.categories)
+        what = f"{label()} has dtype {column.dtype}, and its values are no categories"
+        raise InputTypeError(f"{what}: {error}") from error
     number, seen = np.full(len(values) + 1, np.nan), dict[Any, int]()  # the last number is that of a null, code -1
     held = np.unique(to_host(codes))  # some categories may have no row
     for i in held[held >= 0].tolist():
         value = as_read(values[i])
         if value in missing_values:
             continue
-        is_number = isinstance(value, Real | Decimal)
         if coded:
             number[i] = seen.setdefault(value, len(seen))
-        elif is_number and abs(value) <= OVERFLOW:
+        elif isinstance(value, Real | Decimal) and abs(value) <= OVERFLOW:
             number[i] = value
         else:
-            raise not_numeric(label, column.dtype, value, advice)
+            raise not_numeric(label(), column.dtype, value, advice)
     if coded and len(seen) <= 2**24:
         number = number.astype(np.float32)
-    numbers = type(column)(device_of(codes).xp.asarray(number)[codes], index=column.index)
-    return numbers, [mark for mark in USUAL_MARKS if mark in seen]
+    return device_of(codes).xp.asarray(number)[codes], [mark for mark in USUAL_MARKS if mark in seen]
+
+
+def _categories(column: Any) -> tuple[Array, list[Any]]:
+    """Return the code of each value of a column, -1 for a null, and the values that the codes stand for."""
+    if library_of(column) != "cudf" and column.dtype != "category":  # of few rows pandas takes long for categories
+        codes, values = CPU.frames.factorize(column.to_numpy(object))
+        return codes, values.tolist()
+    categories = column.astype("category").cat
+    values = np.asarray(on_host(categories.categories), object)
+    return array_of(categories.codes.fillna(-1)), values.tolist()
 
 
 def _is_text(column: Any, metric: Metric) -> bool:
