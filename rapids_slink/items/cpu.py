@@ -24,6 +24,10 @@ LEAST_STRINGS, LEAST_SETS, LEAST_ROWS, LEAST_PAIRS = 2**12, 2**6, 2**8, 2**10
 FACTOR = constant("items/strings.cu", "FACTOR")
 INVERSE = pow(FACTOR, -1, 2**64)
 WORD = constant("items/strings.cu", "WORD")
+#: Rows whose distances to all are found at a time, and a cutoff above every number of edits.
+ROWS_AT_A_TIME, NO_CUTOFF = 32, 2**62
+#: Steps of a merge that one search in a longer row takes.
+SEARCH_STEPS = 32
 R, R_INVERSE, ONE, ZERO, ALL = (np.uint64(x) for x in (FACTOR, INVERSE, 1, 0, 2**64 - 1))
 
 
@@ -400,11 +404,38 @@ def _put_bits(starts, elements, width, fit, first, last, words, ones):
 
 
 @njit(nogil=True, cache=True)
+def _place(values, value, begin, end):
+    """Return the place of the first of ascending values that is not below a value."""
+    while begin < end:
+        middle = (begin + end) // 2
+        if values[middle] < value:
+            begin = middle + 1
+        else:
+            end = middle
+    return begin
+
+
+@njit(nogil=True, cache=True)
+def _shorter_first(starts, row, other):
+    """Return the ranges of two rows, the shorter one first, and whether it is so short that a search beats a merge."""
+    i, i_end, j, j_end = starts[row], starts[row + 1], starts[other], starts[other + 1]
+    if i_end - i > j_end - j:
+        i, i_end, j, j_end = j, j_end, i, i_end
+    return i, i_end, j, j_end, (i_end - i) * SEARCH_STEPS < j_end - j
+
+
+@njit(nogil=True, cache=True)
 def _count_common(starts, elements, src, dst, first, last, common):
     """Merge the elements of pairs of sets. A step has no branch, since none could be foretold."""
     for p in range(first, last):
-        i, j = starts[src[p]], starts[dst[p]]
-        i_end, j_end, count = starts[src[p] + 1], starts[dst[p] + 1], 0
+        i, i_end, j, j_end, is_short = _shorter_first(starts, src[p], dst[p])
+        count = 0
+        if is_short:
+            for e in range(i, i_end):
+                j = _place(elements, elements[e], j, j_end)
+                count += j < j_end and elements[j] == elements[e]
+            common[p] = count
+            continue
         while i < i_end and j < j_end:
             a, b = elements[i], elements[j]
             count += a == b
@@ -458,10 +489,13 @@ def _of_row_pairs(
 def _dot_products(starts, columns, values, src, dst, d, first, last, out):
     """Even and odd columns are summed separately; of an odd number the last column is added at the end."""
     for p in range(first, last):
-        i, j = starts[src[p]], starts[dst[p]]
-        i_end, j_end = starts[src[p] + 1], starts[dst[p] + 1]
+        i, i_end, j, j_end, is_short = _shorter_first(starts, src[p], dst[p])
         even, odd, lone = 0.0, 0.0, 0.0
         while i < i_end and j < j_end:
+            if is_short:
+                j = _place(columns, columns[i], j, j_end)
+                if j == j_end:
+                    break
             a, b = columns[i], columns[j]
             if a == b:
                 product = np.float64(values[i]) * np.float64(values[j])

@@ -35,11 +35,12 @@ def without_features(metric: Metric) -> str:
 
 
 class Projection(NamedTuple):
-    """Dense rows for items, whose pairs within the bound hold all pairs of items within a distance."""
+    """Dense rows for items, whose pairs within the bound hold all pairs of items within a distance but for some."""
 
     values: Array  # (n, d), as `points.as_points` returns them
     metric: Metric
     surrogate_bound: float  # of the metric's surrogate distances
+    large: Array = None  # (m,) integers, optional: items whose pairs with each other may be farther than the bound
 
 
 class Items(Protocol):

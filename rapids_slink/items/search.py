@@ -177,6 +177,8 @@ class ItemSearch:
             sorted_ = words[0] if len(words) == 1 else xp.concatenate(words)
             del words, item, key
             sorted_.sort()
+            if sorted_.size:  # one item may have a key many times, such as a run of one letter
+                sorted_ = sorted_[xp.concatenate((xp.ones(1, bool), sorted_[1:] != sorted_[:-1]))]
             equal = (sorted_[1:] ^ sorted_[:-1]) <= mask
             none = xp.zeros(min(1, sorted_.size), bool)
             after, before = xp.concatenate((equal, none)), xp.concatenate((none, equal))
@@ -205,11 +207,7 @@ class ItemSearch:
                 wanted = src[order[position]]
                 position, first, end = position[wanted], starts[number[position[wanted]]], end[wanted]
             for owner, place in pairs_of_ranges(first, end - first, device):
-                a, b = order[position[owner]], order[place]
-                if src is not None:
-                    once = ~src[b] | (a < b)
-                    a, b = a[once], b[once]
-                yield a, b
+                yield self._once(order[position[owner]], order[place], src)
         for group in self.projected.tolist():
             rows = order[self.groups.starts[group] : self.groups.starts[group + 1]]
             yield from self._of_projections(rows, src)
@@ -221,7 +219,7 @@ class ItemSearch:
         if some is not None and not some.size:
             return
         own = self.items if rows.size == len(self.items) else self.items.take(rows)
-        values, metric, bound = own.projection(self.limit)
+        values, metric, bound, large = own.projection(self.limit)
         if some is not None:
             queries, asked = metric_rows(metric, values[some], device, alone=False), rows[some]
         points = metric_rows(metric, values, device, compact=queries is None, alone=queries is None)
@@ -231,15 +229,22 @@ class ItemSearch:
             part = slice(start, min(start + step, asked.size))
             pairs = search.find(part, capacity)
             if pairs.src is not None:
-                a, b = asked[pairs.src], rows[pairs.dst]
-                if src is not None:
-                    once = ~src[b] | (a < b)
-                    a, b = a[once], b[once]
-                yield a, b
+                yield self._once(asked[pairs.src], rows[pairs.dst], src)
                 start = part.stop
             elif step == 1:
                 raise DeviceMemoryError(f"not enough memory for the {pairs.count:,} candidates of one row")
             step = max(1, min(4 * step, int(step * capacity / (2 * pairs.count + 1))))  # for half of the room
+        if large is not None:
+            position = device.xp.arange(large.size, dtype="int64")
+            for owner, place in pairs_of_ranges(position + 1, large.size - position - 1, device):
+                yield rows[large[owner]], rows[large[place]]
+
+    def _once(self, a: Array, b: Array, src: Array) -> tuple[Array, Array]:
+        """Pairs of wanted items with all others, of which those of two wanted ones come from both ends, each once."""
+        if src is None:
+            return a, b
+        once = ~src[b] | (a < b)
+        return a[once], b[once]
 
 
 def next_level(items: Items, groups: Groups, wanted: Array, part: Array, level: float, nearest: int = 1) -> float:

@@ -238,7 +238,7 @@ def test_rows_of_bits_are_no_farther_than_the_sets(metric, step):
     src, dst = np.triu_indices(len(sets), 1)
     exact = table(sets, metric)[src, dst]
     for width in (*WIDTHS[:4], 4096):
-        bits = np.unpackbits(made.rows_of_bits(width), axis=1).astype(np.int64)
+        bits = np.unpackbits(made.rows_of_bits(width)[0], axis=1).astype(np.int64)
         np.testing.assert_array_equal(bits.sum(axis=1), made.sizes)
         common = (bits @ bits.T)[src, dst]
         lower = distances_of(get_metric(metric), common, made.sizes[src], made.sizes[dst], np)
@@ -248,6 +248,36 @@ def test_rows_of_bits_are_no_farther_than_the_sets(metric, step):
     projection = made.projection(0.5)
     assert projection.metric is OF_BITS[metric]
     assert projection.surrogate_bound == 0.5
+
+
+@EVERY_METRIC
+def test_a_few_large_sets_do_not_make_all_rows_of_bits_long(metric):
+    """Their own rows are too short for them, so they are compared with each other."""
+    rng = np.random.default_rng(0)
+    sets = [set(rng.integers(0, 10**6, 20).tolist()) for _ in range(300)]
+    sets[::100] = [set(range(size, 40 * size)) | sets[1] for size in (5000, 5001, 300)]
+    made, distances = sets_of(sets, metric), table(sets, metric)
+    for width in (128, 4096):
+        bits, large = made.rows_of_bits(width)
+        assert bits.shape[1] < 2 * width / 8
+        assert set(large.tolist()) == {0, 100, 200}
+        bits = np.unpackbits(bits, axis=1).astype(np.int64)
+        sizes = bits.sum(axis=1)
+        lower = distances_of(get_metric(metric), bits @ bits.T, sizes[:, None], sizes, np)
+        assert (np.delete(lower, large, axis=0) <= np.delete(distances, large, axis=0)).all()
+    for limit in (0.2, 0.95):
+        for how in (sets, sets[::-1]):
+            found = rapids_slink.pairs(how, max_distance=limit, metric=metric, device="cpu")
+            pd.testing.assert_frame_equal(found, pairs_of(table(how, metric), limit))
+    parts = rapids_slink.iter_pairs(sets, max_distance=0.5, rows=150, metric=metric, device="cpu")
+    pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), pairs_of(distances, 0.5))
+
+
+def test_a_set_is_searched_for_in_a_much_longer_one():
+    sets = [set(range(0, 3000, 3)), {0, 3, 4, 2997, 2998}, {5}, set(), {2999}, {0}, set(range(2990, 2996))]
+    src, dst = (end.astype(np.int32) for end in np.indices((7, 7)).reshape(2, -1))
+    expected = table(sets, "jaccard").ravel()
+    np.testing.assert_array_equal(sets_of(sets).distances(src, dst), expected)
 
 
 @pytest.mark.parametrize("limit", [0.0, 0.1, 0.5, 0.9, 0.999])
@@ -288,7 +318,7 @@ def test_few_pairs_of_sketches_pass_that_are_not_near():
     made = sets_of(list(sketches))
     width = made.suitable_width(0.5)
     assert 1024 < width <= 4096
-    bits = np.unpackbits(made.rows_of_bits(width), axis=1).astype(np.float32)
+    bits = np.unpackbits(made.rows_of_bits(width)[0], axis=1).astype(np.float32)
     common = np.triu(bits @ bits.T, 1)
     assert (common / (2000 - common) >= 0.5).sum() < 220
 

@@ -80,6 +80,28 @@ def test_distances_are_plain_sums(metric, d):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("d", [1, 7, 40, 301])
+@EVERY_METRIC
+def test_the_matrix_of_all_distances(metric, d, dtype):
+    for kind in (np.int32, np.int64):
+        X = sparse.csr_matrix(rows(90, d, 0.2, seed=d, dtype=dtype))
+        X.indices, X.indptr = X.indices.astype(kind), X.indptr.astype(kind)
+        made = of_rows(X, metric)
+        src, dst = (end.astype(np.int32) for end in np.indices((90, 90)).reshape(2, -1))
+        np.testing.assert_array_equal(made.matrix().ravel(), made.distances(src, dst))
+
+
+@EVERY_METRIC
+def test_distances_to_a_row_that_has_many_more_entries(metric):
+    """A CPU searches in it for the entries of the others."""
+    X = rows(30, 401, 0.01, seed=2)
+    X[3], X[7, 397:] = np.random.default_rng(0).normal(size=401), 1
+    src, dst = (end.astype(np.int32) for end in np.indices((30, 30)).reshape(2, -1))
+    expected = [plain(X[i], X[j], metric) for i, j in zip(src, dst, strict=True)]
+    np.testing.assert_array_equal(of_rows(X, metric).distances(src, dst), expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("d", [3, 64, 301])
 @EVERY_METRIC
 def test_distances_are_those_of_dense_rows(metric, d, dtype):

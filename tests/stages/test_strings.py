@@ -184,6 +184,20 @@ def test_strings_within_the_limit_share_a_key_and_projections_are_near(metric, l
         assert abs(bits[i] - bits[j]).sum() <= 2 * distances[i, j]
 
 
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_key_that_a_string_has_many_times_counts_once(metric, monkeypatch):
+    """Whichever letter of a run is deleted, the same string is left."""
+    monkeypatch.setitem(search.SMALL_GROUP, "cpu", 1)
+    monkeypatch.setitem(search.COSTS, "cpu", search.Costs(0, 1, 1, 1))
+    near = ["a" * 200 + "b", "a" * 200 + "c"]
+    items = strings_of([*words(60, seed=21), *near], metric)
+    distinct = search.distinct_items(items, np.zeros(len(items), "int32"))
+    candidates = list(search.ItemSearch(distinct.items, distinct.groups, 1)._that_share_a_key())
+    assert sum(part[0].size for part in candidates) < 60 * 60
+    found = rapids_slink.pairs(near, metric=metric, max_distance=1, device="cpu")
+    assert found.to_numpy().tolist() == [[0, 1, 1]]
+
+
 @pytest.mark.parametrize("few", [0, None])
 @pytest.mark.parametrize("limit", [None, 1, 3])
 @pytest.mark.parametrize("metric", METRICS)
