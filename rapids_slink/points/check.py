@@ -329,9 +329,10 @@ def _numbers(
         value = as_read(values[i])
         if value in missing_values:
             continue
+        is_number = not coded and isinstance(value, Real | Decimal)
         if coded:
             number[i] = seen.setdefault(value, len(seen))
-        elif isinstance(value, Real | Decimal) and abs(value) <= OVERFLOW:
+        elif is_number and abs(value) <= OVERFLOW:
             number[i] = value
         else:
             raise not_numeric(label(), column.dtype, value, advice)
