@@ -1,9 +1,9 @@
 """The minimum spanning forest of items: of all pairs within a distance, or of all pairs.
 
-Without a distance the forest grows by levels. The edges of a spanning tree up to a level are those of the whole tree,
-and every other one has an end outside the largest component of its group. So the next level searches for the pairs of
-those items alone, up to a distance that a sample of them has to its nearest other components. When few pairs are left
-all are compared.
+Without a distance `dense` serves groups of up to some thousands of items on a CPU. Else the forest grows by levels.
+The edges of a spanning tree up to a level are those of the whole tree, and every other one has an end outside the
+largest component of its group. So the next level searches for the pairs of those items alone, up to a distance that a
+sample of them has to its nearest other components. When few pairs are left all are compared.
 
 With `min_samples` the same holds of mutual reachability: an item whose core distance is above the level is a component
 of its own. The next level searches for its pairs, also if no component is larger. So these have all its neighbours up
@@ -14,8 +14,10 @@ from math import inf
 
 import numpy as np
 
+from rapids_slink.items import dense
 from rapids_slink.items.kind import Items
 from rapids_slink.items.search import (
+    SMALL_GROUP,
     Distinct,
     ItemSearch,
     Pairs,
@@ -54,6 +56,8 @@ def forest_of_items(
         samples = device.xp.minimum(settings.min_samples, device.xp.bincount(number)[number] - 1)
         core = _grow_by_cores(growing, distinct, samples[distinct.copies.first], settings, report)
     elif old is None:
+        if limit == inf:
+            _add_dense(growing, distinct, None, report)
         _grow(growing, distinct.items, distinct.groups, limit, report)
     else:
         _append(growing, distinct, *old, limit, report)
@@ -136,6 +140,31 @@ def _append(growing: _Growing, distinct: Distinct, n_old: int, old: Pairs, limit
         _grow(growing, distinct.items, distinct.groups, inf, report)
 
 
+def _add_dense(growing: _Growing, distinct: Distinct, samples: Array | None, report: Report) -> tuple[Array, Array]:
+    """Add the trees of the groups whose distances are all stored.
+
+    Returns which items these are, (n,) bool, and their core distances, (n,) float64, infinite for others.
+    """
+    items, groups, device = distinct.items, distinct.groups, distinct.items.device
+    counts = None if samples is None else distinct.copies.counts(device.xp) + 1.0
+    is_done, core = device.xp.zeros(len(items), bool), device.xp.full(len(items), inf)
+    for group in np.flatnonzero(groups.sizes > SMALL_GROUP[device.name]).tolist():
+        rows = groups.order[groups.starts[group] : groups.starts[group + 1]]
+        own = items if rows.size == len(items) else items.take(rows)
+        if not dense.serves(own):
+            continue
+        with report.stage("spanning_tree", device):
+            report.count("spanning_tree", pairs_weighed=rows.size * (rows.size - 1) // 2)
+            by_cores = None if samples is None or counts is None else (counts[rows], samples[rows])
+            (src, dst, weight), own_core = dense.tree_of_items(own, by_cores)
+            growing.add((rows[src], rows[dst], weight))
+            is_done[rows] = True
+            if own_core is not None:
+                core[rows] = own_core
+    growing.settle()
+    return is_done, core
+
+
 def _add_within(
     growing: _Growing,
     items: Items,
@@ -167,7 +196,11 @@ def _grow_by_cores(growing: _Growing, distinct: Distinct, samples: Array, settin
     items, groups, device = distinct.items, distinct.groups, distinct.items.device
     xp, n = device.xp, len(items)
     counts = distinct.copies.counts(xp) + 1.0
-    core, outside, alone = xp.where(counts > samples, 0.0, inf), xp.ones(n, bool), xp.arange(n, dtype="int32")
+    core, is_done, alone = xp.where(counts > samples, 0.0, inf), xp.zeros(n, bool), xp.arange(n, dtype="int32")
+    if settings.max_distance is None:
+        is_done, core_of_done = _add_dense(growing, distinct, samples, report)
+        core = xp.where(is_done, core_of_done, core)
+    outside = ~is_done
     level = -inf if settings.max_distance is None else settings.max_distance
     while (n_pairs := _pairs_left(outside, groups)) > 0:
         if settings.max_distance is None:
@@ -184,7 +217,7 @@ def _grow_by_cores(growing: _Growing, distinct: Distinct, samples: Array, settin
             growing.settle()
         if settings.max_distance is not None or level == inf:
             break
-        outside = _outside(growing.component(), groups, device) | (core == inf)
+        outside = (_outside(growing.component(), groups, device) | (core == inf)) & ~is_done
     return core
 
 

@@ -48,6 +48,8 @@ WIDTHS, SAMPLE = tuple(2**i for i in range(7, 17)), 128
 #: What one step of a merge, and what a pair that shares a key, take on a CPU in words of bits that are compared; and
 #: the words of small sets.
 STEP_WORDS, PAIR_WORDS, LEAST_WORDS = 8.0, 1e3, 4
+#: Steps of a pair besides its common elements.
+PAIR_STEPS = 4
 #: What rounding takes of a number of common elements, at most.
 ROUNDING = 1e-6
 #: More keys than this, on average, take longer than rows of bits.
@@ -110,6 +112,21 @@ class Sets(StoredRows):
         common, sizes = kernels(self.device).common_elements(self.starts, self.elements, src, dst), self.sizes
         return distances_of(self.metric, common, sizes[src], sizes[dst], self.device.xp)
 
+    def steps(self) -> float:
+        """See `Items`: one for each two rows that have an element, and for each pair."""
+        counts = self.device.xp.bincount(self._numbers).astype("float64") if self.elements.size else np.zeros(1)
+        return float((counts * counts).sum()) + PAIR_STEPS * float(len(self)) ** 2
+
+    def matrix(self) -> np.ndarray:
+        """See `Items`."""
+        matrix, sizes = np.empty((len(self), len(self))), self.sizes
+
+        def use(rows: slice, common: np.ndarray) -> None:
+            matrix[rows] = distances_of(self.metric, common, sizes[rows, None], sizes, np)
+
+        kernels(self.device).all_common(self.starts, self._numbers, use)
+        return matrix
+
     def keys_an_item(self, limit: float) -> float:
         """The mean number of keys; infinite where rows of bits take less, since many pairs share a key, as on a GPU."""
         if limit >= 1 or self.device.is_gpu:  # at 1 sets without a common element are within
@@ -142,16 +159,19 @@ class Sets(StoredRows):
         return xp.maximum(sizes - common + 1, 0)
 
     @cached_property
+    def _numbers(self) -> Array:
+        """The elements, numbered from 0 in their order if they are not small numbers."""
+        if self._fit(4 * self.elements.size + 1024):
+            return self.elements
+        return self.device.xp.unique(self.elements, return_inverse=True)[1].reshape(-1)
+
+    @cached_property
     def _by_rarity(self) -> Array:
         """The elements of each set by the number of sets that have them, numbered in this order."""
-        xp = self.device.xp
-        if self._fit(4 * self.elements.size + 1024):
-            number, counts = self.elements, xp.bincount(self.elements)
-        else:
-            _, number, counts = xp.unique(self.elements, return_inverse=True, return_counts=True)
+        xp, counts = self.device.xp, self.device.xp.bincount(self._numbers)
         rank = xp.empty(counts.size, "int64")
         rank[xp.argsort(counts)] = xp.arange(counts.size)
-        return kernels(self.device).ascending(self.starts, rank[number.reshape(-1)])[1]
+        return kernels(self.device).ascending(self.starts, rank[self._numbers])[1]
 
     def projection(self, limit: float) -> Projection:
         """Rows of bits."""

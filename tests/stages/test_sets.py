@@ -12,7 +12,7 @@ from scipy.spatial.distance import squareform
 
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
-from rapids_slink.items import forest, search
+from rapids_slink.items import dense, forest, search
 from rapids_slink.items import sets as sets_module
 from rapids_slink.items.sets import OF_BITS, WIDTHS, Sets, distances_of
 from rapids_slink.metrics import get_metric
@@ -76,6 +76,7 @@ def _how(request, set_constants):
     set_constants(sets_module, PAIR_WORDS=cost, STEP_WORDS=cost)
     if request.param != "all pairs":
         set_constants(search, SMALL_GROUP=1)
+        set_constants(dense, MAX_ITEMS=0)
         for module in (forest, search):
             set_constants(module, FEW_PAIRS=1000)
 
@@ -92,6 +93,17 @@ def test_all_pairs_have_the_distances_of_the_definition_and_of_rows_of_booleans(
     rows = matrix(sets).toarray()
     dense = rapids_slink.pairs(rows, max_distance=1, metric=metric, device="cpu")["weight"].to_numpy()
     np.testing.assert_array_equal(dense, expected)
+
+
+@EVERY_METRIC
+def test_the_matrix_of_all_distances(metric):
+    sets, far = families(90, seed=12), [{2**40 * e for e in held} for held in families(40, seed=12)]
+    for values in (sets, far, matrix(sets), [{1}], [{1}, {2}, {1}]):
+        made = sets_of(values, metric)
+        src, dst = (end.astype(np.int32) for end in np.indices((len(made), len(made))).reshape(2, -1))
+        np.testing.assert_array_equal(made.matrix().ravel(), made.distances(src, dst))
+    assert (sets_of([set(), set(), {1}]).matrix() == [[0, 0, 1], [0, 0, 1], [1, 1, 0]]).all()
+    assert (sets_of([set(), set()]).matrix() == 0).all()
 
 
 @pytest.mark.usefixtures("_how")

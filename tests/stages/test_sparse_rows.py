@@ -7,7 +7,7 @@ from scipy import sparse
 
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
-from rapids_slink.items import forest, search
+from rapids_slink.items import dense, forest, search
 from rapids_slink.items.sparse import SparseRows
 from rapids_slink.metrics import get_metric
 from rapids_slink.runtime.device import CPU
@@ -63,6 +63,7 @@ def _how(request, set_constants):
     """Compare all pairs of these few rows, or as of many."""
     if request.param == "projections":
         set_constants(search, SMALL_GROUP=1)
+        set_constants(dense, MAX_ITEMS=0)
         for module in (forest, search):
             set_constants(module, FEW_PAIRS=1000)
 

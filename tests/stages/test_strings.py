@@ -11,7 +11,7 @@ from scipy.cluster.hierarchy import linkage
 
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
-from rapids_slink.items import cpu, search
+from rapids_slink.items import cpu, dense, search
 from rapids_slink.items.strings import Strings, _decoded
 from rapids_slink.metrics import ITEM_METRICS
 from rapids_slink.runtime.device import CPU, to_host
@@ -88,6 +88,38 @@ def test_all_pairs_have_the_distances_of_the_definition(metric):
     for most in (0, 1, 2, 5, 63, 64):
         found = strings_of(values, metric).distances(src, dst, most)
         np.testing.assert_array_equal(found, np.where(expected <= most, expected, inf).ravel())
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_the_matrix_of_all_distances(metric):
+    for values in (SPECIAL + words(40, longest=140, seed=22), ["", ""], ["a"], ["a" * 65, "", "b" * 64]):
+        np.testing.assert_array_equal(strings_of(values, metric).matrix(), table(values, metric))
+
+
+@pytest.mark.parametrize("samples", [1, 4])
+def test_which_groups_store_all_distances(samples, monkeypatch):
+    """Those of which it takes few steps and little memory; all have the same tree."""
+    values, keys = words(500, letters="ABCDEF", longest=12, seed=23), np.repeat([0, 1, 2, 3], [200, 150, 30, 120])
+
+    def fitted(**more):
+        model = SingleLinkage(
+            None, distance_threshold=1, min_samples=samples, metric="levenshtein", device="cpu", **more
+        )
+        return model.fit(values, groups=keys)
+
+    stored = fitted()
+    distinct = [len(set(values[begin:end])) for begin, end in ((0, 200), (200, 350), (380, 500))]
+    assert stored.report_["spanning_tree"]["pairs_weighed"] == sum(n * (n - 1) // 2 for n in distinct)
+    with monkeypatch.context() as patch:
+        patch.setattr(dense, "PAIR_BYTES", 2**40)
+        limited = fitted(memory_limit="1GiB")
+    assert "spanning_tree" not in limited.report_
+    monkeypatch.setattr(dense, "MAX_STEPS", 0)
+    searched = fitted()
+    assert "spanning_tree" not in searched.report_
+    for other in (limited, searched):
+        pd.testing.assert_frame_equal(other.mst_, stored.mst_)
+        np.testing.assert_array_equal(other.labels_, stored.labels_)
 
 
 def test_edits_of_ten_thousand_characters():
@@ -206,6 +238,7 @@ def test_heights_are_those_of_all_pairs(metric, limit, few, monkeypatch):
         from rapids_slink.items import forest
 
         monkeypatch.setitem(forest.FEW_PAIRS, "cpu", few)
+        monkeypatch.setattr(dense, "MAX_ITEMS", 0)
     values = words(160, seed=6)
     distances = table(values, metric)
     model = rapids_slink.fit(values, 160 if limit is None else None, metric=metric, max_distance=limit, device="cpu")
@@ -279,6 +312,7 @@ def test_mutual_reachability(metric, few, monkeypatch):
         from rapids_slink.items import forest
 
         monkeypatch.setitem(forest.FEW_PAIRS, "cpu", few)
+        monkeypatch.setattr(dense, "MAX_ITEMS", 0)
     values = words(120, seed=7)
     distances = table(values, metric)
     model = SingleLinkage(120, metric=metric, min_samples=4, device="cpu").fit(values)
@@ -309,6 +343,7 @@ def test_core_distances_above_the_level_in_groups_of_single_rows(monkeypatch):
     from rapids_slink.items import forest
 
     monkeypatch.setitem(forest.FEW_PAIRS, "cpu", 0)
+    monkeypatch.setattr(dense, "MAX_ITEMS", 0)
     near = ["a" * i for i in range(40)]
     model = SingleLinkage(
         None, distance_threshold=1.5, metric="levenshtein", min_samples=2, device="cpu"
