@@ -8,22 +8,28 @@ Sums over sparse rows are float64, term by term in the order of the columns, as 
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from rapids_slink.metrics import WORD_BITS
+from rapids_slink.neighbors.task import equal_slices
+from rapids_slink.ordering import stable_order
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
 
-#: Strings and pairs of them, sets, sparse rows, and pairs of either, of a thread's share at least.
-LEAST_STRINGS, LEAST_SETS, LEAST_ROWS, LEAST_PAIRS = 2**12, 2**6, 2**8, 2**10
+#: Strings and pairs of them, sets, sparse rows, pairs of either, and core distances, of a thread's share at least.
+LEAST_STRINGS, LEAST_SETS, LEAST_ROWS, LEAST_PAIRS, LEAST_CORES = 2**12, 2**6, 2**8, 2**10, 2**6
 #: An odd number and its inverse modulo 2⁶⁴.
 FACTOR = constant("items/strings.cu", "FACTOR")
 INVERSE = pow(FACTOR, -1, 2**64)
 WORD = constant("items/strings.cu", "WORD")
+#: Rows whose distances to all are found at a time, and a cutoff above every number of edits.
+ROWS_AT_A_TIME, NO_CUTOFF = 32, 2**62
+#: Steps of a merge that one search in a longer row takes.
+SEARCH_STEPS = 32
 R, R_INVERSE, ONE, ZERO, ALL = (np.uint64(x) for x in (FACTOR, INVERSE, 1, 0, 2**64 - 1))
 
 
@@ -50,6 +56,31 @@ def edits(strings: Any, src: np.ndarray, dst: np.ndarray, cutoff: int) -> np.nda
     return distance
 
 
+def all_edits(strings: Any) -> np.ndarray:
+    """The edits of all pairs, (n, n) float64."""
+    n = len(strings)
+    distance = np.zeros((n, n))
+
+    def work(part: slice) -> None:
+        room = np.zeros(max(1, strings.n_characters), np.uint64), np.empty(strings.longest, np.int8)
+        _edits_of_rows(strings.codes, strings.starts, part.start, part.stop, *room, distance)
+
+    for_each_chunk(CPU, work, equal_slices(slice(0, n), ROWS_AT_A_TIME))
+    return distance
+
+
+def all_differences(strings: Any) -> np.ndarray:
+    """In how many places the strings of all pairs differ, (n, n) float64, infinite for different lengths."""
+    n = len(strings)
+    distance = np.zeros((n, n))
+
+    def work(part: slice) -> None:
+        _differences_of_rows(strings.codes, strings.starts, part.start, part.stop, distance)
+
+    for_each_chunk(CPU, work, equal_slices(slice(0, n), ROWS_AT_A_TIME))
+    return distance
+
+
 def differences(strings: Any, src: np.ndarray, dst: np.ndarray, cutoff: int) -> np.ndarray:
     """In how many places each pair differs, (m,) float64, infinite above `cutoff` and for different lengths."""
     distance = np.empty(src.size)
@@ -66,7 +97,7 @@ def hash_strings(strings: Any, seed: int) -> np.ndarray:
     hashes = np.empty(len(strings), np.uint64)
 
     def work(part: slice) -> None:
-        _hash_strings(strings.codes, strings.starts, part.start, seed, hashes[part])
+        _hash_strings(strings.codes, strings.starts, part.start, np.uint64(seed), hashes[part])
 
     for_each_chunk(CPU, work, chunks_for_cores(hashes.size, LEAST_STRINGS))
     return hashes
@@ -113,23 +144,57 @@ def project_strings(strings: Any, ones: int, buckets: int, bits: int) -> np.ndar
 def _edits(codes, starts, src, dst, cutoff, masks, edge, distance):
     """`masks`, zeros, and `edge` are room for a word of each character and a byte of each place."""
     for pair in range(src.size):
-        a, a_end = starts[src[pair]], starts[src[pair] + 1]
-        b, b_end = starts[dst[pair]], starts[dst[pair] + 1]
-        if a_end - a > b_end - b:
-            a, a_end, b, b_end = b, b_end, a, a_end
-        distance[pair] = np.inf
-        if (b_end - b) - (a_end - a) > cutoff:
-            continue
-        while a < a_end and codes[a] == codes[b]:
-            a, b = a + 1, b + 1
-        while a < a_end and codes[a_end - 1] == codes[b_end - 1]:
-            a_end, b_end = a_end - 1, b_end - 1
-        if a == a_end:
-            distance[pair] = b_end - b
-            continue
+        distance[pair] = _edits_of_pair(codes, starts, src[pair], dst[pair], cutoff, masks, edge)
+
+
+@njit(nogil=True, cache=True)
+def _edits_of_pair(codes, starts, src, dst, cutoff, masks, edge):
+    a, a_end, b, b_end = starts[src], starts[src + 1], starts[dst], starts[dst + 1]
+    if a_end - a > b_end - b:
+        a, a_end, b, b_end = b, b_end, a, a_end
+    if (b_end - b) - (a_end - a) > cutoff:
+        return np.inf
+    while a < a_end and codes[a] == codes[b]:
+        a, b = a + 1, b + 1
+    while a < a_end and codes[a_end - 1] == codes[b_end - 1]:
+        a_end, b_end = a_end - 1, b_end - 1
+    count = b_end - b
+    if a < a_end:
         count = _columns(codes, a, a_end, b, b_end, cutoff, masks, edge)
-        if count <= cutoff:
-            distance[pair] = count
+    return np.float64(count) if count <= cutoff else np.inf
+
+
+@njit(nogil=True, cache=True)
+def _edits_of_rows(codes, starts, first, last, masks, edge, distance):
+    """Write the edits between some strings and all later ones, both ways.
+
+    The characters' masks are made once for each string of up to a word; `_columns` has the same column.
+    """
+    n = starts.size - 1
+    for row in range(first, last):
+        begin, end = starts[row], starts[row + 1]
+        size = end - begin
+        if size == 0 or size > WORD:
+            for other in range(row + 1, n):
+                count = _edits_of_pair(codes, starts, row, other, NO_CUTOFF, masks, edge)
+                distance[row, other] = distance[other, row] = count
+            continue
+        for i in range(begin, end):
+            masks[codes[i]] |= ONE << np.uint64(i - begin)
+        last_bit = np.uint64(size - 1)
+        for other in range(row + 1, n):
+            plus, minus, value = ALL, ZERO, size
+            for j in range(starts[other], starts[other + 1]):
+                equal = masks[codes[j]]
+                vertical = equal | minus
+                horizontal = (((equal & plus) + plus) ^ plus) | equal
+                up, down = minus | ~(horizontal | plus), plus & horizontal
+                value += np.int64((up >> last_bit) & ONE) - np.int64((down >> last_bit) & ONE)
+                up, down = (up << ONE) | ONE, down << ONE
+                plus, minus = down | ~(vertical | up), up & vertical
+            distance[row, other] = distance[other, row] = value
+        for i in range(begin, end):
+            masks[codes[i]] = ZERO
 
 
 @njit(nogil=True, cache=True)
@@ -190,9 +255,23 @@ def _differences(codes, starts, src, dst, cutoff, distance):
 
 
 @njit(nogil=True, cache=True)
-def _sum_of_string(codes, begin, end, power):
+def _differences_of_rows(codes, starts, first, last, distance):
+    """Write the differences between some strings and all later ones, both ways."""
+    for row in range(first, last):
+        a = codes[starts[row] : starts[row + 1]]
+        for other in range(row + 1, starts.size - 1):
+            b = codes[starts[other] : starts[other + 1]]
+            count = 0
+            for i in range(min(a.size, b.size)):
+                count += a[i] != b[i]
+            weight = np.float64(count) if a.size == b.size else np.inf
+            distance[row, other] = distance[other, row] = weight
+
+
+@njit(nogil=True, cache=True)
+def _sum_of_string(codes, begin, end):
     """The sum of a string's characters, each times the power of its place."""
-    total = ZERO
+    total, power = ZERO, ONE
     for i in range(begin, end):
         total += np.uint64(codes[i] + 1) * power
         power *= R
@@ -201,9 +280,14 @@ def _sum_of_string(codes, begin, end, power):
 
 @njit(nogil=True, cache=True)
 def _hash_strings(codes, starts, first, seed, hashes):
+    """The sum of the hashes of a string's characters with their places."""
+    salt = mixed(seed)
     for k in range(hashes.size):
-        total = _sum_of_string(codes, starts[first + k], starts[first + k + 1], ONE + np.uint64(2 * seed))
-        hashes[k] = total ^ (total >> np.uint64(32))
+        total = ZERO
+        for place in range(starts[first + k + 1] - starts[first + k]):
+            character = np.uint64(codes[starts[first + k] + place] + 1)
+            total += mixed((np.uint64(place) << np.uint64(32) | character) + salt)
+        hashes[k] = total
 
 
 @njit(nogil=True, cache=True)
@@ -219,7 +303,7 @@ def _delete(codes, starts, first_row, deleted, first, item, key):
     for k in range(first.size):
         row, at = first_row + k, first[k]
         begin, end = starts[row], starts[row + 1]
-        whole = _sum_of_string(codes, begin, end, ONE)
+        whole = _sum_of_string(codes, begin, end)
         item[at], key[at] = row, whole
         at += 1
         before, power = ZERO, ONE
@@ -247,7 +331,7 @@ def _mask(codes, starts, first_row, deleted, first, item, key):
     for k in range(first.size):
         row, at = first_row + k, first[k]
         begin, end = starts[row], starts[row + 1]
-        whole = _sum_of_string(codes, begin, end, ONE)
+        whole = _sum_of_string(codes, begin, end)
         masked = min(deleted, end - begin)
         if masked == 0:
             item[at], key[at] = row, whole
@@ -333,6 +417,36 @@ def common_elements(starts: np.ndarray, elements: np.ndarray, src: np.ndarray, d
     return common
 
 
+def all_common(starts: np.ndarray, number: np.ndarray, use: Callable[[slice, np.ndarray], None]) -> None:
+    """Call `use` with ranges of sets and the numbers of elements that each has in common with all, (r, n) int64.
+
+    `number` are the elements, numbered from 0.
+    """
+    n, holders = starts.size - 1, Holders.of(starts, number)
+
+    def work(part: slice) -> None:
+        common = np.zeros((part.stop - part.start, n), np.int64)
+        _count_common_of_rows(starts, number, holders.starts, holders.rows, part.start, common)
+        use(part, common)
+
+    for_each_chunk(CPU, work, equal_slices(slice(0, n), ROWS_AT_A_TIME))
+
+
+class Holders(NamedTuple):
+    """The rows that hold each column."""
+
+    starts: np.ndarray  # (columns + 1,) int64
+    rows: np.ndarray  # int64, ascending for each column
+    entries: np.ndarray  # int64: the place of each in the order of the rows
+
+    @classmethod
+    def of(cls, starts: np.ndarray, column: np.ndarray) -> Self:
+        """Return them for rows of these columns, numbered from 0."""
+        counts = np.bincount(column)
+        rows, entries = np.repeat(np.arange(starts.size - 1), np.diff(starts)), stable_order(column, np)
+        return cls(np.concatenate(([0], np.cumsum(counts))), rows[entries], entries)
+
+
 def hash_sets(starts: np.ndarray, elements: np.ndarray, seed: int) -> np.ndarray:
     """A number for each set, (n,) uint64: the sum of its elements' hashes."""
     out = np.empty(starts.size - 1, np.uint64)
@@ -395,11 +509,38 @@ def _put_bits(starts, elements, width, fit, first, last, words, ones):
 
 
 @njit(nogil=True, cache=True)
+def _place(values, value, begin, end):
+    """Return the place of the first of ascending values that is not below a value."""
+    while begin < end:
+        middle = (begin + end) // 2
+        if values[middle] < value:
+            begin = middle + 1
+        else:
+            end = middle
+    return begin
+
+
+@njit(nogil=True, cache=True)
+def _shorter_first(starts, row, other):
+    """Return the ranges of two rows, the shorter one first, and whether it is so short that a search beats a merge."""
+    i, i_end, j, j_end = starts[row], starts[row + 1], starts[other], starts[other + 1]
+    if i_end - i > j_end - j:
+        i, i_end, j, j_end = j, j_end, i, i_end
+    return i, i_end, j, j_end, (i_end - i) * SEARCH_STEPS < j_end - j
+
+
+@njit(nogil=True, cache=True)
 def _count_common(starts, elements, src, dst, first, last, common):
     """Merge the elements of pairs of sets. A step has no branch, since none could be foretold."""
     for p in range(first, last):
-        i, j = starts[src[p]], starts[dst[p]]
-        i_end, j_end, count = starts[src[p] + 1], starts[dst[p] + 1], 0
+        i, i_end, j, j_end, is_short = _shorter_first(starts, src[p], dst[p])
+        count = 0
+        if is_short:
+            for e in range(i, i_end):
+                j = _place(elements, elements[e], j, j_end)
+                count += j < j_end and elements[j] == elements[e]
+            common[p] = count
+            continue
         while i < i_end and j < j_end:
             a, b = elements[i], elements[j]
             count += a == b
@@ -408,12 +549,40 @@ def _count_common(starts, elements, src, dst, first, last, common):
         common[p] = count
 
 
+@njit(nogil=True, cache=True)
+def _count_common_of_rows(starts, number, column_starts, holders, first, common):
+    """Add the common elements of some sets and all, which are zeros before."""
+    for i in range(len(common)):
+        for e in range(starts[first + i], starts[first + i + 1]):
+            for h in range(column_starts[number[e]], column_starts[number[e] + 1]):
+                common[i, holders[h]] += 1
+
+
 # ---------------------------------------------------------------------------------------------------------- sparse rows
 
 
 def dot_products(rows: Any, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
     """The dot products of pairs of rows, (m,) float64."""
     return _of_row_pairs(_dot_products, rows, src, dst, np.float64, rows.n_features)
+
+
+def all_dot_products(rows: Any, number: np.ndarray, use: Callable[[slice, np.ndarray], None]) -> None:
+    """Call `use` with ranges of rows and their dot products with all, (r, n) float64.
+
+    `number` are the columns of the entries, numbered from 0.
+    """
+    n, holders = len(rows), Holders.of(rows.starts, number)
+    values, columns, others = rows.values, rows.columns, rows.values[holders.entries]
+
+    def work(part: slice) -> None:
+        even, odd, lone = np.zeros((3, part.stop - part.start, n))
+        _dot_products_of_rows(
+            rows.starts, columns, values, number, holders.starts, holders.rows, others, rows.n_features, part.start,
+            even, odd, lone,
+        )  # fmt: skip
+        use(part, (even + odd) + lone)
+
+    for_each_chunk(CPU, work, equal_slices(slice(0, n), ROWS_AT_A_TIME))
 
 
 def squared_distances(rows: Any, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
@@ -453,10 +622,13 @@ def _of_row_pairs(
 def _dot_products(starts, columns, values, src, dst, d, first, last, out):
     """Even and odd columns are summed separately; of an odd number the last column is added at the end."""
     for p in range(first, last):
-        i, j = starts[src[p]], starts[dst[p]]
-        i_end, j_end = starts[src[p] + 1], starts[dst[p] + 1]
+        i, i_end, j, j_end, is_short = _shorter_first(starts, src[p], dst[p])
         even, odd, lone = 0.0, 0.0, 0.0
         while i < i_end and j < j_end:
+            if is_short:
+                j = _place(columns, columns[i], j, j_end)
+                if j == j_end:
+                    break
             a, b = columns[i], columns[j]
             if a == b:
                 product = np.float64(values[i]) * np.float64(values[j])
@@ -469,6 +641,17 @@ def _dot_products(starts, columns, values, src, dst, d, first, last, out):
             i += a <= b
             j += b <= a
         out[p] = (even + odd) + lone
+
+
+@njit(nogil=True, cache=True)
+def _dot_products_of_rows(starts, columns, values, number, column_starts, holders, others, d, first, even, odd, lone):
+    """Add the terms of `_dot_products` of some rows and all, in its order, to three sums, which are zeros before."""
+    for i in range(len(even)):
+        for e in range(starts[first + i], starts[first + i + 1]):
+            a, x = columns[e], np.float64(values[e])
+            total = odd[i] if a & 1 else lone[i] if a == d - 1 else even[i]
+            for h in range(column_starts[number[e]], column_starts[number[e] + 1]):
+                total[holders[h]] += x * np.float64(others[h])
 
 
 @njit(nogil=True, cache=True)
@@ -509,3 +692,35 @@ def _hash_rows(starts, columns, bits, seed, first, last, out):
         for e in range(starts[i], starts[i + 1]):
             total += mixed(mixed(np.uint64(columns[e]) + seed) ^ np.uint64(bits[e]))
         out[i] = total
+
+
+# -------------------------------------------------------------------------------------------------- all pairs of items
+
+
+def core_distances(matrix: np.ndarray, counts: np.ndarray, samples: np.ndarray) -> np.ndarray:
+    """The distances within which each item has as many other rows as `samples`, (n,) float64; see `dense`."""
+    core = np.empty(len(matrix))
+
+    def work(part: slice) -> None:
+        _put_cores(matrix, counts, samples, part.start, part.stop, core)
+
+    for_each_chunk(CPU, work, chunks_for_cores(core.size, LEAST_CORES))
+    return core
+
+
+@njit(nogil=True, cache=True)
+def _put_cores(matrix, counts, samples, begin, end, core):
+    n = len(matrix)
+    for i in range(begin, end):
+        lacking, core[i] = samples[i] - (counts[i] - 1), 0.0
+        if lacking <= 0:
+            continue
+        row = matrix[i].copy()
+        row[i] = core[i] = np.inf  # the item itself comes last
+        place = min(np.int64(lacking), n) - 1  # each other item is a row at least
+        near = np.flatnonzero(row <= np.partition(row, place)[place])
+        for e in np.argsort(row[near]):
+            lacking -= counts[near[e]]
+            if lacking <= 0:
+                core[i] = row[near[e]]
+                break

@@ -1,9 +1,9 @@
 """The minimum spanning forest of items: of all pairs within a distance, or of all pairs.
 
-Without a distance the forest grows by levels. The edges of a spanning tree up to a level are those of the whole tree,
-and every other one has an end outside the largest component of its group. So the next level searches for the pairs of
-those items alone, up to a distance that a sample of them has to its nearest other components. When few pairs are left
-all are compared.
+Without a distance `dense` serves groups of up to some thousands of items on a CPU. Else the forest grows by levels.
+The edges of a spanning tree up to a level are those of the whole tree, and every other one has an end outside the
+largest component of its group. So the next level searches for the pairs of those items alone, up to a distance that a
+sample of them has to its nearest other components. When few pairs are left all are compared.
 
 With `min_samples` the same holds of mutual reachability: an item whose core distance is above the level is a component
 of its own. The next level searches for its pairs, also if no component is larger. So these have all its neighbours up
@@ -14,18 +14,17 @@ from math import inf
 
 import numpy as np
 
+from rapids_slink.items import dense
 from rapids_slink.items.kind import Items
 from rapids_slink.items.search import (
+    SMALL_GROUP,
     Distinct,
     ItemSearch,
     Pairs,
     distinct_items,
     next_level,
-    of_copies,
-    of_equal,
     one_of_each,
 )
-from rapids_slink.ordering import sort_in_place
 from rapids_slink.points.keys import Groups, groups_of
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, to_host
@@ -51,32 +50,38 @@ def forest_of_items(
     with report.stage("neighbors", device):
         distinct = distinct_items(items, number)
         report.count("neighbors", distinct_items=len(distinct.items))
+    limit = inf if settings.max_distance is None else settings.max_distance
+    growing, core = _Growing(len(distinct.items), device, settings.progress), device.xp.zeros(len(distinct.items))
     if settings.min_samples > 1:
-        sizes = device.xp.bincount(number)[number]
-        forest = _of_reachability(distinct, device.xp.minimum(settings.min_samples, sizes - 1), settings, report)
+        samples = device.xp.minimum(settings.min_samples, device.xp.bincount(number)[number] - 1)
+        core = _grow_by_cores(growing, distinct, samples[distinct.copies.first], settings, report)
+    elif old is None:
+        if limit == inf:
+            _add_dense(growing, distinct, None, report)
+        _grow(growing, distinct.items, distinct.groups, limit, report)
     else:
-        growing = _Growing(len(distinct.items), device, settings.progress)
-        if old is None:
-            _grow(growing, distinct.items, distinct.groups, settings.max_distance, report)
-        else:
-            _append(growing, distinct, *old, settings.max_distance, report)
-        forest = _with_copies(growing.kept, distinct, settings.max_distance)
+        _append(growing, distinct, *old, limit, report)
     with report.stage("spanning_tree", device):
-        tree = PreallocatedFrame.empty(device, forest[0].size, EDGE_TYPES)
-        for column, values in zip(tree.columns.values(), forest, strict=True):
-            column[...] = values
-        sort_in_place(tree.columns, device.xp)
-    return tree, n - forest[0].size
+        tree = distinct.copies.join(growing.forest, core, device)
+        assert tree is not None  # items have no pair lighter than copies
+        weight = tree.columns["weight"]
+        tree = tree.head(int(((weight <= limit) & (weight < inf)).sum()))
+    return tree, n - tree.columns["weight"].size
 
 
 class _Growing:
     """The forest of the edges that were added, of n nodes."""
 
     def __init__(self, n: int, device: Device, progress: bool | str) -> None:
-        xp, self.progress = device.xp, progress
-        self.n, self.device, self.count = n, device, 0
+        self.n, self.device, self.count, self.progress = n, device, 0, progress
         self.waiting: list[Pairs] = []
-        self.kept: Pairs = (xp.empty(0, "int32"), xp.empty(0, "int32"), xp.empty(0))
+        self.forest = PreallocatedFrame.empty(device, 0, EDGE_TYPES)
+
+    @property
+    def edges(self) -> Pairs:
+        """The edges of the forest."""
+        src, dst, weight = self.forest.columns.values()
+        return src, dst, weight
 
     def add(self, pairs: Pairs) -> None:
         """Add edges, of which one may come several times."""
@@ -90,26 +95,25 @@ class _Growing:
         """Keep the edges of the forest alone."""
         if not self.waiting:
             return
-        src, dst, weight = (self.device.xp.concatenate(part) for part in zip(self.kept, *self.waiting, strict=True))
+        src, dst, weight = (self.device.xp.concatenate(part) for part in zip(self.edges, *self.waiting, strict=True))
         self.waiting, self.count = [], 0
-        (forest, _), _ = forest_of_edges(EdgeList(src, dst, weight, self.n), 1, self.device)
-        self.kept = tuple(forest.columns.values())
+        (self.forest, _), _ = forest_of_edges(EdgeList(src, dst, weight, self.n), 1, self.device)
 
     def component(self) -> Array:
         """(n,) int32, the number of each node's tree."""
-        edges = EdgeList(*self.kept, self.n)
+        edges = EdgeList(*self.edges, self.n)
         _, parent = spanning_forest(edges, self.device)
         return components(self.device.xp.arange(self.n), parent, self.device)
 
 
-def _grow(growing: _Growing, items: Items, groups: Groups, limit: float | None, report: Report) -> None:
+def _grow(growing: _Growing, items: Items, groups: Groups, limit: float, report: Report) -> None:
     """Add the edges up to a limit, or all that the trees of the groups need."""
     device = items.device
-    if limit is not None:
+    if limit < inf:
         _add_within(growing, items, groups, limit, None, report)
         return
     level, component = -inf, growing.component()
-    outside = _outside(component, groups, device) if growing.kept[0].size else device.xp.ones(len(items), bool)
+    outside = _outside(component, groups, device) if growing.edges[0].size else device.xp.ones(len(items), bool)
     while (n_pairs := _pairs_left(outside, groups)) > 0:
         level = inf if n_pairs <= FEW_PAIRS[device.name] else next_level(items, groups, outside, component, level)
         _add_within(growing, items, groups, level, (outside, component), report)
@@ -119,7 +123,7 @@ def _grow(growing: _Growing, items: Items, groups: Groups, limit: float | None, 
         outside = _outside(component, groups, device)
 
 
-def _append(growing: _Growing, distinct: Distinct, n_old: int, old: Pairs, limit: float | None, report: Report) -> None:
+def _append(growing: _Growing, distinct: Distinct, n_old: int, old: Pairs, limit: float, report: Report) -> None:
     """Add the edges of the first rows' forest and what the other rows need.
 
     By the cycle property the forest of all is within the old one and the pairs that have a new row. Of these the ones
@@ -129,11 +133,36 @@ def _append(growing: _Growing, distinct: Distinct, n_old: int, old: Pairs, limit
     growing.add((of_row[old[0]], of_row[old[1]], old[2]))
     is_new = xp.ones(len(distinct.items), bool)
     is_new[of_row[:n_old]] = False
-    heaviest = limit if limit is not None else float(old[2].max()) if old[2].size else 0.0
+    heaviest = limit if limit < inf else float(old[2].max()) if old[2].size else 0.0
     component = xp.arange(is_new.size, dtype="int32")
     _add_within(growing, distinct.items, distinct.groups, heaviest, (is_new, component), report)
-    if limit is None:
-        _grow(growing, distinct.items, distinct.groups, None, report)
+    if limit == inf:
+        _grow(growing, distinct.items, distinct.groups, inf, report)
+
+
+def _add_dense(growing: _Growing, distinct: Distinct, samples: Array | None, report: Report) -> tuple[Array, Array]:
+    """Add the trees of the groups whose distances are all stored.
+
+    Returns which items these are, (n,) bool, and their core distances, (n,) float64, infinite for others.
+    """
+    items, groups, device = distinct.items, distinct.groups, distinct.items.device
+    counts = None if samples is None else distinct.copies.counts(device.xp) + 1.0
+    is_done, core = device.xp.zeros(len(items), bool), device.xp.full(len(items), inf)
+    for group in np.flatnonzero(groups.sizes > SMALL_GROUP[device.name]).tolist():
+        rows = groups.order[groups.starts[group] : groups.starts[group + 1]]
+        own = items if rows.size == len(items) else items.take(rows)
+        if not dense.serves(own):
+            continue
+        with report.stage("spanning_tree", device):
+            report.count("spanning_tree", pairs_weighed=rows.size * (rows.size - 1) // 2)
+            by_cores = None if samples is None or counts is None else (counts[rows], samples[rows])
+            (src, dst, weight), own_core = dense.tree_of_items(own, by_cores)
+            growing.add((rows[src], rows[dst], weight))
+            is_done[rows] = True
+            if own_core is not None:
+                core[rows] = own_core
+    growing.settle()
+    return is_done, core
 
 
 def _add_within(
@@ -159,49 +188,28 @@ def _add_within(
         growing.settle()
 
 
-def _with_copies(forest: Pairs, distinct: Distinct, limit: float | None) -> Pairs:
-    """The forest of rows: that of the first rows, and an edge of each copy to the first one, at distance zero."""
-    if limit is not None and limit < 0:
-        return forest
-    xp, first = distinct.items.device.xp, distinct.first
-    number = xp.arange(distinct.of_row.size, dtype="int32")
-    of_row = first[distinct.of_row]
-    copy = xp.flatnonzero(of_row != number).astype("int32")
-    src, dst = (first[end] for end in forest[:2])
-    return (
-        xp.concatenate((src, of_row[copy])),
-        xp.concatenate((dst, copy)),
-        xp.concatenate((forest[2], xp.zeros(copy.size))),
-    )
+def _grow_by_cores(growing: _Growing, distinct: Distinct, samples: Array, settings: Settings, report: Report) -> Array:
+    """Add the edges by mutual reachability; returns the core distances, (n,), infinite above `max_distance`.
 
-
-def _of_reachability(distinct: Distinct, samples: Array, settings: Settings, report: Report) -> Pairs:
-    """The forest by mutual reachability, of rows: copies are rows of their own, since they have core distances.
-
-    `samples`, (n,) integers, is `min_samples` for each row: those of a small group take all of it.
+    `samples`, (n,) integers, is `min_samples` for each item: those of a small group take all of it.
     """
     items, groups, device = distinct.items, distinct.groups, distinct.items.device
-    xp, n = device.xp, distinct.of_row.size
-    of_rows = groups_of(groups.number[distinct.of_row], len(groups), device)
-    growing, core = _Growing(n, device, settings.progress), xp.full(n, inf)
-    outside, component = xp.ones(n, bool), xp.arange(n, dtype="int32")
+    xp, n = device.xp, len(items)
+    counts = distinct.copies.counts(xp) + 1.0
+    core, is_done, alone = xp.where(counts > samples, 0.0, inf), xp.zeros(n, bool), xp.arange(n, dtype="int32")
+    if settings.max_distance is None:
+        is_done, core_of_done = _add_dense(growing, distinct, samples, report)
+        core = xp.where(is_done, core_of_done, core)
+    outside = ~is_done
     level = -inf if settings.max_distance is None else settings.max_distance
-    while (n_pairs := _pairs_left(outside, of_rows)) > 0:
-        wanted = xp.zeros(len(items), bool)
-        wanted[distinct.of_row[outside]] = True
+    while (n_pairs := _pairs_left(outside, groups)) > 0:
         if settings.max_distance is None:
             few = n_pairs <= FEW_PAIRS[device.name]
-            alone = xp.arange(len(items))
-            level = inf if few else next_level(items, groups, wanted, alone, level, settings.min_samples)
+            level = inf if few else next_level(items, groups, outside, alone, level, settings.min_samples)
         with report.stage("neighbors", device):
-            parts = [
-                part
-                for pairs in ItemSearch(items, groups, level, settings.progress).parts(wanted)
-                for part in of_copies(pairs, distinct)
-            ]
-            src, dst, weight = one_of_each([*parts, *of_equal(distinct, level)], device)
-            of_level = core_distances_of((src, dst), weight, xp.ones(n), samples, xp)
-            core = xp.where(outside, of_level, core)
+            parts = ItemSearch(items, groups, level, settings.progress).parts(outside)
+            src, dst, weight = one_of_each(list(parts), device)
+            core = xp.where(outside, core_distances_of((src, dst), weight, counts, samples, xp), core)
             weight = xp.maximum(weight, xp.maximum(core[src], core[dst]))
             within = (weight <= level) & (weight < inf)
         with report.stage("spanning_tree", device):
@@ -209,9 +217,8 @@ def _of_reachability(distinct: Distinct, samples: Array, settings: Settings, rep
             growing.settle()
         if settings.max_distance is not None or level == inf:
             break
-        component = growing.component()
-        outside = _outside(component, of_rows, device) | (core == inf)
-    return growing.kept
+        outside = (_outside(growing.component(), groups, device) | (core == inf)) & ~is_done
+    return core
 
 
 def _pairs_left(outside: Array, groups: Groups) -> int:

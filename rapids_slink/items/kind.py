@@ -35,11 +35,12 @@ def without_features(metric: Metric) -> str:
 
 
 class Projection(NamedTuple):
-    """Dense rows for items, whose pairs within the bound hold all pairs of items within a distance."""
+    """Dense rows for items, whose pairs within the bound hold all pairs of items within a distance but for some."""
 
     values: Array  # (n, d), as `points.as_points` returns them
     metric: Metric
     surrogate_bound: float  # of the metric's surrogate distances
+    large: Array = None  # (m,) integers, optional: items whose pairs with each other may be farther than the bound
 
 
 class Items(Protocol):
@@ -85,6 +86,14 @@ class Items(Protocol):
 
     def distances(self, src: Array, dst: Array, cutoff: float) -> Array:
         """(m,) float64: the distances of these pairs by definition. Above the cutoff any larger number will do."""
+        ...
+
+    def steps(self) -> float:
+        """Return how many steps `matrix` takes, of about two nanoseconds on a core."""
+        ...
+
+    def matrix(self) -> np.ndarray:
+        """Return the distances of all pairs on a CPU, (n, n) float64. What is on the diagonal has no meaning."""
         ...
 
     def keys_an_item(self, limit: float) -> float:

@@ -24,9 +24,10 @@ from rapids_slink.neighbors.within import prepare_pairs
 from rapids_slink.ordering import stable_order
 from rapids_slink.points.keys import Groups, groups_of
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import Array, Device, all_true, to_host
+from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check_memory, free_bytes
 from rapids_slink.runtime.threads import Progress, progress_bar, with_progress
+from rapids_slink.spanning_tree.copies import Copies
 
 #: Pairs of two rows, (src, dst, weight).
 Pairs = tuple[Array, Array, Array]
@@ -36,6 +37,8 @@ SMALL_GROUP = {"cpu": 64, "cuda": 256}
 SAMPLE, GROWTH = 32, 1.25
 #: More keys an item on average take too much memory.
 MOST_KEYS = 1024
+#: Seeds of hashes that are tried until equal hashes are of equal items alone.
+MOST_SEEDS = 8
 #: Items of which keys are made at a time.
 KEYED_ITEMS = 2**21
 #: Pairs of a first range of rows of which projections are compared: how many are candidates tells the next one.
@@ -69,12 +72,12 @@ class Distinct:
     """Items without their copies."""
 
     items: Items
-    first: Array  # (u,) int32, ascending: the row of each, the first of its copies
+    copies: Copies
     of_row: Array  # (n,) int32: the distinct item of each row
     groups: Groups  # of the distinct items
 
     @cached_property
-    def copies(self) -> Groups:
+    def rows(self) -> Groups:
         """The rows of each distinct item."""
         return groups_of(self.of_row, len(self.items), self.items.device)
 
@@ -90,23 +93,24 @@ def distinct_items(items: Items, number: Array) -> Distinct:
     if classes is not None:  # pairs of two classes are in two groups
         codes = number.astype("int64") * (int(classes.max()) + 1) + classes if n else number
         number = xp.unique(codes, return_inverse=True)[1].reshape(-1).astype("int32")
-    seed = 0
-    while True:
+    row = xp.arange(n, dtype="int32")
+    for seed in range(MOST_SEEDS):
         hashes = items.hashes(seed) + number.astype("uint64") * xp.uint64(MULTIPLIERS[0])
         _, first, same = xp.unique(hashes, return_index=True, return_inverse=True)
-        row, of_same = xp.arange(n, dtype="int32"), first[same.reshape(-1)].astype("int32")
-        copy = xp.flatnonzero(of_same != row)
-        pair = row[copy], of_same[copy]
-        if all_true((number[pair[0]] == number[pair[1]]) & items.equal(*pair)):
+        first_equal = first[same.reshape(-1)].astype("int32")
+        copy = xp.flatnonzero(first_equal != row).astype("int32")
+        equals = first_equal[copy]
+        differ = copy[~((number[copy] == number[equals]) & items.equal(copy, equals))]
+        if not differ.size:
             break
-        seed += 1  # two items have the same hash
-    is_first = of_same == row
-    first = xp.flatnonzero(is_first).astype("int32")
-    of_row = (xp.cumsum(is_first) - 1).astype("int32")[of_same]
+    first_equal[differ] = differ  # what no seed tells from another item stays an item of its own, whatever it equals
+    copies = Copies.of(first_equal, xp)
+    first = copies.first
+    of_row = xp.searchsorted(first, first_equal).astype("int32")
     own = items if first.size == n else items.take(first)
     number = number[first]
     count = int(number.max()) + 1 if n else 0
-    return Distinct(own, first, of_row, groups_of(number, count, device))
+    return Distinct(own, copies, of_row, groups_of(number, count, device))
 
 
 class ItemSearch:
@@ -174,6 +178,8 @@ class ItemSearch:
             sorted_ = words[0] if len(words) == 1 else xp.concatenate(words)
             del words, item, key
             sorted_.sort()
+            if sorted_.size:  # one item may have a key many times, such as a run of one letter
+                sorted_ = sorted_[xp.concatenate((xp.ones(1, bool), sorted_[1:] != sorted_[:-1]))]
             equal = (sorted_[1:] ^ sorted_[:-1]) <= mask
             none = xp.zeros(min(1, sorted_.size), bool)
             after, before = xp.concatenate((equal, none)), xp.concatenate((none, equal))
@@ -202,11 +208,7 @@ class ItemSearch:
                 wanted = src[order[position]]
                 position, first, end = position[wanted], starts[number[position[wanted]]], end[wanted]
             for owner, place in pairs_of_ranges(first, end - first, device, self.progress):
-                a, b = order[position[owner]], order[place]
-                if src is not None:
-                    once = ~src[b] | (a < b)
-                    a, b = a[once], b[once]
-                yield a, b
+                yield self._once(order[position[owner]], order[place], src)
         for group in self.projected.tolist():
             rows = order[self.groups.starts[group] : self.groups.starts[group + 1]]
             yield from self._of_projections(rows, src)
@@ -218,7 +220,7 @@ class ItemSearch:
         if some is not None and not some.size:
             return
         own = self.items if rows.size == len(self.items) else self.items.take(rows)
-        values, metric, bound = own.projection(self.limit)
+        values, metric, bound, large = own.projection(self.limit)
         if some is not None:
             queries, asked = metric_rows(metric, values[some], device, alone=False), rows[some]
         points = metric_rows(metric, values, device, compact=queries is None, alone=queries is None)
@@ -230,16 +232,23 @@ class ItemSearch:
                 part = slice(start, min(start + step, asked.size))
                 pairs = search.find(part, capacity)
                 if pairs.src is not None:
-                    a, b = asked[pairs.src], rows[pairs.dst]
-                    if src is not None:
-                        once = ~src[b] | (a < b)
-                        a, b = a[once], b[once]
-                    yield a, b
+                    yield self._once(asked[pairs.src], rows[pairs.dst], src)
                     start = part.stop
                     advance(part.stop - part.start)
                 elif step == 1:
                     raise DeviceMemoryError(f"not enough memory for the {pairs.count:,} candidates of one row")
                 step = max(1, min(4 * step, int(step * capacity / (2 * pairs.count + 1))))  # for half of the room
+        if large is not None:
+            position = device.xp.arange(large.size, dtype="int64")
+            for owner, place in pairs_of_ranges(position + 1, large.size - position - 1, device):
+                yield rows[large[owner]], rows[large[place]]
+
+    def _once(self, a: Array, b: Array, src: Array) -> tuple[Array, Array]:
+        """Pairs of wanted items with all others, of which those of two wanted ones come from both ends, each once."""
+        if src is None:
+            return a, b
+        once = ~src[b] | (a < b)
+        return a[once], b[once]
 
 
 def next_level(items: Items, groups: Groups, wanted: Array, part: Array, level: float, nearest: int = 1) -> float:
@@ -294,29 +303,29 @@ def _parts_of_ranges(first: Array, count: Array, total: int, device: Device) -> 
 
 def of_copies(pairs: Pairs, distinct: Distinct) -> Iterator[Pairs]:
     """The pairs of rows of pairs of distinct items: each row of the one with each row of the other."""
-    copies, device = distinct.copies, distinct.items.device
+    rows, device = distinct.rows, distinct.items.device
     a, b, weight = pairs
     if len(distinct.items) == distinct.of_row.size:
         yield pairs
         return
     xp = device.xp
-    starts, sizes = device.asarray(copies.starts), device.asarray(copies.sizes)
+    starts, sizes = device.asarray(rows.starts), device.asarray(rows.sizes)
     for pair, place in pairs_of_ranges(xp.zeros_like(a, dtype="int64"), sizes[a] * sizes[b], device):
         i, j = xp.divmod(place, sizes[b[pair]])
-        src, dst = copies.order[starts[a[pair]] + i], copies.order[starts[b[pair]] + j]
+        src, dst = rows.order[starts[a[pair]] + i], rows.order[starts[b[pair]] + j]
         yield xp.minimum(src, dst), xp.maximum(src, dst), weight[pair]
 
 
 def of_equal(distinct: Distinct, limit: float) -> Iterator[Pairs]:
     """The pairs of rows that are equal, at distance zero, unless the limit is below it."""
-    copies, device = distinct.copies, distinct.items.device
+    rows, device = distinct.rows, distinct.items.device
     if limit < 0 or len(distinct.items) == distinct.of_row.size:
         return
-    xp, starts = device.xp, device.asarray(copies.starts)
-    position = xp.arange(copies.order.size, dtype="int64")
-    end = starts[distinct.of_row[copies.order] + 1]
+    xp, order, starts = device.xp, rows.order, device.asarray(rows.starts)
+    position = xp.arange(order.size, dtype="int64")
+    end = starts[distinct.of_row[order] + 1]
     for owner, place in pairs_of_ranges(position + 1, end - position - 1, device):
-        yield copies.order[owner], copies.order[place], xp.zeros(owner.size)
+        yield order[owner], order[place], xp.zeros(owner.size)
 
 
 def one_of_each(parts: list[Pairs], device: Device) -> Pairs:

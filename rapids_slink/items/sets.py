@@ -15,6 +15,10 @@ Hence |a∩b| ≤ c + |a| - p(a), likewise for b, and
 the ones that the two rows have in common in both parts. The distances fall as |a∩b| grows, so that of the rows of bits
 is at most that of the sets; rounding, of one quotient each, keeps this order.
 
+So that a few large sets do not make all rows long, the second part may end early. A set that lacks more ones is
+*large*, and its row has fewer than |a| ones. With a set b that is not large it still has |b| - p(b) of the second part
+in common, and the distances fall as a set loses elements that are not common. Only two large sets have no bound.
+
 Keys leave no pair out either (Chaudhuri, Ganti and Kaushik, "A primitive operator for similarity joins", 2006). Let
 elements be in one order for all sets, and let every pair within a distance have at least o(a) ≤ |a| elements in common,
 a number of a alone. The first of these in this order has at least o(a) - 1 others after it, so it is among the first
@@ -45,6 +49,8 @@ WIDTHS, SAMPLE = tuple(2**i for i in range(7, 17)), 128
 #: What one step of a merge, and what a pair that shares a key, take on a CPU in words of bits that are compared; and
 #: the words of small sets.
 STEP_WORDS, PAIR_WORDS, LEAST_WORDS = 8.0, 1e3, 4
+#: Steps of a pair besides its common elements.
+PAIR_STEPS = 4
 #: What rounding takes of a number of common elements, at most.
 ROUNDING = 1e-6
 #: More keys than this, on average, take longer than rows of bits.
@@ -105,11 +111,26 @@ class Sets(StoredRows):
         common, sizes = kernels(self.device).common_elements(self.starts, self.elements, src, dst), self.sizes
         return distances_of(self.metric, common, sizes[src], sizes[dst], self.device.xp)
 
+    def steps(self) -> float:
+        """See `Items`: one for each two rows that have an element, and for each pair."""
+        counts = self.device.xp.bincount(self._numbers).astype("float64") if self.elements.size else np.zeros(1)
+        return float((counts * counts).sum()) + PAIR_STEPS * float(len(self)) ** 2
+
+    def matrix(self) -> np.ndarray:
+        """See `Items`."""
+        matrix, sizes = np.empty((len(self), len(self))), self.sizes
+
+        def use(rows: slice, common: np.ndarray) -> None:
+            matrix[rows] = distances_of(self.metric, common, sizes[rows, None], sizes, np)
+
+        kernels(self.device).all_common(self.starts, self._numbers, use)
+        return matrix
+
     def keys_an_item(self, limit: float) -> float:
         """The mean number of keys; infinite where rows of bits take less, since many pairs share a key, as on a GPU."""
         if limit >= 1 or self.device.is_gpu:  # at 1 sets without a common element are within
             return np.inf
-        mean, size = float(self._key_counts(limit).mean()), float(self.sizes.mean())
+        mean, size = float(self._key_counts(limit).mean()), float(np.median(self.sizes))
         if mean > MOST_KEYS:
             return np.inf
         _, key = self.keys(limit, slice(0, len(self)))
@@ -137,37 +158,55 @@ class Sets(StoredRows):
         return xp.maximum(sizes - common + 1, 0)
 
     @cached_property
+    def _numbers(self) -> Array:
+        """The elements, numbered from 0 in their order if they are not small numbers."""
+        if self._fit(4 * self.elements.size + 1024):
+            return self.elements
+        return self.device.xp.unique(self.elements, return_inverse=True)[1].reshape(-1)
+
+    @cached_property
     def _by_rarity(self) -> Array:
         """The elements of each set by the number of sets that have them, numbered in this order."""
-        xp = self.device.xp
-        if self._fit(4 * self.elements.size + 1024):
-            number, counts = self.elements, xp.bincount(self.elements)
-        else:
-            _, number, counts = xp.unique(self.elements, return_inverse=True, return_counts=True)
+        xp, counts = self.device.xp, self.device.xp.bincount(self._numbers)
         rank = xp.empty(counts.size, "int64")
         rank[xp.argsort(counts)] = xp.arange(counts.size)
-        return kernels(self.device).ascending(self.starts, rank[number.reshape(-1)])[1]
+        return kernels(self.device).ascending(self.starts, rank[self._numbers])[1]
 
     def projection(self, limit: float) -> Projection:
         """Rows of bits."""
-        bits = self.rows_of_bits(self.suitable_width(limit))
-        return Projection(bits, OF_BITS[self.metric.name], limit)
+        bits, large = self.rows_of_bits(self.suitable_width(limit))
+        return Projection(bits, OF_BITS[self.metric.name], limit, large)
 
-    def rows_of_bits(self, width: int) -> Array:
-        """(n, d) uint8, of which `OF_BITS` are at most the distances of the sets; see the module.
+    def rows_of_bits(self, width: int) -> tuple[Array, Array]:
+        """Rows of bits, (n, d) uint8, and large sets, (m,) integers: see the module.
 
-        The first part has `width` bits. If the elements are numbers below it, each has its own bit.
+        Of sets that are not both large, `OF_BITS` are at most the distances. The first part of a row has `width` bits.
+        If the elements are numbers below it, each has its own bit.
         """
         xp, n = self.device.xp, len(self)
         words, ones = kernels(self.device).hashed_bits(self.starts, self.elements, width, self._fit(width))
         lacking = self.sizes - ones
-        more = -(-int(lacking.max()) // WORD_BITS)
+        order = xp.argsort(-lacking)
+        n_large, longest = self._large_sets(to_host(lacking[order]), to_host(self.sizes[order]))
+        large, more = order[:n_large], -(-longest // WORD_BITS)
         if not more:
-            return words.view("uint8")
+            return words.view("uint8"), large
         count = xp.clip(lacking[:, None] - WORD_BITS * xp.arange(more), 0, WORD_BITS).astype("uint64")
         one, all_ones = np.uint64(1), np.uint64(2**WORD_BITS - 1)
         second = xp.where(count == WORD_BITS, all_ones, (one << xp.minimum(count, np.uint64(WORD_BITS - 1))) - one)
-        return xp.ascontiguousarray(xp.concatenate((words, second.reshape(n, more)), axis=1)).view("uint8")
+        bits = xp.ascontiguousarray(xp.concatenate((words, second.reshape(n, more)), axis=1)).view("uint8")
+        return bits, large
+
+    @staticmethod
+    def _large_sets(lacking: np.ndarray, sizes: np.ndarray) -> tuple[int, int]:
+        """How many sets are large, and the most ones that another lacks, so that all pairs take least.
+
+        `lacking` descends. A word more takes a word of all pairs, and another large set a merge with each one before.
+        """
+        n = lacking.size
+        merges = np.concatenate(([0], np.cumsum(sizes[:-1]))) * np.maximum(np.arange(n) - 1, 0) * STEP_WORDS
+        count = int((merges + n * n / 2 * -(-lacking // WORD_BITS)).argmin())
+        return count, int(lacking[count])
 
     def suitable_width(self, limit: float) -> int:
         """The number of bits with which a search for pairs within a limit takes least, by the pairs of a sample.
@@ -178,16 +217,16 @@ class Sets(StoredRows):
         sample = self.take(np.linspace(0, len(self) - 1, min(len(self), SAMPLE)).astype(np.int64))._on(CPU)
         first, second = (end.astype(np.int32) for end in np.triu_indices(len(sample), 1))
         sizes, n_pairs = sample.sizes, max(1, first.size)
-        steps = 2 * STEP_WORDS * float(sizes.mean()) / n_pairs
-        merged = steps * int((sample.distances(first, second) <= limit).sum())
+        steps = 2 * STEP_WORDS * np.minimum(sizes[first], sizes[second]) / n_pairs
+        merged = float(steps[sample.distances(first, second) <= limit].sum())
         best, least = WIDTHS[0], np.inf
         for width in WIDTHS:
-            bits = sample.rows_of_bits(width)
+            bits, _ = sample.rows_of_bits(width)
             unpacked = np.unpackbits(bits, axis=1).astype(np.float32)
             common = (unpacked @ unpacked.T).astype(np.int64)[first, second]
             passes = distances_of(self.metric, common, sizes[first], sizes[second], np) <= limit
             words = bits.shape[1] * 8 / WORD_BITS
-            cost = words + steps * int(passes.sum())
+            cost = words + float(steps[passes].sum())
             if cost < least:
                 best, least = width, cost
             if words + merged >= least or self._fit(width):  # wider ones cannot take less

@@ -22,6 +22,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from rapids_slink.items.dense import matrix_by_pairs
 from rapids_slink.items.kind import Projection, StoredRows, entries_of, kernels, stored_entries
 from rapids_slink.metrics import EPSILON, EUCLIDEAN, OVERFLOW, Metric
 from rapids_slink.neighbors.task import row_blocks
@@ -33,6 +34,8 @@ from rapids_slink.runtime.device import CPU, Array, Device, all_true
 AXES, HEAVY, SAMPLE = tuple(2**i for i in range(5, 12)), 1 / 4, 128
 #: What one step of a merge takes, in axes that are compared.
 STEP_AXES = 100.0
+#: Steps of a pair besides its common columns, and of an entry that is merged.
+PAIR_STEPS, MERGE_STEPS = 12, 1.5
 #: Values of the projection that are summed at a time, those of float32 next to 1 and to 0, and of float64 next to 0.
 BLOCK, FLOAT32, LEAST_FLOAT32, LEAST = 2**24, 2.0**-23, 2.0**-149, 2.0**-1074
 
@@ -101,11 +104,38 @@ class SparseRows(StoredRows):
         xp = self.device.xp
         if self.metric.name == "euclidean":
             return xp.sqrt(kernels(self.device).squared_distances(self, src, dst))
-        cosine = kernels(self.device).dot_products(self, src, dst) / (self.norms[src] * self.norms[dst])
+        return self._distances_of(kernels(self.device).dot_products(self, src, dst), src, dst)
+
+    def _distances_of(self, dots: Array, src: Array, dst: Array) -> Array:
+        """Return the cosine distances of pairs with these dot products."""
+        xp = self.device.xp
+        cosine = dots / (self.norms[src] * self.norms[dst])
         weight = 1.0 - xp.clip(cosine, -1.0, 1.0)
         near = xp.flatnonzero(weight < 16 * EPSILON)
         weight[near[self.equal(src[near], dst[near])]] = 0.0
         return weight
+
+    def steps(self) -> float:
+        """See `Items`: an entry of both rows of a pair; of cosine one for each two rows that have a column."""
+        n = float(len(self))
+        if self.metric.name == "euclidean":
+            return n * MERGE_STEPS * self.columns.size
+        counts = self.device.xp.bincount(self._column_numbers()[0]).astype("float64")
+        return float((counts * counts).sum()) + PAIR_STEPS * n * n
+
+    def matrix(self) -> np.ndarray:
+        """See `Items`."""
+        if self.metric.name == "euclidean":
+            return matrix_by_pairs(self)
+        n, (number, _) = len(self), self._column_numbers()
+        matrix, row = np.empty((n, n)), np.arange(n, dtype="int32")
+
+        def use(rows: slice, dots: np.ndarray) -> None:
+            src, dst = np.repeat(row[rows], n), np.tile(row, rows.stop - rows.start)
+            matrix[rows] = self._distances_of(dots.reshape(-1), src, dst).reshape(-1, n)
+
+        kernels(self.device).all_dot_products(self, number, use)
+        return matrix
 
     def keys_an_item(self, limit: float) -> float:
         """There are no keys."""

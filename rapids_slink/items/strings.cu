@@ -1,4 +1,6 @@
 // Strings: edits and differing characters of pairs, hashes, keys, bits of counts. cpu.py has the definitions.
+#include "items/mixing.cuh"
+
 typedef unsigned long long u64;
 
 constexpr int WORD = 64;  // characters that a word holds
@@ -75,18 +77,21 @@ extern "C" __global__ void count_differences(const int* __restrict__ codes, cons
     distance[pair] = m != n || count > most ? INFINITE : (double)count;
 }
 
-// The hash of a string, from a first power on.
-__device__ u64 hash(const int* __restrict__ codes, long long begin, long long end, u64 power) {
-    u64 total = 0;
+// The sum of a string's characters, each times the power of its place.
+__device__ u64 sum_of_string(const int* __restrict__ codes, long long begin, long long end) {
+    u64 total = 0, power = 1;
     for (long long i = begin; i < end; i++, power *= FACTOR) total += (u64)(codes[i] + 1) * power;
     return total;
 }
 
+// The sum of the hashes of a string's characters with their places.
 extern "C" __global__ void hash_strings(const int* __restrict__ codes, const long long* __restrict__ starts, long long n, u64 seed, u64* __restrict__ hashes) {
     long long row = job();
     if (row >= n) return;
-    u64 total = hash(codes, starts[row], starts[row + 1], 1 + 2 * seed);
-    hashes[row] = total ^ (total >> 32);
+    u64 total = 0, salt = mixed(seed);
+    for (long long begin = starts[row], i = begin; i < starts[row + 1]; i++)
+        total += mixed(((u64)(i - begin) << 32 | (u64)(codes[i] + 1)) + salt);
+    hashes[row] = total;
 }
 
 // Copies string rows[k] to new_starts[k] on.
@@ -102,7 +107,7 @@ extern "C" __global__ void delete_characters(const int* __restrict__ codes, cons
     long long k = job();
     if (k >= count) return;
     long long row = first_row + k, at = first[k], begin = starts[row], end = starts[row + 1];
-    u64 whole = hash(codes, begin, end, 1), before = 0, power = 1;
+    u64 whole = sum_of_string(codes, begin, end), before = 0, power = 1;
     item[at] = (int)row, key[at++] = whole;
     for (long long i = begin; deleted && i < end; i++, power *= FACTOR) {
         u64 own = (u64)(codes[i] + 1) * power, after_one = whole - before - own;
@@ -125,7 +130,7 @@ extern "C" __global__ void mask_characters(const int* __restrict__ codes, const 
     long long k = job();
     if (k >= count) return;
     long long row = first_row + k, at = first[k], begin = starts[row], end = starts[row + 1];
-    u64 whole = hash(codes, begin, end, 1), power = 1;
+    u64 whole = sum_of_string(codes, begin, end), power = 1;
     int masked = (int)min((long long)deleted, end - begin);
     if (!masked) item[at] = (int)row, key[at] = whole;
     for (long long i = begin; masked && i < end; i++, power *= FACTOR) {

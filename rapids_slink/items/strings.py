@@ -40,6 +40,8 @@ BUCKETS, FEW_ONES, MANY_ONES, PLACE_BITS = 32, 4, 32, 256
 LEVENSHTEIN, STRING_HAMMING = ITEM_METRICS["levenshtein"], ITEM_METRICS["string_hamming"]
 #: The most edits that a kernel takes for a cutoff.
 NO_CUTOFF = 2**31 - 1
+#: Steps of a pair besides its characters.
+PAIR_STEPS = 5
 #: Strings that are encoded at a time.
 ENCODED = 2**20
 
@@ -112,6 +114,17 @@ class Strings:
         cutoff = floor(min(cutoff, NO_CUTOFF))
         find = kernels(self.device).edits if self.metric is LEVENSHTEIN else kernels(self.device).differences
         return find(self, src, dst, cutoff)
+
+    def steps(self) -> float:
+        """See `Items`: a character of each later string, for each word of a string."""
+        n = len(self)
+        words = n if self.metric is STRING_HAMMING else float((-(-self.lengths // kernels(self.device).WORD)).sum())
+        return words * (self.codes.size + PAIR_STEPS * n) / 2
+
+    def matrix(self) -> np.ndarray:
+        """See `Items`."""
+        find = kernels(self.device).all_edits if self.metric is LEVENSHTEIN else kernels(self.device).all_differences
+        return find(self)
 
     def keys_an_item(self, limit: float) -> float:
         """See `Items`."""

@@ -6,8 +6,9 @@ Errors name the column or the argument.
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from decimal import Decimal
+from functools import partial
 from numbers import Integral, Real
 from os import PathLike
 from typing import Any
@@ -356,12 +357,11 @@ def without_text(
     advice = "; name it in missing_value if it means missing" if metric.missing else ""
     marked = {}
     for i, column in columns.items():
-        label = column_label(X, i, name)
         seen = None if codes is None else codes.setdefault(i, {})
-        columns[i], held = _numbers(column, label, missing_values, seen, advice)
+        columns[i], held = _numbers(column, partial(column_label, X, i, name), missing_values, seen, advice)
         marks = [value for value in held if means_missing_in(metric, value)] if metric.missing else []
         if marks:
-            marked[label] = marks
+            marked[column_label(X, i, name)] = marks
     if marked:
         label, marks = next(iter(marked.items()))
         _warn_of_marks(label, marks, len(marked), metric)
@@ -372,7 +372,10 @@ def without_text(
 
 def text_columns(X: Any, types: list[Any], metric: Metric) -> list[int]:
     """The numbers of a frame's columns, of these types, that hold text or, for hamming, categories."""
-    return [i for i, dtype in enumerate(types) if dtype.kind in "OU" and _is_text(X.iloc[:, i], metric)]
+    is_object = [dtype.kind in "OU" for dtype in types]
+    if not any(is_object):  # of thousands of columns the walk takes milliseconds
+        return []
+    return [i for i, (_, column) in enumerate(X.items()) if is_object[i] and _is_text(column, metric)]
 
 
 def _warn_of_marks(label: str, marks: list[Any], n_columns: int, metric: Metric) -> None:
@@ -386,40 +389,42 @@ def _warn_of_marks(label: str, marks: list[Any], n_columns: int, metric: Metric)
 
 
 def _numbers(
-    column: Any, label: str, missing_values: Collection[Any], seen: dict[Any, int] | None, advice: str
-) -> tuple[Any, Collection[Any]]:
+    column: Any, label: Callable[[], str], missing_values: Collection[Any], seen: dict[Any, int] | None, advice: str
+) -> tuple[Array, Collection[Any]]:
     """A column of text or categories as numbers, and its values that are not missing; see `without_text`.
 
     The numbers are codes, those `seen` and further ones, unless this is None. Then no values are returned.
     """
-    if str(column.dtype).startswith("dictionary"):  # pandas makes no categories of one with nulls
-        column = column.astype(object)
     try:
-        try:
-            categories = column.astype("category").cat
-        except OverflowError:  # pandas reads integers beyond float64 as float64 in some versions
-            exact = column.map(lambda value: Decimal(value) if type(value) is int else value)
-            categories = exact.astype("category").cat
+        codes, values = _categories(column)
     except TypeError as error:
-        raise InputTypeError(f"{label} has dtype {column.dtype}, and its values are no categories: {error}") from error
-    codes, values = array_of(categories.codes.fillna(-1)), on_host(categories.categories)
+        what = f"{label()} has dtype {column.dtype}, and its values are no categories"
+        raise InputTypeError(f"{what}: {error}") from error
     number = np.full(len(values) + 1, np.nan)  # the last is that of a null, code -1
     held, up_to = np.unique(to_host(codes)), up_to_of(missing_values)  # some categories may have no row
     for i in held[held >= 0].tolist():
         value = as_read(values[i])
-        is_number = isinstance(value, Real | Decimal)
-        if value in missing_values or (is_number and value <= up_to):
+        if value in missing_values or (up_to > -np.inf and isinstance(value, Real | Decimal) and value <= up_to):
             continue
         if seen is not None:  # from 1: HierCC's numbers up to 0 are warned of, and codes are none of these
             number[i] = seen.setdefault(value, len(seen) + 1)
-        elif is_number and abs(value) <= OVERFLOW:
+        elif isinstance(value, Real | Decimal) and abs(value) <= OVERFLOW:
             number[i] = value
         else:
-            raise not_numeric(label, column.dtype, value, advice)
+            raise not_numeric(label(), column.dtype, value, advice)
     if seen is not None and len(seen) < 2**24:
         number = number.astype(np.float32)
-    numbers = type(column)(device_of(codes).xp.asarray(number)[codes], index=column.index)
-    return numbers, seen or ()
+    return device_of(codes).xp.asarray(number)[codes], seen or ()
+
+
+def _categories(column: Any) -> tuple[Array, list[Any]]:
+    """Return the code of each value of a column, -1 for a null, and the values that the codes stand for."""
+    if library_of(column) != "cudf" and column.dtype != "category":  # of few rows pandas takes long for categories
+        codes, values = CPU.frames.factorize(column.to_numpy(object))
+        return codes, values.tolist()
+    categories = column.astype("category").cat
+    values = np.asarray(on_host(categories.categories), object)
+    return array_of(categories.codes.fillna(-1)), values.tolist()
 
 
 def _is_text(column: Any, metric: Metric) -> bool:

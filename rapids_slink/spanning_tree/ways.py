@@ -15,11 +15,9 @@ cross one of both gaps either way round. Those but the edges themselves cross a 
 than one of the two edges, and of these that across i comes first. Half a spacing of the length is lost at each of two
 differences, so here a longer way must be longer by more than that.
 
-**Repeats.** The equal row with the smallest id represents the others. Its edges to them weigh what the metric says of
-the row with itself, which is zero or, for cosine, what rounding leaves of it. Among edges of equal rows these come
-first by their ids. Between two distinct rows the first edge in the total order joins their representatives. So these
-edges and the tree of the distinct rows form the tree of all rows if no edge of that tree is as light as one of them.
-Otherwise, for instance if products of tiny numbers underflow, all rows are searched.
+**Repeats.** The tree of the distinct rows is searched, and `copies` joins the others. The weight between equal rows is
+what the metric says of the row with itself, or their core distance. If a row with copies has a lighter pair, for
+instance if products of tiny numbers underflow, all rows are searched.
 """
 
 import math
@@ -39,6 +37,7 @@ from rapids_slink.runtime.device import Array, Device, all_true, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, free_bytes, sequential
 from rapids_slink.spanning_tree import boxes, lists, pairs
+from rapids_slink.spanning_tree.copies import Copies
 from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
 
 # --------------------------------------------------------------------------------------------------------------- a line
@@ -118,53 +117,6 @@ HASH_BYTES = 64  # of a row at the peak: hashes, their order, and the numbers of
 JOIN_BYTES = 50  # of a row while its edges are sorted and joined to those of distinct rows
 
 
-@dataclass(frozen=True)
-class Repeats:
-    """Which rows are equal."""
-
-    first: Array  # (m,) array, the smallest id of each distinct row, ascending
-    repeated: Array  # (n - m,) array, the other ids, ascending
-    of_repeated: Array  # (n - m,) array, for each of them, the smallest id of its row
-
-    def join(self, tree: PreallocatedFrame, of_equal: Array, device: Device) -> PreallocatedFrame | None:
-        """The tree of all rows from that of the distinct ones, None if that has an edge as light as of equal rows.
-
-        `of_equal`, (n - m,) float64, are the weights between each repeated row and the first one.
-        """
-        src, dst, weight = tree.columns.values()
-        xp, m = device.xp, self.repeated.size
-        if weight.size and not float(weight[0]) > float(of_equal.max()):
-            return None
-        whole = PreallocatedFrame.empty(device, m + weight.size, EDGE_TYPES)
-        order = stable_order(self.of_repeated, xp)
-        order = order[stable_order(of_equal[order], xp)]
-        parts = (self.of_repeated, self.first[src]), (self.repeated, self.first[dst]), (of_equal, weight)
-        for column, (equal, of_tree) in zip(whole.columns.values(), parts, strict=True):
-            column[:m] = equal[order]
-            column[m:] = of_tree
-        return whole
-
-    def numbers(self, xp: Any) -> Any:
-        """Which of the distinct rows each repeated row equals, (n - m,) int64."""
-        return xp.searchsorted(self.first, self.of_repeated)
-
-    def join_at_cores(self, tree: PreallocatedFrame, core: Array, device: Device) -> PreallocatedFrame:
-        """`join` by mutual reachability, from the core distances of the distinct rows, (m,) float64."""
-        src, dst, weight = tree.columns.values()
-        xp, m = device.xp, self.repeated.size
-        at, least = xp.flatnonzero(weight == core[dst]), xp.arange(self.first.size)
-        if at.size:  # CuPy finds nothing unique in nothing
-            row, place = xp.unique(dst[at], return_index=True)  # of one weight the edge from the least id is first
-            least[row] = src[at[place]]
-        whole, number = PreallocatedFrame.empty(device, m + weight.size, EDGE_TYPES), self.numbers(xp)
-        ends, others, weights = whole.columns.values()
-        ends[:m], others[:m], weights[:m] = self.first[least][number], self.repeated, core[number]
-        ends[m:], others[m:], weights[m:] = self.first[src], self.first[dst], weight
-        del number  # the sort takes its memory
-        sort_in_place(whole.columns, xp)
-        return whole
-
-
 def prepare_repeats(look: Look) -> Prepared | None:
     """The way by distinct rows, or None unless many rows are equal."""
     problem, rows, report, device = look.problem, look.rows, look.report, look.problem.device
@@ -187,9 +139,9 @@ def prepare_repeats(look: Look) -> Prepared | None:
         if tree is None:
             return None
         with report.stage("spanning_tree", device):
-            first, other = repeats.of_repeated.astype("int32"), repeats.repeated.astype("int32")
-            of_equal = kernels(device).pair_distances(rows, first, other, problem.metric)
-            edges = repeats.join(tree[0], of_equal, device)
+            number = device.xp.arange(repeats.first.size, dtype="int32")
+            own = kernels(device).pair_distances(distinct.rows, number, number, problem.metric)
+            edges = repeats.join(tree[0], own, device)
         return None if edges is None else (edges, tree[1])
 
     n, m = problem.n, repeats.first.size
@@ -198,14 +150,12 @@ def prepare_repeats(look: Look) -> Prepared | None:
     return Prepared(make, lambda: sequential(looking, of_distinct.estimate(), MemoryEstimate(n * JOIN_BYTES)))
 
 
-def tree_at_cores(repeats: Repeats, distinct: Look) -> Tree | None:
+def tree_at_cores(repeats: Copies, distinct: Look) -> Tree | None:
     """The tree of all rows by mutual reachability, by lists of distinct ones; None if others are nearer than equals."""
     problem, report, device = distinct.problem, distinct.report, distinct.problem.device
     xp, m, of_rows = device.xp, problem.settings.min_samples, lists.lists_of(distinct, by_distance=True)
     with report.stage("neighbors", device):
-        number, repeated = xp.arange(problem.n), xp.sort(repeats.numbers(xp))
-        copies = xp.searchsorted(repeated, number, side="right") - xp.searchsorted(repeated, number)
-        row = number.astype("int32")
+        row, copies = xp.arange(problem.n, dtype="int32"), repeats.counts(xp)
         of_equal = kernels(device).pair_distances(distinct.rows, row, row, problem.metric)
         if not all_true((copies == 0) | (of_equal <= of_rows.weights[:, 0])):
             return None
@@ -215,10 +165,11 @@ def tree_at_cores(repeats: Repeats, distinct: Look) -> Tree | None:
         del of_rows
     tree, components = lists.connected(distinct, by_cores)
     with report.stage("spanning_tree", device):
-        return repeats.join_at_cores(tree, core, device), components
+        edges = repeats.join(tree, core, device)
+    return None if edges is None else (edges, components)
 
 
-def find_repeats(values: Array, device: Device) -> Repeats | None:
+def find_repeats(values: Array, device: Device) -> Copies | None:
     """Which rows, as the metric's formula reads them, are equal; None if hardly any are."""
     xp, (n, d), hash_rows = device.xp, values.shape, kernels(device).hash_rows
     if values.nbytes + ID_BYTES * n > free_bytes():  # a copy of most rows may come on top of another way's memory
@@ -236,9 +187,7 @@ def find_repeats(values: Array, device: Device) -> Repeats | None:
     of_row = first[number.reshape(-1)]  # the smallest id with the same hash
     if not all(all_true(values[rows] == values[of_row[rows]]) for rows in row_blocks(n, d, COMPARED)):
         return None
-    is_repeated = of_row != xp.arange(n)
-    repeated = xp.flatnonzero(is_repeated)
-    return Repeats(xp.flatnonzero(~is_repeated), repeated, of_row[repeated])
+    return Copies.of(of_row, xp)
 
 
 # ----------------------------------------------------------------------------------------------------------- the order

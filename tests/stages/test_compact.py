@@ -164,6 +164,15 @@ def test_frames_of_text(dtype, engine):
     np.testing.assert_array_equal(to_host(graph["weight"].values), np.sort(expected, axis=1)[:, :2].ravel())
 
 
+@pytest.mark.parametrize("dtype", [object, "string", "str"])
+def test_no_categories_are_made_of_text(dtype, monkeypatch):
+    """For a column of few rows pandas takes a millisecond."""
+    frame = pd.DataFrame(np.random.default_rng(0).integers(0, 9, (50, 30)))
+    text, how = frame.astype(str).astype(dtype), {"metric": "hamming", "device": "cpu"}
+    monkeypatch.setattr(pd.Categorical, "__init__", None)
+    np.testing.assert_array_equal(fit(text, 4, **how).linkage_, fit(frame, 4, **how).linkage_)
+
+
 @pytest.mark.parametrize("dtype", [object, "category"])
 def test_text_with_nulls(dtype, engine):
     frame = alleles()

@@ -120,7 +120,7 @@ def test_which_rows_are_equal():
     found = find_repeats(X, CPU)
     _, first, number = np.unique(X, axis=0, return_index=True, return_inverse=True)
     np.testing.assert_array_equal(found.first, np.sort(first))
-    np.testing.assert_array_equal(found.of_repeated, first[number.reshape(-1)][found.repeated])
+    np.testing.assert_array_equal(found.first[found.number], first[number.reshape(-1)][found.repeated])
     assert "repeated_rows" not in fit(X, "cpu", metric="inner_product").report_["spanning_tree"]
     assert find_repeats(CASES["uneven_blobs_8d"]("float32"), CPU) is None
 

@@ -1,6 +1,7 @@
 """Sets, in matrices and columns, against plain Python over all pairs and against rows of booleans."""
 
 from functools import cache
+from math import inf
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ from scipy.spatial.distance import squareform
 
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
-from rapids_slink.items import forest, search
+from rapids_slink.items import dense, forest, search
 from rapids_slink.items import sets as sets_module
 from rapids_slink.items.sets import OF_BITS, WIDTHS, Sets, distances_of
 from rapids_slink.metrics import get_metric
@@ -75,6 +76,7 @@ def _how(request, set_constants):
     set_constants(sets_module, PAIR_WORDS=cost, STEP_WORDS=cost)
     if request.param != "all pairs":
         set_constants(search, SMALL_GROUP=1)
+        set_constants(dense, MAX_ITEMS=0)
         for module in (forest, search):
             set_constants(module, FEW_PAIRS=1000)
 
@@ -91,6 +93,17 @@ def test_all_pairs_have_the_distances_of_the_definition_and_of_rows_of_booleans(
     rows = matrix(sets).toarray()
     dense = rapids_slink.pairs(rows, max_distance=1, metric=metric, device="cpu")["weight"].to_numpy()
     np.testing.assert_array_equal(dense, expected)
+
+
+@EVERY_METRIC
+def test_the_matrix_of_all_distances(metric):
+    sets, far = families(90, seed=12), [{2**40 * e for e in held} for held in families(40, seed=12)]
+    for values in (sets, far, matrix(sets), [{1}], [{1}, {2}, {1}]):
+        made = sets_of(values, metric)
+        src, dst = (end.astype(np.int32) for end in np.indices((len(made), len(made))).reshape(2, -1))
+        np.testing.assert_array_equal(made.matrix().ravel(), made.distances(src, dst))
+    assert (sets_of([set(), set(), {1}]).matrix() == [[0, 0, 1], [0, 0, 1], [1, 1, 0]]).all()
+    assert (sets_of([set(), set()]).matrix() == 0).all()
 
 
 @pytest.mark.usefixtures("_how")
@@ -144,6 +157,26 @@ def test_heights_are_those_of_all_pairs(metric, limit):
         np.testing.assert_array_equal(heights, expected if limit is None else expected[expected <= limit])
     dense = rapids_slink.fit(matrix(sets).toarray(), None, distance_threshold=0.4, metric=metric, device="cpu")
     np.testing.assert_array_equal(model.labels_, dense.labels_)
+
+
+@pytest.mark.usefixtures("_how")
+@pytest.mark.parametrize("samples", [1, 2, 5])
+@EVERY_METRIC
+def test_edges_among_equal_weights_are_those_of_all_pairs(metric, samples):
+    """Of few elements: many sets are equal, and many others at distance zero by containment."""
+    rng = np.random.default_rng(samples)
+    for n in (5, 20, 100):
+        sets = [set(rng.integers(0, 6, rng.integers(1, 5)).tolist()) for _ in range(n)]
+        distances = table(sets, metric)
+        for limit in (inf, 0.5):
+            found, exact = (
+                SingleLinkage(
+                    None, distance_threshold=0.1, metric=how, min_samples=samples if n > samples else None,
+                    max_distance=None if limit == inf else limit, device="cpu",
+                ).fit(X).mst_
+                for how, X in ((metric, sets), ("precomputed", np.where(distances <= limit, distances, inf)))
+            )  # fmt: skip
+            pd.testing.assert_frame_equal(found, exact)
 
 
 @pytest.mark.usefixtures("_how")
@@ -217,7 +250,7 @@ def test_rows_of_bits_are_no_farther_than_the_sets(metric, step):
     src, dst = np.triu_indices(len(sets), 1)
     exact = table(sets, metric)[src, dst]
     for width in (*WIDTHS[:4], 4096):
-        bits = np.unpackbits(made.rows_of_bits(width), axis=1).astype(np.int64)
+        bits = np.unpackbits(made.rows_of_bits(width)[0], axis=1).astype(np.int64)
         np.testing.assert_array_equal(bits.sum(axis=1), made.sizes)
         common = (bits @ bits.T)[src, dst]
         lower = distances_of(get_metric(metric), common, made.sizes[src], made.sizes[dst], np)
@@ -227,6 +260,36 @@ def test_rows_of_bits_are_no_farther_than_the_sets(metric, step):
     projection = made.projection(0.5)
     assert projection.metric is OF_BITS[metric]
     assert projection.surrogate_bound == 0.5
+
+
+@EVERY_METRIC
+def test_a_few_large_sets_do_not_make_all_rows_of_bits_long(metric):
+    """Their own rows are too short for them, so they are compared with each other."""
+    rng = np.random.default_rng(0)
+    sets = [set(rng.integers(0, 10**6, 20).tolist()) for _ in range(300)]
+    sets[::100] = [set(range(size, 40 * size)) | sets[1] for size in (5000, 5001, 300)]
+    made, distances = sets_of(sets, metric), table(sets, metric)
+    for width in (128, 4096):
+        bits, large = made.rows_of_bits(width)
+        assert bits.shape[1] < 2 * width / 8
+        assert set(large.tolist()) == {0, 100, 200}
+        bits = np.unpackbits(bits, axis=1).astype(np.int64)
+        sizes = bits.sum(axis=1)
+        lower = distances_of(get_metric(metric), bits @ bits.T, sizes[:, None], sizes, np)
+        assert (np.delete(lower, large, axis=0) <= np.delete(distances, large, axis=0)).all()
+    for limit in (0.2, 0.95):
+        for how in (sets, sets[::-1]):
+            found = rapids_slink.pairs(how, max_distance=limit, metric=metric, device="cpu")
+            pd.testing.assert_frame_equal(found, pairs_of(table(how, metric), limit))
+    parts = rapids_slink.iter_pairs(sets, max_distance=0.5, rows=150, metric=metric, device="cpu")
+    pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), pairs_of(distances, 0.5))
+
+
+def test_a_set_is_searched_for_in_a_much_longer_one():
+    sets = [set(range(0, 3000, 3)), {0, 3, 4, 2997, 2998}, {5}, set(), {2999}, {0}, set(range(2990, 2996))]
+    src, dst = (end.astype(np.int32) for end in np.indices((7, 7)).reshape(2, -1))
+    expected = table(sets, "jaccard").ravel()
+    np.testing.assert_array_equal(sets_of(sets).distances(src, dst), expected)
 
 
 @pytest.mark.parametrize("limit", [0.0, 0.1, 0.5, 0.9, 0.999])
@@ -267,7 +330,7 @@ def test_few_pairs_of_sketches_pass_that_are_not_near():
     made = sets_of(list(sketches))
     width = made.suitable_width(0.5)
     assert 1024 < width <= 4096
-    bits = np.unpackbits(made.rows_of_bits(width), axis=1).astype(np.float32)
+    bits = np.unpackbits(made.rows_of_bits(width)[0], axis=1).astype(np.float32)
     common = np.triu(bits @ bits.T, 1)
     assert (common / (2000 - common) >= 0.5).sum() < 220
 

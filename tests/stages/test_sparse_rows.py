@@ -6,8 +6,8 @@ import pytest
 from scipy import sparse
 
 import rapids_slink
-from rapids_slink import HDBSCAN
-from rapids_slink.items import forest, search
+from rapids_slink import HDBSCAN, SingleLinkage
+from rapids_slink.items import dense, forest, search
 from rapids_slink.items.sparse import SparseRows
 from rapids_slink.metrics import get_metric
 from rapids_slink.runtime.device import CPU
@@ -63,6 +63,7 @@ def _how(request, set_constants):
     """Compare all pairs of these few rows, or as of many."""
     if request.param == "projections":
         set_constants(search, SMALL_GROUP=1)
+        set_constants(dense, MAX_ITEMS=0)
         for module in (forest, search):
             set_constants(module, FEW_PAIRS=1000)
 
@@ -75,6 +76,28 @@ def _how(request, set_constants):
 def test_distances_are_plain_sums(metric, d):
     X = rows(30, d, 0.4, seed=d)
     src, dst = ends(len(X))
+    expected = [plain(X[i], X[j], metric) for i, j in zip(src, dst, strict=True)]
+    np.testing.assert_array_equal(of_rows(X, metric).distances(src, dst), expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("d", [1, 7, 40, 301])
+@EVERY_METRIC
+def test_the_matrix_of_all_distances(metric, d, dtype):
+    for kind in (np.int32, np.int64):
+        X = sparse.csr_matrix(rows(90, d, 0.2, seed=d, dtype=dtype))
+        X.indices, X.indptr = X.indices.astype(kind), X.indptr.astype(kind)
+        made = of_rows(X, metric)
+        src, dst = (end.astype(np.int32) for end in np.indices((90, 90)).reshape(2, -1))
+        np.testing.assert_array_equal(made.matrix().ravel(), made.distances(src, dst))
+
+
+@EVERY_METRIC
+def test_distances_to_a_row_that_has_many_more_entries(metric):
+    """A CPU searches in it for the entries of the others."""
+    X = rows(30, 401, 0.01, seed=2)
+    X[3], X[7, 397:] = np.random.default_rng(0).normal(size=401), 1
+    src, dst = (end.astype(np.int32) for end in np.indices((30, 30)).reshape(2, -1))
     expected = [plain(X[i], X[j], metric) for i, j in zip(src, dst, strict=True)]
     np.testing.assert_array_equal(of_rows(X, metric).distances(src, dst), expected)
 
@@ -125,6 +148,26 @@ def test_pairs(metric, limit):
     pd.testing.assert_frame_equal(found, expected)
     parts = rapids_slink.iter_pairs(sparse.csr_array(X), max_distance=limit, rows=40, metric=metric, device="cpu")
     pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), expected)
+
+
+@pytest.mark.usefixtures("_how")
+@pytest.mark.parametrize("samples", [1, 2, 5])
+@EVERY_METRIC
+def test_edges_among_equal_weights_are_those_of_all_pairs(metric, samples):
+    """Of few values: many rows are equal, and others at a cosine distance of zero, or of what rounding leaves."""
+    rng = np.random.default_rng(samples)
+    for n in (8, 30, 130):
+        X = rng.integers(-1, 2, (n, 5)).astype(float)
+        X[~X.any(axis=1), 0] = 1
+        X[::4] *= 3
+        distances = np.zeros((n, n))
+        src, dst = ends(n)
+        distances[src, dst] = distances[dst, src] = of_rows(X, metric).distances(src, dst)
+        model, exact = (
+            SingleLinkage(None, distance_threshold=0.1, metric=how, min_samples=samples, device="cpu").fit(given)
+            for how, given in ((metric, sparse.csr_matrix(X)), ("precomputed", distances))
+        )
+        pd.testing.assert_frame_equal(model.mst_, exact.mst_)
 
 
 @pytest.mark.usefixtures("_how")

@@ -11,7 +11,7 @@ from scipy.cluster.hierarchy import linkage
 
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
-from rapids_slink.items import cpu, search
+from rapids_slink.items import cpu, dense, search
 from rapids_slink.items.strings import Strings, _decoded
 from rapids_slink.metrics import ITEM_METRICS
 from rapids_slink.runtime.device import CPU, to_host
@@ -88,6 +88,38 @@ def test_all_pairs_have_the_distances_of_the_definition(metric):
     for most in (0, 1, 2, 5, 63, 64):
         found = strings_of(values, metric).distances(src, dst, most)
         np.testing.assert_array_equal(found, np.where(expected <= most, expected, inf).ravel())
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_the_matrix_of_all_distances(metric):
+    for values in (SPECIAL + words(40, longest=140, seed=22), ["", ""], ["a"], ["a" * 65, "", "b" * 64]):
+        np.testing.assert_array_equal(strings_of(values, metric).matrix(), table(values, metric))
+
+
+@pytest.mark.parametrize("samples", [1, 4])
+def test_which_groups_store_all_distances(samples, monkeypatch):
+    """Those of which it takes few steps and little memory; all have the same tree."""
+    values, keys = words(500, letters="ABCDEF", longest=12, seed=23), np.repeat([0, 1, 2, 3], [200, 150, 30, 120])
+
+    def fitted(**more):
+        model = SingleLinkage(
+            None, distance_threshold=1, min_samples=samples, metric="levenshtein", device="cpu", **more
+        )
+        return model.fit(values, groups=keys)
+
+    stored = fitted()
+    distinct = [len(set(values[begin:end])) for begin, end in ((0, 200), (200, 350), (380, 500))]
+    assert stored.report_["spanning_tree"]["pairs_weighed"] == sum(n * (n - 1) // 2 for n in distinct)
+    with monkeypatch.context() as patch:
+        patch.setattr(dense, "PAIR_BYTES", 2**40)
+        limited = fitted(memory_limit="1GiB")
+    assert "spanning_tree" not in limited.report_
+    monkeypatch.setattr(dense, "MAX_STEPS", 0)
+    searched = fitted()
+    assert "spanning_tree" not in searched.report_
+    for other in (limited, searched):
+        pd.testing.assert_frame_equal(other.mst_, stored.mst_)
+        np.testing.assert_array_equal(other.labels_, stored.labels_)
 
 
 def test_edits_of_ten_thousand_characters():
@@ -184,6 +216,20 @@ def test_strings_within_the_limit_share_a_key_and_projections_are_near(metric, l
         assert abs(bits[i] - bits[j]).sum() <= 2 * distances[i, j]
 
 
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_key_that_a_string_has_many_times_counts_once(metric, monkeypatch):
+    """Whichever letter of a run is deleted, the same string is left."""
+    monkeypatch.setitem(search.SMALL_GROUP, "cpu", 1)
+    monkeypatch.setitem(search.COSTS, "cpu", search.Costs(0, 1, 1, 1))
+    near = ["a" * 200 + "b", "a" * 200 + "c"]
+    items = strings_of([*words(60, seed=21), *near], metric)
+    distinct = search.distinct_items(items, np.zeros(len(items), "int32"))
+    candidates = list(search.ItemSearch(distinct.items, distinct.groups, 1)._that_share_a_key())
+    assert sum(part[0].size for part in candidates) < 60 * 60
+    found = rapids_slink.pairs(near, metric=metric, max_distance=1, device="cpu")
+    assert found.to_numpy().tolist() == [[0, 1, 1]]
+
+
 @pytest.mark.parametrize("few", [0, None])
 @pytest.mark.parametrize("limit", [None, 1, 3])
 @pytest.mark.parametrize("metric", METRICS)
@@ -192,6 +238,7 @@ def test_heights_are_those_of_all_pairs(metric, limit, few, monkeypatch):
         from rapids_slink.items import forest
 
         monkeypatch.setitem(forest.FEW_PAIRS, "cpu", few)
+        monkeypatch.setattr(dense, "MAX_ITEMS", 0)
     values = words(160, seed=6)
     distances = table(values, metric)
     model = rapids_slink.fit(values, 160 if limit is None else None, metric=metric, max_distance=limit, device="cpu")
@@ -205,6 +252,59 @@ def test_heights_are_those_of_all_pairs(metric, limit, few, monkeypatch):
     pd.testing.assert_frame_equal(model.mst_, exact.mst_)  # the same edges among equal weights
 
 
+def test_strings_whose_sums_of_powers_are_equal_have_different_hashes():
+    """By any odd number the sums of the Thue-Morse word of 1,024 letters and of its complement are equal modulo 2⁶⁴."""
+    word = "".join("ab"[i.bit_count() % 2] for i in range(1024))
+    values = [word, word.translate(str.maketrans("ab", "ba")), word]
+    assert len(set(strings_of(values).hashes(0).tolist())) == 2
+    assert rapids_slink.fit(values, None, max_distance=3, metric="levenshtein", device="cpu").labels_.tolist() == [
+        0,
+        1,
+        0,
+    ]
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_hashes_that_collide_for_every_seed(metric, monkeypatch):
+    """Such strings are compared like any others."""
+    values = ["ab", "ab", "ba", "b", "ba", "ab", "", "ba"]
+    monkeypatch.setattr(cpu, "hash_strings", lambda strings, seed: np.zeros(len(strings), "uint64"))
+    distances = table(values, metric)
+    for samples in (1, 3):
+        found, exact = (
+            SingleLinkage(None, max_distance=1, metric=how, min_samples=samples, device="cpu").fit(X).mst_
+            for how, X in ((metric, values), ("precomputed", np.where(distances <= 1, distances, inf)))
+        )
+        pd.testing.assert_frame_equal(found, exact)
+    found = rapids_slink.pairs(values, metric=metric, max_distance=1, device="cpu")
+    pd.testing.assert_frame_equal(found, pairs_of(distances, 1))
+    nearest = rapids_slink.nearest_neighbors(values, values[2:], metric=metric, device="cpu")
+    assert nearest["dst"].tolist() == [3, 3, 0, 1, 0, 3, 4, 0]
+
+
+@pytest.mark.parametrize("samples", [3, 1000])
+def test_copies_are_counted_and_not_compared(samples, monkeypatch):
+    """Of 16,000 strings 10 differ: the pairs of the 10 are all that is compared."""
+    distinct = words(400, letters="ABCDEFGH", longest=12, seed=20)[:10]
+    compared, distances = [], Strings.distances
+
+    def count(items, src, dst, cutoff=inf):
+        compared.append(src.size)
+        return distances(items, src, dst, cutoff)
+
+    monkeypatch.setattr(Strings, "distances", count)
+    values = distinct * 1600
+    model = SingleLinkage(None, distance_threshold=1, metric="levenshtein", min_samples=samples, device="cpu").fit(
+        values
+    )
+    assert sum(compared) <= 100
+    edges = table(distinct, "levenshtein")[np.triu_indices(10, 1)]
+    heights = np.sort(model.linkage_["height"].to_numpy())
+    assert not heights[: 16_000 - 10].any()
+    tree = linkage(edges, "single")[:, 2]
+    np.testing.assert_array_equal(heights[16_000 - 10 :], tree)
+
+
 @pytest.mark.parametrize("few", [0, None])
 @pytest.mark.parametrize("metric", METRICS)
 def test_mutual_reachability(metric, few, monkeypatch):
@@ -212,6 +312,7 @@ def test_mutual_reachability(metric, few, monkeypatch):
         from rapids_slink.items import forest
 
         monkeypatch.setitem(forest.FEW_PAIRS, "cpu", few)
+        monkeypatch.setattr(dense, "MAX_ITEMS", 0)
     values = words(120, seed=7)
     distances = table(values, metric)
     model = SingleLinkage(120, metric=metric, min_samples=4, device="cpu").fit(values)
@@ -242,6 +343,7 @@ def test_core_distances_above_the_level_in_groups_of_single_rows(monkeypatch):
     from rapids_slink.items import forest
 
     monkeypatch.setitem(forest.FEW_PAIRS, "cpu", 0)
+    monkeypatch.setattr(dense, "MAX_ITEMS", 0)
     near = ["a" * i for i in range(40)]
     model = SingleLinkage(
         None, distance_threshold=1.5, metric="levenshtein", min_samples=2, device="cpu"
@@ -361,7 +463,7 @@ def test_equal_hashes_of_strings_that_differ_are_no_copies(monkeypatch):
     real = cpu.hash_strings
     monkeypatch.setattr(cpu, "hash_strings", lambda strings, seed: real(strings, seed) * (seed > 1))
     found = search.distinct_items(strings_of(["a", "b", "a"]), np.zeros(3, "int32"))
-    assert found.first.tolist() == [0, 1]
+    assert found.copies.first.tolist() == [0, 1]
     assert found.of_row.tolist() == [0, 1, 0]
 
 

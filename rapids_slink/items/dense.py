@@ -1,0 +1,52 @@
+"""Trees of groups of items on a CPU from the distances of all pairs, which are stored.
+
+Of up to a few thousand items all distances take less time than a search by levels, which finds the pairs of each level
+anew. An item with copies counts for all of them in core distances.
+"""
+
+import numpy as np
+
+from rapids_slink.items.kind import Items
+from rapids_slink.items.kind import kernels as items_kernels
+from rapids_slink.items.search import Pairs, pairs_of_ranges
+from rapids_slink.runtime.device import CPU, Array
+from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
+from rapids_slink.runtime.memory import free_bytes
+from rapids_slink.spanning_tree import kernels
+
+#: The most items whose distances are stored, and the most steps of finding these.
+MAX_ITEMS, MAX_STEPS = 2**13, 2**30
+#: Bytes of a pair: its distance, and as much for what it is made of.
+PAIR_BYTES = 16
+
+
+def serves(items: Items) -> bool:
+    """Return whether all distances of these items are stored."""
+    n = len(items)
+    fits = not items.device.is_gpu and n <= MAX_ITEMS and PAIR_BYTES * n * n <= free_bytes()
+    return fits and items.steps() <= MAX_STEPS
+
+
+def tree_of_items(items: Items, by_cores: tuple[Array, Array] | None) -> tuple[Pairs, Array | None]:
+    """Return the edges of the tree, (n - 1,) each, and the core distances, (n,), or None unless it is by them.
+
+    For core distances `by_cores` is how many equal rows each item is, (n,), and the `min_samples` of each, (n,). They
+    are infinite where there are fewer rows, and so are the weights of pairs with them.
+    """
+    matrix, n, core = items.matrix(), len(items), None
+    if by_cores is not None:
+        core = items_kernels(CPU).core_distances(matrix, *by_cores)
+    edges = PreallocatedFrame.empty(CPU, n - 1, EDGE_TYPES)
+    kernels(CPU).tree_of_matrix(matrix, core, edges.columns)
+    src, dst, weight = edges.columns.values()
+    return (src, dst, weight), core
+
+
+def matrix_by_pairs(items: Items) -> np.ndarray:
+    """Return the distances of all pairs, (n, n) float64, found pair by pair."""
+    n = len(items)
+    matrix, row = np.zeros((n, n)), np.arange(n)
+    for src, dst in pairs_of_ranges(row + 1, n - 1 - row, CPU):
+        weight = items.distances(src.astype("int32"), dst.astype("int32"), np.inf)
+        matrix[src, dst] = matrix[dst, src] = weight
+    return matrix
