@@ -369,7 +369,7 @@ def distance_limit(metric: Metric, max_distance: Any, min_similarity: Any) -> fl
     """Return the largest distance that one of these parameters says, None if neither is given; refuse both."""
     if min_similarity is None:
         if max_distance is not None:
-            check_distance(max_distance, "max_distance", metric.name)
+            check_distance(max_distance, "max_distance")
         return max_distance
     if max_distance is not None:
         raise ValueError("give one of max_distance and min_similarity, got both")
