@@ -40,6 +40,7 @@ nb_execution_mode = "cache"
 nb_execution_cache_path = str(Path(__file__).parent / "_build" / ".jupyter_cache")
 nb_execution_in_temp = nb_execution_raise_on_error = True
 nb_execution_timeout = 300
+nb_output_stderr = "remove"  # such as that kernels are being compiled
 
 html_theme = "furo"
 pygments_dark_style = "a11y-dark"  # furo's own underlines what is imported
