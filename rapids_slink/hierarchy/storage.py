@@ -395,6 +395,8 @@ def _check(model: Any) -> None:
     labels = np.asarray(model.labels_)
     if labels.dtype.kind not in "iu" or labels.min() < OUTLIER or labels.max() >= model.n_clusters_:
         raise ValueError(f"labels_ must hold integers from {OUTLIER} to {model.n_clusters_ - 1}")
+    if model._least_size_ < 1 or not 0 <= model._small_clusters_ <= n - model.n_clusters_:
+        raise ValueError(f"{model._small_clusters_} clusters are too small for a label, of {model._least_size_} rows")
     for name in ("_index", "probabilities_", "outlier_scores_", "component_", "_core_", "_points_", "_drawn_"):
         values = getattr(model, name, None)
         if values is not None and len(values) != n:

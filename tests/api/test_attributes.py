@@ -114,6 +114,7 @@ def test_parameters_as_scikit_learn_wants_them(device):
     parameters = {
         "n_clusters": None,
         "distance_threshold": 1.5,
+        "min_cluster_size": 4,
         "metric": "minkowski",
         "p": 3.0,
         "missing": None,
@@ -158,7 +159,8 @@ def test_fit_predict_and_fit_returns_itself(device):
         ({"n_clusters": True}, TypeError, "n_clusters must be an integer, got True"),
         ({"n_clusters": np.array([2])}, TypeError, r"n_clusters must be an integer, got array\(\[2\]\)"),
         ({"n_clusters": 2, "distance_threshold": 1.0}, ValueError, "n_clusters.*distance_threshold"),
-        ({"n_clusters": None}, ValueError, "n_clusters.*distance_threshold"),
+        ({"min_cluster_size": 0}, ValueError, "min_cluster_size must be at least 1, got 0"),
+        ({"min_cluster_size": "5"}, TypeError, "min_cluster_size must be an integer, got '5'"),
         ({"n_clusters": None, "distance_threshold": np.nan}, ValueError, "distance_threshold.*NaN"),
         ({"n_clusters": None, "distance_threshold": "far"}, TypeError, "distance_threshold.*'far'"),
         ({"n_clusters": None, "distance_threshold": 10**400}, ValueError, "distance_threshold must fit into float64"),
