@@ -19,6 +19,7 @@ from rapids_slink.items.search import (
     Distinct,
     ItemSearch,
     Pairs,
+    are_few,
     distinct_items,
     next_level,
     of_copies,
@@ -111,7 +112,8 @@ def _grow(growing: _Growing, items: Items, groups: Groups, limit: float | None, 
     level, component = -inf, growing.component()
     outside = _outside(component, groups, device) if growing.kept[0].size else device.xp.ones(len(items), bool)
     while (n_pairs := _pairs_left(outside, groups)) > 0:
-        level = inf if n_pairs <= FEW_PAIRS[device.name] else next_level(items, groups, outside, component, level)
+        few = are_few(n_pairs, FEW_PAIRS[device.name])
+        level = inf if few else next_level(items, groups, outside, component, level)
         _add_within(growing, items, groups, level, (outside, component), report)
         if level == inf:
             return
@@ -190,7 +192,7 @@ def _of_reachability(distinct: Distinct, samples: Array, settings: Settings, rep
         wanted = xp.zeros(len(items), bool)
         wanted[distinct.of_row[outside]] = True
         if settings.max_distance is None:
-            few = n_pairs <= FEW_PAIRS[device.name]
+            few = are_few(n_pairs, FEW_PAIRS[device.name])
             alone = xp.arange(len(items))
             level = inf if few else next_level(items, groups, wanted, alone, level, settings.min_samples)
         with report.stage("neighbors", device):

@@ -10,6 +10,7 @@ machines. Powers of minkowski are those of a library. So its weights are rounded
 import json
 from collections.abc import Callable
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import blake2b
 from math import inf, prod
@@ -377,6 +378,85 @@ def dask_client():
         Client(cluster) as client,
     ):
         yield client
+
+
+# ------------------------------------------------------------------------------------------------------ forced ways
+
+
+@dataclass(frozen=True)
+class ForcedWay:
+    """A way that is prescribed, and what it is tried by."""
+
+    ways: dict[str, Any]  # the arguments of `force`
+    calls: list[str]
+    #: whether the report of a model says that the way was taken
+    is_taken: Callable[[Any], bool] = lambda report: True
+    on: str | None = None  # the device that has it, if one does not
+
+
+def _by_filter(name):
+    return lambda report: report["neighbors"]["filter"].startswith(name)
+
+
+def _joined(report):
+    return report["connect"].get("joined_at_once") == 1
+
+
+ROWS = [f"fit {family}" for family in ("noise", "blobs", "blobs in 40", "nested", "far outliers", "an offset", "grid")]
+IN_BOXES = ["fit noise", "fit uniform in 3", "fit blobs in 2", "fit plane in 12", "fit chebyshev", "cores in 2"]
+CLUSTERS = ["fit tight clusters", "fit blobs in 40"]
+PAIRS = ["pairs euclidean", "pairs cosine", "count_pairs", "pairs of two tables"]
+PAIRS_IN_BOXES = ["pairs cityblock", "pairs in 2", "count_pairs in 2", "pairs of two tables in 3", "box, pairs"]
+ITEMS = [name for name in CALLS if name.startswith(("text", "sets jaccard", "sparse rows"))]
+BY_LISTS = {"tree": "lists", "search": "all pairs"}
+TILES = {"tree": "lists", "search": "tiles"}
+TREES = ("k-d tree", "bounding volume hierarchy")
+FORCED = {
+    "line": ForcedWay({"tree": "line"}, ["fit line", "fit line of integers"], lambda report: report["way"] == "line"),
+    "pairs": ForcedWay(
+        {"tree": "pairs"},
+        ["fit repeats", "fit line", "fit 3000 of noise", "groups"],
+        lambda report: report["way"] != "lists",
+    ),
+    "repeats": ForcedWay(
+        {"tree": "repeats"},
+        ["fit repeats", "cores of repeats"],
+        lambda report: report["spanning_tree"]["repeated_rows"] > 0,
+    ),
+    "boxes": ForcedWay(
+        {"tree": "boxes", "search": "tree"}, IN_BOXES[:-1], lambda report: report["way"] == "boxes", on="cuda"
+    ),
+    "a tree": ForcedWay({"tree": "lists", "search": "tree"}, IN_BOXES, _by_filter(TREES)),
+    "lists": ForcedWay(
+        BY_LISTS,
+        [*ROWS, "fit cosine", "fit hamming", "fit jaccard", "cores euclidean", "fit line", "friends", "groups"],
+    ),
+    "tiles": ForcedWay(TILES, ROWS, _by_filter("tiles")),
+    "tiles for lists": ForcedWay({**TILES, "search": "tiles for lists"}, ROWS, _by_filter("tiles")),
+    "no filter": ForcedWay({**BY_LISTS, "filter": "none"}, ROWS, _by_filter("none")),
+    "products": ForcedWay({**BY_LISTS, "filter": "products"}, ["fit blobs in 40"], _by_filter("float32"), on="cpu"),
+    "int8": ForcedWay({**BY_LISTS, "filter": "int8"}, ROWS, on="cuda"),
+    "fp16": ForcedWay({**BY_LISTS, "filter": "fp16"}, ROWS, on="cuda"),
+    "axes": ForcedWay({**BY_LISTS, "filter": "axes"}, ["fit more features than rows", "fit blobs in 90"]),
+    "rounds": ForcedWay(
+        {**BY_LISTS, "connect": "rounds"}, CLUSTERS, lambda report: "joined_at_once" not in report["connect"]
+    ),
+    "joined at once": ForcedWay({**BY_LISTS, "connect": "at once"}, CLUSTERS, _joined),
+    "joined by facing points": ForcedWay({**BY_LISTS, "connect": "facing"}, CLUSTERS, _joined, on="cuda"),
+    "tiles, joined at once": ForcedWay({**TILES, "connect": "at once"}, CLUSTERS, _joined),
+    "tiles, joined late": ForcedWay({**TILES, "connect": "late"}, CLUSTERS, _joined),
+    "ended lists": ForcedWay({**BY_LISTS, "large_cluster": 8}, ROWS),
+    "lists that do not end": ForcedWay({**BY_LISTS, "large_cluster": 0}, ["fit 3000 of noise"]),
+    "near pairs by a tree": ForcedWay({"pairs": "tree"}, [*PAIRS, *PAIRS_IN_BOXES]),
+    "near pairs by a filter": ForcedWay({"pairs": "filter"}, [*PAIRS, *PAIRS_IN_BOXES]),
+    "near pairs by distances": ForcedWay({"pairs": "distances"}, [*PAIRS, *PAIRS_IN_BOXES]),
+    "items by keys": ForcedWay({"items": "keys"}, ITEMS),
+    "items by projections": ForcedWay({"items": "projections"}, ITEMS),
+    "items by distances": ForcedWay({"items": "distances"}, ITEMS),
+    "few queries": ForcedWay({"search": "few queries"}, ["nearest", "nearest in 2"], on="cuda"),
+    "many queries": ForcedWay({"search": "all pairs"}, ["nearest", "nearest in 2", "nearest cosine"]),
+    "blocks": ForcedWay({"blocks": 3}, [*DASK_CALLS]),
+}
 
 
 # --------------------------------------------------------------------------------------------------------- the digests

@@ -57,6 +57,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rapids_slink.forced import forced
 from rapids_slink.metrics import EPSILON, EUCLIDEAN, Metric
 from rapids_slink.neighbors.task import BLOCK
 from rapids_slink.runtime.device import Array, Device
@@ -346,14 +347,18 @@ def worthwhile_projection(
 
     Where few pairs pass a test of the first axes, products may be of these alone, and all axes are tested after them.
     """
-    xp, (n, d) = device.xp, points.shape
-    if float(n_queries) * n * d < MIN_PRODUCTS[device.name] or d < 2 * STEP:
+    xp, (n, d), wanted = device.xp, points.shape, forced().filter == "axes"
+    if wanted:
+        costs = replace(costs, product=1e3 * costs.product)
+    elif forced().filter or float(n_queries) * n * d < MIN_PRODUCTS[device.name]:
+        return None
+    if d < 2 * STEP:
         return None
     sample = ((points[:: _stride(n, d, SAMPLE)] - scaling.centre) * scaling.scale).astype("float64")
     sample -= sample.mean(axis=0)
     covariance = sample.T @ sample / len(sample)
     total = float(xp.trace(covariance))
-    is_flat = within == inf and total**2 > MAX_FLATNESS * d * float((covariance**2).sum())
+    is_flat = within == inf and not wanted and total**2 > MAX_FLATNESS * d * float((covariance**2).sum())
     if not 0 < total < inf or is_flat:
         return None
     covariance /= total
