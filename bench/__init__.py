@@ -8,5 +8,6 @@
 `cases.py`, `graphs.py` and `trees.py` have the data, `stages.py` what is timed, `checks.py` what it must equal,
 `peers.py` the others, `clock.py` the one clock, `results.py` the JSON, `report.py` the table and the plot made from it.
 `recipe.py` measures how far from exact the usual recipe is, `at_scale.py` predicts what more rows would take than were
-ever measured, and `sanitize.py` launches every CUDA kernel for ``compute-sanitizer``.
+ever measured, `choice.py` asks whether the chosen way is about as fast as each other, and `sanitize.py` launches every
+CUDA kernel for ``compute-sanitizer``.
 """

@@ -8,6 +8,7 @@ import gc
 import logging
 import os
 import sys
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # threads of BLAS wait by spinning, on cores that the other processes need
@@ -16,8 +17,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # threads of BLAS wait by spinning, on 
 import pytest
 from hypothesis import settings
 
+from rapids_slink.forced import force
 from rapids_slink.runtime.device import gpu_is_usable, resolve
-from rapids_slink.spanning_tree import ways
 
 logging.getLogger("rapids_slink").addHandler(logging.NullHandler())  # in a new environment kernels are compiled
 settings.register_profile("quick", max_examples=20, derandomize=True, deadline=None)
@@ -103,9 +104,10 @@ def set_cores(monkeypatch):
 
 
 @pytest.fixture
-def by_lists_alone(monkeypatch):
-    """Call it to have fits go the last way alone, which serves all points."""
-    return lambda: monkeypatch.setattr(ways, "ways_of", lambda problem: [ways.LISTS])
+def prescribe():
+    """Call it to prescribe ways for the rest of a test: `prescribe(tree="lists")`; see `rapids_slink.forced`."""
+    with ExitStack() as prescribed:
+        yield lambda **ways: prescribed.enter_context(force(**ways))
 
 
 class Proxy:

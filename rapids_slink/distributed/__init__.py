@@ -52,6 +52,7 @@ from rapids_slink.distributed.within import (
     pairs_of_block,
     pairs_within,
 )
+from rapids_slink.forced import forced
 from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors import check_n_neighbors, is_searched_by_tree
 from rapids_slink.neighbors.within import PairTask
@@ -125,7 +126,9 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
 
 def count_blocks(run: Run, points: Partitions) -> int:
     """The number of blocks: few for each worker, of as many rows as its memory holds; one where a tree searches."""
-    n, settings, wanted = points.n_rows, points.settings, 1
+    n, settings, wanted, blocks = points.n_rows, points.settings, 1, forced().blocks
+    if blocks:
+        return min(blocks, n)
     devices = run.devices(settings.device == "cuda")
     if not is_searched_by_tree(n, points.n_features, settings.metric, resolve(settings.device)):
         row_bytes = np.dtype(points.dtype).itemsize * points.n_features + LIST_BYTES * list_length(settings)

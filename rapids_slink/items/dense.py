@@ -6,6 +6,7 @@ anew. An item with copies counts for all of them in core distances.
 
 import numpy as np
 
+from rapids_slink.forced import forced
 from rapids_slink.items.kind import Items
 from rapids_slink.items.kind import kernels as items_kernels
 from rapids_slink.items.search import Pairs, pairs_of_ranges
@@ -22,6 +23,8 @@ PAIR_BYTES = 16
 
 def serves(items: Items) -> bool:
     """Return whether all distances of these items are stored."""
+    if forced().items not in (None, "stored"):
+        return False
     n = len(items)
     fits = not items.device.is_gpu and n <= MAX_ITEMS and PAIR_BYTES * n * n <= free_bytes()
     return fits and items.steps() <= MAX_STEPS

@@ -21,6 +21,7 @@ from rapids_slink.items.search import (
     Distinct,
     ItemSearch,
     Pairs,
+    are_few,
     distinct_items,
     next_level,
     one_of_each,
@@ -115,7 +116,8 @@ def _grow(growing: _Growing, items: Items, groups: Groups, limit: float, report:
     level, component = -inf, growing.component()
     outside = _outside(component, groups, device) if growing.edges[0].size else device.xp.ones(len(items), bool)
     while (n_pairs := _pairs_left(outside, groups)) > 0:
-        level = inf if n_pairs <= FEW_PAIRS[device.name] else next_level(items, groups, outside, component, level)
+        few = are_few(n_pairs, FEW_PAIRS[device.name])
+        level = inf if few else next_level(items, groups, outside, component, level)
         _add_within(growing, items, groups, level, (outside, component), report)
         if level == inf:
             return
@@ -204,7 +206,7 @@ def _grow_by_cores(growing: _Growing, distinct: Distinct, samples: Array, settin
     level = -inf if settings.max_distance is None else settings.max_distance
     while (n_pairs := _pairs_left(outside, groups)) > 0:
         if settings.max_distance is None:
-            few = n_pairs <= FEW_PAIRS[device.name]
+            few = are_few(n_pairs, FEW_PAIRS[device.name])
             level = inf if few else next_level(items, groups, outside, alone, level, settings.min_samples)
         with report.stage("neighbors", device):
             parts = ItemSearch(items, groups, level, settings.progress).parts(outside)

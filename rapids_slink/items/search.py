@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rapids_slink.forced import forced
 from rapids_slink.items.kind import Items
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.within import prepare_pairs
@@ -119,7 +120,9 @@ class ItemSearch:
     def __init__(self, items: Items, groups: Groups, limit: float, progress: bool | str = False) -> None:
         self.items, self.groups, self.limit, self.device = items, groups, limit, items.device
         self.progress = progress
-        is_large = (groups.sizes > SMALL_GROUP[self.device.name]) & (limit < inf)
+        wanted = forced().items
+        small = SMALL_GROUP[self.device.name] if wanted is None else inf if wanted == "distances" else 1
+        is_large = (groups.sizes > small) & (limit < inf)
         self.projected, self.compared = np.flatnonzero(is_large), np.flatnonzero((groups.sizes > 1) & ~is_large)
 
     def parts(self, src: Array = None, dst: Array = None) -> Iterator[Pairs]:
@@ -140,8 +143,10 @@ class ItemSearch:
     def is_by_keys(self, src: Array = None) -> bool:
         """Whether keys take less time than comparing the wanted items with all others of their groups."""
         keys, sizes = self.items.keys_an_item(self.limit) if self.limit < inf else inf, self.groups.sizes
-        if keys > MOST_KEYS:
+        if keys > MOST_KEYS or forced().items not in (None, "keys"):
             return False
+        if forced().items:
+            return True
         wanted = sizes / 2 if src is None else np.bincount(to_host(self.groups.number[src]), minlength=sizes.size)
         cost, pairs = COSTS[self.device.name], wanted * sizes
         of_pairs = cost.pair * pairs[self.compared].sum() + cost.tested * pairs[self.projected].sum()
@@ -249,6 +254,11 @@ class ItemSearch:
             return a, b
         once = ~src[b] | (a < b)
         return a[once], b[once]
+
+
+def are_few(n_pairs: int, most: int) -> bool:
+    """Return whether so few pairs are left, `most`, that all are compared; none are where levels are prescribed."""
+    return n_pairs <= most and forced().items in (None, "distances")
 
 
 def next_level(items: Items, groups: Groups, wanted: Array, part: Array, level: float, nearest: int = 1) -> float:
@@ -384,7 +394,7 @@ def nearest_items(items: Items, m: int, limit: float = inf) -> tuple[Array, Arra
     level = -inf
     while level < limit and bool(pending.any()):
         n_pairs = int(pending.sum()) * int(is_point.sum())
-        is_last = limit < inf or n_pairs <= FEW_PAIRS[device.name]
+        is_last = limit < inf or are_few(n_pairs, FEW_PAIRS[device.name])
         level = limit if is_last else next_level(distinct.items, distinct.groups, pending, is_point, level)
         settle(pending, level)
     return nearest[of_row[:m]], weight[of_row[:m]]

@@ -35,6 +35,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from rapids_slink.forced import forced
 from rapids_slink.items.kind import Projection, StoredRows, entries_of, kernels, stored_entries
 from rapids_slink.metrics import METRICS, OVERFLOW, SET_METRICS, WORD_BITS, Metric, Rows
 from rapids_slink.points import is_sparse
@@ -137,7 +138,7 @@ class Sets(StoredRows):
         sharing = np.bincount(key.astype(np.int64)).astype(np.float64)
         pairs = float((sharing * (sharing - 1)).sum())
         by_bits = float(len(self)) ** 2 * (LEAST_WORDS + 2 * size / WORD_BITS)
-        return mean if pairs * (PAIR_WORDS + 2 * size * STEP_WORDS) <= by_bits else np.inf
+        return mean if forced().items or pairs * (PAIR_WORDS + 2 * size * STEP_WORDS) <= by_bits else np.inf
 
     def keys(self, limit: float, rows: slice) -> tuple[Array, Array]:
         """The first elements of each set in the order of how many sets have them."""

@@ -26,6 +26,7 @@ from functools import partial
 from math import inf, isqrt
 from typing import Any
 
+from rapids_slink.forced import forced
 from rapids_slink.metrics import EUCLIDEAN, Metric, Rows, distances
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import kernels as exact_kernels
@@ -77,6 +78,8 @@ TIMES, MAX_SPREAD, MAX_NEAREST = 3, 0.4, 0.1
 #: So may more points in clusters that are about as wide as they are far apart, if this share at most is as near: then
 #: most pairs of tiles are of two clusters.
 CLUSTERED_POINTS, MAX_CLUSTER = {"cpu": inf, "cuda": 700_000}, 0.15
+#: The searches in tiles that may be prescribed.
+TILES = "tiles", "tiles for lists"
 #: Neighbours a row when none are asked for. More cost time in the k-NN graph, fewer in connecting, for one result.
 DEFAULT_NEIGHBORS = 8
 #: Bytes of a value while a CPU looks for codes, beside the rows that it reads.
@@ -262,9 +265,13 @@ def prepare_search(
     kind = _search_class(n, values.shape[1], metric, device) if has_numbers else BruteForceSearch
     search = None
     may_choose = kind is BruteForceSearch and has_numbers and queries is None
+    wanted = forced().search
     if may_choose and may_be_low_dimensional(n, values.shape[1], metric, device):
         search = _low_dimensional(values, device, metric, made)
-    if may_choose and search is None and metric.filter == "product" and n >= STRUCTURED_POINTS[device.name]:
+    if wanted in TILES:
+        if may_choose and TileSearch.serves(values, device, metric):
+            search = made(TileSearch, partial(made, BruteForceSearch) if wanted == TILES[1] else None)
+    elif may_choose and not (wanted or search) and metric.filter == "product" and n >= STRUCTURED_POINTS[device.name]:
         within = expansion(values, device, TIMES)
         is_near = within <= MAX_SPREAD and nearest_by_spread(values, device) <= MAX_NEAREST
         is_clustered = within <= MAX_CLUSTER and n >= CLUSTERED_POINTS[device.name]
@@ -316,6 +323,8 @@ def is_searched_by_tree(n: int, n_features: int, metric: Metric, device: Device)
     """Whether n points of this number of features are searched by a tree: then the time hardly grows with n."""
     if not metric.boxes:
         return False
+    if forced().search:
+        return forced().search == "tree" and n_features < LOW_DIMENSIONAL[device.name][0].stop
     if n_features <= TREE_FEATURES[device.name]:
         return True
     if not device.is_gpu or n_features not in TREE_POINTS:
@@ -355,7 +364,7 @@ def _tree_class(device: Device) -> Any:
 def may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> bool:
     """Whether to see if points of many features are searched by a tree after all."""
     features, min_points = LOW_DIMENSIONAL[device.name]
-    return metric.boxes and d in features and n >= min_points
+    return not forced().search and metric.boxes and d in features and n >= min_points
 
 
 def _low_dimensional(values: Array, device: Device, metric: Metric, made: Callable[..., Search]) -> Search | None:

@@ -21,6 +21,7 @@ from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
+from rapids_slink.forced import forced
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import ExactPoints, TopLists, candidate_capacity, same_candidates
 from rapids_slink.neighbors.exact import kernels as exact_kernels
@@ -200,7 +201,7 @@ class BruteForceSearch(Search):
     @cached_property
     def _may_have_tiles(self) -> bool:
         """Whether points that the filter does not tell apart are searched in tiles of near points."""
-        of_products = self.device.is_gpu and self.metric.filter == "product"
+        of_products = self.device.is_gpu and self.metric.filter == "product" and forced().search != "all pairs"
         if not of_products or self.queries is not self.values or self.filter is None or self.filter.has_exact_products:
             return False
         return TileSearch.serves(self.values, self.device, self.metric)

@@ -404,11 +404,12 @@ def _numbers(
     held, up_to = np.unique(to_host(codes)), up_to_of(missing_values)  # some categories may have no row
     for i in held[held >= 0].tolist():
         value = as_read(values[i])
-        if value in missing_values or (up_to > -np.inf and is_number and value <= up_to):
+        is_number = isinstance(value, Real | Decimal)
+        if value in missing_values or (is_number and value <= up_to):
             continue
         if seen is not None:  # from 1: HierCC's numbers up to 0 are warned of, and codes are none of these
             number[i] = seen.setdefault(value, len(seen) + 1)
-        elif isinstance(value, Real | Decimal) and abs(value) <= OVERFLOW:
+        elif is_number and abs(value) <= OVERFLOW:
             number[i] = value
         else:
             raise not_numeric(label(), column.dtype, value, advice)

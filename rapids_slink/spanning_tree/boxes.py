@@ -45,6 +45,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rapids_slink.forced import forced
 from rapids_slink.neighbors import estimate_search, is_searched_by_tree
 from rapids_slink.neighbors.task import Search
 from rapids_slink.neighbors.within import Limit
@@ -141,7 +142,12 @@ FRIEND_BYTES = 20
 def serves_friends(problem: Problem) -> bool:
     """Points of few features of which labels alone are wanted, if the surrogate distances decide which are near."""
     metric, settings, n, d, device = problem.metric, problem.settings, problem.n, problem.d, problem.device
-    if settings.friends_within is None or problem.by_reachability or metric.changes_order:
+    if (
+        settings.friends_within is None
+        or forced().tree not in (None, "friends")
+        or problem.by_reachability
+        or metric.changes_order
+    ):
         return False
     return (
         d in FRIEND_FEATURES[device.name]

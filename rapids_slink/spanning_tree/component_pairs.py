@@ -29,6 +29,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rapids_slink.dendrogram.cpu import find_root, merge_in_order
+from rapids_slink.forced import forced
 from rapids_slink.metrics import EPSILON
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import ProductFilter
@@ -202,6 +203,7 @@ MIN_ROUND_PAIRS, FEATURES = {"cpu": 2**23, "cuda": 2**32}, 128
 #: The least share of all points, and the least rows per component, that have to search if components are separated.
 MIN_ROW_SHARE, MIN_ROWS_PER_COMPONENT = 1 / 16, 48
 ROUNDS = 3  # the estimated number of rounds of searches that this replaces
+MANY_ROUNDS = 10**5  # so that nothing takes longer, where components are joined at once whatever it costs
 ROUNDS_OF_TILES = 1  # the same of searches in tiles, in the time of those over all pairs
 
 
@@ -221,7 +223,10 @@ def is_worthwhile(search: Search, components: int, n: int, rows: Array) -> bool:
     if filter_ is None:
         return False
     products = m * n * max(1.0, filter_.n_features / FEATURES)
-    if products < MIN_ROUND_PAIRS[filter_.device.name] or not are_many_rows(components, n, m):
+    if forced().connect:
+        if forced().connect == "rounds" or components > MAX_COMPONENTS or n > MAX_POINTS:
+            return False
+    elif products < MIN_ROUND_PAIRS[filter_.device.name] or not are_many_rows(components, n, m):
         return False
     needed = PAIR_BYTES * components**2 / 2 + CENTROID_BYTES * components * filter_.n_features
     return bool(needed <= search.free_bytes / 4) and bool(filter_.kernels.products_keep_bound())
@@ -241,6 +246,7 @@ def connect_components(
     have to search. The edges, arrays of the device or the host, are in the total order, ``src < dst``.
     """
     filter_, rounds = search.by_products, ROUNDS if search.is_over_all_pairs else ROUNDS_OF_TILES
+    rounds = MANY_ROUNDS if forced().connect else rounds
     assert filter_ is not None
     components = Components(*kernels(filter_.device).sort_by_component(component, k))
     context = JoinContext(search, filter_, core, components, rounds * rows.size * component.size)
@@ -286,7 +292,8 @@ def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Array)
     """Lower the weights of pairs of small separation to the least of their samples; False if they are too many."""
     near = context.kernels.overlapping(pairs, weight, context.radius_terms)
     width = min(SAMPLED, int((context.budget / WEIGHT_COST[context.device.name] / max(1, near.size)) ** 0.5))
-    if near.size > MAX_OVERLAPPING * len(context.components) or width < MIN_SAMPLED:
+    are_many = near.size > MAX_OVERLAPPING * len(context.components) and not forced().connect
+    if are_many or width < MIN_SAMPLED:
         return False
     for at in context.blocks(near.size, SAMPLED**2):
         sampled = context.kernels.pair_samples(context.samples[0], pairs, near[at], -(-SAMPLED // width))
@@ -316,7 +323,8 @@ def _by_filter(context: JoinContext, ends: Ends, upper: Array, leaf: Array, sepa
     """
     components, kernels = context.components, context.kernels
     order, component, *_ = kernels.sort_by_component(leaf[components.of_point], len(components))
-    tested, many = (component, kernels.pair_numbers(ends, leaf)), FACING_COST * order.size * len(components)
+    facing_cost = {None: FACING_COST, "facing": 0}.get(forced().connect, MANY_ROUNDS)
+    tested, many = (component, kernels.pair_numbers(ends, leaf)), facing_cost * order.size * len(components)
     plan = kernels.plan_blocks(*tested, upper, many)
     if plan.formed > many:
         sets = _facing(context, ends, upper, separations)
@@ -376,7 +384,8 @@ def _facing(context: JoinContext, ends: Ends, upper: Array, separations: Separat
     other by the centroids' line; where each of these 2 M sets begins, and the numbers of the pairs' sets.
     """
     kernels, components, xp = context.kernels, context.components, context.device.xp
-    capacity = min(MAX_FACING * components.order.size, context.capacity(FOUND_BYTES))
+    most = 64 * MAX_FACING if forced().connect else MAX_FACING
+    capacity = min(most * components.order.size, context.capacity(FOUND_BYTES))
     limits = kernels.facing_limits(ends, upper, separations, context.radius_terms)
     listed = kernels.FacingPoints(capacity)
     for at, _, product in context.products(separations.centroids):

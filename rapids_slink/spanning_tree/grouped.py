@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.rows import require_common_features, undefined_for_zeros, zero_rows
 from rapids_slink.ordering import sort_in_place
@@ -105,6 +106,8 @@ def _usual_tree(problem: Problem, rows: Array) -> tuple[Tree, Report]:
 
 def most_rows(problem: Problem) -> int:
     """The most rows of a small group: more take less time in their usual way."""
+    if forced().tree not in (None, "pairs"):
+        return 1
     if problem.device.is_gpu:
         return MAX_ROWS
     is_matrix = is_stored(problem.metric, problem.settings.min_samples, problem.is_compact)

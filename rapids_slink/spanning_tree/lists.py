@@ -35,6 +35,7 @@ from math import inf
 from typing import Self
 
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
+from rapids_slink.forced import forced
 from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, is_searched_by_tree, neighbor_lists
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.task import ManyTilesError, NeighborLists, Search, SearchTask
@@ -151,7 +152,7 @@ def lists_of(look: Look, by_distance: bool = False) -> NeighborLists:
             return neighbor_lists(search, problem.n, k, device)
         max_weight, samples, core, of_parts = look.max_weight, settings.min_samples, problem.core, problem.part_lists
         bounds_by_lists = None
-        if settings.n_neighbors is None and max_weight == inf and problem.n >= MIN_JOINED_ROWS[device.name]:
+        if settings.n_neighbors is None and max_weight == inf and _may_end(problem.n, device):
             bounds_by_lists = partial(join_weights, device=device)
         return neighbor_lists(search, problem.n, k, device, samples, core, of_parts, max_weight, bounds_by_lists)
 
@@ -187,9 +188,15 @@ def length_by_search(problem: Problem, search: Search | None = None) -> int:
         ends_lists = metric.filter == "product" and not is_searched_by_tree(n, problem.d, metric, device)
     else:
         ends_lists = search.ends_lists
-    if joins and ends_lists and problem.max_weight == inf and MIN_JOINED_ROWS[device.name] <= n <= MAX_JOINED_ROWS:
+    if joins and ends_lists and problem.max_weight == inf and _may_end(n, device) and n <= MAX_JOINED_ROWS:
         return JOINED_NEIGHBORS
     return list_length(settings)
+
+
+def _may_end(n: int, device: Device) -> bool:
+    """Return whether lists of n points end at the weights at which clusters become large."""
+    large = forced().large_cluster
+    return n >= MIN_JOINED_ROWS[device.name] if large is None else large > 0
 
 
 def tree_of_lists(
@@ -227,6 +234,7 @@ def connect_forest(
     searched, most_components, is_bounded, n_open = False, inf, max_weight < inf, inf
     least_share = forest.component.size if is_bounded else LEAST_SHARE  # of many finished components few are certified
     whole = among_all or search
+    joins_late = whole.joins_late if forced().connect is None else forced().connect == "late"
 
     def are_joined(components: int, rows: Array) -> bool:
         """Whether the last components have been joined at once."""
@@ -268,9 +276,9 @@ def connect_forest(
             small = _of_small_components(forest, rows, device) if whole.is_over_all_pairs else rows[:0]
             if 0 < small.size <= rows.size / 2:
                 rows, least_share = small, forest.component.size  # of all components few may be small
-            elif not whole.joins_late and are_joined(grown.components, rows):
+            elif not joins_late and are_joined(grown.components, rows):
                 return
-            may_join = whole.joins_late and not is_bounded and grown.components <= most_components
+            may_join = joins_late and not is_bounded and grown.components <= most_components
             may_join = may_join and are_many_rows(grown.components, forest.component.size, rows.size)
             try:
                 _search_crossing_edges(forest, rows, search, lists.core, device, report, max_weight, may_join)
@@ -327,7 +335,7 @@ def join_weights(ids: Array, weights: Array, device: Device) -> Array:
     `ids`, (n, k) int32, are -1 and `weights`, float64 and ascending, infinite where a list has fewer. The weight of a
     few points is larger: without lower bounds of what is not listed Borůvka's forest is not always the lightest.
     """
-    xp, n = device.xp, len(ids)
+    xp, n, large = device.xp, len(ids), forced().large_cluster or LARGE
     rows = xp.arange(n, dtype="int32")
     frame = PreallocatedFrame({name: xp.empty(n - 1, dtype) for name, dtype in EDGE_TYPES.items()}, device)
     forest = Forest.of_components(rows, (xp.full(n, xp.inf), xp.full(n, NO_EDGE)), device, frame)
@@ -342,9 +350,9 @@ def join_weights(ids: Array, weights: Array, device: Device) -> Array:
     # Of each cluster, leaves first: the largest that holds it and is not large, and the weight at which it ends.
     merge, within, end = xp.arange(n, n + m, dtype="int32"), xp.arange(n + m, dtype="int32"), xp.full(n + m, xp.inf)
     for child in (first, second):
-        within[child] = xp.where(size < LARGE, merge, child)
+        within[child] = xp.where(size < large, merge, child)
         end[child] = weight
-    for _ in range(LARGE.bit_length()):
+    for _ in range(large.bit_length()):
         within = within[within]
     joined: Array = end[within[:n]]
     return joined

@@ -4,6 +4,7 @@ The distances are given, as a matrix, or computed where points are few. A CPU ta
 on points of few features, of which no distance is stored. A GPU takes Borůvka's on the matrix.
 """
 
+from rapids_slink.forced import forced
 from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.task import BLOCK, row_blocks
@@ -38,6 +39,8 @@ def serves(problem: Problem) -> bool:
     settings = problem.settings
     if problem.metric is not PRECOMPUTED and (settings.n_neighbors is not None or problem.core is not None):
         return False
+    if problem.metric is not PRECOMPUTED and forced().tree:
+        return forced().tree == "pairs"
     return is_worthwhile(problem.n, problem.d, problem.metric, settings.min_samples, problem.device, problem.is_compact)
 
 

@@ -27,7 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.metrics import Metric
+from rapids_slink.forced import forced
+from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors import is_searched_by_tree, may_be_low_dimensional
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.task import by_mutual_reachability, core_places, row_blocks
@@ -239,7 +240,16 @@ def prepared_ways(problem: Problem, rows: Array, report: Report) -> Iterator[Pre
 
 
 def ways_of(problem: Problem) -> list[Way]:
-    """The ways that may serve points of the problem's sizes, the last of them whatever the values are."""
+    """Return the ways that may serve points of the problem's sizes, the last of them whatever the values are."""
+    ways, wanted = _serving_ways(problem), forced().tree
+    if wanted is None or problem.metric is PRECOMPUTED:
+        return ways
+    ways = [way for way in ways if way.name == wanted]
+    return ways if ways and ways[-1].estimate else [*ways, LISTS]
+
+
+def _serving_ways(problem: Problem) -> list[Way]:
+    """Return `ways_of` where none is prescribed."""
     ways, metric = [], problem.metric
     by_distance, sizes = not problem.by_reachability, (problem.n, problem.d, metric, problem.device)
     # The distance of a line is one operation on a difference.

@@ -17,7 +17,7 @@ ROOMS = [
     "__main__", "cli", "tables", "datasets", "scipy", "sklearn", "__init__", "api", "precompile",
     "near_pairs", "hdbscan", "single_linkage", "distributed", "item_pipeline", "groups", "pipeline", "graph",
     "prediction", "hierarchy", "catalogue", "items", "spanning_tree", "dendrogram", "neighbors", "points",
-    "settings", "metrics", "trigonometry", "ordering", "report", "runtime", "version",
+    "settings", "metrics", "trigonometry", "ordering", "report", "runtime", "forced", "version",
 ]  # fmt: skip
 
 

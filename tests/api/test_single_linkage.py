@@ -285,8 +285,8 @@ def test_report_of_nothing():
     assert Report().to_frame().empty
 
 
-def test_default_neighbors_are_the_documented_ones(device, by_lists_alone):
-    by_lists_alone()
+def test_default_neighbors_are_the_documented_ones(device, prescribe):
+    prescribe(tree="lists")
     X = points("few_big_clusters", "float64")
     named = fit(X, n_neighbors=8, device=device)
     assert fit(X, device=device).n_connected_components_ == named.n_connected_components_

@@ -12,12 +12,11 @@ def cluster():
 
 
 @pytest.fixture
-def blocks(monkeypatch):
+def blocks(prescribe):
     """Sets how many blocks there are, as far as there are rows."""
-    from rapids_slink import distributed
 
     def choose(count):
-        monkeypatch.setattr(distributed, "count_blocks", lambda run, points, *_: min(count, points.n_rows))
+        prescribe(blocks=count)
 
     choose(3)
     return choose

@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from concurrent.futures import CancelledError
+from contextvars import copy_context
 from dataclasses import replace
 
 import numpy as np
@@ -561,7 +562,7 @@ def test_two_at_once(cluster, blocks):
             _, parts = collection(blobs(seed, 9), [300, 140])
             found[seed] = fit(parts, 4, device="cpu").labels_.compute()
 
-    threads = [threading.Thread(target=run, args=(seed,)) for seed in (0, 1)]
+    threads = [threading.Thread(target=copy_context().run, args=(run, seed)) for seed in (0, 1)]  # with the blocks
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,5 +1,6 @@
 """The benchmark harness: cases are as named, wrong results are told, files say what was measured on what."""
 
+import dataclasses
 import importlib.util
 import json
 import re
@@ -13,13 +14,14 @@ from hard_cases import full
 from metric_cases import PACKED
 
 from bench import __main__ as harness
-from bench import at_scale, cases, checks, regression, report, results
+from bench import at_scale, cases, checks, choice, regression, report, results
 from bench.cases import CASES, uniform
 from bench.cluster import cluster_of
 from bench.peers import NAMES, faiss_pairs, peers_of, scipy_products
 from bench.sparse import sketches, tfidf
 from bench.stages import READERS, STAGES, GraphWork, TreeWork, Work, work_on
 from bench.text import receptors
+from rapids_slink.forced import Forced
 from rapids_slink.metrics import METRICS
 from rapids_slink.runtime.device import CPU
 
@@ -68,6 +70,26 @@ def test_wrong_results_are_told(monkeypatch, capsys, tmp_path):
     assert harness.main(arguments) == 1
     assert "NOT EXACT" in capsys.readouterr().out
     assert "| **no** |" in report.table(report.load(tmp_path))
+
+
+def test_a_way_that_was_chosen_wrongly_is_told():
+    assert choice.is_fast({"chosen": 0.301, "tree": 0.2, "tiles": float("inf")})
+    assert choice.is_fast({"chosen": 0.0029, "tree": 0.001})  # so little is noise
+    assert not choice.is_fast({"chosen": 0.31, "tree": 0.2})
+    assert set(choice.QUICK) < set(choice.CASES)
+    assert len(choice.QUICK) == 8
+    assert len(choice.CASES) == 40
+    fields = {field.name for field in dataclasses.fields(Forced)}
+    assert all(ways.keys() <= fields for case in choice.CASES.values() for ways in case.ways.values())
+
+
+def test_ways_are_compared():
+    """In processes of their own, of which one is stopped."""
+    case = choice.CASES["scaling-100-3"]
+    assert choice.called(case, case.rows(100), {}, "cpu") == "pairs"
+    seconds = dict(row[:2] for row in choice.compared("scaling-100-3", "cpu"))
+    assert seconds.keys() == {"chosen", *case.ways}
+    assert 0 < seconds["chosen"] < float("inf")
 
 
 def test_a_regression_of_half_is_told(capsys):

@@ -447,7 +447,7 @@ def test_lists_of_bytes(n, d, k, kind):
 
 @pytest.mark.parametrize("is_knn_graph", [False, True])
 @pytest.mark.parametrize("of_bytes", [False, True])
-def test_rows_that_overflow(of_bytes, is_knn_graph, monkeypatch):
+def test_rows_that_overflow(of_bytes, is_knn_graph, monkeypatch, prescribe):
     """With little room most rows are searched again: by bands after the symmetric pass, in float64 after those."""
     engine, n, k = resolve("cuda"), 3000, 5
     rng = np.random.default_rng(0)
@@ -455,7 +455,7 @@ def test_rows_that_overflow(of_bytes, is_knn_graph, monkeypatch):
     capacity = "survivor_capacity" if is_knn_graph else "candidate_capacity"
     monkeypatch.setattr(f"{FUSED}.filter.{capacity}", lambda k, *_: k + 1)
     monkeypatch.setattr("rapids_slink.neighbors.brute_force.ONE_BAND", 0)
-    monkeypatch.setattr(BruteForceSearch, "_may_have_tiles", False)  # as if they did not fit
+    prescribe(search="all pairs")
     report, rows = Report(), engine.xp.arange(n, dtype="int32")
     search = BruteForceSearch(engine.asarray(X), engine, report)
     task = SearchTask(rows, k, rows, rows) if is_knn_graph else SearchTask(rows, k, rows.copy(), rows.copy())

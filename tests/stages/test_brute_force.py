@@ -149,11 +149,11 @@ def test_surroundings():
 @pytest.mark.parametrize("points", [clusters, a_dense_and_a_wide_cluster, far_apart_in_one_feature, twins_and_clusters])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("d", [6, 40])
-def test_rows_that_fp16_tells_apart_by_their_surroundings(points, d, dtype, monkeypatch):
+def test_rows_that_fp16_tells_apart_by_their_surroundings(points, d, dtype, monkeypatch, prescribe):
     """With room for few candidates, too, so that a whole cluster has none. As of queries, which have no tiles."""
     engine, n, k = resolve("cuda"), 6000, 3
     monkeypatch.setattr("rapids_slink.neighbors.brute_force.candidate_capacity", lambda k: 16)
-    monkeypatch.setattr(BruteForceSearch, "_may_have_tiles", False)
+    prescribe(search="all pairs")
     X, report = points(np.random.default_rng(d), n, d).astype(dtype), Report()
     search = BruteForceSearch(engine.asarray(X), engine, report)
     rows, distances = engine.xp.arange(n, dtype="int32"), squared_distances(X)

@@ -23,21 +23,17 @@ from rapids_slink.spanning_tree import lists as by_lists
 from rapids_slink.spanning_tree.component_pairs import ROUNDS, connect_components, is_worthwhile
 
 MANY_ROUNDS = 100_000  # of searches: everything is cheaper
-ENDLESS = 10**9
 
 
 @pytest.fixture(params=["all points", pytest.param("facing points", marks=pytest.mark.gpu)])
-def make_search(request, engine, set_constants):
+def make_search(request, engine, prescribe):
     """A function from points to a search whose components are connected all at once, whatever it costs.
 
     A GPU forms the pairs of all points of two components, or those of facing points alone.
     """
-    if request.param == "facing points":
-        if not engine.is_gpu:
-            pytest.skip("a CPU lists no facing points")
-        set_constants(component_pairs, MAX_FACING=1000)
-    facing_cost = 0 if request.param == "facing points" else ENDLESS
-    set_constants(component_pairs, FACING_COST=facing_cost, ROUNDS=MANY_ROUNDS, MAX_OVERLAPPING=ENDLESS)
+    if request.param == "facing points" and not engine.is_gpu:
+        pytest.skip("a CPU lists no facing points")
+    prescribe(connect="facing" if request.param == "facing points" else "at once")
 
     def search(values, metric=EUCLIDEAN):
         rows = metric_rows(metric, engine.asarray(values), engine)
@@ -131,9 +127,9 @@ def test_other_weights(kind, make_search):
 
 
 @pytest.mark.parametrize("name", ["euclidean", "cosine"])
-def test_tiles_join_components_on_a_cpu(name, set_constants):
+def test_tiles_join_components_on_a_cpu(name, prescribe):
     """By a filter of their own, which is made for that alone."""
-    set_constants(component_pairs, ROUNDS_OF_TILES=MANY_ROUNDS, MAX_OVERLAPPING=ENDLESS)
+    prescribe(connect="at once")
     rng, metric = np.random.default_rng(0), get_metric(name)
     label = rng.integers(0, 12, 500)
     X = rng.normal(size=(12, 30))[label] * 4 + rng.normal(size=(500, 30))
@@ -173,16 +169,15 @@ def test_centroids_that_hardly_differ(make_search):
 
 
 @pytest.mark.parametrize("kind", ["spread", "grid", "alike"])
-def test_the_same_tree_as_by_rounds(kind, engine, monkeypatch, set_constants):
+def test_the_same_tree_as_by_rounds(kind, engine, prescribe):
     rng = np.random.default_rng(0)
     n, centres = 1200, 40 * np.eye(12)[rng.integers(0, 7, 1200)]
     within = {"spread": rng.normal(size=(n, 12)), "grid": rng.integers(0, 2, (n, 12)), "alike": np.zeros((n, 12))}
     X = centres + within[kind]
     distances = squared_distances(X)
     expected = tree_of(mutual_reachability(distances, core_distances(distances, 3)))
-    set_constants(component_pairs, MAX_OVERLAPPING=n, ROUNDS=MANY_ROUNDS)
     for at_once in (True, False):
-        monkeypatch.setattr(by_lists, "is_worthwhile", lambda *_, at_once=at_once: at_once)
+        prescribe(connect="at once" if at_once else "rounds")
         search, report = BruteForceSearch(engine.asarray(X), engine, Report()), Report()
         tree = by_lists.tree_of_lists(neighbor_lists(search, n, 4, engine, 3), search, engine, report)
         for name, column in zip(("src", "dst", "weight"), expected, strict=True):
@@ -230,10 +225,10 @@ def test_clusters_that_no_filter_tells_apart(is_bounded, engine, monkeypatch, se
         assert max(searched) < n / 4
 
 
-def test_one_small_component_among_many_large_ones(engine, monkeypatch):
+def test_one_small_component_among_many_large_ones(engine, monkeypatch, prescribe):
     """It searches alone, and is certified although all others are not."""
     monkeypatch.setitem(component_pairs.MIN_ROUND_PAIRS, engine.name, 0)
-    monkeypatch.setattr(by_lists, "is_worthwhile", lambda *_: False)
+    prescribe(connect="rounds")
     rng, n = np.random.default_rng(0), 1530
     X = (np.arange(n) % 25)[:, None] + 0.01 * rng.random((n, 9))
     X[-30:] += 0.2 - np.arange(n)[-30:, None] % 25

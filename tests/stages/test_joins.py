@@ -15,12 +15,13 @@ from rapids_slink.runtime.device import CPU, resolve, to_host
 from rapids_slink.spanning_tree import lists
 from rapids_slink.spanning_tree.lists import join_weights
 
+LARGE = 8  # points of a large cluster
+
 
 @pytest.fixture
-def early(monkeypatch, set_constants, by_lists_alone, device):
+def early(monkeypatch, set_constants, prescribe, device):
     """Bounds by lists for few rows, and large clusters of few points."""
-    set_constants(lists, LARGE=8, MIN_JOINED_ROWS=0)
-    by_lists_alone()
+    prescribe(tree="lists", large_cluster=LARGE)
     if device == "cpu":
         set_constants(cpu, MIN_BLOCK_ROWS=8, MIN_BLOCK_ROWS_LOW_MEMORY=8)
     else:
@@ -37,9 +38,9 @@ def join_weights_one_by_one(src, dst, weight, n):
         if u == v:
             continue
         both = members.pop(v), members[u]
-        if sum(map(len, both)) >= lists.LARGE:
+        if sum(map(len, both)) >= LARGE:
             for cluster in both:
-                if len(cluster) < lists.LARGE:
+                if len(cluster) < LARGE:
                     joined[cluster] = weight[e]
         parent[v], members[u] = u, both[0] + both[1]
     return joined
@@ -111,7 +112,7 @@ def test_rows_with_too_many_candidates(engine, early, monkeypatch):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("way", ["far rows", "a finer filter"])
-def test_far_rows_and_a_finer_filter(way, monkeypatch):
+def test_far_rows_and_a_finer_filter(way, monkeypatch, prescribe):
     """Rows that the filter leaves out; and a filter that gives way after bounds by lists have been used."""
     from rapids_slink.neighbors.filter.fused.filter import FusedFilter, ImageFilter
 
@@ -121,7 +122,7 @@ def test_far_rows_and_a_finer_filter(way, monkeypatch):
     if way == "far rows":
         X[::300] *= 1e6
     else:
-        monkeypatch.setattr("rapids_slink.neighbors.filter.fused.FP16_SURVIVORS", 0)
+        prescribe(filter="int8")
         monkeypatch.setattr(FusedFilter, "is_coarse", lambda *_: bounds.calls == 1)
     assert_complete(prepare_search(engine.asarray(X), engine, report), X, 6, engine, bounds)
     assert bounds.calls > 1
@@ -131,7 +132,7 @@ def test_far_rows_and_a_finer_filter(way, monkeypatch):
 @pytest.mark.parametrize(
     "name", [name if name == "uneven_blobs_8d" else full(name) for name in CASES if name != "one_row"]
 )
-def test_trees_are_the_same(name, device, early, monkeypatch, set_constants):
+def test_trees_are_the_same(name, device, early, monkeypatch, prescribe):
     X, calls = CASES[name]("float64"), []
     X = np.hstack([X] * -(-9 // X.shape[1]))  # enough features for a filter
 
@@ -142,7 +143,7 @@ def test_trees_are_the_same(name, device, early, monkeypatch, set_constants):
     monkeypatch.setattr(lists, "join_weights", counted)
     found = rapids_slink.fit(X, device=device)
     assert calls or name != "uneven_blobs_8d"
-    set_constants(lists, MIN_JOINED_ROWS={device: len(X) + 1})
+    prescribe(large_cluster=0)
     calls.clear()
     expected = rapids_slink.fit(X, device=device)
     assert not calls
@@ -152,12 +153,12 @@ def test_trees_are_the_same(name, device, early, monkeypatch, set_constants):
             assert a.tobytes() == b.tobytes()
 
 
-def test_near_copies(device, monkeypatch, set_constants):
+def test_near_copies(device, monkeypatch, prescribe):
     """They do not end each other's lists, nor fill them: nearly all edges are certain."""
     rng, n = np.random.default_rng(0), 2**15
     X = rng.normal(size=(n // 4, 12)).astype(np.float32)[rng.permutation(n) // 4]
     X += 1e-5 * rng.normal(size=X.shape).astype(np.float32)
-    set_constants(lists, MIN_JOINED_ROWS=0)
+    prescribe(large_cluster=lists.LARGE)
     if device == "cuda":
         from rapids_slink.neighbors.filter.fused.filter import ImageFilter
 

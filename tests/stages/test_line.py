@@ -65,12 +65,12 @@ def test_ties_by_rounding_are_seen(x):
     ids=["distinct", "repeats", "time stamps"],
 )
 @pytest.mark.parametrize("box", [None, 3.0, full(100.0), full(math.inf)])
-def test_the_same_as_by_lists(make, name, box, device, by_lists_alone):
+def test_the_same_as_by_lists(make, name, box, device, prescribe):
     X = make(np.random.default_rng(0))[:, None]
     found = rapids_slink.fit(X, 5, metric=name, box=box, device=device)
     assert found.report_["spanning_tree"] == {"rows_sorted": 3000}
     assert found.n_connected_components_ == 1
-    by_lists_alone()
+    prescribe(tree="lists")
     expected = rapids_slink.fit(X, 5, metric=name, box=box, n_neighbors=4, device=device)
     assert "rows_sorted" not in expected.report_["spanning_tree"]
     assert found.mst_.equals(expected.mst_)

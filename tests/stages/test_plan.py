@@ -148,13 +148,13 @@ def test_trees_serve_points_of_low_dimension(points, n, d, expected):
     assert rapids_slink.fit(X, device="cpu", n_neighbors=4).report_["neighbors"]["filter"] == expected
 
 
-def test_either_search_gives_the_same_tree(monkeypatch, set_constants):
+def test_either_search_gives_the_same_tree(prescribe):
     X = far_clusters(np.random.default_rng(0), 2000, 12).astype(np.float32)
-    monkeypatch.setitem(neighbors.LOW_DIMENSIONAL, "cpu", (range(9, 65), 0))
+    prescribe(search="tree")
     by_tree = rapids_slink.fit(X, device="cpu", n_neighbors=3)
     assert by_tree.report_["neighbors"]["filter"] == "k-d tree"
     np.testing.assert_array_equal(by_tree.distances_, linkage(X.astype(np.float64), "single")[:, 2])
-    set_constants(neighbors, MAX_TOUCHED_SHARE=-1)
+    prescribe(search="all pairs")
     assert by_tree.mst_.equals(rapids_slink.fit(X, device="cpu", n_neighbors=3).mst_)
 
 

@@ -42,11 +42,11 @@ def fit(X, device, **parameters):
         full("haversine", lambda X: X[:, :2] / 10),
     ],
 )
-def test_tree_is_that_of_all_rows(device, metric, change, by_lists_alone):
+def test_tree_is_that_of_all_rows(device, metric, change, prescribe):
     X = change(levels(np.random.default_rng(0)))
     found = fit(X, device, metric=metric)
     assert found.report_["spanning_tree"]["repeated_rows"] == len(X) - len(np.unique(X + 0.0, axis=0))
-    by_lists_alone()
+    prescribe(tree="lists")
     expected = fit(X, device, metric=metric)
     assert "repeated_rows" not in expected.report_["spanning_tree"]
     assert found.mst_.equals(expected.mst_)
@@ -54,12 +54,12 @@ def test_tree_is_that_of_all_rows(device, metric, change, by_lists_alone):
 
 
 @pytest.mark.parametrize("parameters", [{}, {"min_samples": 4}, {"min_samples": 30}], ids=str)
-def test_distinct_rows_at_distance_zero(parameters, device, by_lists_alone):
+def test_distinct_rows_at_distance_zero(parameters, device, prescribe):
     """Squares underflow: the edges of such rows come amid those of equal ones."""
     X = np.repeat(np.random.default_rng(0).normal(size=(100, 3)) * 1e-170, 20, axis=0)
     X = X[np.random.default_rng(1).permutation(len(X))]
     found = fit(X, device, **parameters)
-    by_lists_alone()
+    prescribe(tree="lists")
     assert found.mst_.equals(fit(X, device, **parameters).mst_)
 
 
@@ -83,12 +83,12 @@ def test_rows_all_equal(parameters, device):
         full("cosine", lambda X: (X + 1) * 3.0 ** (np.arange(len(X)) % 3 - 1)[:, None]),  # parallel, but not equal
     ],
 )
-def test_tree_by_mutual_reachability_is_that_of_all_rows(device, metric, change, by_lists_alone):
+def test_tree_by_mutual_reachability_is_that_of_all_rows(device, metric, change, prescribe):
     """Whether a core is within a row's copies, ties with others at it, or is far beyond them."""
     X = change(levels(np.random.default_rng(0)))
     samples = (2, 5, 12, 40)
     found = [fit(X, device, metric=metric, min_samples=m) for m in samples]
-    by_lists_alone()
+    prescribe(tree="lists")
     for m, model in zip(samples, found, strict=True):
         expected = fit(X, device, metric=metric, min_samples=m)
         assert "repeated_rows" not in expected.report_["spanning_tree"]

@@ -12,8 +12,7 @@ from scipy.spatial.distance import squareform
 
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
-from rapids_slink.items import dense, forest, search
-from rapids_slink.items import sets as sets_module
+from rapids_slink.items import search
 from rapids_slink.items.sets import OF_BITS, WIDTHS, Sets, distances_of
 from rapids_slink.metrics import get_metric
 from rapids_slink.runtime.device import CPU
@@ -69,16 +68,10 @@ def sets_of(X, metric="jaccard"):
     return Sets.read({"X": X}, get_metric(metric), CPU)
 
 
-@pytest.fixture(params=["all pairs", "projections", "keys"])
-def _how(request, set_constants):
+@pytest.fixture(params=["distances", "projections", "keys"])
+def _how(request, prescribe):
     """Compare all pairs of these few sets, or as of many."""
-    cost = 0.0 if request.param == "keys" else 1e9
-    set_constants(sets_module, PAIR_WORDS=cost, STEP_WORDS=cost)
-    if request.param != "all pairs":
-        set_constants(search, SMALL_GROUP=1)
-        set_constants(dense, MAX_ITEMS=0)
-        for module in (forest, search):
-            set_constants(module, FEW_PAIRS=1000)
+    prescribe(items=request.param)
 
 
 # -------------------------------------------------------------------------------------------------- the answer

@@ -178,7 +178,7 @@ def proven(small_batch, monkeypatch):
     return found
 
 
-def test_both_searches_agree(small_batch, proven, monkeypatch, set_constants):
+def test_both_searches_agree(small_batch, proven, monkeypatch, prescribe):
     """Proven at once, not proven and so searched in the other way, and that way from the start."""
     rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(700, 40)), rng.normal(size=(9000, 40))
@@ -187,7 +187,7 @@ def test_both_searches_agree(small_batch, proven, monkeypatch, set_constants):
     only_candidates(small_batch, monkeypatch, 1)
     assert nearest_neighbors(X, Y, device="cuda").equals(quick)
     assert proven == [True, False]
-    set_constants(small_batch, MAX_WORK=0)
+    prescribe(search="all pairs")
     assert nearest_neighbors(X, Y, device="cuda").equals(quick)
     assert proven == [True, False]
 

@@ -22,8 +22,7 @@ from rapids_slink.ordering import NO_EDGE
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.spanning_tree import component_pairs, cpu, kernels
-from rapids_slink.spanning_tree import lists as by_lists
+from rapids_slink.spanning_tree import cpu, kernels
 from rapids_slink.spanning_tree.lists import LEAST_SHARE, Forest, connect_forest, tree_of_lists
 
 
@@ -164,7 +163,7 @@ def test_the_edges_are_one_frame_from_the_first_round_on(engine):
 
 @pytest.mark.parametrize("kind", ["spread", "grid", "equal"])
 @pytest.mark.parametrize("at_once", [True, False])
-def test_component_pairs_connect_what_rounds_would(kind, at_once, engine, monkeypatch, set_constants):
+def test_component_pairs_connect_what_rounds_would(kind, at_once, engine, prescribe):
     """The same tree with all pairs of components at once and without, ties between clusters included, in one frame."""
     rng = np.random.default_rng(0)
     n, centers = 1200, 40 * np.eye(12)[rng.integers(0, 7, 1200)]
@@ -173,8 +172,7 @@ def test_component_pairs_connect_what_rounds_would(kind, at_once, engine, monkey
     expected = all_pairs_tree(squareform(pdist(X, "sqeuclidean")))
     search = BruteForceSearch(engine.asarray(X), engine, Report())
     lists = neighbor_lists(search, n, 4, engine)
-    set_constants(component_pairs, MAX_OVERLAPPING=n, ROUNDS=10**9)
-    monkeypatch.setattr(by_lists, "is_worthwhile", lambda *_: at_once)
+    prescribe(connect="at once" if at_once else "rounds")
     report = Report()
     forest = Forest.of_points(lists, engine)
     frame = forest.edges.frame

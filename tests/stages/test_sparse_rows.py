@@ -7,7 +7,6 @@ from scipy import sparse
 
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
-from rapids_slink.items import dense, forest, search
 from rapids_slink.items.sparse import SparseRows
 from rapids_slink.metrics import get_metric
 from rapids_slink.runtime.device import CPU
@@ -58,14 +57,10 @@ def dot(x, y):
     return even + odd + (x[-1] * y[-1] if d % 2 else 0.0)
 
 
-@pytest.fixture(params=["all pairs", "projections"])
-def _how(request, set_constants):
+@pytest.fixture(params=["distances", "projections"])
+def _how(request, prescribe):
     """Compare all pairs of these few rows, or as of many."""
-    if request.param == "projections":
-        set_constants(search, SMALL_GROUP=1)
-        set_constants(dense, MAX_ITEMS=0)
-        for module in (forest, search):
-            set_constants(module, FEW_PAIRS=1000)
+    prescribe(items=request.param)
 
 
 # -------------------------------------------------------------------------------------------------- the answer

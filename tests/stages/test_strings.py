@@ -161,14 +161,10 @@ def test_pairs_of_two_sets(metric, limit):
     pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), found)
 
 
-@pytest.mark.parametrize("how", ["keys", "projections", "all"])
+@pytest.mark.parametrize("how", ["keys", "projections", "distances"])
 @pytest.mark.parametrize("metric", METRICS)
-def test_each_search_finds_all_pairs(metric, how, monkeypatch, set_constants):
-    monkeypatch.setitem(search.SMALL_GROUP, "cpu", 10**6 if how == "all" else 1)
-    if how == "keys":
-        monkeypatch.setitem(search.COSTS, "cpu", search.Costs(0, 1, 1, 1))
-    else:
-        set_constants(search, MOST_KEYS=-1)
+def test_each_search_finds_all_pairs(metric, how, monkeypatch, set_constants, prescribe):
+    prescribe(items=how)
     monkeypatch.setitem(search.MOST_PAIRS, "cpu", 1024)  # several parts
     set_constants(search, KEYED_ITEMS=100)
     values = words(400, letters="ABCDEF", longest=12, seed=4)
@@ -561,8 +557,8 @@ def test_memory_limit():
     assert passes > 1
 
 
-def test_progress(capsys, set_constants):
-    set_constants(search, MOST_KEYS=-1)
+def test_progress(capsys, prescribe):
+    prescribe(items="projections")
     values = words(400, letters="ABCDEF", longest=12, seed=4)
     rapids_slink.fit(values, metric="levenshtein", max_distance=2, progress=True, device="cpu")
     assert "Searching pairs" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from scipy.spatial.distance import cdist, pdist
 
 import rapids_slink
 from rapids_slink import neighbors
+from rapids_slink.forced import force
 from rapids_slink.metrics import EUCLIDEAN, get_metric
 from rapids_slink.neighbors import neighbor_lists, prepare_search, tiles
 from rapids_slink.neighbors.brute_force import BruteForceSearch
@@ -26,7 +27,6 @@ from rapids_slink.neighbors.trees import nearest_by_spread
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, cuda, to_host
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory, run_scope
-from rapids_slink.spanning_tree import component_pairs
 
 
 def nested(rng, n, d):
@@ -825,11 +825,10 @@ def test_nearest_by_spread(engine):
 
 
 @pytest.mark.parametrize("min_samples", [1, 4])
-def test_a_cpu_joins_tight_clusters_at_once(min_samples, set_constants):
+def test_a_cpu_joins_tight_clusters_at_once(min_samples, prescribe):
     """All pairs of components in place of searches in tiles."""
     rng, n, d = np.random.default_rng(11), 3000, 70
-    set_constants(neighbors, STRUCTURED_POINTS=0, MAX_SHARE=0.6)
-    set_constants(component_pairs, MIN_ROUND_PAIRS=0)
+    prescribe(search="tiles", connect="at once")
     tight = rng.normal(size=(6, d))[rng.integers(0, 6, n)] + 1e-3 * rng.normal(size=(n, d))
     model = rapids_slink.fit(tight, device="cpu", n_neighbors=4, min_samples=min_samples)
     assert model.report_["neighbors"]["filter"] == "tiles of near points"
@@ -837,27 +836,24 @@ def test_a_cpu_joins_tight_clusters_at_once(min_samples, set_constants):
     assert model.report_["connect"].get("rows_searched", 0) < n / 10
     if min_samples == 1:
         np.testing.assert_array_equal(model.distances_, linkage(tight, "single")[:, 2])
-    set_constants(tiles, MAX_SHARE=-1)
-    set_constants(neighbors, MAX_SHARE=-1)
+    prescribe(search="all pairs", connect=None)
     others = rapids_slink.fit(tight, device="cpu", n_neighbors=4, min_samples=min_samples)
     assert others.report_["neighbors"]["filter"] != "tiles of near points"
     assert model.mst_.equals(others.mst_)
 
 
-@pytest.mark.parametrize("share", [1e-9, 2.0])
-def test_clusters_are_joined_at_once_where_boxes_rule_little_out(share, engine, set_constants):
+@pytest.mark.parametrize("connect", ["late", "rounds"])
+def test_clusters_are_joined_at_once_where_boxes_rule_little_out(connect, engine, prescribe):
     """Once a search in tiles knows so, and in its place."""
     rng, n, d = np.random.default_rng(11), 3000, 70
-    set_constants(neighbors, STRUCTURED_POINTS=0, MAX_SHARE=0.6)
-    set_constants(component_pairs, MIN_ROUND_PAIRS=0, ROUNDS_OF_TILES=64)  # of few points many pairs pass a filter
-    set_constants(tiles, JOINING_SHARE=share)
+    prescribe(search="tiles", connect=connect)
     tight = rng.normal(size=(6, d))[rng.integers(0, 6, n)] + 1e-3 * rng.normal(size=(n, d))
     model = rapids_slink.fit(tight, device=engine.name, n_neighbors=4)
     counts = model.report_["connect"]
     assert model.report_["neighbors"]["filter"] == "tiles of near points"
     assert counts["tile_pairs_formed"] > 0
-    assert counts.get("joined_at_once", 0) == (share < 1)
-    assert (counts["rows_searched"] < n / 10) is (share < 1)
+    assert counts.get("joined_at_once", 0) == (connect == "late")
+    assert (counts["rows_searched"] < n / 10) is (connect == "late")
     np.testing.assert_array_equal(to_host(model.distances_), linkage(tight, "single")[:, 2])
 
 
@@ -890,8 +886,7 @@ def test_heights_are_scipys(points, engine):
     X = points(np.random.default_rng(9), n, 70)
     expected = linkage(X, "single")[:, 2]
     for k in (2, 8):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(neighbors, "STRUCTURED_POINTS", {"cpu": 0, "cuda": 0})
+        with force(search="tiles"):
             model = rapids_slink.fit(X, 3, n_neighbors=k, device=engine.name)
         np.testing.assert_array_equal(to_host(model.distances_), expected)
         if points is line:

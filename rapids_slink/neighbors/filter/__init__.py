@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, same_candidates
 from rapids_slink.neighbors.exact import kernels as exact_kernels
@@ -54,6 +55,8 @@ def choose_filter(exact: ExactPoints, device: Device, max_weight: float = inf) -
     distances takes as little time: on a CPU, and of bits or codes. No surrogate distance above `max_weight` is wanted.
     """
     metric, of_device = exact.metric, kernels(device)
+    if forced().filter == "none":
+        return None, exact
     if exact.points.dtype == "uint64" or metric.filter == "direct":
         return of_device.filter_of_sums(exact), exact
     if metric.filter in ("bits", "codes", "none"):

@@ -58,6 +58,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rapids_slink.forced import forced
 from rapids_slink.metrics import EPSILON, EUCLIDEAN, Metric
 from rapids_slink.neighbors.task import BLOCK
 from rapids_slink.runtime.device import Array, Device, share_true, to_host
@@ -347,10 +348,14 @@ def worthwhile_projection(
 
     Where few pairs pass a test of the first axes, products may be of these alone, and all axes are tested after them.
     """
-    xp, (n, d) = device.xp, points.shape
-    if float(n_queries) * n * d < MIN_PRODUCTS[device.name] or d < 2 * STEP:
+    xp, (n, d), wanted = device.xp, points.shape, forced().filter == "axes"
+    if wanted:
+        costs = replace(costs, product=1e3 * costs.product)
+    elif forced().filter or float(n_queries) * n * d < MIN_PRODUCTS[device.name]:
         return None
-    axes = _leading_axes(points, scaling, within == inf, xp)
+    if d < 2 * STEP:
+        return None
+    axes = _leading_axes(points, scaling, within == inf and not wanted, xp)
     if axes is None:
         return None
     rows = ((points[:: _stride(n, d, POINTS)] - scaling.centre) * scaling.scale).astype("float32")

@@ -10,6 +10,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
+from rapids_slink.forced import forced
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.filter.bounds import (
     ROUND_UP,
@@ -67,6 +68,7 @@ class SmallBatchSearch:
         """Whether the metric and the GPU are supported, and there are few enough queries."""
         work = self.n * self.m * (max(self.d, STEP) + 2 * STEP)
         few = work <= (MAX_WORK if self.d > 3 else MAX_WORK_IN_SPACE)
+        few = few if forced().search is None else forced().search == "few queries"
         is_plain = self.metric.formula == "squared_euclidean" and self.metric.rows == "given"
         return few and self.d <= MAX_FEATURES and is_plain and self.fits_gpu
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors import TREE_FEATURES
 from rapids_slink.neighbors.exact import ExactPoints, formulas
@@ -50,12 +51,14 @@ MAX_RANKED = 256
 
 def prepare(values: Array, queries: Array, limit: float, metric: Metric) -> PairSearch:
     """`within.prepare_pairs` on a CPU."""
-    d, is_few = values.shape[1], len(values) < FEW_POINTS
-    if metric.boxes and d <= MANY_FEATURES and values.dtype.kind == "f" and not is_few and limit > -np.inf:
+    d, wanted = values.shape[1], forced().pairs
+    is_few = len(values) < FEW_POINTS and not wanted
+    may_have_tree = metric.boxes and d <= MANY_FEATURES and values.dtype.kind == "f" and limit > -np.inf
+    if may_have_tree and not is_few and wanted in (None, "tree"):
         search = TreePairs(values, queries, limit, metric)
-        if d <= TREE_FEATURES["cpu"] or search.touched_share() <= MAX_TOUCHED_SHARE:
+        if wanted or d <= TREE_FEATURES["cpu"] or search.touched_share() <= MAX_TOUCHED_SHARE:
             return search
-    if not is_few:
+    if not is_few and wanted != "distances":
         filter_, exact = choose_filter(ExactPoints(values if queries is None else queries, values, metric), CPU, limit)
         if filter_ is not None:
             return FilteredPairs(filter_, exact, queries is None, limit)

@@ -12,8 +12,9 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
+from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors import is_searched_by_tree
+from rapids_slink.neighbors import LOW_DIMENSIONAL, is_searched_by_tree
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.exact.cuda import _distances_between, pair_distances
 from rapids_slink.neighbors.filter import choose_filter
@@ -47,10 +48,15 @@ MOST_DISTANCES, DISTANCE_BYTES = 2**26, 32
 def prepare(values: Array, queries: Array, limit: float, metric: Metric) -> PairSearch:
     """`within.prepare_pairs` on a GPU."""
     device, (n, d) = cuda(), values.shape
-    if limit > -inf and values.dtype.kind == "f" and is_searched_by_tree(n, d, metric, device):
+    wanted = forced().pairs
+    by_tree = is_searched_by_tree(n, d, metric, device)
+    if wanted:
+        by_tree = wanted == "tree" and metric.boxes and d < LOW_DIMENSIONAL["cuda"][0].stop
+    if limit > -inf and values.dtype.kind == "f" and by_tree:
         return BoxPairs(values, queries, limit, metric)
     is_one, total = queries is None, n if queries is None else n + len(queries)
-    if total < FEW_POINTS or not _may_rule_out(values, queries, limit, metric):
+    is_few = total < FEW_POINTS if wanted is None else wanted == "distances"
+    if is_few or not _may_rule_out(values, queries, limit, metric):
         return ExactPairs(values, queries, limit, metric)
     points = values if is_one else cp.concatenate((queries, values))
     filter_, exact = choose_filter(ExactPoints(points, points, metric), device, limit)

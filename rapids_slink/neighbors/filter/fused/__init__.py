@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import cupy as cp
 import numpy as np
 
+from rapids_slink.forced import forced
 from rapids_slink.metrics import EUCLIDEAN
 from rapids_slink.neighbors.exact import Candidates
 from rapids_slink.neighbors.filter.bounds import (
@@ -479,7 +480,8 @@ def cheapest(points: Array, n_queries: int, scaling: Scaling, device: Device, wi
     projection = worthwhile_projection(points, n_queries, scaling, cost, device, within)
     if projection:
         return Projected(points, projection)
-    saves_time = n * d * FP16_TIME[is_hopper()] > FP16_SURVIVORS * cost.survivor and d <= MAX_INT8
+    saves_time = n * d * FP16_TIME[is_hopper()] > FP16_SURVIVORS * cost.survivor
+    saves_time = (forced().filter == "int8" if forced().filter in ("int8", "fp16") else saves_time) and d <= MAX_INT8
     if scaling.byte_values or saves_time or not fp16_keeps_bound():
         return Int8(points, scaling)
     return Fp16(d, scaling)

@@ -1,0 +1,266 @@
+"""``python -m bench.choice --device cpu|cuda``: whether the chosen way is about as fast as each that can be prescribed.
+
+Each case is fitted, or its pairs are found, in the way that the package chooses and then in others. Each other way is
+stopped at `STOPPED` times the chosen one's time. The exit status is 1 if a chosen way takes more than `LIMIT` times the
+best plus `SLACK`. On a CPU the time is that of all its processors, which hardly depends on what else the machine does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from bench import cases
+from bench.sparse import sketches, tfidf
+from bench.text import receptors, words
+
+#: How many times the best the chosen way may take, and seconds beside.
+LIMIT, SLACK = 1.5, 0.002
+#: A way is stopped at this number of times the chosen one, and these seconds, in which a process reads its kernels.
+STOPPED, READING = 3.0, 60.0
+#: Seconds in which calls are repeated; the least counts.
+REPEATED = 0.5
+#: The rows by which kernels are compiled before a call is timed.
+FIRST_ROWS = 3000
+SEED = cases.SEED
+
+LISTS: dict[str, dict[str, Any]] = {
+    "all pairs": {"tree": "lists", "search": "all pairs"},
+    "all pairs, axes": {"tree": "lists", "search": "all pairs", "filter": "axes"},
+    "all pairs, rounds": {"tree": "lists", "search": "all pairs", "connect": "rounds"},
+    "all pairs, at once": {"tree": "lists", "search": "all pairs", "connect": "at once"},
+    "tree": {"tree": "lists", "search": "tree"},
+    "tiles": {"tree": "lists", "search": "tiles"},
+    "tiles, rounds": {"tree": "lists", "search": "tiles", "connect": "rounds"},
+    "tiles for lists": {"tree": "lists", "search": "tiles for lists"},
+}
+TREES = {"pairs": {"tree": "pairs"}, **LISTS, "boxes": {"tree": "boxes", "search": "tree"}}
+PAIRS: dict[str, dict[str, Any]] = {way: {"pairs": way} for way in ("tree", "filter", "distances")}
+ITEMS: dict[str, dict[str, Any]] = {way: {"items": way} for way in ("keys", "projections", "distances")}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Rows, what is called with them, and the ways that are tried beside the chosen one."""
+
+    rows: Callable[[int], Any]  # of a number of rows
+    sizes: tuple[int, int]  # the numbers of rows for a CPU and for a GPU
+    ways: dict[str, dict[str, Any]] = field(default_factory=lambda: LISTS)
+    how: dict[str, Any] = field(default_factory=dict)  # the parameters of the call
+    of_pairs: bool = False  # whether pairs are counted, in place of a fit
+
+
+def drawn(kind: Callable[..., cases.Rows], *shape: Any) -> Callable[[int], Any]:
+    """Return a function from a number of rows to the rows of a family of `cases`."""
+    return lambda n: kind(n, *shape)(None, 0)
+
+
+def tight(n: int, d: int = 64, clusters: int = 400) -> np.ndarray:
+    """Return normal clusters a thousandth as wide as they are far apart."""
+    rng = np.random.default_rng(SEED)
+    return rng.standard_normal((clusters, d))[rng.integers(clusters, size=n)] + 1e-3 * rng.standard_normal((n, d))
+
+
+def manifold(n: int, features: int, d: int = 16, in_space: float = 0.0) -> np.ndarray:
+    """Return points of a curved surface of some dimensions, and a share of them anywhere."""
+    rng = np.random.default_rng(SEED)
+    points = np.sin(rng.random((n, features)) @ rng.standard_normal((features, d)) * 3 + rng.standard_normal(d))
+    anywhere = rng.random(n) < in_space
+    points[anywhere] = rng.uniform(-1, 1, (int(anywhere.sum()), d))
+    return points
+
+
+def radii(n: int, d: int = 12) -> np.ndarray:
+    """Return directions with lognormal radii."""
+    rng = np.random.default_rng(SEED)
+    return rng.standard_normal((n, d)) * np.exp(rng.standard_normal((n, 1)))
+
+
+def near(d: int, share: float) -> dict[str, Any]:
+    """Return the parameters for pairs of uniform points: within a share of the side of a cube for each of 20,000."""
+    return {"max_distance": share * 20_000 ** (-1 / d)}
+
+
+MANY = 20_000, 200_000
+STRUCTURED = (
+    cases.nested, cases.core, cases.line, cases.far, cases.blobs, cases.cells, cases.topics, cases.twins,
+)  # fmt: skip
+CASES: dict[str, Case] = {
+    **{f"{kind.__name__}-64": Case(drawn(kind, 64), MANY) for kind in STRUCTURED},
+    "activations-16": Case(drawn(cases.activations, 16), MANY),
+    "tight-40k-64": Case(tight, (40_000, 40_000)),
+    "repeats-16": Case(drawn(cases.repeats, 16, 1000), MANY, {"repeats": {"tree": "repeats"}, **LISTS}),
+    **{
+        f"scaling-{n}-{d}": Case(drawn(cases.gauss, d, np.float32), (n, n), TREES)
+        for n in (100, 1000, 10_000)
+        for d in (3, 16, 128)
+    },
+    "low-cloud-9": Case(lambda n: cases.cloud(n)(None, 0), MANY, TREES),
+    "low-radii-12": Case(radii, MANY, TREES),
+    "low-manifold-2-in-16": Case(partial(manifold, features=2, in_space=0.01), MANY, TREES),
+    "low-manifold-3-in-16": Case(partial(manifold, features=3), MANY, TREES),
+    "low-clusters-10": Case(drawn(cases.mixture, 10, 100, 10), MANY, TREES),
+    "curve-16": Case(drawn(cases.curve, 16), MANY, TREES),
+    "haloes-3": Case(lambda n: cases.haloes(n, n // 50)(None, 0), MANY, TREES),
+    "coast-2": Case(lambda n: cases.coast(n)(None, 0), MANY, TREES),
+    "gauss-64": Case(drawn(cases.gauss, 64, np.float32), MANY),
+    "unit-384-cosine": Case(drawn(cases.directions, 384, 0.5), MANY, how={"metric": "cosine"}),
+    "gauss-16-cityblock": Case(drawn(cases.gauss, 16, np.float32), (5000, 50_000), TREES, {"metric": "cityblock"}),
+    "receptors": Case(lambda n: receptors(n)(None, 0), (3000, 20_000), ITEMS, {"metric": "levenshtein"}),
+    "receptors, one edit": Case(
+        lambda n: receptors(n)(None, 0), MANY, ITEMS, {"metric": "levenshtein", "max_distance": 1}
+    ),
+    "words, two edits": Case(lambda n: words(n)(None, 0), MANY, ITEMS, {"metric": "levenshtein", "max_distance": 2}),
+    "sketches": Case(
+        lambda n: sketches(n, 1000)(None, 0), (5000, 50_000), ITEMS, {"metric": "jaccard", "max_distance": 0.5}
+    ),
+    "tfidf": Case(
+        lambda n: tfidf(n, 5000)(None, 0), (5000, 50_000), ITEMS, {"metric": "cosine", "max_distance": 0.3}
+    ),
+    **{
+        f"pairs-{d}, {share:g}": Case(drawn(cases.uniform, d), MANY, PAIRS, near(d, share), of_pairs=True)
+        for d, shares in ((3, (0.2, 1.0, 4.0)), (16, (0.5,)))
+        for share in shares
+    },
+}  # fmt: skip
+#: Cases that take little time on a CPU, for every change.
+QUICK = (
+    "scaling-100-3", "scaling-100-16", "scaling-1000-3", "scaling-1000-16", "scaling-10000-3", "repeats-16",
+    "receptors, one edit", "pairs-3, 0.2",
+)  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------- the measurement
+
+
+def serve(connection: Any, name: str, device: str) -> None:
+    """Answer ways with the least seconds of a case's calls, and what they say was taken; in a process of its own."""
+    case = CASES[name]
+    rows = case.rows(case.sizes[device == "cuda"])
+    while True:
+        ways = connection.recv()
+        called(case, rows[:FIRST_ROWS], ways, device)
+        connection.send(None)  # the kernels are read
+        connection.send(measured(partial(called, case, rows, ways, device), device))
+
+
+def called(case: Case, rows: Any, ways: dict[str, Any], device: str) -> str:
+    """Make a case's call in prescribed ways; returns what its report says."""
+    import rapids_slink
+    from rapids_slink.forced import force
+
+    with force(**ways):
+        if case.of_pairs:
+            rapids_slink.count_pairs(rows, device=device, **case.how)
+            return ""
+        clusters = None if "max_distance" in case.how else 1
+        report = rapids_slink.fit(rows, clusters, device=device, **case.how).report_
+    joined = ", joined at once" * ("joined_at_once" in report.get("connect", {}))
+    return f"{report.get('way', '')}, {report.get('neighbors', {}).get('filter', '')}{joined}".strip(", ")
+
+
+def measured(call: Callable[[], str], device: str) -> tuple[float, str]:
+    """Return the least seconds of two calls or more, of which the first may read kernels, and their result."""
+    clock = time.process_time if device == "cpu" else time.perf_counter
+    seconds: list[float] = []
+    begun = time.perf_counter()
+    while len(seconds) < 2 or time.perf_counter() - begun < REPEATED:
+        start = clock()
+        taken = call()
+        seconds.append(clock() - start)
+    return min(seconds), taken
+
+
+class Worker:
+    """A process that measures a case, which is started again after it was stopped."""
+
+    def __init__(self, name: str, device: str) -> None:
+        self.how = name, device
+        self.process: Any = None
+        self.waited = 0.0  # seconds until the chosen way's answer, which are more than its own on a busy machine
+
+    def seconds(self, ways: dict[str, Any], limit: float | None = None) -> tuple[float, str]:
+        """Return the seconds of a way, infinite if it takes more than a limit, and what was taken."""
+        if self.process is None:
+            context = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload(["bench.cases", "rapids_slink.api"])
+            self.connection, theirs = context.Pipe()
+            self.process = context.Process(target=serve, args=(theirs, *self.how), daemon=True)
+            self.process.start()
+            theirs.close()
+        self.connection.send(ways)
+        if limit is None:
+            self.connection.recv()
+            begun = time.perf_counter()
+            answer = self.connection.recv()
+            self.waited = time.perf_counter() - begun
+            return answer
+        for waits in (READING + limit, limit + REPEATED):
+            if not self.connection.poll(waits):
+                self.stop()
+                return np.inf, ""
+            answer = self.connection.recv()
+        return answer
+
+    def stop(self) -> None:
+        """End the process."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.join()
+            self.process = None
+
+
+def compared(name: str, device: str) -> Iterator[tuple[str, float, str]]:
+    """Yield the chosen way's seconds and those of each other that ends in time, with what was taken."""
+    worker = Worker(name, device)
+    try:
+        chosen, taken = worker.seconds({})
+        yield "chosen", chosen, taken
+        for way, ways in CASES[name].ways.items():
+            yield way, *worker.seconds(ways, STOPPED * worker.waited)
+    finally:
+        worker.stop()
+
+
+def is_fast(seconds: dict[str, float]) -> bool:
+    """Return whether the chosen way takes about as long as the best."""
+    return seconds["chosen"] <= LIMIT * min(seconds.values()) + SLACK
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print a table of the cases; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m bench.choice", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
+    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=[*CASES, "quick"], metavar="CASE")
+    given = parser.parse_args(arguments)
+    names = [one for name in given.cases for one in (QUICK if name == "quick" else (name,))]
+    slow = []
+    print("| case | chosen, s | best, s | ratio | taken, and the best | ways, s |\n|---|---|---|---|---|---|")
+    for name in names:
+        rows = list(compared(name, given.device))
+        seconds = {way: time for way, time, _ in rows}
+        best, time_of_best, taken_by_best = min(rows, key=lambda row: row[1])
+        if not is_fast(seconds):
+            slow.append(name)
+        ratio = f"{seconds['chosen'] / time_of_best:.2f}{'' if is_fast(seconds) else ' SLOW'}"
+        of_ways = "; ".join(f"{way} {'-' if time == np.inf else f'{time:.4g}'}" for way, time, _ in rows[1:])
+        taken = f"{rows[0][2]}; {best}: {taken_by_best}"
+        print(f"| {name} | {seconds['chosen']:.4g} | {time_of_best:.4g} | {ratio} | {taken} | {of_ways} |", flush=True)
+    print(
+        f"\n{len(names) - len(slow)} of {len(names)} are about as fast as the best" + ("; slow: " if slow else ""),
+        end="",
+    )
+    print(*slow, sep=", ")
+    return 1 if slow else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
