@@ -330,7 +330,7 @@ def _task(
 ) -> PairTask:
     several = max_distance if isinstance(max_distance, list) else [max_distance]
     for distance in several:
-        check_distance(distance, "max_distance", metric.name)
+        check_distance(distance, "max_distance")
     as_bytes(memory_limit)  # raises unless it is valid
     return PairTask(
         metric,

@@ -495,7 +495,7 @@ class SingleLinkage(PointHierarchy):
         if threshold is not None:
             check_distance(threshold, "distance_threshold", metric)
         if limit is not None:
-            check_distance(limit, "max_distance", metric)
+            check_distance(limit, "max_distance")
             if self.n_clusters is None and threshold is None:
                 threshold = float("inf")
             elif threshold is not None:
