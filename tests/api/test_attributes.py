@@ -249,12 +249,7 @@ def test_a_script_of_mistakes(device):
             lambda: fit(X, distance_threshold=-1, **own),
             "distance_threshold must be at least 0, as euclidean .*, got -1$",
         ),
-        (
-            lambda: fit(X, max_distance=-1, **own),
-            "max_distance must be at least 0, as euclidean distances are, got -1$",
-        ),
         (lambda: near.cut(distance_threshold=-0.5), r"distance_threshold must be at least 0, .* got -0\.5$"),
-        (lambda: rapids_slink.pairs(X, max_distance=-1, **own), "max_distance must be at least 0, .* got -1$"),
         (lambda: fit(X, n_cluster=3, **own), "SingleLinkage has no parameter 'n_cluster'. Did you mean 'n_clusters'.$"),
         (lambda: near.cut(t=1), "cut has no parameter 't'. Did you mean 'distance_threshold'.$"),
         (lambda: near.cut(threshold=1), "cut has no parameter 'threshold'. Did you mean 'distance_threshold'.$"),
