@@ -281,7 +281,7 @@ def distance_limit(metric: Metric, max_distance: Any, min_similarity: Any) -> fl
     if min_similarity is None:
         if max_distance is not None:
             check_distance(max_distance, "max_distance")
-        return max_distance  # type: ignore[no-any-return]
+        return max_distance
     if max_distance is not None:
         raise ValueError("give one of max_distance and min_similarity, got both")
     check_distance(min_similarity, "min_similarity")
