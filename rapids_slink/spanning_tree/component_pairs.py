@@ -192,8 +192,6 @@ SET_SHIFT, MAX_POINTS = (
 PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured, and per feature of a centroid
 #: Pairs of points of each point and component above which facing points are listed, and of these the most a point.
 FACING_COST, MAX_FACING = 32, 16
-#: Where that number of pairs of points is formed or more, one item in this number tells first whether too many pass.
-MANY_FORMED, SHARE_OF_ITEMS = 2**32, 32
 SHARE_OF_FACING = 16  # one pair in this number of them lowers the bounds of all
 MAX_OVERLAPPING = 32  # pairs of small or negative separation, per component
 MIN_SAMPLED = 8  # points of a component that are compared with another's
@@ -337,7 +335,7 @@ def _by_filter(context: JoinContext, ends: Ends, upper: Array, leaf: Array, sepa
         plan = kernels.plan_blocks(*tested, upper)
     if not _fits(context, plan):
         return None
-    return _passing(context, order, kernels.block_items(*tested, upper, plan), upper, tested, plan.formed)
+    return _passing(context, order, kernels.block_items(*tested, upper, plan), upper, tested)
 
 
 def _of_facing(context: JoinContext, sets: Sets, upper: Array, share: int = 1) -> PointPairs:
@@ -358,21 +356,16 @@ def _fits(context: JoinContext, plan: Any) -> bool:
 
 
 def _passing(
-    context: JoinContext, order: Array, items: Array, upper: Array, tested: Any, formed: int = 0
+    context: JoinContext, order: Array, items: Array, upper: Array, tested: Any
 ) -> PointPairs:
     """The pairs of points that pass the filter, or a finer one if too many others do.
 
-    So do those of components that are much farther apart than they are wide. If many are `formed`, those of some items
-    are first: they tell whether too many pass.
+    So do those of components that are much farther apart than they are wide.
     """
     filter_: Any = context.filter
     close_pairs: PointPairs = None
-    some, room = None, max(1, 2 * context.max_pairs // SHARE_OF_ITEMS)
-    if formed >= MANY_FORMED:
-        some = items[::SHARE_OF_ITEMS].copy()
     while filter_ and close_pairs is None:
-        if some is None or filter_.component_pairs(order, some, upper, room, tested) is not None:
-            close_pairs = filter_.component_pairs(order, items, upper, context.max_pairs, tested)
+        close_pairs = filter_.component_pairs(order, items, upper, context.max_pairs, tested)
         filter_ = filter_.finer() if close_pairs is None else None
     return close_pairs
 

@@ -27,7 +27,7 @@ def assert_same_part(X, t, device, **how):
         for column in expected:
             assert found[column].tobytes() == expected[column][:kept].tobytes(), (name, column)
     assert part.n_clusters_ == len(X) - kept
-    thresholds = sorted({float(t), min(float(t), float(t) / 2)})
+    thresholds = sorted({max(value, 0.0) for value in (float(t), float(t) / 2) if value <= t or t < 0})
     for closed in ("left", "right"):
         np.testing.assert_array_equal(
             to_host(part.cut(distance_threshold=thresholds, closed=closed)),
