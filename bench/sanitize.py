@@ -342,7 +342,7 @@ def compare_items(device: Device, kind: Any, metric: str, rows: Any) -> tuple[An
     """The hashes, the distances and the equal ones of sets or sparse rows, and the rows of bits of sets."""
     items = kind.read({"X": rows}, get_metric(metric), device)
     ends = [device.asarray(end.astype(np.int32)) for end in np.triu_indices(len(items), 1)]
-    bits = [items.rows_of_bits(128)] if kind is Sets else []
+    bits = [items.rows_of_bits(128)[0]] if kind is Sets else []
     return items.hashes(1), items.distances(*ends), items.equal(*ends), *bits
 
 

@@ -445,10 +445,7 @@ class SingleLinkage(PointHierarchy):
         """
         if groups is not None:
             return self._fit(X, groups=GroupBy(as_known(groups), dropna))
-        self._fit(X)
-        if self.min_cluster_size is None and self._cluster_rule().counts_clusters:
-            self._warn_of_outliers(self.labels_)
-        return self
+        return self._fit(X)
 
     def fit_predict(self, X: Any, y: Any = None, groups: Any = None, dropna: bool = True) -> Rows:
         """Fit and return `labels_`: one int32 label per row."""
@@ -527,4 +524,4 @@ class SingleLinkage(PointHierarchy):
                 threshold = float("inf")
             elif threshold is not None:
                 check_max_distance([threshold], limit)
-        return Cut(self.n_clusters, threshold, self.min_cluster_size, limit)
+        return Cut(self.n_clusters, threshold, self.min_cluster_size, limit, warns=self.min_cluster_size is None)

@@ -41,6 +41,7 @@ from rapids_slink.points.check import (
     column_values,
     require_columns,
     require_numbers,
+    warn,
 )
 from rapids_slink.points.keys import GROUP_COLUMNS
 from rapids_slink.points.output import OutputKind
@@ -172,17 +173,26 @@ def at_widest_gap(merges: Merges, n: int, size: int, xp: Any) -> int:
     return int(xp.where(large >= 2, gap, -xp.inf).argmax()) + n - heights.size
 
 
-def outliers_text(labels: Array, xp: Any) -> str:
-    """What to say of clusters that are outliers, by the labels of all rows; "" if there are none."""
-    sizes = xp.bincount(labels)
-    others, single, largest = sizes.size - 1, int((sizes == 1).sum()), int(sizes.max())
-    if labels.size < FEW_ROWS or 2 * single <= others or largest < MOST_ROWS * labels.size:
-        return ""
-    return (
-        f"of {sizes.size:,} clusters the largest has {largest / labels.size:.1%} of the rows, and {single:,} "
-        f"{'has' if single == 1 else 'have'} one row. If these are outliers, n_clusters={WIDEST_GAP!r} cuts between "
-        "large clusters, and min_cluster_size= labels the rows of small ones -1"
-    )
+def warn_of_outliers(merges: Merges, n: int, n_clusters: int) -> None:
+    """Warn if one of the clusters of n rows in one tree has nearly all rows, and most others have one.
+
+    The clusters are the children of the merges that are undone, the last of all, except these merges themselves.
+    """
+    kept = n - n_clusters
+    if n < FEW_ROWS or n_clusters < 2 or merges.height.size != n - 1:
+        return
+    child = np.concatenate([to_host(side[kept:]) for side in merges[:2]])
+    child = child[child < n + kept]
+    sizes, is_merge = np.ones(n_clusters, np.int64), child >= n
+    sizes[is_merge] = to_host(merges.size[device_of(merges.size).asarray(child[is_merge] - n)])
+    single, largest = int((sizes == 1).sum()), int(sizes.max())
+    if 2 * single > n_clusters - 1 and largest >= MOST_ROWS * n:
+        have = "has" if single == 1 else "have"
+        warn(
+            f"of {n_clusters:,} clusters the largest has {largest / n:.1%} of the rows, and {single:,} {have} one row. "
+            f"If these are outliers, n_clusters={WIDEST_GAP!r} cuts between large clusters, and min_cluster_size= "
+            "labels the rows of small ones -1"
+        )
 
 
 def estimate_cut(n: int, cuts: int = 1) -> MemoryEstimate:
@@ -532,16 +542,12 @@ class Cut(ClusterRule):
     distance_threshold: Any = None
     min_cluster_size: Any = None
     max_distance: float | None = None  # of the fit
+    warns: bool = False  # of a number of clusters that are outliers
 
     @property
     def is_default(self) -> bool:
         """Whether neither the number nor the distance is given."""
         return self.n_clusters is None and self.distance_threshold is None
-
-    @property
-    def counts_clusters(self) -> bool:
-        """Whether the cut is by a number of clusters."""
-        return self.distance_threshold is None and not is_widest_gap(self.n_clusters)
 
     def parameters(self, n: int, trees: int) -> CutParameters:
         """The cut of n rows in this number of trees."""
@@ -557,9 +563,14 @@ class Cut(ClusterRule):
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
         """The clusters of the linkage of n rows."""
         with report.stage("cut", device):
-            parameters = self.parameters(n, n - merges.columns["height"].size).of(merges, n)
+            asked = self.parameters(n, n - merges.columns["height"].size)
+            parameters = asked.of(merges, n)
             labels = cut_labels(merges, n, replace(parameters, min_cluster_size=1)).columns["label"]
             count = number_of_clusters(labels, parameters.n_clusters)
+            if self.warns and asked.n_clusters is not None and asked.n_clusters == parameters.n_clusters:
+                warn_of_outliers(Merges(*(merges.columns[name] for name in COLUMNS)), n, count)
+            if parameters.min_cluster_size == 1:
+                return FlatClusters(count, {"labels_": labels})
             return large_clusters(labels, count, parameters.min_cluster_size, merges.device.xp)
 
 

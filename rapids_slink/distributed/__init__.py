@@ -23,7 +23,7 @@ import numpy as np
 from distributed import Future
 
 from rapids_slink import pipeline
-from rapids_slink.dendrogram.cutting import COLUMNS, ClusterRule, CutParameters
+from rapids_slink.dendrogram.cutting import COLUMNS, ClusterRule, Cut, CutParameters
 from rapids_slink.distributed.cluster import MAX_BLOCKS, Run, free_for_task, on_worker, wanted_blocks, with_bytes
 from rapids_slink.distributed.groups import fit_groups
 from rapids_slink.distributed.points import (
@@ -88,6 +88,8 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
     if refused := [name for name, asked in of_one_device.items() if asked]:
         raise ValueError(f"{refused[0]} is for rows on one device, and X is a Dask collection")
     settings = with_bytes(settings)
+    if isinstance(rule, Cut):
+        rule = replace(rule, warns=False)  # on a worker nobody would see it
     if settings.groups is not None:
         return fit_groups(X, settings, rule)
     report, start = Report(device="", metric=settings.metric.name), perf_counter()

@@ -26,7 +26,7 @@ from rapids_slink.dendrogram.cutting import (
     cut_frame,
     distance_limit,
     name_by_first_row,
-    outliers_text,
+    warn_of_outliers,
 )
 from rapids_slink.hierarchy import plotting, storage
 from rapids_slink.hierarchy.explorer import Explorer
@@ -34,7 +34,7 @@ from rapids_slink.hierarchy.exports import Exports
 from rapids_slink.hierarchy.plotting import MAX_POINTS
 from rapids_slink.hierarchy.trees import CondensedTree
 from rapids_slink.metrics import METRICS, PRECOMPUTED, Metric
-from rapids_slink.points.check import as_integer, check_index, warn
+from rapids_slink.points.check import as_integer, check_index
 from rapids_slink.points.output import (
     TABLES,
     Distances,
@@ -200,16 +200,12 @@ class Hierarchy(Exports):
             check_max_distance(parameters.values[0], limit)
         by_group = n_clusters is not None and distance_threshold is None and hasattr(self, "groups_")
         labels = self._cut(parameters, (self._merge_group_, self.groups_) if by_group else None)
-        if min_cluster_size is None and not by_group and isinstance(n_clusters, int | np.integer):
-            self._warn_of_outliers(labels)
+        is_one = isinstance(n_clusters, int | np.integer) and not by_group and self._layout is None
+        if is_one and min_cluster_size is None:
+            linkage = as_frame(OutputKind.of(self.linkage_, resolve("auto", self.linkage_))[0])
+            columns = (array_of(linkage[name]) for name in COLUMNS)
+            warn_of_outliers(condense.Merges(*columns), self.n_leaves_, int(n_clusters))
         return labels
-
-    def _warn_of_outliers(self, labels: Any) -> None:
-        """Warn if the clusters of a number of clusters are outliers."""
-        if self._layout is None:
-            labels = array_of(labels) if library_of(labels) else labels
-            if text := outliers_text(labels, device_of(labels).xp):
-                warn(text)
 
     @property
     def _metric(self) -> Metric:

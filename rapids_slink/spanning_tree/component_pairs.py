@@ -355,9 +355,7 @@ def _fits(context: JoinContext, plan: Any) -> bool:
     return bool(fits and plan.formed <= context.budget)
 
 
-def _passing(
-    context: JoinContext, order: Array, items: Array, upper: Array, tested: Any
-) -> PointPairs:
+def _passing(context: JoinContext, order: Array, items: Array, upper: Array, tested: Any) -> PointPairs:
     """The pairs of points that pass the filter, or a finer one if too many others do.
 
     So do those of components that are much farther apart than they are wide.

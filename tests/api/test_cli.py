@@ -312,7 +312,8 @@ def test_degrees(run):
 
 def test_degrees_of_hdbscan(run, monkeypatch):
     rng = np.random.default_rng(0)
-    cities = pd.DataFrame(rng.normal(40, 1, (60, 2)), columns=["lat", "lon"])
+    towns = np.repeat([[40.0, 40.0], [41.0, 41.0]], 30, axis=0)
+    cities = pd.DataFrame(towns + rng.normal(0, 0.05, (60, 2)), columns=["lat", "lon"])
     cities.to_csv("points.csv", index=False)
     asked = ["points.csv", "--metric", "haversine", "--degrees", "--hdbscan", "--output", "labels.csv"]
     assert run(*asked, "--cluster-selection-epsilon", "30")[0] == 0

@@ -244,6 +244,7 @@ def test_a_bar_counts_kernels(capsys, set_constants):
             with compiling.compiling():
                 pass
         assert "compiling, once on this machine: 3 kernels" in capsys.readouterr().err
+    assert capsys.readouterr().err.endswith("\n")  # the bar stays
     with compiling.compiling():
         pass
     assert "kernels" not in capsys.readouterr().err

@@ -27,13 +27,14 @@ def assert_same_part(X, t, device, **how):
         for column in expected:
             assert found[column].tobytes() == expected[column][:kept].tobytes(), (name, column)
     assert part.n_clusters_ == len(X) - kept
-    thresholds = sorted({max(value, 0.0) for value in (float(t), float(t) / 2) if value <= t or t < 0})
-    for closed in ("left", "right"):
+    thresholds = sorted({float(t), float(t) / 2})
+    for closed in ("left", "right") if t >= 0 else ():
         np.testing.assert_array_equal(
             to_host(part.cut(distance_threshold=thresholds, closed=closed)),
             to_host(whole.cut(distance_threshold=thresholds, closed=closed)),
         )
-    np.testing.assert_array_equal(to_host(part.labels_), to_host(whole.cut(distance_threshold=t, closed="right")))
+    cut = {"distance_threshold": t, "closed": "right"} if t >= 0 else {"n_clusters": len(X)}
+    np.testing.assert_array_equal(to_host(part.labels_), to_host(whole.cut(**cut)))
     return part
 
 

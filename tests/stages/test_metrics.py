@@ -444,11 +444,11 @@ def test_the_metric_that_was_meant_is_suggested(name, meant, device):
 
 def test_metrics_that_are_not_here_resemble_none(device):
     for name in ("seuclidean", "mahalanobis", "yule", "", "x"):
-        with pytest.raises(ValueError, match=f"'string_hamming', 'precomputed', got '{name}'. scipy.spatial.distance.pdist"):
+        with pytest.raises(ValueError, match=f"'precomputed', got '{name}'. scipy.spatial.distance.pdist"):
             fit(ZEROS, metric=name, device=device)
     with pytest.raises(ValueError, match=r"known, got 'pre-computed'. Did you mean 'precomputed'\?"):
         fit(ZEROS, metric="pre-computed", device=device)
-    with pytest.raises(ValueError, match=r"'string_hamming', got 'precomputed'$"):
+    with pytest.raises(ValueError, match=r"'string_hamming', got 'precomputed'"):
         knn_graph(ZEROS, 1, metric="precomputed", device=device)
 
 
