@@ -369,7 +369,7 @@ class FusedFilter(ImageFilter, ProductFilter):
         (last, places), (median, _) = (
             numbers_and_places(keys[some].get()) for some in (slice(-MAX_FAR - 1, None), slice(n // 2, n // 2 + 1))
         )
-        far = int((last > FAR * float(median[0])).sum())
+        far = int((last.astype("float64") > FAR * float(median[0])).sum())  # which may be beyond float32
         far = far if far <= MAX_FAR else 0
         return tiles_in_strides(keys, n - far), cp.asarray(places[places.size - far :])
 
