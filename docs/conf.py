@@ -8,6 +8,7 @@ executed and have outputs, which takes a minute or two; a later build keeps thos
 """
 
 import inspect
+import os
 import re
 import shutil
 import sys
@@ -40,6 +41,7 @@ nb_execution_mode = "cache"
 nb_execution_cache_path = str(Path(__file__).parent / "_build" / ".jupyter_cache")
 nb_execution_in_temp = nb_execution_raise_on_error = True
 nb_execution_timeout = 300
+nb_execution_excludepatterns = os.environ.get("UNEXECUTED_NOTEBOOKS", "").split()  # patterns of their paths
 nb_output_stderr = "remove"  # such as that kernels are being compiled
 
 html_theme = "furo"

@@ -222,7 +222,12 @@ class CondensedTree:
 
     @usual_errors()
     def plot(
-        self, *, axis: Any = None, select_clusters: bool = True, cut: tuple[float, np.ndarray] | None = None
+        self,
+        *,
+        axis: Any = None,
+        select_clusters: bool = True,
+        cut: tuple[float, np.ndarray] | None = None,
+        **options: Any,
     ) -> Any:
         """Draw the tree as an icicle: a bar for each cluster, whose width is its rows at each distance.
 
@@ -237,6 +242,9 @@ class CondensedTree:
             Whether the selected clusters are coloured.
         cut : (float, array of shape (n,)), optional
             A distance and the labels of its cut, which are coloured in place of the selected clusters.
+        **options
+            Others of ``hdbscan.plots.CondensedTree.plot``, such as ``cmap``, ``label_clusters``,
+            ``selection_palette``, ``log_size``. With any of them the package hdbscan draws the tree.
 
         Returns
         -------
@@ -246,7 +254,7 @@ class CondensedTree:
         Raises
         ------
         ImportError
-            matplotlib is not installed.
+            matplotlib is not installed, or hdbscan for its options.
         ValueError
             The rows are weighted, or no tree of a forest has a cluster.
         """
@@ -256,6 +264,8 @@ class CondensedTree:
         rate = frame["lambda_val"].to_numpy()
         if not rate.any():
             raise ValueError("no tree of the forest has as many rows as min_cluster_size: there is nothing to draw")
+        if options:
+            return self._plot_by_hdbscan(frame, labels, axis=axis, select_clusters=select_clusters, **options)
         tree, axis = from_frame(frame, labels.size), plotting.axes_of(axis)
         with np.errstate(divide="ignore"):
             is_log = plotting.is_logarithmic(np.sort(1 / rate[rate > 0])[::-1])
@@ -267,6 +277,18 @@ class CondensedTree:
             of_bars = np.full_like(of_bars, -1)
         largest = plotting.colored_groups(labels, len(COLORS)).largest
         return plot_bars(bars, of_bars, largest, is_log=is_log, unit=self.unit, cut=height, ax=axis)
+
+    @staticmethod
+    def _plot_by_hdbscan(frame: pd.DataFrame, labels: np.ndarray, axis: Any, **options: Any) -> Any:
+        """Draw the tree by the package; rows at distance zero, where λ is infinite, to the end of the last bar."""
+        try:
+            from hdbscan.plots import CondensedTree as Icicles
+        except ImportError as error:
+            raise ImportError("these options are those of hdbscan: pip install 'rapids_slink[hdbscan]'") from error
+        rate = frame["lambda_val"].to_numpy()
+        shown = np.minimum(rate, rate[rate < np.inf].max(initial=0.0) or 1.0)
+        records = frame.assign(lambda_val=shown).astype(CONDENSED).to_records(index=False)
+        return Icicles(records, labels).plot(axis=plotting.axes_of(axis), **options)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
