@@ -30,14 +30,15 @@ from rapids_slink.points.keys import Groups, groups_of
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
+from rapids_slink.runtime.memory import free_bytes
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.graphs import EdgeList, components, core_distances_of, forest_of_edges, spanning_forest
 from rapids_slink.spanning_tree.problem import Tree
 
 #: Up to this number of pairs of items that are left all are compared.
 FEW_PAIRS = {"cpu": 2**22, "cuda": 2**26}
-#: Edges that wait until they become a part of the forest.
-WAITING = 2**22
+#: Edges that wait until they become a part of the forest, and what each takes then.
+WAITING, WAITING_BYTES = 2**22, 64
 
 
 def forest_of_items(
@@ -75,6 +76,7 @@ class _Growing:
 
     def __init__(self, n: int, device: Device, progress: bool | str) -> None:
         self.n, self.device, self.count, self.progress = n, device, 0, progress
+        self.most_waiting = max(4 * n, min(WAITING, free_bytes() / 4 / WAITING_BYTES))
         self.waiting: list[Pairs] = []
         self.forest = PreallocatedFrame.empty(device, 0, EDGE_TYPES)
 
@@ -89,7 +91,7 @@ class _Growing:
         if pairs[0].size:
             self.waiting.append(pairs)
             self.count += pairs[0].size
-        if self.count > max(WAITING, 4 * self.n):
+        if self.count > self.most_waiting:
             self.settle()
 
     def settle(self) -> None:

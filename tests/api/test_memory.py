@@ -10,10 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from calls import EVERY_CALL, least_limit, points
+from scipy import sparse
 from spanning_trees import bits
 
 from rapids_slink import (
     DeviceMemoryError,
+    SingleLinkage,
     cut,
     fit,
     fit_graph,
@@ -118,6 +120,30 @@ def test_rows_of_many_features_take_what_is_estimated(falls, monkeypatch):
     limit, found = least_limit(call, "cpu")
     assert ("coordinates" in found.report_["neighbors"]["filter"]) is falls
     assert peak_of(lambda: call(device="cpu", memory_limit=limit)) <= as_bytes(limit) + 2**20
+
+
+def appended(**how):
+    return SingleLinkage(prediction_data=True, **how).fit(points(4000, 12)).append(points(1500, 12, 1))
+
+
+RNG = np.random.default_rng(0)
+WORDS = ["".join(RNG.choice(list("acgt"), size)) for size in RNG.integers(5, 20, 3000)]
+ROWS = sparse.random(2000, 5000, density=0.01, format="csr", random_state=0)
+OF_OTHER_ROWS = {
+    "text": lambda **how: fit(WORDS, metric="levenshtein", **how),
+    "sets": lambda **how: fit(ROWS != 0, metric="jaccard", **how),
+    "sparse rows": lambda **how: fit(ROWS, metric="cosine", **how),
+    "groups": lambda **how: fit(points(5000, 12), groups=np.arange(5000) % 7, **how),
+    "appended": appended,
+}
+
+
+@pytest.mark.parametrize("limit", ["16MiB", "64MiB"])
+@pytest.mark.parametrize("name", OF_OTHER_ROWS)
+def test_a_limit_holds_for_other_rows(name, limit):
+    """Also for pairs that wait until they are a part of the forest."""
+    OF_OTHER_ROWS[name](device="cpu", memory_limit=limit)  # which compiles what there is to compile
+    assert peak_of(lambda: OF_OTHER_ROWS[name](device="cpu", memory_limit=limit)) <= as_bytes(limit) + 2**20
 
 
 def peak_of(call):
