@@ -200,8 +200,8 @@ class Hierarchy(Exports):
             check_max_distance(parameters.values[0], limit)
         by_group = n_clusters is not None and distance_threshold is None and hasattr(self, "groups_")
         labels = self._cut(parameters, (self._merge_group_, self.groups_) if by_group else None)
-        is_one = isinstance(n_clusters, int | np.integer) and not by_group and self._layout is None
-        if is_one and min_cluster_size is None:
+        is_plain = min_cluster_size is None and not by_group and self._layout is None
+        if is_plain and isinstance(n_clusters, int | np.integer):
             linkage = as_frame(OutputKind.of(self.linkage_, resolve("auto", self.linkage_))[0])
             columns = (array_of(linkage[name]) for name in COLUMNS)
             warn_of_outliers(condense.Merges(*columns), self.n_leaves_, int(n_clusters))
