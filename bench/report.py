@@ -19,8 +19,8 @@ README_CARD = "NVIDIA H100 80GB HBM3"
 README_CASES = ("mnist-60k-784", "unit-300k-768", "mixture-1m-128", "cloud-4m-9", "deep-8m-96")
 #: The table's cases on CPUs, each with its stage.
 README_CPU_CASES = (
-    ("gauss-20k-16", "hdbscan"), ("gauss-20k-16", "fit"), ("tiny-100-8", "fit"), ("receptors-20k", "pairs"),
-    ("uniform-300k-3-near", "pairs"),
+    ("blobs-200k-2", "hdbscan"), ("gauss-20k-16", "hdbscan"), ("gauss-20k-16", "fit"), ("tiny-100-8", "fit"),
+    ("unit-50k-384-planted", "pairs"), ("receptors-20k", "pairs"), ("uniform-300k-3-near", "pairs"),
 )  # fmt: skip
 FIRST_CASE = "mixture-1m-128"
 GROUP_OF = {case: group for group, cases in GROUPS.items() for case in cases}

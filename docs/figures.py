@@ -1,6 +1,7 @@
 """``python docs/figures.py``: draw the figures of the README and the documentation into docs/_static.
 
 ``python docs/figures.py gallery`` runs the notebooks and keeps a picture of each, or of those that are named after it.
+``python docs/figures.py explorer`` opens the explorer in JupyterLab and Chromium, and keeps pictures of it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
 import matplotlib
 
@@ -23,6 +24,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.collections import LineCollection
 from matplotlib.patches import FancyBboxPatch
+from notebook_pages import jupyterlab, opened, run_cell, write_notebook
 from PIL import Image, ImageOps
 from sklearn.datasets import make_circles, make_moons
 
@@ -73,9 +75,47 @@ def gallery(names: Sequence[str] = (), folder: Path = FOLDER / "gallery") -> Non
             _save(ImageOps.pad(image.convert("RGB"), THUMBNAIL, color="white"), folder / f"{path.stem}.png")
 
 
+#: What the pictures of the explorer show: each the code of a cell.
+EXPLORED = {
+    "cities-light": """
+import numpy as np
+import rapids_slink
+from rapids_slink.datasets import load_cities
+cities = load_cities().sort_values("population", ascending=False)
+X = np.radians(cities[["latitude", "longitude"]])
+model = rapids_slink.fit(X, distance_threshold=75 / 6371, metric="haversine", device="cpu")
+model.explore(X, data=cities, names="name")
+""",
+    "points-light": """
+import numpy as np, pandas as pd
+import rapids_slink
+centres = np.repeat([[0, 0], [9, 1], [4, 8], [-6, 5]], (400, 300, 200, 100), axis=0)
+X = pd.DataFrame(centres + np.random.default_rng(0).normal(size=(1000, 2)), columns=["x", "y"])
+rapids_slink.fit(X, n_clusters=22, device="cpu").explore(X)
+""",
+}
+
+
+def explorer(folder: Path = FOLDER / "explorer") -> None:
+    """Open the explorer of `EXPLORED` in JupyterLab, and keep a picture of each."""
+    folder.mkdir(exist_ok=True)
+    for name, code in EXPLORED.items():
+        with TemporaryDirectory() as here:
+            write_notebook(Path(here), code)
+            with jupyterlab(Path(here), "JupyterLab Light") as address, opened(Path(here), address) as page:
+                page.set_viewport_size({"width": 1540, "height": 1300})
+                run_cell(page, 0)
+                page.locator(".slink-handle").first.wait_for()
+                shown = page.locator(".jp-OutputArea-output").last
+                shown.scroll_into_view_if_needed()
+                page.wait_for_timeout(4000)  # until the points have moved to their places
+                with Image.open(BytesIO(shown.screenshot())) as image:
+                    _save(image, folder / f"{name}.png")
+
+
 def _save(image: Any, path: Path) -> None:
     """In few colours and bytes."""
-    image.convert("RGB").quantize(64).save(path, optimize=True)
+    image.convert("RGB").quantize(method=Image.Quantize.FASTOCTREE).save(path, optimize=True)
 
 
 def pipeline() -> Any:
@@ -296,4 +336,4 @@ def _codes(tree: Any) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    gallery(sys.argv[2:]) if sys.argv[1:2] == ["gallery"] else main()
+    {"gallery": lambda: gallery(sys.argv[2:]), "explorer": explorer}.get("".join(sys.argv[1:2]), main)()

@@ -5,16 +5,13 @@ import io
 import json
 import os
 import re
-import shutil
-import socket
 import subprocess
 import sys
-import time
-from contextlib import contextmanager
 
 import numpy as np
 import pandas as pd
 import pytest
+from notebook_pages import browser, jupyterlab, opened, run_cell, write_notebook
 
 import rapids_slink
 from rapids_slink.datasets import EARTH_RADIUS
@@ -438,7 +435,6 @@ def test_the_poles_are_the_ends_of_a_map(device):
 
 # ------------------------------------------------------------------------------------------------- in a browser
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 CELL = """
 import numpy as np, pandas as pd, rapids_slink
 df = pd.read_csv("points.csv")
@@ -451,59 +447,6 @@ import json
 result = explorer.labels.tolist(), explorer.selected.index.tolist(), explorer.curve.ink
 json.dump(result, open("result.json", "w"))
 """
-
-
-@contextmanager
-def jupyterlab(folder, theme):
-    """The address of a JupyterLab in a folder."""
-    settings = folder / "settings" / "@jupyterlab" / "apputils-extension"
-    settings.mkdir(parents=True)
-    (settings / "themes.jupyterlab-settings").write_text(json.dumps({"theme": theme}))
-    (settings / "notification.jupyterlab-settings").write_text(json.dumps({"fetchNews": "false"}))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = [f"--port={port}", "--ip=127.0.0.1", "--no-browser", "--allow-root", "--IdentityProvider.token="]
-    environment = {
-        **os.environ, "JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"), "JUPYTER_CONFIG_DIR": str(folder / "config"),
-        "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"), "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
-        "PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")]),
-    }  # fmt: skip
-    command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder}", *options]
-    with open(folder / "log", "w") as log, subprocess.Popen(command, env=environment, stdout=log, stderr=log) as lab:
-        try:
-            for _ in range(300):
-                with socket.socket() as probe:
-                    if probe.connect_ex(("127.0.0.1", port)) == 0:
-                        break
-                time.sleep(0.2)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            lab.terminate()
-
-
-@contextmanager
-def opened(folder, address):
-    """The page of the notebook that runs the explorer."""
-    from playwright.sync_api import sync_playwright
-
-    options = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--ignore-gpu-blocklist"]
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=browser(), args=options)
-        page = chromium.new_page(viewport={"width": 1500, "height": 1000})
-        page.set_default_timeout(30_000)
-        page.said = []
-        page.on("console", lambda message: page.said.append(message.text))
-        page.on("pageerror", lambda error: page.said.append(f"error: {error}"))
-        page.goto(f"{address}/lab/tree/explore.ipynb?reset")
-        page.locator(".jp-Notebook .jp-CodeCell").first.wait_for()
-        page.get_by_text(re.compile(r"\| Idle$")).wait_for()  # the kernel's
-        yield page
-        chromium.close()
-
-
-def browser():
-    return next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
 def clusters(page, number):
@@ -521,11 +464,6 @@ def colours(picture):
 
 def is_dark(color):
     return sum(bytes.fromhex(color.removeprefix("#"))) < 3 * 128
-
-
-def run_cell(page, number):
-    page.locator(".jp-Notebook .jp-CodeCell .jp-InputArea-editor").nth(number).click()
-    page.keyboard.press("Shift+Enter")
 
 
 def in_kernel(page, folder):
@@ -546,13 +484,10 @@ def test_a_browser_drives_it(df, tmp_path, theme):
     if browser() is None or importlib.util.find_spec("playwright") is None:
         pytest.skip("there is no Chromium, or playwright or JupyterLab is not installed")
     pytest.importorskip("jupyterlab")
-    nbformat = pytest.importorskip("nbformat")
+    pytest.importorskip("nbformat")
     df.to_csv(tmp_path / "points.csv", index=False)
     df = pd.read_csv(tmp_path / "points.csv")
-    cells = [nbformat.v4.new_code_cell(code.strip()) for code in (CELL, RESULT)]
-    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    notebook = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
-    nbformat.write(notebook, tmp_path / "explore.ipynb")
+    write_notebook(tmp_path, CELL, RESULT)
     pictures = os.environ.get("RAPIDS_SLINK_SCREENSHOTS", str(tmp_path))
 
     def screenshot(page, moment):
