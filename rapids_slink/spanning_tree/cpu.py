@@ -553,11 +553,7 @@ def _join_nodes(formula, tree, limit, one, parent, root, levels):
     `one` is whether the points of a node are of one component, written for each.
     """
     leaves, distance, gaps = tree.first.size // 2, np.empty(LEAF), np.empty(LEAF)
-    points, pairs, more = (
-        np.empty((tree.low.shape[1], LEAF)),
-        np.empty((STACK, 2), np.int64),
-        np.empty((STACK, 2), np.int64),
-    )
+    points, pairs = np.empty((tree.low.shape[1], LEAF)), np.empty((STACK, 2), np.int64)
     begin, count = root, 1
     for _ in range(levels - 1):
         begin, count = 2 * begin + 1, 2 * count
@@ -566,7 +562,7 @@ def _join_nodes(formula, tree, limit, one, parent, root, levels):
             a, b = tree.first[v], tree.last[v]
             if v < leaves:
                 lower, higher = 2 * v + 1, 2 * v + 2
-                _join_pairs(formula, tree, limit, one, parent, lower, higher, pairs, more, points, gaps, distance)
+                _join_pairs(formula, tree, limit, one, parent, lower, higher, pairs, points, gaps, distance)
                 joined = one[lower] and one[higher]
                 one[v] = joined and find_root(parent, tree.first[lower]) == find_root(parent, tree.first[higher])
                 continue
@@ -590,22 +586,22 @@ def _join_points(parent, p, q):
 
 
 @njit(nogil=True, cache=True)
-def _join_pairs(formula, tree, limit, one, parent, v, w, pairs, more, points, gaps, distance):
-    """Join the points of two nodes within the limit."""
+def _join_pairs(formula, tree, limit, one, parent, v, w, pairs, points, gaps, distance):
+    """Join the points of two nodes within the limit. Of two of one component each, the first near pair is the last."""
     leaves, pairs[0, 0], pairs[0, 1], depth = tree.first.size // 2, v, w, 1
     while depth:
         depth -= 1
         a, b = pairs[depth]
         if box_to_box(formula, tree.low[a], tree.high[a], tree.low, tree.high, b) > limit:
             continue
-        if one[a] and one[b]:
-            if find_root(parent, tree.first[a]) != find_root(parent, tree.first[b]) and _are_near(
-                formula, tree, limit, a, b, more, points, gaps, distance
-            ):
-                _join_points(parent, tree.first[a], tree.first[b])
-        elif a >= leaves and b >= leaves:
+        if one[a] and one[b] and find_root(parent, tree.first[a]) == find_root(parent, tree.first[b]):
+            continue
+        if a >= leaves and b >= leaves:
             _join_leaves(formula, tree, limit, one, parent, a, b, points, gaps, distance)
         else:
+            for v in (a, b):  # what is known of a node's points is known of its children's
+                if one[v] and v < leaves:
+                    one[2 * v + 1], one[2 * v + 2] = True, True
             depth = _split_pair(tree, a, b, pairs, depth)
 
 
@@ -620,31 +616,6 @@ def _split_pair(tree, a, b, pairs, depth):
         pairs[depth, 0], pairs[depth, 1] = a, 2 * b + 1
         pairs[depth + 1, 0], pairs[depth + 1, 1] = a, 2 * b + 2
     return depth + 2
-
-
-@njit(nogil=True, cache=True)
-def _are_near(formula, tree, limit, a, b, pairs, points, gaps, distance):
-    """Whether some point of a node is within the limit of one of another."""
-    leaves, pairs[0, 0], pairs[0, 1], depth = tree.first.size // 2, a, b, 1
-    while depth:
-        depth -= 1
-        a, b = pairs[depth]
-        if box_to_box(formula, tree.low[a], tree.high[a], tree.low, tree.high, b) > limit:
-            continue
-        if a < leaves or b < leaves:
-            depth = _split_pair(tree, a, b, pairs, depth)
-            continue
-        first, size = tree.first[b], tree.last[b] - tree.first[b]
-        points[:] = tree.columns[:, tree.first[a] : tree.first[a] + LEAF]
-        wraps = may_wrap(formula, tree.low[a], tree.high[a], tree.low, tree.high, b)
-        to_boxes(formula, points, tree.low, tree.high, b, gaps, wraps)
-        for i in range(tree.last[a] - tree.first[a]):
-            if gaps[i] <= limit:
-                to_points(formula, tree.columns, tree.first[a] + i, tree.columns, first, distance[:size], wraps)
-                for j in range(size):
-                    if distance[j] <= limit:
-                        return True
-    return False
 
 
 @njit(nogil=True, cache=True)

@@ -93,7 +93,8 @@ def _samples(tree: Tree, metric: Metric) -> Iterator[tuple[int, np.ndarray]]:
 
 def _share(tree: Tree, metric: Metric, p: int, radius: float) -> float:
     """The share of the leaves within a radius of point p."""
-    return float(_count_touched(metric.cpu_formula, tree, p, radius) / -(-tree.order.size // LEAF))
+    touched = count_touched(metric.cpu_formula, tree, tree.columns, np.array([p]), radius)
+    return float(touched / -(-tree.order.size // LEAF))
 
 
 @njit(nogil=True, cache=True)
@@ -126,13 +127,14 @@ def _distances(formula, tree, p, out):
 
 
 @njit(nogil=True, cache=True)
-def _count_touched(formula, tree, p, radius):
-    """The leaves whose boxes are within a radius of point p."""
-    leaves, x, count = tree.first.size // 2, np.empty(tree.columns.shape[0]), 0
-    for f in range(x.size):
-        x[f] = tree.columns[f, p]
-    for leaf in range(leaves, tree.first.size):
-        count += box_to_box(formula, x, x, tree.low, tree.high, leaf) <= radius
+def count_touched(formula, tree, columns, at, radius):
+    """Count the leaves whose boxes are within a radius of each of some points, `columns[:, at]`."""
+    x, count = np.empty(columns.shape[0]), 0
+    for p in at:
+        for f in range(x.size):
+            x[f] = columns[f, p]
+        for leaf in range(tree.first.size // 2, tree.first.size):
+            count += box_to_box(formula, x, x, tree.low, tree.high, leaf) <= radius
     return count
 
 

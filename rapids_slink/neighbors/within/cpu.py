@@ -24,6 +24,7 @@ from rapids_slink.neighbors.trees.tree import (
     add_gap,
     box_to_box,
     build,
+    count_touched,
     may_wrap,
     or_in_space,
     surely_above,
@@ -235,7 +236,8 @@ class TreePairs:
     def touched_share(self) -> float:
         """The share of the leaves that a ball of the bound touches, by a sample."""
         at = np.random.default_rng(0).integers(0, self.size, SAMPLED_BALLS)
-        return float(_touched(self.metric.cpu_formula, self.tree, self.columns, at, self.limit))
+        touched = count_touched(self.metric.cpu_formula, self.tree, self.columns, at, self.limit)
+        return float(touched / (at.size * (self.tree.first.size // 2 + 1)))
 
     def find(self, rows: slice, room: float) -> Found:
         """See `PairSearch`."""
@@ -477,18 +479,6 @@ def _scan_products(
                         buffer.weight[size] = weight
                     size += 1
     return buffer, size
-
-
-@njit(nogil=True, cache=True)
-def _touched(formula, tree, columns, at, limit):
-    """The mean share of the leaves whose boxes are within the limit of these points."""
-    leaves, x, count = tree.first.size // 2, np.empty(columns.shape[0]), 0
-    for p in at:
-        for f in range(x.size):
-            x[f] = columns[f, p]
-        for leaf in range(leaves, tree.first.size):
-            count += box_to_box(formula, x, x, tree.low, tree.high, leaf) <= limit
-    return count / (at.size * (tree.first.size - leaves))
 
 
 @njit(nogil=True, cache=True)
