@@ -71,7 +71,7 @@ def estimate(problem: Problem) -> MemoryEstimate:
 
 def prepare(look: Look) -> Prepared:
     """The way by all pairs."""
-    return Prepared(lambda: _tree(look, tree_of_pairs), lambda: estimate(look.problem))
+    return Prepared(lambda: _tree(look), lambda: estimate(look.problem))
 
 
 def prepare_codes(look: Look) -> Prepared | None:
@@ -81,21 +81,20 @@ def prepare_codes(look: Look) -> Prepared | None:
     n, d, metric = look.problem.n, look.problem.n_features, look.problem.metric
     if not matrix.fits(n, d, metric):
         return None
-    rows = metric.rows.row_bytes(d) * n
-    tree = sequential(matrix.estimate_matrix(n, d, metric), MemoryEstimate(POINT_BYTES * n))
-
-    def of_codes(values: Array, metric: Metric, min_samples: int, device: Device) -> PreallocatedFrame:
-        return tree_of_pairs(matrix.all_distances(values, metric), PRECOMPUTED, min_samples, device)
-
-    return Prepared(lambda: _tree(look, of_codes), lambda: sequential(MemoryEstimate(rows, rows), tree))
+    rows = MemoryEstimate(metric.rows.row_bytes(d) * n, metric.rows.row_bytes(d) * n)
+    tree = matrix.estimate_matrix(n, d, metric), MemoryEstimate(POINT_BYTES * n)
+    return Prepared(lambda: _tree(look, matrix.all_distances), lambda: sequential(rows, *tree))
 
 
-def _tree(look: Look, make: Callable[..., PreallocatedFrame]) -> Tree:
-    problem, report = look.problem, look.report
-    count = "pairs_given" if problem.metric is PRECOMPUTED else "pairs_weighed"
-    with report.stage("spanning_tree", problem.device):
-        report.count("spanning_tree", **{count: problem.n * (problem.n - 1) // 2})
-        return make(look.rows, problem.metric, problem.settings.min_samples, problem.device), 1
+def _tree(look: Look, distances: Callable[[Array, Metric], Array] | None = None) -> Tree:
+    """The tree, by given distances or by those of all pairs, for which there may be a function."""
+    problem, values, metric = look.problem, look.rows, look.problem.metric
+    count = "pairs_given" if metric is PRECOMPUTED else "pairs_weighed"
+    with look.report.stage("spanning_tree", problem.device):
+        look.report.count("spanning_tree", **{count: problem.n * (problem.n - 1) // 2})
+        if distances is not None:
+            values, metric = distances(values, metric), PRECOMPUTED
+        return tree_of_pairs(values, metric, problem.settings.min_samples, problem.device), 1
 
 
 def is_worthwhile(n: int, d: int, metric: Metric, min_samples: int, device: Device, compact: bool = False) -> bool:

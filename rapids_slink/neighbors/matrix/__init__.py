@@ -141,9 +141,9 @@ def _ranks(columns: Array) -> tuple[Array, int]:
     return ranks, int(rank.max())
 
 
-def stored_type(metric: Metric, n_features: int) -> str:
+def stored_type(metric: Metric, n_features: int) -> Any:
     """The type in which the distances of all pairs are stored."""
-    return "uint16" if metric.formula.is_whole and n_features < MAX_SHORT else "float64"
+    return np.dtype("uint16" if metric.formula.is_whole and n_features < MAX_SHORT else "float64")
 
 
 def distances_between(rows: BitPlanes, points: BitPlanes, metric: Metric) -> Array:
@@ -176,14 +176,12 @@ def all_distances(values: Array, metric: Metric) -> Array:
 
 def fits(n: int, d: int, metric: Metric) -> bool:
     """Whether the distances of all pairs of n points of d features are stored."""
-    itemsize = np.dtype(stored_type(metric, d)).itemsize
-    return itemsize * n * n <= min(MAX_MATRIX_BYTES, MATRIX_SHARE * free_bytes())
+    return stored_type(metric, d).itemsize * n * n <= min(MAX_MATRIX_BYTES, MATRIX_SHARE * free_bytes())
 
 
 def estimate_matrix(n: int, d: int, metric: Metric) -> MemoryEstimate:
     """Bytes of `all_distances`, which are retained."""
-    matrix = np.dtype(stored_type(metric, d)).itemsize * n * n
-    planes = _line_bytes(d, metric) * padded(n)
+    matrix, planes = stored_type(metric, d).itemsize * n * n, _line_bytes(d, metric) * padded(n)
     return MemoryEstimate(planes + max(matrix, RANKING_BYTES * max(32 * n, BLOCK) + planes), matrix)
 
 
@@ -226,7 +224,7 @@ class MatrixSearch(Search):
         line = _line_bytes(d, metric)
         planes, lists = line * (padded(n) + (padded(m) if m != n else 0)), m * (12 * k + 8)
         ranking = RANKING_BYTES * max(32 * max(n, m), BLOCK) + planes
-        itemsize = np.dtype(stored_type(metric, d)).itemsize
+        itemsize = stored_type(metric, d).itemsize
         matrix = itemsize * n * n if m == n and itemsize * n * n <= MAX_MATRIX_BYTES else PART_BYTES
         part = TILE * _row_bytes(n, k, itemsize, line)
         return MemoryEstimate(planes + max(ranking, lists), planes + lists, part, matrix)
@@ -259,7 +257,7 @@ class MatrixSearch(Search):
         return cp.take(self.matrix, rows, axis=0)
 
     def _rows_at_once(self, k: int) -> int:
-        itemsize = np.dtype(stored_type(self.metric, self.points.n_features)).itemsize
+        itemsize = stored_type(self.metric, self.points.n_features).itemsize
         rows = int(self.room / _row_bytes(self.points.n, k, itemsize, 4 * len(self.points.lines)))
         return max(TILE, rows // TILE * TILE)
 
