@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from rapids_slink.metrics import WORD_BITS
+from rapids_slink.metrics import METRICS, WORD_BITS
+from rapids_slink.neighbors.exact.cpu import all_distances
 from rapids_slink.neighbors.task import equal_slices
 from rapids_slink.ordering import stable_order
 from rapids_slink.runtime.compiling import njit, read_only
@@ -71,13 +72,12 @@ def all_edits(strings: Any) -> np.ndarray:
 
 def all_differences(strings: Any) -> np.ndarray:
     """In how many places the strings of all pairs differ, (n, n) float64, infinite for different lengths."""
-    n = len(strings)
-    distance = np.zeros((n, n))
-
-    def work(part: slice) -> None:
-        _differences_of_rows(strings.codes, strings.starts, part.start, part.stop, distance)
-
-    for_each_chunk(CPU, work, equal_slices(slice(0, n), ROWS_AT_A_TIME))
+    n, lengths = len(strings), strings.lengths
+    row, code = np.repeat(np.arange(n), lengths), np.min_scalar_type(strings.n_characters)
+    rows = np.ones((n, max(1, strings.longest)), code if strings.n_characters < 2**16 else np.float64)
+    rows[row, np.arange(row.size) - strings.starts[row]] = strings.codes + 1
+    distance = all_distances(rows, METRICS["hamming"])
+    distance[lengths[:, None] != lengths] = np.inf
     return distance
 
 
@@ -252,20 +252,6 @@ def _differences(codes, starts, src, dst, cutoff, distance):
                 break
         if count <= cutoff:
             distance[pair] = count
-
-
-@njit(nogil=True, cache=True)
-def _differences_of_rows(codes, starts, first, last, distance):
-    """Write the differences between some strings and all later ones, both ways."""
-    for row in range(first, last):
-        a = codes[starts[row] : starts[row + 1]]
-        for other in range(row + 1, starts.size - 1):
-            b = codes[starts[other] : starts[other + 1]]
-            count = 0
-            for i in range(min(a.size, b.size)):
-                count += a[i] != b[i]
-            weight = np.float64(count) if a.size == b.size else np.inf
-            distance[row, other] = distance[other, row] = weight
 
 
 @njit(nogil=True, cache=True)

@@ -42,6 +42,8 @@ LEVENSHTEIN, STRING_HAMMING = ITEM_METRICS["levenshtein"], ITEM_METRICS["string_
 NO_CUTOFF = 2**31 - 1
 #: Steps of a pair besides its characters.
 PAIR_STEPS = 5
+#: Characters that are compared at a time.
+COMPARED = 32
 #: Strings that are encoded at a time.
 ENCODED = 2**20
 
@@ -116,10 +118,11 @@ class Strings:
         return find(self, src, dst, cutoff)
 
     def steps(self) -> float:
-        """See `Items`: a character of each later string, for each word of a string."""
+        """See `Items`: a character of each later string, for each word of a string; or as many as compare at once."""
         n = len(self)
-        words = n if self.metric is STRING_HAMMING else float((-(-self.lengths // kernels(self.device).WORD)).sum())
-        return words * (self.codes.size + PAIR_STEPS * n) / 2
+        if self.metric is STRING_HAMMING:
+            return n * (self.codes.size / COMPARED + PAIR_STEPS * n) / 2
+        return float((-(-self.lengths // kernels(self.device).WORD)).sum()) * (self.codes.size + PAIR_STEPS * n) / 2
 
     def matrix(self) -> np.ndarray:
         """See `Items`."""

@@ -15,8 +15,8 @@ import numpy as np
 
 from rapids_slink.dendrogram.cpu import find_root
 from rapids_slink.metrics import OVERFLOW, Metric
-from rapids_slink.neighbors.exact.cpu import NO_CORE, insert_within, reachability, weigh
-from rapids_slink.neighbors.exact.formulas import LANES, PASS, POINTS, ROWS, add_features, new_tile
+from rapids_slink.neighbors.exact.cpu import NO_CORE, fill_rows, insert_within, reachability
+from rapids_slink.neighbors.exact.formulas import LANES, PASS, ROWS, add_features, new_tile
 from rapids_slink.neighbors.task import row_blocks
 from rapids_slink.neighbors.trees.tree import (
     LEAF,
@@ -375,8 +375,13 @@ def _trees_by_matrix(formula, rows, order, first, size, begin, min_samples, src,
     for g in range(size.size):
         n, at = size[g], first[g]
         own, matrix = order[at : at + n], np.empty((n, n))
-        largest = _fill_matrix(formula, rows, own, matrix, tile)
-        if largest >= OVERFLOW and undefined < 0:
+        for i in range(0, n, ROWS):
+            fill_rows(formula, rows, own, i, min(i + ROWS, n), tile, matrix)
+        overflows = False
+        for i in range(n):
+            for j in range(i):
+                overflows |= matrix[i, j] >= OVERFLOW
+        if overflows and undefined < 0:
             undefined = g
         core = nobody
         if min(min_samples, n - 1) > 1:
@@ -387,25 +392,6 @@ def _trees_by_matrix(formula, rows, order, first, size, begin, min_samples, src,
         for e in range(a, b):
             src[e], dst[e] = own[src[e]], own[dst[e]]
     return undefined
-
-
-@njit(nogil=True, cache=True)
-def _fill_matrix(formula, rows, own, matrix, tile):
-    """Write the distances of all pairs of some rows; returns the largest of them."""
-    n, largest = own.size, -np.inf
-    for begin in range(0, n, ROWS):
-        block = own[begin : begin + ROWS]
-        for first in range(begin, n, POINTS):
-            points = own[first : first + POINTS]
-            weigh(formula, rows, block, rows, points, tile)
-            for i in range(block.size):
-                for j in range(points.size):
-                    distance = tile.total[i, j]
-                    matrix[begin + i, first + j] = distance
-                    matrix[first + j, begin + i] = distance
-                    if begin + i != first + j:
-                        largest = max(largest, distance)
-    return largest
 
 
 # -------------------------------------------------------------------------------------------------- pairs of components

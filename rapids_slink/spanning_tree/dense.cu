@@ -8,16 +8,25 @@
 #define VALUE double
 #endif
 constexpr int THREADS = 256, BLOCKS = 4;  // of a multiprocessor
+constexpr int TOGETHER = 8;               // values that a lane reads at once
 constexpr double INFINITE = 1.0 / 0.0;
 
-// By a warp: the least (weight, column) of a row for which `wanted` is true, in every lane; no column is n or more.
-template <class Weight, class Wanted>
-__device__ void find_least(int n, Weight weight_of, Wanted wanted, double& weight, int& id) {
-    weight = INFINITE, id = EMPTY_ID;
-    for (int j = threadIdx.x % WARP; j < n; j += WARP) {
-        if (!wanted(j)) continue;
-        double w = weight_of(j);
-        if (before(w, j, weight, id)) weight = w, id = j;
+// By a warp: the first (weight, column) of a row of n VALUEs that is `wanted` and comes before the one that is given, in every lane.
+// No weight is below its value.
+template <class Weigh, class Wanted>
+__device__ void find_least(const VALUE* __restrict__ values, int n, Weigh weigh, Wanted wanted, double& weight, int& id) {
+    for (int first = threadIdx.x % WARP; first < n; first += TOGETHER * WARP) {
+        VALUE value[TOGETHER];
+#pragma unroll
+        for (int t = 0; t < TOGETHER; t++)
+            if (first + t * WARP < n) value[t] = values[first + t * WARP];
+#pragma unroll
+        for (int t = 0; t < TOGETHER; t++) {
+            int j = first + t * WARP;
+            if (j >= n || widen(value[t]) > weight) continue;
+            double w = weigh(j, widen(value[t]));
+            if (before(w, j, weight, id) && wanted(j, w)) weight = w, id = j;
+        }
     }
     for (int offset = WARP / 2; offset; offset /= 2) exchange(weight, id, offset, true);
 }
@@ -30,10 +39,10 @@ extern "C" __global__ void find_cores(const VALUE* __restrict__ matrix, int n, i
     double weight = -INFINITE, last;
     int id = -1, last_id;
     for (int s = 0; s < min_samples; s++) {
-        last = weight, last_id = id;
+        last = weight, last_id = id, weight = INFINITE, id = EMPTY_ID;
         find_least(
-            n, [&](int j) { return widen(values[j]); },
-            [&](int j) { return j != row && before(last, last_id, widen(values[j]), j); }, weight, id);
+            values, n, [](int, double w) { return w; },
+            [&](int j, double w) { return j != row && before(last, last_id, w, j); }, weight, id);
     }
     if (threadIdx.x % WARP == 0) core[row] = weight;
 }
@@ -41,10 +50,12 @@ extern "C" __global__ void find_cores(const VALUE* __restrict__ matrix, int n, i
 // The minimum spanning tree of a complete graph, n - 1 edges in the total order. With core distances the weights are mutual
 // reachability.
 //
-// A round finds each point's lightest edge out of its component (`lightest`, `code`) and each component's, by root
-// (`best_weight`, `best_code`). Edges are taken in any order (`taken_weight`, `taken_code`) and sorted at the end by counting, for
-// each, the lighter ones. `state`, 2 + 7 n zeros, is one array since each takes the host a while: it counts the blocks at a barrier and
-// the edges taken, and then holds these.
+// A round finds each component's lightest edge to another, by root (`best_weight`, `best_code`), by those of its points (`lightest`,
+// `code`). A point's edge stays its lightest until its other end is in the component. Then the row is read again, unless what is
+// known of it, that no edge is lighter, rules it out: its component has a lighter one. So `lightest` is a lower bound if there is no
+// `code`. Edges are taken in any order (`taken_weight`, `taken_code`) and sorted at the end by counting, for each, the lighter ones.
+// `state`, 2 + 7 n zeros, is one array since each takes the host a while: it counts the blocks at a barrier and the edges taken,
+// and then holds these.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree_of_matrix(
     const VALUE* __restrict__ matrix, int n, const double* __restrict__ core, unsigned long long* state, int* __restrict__ src,
     int* __restrict__ dst, double* __restrict__ weight) {
@@ -54,19 +65,28 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree_of_matri
     long long *code = (long long*)(taken_weight + n), *best_code = code + n, *taken_code = best_code + n;
     int *component = (int*)(taken_code + n), *parent = component + n;
     int warp = thread_index() / WARP, warps = gridDim.x * THREADS / WARP, lane = threadIdx.x % WARP;
-    blocks.each(n, [&](int v) { component[v] = v, best_weight[v] = INFINITE, best_code[v] = NO_EDGE; });
+    blocks.each(n, [&](int v) {
+        component[v] = v, best_weight[v] = INFINITE, best_code[v] = NO_EDGE;
+        lightest[v] = -INFINITE, code[v] = NO_EDGE;
+    });
     do {
         blocks.wait();
         for (int v = warp; v < n; v += warps) {
-            const VALUE* values = matrix + (long long)v * n;
-            int own = component[v], other;
-            double least;
-            find_least(
-                n, [&](int j) { return core ? reachability(widen(values[j]), core[v], core[j]) : widen(values[j]); },
-                [&](int j) { return component[j] != own; }, least, other);
+            int own = component[v], other = EMPTY_ID;
+            double least = lightest[v], limit = __shfl_sync(ALL_LANES, ((volatile double*)best_weight)[own], 0);  // which may fall
+            long long ends = code[v];
+            bool is_known = ends != NO_EDGE && component[ends >> 32] != component[(int)ends];
+            if (!is_known && least <= limit) {
+                least = limit;
+                find_least(
+                    matrix + (long long)v * n, n, [&](int j, double w) { return core ? reachability(w, core[v], core[j]) : w; },
+                    [&](int j, double) { return component[j] != own; }, least, other);
+                ends = other == EMPTY_ID ? NO_EDGE : edge_code(v, other);
+                is_known = other != EMPTY_ID;
+            }
             if (lane == 0) {
-                lightest[v] = least, code[v] = edge_code(v, other);
-                atomic_min(best_weight + own, least);
+                lightest[v] = least, code[v] = is_known ? ends : NO_EDGE;
+                if (is_known) atomic_min(best_weight + own, least);
             }
         }
         blocks.wait();

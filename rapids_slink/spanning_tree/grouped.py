@@ -17,11 +17,11 @@ from rapids_slink.neighbors.rows import require_common_features, undefined_for_z
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points.keys import Groups
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import Array, Device, to_host
+from rapids_slink.runtime.device import CPU, Array, Device, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, sequential
 from rapids_slink.spanning_tree import kernels
-from rapids_slink.spanning_tree.pairs import most_points
+from rapids_slink.spanning_tree.pairs import most_points, stores_distances
 from rapids_slink.spanning_tree.problem import Problem, Tree
 from rapids_slink.spanning_tree.ways import estimate_tree, tree_of_rows
 
@@ -49,8 +49,7 @@ class Trees:
 
 def is_stored(metric: Metric, min_samples: int, compact: bool) -> bool:
     """Whether a CPU stores the distances of a group."""
-    by_features = metric.has_half_integer_power and metric.space is None
-    return compact or min_samples > 1 or metric.missing or not by_features
+    return metric.missing or stores_distances(1, metric, min_samples, CPU, compact)
 
 
 def forest_of_groups(

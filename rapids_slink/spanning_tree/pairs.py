@@ -1,8 +1,11 @@
 """The minimum spanning tree of points from the distances of all pairs, without lists or searches.
 
-The distances are given, as a matrix, or computed where points are few. A CPU takes Prim's algorithm, on the matrix or
-on points of few features, of which no distance is stored. A GPU takes Borůvka's on the matrix.
+The distances are given, as a matrix, or computed where points are few, and of codes on a GPU where all fit into memory.
+A CPU takes Prim's algorithm, on the matrix or on points of few features, of which no distance is stored. A GPU takes
+Borůvka's on the matrix.
 """
+
+from collections.abc import Callable
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import PRECOMPUTED, Metric
@@ -44,6 +47,13 @@ def serves(problem: Problem) -> bool:
     return is_worthwhile(problem.n, problem.d, problem.metric, settings.min_samples, problem.device, problem.is_compact)
 
 
+def may_serve_codes(problem: Problem) -> bool:
+    """Many codes on a GPU, if their distances fit into memory, unless lists are asked for or core distances given."""
+    settings, of_codes = problem.settings, problem.device.is_gpu and problem.metric.filter == "codes"
+    by_kernel = settings.min_samples <= MAX_SAMPLES["cuda"]
+    return of_codes and by_kernel and settings.n_neighbors is None and problem.core is None
+
+
 def estimate(problem: Problem) -> MemoryEstimate:
     """Bytes of the rows and of `tree_of_pairs`."""
     n, d, metric, device = problem.n, problem.d, problem.metric, problem.device
@@ -61,15 +71,30 @@ def estimate(problem: Problem) -> MemoryEstimate:
 
 def prepare(look: Look) -> Prepared:
     """The way by all pairs."""
-    problem, rows, report = look.problem, look.rows, look.report
+    return Prepared(lambda: _tree(look), lambda: estimate(look.problem))
 
-    def make() -> Tree:
-        count = "pairs_given" if problem.metric is PRECOMPUTED else "pairs_weighed"
-        with report.stage("spanning_tree", problem.device):
-            report.count("spanning_tree", **{count: problem.n * (problem.n - 1) // 2})
-            return tree_of_pairs(rows, problem.metric, problem.settings.min_samples, problem.device), 1
 
-    return Prepared(make, lambda: estimate(problem))
+def prepare_codes(look: Look) -> Prepared | None:
+    """The way by all pairs of codes on a GPU, or None if their distances take more memory than others may."""
+    from rapids_slink.neighbors import matrix
+
+    n, d, metric = look.problem.n, look.problem.n_features, look.problem.metric
+    if not matrix.fits(n, d, metric):
+        return None
+    rows = MemoryEstimate(metric.rows.row_bytes(d) * n, metric.rows.row_bytes(d) * n)
+    tree = matrix.estimate_matrix(n, d, metric), MemoryEstimate(POINT_BYTES * n)
+    return Prepared(lambda: _tree(look, matrix.all_distances), lambda: sequential(rows, *tree))
+
+
+def _tree(look: Look, distances: Callable[[Array, Metric], Array] | None = None) -> Tree:
+    """The tree, by given distances or by those of all pairs, for which there may be a function."""
+    problem, values, metric = look.problem, look.rows, look.problem.metric
+    count = "pairs_given" if metric is PRECOMPUTED else "pairs_weighed"
+    with look.report.stage("spanning_tree", problem.device):
+        look.report.count("spanning_tree", **{count: problem.n * (problem.n - 1) // 2})
+        if distances is not None:
+            values, metric = distances(values, metric), PRECOMPUTED
+        return tree_of_pairs(values, metric, problem.settings.min_samples, problem.device), 1
 
 
 def is_worthwhile(n: int, d: int, metric: Metric, min_samples: int, device: Device, compact: bool = False) -> bool:

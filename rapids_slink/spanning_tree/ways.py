@@ -203,10 +203,11 @@ class Way:
     estimate: Callable[[Problem], MemoryEstimate] | None = None  # bytes for any values; None if it serves only some
 
 
-WAYS = LINE, PAIRS, REPEATS, BOXES, BOXES_IF_LOW, LISTS = (
+WAYS = LINE, PAIRS, REPEATS, CODES, BOXES, BOXES_IF_LOW, LISTS = (
     Way("line", prepare_line),  # one feature: n log n, a sort
     Way("pairs", pairs.prepare, pairs.estimate),  # few points, or given distances: n²
     Way("repeats", prepare_repeats),  # repeated rows: n, and the tree of the distinct rows
+    Way("pairs", pairs.prepare_codes),  # codes on a GPU whose distances fit into memory: n²
     Way("boxes", boxes.prepare, boxes.estimate),  # few features on a GPU: n log n
     Way("boxes", boxes.prepare),  # low dimension on a GPU: n log n
     Way("lists", lists.prepare, lists.estimate),  # all others: n² tests, or n log n by a tree
@@ -261,6 +262,8 @@ def _serving_ways(problem: Problem) -> list[Way]:
     # given may be of rows with weights.
     if problem.core is None and metric.formula.has_equal_rows_first and not metric.missing:
         ways.append(REPEATS)
+    if pairs.may_serve_codes(problem):
+        ways.append(CODES)
     # Boxes take less time than the lists alone (bench/NOTES.md). Core distances need the lists, and most of the tree
     # follows from these.
     if by_distance and problem.device.is_gpu:

@@ -86,7 +86,8 @@ def product_of(values: list[str], formulas: list[tuple[str, ...]]) -> list[tuple
 #: Of rows of words.
 BIT_OPTIONS = [(value_option("uint64"), f"-DFORMULA=bit_{name}") for name in ("hamming", "jaccard", "braycurtis")]
 
-#: Of codes, and of the matrix of their distances.
+#: Of codes, and of matrices of distances.
+STORED = tuple(map(value_option, ("uint16", "float32", "float64")))
 DISTANCES = "-DDISTANCE=unsigned short", "-DDISTANCE=double"
 CODE_OPTIONS = list(dict.fromkeys(metric.cuda_options for metric in FORMULAS if metric.filter == "codes"))
 
@@ -136,7 +137,8 @@ OPTIONS = {
         [(VALUES[i % 2], *defined(**TEAMS[i % 3]), *formula) for i, formula in enumerate(FORMULA_OPTIONS)],
         [(*bits, *defined(**team)) for bits in BIT_OPTIONS for team in TEAMS],
     ),
-    "neighbors/matrix/least.cu": ([(option,) for option in DISTANCES], []),
+    "neighbors/matrix/least.cu": ([(STORED[0],), (STORED[2],)], []),
+    "spanning_tree/dense.cu": ([(option,) for option in STORED], []),
     "neighbors/filter/fused/counts.cu": (
         [(BIT_OPTIONS[0][1], *defined(KEYS_PER_LANE=4))],
         [(option, *defined(KEYS_PER_LANE=keys)) for _, option in BIT_OPTIONS for keys in (4, 256)],

@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 from hard_cases import full
 
-from rapids_slink.metrics import METRICS, OVERFLOW
+import rapids_slink
+from rapids_slink.metrics import METRICS, OVERFLOW, PRECOMPUTED
+from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import to_host
+from rapids_slink.runtime.device import cuda, to_host
 from rapids_slink.settings import with_missing
+from rapids_slink.spanning_tree.pairs import tree_of_pairs
 
 pytestmark = pytest.mark.gpu
 HAMMING = METRICS["hamming"]
@@ -167,3 +170,28 @@ def test_mutual_reachability_and_long_lists(kind, set_constants):
         assert_nearest(search, SearchTask(rows, 7, rows, rows, core=cupy.asarray(core)), reachable)
         np.fill_diagonal(distances, np.inf)
         assert_nearest(search, SearchTask(rows, 150, rows, rows), distances)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("n", "min_samples"), [(2, 1), (129, 1), (129, 5), (1000, 1), (1000, 32)])
+def test_trees_of_all_distances(kind, n, min_samples):
+    from rapids_slink.neighbors.matrix import all_distances
+
+    X, device = codes("codes", n, 40, kind), cuda()
+    values = rows_of(X, kind)
+    given, expected = all_pairs(X, X, kind), exact_kernels(device).all_distances(values, KINDS[kind])
+    found = all_distances(values, KINDS[kind])
+    np.testing.assert_array_equal(to_host(found).astype(float), given)
+    trees = [tree_of_pairs(matrix, PRECOMPUTED, min_samples, device) for matrix in (found, expected)]
+    for column, other in zip(*(tree.columns.values() for tree in trees), strict=True):
+        np.testing.assert_array_equal(to_host(column), to_host(other))
+
+
+def test_many_codes_take_all_distances(prescribe):
+    X = codes("codes", 8300, 40, "hamming")
+    model = rapids_slink.fit(X, metric="hamming", device="cuda")
+    assert model.report_["way"] == "pairs"
+    prescribe(tree="lists")
+    expected = rapids_slink.fit(X, metric="hamming", device="cuda")
+    np.testing.assert_array_equal(model.children_, expected.children_)
+    np.testing.assert_array_equal(model.distances_, expected.distances_)

@@ -238,7 +238,7 @@ def tree_of_matrix():
     from rapids_slink.spanning_tree.cuda import tree_of_matrix
 
     n = 3000
-    for dtype in ("float32", "float64"):
+    for dtype in ("uint16", "float32", "float64"):
         columns = ids(n - 1), ids(n - 1), cuda().xp.zeros(n - 1)
         tree_of_matrix(points(n, n, dtype), None, dict(zip(("src", "dst", "weight"), columns, strict=True)))
 
@@ -340,14 +340,6 @@ def filter_radii():
     given, metric = points(300, 20), get_metric("euclidean")
     exact, scaling = ExactPoints(given, given), Scaling(cuda().xp.zeros(20), 1.0)
     FusedFilter(given, given, metric, cuda(), scaling, exact, PRECISE).radii(cuda().xp.zeros(300), None, 512)
-
-
-def long_lists_of_codes():
-    from rapids_slink.neighbors import matrix
-
-    n, metric = 5000, get_metric("hamming")
-    rows, among = ids(n), matrix.MatrixSearch(points(n, 40), cuda(), Report(), metric=metric)
-    among.find(SearchTask(rows[:128], matrix.MAX_LIST + 1, rows, rows))
 
 
 def boxes_and_cores():
@@ -534,7 +526,7 @@ def strings():
 
 
 OTHERS = [
-    points_kernels, lists_kernels, bit_filter, filter_radii, long_lists_of_codes, boxes_and_cores, pairs_within,
+    points_kernels, lists_kernels, bit_filter, filter_radii, boxes_and_cores, pairs_within,
     friends_of_rows, catalogue, sets, sparse_rows,
     expansion_of_points, roots_of_weights, order_of_edges,
     components, clusters, cores_of_matrix, searched_forest, edges_of_graph, strings,

@@ -1,7 +1,7 @@
-"""Search of codes on a GPU: every distance is computed and stored.
+"""Distances of codes on a GPU: each is computed, and stored in the smallest type that holds it.
 
-    codes ──▶ bit planes ──▶ a matrix of distances ──▶ each row's least
-              planes.cu                                least.cu
+    codes ──▶ bit planes ──▶ a matrix of distances ──▶ the tree, or each row's least
+              planes.cu                                dense.cu      least.cu
 
 One instruction compares 32 features in one bit of their codes, and the distance follows from the counts to the bit. So
 there is no filter: in families of profiles only the whole number of different features tells which of two unrelated
@@ -22,7 +22,6 @@ from rapids_slink.neighbors.exact.cuda import MAX_LIST, list_entries, lists_by_s
 from rapids_slink.neighbors.task import BLOCK, Search, SearchResult, SearchTask, equal_slices
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import (
-    THREADS,
     WARP,
     c_name,
     check_arrays,
@@ -41,8 +40,8 @@ PLANE_THREADS, TILE = constant(PLANES, "THREADS"), constant(PLANES, "ROW_TILE")
 NARROW_TILE = constant(PLANES, "SIDE") * constant(PLANES, "FEW")  # points of a tile whose counts do not share words
 #: Codes of integers that span no more than this are their differences from the least.
 MAX_SPAN = 2.0**16
-#: Distances of fewer features than this, all integers, are stored in 16 bits; see stored.cuh.
-MAX_SHORT = 2**16 - 1
+#: Distances of fewer features than this, all integers, are stored in 16 bits.
+MAX_SHORT = 2**16
 
 
 @dataclass(frozen=True)
@@ -142,16 +141,16 @@ def _ranks(columns: Array) -> tuple[Array, int]:
     return ranks, int(rank.max())
 
 
-def stored_type(metric: Metric, n_features: int) -> str:
+def stored_type(metric: Metric, n_features: int) -> Any:
     """The type in which the distances of all pairs are stored."""
-    return "uint16" if metric.formula.is_whole and n_features < MAX_SHORT else "float64"
+    return np.dtype("uint16" if metric.formula.is_whole and n_features < MAX_SHORT else "float64")
 
 
-def put_distances(rows: BitPlanes, points: BitPlanes, metric: Metric, out: Array) -> None:
-    """Compute the surrogate distances of rows, maybe the points, from all points: `out` (rows, pitch)."""
+def distances_between(rows: BitPlanes, points: BitPlanes, metric: Metric) -> Array:
+    """The surrogate distances of rows, maybe the points, from all points."""
     check_arrays("uint32", rows.lines, points.lines)
     check_arrays("int32", rows.present, points.present)
-    check_arrays(stored_type(metric, points.n_features), out)
+    out = cp.empty((rows.n, points.n), stored_type(metric, points.n_features))
     tile = TILE if out.dtype == cp.uint16 and not metric.missing else NARROW_TILE
     grid = points.lines.shape[1] // tile, rows.lines.shape[1] // TILE
     of_rows, of_points = (
@@ -159,18 +158,31 @@ def put_distances(rows: BitPlanes, points: BitPlanes, metric: Metric, out: Array
     )
     sizes = map(np.int32, (len(points.lines), points.planes, points.n_features))
     launch_blocks(
-        PLANES, "put_distances", grid, PLANE_THREADS, *of_rows, *of_points, *sizes, np.bool_(rows is points),
-        np.int64(out.shape[1]), out, options=_options(metric, distance=out.dtype),
+        PLANES, "put_distances", grid, PLANE_THREADS, *of_rows, *of_points, *sizes, np.bool_(rows is points), out,
+        options=_options(metric, distance=out.dtype),
     )  # fmt: skip
+    return out
 
 
 def _options(metric: Metric, values: Any = "float32", distance: Any = "uint16") -> tuple[str, ...]:
-    return *metric.cuda_options, value_option(values), distance_option(distance)
+    return *metric.cuda_options, value_option(values), f"-DDISTANCE={c_name(distance)}"
 
 
-def distance_option(distance: Any) -> str:
-    """The compiler's option that tells a source the type of the matrix."""
-    return f"-DDISTANCE={c_name(distance)}"
+def all_distances(values: Array, metric: Metric) -> Array:
+    """The surrogate distances of all pairs of rows, (n, n), in the smallest type."""
+    (planes,) = bit_planes([values], metric)
+    return distances_between(planes, planes, metric)
+
+
+def fits(n: int, d: int, metric: Metric) -> bool:
+    """Whether the distances of all pairs of n points of d features are stored."""
+    return stored_type(metric, d).itemsize * n * n <= min(MAX_MATRIX_BYTES, MATRIX_SHARE * free_bytes())
+
+
+def estimate_matrix(n: int, d: int, metric: Metric) -> MemoryEstimate:
+    """Bytes of `all_distances`, which are retained."""
+    matrix, planes = stored_type(metric, d).itemsize * n * n, _line_bytes(d, metric) * padded(n)
+    return MemoryEstimate(planes + max(matrix, RANKING_BYTES * max(32 * n, BLOCK) + planes), matrix)
 
 
 LEAST = "neighbors/matrix/least.cu"
@@ -179,7 +191,6 @@ LEAST_WARPS = constant(LEAST, "THREADS") // WARP  # of a block of `least_of_rows
 MAX_MATRIX_BYTES, MATRIX_SHARE = 24 * 2**30, 1 / 2
 #: Bytes of the distances of some rows, where not all are stored.
 PART_BYTES = 2**30
-PITCH = 8  # a row of the matrix has a multiple of this
 #: Planes of values that are no small integers: their ranks among fewer than 2**20 rows.
 USUAL_PLANES = 20
 #: Bytes of a value while it is ranked, in columns of which 32 are ranked at least.
@@ -200,20 +211,20 @@ class MatrixSearch(Search):
         progress: bool | str = False,
         metric: Metric = EUCLIDEAN,
     ) -> None:
-        self.report, self.progress, self.metric, self.free_bytes = report, progress, metric, free_bytes()
+        self.report, self.progress, self.metric = report, progress, metric
         self.points, *others = bit_planes([values] if queries is None else [values, queries], metric)
         self.queries = others[0] if others else self.points
-        self.dtype = np.dtype(stored_type(metric, self.points.n_features))
-        self.options = (distance_option(self.dtype),)
+        n, d = self.points.n, self.points.n_features
+        self.fits, self.room = queries is None and fits(n, d, metric), min(PART_BYTES, free_bytes() * MATRIX_SHARE)
         self.matrix: Any = None  # of all distances, once they are computed
 
     @staticmethod
     def estimate(n: int, m: int, d: int, k: int, itemsize: int, device: Device, metric: Metric) -> MemoryEstimate:
         """Bytes of a search among n points of d features for the k neighbours of m of them, or of as many queries."""
-        line = 4 * (USUAL_PLANES + metric.missing) * -(-d // 32)
+        line = _line_bytes(d, metric)
         planes, lists = line * (padded(n) + (padded(m) if m != n else 0)), m * (12 * k + 8)
         ranking = RANKING_BYTES * max(32 * max(n, m), BLOCK) + planes
-        itemsize = np.dtype(stored_type(metric, d)).itemsize
+        itemsize = stored_type(metric, d).itemsize
         matrix = itemsize * n * n if m == n and itemsize * n * n <= MAX_MATRIX_BYTES else PART_BYTES
         part = TILE * _row_bytes(n, k, itemsize, line)
         return MemoryEstimate(planes + max(ranking, lists), planes + lists, part, matrix)
@@ -222,61 +233,54 @@ class MatrixSearch(Search):
         """The neighbours of a task's rows."""
         m, k = task.rows.size, task.k
         ids, weights, upper = cp.empty((m, k), cp.int32), cp.empty((m, k)), task.bounds(cp)
-        has_all = self._has_all_distances(m)
-        parts = equal_slices(slice(0, m), max(1, m) if has_all and k <= MAX_LIST else self._rows_at_once(k))
+        parts = equal_slices(slice(0, m), self._rows_at_once(k))
         for part in with_progress(parts, len(parts), task.progress(self.progress)):
             rows = task.rows[part]
-            matrix, where = (self.matrix, rows) if has_all else (self._distances(rows), None)
-            stored = matrix, np.int32(self.points.n), np.int64(matrix.shape[1]), where
+            matrix, groups = self._distances(rows, m), (task.groups(rows), task.point_group)
             if k <= MAX_LIST:
-                self._put_least(stored, task, rows, upper[part], ids[part], weights[part])
+                _put_least(matrix, rows, groups, task.core, upper[part], ids[part], weights[part])
                 continue
-            distances = cp.empty((rows.size, self.points.n))
-            arguments = *stored, task.groups(rows), task.point_group, distances
-            launch_blocks(LEAST, "distances_of_rows", rows.shape, THREADS, *arguments, options=self.options)
+            distances = matrix.astype(cp.float64)
+            distances[groups[0][:, None] == groups[1]] = cp.inf
             top = lists_by_sorting(distances, rows, upper[part], k, task.core)
             ids[part], weights[part] = top.ids, top.weights
         stage = "connect" if task.per_group_minimum else "neighbors"
         self.report.count(stage, rows_certified=0, rows_redone=0, rows_scanned_exactly=m)
         return SearchResult(ids, weights, upper)
 
-    def _put_least(
-        self, stored: tuple, task: SearchTask, rows: Array, upper: Array, ids: Array, weights: Array
-    ) -> None:
-        """Write the lists of some of a task's rows."""
-        (m, k), groups = ids.shape, (task.groups(rows), task.point_group)
-        check_arrays("int32", rows, *groups, ids)
-        check_arrays("float64", task.core, upper, weights)
-        size, entries = list_entries(k)
-        warps = warps_that_fit(LEAST_WARPS, 12 * entries)
-        arguments = *stored, rows, np.int32(m), *groups, task.core, upper, np.int32(k), np.int32(size)
-        launch_blocks(
-            LEAST, "least_of_rows", (-(-m // warps),), warps * WARP, *arguments, ids, weights,
-            options=self.options, shared_memory=12 * entries * warps,
-        )  # fmt: skip
-
-    def _has_all_distances(self, rows: int) -> bool:
-        """Whether all are stored. They are computed when all points look for neighbours among themselves."""
-        n = self.points.n
-        fits = self.dtype.itemsize * n * (n + PITCH) <= min(MAX_MATRIX_BYTES, MATRIX_SHARE * self.free_bytes)
-        if self.matrix is None and fits and self.queries is self.points and rows == n:
-            self.matrix = self._room(n)
-            put_distances(self.points, self.points, self.metric, self.matrix)
-        return self.matrix is not None
-
-    def _distances(self, rows: Array) -> Array:
-        """The distances of some rows from all points."""
-        out = self._room(rows.size)
-        put_distances(self.queries.take(rows), self.points, self.metric, out)
-        return out
-
-    def _room(self, rows: int) -> Array:
-        return cp.empty((rows, -(-self.points.n // PITCH) * PITCH), self.dtype)
+    def _distances(self, rows: Array, wanted: int) -> Array:
+        """The distances of some rows from all points, of all of which they are computed if so many are wanted."""
+        if self.matrix is None and self.fits and wanted == self.points.n:
+            self.matrix = distances_between(self.points, self.points, self.metric)
+        if self.matrix is None:
+            return distances_between(self.queries.take(rows), self.points, self.metric)
+        return cp.take(self.matrix, rows, axis=0)
 
     def _rows_at_once(self, k: int) -> int:
-        a_row = _row_bytes(self.points.n, k, self.dtype.itemsize, 4 * len(self.points.lines))
-        rows = int(min(PART_BYTES, self.free_bytes * MATRIX_SHARE) / a_row)
+        itemsize = stored_type(self.metric, self.points.n_features).itemsize
+        rows = int(self.room / _row_bytes(self.points.n, k, itemsize, 4 * len(self.points.lines)))
         return max(TILE, rows // TILE * TILE)
+
+
+def _put_least(
+    matrix: Array, rows: Array, groups: tuple[Array, Array], core: Array, upper: Array, ids: Array, weights: Array
+) -> None:
+    """Write the lists of some rows by their distances."""
+    m, k = ids.shape
+    check_arrays("int32", rows, *groups, ids)
+    check_arrays("float64", core, upper, weights)
+    size, entries = list_entries(k)
+    warps = warps_that_fit(LEAST_WARPS, 12 * entries)
+    arguments = matrix, np.int32(matrix.shape[1]), rows, np.int32(m), *groups, core, upper, np.int32(k), np.int32(size)
+    launch_blocks(
+        LEAST, "least_of_rows", (-(-m // warps),), warps * WARP, *arguments, ids, weights,
+        options=(value_option(matrix.dtype),), shared_memory=12 * entries * warps,
+    )  # fmt: skip
+
+
+def _line_bytes(d: int, metric: Metric) -> int:
+    """Bytes of the planes of a row of d features."""
+    return 4 * (USUAL_PLANES + metric.missing) * -(-d // WARP)
 
 
 def _row_bytes(n: int, k: int, itemsize: int, line_bytes: int) -> int:

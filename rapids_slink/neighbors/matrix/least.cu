@@ -1,8 +1,11 @@
-// What is read of a matrix of distances.
+// The least of the distances of some rows from all points, VALUEs.
+#include "neighbors/exact/formulas.cuh"
 #include "neighbors/exact/top_k.cuh"
-#include "neighbors/matrix/stored.cuh"
 #include "runtime/include/threads.cuh"
 
+#ifndef VALUE
+#define VALUE unsigned short
+#endif
 constexpr int THREADS = 64, BLOCKS = 16;  // of a block at most, and resident
 constexpr int TOGETHER = 8;               // distances that a lane reads at once
 constexpr double INFINITE = 1.0 / 0.0;
@@ -13,11 +16,10 @@ __device__ __forceinline__ double below(double distance) {
 }
 
 // The list of each of the m rows, in the total order: the k nearest of n points outside its group that are at most upper[i] away.
-// Row i, or where[i], of the matrix has the distances of the point or query rows[i]. If there are core distances, weights are
-// mutual reachability. A warp a row; `size` is the room for its list, without what waits.
+// If there are core distances, weights are mutual reachability. A warp a row; `size` is the room for its list, without what waits.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) least_of_rows(
-    const DISTANCE* __restrict__ matrix, int n, long long pitch, const int* __restrict__ where, const int* __restrict__ rows, int m,
-    const int* __restrict__ row_group, const int* __restrict__ point_group, const double* __restrict__ core,
+    const VALUE* __restrict__ matrix, int n, const int* __restrict__ rows, int m, const int* __restrict__ row_group,
+    const int* __restrict__ point_group, const double* __restrict__ core,
     const double* __restrict__ upper, int k, int size, int* __restrict__ ids, double* __restrict__ weights) {
     extern __shared__ __align__(16) char shared[];
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, i = blockIdx.x * (blockDim.x / WARP) + warp;
@@ -26,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) least_of_rows(
     char* list = shared + (size_t)entries * 12 * warp;
     TopK top{(double*)list, (int*)(list + (size_t)entries * 8), k, size, 0};
     top.load(nullptr, nullptr);
-    const DISTANCE* values = matrix + (where ? where[i] : i) * pitch;
+    const VALUE* values = matrix + (long long)i * n;
     double limit = fmin(upper[i], OVERFLOW_VALUE);  // distances above it are not wanted from here on
     for (int first = lane; first - lane < n; first += TOGETHER * WARP) {
         double distance[TOGETHER];
@@ -34,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) least_of_rows(
 #pragma unroll
         for (int t = 0; t < TOGETHER; t++) {
             int j = first + t * WARP;
-            distance[t] = j < n ? widen_stored(values[j]) : INFINITE;
+            distance[t] = j < n ? widen(values[j]) : INFINITE;
             any |= distance[t] <= limit;
         }
         if (!__any_sync(ALL_LANES, any)) continue;
@@ -51,14 +53,4 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) least_of_rows(
     }
     top.finish();
     top.store(ids + (size_t)i * k, weights + (size_t)i * k);
-}
-
-// The distances of each of m rows, infinite within its group: out[i * n + j]. The rest is as above. A block a row.
-extern "C" __global__ void distances_of_rows(
-    const DISTANCE* __restrict__ matrix, int n, long long pitch, const int* __restrict__ where, const int* __restrict__ row_group,
-    const int* __restrict__ point_group, double* __restrict__ out) {
-    size_t i = blockIdx.x;
-    const DISTANCE* values = matrix + (where ? where[i] : i) * pitch;
-    for (int j = threadIdx.x; j < n; j += blockDim.x)
-        out[i * n + j] = point_group[j] == row_group[i] ? INFINITE : widen_stored(values[j]);
 }

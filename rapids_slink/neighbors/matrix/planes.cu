@@ -13,8 +13,10 @@
 #ifndef VALUE
 #define VALUE float
 #endif
+#ifndef DISTANCE
+#define DISTANCE unsigned short  // if distances are integers, none above the number of features, or double
+#endif
 #include "neighbors/exact/formulas.cuh"
-#include "neighbors/matrix/stored.cuh"
 #include "runtime/include/atomics.cuh"
 #include "runtime/include/copies.cuh"
 #include "runtime/include/threads.cuh"
@@ -84,12 +86,12 @@ __device__ __forceinline__ void read(u32 (&own)[N], const u32* line, int thread)
     for (int k = 0; k < N; k += ADJACENT) *(uint4*)(own + k) = *(const uint4*)(line + position(k, thread));
 }
 
-// The distances of a tile of rows from a tile of points, out[i * pitch + j]; `present` are the numbers of features that a row
+// The distances of a tile of rows from a tile of points, out[i * n_points + j]; `present` are the numbers of features that a row
 // has. If `symmetric` the rows are the points: then tiles below the diagonal are left to their mirror images.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) put_distances(
     const u32* __restrict__ rows, const int* __restrict__ present, long long n_rows, long long row_pitch,
     const u32* __restrict__ points, const int* __restrict__ point_present, long long n_points, long long point_pitch, int lines,
-    int planes, int features, bool symmetric, long long pitch, DISTANCE* __restrict__ out) {
+    int planes, int features, bool symmetric, DISTANCE* __restrict__ out) {
     constexpr int STAGE = LINES * (ROW_TILE + POINT_TILE);
     __shared__ __align__(16) u32 memory[STAGES * STAGE];
     long long first_row = (long long)blockIdx.y * ROW_TILE, first_point = (long long)blockIdx.x * POINT_TILE;
@@ -150,9 +152,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) put_distances(
             if (i >= n_rows) continue;
             FORMULA sum;
             sum.put(IS_WIDE ? differ[r][c / SHARED] >> 16 * (c % SHARED) & 0xffff : differ[r][c], common[r][c]);
-            DISTANCE distance = narrow<DISTANCE>(sum.of(present ? present[i] : 0, others, features));
-            out[i * pitch + j] = distance;
-            if (symmetric) out[j * pitch + i] = distance;
+            DISTANCE distance = sum.of(present ? present[i] : 0, others, features);
+            out[i * n_points + j] = distance;
+            if (symmetric) out[j * n_points + i] = distance;
         }
     }
 }
