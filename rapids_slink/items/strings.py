@@ -121,7 +121,12 @@ class Strings:
         words = n if self.metric is STRING_HAMMING else float((-(-self.lengths // kernels(self.device).WORD)).sum())
         return words * (self.codes.size + PAIR_STEPS * n) / 2
 
-    def matrix(self) -> np.ndarray:
+    def matrix_bytes(self) -> float:
+        """See `Items`."""
+        find = kernels(self.device)
+        return find.edit_type(self).itemsize if self.metric is LEVENSHTEIN and find.finds_all_edits(self) else inf
+
+    def matrix(self) -> Array:
         """See `Items`."""
         find = kernels(self.device).all_edits if self.metric is LEVENSHTEIN else kernels(self.device).all_differences
         return find(self)

@@ -30,6 +30,7 @@ __device__ __forceinline__ double widen(float x) {
 }
 __device__ __forceinline__ double widen(double x) { return x; }
 __device__ __forceinline__ double widen(unsigned char x) { return x; }
+__device__ __forceinline__ double widen(unsigned short x) { return x; }
 // 64 bits, which stay what they are: only `bit_counts` reads them.
 typedef unsigned long long word;
 __device__ __forceinline__ double widen(word x) { return __longlong_as_double(x); }
