@@ -18,7 +18,7 @@ from bench.blocks import in_blocks
 from bench.categories import fingerprints, packed, profiles
 from bench.graphs import GRAPHS, Graph
 from bench.sparse import sketches, tfidf
-from bench.text import genes, receptors, words
+from bench.text import genes, letters, receptors, words
 from bench.trees import TREES, Tree
 
 SEED = 20230918
@@ -574,8 +574,13 @@ SPARSE = (
     SparseCase("sketches-85k", sketches(85_205, 1000), n_clusters=85_000, metric="jaccard", max_distance=0.5),
     SparseCase("tfidf-100k-50k", tfidf(100_000, 50_000), n_clusters=100_000, metric="cosine", max_distance=0.3),
 )
-#: Text that is linked by one edit.
+#: Text: whole trees, and what is linked by one edit or ten.
 TEXT = (
+    Case("text-random-20k", letters(20_000, 5, 19), metric="levenshtein"),
+    Case("text-random-100k", letters(100_000, 5, 19), metric="levenshtein"),
+    Case("text-words-20k", words(20_000), metric="levenshtein"),
+    Case("text-long-2k", letters(2_000, 150, 300, "ACGT"), metric="levenshtein"),
+    Case("text-long-5k", letters(5_000, 150, 300, "ACGT"), metric="levenshtein", n_clusters=5_000, max_distance=10),
     Case("receptors-20k", receptors(20_000), metric="levenshtein", n_clusters=20_000, max_distance=1),
     Case("receptors-1m", receptors(1_000_000), metric="levenshtein", n_clusters=1_000_000, max_distance=1),
     Case("words-275k", words(275_000), metric="levenshtein", n_clusters=275_000, max_distance=1),

@@ -47,6 +47,21 @@ def genes(n: int) -> np.ndarray:
     return np.unique(np.sort(number), return_inverse=True)[1]
 
 
+def letters(n: int, shortest: int, longest: int, alphabet: str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"):  # type: ignore[no-untyped-def]
+    """A column of random letters."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        rng = np.random.default_rng(SEED)
+        sizes = rng.integers(shortest, longest + 1, n + extra)
+        drawn, end = "".join(rng.choice(list(alphabet), sizes.sum())), np.cumsum(sizes)
+        strings = np.empty(n + extra, object)
+        for i, (a, b) in enumerate(zip((end - sizes).tolist(), end.tolist(), strict=True)):
+            strings[i] = drawn[a:b]
+        return strings[:, None]
+
+    return rows
+
+
 def words(n: int):  # type: ignore[no-untyped-def]
     """A column of words."""
 

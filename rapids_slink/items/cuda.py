@@ -6,14 +6,25 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.metrics import WORD_BITS
-from rapids_slink.runtime.cuda import WARP, c_name, check_arrays, constant, launch, value_option
+from rapids_slink.runtime.cuda import (
+    MIN_SHARED_MEMORY,
+    WARP,
+    c_name,
+    check_arrays,
+    constant,
+    launch,
+    launch_blocks,
+    value_option,
+)
 from rapids_slink.runtime.device import Array
 from rapids_slink.runtime.memory import free_bytes
 
-STRINGS, SETS, SPARSE = "items/strings.cu", "items/sets.cu", "items/sparse.cu"
+STRINGS, EDITS, SETS, SPARSE = "items/strings.cu", "items/edits.cu", "items/sets.cu", "items/sparse.cu"
 #: Bytes for long strings, at most, and pairs of them at a time, at least.
 EDGE_BYTES, FEWEST = 2**30, 2**10
 WORD = constant(STRINGS, "WORD")
+#: The words of the longest strings of which all edits are found at once, and the characters of half a word.
+MOST_WORDS, HALF_WORD = 8, WORD // 2
 
 
 # -------------------------------------------------------------------------------------------------------------- strings
@@ -40,6 +51,38 @@ def _count_edits(strings: Any, src: Array, dst: Array, cutoff: int, edges: Array
     n, longest = np.int64(src.size), np.int64(strings.longest)
     arguments = strings.codes, strings.starts, src, dst, n, np.int32(cutoff), edges, longest, distance
     launch(STRINGS, "count_edits", src.size, *arguments)
+
+
+def finds_all_edits(strings: Any) -> bool:
+    """Whether a block has room for the masks of its strings."""
+    words, mask = _words(strings)
+    return words <= MOST_WORDS and strings.n_characters * words * WARP * mask.itemsize <= MIN_SHARED_MEMORY
+
+
+def all_edits(strings: Any) -> Array:
+    """The edits of all pairs, (n, n) of the smallest type of integers that holds them."""
+    _check_strings(strings)
+    n, (words, mask), out = len(strings), _words(strings), cp.empty((len(strings),) * 2, edit_type(strings))
+    rows, threads = constant(EDITS, "ROWS"), constant(EDITS, "THREADS")
+    options = f"-DMASK={c_name(mask)}", f"-DWORDS={words}", f"-DCOUNT={c_name(out.dtype)}"
+    launch_blocks(
+        EDITS, "put_edits", (-(-n // WARP), -(-n // rows)), threads, strings.codes, strings.starts, np.int32(n),
+        np.int32(strings.n_characters), out, options=options,
+        shared_memory=strings.n_characters * words * WARP * mask.itemsize,
+    )  # fmt: skip
+    return out
+
+
+def edit_type(strings: Any) -> np.dtype:
+    """The type of `all_edits`."""
+    return np.dtype("uint8" if strings.longest < 2**8 else "uint16")
+
+
+def _words(strings: Any) -> tuple[int, np.dtype]:
+    """The words of the longest string, and their type."""
+    if strings.longest <= HALF_WORD:
+        return 1, np.dtype("uint32")
+    return -(-strings.longest // WORD), np.dtype("uint64")
 
 
 def differences(strings: Any, src: Array, dst: Array, cutoff: int) -> Array:

@@ -1,7 +1,8 @@
-"""Trees of groups of items on a CPU from the distances of all pairs, which are stored.
+"""Trees of groups of items from the distances of all pairs, which are stored.
 
-Of up to a few thousand items all distances take less time than a search by levels, which finds the pairs of each level
-anew. An item with copies counts for all of them in core distances.
+Of up to a few thousand items all distances take less time on a CPU than a search by levels, which finds the pairs of
+each level anew. An item with copies counts for all of them in core distances. A GPU stores the edits of strings, in a
+byte or two, as long as they fit into memory.
 """
 
 import numpy as np
@@ -12,22 +13,26 @@ from rapids_slink.items.kind import kernels as items_kernels
 from rapids_slink.items.search import Pairs, pairs_of_ranges
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.runtime.memory import free_bytes
+from rapids_slink.runtime.memory import free_bytes, room_bytes
 from rapids_slink.spanning_tree import kernels
 
 #: The most items whose distances are stored, and the most steps of finding these.
 MAX_ITEMS, MAX_STEPS = 2**13, 2**30
 #: Bytes of a pair: its distance, and as much for what it is made of.
 PAIR_BYTES = 16
+#: The share of a GPU's free memory that the distances take at most.
+MATRIX_SHARE = 1 / 2
 
 
-def serves(items: Items) -> bool:
-    """Return whether all distances of these items are stored."""
+def serves(items: Items, has_cores: bool) -> bool:
+    """Return whether all distances of these items are stored, also for core distances."""
     if forced().items not in (None, "stored"):
         return False
     n = len(items)
-    fits = not items.device.is_gpu and n <= MAX_ITEMS and PAIR_BYTES * n * n <= free_bytes()
-    return fits and items.steps() <= MAX_STEPS
+    if items.device.is_gpu:
+        size = items.matrix_bytes()
+        return not has_cores and size * n * n <= MATRIX_SHARE * min(free_bytes(), room_bytes(items.device))
+    return n <= MAX_ITEMS and PAIR_BYTES * n * n <= free_bytes() and items.steps() <= MAX_STEPS
 
 
 def tree_of_items(items: Items, by_cores: tuple[Array, Array] | None) -> tuple[Pairs, Array | None]:
@@ -39,8 +44,8 @@ def tree_of_items(items: Items, by_cores: tuple[Array, Array] | None) -> tuple[P
     matrix, n, core = items.matrix(), len(items), None
     if by_cores is not None:
         core = items_kernels(CPU).core_distances(matrix, *by_cores)
-    edges = PreallocatedFrame.empty(CPU, n - 1, EDGE_TYPES)
-    kernels(CPU).tree_of_matrix(matrix, core, edges.columns)
+    edges = PreallocatedFrame.empty(items.device, n - 1, EDGE_TYPES)
+    kernels(items.device).tree_of_matrix(matrix, core, edges.columns)
     src, dst, weight = edges.columns.values()
     return (src, dst, weight), core
 

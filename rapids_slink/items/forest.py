@@ -1,6 +1,7 @@
 """The minimum spanning forest of items: of all pairs within a distance, or of all pairs.
 
-Without a distance `dense` serves groups of up to some thousands of items on a CPU. Else the forest grows by levels.
+Without a distance `dense` serves groups of up to some thousands of items on a CPU, and of strings on a GPU those whose
+edits fit into memory. Else the forest grows by levels.
 The edges of a spanning tree up to a level are those of the whole tree, and every other one has an end outside the
 largest component of its group. So the next level searches for the pairs of those items alone, up to a distance that a
 sample of them has to its nearest other components. When few pairs are left all are compared.
@@ -155,7 +156,7 @@ def _add_dense(growing: _Growing, distinct: Distinct, samples: Array | None, rep
     for group in np.flatnonzero(groups.sizes > SMALL_GROUP[device.name]).tolist():
         rows = groups.order[groups.starts[group] : groups.starts[group + 1]]
         own = items if rows.size == len(items) else items.take(rows)
-        if not dense.serves(own):
+        if not dense.serves(own, samples is not None):
             continue
         with report.stage("spanning_tree", device):
             report.count("spanning_tree", pairs_weighed=rows.size * (rows.size - 1) // 2)

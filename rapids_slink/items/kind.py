@@ -92,8 +92,12 @@ class Items(Protocol):
         """Return how many steps `matrix` takes, of about two nanoseconds on a core."""
         ...
 
-    def matrix(self) -> np.ndarray:
-        """Return the distances of all pairs on a CPU, (n, n) float64. What is on the diagonal has no meaning."""
+    def matrix(self) -> Array:
+        """Return the distances of all pairs, (n, n) float64 on a CPU. What is on the diagonal has no meaning."""
+        ...
+
+    def matrix_bytes(self) -> float:
+        """Return the bytes of a distance of `matrix` on a GPU, infinite if it makes none."""
         ...
 
     def keys_an_item(self, limit: float) -> float:
@@ -131,6 +135,10 @@ class StoredRows:
     def classes(self) -> Array | None:
         """All rows have distances."""
         return None
+
+    def matrix_bytes(self) -> float:
+        """There is no matrix on a GPU."""
+        return np.inf
 
 
 def entries_of(starts: Array, rows: Array, xp: Any) -> tuple[Array, Array]:

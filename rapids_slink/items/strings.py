@@ -124,7 +124,12 @@ class Strings:
             return n * (self.codes.size / COMPARED + PAIR_STEPS * n) / 2
         return float((-(-self.lengths // kernels(self.device).WORD)).sum()) * (self.codes.size + PAIR_STEPS * n) / 2
 
-    def matrix(self) -> np.ndarray:
+    def matrix_bytes(self) -> float:
+        """See `Items`."""
+        find = kernels(self.device)
+        return find.edit_type(self).itemsize if self.metric is LEVENSHTEIN and find.finds_all_edits(self) else inf
+
+    def matrix(self) -> Array:
         """See `Items`."""
         find = kernels(self.device).all_edits if self.metric is LEVENSHTEIN else kernels(self.device).all_differences
         return find(self)

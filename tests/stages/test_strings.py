@@ -606,6 +606,30 @@ def test_kernels_have_the_bits_of_the_cpu(metric):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("longest", [0, 9, 32, 33, 64, 65, 300, 512])
+def test_all_edits_on_a_gpu(longest):
+    from rapids_slink.runtime.device import cuda
+
+    for letters in ("AB", "aé日本語😀"):
+        values = ["", "é" * longest, *words(70, letters, longest, seed=24)]
+        on_cpu, on_gpu = (Strings.read({"X": values}, ITEM_METRICS["levenshtein"], where) for where in (CPU, cuda()))
+        np.testing.assert_array_equal(to_host(on_gpu.matrix()), on_cpu.matrix())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("groups", [1, 2])
+def test_trees_of_stored_edits_are_those_of_the_cpu(groups, prescribe):
+    values, keys = words(1200, letters="ABCD", longest=20, seed=25), np.arange(1200) % groups
+    models = []
+    for device in ("cuda", "cpu"):
+        if device == "cuda":
+            prescribe(items="stored")
+        models.append(SingleLinkage(2, metric="levenshtein", device=device).fit(values, groups=keys))
+    for name in ("src", "dst", "weight"):
+        np.testing.assert_array_equal(*(to_host(model.mst_[name].to_numpy()) for model in models))
+
+
+@pytest.mark.gpu
 def test_strings_of_cudf():
     cudf = pytest.importorskip("cudf")
     values = pd.DataFrame({"name": SPECIAL, "key": np.arange(len(SPECIAL)) % 2})

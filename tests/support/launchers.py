@@ -522,6 +522,8 @@ def strings():
         items.hashes(1)
         items.keys(1, slice(0, 9))
         items.projection(1)
+        if metric is LEVENSHTEIN:
+            items.matrix()
     kernels._count_edits(items, ids(9), ids(9), 2, xp.zeros(9 * length, "int8"), xp.zeros(9))
 
 
