@@ -22,17 +22,20 @@ MAX_ITEMS, MAX_STEPS = 2**13, 2**30
 PAIR_BYTES = 16
 #: The share of a GPU's free memory that the distances take at most.
 MATRIX_SHARE = 1 / 2
+#: Pairs within up to this distance are found by keys. For a larger one a GPU stores all distances, if they take at most
+#: so many steps, which are a fifth of a second.
+BY_KEYS, LIMITED_STEPS = 2, 2**35
 
 
-def serves(items: Items, has_cores: bool) -> bool:
-    """Return whether all distances of these items are stored, also for core distances."""
+def serves(items: Items, has_cores: bool, limit: float) -> bool:
+    """Return whether all distances of these items are stored, also for core distances, or of pairs within a limit."""
     if forced().items not in (None, "stored"):
         return False
     n = len(items)
     if items.device.is_gpu:
-        size = items.matrix_bytes()
-        return not has_cores and size * n * n <= MATRIX_SHARE * min(free_bytes(), room_bytes(items.device))
-    return n <= MAX_ITEMS and PAIR_BYTES * n * n <= free_bytes() and items.steps() <= MAX_STEPS
+        fits = items.matrix_bytes() * n * n <= MATRIX_SHARE * min(free_bytes(), room_bytes(items.device))
+        return fits and not has_cores and (limit == np.inf or (limit > BY_KEYS and items.steps() <= LIMITED_STEPS))
+    return limit == np.inf and n <= MAX_ITEMS and PAIR_BYTES * n * n <= free_bytes() and items.steps() <= MAX_STEPS
 
 
 def tree_of_items(items: Items, by_cores: tuple[Array, Array] | None) -> tuple[Pairs, Array | None]:

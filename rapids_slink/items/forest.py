@@ -1,7 +1,7 @@
 """The minimum spanning forest of items: of all pairs within a distance, or of all pairs.
 
-Without a distance `dense` serves groups of up to some thousands of items on a CPU, and of strings on a GPU those whose
-edits fit into memory. Else the forest grows by levels.
+`dense` serves groups of up to some thousands of items on a CPU, and of strings on a GPU those whose edits fit into
+memory, unless a small distance is given. Else the forest grows by levels.
 The edges of a spanning tree up to a level are those of the whole tree, and every other one has an end outside the
 largest component of its group. So the next level searches for the pairs of those items alone, up to a distance that a
 sample of them has to its nearest other components. When few pairs are left all are compared.
@@ -59,9 +59,9 @@ def forest_of_items(
         samples = device.xp.minimum(settings.min_samples, device.xp.bincount(number)[number] - 1)
         core = _grow_by_cores(growing, distinct, samples[distinct.copies.first], settings, report)
     elif old is None:
-        if limit == inf:
-            _add_dense(growing, distinct, None, report)
-        _grow(growing, distinct.items, distinct.groups, limit, report)
+        is_done, _ = _add_dense(growing, distinct, None, limit, report)
+        if not is_done.all():
+            _grow(growing, distinct.items, distinct.groups, limit, report, ~is_done if is_done.any() else None)
     else:
         _append(growing, distinct, *old, limit, report)
     with report.stage("spanning_tree", device):
@@ -110,11 +110,14 @@ class _Growing:
         return components(self.device.xp.arange(self.n), parent, self.device)
 
 
-def _grow(growing: _Growing, items: Items, groups: Groups, limit: float, report: Report) -> None:
-    """Add the edges up to a limit, or all that the trees of the groups need."""
+def _grow(
+    growing: _Growing, items: Items, groups: Groups, limit: float, report: Report, wanted: Array | None = None
+) -> None:
+    """Add the edges of wanted items, (n,) bool, up to a limit, or all that the trees of the groups need."""
     device = items.device
     if limit < inf:
-        _add_within(growing, items, groups, limit, None, report)
+        outside = None if wanted is None else (wanted, growing.component())
+        _add_within(growing, items, groups, limit, outside, report)
         return
     level, component = -inf, growing.component()
     outside = _outside(component, groups, device) if growing.edges[0].size else device.xp.ones(len(items), bool)
@@ -145,8 +148,10 @@ def _append(growing: _Growing, distinct: Distinct, n_old: int, old: Pairs, limit
         _grow(growing, distinct.items, distinct.groups, inf, report)
 
 
-def _add_dense(growing: _Growing, distinct: Distinct, samples: Array | None, report: Report) -> tuple[Array, Array]:
-    """Add the trees of the groups whose distances are all stored.
+def _add_dense(
+    growing: _Growing, distinct: Distinct, samples: Array | None, limit: float, report: Report
+) -> tuple[Array, Array]:
+    """Add the trees of the groups whose distances are all stored. Edges beyond the limit may be among these.
 
     Returns which items these are, (n,) bool, and their core distances, (n,) float64, infinite for others.
     """
@@ -156,7 +161,7 @@ def _add_dense(growing: _Growing, distinct: Distinct, samples: Array | None, rep
     for group in np.flatnonzero(groups.sizes > SMALL_GROUP[device.name]).tolist():
         rows = groups.order[groups.starts[group] : groups.starts[group + 1]]
         own = items if rows.size == len(items) else items.take(rows)
-        if not dense.serves(own, samples is not None):
+        if not dense.serves(own, samples is not None, limit):
             continue
         with report.stage("spanning_tree", device):
             report.count("spanning_tree", pairs_weighed=rows.size * (rows.size - 1) // 2)
@@ -203,7 +208,7 @@ def _grow_by_cores(growing: _Growing, distinct: Distinct, samples: Array, settin
     counts = distinct.copies.counts(xp) + 1.0
     core, is_done, alone = xp.where(counts > samples, 0.0, inf), xp.zeros(n, bool), xp.arange(n, dtype="int32")
     if settings.max_distance is None:
-        is_done, core_of_done = _add_dense(growing, distinct, samples, report)
+        is_done, core_of_done = _add_dense(growing, distinct, samples, inf, report)
         core = xp.where(is_done, core_of_done, core)
     outside = ~is_done
     level = -inf if settings.max_distance is None else settings.max_distance

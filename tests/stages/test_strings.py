@@ -617,14 +617,16 @@ def test_all_edits_on_a_gpu(longest):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("groups", [1, 2])
-def test_trees_of_stored_edits_are_those_of_the_cpu(groups, prescribe):
-    values, keys = words(1200, letters="ABCD", longest=20, seed=25), np.arange(1200) % groups
+@pytest.mark.parametrize("groups", [1, 2, 4])  # of the four one is too small to be stored
+@pytest.mark.parametrize("limit", [None, 3])
+def test_trees_of_stored_edits_are_those_of_the_cpu(groups, limit, prescribe):
+    values, keys = words(1300, letters="ABCD", longest=20, seed=25), np.minimum(np.arange(1300) // 400, groups - 1)
     models = []
     for device in ("cuda", "cpu"):
         if device == "cuda":
             prescribe(items="stored")
-        models.append(SingleLinkage(2, metric="levenshtein", device=device).fit(values, groups=keys))
+        model = SingleLinkage(distance_threshold=3, metric="levenshtein", max_distance=limit, device=device)
+        models.append(model.fit(values, groups=keys))
     for name in ("src", "dst", "weight"):
         np.testing.assert_array_equal(*(to_host(model.mst_[name].to_numpy()) for model in models))
 
