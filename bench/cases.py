@@ -54,8 +54,8 @@ class Case:
     missing, max_distance, box : str, float, float, optional
         Parameters of `fit`.
     near : float, optional
-        The distance of the stages `pairs` and `friends`; by default `max_distance` or, without one, the median height
-        of the tree.
+        The distance of the stages `pairs`, `count` and `friends`; by default `max_distance` or, without one, the median
+        height of the tree.
     group : callable, optional
         ``group(n)`` gives the number of each row's group, in order, of a case for the stage `groups` alone.
     """
@@ -339,6 +339,38 @@ def core(n: int, d: int) -> Rows:
     return rows
 
 
+def lengths(n: int, d: int, length: Callable[[np.random.Generator, int], np.ndarray]) -> Rows:
+    """Directions of these lengths, float32."""
+
+    def rows(folder: Path | None, extra: int) -> np.ndarray:
+        length_of = length(np.random.default_rng(SEED), n + extra).astype(np.float32)
+        return directions(n, d)(folder, extra) * length_of[:, None]
+
+    return rows
+
+
+def heavy(n: int, d: int) -> Rows:
+    """Features of Student's t distribution with two degrees of freedom, float32."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        return np.random.default_rng(SEED).standard_t(2, (n + extra, d)).astype(np.float32)
+
+    return rows
+
+
+def patches(n: int, d: int) -> Rows:
+    """Square pieces of plane waves of many lengths and contrasts, float32."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        rng, side = np.random.default_rng(SEED), round(d**0.5)
+        place = np.stack(np.divmod(np.arange(d), side)).astype(np.float32)
+        wave = rng.standard_normal((n + extra, 2), np.float32) @ place
+        wave += rng.uniform(0, 2 * np.pi, (n + extra, 1)).astype(np.float32)
+        return np.sin(wave) * rng.random((n + extra, 1), np.float32) ** 3
+
+    return rows
+
+
 def line(n: int, d: int) -> Rows:
     """Points along one direction, with noise of a hundred-thousandth of its length, float32."""
 
@@ -560,6 +592,19 @@ NEAR_PAIRS = (
     Case("uniform-10m-3-near", uniform(10_000_000, 3), n_clusters=10_000_000, max_distance=0.2 * 1e7 ** (-1 / 3)),
     Case("uniform-300k-3-near", uniform(300_000, 3), n_clusters=300_000, max_distance=0.2 * 3e5 ** (-1 / 3)),
 )
+#: For counts of pairs, most of which are far below the distance or far above it.
+COUNTS = tuple(
+    Case(f"count-{name}-200k-64", rows)
+    for name, rows in (
+        ("noise", gauss(200_000, 64, np.float32)),
+        ("core", core(200_000, 64)),
+        ("documents", lengths(200_000, 64, lambda rng, n: rng.random(n) ** 3)),
+        ("shells", lengths(200_000, 64, lambda rng, n: np.exp(rng.integers(0, 8, n)))),
+        ("heavy", heavy(200_000, 64)),
+        ("far", far(200_000, 64)),
+        ("patches", patches(200_000, 64)),
+    )
+)
 #: For clusters of all points within a distance of others: at shares of the mean separation.
 FRIENDS = tuple(
     Case(f"{name}-friends-{share}", rows, near=share * separation)
@@ -641,6 +686,7 @@ CASES: dict[str, Case | Tree | Graph] = {
         *NOISE,
         *GROUPS_OF_ROWS,
         *NEAR_PAIRS,
+        *COUNTS,
         *FRIENDS,
         *SPARSE,
         *TEXT,

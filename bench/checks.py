@@ -286,6 +286,16 @@ def near_pairs(work: Work, found: Any) -> Verdict:
     return True, f"{against} of {size} rows"
 
 
+def counted(work: Work, found: Any) -> Verdict:
+    """The number of pairs, against SciPy's distances of all."""
+    n, d = work.shape
+    if work.case.metric != "euclidean" or work.case.missing or work.case.box or n * n * d > ALL_PAIRS_WORK:
+        return None, None
+    points = _float64(work.points)
+    within = sum(int((_distances_from(points, "euclidean", row)[row + 1 :] <= work.near).sum()) for row in range(n))
+    return found == within, "scipy.spatial.distance.cdist"
+
+
 def _distances_from(points: np.ndarray, metric: str, row: int) -> np.ndarray:
     """The distances of a row to all, by SciPy."""
     from scipy.spatial.distance import cdist
@@ -466,6 +476,7 @@ CHECKS: dict[str, Callable[[Any, Any], Verdict]] = {
     "knn": neighbours,
     "nearest_neighbors": nearest,
     "pairs": near_pairs,
+    "count": counted,
     "friends": friends,
     "append": appended,
     "spanning_tree": forest,

@@ -47,7 +47,7 @@ class Work:
             return {"groups"}
         if self.points.dtype == object:
             return {"fit", "pairs"}
-        usual = {"fit", "connect", "linkage", "cut", "cuts", "pairs", "friends"}
+        usual = {"fit", "connect", "linkage", "cut", "cuts", "pairs", "count", "friends"}
         is_plain = self.case.metric == "euclidean" and self.case.box is None
         of_trees = set() if self.case.max_distance is None else {"linkage", "cut", "cuts"}  # which take no forest
         return ({*STAGES} - {"groups"} if is_plain else usual) - of_trees
@@ -225,6 +225,13 @@ def pairs(work: Work) -> Call:
     return lambda: rapids_slink.pairs(table, max_distance=distance, device=device, **how)
 
 
+def count(work: Work) -> Call:
+    """The number of pairs within a distance, from a frame."""
+    table, distance, device = work.table, work.near, work.device.name
+    how = {name: value for name, value in work.case.how.items() if name != "max_distance"}
+    return lambda: rapids_slink.count_pairs(table, max_distance=distance, device=device, **how)
+
+
 def friends(work: Work) -> Call:
     """The clusters that steps within a distance connect, from an array."""
     points, device = work.device.asarray(work.points), work.device.name
@@ -314,6 +321,7 @@ STAGES: dict[str, Callable[[Any], Call]] = {
     "knn": knn,
     "nearest_neighbors": nearest_neighbors,
     "pairs": pairs,
+    "count": count,
     "friends": friends,
     "append": append,
     "spanning_tree": spanning_tree,

@@ -49,9 +49,8 @@ def serves(problem: Problem) -> bool:
 
 def may_serve_codes(problem: Problem) -> bool:
     """Many codes on a GPU, if their distances fit into memory, unless lists are asked for or core distances given."""
-    settings, of_codes = problem.settings, problem.device.is_gpu and problem.metric.filter == "codes"
-    by_kernel = settings.min_samples <= MAX_SAMPLES["cuda"]
-    return of_codes and by_kernel and settings.n_neighbors is None and problem.core is None
+    settings, by_kernel = problem.settings, problem.settings.min_samples <= MAX_SAMPLES["cuda"]
+    return problem.metric.filter == "codes" and by_kernel and settings.n_neighbors is None and problem.core is None
 
 
 def estimate(problem: Problem) -> MemoryEstimate:

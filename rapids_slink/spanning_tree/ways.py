@@ -262,7 +262,7 @@ def _serving_ways(problem: Problem) -> list[Way]:
     # given may be of rows with weights.
     if problem.core is None and metric.formula.has_equal_rows_first and not metric.missing:
         ways.append(REPEATS)
-    if pairs.may_serve_codes(problem):
+    if problem.device.is_gpu and pairs.may_serve_codes(problem):
         ways.append(CODES)
     # Boxes take less time than the lists alone (bench/NOTES.md). Core distances need the lists, and most of the tree
     # follows from these.

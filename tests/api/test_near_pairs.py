@@ -18,6 +18,7 @@ from sklearn.cluster import DBSCAN
 
 import rapids_slink
 from rapids_slink import count_pairs, deduplicate, fit, fit_graph, iter_pairs, minimum_spanning_tree, pairs, to_csr
+from rapids_slink.forced import force
 from rapids_slink.metrics import METRICS, OVERFLOW, distances, get_metric, largest_distance
 from rapids_slink.neighbors import within
 from rapids_slink.neighbors.exact import formulas, kernels
@@ -235,6 +236,37 @@ def test_counts_of_many_points_as_scipy_counts(device):
     Y = np.random.default_rng(1).random((3000, 3))
     found = count_pairs(X, Y, max_distance=radii, device=device)
     assert found.tolist() == tree.count_neighbors(cKDTree(Y), radii).tolist()
+
+
+def _of_lengths(rng, shape, length):
+    points = rng.standard_normal(shape)
+    return points / np.linalg.norm(points, axis=1, keepdims=True) * length[:, None]
+
+
+#: Points whose distances are far apart in size, so that many are far below a limit.
+SPREAD = {
+    "core": lambda rng, n, d: rng.standard_normal((n, d)) * np.where(np.arange(n) % 2, 1.0, 1e-3)[:, None],
+    "documents": lambda rng, n, d: _of_lengths(rng, (n, d), rng.random(n) ** 3),
+    "shells": lambda rng, n, d: _of_lengths(rng, (n, d), np.exp(rng.integers(0, 8, n))),
+    "heavy": lambda rng, n, d: rng.standard_t(2, (n, d)),
+    "far": lambda rng, n, d: rng.standard_normal((n, d)) + 1e4 * rng.standard_normal((8, d))[rng.integers(8, size=n)],
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("n", "d"), [(700, 20), (300, 5)])
+@pytest.mark.parametrize("name", SPREAD)
+def test_counts_by_two_bounds(name, n, d, dtype, device):
+    """Limits are distances that occur; one row in ten is a copy. Of one set and of two, one limit and several."""
+    X = SPREAD[name](np.random.default_rng(0), n, d).astype(dtype)
+    X[::10] = X[1::10]
+    src, dst, weight = all_weights(X)
+    ts = np.quantile(weight, [0, 0.05, 0.3, 0.5, 0.9, 1], method="nearest")
+    with force(pairs="filter"):
+        for rows, of_rows in (((X,), weight), ((X[: n // 3], X[n // 3 :]), weight[(src < n // 3) & (dst >= n // 3)])):
+            expected = [int((of_rows <= t).sum()) for t in ts]
+            assert count_pairs(*rows, max_distance=ts, device=device).tolist() == expected
+            assert [count_pairs(*rows, max_distance=t, device=device) for t in ts] == expected
 
 
 def test_kinds_of_frames(engine):

@@ -22,7 +22,7 @@ from rapids_slink.spanning_tree import ahead, component_pairs
 from rapids_slink.spanning_tree.problem import Problem
 
 FUSED = "neighbors/filter/fused/"
-BODY = "-DRESIDENT_ATOMS={} -DLAST_STEPS=4 -DSYMMETRIC={} -DBETWEEN_COMPONENTS=0 -DLOCAL=0 -DINT8=0 -DBITS=0"
+BODY = "-DRESIDENT_ATOMS={} -DLAST_STEPS=4 -DSYMMETRIC={} -DBETWEEN_COMPONENTS=0 -DLOCAL=0 -DCOUNT=0 -DINT8=0 -DBITS=0"
 #: What a fit of 100,000 rows of noise of 64 features launched on an H100.
 LAUNCHED = (
     "points/points.cu -DVALUE=float", "neighbors/rows.cu -DVALUE=float", "neighbors/trees/dimension.cu -DVALUE=float",

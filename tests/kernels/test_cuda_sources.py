@@ -223,13 +223,14 @@ def test_cuda_source_compiles_with_the_options_of_its_launchers(source, options)
 
 FUSED = "neighbors/filter/fused/"
 #: What one launch does: all rows with some points, each pair for both its points, or pairs within the threshold of
-#: their components, or of their row and cell with listed tiles.
+#: their components, or of their row and cell with listed tiles, or those within a limit, which are counted.
 TYPES = {"fp16": {"INT8": 0, "BITS": 0}, "int8": {"INT8": 1, "BITS": 0}, "bits": {"INT8": 1, "BITS": 1}}
 PASSES = {
-    "rows": (0, 0, 0),
-    "symmetric": (1, 0, 0),
-    "between components": (0, 1, 0),
-    "in tiles of near points": (0, 0, 1),
+    "rows": (0, 0, 0, 0),
+    "symmetric": (1, 0, 0, 0),
+    "between components": (0, 1, 0, 0),
+    "in tiles of near points": (0, 0, 1, 0),
+    "counted": (0, 1, 0, 1),
 }
 OF_PRODUCTS = "rows", "symmetric", "between components"  # of bits, too
 KINDS = [(pass_, type_) for pass_, type_ in product(PASSES, TYPES) if pass_ in OF_PRODUCTS or type_ != "bits"]
@@ -246,10 +247,10 @@ KINDS.remove(("in tiles of near points", "int8"))
 )
 def test_tensor_cores_are_not_made_to_wait(resident_atoms, last_steps, pass_, type_):
     """The compiler says so if it has each of their instructions wait for the one before."""
-    symmetric, between, local = PASSES[pass_]
+    symmetric, between, local, count = PASSES[pass_]
     flags = defined(
         RESIDENT_ATOMS=resident_atoms, LAST_STEPS=last_steps, SYMMETRIC=symmetric, BETWEEN_COMPONENTS=between,
-        LOCAL=local, **TYPES[type_],
+        LOCAL=local, COUNT=count, **TYPES[type_],
     )  # fmt: skip
     assert "serialized" not in assert_compiles(FUSED + "wgmma.cu", "sm_90a", *flags)
 
@@ -274,10 +275,10 @@ TARGETS = [
 )
 def test_mma_compiles(architecture, launch, pass_, type_):
     warps, stages, resident = launch
-    symmetric, between, local = PASSES[pass_]
+    symmetric, between, local, count = PASSES[pass_]
     flags = defined(
         WARPS=warps, STAGES=stages, RESIDENT_ATOMS=resident, LAST_STEPS=3, SYMMETRIC=symmetric,
-        BETWEEN_COMPONENTS=between, LOCAL=local, **TYPES[type_],
+        BETWEEN_COMPONENTS=between, LOCAL=local, COUNT=count, **TYPES[type_],
     )  # fmt: skip
     assert_compiles(FUSED + "mma.cu", architecture, *flags)
 

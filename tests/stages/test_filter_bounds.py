@@ -18,6 +18,7 @@ from rapids_slink.neighbors.filter.bounds import (
     UpperBound,
     accumulation_bound,
     filter_radius,
+    sure_radius,
 )
 from rapids_slink.neighbors.filter.cpu import ProjectedFilter
 from rapids_slink.neighbors.task import SearchTask
@@ -44,6 +45,39 @@ def few_rows(name, dtype):
 
 
 # ------------------------------------------------------------------------------------------------- the test
+
+
+@pytest.mark.parametrize(("name", "dtype"), case_dtypes())
+def test_no_pair_beyond_a_limit_is_surely_within(name, dtype):
+    """Limits just below each of some distances, and far above all: then every pair is."""
+    X = few_rows(name, dtype)
+    scaling, points = quantized(X, CPU)
+    product, distances, d = cpu.product(points, points).copy(), squared_distances(X), X.shape[1]
+    tested = cpu.Tested(points.half_norm, points.error, points.error, points.longer)
+    sizes = -(-len(X) // 8) * 8
+    passed, sure, near = np.zeros(sizes, np.uint8), np.zeros(sizes, np.uint8), np.empty(sizes + 1, np.int64)
+    some = np.unique(distances[np.isfinite(distances)])[:: max(1, distances.size // 200)]
+    for limit in np.nextafter(some, -np.inf):
+        terms = sure_radius(float(limit), d, scaling.scale, EUCLIDEAN)
+        for i in range(len(X)):
+            _, count = cpu.points_between(product, tested, i, tested, *terms, 0, passed, sure, near)
+            assert count == sure[: len(X)].sum()
+            assert not (sure[: len(X)].astype(bool) & (distances[i] > limit)).any()
+
+
+def test_most_pairs_within_a_limit_are_surely():
+    X = np.random.default_rng(0).standard_normal((300, 64))
+    scaling, points = quantized(X, CPU)
+    tested, distances = cpu.Tested(points.half_norm, points.error, points.error, points.longer), squared_distances(X)
+    product, limit = cpu.product(points, points).copy(), float(np.median(distances))
+    passed, sure, near, counts = np.zeros(304, np.uint8), np.zeros(304, np.uint8), np.empty(305, np.int64), []
+    rows = tested._replace(radius=filter_radius(limit, points.error, scaling.scale, 64, np))
+    for i in range(300):
+        terms = sure_radius(limit, 64, scaling.scale, EUCLIDEAN)
+        counts.append(cpu.points_between(product, rows, i, tested, *terms, 0, passed, sure, near))
+    between, within = np.sum(counts, axis=0)
+    assert between < 0.01 * within
+    assert within <= (distances <= limit).sum() <= within + between
 
 
 def pairs_that_fail(X, engine, kernels):

@@ -187,6 +187,30 @@ class UpperBound(NamedTuple):
         return cls(float(norm_slack), ABSOLUTE_SLACK, float(2**0.5 / scale), *of_distances)
 
 
+def sure_radius(surrogate: float, n_features: int, scale: float, metric: Metric) -> tuple[np.float32, np.float32]:
+    """The radius within which a product tells that a surrogate distance is at most `surrogate`, and the norms' slack.
+
+    By the converse a pair is surely within if
+
+        half + norm_slack·(h_i + h_j) + ABSOLUTE_SLACK <= (radius - e_i - e_j)²
+
+    with positive radius - e_i - e_j: then D = ‖y_i - y_j‖ + √2(e_i + e_j), unscaled, is at most √2 radius / scale, with
+    which `Metric.surrogate_bound_terms` gives no more than `surrogate`. Every operation of the test in float32 errs by
+    at most 2⁻²⁴ of its result. So q = radius - e_i - e_j is off by less than 2⁻²² radius, which the radius leaves out
+    in advance, and the sides by less than 8·2⁻²⁴ of the half norms and 4·2⁻²⁴ of q². Both slacks have more. The radius
+    is negative, and nothing sure, if no such distance is at most `surrogate`.
+    """
+    bound = UpperBound.of(n_features, scale, metric)
+    square = (surrogate - bound.error) / bound.factor
+    if not 0 < square < inf:
+        return np.float32(-1), np.float32(0)
+    distance = square**0.5 * (1 - 2.0**-40) - bound.more
+    radius = min(distance / bound.inverse_scale * (1 - 2.0**-20), LONGEST_RADIUS)
+    return np.float32(radius), np.float32(bound.norm_slack + 2.0**-20)
+
+
+#: Above the scaled distance of two points, whose halves of squared lengths are below 2³⁰.
+LONGEST_RADIUS = 2.0**17
 #: Beside the square of this all that is below float32's spacing is lost, and what is above it by as much as it is cut.
 LARGE = 2.0**12
 #: The small products in units of that spacing, about. Where sums have a bit less than float32, the second and

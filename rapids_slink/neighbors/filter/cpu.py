@@ -11,6 +11,7 @@ from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, candid
 from rapids_slink.neighbors.exact.cpu import NO_CORE
 from rapids_slink.neighbors.filter import ProductFilter, TileFilter
 from rapids_slink.neighbors.filter.bounds import (
+    ABSOLUTE_SLACK,
     ROUND_UP,
     SLACK,
     TINY,
@@ -341,17 +342,55 @@ def _passes(product, i, row, points, passed):
 
 
 @njit(cache=True)
+def listed(passed, near):
+    """Put the numbers of the points that passed into `near`; how many they are."""
+    words, size = passed.view(np.uint64), 0
+    for word in range(words.size):
+        if words[word]:  # few points pass, so eight are tested together
+            for j in range(8 * word, 8 * word + 8):
+                near[size], size = j, size + passed[j]
+    return size
+
+
+@njit(cache=True)
+def points_between(product, rows, i, points, sure_radius, norm_slack, seen, passed, sure, near):
+    """Put the points from `seen` on between the bounds of row i into `near`; how many they are, and are surely within.
+
+    What is surely within passes the test, too. `passed` and `sure`, (m,) uint8, have room as of `near_points`.
+    """
+    _passes(product, i, rows, points, passed)
+    _surely_within(product, i, rows, points, sure_radius, norm_slack, sure)
+    count = 0
+    for j in range(np.uint64(max(seen, 0))):
+        passed[j] = sure[j] = 0
+    for j in range(np.uint64(product.shape[1])):
+        count += sure[j]
+        passed[j] &= 1 - sure[j]
+    return listed(passed, near), count
+
+
+@njit(cache=True)
+def _surely_within(product, i, rows, points, radius, norm_slack, sure):
+    """The converse of the test of row i, in a function of its own as `_passes`: `bounds.sure_radius` has the proof.
+
+    `radius` and `norm_slack` are float32, as all that is computed.
+    """
+    half_norm, radius = rows.half_norm[i], radius - rows.error[i] * np.float32(1 + 2.0**-20)
+    for j in range(product.shape[1]):
+        q = max(radius - points.error[j], np.float32(0))
+        half_norms = half_norm + points.half_norm[j]
+        least = half_norms + (half_norms * norm_slack + np.float32(ABSOLUTE_SLACK)) - q * q
+        sure[j] = (product[i, j] >= least) & (q > 0)
+
+
+@njit(cache=True)
 def near_points(product, rows, i, points, passed, near):
     """Put the points that pass the test of row i, and the second one if there is one, into `near`; how many they are.
 
     Each of `passed`, (m,) uint8, and `near`, (m + 1,) int64, has room for the points and up to eight more.
     """
-    words, size = passed.view(np.uint64), 0
     _passes(product, i, rows, points, passed)
-    for word in range(words.size):
-        if words[word]:  # few points pass, so eight are tested together
-            for j in range(8 * word, 8 * word + 8):
-                near[size], size = j, size + passed[j]
+    size = listed(passed, near)
     if not points.longer.size:
         return size
     kept, factor = 0, np.float32(2 + (points.longer.shape[1] + SLACK) * 2.0**-22)

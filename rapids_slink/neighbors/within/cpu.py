@@ -14,9 +14,10 @@ from rapids_slink.neighbors import TREE_FEATURES
 from rapids_slink.neighbors.exact import ExactPoints, formulas
 from rapids_slink.neighbors.exact.cpu import popcount, weigh
 from rapids_slink.neighbors.exact.formulas import POINTS, ROWS, new_tile
-from rapids_slink.neighbors.filter import TileFilter, choose_filter
+from rapids_slink.neighbors.filter import choose_filter
 from rapids_slink.neighbors.filter import cpu as products
-from rapids_slink.neighbors.filter.cpu import Tested, _passes_check, _squared_distance, near_points
+from rapids_slink.neighbors.filter.bounds import sure_radius
+from rapids_slink.neighbors.filter.cpu import Tested, _passes_check, _squared_distance, near_points, points_between
 from rapids_slink.neighbors.task import equal_slices
 from rapids_slink.neighbors.trees.kdtree import locate
 from rapids_slink.neighbors.trees.tree import (
@@ -44,6 +45,8 @@ FEW_POINTS = 256
 BLOCK_ROWS, LEAST_TREE_ROWS, TREE_ROWS = 256, 2**11, 2**15
 #: Points whose bits are compared with those of a row at a time.
 BITS_POINTS = 512
+#: One test serves several limits if at most one pair in so many is weighed.
+FEW_BETWEEN = 64
 #: Pairs that there is room for at first: in a block, and for the rows of a tree, of which those of a leaf need most.
 FIRST_ROOM, FIRST_TREE_ROOM = 2**10, 2**15
 #: Up to this number of points of a row each is compared with all others, which takes less time than a sort.
@@ -190,14 +193,53 @@ class BitPairs(_Blocks):
 
 
 class FilteredPairs(_Blocks):
-    """Products in float32 rule pairs out; the distances of those that pass are computed."""
+    """Products in float32 rule pairs out; the distances of those that pass are computed.
+
+    Pairs that products tell to be within are counted without a distance. For several limits the pairs that are surely
+    within the first are, and those up to the last are weighed; where these are many, each half of the limits has a test
+    of its own.
+    """
 
     block_rows = products.TILE_ROWS
 
-    def __init__(self, filter_: TileFilter, exact: ExactPoints, is_one: bool, limit: float) -> None:
+    def __init__(self, filter_: Any, exact: ExactPoints, is_one: bool, limit: float) -> None:
         self.filter, self.exact, self.is_one, self.limit = filter_, exact, is_one, limit
         filter_.arrange(np.arange(len(exact.points), dtype=np.int32))
         self.both = read_only(exact.queries), read_only(exact.points)
+
+    def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
+        """See `PairSearch`."""
+        if self.filter.check is not None:  # coordinates bound no distance from above
+            return super().count(rows, limits)
+
+        def work(block: slice) -> np.ndarray:
+            return self._count(block, limits)
+
+        parts = for_each_chunk(CPU, work, equal_slices(rows, self.block_rows), bar(self, rows))
+        total: np.ndarray = np.sum(np.stack(parts), axis=0)
+        return total
+
+    def _count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
+        """How many pairs of a block are within each limit."""
+        filter_, n, ids = self.filter, len(self.exact.points), np.arange(rows.start, rows.stop, dtype=np.int32)
+        queries, counts, tile = filter_.query(ids), np.zeros(limits.size, np.int64), new_tile(1)
+        metric, scaling = self.exact.metric, filter_.scaling
+        sure = [sure_radius(float(limit), filter_.n_features, scaling.scale, metric) for limit in limits]
+        radii = [filter_.radius(np.full(ids.size, limit), queries) for limit in limits]
+        for to in equal_slices(slice(rows.start if self.is_one else 0, n), products.TILE_POINTS):
+            points = filter_.quantized_points.take(to)
+            of_points = Tested(points.half_norm, points.error, points.error, points.longer)
+            product, waiting = products.product(queries, points), [slice(0, limits.size)]
+            while waiting:
+                some = waiting.pop()
+                of_rows = Tested(queries.half_norm, radii[some.stop - 1], queries.error, queries.longer)
+                first, most = (rows.start, to.start), product.size // FEW_BETWEEN if some.stop > some.start + 1 else -1
+                if not _count_products(
+                    product, of_rows, of_points, *sure[some.start], metric.cpu_formula, self.both, first,
+                    self.is_one, limits[some], most, tile, counts[some],
+                ):  # fmt: skip
+                    waiting += equal_slices(some, -(-(some.stop - some.start) // 2))
+        return counts
 
     def _scan(self, rows: slice, limits: np.ndarray, room: int, counts: np.ndarray) -> tuple[Buffer, int]:
         filter_, n, ids = self.filter, len(self.exact.points), np.arange(rows.start, rows.stop, dtype=np.int32)
@@ -479,6 +521,43 @@ def _scan_products(
                         buffer.weight[size] = weight
                     size += 1
     return buffer, size
+
+
+@njit(nogil=True, cache=True)
+def _count_products(
+    product, rows, points, radius, norm_slack, formula, both, first, is_one, limits, most, tile, counts
+):  # fmt: skip
+    """Add to `counts` how many pairs of a tile of products are within each limit; others as of `_scan_products`.
+
+    `radius` and `norm_slack` are of `bounds.sure_radius`, for the first limit. Nothing is added, and it returns False,
+    if more than `most` pairs are between the bounds and `most` is not negative.
+    """
+    (queries, others), (first_row, first_point) = both, first
+    m, n = product.shape
+    passed, sure = np.zeros(-(-n // 8) * 8, np.uint8), np.zeros(-(-n // 8) * 8, np.uint8)
+    passing, near, one = np.empty(passed.size + 1, np.int64), np.empty(n + 1, np.int32), np.empty(1, np.int32)
+    of_tile, total_between, total_sure = np.zeros(limits.size, np.int64), 0, 0
+    for i in range(m):
+        seen = first_row + i + 1 - first_point if is_one else 0
+        if seen >= n:
+            continue
+        between, surely = points_between(product, rows, i, points, radius, norm_slack, seen, passed, sure, passing)
+        total_sure, total_between = total_sure + surely, total_between + between
+        if 0 <= most < total_between:
+            return False
+        one[0] = first_row + i
+        for start in range(0, between, POINTS):
+            width = min(POINTS, between - start)
+            for c in range(width):
+                near[c] = first_point + passing[start + c]
+            weigh(formula, queries, one, others, near[:width], tile)
+            for c in range(width):
+                if tile.total[0, c] <= limits[-1]:
+                    of_tile[_first_limit(limits, tile.total[0, c])] += 1
+    for e in range(limits.size):
+        total_sure += of_tile[e]
+        counts[e] += total_sure
+    return True
 
 
 @njit(nogil=True, cache=True)

@@ -216,10 +216,59 @@ class ImagePairs(_Pairs):
         arranged.filter = copy(self.filter)
         return arranged._parts(rows)
 
+    def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
+        """See `PairSearch`: pairs that are surely within are counted without a distance.
+
+        For several limits those are that are surely within the first. If too many are between that and the last, each
+        half of the limits has a test of its own.
+        """
+        if not self.filter.is_of_products:
+            return super().count(rows, limits)
+        arranged = copy(self)
+        arranged.filter = copy(self.filter)
+        return arranged._count(rows, limits)
+
+    def _count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
+        self._arrange(rows)
+        counts, room = np.zeros(limits.size, np.int64), self._room()
+
+        def add(some: slice, weight: Array) -> None:
+            at = cp.searchsorted(cp.asarray(limits[some]), weight)
+            within = cp.bincount(at, minlength=some.stop - some.start + 1).get()[:-1]
+            counts[some] += np.cumsum(within)
+
+        waiting = [(np.arange(self.row_blocks), slice(0, limits.size))] if self.row_blocks else []
+        while waiting:
+            blocks, some = waiting.pop()
+            low, high = float(limits[some.start]), float(limits[some.stop - 1])
+            found = self.filter.count_within(cp.asarray(self._items(blocks)), (low, high), room, self.row_blocks - 1)
+            if found is not None:
+                (a, b, _), surely = found
+                counts[some] += surely
+                add(some, self._within(cp.minimum(a, b), cp.maximum(a, b))[1])
+            elif some.stop > some.start + 1:
+                waiting += [(blocks, half) for half in equal_slices(some, -(-(some.stop - some.start) // 2))]
+            elif not self.filter.is_finest:
+                self._refine()
+                waiting.append((blocks, some))
+            elif blocks.size > 1:
+                middle = blocks.size // 2
+                waiting += [(blocks[middle:], some), (blocks[:middle], some)]
+            else:
+                for _, weight in self._of_block(int(blocks[0])):
+                    add(some, weight)
+        for _, weight in self._of_far(rows):
+            add(slice(0, limits.size), weight)
+        return counts
+
+    def _room(self) -> int:
+        """The most pairs that pass a filter at a time."""
+        wanted = min(MOST_CANDIDATES, max(LEAST_CANDIDATES, CANDIDATES_A_ROW * len(self.exact.points)))
+        return int(max(LEAST_ROOM, min(wanted, free_bytes() / 2 / CANDIDATE_BYTES)))
+
     def _parts(self, rows: slice) -> Iterator[tuple[Array, Array]]:
         self._arrange(rows)
-        wanted = min(MOST_CANDIDATES, max(LEAST_CANDIDATES, CANDIDATES_A_ROW * len(self.exact.points)))
-        room = int(max(LEAST_ROOM, min(wanted, free_bytes() / 2 / CANDIDATE_BYTES)))
+        room = self._room()
         waiting = [np.arange(self.row_blocks)] if self.row_blocks else []
         with progress_bar(max(1, self.row_blocks), bar(self, rows)) as advance:
             while waiting:

@@ -30,7 +30,7 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.forced import forced
-from rapids_slink.metrics import EUCLIDEAN
+from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import Candidates
 from rapids_slink.neighbors.filter.bounds import (
     ABSOLUTE_SLACK,
@@ -44,6 +44,7 @@ from rapids_slink.neighbors.filter.bounds import (
     Trial,
     UpperBound,
     shrink_factor,
+    sure_radius,
     worthwhile_projection,
 )
 from rapids_slink.neighbors.task import BLOCK, equal_slices
@@ -140,6 +141,9 @@ class Destination:
     items: Array = None  # (m, 4) int32: between components, the work items
     thresholds: Array = None  # float32: what is added to the rows' radii, by component pair
     pair_numbers: Array = None  # (K, K) int32, for tiles of several components: the numbers of the components' pairs
+    counts_sure: bool = (
+        False  # whether pairs that are surely within are counted, at the place after the number of pairs
+    )
 
 
 class LocalTerms(NamedTuple):
@@ -194,7 +198,8 @@ def append_survivors(
     check_arrays("int32", survivors.ids, into.row_group, into.point_group, into.items, into.pair_numbers)
     atoms = -(-steps // ATOM_STEPS)
     types = image.half_norm is not None and image.half_norm.dtype == cp.int32, image.y.dtype == cp.uint8
-    kind = half_sq_dist is not None, into.items is not None and local is None, local is not None, *types
+    is_between = into.items is not None and local is None
+    kind = half_sq_dist is not None, is_between, local is not None, into.counts_sure, *types
     body = _compiled(atoms, steps - (atoms - 1) * ATOM_STEPS, kind, is_hopper(), current_gpu())
     table = into.pair_numbers
     pairs = (np.uint64(0), 0) if table is None else (np.uint64(table.data.ptr), len(table))
@@ -248,11 +253,16 @@ def _compiled(atoms: int, last_steps: int, kind: tuple[bool, ...], hopper: bool,
 
 
 def source_of(
-    steps: int, symmetric: bool = False, between: bool = False, local: bool = False, int8: bool = False
+    steps: int,
+    symmetric: bool = False,
+    between: bool = False,
+    local: bool = False,
+    int8: bool = False,
+    count: bool = False,
 ) -> tuple[str, ...]:
     """The source, and the options, of the body that serves rows of this many instructions on the current GPU."""
     atoms = -(-steps // ATOM_STEPS)
-    kind = symmetric, between, local, int8, False
+    kind = symmetric, between, local, count, int8, False
     source, options, *_ = _body(atoms, steps - (atoms - 1) * ATOM_STEPS, kind, is_hopper(), current_gpu())
     return source, *options
 
@@ -262,7 +272,7 @@ def _body(
 ) -> tuple[str, tuple[str, ...], tuple[int, int, int], int]:
     """The source, its options, the shape of a `_Body`, and its shared memory."""
     is_local = kind[2]
-    names = "RESIDENT_ATOMS", "LAST_STEPS", "SYMMETRIC", "BETWEEN_COMPONENTS", "LOCAL", "INT8", "BITS"
+    names = "RESIDENT_ATOMS", "LAST_STEPS", "SYMMETRIC", "BETWEEN_COMPONENTS", "LOCAL", "COUNT", "INT8", "BITS"
     more: tuple[str, ...]
     if hopper:
         resident = atoms if atoms < len(WGMMA_STAGES) else 0
@@ -366,6 +376,11 @@ class Fp16:
         """The image of some rows, filled up to `size` rows."""
         return quantize_rows(values, self.scaling, rows, size, -(-self.steps // ATOM_STEPS))
 
+    def sure_terms(self, n_features: int, limit: float, metric: Metric) -> tuple[float, float, float]:
+        """The radius and the slacks, of norms and absolute, by which a pair is surely within: `bounds.sure_radius`."""
+        radius, norm_slack = sure_radius(limit, n_features, self.scale, metric)
+        return float(radius), float(norm_slack), ABSOLUTE_SLACK
+
     def missing(self, half_norm: Array) -> float:
         """The most that a half squared distance of rows with these half norms lacks."""
         return -2 * self.norm_slack * float(half_norm.min()) + ABSOLUTE_SLACK
@@ -398,6 +413,10 @@ class Int8:
         image = self._empty(size)
         self._launch(values, rows, rows.size, size, image)
         return image
+
+    def sure_terms(self, n_features: int, limit: float, metric: Metric) -> tuple[float, float, float]:
+        """See `Fp16`: sums are exact, and halves are rounded down."""
+        return float(sure_radius(limit, n_features, self.scale, metric)[0]), 0.0, 2.0
 
     def missing(self, half_norm: Array) -> float:
         """The most that a half squared distance lacks: halves are rounded down."""
@@ -453,6 +472,10 @@ class Projected(Int8):
         self.scale *= projection.scaling.scale
         self.stretch, self.projection = projection.stretch, projection
         self.name = f"{Int8.name}, {sample.shape[1]} coordinates for {points.shape[1]} features"
+
+    def sure_terms(self, n_features: int, limit: float, metric: Metric) -> tuple[float, float, float]:
+        """A partial distance bounds no distance from above."""
+        return -1.0, 0.0, 0.0
 
     def missing(self, half_norm: Array) -> float:
         """A partial distance bounds no distance from above."""

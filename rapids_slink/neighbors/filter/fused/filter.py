@@ -440,6 +440,27 @@ class FusedFilter(ImageFilter, ProductFilter):
         """See `ImageFilter.pairs_within`."""
         return self.pairs_of_items(items, self.radii(cp.full(1, limit), None, padded(1, TILE)).of_row, capacity)
 
+    def count_within(
+        self, items: Any, limits: tuple[float, float], capacity: int, filled_block: int
+    ) -> tuple[Any, int] | None:
+        """The pairs that may be within the second limit but not surely within the first, and how many surely are.
+
+        A pair comes once, except those of a point with itself or its fillers, which do not come; `filled_block` is the
+        block of rows that is filled up. None if there are more than `capacity` to weigh. See `pairs_of_items`.
+        """
+        image, counts = self.image(), cp.zeros(3, cp.uint64)  # found, surely within, and the next work item
+        low, high = limits
+        radius = self.radii(cp.full(1, high), None, padded(1, TILE)).of_row[:1]
+        terms = *self.encoding.sure_terms(self.n_features, low, self.metric), float(filled_block)
+        thresholds = cp.concatenate((radius, cp.asarray(terms, cp.float32)))
+        norms = cp.where(image.half_norm > -(2**30), image.half_norm, 0)  # without padding
+        largest = -norms.reshape(-1, TILE).min(axis=1).astype(cp.float32) * np.float32(1 + 2.0**-22)
+        pairs = Candidates(cp.empty((3, capacity), cp.int32), counts[:1])
+        into = Destination(pairs, counts[2:], None, self.order, items, thresholds, counts_sure=True)
+        self._append(Products(image, len(items), 1, (0, 0), self.order.size), Radii(image.error, largest), into)
+        found, surely, _ = (int(number) for number in counts.get())
+        return (pairs.ids[:, :found], surely) if found <= capacity else None
+
     def sum_up_tiles(self, image: QuantizedPoints) -> None:
         """Set the largest error of each tile and of all, and what half a squared distance by this image lacks."""
         super().sum_up_tiles(image)

@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
     __shared__ int next;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     Survivors survivors{queues[warp], out, half_sq_dist, count, row_group, column_group, radius, tile_error,
-                        threshold, pairs, among, capacity, lane, 0, 0};
+                        threshold, pairs, among, capacity, lane, 0, 0, 0};
     for (int taken = blockIdx.x; taken < blocks * splits * PARTS; taken = next) {
         WorkItem item(taken / PARTS, splits, first_tile, last_tile, given, local);
         const sum_t* norms = LOCAL ? (const sum_t*)local.begin + (u64)local.row_cell[item.row_tile] * local.columns : column_norm;
@@ -47,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
 #pragma unroll
         for (int s = 0; s < 2; s++)
             strips[s].load(survivors.first_row + 16 * s, lane, half_norm, radius, tile_error,
-                           BETWEEN_COMPONENTS ? threshold[item.component_pair] : 0);
+                           BETWEEN_COMPONENTS ? threshold[item.component_pair] : 0, threshold);
         const char* own = rows + (u64)row_tile * atoms * PIECE_BYTES;
         if (RESIDENT_ATOMS) copy_bytes<RESIDENT_ATOMS * BLOCK_TILES * PIECE_BYTES>(resident, own);
         int turns = (item.last - item.first) * atoms, loaded = 0, tile_loaded = item.tile(item.first, among), atom_loaded = 0, number = item.first;
@@ -89,11 +89,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
             bool both = for_columns(i, blocks, among);
 #pragma unroll
             for (int s = 0; s < 2; s++) {
-                TileTest test = strips[s].test_of(tile, both, s);
+                TileTest test = strips[s].test_of(tile, both, threshold, s);
                 push_passing(sum[s], test, strips[s], survivors, item, i, t, n_columns);
             }
         }
         survivors.append(survivors.queued, item);
+        survivors.add_sure();
         wait_for_copies<0>();
         __syncthreads();
         if (threadIdx.x == 0) {

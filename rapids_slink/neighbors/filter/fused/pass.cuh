@@ -39,6 +39,11 @@
 // are started. If `row_group` is given, it has the component at each position, of several in a tile: an item's threshold is the
 // largest of their pairs, and what passes is tested again with that of its own pair, by `pairs`, the earlier point as the row.
 //
+// COUNT: as BETWEEN_COMPONENTS, and pairs that are surely within a limit are counted in place of appended, at the place after
+// `count`. `threshold` has what is added to the rows' radii, `bounds.sure_radius` and its slacks, and the block of rows that is
+// filled up; tile_radius has each tile's largest half norm. Where points may meet themselves or come again, the later position is
+// the column.
+//
 // LOCAL: rows and columns are of cells, each with a centre and a scale of its own (tiles/__init__.py). The work items are `given`,
 // `blocks` of them, as the tile at which the rows begin and a range of a list of tiles of columns. Sums begin at, and are compared
 // with, what `local` has for a row's and a column's cell.
@@ -55,6 +60,7 @@
 #define BITS 0
 #define BETWEEN_COMPONENTS 0
 #define LOCAL 0
+#define COUNT 0
 #endif
 #include "neighbors/filter/tensor_cores.cuh"
 typedef unsigned long long u64;

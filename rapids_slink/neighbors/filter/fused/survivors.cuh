@@ -93,6 +93,27 @@ struct Survivors {
     ColumnTiles among;
     int capacity, lane;
     u32 queued, first_row;  // in the queue, and of the warp
+    u32 sure;               // COUNT: this thread's pairs of the item that are surely within
+
+    // Adds up the pairs of the item that are surely within.
+    __device__ __forceinline__ void add_sure() {
+#if COUNT
+        for (int step = 16; step; step /= 2) sure += __shfl_xor_sync(~0u, sure, step);
+        if (lane == 0 && sure) atomicAdd((u64*)count + 1, (u64)sure);
+        sure = 0;
+#endif
+    }
+    // Unsets the bits, as of `TileTest`, of pairs that are no pairs, or met the other way round, from a row and a column on.
+    __device__ __forceinline__ void keep_once(u32 (&passed)[2], u32 first, u32 columns, u32 n_columns) const {
+#pragma unroll
+        for (int w = 0; w < 2; w++)
+            for (u32 rest = passed[w]; rest; rest &= rest - 1) {
+                u32 bit = __ffs(rest) - 1, row = first + (lane >> 2) + (bit & 2) * 4;
+                u32 column = columns + 2 * (lane & 3) + 64 * w + (bit & 28) * 2 + (bit & 1);
+                bool real = column > row && column < n_columns && is_first(column_group, row) && is_first(column_group, column);
+                if (!real) passed[w] &= ~(1u << bit);
+            }
+    }
 
     __device__ __forceinline__ void put(u32 position, u32 other, u32 half) {
         u32 slot = atomicAdd(count + position, 1u);

@@ -12,15 +12,15 @@ struct __align__(2 * sizeof(radius_t)) TwoRadii {
 // What the test reads of a tile of points.
 struct TileTerms {
     float error;              // the largest of the tile's
-    radius_t largest_radius;  // and of these
+    radius_t largest_radius;  // and of these; COUNT: the largest half norm
     TwoRadii radius[2];       // lane 4u + q has those of columns 16u + 2q, + 1, and + 8, + 9
     float threshold[LOCAL_ROWS];  // LOCAL: of this thread's rows, eight apart
     __device__ __forceinline__ void load(
         int t, int lane, const radius_t* radii, const radius_t* tile_radius, const float* tile_error) {
         if (LOCAL) return;
         error = tile_error[t];
+        if (SYMMETRIC || COUNT) largest_radius = tile_radius[t];
         if (!SYMMETRIC) return;
-        largest_radius = tile_radius[t];
         const TwoRadii* two = (const TwoRadii*)(radii + (u64)t * COLUMNS) + lane / 4 * 8 + lane % 4;
         radius[0] = two[0], radius[1] = two[4];
     }
@@ -38,6 +38,7 @@ struct TileTest {
     sum_t threshold[2];  // below it no pair of the row passes for either of its points
     const TileTerms& tile;
     bool for_columns;
+    sum_t sure[2];  // COUNT: from it on a pair of the row is surely within
 
     // A bit for each 16 columns in which a lane has a hit: only those are looked at one by one.
     __device__ __forceinline__ u32 hits(const sum_t (&sum)[64]) const {
@@ -88,20 +89,25 @@ struct Strip {
     radius_t radius[2];
     float error;  // of this thread's two rows; SYMMETRIC: the largest error of the rows' tile
     sum_t half_norm[2];
+    float sure_radius[2];
 
     __device__ __forceinline__ void load(
-        u32 first, int lane, const sum_t* norms, const radius_t* radii, const float* tile_error, float more) {
+        u32 first, int lane, const sum_t* norms, const radius_t* radii, const float* tile_error, float more, const float* sure) {
         first_row = first;
         if (LOCAL) return;
         for (int r = 0; r < 2; r++)
             radius[r] = radii[first + (lane >> 2) + 8 * r], half_norm[r] = -norms[first + (lane >> 2) + 8 * r];
+#if COUNT
+        for (int r = 0; r < 2; r++) sure_radius[r] = sure[1] - radius[r] * (1 + 0x1p-20f);
+#endif
 #if BETWEEN_COMPONENTS && !BITS
         for (int r = 0; r < 2; r++) radius[r] += more;
 #endif
         error = SYMMETRIC ? tile_error[first / COLUMNS] : 0;
     }
     // The test with a tile.
-    __device__ __forceinline__ TileTest test_of(const TileTerms& tile, bool for_columns, int strip = 0) const {
+    __device__ __forceinline__ TileTest test_of(
+        const TileTerms& tile, bool for_columns, const float* sure, int strip = 0) const {
         TileTest test{{half_norm[0], half_norm[1]}, {}, {}, tile, for_columns};
 #if LOCAL
         for (int r = 0; r < 2; r++) test.threshold[r] = tile.threshold[(2 * strip + r) % LOCAL_ROWS];
@@ -112,6 +118,11 @@ struct Strip {
         for (int r = 0; r < 2; r++) {
             test.row_slack[r] = slack_of(radius[r], tile.error);
             test.threshold[r] = half_norm[r] - rounded(fmaxf(test.row_slack[r], of_columns));
+#if COUNT  // the converse: see bounds.sure_radius
+            float q = fmaxf(sure_radius[r] - tile.error, 0), slack = ((float)half_norm[r] + tile.largest_radius) * sure[2] + sure[3];
+            sum_t least = half_norm[r] + (sum_t)slack - rounded(fminf(q * q, 0x1p30f));
+            test.sure[r] = q > 0 ? least : (sum_t)0x7fffff00;
+#endif
         }
         return test;
     }
@@ -128,6 +139,17 @@ __device__ __forceinline__ void push_passing(
     u32 any = warp_or(hits), lane = survivors.lane;
     u32 passed[2] = {0, 0};
     test.test(sum, any, strip.error, lane, passed);
+#if COUNT
+    u32 block = strip.first_row / ROWS, others = t * COLUMNS / ROWS, filled = survivors.threshold[4];
+    if (block == others || block == filled || others == filled) survivors.keep_once(passed, strip.first_row, t * COLUMNS, n_columns);
+    u32 within[2] = {0, 0};
+#pragma unroll
+    for (int j = 0; j < 64; j++)
+        if (sum[j] >= test.sure[j >> 1 & 1]) within[j / 32] |= 1u << j % 32;
+#pragma unroll
+    for (int w = 0; w < 2; w++) survivors.sure += __popc(passed[w] & within[w]), passed[w] &= ~within[w];
+    if (!__any_sync(~0u, passed[0] | passed[1])) return;
+#endif
 #if LOCAL
     if (survivors.column_group && __any_sync(~0u, __popc(passed[0]) + __popc(passed[1]) > MANY))
         survivors.leave_out_own(passed, t * COLUMNS, strip.first_row);

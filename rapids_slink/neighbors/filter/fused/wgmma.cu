@@ -109,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
     const u64 first_stage = descriptor(memory.stages);
     u64* queue = memory.queues + (4 * (warpgroup - 1) + warp) * QUEUE;
     Survivors survivors{queue, out, half_sq_dist, count, row_group, column_group, radius, tile_error,
-                        threshold, pairs, among, capacity, lane, 0, 0};
+                        threshold, pairs, among, capacity, lane, 0, 0, 0};
     for (;; items++) {
         int slot = items % SLOTS;
         barrier_wait(ring.item_full + slot, items / SLOTS & 1);
@@ -118,7 +118,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
         WorkItem item(taken / PARTS, splits, first_tile, last_tile, given, local);
         Strip strip;
         survivors.first_row = (item.row_tile + taken % PARTS * BLOCK_TILES) * COLUMNS + g * 64 + warp * 16;
-        strip.load(survivors.first_row, lane, half_norm, radius, tile_error, BETWEEN_COMPONENTS ? threshold[item.component_pair] : 0);
+        strip.load(survivors.first_row, lane, half_norm, radius, tile_error, BETWEEN_COMPONENTS ? threshold[item.component_pair] : 0,
+                   threshold);
         u32 ended = turn + max(item.last - item.first, 0) * RESIDENT_ATOMS;  // after the item, if rows are resident
         turn += team * RESIDENT_ATOMS;
         for (int i = item.first + team, t = item.tile(i, among); i < item.last; i += TEAMS) {
@@ -127,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
             sum_t sum[64];
             form_tile(sum, ring, turn, own + slot * (RESIDENT_BYTES >> 4), first_stage, memory.norms, atoms, lane);
             if (LOCAL) tile.load_thresholds(memory.thresholds + (turn - 1) % STAGES * BLOCK_ROWS + g * 64 + warp * 16, lane);
-            TileTest test = strip.test_of(tile, for_columns(i, blocks, among));
+            TileTest test = strip.test_of(tile, for_columns(i, blocks, among), threshold);
             asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
             if (lane == 0)  // the stages that are not free yet
                 for (u32 s = turn - HELD; s != turn; s++) barrier_arrive(ring.empty + s % STAGES);
@@ -140,6 +141,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
         }
         if (RESIDENT_ATOMS) turn = ended;
         survivors.append(survivors.queued, item);
+        survivors.add_sure();
         asm volatile("bar.sync %0, 128;" ::"r"(warpgroup) : "memory");
         if (thread == 0) barrier_arrive(ring.item_empty + slot);
     }
