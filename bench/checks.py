@@ -41,7 +41,8 @@ VALID_ROWS = 2_000_000
 def heights(work: Work, model: Any) -> Verdict:
     """Merge heights against SciPy, known sums or a brute-force tree; where those take too long, the tree's cycles."""
     n, d = work.points.shape
-    if work.case.missing or work.case.max_distance or work.case.box:  # SciPy has none of them
+    is_text = work.points.dtype == object
+    if is_text or work.case.missing or work.case.max_distance or work.case.box:  # SciPy has none of them
         return None, None
     found = model.to_scipy()[:, 2]
     if work.case.squared_sums is not None:

@@ -436,7 +436,7 @@ def test_guide_says_which_filter_is_used(device):
     for name, metric in METRICS.items():
         X = {"boolean": rng.integers(0, 2, (9000, 100)), "packed": rng.integers(0, 256, (9000, 100), "uint8")}
         points = X.get(metric.rows, rng.normal(size=(9000, 2 if name == "haversine" else 100)) / 9)
-        found = rapids_slink.plan(points, metric=name, p=3.0, device=device)["neighbors"]["filter"]
+        found = rapids_slink.plan(points, metric=name, p=3.0, n_neighbors=8, device=device)["neighbors"]["filter"]
         if name == "haversine":
             assert found == {"cpu": "k-d tree", "cuda": "bounding volume hierarchy"}[device]
         else:
