@@ -119,6 +119,8 @@ def test_checks_can_fail(stage):
     elif stage == "groups":
         wrong = result.mst_.assign(weight=np.nextafter(result.mst_["weight"], np.inf))
         result = SimpleNamespace(mst_=wrong)
+    elif stage == "count":
+        result += 1
     elif stage == "friends":
         result[5] += 1
     elif stage in ("cut", "cuts"):
