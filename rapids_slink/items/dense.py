@@ -11,7 +11,7 @@ from rapids_slink.forced import forced
 from rapids_slink.items.kind import Items
 from rapids_slink.items.kind import kernels as items_kernels
 from rapids_slink.items.search import Pairs, pairs_of_ranges
-from rapids_slink.runtime.device import CPU, Array
+from rapids_slink.runtime.device import CPU, Array, Device
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import free_bytes, room_bytes
 from rapids_slink.spanning_tree import kernels
@@ -27,15 +27,19 @@ MATRIX_SHARE = 1 / 2
 BY_KEYS, LIMITED_STEPS = 2, 2**35
 
 
-def serves(items: Items, has_cores: bool, limit: float) -> bool:
-    """Return whether all distances of these items are stored, also for core distances, or of pairs within a limit."""
-    if forced().items not in (None, "stored"):
-        return False
+def may_serve(device: Device, has_cores: bool, limit: float) -> bool:
+    """Return whether all distances of some items may be stored, for core distances or for pairs within a limit."""
+    fits = limit > BY_KEYS and not has_cores if device.is_gpu else limit == np.inf
+    return fits and forced().items in (None, "stored")
+
+
+def serves(items: Items, limit: float) -> bool:
+    """Return whether all distances of these items are stored, where `may_serve` has it that they may be."""
     n = len(items)
     if items.device.is_gpu:
         fits = items.matrix_bytes() * n * n <= MATRIX_SHARE * min(free_bytes(), room_bytes(items.device))
-        return fits and not has_cores and (limit == np.inf or (limit > BY_KEYS and items.steps() <= LIMITED_STEPS))
-    return limit == np.inf and n <= MAX_ITEMS and PAIR_BYTES * n * n <= free_bytes() and items.steps() <= MAX_STEPS
+        return fits and (limit == np.inf or items.steps() <= LIMITED_STEPS)
+    return n <= MAX_ITEMS and PAIR_BYTES * n * n <= free_bytes() and items.steps() <= MAX_STEPS
 
 
 def tree_of_items(items: Items, by_cores: tuple[Array, Array] | None) -> tuple[Pairs, Array | None]:

@@ -158,10 +158,12 @@ def _add_dense(
     items, groups, device = distinct.items, distinct.groups, distinct.items.device
     counts = None if samples is None else distinct.copies.counts(device.xp) + 1.0
     is_done, core = device.xp.zeros(len(items), bool), device.xp.full(len(items), inf)
+    if not dense.may_serve(device, samples is not None, limit):
+        return is_done, core
     for group in np.flatnonzero(groups.sizes > SMALL_GROUP[device.name]).tolist():
         rows = groups.order[groups.starts[group] : groups.starts[group + 1]]
         own = items if rows.size == len(items) else items.take(rows)
-        if not dense.serves(own, samples is not None, limit):
+        if not dense.serves(own, limit):
             continue
         with report.stage("spanning_tree", device):
             report.count("spanning_tree", pairs_weighed=rows.size * (rows.size - 1) // 2)

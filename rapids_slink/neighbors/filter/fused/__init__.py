@@ -141,9 +141,7 @@ class Destination:
     items: Array = None  # (m, 4) int32: between components, the work items
     thresholds: Array = None  # float32: what is added to the rows' radii, by component pair
     pair_numbers: Array = None  # (K, K) int32, for tiles of several components: the numbers of the components' pairs
-    counts_sure: bool = (
-        False  # whether pairs that are surely within are counted, at the place after the number of pairs
-    )
+    counts_sure: bool = False  # whether pairs surely within are counted, after the number of pairs
 
 
 class LocalTerms(NamedTuple):
