@@ -25,6 +25,7 @@ import pandas as pd
 
 import rapids_slink
 from rapids_slink.datasets import EARTH_RADIUS, load_cities
+from rapids_slink.dendrogram.cutting import WIDEST_GAP
 from rapids_slink.hdbscan import METHODS
 from rapids_slink.hierarchy.plotting import COLORS, plot_heights
 from rapids_slink.hierarchy.storage import replace_file
@@ -182,8 +183,8 @@ def _add_clusters(parser: Parser) -> None:
     stop.add_argument(
         "--n-clusters",
         metavar="NUMBERS",
-        type=_numbers(int),
-        help="cut into this many clusters, or 2,5,10 (default: 2)",
+        type=_numbers(int, WIDEST_GAP),
+        help=f"cut into this many clusters, or 2,5,10, or {WIDEST_GAP}, between large clusters (default: 2)",
     )
     stop.add_argument(
         "--distance-threshold", metavar="DISTANCES", type=_numbers(float),
@@ -221,10 +222,12 @@ def _add_clusters(parser: Parser) -> None:
     group.add_argument("--max-cluster-size", metavar="ROWS", type=int, help="no cluster has more rows")
 
 
-def _numbers(kind: type[int] | type[float]) -> Callable[[str], list[Any]]:
-    """A function that reads numbers which commas separate, each once."""
+def _numbers(kind: type[int] | type[float], word: str | None = None) -> Callable[[str], list[Any]]:
+    """Return a function that reads numbers which commas separate, each once, or this word in place of them."""
 
     def read(text: str) -> list[Any]:
+        if text == word:
+            return [text]
         try:
             return list(dict.fromkeys(map(kind, text.split(","))))
         except ValueError:
@@ -385,14 +388,14 @@ def _single_linkage(table: Table, options: argparse.Namespace) -> tuple[Any, pd.
     parameters = {name: getattr(options, name) for name in (*FIT_OPTIONS, *LINKAGE_OPTIONS)}
     if options.max_distance is not None:
         parameters["max_distance"] /= _unit(options)
-    cut, size = _cut_in_unit(options), 1 if options.min_cluster_size is None else options.min_cluster_size
+    cut, parameters["min_cluster_size"] = _cut_in_unit(options), options.min_cluster_size
     name, values = next(iter(cut.items()))
     first = {} if "closed" in cut else {name: values[0]}  # the clusters within the largest distance are those of a fit
     model = rapids_slink.fit(_points_of(table, options.metric), **first, **parameters, groups=table.groups)
-    if len(values) == size == 1:  # no tree need be made
+    if len(values) == 1:  # no tree need be made
         labels = on_host(model.labels_).to_frame()
     else:
-        labels = on_host(model.cut(**cut, min_cluster_size=size))
+        labels = on_host(model.cut(**cut, min_cluster_size=options.min_cluster_size))
     return model, labels.set_axis(_label_names(options), axis=1)
 
 

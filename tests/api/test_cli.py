@@ -405,6 +405,18 @@ def test_summary_without_output(run, folder):
     assert run("points.csv", "--columns", "x,y", "--n-clusters", "1")[1].startswith("6 rows in 1 cluster:\n")
 
 
+@pytest.mark.filterwarnings("always:of .* clusters the largest has:UserWarning")
+def test_the_widest_gap_is_between_large_clusters(run):
+    """What the warning of outliers names can be typed."""
+    x = np.r_[np.arange(100), np.arange(1000, 1100), 3000, 9000].astype(float)
+    pd.DataFrame({"x": x, "y": 0.0}).to_csv("points.csv", index=False)
+    assert "widest_gap" in run("points.csv")[2]
+    run("points.csv", "--n-clusters", "widest_gap", "--output", "labels.csv")
+    assert pd.read_csv("labels.csv")["label"].tolist() == [0] * 100 + [1] * 100 + [-1] * 2
+    expected = rapids_slink.fit(x.reshape(-1, 1), "widest_gap", device="cpu").labels_
+    assert np.array_equal(pd.read_csv("labels.csv")["label"], expected)
+
+
 def test_options_reach_the_model(run, monkeypatch):
     seen = {}
     fit = rapids_slink.fit
@@ -414,6 +426,7 @@ def test_options_reach_the_model(run, monkeypatch):
     run("points.csv", "--columns", "x,y", *options)
     assert seen == {
         "n_clusters": 2,
+        "min_cluster_size": None,
         "missing": None,
         "missing_value": None,
         "max_distance": None,
