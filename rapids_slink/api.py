@@ -16,6 +16,8 @@ import numpy as np
 from rapids_slink import groups as grouped
 from rapids_slink import pipeline
 from rapids_slink.dendrogram.cutting import MEANINGS, Cut, CutParameters
+from rapids_slink.duplicates import Duplicates as Duplicates
+from rapids_slink.duplicates import deduplicate as deduplicate
 from rapids_slink.graph import COMPLETE, GraphHierarchy
 from rapids_slink.hdbscan import HDBSCAN as HDBSCAN
 from rapids_slink.hierarchy import storage
@@ -23,7 +25,6 @@ from rapids_slink.items import kind_of
 from rapids_slink.items.kind import without_features
 from rapids_slink.metrics import MetricName
 from rapids_slink.near_pairs import count_pairs as count_pairs
-from rapids_slink.near_pairs import deduplicate as deduplicate
 from rapids_slink.near_pairs import iter_pairs as iter_pairs
 from rapids_slink.near_pairs import pairs as pairs
 from rapids_slink.near_pairs import to_csr as to_csr

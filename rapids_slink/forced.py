@@ -35,6 +35,8 @@ class Forced:
     large_cluster: int | None = None
     #: within a distance, by `neighbors.within`: "tree", "filter" or "distances"
     pairs: str | None = None
+    #: the most rows of which all pairs are found at once, by `neighbors.within.nearest`
+    block: int | None = None
     #: without coordinates, by `items.search`: "keys", "projections" or "distances"; by `items.dense` "stored"
     items: str | None = None
     #: the number of blocks of a Dask collection, by `distributed`

@@ -30,6 +30,7 @@ from rapids_slink.items.search import (
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.task import equal_slices
 from rapids_slink.neighbors.within import Found, PairFrames, PairTask, check_names, room_for_pairs
+from rapids_slink.neighbors.within.nearest import nearest_of_pairs
 from rapids_slink.pipeline import attributes_of
 from rapids_slink.pipeline import predict as predict
 from rapids_slink.points import Points
@@ -38,7 +39,7 @@ from rapids_slink.points.keys import names_of
 from rapids_slink.points.output import OutputKind, column_names, is_dataframe, number_of_rows
 from rapids_slink.prediction import Fitted
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import Device, resolve
+from rapids_slink.runtime.device import Device, resolve, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import DeviceMemoryError, outside_pool, run_scope
 from rapids_slink.settings import Settings
@@ -84,6 +85,19 @@ def iter_pairs(X: Any, Y: Any, task: PairTask, rows: int, device: str) -> Iterat
         with run_scope(chosen, task.memory_limit):
             frame = near.frame(part)
         yield frame
+
+
+def nearest_rows(X: Any, Y: Any, task: PairTask, device: Device, **how: Any) -> tuple[Any, Any]:
+    """`pipeline.nearest_rows` of items."""
+    with run_scope(device, task.memory_limit):
+        return nearest_of_pairs(NearItems(X, Y, task, device), **how)
+
+
+def pair_distances(X: Any, ends: tuple[Any, Any], task: PairTask, device: Device) -> Any:
+    """`pipeline.pair_distances` of items."""
+    with run_scope(device, task.memory_limit):
+        items, _ = read_items({"X": X}, task.metric, device)
+        return to_host(items.distances(device.asarray(ends[0]), device.asarray(ends[1]), np.inf))
 
 
 def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: str, memory_limit: Any) -> Any:
@@ -220,8 +234,8 @@ class NearItems(PairFrames):
         items, points = read_items({"X": X} if Y is None else {"X": X, "Y": Y}, task.metric, device)
         for part, name in zip(points, "XY", strict=False):
             check_names(part, name, task)
-        super().__init__(points[0], points[-1], task, device)
-        self.is_one, number = Y is None, device.xp.zeros(len(items), "int32")
+        super().__init__(points[0], points[-1], Y is None, task, device)
+        number = device.xp.zeros(len(items), "int32")
         self.distinct = distinct_items(items, number)
 
     def find(self, rows: slice, room: float) -> Found:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from importlib import import_module
 from itertools import product
 from numbers import Real
-from typing import Any, Literal, Never, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -12,12 +12,12 @@ from rapids_slink.dendrogram.cutting import distance_limit
 from rapids_slink.metrics import Metric, MetricName
 from rapids_slink.neighbors.within import PairTask
 from rapids_slink.points.check import MAX_ROWS, as_integer, column_values, require_edges
-from rapids_slink.points.output import Distances, Frame, OutputKind, Rows, Values, library_of
+from rapids_slink.points.output import Distances, Frame, OutputKind, Values, library_of
 from rapids_slink.runtime.device import device_of, resolve
 from rapids_slink.runtime.memory import as_bytes
 from rapids_slink.runtime.threads import shown_progress
 from rapids_slink.settings import metric_of, missing_values_of
-from rapids_slink.single_linkage import SingleLinkage, engine_of
+from rapids_slink.single_linkage import engine_of
 
 
 def pairs(
@@ -93,8 +93,8 @@ def pairs(
     2    3    4     0.0
     """
     chosen = metric_of(metric, p, missing, box, scales)
-    limit = [_limit(chosen, max_distance, min_similarity)]
-    task = _task(limit, chosen, missing, missing_value, memory_limit, names, progress)
+    limit = [limit_of(chosen, max_distance, min_similarity)]
+    task = task_of(limit, chosen, missing, missing_value, memory_limit, names, progress)
     return engine_of(X, Y, metric=chosen).pairs(X, Y, task, device)
 
 
@@ -152,10 +152,10 @@ def count_pairs(
     given: tuple[Any, Any] = max_distance, min_similarity
     are_one = [isinstance(value, Real) or np.ndim(value) == 0 for value in given]
     values = ([value] if is_one else value for value, is_one in zip(given, are_one, strict=True))
-    several = [_limit(chosen, *pair) for pair in product(*values)]
+    several = [limit_of(chosen, *pair) for pair in product(*values)]
     if not several:
         raise ValueError("max_distance must hold at least one distance, or min_similarity one similarity, got none")
-    task = _task(several, chosen, missing, missing_value, memory_limit, progress=progress)
+    task = task_of(several, chosen, missing, missing_value, memory_limit, progress=progress)
     counts: Values = engine_of(X, Y, metric=chosen).count_pairs(X, Y, task, device)
     if all(are_one):
         return int(counts[0])
@@ -215,94 +215,10 @@ def iter_pairs(
     if as_integer(rows, "rows") < 1:
         raise ValueError(f"rows must be at least 1, got {rows}")
     chosen = metric_of(metric, p, missing, box, scales)
-    limit = [_limit(chosen, max_distance, min_similarity)]
-    task = _task(limit, chosen, missing, missing_value, memory_limit, names)
+    limit = [limit_of(chosen, max_distance, min_similarity)]
+    task = task_of(limit, chosen, missing, missing_value, memory_limit, names)
     frames: Iterator[Frame] = engine_of(X, Y, metric=chosen).iter_pairs(X, Y, task, int(rows), device)
     return frames
-
-
-def deduplicate(
-    X: Any,
-    *,
-    max_distance: float | None = None,
-    min_similarity: float | None = None,
-    metric: MetricName | Literal["precomputed"] = "euclidean",
-    p: float = 2.0,
-    missing: str | None = None,
-    missing_value: float | str | Collection[float | str] | None = None,
-    box: float | Collection[float] | None = None,
-    scales: Mapping[Any, float] | None = None,
-    n_neighbors: int | None = None,
-    min_samples: int | None = None,
-    device: str = "auto",
-    progress: bool = False,
-    memory_limit: int | str | None = None,
-    **unknown: Never,
-) -> Rows:
-    """Which row each row is a near duplicate of: the first of its group.
-
-    Rows are in one group if steps of at most `max_distance` lead from one to the other. The groups are the trees of
-    ``fit(X, max_distance=...)``, so that no pairs are made, however many there are.
-
-    Parameters
-    ----------
-    X : dataframe or array, (n, d)
-        See `SingleLinkage.fit`.
-    max_distance : float
-        The largest distance of a step.
-    min_similarity : float
-        In place of it, the least similarity of the two rows of a step. See `SingleLinkage`.
-    metric, p, missing, missing_value, box, scales, n_neighbors, min_samples : optional
-        See `SingleLinkage`.
-    device, progress, memory_limit : optional
-        See `SingleLinkage`.
-    **unknown
-        Refused; the error names the parameter that was meant.
-
-    Returns
-    -------
-    Series or array of shape (n,), int32
-        For each row the number of the first row of its group: its own number if no earlier row is in the group. A
-        Series ``duplicate_of`` with the index of `X` if `X` is a frame.
-
-    Raises
-    ------
-    ValueError, TypeError, DeviceMemoryError
-        See `SingleLinkage.fit`.
-
-    Examples
-    --------
-    >>> import numpy as np, rapids_slink
-    >>> X = np.array([[5.0], [0.0], [5.1], [7.0], [5.2]])
-    >>> first = rapids_slink.deduplicate(X, max_distance=0.15, device="cpu")
-    >>> first.tolist()
-    [0, 1, 0, 3, 0]
-    >>> X[first == np.arange(5)].ravel().tolist()
-    [5.0, 0.0, 7.0]
-    """
-    for name in ("n_clusters", "distance_threshold"):
-        if name in unknown:
-            raise TypeError(f"deduplicate takes max_distance in place of {name}")
-    _require_one(max_distance, min_similarity)
-    model = SingleLinkage(
-        None,
-        metric=metric,
-        p=p,
-        missing=missing,
-        missing_value=missing_value,
-        box=box,
-        scales=scales,
-        max_distance=max_distance,
-        min_similarity=min_similarity,
-        n_neighbors=n_neighbors,
-        min_samples=min_samples,
-        device=device,
-        progress=progress,
-        memory_limit=memory_limit,
-        **unknown,
-    ).fit(X)
-    groups = model._first_rows()
-    return groups.rename("duplicate_of") if hasattr(groups, "rename") else groups
 
 
 def to_csr(pairs: Any, n_rows: int | None = None, n_columns: int | None = None) -> Any:
@@ -369,18 +285,19 @@ def to_csr(pairs: Any, n_rows: int | None = None, n_columns: int | None = None) 
     return sparse.csr_matrix((weight[order], indices, starts), shape=shape)
 
 
-def _require_one(max_distance: Any, min_similarity: Any) -> None:
+def require_one(max_distance: Any, min_similarity: Any) -> None:
+    """Raise unless there is a limit."""
     if max_distance is None and min_similarity is None:
         raise TypeError("max_distance must be a number, got None: give it or min_similarity")
 
 
-def _limit(metric: Metric, max_distance: Any, min_similarity: Any) -> float:
-    """The largest distance that is wanted."""
-    _require_one(max_distance, min_similarity)
+def limit_of(metric: Metric, max_distance: Any, min_similarity: Any) -> float:
+    """Return the largest distance that is wanted."""
+    require_one(max_distance, min_similarity)
     return cast(float, distance_limit(metric, max_distance, min_similarity))
 
 
-def _task(
+def task_of(
     limits: list[float],
     metric: Metric,
     missing: str | None,
@@ -389,6 +306,7 @@ def _task(
     names: bool = False,
     progress: bool | str = False,
 ) -> PairTask:
+    """Return the checked task of a call."""
     as_bytes(memory_limit)  # raises unless it is valid
     return PairTask(
         metric,

@@ -21,6 +21,7 @@ from rapids_slink.metrics import PRECOMPUTED, Metric, Rows, distances
 from rapids_slink.neighbors import DEFAULT_NEIGHBORS
 from rapids_slink.neighbors import within as near_pairs
 from rapids_slink.neighbors.rows import metric_rows
+from rapids_slink.neighbors.within.nearest import nearest_earlier, nearest_elsewhere
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points import Following, Points, as_distances, as_points, is_sparse, warn_of_distances
 from rapids_slink.points.check import (
@@ -168,6 +169,21 @@ def count_pairs(X: Any, Y: Any, task: near_pairs.PairTask, device: str) -> Any:
 def iter_pairs(X: Any, Y: Any, task: near_pairs.PairTask, rows: int, device: str) -> Any:
     """`api.iter_pairs`."""
     return near_pairs.iter_pairs(X, Y, task, rows, resolve(device, X, Y))
+
+
+def nearest_rows(X: Any, Y: Any, task: near_pairs.PairTask, device: Device, **how: Any) -> tuple[Any, Any]:
+    """Return the nearest earlier row within a distance of each row, or that of Y: see `neighbors.within.nearest`."""
+    with run_scope(device, task.memory_limit):
+        points = near_pairs.read_pairs(X, Y, task, device)
+        if points.is_one:
+            return nearest_earlier(points, task, device, **how)
+        return nearest_elsewhere(points, task, device)
+
+
+def pair_distances(X: Any, ends: tuple[Any, Any], task: near_pairs.PairTask, device: Device) -> Any:
+    """Return the distances of pairs of rows of X, of two (m,) int32 arrays on the host: (m,) float64 there."""
+    with run_scope(device, task.memory_limit):
+        return near_pairs.distances_between(near_pairs.read_pairs(X, None, task, device), ends, task.metric, device)
 
 
 def connect(graph: Any, X: Any, *, certified: bool, metric: Metric, device: str, memory_limit: Any) -> Any:

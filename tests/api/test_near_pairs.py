@@ -403,18 +403,6 @@ def test_a_matrix_of_nothing_valid(arguments, error, message):
         to_csr(*arguments)
 
 
-def test_duplicates(engine):
-    X = pd.DataFrame({"x": [5.0, 0.0, 5.1, 7.0, 5.2]}, index=list("abcde"))
-    first = deduplicate(on_device(X, engine), max_distance=0.15, device=engine.name)
-    assert first.name == "duplicate_of"
-    assert to_host(first.values).tolist() == [0, 1, 0, 3, 0]
-    assert to_host(first.index).tolist() == list("abcde") if engine.name == "cpu" else True
-    pl = pytest.importorskip("polars")
-    table = deduplicate(pl.DataFrame({"x": [5.0, 0.0, 5.1]}), max_distance=0.15, device=engine.name)
-    assert isinstance(table, pl.Series)
-    assert table.to_list() == [0, 1, 0]
-
-
 @pytest.mark.parametrize(
     ("how", "error", "message"),
     [
@@ -443,8 +431,6 @@ def test_input_is_checked():
         pairs(X, np.array([[np.inf, 1.0]]), max_distance=1, device="cpu")
     with pytest.raises(ValueError, match="max_distance must hold at least one distance"):
         count_pairs(X, max_distance=[], device="cpu")
-    with pytest.raises(TypeError, match="deduplicate takes max_distance in place of n_clusters"):
-        deduplicate(X, max_distance=1, n_clusters=3)
     with pytest.raises(ValueError, match="rows must be at least 1, got 0"):
         iter_pairs(X, max_distance=1, rows=0, device="cpu")
     with pytest.raises(ValueError, match="row 1 of X and row 0 of Y are zero in every column"):

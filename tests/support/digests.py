@@ -286,6 +286,8 @@ CALLS["iter_pairs"] = lambda device: pd.concat(
     [on_host(part) for part in iter_pairs(blobs(300, 6), max_distance=2.0, rows=64, device=device)]
 )
 call("deduplicate", deduplicate, partial(blobs, 500, 6), max_distance=0.5)
+call("deduplicate, ranked", deduplicate, partial(blobs, 500, 6), max_distance=0.5, by="ranked", keep="last")
+call("deduplicate, leaders", deduplicate, partial(blobs, 500, 6), max_distance=0.5, by="leaders")
 call("deduplicate in 3", deduplicate, partial(blobs, 900, 3), max_distance=0.125)
 call("friends", fit, partial(blobs, 900, 3), max_distance=0.25)
 call("friends, a whole tree", fit, partial(blobs, 500, 9), max_distance=1.5, n_clusters=80)

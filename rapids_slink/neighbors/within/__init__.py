@@ -26,6 +26,7 @@ import numpy as np
 
 from rapids_slink.metrics import Metric, distances, largest, surrogate_bound
 from rapids_slink.neighbors import MAX_FRAME_ROWS, estimate_search
+from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.rows import (
     check_zeros_between,
     in_one_type,
@@ -38,7 +39,7 @@ from rapids_slink.points import Points, as_points, codes_of
 from rapids_slink.points.check import check_finite, check_same_columns
 from rapids_slink.points.output import OutputKind, as_known
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import CPU, Array, Device, half
+from rapids_slink.runtime.device import CPU, Array, Device, half, to_host
 from rapids_slink.runtime.frames import frame_of
 from rapids_slink.runtime.memory import (
     DeviceMemoryError,
@@ -215,8 +216,8 @@ def room_for_pairs(device: Device) -> float:
 class PairFrames:
     """The pairs of rows of two sets, or of one, and frames of them."""
 
-    def __init__(self, x: Points, y: Points, task: PairTask, device: Device) -> None:
-        self.ends, self.task, self.device = (x, y), task, device
+    def __init__(self, x: Points, y: Points, is_one: bool, task: PairTask, device: Device) -> None:
+        self.ends, self.is_one, self.task, self.device = (x, y), is_one, task, device
         self.n_rows = len(x.values)
 
     def find(self, rows: slice, room: float) -> Found:
@@ -264,7 +265,8 @@ class NearPairs(PairFrames):
         x = pair_points.both[0]
         n_features = x.shape[1]
         metric = task.metric.of_columns(pair_points.queries.names or pair_points.points.names, n_features)
-        super().__init__(pair_points.queries, pair_points.points, replace(task, metric=metric), device)
+        ends = pair_points.queries, pair_points.points
+        super().__init__(*ends, pair_points.is_one, replace(task, metric=metric), device)
         self.pair_points = pair_points
         self.limits = [Limit.of(metric, float(distance), n_features) for distance in task.distances]
         self.search: PairSearch | None = None  # of one row there is none
@@ -321,6 +323,16 @@ class NearPairs(PairFrames):
             counts += np.array(within.tolist(), np.int64).cumsum()
             start = part.stop
         return counts
+
+
+def distances_between(points: PairPoints, ends: tuple[Any, Any], metric: Metric, device: Device) -> np.ndarray:
+    """Return the distances of pairs of rows of one set, of two (m,) int32 arrays on the host: (m,) float64 there."""
+    values = points.queries.values
+    metric = metric.of_columns(points.queries.names, values.shape[1])
+    rows, (src, dst) = metric_rows(metric, values, device, compact=True), map(device.asarray, ends)
+    weight = kernels(device).pair_distances(rows, src, dst, metric)
+    result: np.ndarray = to_host(distances(metric, weight, (src, dst), (values, values), device))
+    return result
 
 
 def pairs(X: Any, Y: Any, task: PairTask, device: Device) -> Any:

@@ -1,0 +1,214 @@
+"""The nearest earlier row within a distance of each row, or the nearest of another table; no list of pairs is kept.
+
+    rows in order ──▶ the first half ──▶ the nearest of these for each row of the second half ──▶ the second half
+
+A half is done in the same way, until few pairs are left, which are found and seen one after the other. Where only rows
+that stay count, which are the rows without such a row, those of the first half are known when the second one asks. So
+the points of a search are then only the rows that stay. All searches together compare each pair of rows at most once.
+
+Text, sets, and metrics whose reported distances alone tell which pairs are within, have their pairs found in ranges of
+rows. Pairs come sorted by (src, dst), so all pairs of a row with earlier rows are seen before the row is a ``src``.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rapids_slink.forced import forced
+from rapids_slink.metrics import Metric, distances
+from rapids_slink.neighbors import prepare_search
+from rapids_slink.neighbors.rows import metric_rows
+from rapids_slink.neighbors.task import SearchTask
+from rapids_slink.neighbors.within import (
+    Found,
+    Limit,
+    NearPairs,
+    PairFrames,
+    PairPoints,
+    PairTask,
+    prepare_pairs,
+    room_for_pairs,
+)
+from rapids_slink.report import Report
+from rapids_slink.runtime.compiling import njit
+from rapids_slink.runtime.device import Array, Device, to_host
+from rapids_slink.runtime.threads import Progress, progress_bar
+
+#: Rows of which the pairs are found at once, if these are at most so many.
+BLOCK = {"cpu": 2**12, "cuda": 2**16}
+ROOM = {"cpu": 2**21, "cuda": 2**24}
+#: What stands for the groups of rows that are all of one.
+NO_GROUPS = np.zeros(0, np.int32)
+
+
+def nearest_earlier(
+    points: PairPoints, task: PairTask, device: Device, *, leaders: bool, group: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the nearest earlier row of each row, (n,) int32, or -1, and its distance, (n,) float64, or infinity.
+
+    Of several at one distance it is the first. If `leaders`, only rows that have no such row themselves count as
+    earlier rows. Only rows of the same `group` count, (n,) int32.
+    """
+    values, n = points.queries.values, len(points.queries.values)
+    metric = task.metric.of_columns(points.queries.names, values.shape[1])
+    limit = Limit.of(metric, float(task.distances[-1]), values.shape[1])
+    if not limit.decides:
+        return nearest_of_pairs(NearPairs(points, task, device), leaders=leaders, group=group)
+    order = np.arange(n) if group is None else np.argsort(group, kind="stable")
+    rows = metric_rows(metric, values, device)
+    halves = _Halves(
+        rows if group is None else rows[device.asarray(order)], limit.surrogate, metric, device, leaders,
+        NO_GROUPS if group is None else group[order],
+    )  # fmt: skip
+    with _bar(n, task) as halves.advance:
+        halves.solve(0, n)
+    nearest, distance = np.full(n, -1, np.int32), np.full(n, np.inf)
+    at = np.flatnonzero(halves.nearest >= 0)
+    nearest[order[at]] = order[halves.nearest[at]]
+    ends = tuple(device.asarray(end.astype(np.int32)) for end in (order[at], order[halves.nearest[at]]))
+    weight = device.asarray(halves.weight[at])
+    distance[order[at]] = to_host(distances(metric, weight, ends, (values, values), device))
+    return nearest, distance
+
+
+def nearest_elsewhere(points: PairPoints, task: PairTask, device: Device) -> tuple[np.ndarray, np.ndarray]:
+    """Return the nearest row of Y of each row of X, (m,) int32, or -1, and its distance; see `nearest_earlier`."""
+    (m, _, d), xp = points.shape, device.xp
+    metric = task.metric.of_columns(points.queries.names or points.points.names, d)
+    limit = Limit.of(metric, float(task.distances[-1]), d)
+    if not limit.decides:
+        return nearest_of_pairs(NearPairs(points, task, device))
+    queries, others = (
+        metric_rows(metric, part, device, name=name, alone=False) for part, name in zip(points.both, "XY", strict=True)
+    )
+    ids, weight = _nearest(queries, others, xp.full(m, limit.surrogate), metric, device, task.progress)
+    nearest, distance = np.full(m, -1, np.int32), np.full(m, np.inf)
+    at = xp.flatnonzero((ids >= 0) & (weight <= limit.surrogate)).astype("int32")
+    nearest[to_host(at)] = to_host(ids[at])
+    distance[to_host(at)] = to_host(distances(metric, weight[at], (at, ids[at]), points.both, device))
+    return nearest, distance
+
+
+def nearest_of_pairs(
+    near: PairFrames, *, leaders: bool = False, group: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return `nearest_earlier` of one set of rows, `nearest_elsewhere` of two, by all pairs within the distance."""
+    device, task, n = near.device, near.task, near.n_rows
+    nearest, distance = np.full(n, -1, np.int32), np.full(n, np.inf)
+    start, step, most = 0, BLOCK[device.name], room_for_pairs(device)
+    with _bar(n, task) as advance:
+        while start < n:
+            part = slice(start, min(start + step, n))
+            room = most if step == 1 else min(most, ROOM[device.name])
+            found = near.find(part, room)
+            if found.src is None:
+                if step == 1:
+                    near.refuse(found.count, part, room)
+                step = max(1, step // 8)
+                continue
+            ends = (found.dst, found.src) if near.is_one else (found.src, found.dst)
+            _see(
+                Found(found.count, *ends, found.weight),
+                NO_GROUPS if group is None else group,
+                leaders,
+                nearest,
+                distance,
+            )
+            advance(part.stop - start)
+            start = part.stop
+            step = 2 * step if 4 * found.count < ROOM[device.name] else step
+    return nearest, distance
+
+
+class _Halves:
+    """The nearest earlier rows of rows in order, which are as `metric_rows` makes them.
+
+    `nearest` and `weight` are what is known so far, on the host: the weight is the least surrogate distance, and just
+    above the limit where there is none.
+    """
+
+    advance: Callable[..., None]
+
+    def __init__(
+        self, rows: Array, limit: float, metric: Metric, device: Device, leaders: bool, group: np.ndarray
+    ) -> None:
+        self.rows, self.limit, self.metric, self.device = rows, limit, metric, device
+        self.leaders, self.group = leaders, group
+        self.nearest, self.weight = np.full(len(rows), -1, np.int32), np.full(len(rows), np.nextafter(limit, np.inf))
+
+    def solve(self, begin: int, end: int) -> None:
+        """Find the nearest earlier rows of a range of rows, of those in the range."""
+        if end - begin <= (forced().block or BLOCK[self.device.name]) and self._by_pairs(begin, end):
+            self.advance(end - begin)
+            return
+        middle = (begin + end) // 2
+        self.solve(begin, middle)
+        self._across(begin, middle, end)
+        self.solve(middle, end)
+
+    def _by_pairs(self, begin: int, end: int) -> bool:
+        """Find them among the pairs of the range; return whether these were few enough."""
+        if end - begin < 2:
+            return True
+        search = prepare_pairs(self.rows[begin:end], None, self.limit, self.metric, self.device)
+        found = search.find(slice(0, end - begin), ROOM[self.device.name])
+        if found.src is None:
+            return False
+        shift = np.int32(begin)
+        _see(
+            Found(found.count, found.dst + shift, found.src + shift, found.weight),
+            self.group, self.leaders, self.nearest, self.weight,
+        )  # fmt: skip
+        return True
+
+    def _across(self, begin: int, middle: int, end: int) -> None:
+        """Find the nearest of the rows before the middle for each row behind it."""
+        if self.group.size:  # these are sorted: only rows of the group around the middle have others across it
+            own = self.group[middle]
+            begin = begin + int(np.searchsorted(self.group[begin:middle], own, side="left"))
+            end = middle + int(np.searchsorted(self.group[middle:end], own, side="right"))
+        points = np.arange(begin, middle)
+        if self.leaders:
+            points = points[self.nearest[begin:middle] < 0]
+        if not points.size:
+            return
+        device, behind = self.device, slice(middle, end)
+        others = self.rows[begin:middle] if points.size == middle - begin else self.rows[device.asarray(points)]
+        upper = device.asarray(self.weight[behind])
+        ids, weight = map(to_host, _nearest(self.rows[behind], others, upper, self.metric, device))
+        nearer = (ids >= 0) & (weight < self.weight[behind])
+        self.nearest[behind] = np.where(nearer, points[ids], self.nearest[behind])
+        self.weight[behind] = np.where(nearer, weight, self.weight[behind])
+
+
+def _nearest(
+    queries: Array, points: Array, upper: Array, metric: Metric, device: Device, progress: bool | str = False
+) -> tuple[Array, Array]:
+    """Return the nearest point of each query, (m,) int32, or -1, and its surrogate distance; none is above `upper`."""
+    xp = device.xp
+    rows, no_group = xp.arange(len(queries), dtype="int32"), xp.full(len(points), -1, "int32")
+    search = prepare_search(points, device, Report(), queries=queries, metric=metric, progress=progress)
+    found = search.find(SearchTask(rows, 1, rows, no_group, upper))
+    return found.ids[:, 0], found.weights[:, 0]
+
+
+def _bar(n: int, task: PairTask) -> Any:
+    """Return the progress bar of n rows, if the task shows one."""
+    return progress_bar(n, Progress("Searching pairs", n, task.progress) if task.progress else None)
+
+
+def _see(found: Found, group: np.ndarray, leaders: bool, nearest: np.ndarray, weight: np.ndarray) -> None:
+    """Lower the nearest of the rows ``src`` to the ``dst`` of pairs, in their order."""
+    _lower(*map(to_host, (found.src, found.dst, found.weight)), group, leaders, nearest, weight)
+
+
+@njit(nogil=True, cache=True)
+def _lower(rows, others, weight, group, leaders, nearest, least):
+    """Lower the nearest of some rows, each with another row of which all pairs with earlier ones have been seen."""
+    for e in range(rows.size):
+        row, other = rows[e], others[e]
+        if leaders and nearest[other] >= 0:
+            continue
+        if weight[e] < least[row] and (group.size == 0 or group[row] == group[other]):
+            nearest[row], least[row] = other, weight[e]
