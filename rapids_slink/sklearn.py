@@ -144,6 +144,10 @@ class NearestNeighbors(neighbors.NearestNeighbors):
     array([1])
     """
 
+    algorithm: str
+    _fit_method: str
+    _tree: Any
+
     def _fit(self, X: Any, y: Any = None) -> Self:
         algorithm = self.algorithm
         if algorithm == "auto":  # so that scikit-learn builds no tree
@@ -169,7 +173,7 @@ class _Rows:
     """The rows of a fit, with the methods of scikit-learn's trees."""
 
     values: np.ndarray  # (n, d)
-    metric: str
+    metric: Any
     p: float
 
     def query(self, X: np.ndarray, k: int, return_distance: bool = True) -> Any:
