@@ -160,6 +160,7 @@ class BruteForceSearch(Search):
         if few or not m or task.k > self.kernels.MAX_LIST or self.filter is None:
             unproven = xp.arange(m, dtype="int32")
             by_pairs = task.is_knn_graph and task.core is None and not self.device.is_gpu
+            by_pairs &= task.k <= self.kernels.MAX_LIST
         else:
             passed = self._first_pass(self.filter, task, reached)
             if passed is None:  # nor would it tell the points of further tasks apart

@@ -51,7 +51,7 @@ def two_sets(name, n=300):
 # ------------------------------------------------------------------------------------------------------- any k
 
 
-@pytest.mark.parametrize("k", [*LENGTHS, 4200])
+@pytest.mark.parametrize("k", [*LENGTHS, 2500, 4200])
 @pytest.mark.parametrize("d", [2, 20])
 def test_lists_of_any_length(d, k, device):
     """Of values that tie, and of rows that repeat: up to all rows of Y."""
