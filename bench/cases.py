@@ -508,6 +508,11 @@ SCALING = tuple(
     for d in (3, 16, 128)
     for name, n in (("100", 100), ("1k", 1000), ("10k", 10_000), ("100k", 100_000), ("1m", 10**6), ("10m", 10**7))
 )
+#: Queries among many more rows, of which each finds its nearest 1, 10 or 100.
+QUERIES = (
+    *(Case(f"queries-10k-1m-{d}", gauss(1_000_000, d, np.float32)) for d in (128, 768)),
+    Case("queries-1m-10m-128", as_bytes(mixture(10_000_000, 128)), n_queries=1_000_000),
+)
 #: As many points as most people cluster by coordinates, a million values that repeat, and lists of two lengths.
 FEW_FEATURES = (
     *(Case(f"gauss-{n // 1000}k-{d}", gauss(n, d, np.float64)) for n in (5000, 20_000, 60_000) for d in (2, 3)),
@@ -678,6 +683,7 @@ CASES: dict[str, Case | Tree | Graph] = {
         *(Case(f"cloud-{n}m-9", cloud(n * 1_000_000)) for n in (1, 4)),
         Case("gauss-1m-1", gauss(1_000_000, 1, np.float64)),
         *NEAREST,
+        *QUERIES,
         *METRICS,
         *SCALING,
         *FEW_FEATURES,
@@ -699,6 +705,7 @@ GROUPS = {
     name: [case.name for case in cases]
     for name, cases in (
         ("metrics", METRICS),
+        ("queries", QUERIES),
         ("scaling", SCALING),
         ("few-features", FEW_FEATURES),
         ("bits-and-alleles", BITS_AND_ALLELES),

@@ -17,7 +17,7 @@ from scipy.sparse import coo_array
 import rapids_slink
 from bench.blocks import in_blocks
 from bench.first import First
-from bench.stages import GraphWork, TreeWork, Work, pairs
+from bench.stages import LISTED, GraphWork, TreeWork, Work, pairs
 from rapids_slink.dendrogram.cpu import merge_in_order
 from rapids_slink.runtime.device import to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
@@ -250,6 +250,23 @@ def nearest(work: Work, edges: Any) -> Verdict:
     )
 
 
+def nearest_lists(work: Work, lists: Any, k: int) -> Verdict:
+    """Lists of sampled queries against SciPy's `cdist`; their rows are at these distances, in the total order."""
+    queries, points = work.split
+    distances, ids = (to_host(part) for part in lists)
+    rows = np.random.default_rng(0).choice(len(queries), min(SAMPLE, len(queries)), replace=False)
+    against = f"scipy.spatial.distance.cdist, {len(rows)} rows"
+    expected = _nearest_distances(queries[rows], points, k)
+    if distances.shape != (len(queries), k) or not _same(distances[rows], expected):
+        return False, against
+    gaps = _float64(queries[rows])[:, None] - _float64(points[ids[rows]])
+    squares = np.add.accumulate(gaps**2, axis=2)[:, :, -1]
+    is_after = (squares[:, 1:] > squares[:, :-1]) | (
+        (squares[:, 1:] == squares[:, :-1]) & (ids[rows, 1:] > ids[rows, :-1])
+    )
+    return _same(np.sqrt(squares), expected) and bool(is_after.all()), against
+
+
 def near_pairs(work: Work, found: Any) -> Verdict:
     """The pairs that hold one of some rows, against SciPy's distances; of the Euclidean metric all bits."""
     if work.case.metric == "levenshtein":
@@ -476,6 +493,7 @@ CHECKS: dict[str, Callable[[Any, Any], Verdict]] = {
     "groups": heights_of_groups,
     "knn": neighbours,
     "nearest_neighbors": nearest,
+    **{stage: partial(nearest_lists, k=k) for stage, k in LISTED.items()},
     "pairs": near_pairs,
     "count": counted,
     "friends": friends,

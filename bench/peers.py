@@ -23,7 +23,7 @@ import numpy as np
 from bench import arborx, ecl, first
 from bench.cases import Case
 from bench.checks import cugraph_graph, scipys, simple, sparse
-from bench.stages import AnyWork, Call, GraphWork, SparseWork, TreeWork, Work, pairs
+from bench.stages import LISTED, AnyWork, Call, GraphWork, SparseWork, TreeWork, Work, pairs
 from rapids_slink.hierarchy.exports import to_scipy
 from rapids_slink.metrics import METRICS
 
@@ -193,18 +193,29 @@ def cuvs_knn(work: Work) -> Call:
     return lambda: brute_force.search(brute_force.build(points), points, k)
 
 
-def sklearn_nearest(work: Work) -> Call:
+def sklearn_nearest(work: Work, k: int = 1) -> Call:
     from sklearn.neighbors import NearestNeighbors
 
     queries, points = (np.ascontiguousarray(part, np.float64) for part in work.split)
-    return lambda: NearestNeighbors(n_neighbors=1, n_jobs=-1).fit(points).kneighbors(queries)
+    return lambda: NearestNeighbors(n_neighbors=k, n_jobs=-1).fit(points).kneighbors(queries)
 
 
-def cuvs_nearest(work: Work) -> Call:
+def cuvs_nearest(work: Work, k: int = 1) -> Call:
     from cuvs.neighbors import brute_force
 
     queries, points = (_float32_on_gpu(part) for part in work.split)
-    return lambda: brute_force.search(brute_force.build(points), queries, 1)
+    return lambda: brute_force.search(brute_force.build(points), queries, k)
+
+
+def faiss_nearest(work: Work, k: int) -> Call:
+    """Its flat index, in float32, which holds the points already; on a GPU where it is built for one."""
+    faiss: Any = importlib.import_module("faiss")
+    queries, points = (np.ascontiguousarray(part, np.float32) for part in work.split)
+    index = faiss.IndexFlatL2(points.shape[1])
+    if work.device.is_gpu:
+        index = faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), 0, index)
+    index.add(points)
+    return lambda: index.search(queries, k)
 
 
 def cuml_nearest(work: Work) -> Call:
@@ -462,6 +473,16 @@ PEERS = (
     Peer("sklearn", "nearest_neighbors", "sklearn", "cpu", sklearn_nearest),
     Peer("cuvs", "nearest_neighbors", "cuvs", "cuda", cuvs_nearest),
     Peer("cuml", "nearest_neighbors", "cuml", "cuda", cuml_nearest),
+    *(
+        Peer(name, stage, name, device, partial(prepare, k=k), most_work)
+        for stage, k in LISTED.items()
+        for name, device, prepare, most_work in (
+            ("sklearn", "cpu", sklearn_nearest, 2e14),
+            ("faiss", "cpu", faiss_nearest, 2e14),
+            ("faiss", "cuda", faiss_nearest, float("inf")),
+            ("cuvs", "cuda", cuvs_nearest, float("inf")),
+        )
+    ),
     Peer("scipy", "pairs", "scipy", "cpu", scipy_pairs, 0, tree_features=8, metrics=EUCLIDEAN),
     Peer("scipy", "pairs", "scipy", "cpu", scipy_products, works=(SparseWork,), metrics=("jaccard", "cosine")),
     Peer("datasketch", "pairs", "datasketch", "cpu", datasketch_pairs, works=(SparseWork,), metrics=("jaccard",)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,6 +22,8 @@ from rapids_slink.runtime.frames import frame_of
 
 #: Of a frame that is spread over a cluster there are so many partitions, or more of so many rows.
 PARTITIONS, PARTITION_ROWS = 8, 500_000
+#: The neighbours of each query, by stage.
+LISTED = {f"nearest_{k}": k for k in (1, 10, 100)}
 #: The clusters of the stage that makes many cuts in one call.
 MANY_CUTS = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000)
 
@@ -218,6 +220,13 @@ def nearest_neighbors(work: Work) -> Call:
     return lambda: rapids_slink.nearest_neighbors(queries, points, device=device)
 
 
+def nearest_lists(work: Work, k: int) -> Call:
+    """The k nearest points of each query, from arrays to arrays."""
+    queries, points = (work.device.asarray(part) for part in work.split)
+    device = work.device.name
+    return lambda: rapids_slink.nearest_neighbors(queries, points, k, output="arrays", device=device)
+
+
 def pairs(work: Work) -> Call:
     """All pairs within a distance, from a frame."""
     table, distance, device = work.table, work.near, work.device.name
@@ -320,6 +329,7 @@ STAGES: dict[str, Callable[[Any], Call]] = {
     "groups": groups,
     "knn": knn,
     "nearest_neighbors": nearest_neighbors,
+    **{stage: partial(nearest_lists, k=k) for stage, k in LISTED.items()},
     "pairs": pairs,
     "count": count,
     "friends": friends,

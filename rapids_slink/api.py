@@ -28,8 +28,10 @@ from rapids_slink.near_pairs import count_pairs as count_pairs
 from rapids_slink.near_pairs import iter_pairs as iter_pairs
 from rapids_slink.near_pairs import pairs as pairs
 from rapids_slink.near_pairs import to_csr as to_csr
+from rapids_slink.neighbors import check_n_neighbors
+from rapids_slink.neighbors.queries import NearestTask
 from rapids_slink.points.keys import GroupBy
-from rapids_slink.points.output import Distances, Frame, Numbers, Rows, is_collection
+from rapids_slink.points.output import Distances, Frame, Numbers, Rows, Values, is_collection
 from rapids_slink.precompile import compile as compile
 from rapids_slink.report import Report, with_hints
 from rapids_slink.runtime.device import DeviceUnavailableError as DeviceUnavailableError
@@ -41,6 +43,8 @@ from rapids_slink.single_linkage import SingleLinkage as SingleLinkage
 from rapids_slink.single_linkage import engine_of
 from rapids_slink.version import __version__
 
+#: What `nearest_neighbors` returns.
+OUTPUTS = "frame", "arrays"
 #: What the names of the packages begin with, whatever their builds for a version of CUDA are called.
 PACKAGES = (
     "numpy", "pandas", "scipy", "scikit-learn", "numba", "pyarrow", "matplotlib", "cudf", "pylibraft", "cugraph",
@@ -397,40 +401,122 @@ def knn_graph(
     return result
 
 
+@overload
 def nearest_neighbors(
     X: Any,
     Y: Any,
+    n_neighbors: int = 1,
     *,
+    groups: Any = None,
+    dropna: bool = True,
+    output: Literal["frame"] = "frame",
     metric: MetricName = "euclidean",
     p: float = 2.0,
     box: float | Collection[float] | None = None,
     scales: Mapping[Any, float] | None = None,
     device: str = "auto",
     memory_limit: int | str | None = None,
-) -> Frame:
-    """The exact nearest row of `Y` for each row of `X` (the fused 1-NN of cuSLINK's Algorithm 4).
+) -> Frame: ...
+@overload
+def nearest_neighbors(
+    X: Any,
+    Y: Any,
+    n_neighbors: int = 1,
+    *,
+    groups: Any = None,
+    dropna: bool = True,
+    output: Literal["arrays"],
+    metric: MetricName = "euclidean",
+    p: float = 2.0,
+    box: float | Collection[float] | None = None,
+    scales: Mapping[Any, float] | None = None,
+    device: str = "auto",
+    memory_limit: int | str | None = None,
+) -> tuple[Values, Values]: ...
+def nearest_neighbors(
+    X: Any,
+    Y: Any,
+    n_neighbors: int = 1,
+    *,
+    groups: Any = None,
+    dropna: bool = True,
+    output: str = "frame",
+    metric: MetricName = "euclidean",
+    p: float = 2.0,
+    box: float | Collection[float] | None = None,
+    scales: Mapping[Any, float] | None = None,
+    device: str = "auto",
+    memory_limit: int | str | None = None,
+) -> Frame | tuple[Values, Values]:
+    """Find the exact nearest rows of `Y` for each row of `X`.
 
     Parameters
     ----------
-    X, Y : dataframe or array, (n, d) and (m, d)
-        See `knn_graph`.
+    X, Y : dataframe or array, (m, d) and (n, d)
+        See `knn_graph`. For metrics of text, sets and sparse rows what `SingleLinkage.fit` takes.
+    n_neighbors : int
+        Neighbours of each row of `X`, from 1 to n. Unlike `knn_graph`, a row of `Y` that is equal to it counts.
+    groups : column name, list of names, or pair of Series, arrays or DataFrames, optional
+        Keys of both tables: only rows of `Y` with the key of a row of `X` are its neighbours. Names are those of
+        columns that both have, which are no features then. A pair, such as ``(a, b)``, has a key for each row of `X`
+        and one for each of `Y`. A row of `X` of whose key `Y` has fewer than `n_neighbors` rows gets these: it has
+        fewer edges, or none.
+    dropna : bool
+        Whether missing keys are an error. False makes them a group of their own.
+    output : {"frame", "arrays"}
+        Whether to return a frame of edges, or arrays of distances and of row numbers.
     metric, p, box, scales, device, memory_limit : optional
-        See `SingleLinkage`.
+        See `SingleLinkage`, except "precomputed".
 
     Returns
     -------
     DataFrame
-        One edge per row of `X`: ``src``, ``dst`` (int32 row numbers in `X` and `Y`) and ``weight`` (float64 distance).
-        If several rows have the same surrogate distance (the square, for euclidean), the first one. In the library of
-        `X`.
+        An edge for each row of `X` and neighbour, m·k in all without groups: ``src``, ``dst`` (int32 row numbers in `X`
+        and `Y`) and ``weight`` (float64 distance). They are sorted by ``src``, then by distance. Rows of equal
+        surrogate distance (the square, for euclidean) are sorted by ``dst``, and the first ones are taken. In the
+        library of `X`; for an array cuDF if it is on a GPU, else pandas.
+    distances, indices : ndarray, (m, k)
+        With ``output="arrays"``: float64 distances and int32 row numbers of `Y`, in this order. Behind the last row of
+        a group the distances are infinite and the row numbers -1. CuPy's if `X` is on a GPU, else NumPy's.
 
     Raises
     ------
-    ValueError, TypeError, DeviceMemoryError
-        See `knn_graph`.
+    ValueError, TypeError
+        `X`, `Y`, the keys or a parameter are not valid, or a row has no distance in this metric. The message names it.
+    DeviceMemoryError
+        The work needs more memory than there is or than `memory_limit`.
+
+    See Also
+    --------
+    knn_graph : Of each row the nearest others of the same table.
+    pairs : All pairs of rows within a distance.
+    rapids_slink.sklearn.NearestNeighbors : The same with scikit-learn's methods.
+
+    Notes
+    -----
+    One neighbour is the fused 1-NN of cuSLINK's Algorithm 4.
+
+    Examples
+    --------
+    >>> import numpy as np, rapids_slink
+    >>> X, Y = np.array([[0.0], [4.0]]), np.array([[1.0], [3.0], [-1.0]])
+    >>> rapids_slink.nearest_neighbors(X, Y, 2, device="cpu")
+       src  dst  weight
+    0    0    0     1.0
+    1    0    2     1.0
+    2    1    1     1.0
+    3    1    0     3.0
+    >>> keys = ["a", "b"], ["b", "a", "a"]
+    >>> distances, indices = rapids_slink.nearest_neighbors(X, Y, 2, groups=keys, output="arrays", device="cpu")
+    >>> indices.tolist(), distances.tolist()
+    ([[2, 1], [0, -1]], [[1.0, 3.0], [3.0, inf]])
     """
     chosen = metric_of(metric, p, None, box, scales)
-    result: Frame = engine_of(X, Y, metric=chosen).nearest_neighbors(X, Y, chosen, device, memory_limit)
+    if output not in OUTPUTS:
+        raise ValueError(f"output must be one of {', '.join(map(repr, OUTPUTS))}, got {output!r}")
+    by = None if groups is None else GroupBy(groups, dropna)
+    task = NearestTask(chosen, check_n_neighbors(n_neighbors), output == "arrays", by, memory_limit)
+    result: Frame | tuple[Values, Values] = engine_of(X, Y, metric=chosen).nearest_neighbors(X, Y, task, device)
     return result
 
 

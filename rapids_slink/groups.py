@@ -15,7 +15,7 @@ from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.pipeline import RESULT_BYTES, is_shape
 from rapids_slink.points import Points
 from rapids_slink.points.check import check_finite
-from rapids_slink.points.keys import KEPT_BYTES, ROW_BYTES, Groups, keys_of, names_of, numbered
+from rapids_slink.points.keys import KEPT_BYTES, ROW_BYTES, Groups, check_keys, keys_of, names_of, numbered
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check_memory, sequential
@@ -103,16 +103,10 @@ def read_groups(X: Any, settings: Settings, device: Device) -> tuple[Any, Groups
     return X, numbered(keys, device).with_columns_of(columns)
 
 
-def check_keys(groups: Groups, n: int) -> None:
-    """Raise unless there is a key for each of n rows."""
-    if n != groups.number.size:
-        raise ValueError(f"groups must hold one key for each of {counted(n, 'row')}, got {groups.number.size}")
-
-
 def _checked_estimate(
     settings: Settings, device: Device, groups: Groups, n: int, d: int, itemsize: int
 ) -> MemoryEstimate:
-    check_keys(groups, n)
+    check_keys(groups.number.size, n)
     return estimate_fit(Problem(settings, device, n, d, itemsize), groups)
 
 

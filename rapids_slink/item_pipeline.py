@@ -28,6 +28,7 @@ from rapids_slink.items.search import (
     one_of_each,
 )
 from rapids_slink.metrics import Metric
+from rapids_slink.neighbors.queries import NearestEdges, NearestTask, read_together
 from rapids_slink.neighbors.task import equal_slices
 from rapids_slink.neighbors.within import Found, PairFrames, PairTask, check_names, room_for_pairs
 from rapids_slink.neighbors.within.nearest import nearest_of_pairs
@@ -35,12 +36,12 @@ from rapids_slink.pipeline import attributes_of
 from rapids_slink.pipeline import predict as predict
 from rapids_slink.points import Points
 from rapids_slink.points.check import column_values
-from rapids_slink.points.keys import names_of
+from rapids_slink.points.keys import check_keys, names_of
 from rapids_slink.points.output import OutputKind, column_names, is_dataframe, number_of_rows
 from rapids_slink.prediction import Fitted
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, resolve, to_host
-from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
+from rapids_slink.runtime.frames import EDGE_TYPES
 from rapids_slink.runtime.memory import DeviceMemoryError, outside_pool, run_scope
 from rapids_slink.settings import Settings
 
@@ -100,17 +101,11 @@ def pair_distances(X: Any, ends: tuple[Any, Any], task: PairTask, device: Device
         return to_host(items.distances(device.asarray(ends[0]), device.asarray(ends[1]), np.inf))
 
 
-def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: str, memory_limit: Any) -> Any:
+def nearest_neighbors(X: Any, Y: Any, task: NearestTask, device: str) -> Any:
     """`pipeline.nearest_neighbors` of items."""
     chosen = resolve(device, X, Y)
-    with run_scope(chosen, memory_limit):
-        items, (queries, _) = read_items({"X": X, "Y": Y}, metric, chosen)
-        m = queries.values.shape[0]
-        edges = PreallocatedFrame.empty(chosen, m, EDGE_TYPES)
-        dst, weight = nearest_items(items, m)
-        for column, values in zip(edges.columns.values(), (chosen.xp.arange(m), dst - m, weight), strict=True):
-            column[...] = values
-        return queries.frame(edges.frame)
+    with run_scope(chosen, task.memory_limit):
+        return _nearest(X, Y, task, chosen)
 
 
 def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: str, memory_limit: Any) -> Never:
@@ -141,6 +136,25 @@ def read_items(inputs: dict[str, Any], metric: Metric, device: Device) -> tuple[
     return items, parts
 
 
+def _nearest(X: Any, Y: Any, task: NearestTask, device: Device) -> Any:
+    """`queries.nearest_neighbors` of items, within a run."""
+    together, number = None, None
+    if task.by is not None:
+        X, Y, together = read_together(X, Y, task.by, device)
+    items, (x, y) = read_items({"X": X, "Y": Y}, task.metric, device)
+    m, n = len(x.values), len(y.values)
+    task.check_points(n)
+    if together is not None:
+        check_keys(together.of_query.size, m, "X")
+        check_keys(together.of_points.number.size, n, "Y")
+        number = device.xp.concatenate((together.of_query, together.of_points.number))
+    result = NearestEdges(task, m, together, device)
+    edges = result.allocate()
+    ids, weight = (part.ravel()[result.listed] for part in nearest_items(items, m, k=task.k, number=number))
+    result.write(edges, (result.rows, ids - np.int32(m)), weight)
+    return result.result(x)
+
+
 def _check_settings(settings: Settings, rule: ClusterRule) -> None:
     """Refuse the parameters that need features."""
     for parameter, is_set in (
@@ -168,7 +182,7 @@ def _fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: 
             rule.check_rows(n)
             settings = settings.for_rows(n)
         else:
-            grouped.check_keys(groups, n)
+            check_keys(groups.number.size, n)
             number = groups.number
             settings = replace(settings, min_samples=min(settings.min_samples, n))  # or all of a group
             assert isinstance(rule, Cut)

@@ -18,7 +18,7 @@ from rapids_slink import graph, neighbors
 from rapids_slink.dendrogram import build_linkage, cutting, estimate_linkage, soonest
 from rapids_slink.dendrogram.cutting import SERIES_NAMES, ClusterRule, Cut, FlatClusters
 from rapids_slink.metrics import PRECOMPUTED, Metric, Rows, distances
-from rapids_slink.neighbors import DEFAULT_NEIGHBORS
+from rapids_slink.neighbors import DEFAULT_NEIGHBORS, queries
 from rapids_slink.neighbors import within as near_pairs
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.within.nearest import nearest_earlier, nearest_elsewhere
@@ -145,11 +145,11 @@ def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: str, memory_limi
         return neighbors.knn_graph(X, n_neighbors, metric, chosen)
 
 
-def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: str, memory_limit: Any) -> Any:
+def nearest_neighbors(X: Any, Y: Any, task: queries.NearestTask, device: str) -> Any:
     """`api.nearest_neighbors`."""
     chosen = resolve(device, X, Y)
-    with run_scope(chosen, memory_limit):
-        return neighbors.nearest_neighbors(X, Y, metric, chosen)
+    with run_scope(chosen, task.memory_limit):
+        return queries.nearest_neighbors(X, Y, task, chosen)
 
 
 def pairs(X: Any, Y: Any, task: near_pairs.PairTask, device: str) -> Any:

@@ -17,8 +17,9 @@ from rapids_slink.dendrogram.condense import Condensed, enclosing, raise_to_thos
 from rapids_slink.items import kind_of
 from rapids_slink.items.search import nearest_items
 from rapids_slink.metrics import Metric, distances
-from rapids_slink.neighbors import estimate_search, nearest_neighbors, neighbor_lists, prepare_search
+from rapids_slink.neighbors import estimate_search, neighbor_lists, prepare_search
 from rapids_slink.neighbors.exact import kernels
+from rapids_slink.neighbors.queries import NearestTask, nearest_neighbors
 from rapids_slink.neighbors.rows import metric_rows, require_common_features_with
 from rapids_slink.neighbors.task import SearchTask, row_blocks
 from rapids_slink.points import Points, as_points
@@ -102,13 +103,13 @@ def nearest_labels(X: Any, fitted: FittedRows, labels: Array, height: float, dev
             X, index = fitted.columns_of(X), output.index_of(X)
             items = kind.read({"X": X, "the model": fitted.values}, fitted.metric, device)
             m = len(items) - len(fitted.values)
-            row, weight = nearest_items(items, m, height)
+            row, weight = (part[:, 0] for part in nearest_items(items, m, height))
             row = row - np.int32(m)
         else:
             points, (new, old) = fitted.read(X, device)
             if fitted.metric.formula.is_undefined_without_common:
                 require_common_features_with(new, old, device)
-            edges = nearest_neighbors(new, old, fitted.metric, device)
+            edges = nearest_neighbors(new, old, NearestTask(fitted.metric), device)
             row, weight = (device.asarray(edges[name].values) for name in ("dst", "weight"))
             index = points.index
         near = weight < height

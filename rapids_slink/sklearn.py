@@ -1,17 +1,21 @@
-"""scikit-learn's ``AgglomerativeClustering``, for ``linkage="single"`` on a GPU or a CPU."""
+"""scikit-learn's ``AgglomerativeClustering``, for ``linkage="single"``, and ``NearestNeighbors``, on a GPU or a CPU."""
 
 import warnings
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-from sklearn import cluster
+from sklearn import cluster, neighbors
 from sklearn.metrics.pairwise import paired_distances, pairwise_distances
 from sklearn.utils import check_array
 
-from rapids_slink.api import fit, fit_graph
+from rapids_slink.api import fit, fit_graph, nearest_neighbors, pairs
 from rapids_slink.hierarchy.model import Hierarchy
-from rapids_slink.metrics import NAMES
+from rapids_slink.metrics import ITEM_METRICS, NAMES
+
+#: A metric that scikit-learn defines otherwise: it divides by |x| + |y|, SciPy and this package by |x + y|.
+OTHERWISE = "braycurtis"
 
 
 class AgglomerativeClustering(cluster.AgglomerativeClustering):
@@ -97,3 +101,115 @@ class AgglomerativeClustering(cluster.AgglomerativeClustering):
         src, dst = graph.row, graph.col
         weight = X[src, dst] if self.metric == "precomputed" else paired_distances(X[src], X[dst], metric=self.metric)
         return pd.DataFrame({"src": src, "dst": dst, "weight": weight}), components
+
+
+class NearestNeighbors(neighbors.NearestNeighbors):
+    """Nearest neighbours with the parameters, methods and errors of scikit-learn's class, its base class.
+
+    The neighbours are computed here, exactly: those of `nearest_neighbors`, and within a radius those of `pairs`. Where
+    distances tie, the first rows are the nearest. Arrays and frames must be on the host; use
+    `rapids_slink.nearest_neighbors` for those on a GPU. scikit-learn searches sparse matrices, and by metrics that this
+    package does not have, with a warning.
+
+    Parameters
+    ----------
+    n_neighbors : int, default 5
+        Neighbours of a row, unless `kneighbors` is given a number.
+    radius : float, default 1.0
+        The largest distance of a neighbour, unless `radius_neighbors` is given one.
+    algorithm : {"auto", "brute", "ball_tree", "kd_tree"}, default "auto"
+        The two trees are scikit-learn's own.
+    leaf_size : int, default 30
+        Of scikit-learn's trees.
+    metric : str or callable, default "minkowski"
+        Any metric of scikit-learn. Those in `rapids_slink.metrics.METRICS` except braycurtis are computed here.
+    p : float, default 2
+        The exponent of minkowski.
+    metric_params : dict, optional
+        Further arguments of the metric, which are for scikit-learn, except ``p``.
+    n_jobs : int, optional
+        Threads that take a part of the queries each. All cores work without it.
+
+    See Also
+    --------
+    rapids_slink.nearest_neighbors : The function of this package, which takes frames and arrays on a GPU too.
+
+    Examples
+    --------
+    >>> from rapids_slink.sklearn import NearestNeighbors
+    >>> model = NearestNeighbors(n_neighbors=2).fit([[0.0], [1.0], [9.0]])
+    >>> model.kneighbors([[2.0]])
+    (array([[1., 2.]]), array([[1, 0]]))
+    >>> model.radius_neighbors([[2.0]], 1.5, return_distance=False)[0]
+    array([1])
+    """
+
+    algorithm: str
+    _fit_method: str
+    _tree: Any
+
+    def _fit(self, X: Any, y: Any = None) -> Self:
+        algorithm = self.algorithm
+        if algorithm == "auto":  # so that scikit-learn builds no tree
+            self.algorithm = "brute"
+        try:
+            super()._fit(X, y)
+        finally:
+            self.algorithm = algorithm
+        metric, rows = self.effective_metric_, self._fit_X
+        others = {name for name, value in self.effective_metric_params_.items() if name != "p" and value is not None}
+        is_known = isinstance(metric, str) and metric in NAMES and metric not in (OTHERWISE, *ITEM_METRICS)
+        if self._fit_method == "brute" and is_known and not others and isinstance(rows, np.ndarray):
+            # What scikit-learn asks of a tree, whose part this plays.
+            self._tree, self._fit_method = _Rows(rows, metric, self.effective_metric_params_.get("p", 2)), "ball_tree"
+        elif metric != "precomputed" and algorithm in ("auto", "brute") and not isinstance(self._tree, _Rows):
+            what = "sparse X" if is_known and not others else f"metric={metric!r}"
+            warnings.warn(f"{what} is handed to scikit-learn, and so to the CPU", stacklevel=4)
+        return self
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of a fit, with the methods of scikit-learn's trees."""
+
+    values: np.ndarray  # (n, d)
+    metric: Any
+    p: float
+
+    def query(self, X: np.ndarray, k: int, return_distance: bool = True) -> Any:
+        """Return the distances and numbers of the k nearest rows of each query, (m, k), or their numbers alone."""
+        distances, ids = nearest_neighbors(
+            self._read(X), self._read(self.values), k, output="arrays", metric=self.metric, p=self.p
+        )
+        ids = ids.astype(np.intp)
+        return (distances, ids) if return_distance else ids
+
+    def query_radius(
+        self, X: np.ndarray, radius: Any, return_distance: bool = False, sort_results: bool = False
+    ) -> Any:
+        """Return the numbers of the rows within a radius of each query, and their distances: arrays of arrays."""
+        radius = np.asarray(radius, np.float64)
+        found = pairs(
+            self._read(X), self._read(self.values), max_distance=float(radius.max()), metric=self.metric, p=self.p
+        )
+        src, ids, distances = (np.array(found[name]) for name in ("src", "dst", "weight"))
+        if radius.ndim:
+            near = distances <= radius[src]
+            src, ids, distances = src[near], ids[near], distances[near]
+        if sort_results:
+            order = np.lexsort((distances, src))
+            ids, distances = ids[order], distances[order]
+        ends = np.searchsorted(src, np.arange(1, len(X)))
+        listed = [self._objects(part, ends) for part in (ids.astype(np.intp), distances)]
+        return tuple(listed) if return_distance else listed[0]
+
+    def _read(self, X: np.ndarray) -> np.ndarray:
+        """Rows as this package takes them: for booleans scikit-learn takes any number as one."""
+        return X.astype(bool) if NAMES[self.metric].rows == "boolean" else X
+
+    @staticmethod
+    def _objects(values: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """Return an array of objects: the values in parts that end there."""
+        parts = np.empty(ends.size + 1, object)
+        parts[:] = np.split(values, ends) if ends.size else [values]
+        return parts

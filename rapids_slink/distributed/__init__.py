@@ -55,6 +55,7 @@ from rapids_slink.distributed.within import (
 from rapids_slink.forced import forced
 from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors import check_n_neighbors, is_searched_by_tree
+from rapids_slink.neighbors.queries import NearestTask
 from rapids_slink.neighbors.within import PairTask
 from rapids_slink.pipeline import estimate_fit, size_attributes
 from rapids_slink.points.output import is_collection
@@ -231,16 +232,20 @@ def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: str, memory_limi
         return _edges(run, blocks.settings, lists, blocks.starts)
 
 
-def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: str, memory_limit: Any) -> Any:
+def nearest_neighbors(X: Any, Y: Any, task: NearestTask, device: str) -> Any:
     """`api.nearest_neighbors`, for X or both as Dask collections."""
-    settings = with_bytes(Settings(metric, device, memory_limit))
+    for parameter, is_set in (("groups", task.by is not None), ("output='arrays'", task.as_arrays)):
+        if is_set:
+            raise ValueError(f"{parameter} of nearest_neighbors is for rows on one device: compute the Dask collection")
+    settings = with_bytes(Settings(task.metric, device, task.memory_limit))
     with Run() as run:
         if not is_collection(X):
             raise TypeError("nearest_neighbors of a Dask Y takes a Dask X")
         queries = read_points(run, X, settings)
         points = read_points(run, Y, settings, name="Y")
+        task.check_points(points.n_rows)
         query_blocks, blocks = blocks_of_both(run, queries, points, count_blocks)
-        lists = [search_blocks(run, rows, blocks, 1, (-1 - b,)) for b, rows in enumerate(query_blocks.rows)]
+        lists = [search_blocks(run, rows, blocks, task.k, (-1 - b,)) for b, rows in enumerate(query_blocks.rows)]
         return _edges(run, query_blocks.settings, lists, query_blocks.starts)
 
 

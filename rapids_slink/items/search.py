@@ -1,20 +1,20 @@
-"""The pairs of items within a distance, in parts that fit into memory; the nearest item of a second set.
+"""The pairs of items within a distance, in parts that fit into memory; the nearest items of a second set.
 
     items ──▶ distinct items ──▶ candidates: all pairs, pairs that share a key, or pairs of projections ──▶ distances
 
 Groups are numbers, one for each item: no pair of two groups is wanted. Equal items of a group are one item until the
 end, so that copies cost nothing. A pair may be found several times, because it shares several keys.
 
-*The nearest item.* What has a copy in the second set is nearest to it, or to an earlier item at distance zero, such as
-a larger set by containment. For the others the search widens: up to the distance that half of a sample has to its
-nearest item, then again for those that found none, until few pairs are left and all are compared.
+*The k nearest items.* What has k copies in the second set is nearest to these, or to earlier items at distance zero,
+such as larger sets by containment. For the others the search widens: up to the distance that half of a sample has to
+its k-th nearest item, then again for those that found fewer, until few pairs are left and all are compared.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -48,6 +48,8 @@ FIRST_PAIRS = {"cpu": 2**24, "cuda": 2**34}
 FEW_PAIRS = {"cpu": 2**23, "cuda": 2**28}
 #: Pairs that are compared at a time, and their bytes.
 MOST_PAIRS, PAIR_BYTES = {"cpu": 2**21, "cuda": 2**25}, 64
+#: Pairs that wait until the nearest are kept, and bytes of an entry of a list of the nearest.
+MOST_LISTED, LISTED_BYTES = {"cpu": 2**23, "cuda": 2**26}, 48
 #: Bytes of an item, from its hash to its edges, and of chunks at their smallest.
 ITEM_BYTES, LEAST_CHUNK = 200, 2**22
 #: Bytes of a key: as it is made, as a word, and as words are put together.
@@ -83,13 +85,13 @@ class Distinct:
         return groups_of(self.of_row, len(self.items), self.items.device)
 
 
-def distinct_items(items: Items, number: Array) -> Distinct:
+def distinct_items(items: Items, number: Array, later_bytes: int = 0) -> Distinct:
     """The items that differ within each group; `number`, (n,) int32, are the groups.
 
     It comes first, so it raises DeviceMemoryError unless the later stages fit into memory, too.
     """
     device, n = items.device, len(items)
-    check_memory(device, MemoryEstimate(ITEM_BYTES * n, min_chunk=LEAST_CHUNK), counted(n, "row"))
+    check_memory(device, MemoryEstimate(ITEM_BYTES * n + later_bytes, min_chunk=LEAST_CHUNK), counted(n, "row"))
     xp, classes = device.xp, items.classes()
     if classes is not None:  # pairs of two classes are in two groups
         codes = number.astype("int64") * (int(classes.max()) + 1) + classes if n else number
@@ -367,56 +369,127 @@ def _mixed(words: Array, xp: Any) -> Array:
     return words
 
 
-def nearest_items(items: Items, m: int, limit: float = inf) -> tuple[Array, Array]:
-    """For each of the first m items the nearest of the others, the first of equally near ones, and its distance.
+@dataclass(frozen=True)
+class Held:
+    """The rows of the second set by distinct item."""
 
-    int32 and float64, (m,). Where none is within the limit, and at a finite distance, it is the first one, and the
-    distance is infinite.
+    order: Array  # (r,) int32, the rows, ascending for each item
+    starts: Array  # (u,) int64: where the rows of each item begin
+    counts: Array  # (u,) int64, how many of them are wanted
+    device: Device
+
+    @classmethod
+    def of(cls, of_row: Array, m: int, count: int, k: int, device: Device) -> Self:
+        """Return those from row m on, of `count` items; no more than the first k of an item are wanted."""
+        xp = device.xp
+        order, counts = stable_order(of_row[m:], xp).astype("int32"), xp.bincount(of_row[m:], minlength=count)
+        return cls(order + np.int32(m), xp.cumsum(counts) - counts, xp.minimum(counts, k), device)
+
+    def rows(self, query: Array, item: Array, distance: Array) -> Iterator[Pairs]:
+        """Yield the pairs of a query and a row, for pairs of a query and an item."""
+        first, count = self.starts[item], self.counts[item]
+        if int(count.sum()) == item.size:  # each has one
+            yield query, self.order[first], distance
+            return
+        for pair, place in pairs_of_ranges(first, count, self.device):
+            yield query[pair], self.order[place], distance[pair]
+
+
+def nearest_items(
+    items: Items, m: int, limit: float = inf, k: int = 1, number: Array | None = None
+) -> tuple[Array, Array]:
+    """Return for each of the first m items the k nearest of the others in its group, and their distances.
+
+    int32 and float64, (m, k), by distance and then by row. `number`, (n,) int32, are the groups. Behind the items that
+    are within the limit, and at a finite distance, come the first others at an infinite distance, and then -1.
     """
     device, n = items.device, len(items)
     xp = device.xp
-    distinct = distinct_items(items, xp.zeros(n, "int32"))
-    count, of_row = len(distinct.items), distinct.of_row
-    first = xp.full(count, n, "int32")  # the first row of the second set of each distinct item
-    xp.minimum.at(first, of_row[m:], xp.arange(m, n, dtype="int32"))
-    is_point = first < n
-    nearest, weight = xp.full(count, m, "int32"), xp.full(count, inf)
-    asked = xp.zeros(count, bool)
-    asked[of_row[:m]] = True
-    pending, copied = asked & ~is_point, asked & is_point
+    number = xp.zeros(n, "int32") if number is None else number
+    distinct = distinct_items(items, number, LISTED_BYTES * m * k)
+    count, of_row, groups = len(distinct.items), distinct.of_row, distinct.groups
+    held = Held.of(of_row, m, count, k, device)
+    of_points = _restricted(groups, held.counts > 0, device)
+    reachable = xp.bincount(groups.number[of_row[m:]], minlength=len(groups))[groups.number]
+    needed = xp.minimum(reachable, k)
+    nearest, weight = xp.full((count, k), -1, "int32"), xp.full((count, k), inf)
+    pending = xp.zeros(count, bool)
+    pending[of_row[:m]] = True
+    asked = xp.flatnonzero(pending)
 
     def settle(wanted: Array, level: float) -> None:
-        query, row, distance = _nearest_within(distinct, wanted, first, level)
-        nearest[query], weight[query], pending[query] = row, distance, False
+        query, row, distance = _nearest_within(distinct, wanted, held, level, k)
+        place = xp.arange(query.size) - xp.searchsorted(query, query)
+        nearest[query, place], weight[query, place] = row, distance
+        pending[wanted & (xp.bincount(query, minlength=count) >= needed)] = False
 
+    copied, own = pending & (held.counts >= needed), xp.arange(count)
     if bool(copied.any()):
         settle(copied, 0.0)
     level = -inf
     while level < limit and bool(pending.any()):
-        n_pairs = int(pending.sum()) * int(is_point.sum())
+        n_pairs = int(device.asarray(of_points.sizes)[groups.number[pending]].sum())
         is_last = limit < inf or are_few(n_pairs, FEW_PAIRS[device.name])
-        level = limit if is_last else next_level(distinct.items, distinct.groups, pending, is_point, level)
-        settle(pending, level)
+        level = limit if is_last else next_level(distinct.items, of_points, pending, own, level, k)
+        settle(pending.copy(), level)
+    _list_infinite(nearest, asked, number[distinct.copies.first], number[m:], m, device)
     return nearest[of_row[:m]], weight[of_row[:m]]
 
 
-def _nearest_within(distinct: Distinct, wanted: Array, first: Array, level: float) -> tuple[Array, Array, Array]:
-    """The wanted items that have a row within the level, the first of their nearest rows, and its distance.
+def _restricted(groups: Groups, kept: Array, device: Device) -> Groups:
+    """Return groups whose items in order are the kept ones alone, (u,) bool."""
+    sizes = to_host(device.xp.bincount(groups.number[kept], minlength=len(groups)))
+    return Groups(groups.number, groups.order[kept[groups.order]], np.concatenate(([0], np.cumsum(sizes))))
 
-    `first`, (u,) int32, is the first row of each item in the second set, or the number of all rows.
-    """
-    xp, is_point = distinct.items.device.xp, first < distinct.of_row.size
+
+def _nearest_within(distinct: Distinct, wanted: Array, held: Held, level: float, k: int) -> Pairs:
+    """Return the k nearest rows within the level of each wanted item: items, rows and distances, item by item."""
+    device, is_point = distinct.items.device, held.counts > 0
+    xp = device.xp
     own = xp.flatnonzero(wanted & is_point)
-    columns = [own], [first[own]], [xp.zeros(own.size)]
+    parts, most = list(held.rows(own, own, xp.zeros(own.size))), MOST_LISTED[device.name]
     for a, b, distance in ItemSearch(distinct.items, distinct.groups, level).parts(wanted, is_point):
         for query, point in ((a, b), (b, a)):
             kept = wanted[query] & is_point[point]
-            for column, part in zip(columns, (query, first[point], distance), strict=True):
-                column.append(part[kept])
-    query, row, distance = map(xp.concatenate, columns)
+            for part in held.rows(query[kept], point[kept], distance[kept]):
+                parts.append(part)
+        if sum(rows.size for _, rows, _ in parts) > most:
+            parts = [_first_of_each(parts, k, xp)]
+            most = max(most, 2 * parts[0][0].size)
+    return _first_of_each(parts, k, xp)
+
+
+def _first_of_each(parts: list[Pairs], k: int, xp: Any) -> Pairs:
+    """Return the k first pairs of each query by (distance, row), each once, query by query."""
+    query, row, distance = (xp.concatenate([part[i] for part in parts] or [xp.empty(0, "int64")]) for i in range(3))
     order = stable_order(row, xp)
     for column in (distance, query):
         order = order[stable_order(column[order], xp)]
     query, row, distance = query[order], row[order], distance[order]
-    best = xp.concatenate((xp.ones(min(1, query.size), bool), query[1:] != query[:-1]))
-    return query[best], row[best], distance[best]
+    is_first = xp.ones(query.size, bool)
+    is_first[1:] = (query[1:] != query[:-1]) | (row[1:] != row[:-1])
+    query, row, distance = query[is_first], row[is_first], distance[is_first]
+    is_near = xp.arange(query.size) - xp.searchsorted(query, query) < k
+    return query[is_near], row[is_near], distance[is_near]
+
+
+def _list_infinite(nearest: Array, asked: Array, of_item: Array, of_point: Array, m: int, device: Device) -> None:
+    """Write the first rows at an infinite distance into lists that are not full, (u, k), of the items that are asked.
+
+    `of_item` are the groups of the items, and `of_point` those of the rows from m on.
+    """
+    xp, k = device.xp, nearest.shape[1]
+    sizes = xp.bincount(of_point, minlength=int(of_item.max()) + 1)
+    listed = (nearest[asked] >= 0).sum(axis=1)
+    is_short = listed < xp.minimum(sizes[of_item[asked]], k)
+    if not bool(is_short.any()):
+        return
+    short, listed = asked[is_short], listed[is_short]
+    by_group, size = stable_order(of_point, xp) + m, sizes[of_item[short]]
+    place = (xp.cumsum(sizes) - sizes)[of_item[short]][:, None] + xp.arange(k)
+    row = by_group[xp.minimum(place, by_group.size - 1)]
+    first_code = xp.arange(short.size)[:, None] * (m + by_group.size + 1)  # and one of -1
+    is_free = ~xp.isin(first_code + row, first_code + nearest[short]) & (xp.arange(k) < size[:, None])
+    place = listed[:, None] + xp.cumsum(is_free, axis=1) - 1
+    at, column = xp.nonzero(is_free & (place < k))
+    nearest[short[at], place[at, column]] = row[at, column]

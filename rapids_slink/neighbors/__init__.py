@@ -14,6 +14,7 @@ the task in which every point is a group; the search of connect has the componen
     matrix/          all distances of codes, stored, on a GPU
     trees/           few features, low dimension: a k-d tree, a bounding volume hierarchy
     small_batch/     few queries, on a GPU
+    queries.py       the k nearest rows of another table, and frames of them
     within/          all pairs within a distance, not by tasks, and frames of them
 
 `prepare_search` chooses the search by the points, the metric and the device. Points may have core distances: then a
@@ -31,7 +32,7 @@ from rapids_slink.metrics import EUCLIDEAN, Metric, Rows, distances
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import fused_filter
-from rapids_slink.neighbors.rows import check_zeros_between, in_one_type, metric_rows, zero_rows
+from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import (
     BLOCK,
     BoundsByLists,
@@ -44,18 +45,15 @@ from rapids_slink.neighbors.task import (
 )
 from rapids_slink.neighbors.tiles import MAX_SHARE, TileSearch
 from rapids_slink.neighbors.trees import expansion, nearest_by_spread
-from rapids_slink.points import as_points, codes_of
-from rapids_slink.points.check import as_integer, check_finite, check_same_columns
-from rapids_slink.points.output import as_known
+from rapids_slink.points import as_points
+from rapids_slink.points.check import as_integer
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.runtime.memory import MemoryEstimate, check_memory, either, free_bytes, sequential
+from rapids_slink.runtime.memory import MemoryEstimate, either, free_bytes, sequential
 
 #: Bytes of an edge in a frame.
 EDGE_BYTES = 16
-#: A search for few queries may take this number of bytes even if the other search takes less.
-SMALL_BATCH_BYTES = 2**28
 #: cuDF counts rows in int32.
 MAX_FRAME_ROWS = 2**31 - 1
 #: Up to this many features points are searched by a tree.
@@ -153,76 +151,6 @@ def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:
     return points.frame(edges.frame)
 
 
-def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
-    """`api.nearest_neighbors` on a device, within a run."""
-    Y = as_known(Y)
-    codes = codes_of(Y, metric, device)
-    queries = as_points(X, device, metric=metric, checked=False, codes=codes)
-    m, d = queries.values.shape
-
-    small: Array = None
-
-    def search(n: int, d: int, itemsize: int) -> MemoryEstimate:
-        return _estimate_nearest((m, n, d), max(itemsize, queries.values.dtype.itemsize), metric, device)
-
-    def following(n: int, d: int, itemsize: int) -> MemoryEstimate:
-        nonlocal small
-        small = _small_batch((m, n, d), (itemsize, queries.values.dtype.itemsize), metric, device)
-        if small and small.estimate.least > SMALL_BATCH_BYTES and small.estimate.least > search(n, d, itemsize).least:
-            small = None
-        return small.estimate if small else search(n, d, itemsize)
-
-    points = as_points(Y, device, following, metric=metric, name="Y", checked=False, codes=codes)
-    check_same_columns((d, queries.names), (points.values.shape[1], points.names))
-    metric = metric.of_columns(points.names or queries.names, d)
-    edges = PreallocatedFrame.empty(device, m, EDGE_TYPES)
-    both = in_one_type(queries.values, points.values)
-    if small and small.write_edges(*both, *edges.columns.values()):
-        return queries.frame(edges.frame)
-    bounded = check_finite({"X": queries, "Y": points}, metric, device)
-    if small:
-        check_memory(device, search(len(points.values), d, both[1].dtype.itemsize), "nearest_neighbors")
-    _write_nearest(both, bounded, edges.columns, metric, device)
-    return queries.frame(edges.frame)
-
-
-def _write_nearest(both: tuple[Any, Any], bounded: bool, edges: dict[str, Any], metric: Metric, device: Device) -> None:
-    """Write the edges from each query to its nearest point; `bounded`: all squared distances are known to be finite."""
-    xp = device.xp
-    queries, values = (
-        metric_rows(metric, part, device, name=name, alone=False) for part, name in zip(both, "XY", strict=True)
-    )
-    if metric.formula.is_undefined_for_zeros:
-        x, y = (zero_rows(part, device) for part in both)
-        check_zeros_between(x, y, metric)
-    search = prepare_search(values, device, Report(), queries=queries, metric=metric)
-    rows, no_group = xp.arange(len(queries), dtype="int32"), xp.full(len(values), -1, "int32")
-    nearest = search.find(SearchTask(rows, 1, rows, no_group))
-    surrogate, dst = nearest.weights[:, 0], nearest.ids[:, 0]
-    if not (bounded and metric.formula == "squared_euclidean") and not float(surrogate.max()) < xp.inf:
-        raise ValueError(f"The {metric.name} distances between X and Y overflow float64. Rescale both.")
-    edges["src"][...], edges["dst"][...] = rows, dst
-    edges["weight"][...] = distances(metric, surrogate, (rows, dst), both, device)
-
-
-def _small_batch(shape: tuple[int, int, int], itemsizes: tuple[int, int], metric: Metric, device: Device) -> Any:
-    """The search for few queries (m, n, d), on a GPU that has it; None where another is wanted."""
-    if not device.is_gpu or itemsizes[0] != itemsizes[1]:
-        return None
-    from rapids_slink.neighbors.small_batch import SmallBatchSearch
-
-    small = SmallBatchSearch(*shape, metric)
-    return small if small.is_supported else None
-
-
-def _estimate_nearest(shape: tuple[int, int, int], itemsize: int, metric: Metric, device: Device) -> MemoryEstimate:
-    """Bytes of the nearest of n points to m queries of d features, with copies in one type and the result's frame."""
-    m, n, d = shape
-    copies = itemsize * d * (m + n) + EDGE_BYTES * m
-    search = estimate_search(n, d, itemsize, 1, device, n_queries=m, metric=metric)
-    return sequential(MemoryEstimate(copies, copies), search)
-
-
 def _estimate_graph(n: int, d: int, itemsize: int, k: int, metric: Metric, device: Device) -> MemoryEstimate:
     """Bytes of `knn_graph` once it has the points; refuses more neighbours than there are, or than a frame holds."""
     if k > n - 1:
@@ -302,7 +230,7 @@ def estimate_search(
     m = n if n_queries is None else n_queries
     rows = metric.rows.row_bytes(d) * (n if n_queries is None else n + m)
     d = metric.rows.width(d) if metric.rows is Rows.SPHERE else d
-    sizes = n, m, d, max(1, min(k, n - 1)), itemsize, device, metric
+    sizes = n, m, d, max(1, min(k, n - (n_queries is None))), itemsize, device, metric
     kind: Any = chosen or _search_class(n, d, metric, device)
     search = kind.estimate(*sizes)
     if chosen and chosen.for_lists:

@@ -56,9 +56,9 @@ def estimate_brute_force(
     """Bytes of a search among n points of d features for the k neighbours of m of them, or of as many queries."""
     kernels, lists = filter_kernels(device), m * (12 * k + 8)
     if not device.is_gpu and metric.filter != "product":  # without a filter: tiles, and the lists of a chunk
-        from rapids_slink.neighbors.exact.cpu import TILE_BYTES
+        from rapids_slink.neighbors.exact.cpu import TILE_BYTES, scan_bytes
 
-        tiles = workers(device) * (TILE_BYTES + MIN_ROWS * (12 * k + 64))
+        tiles = workers(device) * (TILE_BYTES + MIN_ROWS * (12 * k + 64) + scan_bytes(n, k))
         return MemoryEstimate(lists + 44 * m + 4 * n, lists, tiles)
     fused = fused_filter(device) if device.is_gpu and metric.filter in ("product", "bits") else None
     a_row = fused.row_bytes(d) if fused else (2 if device.is_gpu else 4) * -(-d // 8) * 8 + 8
@@ -67,6 +67,8 @@ def estimate_brute_force(
     # In float64: on a GPU a kernel quantizes, and only a random order is made for it.
     packing = 24 * n if device.is_gpu else PACKED_BYTES * min(max(n, m) * d, BLOCK)
     chunks = workers(device) * MIN_ROWS * chunk_row_bytes(n, d, k, device)
+    if not device.is_gpu:  # a thread sorts the distances of a row
+        chunks += workers(device) * exact_kernels(device).scan_bytes(n, k)
     if not device.is_gpu and m == n:  # the candidates and lists of all blocks that meet at a time
         block = min(n // (2 * kernels.MIN_PAIRS) + kernels.MIN_BLOCK_ROWS_LOW_MEMORY, kernels.MAX_BLOCK_ROWS)
         packing_a_tile = 2 * workers(device) * block * (36 * k + 160)
@@ -160,6 +162,7 @@ class BruteForceSearch(Search):
         if few or not m or task.k > self.kernels.MAX_LIST or self.filter is None:
             unproven = xp.arange(m, dtype="int32")
             by_pairs = task.is_knn_graph and task.core is None and not self.device.is_gpu
+            by_pairs &= task.k <= self.kernels.MAX_LIST
         else:
             passed = self._first_pass(self.filter, task, reached)
             if passed is None:  # nor would it tell the points of further tasks apart

@@ -25,6 +25,7 @@ from rapids_slink.points.output import (
     is_collection,
     is_dataframe,
     library_of,
+    on_device,
     take_rows,
 )
 from rapids_slink.report import counted, listed
@@ -123,6 +124,71 @@ def keys_of(X: Any, by: GroupBy, device: Device) -> tuple[Any, Any, list[Any]]:
     frame = frames.DataFrame({i: column.reset_index(drop=True) for i, column in enumerate(keys)})
     frame.columns = _column_names(names)
     return X, frame, columns
+
+
+def keys_of_both(X: Any, Y: Any, by: GroupBy, device: Device) -> tuple[Any, Any, Any, Any]:
+    """X and Y without the columns that are keys, and the keys of each as `keys_of` returns them.
+
+    `by` names columns of both, or has a pair of keys. Raises what `keys_of` raises, and InputTypeError if the keys of X
+    and Y are of different types, by which none of them would be equal.
+    """
+    groups, is_pair = by.groups, is_pair_of_keys(by.groups)
+    if not is_pair and names_of(X, groups) is None:
+        raise ValueError(
+            "groups must name columns of X and Y, or be a pair, such as (a, b), with a key for each row of X and of Y"
+        )
+    parts = []
+    for rows, name, own in zip((X, Y), "XY", groups if is_pair else (groups, groups), strict=True):
+        try:
+            parts.append(keys_of(rows, replace(by, groups=own), device)[:2])
+        except (TypeError, ValueError) as error:
+            error.args = (str(error).replace("of X", f"of {name}").replace("and X is", f"and {name} is"),)
+            raise
+    (X, keys), (Y, others) = parts
+    if keys.shape[1] != others.shape[1]:
+        raise ValueError(f"groups has {keys.shape[1]} columns of keys for X and {others.shape[1]} for Y")
+    for a, b in zip(keys.dtypes, others.dtypes, strict=True):
+        if not _have_equal_values(a, b):
+            raise InputTypeError(
+                f"groups has keys of dtype {a} for X and {b} for Y, none of which are equal: convert one"
+            )
+    return X, Y, keys, others
+
+
+def is_pair_of_keys(groups: Any) -> bool:
+    """Whether these are keys of two tables, not names of columns."""
+    is_two = isinstance(groups, tuple | list) and len(groups) == 2
+    return is_two and all(bool(library_of(keys)) or np.ndim(keys) > 0 for keys in groups)
+
+
+def _have_equal_values(a: Any, b: Any) -> bool:
+    """Whether keys of two types may be equal: both are integers, or of one kind, or one is a category."""
+    kinds = getattr(a, "kind", "O"), getattr(b, "kind", "O")
+    if set(kinds) <= {"i", "u"}:
+        sizes = [np.dtype(str(dtype).lower()) for dtype in (a, b)]
+        return np.result_type(*sizes).kind in "iu"
+    return kinds[0] == kinds[1] or "category" in (str(a), str(b))
+
+
+def numbered_with(keys: Any, others: Any, device: Device) -> tuple[Array, Groups]:
+    """The groups of the rows that have the `others`, and the group of each row that has the `keys`, int32.
+
+    Both are frames of keys. Rows without a row of the others in their group have the number of groups.
+    """
+    both = [on_device(frame, device_of(keys)) for frame in (others, keys)]
+    for frame in both:
+        frame.columns = range(frame.shape[1])
+    of_all = numbered(device_of(keys).frames.concat(both, ignore_index=True), device)
+    n = len(others)
+    groups = groups_of(of_all.number[:n], len(of_all), device)  # numbered alike: by first appearance, these first
+    return device.xp.minimum(of_all.number[n:], len(groups)), groups
+
+
+def check_keys(count: int, n: int, name: str = "X") -> None:
+    """Raise unless there is a key for each of n rows."""
+    if count != n:
+        of = "" if name == "X" else f" of {name}"
+        raise ValueError(f"groups must hold one key for each of {counted(n, 'row')}{of}, got {count}")
 
 
 def _columns_of_keys(groups: Any) -> tuple[list[Any], list[Any]]:

@@ -12,6 +12,7 @@ from oracles import assert_edges, least, squared_distances, without_self
 from scipy.spatial.distance import cdist
 
 from rapids_slink import knn_graph, nearest_neighbors, neighbors
+from rapids_slink.neighbors import queries
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import DeviceMemoryError
 
@@ -106,7 +107,8 @@ def test_results_are_allocated_before_the_search_begins(call, device, monkeypatc
     def refused(*_):
         raise MemoryError
 
-    monkeypatch.setattr(neighbors, "prepare_search", lambda *_, **__: begun.append("search"))
+    for module in (neighbors, queries):
+        monkeypatch.setattr(module, "prepare_search", lambda *_, **__: begun.append("search"))
     monkeypatch.setattr(PreallocatedFrame, "empty", refused)
     if device == "cuda":
         small_batch = pytest.importorskip("rapids_slink.neighbors.small_batch")

@@ -9,6 +9,7 @@ from calls import CALLS, Failing, points, spread, stray_threads
 from spanning_trees import bits
 
 from rapids_slink import DeviceMemoryError, fit, knn_graph, nearest_neighbors, neighbors
+from rapids_slink.neighbors import queries
 from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import run_scope
@@ -86,7 +87,8 @@ def test_other_errors_stay_what_they_are(error):
 def test_a_frame_is_there_before_the_kernels_that_write_it(monkeypatch, device, call):
     """So that no memory of a kernel that is under way comes back because there is none for the frame."""
     begun = []
-    monkeypatch.setattr(neighbors, "prepare_search", lambda *_, **__: begun.append("search"))
+    for module in (neighbors, queries):
+        monkeypatch.setattr(module, "prepare_search", lambda *_, **__: begun.append("search"))
     if device == "cuda":
         from rapids_slink.neighbors.small_batch import SmallBatchSearch
 

@@ -9,6 +9,7 @@ import pytest
     ("module", "name", "feature"),
     [
         ("sklearn.cluster._agglomerative", "_fix_connectivity", "connectivity= of rapids_slink.sklearn's class"),
+        ("sklearn.neighbors._base", "NeighborsBase._fit", "rapids_slink.sklearn.NearestNeighbors"),
         ("hdbscan.hdbscan_", "_tree_to_labels", "Hierarchy.to_hdbscan"),
         ("jscatter.widget", "JupyterScatter._handle_tooltip", "what the explorer says of the row under the pointer"),
         ("numba.core.event", "Listener", "the message that kernels are being compiled"),

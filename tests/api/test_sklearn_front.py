@@ -1,16 +1,20 @@
-"""`rapids_slink.sklearn.AgglomerativeClustering` in the place of scikit-learn's class."""
+"""`rapids_slink.sklearn` in the place of scikit-learn's classes: `AgglomerativeClustering` and `NearestNeighbors`."""
+
+import pickle
 
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn import cluster
+from scipy import sparse
+from sklearn import cluster, neighbors
+from sklearn.base import clone
 from sklearn.datasets import make_moons
 from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.pairwise import pairwise_distances
 from sklearn.neighbors import kneighbors_graph
 from tests_of_others import run_tests_of
 
-from rapids_slink.sklearn import AgglomerativeClustering
+from rapids_slink.sklearn import AgglomerativeClustering, NearestNeighbors
 
 
 @pytest.fixture
@@ -74,3 +78,81 @@ def test_other_linkages_are_scikit_learns(X):
 def test_tests_of_scikit_learn(device):
     """All of its tests of hierarchical clustering: those of other linkages come back from scikit-learn."""
     assert run_tests_of("sklearn.cluster.tests.test_hierarchical", device) >= 20
+
+
+# --------------------------------------------------------------------------------------------- nearest neighbours
+
+
+def assert_same(found, expected):
+    """Distances, and row numbers where no two are equal."""
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == theirs.dtype
+        for one, other in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"metric": "cityblock", "algorithm": "brute"},
+        {"metric": "cosine"},
+        {"p": 3},
+        {"metric": "minkowski", "p": None, "metric_params": {"p": 1.5}},
+        {"metric": "braycurtis", "algorithm": "brute"},  # scikit-learn's, whose tree finds others
+        {"metric": "mahalanobis", "metric_params": {"VI": np.eye(2)}},
+        {"metric": lambda x, y: abs(x - y).max()},
+        {"algorithm": "kd_tree"},
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Parameter p is found", "ignore:.* is handed to scikit-learn")
+def test_neighbours_are_scikit_learns(parameters, X):
+    kinds = NearestNeighbors, neighbors.NearestNeighbors
+    found, expected = (kind(n_neighbors=4, radius=0.2, **parameters).fit(X[:150]) for kind in kinds)
+    for queries in (X[150:], None):
+        assert_same(found.kneighbors(queries), expected.kneighbors(queries))
+        ours, theirs = (model.radius_neighbors(queries, sort_results=True) for model in (found, expected))
+        assert_same(ours, theirs)
+        for name in ("kneighbors_graph", "radius_neighbors_graph"):
+            graphs = [getattr(model, name)(queries, mode="distance") for model in (found, expected)]
+            np.testing.assert_allclose(*(graph.toarray() for graph in graphs), rtol=1e-7, atol=1e-12)
+
+
+def test_first_rows_are_nearest_where_distances_tie():
+    rows = np.zeros((5, 2))
+    model = NearestNeighbors(n_neighbors=3, algorithm="brute").fit(rows)
+    assert model.kneighbors([[0.0, 1.0]], return_distance=False).tolist() == [[0, 1, 2]]
+    assert model.radius_neighbors([[0.0, 1.0]], 1.0, return_distance=False)[0].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_an_estimator_of_a_pipeline_and_of_a_frame(X):
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    model = clone(NearestNeighbors(n_neighbors=2)).fit(frame)
+    assert model.algorithm == "auto"
+    assert model.feature_names_in_.tolist() == ["a", "b"]
+    expected = model.kneighbors(frame)
+    for part, again in zip(expected, pickle.loads(pickle.dumps(model)).kneighbors(frame), strict=True):
+        np.testing.assert_array_equal(part, again)
+    with pytest.raises(ValueError, match="Expected n_neighbors <= n_samples_fit"):
+        model.kneighbors(frame, 201)
+
+
+@pytest.mark.parametrize(
+    ("rows", "parameters", "message"),
+    [
+        (sparse.csr_matrix(np.eye(9)), {}, "sparse X is handed to scikit-learn"),
+        (np.eye(9), {"metric": "braycurtis"}, "metric='braycurtis' is handed to scikit-learn"),
+    ],
+)
+def test_what_is_handed_to_scikit_learn(rows, parameters, message):
+    with pytest.warns(UserWarning, match=message) as warned:
+        NearestNeighbors(**parameters).fit(rows)
+    assert warned[0].filename == __file__
+
+
+@pytest.mark.full
+def test_tests_of_scikit_learn_of_neighbors(device):
+    """All of those of `NearestNeighbors` except one, which reads a private attribute for the name of a tree."""
+    others = "classifier", "regressor", "predict", "loocv", "auto_algorithm and not valid_brute"
+    selected = " and ".join(f"not ({name})" for name in others)
+    assert run_tests_of("sklearn.neighbors.tests.test_neighbors", device, selected=selected) > 100

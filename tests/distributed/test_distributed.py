@@ -82,6 +82,8 @@ def test_metrics(metric, client, blocks):
     pd.testing.assert_frame_equal(found, knn_graph(frame, 4, **parameters))
     found = nearest(parts, frame.iloc[50:], **parameters).compute().reset_index(drop=True)
     pd.testing.assert_frame_equal(found, nearest(frame, frame.iloc[50:], **parameters))
+    found = nearest(parts, frame.iloc[50:], 70, **parameters).compute().reset_index(drop=True)
+    pd.testing.assert_frame_equal(found, nearest(frame, frame.iloc[50:], 70, **parameters))
 
 
 @pytest.mark.parametrize("how", [{}, {"max_distance": 0.1}], ids=str)
@@ -503,6 +505,12 @@ def test_refused(client):
         fit(collection(np.eye(9)[:, :3] + np.eye(9)[:, 4:7], [5, 4])[1], 2, metric="braycurtis", device="cpu")
     with pytest.raises(ValueError, match="same number of features, got 2 and 1"):
         nearest(parts, parts[["x0"]])
+    with pytest.raises(ValueError, match="n_neighbors must be at most the number of rows of Y, 440, got 441"):
+        nearest(parts, parts, 441)
+    with pytest.raises(ValueError, match="groups of nearest_neighbors is for rows on one device"):
+        nearest(parts, parts, groups="x0")
+    with pytest.raises(ValueError, match="output='arrays' of nearest_neighbors is for rows on one device"):
+        nearest(parts, parts, output="arrays")
     with pytest.raises(ValueError, match="n_neighbors must be at most n - 1 = 439"):
         knn_graph(parts, 440)
     with pytest.raises(ValueError, match="min_samples must be at most n - 1 = 439"):

@@ -19,7 +19,7 @@ from bench.cases import CASES, uniform
 from bench.cluster import cluster_of
 from bench.peers import NAMES, faiss_pairs, peers_of, scipy_products
 from bench.sparse import sketches, tfidf
-from bench.stages import READERS, STAGES, GraphWork, TreeWork, Work, work_on
+from bench.stages import LISTED, READERS, STAGES, GraphWork, TreeWork, Work, work_on
 from bench.text import receptors
 from rapids_slink.forced import Forced
 from rapids_slink.metrics import METRICS
@@ -121,6 +121,11 @@ def test_checks_can_fail(stage):
         result = SimpleNamespace(mst_=wrong)
     elif stage == "count":
         result += 1
+    elif stage in LISTED:
+        distances, ids = result
+        wrong = ids[:, ::-1] if ids.shape[1] > 1 else ids + 1
+        assert checks.CHECKS[stage](work, (distances, wrong))[0] is False
+        result = np.nextafter(distances, np.inf), ids
     elif stage == "friends":
         result[5] += 1
     elif stage in ("cut", "cuts"):

@@ -60,6 +60,7 @@ PUBLIC = [
     "rapids_slink.datasets.load_cities",
     "rapids_slink.scipy.linkage",
     "rapids_slink.sklearn.AgglomerativeClustering",
+    "rapids_slink.sklearn.NearestNeighbors",
 ]
 
 

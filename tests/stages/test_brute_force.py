@@ -262,17 +262,16 @@ def test_chunks_are_as_large_as_memory_allows(free, engine):
     assert_lists(neighbor_lists(search, 2000, 3, engine), least(without_self(squared_distances(X)), 3))
 
 
-@pytest.mark.gpu
-def test_long_lists_take_what_was_estimated():
-    """Above so many entries a GPU sorts all distances of some rows: that is part of the estimate, and fits into it."""
-    from rapids_slink.neighbors.exact.cuda import MAX_LIST
-
-    X = np.random.default_rng(0).normal(size=(3000, 20)).astype(np.float32)
-    for k in (MAX_LIST - 100, MAX_LIST + 100):
+@pytest.mark.parametrize("d", [3, 20])
+def test_long_lists_take_what_was_estimated(d, device, engine):
+    """Above so many entries all distances of some rows are sorted: that is part of the estimate, and fits into it."""
+    most = exact_kernels(engine).MAX_LIST
+    X = np.random.default_rng(0).normal(size=(3000, d)).astype(np.float32)
+    for k in (most - 100, most + 100) if device == "cuda" else (most + 100,):
         with pytest.raises(DeviceMemoryError, match="needs at least") as refused:
-            knn_graph(X, k, device="cuda", memory_limit=1000)
+            knn_graph(X, k, device=device, memory_limit=1000)
         least_bytes = str(refused.value).split("needs at least ")[1].split(" of ")[0]
-        graph = knn_graph(X, k, device="cuda", memory_limit=least_bytes)
+        graph = knn_graph(X, k, device=device, memory_limit=least_bytes)
         some = slice(0, 3000, 300)
         distances = squared_distances(X[some], X)
         distances[np.arange(10), np.arange(0, 3000, 300)] = np.inf

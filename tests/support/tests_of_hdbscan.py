@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_terminal_summary(terminalreporter):
-    terminalreporter.write_line(f"single linkages: {counts['fits']}")
+    terminalreporter.write_line(f"calls here: {counts['fits']}")
 
 
 ALGORITHMS = "kd_tree", "ball_tree"

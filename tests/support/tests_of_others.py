@@ -1,4 +1,4 @@
-"""A plugin of pytest for the tests of SciPy and scikit-learn: our function and class in the place of theirs."""
+"""A plugin of pytest for the tests of SciPy and scikit-learn: our functions and classes in the place of theirs."""
 
 import importlib.util
 import os
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from repository import ROOT
 from scipy.cluster import hierarchy
+from sklearn import neighbors
 
 from rapids_slink import sklearn as front
 from rapids_slink.scipy import linkage
@@ -36,9 +37,20 @@ class Counted(front.AgglomerativeClustering):
             return super()._fit(X)
 
 
+class Neighbors(front.NearestNeighbors):
+    def _fit(self, X, y=None):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".* is handed to scikit-learn")
+            super()._fit(X, y)
+        methods["neighbors"] += isinstance(self._tree, front._Rows)
+        return self
+
+
 def pytest_collection_modifyitems(items):
-    front.fit, front.fit_graph = (partial(function, device=device) for function in (front.fit, front.fit_graph))
+    for name in ("fit", "fit_graph", "nearest_neighbors", "pairs"):
+        setattr(front, name, partial(getattr(front, name), device=device))
     hierarchy.linkage = linkage_here
+    neighbors.NearestNeighbors = Neighbors
     for item in items:
         if item.module.__name__.startswith("scipy."):
             item.module.linkage = linkage_here
@@ -47,11 +59,11 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_terminal_summary(terminalreporter):
-    terminalreporter.write_line(f"single linkages: {methods['single']}")
+    terminalreporter.write_line(f"calls here: {methods['single'] + methods['neighbors']}")
 
 
-def run_tests_of(module, device, plugin=Path(__file__).stem):
-    """The tests of an installed module under a plugin: how many single linkages they made on the device."""
+def run_tests_of(module, device, plugin=Path(__file__).stem, selected=""):
+    """The tests of an installed module under a plugin, those that are selected: how many calls they made here."""
     package, _, _ = module.rpartition(".")
     if importlib.util.find_spec(package) is None:  # from 1.18 on SciPy's wheels are without them
         pytest.skip(f"{package} is not installed")
@@ -67,6 +79,8 @@ def run_tests_of(module, device, plugin=Path(__file__).stem):
         ".",
         "-c",
         "/dev/null",
+        "-k",
+        selected,
     ]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     path = os.pathsep.join([str(ROOT), *sys.path])
@@ -80,4 +94,4 @@ def run_tests_of(module, device, plugin=Path(__file__).stem):
     )
     assert run.returncode == 0, run.stdout
     assert "failed" not in run.stdout
-    return int(re.search(r"single linkages: (\d+)", run.stdout)[1])
+    return int(re.search(r"calls here: (\d+)", run.stdout)[1])

@@ -48,13 +48,14 @@ from rapids_slink.neighbors.exact.formulas import (
     weigh_values,
 )
 from rapids_slink.neighbors.task import equal_slices, golden_stride, rounds_of_pairs, row_blocks
+from rapids_slink.ordering import stable_order
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import Progress, for_each_chunk, shares, with_progress, workers
 
 HASHED = 2**18  # values that are hashed at a time
 
-MAX_LIST = 2**31  # lists of any length
+MAX_LIST = 2048  # an entry is inserted where it belongs; longer lists are sorted
 TILE_BYTES = sum(part.nbytes for part in new_tile())  # what a thread takes to compute distances
 NO_CORE = np.empty(0)
 
@@ -102,12 +103,39 @@ def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, 
 
     `groups` are the rows' and the points'; the other parameters are those of `rerank`.
     """
+    if k > MAX_LIST:
+        return _lists_by_sorting(exact, rows, groups, upper, k, core)
     top, stride = empty_lists(rows.size, k), golden_stride(len(exact.points))
     _scan(
         exact.metric.cpu_formula, read_only(exact.queries), read_only(exact.points), rows, *groups,
         NO_CORE if core is None else core, upper, top.ids, top.weights, stride, new_tile(),
     )  # fmt: skip
     return top
+
+
+def _lists_by_sorting(
+    exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, core: Array = None
+) -> TopLists:
+    """`scan` of long lists: the distances of a row to all points are sorted. Equal ones stay in the order of ids."""
+    top, ids = empty_lists(rows.size, k), np.arange(len(exact.points), dtype=np.int32)
+    for i in range(rows.size):
+        row = rows[i : i + 1]
+        distance = distances_between(exact.queries, row, ids, exact.metric, exact.points)[0]
+        if core is not None:
+            distance = np.maximum(distance, np.maximum(core[row], core))
+        near = np.flatnonzero((distance <= upper[i]) & (groups[1] != groups[0][i]))
+        if near.size > k:
+            near = near[distance[near] <= np.partition(distance[near], k - 1)[k - 1]]
+        near = near[stable_order(distance[near], np)[:k]]
+        top.ids[i, : near.size], top.weights[i, : near.size] = near, distance[near]
+        if near.size == k:
+            upper[i] = min(upper[i], distance[near[-1]])
+    return top
+
+
+def scan_bytes(n: int, k: int) -> int:
+    """Bytes that `scan` of n points takes, for lists that are sorted."""
+    return 40 * n if k > MAX_LIST else 0
 
 
 def scan_each_pair(
@@ -201,10 +229,16 @@ def pair_distances(values: Array, src: Array, dst: Array, metric: Metric = EUCLI
     return out
 
 
-def distances_between(values: Array, rows: Array, points: Array, metric: Metric = EUCLIDEAN) -> np.ndarray:
-    """The surrogate distances of some rows from each of some others: (m, n) for numbers, (m,) and (n,) int32."""
-    out = np.empty((rows.size, points.size))
-    weigh_between(metric.cpu_formula, read_only(values), rows, points, new_tile(), out)
+def distances_between(
+    values: Array, rows: Array, points: Array, metric: Metric = EUCLIDEAN, others: Array = None
+) -> np.ndarray:
+    """The surrogate distances of some rows from each of some others: (m, n) for numbers, (m,) and (n,) int32.
+
+    The latter are numbers of the rows of `others`, if there are.
+    """
+    out, values = np.empty((rows.size, points.size)), read_only(values)
+    others = values if others is None else read_only(others)
+    weigh_between(metric.cpu_formula, values, rows, others, points, new_tile(), out)
     return out
 
 
@@ -325,13 +359,13 @@ def weigh_pairs(formula, values, src, dst, tile, out):
 
 
 @njit(nogil=True, cache=True)
-def weigh_between(formula, values, rows, points, tile, out):
+def weigh_between(formula, values, rows, others, points, tile, out):
     """The distances of some rows from each of some others."""
     for first in range(0, points.size, POINTS):
         some = points[first : first + POINTS]
         for begin in range(0, rows.size, ROWS):
             own = rows[begin : begin + ROWS]
-            weigh(formula, values, own, values, some, tile)
+            weigh(formula, values, own, others, some, tile)
             for i in range(own.size):
                 for j in range(some.size):
                     out[begin + i, first + j] = tile.total[i, j]

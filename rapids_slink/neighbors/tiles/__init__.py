@@ -78,7 +78,7 @@ from rapids_slink.neighbors.tiles.order import (
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.memory import MemoryEstimate, free_bytes
-from rapids_slink.runtime.threads import with_progress
+from rapids_slink.runtime.threads import for_each_chunk, with_progress
 
 #: Binary digits of the largest differences of a cell's points from its centre, scaled.
 DIGITS = 14
@@ -291,7 +291,7 @@ class TileSearch(Search):
 
     def _scan(self, task: SearchTask) -> SearchResult:
         """Compute every distance, for lists that are too long to be kept beside candidates."""
-        upper, top = task.bounds(self.device.xp), []
+        upper = task.bounds(self.device.xp)
         size = max(
             1,
             int(
@@ -299,9 +299,15 @@ class TileSearch(Search):
                 // self.exact_kernels.scan_bytes(len(self.points), task.k)
             ),
         )
-        for rows in equal_slices(slice(0, task.rows.size), size):
+
+        def scan(rows: slice) -> TopLists:
             groups = task.groups(task.rows[rows]), task.point_group
-            top.append(self.exact_kernels.scan(self.exact, task.rows[rows], groups, upper[rows], task.k, task.core))
+            lists: TopLists = self.exact_kernels.scan(
+                self.exact, task.rows[rows], groups, upper[rows], task.k, task.core
+            )
+            return lists
+
+        top = for_each_chunk(self.device, scan, equal_slices(slice(0, task.rows.size), size))
         ids, weights = (
             self.device.xp.concatenate([getattr(part, name) for part in top]) for name in ("ids", "weights")
         )

@@ -15,7 +15,15 @@ from typing import NamedTuple
 import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.neighbors.exact.cpu import NO_CORE, comes_before_last, drop_above_bound, insert, reachability
+from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.exact.cpu import (
+    MAX_LIST,
+    NO_CORE,
+    comes_before_last,
+    drop_above_bound,
+    insert,
+    reachability,
+)
 from rapids_slink.neighbors.task import Search, SearchResult, SearchTask
 from rapids_slink.neighbors.trees.tree import (
     LEAF,
@@ -34,7 +42,7 @@ from rapids_slink.ordering import stable_order
 from rapids_slink.report import Report
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU, Device
-from rapids_slink.runtime.memory import MemoryEstimate
+from rapids_slink.runtime.memory import MemoryEstimate, sequential
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
 
 ANY_ID = np.iinfo(np.int32).max
@@ -365,6 +373,7 @@ class TreeSearch(Search):
         all_pairs: Callable[[], Search] | None = None,
     ) -> None:
         self.metric, self.tree = metric, build(values)
+        self.values, self.report = values, report
         self.queries, self.progress, self.all_pairs = queries, progress, all_pairs
 
     @staticmethod
@@ -373,6 +382,9 @@ class TreeSearch(Search):
 
         As `build` and `find` take them, each a sum over points, nodes or rows.
         """
+        if k > MAX_LIST:
+            first = TreeSearch.estimate(n, m, d, 1, itemsize, device, metric)
+            return sequential(first, BruteForceSearch.estimate(n, m, d, k, itemsize, device, metric))
         nodes = 2 ** (depth_of(n) + 1)
         tree = n * (8 * d + 8) + nodes * (16 * d + 20)
         groups = n * 4 + nodes * 8
@@ -390,6 +402,9 @@ class TreeSearch(Search):
 
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""
+        if task.k > MAX_LIST:
+            among_all = BruteForceSearch(self.values, CPU, self.report, self.queries, self.progress, self.metric)
+            return among_all.find(task)
         tree, m = self.tree, task.rows.size
         group = task.point_group[tree.order]
         core = NO_CORE if task.core is None else task.core[tree.order]

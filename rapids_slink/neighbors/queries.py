@@ -1,0 +1,282 @@
+"""The k nearest rows of one table for each row of another, exact: frames or arrays, of all rows or within groups.
+
+    X, Y ──▶ rows of the metric ──▶ one search, or one a group ──▶ lists ──▶ edges, or arrays of ids and distances
+
+The lists are those of a `SearchTask` whose queries are the rows of X. Where rows have groups, a large one has a search
+of its own. In small ones every row of Y is a candidate of every row of X, and `rerank` keeps the nearest, many groups
+at a time.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rapids_slink.metrics import Metric, distances
+from rapids_slink.neighbors import EDGE_BYTES, MAX_FRAME_ROWS, estimate_search, prepare_search
+from rapids_slink.neighbors.exact import Candidates, ExactPoints, kernels
+from rapids_slink.neighbors.rows import check_zeros_between, in_one_type, metric_rows, zero_rows
+from rapids_slink.neighbors.task import BLOCK, SearchTask
+from rapids_slink.ordering import stable_order
+from rapids_slink.points import Points, as_points, codes_of
+from rapids_slink.points.check import check_finite, check_same_columns
+from rapids_slink.points.keys import ROW_BYTES, GroupBy, Groups, check_keys, keys_of_both, numbered_with
+from rapids_slink.points.output import as_known
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import Array, Device, to_host
+from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
+from rapids_slink.runtime.memory import MemoryEstimate, check_memory, sequential
+from rapids_slink.runtime.threads import for_each_chunk
+
+#: A search for few queries may take this number of bytes even if the other search takes less.
+SMALL_BATCH_BYTES = 2**28
+#: Groups of up to this many rows of Y, and of up to this many pairs, are small.
+SMALL_GROUP, SMALL_PAIRS = 1024, {"cpu": 2**15, "cuda": 2**22}
+
+
+@dataclass(frozen=True)
+class Together:
+    """Which rows of X and of Y belong together."""
+
+    of_query: Array  # (m,) int32, the group of each row of X, or the number of groups if no row of Y is in it
+    of_points: Groups  # the rows of Y
+
+    def lengths(self, k: int, device: Device) -> Array:
+        """The number of rows of Y that each row of X lists, (m,) int64."""
+        sizes = np.minimum(np.append(self.of_points.sizes, 0), k)
+        return device.asarray(sizes)[self.of_query]
+
+
+@dataclass(frozen=True)
+class NearestTask:
+    """The nearest rows that a call asks for."""
+
+    metric: Metric
+    k: int = 1
+    as_arrays: bool = False  # instead of a frame
+    by: GroupBy | None = None
+    memory_limit: Any = None
+
+    def check_points(self, n: int) -> None:
+        """Raise if Y, of n rows, has fewer than k."""
+        if self.k > n:
+            raise ValueError(f"n_neighbors must be at most the number of rows of Y, {n}, got {self.k}")
+
+
+class NearestEdges:
+    """The result of a task, which is allocated before the search: edges in a frame, or arrays of ids and distances.
+
+    Each of m rows has k entries or, of rows that have groups, as many as `together` says.
+    """
+
+    def __init__(self, task: NearestTask, m: int, together: Together | None, device: Device) -> None:
+        self.task, self.m, self.device = task, m, device
+        self.lengths = None if together is None else together.lengths(task.k, device)
+        self.count = m * task.k if self.lengths is None else int(self.lengths.sum())
+        if device.is_gpu and not task.as_arrays and self.count > MAX_FRAME_ROWS:
+            raise ValueError(
+                f"n_neighbors={task.k} makes {self.count:,} edges, and a cuDF frame holds {MAX_FRAME_ROWS:,} rows: "
+                "pass output='arrays'"
+            )
+        self.frame: PreallocatedFrame
+
+    def allocate(self) -> tuple[Array, Array, Array]:
+        """Allocate the result: src, dst and weight, of which an array's src is for this run alone."""
+        device, as_arrays = self.device, self.task.as_arrays
+        size = self.m * self.task.k if as_arrays else self.count
+        types = {name: dtype for name, dtype in EDGE_TYPES.items() if not (as_arrays and name == "src")}
+        self.frame = PreallocatedFrame.empty(device, size, types)
+        columns = self.frame.columns
+        return columns["src"] if "src" in columns else device.xp.empty(size, "int32"), columns["dst"], columns["weight"]
+
+    @cached_property
+    def listed(self) -> Any:
+        """Which entries of m lists of k, one after the other, hold a row of Y."""
+        if self.lengths is None:
+            return slice(None)
+        xp = self.device.xp
+        return xp.flatnonzero((xp.arange(self.task.k) < self.lengths[:, None]).ravel())
+
+    @property
+    def rows(self) -> Array:
+        """The row of X of each entry that is listed."""
+        xp, shape = self.device.xp, (self.m, self.task.k)
+        return xp.broadcast_to(xp.arange(self.m, dtype="int32")[:, None], shape).ravel()[self.listed]
+
+    def write(self, edges: tuple[Array, Array, Array], ends: tuple[Array, Array], distance: Array) -> None:
+        """Write the entries that are listed into what `allocate` has returned."""
+        src, dst, weight = edges
+        into = slice(None)
+        if self.task.as_arrays:
+            into = self.listed
+            if self.lengths is not None:
+                dst[...], weight[...] = -1, np.inf
+        else:
+            src[...] = ends[0]
+        dst[into], weight[into] = ends[1], distance
+
+    def result(self, queries: Points) -> Any:
+        """Return the frame or the arrays in the type of X."""
+        if not self.task.as_arrays:
+            return queries.frame(self.frame.frame)
+        shape = self.m, self.task.k
+        return tuple(queries.output.array(self.frame.columns[name].reshape(shape)) for name in ("weight", "dst"))
+
+
+class Lists(NamedTuple):
+    """Each row's nearest, in the total order; -1 and infinity behind the rows of its group, if these are fewer."""
+
+    ids: Array  # (m, k) int32
+    weights: Array  # (m, k) float64, surrogate distances
+
+
+def nearest_neighbors(X: Any, Y: Any, task: NearestTask, device: Device) -> Any:
+    """`api.nearest_neighbors` on a device, within a run."""
+    metric, k, together = task.metric, task.k, None
+    X, Y = as_known(X), as_known(Y)
+    if task.by is not None:
+        X, Y, together = read_together(X, Y, task.by, device)
+    codes = codes_of(Y, metric, device)
+    queries = as_points(X, device, metric=metric, checked=False, codes=codes)
+    m, d = queries.values.shape
+    if together is not None:
+        check_keys(together.of_query.size, m, "X")
+    result = NearestEdges(task, m, together, device)
+    small: Any = None
+
+    def search(n: int, d: int, itemsize: int) -> MemoryEstimate:
+        return _estimate((m, n, d), max(itemsize, queries.values.dtype.itemsize), task, device)
+
+    def following(n: int, d: int, itemsize: int) -> MemoryEstimate:
+        nonlocal small
+        task.check_points(n)
+        if together is not None:
+            check_keys(together.of_points.number.size, n, "Y")
+        elif k == 1:
+            small = _small_batch((m, n, d), (itemsize, queries.values.dtype.itemsize), metric, device)
+        if small and small.estimate.least > SMALL_BATCH_BYTES and small.estimate.least > search(n, d, itemsize).least:
+            small = None
+        return small.estimate if small else search(n, d, itemsize)
+
+    points = as_points(Y, device, following, metric=metric, name="Y", checked=False, codes=codes)
+    check_same_columns((d, queries.names), (points.values.shape[1], points.names))
+    metric = metric.of_columns(points.names or queries.names, d)
+    edges, both = result.allocate(), in_one_type(queries.values, points.values)
+    if not (small and small.write_edges(*both, *edges)):
+        bounded = check_finite({"X": queries, "Y": points}, metric, device)
+        if small:
+            check_memory(device, search(len(points.values), d, both[1].dtype.itemsize), "nearest_neighbors")
+        lists = _lists(both, k, together, metric, device)
+        ends, surrogate = (result.rows, lists.ids.ravel()[result.listed]), lists.weights.ravel()[result.listed]
+        is_finite = bounded and metric.formula == "squared_euclidean"
+        if not is_finite and surrogate.size and not float(surrogate.max()) < np.inf:
+            raise ValueError(f"The {metric.name} distances between X and Y overflow float64. Rescale both.")
+        result.write(edges, ends, distances(metric, surrogate, ends, both, device))
+    return result.result(queries)
+
+
+def _lists(both: tuple[Any, Any], k: int, together: Together | None, metric: Metric, device: Device) -> Lists:
+    """The lists of all queries, the first of `both`, among the points, the second."""
+    xp = device.xp
+    queries, points = (
+        metric_rows(metric, part, device, name=name, alone=False) for part, name in zip(both, "XY", strict=True)
+    )
+    if metric.formula.is_undefined_for_zeros:
+        x, y = (zero_rows(part, device) for part in both)
+        if together is None:
+            check_zeros_between(x, y, metric)
+        else:
+            of_x, of_y = together.of_query[x], together.of_points.number[y]
+            for group in xp.intersect1d(of_x, of_y)[:1]:
+                check_zeros_between(x[of_x == group], y[of_y == group], metric)
+    if together is not None:
+        return _lists_within_groups(queries, points, k, together, metric, device)
+    return _search(queries, points, k, metric, device)
+
+
+def _search(queries: Array, points: Array, k: int, metric: Metric, device: Device) -> Lists:
+    """The lists of all queries among all points, each as the metric reads them."""
+    xp = device.xp
+    search = prepare_search(points, device, Report(), queries=queries, metric=metric)
+    rows, no_group = xp.arange(len(queries), dtype="int32"), xp.full(len(points), -1, "int32")
+    nearest = search.find(SearchTask(rows, k, rows, no_group))
+    return Lists(nearest.ids, nearest.weights)
+
+
+def _lists_within_groups(
+    queries: Array, points: Array, k: int, together: Together, metric: Metric, device: Device
+) -> Lists:
+    """The lists of all queries among the points of their group."""
+    xp, groups = device.xp, together.of_points
+    sizes, starts = np.append(groups.sizes, 0), groups.starts
+    order = stable_order(together.of_query, xp).astype("int32")
+    asked = to_host(xp.bincount(together.of_query, minlength=sizes.size))
+    first = np.concatenate(([0], np.cumsum(asked)))
+    lists = Lists(xp.full((len(queries), k), -1, "int32"), xp.full((len(queries), k), xp.inf))
+    is_large = (asked > 0) & ((sizes > SMALL_GROUP) | (asked * sizes > SMALL_PAIRS[device.name]))
+    for group in np.flatnonzero(is_large & (sizes > 0)).tolist():
+        rows, own = order[first[group] : first[group + 1]], groups.order[starts[group] : starts[group + 1]]
+        found = _search(queries[rows], points[own], min(k, own.size), metric, device)
+        lists.ids[rows, : own.size], lists.weights[rows, : own.size] = own[found.ids], found.weights
+    of_small = np.repeat(is_large, asked)
+    small_rows, their_sizes = order[device.asarray(~of_small)], np.repeat(sizes, asked)[~of_small]
+    by_size = np.argsort(-their_sizes, kind="stable")
+    small_rows, their_sizes = small_rows[device.asarray(by_size)], their_sizes[by_size]
+    exact, begins = ExactPoints(queries, points, metric), device.asarray(starts)
+
+    def keep_nearest(chunk: slice) -> None:
+        rows, capacity = small_rows[chunk], int(their_sizes[chunk.start])
+        place = begins[together.of_query[rows]][:, None] + xp.arange(capacity)
+        ids = groups.order[xp.minimum(place, len(points) - 1)]
+        count = device.asarray(their_sizes[chunk].astype(np.int32))
+        top = kernels(device).empty_lists(rows.size, min(k, capacity))
+        kernels(device).rerank(exact, rows, Candidates(ids, count), None, xp.full(rows.size, xp.inf), top)
+        lists.ids[rows, :capacity], lists.weights[rows, :capacity] = top.ids, top.weights
+
+    for_each_chunk(device, keep_nearest, list(_chunks_of_groups(their_sizes)))
+    return lists
+
+
+def _chunks_of_groups(sizes: np.ndarray) -> Iterator[slice]:
+    """Rows whose groups have these sizes, which descend, in parts with about as many candidates as a block has values.
+
+    Rows without a candidate are in none.
+    """
+    begin, count = 0, int(np.count_nonzero(sizes))
+    while begin < count:
+        end = min(count, begin + max(1, BLOCK // int(sizes[begin])))
+        yield slice(begin, end)
+        begin = end
+
+
+def read_together(X: Any, Y: Any, by: GroupBy, device: Device) -> tuple[Any, Any, Together]:
+    """X and Y without the columns that are keys, and which of their rows belong together."""
+    X, Y, keys, of_y = keys_of_both(X, Y, by, device)
+    check_memory(device, MemoryEstimate(ROW_BYTES * (len(keys) + len(of_y))), "the keys of X and Y")
+    return X, Y, Together(*numbered_with(keys, of_y, device))
+
+
+def _small_batch(shape: tuple[int, int, int], itemsizes: tuple[int, int], metric: Metric, device: Device) -> Any:
+    """The search for few queries (m, n, d), on a GPU that has it; None where another is wanted."""
+    if not device.is_gpu or itemsizes[0] != itemsizes[1]:
+        return None
+    from rapids_slink.neighbors.small_batch import SmallBatchSearch
+
+    small = SmallBatchSearch(*shape, metric)
+    return small if small.is_supported else None
+
+
+def _estimate(shape: tuple[int, int, int], itemsize: int, task: NearestTask, device: Device) -> MemoryEstimate:
+    """Bytes of the k nearest of n points to m queries of d features, with copies in one type and the result.
+
+    Those of groups are copied once more, with their keys and lists.
+    """
+    (m, n, d), k = shape, task.k
+    copies = itemsize * d * (m + n) + EDGE_BYTES * m * k
+    search = estimate_search(n, d, itemsize, k, device, n_queries=m, metric=task.metric)
+    if task.by is not None:
+        copies += (itemsize * d + task.metric.rows.row_bytes(d) + ROW_BYTES) * (m + n) + 12 * m * k
+    results = MemoryEstimate(24 * m * k if k > 1 else 0)
+    return sequential(MemoryEstimate(copies, copies), search, results)
