@@ -218,6 +218,9 @@ def test_results_are_collections(client, blocks, tmp_path):
     for again in (pickle.loads(pickle.dumps(model)), rapids_slink.load(tmp_path / "dask.slink")):
         assert_same(again, expected)
         pd.testing.assert_series_equal(again.cut(9), expected.cut(9))
+        pd.testing.assert_series_equal(again.reduce_outliers(), expected.reduce_outliers())
+    with pytest.raises(ValueError, match="takes a model in one piece, and this has partitions: save it and load it"):
+        model.reduce_outliers()
     assert model.report_["cluster"]["workers"] == 2
     assert model.report_["spanning_tree"]["blocks"] == 3
     with pytest.raises(ValueError, match="n_clusters must be from 1 to 440"):
