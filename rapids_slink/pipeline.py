@@ -351,7 +351,7 @@ def attributes_of_friends(points: Points, problem: Problem, rule: Cut, report: R
         rows = metric_rows(problem.metric, values, device, compact=True)
     labels = PreallocatedFrame.empty(device, n, {"label": "int32"}).columns["label"]
     count = label_friends(rows, problem, labels, report)
-    flat = cutting.large_clusters(labels, count, rule.min_cluster_size, device.xp)
+    flat = cutting.large_clusters(labels, count, rule.parameters(n, 1), device.xp)
     with report.stage("output", device):
         later = LaterTree(copy_out(device, values) if device.is_gpu else values.copy(), problem, report)
         frames = {"linkage_": Later(later.linkage, points.output), "mst_": Later(later.tree, points.output)}

@@ -17,6 +17,7 @@ from rapids_slink.dendrogram.cutting import (
     check_least,
     check_max_distance,
     distance_limit,
+    threshold_of,
 )
 from rapids_slink.hierarchy.model import Estimator, Hierarchy, WithRows
 from rapids_slink.items import kind_of
@@ -254,13 +255,19 @@ class SingleLinkage(PointHierarchy):
     ----------
     n_clusters : int or "widest_gap", optional
         The number of clusters. "widest_gap" cuts between the two successive merges that are farthest apart, among the
-        cuts with at least two clusters of `min_cluster_size`. By default 2, unless `distance_threshold` or
-        `max_distance` is given.
+        cuts with at least two clusters of `min_cluster_size`. By default 2, unless `distance_threshold`, `max_distance`
+        or `max_cluster_size` is given.
     distance_threshold : float, optional
         Clusters at or above this distance are not merged.
     min_cluster_size : int, optional
         Clusters of fewer rows are labelled -1, the others 0..k-1. They still count in `n_clusters`, not in
         `n_clusters_`. By default 1; for "widest_gap" a hundredth of the rows, at least 5.
+    max_cluster_size : int, optional
+        Clusters of more rows are split as the tree splits them, until none has more; see `cut`. Without `n_clusters`:
+        alone, these are the coarsest clusters of at most this size.
+    count_small : bool
+        Whether clusters below `min_cluster_size` count in `n_clusters`. False: the clusters are those of the coarsest
+        cut that has exactly `n_clusters` of at least that size.
     metric : str
         "euclidean", "sqeuclidean", "cosine", "correlation", "cityblock" ("manhattan", "l1"), "chebyshev", "minkowski",
         "canberra", "braycurtis", "hamming", "jaccard", "dice", "containment" and "rogerstanimoto" (booleans),
@@ -373,6 +380,8 @@ class SingleLinkage(PointHierarchy):
     _: KW_ONLY
     distance_threshold: float | None = None
     min_cluster_size: int | None = None
+    max_cluster_size: int | None = None
+    count_small: bool = True
     metric: MetricName | Literal["precomputed"] = "euclidean"
     p: float = 2.0
     missing: str | None = None
@@ -472,7 +481,8 @@ class SingleLinkage(PointHierarchy):
         Raises
         ------
         ValueError, TypeError
-            The model was fitted without ``prediction_data=True`` or with `min_samples`, or `X` is not valid.
+            The model was fitted without ``prediction_data=True``, or with `min_samples` or `max_cluster_size`; or `X`
+            is not valid.
         DeviceMemoryError
             The work needs more memory than there is or than `memory_limit`.
 
@@ -489,12 +499,10 @@ class SingleLinkage(PointHierarchy):
         self._require_one_group("predict")
         if self.report_.get("min_samples", 1) > 1:
             raise ValueError("predict takes distances of rows, and this model has min_samples: use HDBSCAN")
+        if self._split_above_ is not None:
+            raise ValueError("predict takes a cut at one height, and clusters of max_cluster_size have many")
         labels = array_of(self.labels_) if library_of(self.labels_) else self.labels_
         return self._predict(partial(nearest_labels, fitted=fitted, labels=labels, height=self._cut_height()), X)
-
-    @property
-    def _labels_are_a_cut(self) -> bool:  # type: ignore[override]
-        return not self._cut_per_group_
 
     def _cut_height(self) -> float:
         """The distance at which the clusters of `labels_` would merge further."""
@@ -509,14 +517,19 @@ class SingleLinkage(PointHierarchy):
     def _settings(self, min_samples: int = 1) -> Settings:
         settings, threshold = super()._settings(min_samples), self.distance_threshold
         limit = settings.max_distance
-        if limit is None or self.n_clusters is not None or self.prediction_data:  # predictions read the tree
+        needs_tree = self.n_clusters is not None or self.max_cluster_size is not None
+        if limit is None or needs_tree or self.prediction_data:  # predictions read the tree
             return settings
         below = inf if threshold is None else nextafter(float(threshold), -inf)
         return replace(settings, friends_within=min(limit, below))
 
     def _cluster_rule(self) -> Cut:
         limit, threshold = self._limit, self.distance_threshold
+        sizes: dict[str, Any] = {"max_cluster_size": self.max_cluster_size, "count_small": self.count_small}
         check_least(self.min_cluster_size)
+        split = threshold
+        if self.max_cluster_size is not None or not self.count_small:
+            split = threshold_of(self.n_clusters, threshold, self.min_cluster_size, **sizes)
         if threshold is not None:
             check_distance(threshold, "distance_threshold", self.metric)
         if limit is not None:
@@ -524,4 +537,5 @@ class SingleLinkage(PointHierarchy):
                 threshold = float("inf")
             elif threshold is not None:
                 check_max_distance([threshold], limit)
-        return Cut(self.n_clusters, threshold, self.min_cluster_size, limit, warns=self.min_cluster_size is None)
+        threshold = split if threshold is None else threshold
+        return Cut(self.n_clusters, threshold, self.min_cluster_size, limit, self.min_cluster_size is None, **sizes)

@@ -61,7 +61,7 @@ def condense(merges: Merges, n: int, min_size: int, weighting: Weighting | None 
     weight, own_rate = (NOTHING, NOTHING) if weighting is None else weighting
     total: float = n
     if weight.size:
-        merges = merges._replace(size=_weigh(merges.left_child, merges.right_child, weight))
+        merges = merges._replace(size=weigh(merges.left_child, merges.right_child, weight))
         total = float(weight.sum())
     max_clusters = 2 * max(1, min(n, int(total // min_size)))  # clusters that do not split further are disjoint
     types = np.int32, np.float64, merges.size.dtype
@@ -159,7 +159,7 @@ def _condense(
 
 
 @njit(nogil=True, cache=True)
-def _weigh(left_child, right_child, weight):
+def weigh(left_child, right_child, weight):
     """The weight of each merge's points."""
     n = weight.size
     total = np.empty(left_child.size)

@@ -88,9 +88,9 @@ class Exports:
     _output: OutputKind
     _index: Index | None = None  # of the input's rows, if the input was a frame
     _layout: Any = None  # of the input's partitions, if the input was a Dask collection
-    _labels_are_a_cut = True  # at one height
     _least_size_: int = 1  # the rows of the smallest cluster that has a label
     _small_clusters_: int = 0  # the number of clusters that have none, because they are smaller
+    _split_above_: int | None = None  # the rows of the largest cluster, if larger ones were split further
     groups_: Frame  # of a model of groups, like the next two
     _merge_group_: Frame  # column ``group``, the number of each merge's
     _key_columns_: tuple[Any, ...] = ()  # the columns of the input that are keys of groups
@@ -105,6 +105,11 @@ class Exports:
     def _cut_clusters(self) -> int:
         """The number of clusters of the cut of `labels_`, with those that are too small for a label."""
         return self.n_clusters_ + self._small_clusters_
+
+    @property
+    def _labels_are_a_cut(self) -> bool:
+        """Whether `labels_` are a cut at one height."""
+        return not self._cut_per_group_ and self._split_above_ is None
 
     def _require_fit(self) -> None:
         if not hasattr(self, "labels_"):  # `linkage_` may be yet to be made

@@ -26,6 +26,8 @@ from rapids_slink.dendrogram.cutting import (
     cut_frame,
     distance_limit,
     name_by_first_row,
+    threshold_of,
+    warn_of_heavy_rows,
     warn_of_outliers,
 )
 from rapids_slink.dendrogram.noise import estimate_reduction, reduce_outliers
@@ -110,6 +112,8 @@ class Hierarchy(Exports):
         *,
         distance_threshold: float | None = None,
         min_cluster_size: int | None = None,
+        max_cluster_size: int | None = None,
+        count_small: bool = True,
         closed: str = "left",
         names: str = "number",
         sample_weight: Any = None,
@@ -121,6 +125,8 @@ class Hierarchy(Exports):
         *,
         distance_threshold: None = None,
         min_cluster_size: int | None = None,
+        max_cluster_size: int | None = None,
+        count_small: bool = True,
         closed: str = "left",
         names: str = "number",
         sample_weight: Any = None,
@@ -132,6 +138,8 @@ class Hierarchy(Exports):
         *,
         distance_threshold: Sequence[float] | np.ndarray[Any, Any],
         min_cluster_size: int | None = None,
+        max_cluster_size: int | None = None,
+        count_small: bool = True,
         closed: str = "left",
         names: str = "number",
         sample_weight: Any = None,
@@ -144,6 +152,8 @@ class Hierarchy(Exports):
         distance_threshold: Distances | None = None,
         min_similarity: Distances | None = None,
         min_cluster_size: int | None = None,
+        max_cluster_size: int | None = None,
+        count_small: bool = True,
         closed: str = "left",
         names: str = "number",
         sample_weight: Any = None,
@@ -156,12 +166,12 @@ class Hierarchy(Exports):
             Give one of them. Exactly this many clusters, even with equal heights; or clusters that are not merged at or
             above this distance. A list, tuple, range or 1-d array makes a cut for each value. Of a model with groups
             the number is that of each group's clusters, or its rows if they are fewer. ``cut("widest_gap")`` cuts
-            where successive merges are farthest apart, and labels outliers -1.
+            where successive merges are farthest apart, and labels outliers -1. With `max_cluster_size` none is needed.
         min_similarity : float, or a sequence of float
             In place of these, for metrics that have one: clusters that are merged at this similarity, or at a greater
             one. See `SingleLinkage`.
-        min_cluster_size, closed, names, sample_weight : optional
-            See `rapids_slink.cut`.
+        min_cluster_size, max_cluster_size, count_small, closed, names, sample_weight : optional
+            See `rapids_slink.cut`. ``count_small=False`` is for models without groups.
 
         Returns
         -------
@@ -173,7 +183,7 @@ class Hierarchy(Exports):
         Raises
         ------
         ValueError, TypeError
-            None or several of the three are given, or a value is not valid.
+            None or several of the three are given, a value is not valid, or no cut has so many large clusters.
         """
         self._require_fit()
         check_index(sample_weight, self._index, "sample_weight", "model.labels_")
@@ -184,6 +194,9 @@ class Hierarchy(Exports):
             similarities, many = CutParameters(distance_threshold=min_similarity).values
             limits: list[Any] = [distance_limit(self._metric, None, similarity) for similarity in similarities]
             distance_threshold, closed = limits if many else limits[0], "right"
+        is_given = distance_threshold is not None
+        sizes = min_cluster_size, max_cluster_size, count_small
+        distance_threshold = threshold_of(n_clusters, distance_threshold, *sizes)
         parameters = CutParameters(
             n_clusters,
             distance_threshold,
@@ -194,13 +207,16 @@ class Hierarchy(Exports):
             sample_weight,
             limit,
             similarities,
+            max_cluster_size,
+            count_small,
         )
-        if n_clusters is None and distance_threshold is not None:
+        if n_clusters is None and is_given:
             for value in parameters.values[0]:
                 check_distance(value, "distance_threshold", getattr(self, "metric", None))
             check_max_distance(parameters.values[0], limit)
         by_group = n_clusters is not None and distance_threshold is None and hasattr(self, "groups_")
         labels = self._cut(parameters, (self._merge_group_, self.groups_) if by_group else None)
+        warn_of_heavy_rows(parameters, self.n_leaves_)
         is_plain = min_cluster_size is None and not by_group and self._layout is None
         if is_plain and isinstance(n_clusters, int | np.integer):
             linkage = as_frame(OutputKind.of(self.linkage_, resolve("auto", self.linkage_))[0])

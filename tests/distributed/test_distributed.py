@@ -205,7 +205,12 @@ def test_results_are_collections(client, blocks, tmp_path):
     assert isinstance(model.mst_, dd.DataFrame)
     assert model.feature_names_in_.tolist() == ["x", "y"]
     assert (model.n_leaves_, model.n_features_in_, model.n_clusters_) == (440, 2, 6)
-    pd.testing.assert_series_equal(model.cut(9).compute(), expected.cut(9))
+    for how in (
+        {"n_clusters": 9},
+        {"max_cluster_size": 50},
+        {"n_clusters": 3, "min_cluster_size": 9, "count_small": False},
+    ):
+        pd.testing.assert_series_equal(model.cut(**how).compute(), expected.cut(**how))
     pd.testing.assert_frame_equal(
         model.cut(distance_threshold=[1.0, 2.0]).compute(), expected.cut(distance_threshold=[1.0, 2.0])
     )
