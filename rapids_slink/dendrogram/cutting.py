@@ -27,6 +27,8 @@ from rapids_slink.dendrogram.condense import (
     Condensed,
     Merges,
     Rule,
+    Selected,
+    Summary,
     Weighting,
     columns_of,
     condense,
@@ -754,20 +756,24 @@ class StableClusters(ClusterRule):
             rate = np.full(weight.size, np.inf) if core is None else 1 / core
         return replace(self, weighting=Weighting(weight, rate))
 
+    def select(self, merges: PreallocatedFrame, n: int) -> tuple[Condensed, Summary, Selected, Device]:
+        """The condensed dendrogram of n rows, its summary, the clusters, and the device of the values of rows."""
+        columns, place = Merges(*(merges.columns[name] for name in COLUMNS)), merges.device
+        lowest = float(columns.height[0]) if columns.height.size else 0.0
+        if lowest < 0:
+            raise ValueError(f"HDBSCAN needs distances that are not negative, and {self.metric} gives {lowest}")
+        if place.is_gpu and self.weighting is None and columns.height.size == n - 1 > 0:
+            tree = Condensed(*half(place, __package__).condense(*columns, self.min_size))
+        else:
+            place, columns = CPU, Merges(*map(to_host, columns))
+            tree = condense(columns, n, self.min_size, self.weighting)
+        summary = summarize(tree, place, self.weighting)
+        return tree, summary, select(tree, self.rule, summary, place), place
+
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
         """The clusters of the linkage of n rows."""
         with report.stage("clusters", device):
-            columns, place = Merges(*(merges.columns[name] for name in COLUMNS)), merges.device
-            lowest = float(columns.height[0]) if columns.height.size else 0.0
-            if lowest < 0:
-                raise ValueError(f"HDBSCAN needs distances that are not negative, and {self.metric} gives {lowest}")
-            if place.is_gpu and self.weighting is None and columns.height.size == n - 1 > 0:
-                tree = Condensed(*half(place, __package__).condense(*columns, self.min_size))
-            else:
-                place, columns = CPU, Merges(*map(to_host, columns))
-                tree = condense(columns, n, self.min_size, self.weighting)
-            summary = summarize(tree, place, self.weighting)
-            selected = select(tree, self.rule, summary, place)
+            tree, summary, selected, place = self.select(merges, n)
             scores = outlier_scores(tree, summary, place)
             condensed = {name: device.asarray(v) for name, v in columns_of(tree, self.weighting, place).items()}
             rows = {"labels_": selected.labels, "probabilities_": selected.probabilities, "outlier_scores_": scores}
@@ -778,6 +784,13 @@ class StableClusters(ClusterRule):
             {"cluster_persistence_": selected.persistence, "_selected_": selected.clusters},
             {"_condensed_": frame_of(device, condensed)},
         )
+
+
+def write_labels(rules: list[StableClusters], merges: PreallocatedFrame, n: int, columns: list[Array]) -> None:
+    """Write the labels of the clusters that each rule chooses of the linkage of n rows into an int32 column."""
+    device, merges = merges.device, soonest(merges, n)
+    for rule, column in zip(rules, columns, strict=True):
+        column[...] = device.asarray(rule.select(merges, n)[2].labels)
 
 
 def large_clusters(labels: Array, count: int, parameters: CutParameters, xp: Any) -> FlatClusters:
