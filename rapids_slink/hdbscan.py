@@ -467,6 +467,53 @@ class HDBSCAN(DensityHierarchy):
         output = output.from_cuml_setting()
         return output.frame(labels, index) if output.is_frame else output.array(labels.values)
 
+    def layers(self) -> Frame:
+        """The values of `min_cluster_size` at which the choice of clusters is the most persistent.
+
+        As `min_cluster_size` grows, clusters that do not split further appear and vanish: a cluster is one from the
+        size on above which nothing in it splits, up to the size of the smaller of it and the part that it split from.
+        The persistence of a size is the sum over its clusters of the number of sizes at which each of them is one. A
+        layer is a range of sizes with the same clusters, and those are returned that persist longer than the ranges
+        beside them. Nobody has to guess `min_cluster_size` then; ``select(min_cluster_size=...)`` makes the labels, and
+        with ``cluster_selection_method="leaf"`` they are these very clusters. It takes linear time and a sort, on the
+        host.
+
+        Returns
+        -------
+        DataFrame
+            A row for each layer, the most persistent first, of equal ones the smaller sizes. ``min_cluster_size`` and
+            ``last_size``, the first and the last size of the range; ``persistence``, a number of sizes; ``n_clusters``.
+            All int64. Empty if nothing splits at any size of at least 2.
+
+        Raises
+        ------
+        ValueError
+            The model is not fitted, has weights, or is of a Dask collection.
+
+        References
+        ----------
+        Bot, McInnes, Aerts, "Persistent multiscale density-based clustering", arXiv 2512.16558, 2025: the total
+        persistence of sizes.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from rapids_slink import HDBSCAN
+        >>> X = np.r_[np.linspace(0, 1, 9), np.linspace(5, 7, 12), np.linspace(60, 62, 20)][:, None]
+        >>> model = HDBSCAN(min_samples=3, cluster_selection_method="leaf", device="cpu").fit(X)
+        >>> model.layers()
+           min_cluster_size  last_size  persistence  n_clusters
+        0                 2          9           35           3
+        >>> sorted(set(model.select(min_cluster_size=9).tolist()))
+        [0, 1, 2]
+        """
+        self._require_own_tree("layers")
+        linkage = on_host(self.linkage_)
+        merges = condense.Merges(*(linkage[name].to_numpy() for name in COLUMNS))
+        found = np.array(condense.layers(merges, self.n_leaves_), np.int64).reshape(-1, len(condense.Layer._fields))
+        names = ["min_cluster_size", *condense.Layer._fields[1:]]
+        return self._output.frame(pd.DataFrame(dict(zip(names, found.T, strict=True))))
+
     def _require_own_tree(self, method: str) -> None:
         """Raise unless the model is fitted on rows that count as one each, on one device."""
         self._require_fit()

@@ -138,3 +138,58 @@ def test_selections_that_are_refused(device):
     ):
         text.select(["a", "ab", "b", "abc"], min_cluster_size=[2, 3])
     assert not hasattr(SingleLinkage, "select")
+
+
+# ------------------------------------------------------------------------------------------------------- layers
+
+
+def layers_by_trying(model, n):
+    """By the leaf clusters of every size: the persistence of a size counts the sizes that each of its clusters has."""
+    clusters, sizes = {}, range(2, n + 1)
+    for size in sizes:
+        labels = to_host(model.select(min_cluster_size=size))
+        clusters[size] = [frozenset(np.flatnonzero(labels == label)) for label in range(labels.max() + 1)]
+    lasting = {}
+    for size in sizes:
+        for cluster in clusters[size]:
+            lasting[cluster] = lasting.get(cluster, 0) + 1
+    runs = []
+    for size in sizes:
+        row = [size, size, sum(lasting[cluster] for cluster in clusters[size]), len(clusters[size])]
+        if runs and set(clusters[runs[-1][0]]) == set(clusters[size]):
+            runs[-1][1] = size
+        else:
+            runs.append(row)
+    total = [0, *(run[2] for run in runs), 0]
+    peaks = [run for i, run in enumerate(runs) if total[i] < total[i + 1] >= total[i + 2]]
+    return sorted(peaks, key=lambda run: (-run[2], run[0]))
+
+
+@pytest.mark.parametrize("m", [1, 4])
+@pytest.mark.parametrize(
+    "X",
+    [blobs(0)[::5], clusters_and_noise(120, 2), clusters_and_noise(120, 2).round(), np.zeros((30, 2)), np.eye(1, 2)],
+    ids=["blobs", "noise", "ties", "equal", "one"],
+)
+def test_layers_are_what_trying_all_sizes_gives(X, m, device):
+    model = HDBSCAN(min_samples=min(m, max(1, len(X) - 1)), cluster_selection_method="leaf", device=device)
+    model = model.fit(X) if len(X) > 1 else HDBSCAN(cluster_selection_method="leaf", device=device).fit(X)
+    found = model.layers()
+    assert list(found.columns) == ["min_cluster_size", "last_size", "persistence", "n_clusters"]
+    assert to_host(found.values).tolist() == layers_by_trying(model, len(X))
+    assert {str(dtype) for dtype in found.dtypes} == {"int64"}
+
+
+def test_layers_of_forests_and_refusals(device):
+    src, dst = np.triu_indices(40, 1)
+    weight = pdist(clusters_and_noise(40, 2))
+    near = weight < np.quantile(weight, 0.1)
+    graph = pd.DataFrame({"src": src[near], "dst": dst[near], "weight": weight[near]})
+    model = HDBSCAN(2, 1, metric="precomputed", cluster_selection_method="leaf", device=device).fit(graph)
+    assert model.n_leaves_ - len(model.linkage_) > 1
+    assert to_host(model.layers().values).tolist() == layers_by_trying(model, model.n_leaves_)
+    with pytest.raises(ValueError, match="not fitted yet"):
+        HDBSCAN().layers()
+    weighted = HDBSCAN(device=device).fit(clusters_and_noise(40), sample_weight=np.ones(40))
+    with pytest.raises(ValueError, match="layers counts rows, and these have weights: fit without sample_weight"):
+        weighted.layers()
