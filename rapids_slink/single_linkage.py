@@ -8,9 +8,11 @@ from types import ModuleType
 from typing import Any, Literal, Self
 
 import numpy as np
+import pandas as pd
 
 from rapids_slink import groups, item_pipeline, pipeline
 from rapids_slink.dendrogram.cutting import (
+    OUTLIER,
     ClusterRule,
     Cut,
     check_distance,
@@ -19,12 +21,23 @@ from rapids_slink.dendrogram.cutting import (
     distance_limit,
     threshold_of,
 )
+from rapids_slink.dendrogram.names import changes_of, kept_names
 from rapids_slink.hierarchy.model import Estimator, Hierarchy, WithRows
 from rapids_slink.items import kind_of
 from rapids_slink.metrics import PRECOMPUTED, SPARSE_METRICS, Metric, MetricName
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.points.keys import GroupBy
-from rapids_slink.points.output import Rows, Values, array_of, as_frame, as_known, is_collection, library_of
+from rapids_slink.points.output import (
+    Frame,
+    Rows,
+    Values,
+    array_of,
+    as_frame,
+    as_known,
+    is_collection,
+    library_of,
+    on_host,
+)
 from rapids_slink.prediction import Fitted, FittedRows, medoids, nearest_labels
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, check_device_name, on_current_gpu
@@ -85,6 +98,8 @@ class PointHierarchy(Hierarchy, Estimator):
     _weighted_: bool  # True for rows with sample_weight
     _points_: Values  # with prediction_data: the rows' values
     _columns_: tuple[Any, ...]  # and a frame's columns
+    label_changes_: Frame  # after `append` with keep_labels
+    _next_label_: int = 0  # that no cluster has had
 
     def _cluster_rule(self) -> ClusterRule:
         """The rule that the parameters describe. Raises if they are not valid for any data."""
@@ -111,7 +126,7 @@ class PointHierarchy(Hierarchy, Estimator):
         return self
 
     @WithRows
-    def append(self, X: Any) -> Self:
+    def append(self, X: Any, *, keep_labels: bool = False) -> Self:
         """Add rows to the fitted ones, in place. The result is that of `fit` on all rows, to the last bit.
 
         The tree of all rows is within the old tree and the pairs that have a new row, so m new rows beside n cost
@@ -122,6 +137,14 @@ class PointHierarchy(Hierarchy, Estimator):
         X : dataframe or array, (m, d)
             New rows, which are numbered after the others. The columns of a frame go by name if the model was fitted on
             a frame, and its index is appended.
+        keep_labels : bool
+            Whether clusters keep their names. Each cluster takes the label of the old cluster that has most of its
+            rows, of equal ones the smaller label. If several would take one label, the one with the most of these rows
+            does, of equal ones the one that appears first. All others get labels that no cluster of this model has had,
+            in order of first appearance. So `labels_` need not be 0..k-1. ``label_changes_`` then tells what merged and
+            what split: a row for each old cluster and each label of now that have common rows. ``before`` and ``after``
+            (int32; -1 for rows that are in no cluster now), ``rows`` (int64), ``merged``: whether the cluster has rows
+            of several old ones, ``split``: whether rows of the old cluster have several labels now. Not for `HDBSCAN`.
 
         Returns
         -------
@@ -133,7 +156,7 @@ class PointHierarchy(Hierarchy, Estimator):
         ValueError, TypeError
             The model was fitted without ``prediction_data=True``, with `min_samples` above 1 or by another metric, or
             `X` is not valid. With `min_samples` new rows make core distances smaller, so that no edge of the old tree
-            is certain.
+            is certain. `HDBSCAN` keeps no labels.
         DeviceMemoryError
             The work needs more memory than there is or than `memory_limit`.
 
@@ -145,6 +168,13 @@ class PointHierarchy(Hierarchy, Estimator):
         >>> model = SingleLinkage(n_clusters=2, prediction_data=True, device="cpu").fit(X)
         >>> model.append(np.array([[5.2], [9.0]])).labels_.tolist()
         [0, 0, 1, 1, 1]
+        >>> model.append(np.array([[2.5]]), keep_labels=True).labels_.tolist()
+        [0, 0, 0, 0, 1, 0]
+        >>> model.label_changes_
+           before  after  rows  merged  split
+        0       0      0     2    True  False
+        1       1      0     2    True   True
+        2       1      1     1   False   True
         """
         rows, rule, settings = self._fitted_rows(), self._cluster_rule(), self._settings()
         self._require_one_group("append")
@@ -156,8 +186,25 @@ class PointHierarchy(Hierarchy, Estimator):
         if limit is not None and (settings.max_distance is None or settings.max_distance > limit):
             raise ValueError(f"append continues a fit with max_distance={limit}, and it is now {settings.max_distance}")
         tree, linkage, index = as_frame(self.mst_), as_frame(self.linkage_), on_current_gpu(self._index)
+        if keep_labels and not isinstance(rule, Cut):
+            raise ValueError("keep_labels is for SingleLinkage: attributes of HDBSCAN go by the labels 0..k-1")
         model = Fitted(rows, tree, linkage, index, self._output)
-        return self._take(engine_of(X, metric=settings.metric, rows=(rows.values,)).append(X, model, settings, rule))
+        fitted = engine_of(X, metric=settings.metric, rows=(rows.values,)).append(X, model, settings, rule)
+        return self._take(fitted | self._named_as_before(fitted) if keep_labels else fitted)
+
+    def _named_as_before(self, fitted: dict[str, Any]) -> dict[str, Any]:
+        """The attributes of a model with more rows whose clusters keep the names of this one's."""
+        before, labels = (np.asarray(on_host(labels)) for labels in (self.labels_, fitted["labels_"]))
+        unused = max(self._next_label_, int(before.max()) + 1)
+        names = kept_names(before, labels[: before.size], int(labels.max()) + 1, unused)
+        labels = np.append(names, np.int32(OUTLIER))[labels]
+        output = fitted["_output"]
+        changes = pd.DataFrame(changes_of(before, labels[: before.size]))
+        return {
+            "labels_": output.from_cuml_setting().labels(labels, on_current_gpu(fitted["_index"])),
+            "label_changes_": output.frame(changes),
+            "_next_label_": max(unused, int(names.max(initial=-1)) + 1),
+        }
 
     def _settings(self, min_samples: int = 1) -> Settings:
         """The settings that the parameters describe; `min_samples` if that parameter is None and there are enough rows.

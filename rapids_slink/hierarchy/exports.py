@@ -307,18 +307,20 @@ class Exports:
             `medoids` is asked of a model that keeps no rows.
         """
         self._require_fit()
-        labels, n = np.asarray(on_host(self.labels_)), self.n_clusters_
+        n = self.n_clusters_
+        label, first, place = np.unique(np.asarray(on_host(self.labels_)), return_index=True, return_inverse=True)
+        labels = place - int(label[0] < 0)  # 0..n-1, also where names were kept
         nodes, tree = on_host(self._nodes), on_host(self.mst_)
         src, dst = (tree[end] if isinstance(nodes, range) else nodes.get_indexer(tree[end]) for end in ("src", "dst"))
         within = labels[src] == labels[dst]
         height = np.zeros(n + 1)  # the last is that of noise
         np.maximum.at(height, labels[src][within], tree["weight"].to_numpy()[within])
-        label, first = np.unique(labels, return_index=True)
         rows = {"first_row": first[label >= 0], **(self._central_rows(labels) if medoids else {})}
         index = None if self._index is None else on_host(self._index)
         columns = {name: part if index is None else index.take(part) for name, part in rows.items()}
         size = np.bincount(labels + 1, minlength=n + 1)[1:]
-        return pd.DataFrame({"size": size, "height": height[:n], **columns}).rename_axis("label")
+        clusters = pd.DataFrame({"size": size, "height": height[:n], **columns})
+        return (clusters if label[-1] < n else clusters.set_axis(label[label >= 0])).rename_axis("label")
 
     def _central_rows(self, labels: np.ndarray) -> dict[str, np.ndarray]:
         """The medoids."""
