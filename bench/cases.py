@@ -105,6 +105,18 @@ def gauss(n: int, d: int, dtype: type) -> Rows:
     return rows
 
 
+def amid_noise(n: int, d: int) -> Rows:
+    """Four fifths of the points in 20 blobs, the others even among them, float32."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        rng = np.random.default_rng(SEED)
+        m = n + extra
+        blob = rng.uniform(-10, 10, (20, d))[rng.integers(0, 20, m)] + rng.standard_normal((m, d))
+        return np.where(rng.random((m, 1)) < 0.8, blob, rng.uniform(-14, 14, (m, d))).astype(np.float32)
+
+    return rows
+
+
 def exact(n: int, d: int) -> Rows:
     """Standard normal points, float64, in multiples of 2**-20: sums of products of them are exact in any order."""
 
@@ -597,6 +609,10 @@ NEAR_PAIRS = (
     Case("uniform-10m-3-near", uniform(10_000_000, 3), n_clusters=10_000_000, max_distance=0.2 * 1e7 ** (-1 / 3)),
     Case("uniform-300k-3-near", uniform(300_000, 3), n_clusters=300_000, max_distance=0.2 * 3e5 ** (-1 / 3)),
 )
+#: For many answers of one fit, the largest of whose `MANY_SAMPLES` is that of the stage `hdbscan`.
+MANY = tuple(
+    Case(f"many-{shape_name(n, d)}", amid_noise(n, d), min_samples=25) for n, d in ((1_000_000, 16), (200_000, 384))
+)
 #: For counts of pairs, most of which are far below the distance or far above it.
 COUNTS = tuple(
     Case(f"count-{name}-200k-64", rows)
@@ -690,6 +706,7 @@ CASES: dict[str, Case | Tree | Graph] = {
         *BITS_AND_ALLELES,
         *STRUCTURED,
         *NOISE,
+        *MANY,
         *GROUPS_OF_ROWS,
         *NEAR_PAIRS,
         *COUNTS,

@@ -147,6 +147,17 @@ def mutual_heights(work: Work, clusters: Any) -> Verdict:
     return _same(found, expected), "scipy.cluster.hierarchy.linkage of mutual reachability"
 
 
+def own_fits(work: Work, labels: Any) -> Verdict:
+    """Each column of labels against a fit of its own; of many rows the first and the last column."""
+    pairs = list(labels.columns)
+    of_many = len(work.points) > SCIPY_ROWS
+    for size, m in (pairs[0], pairs[-1]) if of_many else pairs:
+        own = rapids_slink.HDBSCAN(size, m, device=work.device.name).fit(work.table)
+        if not bool((own.labels_ == labels[size, m]).all()):
+            return False, "fits of their own"
+    return len(pairs) == len(set(pairs)), "fits of their own" + " (two)" * of_many
+
+
 def _core_squares(points: np.ndarray, min_samples: int) -> np.ndarray:
     """The square of each row's distance from its `min_samples`-th nearest other row."""
     from scipy.spatial import cKDTree
@@ -505,6 +516,7 @@ CHECKS: dict[str, Callable[[Any, Any], Verdict]] = {
     "cut": partition,
     "cuts": partitions,
     "hdbscan": mutual_heights,
+    "hdbscan_many": own_fits,
     "dask": heights,
     "first": first_heights,
     "first-compiling": first_heights,

@@ -26,6 +26,8 @@ PARTITIONS, PARTITION_ROWS = 8, 500_000
 LISTED = {f"nearest_{k}": k for k in (1, 10, 100)}
 #: The clusters of the stage that makes many cuts in one call.
 MANY_CUTS = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000)
+#: The parameters of the stage that chooses clusters by each pair of them.
+MANY_SIZES, MANY_SAMPLES = (5, 15, 50), (5, 10, 25)
 
 
 @dataclass
@@ -286,6 +288,12 @@ def hdbscan(work: Work) -> Call:
     return lambda: rapids_slink.HDBSCAN(m, m, device=device).fit(table)
 
 
+def hdbscan_many(work: Work) -> Call:
+    """The labels of HDBSCAN by nine pairs of parameters, from one k-NN graph."""
+    table, model = work.table, rapids_slink.HDBSCAN(device=work.device.name)
+    return lambda: model.select(table, min_cluster_size=MANY_SIZES, min_samples=MANY_SAMPLES)
+
+
 def partitioned(work: Work) -> Call:
     """The whole pipeline from a Dask frame whose partitions are on the current client's workers."""
     from dask import dataframe
@@ -341,6 +349,7 @@ STAGES: dict[str, Callable[[Any], Call]] = {
     "cut": cut,
     "cuts": cuts,
     "hdbscan": hdbscan,
+    "hdbscan_many": hdbscan_many,
     "dask": partitioned,
     "first": first.of_script(first.OURS, cached=True),
     "first-compiling": first.of_script(first.OURS, cached=False),

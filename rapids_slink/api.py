@@ -15,7 +15,7 @@ import numpy as np
 
 from rapids_slink import groups as grouped
 from rapids_slink import pipeline
-from rapids_slink.dendrogram.cutting import MEANINGS, Cut, CutParameters
+from rapids_slink.dendrogram.cutting import MEANINGS, Cut, CutParameters, threshold_of, warn_of_heavy_rows
 from rapids_slink.duplicates import Duplicates as Duplicates
 from rapids_slink.duplicates import deduplicate as deduplicate
 from rapids_slink.graph import COMPLETE, GraphHierarchy
@@ -61,6 +61,8 @@ def fit(
     *,
     distance_threshold: float | None = None,
     min_cluster_size: int | None = None,
+    max_cluster_size: int | None = None,
+    count_small: bool = True,
     metric: MetricName | Literal["precomputed"] = "euclidean",
     p: float = 2.0,
     missing: str | None = None,
@@ -93,6 +95,10 @@ def fit(
         Cut the tree at this distance instead: clusters at or above it are not merged.
     min_cluster_size : int, optional
         Label rows in smaller clusters -1, so that a few outliers are no clusters.
+    max_cluster_size : int, optional
+        Split larger clusters further, until none has more rows; see `cut`.
+    count_small : bool
+        False: make `n_clusters` clusters of at least `min_cluster_size` rows, and do not count smaller ones.
     metric : str
         The name of the distance, such as "euclidean", "cosine", "cityblock", "haversine" (radians), "hamming",
         "jaccard" or "levenshtein" (text). `SingleLinkage` lists all of them. "precomputed": `X` holds distances.
@@ -141,6 +147,8 @@ def fit(
         n_clusters,
         distance_threshold=distance_threshold,
         min_cluster_size=min_cluster_size,
+        max_cluster_size=max_cluster_size,
+        count_small=count_small,
         metric=metric,
         p=p,
         missing=missing,
@@ -166,6 +174,8 @@ def plan(
     *,
     distance_threshold: float | None = None,
     min_cluster_size: int | None = None,
+    max_cluster_size: int | None = None,
+    count_small: bool = True,
     metric: MetricName | Literal["precomputed"] = "euclidean",
     p: float = 2.0,
     missing: str | None = None,
@@ -193,7 +203,9 @@ def plan(
     ----------
     X : dataframe or array of shape (n, d), or the shape itself as a tuple (n, d)
         See `SingleLinkage.fit`, except Dask collections. A shape is one of float64 values.
-    n_clusters, distance_threshold, min_cluster_size, metric, p, missing, missing_value, box, scales : optional
+    n_clusters, distance_threshold, min_cluster_size, max_cluster_size, count_small, metric, p, missing : optional
+        See `fit`.
+    missing_value, box, scales : optional
         See `fit`.
     max_distance, min_similarity, n_neighbors, min_samples, device, progress, memory_limit, prediction_data : optional
         See `fit`.
@@ -230,6 +242,8 @@ def plan(
         n_clusters,
         distance_threshold=distance_threshold,
         min_cluster_size=min_cluster_size,
+        max_cluster_size=max_cluster_size,
+        count_small=count_small,
         metric=metric,
         p=p,
         missing=missing,
@@ -261,6 +275,8 @@ def fit_graph(
     n_nodes: int | None = None,
     distance_threshold: float | None = None,
     min_cluster_size: int | None = None,
+    max_cluster_size: int | None = None,
+    count_small: bool = True,
     complete: str = "keep",
     device: str = "auto",
     memory_limit: int | str | None = None,
@@ -282,7 +298,7 @@ def fit_graph(
         The number of nodes, with or without an edge. All ids are node numbers then, however large.
     distance_threshold : float, optional
         Merge only below this distance. By default, without `n_clusters`, every connected component is a cluster.
-    min_cluster_size : int, optional
+    min_cluster_size, max_cluster_size, count_small : optional
         See `cut`.
     complete : {"keep", "error"}
         What to do if the graph is not connected: keep a tree for each component, or raise an error.
@@ -305,7 +321,9 @@ def fit_graph(
     """
     if complete not in COMPLETE:
         raise ValueError(f"complete must be one of {', '.join(map(repr, COMPLETE))}, got {complete!r}")
-    cut = Cut(n_clusters, distance_threshold, min_cluster_size)
+    threshold = threshold_of(n_clusters, distance_threshold, min_cluster_size, max_cluster_size, count_small)
+    sizes: dict[str, Any] = {"max_cluster_size": max_cluster_size, "count_small": count_small}
+    cut = Cut(n_clusters, threshold, min_cluster_size, **sizes)
     result: GraphHierarchy = engine_of(edges).fit_graph(
         edges, cut=cut, n_nodes=n_nodes, complete=complete, device=device, memory_limit=memory_limit
     )
@@ -676,6 +694,8 @@ def cut(
     n_clusters: int | str | None = None,
     distance_threshold: float | None = None,
     min_cluster_size: int | None = None,
+    max_cluster_size: int | None = None,
+    count_small: bool = True,
     closed: str = "left",
     names: str = "number",
     n_leaves: int | None = None,
@@ -689,6 +709,8 @@ def cut(
     n_clusters: Sequence[int] | np.ndarray[Any, Any],
     distance_threshold: None = None,
     min_cluster_size: int | None = None,
+    max_cluster_size: int | None = None,
+    count_small: bool = True,
     closed: str = "left",
     names: str = "number",
     n_leaves: int | None = None,
@@ -702,6 +724,8 @@ def cut(
     n_clusters: None = None,
     distance_threshold: Sequence[float] | np.ndarray[Any, Any],
     min_cluster_size: int | None = None,
+    max_cluster_size: int | None = None,
+    count_small: bool = True,
     closed: str = "left",
     names: str = "number",
     n_leaves: int | None = None,
@@ -715,6 +739,8 @@ def cut(
     n_clusters: Numbers | str | None = None,
     distance_threshold: Distances | None = None,
     min_cluster_size: int | None = None,
+    max_cluster_size: int | None = None,
+    count_small: bool = True,
     closed: str = "left",
     names: str = "number",
     n_leaves: int | None = None,
@@ -737,6 +763,13 @@ def cut(
     min_cluster_size : int, optional
         Clusters of fewer leaves are labelled -1, the others 0..k-1. They still count in `n_clusters`. By default 1; for
         "widest_gap" a hundredth of the leaves, at least 5.
+    max_cluster_size : int, optional
+        Clusters of more leaves are split as the tree splits them, until none has more: the coarsest clusters of at most
+        this size, alone or below a `distance_threshold`. Merges of equal height are undone in the reverse of their
+        order, so that every cluster can be split, and a warning counts the leaves whose own `sample_weight` is larger.
+    count_small : bool
+        Whether clusters below `min_cluster_size` count in `n_clusters`. False: there are `n_clusters` clusters of at
+        least that size, by the coarsest cut that has exactly so many, which labels the fewest leaves -1.
     closed : {"left", "right"}
         "right" also merges clusters at exactly `distance_threshold`: "at most 10 alleles".
     names : {"number", "first_row"}
@@ -748,7 +781,7 @@ def cut(
         How labels are inherited. "kernel" uses gathers, in one launch on a GPU and one pass on a CPU. "merge" uses
         groupby and merge of frames, which takes longer. The labels are the same.
     sample_weight : array or Series of shape (n_leaves,), optional
-        Numbers above 0. `min_cluster_size` is compared with the sum of a cluster's weights, not the number of leaves.
+        Numbers above 0. Sizes are compared with the sum of a cluster's weights, not the number of leaves.
 
     Returns
     -------
@@ -759,8 +792,8 @@ def cut(
     Raises
     ------
     ValueError
-        Both or neither cut is given, a value is out of range or occurs twice, or `linkage` is not the dendrogram of
-        `n_leaves` leaves.
+        Both or neither cut is given, a value is out of range or occurs twice, no cut has so many large clusters, or
+        `linkage` is not the dendrogram of `n_leaves` leaves.
     TypeError
         `n_clusters` is not an integer, `distance_threshold` is not a number, or `linkage` is not a DataFrame.
     DeviceMemoryError
@@ -770,8 +803,22 @@ def cut(
     -----
     Section 3.3.2 of the cuSLINK paper inherits labels level by level. A chain has as many levels as leaves.
     """
-    parameters = CutParameters(n_clusters, distance_threshold, min_cluster_size, method, closed, names, sample_weight)
-    return engine_of(linkage).cut(linkage, parameters, n_leaves)
+    sizes = min_cluster_size, max_cluster_size, count_small
+    parameters = CutParameters(
+        n_clusters,
+        threshold_of(n_clusters, distance_threshold, *sizes),
+        min_cluster_size,
+        method,
+        closed,
+        names,
+        sample_weight,
+        max_cluster_size=max_cluster_size,
+        count_small=count_small,
+    )
+    labels: Rows | Frame = engine_of(linkage).cut(linkage, parameters, n_leaves)
+    if sample_weight is not None:
+        warn_of_heavy_rows(parameters, len(labels))
+    return labels
 
 
 # ------------------------------------------------------------------------------------------------------ versions

@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from math import inf
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -54,9 +55,7 @@ MOST_SIZES = 20  # the largest number of clusters that are printed
 TABLE_OPTIONS = ("sep", "decimal", "header", "encoding", "index_column", "columns", "exclude", "groups", "empty_text")
 FIT_OPTIONS = ("metric", "p", "n_neighbors", "min_samples", "device", "progress", "memory_limit")
 LINKAGE_OPTIONS = ("missing", "missing_value", "max_distance", "min_similarity")
-HDBSCAN_OPTIONS = (
-    "cluster_selection_method", "cluster_selection_epsilon", "allow_single_cluster", "max_cluster_size",
-)  # fmt: skip
+HDBSCAN_OPTIONS = ("cluster_selection_method", "cluster_selection_epsilon", "allow_single_cluster")
 DEMO_OPTIONS = ("demo", "device", "memory_limit", "plot", "progress")
 PROBABILITY = "probability"  # the column beside HDBSCAN's labels
 STEP = 25.0  # km: from any city of a belt one can go to any other in steps shorter than this
@@ -195,6 +194,14 @@ def _add_clusters(parser: Parser) -> None:
         help="clusters of fewer rows become noise, label -1, after the cut of the tree, which counts them, too "
         "(default: 1); with --hdbscan the least rows by which a part of the tree is a cluster (default: 5)",
     )  # fmt: skip
+    group.add_argument(
+        "--max-cluster-size", metavar="ROWS", type=int,
+        help="split clusters of more rows as the tree splits them, until none has more; with --hdbscan do not choose "
+        "larger ones",
+    )  # fmt: skip
+    group.add_argument(
+        "--count-large", action="store_true", help="--n-clusters are of at least --min-cluster-size rows"
+    )
     names = [
         name if not metric.aliases else f"{name} ({', '.join(metric.aliases)})" for name, metric in METRICS.items()
     ]
@@ -219,7 +226,6 @@ def _add_clusters(parser: Parser) -> None:
         help="do not split clusters below this distance",
     )  # fmt: skip
     group.add_argument("--allow-single-cluster", action="store_true", help="all rows may be one cluster")
-    group.add_argument("--max-cluster-size", metavar="ROWS", type=int, help="no cluster has more rows")
 
 
 def _numbers(kind: type[int] | type[float], word: str | None = None) -> Callable[[str], list[Any]]:
@@ -259,10 +265,12 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
     if options.demo:
         _refuse(parser, "--demo", (name for name in changed if name not in DEMO_OPTIONS))
     if options.hdbscan:
-        of_cuts = ("n_clusters", "distance_threshold", "groups", *LINKAGE_OPTIONS)
+        of_cuts = ("n_clusters", "distance_threshold", "count_large", "groups", *LINKAGE_OPTIONS)
         _refuse(parser, "--hdbscan", (name for name in changed if name in of_cuts))
     else:
         _refuse(parser, "a cut, without --hdbscan,", (name for name in changed if name in HDBSCAN_OPTIONS))
+        if options.max_cluster_size is not None:
+            _refuse(parser, "--max-cluster-size", (name for name in changed if name == "n_clusters"))
     if options.metric not in ITEM_METRICS:
         _refuse(parser, f"--metric {options.metric}", (name for name in changed if name == "empty_text"))
     if options.metric != "haversine":
@@ -353,6 +361,8 @@ def _cut_of(options: argparse.Namespace) -> dict[str, Any]:
             return {name: getattr(options, name)}
     if options.min_similarity is not None:
         return {"min_similarity": [options.min_similarity], "closed": "right"}
+    if options.max_distance is None and options.max_cluster_size is not None and not options.hdbscan:
+        return {"distance_threshold": [inf]}  # all of the tree, which is then split
     if options.max_distance is None:
         return {"n_clusters": [2]}
     return {"distance_threshold": [options.max_distance], "closed": "right"}
@@ -388,20 +398,20 @@ def _single_linkage(table: Table, options: argparse.Namespace) -> tuple[Any, pd.
     parameters = {name: getattr(options, name) for name in (*FIT_OPTIONS, *LINKAGE_OPTIONS)}
     if options.max_distance is not None:
         parameters["max_distance"] /= _unit(options)
-    cut, parameters["min_cluster_size"] = _cut_in_unit(options), options.min_cluster_size
+    sizes = {"max_cluster_size": options.max_cluster_size, "count_small": not options.count_large}
+    cut, sizes["min_cluster_size"] = _cut_in_unit(options), options.min_cluster_size
     name, values = next(iter(cut.items()))
     first = {} if "closed" in cut else {name: values[0]}  # the clusters within the largest distance are those of a fit
-    model = rapids_slink.fit(_points_of(table, options.metric), **first, **parameters, groups=table.groups)
-    if len(values) == 1:  # no tree need be made
-        labels = on_host(model.labels_).to_frame()
-    else:
-        labels = on_host(model.cut(**cut, min_cluster_size=options.min_cluster_size))
+    how = {**first, **sizes, **parameters, "groups": table.groups}
+    model = rapids_slink.fit(_points_of(table, options.metric), **how)
+    one = len(values) == 1  # no tree need be made
+    labels = on_host(model.labels_).to_frame() if one else on_host(model.cut(**cut, **sizes))
     return model, labels.set_axis(_label_names(options), axis=1)
 
 
 def _hdbscan(table: Table, options: argparse.Namespace) -> tuple[Any, pd.DataFrame]:
     """The fitted model, and its labels and probabilities."""
-    parameters = {name: getattr(options, name) for name in (*FIT_OPTIONS, *HDBSCAN_OPTIONS)}
+    parameters = {name: getattr(options, name) for name in (*FIT_OPTIONS, *HDBSCAN_OPTIONS, "max_cluster_size")}
     parameters["cluster_selection_epsilon"] /= _unit(options)
     size = {} if options.min_cluster_size is None else {"min_cluster_size": options.min_cluster_size}
     model = rapids_slink.HDBSCAN(**size, **parameters).fit(_points_of(table, options.metric))

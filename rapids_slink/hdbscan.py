@@ -5,25 +5,29 @@ place of either in a program that predicts.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, Literal, Self
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import pandas as pd
 
-from rapids_slink import prediction
+from rapids_slink import pipeline, prediction
 from rapids_slink.dendrogram import condense
-from rapids_slink.dendrogram.cutting import StableClusters
+from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters, StableClusters, write_labels
 from rapids_slink.hierarchy import plotting
 from rapids_slink.hierarchy.model import WithRows
 from rapids_slink.hierarchy.trees import CondensedTree, MinimumSpanningTree, SingleLinkageTree
 from rapids_slink.metrics import PRECOMPUTED, MetricName
-from rapids_slink.points.check import as_integer
-from rapids_slink.points.output import Frame, Rows, Values, as_frame, on_host
-from rapids_slink.runtime.device import device_of, on_current_gpu, to_host
+from rapids_slink.points.check import as_integer, column_values
+from rapids_slink.points.output import Frame, OutputKind, Rows, Values, array_of, as_frame, as_known, on_host
+from rapids_slink.report import counted
+from rapids_slink.runtime.device import device_of, on_current_gpu, resolve, to_host
+from rapids_slink.runtime.frames import PreallocatedFrame
+from rapids_slink.runtime.memory import MemoryEstimate, check_memory, run_scope
 from rapids_slink.settings import Settings
-from rapids_slink.single_linkage import PointHierarchy
+from rapids_slink.single_linkage import PointHierarchy, engine_of
 
 #: By model, its condensed tree and the `Density` made of it: a copy on the host.
 _READ: Any = WeakKeyDictionary()
@@ -399,6 +403,149 @@ class HDBSCAN(DensityHierarchy):
             )
         return self._fit(X, weights=sample_weight)
 
+    def select(self, X: Any = None, *, min_cluster_size: Any = None, min_samples: Any = None) -> Rows | Frame:
+        """The labels for other values of two parameters, or for many, from one k-NN graph.
+
+        The bits are those of a fit of its own for each pair of values. The other parameters are those of this model,
+        which stays as it is. A fitted model needs no rows for its own `min_samples`: the clusters are chosen from its
+        tree. Otherwise there is one k-NN graph, of the largest `min_samples`, and from it a tree for each of these.
+
+        Parameters
+        ----------
+        X : dataframe, array or graph, optional
+            Rows to cluster; see `fit`. The model need not be fitted then. By default the rows of the fit, which are
+            read for another `min_samples` than that of the fit, and which a model with ``prediction_data=True`` keeps.
+        min_cluster_size, min_samples : int or sequence of int, optional
+            See `HDBSCAN`. By default those of this model.
+
+        Returns
+        -------
+        Series, DataFrame or array, int32
+            The labels, as in `labels_`, if neither is a sequence. Otherwise a frame with a column for each value of the
+            sequence, or for each pair ``(min_cluster_size, min_samples)`` if both are sequences. The column has the
+            value or the pair as its name, in Polars and Arrow its text. Of arrays an array of shape (n, columns), in
+            which all values of `min_samples` follow one another for each `min_cluster_size`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            A value is not valid or occurs twice. The model is not fitted, or keeps no rows that are needed, and `X` is
+            not given. The rows of the fit have weights, or `X` is a Dask collection or has no features.
+        DeviceMemoryError
+            The work needs more memory than there is or than `memory_limit`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from rapids_slink import HDBSCAN
+        >>> X = np.r_[np.linspace(0, 1, 9), np.linspace(5, 7, 9), 30.0][:, None]
+        >>> HDBSCAN(device="cpu").select(X, min_cluster_size=[4, 9], min_samples=[2, 3]).shape
+        (19, 4)
+        >>> model = HDBSCAN(min_cluster_size=4, min_samples=3, device="cpu").fit(X)
+        >>> set(model.select(min_cluster_size=12).tolist())
+        {-1}
+        """
+        X = as_known(X)
+        if X is None:
+            self._require_own_tree("select")
+        rule, settings = self._cluster_rule(), replace(self._settings(), prediction_data=False, store_centers=None)
+        own = settings.min_samples if X is not None else self.report_.get("min_samples", 1)
+        sizes, by_size = _values_of(min_cluster_size, self.min_cluster_size, "min_cluster_size", 2)
+        samples, by_samples = _values_of(min_samples, own, "min_samples", 1)
+        rules = [replace(rule, min_size=size) for size in sizes]
+        if X is None and samples == [own]:
+            labels, output, index = self._select_from_tree(rules), self._output, self._index
+        else:
+            settings = replace(settings, gen_min_span_tree=False, clipped=settings.clipped and min_samples is None)
+            labels, output, index = self._select_from_rows(X, settings, rules, samples)
+        if not (by_size or by_samples):
+            return output.from_cuml_setting().labels(array_of(labels["0"]), index)
+        names: Any = sizes if by_size else samples
+        if by_size and by_samples:
+            names = pd.MultiIndex.from_product([sizes, samples], names=["min_cluster_size", "min_samples"])
+        labels.columns = names
+        output = output.from_cuml_setting()
+        return output.frame(labels, index) if output.is_frame else output.array(labels.values)
+
+    def layers(self) -> Frame:
+        """The values of `min_cluster_size` at which the choice of clusters is the most persistent.
+
+        As `min_cluster_size` grows, clusters that do not split further appear and vanish: a cluster is one from the
+        size on above which nothing in it splits, up to the size of the smaller of it and the part that it split from.
+        The persistence of a size is the sum over its clusters of the number of sizes at which each of them is one. A
+        layer is a range of sizes with the same clusters, and those are returned that persist longer than the ranges
+        beside them. Nobody has to guess `min_cluster_size` then; ``select(min_cluster_size=...)`` makes the labels, and
+        with ``cluster_selection_method="leaf"`` they are these very clusters. It takes linear time and a sort, on the
+        host.
+
+        Returns
+        -------
+        DataFrame
+            A row for each layer, the most persistent first, of equal ones the smaller sizes. ``min_cluster_size`` and
+            ``last_size``, the first and the last size of the range; ``persistence``, a number of sizes; ``n_clusters``.
+            All int64. Empty if nothing splits at any size of at least 2.
+
+        Raises
+        ------
+        ValueError
+            The model is not fitted, has weights, or is of a Dask collection.
+
+        References
+        ----------
+        Bot, McInnes, Aerts, "Persistent multiscale density-based clustering", arXiv 2512.16558, 2025: the total
+        persistence of sizes.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from rapids_slink import HDBSCAN
+        >>> X = np.r_[np.linspace(0, 1, 9), np.linspace(5, 7, 12), np.linspace(60, 62, 20)][:, None]
+        >>> model = HDBSCAN(min_samples=3, cluster_selection_method="leaf", device="cpu").fit(X)
+        >>> model.layers()
+           min_cluster_size  last_size  persistence  n_clusters
+        0                 2          9           35           3
+        >>> sorted(set(model.select(min_cluster_size=9).tolist()))
+        [0, 1, 2]
+        """
+        self._require_own_tree("layers")
+        linkage = on_host(self.linkage_)
+        merges = condense.Merges(*(linkage[name].to_numpy() for name in COLUMNS))
+        found = np.array(condense.layers(merges, self.n_leaves_), np.int64).reshape(-1, len(condense.Layer._fields))
+        names = ["min_cluster_size", *condense.Layer._fields[1:]]
+        return self._output.frame(pd.DataFrame(dict(zip(names, found.T, strict=True))))
+
+    def _require_own_tree(self, method: str) -> None:
+        """Raise unless the model is fitted on rows that count as one each, on one device."""
+        self._require_fit()
+        if hasattr(self, "_weighted_"):
+            raise ValueError(f"{method} counts rows, and these have weights: fit without sample_weight")
+        if self._layout is not None:
+            raise ValueError(f"{method} takes a model in one piece, and this has partitions: save it and load it")
+
+    def _select_from_tree(self, rules: list[StableClusters]) -> Any:
+        """The frame of labels by each rule, from the model's tree, whose columns are numbered."""
+        device, n = resolve("auto", self.linkage_), self.n_leaves_
+        linkage, _ = OutputKind.of(self.linkage_, device)
+        with run_scope(device):
+            estimate = MemoryEstimate(StableClusters.row_bytes * n, 4 * n * len(rules))
+            check_memory(device, estimate, f"the clusters of {counted(n, 'row')}")
+            columns = {name: column_values(linkage[name], device) for name in COLUMNS}
+            labels = PreallocatedFrame.empty(device, n, dict.fromkeys(map(str, range(len(rules))), "int32"))
+            write_labels(rules, PreallocatedFrame(columns, device), n, list(labels.columns.values()))
+        return labels.frame
+
+    def _select_from_rows(
+        self, X: Any, settings: Settings, rules: list[StableClusters], samples: list[int]
+    ) -> tuple[Any, OutputKind, Any]:
+        """The frame of labels by each rule for each number of samples, and the kind and the index of the result."""
+        kept = self._fitted_rows() if X is None else None
+        if kept is not None:
+            X, settings = kept.values, replace(settings, metric=kept.metric)
+        if engine_of(X, metric=settings.metric) is not pipeline:
+            raise ValueError("select takes rows of features on one device: of text, sets, or in partitions fit each")
+        labels, points = pipeline.select(X, settings, rules, samples)
+        return (labels, points.output, points.index) if kept is None else (labels, self._output, self._index)
+
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None, groups: None = None) -> Rows:
         """Fit and return `labels_`: one int32 label per row."""
         return self.fit(X, y, sample_weight, groups).labels_
@@ -437,6 +584,17 @@ class HDBSCAN(DensityHierarchy):
         max_rows, single = float(max_size or np.inf), bool(self.allow_single_cluster)
         rule = condense.Rule(method == "leaf", single, max_rows, float(epsilon), float(largest))
         return StableClusters(int(self.min_cluster_size), rule, self.metric)
+
+
+def _values_of(given: Any, own: int, name: str, least: int) -> tuple[list[int], bool]:
+    """The values of a parameter of this name, by default the model's own, and whether it is a sequence."""
+    values, many = CutParameters(own if given is None else given).values
+    values = [as_integer(value, name) for value in values]
+    if not values or min(values) < least:
+        raise ValueError(f"{name} must be at least {least}, got {given}")
+    if len(set(values)) < len(values):
+        raise ValueError(f"{name} must not hold a value twice, since each names a column; got {given}")
+    return [int(value) for value in values], many
 
 
 def approximate_predict(

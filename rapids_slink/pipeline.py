@@ -16,7 +16,7 @@ import numpy as np
 from rapids_slink import dendrogram as dendrograms
 from rapids_slink import graph, neighbors
 from rapids_slink.dendrogram import build_linkage, cutting, estimate_linkage, soonest
-from rapids_slink.dendrogram.cutting import SERIES_NAMES, ClusterRule, Cut, FlatClusters
+from rapids_slink.dendrogram.cutting import SERIES_NAMES, ClusterRule, Cut, FlatClusters, StableClusters
 from rapids_slink.metrics import PRECOMPUTED, Metric, Rows, distances
 from rapids_slink.neighbors import DEFAULT_NEIGHBORS, queries
 from rapids_slink.neighbors import within as near_pairs
@@ -70,9 +70,10 @@ from rapids_slink.spanning_tree.graphs import (
     read_graph,
     tree_of_edges,
 )
+from rapids_slink.spanning_tree.lists import list_length
 from rapids_slink.spanning_tree.problem import Problem, Tree, estimate_cores, reported_cores, weighted_problem
 from rapids_slink.spanning_tree.relational import connect_graph
-from rapids_slink.spanning_tree.ways import estimate_tree, prepared_ways, tree_of_rows, way_of
+from rapids_slink.spanning_tree.ways import SharedLists, estimate_tree, prepared_ways, tree_of_rows, way_of
 
 #: What makes the tree of a problem's rows.
 Grow: TypeAlias = Callable[[Problem, Array, Report], Tree]
@@ -80,6 +81,8 @@ Grow: TypeAlias = Callable[[Problem, Array, Report], Tree]
 SAMPLE_ROWS = 2**11
 #: The seconds of a sample's tree by which a plan tells those of all rows; the filters that are trees of boxes.
 LEAST_TIMED, BY_BOXES = 0.2, ("k-d tree", "bounding volume hierarchy")
+#: Bytes of a listed neighbour.
+LIST_BYTES = 12
 #: Bytes of a row's results, which a GPU copies out of the run's pool: merges, edges and labels.
 RESULT_BYTES = 40
 
@@ -115,6 +118,16 @@ def append(X: Any, model: Fitted, settings: Settings, rule: ClusterRule) -> dict
     with run_scope(device, settings.memory_limit):
         fitted = append_points(X, model, settings, rule, device, report)
     return {**fitted, "report_": report}
+
+
+def select(X: Any, settings: Settings, rules: list[StableClusters], samples: list[int]) -> tuple[Any, Points]:
+    """The labels of clusters by each rule, of the tree of each number of samples; and the points.
+
+    A frame of int32 labels, whose columns are numbered rule by rule.
+    """
+    device = resolve(settings.device, X)
+    with run_scope(device, settings.memory_limit), compiling_bar(settings.progress is True):
+        return select_points(X, settings, rules, samples, device)
 
 
 def predict(answer: Callable[..., Any], X: Any, rows: Any, device: str, memory_limit: Any) -> tuple[Any, Report]:
@@ -265,6 +278,37 @@ def fit_points(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
     return attributes_of(points, tree, (n, d), settings, rule, device, report)
 
 
+def select_points(
+    X: Any, settings: Settings, rules: list[StableClusters], samples: list[int], device: Device
+) -> tuple[Any, Points]:
+    """`select` on one device, within a run: one k-NN graph serves all trees, and each tree all rules."""
+    report, shared = Report(), SharedLists(max(samples))
+    settings = replace(settings, min_samples=max(samples))
+
+    def estimate(n: int, d: int, itemsize: int) -> MemoryEstimate:
+        problem = Problem(settings.for_rows(n), device, n, d, itemsize)
+        lists, labels = LIST_BYTES * list_length(problem.settings) * n, 4 * n * len(rules) * len(samples)
+        own = MemoryEstimate(labels + lists, labels + lists)
+        return sequential(own, estimate_fit(problem, rule=rules[0]))
+
+    points, edges = read_points(X, settings, device, estimate)
+    n, d = points.values.shape if edges is None else 2 * (edges.n_nodes,)
+    settings = settings.of_columns(points.names, d)
+    shared.min_samples = settings.for_rows(n).min_samples
+    labels = PreallocatedFrame.empty(device, n, dict.fromkeys(map(str, range(len(rules) * len(samples))), "int32"))
+    for j, min_samples in enumerate(samples):
+        own = replace(settings, min_samples=min_samples).for_rows(n)
+        problem = Problem(own, device, n, d, points.values.dtype.itemsize)
+        if edges is None:
+            tree, _ = tree_of_points(points.values, problem, report, shared.grow)
+        else:
+            check_memory(device, estimate_given(edges.src.size, n, own.min_samples), edges_text(edges))
+            (tree, _), _ = forest_of_edges(edges, own.min_samples, device, None)
+        merges = build_linkage(soonest(tree, n), n).on(device)
+        cutting.write_labels(rules, merges, n, list(labels.columns.values())[j :: len(samples)])
+    return labels.frame, points
+
+
 def as_given(X: Any, device: Device, estimate: Following, as_edges: bool) -> tuple[Points, EdgeList | None]:
     """Given distances: a matrix, or rows without values and the edges if there are pairs without a distance."""
     if not is_graph(X):
@@ -367,7 +411,7 @@ def attributes_of_friends(points: Points, problem: Problem, rule: Cut, report: R
         rows = metric_rows(problem.metric, values, device, compact=True)
     labels = PreallocatedFrame.empty(device, n, {"label": "int32"}).columns["label"]
     count = label_friends(rows, problem, labels, report)
-    flat = cutting.large_clusters(labels, count, rule.min_cluster_size, device.xp)
+    flat = cutting.large_clusters(labels, count, rule.parameters(n, 1), device.xp)
     with report.stage("output", device):
         later = LaterTree(copy_out(device, values) if device.is_gpu else values.copy(), problem, report)
         frames = {"linkage_": Later(later.linkage, points.output), "mst_": Later(later.tree, points.output)}

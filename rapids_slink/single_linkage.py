@@ -8,22 +8,36 @@ from types import ModuleType
 from typing import Any, Literal, Self
 
 import numpy as np
+import pandas as pd
 
 from rapids_slink import groups, item_pipeline, pipeline
 from rapids_slink.dendrogram.cutting import (
+    OUTLIER,
     ClusterRule,
     Cut,
     check_distance,
     check_least,
     check_max_distance,
     distance_limit,
+    threshold_of,
 )
+from rapids_slink.dendrogram.names import changes_of, kept_names
 from rapids_slink.hierarchy.model import Estimator, Hierarchy, WithRows
 from rapids_slink.items import kind_of
 from rapids_slink.metrics import PRECOMPUTED, SPARSE_METRICS, Metric, MetricName
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.points.keys import GroupBy
-from rapids_slink.points.output import Rows, Values, array_of, as_frame, as_known, is_collection, library_of
+from rapids_slink.points.output import (
+    Frame,
+    Rows,
+    Values,
+    array_of,
+    as_frame,
+    as_known,
+    is_collection,
+    library_of,
+    on_host,
+)
 from rapids_slink.prediction import Fitted, FittedRows, medoids, nearest_labels
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, check_device_name, on_current_gpu
@@ -84,6 +98,8 @@ class PointHierarchy(Hierarchy, Estimator):
     _weighted_: bool  # True for rows with sample_weight
     _points_: Values  # with prediction_data: the rows' values
     _columns_: tuple[Any, ...]  # and a frame's columns
+    label_changes_: Frame  # after `append` with keep_labels
+    _next_label_: int = 0  # that no cluster has had
 
     def _cluster_rule(self) -> ClusterRule:
         """The rule that the parameters describe. Raises if they are not valid for any data."""
@@ -110,7 +126,7 @@ class PointHierarchy(Hierarchy, Estimator):
         return self
 
     @WithRows
-    def append(self, X: Any) -> Self:
+    def append(self, X: Any, *, keep_labels: bool = False) -> Self:
         """Add rows to the fitted ones, in place. The result is that of `fit` on all rows, to the last bit.
 
         The tree of all rows is within the old tree and the pairs that have a new row, so m new rows beside n cost
@@ -121,6 +137,14 @@ class PointHierarchy(Hierarchy, Estimator):
         X : dataframe or array, (m, d)
             New rows, which are numbered after the others. The columns of a frame go by name if the model was fitted on
             a frame, and its index is appended.
+        keep_labels : bool
+            Whether clusters keep their names. Each cluster takes the label of the old cluster that has most of its
+            rows, of equal ones the smaller label. If several would take one label, the one with the most of these rows
+            does, of equal ones the one that appears first. All others get labels that no cluster of this model has had,
+            in order of first appearance. So `labels_` need not be 0..k-1. ``label_changes_`` then tells what merged and
+            what split: a row for each old cluster and each label of now that have common rows. ``before`` and ``after``
+            (int32; -1 for rows that are in no cluster now), ``rows`` (int64), ``merged``: whether the cluster has rows
+            of several old ones, ``split``: whether rows of the old cluster have several labels now. Not for `HDBSCAN`.
 
         Returns
         -------
@@ -132,7 +156,7 @@ class PointHierarchy(Hierarchy, Estimator):
         ValueError, TypeError
             The model was fitted without ``prediction_data=True``, with `min_samples` above 1 or by another metric, or
             `X` is not valid. With `min_samples` new rows make core distances smaller, so that no edge of the old tree
-            is certain.
+            is certain. `HDBSCAN` keeps no labels.
         DeviceMemoryError
             The work needs more memory than there is or than `memory_limit`.
 
@@ -144,6 +168,13 @@ class PointHierarchy(Hierarchy, Estimator):
         >>> model = SingleLinkage(n_clusters=2, prediction_data=True, device="cpu").fit(X)
         >>> model.append(np.array([[5.2], [9.0]])).labels_.tolist()
         [0, 0, 1, 1, 1]
+        >>> model.append(np.array([[2.5]]), keep_labels=True).labels_.tolist()
+        [0, 0, 0, 0, 1, 0]
+        >>> model.label_changes_
+           before  after  rows  merged  split
+        0       0      0     2    True  False
+        1       1      0     2    True   True
+        2       1      1     1   False   True
         """
         rows, rule, settings = self._fitted_rows(), self._cluster_rule(), self._settings()
         self._require_one_group("append")
@@ -155,8 +186,25 @@ class PointHierarchy(Hierarchy, Estimator):
         if limit is not None and (settings.max_distance is None or settings.max_distance > limit):
             raise ValueError(f"append continues a fit with max_distance={limit}, and it is now {settings.max_distance}")
         tree, linkage, index = as_frame(self.mst_), as_frame(self.linkage_), on_current_gpu(self._index)
+        if keep_labels and not isinstance(rule, Cut):
+            raise ValueError("keep_labels is for SingleLinkage: attributes of HDBSCAN go by the labels 0..k-1")
         model = Fitted(rows, tree, linkage, index, self._output)
-        return self._take(engine_of(X, metric=settings.metric, rows=(rows.values,)).append(X, model, settings, rule))
+        fitted = engine_of(X, metric=settings.metric, rows=(rows.values,)).append(X, model, settings, rule)
+        return self._take(fitted | self._named_as_before(fitted) if keep_labels else fitted)
+
+    def _named_as_before(self, fitted: dict[str, Any]) -> dict[str, Any]:
+        """The attributes of a model with more rows whose clusters keep the names of this one's."""
+        before, labels = (np.asarray(on_host(labels)) for labels in (self.labels_, fitted["labels_"]))
+        unused = max(self._next_label_, int(before.max()) + 1)
+        names = kept_names(before, labels[: before.size], int(labels.max()) + 1, unused)
+        labels = np.append(names, np.int32(OUTLIER))[labels]
+        output = fitted["_output"]
+        changes = pd.DataFrame(changes_of(before, labels[: before.size]))
+        return {
+            "labels_": output.from_cuml_setting().labels(labels, on_current_gpu(fitted["_index"])),
+            "label_changes_": output.frame(changes),
+            "_next_label_": max(unused, int(names.max(initial=-1)) + 1),
+        }
 
     def _settings(self, min_samples: int = 1) -> Settings:
         """The settings that the parameters describe; `min_samples` if that parameter is None and there are enough rows.
@@ -254,13 +302,19 @@ class SingleLinkage(PointHierarchy):
     ----------
     n_clusters : int or "widest_gap", optional
         The number of clusters. "widest_gap" cuts between the two successive merges that are farthest apart, among the
-        cuts with at least two clusters of `min_cluster_size`. By default 2, unless `distance_threshold` or
-        `max_distance` is given.
+        cuts with at least two clusters of `min_cluster_size`. By default 2, unless `distance_threshold`, `max_distance`
+        or `max_cluster_size` is given.
     distance_threshold : float, optional
         Clusters at or above this distance are not merged.
     min_cluster_size : int, optional
         Clusters of fewer rows are labelled -1, the others 0..k-1. They still count in `n_clusters`, not in
         `n_clusters_`. By default 1; for "widest_gap" a hundredth of the rows, at least 5.
+    max_cluster_size : int, optional
+        Clusters of more rows are split as the tree splits them, until none has more; see `cut`. Without `n_clusters`:
+        alone, these are the coarsest clusters of at most this size.
+    count_small : bool
+        Whether clusters below `min_cluster_size` count in `n_clusters`. False: the clusters are those of the coarsest
+        cut that has exactly `n_clusters` of at least that size.
     metric : str
         "euclidean", "sqeuclidean", "cosine", "correlation", "cityblock" ("manhattan", "l1"), "chebyshev", "minkowski",
         "canberra", "braycurtis", "hamming", "jaccard", "dice", "containment" and "rogerstanimoto" (booleans),
@@ -373,6 +427,8 @@ class SingleLinkage(PointHierarchy):
     _: KW_ONLY
     distance_threshold: float | None = None
     min_cluster_size: int | None = None
+    max_cluster_size: int | None = None
+    count_small: bool = True
     metric: MetricName | Literal["precomputed"] = "euclidean"
     p: float = 2.0
     missing: str | None = None
@@ -472,7 +528,8 @@ class SingleLinkage(PointHierarchy):
         Raises
         ------
         ValueError, TypeError
-            The model was fitted without ``prediction_data=True`` or with `min_samples`, or `X` is not valid.
+            The model was fitted without ``prediction_data=True``, or with `min_samples` or `max_cluster_size`; or `X`
+            is not valid.
         DeviceMemoryError
             The work needs more memory than there is or than `memory_limit`.
 
@@ -489,12 +546,10 @@ class SingleLinkage(PointHierarchy):
         self._require_one_group("predict")
         if self.report_.get("min_samples", 1) > 1:
             raise ValueError("predict takes distances of rows, and this model has min_samples: use HDBSCAN")
+        if self._split_above_ is not None:
+            raise ValueError("predict takes a cut at one height, and clusters of max_cluster_size have many")
         labels = array_of(self.labels_) if library_of(self.labels_) else self.labels_
         return self._predict(partial(nearest_labels, fitted=fitted, labels=labels, height=self._cut_height()), X)
-
-    @property
-    def _labels_are_a_cut(self) -> bool:  # type: ignore[override]
-        return not self._cut_per_group_
 
     def _cut_height(self) -> float:
         """The distance at which the clusters of `labels_` would merge further."""
@@ -509,14 +564,19 @@ class SingleLinkage(PointHierarchy):
     def _settings(self, min_samples: int = 1) -> Settings:
         settings, threshold = super()._settings(min_samples), self.distance_threshold
         limit = settings.max_distance
-        if limit is None or self.n_clusters is not None or self.prediction_data:  # predictions read the tree
+        needs_tree = self.n_clusters is not None or self.max_cluster_size is not None
+        if limit is None or needs_tree or self.prediction_data:  # predictions read the tree
             return settings
         below = inf if threshold is None else nextafter(float(threshold), -inf)
         return replace(settings, friends_within=min(limit, below))
 
     def _cluster_rule(self) -> Cut:
         limit, threshold = self._limit, self.distance_threshold
+        sizes: dict[str, Any] = {"max_cluster_size": self.max_cluster_size, "count_small": self.count_small}
         check_least(self.min_cluster_size)
+        split = threshold
+        if self.max_cluster_size is not None or not self.count_small:
+            split = threshold_of(self.n_clusters, threshold, self.min_cluster_size, **sizes)
         if threshold is not None:
             check_distance(threshold, "distance_threshold", self.metric)
         if limit is not None:
@@ -524,4 +584,5 @@ class SingleLinkage(PointHierarchy):
                 threshold = float("inf")
             elif threshold is not None:
                 check_max_distance([threshold], limit)
-        return Cut(self.n_clusters, threshold, self.min_cluster_size, limit, warns=self.min_cluster_size is None)
+        threshold = split if threshold is None else threshold
+        return Cut(self.n_clusters, threshold, self.min_cluster_size, limit, self.min_cluster_size is None, **sizes)

@@ -61,7 +61,7 @@ def condense(merges: Merges, n: int, min_size: int, weighting: Weighting | None 
     weight, own_rate = (NOTHING, NOTHING) if weighting is None else weighting
     total: float = n
     if weight.size:
-        merges = merges._replace(size=_weigh(merges.left_child, merges.right_child, weight))
+        merges = merges._replace(size=weigh(merges.left_child, merges.right_child, weight))
         total = float(weight.sum())
     max_clusters = 2 * max(1, min(n, int(total // min_size)))  # clusters that do not split further are disjoint
     types = np.int32, np.float64, merges.size.dtype
@@ -159,7 +159,7 @@ def _condense(
 
 
 @njit(nogil=True, cache=True)
-def _weigh(left_child, right_child, weight):
+def weigh(left_child, right_child, weight):
     """The weight of each merge's points."""
     n = weight.size
     total = np.empty(left_child.size)
@@ -369,3 +369,58 @@ def _label(
     if selected[0]:
         clusters = clusters[: int(labels.max() >= 0)]
     return labels, depth, clusters
+
+
+class Layer(NamedTuple):
+    """Smallest sizes of clusters between which the clusters that do not split further are the same ones."""
+
+    min_size: int  # the first
+    last_size: int
+    persistence: int  # the sum over its clusters of the number of sizes at which each of them is one
+    n_clusters: int
+
+
+def layers(merges: Merges, n: int) -> list[Layer]:
+    """The layers that persist longer than those beside them, the longest first, of a linkage of n leaves on the host.
+
+    A side of a merge is a cluster up to the size of the smaller side. It does not split from the first size on that is
+    above the smaller side of every merge within it. So each side is a cluster without splits in one range of sizes, and
+    the persistence of a size is the sum of the lengths of the ranges that hold it (Bot, McInnes and Aerts, "Persistent
+    multiscale density-based clustering", arXiv 2512.16558).
+    """
+    if merges.height.size < n - 1:
+        merges = _joined(merges, n)
+    begin, end = _ranges_of_sizes(*merges, n)
+    lasts = begin < end
+    begin, end = begin[lasts] + 1, end[lasts] + 1
+    sizes = np.unique(np.concatenate([begin, end]))
+    change = np.zeros((2, sizes.size + 1), np.int64)
+    for at, sign in ((begin, 1), (end, -1)):
+        np.add.at(change[0], np.searchsorted(sizes, at), sign * (end - begin))
+        np.add.at(change[1], np.searchsorted(sizes, at), sign)
+    persistence, clusters = np.cumsum(change, axis=1)
+    before = np.concatenate([[0], persistence[:-2]])
+    peaks = np.flatnonzero((persistence[:-1] > before) & (persistence[:-1] >= persistence[1:]))
+    peaks = peaks[np.argsort(-persistence[peaks], kind="stable")]
+    return [Layer(*map(int, (sizes[i], sizes[i + 1] - 1, persistence[i], clusters[i]))) for i in peaks]
+
+
+@njit(nogil=True, cache=True)
+def _ranges_of_sizes(left_child, right_child, height, size, n):
+    """For each side of a merge the sizes (first, last] at which it is a cluster that does not split: two (2m,) int64.
+
+    Sizes are at least 2, and points at distance zero stay together.
+    """
+    m = left_child.size
+    within = np.ones(n + m, np.int64)  # the largest size at which anything in a leaf or a merge splits, at least 1
+    first, last = np.ones(2 * m, np.int64), np.ones(2 * m, np.int64)
+    for i in range(m):
+        left, right = left_child[i], right_child[i]
+        smaller = min(size[left - n] if left >= n else 1, size[right - n] if right >= n else 1)
+        if height[i] > 0 and 1 / height[i] < np.inf:
+            first[2 * i], first[2 * i + 1] = within[left], within[right]
+            last[2 * i] = last[2 * i + 1] = smaller
+        else:
+            smaller = 1
+        within[n + i] = max(smaller, within[left], within[right])
+    return first, last

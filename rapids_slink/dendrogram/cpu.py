@@ -151,6 +151,17 @@ def heights_of_size(left_child, right_child, height, size, min_size):
 
 
 @njit(cache=True)
+def mark_upwards(left_child, right_child, mark):
+    """Whether each of n leaves, by the bools `mark`, and each merge holds a marked leaf: (n + m,) bool."""
+    n, m = mark.size, left_child.size
+    holds = np.empty(n + m, np.bool_)
+    holds[:n] = mark
+    for i in range(m):
+        holds[n + i] = holds[left_child[i]] or holds[right_child[i]]
+    return holds
+
+
+@njit(cache=True)
 def places_in_groups(group, n_groups):
     """How many of the entries before each one have its group, a number below `n_groups`: (m,) int64."""
     place, seen = np.empty(group.size, np.int64), np.zeros(n_groups, np.int64)

@@ -89,6 +89,22 @@ def label_clusters(left_child: Any, right_child: Any, n: int) -> Any:
     return label
 
 
+def mark_upwards(left_child: Array, right_child: Array, mark: Array) -> Array:
+    """As `rapids_slink.dendrogram.cpu.mark_upwards`, for CuPy arrays.
+
+    In each round a mark goes to where its node's pointer leads, and pointers reach twice as far. Before a round a merge
+    has the marks of all nodes that are fewer steps below it than its pointers reach.
+    """
+    m, n = left_child.size, mark.size
+    holds, pointer = cp.zeros(n + m, bool), cp.arange(n + m, dtype=cp.int32)
+    holds[:n] = mark
+    pointer[left_child] = pointer[right_child] = cp.arange(n, n + m, dtype=cp.int32)
+    for _ in range(m.bit_length()):  # a path has at most m pointers
+        holds[pointer[holds]] = True
+        pointer = pointer[pointer]
+    return holds
+
+
 def places_in_groups(group: Any, n_groups: int) -> Any:
     """As `rapids_slink.dendrogram.cpu.places_in_groups`, for CuPy arrays."""
     order, begin = cp.argsort(group), cp.zeros(n_groups + 1, cp.int64)  # stable

@@ -17,6 +17,7 @@ gather.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from numbers import Real
 from typing import Any, ClassVar, Self
 
@@ -26,12 +27,15 @@ from rapids_slink.dendrogram.condense import (
     Condensed,
     Merges,
     Rule,
+    Selected,
+    Summary,
     Weighting,
     columns_of,
     condense,
     outlier_scores,
     select,
     summarize,
+    weigh,
 )
 from rapids_slink.metrics import SIGNED, Metric, largest_distance
 from rapids_slink.points.check import (
@@ -89,6 +93,8 @@ class CutParameters:
     sample_weight: Any = None
     max_distance: float | None = None  # up to which the linkage has merges
     column_values: list[Any] | None = None  # what several cuts are named by if not by the values of the parameter
+    max_cluster_size: Any = None
+    count_small: bool = True
 
     @property
     def values(self) -> tuple[list[Any], bool]:
@@ -109,8 +115,9 @@ class CutParameters:
         for name, valid in (("method", METHODS), ("closed", CLOSED), ("names", NAMES)):
             if getattr(self, name) not in valid:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, valid))}, got {getattr(self, name)!r}")
-        if self.method == "merge" and self.sample_weight is not None:
-            raise ValueError("sample_weight is for method='kernel'")
+        for name in ("sample_weight", "max_cluster_size"):
+            if self.method == "merge" and getattr(self, name) is not None:
+                raise ValueError(f"{name} is for method='kernel'")
         values, many = self.values
         name = "distance_threshold" if self.n_clusters is None else "n_clusters"
         if not values:
@@ -126,12 +133,30 @@ class CutParameters:
         if least is None:
             least = least_size(n) if widest else 1
         check_least(least)
+        if not self.count_small:
+            return self._of_large(linkage, n, least)
         if not widest:
             return replace(self, min_cluster_size=least)
         if self.sample_weight is not None:
             raise ValueError(f"{WIDEST_GAP!r} counts rows: leave sample_weight out")
-        merges = Merges(*(linkage.columns[name] for name in COLUMNS))
-        return replace(self, n_clusters=at_widest_gap(merges, n, least, linkage.device.xp), min_cluster_size=least)
+        return replace(self, n_clusters=at_widest_gap(linkage, n, least), min_cluster_size=least)
+
+    def _of_large(self, linkage: PreallocatedFrame, n: int, least: int) -> Self:
+        """With the numbers of all clusters of the coarsest cuts that have so many of at least this size."""
+        values, many = self.values
+        large = count_large(linkage, sizes_of(linkage, n, self.weights(n, linkage.device)), least)
+        counts = []
+        for value in values:
+            if as_integer(value, "n_clusters") < 1:
+                raise ValueError(f"n_clusters must be at least 1, got {value}")
+            undone = int((large == value).argmax())
+            if int(large[undone]) != value:
+                of = f"clusters of at least {least:,} {'rows' if self.sample_weight is None else 'by weight'}"
+                raise ValueError(f"no cut has {value} {of}: cuts have from {int(large.min())} to {int(large.max())}")
+            counts.append(n - linkage.columns["height"].size + undone)
+        numbers = counts if many else counts[0]
+        names = self.column_values or values
+        return replace(self, n_clusters=numbers, column_values=names, min_cluster_size=least, count_small=True)
 
     def weights(self, n: int, device: Device) -> Array:
         """`sample_weight` as an array of the device; None if all leaves count as one."""
@@ -144,6 +169,30 @@ def check_least(size: Any) -> None:
         raise ValueError(f"min_cluster_size must be at least 1, got {size}")
 
 
+def threshold_of(
+    n_clusters: Any,
+    distance_threshold: Any,
+    min_cluster_size: Any = None,
+    max_cluster_size: Any = None,
+    count_small: Any = True,
+) -> Any:
+    """Return the distance threshold of a cut with these parameters; refuse sizes that do not go together.
+
+    Clusters up to a largest size are split from those of the whole tree, or of a threshold that is given.
+    """
+    check_least(min_cluster_size)
+    if not count_small and (n_clusters is None or is_widest_gap(n_clusters) or min_cluster_size is None):
+        raise ValueError("count_small=False takes n_clusters=, a number, and min_cluster_size=")
+    if max_cluster_size is None:
+        return distance_threshold
+    if as_integer(max_cluster_size, "max_cluster_size") < max(1, min_cluster_size or 1):
+        least = "1" if min_cluster_size is None else f"min_cluster_size={min_cluster_size}"
+        raise ValueError(f"max_cluster_size must be at least {least}, got {max_cluster_size}")
+    if n_clusters is not None:
+        raise ValueError("max_cluster_size splits clusters, so that there are more than n_clusters: leave that out")
+    return inf if distance_threshold is None else distance_threshold
+
+
 def is_widest_gap(n_clusters: Any) -> bool:
     """Whether this stands for the number of clusters at the widest gap."""
     return isinstance(n_clusters, str) and n_clusters == WIDEST_GAP
@@ -154,23 +203,58 @@ def least_size(n: int) -> int:
     return max(5, n // 100)
 
 
-def count_large(merges: Merges, n: int, size: int, xp: Any) -> Array:
-    """The clusters of at least this many of n leaves in the coarsest cut, and in each finer one, (merges + 1,)."""
-    is_large = xp.concatenate([xp.full(n, size <= 1), merges.size >= size])
-    is_root = xp.ones(is_large.size, bool)
-    is_root[merges.left_child] = is_root[merges.right_child] = False
-    parts = is_large[merges.left_child].astype("int64") + is_large[merges.right_child]
-    gained = (parts - is_large[n:])[::-1]
-    return (is_root & is_large).sum() + xp.concatenate([xp.zeros(1, "int64"), xp.cumsum(gained)])
+def sizes_of(linkage: PreallocatedFrame, n: int, weights: Array = None) -> Array:
+    """The number of leaves of each of n leaves and of each merge, or the sums of their weights: (n + merges,)."""
+    device, xp, size = linkage.device, linkage.device.xp, linkage.columns["size"]
+    left_child, right_child = (linkage.columns[side] for side in ("left", "right"))
+    if weights is not None:  # one order of sums for both devices
+        own = to_host(weights)
+        return device.asarray(np.concatenate([own, weigh(to_host(left_child), to_host(right_child), own)]))
+    sizes = xp.concatenate([xp.ones(n, size.dtype), size])
+    if not all_true(sizes[left_child] + sizes[right_child] == size):
+        raise ValueError("column 'size' of the linkage must hold how many leaves each cluster has")
+    return sizes
 
 
-def at_widest_gap(merges: Merges, n: int, size: int, xp: Any) -> int:
+def count_large(linkage: PreallocatedFrame, sizes: Array, least: int) -> Array:
+    """The clusters of at least this size in the coarsest cut, and in each finer one, (merges + 1,).
+
+    From one cut to the next the number changes by one at most.
+    """
+    xp, large = linkage.device.xp, sizes >= least
+    left_child, right_child = (linkage.columns[side] for side in ("left", "right"))
+    is_root = xp.ones(large.size, bool)
+    is_root[left_child] = is_root[right_child] = False
+    parts = large[left_child].astype("int64") + large[right_child]
+    gained = (parts - large[large.size - left_child.size :])[::-1]
+    return (is_root & large).sum() + xp.concatenate([xp.zeros(1, "int64"), xp.cumsum(gained)])
+
+
+def at_widest_gap(linkage: PreallocatedFrame, n: int, least: int) -> int:
     """The number of clusters at the widest gap between merges that leaves two clusters of at least this size."""
-    heights, large = merges.height[::-1].astype("float64"), count_large(merges, n, size, xp)
+    xp, heights = linkage.device.xp, linkage.columns["height"][::-1].astype("float64")
+    large = count_large(linkage, sizes_of(linkage, n), least)
     if int(large.max()) < 2:
-        raise ValueError(f"no cut has two clusters of at least {counted(size, 'row')}: pass a lower min_cluster_size")
+        raise ValueError(f"no cut has two clusters of at least {counted(least, 'row')}: pass a lower min_cluster_size")
     gap = -xp.diff(heights, prepend=heights[:1], append=xp.zeros(1))
     return int(xp.where(large >= 2, gap, -xp.inf).argmax()) + n - heights.size
+
+
+def small_enough(linkage: PreallocatedFrame, n: int, parameters: CutParameters) -> Array:
+    """Whether each merge makes a cluster of at most the largest size, (merges,) bool; so do those that it joins."""
+    fits: Array = sizes_of(linkage, n, parameters.weights(n, linkage.device))[n:] <= parameters.max_cluster_size
+    return fits
+
+
+def warn_of_heavy_rows(parameters: CutParameters, n: int) -> None:
+    """Warn of rows that weigh more than the largest cluster may."""
+    most, weights = parameters.max_cluster_size, parameters.weights(n, CPU)
+    heavy = 0 if most is None or weights is None else int((weights > most).sum())
+    if heavy:
+        warn(
+            f"{counted(heavy, 'row')} of a weight above max_cluster_size={most} cannot be split: "
+            f"{'it is a cluster' if heavy == 1 else 'each is a cluster'} by itself"
+        )
 
 
 def warn_of_outliers(merges: Merges, n: int, n_clusters: int) -> None:
@@ -220,7 +304,8 @@ def cut_frame(
         what = f"{counted(len(values), 'cut')} of {counted(merges, 'merge')}"
         check_memory(device, estimate_cut(n_leaves, len(values)), what)
         check(device)
-        read = COLUMNS if is_widest_gap(parameters.n_clusters) else COLUMNS[:3]
+        by_size = is_widest_gap(parameters.n_clusters) or not parameters.count_small
+        read = COLUMNS if by_size or parameters.max_cluster_size is not None else COLUMNS[:3]
         columns = {name: column_values(linkage[name], device) for name in read}
         frame = PreallocatedFrame(columns, device)
         labels = (
@@ -253,6 +338,11 @@ def cut_labels(linkage: PreallocatedFrame, n_leaves: int, parameters: CutParamet
     if parameters.method == "merge":
         for column, merges in zip(columns, kept, strict=True):
             column[...] = inherit_labels(linkage.frame, n, merges, device.frames, least).values
+    elif parameters.max_cluster_size is not None:
+        fits = small_enough(linkage, n, parameters)
+        for column, merges in zip(columns, kept, strict=True):
+            column[...] = label_kept(linkage, fits & (xp.arange(fits.size) < merges), n, parameters)
+        return labels
     else:
         _label_prefixes(linkage, n, kept, least, parameters.weights(n, device), columns)
     if parameters.names == "first_row":
@@ -314,7 +404,7 @@ def cut_groups(
     """`cut_labels` for numbers of clusters of each group, by a model's frames ``_merge_group_`` and ``groups_``."""
     values, _ = parameters.values
     for value in values:
-        check_number(value)
+        check_number(value, parameters.count_small)
     names, device = parameters.column_names(), linkage.device
     frames = (OutputKind.of(frame, device)[0] for frame in (merge_group, groups))
     group, rows = (column_values(frame[name], device) for frame, name in zip(frames, ("group", "rows"), strict=True))
@@ -442,8 +532,10 @@ def check_linkage(linkage: Any, n: int, device: Device, is_forest: bool = False)
         raise ValueError("column 'height' of the linkage must not fall from one row to the next")
 
 
-def check_number(n_clusters: Any) -> None:
+def check_number(n_clusters: Any, count_small: bool) -> None:
     """Raise unless this is a number of clusters of a group."""
+    if not count_small:
+        raise ValueError("count_small=False is of one tree, and these rows are in groups: leave it out")
     if is_widest_gap(n_clusters):
         raise ValueError(f"{WIDEST_GAP!r} is of one tree, and these rows are in groups: pass a number of clusters")
     if as_integer(n_clusters, "n_clusters") < 1:
@@ -543,6 +635,8 @@ class Cut(ClusterRule):
     min_cluster_size: Any = None
     max_distance: float | None = None  # of the fit
     warns: bool = False  # of a number of clusters that are outliers
+    max_cluster_size: Any = None
+    count_small: bool = True
 
     @property
     def is_default(self) -> bool:
@@ -552,12 +646,14 @@ class Cut(ClusterRule):
     def parameters(self, n: int, trees: int) -> CutParameters:
         """The cut of n rows in this number of trees."""
         number = max(trees, min(2, n)) if self.is_default else self.n_clusters
-        return CutParameters(number, self.distance_threshold, self.min_cluster_size, max_distance=self.max_distance)
+        sizes = {"max_cluster_size": self.max_cluster_size, "count_small": self.count_small}
+        least, limit = self.min_cluster_size, self.max_distance
+        return CutParameters(number, self.distance_threshold, least, max_distance=limit, **sizes)
 
     def check_rows(self, n: int, trees: int = 1) -> None:
         """Raise unless n rows in this number of trees have such a cut."""
         check_least(self.min_cluster_size)
-        if not self.is_default:
+        if not self.is_default and self.count_small:
             check_cut(n, trees, self.n_clusters, self.distance_threshold)
 
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
@@ -569,9 +665,9 @@ class Cut(ClusterRule):
             count = number_of_clusters(labels, parameters.n_clusters)
             if self.warns and asked.n_clusters is not None and asked.n_clusters == parameters.n_clusters:
                 warn_of_outliers(Merges(*(merges.columns[name] for name in COLUMNS)), n, count)
-            if parameters.min_cluster_size == 1:
+            if parameters.min_cluster_size == 1 and parameters.max_cluster_size is None:
                 return FlatClusters(count, {"labels_": labels})
-            return large_clusters(labels, count, parameters.min_cluster_size, merges.device.xp)
+            return large_clusters(labels, count, parameters, merges.device.xp)
 
 
 @dataclass(frozen=True)
@@ -598,7 +694,7 @@ class GroupedCut(ClusterRule):
             self.cut.check_rows(n)
         else:
             check_least(self.cut.min_cluster_size)
-            check_number(self.cut.parameters(n, 1).n_clusters)
+            check_number(self.cut.parameters(n, 1).n_clusters, self.cut.count_small)
 
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
         """The clusters of the linkage of n rows in groups."""
@@ -607,13 +703,15 @@ class GroupedCut(ClusterRule):
             rows = device.asarray(self.sizes)
             if parameters.n_clusters is None:
                 kept = xp.arange(self.merge_group.size) < count_kept(merges, n, parameters)[0]
+                if parameters.max_cluster_size is not None:
+                    kept &= small_enough(merges, n, parameters)
             else:
                 place = half(device, __package__).places_in_groups(self.merge_group, count)
                 kept = place < (rows - min(int(parameters.n_clusters), n))[self.merge_group]
             labels = label_kept(merges, kept, n, replace(parameters, min_cluster_size=1))
             clusters = rows - xp.bincount(self.merge_group[kept], minlength=count)
             first = labels[device.asarray(self.first)]
-            flat = large_clusters(labels, n - int(kept.sum()), self.cut.min_cluster_size, xp)
+            flat = large_clusters(labels, n - int(kept.sum()), parameters, xp)
             if flat.rows["labels_"] is not labels:
                 clusters, first = self._of_large(merges, flat.rows["labels_"], n, xp)
             keys = device_of(self.keys)  # where their library is
@@ -658,20 +756,24 @@ class StableClusters(ClusterRule):
             rate = np.full(weight.size, np.inf) if core is None else 1 / core
         return replace(self, weighting=Weighting(weight, rate))
 
+    def select(self, merges: PreallocatedFrame, n: int) -> tuple[Condensed, Summary, Selected, Device]:
+        """The condensed dendrogram of n rows, its summary, the clusters, and the device of the values of rows."""
+        columns, place = Merges(*(merges.columns[name] for name in COLUMNS)), merges.device
+        lowest = float(columns.height[0]) if columns.height.size else 0.0
+        if lowest < 0:
+            raise ValueError(f"HDBSCAN needs distances that are not negative, and {self.metric} gives {lowest}")
+        if place.is_gpu and self.weighting is None and columns.height.size == n - 1 > 0:
+            tree = Condensed(*half(place, __package__).condense(*columns, self.min_size))
+        else:
+            place, columns = CPU, Merges(*map(to_host, columns))
+            tree = condense(columns, n, self.min_size, self.weighting)
+        summary = summarize(tree, place, self.weighting)
+        return tree, summary, select(tree, self.rule, summary, place), place
+
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
         """The clusters of the linkage of n rows."""
         with report.stage("clusters", device):
-            columns, place = Merges(*(merges.columns[name] for name in COLUMNS)), merges.device
-            lowest = float(columns.height[0]) if columns.height.size else 0.0
-            if lowest < 0:
-                raise ValueError(f"HDBSCAN needs distances that are not negative, and {self.metric} gives {lowest}")
-            if place.is_gpu and self.weighting is None and columns.height.size == n - 1 > 0:
-                tree = Condensed(*half(place, __package__).condense(*columns, self.min_size))
-            else:
-                place, columns = CPU, Merges(*map(to_host, columns))
-                tree = condense(columns, n, self.min_size, self.weighting)
-            summary = summarize(tree, place, self.weighting)
-            selected = select(tree, self.rule, summary, place)
+            tree, summary, selected, place = self.select(merges, n)
             scores = outlier_scores(tree, summary, place)
             condensed = {name: device.asarray(v) for name, v in columns_of(tree, self.weighting, place).items()}
             rows = {"labels_": selected.labels, "probabilities_": selected.probabilities, "outlier_scores_": scores}
@@ -684,11 +786,20 @@ class StableClusters(ClusterRule):
         )
 
 
-def large_clusters(labels: Array, count: int, least: int | None, xp: Any) -> FlatClusters:
-    """The clusters of at least so many rows, of this number of clusters with labels 0..k-1."""
-    labels, all_clusters = without_small(labels, least, None, xp), labels
-    large = count if labels is all_clusters else number_of_clusters(labels, None)
-    values = {"_least_size_": least or 1, "_small_clusters_": count - large}
+def write_labels(rules: list[StableClusters], merges: PreallocatedFrame, n: int, columns: list[Array]) -> None:
+    """Write the labels of the clusters that each rule chooses of the linkage of n rows into an int32 column."""
+    device, merges = merges.device, soonest(merges, n)
+    for rule, column in zip(rules, columns, strict=True):
+        column[...] = device.asarray(rule.select(merges, n)[2].labels)
+
+
+def large_clusters(labels: Array, count: int, parameters: CutParameters, xp: Any) -> FlatClusters:
+    """The clusters of at least the smallest size, of this number of clusters with labels 0..k-1."""
+    least, most = parameters.min_cluster_size or 1, parameters.max_cluster_size
+    labels = without_small(labels, least, None, xp)
+    large = number_of_clusters(labels, None if least > 1 else count)
+    values = {"_least_size_": least, "_small_clusters_": count - large}
+    values |= {} if most is None else {"_split_above_": int(most)}
     return FlatClusters(large, {"labels_": labels}, values=values)
 
 

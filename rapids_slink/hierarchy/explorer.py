@@ -284,7 +284,7 @@ class Explorer:
             self.curve.value = self.number.value = value
             if isinstance(setting, CutSetting):
                 self.distance.value = setting.distance(value)
-            self._text = setting.text(value, groups.sizes.size, self._shown_size)
+            self._text = setting.text(value, groups.order.size, self._shown_size)
             self._draw_tree(host)
             self._paint()
             largest = groups.largest.tolist()

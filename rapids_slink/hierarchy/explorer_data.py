@@ -12,7 +12,15 @@ import numpy as np
 import pandas as pd
 
 from rapids_slink.dendrogram.condense import Condensed, Merges, Selected, condense, select, summarize
-from rapids_slink.dendrogram.cutting import COLUMNS, FEW_ROWS, CutParameters, at_widest_gap, count_large, least_size
+from rapids_slink.dendrogram.cutting import (
+    COLUMNS,
+    FEW_ROWS,
+    CutParameters,
+    at_widest_gap,
+    count_large,
+    least_size,
+    sizes_of,
+)
 from rapids_slink.hierarchy import plotting
 from rapids_slink.hierarchy.palette import COLORS, OTHERS
 from rapids_slink.hierarchy.plotting import (
@@ -27,7 +35,8 @@ from rapids_slink.hierarchy.plotting import (
 from rapids_slink.points import as_points
 from rapids_slink.points.output import column_names, library_of, on_host, take_rows
 from rapids_slink.report import counted, listed
-from rapids_slink.runtime.device import device_of, on_current_gpu, to_host
+from rapids_slink.runtime.device import CPU, device_of, on_current_gpu, to_host
+from rapids_slink.runtime.frames import PreallocatedFrame
 
 #: Sizes of the smallest cluster on HDBSCAN's curve, each of which costs a selection.
 SIZES = 16
@@ -107,9 +116,10 @@ class CutSetting(Setting):
             self.values, self.curve = np.array([self.trees]), np.zeros(1)
         self._tree: Condensed | None = None
         n, least = model.n_leaves_, least_size(model.n_leaves_)
-        large = count_large(self.merges, n, least, np)
+        linkage = PreallocatedFrame(dict(zip(COLUMNS, self.merges, strict=True)), CPU)
+        large = count_large(linkage, sizes_of(linkage, n), least)
         if n >= FEW_ROWS and self.min_size == 1 and large[self.value - self.trees] < 2 <= large.max():
-            self.value, self.min_size = at_widest_gap(self.merges, n, least, np), least
+            self.value, self.min_size = at_widest_gap(linkage, n, least), least
 
     def labels(self, value: int, min_size: int) -> Any:
         """The labels of the cut."""
@@ -191,6 +201,10 @@ class SizeSetting(Setting):
 
 def setting_of(model: Any) -> Setting:
     """The slider of a model's explorer."""
+    if model._split_above_ is not None:
+        raise ValueError(
+            "explore shows cuts at one distance, and the clusters of max_cluster_size have many: fit without it"
+        )
     if model._cut_per_group_:
         raise ValueError(
             "explore shows cuts at one distance, and these labels are of a number of clusters in each group: fit with "

@@ -88,9 +88,9 @@ class Exports:
     _output: OutputKind
     _index: Index | None = None  # of the input's rows, if the input was a frame
     _layout: Any = None  # of the input's partitions, if the input was a Dask collection
-    _labels_are_a_cut = True  # at one height
     _least_size_: int = 1  # the rows of the smallest cluster that has a label
     _small_clusters_: int = 0  # the number of clusters that have none, because they are smaller
+    _split_above_: int | None = None  # the rows of the largest cluster, if larger ones were split further
     groups_: Frame  # of a model of groups, like the next two
     _merge_group_: Frame  # column ``group``, the number of each merge's
     _key_columns_: tuple[Any, ...] = ()  # the columns of the input that are keys of groups
@@ -105,6 +105,11 @@ class Exports:
     def _cut_clusters(self) -> int:
         """The number of clusters of the cut of `labels_`, with those that are too small for a label."""
         return self.n_clusters_ + self._small_clusters_
+
+    @property
+    def _labels_are_a_cut(self) -> bool:
+        """Whether `labels_` are a cut at one height."""
+        return not self._cut_per_group_ and self._split_above_ is None
 
     def _require_fit(self) -> None:
         if not hasattr(self, "labels_"):  # `linkage_` may be yet to be made
@@ -302,18 +307,20 @@ class Exports:
             `medoids` is asked of a model that keeps no rows.
         """
         self._require_fit()
-        labels, n = np.asarray(on_host(self.labels_)), self.n_clusters_
+        n = self.n_clusters_
+        label, first, place = np.unique(np.asarray(on_host(self.labels_)), return_index=True, return_inverse=True)
+        labels = place - int(label[0] < 0)  # 0..n-1, also where names were kept
         nodes, tree = on_host(self._nodes), on_host(self.mst_)
         src, dst = (tree[end] if isinstance(nodes, range) else nodes.get_indexer(tree[end]) for end in ("src", "dst"))
         within = labels[src] == labels[dst]
         height = np.zeros(n + 1)  # the last is that of noise
         np.maximum.at(height, labels[src][within], tree["weight"].to_numpy()[within])
-        label, first = np.unique(labels, return_index=True)
         rows = {"first_row": first[label >= 0], **(self._central_rows(labels) if medoids else {})}
         index = None if self._index is None else on_host(self._index)
         columns = {name: part if index is None else index.take(part) for name, part in rows.items()}
         size = np.bincount(labels + 1, minlength=n + 1)[1:]
-        return pd.DataFrame({"size": size, "height": height[:n], **columns}).rename_axis("label")
+        clusters = pd.DataFrame({"size": size, "height": height[:n], **columns})
+        return (clusters if label[-1] < n else clusters.set_axis(label[label >= 0])).rename_axis("label")
 
     def _central_rows(self, labels: np.ndarray) -> dict[str, np.ndarray]:
         """The medoids."""

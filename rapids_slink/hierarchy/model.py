@@ -26,15 +26,18 @@ from rapids_slink.dendrogram.cutting import (
     cut_frame,
     distance_limit,
     name_by_first_row,
+    threshold_of,
+    warn_of_heavy_rows,
     warn_of_outliers,
 )
+from rapids_slink.dendrogram.noise import estimate_reduction, reduce_outliers
 from rapids_slink.hierarchy import plotting, storage
 from rapids_slink.hierarchy.explorer import Explorer
 from rapids_slink.hierarchy.exports import Exports
 from rapids_slink.hierarchy.plotting import MAX_POINTS
 from rapids_slink.hierarchy.trees import CondensedTree
 from rapids_slink.metrics import METRICS, PRECOMPUTED, Metric
-from rapids_slink.points.check import as_integer, check_index
+from rapids_slink.points.check import as_integer, check_index, check_labels, column_values
 from rapids_slink.points.output import (
     TABLES,
     Distances,
@@ -53,7 +56,7 @@ from rapids_slink.points.output import (
 )
 from rapids_slink.report import counted, did_you_mean, with_hints
 from rapids_slink.runtime.device import Array, device_of, on_current_gpu, resolve
-from rapids_slink.runtime.memory import copy_out, run_scope, usual_errors
+from rapids_slink.runtime.memory import check_memory, copy_out, run_scope, usual_errors
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -109,6 +112,8 @@ class Hierarchy(Exports):
         *,
         distance_threshold: float | None = None,
         min_cluster_size: int | None = None,
+        max_cluster_size: int | None = None,
+        count_small: bool = True,
         closed: str = "left",
         names: str = "number",
         sample_weight: Any = None,
@@ -120,6 +125,8 @@ class Hierarchy(Exports):
         *,
         distance_threshold: None = None,
         min_cluster_size: int | None = None,
+        max_cluster_size: int | None = None,
+        count_small: bool = True,
         closed: str = "left",
         names: str = "number",
         sample_weight: Any = None,
@@ -131,6 +138,8 @@ class Hierarchy(Exports):
         *,
         distance_threshold: Sequence[float] | np.ndarray[Any, Any],
         min_cluster_size: int | None = None,
+        max_cluster_size: int | None = None,
+        count_small: bool = True,
         closed: str = "left",
         names: str = "number",
         sample_weight: Any = None,
@@ -143,6 +152,8 @@ class Hierarchy(Exports):
         distance_threshold: Distances | None = None,
         min_similarity: Distances | None = None,
         min_cluster_size: int | None = None,
+        max_cluster_size: int | None = None,
+        count_small: bool = True,
         closed: str = "left",
         names: str = "number",
         sample_weight: Any = None,
@@ -155,12 +166,12 @@ class Hierarchy(Exports):
             Give one of them. Exactly this many clusters, even with equal heights; or clusters that are not merged at or
             above this distance. A list, tuple, range or 1-d array makes a cut for each value. Of a model with groups
             the number is that of each group's clusters, or its rows if they are fewer. ``cut("widest_gap")`` cuts
-            where successive merges are farthest apart, and labels outliers -1.
+            where successive merges are farthest apart, and labels outliers -1. With `max_cluster_size` none is needed.
         min_similarity : float, or a sequence of float
             In place of these, for metrics that have one: clusters that are merged at this similarity, or at a greater
             one. See `SingleLinkage`.
-        min_cluster_size, closed, names, sample_weight : optional
-            See `rapids_slink.cut`.
+        min_cluster_size, max_cluster_size, count_small, closed, names, sample_weight : optional
+            See `rapids_slink.cut`. ``count_small=False`` is for models without groups.
 
         Returns
         -------
@@ -172,7 +183,7 @@ class Hierarchy(Exports):
         Raises
         ------
         ValueError, TypeError
-            None or several of the three are given, or a value is not valid.
+            None or several of the three are given, a value is not valid, or no cut has so many large clusters.
         """
         self._require_fit()
         check_index(sample_weight, self._index, "sample_weight", "model.labels_")
@@ -183,6 +194,9 @@ class Hierarchy(Exports):
             similarities, many = CutParameters(distance_threshold=min_similarity).values
             limits: list[Any] = [distance_limit(self._metric, None, similarity) for similarity in similarities]
             distance_threshold, closed = limits if many else limits[0], "right"
+        is_given = distance_threshold is not None
+        sizes = min_cluster_size, max_cluster_size, count_small
+        distance_threshold = threshold_of(n_clusters, distance_threshold, *sizes)
         parameters = CutParameters(
             n_clusters,
             distance_threshold,
@@ -193,13 +207,16 @@ class Hierarchy(Exports):
             sample_weight,
             limit,
             similarities,
+            max_cluster_size,
+            count_small,
         )
-        if n_clusters is None and distance_threshold is not None:
+        if n_clusters is None and is_given:
             for value in parameters.values[0]:
                 check_distance(value, "distance_threshold", getattr(self, "metric", None))
             check_max_distance(parameters.values[0], limit)
         by_group = n_clusters is not None and distance_threshold is None and hasattr(self, "groups_")
         labels = self._cut(parameters, (self._merge_group_, self.groups_) if by_group else None)
+        warn_of_heavy_rows(parameters, self.n_leaves_)
         is_plain = min_cluster_size is None and not by_group and self._layout is None
         if is_plain and isinstance(n_clusters, int | np.integer):
             linkage = as_frame(OutputKind.of(self.linkage_, resolve("auto", self.linkage_))[0])
@@ -219,6 +236,70 @@ class Hierarchy(Exports):
         linkage, _ = OutputKind.of(self.linkage_, resolve("auto", self.linkage_))
         index = on_current_gpu(self._index)
         return cut_frame(linkage, self.n_leaves_, parameters, self._output, index, groups=groups)
+
+    def reduce_outliers(self, labels: Any = None, *, max_distance: float | None = None) -> Rows:
+        """Give noise to clusters: each row labelled -1 takes the cluster that its branch of the tree meets first.
+
+        Go up the tree from such a row to the first merge with a part that holds rows of clusters. If these are of
+        several clusters, the edge of `mst_` that merges the parts decides: the row takes the cluster of the row at its
+        other end, or the one that this row takes itself if it is noise. So it is the cluster that the row reaches by
+        steps of which the longest is as short as possible. Equal steps count in the order of `mst_`. The numbers of
+        the clusters do not matter, and all other rows keep their labels. It takes linear time.
+
+        Parameters
+        ----------
+        labels : Series or array of shape (n,), optional
+            Integers; those below 0 are noise. By default `labels_`. Others are of the same rows, such as those of a
+            `cut` with `min_cluster_size`.
+        max_distance : float, optional
+            The height of the tree up to which rows go, inclusive. Rows that meet no cluster by then stay -1. The
+            heights of `HDBSCAN` are mutual reachability. By default all rows of a tree with a cluster get one.
+
+        Returns
+        -------
+        Series or array of shape (n,), int32
+            The labels; a Series with the input's index if the input was a frame.
+
+        Raises
+        ------
+        ValueError, TypeError
+            The labels are no integers, or not one for each row, or `max_distance` is not valid; or the model is of a
+            Dask collection.
+        DeviceMemoryError
+            The work needs more memory than there is.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from rapids_slink import HDBSCAN
+        >>> X = np.r_[np.linspace(0, 1, 9), np.linspace(5, 7, 9), 12.0, 30.0][:, None]
+        >>> model = HDBSCAN(min_cluster_size=4, min_samples=3, device="cpu").fit(X)
+        >>> model.labels_[-2:].tolist(), model.reduce_outliers()[-2:].tolist()
+        ([-1, -1], [1, 1])
+        >>> model.reduce_outliers(max_distance=9)[-2:].tolist()
+        [1, -1]
+        """
+        self._require_fit()
+        if self._layout is not None:
+            raise ValueError("reduce_outliers takes a model in one piece, and this has partitions: save it and load it")
+        if max_distance is not None:
+            check_distance(max_distance, "max_distance", getattr(self, "metric", None))
+        device = resolve("auto", self.linkage_)
+        linkage, tree = (OutputKind.of(frame, device)[0] for frame in (self.linkage_, self.mst_))
+        with run_scope(device):
+            check_memory(device, estimate_reduction(self.n_leaves_), counted(self.n_leaves_, "row"))
+            labels = self.labels_ if labels is None else labels
+            labels = check_labels(labels, self.n_leaves_, device, self._index)
+            merges = {name: column_values(linkage[name], device) for name in COLUMNS[:3]}
+            edges = {name: device.asarray(self._rows_of(tree[name]), "int32") for name in ("src", "dst")}
+            reduced = copy_out(device, reduce_outliers(edges, merges, labels, max_distance, device))
+        return self._output.from_cuml_setting().labels(reduced, on_current_gpu(self._index))
+
+    def _rows_of(self, ends: Any) -> Array:
+        """The numbers of the nodes in a column of `mst_`, which has the names of a graph's nodes."""
+        if isinstance(self._nodes, range):
+            return ends.values
+        return pd.Index(on_host(self._nodes)).get_indexer(on_host(ends))
 
     def catalogue(self, X: Any = None, *, min_size: int = 20, columns: Any = None, weights: Any = None) -> Frame:
         """The clusters of `labels_` as a table: their sizes, centres and extents. Noise is in none.

@@ -225,7 +225,7 @@ def plot_clusters(X: Any, labels: Array, *, mapped: bool = False, ax: Any = None
     Label -1 is noise.
     """
     points, labels = _rows_and_labels(X, labels)
-    sizes, noise, _, largest, color = colored_groups(labels, len(COLORS))
+    sizes, noise, order, largest, color = colored_groups(labels, len(COLORS))
     dense = labels.size > DENSE and find_spec("datashader") is not None and not kwargs
     rows = np.arange(labels.size) if dense else sample_of_rows(color)
     values = to_host(points.values[device_of(points.values).asarray(rows)])
@@ -233,7 +233,7 @@ def plot_clusters(X: Any, labels: Array, *, mapped: bool = False, ax: Any = None
     drawn = color[rows]
     names_of = [f"{cluster} ({counted(sizes[cluster], 'row')})" for cluster in largest.tolist()]
     rest = sizes.sum() - sizes[largest].sum()
-    others = [(counted(sizes.size - largest.size, "other"), rest), ("noise", noise)]
+    others = [(counted(order.size - largest.size, "other"), rest), ("noise", noise)]
     if rest or noise:
         names_of.append(", ".join(f"{name} ({counted(rows, 'row')})" for name, rows in others if rows))
     ax = axes_of(ax)
@@ -405,7 +405,7 @@ def drawn_merges(Z: np.ndarray, truncate_mode: str | None, p: int) -> tuple[np.n
 class Groups(NamedTuple):
     """Clusters by the colours of their rows."""
 
-    #: `sizes` and `noise`: (clusters,) int64, int; rows of each cluster, and rows in none
+    #: `sizes` and `noise`: (labels,) int64, int; rows of each label, and rows in no cluster
     sizes: np.ndarray
     noise: int
     #: `order` and `largest`: int64 arrays, the clusters from the largest to the smallest; those that have a colour
@@ -418,6 +418,7 @@ def colored_groups(labels: np.ndarray, colors: int) -> Groups:
     """The clusters of some labels, the largest of which have the colours."""
     sizes, noise = np.bincount(labels[labels >= 0]), int((labels < 0).sum())
     order = np.argsort(-sizes, kind="stable")
+    order = order[sizes[order] > 0]  # labels that were kept have gaps
     largest = order[:colors]
     color = np.full(sizes.size + 1, largest.size, np.int8)  # the last is for noise, label -1
     color[largest] = np.arange(largest.size)
@@ -522,7 +523,7 @@ def to_html(model: Hierarchy) -> str:
         _block("Proven", ["stage", "count", ""], proven, texts=2),
         _block("Time", ["stage", "seconds"], [(stage, f"{value:.4f}") for stage, value in times if seconds]),
     ]
-    title = f"{type(model).__name__}: {counted(model.n_leaves_, 'row')} in {counted(groups.sizes.size, 'cluster')}"
+    title = f"{type(model).__name__}: {counted(model.n_leaves_, 'row')} in {counted(groups.order.size, 'cluster')}"
     lines = [f"<b>{escape(title)}</b>", escape(_cut(model))]
     summary = "<summary>What was proven, and how long it took</summary>"
     details = escape(", ".join(" ".join(entry) for entry in settings.items()))

@@ -37,13 +37,14 @@ import numpy as np
 import pandas as pd
 
 from rapids_slink.dendrogram.condense import from_frame
-from rapids_slink.dendrogram.cutting import COLUMNS, OUTLIER, check_groups, check_linkage
+from rapids_slink.dendrogram.cutting import COLUMNS, OUTLIER, check_groups, check_linkage, sizes_of
 from rapids_slink.items import kind_of
 from rapids_slink.points import as_points
 from rapids_slink.points.check import require_columns, require_numbers
 from rapids_slink.points.output import PROXIED, TABLES, OutputKind, library_of, pandas_is_proxied
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, gpu_is_usable, resolve
+from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory, size_text
 from rapids_slink.version import __version__
 
@@ -387,14 +388,13 @@ def _check(model: Any) -> None:
         raise ValueError(f"{len(model.labels_)} labels, {merges} merges, {len(model.mst_)} edges, but {n} leaves")
     check_linkage(model.linkage_, n, CPU, is_forest=True)
     left_child, right_child, size = (model.linkage_[name].to_numpy() for name in ("left", "right", "size"))
-    sizes = np.concatenate([np.ones(n, size.dtype), size])
-    if not np.array_equal(sizes[left_child] + sizes[right_child], size):
-        raise ValueError("column 'size' of the linkage must hold how many leaves each cluster has")
+    sizes_of(PreallocatedFrame({"left": left_child, "right": right_child, "size": size}, CPU), n)
     if not (isinstance(model.n_clusters_, int) and model._output.wrapper in ("", PROXIED, *TABLES)):
         raise ValueError("n_clusters_ or the kind of output is not valid")
     labels = np.asarray(model.labels_)
-    if labels.dtype.kind not in "iu" or labels.min() < OUTLIER or labels.max() >= model.n_clusters_:
-        raise ValueError(f"labels_ must hold integers from {OUTLIER} to {model.n_clusters_ - 1}")
+    most = max(model.n_clusters_, getattr(model, "_next_label_", 0)) - 1
+    if labels.dtype.kind not in "iu" or labels.min() < OUTLIER or labels.max() > most:
+        raise ValueError(f"labels_ must hold integers from {OUTLIER} to {most}")
     if model._least_size_ < 1 or not 0 <= model._small_clusters_ <= n - model.n_clusters_:
         raise ValueError(f"{model._small_clusters_} clusters are too small for a label, of {model._least_size_} rows")
     for name in ("_index", "probabilities_", "outlier_scores_", "component_", "_core_", "_points_", "_drawn_"):

@@ -486,6 +486,28 @@ def check_index(values: Any, index: Any, name: str, rows: str = "X") -> None:
         )
 
 
+def _one_a_row(values: Any, n: int, name: str, what: str) -> Any:
+    """The parameter of this name as an array of shape (n,), where it is."""
+    values = as_known(values)
+    values = array_of(values) if library_of(values) else values
+    if not (isinstance(values, np.ndarray) or is_on_gpu(values)):
+        values = np.asarray(values)
+    if values.shape != (n,):
+        raise ValueError(f"{name} must hold one {what} for each of {n} rows, got shape {values.shape}")
+    return values
+
+
+def check_labels(labels: Any, n: int, device: Device, index: Any = None) -> Array:
+    """The parameter `labels` as an int32 array of the device, one label for each row; see `check_index`."""
+    check_index(labels, index, "labels", "model.labels_")
+    values = _one_a_row(labels, n, "labels", "label")
+    if values.dtype.kind not in "iu":
+        raise TypeError(f"labels must hold integers, -1 for noise, got dtype {values.dtype}")
+    if n and int(values.max()) > np.iinfo(np.int32).max:
+        raise ValueError(f"labels must be below 2^31, got {int(values.max())}")
+    return device.asarray(values, "int32")
+
+
 def check_weights(
     weights: Any, n: int, device: Device, name: str = "sample_weight", index: Any = None, rows: str = "X"
 ) -> Array:
@@ -494,12 +516,7 @@ def check_weights(
     See `check_index` for the others.
     """
     check_index(weights, index, name, rows)
-    weights = as_known(weights)
-    values = array_of(weights) if library_of(weights) else weights
-    if not (isinstance(values, np.ndarray) or is_on_gpu(values)):
-        values = np.asarray(values)
-    if values.shape != (n,):
-        raise ValueError(f"{name} must hold one number for each of {n} rows, got shape {values.shape}")
+    values = _one_a_row(weights, n, name, "number")
     if values.dtype.kind not in "biuf":
         raise TypeError(f"{name} must hold numbers, got dtype {values.dtype}")
     values = device.asarray(values, "float64")

@@ -31,7 +31,7 @@ from rapids_slink.forced import forced
 from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors import is_searched_by_tree, may_be_low_dimensional
 from rapids_slink.neighbors.exact import kernels
-from rapids_slink.neighbors.task import by_mutual_reachability, core_places, row_blocks
+from rapids_slink.neighbors.task import NeighborLists, by_mutual_reachability, core_places, row_blocks
 from rapids_slink.ordering import sort_in_place, stable_order
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, all_true, to_host
@@ -135,7 +135,7 @@ def prepare_repeats(look: Look) -> Prepared | None:
 
     def make() -> Tree | None:
         if by_cores:
-            return tree_at_cores(repeats, distinct)
+            return tree_at_cores(repeats, distinct, lists.lists_of(distinct, by_distance=True))
         tree = of_distinct.make()
         if tree is None:
             return None
@@ -151,10 +151,13 @@ def prepare_repeats(look: Look) -> Prepared | None:
     return Prepared(make, lambda: sequential(looking, of_distinct.estimate(), MemoryEstimate(n * JOIN_BYTES)))
 
 
-def tree_at_cores(repeats: Copies, distinct: Look) -> Tree | None:
-    """The tree of all rows by mutual reachability, by lists of distinct ones; None if others are nearer than equals."""
+def tree_at_cores(repeats: Copies, distinct: Look, of_rows: NeighborLists) -> Tree | None:
+    """The tree of all rows by mutual reachability; None if others are nearer than equals.
+
+    `of_rows` are lists of the distinct rows by distance, which are used for the result.
+    """
     problem, report, device = distinct.problem, distinct.report, distinct.problem.device
-    xp, m, of_rows = device.xp, problem.settings.min_samples, lists.lists_of(distinct, by_distance=True)
+    xp, m = device.xp, problem.settings.min_samples
     with report.stage("neighbors", device):
         row, copies = xp.arange(problem.n, dtype="int32"), repeats.counts(xp)
         of_equal = kernels(device).pair_distances(distinct.rows, row, row, problem.metric)
@@ -289,3 +292,49 @@ def estimate_tree(problem: Problem, prepared: MemoryEstimate | None = None) -> M
         assert certain.estimate is not None
         prepared = certain.estimate(problem)
     return replace(prepared, retained=EDGE_BYTES * problem.n)
+
+
+# ------------------------------------------------------------------------------------------------------ several trees
+
+
+@dataclass
+class SharedLists:
+    """Grows trees of the same points by mutual reachability, of several `min_samples`, on the lists of the most.
+
+    The core distance for m samples is the m-th weight of a list, so the first entries of long lists are the lists of
+    fewer samples. Where no lists are made, each tree is grown by itself.
+    """
+
+    min_samples: int  # the most
+    look: Look | None = None  # at the distinct points, with the search
+    repeats: Copies | None = None  # if many rows are equal
+    lists: NeighborLists | None = None  # by distance
+
+    def grow(self, problem: Problem, rows: Array, report: Report) -> Tree:
+        """Return the tree of a problem of these points; `rows` is the result of `neighbors.rows.metric_rows`."""
+        ways = ways_of(problem)
+        if ways[-1] is not LISTS or not problem.by_reachability:
+            return tree_of_rows(problem, rows, report)
+        if self.look is None or self.lists is None:
+            self._find_lists(problem, rows, report, REPEATS in ways)
+        assert self.look is not None
+        assert self.lists is not None
+        k, m = lists.list_length(problem.settings), problem.settings.min_samples
+        look = Look(replace(self.look.problem, settings=problem.settings), self.look.rows, report)
+        look.search = self.look.search
+        listed = NeighborLists(self.lists.ids[:, :k].copy(), self.lists.weights[:, :k].copy())
+        report.setdefault("way", LISTS.name)
+        if self.repeats is None:
+            return lists.connected(look, by_mutual_reachability(listed, None, m, problem.device))
+        tree = tree_at_cores(self.repeats, look, listed)
+        return tree_of_rows(problem, rows, report) if tree is None else tree
+
+    def _find_lists(self, problem: Problem, rows: Array, report: Report, may_repeat: bool) -> None:
+        problem = replace(problem, settings=replace(problem.settings, min_samples=self.min_samples))
+        with report.stage("neighbors", problem.device):
+            repeats = find_repeats(rows, problem.device) if may_repeat else None
+        if repeats is not None and repeats.first.size > 1:
+            self.repeats, rows = repeats, rows[repeats.first]
+            problem = replace(problem, n=len(rows))
+        self.look = Look(problem, rows, report)
+        self.lists = lists.lists_of(self.look, by_distance=True)

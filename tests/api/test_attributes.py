@@ -115,6 +115,8 @@ def test_parameters_as_scikit_learn_wants_them(device):
         "n_clusters": None,
         "distance_threshold": 1.5,
         "min_cluster_size": 4,
+        "max_cluster_size": 9,
+        "count_small": True,
         "metric": "minkowski",
         "p": 3.0,
         "missing": None,

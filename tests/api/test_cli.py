@@ -100,6 +100,20 @@ def test_several_cuts(run):
     assert out == "at_0.3: 6 rows in 1 cluster, 3 rows of noise\nat_1: 6 rows in 2 clusters, 1 row of noise\n"
 
 
+def test_cuts_by_sizes(run):
+    model = rapids_slink.fit(POINTS[["x", "y"]], device="cpu")
+    for options, labels in [
+        (["--max-cluster-size", 2], model.cut(max_cluster_size=2)),
+        (["--max-distance", 0.4, "--max-cluster-size", 1], model.cut(max_cluster_size=1)),
+        (
+            ["--n-clusters", 2, "--min-cluster-size", 2, "--count-large"],
+            model.cut(2, min_cluster_size=2, count_small=False),
+        ),
+    ]:
+        assert run("points.csv", "--columns", "x,y", *options, "--output", "labels.csv")[0] == 0
+        assert pd.read_csv("labels.csv")["label"].tolist() == labels.tolist()
+
+
 def test_a_tree_up_to_a_distance(run):
     options = ["--columns", "x,y", "--max-distance", "0.4", "--linkage", "z.csv", "--output", "labels.csv"]
     assert run("points.csv", *options)[0] == 0
@@ -427,6 +441,8 @@ def test_options_reach_the_model(run, monkeypatch):
     assert seen == {
         "n_clusters": 2,
         "min_cluster_size": None,
+        "max_cluster_size": None,
+        "count_small": True,
         "missing": None,
         "missing_value": None,
         "max_distance": None,
@@ -467,7 +483,13 @@ def test_plot(run, name):
         (["points.csv", "--distance-threshold", "1,,2"], 2, "invalid float value: '1,,2'"),
         (["points.csv", "--hdbscan", "--n-clusters", "2"], 2, "--hdbscan does not take --n-clusters"),
         (["points.csv", "--hdbscan", "--groups", "x"], 2, "--hdbscan does not take --groups"),
-        (["points.csv", "--max-cluster-size", "9"], 2, "without --hdbscan, does not take --max-cluster-size"),
+        (["points.csv", "--allow-single-cluster"], 2, "without --hdbscan, does not take --allow-single-cluster"),
+        (["points.csv", "--hdbscan", "--count-large"], 2, "--hdbscan does not take --count-large"),
+        (
+            ["points.csv", "--columns", "x,y", "--n-clusters", "2", "--max-cluster-size", "9"],
+            2,
+            "not take --n-clusters",
+        ),
         (["points.csv", "--max-distance", "9", "--plot", "a.png"], 2, "one tree, does not take --max-distance"),
         (["points.csv", "--columns", "x,z"], 1, "unknown column 'z'; the table has 'x', 'y', 'name'"),
         (["points.csv", "--columns", "x,name"], 1, "name"),

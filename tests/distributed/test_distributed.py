@@ -207,7 +207,12 @@ def test_results_are_collections(client, blocks, tmp_path):
     assert isinstance(model.mst_, dd.DataFrame)
     assert model.feature_names_in_.tolist() == ["x", "y"]
     assert (model.n_leaves_, model.n_features_in_, model.n_clusters_) == (440, 2, 6)
-    pd.testing.assert_series_equal(model.cut(9).compute(), expected.cut(9))
+    for how in (
+        {"n_clusters": 9},
+        {"max_cluster_size": 50},
+        {"n_clusters": 3, "min_cluster_size": 9, "count_small": False},
+    ):
+        pd.testing.assert_series_equal(model.cut(**how).compute(), expected.cut(**how))
     pd.testing.assert_frame_equal(
         model.cut(distance_threshold=[1.0, 2.0]).compute(), expected.cut(distance_threshold=[1.0, 2.0])
     )
@@ -220,6 +225,9 @@ def test_results_are_collections(client, blocks, tmp_path):
     for again in (pickle.loads(pickle.dumps(model)), rapids_slink.load(tmp_path / "dask.slink")):
         assert_same(again, expected)
         pd.testing.assert_series_equal(again.cut(9), expected.cut(9))
+        pd.testing.assert_series_equal(again.reduce_outliers(), expected.reduce_outliers())
+    with pytest.raises(ValueError, match="takes a model in one piece, and this has partitions: save it and load it"):
+        model.reduce_outliers()
     assert model.report_["cluster"]["workers"] == 2
     assert model.report_["spanning_tree"]["blocks"] == 3
     with pytest.raises(ValueError, match="n_clusters must be from 1 to 440"):

@@ -237,7 +237,8 @@ def test_fit_and_plan_name_the_parameters_of_the_class():
     for function in (rapids_slink.fit, rapids_slink.plan):
         named = {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
         assert {name: default for name, default in named.items() if name not in ("X", "unknown")} == wanted
-    of_clusters = {"n_clusters", "distance_threshold", "min_cluster_size", "prediction_data"}
+    of_clusters = {"n_clusters", "distance_threshold", "prediction_data"}
+    of_clusters |= {"min_cluster_size", "max_cluster_size", "count_small"}
     assert wanted.keys() - inspect.signature(rapids_slink.deduplicate).parameters.keys() == of_clusters
 
 

@@ -1,0 +1,51 @@
+"""Noise to clusters: each row without a label takes the label of the cluster that its branch of the tree meets first.
+
+Go up from a row without a label to the first merge at which its part meets labelled rows. The edge of this merge ends
+at a row of the other part, and the row takes that row's label. If that row has none itself, it has met labelled rows
+before, within its own part, and has taken theirs.
+
+So the edges of merges that join two labelled parts are left out. By induction over the merges, what the other edges
+connect holds exactly one labelled row where its part holds any: a merge joins two trees of which at most one has a
+labelled row. Every other row takes the label of this one. It is the row that it reaches by the path in the tree whose
+largest edge is the least in the total order, and the forest is the minimum spanning forest that is rooted in the
+labelled rows (Cousty et al., "Watershed cuts: minimum spanning forests and the drop of water principle", TPAMI 2009).
+The numbers of the clusters do not matter.
+"""
+
+from math import inf
+from typing import Any
+
+from rapids_slink.dendrogram.cutting import OUTLIER
+from rapids_slink.runtime.device import Array, Device, half
+from rapids_slink.runtime.memory import MemoryEstimate
+
+#: Bytes per row: the columns that are read, the marks, the edges that stay, and their merges and labels.
+ROW_BYTES = 128
+
+
+def estimate_reduction(n: int) -> MemoryEstimate:
+    """Bytes of `reduce_outliers` of n rows; the labels are retained."""
+    return MemoryEstimate(ROW_BYTES * n, 4 * n)
+
+
+def reduce_outliers(
+    edges: dict[str, Array], merges: dict[str, Array], labels: Array, max_distance: float | None, device: Device
+) -> Array:
+    """The (n,) int32 labels without noise, except where no labelled row is within `max_distance` up the tree.
+
+    `edges` are int32 ``src`` and ``dst`` of a forest over n rows in merge order, and `merges` int32 ``left``, ``right``
+    and float64 ``height`` of its linkage. Labels below 0 are noise.
+    """
+    xp, n, kernels = device.xp, labels.size, half(device, __package__)
+    left_child, right_child, height = merges["left"], merges["right"], merges["height"]
+    is_labelled = labels >= 0
+    holds = kernels.mark_upwards(left_child, right_child, is_labelled)
+    stays = ~(holds[left_child] & holds[right_child]) & (height <= (inf if max_distance is None else max_distance))
+    src, dst = edges["src"][stays], edges["dst"][stays]
+    first, second, size = xp.empty((3, src.size), "int32")
+    kernels.merge_in_order(src, dst, n, first, second, size)
+    part = kernels.label_clusters(first, second, n)[:n]
+    of_part: Any = xp.full(n, OUTLIER, "int32")
+    of_part[part[is_labelled]] = labels[is_labelled]
+    reduced: Array = of_part[part]
+    return reduced
