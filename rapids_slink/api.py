@@ -15,6 +15,7 @@ import numpy as np
 
 from rapids_slink import groups as grouped
 from rapids_slink import pipeline
+from rapids_slink.dbscan import DBSCAN as DBSCAN
 from rapids_slink.dendrogram.cutting import MEANINGS, Cut, CutParameters
 from rapids_slink.graph import COMPLETE, GraphHierarchy
 from rapids_slink.hdbscan import HDBSCAN as HDBSCAN
