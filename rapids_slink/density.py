@@ -180,6 +180,8 @@ def _weights(settings: Settings, rule: DensityRule, n: int, index: Any, device: 
     if settings.weights is None:
         return device.xp.ones(n), rule.min_samples
     weights = check_weights(settings.weights, n, device, index=index, any_sign=True)
+    if not bool((weights != 0).any()):
+        raise ValueError("sample_weight must contain at least one non-zero number: no row is core")
     return in_units(weights, rule.min_samples, device)
 
 
