@@ -48,14 +48,15 @@ class Case:
     n_queries : int
         Rows of the stage that searches for others' nearest points.
     min_samples : int
-        Neighbours in a core, and rows in the least cluster, of the stage `hdbscan`.
+        Neighbours in a core, and rows in the least cluster, of the stage `hdbscan`; of `dbscan` rows around a core
+        row, itself among them.
     squared_sums : tuple of int, optional
         Sum and largest of the squared weights of the tree, where they are known integers.
     missing, max_distance, box : str, float, float, optional
         Parameters of `fit`.
     near : float, optional
-        The distance of the stages `pairs`, `count` and `friends`; by default `max_distance` or, without one, the median
-        height of the tree.
+        The distance of the stages `pairs`, `count`, `friends` and `dbscan`; by default `max_distance` or, without one,
+        the median height of the tree.
     group : callable, optional
         ``group(n)`` gives the number of each row's group, in order, of a case for the stage `groups` alone.
     """
@@ -635,6 +636,15 @@ FRIENDS = tuple(
     )
     for share in (0.2, 0.7)
 )
+#: For clusters of DBSCAN, at the distance within which a row has about ten others.
+DENSITY = (
+    Case("dbscan-10m-3", uniform(10_000_000, 3), near=0.0062, min_samples=5),
+    Case("dbscan-1m-16", gauss(1_000_000, 16, np.float32), near=2.0, min_samples=5),
+    Case("dbscan-200k-384", gauss(200_000, 384, np.float32), near=23.9, min_samples=5),
+    Case("dbscan-100k-2", uniform(100_000, 2), near=0.0056, min_samples=5),
+    Case("dbscan-50k-16", gauss(50_000, 16, np.float32), near=2.5, min_samples=5),
+    Case("dbscan-10k-384", gauss(10_000, 384, np.float32), near=24.9, min_samples=5),
+)
 #: Rows of which only what is not zero is stored.
 SPARSE = (
     SparseCase("sketches-85k", sketches(85_205, 1000), n_clusters=85_000, metric="jaccard", max_distance=0.5),
@@ -711,6 +721,7 @@ CASES: dict[str, Case | Tree | Graph] = {
         *NEAR_PAIRS,
         *COUNTS,
         *FRIENDS,
+        *DENSITY,
         *SPARSE,
         *TEXT,
     )

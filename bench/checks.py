@@ -354,15 +354,36 @@ def _jaccard_from(points: np.ndarray) -> Callable[[int], np.ndarray]:
 
 def friends(work: Work, labels: Any) -> Verdict:
     """Labels against the components of all pairs within the distance, in the order of their first rows."""
-    from scipy.sparse.csgraph import connected_components
-
-    found, n = pairs(work)(), work.shape[0]
+    found = pairs(work)()
     src, dst = (_column(found, name) for name in ("src", "dst"))
-    graph = coo_array((np.ones(src.size, np.int8), (src, dst)), shape=(n, n)).tocsr()
-    _, first, number = np.unique(connected_components(graph, directed=False)[1], return_index=True, return_inverse=True)
-    return _same(to_host(labels), np.argsort(np.argsort(first))[number]), (
+    return _same(to_host(labels), _components(src, dst, np.arange(work.shape[0]))), (
         "scipy.sparse.csgraph.connected_components of all pairs"
     )
+
+
+def dbscan(work: Work, labels: Any) -> Verdict:
+    """Labels against the definition, by all pairs within the distance."""
+    found, n = pairs(work)(), work.shape[0]
+    src, dst = (_column(found, name) for name in ("src", "dst"))
+    is_core = 1 + np.bincount(src, minlength=n) + np.bincount(dst, minlength=n) >= work.case.min_samples
+    of_cores, core = is_core[src] & is_core[dst], np.flatnonzero(is_core)
+    expected = np.full(n, n)
+    expected[core] = _components(src[of_cores], dst[of_cores], core)
+    for row, other in ((src, dst), (dst, src)):
+        border = is_core[other] & ~is_core[row]
+        np.minimum.at(expected, row[border], expected[other[border]])
+    return _same(to_host(labels), np.where(expected < n, expected, -1)), "all pairs"
+
+
+def _components(src: np.ndarray, dst: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """The number of each of some rows' component, in the order of their first rows."""
+    from scipy.sparse.csgraph import connected_components
+
+    n = int(rows.max(initial=-1)) + 1
+    graph = coo_array((np.ones(src.size, np.int8), (src, dst)), shape=(n, n)).tocsr()
+    label = connected_components(graph, directed=False)[1][rows]
+    _, first, number = np.unique(label, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[number]
 
 
 def _of_row(matrix: Any, metric: str, row: int) -> np.ndarray:
@@ -508,6 +529,7 @@ CHECKS: dict[str, Callable[[Any, Any], Verdict]] = {
     "pairs": near_pairs,
     "count": counted,
     "friends": friends,
+    "dbscan": dbscan,
     "append": appended,
     "spanning_tree": forest,
     "connect": heights,

@@ -260,6 +260,26 @@ def jztree_friends(work: Work) -> Call:
     return lambda: jax.block_until_ready(labels.jit(points, rlink=near, output_order="input")[1])
 
 
+def sklearn_dbscan(work: Work) -> Call:
+    from sklearn.cluster import DBSCAN
+
+    points, model = _float64(work), DBSCAN(eps=work.near, min_samples=work.case.min_samples, n_jobs=-1)
+    return lambda: model.fit(points).labels_
+
+
+def cuml_dbscan(work: Work) -> Call:
+    from cuml.cluster import DBSCAN
+
+    points, model = _float32_on_gpu(work.points), DBSCAN(eps=work.near, min_samples=work.case.min_samples)
+    return lambda: model.fit(points).labels_
+
+
+def pypi_dbscan(work: Work) -> Call:
+    """Wang, Gu and Shun's, of up to 20 features."""
+    cluster, points = importlib.import_module("dbscan").DBSCAN, _float64(work)
+    return lambda: cluster(points, eps=work.near, min_samples=work.case.min_samples)
+
+
 def rapidfuzz_pairs(work: Work) -> Call:
     """All pairs of strings on all cores; those within the distance are read from the matrix."""
     from rapidfuzz.distance import Levenshtein
@@ -493,6 +513,9 @@ PEERS = (
     Peer("scipy", "friends", "scipy", "cpu", scipy_friends, 0, tree_features=8, metrics=EUCLIDEAN),
     Peer("pyfof", "friends", "pyfof", "cpu", pyfof_friends, 1e12, metrics=EUCLIDEAN),
     Peer("jztree", "friends", "jztree", "cuda", jztree_friends, 0, tree_features=3, metrics=EUCLIDEAN),
+    Peer("sklearn", "dbscan", "sklearn", "cpu", sklearn_dbscan, 5e12, tree_features=3, metrics=EUCLIDEAN),
+    Peer("cuml", "dbscan", "cuml", "cuda", cuml_dbscan, 2e15, metrics=EUCLIDEAN),
+    Peer("dbscan", "dbscan", "dbscan", "cpu", pypi_dbscan, 0, tree_features=20, metrics=EUCLIDEAN),
     Peer("scipy", "spanning_tree", "scipy", "cpu", scipy_tree, metrics=None),
     Peer("cugraph", "spanning_tree", "cugraph", "cuda", cugraph_tree, metrics=None),
     Peer("ecl-mst", "spanning_tree", "$ECL_MST", "cuda", ecl_tree, read=float, works=(GraphWork,), metrics=None),

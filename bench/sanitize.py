@@ -52,6 +52,7 @@ from rapids_slink.settings import Settings, metric_of
 from rapids_slink.spanning_tree import component_pairs, graphs, pairs
 from rapids_slink.spanning_tree import kernels as tree_kernels
 from rapids_slink.spanning_tree.boxes import label_friends
+from rapids_slink.spanning_tree.core_rows import label_by_boxes, label_by_pairs
 from rapids_slink.spanning_tree.graphs import kernels as edge_kernels
 from rapids_slink.spanning_tree.grouped import forest_of_groups
 from rapids_slink.spanning_tree.lists import tree_of_lists
@@ -192,6 +193,20 @@ def find_nearest(device: Device, kind: str, queries: np.ndarray, points: np.ndar
     groups = xp.zeros(len(queries), "int32"), xp.ones(len(points), "int32")
     found = among.find(SearchTask(rows, 1, *groups))
     return found.ids[:, 0], xp.sqrt(found.weights[:, 0])
+
+
+def label_core_rows(device: Device, points: np.ndarray, distance: float) -> tuple[Any, ...]:
+    """Labels of DBSCAN by boxes and by pairs, of rows that weigh from 0 to 3."""
+    settings, xp, n = Settings(EUCLIDEAN, friends_within=distance), device.xp, len(points)
+    rows, weights = device.asarray(points), (xp.arange(n) % 4).astype("float64")
+    problem = Problem(settings, device, n, points.shape[1], points.dtype.itemsize)
+    among = prepare_pairs(rows, None, distance**2, EUCLIDEAN, device).find(slice(0, n), np.inf)
+    made = [
+        *label_by_boxes(rows, problem, None, 5.0, Report()),
+        *label_by_boxes(rows, problem, weights, 5.0, Report()),
+        *label_by_pairs(lambda: [(among.src, among.dst)], weights, 5.0, device),
+    ]
+    return tuple(part.astype("int32") for part in made)
 
 
 def find_pairs(
@@ -436,6 +451,7 @@ def steps() -> Iterator[tuple[str, Step]]:
     for d, dtype in ((2, "float32"), (3, "float64")):
         some = np.tile(islands[:, :d], (2, 1)).astype(dtype)
         yield f"friends, {d} features", partial(friends_of_rows, points=some, distance=1.5)
+        yield f"core rows, {d} features", partial(label_core_rows, points=some, distance=0.75)
         yield f"catalogue, {d} features", partial(list_clusters, points=some, box=np.array([30.0, np.inf, 7.0])[:d])
 
 

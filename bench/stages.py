@@ -51,7 +51,7 @@ class Work:
             return {"groups"}
         if self.points.dtype == object:
             return {"fit", "pairs"}
-        usual = {"fit", "connect", "linkage", "cut", "cuts", "pairs", "count", "friends"}
+        usual = {"fit", "connect", "linkage", "cut", "cuts", "pairs", "count", "friends", "dbscan"}
         is_plain = self.case.metric == "euclidean" and self.case.box is None
         of_trees = set() if self.case.max_distance is None else {"linkage", "cut", "cuts"}  # which take no forest
         return ({*STAGES} - {"groups"} if is_plain else usual) - of_trees
@@ -250,6 +250,14 @@ def friends(work: Work) -> Call:
     return lambda: rapids_slink.fit(points, device=device, **how).labels_
 
 
+def dbscan(work: Work) -> Call:
+    """The clusters of DBSCAN, from an array."""
+    points, how = work.device.asarray(work.points), {**work.case.how, "device": work.device.name}
+    del how["max_distance"]
+    model = rapids_slink.DBSCAN(work.near, work.case.min_samples, **how)
+    return lambda: model.fit(points).labels_
+
+
 def append(work: Work) -> Call:
     """The queries of `nearest_neighbors` added to the searched points' model."""
     new, old = (work.device.asarray(part) for part in work.split)
@@ -341,6 +349,7 @@ STAGES: dict[str, Callable[[Any], Call]] = {
     "pairs": pairs,
     "count": count,
     "friends": friends,
+    "dbscan": dbscan,
     "append": append,
     "spanning_tree": spanning_tree,
     "connect": fit,

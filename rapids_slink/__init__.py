@@ -12,7 +12,7 @@
 labels are dataframes, cuDF's on a GPU and pandas' on a CPU. The two devices differ only in their kernels (`cuda.py`
 with its ``.cu`` files, `cpu.py`). All stages run on `runtime/`.
 
-Whole runs: `fit`, `SingleLinkage`, `HDBSCAN`, `fit_graph`. Single stages: `knn_graph`, `nearest_neighbors`,
+Whole runs: `fit`, `SingleLinkage`, `HDBSCAN`, `DBSCAN`, `fit_graph`. Single stages: `knn_graph`, `nearest_neighbors`,
 `connect`, `minimum_spanning_tree`, `linkage`, `cut`. Pairs within a distance: `pairs`, `count_pairs`, `iter_pairs`,
 `to_csr`, `deduplicate`. Before a run: `plan`, `compile`. Saved models: `load`. Memory kept for the
 next call: `free_memory`. Bug reports: `show_versions`.
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from rapids_slink.api import *
 
 __all__ = [
-    "HDBSCAN", "DeviceMemoryError", "DeviceUnavailableError", "SingleLinkage", "compile", "connect", "count_pairs",
-    "cut", "deduplicate", "fit", "fit_graph", "free_memory", "iter_pairs", "knn_graph", "linkage", "load",
-    "minimum_spanning_tree", "nearest_neighbors", "pairs", "plan", "show_versions", "to_csr",
+    "DBSCAN", "HDBSCAN", "DeviceMemoryError", "DeviceUnavailableError", "SingleLinkage", "compile", "connect",
+    "count_pairs", "cut", "deduplicate", "fit", "fit_graph", "free_memory", "iter_pairs", "knn_graph", "linkage",
+    "load", "minimum_spanning_tree", "nearest_neighbors", "pairs", "plan", "show_versions", "to_csr",
 ]  # fmt: skip
 
 

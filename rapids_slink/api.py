@@ -15,6 +15,7 @@ import numpy as np
 
 from rapids_slink import groups as grouped
 from rapids_slink import pipeline
+from rapids_slink.dbscan import DBSCAN as DBSCAN
 from rapids_slink.dendrogram.cutting import MEANINGS, Cut, CutParameters, threshold_of, warn_of_heavy_rows
 from rapids_slink.duplicates import Duplicates as Duplicates
 from rapids_slink.duplicates import deduplicate as deduplicate

@@ -16,7 +16,7 @@ from rapids_slink.metrics import PRECOMPUTED, MetricName
 from rapids_slink.near_pairs import limit_of, require_one, task_of
 from rapids_slink.neighbors.within import PairTask
 from rapids_slink.points.check import column_values
-from rapids_slink.points.keys import GroupBy, keys_of, numbered, without_columns
+from rapids_slink.points.keys import GroupBy, check_keys, keys_of, numbered, without_columns
 from rapids_slink.points.output import (
     OutputKind,
     Rows,
@@ -223,8 +223,7 @@ class _Run:
                 self.duplicate_of[goes], self.distance[goes] = ELSEWHERE, distance[goes]
         if groups is not None:
             self.X, keys, _ = keys_of(self.X, GroupBy(groups, dropna), self.device)
-            if len(keys) != self.n:
-                raise ValueError(f"groups must hold one key for each of {counted(self.n, 'row')}, got {len(keys)}")
+            check_keys(len(keys), self.n)
             group = to_host(numbered(keys, self.device).number)
         if by is not None:
             order = self.order if elsewhere is None else self.order[elsewhere[self.order] < 0]

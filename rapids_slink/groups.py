@@ -48,7 +48,7 @@ def fit_groups(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
     with report.stage("input", device):
         estimate = partial(_checked_estimate, settings, device, groups)
         points, _ = pipeline.read_points(X, settings, device, estimate, checked=False)
-        _check_values(points, groups, settings.metric, device)
+        check_values(points, groups, settings.metric, device)
         n, d = points.values.shape
         settings = settings.of_columns(points.names, d)
         of_groups.check_rows(n)
@@ -110,7 +110,7 @@ def _checked_estimate(
     return estimate_fit(Problem(settings, device, n, d, itemsize), groups)
 
 
-def _check_values(points: Points, groups: Groups, metric: Metric, device: Device) -> None:
+def check_values(points: Points, groups: Groups, metric: Metric, device: Device) -> None:
     """Raise for values that are not finite, and for those of a group whose distances may overflow."""
     try:
         check_finite({"X": points}, metric, device)

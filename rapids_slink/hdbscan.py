@@ -4,7 +4,7 @@ The functions have the names of the package hdbscan and of cuML, so that ``from 
 place of either in a program that predicts.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, Literal, Self
@@ -554,9 +554,7 @@ class HDBSCAN(DensityHierarchy):
         return super()._settings(self.min_cluster_size)
 
     def _cluster_rule(self) -> StableClusters:
-        for name, (values, reason) in FIXED.items():
-            if (value := getattr(self, name)) not in values:
-                raise ValueError(f"{name} must be {values[0]!r}, got {value!r}: {reason}")
+        check_fixed(self, FIXED)
         if as_integer(self.min_cluster_size, "min_cluster_size") < 2:
             raise ValueError(f"min_cluster_size must be at least 2, got {self.min_cluster_size}")
         if self.store_centers not in CENTERS:
@@ -595,6 +593,14 @@ def _values_of(given: Any, own: int, name: str, least: int) -> tuple[list[int], 
     if len(set(values)) < len(values):
         raise ValueError(f"{name} must not hold a value twice, since each names a column; got {given}")
     return [int(value) for value in values], many
+
+
+def check_fixed(model: Any, names: Iterable[str]) -> None:
+    """Refuse other values of a model's parameters than `FIXED` has."""
+    for name in names:
+        values, reason = FIXED[name]
+        if (value := getattr(model, name)) not in values:
+            raise ValueError(f"{name} must be {values[0]!r}, got {value!r}: {reason}")
 
 
 def approximate_predict(

@@ -36,7 +36,7 @@ from rapids_slink.pipeline import attributes_of
 from rapids_slink.pipeline import predict as predict
 from rapids_slink.points import Points
 from rapids_slink.points.check import column_values
-from rapids_slink.points.keys import check_keys, names_of
+from rapids_slink.points.keys import Groups, check_keys, names_of
 from rapids_slink.points.output import OutputKind, column_names, is_dataframe, number_of_rows
 from rapids_slink.prediction import Fitted
 from rapids_slink.report import Report
@@ -242,14 +242,16 @@ def _without_rows(settings: Settings) -> Settings:
 
 
 class NearItems(PairFrames):
-    """The pairs of some items within the distances of a task."""
+    """The pairs of some items within the distances of a task; with `groups` of two items of one group."""
 
-    def __init__(self, X: Any, Y: Any, task: PairTask, device: Device) -> None:
+    def __init__(self, X: Any, Y: Any, task: PairTask, device: Device, groups: Groups | None = None) -> None:
         items, points = read_items({"X": X} if Y is None else {"X": X, "Y": Y}, task.metric, device)
         for part, name in zip(points, "XY", strict=False):
             check_names(part, name, task)
         super().__init__(points[0], points[-1], Y is None, task, device)
-        number = device.xp.zeros(len(items), "int32")
+        if groups is not None:
+            check_keys(groups.number.size, len(items))
+        number = device.xp.zeros(len(items), "int32") if groups is None else groups.number
         self.distinct = distinct_items(items, number)
 
     def find(self, rows: slice, room: float) -> Found:

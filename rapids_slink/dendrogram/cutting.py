@@ -714,28 +714,38 @@ class GroupedCut(ClusterRule):
             flat = large_clusters(labels, n - int(kept.sum()), parameters, xp)
             if flat.rows["labels_"] is not labels:
                 clusters, first = self._of_large(merges, flat.rows["labels_"], n, xp)
-            keys = device_of(self.keys)  # where their library is
-            counts = {
-                name: (keys.asarray(column) if keys.is_gpu else to_host(column)).astype(dtype)
-                for name, column, dtype in zip(GROUP_COLUMNS, (rows, clusters, first), GROUP_TYPES, strict=True)
-            }
             frames = {
-                "groups_": self.keys.assign(**counts),
+                "groups_": frame_of_groups(self.keys, (rows, clusters, first)),
                 "_merge_group_": frame_of(device, {"group": self.merge_group}),
             }
         return replace(flat, frames=frames)
 
     def _of_large(self, merges: PreallocatedFrame, labels: Array, n: int, xp: Any) -> tuple[Array, Array]:
         """For each group the number of clusters that have a label, and the least of these, or `OUTLIER`."""
-        group, number = xp.zeros(n, "int32"), number_of_clusters(labels, None)
+        group = xp.zeros(n, "int32")
         for side in ("left", "right"):  # rows in no merge have no label
             leaf = merges.columns[side] < n
             group[merges.columns[side][leaf]] = self.merge_group[leaf]
-        of_label, count = xp.zeros(number, "int32"), len(self.sizes)
-        of_label[labels[labels >= 0]] = group[labels >= 0]
-        first = xp.full(count, number, "int32")
-        xp.minimum.at(first, of_label, xp.arange(number, dtype="int32"))
-        return xp.bincount(of_label, minlength=count), xp.where(first < number, first, OUTLIER)
+        return clusters_of_groups(labels, group, len(self.sizes), xp)
+
+
+def clusters_of_groups(labels: Array, group: Array, count: int, xp: Any) -> tuple[Array, Array]:
+    """The number of clusters of each of so many groups, and their least label or `OUTLIER`; `group` is each row's."""
+    number = number_of_clusters(labels, None)
+    of_label, first = xp.zeros(number, "int32"), xp.full(count, number, "int32")
+    of_label[labels[labels >= 0]] = group[labels >= 0]
+    xp.minimum.at(first, of_label, xp.arange(number, dtype="int32"))
+    return xp.bincount(of_label, minlength=count), xp.where(first < number, first, OUTLIER)
+
+
+def frame_of_groups(keys: Any, counts: Sequence[Array]) -> Any:
+    """`groups_` of a model: the frame of the keys with the columns `GROUP_COLUMNS`."""
+    device = device_of(keys)  # where their library is
+    columns = {
+        name: (device.asarray(column) if device.is_gpu else to_host(column)).astype(dtype)
+        for name, column, dtype in zip(GROUP_COLUMNS, counts, GROUP_TYPES, strict=True)
+    }
+    return keys.assign(**columns)
 
 
 @dataclass(frozen=True)

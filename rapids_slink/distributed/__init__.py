@@ -25,6 +25,8 @@ from distributed import Future
 from rapids_slink import pipeline
 from rapids_slink.dendrogram.cutting import COLUMNS, ClusterRule, Cut, CutParameters
 from rapids_slink.distributed.cluster import MAX_BLOCKS, Run, free_for_task, on_worker, wanted_blocks, with_bytes
+from rapids_slink.distributed.density import check_settings
+from rapids_slink.distributed.density import fit_dbscan as fit_dbscan
 from rapids_slink.distributed.groups import fit_groups
 from rapids_slink.distributed.points import (
     Partitions,
@@ -53,7 +55,7 @@ from rapids_slink.distributed.within import (
     pairs_within,
 )
 from rapids_slink.forced import forced
-from rapids_slink.metrics import PRECOMPUTED, Metric
+from rapids_slink.metrics import Metric
 from rapids_slink.neighbors import check_n_neighbors, is_searched_by_tree
 from rapids_slink.neighbors.queries import NearestTask
 from rapids_slink.neighbors.within import PairTask
@@ -76,18 +78,7 @@ LIST_BYTES = 12
 
 def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
     """`pipeline.fit` of a Dask collection."""
-    metric = settings.metric
-    if metric is PRECOMPUTED:
-        raise ValueError("metric='precomputed' takes a matrix in one piece, not a Dask collection")
-    if metric.missing:  # rows without a common feature are looked for among all rows
-        raise ValueError("missing= takes points in one piece, not a Dask collection")
-    of_one_device = {
-        "prediction_data=True": settings.prediction_data,
-        "store_centers": settings.store_centers is not None,
-        "sample_weight": settings.weights is not None,
-    }
-    if refused := [name for name, asked in of_one_device.items() if asked]:
-        raise ValueError(f"{refused[0]} is for rows on one device, and X is a Dask collection")
+    check_settings(settings)
     settings = with_bytes(settings)
     if isinstance(rule, Cut):
         rule = replace(rule, warns=False)  # on a worker nobody would see it

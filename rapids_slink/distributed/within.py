@@ -51,29 +51,40 @@ def near_blocks(
     points = read_points(run, X, settings)
     task = replace(task, metric=points.settings.metric)  # of known columns
     if Y is None:
-        points = points.check_zeros()
-        starts = block_starts(points.n_rows, _count_near_blocks(run, points))
-        blocks, pairs = make_blocks(run, points, len(starts) - 1), pairs_within(run, points, starts)
-        met, others = {*pairs, *((b, b) for b in range(len(blocks)))}, blocks
+        blocks, met = near_blocks_of(run, points.check_zeros())
+        others = blocks
     else:
         more = read_points(run, Y, settings, name="Y")
         blocks, others = blocks_of_both(run, points, more, _count_near_blocks)
         met = {(a, b) for a in range(len(blocks)) for b in range(len(others))}
+    return meet(run, blocks, None if Y is None else others, met, work, task), blocks.settings
+
+
+def near_blocks_of(run: Run, points: Partitions) -> tuple[Blocks, set[tuple[int, int]]]:
+    """Blocks of the points, and those that may be near each other, or are one."""
+    starts = block_starts(points.n_rows, _count_near_blocks(run, points))
+    blocks, pairs = make_blocks(run, points, len(starts) - 1), pairs_within(run, points, starts)
+    return blocks, {*pairs, *((b, b) for b in range(len(blocks)))}
+
+
+def meet(
+    run: Run, blocks: Blocks, others: Blocks | None, met: set[tuple[int, int]], work: Callable[..., Any], *given: Any
+) -> list[list[Future]]:
+    """The results of `work` for each of the blocks with others that it meets, None for those of one set, in order.
+
+    It gets what is `given`, the rows of both, None for a block with itself, and the numbers of their first rows.
+    """
     results: list[list[Future]] = []
+    second = blocks if others is None else others
     for a in range(len(blocks)):
         row = []
         for b in sorted(b for first, b in met if first == a):
-            second = None if Y is None and a == b else others.rows[b]
-            numbers = blocks.starts[a], others.starts[b]
-            index, worker = (a, b), run.worker(blocks.owners[a])
-            row.append(
-                run.task(
-                    "near", work, blocks.settings, task, blocks.rows[a], second, numbers, index=index, worker=worker
-                )
-            )
+            rows = blocks.rows[a], None if others is None and a == b else second.rows[b]
+            numbers, worker = (blocks.starts[a], second.starts[b]), run.worker(blocks.owners[a])
+            row.append(run.task("near", work, blocks.settings, *given, *rows, numbers, index=(a, b), worker=worker))
         results.append(row)
     run.wait([part for row in results for part in row])
-    return results, blocks.settings
+    return results
 
 
 def blocks_of_both(
@@ -96,7 +107,8 @@ def _count_near_blocks(run: Run, points: Partitions) -> int:
     return max(1, min(BLOCKS_A_DEVICE * run.devices(name == "cuda"), points.n_rows // MIN_BLOCK_ROWS[name]))
 
 
-def _near_pairs(device: Device, task: PairTask, rows: Array, others: Array) -> NearPairs:
+def near_pairs_of(device: Device, task: PairTask, rows: Array, others: Array) -> NearPairs:
+    """The pairs of two blocks, None for one with itself; raises unless the search fits into memory."""
     x, y = (
         Points(part, None, None, OutputKind(False, device.is_gpu))
         for part in (rows, rows if others is None else others)
@@ -113,7 +125,7 @@ def pairs_of_block(
     device: Device, settings: Settings, task: PairTask, rows: Array, others: Array, starts: tuple[int, int]
 ) -> tuple[Array, Array, Array]:
     """The pairs of two blocks, None for one with itself, that begin at these rows: src, dst and distance."""
-    near = _near_pairs(device, task, rows, others)
+    near = near_pairs_of(device, task, rows, others)
     every = slice(0, len(rows))
     some: Found = near.find(every, room_for_pairs(device))
     if some.src is None:
@@ -126,7 +138,7 @@ def count_of_block(
     device: Device, settings: Settings, task: PairTask, rows: Array, others: Array, starts: tuple[int, int]
 ) -> list[int]:
     """The number of pairs of two blocks within each distance."""
-    counts: list[int] = _near_pairs(device, task, rows, others).count(slice(0, len(rows))).tolist()
+    counts: list[int] = near_pairs_of(device, task, rows, others).count(slice(0, len(rows))).tolist()
     return counts
 
 

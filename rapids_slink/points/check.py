@@ -509,9 +509,15 @@ def check_labels(labels: Any, n: int, device: Device, index: Any = None) -> Arra
 
 
 def check_weights(
-    weights: Any, n: int, device: Device, name: str = "sample_weight", index: Any = None, rows: str = "X"
+    weights: Any,
+    n: int,
+    device: Device,
+    name: str = "sample_weight",
+    index: Any = None,
+    rows: str = "X",
+    any_sign: bool = False,
 ) -> Array:
-    """The parameter of this name as a float64 array of the device, one finite number above 0 for each row.
+    """The parameter of this name as a float64 array of the device, one finite number for each row, above 0 or any.
 
     See `check_index` for the others.
     """
@@ -520,8 +526,8 @@ def check_weights(
     if values.dtype.kind not in "biuf":
         raise TypeError(f"{name} must hold numbers, got dtype {values.dtype}")
     values = device.asarray(values, "float64")
-    valid = (values > 0) & (values < device.xp.inf)
+    valid = device.xp.isfinite(values) & (any_sign | (values > 0))
     if not all_true(valid):
-        row = int((~valid).argmax())
-        raise ValueError(f"{name} must be above zero and finite: that of row {row} is {float(values[row])}")
+        row, needed = int((~valid).argmax()), "finite" if any_sign else "above zero and finite"
+        raise ValueError(f"{name} must be {needed}: that of row {row} is {float(values[row])}")
     return values

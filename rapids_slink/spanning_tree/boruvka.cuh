@@ -23,6 +23,20 @@ __device__ __forceinline__ int find_root(int* parent, int v) {
     return v;
 }
 
+// Joins the components of two points, while others join some at the same time; returns the root of both.
+//
+// Only a root gets a new parent, by an atomic that sees whether it still is one, so each join merges two trees. A late write of
+// `find_root` sets a parent that was an ancestor, and still is one.
+__device__ __forceinline__ int join(int* parent, int p, int q) {
+    int a = find_root(parent, p), b = find_root(parent, q);
+    while (a != b) {
+        int later = max(a, b), first = min(a, b);
+        if (atomicCAS(parent + later, later, first) == later) return first;
+        a = find_root(parent, later), b = find_root(parent, first);
+    }
+    return a;
+}
+
 // Hooks the components that are `sure` of their lightest edges and calls take(root, code) for each edge that is taken.
 // `best_code` has the lightest edge of each root.
 template <class Blocks, class Sure, class Take>

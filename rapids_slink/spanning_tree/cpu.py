@@ -31,7 +31,7 @@ from rapids_slink.neighbors.trees.tree import (
 from rapids_slink.ordering import NO_EDGE, edge_code, edge_codes, lighter, sort_in_place, stable_order
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
-from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk, workers
+from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk, shares, workers
 from rapids_slink.spanning_tree.component_pairs import ROUNDING, SAMPLED, ComponentPairs, Components, SeparationErrors
 from rapids_slink.spanning_tree.grouped import Trees, is_stored
 from rapids_slink.spanning_tree.lists import LEAST_SHARE, Growth
@@ -103,6 +103,13 @@ def connected_components(ids):
                 parent[max(a, b)] = a = min(a, b)
                 count -= 1
     return count
+
+
+@njit(cache=True)
+def join_pairs(parent, src, dst):
+    """Join the trees of the two ends of every pair: `parent`, (n,) int32, whose roots are the least of their trees."""
+    for pair in range(src.size):
+        _join_points(parent, src[pair], dst[pair])
 
 
 @njit(cache=True)
@@ -511,6 +518,63 @@ STACK = 128
 def make_boxes(rows: Array, metric: Metric) -> Tree:
     """The k-d tree of rows."""
     return build(rows)
+
+
+def reduce_near_points(
+    tree: Tree, limit: float, metric: Metric, values: Array | None, total: Array, enough: float | None
+) -> None:
+    """Reduce the values of the rows within a surrogate distance of each row, itself among them, into its total.
+
+    Totals are sums of values that go on until they are `enough`. Or, if that is None, they are infinite and become the
+    least value; rows that have a finite one keep it. `values` and `total` are float64, (n,), the values None where each
+    is 1.
+    """
+    n, leaves = tree.order.size, tree.first.size // 2
+    along, of_points = np.ones(n) if values is None else values[tree.order], total[tree.order]
+
+    def work(part: slice) -> None:
+        span, adds = (part.start, part.stop), enough is not None
+        _reduce_leaves(metric.cpu_formula, tree, limit, along, of_points, adds, enough or 0.0, span)
+
+    for_each_chunk(CPU, work, shares(slice(leaves, tree.first.size), 1 if n < SERIAL_POINTS else 4 * workers(CPU)))
+    total[tree.order] = of_points
+
+
+@njit(nogil=True, cache=True)
+def _reduce_leaves(formula, tree, limit, values, total, adds, enough, span):
+    """`reduce_near_points` of a span of leaves. A leaf meets itself first: many of its points are near."""
+    leaves, distance, gaps = tree.first.size // 2, np.empty(LEAF), np.empty(LEAF)
+    points, stack, asked = np.empty((tree.low.shape[1], LEAF)), np.empty(STACK, np.int64), np.empty(LEAF, np.bool_)
+    for own in range(span[0], span[1]):
+        begin, size, lacking = tree.first[own], tree.last[own] - tree.first[own], 0
+        for i in range(size):
+            asked[i] = adds or total[begin + i] == np.inf
+            lacking += asked[i]
+        points[:] = tree.columns[:, begin : begin + LEAF]
+        stack[0], stack[1], depth = 0, own, 2 if own else 1
+        while depth and lacking:
+            depth -= 1
+            v = stack[depth]
+            if box_to_box(formula, tree.low[own], tree.high[own], tree.low, tree.high, v) > limit:
+                continue
+            if v < leaves:
+                for child in (2 * v + 2, 2 * v + 1):
+                    stack[depth] = child
+                    depth += child != own
+                continue
+            first, width = tree.first[v], tree.last[v] - tree.first[v]
+            wraps = may_wrap(formula, tree.low[own], tree.high[own], tree.low, tree.high, v)
+            to_boxes(formula, points, tree.low, tree.high, v, gaps, wraps)
+            for i in range(size):
+                if not asked[i] or gaps[i] > limit:
+                    continue
+                to_points(formula, tree.columns, begin + i, tree.columns, first, distance[:width], wraps)
+                for j in range(width):
+                    if distance[j] <= limit:
+                        value = values[first + j]
+                        total[begin + i] = total[begin + i] + value if adds else min(total[begin + i], value)
+                asked[i] = not (adds and total[begin + i] >= enough)
+                lacking -= not asked[i]
 
 
 def write_friends(tree: Tree, limit: float, metric: Metric, labels: Array) -> int:

@@ -75,6 +75,13 @@ def connected_components(ids: Array) -> int:
     return int(count[0])
 
 
+def join_pairs(parent: Array, src: Array, dst: Array) -> None:
+    """See `rapids_slink.spanning_tree.cpu.join_pairs`."""
+    check_arrays("int32", parent, src)
+    check_arrays("int32", dst, size=src.size)
+    _launch_forest("join_pairs", src.size, np.int64(src.size), src, dst, parent)
+
+
 def grow_forest(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> Growth:
     """See `rapids_slink.spanning_tree.cpu.grow_forest`, in one launch whose blocks wait for each other."""
     f, (n, k) = forest, lists.ids.shape
@@ -439,6 +446,23 @@ def _tiling() -> tuple[np.int32, np.int32]:
 def make_boxes(rows: Array, metric: Metric) -> BoxSearch:
     """The bounding volume hierarchy of rows."""
     return BoxSearch(rows, cuda(), Report(), metric=metric)
+
+
+def reduce_near_points(
+    search: BoxSearch, limit: float, metric: Metric, values: Array | None, total: Array, enough: float | None
+) -> None:
+    """See `rapids_slink.spanning_tree.cpu.reduce_near_points`."""
+    n = search.order.size
+    search.check()
+    if values is not None:
+        values = values[search.order]
+        check_arrays("float64", values, size=n)
+    check_arrays("float64", total, size=n)
+    points, how = (
+        (search.points, search.leaf_of, np.int64(n), search.nodes),
+        (np.float64(enough or 0), np.bool_(enough is not None)),
+    )
+    _launch_friends(search, "reduce_near_points", n, *points, search.order, values, np.float64(limit), *how, total)
 
 
 def write_friends(search: BoxSearch, limit: float, metric: Metric, labels: Array) -> int:

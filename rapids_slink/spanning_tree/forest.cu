@@ -175,14 +175,14 @@ extern "C" __global__ void record_search(
 // Joins the trees of the two ends of every listed pair: the larger root goes under the smaller.
 extern "C" __global__ void join_neighbors(long long n, int k, const int* __restrict__ ids, int* parent) {
     long long pair = thread_index();
-    if (pair >= n * k) return;
-    int a = find_root(parent, pair / k), b = find_root(parent, ids[pair]);
-    while (a != b) {
-        if (a < b) { int swap = a; a = b; b = swap; }
-        int seen = atomicCAS(parent + a, a, b);
-        if (seen == a) return;
-        a = find_root(parent, seen), b = find_root(parent, b);
-    }
+    if (pair < n * k) join(parent, pair / k, ids[pair]);
+}
+
+// The same of m pairs.
+extern "C" __global__ void join_pairs(
+    long long m, const int* __restrict__ src, const int* __restrict__ dst, int* parent) {
+    long long pair = thread_index();
+    if (pair < m) join(parent, src[pair], dst[pair]);
 }
 
 // The weight and the code of the edge to the last entry of each of n lists of k.

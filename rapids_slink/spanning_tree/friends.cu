@@ -7,18 +7,36 @@
 
 constexpr int THREADS = 256, BLOCKS = 8;  // of a multiprocessor at a time, where blocks wait for each other
 
-// Joins the components of two points, while others join some at the same time; returns the root of both.
-//
-// Only a root gets a new parent, by an atomic that sees whether it still is one, so each join merges two trees. A late write of
-// `find_root` sets a parent that was an ancestor, and still is one.
-__device__ __forceinline__ int join(int* parent, int p, int q) {
-    int a = find_root(parent, p), b = find_root(parent, q);
-    while (a != b) {
-        int later = max(a, b), first = min(a, b);
-        if (atomicCAS(parent + later, later, first) == later) return first;
-        a = find_root(parent, later), b = find_root(parent, first);
+// Reduces the values of the points within the limit of each point, itself among them, into its `total`, by its id. Where it
+// `adds`, it adds them until they are enough; otherwise the totals are infinite, or those of points that are passed over, and it
+// takes the least. `values` are along the curve, null where each is 1.
+extern "C" __global__ void __launch_bounds__(THREADS) reduce_near_points(
+    const VALUE* __restrict__ points, const int* __restrict__ leaf_of, long long n, const Node* __restrict__ nodes,
+    const int* __restrict__ order, const double* __restrict__ values, double limit, double enough, bool adds,
+    double* __restrict__ total) {
+    long long p = thread_index();
+    if (p >= n) return;
+    double result = total[order[p]];
+    if (!adds && result < INFINITE) return;
+    VALUE x[FEATURES];
+    for (int f = 0; f < FEATURES; f++) x[f] = points[p * FEATURES + f];
+    for (int way = 0; way < 2; way++) {
+        bool forward = way == 0;
+        int v = forward ? 2 * leaf_of[p] : nodes[2 * leaf_of[p]].previous;
+        while (v != NO_NODE && !(adds && result >= enough)) {
+            Node node = nodes[v];
+            bool passed = lower_bound(x, node.low, node.high) > limit, opens = !passed && node.right >= 0;
+            if (!passed && !opens)
+                for (int q = node.left; q <= ~node.right; q++) {
+                    if (surrogate_distance(x, points + (long long)q * FEATURES, FEATURES) > limit) continue;
+                    double value = values ? values[q] : 1;
+                    result = adds ? result + value : min(result, value);
+                }
+            if (opens) v = forward ? node.left : node.right;
+            else v = forward ? node.next : node.previous;
+        }
     }
-    return a;
+    total[order[p]] = result;
 }
 
 // Marks the nodes whose points are all within the limit of each other by the first of them. The formula of the box's sides is no

@@ -63,7 +63,7 @@ def forest_of_groups(
     device, metric, sizes, starts, order = problem.device, problem.metric, groups.sizes, groups.starts, groups.order
     is_large = sizes > most_rows(problem)
     large, small = np.flatnonzero(is_large), np.flatnonzero(~is_large & (sizes > 1))
-    _check_zeros(values, groups, metric, device, numbers)
+    check_zeros(values, groups, metric, device, numbers)
     large_trees, components = [], len(groups) - large.size
     for own in (order[starts[g] : starts[g + 1]] for g in large.tolist()):
         if metric.formula.is_undefined_without_common:
@@ -125,7 +125,7 @@ def estimate_groups(problem: Problem, sizes: np.ndarray) -> MemoryEstimate:
     return sequential(*parts)
 
 
-def _check_zeros(values: Array, groups: Groups, metric: Metric, device: Device, numbers: Array = None) -> None:
+def check_zeros(values: Array, groups: Groups, metric: Metric, device: Device, numbers: Array = None) -> None:
     """Raise if two rows of a group are zero, and have no distance by this metric."""
     if not metric.formula.is_undefined_for_zeros:
         return

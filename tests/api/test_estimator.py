@@ -29,7 +29,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted
 
 import rapids_slink
-from rapids_slink import HDBSCAN, SingleLinkage, fit, fit_graph, load, plan
+from rapids_slink import DBSCAN, HDBSCAN, SingleLinkage, fit, fit_graph, load, plan
 from rapids_slink.hierarchy.model import Hierarchy
 from rapids_slink.points import output
 from rapids_slink.runtime.device import to_host
@@ -49,23 +49,29 @@ class MixedHDBSCAN(HDBSCAN, ClusterMixin, BaseEstimator):
     """The same."""
 
 
+class MixedDBSCAN(DBSCAN, ClusterMixin, BaseEstimator):
+    """The same."""
+
+
 ESTIMATORS = SingleLinkage, MixedSingleLinkage, HDBSCAN, MixedHDBSCAN
 
 
 def run(check, estimator):
-    if "sample_weight_equivalence" in check.func.__name__:
+    if "sample_weight_equivalence" in check.func.__name__ and not isinstance(estimator, DBSCAN):
         pytest.skip("rows of weight zero are refused; tests/stages/test_weights.py has the others")
     check(estimator)
 
 
 # None is expected to fail. scikit-learn skips check_array_api_input unless SCIPY_ARRAY_API is set, as .ci/run sets it.
-@parametrize_with_checks([kind(prediction_data=keeps) for kind in ESTIMATORS for keeps in (False, True)])
+@parametrize_with_checks(
+    [DBSCAN(), MixedDBSCAN(), *(kind(prediction_data=keeps) for kind in ESTIMATORS for keeps in (False, True))]
+)
 def test_scikit_learns_checks(estimator, check):
     run(check, estimator)
 
 
 @pytest.mark.gpu
-@parametrize_with_checks([kind(device="cuda") for kind in ESTIMATORS])
+@parametrize_with_checks([kind(device="cuda") for kind in (*ESTIMATORS, DBSCAN, MixedDBSCAN)])
 def test_scikit_learns_checks_on_the_gpu(estimator, check):
     run(check, estimator)
 

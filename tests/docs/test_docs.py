@@ -46,6 +46,7 @@ PUBLIC = [
     "rapids_slink.SingleLinkage.fit",
     "rapids_slink.SingleLinkage.append",
     "rapids_slink.SingleLinkage.predict",
+    "rapids_slink.DBSCAN.fit",
     "rapids_slink.HDBSCAN.fit",
     *(f"rapids_slink.HDBSCAN.{name}" for name in ("approximate_predict", "membership_vector")),
     "rapids_slink.HDBSCAN.all_points_membership_vectors",
@@ -223,7 +224,7 @@ def test_pages_of_notebooks_have_outputs(site):
 def test_signatures_of_classes_are_real(site):
     page = re.sub(r"<[^>]+>", "", (site / "api.html").read_text())
     assert "**parameters" not in page
-    for name in ("SingleLinkage", "HDBSCAN"):
+    for name in ("SingleLinkage", "HDBSCAN", "DBSCAN"):
         signature = re.search(rf"class\s+rapids_slink\.{name}\((.*?)\)\s*¶?\n", page, flags=re.DOTALL)[1]
         assert set(re.findall(r"(\w+)=", signature)) == set(inspect.signature(getattr(rapids_slink, name)).parameters)
 

@@ -22,6 +22,7 @@ import pandas as pd
 from scipy import sparse
 
 from rapids_slink import (
+    DBSCAN,
     HDBSCAN,
     SingleLinkage,
     connect,
@@ -290,6 +291,19 @@ call("deduplicate, ranked", deduplicate, partial(blobs, 500, 6), max_distance=0.
 call("deduplicate, leaders", deduplicate, partial(blobs, 500, 6), max_distance=0.5, by="leaders")
 call("deduplicate in 3", deduplicate, partial(blobs, 900, 3), max_distance=0.125)
 call("friends", fit, partial(blobs, 900, 3), max_distance=0.25)
+
+
+def dbscan(X, eps, min_samples, device, weights=None, groups=None, **how):
+    """Return the labels of DBSCAN."""
+    model = DBSCAN(eps, min_samples, device=device, **how).fit(X, sample_weight=weights, groups=groups)
+    return np.append(on_host(model.labels_), on_host(model.core_sample_indices_))
+
+
+call("DBSCAN in 3", dbscan, partial(blobs, 900, 3), 0.375, 5)
+call("DBSCAN", dbscan, partial(blobs, 600, 9), 1.25, 4)
+call("DBSCAN cosine", dbscan, partial(rows_for, "cosine"), 0.01, 4, metric="cosine")
+call("DBSCAN, weights", dbscan, partial(blobs, 900, 2), 0.25, 9, weights=integers(9, 900, seed=3) - 2)
+call("DBSCAN, groups", dbscan, partial(blobs, 700, 4), 0.75, 3, groups=keys(700))
 call("friends, a whole tree", fit, partial(blobs, 500, 9), max_distance=1.5, n_clusters=80)
 fit_call("cores haversine", partial(on_earth, 400), metric="haversine", min_samples=4)
 call("friends haversine", fit, partial(on_earth, 600), max_distance=0.0625, metric="haversine")
@@ -367,6 +381,7 @@ DASK_CALLS |= {
     "Dask, cores": lambda device: fitted(dask_frame(blobs(400, 6)), device, min_samples=3),
     "Dask, cosine": lambda device: fitted(dask_frame(blobs(300, 6)), device, metric="cosine"),
     "Dask, pairs": lambda device: pairs(dask_frame(blobs(400, 6)), max_distance=1.0, device=device).compute(),
+    "Dask, DBSCAN": lambda device: DBSCAN(1.25, 4, device=device).fit(dask_frame(blobs(600, 9))).labels_.compute(),
     "Dask, knn_graph": lambda device: knn_graph(dask_frame(blobs(300, 6)), 4, device=device).compute(),
 }
 

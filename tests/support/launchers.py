@@ -376,6 +376,9 @@ def friends_of_rows():
     boxes = kernels.make_boxes(points(300, 3), metric)
     kernels.write_friends(boxes, 1.0, metric, ids(300))
     kernels.join_others(boxes, ids(300), 1.0, ids(300))
+    totals = [cuda().xp.zeros(300) for _ in range(3)]
+    kernels.reduce_near_points(boxes, 1.0, metric, None, totals[0], 5.0)
+    kernels.reduce_near_points(boxes, 1.0, metric, totals[1], totals[2], None)
 
 
 def catalogue():
@@ -490,6 +493,7 @@ def searched_forest():
     xp, n = cuda().xp, 300
     forest = Forest.of_components(ids(n), (xp.zeros(n), xp.zeros(n, "int64")), cuda())
     kernels.connected_components(points(n, 5, "int32"))
+    kernels.join_pairs(ids(n), ids(9), ids(9))
     kernels.rows_to_search(forest)
     kernels.rows_of_small_components(forest, ids(9), 5)
     kernels.record_search(forest, ids(9), SearchResult(points(9, 1, "int32"), points(9, 1, "float64"), xp.zeros(9)))

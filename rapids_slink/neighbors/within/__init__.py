@@ -228,6 +228,24 @@ class PairFrames:
         """The number of pairs of a range of rows within each distance, int64."""
         raise NotImplementedError
 
+    def parts(self, most: float) -> Iterator[tuple[Array, Array]]:
+        """The pairs of all rows, src and dst, in parts of about as many as `most`, each of the pairs of some rows.
+
+        Raises DeviceMemoryError if those of one row do not fit into memory.
+        """
+        waiting, room = [slice(0, self.n_rows)], min(most, room_for_pairs(self.device) / 2)
+        while waiting:
+            part = waiting.pop()
+            size = part.stop - part.start
+            result = self.find(part, max(room, room_for_pairs(self.device) if size == 1 else 0))
+            if result.src is not None:
+                yield result.src, result.dst
+            elif size == 1:
+                self.refuse(result.count, part, room_for_pairs(self.device))
+            else:
+                step = int(size * room / (2 * result.count))
+                waiting += reversed(equal_slices(part, max(1, min(step, size // 2))))
+
     def frame(self, rows: slice) -> Any:
         """The frame of the pairs of a range of rows. Raises DeviceMemoryError if it does not fit."""
         device = self.device

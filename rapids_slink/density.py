@@ -1,0 +1,229 @@
+"""The clusters of DBSCAN on one device: the stage calls, in order, for points, for groups of them, and for items.
+
+X ──▶ rows ──▶ core rows and labels ──▶ results in the type of X
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from rapids_slink import groups as grouped
+from rapids_slink import pipeline
+from rapids_slink.dendrogram.cutting import clusters_of_groups, frame_of_groups, number_of_clusters
+from rapids_slink.item_pipeline import NearItems
+from rapids_slink.items.search import pairs_of_ranges
+from rapids_slink.metrics import PRECOMPUTED, distances
+from rapids_slink.neighbors import within
+from rapids_slink.neighbors.exact import kernels
+from rapids_slink.neighbors.rows import metric_rows, require_common_features
+from rapids_slink.neighbors.task import row_blocks
+from rapids_slink.neighbors.within import Limit, NearPairs, PairPoints, PairTask, estimate_pairs
+from rapids_slink.ordering import edge_codes
+from rapids_slink.pipeline import size_attributes
+from rapids_slink.points import Points, is_sparse
+from rapids_slink.points.check import check_weights
+from rapids_slink.points.keys import Groups, check_keys
+from rapids_slink.points.output import library_of, take_rows
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import Array, Device, half, to_host
+from rapids_slink.runtime.memory import MemoryEstimate, copy_out, outside_pool, sequential
+from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree.ahead import compile_for
+from rapids_slink.spanning_tree.boxes import estimate_friends, serves_friends
+from rapids_slink.spanning_tree.core_rows import in_units, label_by_boxes, label_by_pairs, most_pairs
+from rapids_slink.spanning_tree.graphs import EdgeList, is_graph
+from rapids_slink.spanning_tree.grouped import check_zeros
+from rapids_slink.spanning_tree.problem import Problem
+
+#: Parts of pairs of rows: src and dst.
+Parts = Iterator[tuple[Array, Array]]
+#: Bytes of a row: its weights, what it is, its label, and kept pairs; entries of a matrix that are compared at a time.
+ROW_BYTES, COMPARED = 160, 2**24
+
+
+@dataclass(frozen=True)
+class DensityRule:
+    """When a row is core: the parameters of `DBSCAN`."""
+
+    eps: float  # the distance within which rows count, and which joins core rows
+    min_samples: float  # the least sum of the weights within it
+
+    def task(self, settings: Settings) -> PairTask:
+        """The pairs that are asked for."""
+        return PairTask(
+            settings.metric,
+            np.array([self.eps]),
+            missing_values=settings.missing_values,
+            memory_limit=settings.memory_limit,
+            progress=settings.progress,
+        )
+
+
+def fit(X: Any, settings: Settings, rule: DensityRule, of_items: bool) -> dict[str, Any]:
+    """The attributes of a `DBSCAN` of rows on one device."""
+    rows: Any = partial(_fit, of_items=of_items)
+    return pipeline.fit(X, settings, rule, rows)  # type: ignore[arg-type]
+
+
+def _fit(
+    X: Any, settings: Settings, rule: DensityRule, device: Device, report: Report, of_items: bool
+) -> dict[str, Any]:
+    """`fit` within a run."""
+    groups, given = None, X
+    if settings.groups is not None:
+        if settings.metric is PRECOMPUTED:
+            raise ValueError(grouped.GIVEN)
+        with report.stage("groups", device):
+            X, groups = grouped.read_groups(X, settings, device)
+    find = _of_items if of_items else _of_points
+    points, shape, labels, is_core = find(X, settings, rule, groups, device, report)
+    with report.stage("output", device), outside_pool(device):
+        core = device.xp.flatnonzero(is_core)
+        fitted = {
+            "labels_": points.labels(copy_out(device, labels)),
+            "n_clusters_": number_of_clusters(labels, None),
+            "core_sample_indices_": points.output.from_cuml_setting().array(copy_out(device, core)),
+            **_components(given, points, core, device),
+        }
+        if groups is not None:
+            counts = groups.sizes, *clusters_of_groups(labels, groups.number, len(groups), device.xp)
+            frame = points.frame(frame_of_groups(groups.keys, counts))
+            fitted["groups_"] = groups.in_types_of_tables(frame)
+    of_shape = size_attributes(*shape, 1, points.names)
+    return fitted | {name: of_shape[name] for name in ("n_features_in_", "feature_names_in_") if name in of_shape}
+
+
+def _components(X: Any, points: Points, core: Array, device: Device) -> dict[str, Any]:
+    """`components_`: the core rows of X. A graph has no rows."""
+    if library_of(X) and not points.values.size and is_graph(X):
+        return {}
+    if library_of(X):
+        return {"components_": take_rows(X, to_host(core))}
+    if points.values.size:
+        return {"components_": points.output.array(copy_out(device, points.values[core]))}
+    rows = to_host(core)
+    if is_sparse(X):
+        return {"components_": X.tocsr()[rows]}
+    return {"components_": X[rows] if hasattr(X, "shape") else [X[row] for row in rows.tolist()]}
+
+
+Labelled = tuple[Points, tuple[int, int], Array, Array]
+
+
+def _of_points(
+    X: Any, settings: Settings, rule: DensityRule, groups: Groups | None, device: Device, report: Report
+) -> Labelled:
+    """The points, their rows and features, and the label of each row and whether it is core."""
+
+    def estimate(n: int, d: int, itemsize: int) -> MemoryEstimate:
+        problem, state = Problem(settings, device, n, d, itemsize), MemoryEstimate(ROW_BYTES * n)
+        if settings.metric is PRECOMPUTED:
+            return state
+        if serves_friends(problem) and groups is None:
+            if device.is_gpu:
+                compile_for(problem)
+            boxes = estimate_friends(problem)
+            return sequential(replace(boxes, retained=boxes.peak), boxes, state)
+        return sequential(estimate_pairs((n, n, d), itemsize, True, settings.metric, device), state)
+
+    with report.stage("input", device):
+        points, edges = pipeline.read_points(X, settings, device, estimate, checked=groups is None)
+        n, d = points.values.shape if edges is None else 2 * (edges.n_nodes,)
+        settings = settings.of_columns(points.names, d)
+        if groups is not None:
+            check_keys(groups.number.size, n)
+            grouped.check_values(points, groups, settings.metric, device)
+        index = None if edges is not None and is_graph(X) else points.index
+        weights, enough = _weights(settings, rule, n, index, device)
+    values, problem = points.values, Problem(settings, device, n, d, points.values.dtype.itemsize)
+    task, most = rule.task(settings), most_pairs(n, device)
+    if edges is None and groups is None and settings.metric is not PRECOMPUTED and serves_friends(problem):
+        report["way"] = "boxes"
+        with report.stage("neighbors", device):
+            rows = metric_rows(settings.metric, values, device, compact=True)
+        given = None if settings.weights is None else weights
+        return points, (n, d), *label_by_boxes(rows, problem, given, enough, report)
+    report["way"] = "pairs" if groups is None else "groups"
+    with report.stage("pairs", device):
+        if edges is not None:
+            parts = partial(_of_edges, edges, rule.eps, device)
+        elif settings.metric is PRECOMPUTED:
+            parts = partial(_of_matrix, values, rule.eps, device)
+        elif groups is not None:
+            parts = partial(_of_groups, points, groups, task, most, device)
+        else:
+            near = NearPairs(PairPoints(points, points, (values, values), is_one=True), task, device)
+            parts = partial(near.parts, most)
+        return points, (n, d), *label_by_pairs(parts, weights, enough, device)
+
+
+def _of_items(
+    X: Any, settings: Settings, rule: DensityRule, groups: Groups | None, device: Device, report: Report
+) -> Labelled:
+    """`_of_points` of items."""
+    report["way"] = "items" if groups is None else "groups"
+    with report.stage("input", device):
+        near = NearItems(X, None, rule.task(settings), device, groups)
+        points, n = near.ends[0], near.n_rows
+        weights, enough = _weights(settings, rule, n, points.index, device)
+    with report.stage("pairs", device):
+        labelled = label_by_pairs(partial(near.parts, most_pairs(n, device)), weights, enough, device)
+    return points, (n, near.distinct.items.n_features), *labelled
+
+
+def _weights(settings: Settings, rule: DensityRule, n: int, index: Any, device: Device) -> tuple[Array, float]:
+    """The weight of each row, and the least sum of a core row; see `in_units`."""
+    if settings.weights is None:
+        return device.xp.ones(n), rule.min_samples
+    weights = check_weights(settings.weights, n, device, index=index, any_sign=True)
+    if not bool((weights != 0).any()):
+        raise ValueError("sample_weight must contain at least one non-zero number: no row is core")
+    return in_units(weights, rule.min_samples, device)
+
+
+def _of_matrix(matrix: Array, eps: float, device: Device) -> Parts:
+    """The pairs of given distances, (n, n)."""
+    xp = device.xp
+    for rows in row_blocks(len(matrix), len(matrix), COMPARED):
+        near = matrix[rows, rows.start :].astype("float64") <= eps
+        src, dst = xp.nonzero(xp.triu(near, 1))
+        yield (src + rows.start).astype("int32"), (dst + rows.start).astype("int32")
+
+
+def _of_edges(edges: EdgeList, eps: float, device: Device) -> Parts:
+    """The pairs of the edges of a graph, of which parallel ones are one."""
+    near = (edges.src != edges.dst) & (edges.weight.astype("float64") <= eps)
+    code = device.xp.unique(edge_codes(edges.src[near], edges.dst[near], device.xp))
+    yield (code >> 32).astype("int32"), (code & 0xFFFFFFFF).astype("int32")
+
+
+def _of_groups(points: Points, groups: Groups, task: PairTask, most: float, device: Device) -> Parts:
+    """The pairs of rows of one group: all distances of small groups, and a search in each of the others."""
+    xp, metric, values, order = device.xp, task.metric, points.values, groups.order
+    limit = Limit.of(metric, float(task.distances[-1]), values.shape[1])
+    check_zeros(values, groups, metric, device)
+    if metric.formula.is_undefined_without_common:
+        for begin, end in pairwise(groups.starts.tolist()):
+            require_common_features(values[order[begin:end]], "X", device, order[begin:end])
+    rows = metric_rows(metric, values, device, alone=False, compact=True)
+    is_large = groups.sizes > half(device, within.__name__).FEW_POINTS
+    number, starts = groups.number[order], device.asarray(groups.starts)
+    position = xp.flatnonzero(~device.asarray(is_large)[number])
+    for owner, place in pairs_of_ranges(position + 1, starts[number[position] + 1] - position - 1, device):
+        src, dst = order[position[owner]], order[place]
+        weight = kernels(device).pair_distances(rows, src, dst, metric)
+        if limit.decides:
+            kept = weight <= limit.surrogate
+        else:
+            kept = distances(metric, weight, (src, dst), (values, values), device) <= task.distances[-1]
+        yield src[kept], dst[kept]
+    for group in np.flatnonzero(is_large).tolist():
+        own = order[groups.starts[group] : groups.starts[group + 1]]
+        some = replace(points, values=values[own], index=None)
+        near = NearPairs(PairPoints(some, some, (some.values, some.values), is_one=True), task, device)
+        for src, dst in near.parts(most):
+            yield own[src], own[dst]

@@ -1,0 +1,150 @@
+"""The clusters of DBSCAN: core rows, which have enough around them, and the rows on their borders.
+
+    pairs within the distance ──▶ weights around each row ──▶ core rows ──▶ their components ──▶ borders
+
+A row is *core* if the weights of the rows within the distance of it, itself among them, are enough together. The
+clusters are the components of core rows by steps of at most the distance, numbered by their first core rows. A row that
+is not core takes the least label among the core rows within the distance of it: scikit-learn's expansion ends one
+cluster before it begins the next, so the first of these clusters reaches it first. Other rows are noise.
+
+**By boxes**, where rows have few features: a walk for each row ends when its weights are enough. The components are
+the friends of friends of core rows alone, and a walk for each other row finds its label.
+
+**By pairs** of any kind: each pair comes once, in parts, and is kept until both of its rows are known to be core. Then
+it joins them. If no weight is negative a core row stays one, and few pairs are left: each has a row that is not core,
+which, if rows weigh 1, is in fewer pairs than are enough. If more are left, since rows may weigh less, none is kept,
+and all come once more for each step.
+"""
+
+from collections.abc import Callable, Iterable
+from math import frexp, inf, ldexp
+
+from rapids_slink.neighbors.within import Limit, room_for_pairs
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import Array, Device, all_true
+from rapids_slink.spanning_tree import graphs, kernels
+from rapids_slink.spanning_tree.boxes import label_friends
+from rapids_slink.spanning_tree.problem import Problem
+
+#: Parts of pairs, src and dst (int32), each of which comes once.
+Parts = Callable[[], Iterable[tuple[Array, Array]]]
+#: Pairs of a part, or that are kept, at least: for each row, and LEAST_PAIRS besides.
+PAIRS_A_ROW, LEAST_PAIRS = 16, 2**20
+#: Sums of integers of as many bits have no rounding errors in float64.
+EXACT_BITS = 52
+NOISE = -1
+
+
+def in_units(weights: Array, least: float, device: Device) -> tuple[Array, float]:
+    """The weights, (n,) float64, and the least sum in units of a power of two, of which all sums are exact.
+
+    So sums are the same in any order. Weights are rounded to units, of which the largest has 2²⁰ or more.
+    """
+    if all_true(weights == device.xp.rint(weights)) and float(abs(weights).sum()) < 2.0**EXACT_BITS:
+        return weights, least
+    shift = EXACT_BITS - frexp(float(abs(weights).max()))[1] - weights.size.bit_length()
+    return device.xp.rint(device.xp.ldexp(weights, shift)), ldexp(least, shift)
+
+
+def most_pairs(n: int, device: Device, enough: float = 0) -> float:
+    """The most pairs of a part or, of rows that weigh `enough` together, that are kept."""
+    return min(max(PAIRS_A_ROW, enough) * n + LEAST_PAIRS, room_for_pairs(device) / 4)
+
+
+class CoreRows:
+    """What the pairs of n rows tell of core rows, while each comes once."""
+
+    def __init__(self, weights: Array, enough: float, device: Device) -> None:
+        xp = device.xp
+        self.weights, self.enough, self.device, self.grows = weights, enough, device, all_true(weights >= 0)
+        self.total = weights.copy()  # around each row, of the pairs that have come
+        #: (n,) int32: a forest of core rows, whose roots are their components
+        self.parent = xp.arange(weights.size, dtype="int32")
+        #: the pairs that are left; None if all have to come again
+        self.kept: tuple[Array, Array] | None = (xp.empty(0, "int32"), xp.empty(0, "int32"))
+
+    @property
+    def is_core(self) -> Array:
+        """Whether each row is core, as far as is known."""
+        return self.total >= self.enough
+
+    def add(self, src: Array, dst: Array) -> None:
+        """Take a part of the pairs."""
+        xp = self.device.xp
+        for one, other in ((src, dst), (dst, src)):
+            xp.add.at(self.total, one, self.weights[other])
+        if self.kept is None:
+            return
+        src, dst = (xp.concatenate(both) for both in zip(self.kept, (src, dst), strict=True))
+        self.kept = self.join(src, dst) if self.grows else (src, dst)
+        if self.kept[0].size > most_pairs(self.total.size, self.device, self.enough):
+            self.kept = None
+
+    def join(self, src: Array, dst: Array) -> tuple[Array, Array]:
+        """Join the rows of pairs of core rows, and return the other pairs."""
+        both = self.is_core
+        both = both[src] & both[dst]
+        kernels(self.device).join_pairs(self.parent, src[both], dst[both])
+        return src[~both], dst[~both]
+
+    def labels(self, parts: Parts) -> Array:
+        """The label of each row, (n,) int32, when all pairs have come. If none are kept `parts` has them again."""
+        kept = self.kept
+        again: Parts = parts if kept is None else lambda: [kept]
+        for src, dst in again():
+            self.join(src, dst)
+        xp, core = self.device.xp, self.device.xp.flatnonzero(self.is_core)
+        labels = xp.full(self.total.size, NOISE, "int32")
+        labels[core] = graphs.components(core, self.parent, self.device)
+        label_borders(labels, self.is_core, again(), self.device)
+        return labels
+
+
+def label_borders(labels: Array, is_core: Array, parts: Iterable[tuple[Array, Array]], device: Device) -> None:
+    """Write the labels of rows that are not core, of which pairs with core rows are among the parts."""
+    xp, none = device.xp, labels.size
+    labels[~is_core] = none
+    for src, dst in parts:
+        for row, other in ((src, dst), (dst, src)):
+            at = is_core[other] & ~is_core[row]
+            xp.minimum.at(labels, row[at], labels[other[at]])
+    labels[labels == none] = NOISE
+
+
+def label_by_pairs(parts: Parts, weights: Array, enough: float, device: Device) -> tuple[Array, Array]:
+    """The labels, (n,) int32, and which rows are core, by all pairs within the distance."""
+    rows = CoreRows(weights, enough, device)
+    for src, dst in parts():
+        rows.add(src, dst)
+    return rows.labels(parts), rows.is_core
+
+
+def label_by_boxes(
+    rows: Array, problem: Problem, weights: Array | None, enough: float, report: Report
+) -> tuple[Array, Array]:
+    """`label_by_pairs` where `boxes.serves_friends`; `rows` is the result of `neighbors.rows.metric_rows`.
+
+    Without `weights` each row weighs 1.
+    """
+    device, metric, settings, n = problem.device, problem.metric, problem.settings, len(rows)
+    assert settings.friends_within is not None
+    xp, of_device, limit = device.xp, kernels(device), Limit.of(metric, settings.friends_within, problem.n_features)
+    stops = enough if weights is None or all_true(weights >= 0) else inf
+    with report.stage("neighbors", device):
+        boxes, total = of_device.make_boxes(rows, metric), xp.zeros(n)
+        of_device.reduce_near_points(boxes, limit.surrogate, metric, weights, total, stops)
+        is_core = total >= enough
+        core = xp.flatnonzero(is_core)
+    labels = xp.full(n, NOISE, "int32")
+    if not core.size:
+        return labels, is_core
+    of_core = xp.zeros(core.size, "int32")
+    if core.size > 1:
+        label_friends(rows if core.size == n else rows[core], problem, of_core, report)
+    labels[core] = of_core
+    if core.size < n:
+        with report.stage("borders", device):
+            least = xp.where(is_core, labels.astype("float64"), inf)
+            of_device.reduce_near_points(boxes, limit.surrogate, metric, least, least, None)
+            labels = xp.where(least < inf, least, NOISE).astype("int32")
+    return labels, is_core
