@@ -27,6 +27,7 @@ from rapids_slink.near_pairs import deduplicate as deduplicate
 from rapids_slink.near_pairs import iter_pairs as iter_pairs
 from rapids_slink.near_pairs import pairs as pairs
 from rapids_slink.near_pairs import to_csr as to_csr
+from rapids_slink.points import Scaled as Scaled
 from rapids_slink.points.keys import GroupBy
 from rapids_slink.points.output import Distances, Frame, Numbers, Rows, is_collection
 from rapids_slink.precompile import compile as compile

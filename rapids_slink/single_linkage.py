@@ -398,7 +398,8 @@ class SingleLinkage(PointHierarchy):
         X : dataframe or array, (n, d)
             A DataFrame of cuDF, pandas, Polars or Arrow, a CuPy or NumPy array, an object with
             ``__cuda_array_interface__`` or DLPack, nested lists, or a list of RDKit's bit vectors. float32 and float64
-            are used as they are; integers and booleans are converted. For ``metric="precomputed"`` a symmetric matrix
+            are used as they are; integers, booleans, bfloat16 and float8 are converted, and `Scaled` multiplies int8 by
+            scales. For ``metric="precomputed"`` a symmetric matrix
             of distances, (n, n), or SciPy's condensed vector, (n(n - 1)/2,). Rounding errors of its symmetry and of its
             zero diagonal are ignored up to √ε times the largest entry. Or a graph: a sparse matrix, a frame of ``src``,
             ``dst``, ``weight``, a graph of NetworkX or cuGraph. Pairs that are infinite or not in the graph are not
