@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
+from rapids_slink import cannot_link as constrained
 from rapids_slink import groups, item_pipeline, pipeline
 from rapids_slink.dendrogram.cutting import (
     ClusterRule,
@@ -98,6 +99,8 @@ class PointHierarchy(Hierarchy, Estimator):
             settings = replace(settings, **more)
         if settings.groups is not None and engine is pipeline:
             engine = groups
+        if settings.cannot_link is not None:
+            engine = constrained
         if engine is not pipeline:  # which alone makes labels without a tree
             settings = replace(settings, friends_within=None)
         return self._take(engine.fit(X, settings, rule))
@@ -388,7 +391,7 @@ class SingleLinkage(PointHierarchy):
     memory_limit: int | str | None = None
     prediction_data: bool = False
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None, dropna: bool = True) -> Self:
+    def fit(self, X: Any, y: Any = None, groups: Any = None, dropna: bool = True, cannot_link: Any = None) -> Self:
         """Cluster the rows of `X`, or those of each group by themselves.
 
         A model that was fitted before keeps that fit if this one fails or is interrupted.
@@ -417,6 +420,14 @@ class SingleLinkage(PointHierarchy):
             hold for all groups. A group with too few rows for `min_samples` takes all of them.
         dropna : bool
             Whether missing keys are an error. False makes them a group of their own, as in pandas.
+        cannot_link : column name, Series, array or DataFrame, optional
+            Rows that may not be in one cluster. Either a source for each row, of which a cluster may have one row: the
+            name of a column of `X`, which is then no feature, or a value for each row, null where there is none. Or
+            pairs of row numbers: a frame or an array of two columns. The pairs of rows within `max_distance`, which
+            must be given, are taken from the least distance on, in the order of (distance, smaller row, larger row). A
+            pair merges the clusters of its rows unless the cluster would hold rows that may not be together. The result
+            is a forest, `linkage_` and `mst_` hold its merges, and ``report_["spanning_tree"]["refused"]`` is the
+            number of pairs that were refused.
 
         Returns
         -------
@@ -444,13 +455,16 @@ class SingleLinkage(PointHierarchy):
         0    a     2         2            0
         1    b     3         2            2
         """
+        more: dict[str, Any] = {} if cannot_link is None else {"cannot_link": cannot_link}
         if groups is not None:
-            return self._fit(X, groups=GroupBy(as_known(groups), dropna))
-        return self._fit(X)
+            more["groups"] = GroupBy(as_known(groups), dropna)
+        return self._fit(X, **more)
 
-    def fit_predict(self, X: Any, y: Any = None, groups: Any = None, dropna: bool = True) -> Rows:
+    def fit_predict(
+        self, X: Any, y: Any = None, groups: Any = None, dropna: bool = True, cannot_link: Any = None
+    ) -> Rows:
         """Fit and return `labels_`: one int32 label per row."""
-        return self.fit(X, y, groups, dropna).labels_
+        return self.fit(X, y, groups, dropna, cannot_link).labels_
 
     @WithRows
     def predict(self, X: Any) -> Rows:
