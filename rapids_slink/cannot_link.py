@@ -75,7 +75,7 @@ def fit_rows(X: Any, settings: Settings, rule: ClusterRule, device: Device, repo
         n, points = near.n_rows, near.ends[0]
         rule.check_rows(n)
         marks = marks_of_rows(marked, n)
-    report["way"] = "pairs"
+    report["way"] = NAME
     with report.stage("pairs", device):
         every, room = slice(0, n), room_for_pairs(device)
         found = near.find(every, room)

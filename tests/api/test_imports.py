@@ -15,8 +15,8 @@ SLOW_PACKAGES = ["dask", "distributed", "numba", "pandas", "scipy", "sklearn"]
 #: The rooms of the package, each of which imports from those after it alone.
 ROOMS = [
     "__main__", "cli", "tables", "datasets", "scipy", "sklearn", "__init__", "api", "precompile",
-    "near_pairs", "hdbscan", "single_linkage", "distributed", "item_pipeline", "groups", "pipeline", "graph",
-    "prediction", "hierarchy", "catalogue", "items", "spanning_tree", "dendrogram", "neighbors", "points",
+    "near_pairs", "hdbscan", "single_linkage", "distributed", "cannot_link", "item_pipeline", "groups", "pipeline",
+    "graph", "prediction", "hierarchy", "catalogue", "items", "spanning_tree", "dendrogram", "neighbors", "points",
     "settings", "metrics", "trigonometry", "ordering", "report", "runtime", "forced", "version",
 ]  # fmt: skip
 

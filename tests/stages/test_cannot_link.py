@@ -124,7 +124,7 @@ def test_an_edge_outside_the_tree_may_take_the_place_of_a_refused_one(device):
     assert model.labels_.tolist() == [0, 1, 1]
     assert model.report_["pairs"]["pairs"] == 3
     assert model.report_["spanning_tree"]["refused"] == 2
-    assert model.report_["way"] == "pairs"
+    assert model.report_["way"] == "cannot_link"
 
 
 @KINDS
