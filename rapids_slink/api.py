@@ -31,6 +31,7 @@ from rapids_slink.near_pairs import pairs as pairs
 from rapids_slink.near_pairs import to_csr as to_csr
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.neighbors.queries import NearestTask
+from rapids_slink.points import Scaled as Scaled
 from rapids_slink.points.keys import GroupBy
 from rapids_slink.points.output import Distances, Frame, Numbers, Rows, Values, is_collection
 from rapids_slink.precompile import compile as compile
@@ -80,6 +81,7 @@ def fit(
     prediction_data: bool = False,
     groups: Any = None,
     dropna: bool = True,
+    cannot_link: Any = None,
     **unknown: Never,
 ) -> SingleLinkage:
     """Cluster the rows of `X`: ``SingleLinkage(n_clusters, ...).fit(X)`` with these parameters.
@@ -136,6 +138,9 @@ def fit(
         Cluster the rows of each group by themselves: a column or columns of `X`, or a key for each row.
     dropna : bool
         Whether missing keys are an error. False makes them a group of their own.
+    cannot_link : column name, Series, array or DataFrame, optional
+        With `max_distance`: rows that may not be in one cluster. A source for each row, of which a cluster may have one
+        row, or pairs of row numbers; see `SingleLinkage.fit`.
     **unknown
         Refused; the error names the parameter that was meant.
 
@@ -166,7 +171,7 @@ def fit(
         prediction_data=prediction_data,
         **unknown,
     )
-    return model.fit(X, groups=groups, dropna=dropna)
+    return model.fit(X, groups=groups, dropna=dropna, cannot_link=cannot_link)
 
 
 def plan(
@@ -279,6 +284,7 @@ def fit_graph(
     max_cluster_size: int | None = None,
     count_small: bool = True,
     complete: str = "keep",
+    cannot_link: Any = None,
     device: str = "auto",
     memory_limit: int | str | None = None,
 ) -> GraphHierarchy:
@@ -303,6 +309,12 @@ def fit_graph(
         See `cut`.
     complete : {"keep", "error"}
         What to do if the graph is not connected: keep a tree for each component, or raise an error.
+    cannot_link : Series, dict, array or DataFrame, optional
+        Nodes that may not be in one cluster. Either a source for each node, of which a cluster may have one node, null
+        where there is none: a Series whose index holds the ids, a dictionary of them, or an array for nodes that are
+        numbered. Or pairs of ids: a frame or an array of two columns. Ids that are no nodes are ignored. The edges are
+        taken from the lightest on, equal ones in the order of their rows. An edge merges the clusters of its ends
+        unless the cluster would hold nodes that may not be together.
     device, memory_limit : str, int or str
         See `SingleLinkage`.
 
@@ -311,7 +323,9 @@ def fit_graph(
     GraphHierarchy
         With `labels_`, `linkage_`, `mst_`, `cut` and the other attributes of `SingleLinkage`. `nodes_` are the ids, in
         the order of `labels_`; they are the index of a Series of pandas or cuDF. The `linkage_` of a forest has fewer
-        rows: there are no merges of infinite height between its trees.
+        rows: there are no merges of infinite height between its trees. With `cannot_link` the trees are the clusters
+        that nothing may merge any more, and ``report_["spanning_tree"]["refused"]`` is the number of edges that would
+        have merged two clusters that may not be one.
 
     Raises
     ------
@@ -319,14 +333,35 @@ def fit_graph(
         The edges or a parameter are not valid, or the graph is not connected and ``complete="error"``.
     DeviceMemoryError
         The work needs more memory than there is or than `memory_limit`.
+
+    Examples
+    --------
+    Two sources, each without duplicates, so that a cluster has one record of each:
+
+    >>> import pandas as pd, rapids_slink
+    >>> edges = pd.DataFrame({"src": ["a1", "a1", "a2"], "dst": ["b1", "b2", "b1"], "weight": [0.1, 0.2, 0.3]})
+    >>> source = {"a1": "A", "a2": "A", "b1": "B", "b2": "B"}
+    >>> model = rapids_slink.fit_graph(edges, cannot_link=source, device="cpu")
+    >>> model.labels_.to_dict()
+    {'a1': 0, 'a2': 1, 'b1': 0, 'b2': 2}
+    >>> model.report_["spanning_tree"]["refused"]
+    2
     """
     if complete not in COMPLETE:
         raise ValueError(f"complete must be one of {', '.join(map(repr, COMPLETE))}, got {complete!r}")
+    if complete == "error" and cannot_link is not None:
+        raise ValueError("complete='error' asks for one tree, and cannot_link keeps trees apart: leave complete out")
     threshold = threshold_of(n_clusters, distance_threshold, min_cluster_size, max_cluster_size, count_small)
     sizes: dict[str, Any] = {"max_cluster_size": max_cluster_size, "count_small": count_small}
     cut = Cut(n_clusters, threshold, min_cluster_size, **sizes)
     result: GraphHierarchy = engine_of(edges).fit_graph(
-        edges, cut=cut, n_nodes=n_nodes, complete=complete, device=device, memory_limit=memory_limit
+        edges,
+        cut=cut,
+        n_nodes=n_nodes,
+        complete=complete,
+        cannot_link=cannot_link,
+        device=device,
+        memory_limit=memory_limit,
     )
     return result
 

@@ -24,6 +24,8 @@ from rapids_slink.spanning_tree.graphs import (
     read_graph,
     spanning_forest,
 )
+from rapids_slink.spanning_tree.graphs.constrained import constrained_forest, estimate_constrained
+from rapids_slink.spanning_tree.graphs.marks import Marks, marks_of_nodes
 
 COMPLETE = ("keep", "error")
 
@@ -43,11 +45,13 @@ class GraphHierarchy(Hierarchy):
         The spanning forest in the order in which its edges merge: ``src``, ``dst`` (int32 node numbers, or the names of
         the input) and ``weight`` (float64). Equal weights merge in the order of their rows.
     n_connected_components_ : int
-        The number of connected components of the graph, which is the number of trees of the hierarchy.
+        The number of connected components of the graph, which is the number of trees of the hierarchy. With
+        `cannot_link` it is the number of trees that are left.
     component_ : Series of shape (n,), int32
-        The connected component of each node, 0..c-1 in order of first appearance, with the index of `labels_`.
+        The connected component of each node, or its tree, 0..c-1 in order of first appearance, with the index of
+        `labels_`.
     report_ : dict
-        The seconds of each stage.
+        The seconds of each stage, and the number of edges that were refused.
     """
 
     n_connected_components_: int
@@ -59,7 +63,7 @@ class GraphHierarchy(Hierarchy):
 
 
 def fit_graph(
-    source: GivenGraph, rule: Cut, n_nodes: Any, complete: str, device: Device, report: Report
+    source: GivenGraph, rule: Cut, n_nodes: Any, complete: str, cannot_link: Any, device: Device, report: Report
 ) -> GraphHierarchy:
     """`api.fit_graph` of a graph, on a device, within a run."""
     with report.stage("input", device):
@@ -68,10 +72,16 @@ def fit_graph(
         graph = read_graph(frame, device, most_numbers=None if n_nodes is None else MAX_ROWS)
         n = _count_nodes(graph, n_nodes)
         edges = replace(graph.edges, n_nodes=n)
-        check_memory(device, _estimate(graph, edges, device), edges_text(edges), graph.estimate.retained)
+        ids = graph.ids if source.names is None else source.names
+        marks = None if cannot_link is None else marks_of_nodes(cannot_link, ids, n)
+        check_memory(device, _estimate(graph, edges, marks, device), edges_text(edges), graph.estimate.retained)
     with report.stage("spanning_tree", device):
-        in_forest, _ = spanning_forest(edges, device)
-        rows = merge_order(edges, device.xp.flatnonzero(in_forest), device)
+        if marks is None:
+            in_forest, _ = spanning_forest(edges, device)
+            rows = merge_order(edges, device.xp.flatnonzero(in_forest), device)
+        else:
+            rows, refused = constrained_forest(edges, marks, device)
+            report.count("spanning_tree", refused=refused)
         columns = dict(zip(COLUMNS, (edges.src[rows], edges.dst[rows], edges.weight[rows]), strict=True))
         # The frame's conversion keeps subnormal weights; CuPy's would turn them into zeros.
         forest = frame_of(device, columns).astype(EDGE_TYPES)
@@ -90,7 +100,6 @@ def fit_graph(
         named = frame[COLUMNS].iloc[device_of(frame).asarray(rows)].reset_index(drop=True)
         forest = named.astype({"weight": "float64"})
     result = GraphHierarchy()
-    ids = graph.ids if source.names is None else source.names
     result._output, result._index = output, ids
     result.linkage_, result.mst_ = output.frame(merges.on(device).frame), output.frame(forest)
     if source.names is not None:
@@ -105,11 +114,11 @@ def fit_graph(
     return result
 
 
-def _estimate(graph: Graph, edges: EdgeList, device: Device) -> MemoryEstimate:
+def _estimate(graph: Graph, edges: EdgeList, marks: Marks | None, device: Device) -> MemoryEstimate:
     """Bytes of `fit_graph` after its edges are read."""
     n = edges.n_nodes
     merged = MemoryEstimate(64 * n, 16 * n)  # the forest's rows and keys while sorted, and its frame
-    forest = estimate_forest(edges, device)
+    forest = estimate_forest(edges, device) if marks is None else estimate_constrained(edges.src.size, n, marks)
     return sequential(graph.estimate, forest, merged, estimate_linkage(n, device), estimate_cut(n, 2))
 
 

@@ -139,14 +139,14 @@ def predict(answer: Callable[..., Any], X: Any, rows: Any, device: str, memory_l
 
 
 def fit_graph(
-    edges: Any, *, cut: Cut, n_nodes: Any, complete: str, device: str, memory_limit: Any
+    edges: Any, *, cut: Cut, n_nodes: Any, complete: str, cannot_link: Any, device: str, memory_limit: Any
 ) -> graph.GraphHierarchy:
     """`api.fit_graph`."""
     source = given_graph(edges)
     chosen = resolve(device, source.frame)
     report = Report(device=chosen.name)
     with run_scope(chosen, memory_limit):
-        result = graph.fit_graph(source, cut, n_nodes, complete, chosen, report)
+        result = graph.fit_graph(source, cut, n_nodes, complete, cannot_link, chosen, report)
     result.report_ = report
     return result
 

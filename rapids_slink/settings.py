@@ -88,6 +88,7 @@ class Settings:
     weights: Any = None  # array of shape (n,), optional; how many equal rows each counts for
     store_centers: str | None = None
     groups: Any = None  # `points.keys.GroupBy`, optional; rows of different groups are not compared
+    cannot_link: Any = None  # optional; the parameter of `SingleLinkage.fit`
 
     def of_columns(self, names: Sequence[Any] | None, d: int) -> Self:
         """The settings for d columns, which may have names: see `Metric.of_columns`."""

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import pandas as pd
 
+from rapids_slink import cannot_link as constrained
 from rapids_slink import groups, item_pipeline, pipeline
 from rapids_slink.dendrogram.cutting import (
     OUTLIER,
@@ -114,6 +115,8 @@ class PointHierarchy(Hierarchy, Estimator):
             settings = replace(settings, **more)
         if settings.groups is not None and engine is pipeline:
             engine = groups
+        if settings.cannot_link is not None:
+            engine = constrained
         if engine is not pipeline:  # which alone makes labels without a tree
             settings = replace(settings, friends_within=None)
         return self._take(engine.fit(X, settings, rule))
@@ -444,7 +447,7 @@ class SingleLinkage(PointHierarchy):
     memory_limit: int | str | None = None
     prediction_data: bool = False
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None, dropna: bool = True) -> Self:
+    def fit(self, X: Any, y: Any = None, groups: Any = None, dropna: bool = True, cannot_link: Any = None) -> Self:
         """Cluster the rows of `X`, or those of each group by themselves.
 
         A model that was fitted before keeps that fit if this one fails or is interrupted.
@@ -454,7 +457,8 @@ class SingleLinkage(PointHierarchy):
         X : dataframe or array, (n, d)
             A DataFrame of cuDF, pandas, Polars or Arrow, a CuPy or NumPy array, an object with
             ``__cuda_array_interface__`` or DLPack, nested lists, or a list of RDKit's bit vectors. float32 and float64
-            are used as they are; integers and booleans are converted. For ``metric="precomputed"`` a symmetric matrix
+            are used as they are; integers, booleans, bfloat16 and float8 are converted, and `Scaled` multiplies int8 by
+            scales. For ``metric="precomputed"`` a symmetric matrix
             of distances, (n, n), or SciPy's condensed vector, (n(n - 1)/2,). Rounding errors of its symmetry and of its
             zero diagonal are ignored up to √ε times the largest entry. Or a graph: a sparse matrix, a frame of ``src``,
             ``dst``, ``weight``, a graph of NetworkX or cuGraph. Pairs that are infinite or not in the graph are not
@@ -472,6 +476,14 @@ class SingleLinkage(PointHierarchy):
             hold for all groups. A group with too few rows for `min_samples` takes all of them.
         dropna : bool
             Whether missing keys are an error. False makes them a group of their own, as in pandas.
+        cannot_link : column name, Series, array or DataFrame, optional
+            Rows that may not be in one cluster. Either a source for each row, of which a cluster may have one row: the
+            name of a column of `X`, which is then no feature, or a value for each row, null where there is none. Or
+            pairs of row numbers: a frame or an array of two columns. The pairs of rows within `max_distance`, which
+            must be given, are taken from the least distance on, in the order of (distance, smaller row, larger row). A
+            pair merges the clusters of its rows unless the cluster would hold rows that may not be together. The result
+            is a forest, `linkage_` and `mst_` hold its merges, and ``report_["spanning_tree"]["refused"]`` is the
+            number of pairs that were refused.
 
         Returns
         -------
@@ -499,13 +511,16 @@ class SingleLinkage(PointHierarchy):
         0    a     2         2            0
         1    b     3         2            2
         """
+        more: dict[str, Any] = {} if cannot_link is None else {"cannot_link": cannot_link}
         if groups is not None:
-            return self._fit(X, groups=GroupBy(as_known(groups), dropna))
-        return self._fit(X)
+            more["groups"] = GroupBy(as_known(groups), dropna)
+        return self._fit(X, **more)
 
-    def fit_predict(self, X: Any, y: Any = None, groups: Any = None, dropna: bool = True) -> Rows:
+    def fit_predict(
+        self, X: Any, y: Any = None, groups: Any = None, dropna: bool = True, cannot_link: Any = None
+    ) -> Rows:
         """Fit and return `labels_`: one int32 label per row."""
-        return self.fit(X, y, groups, dropna).labels_
+        return self.fit(X, y, groups, dropna, cannot_link).labels_
 
     @WithRows
     def predict(self, X: Any) -> Rows:

@@ -36,6 +36,8 @@ from rapids_slink.points.check import (
     warn,
     without_text,
 )
+from rapids_slink.points.narrow import Scaled as Scaled
+from rapids_slink.points.narrow import Stored, from_dlpack, narrow_type, of_bits, scaled_rows
 from rapids_slink.points.output import OutputKind, array_of, column_names, is_dataframe, library_of
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import CPU, Array, Device, all_true, is_elsewhere, is_on_gpu, to_host
@@ -87,10 +89,11 @@ def as_points(
     """The checked rows of `X`, the argument `name`, on `device`.
 
     `X` is a cuDF or pandas frame, a ``cudf.pandas`` proxy, a table of Polars or Arrow, a CuPy or NumPy array, nested
-    lists, a list of RDKit's bit vectors, or anything with ``__cuda_array_interface__``, ``__array__`` or DLPack, of
-    shape (n, d). float32 and float64 keep their values and type; bool, float16 and integers of up to 16 bits become
-    float32; other numbers become float64. Beyond 2**53 integers are rounded, unless they are coded as categories. A
-    frame of several types takes their common type.
+    lists, a list of RDKit's bit vectors, `Scaled`, or anything with ``__cuda_array_interface__``, ``__array__`` or
+    DLPack, of shape (n, d). float32 and float64 keep their values and type; bool, float16, bfloat16, float8 and
+    integers of up to 16 bits become float32; other numbers become float64. Beyond 2**53 integers are rounded, unless
+    they are coded as categories. A frame of several types takes their common type. Of a view, such as the first columns
+    of an array, its own values are copied, and no others.
 
     `estimate` is the memory of the later stages, from n, d and the bytes of a value. It is checked together with the
     memory of X itself, before X is copied. The distances of the `metric` must be finite: if the values are not
@@ -300,8 +303,11 @@ def _array_values(X: Any, device: Device, estimate: Following, name: str, metric
         X = from_objects(X, name)
     target = _type_of_rows(X.dtype, metric, name)
     is_there = is_on_gpu(X) == device.is_gpu and not is_elsewhere(X)
-    as_it_is = is_there and X.dtype == target and X.flags.c_contiguous
-    _check_memory(X.shape, target, 0 if as_it_is else 1, device, estimate)
+    is_stored = isinstance(X, Stored)
+    as_it_is = not is_stored and is_there and X.dtype == target and X.flags.c_contiguous
+    _check_memory(X.shape, target, 0 if as_it_is else 1 + is_stored, device, estimate)
+    if is_stored:
+        return X.decode(device)
     if as_it_is:
         return X
     if X.dtype.itemsize > 8 or not X.dtype.isnative:  # NumPy's long double or swapped bytes, which CuPy lacks
@@ -317,9 +323,15 @@ def is_sparse(X: Any) -> bool:
 
 
 def as_array(X: Any, device: Device, name: str, metric: Metric | None = None) -> Any:
-    """`X` as an array of NumPy or CuPy, on the host or on a GPU like its data; of CuPy's own on its GPU."""
-    if type(X) is device.xp.ndarray and not has_fields(X):
+    """`X` as an array of NumPy or CuPy, on the host or on a GPU like its data; of CuPy's own on its GPU.
+
+    Numbers of a narrow type, or with scales, remain as they are `Stored`.
+    """
+    if isinstance(X, Stored) or (type(X) is device.xp.ndarray and X.dtype.isbuiltin == 1):  # with no fields
         return X
+    if isinstance(X, Scaled):
+        scale = array_of(X.scale) if library_of(X.scale) else X.scale
+        return scaled_rows(as_array(X.values, device, name), np.asarray(as_array(scale, CPU, "scale")), name)
     if is_sparse(X):
         has_others = metric is not None and metric.name not in SPARSE_METRICS
         others = f". The metrics {', '.join(map(repr, SPARSE_METRICS))} take it" if has_others else ""
@@ -333,14 +345,19 @@ def as_array(X: Any, device: Device, name: str, metric: Metric | None = None) ->
     if np.ma.is_masked(X):
         masked = np.ma.count_masked(X)
         raise ValueError(f"{name} has {masked} masked values: fill them")
-    if is_on_gpu(X) and not hasattr(X, "__cuda_array_interface__"):
+    narrow, is_known = narrow_type(X), isinstance(X, np.ndarray) or type(X).__module__.startswith("cupy")
+    if narrow and is_known:
+        return of_bits(X, narrow)
+    if is_on_gpu(X) and (narrow or not hasattr(X, "__cuda_array_interface__")):
         import cupy
 
-        X = cupy.from_dlpack(X)
+        X = from_dlpack(X, cupy.from_dlpack)
+        if isinstance(X, Stored):
+            return X
     if is_on_gpu(X):
         return device.asarray(X)
-    if hasattr(X, "__dlpack__") and not hasattr(X, "__array__"):
-        return np.from_dlpack(X)
+    if hasattr(X, "__dlpack__") and (narrow or not hasattr(X, "__array__")):
+        return from_dlpack(X, np.from_dlpack)
     if isinstance(X, list | tuple) and type(next((x for x in X if x is not None), None)).__name__ in BIT_VECTORS:
         return _of_bit_vectors(X, name)
     if type(X).__name__.endswith(("GroupBy", "AnnData")):
@@ -351,7 +368,8 @@ def as_array(X: Any, device: Device, name: str, metric: Metric | None = None) ->
         raise ValueError(f"{name} is not a table of numbers with rows of equal length: {error}") from error
     if array.ndim < 2 and (has_fields(array) or (array.dtype.kind in "OU" and not hasattr(X, "__array__"))):
         raise InputTypeError(f"Expected 2D array, got {dimension(array)} array instead: {no_table(X, name)}")
-    return array
+    narrow = narrow_type(array)
+    return of_bits(array, narrow) if narrow else array
 
 
 def _of_bit_vectors(vectors: Any, name: str) -> np.ndarray:

@@ -41,10 +41,11 @@ ROW_BYTES, KEPT_BYTES = 64, 8
 
 @dataclass(frozen=True)
 class GroupBy:
-    """The parameters `groups` and `dropna` of a fit."""
+    """The parameters `groups` and `dropna` of a fit, or another parameter that holds a key for each row."""
 
     groups: Any
     dropna: bool = True
+    name: str = "groups"
 
 
 @dataclass(frozen=True)
@@ -100,22 +101,22 @@ def keys_of(X: Any, by: GroupBy, device: Device) -> tuple[Any, Any, list[Any]]:
     Raises ValueError for names of columns that `X` does not have, a number of keys that is not that of the rows, an
     index that is not that of `X`, and missing keys unless they are a group of their own; TypeError for a collection.
     """
-    names = names_of(X, by.groups)
+    names = names_of(X, by.groups, by.name)
     if names is None:
         names, columns = _columns_of_keys(by.groups)
     else:
         columns = [X[name] for name in names]
         X = without_columns(X, names)
     exact = [as_frame(column, exact=True) if library_of(column) in TABLES else column for column in columns]
-    keys = [_as_series(OutputKind.of(column, device)[0]) for column in exact]
+    keys = [_as_series(OutputKind.of(column, device)[0], by.name) for column in exact]
     if not keys:
-        raise ValueError("groups has no column")
+        raise ValueError(f"{by.name} has no column")
     if is_dataframe(X):
-        check_index(by.groups, X.index, "groups")
+        check_index(by.groups, X.index, by.name)
     for name, column in zip(names, keys, strict=True):
         missing = int(column.isna().sum())
         if missing and by.dropna:
-            label = "groups" if name is None else f"column {name!r} of groups"
+            label = by.name if name is None else f"column {name!r} of {by.name}"
             raise ValueError(
                 f"{label} has {counted(missing, 'missing key')}: drop their rows, or pass dropna=False, which makes "
                 "them a group of their own"
@@ -230,10 +231,10 @@ def groups_of(codes: Array, count: int, device: Device) -> Groups:
     return Groups(number, order, starts)
 
 
-def names_of(X: Any, groups: Any) -> list[Any] | None:
-    """The columns of `X` that `groups` names, None if it holds keys."""
+def names_of(X: Any, groups: Any, what: str = "groups") -> list[Any] | None:
+    """The columns of `X` that `groups` names, None if it holds keys. Errors call it `what`."""
     if is_collection(groups):
-        raise InputTypeError("groups is a Dask collection, and X is in one piece: compute it")
+        raise InputTypeError(f"{what} is a Dask collection, and X is in one piece: compute it")
     columns = list(X.columns) if is_collection(X) and hasattr(X, "columns") else column_names(X)
     names: list[Any] = groups if isinstance(groups, list) else [groups]
     others = (name for name in names if columns is None or not isinstance(name, Hashable) or name not in columns)
@@ -245,7 +246,7 @@ def names_of(X: Any, groups: Any) -> list[Any] | None:
             repeated = "" if other else max(names, key=names.count)
             reason = f"{other[0]!r} is not in [{listed(columns)}]" if other else f"{repeated!r} occurs twice"
             raise ValueError(
-                f"groups must hold one key for each of {counted(len(X), 'row')}, got {len(names)}; as a name of a "
+                f"{what} must hold one key for each of {counted(len(X), 'row')}, got {len(names)}; as a name of a "
                 f"column, {reason}"
             )
     if not are_columns and (isinstance(groups, list | tuple) or library_of(groups) or np.ndim(groups)):
@@ -253,14 +254,14 @@ def names_of(X: Any, groups: Any) -> list[Any] | None:
     if columns is None:
         got = type_and_advice(X, "X")
         advice = "" if "Pass" in got else ": pass an array of keys, one for each row"
-        raise ValueError(f"groups={groups!r} names a column, and X is {got}{advice}")
+        raise ValueError(f"{what}={groups!r} names a column, and X is {got}{advice}")
     for name in names:
         if name not in columns:
             raise ValueError(
-                f"groups must name a column of X, or hold a key for each row: {name!r} is not in [{listed(columns)}]"
+                f"{what} must name a column of X, or hold a key for each row: {name!r} is not in [{listed(columns)}]"
             )
         if columns.count(name) > 1:
-            raise ValueError(f"groups={name!r} names a column that is there {columns.count(name)} times")
+            raise ValueError(f"{what}={name!r} names a column that is there {columns.count(name)} times")
     return names
 
 
@@ -271,15 +272,15 @@ def without_columns(X: Any, names: list[Any]) -> Any:
     return X.drop(columns=names)
 
 
-def _as_series(keys: Any) -> Any:
-    """Keys of any kind as a Series of pandas or cuDF."""
+def _as_series(keys: Any, what: str) -> Any:
+    """Keys of any kind, the parameter `what`, as a Series of pandas or cuDF."""
     is_index = library_of(keys) and not hasattr(keys, "iloc")
-    series = keys.to_series() if is_index else keys if library_of(keys) else _series_of_values(keys)
+    series = keys.to_series() if is_index else keys if library_of(keys) else _series_of_values(keys, what)
     is_swapped = isinstance(series.dtype, np.dtype) and not series.dtype.isnative  # as in FITS files
     return series.astype(series.dtype.newbyteorder("=")) if is_swapped else series
 
 
-def _series_of_values(keys: Any) -> Any:
+def _series_of_values(keys: Any, what: str) -> Any:
     """Keys of an array or a list as a Series. Integers beside missing keys or floats are not rounded."""
     if hasattr(keys, "detach"):
         keys = keys.detach()
@@ -291,15 +292,15 @@ def _series_of_values(keys: Any) -> Any:
     else:
         frames = CPU.frames
         if type(keys).__name__.endswith("GroupBy"):
-            raise InputTypeError(f"groups is of type {type(keys).__name__}: pass the columns by which it groups")
+            raise InputTypeError(f"{what} is of type {type(keys).__name__}: pass the columns by which it groups")
         if has_fields(keys):
-            raise InputTypeError(f"groups is of type {type_and_advice(keys, 'groups')}")
+            raise InputTypeError(f"{what} is of type {type_and_advice(keys, what)}")
         if not (hasattr(keys, "dtype") and hasattr(keys, "__len__")):
             if not hasattr(keys, "__len__"):
-                raise InputTypeError(f"groups must hold a key for each row, or name a column, got {keys!r}")
+                raise InputTypeError(f"{what} must hold a key for each row, or name a column, got {keys!r}")
             keys = keys if isinstance(keys, list) else list(keys)
     if getattr(keys, "ndim", 1) != 1:
-        raise ValueError(f"groups must hold one key for each row, got shape {tuple(keys.shape)}: pass a DataFrame")
+        raise ValueError(f"{what} must hold one key for each row, got shape {tuple(keys.shape)}: pass a DataFrame")
     if np.ma.isMaskedArray(keys) and keys.dtype.kind in "iu":
         values = keys.data.astype(keys.dtype.newbyteorder("="))
         return frames.Series(frames.arrays.IntegerArray(values, np.ma.getmaskarray(keys)))

@@ -107,10 +107,10 @@ def is_on_gpu(x: Any) -> bool:
         return False  # a failed attribute lookup of a frame builds an index of its columns
     if isinstance(x, np.ndarray | type):  # a class has the attributes of its objects
         return False
-    if hasattr(x, "__cuda_array_interface__"):
+    kind = getattr(x, "__dlpack_device__", None)  # first: a tensor of float8 has no interface, and raises for it
+    if kind is not None and int(kind()[0]) == 2:  # kDLCUDA
         return True
-    kind = getattr(x, "__dlpack_device__", None)
-    return kind is not None and int(kind()[0]) == 2  # kDLCUDA
+    return hasattr(x, "__cuda_array_interface__")
 
 
 @cache

@@ -111,8 +111,8 @@ def test_fit_has_the_parameters_of_single_linkage():
     """By name, kind, type and default, and those of its `fit`; there are 2 clusters unless there is another cut."""
     X, *found, unknown = signature(fit).parameters.values()
     own = signature(SingleLinkage.fit).parameters
-    of_groups = [own[name].replace(kind=own[name].KEYWORD_ONLY) for name in ("groups", "dropna")]
-    expected = [*signature(SingleLinkage).parameters.values(), *of_groups]
+    of_fit = [own[name].replace(kind=own[name].KEYWORD_ONLY) for name in ("groups", "dropna", "cannot_link")]
+    expected = [*signature(SingleLinkage).parameters.values(), *of_fit]
     assert (X.name, unknown.kind) == ("X", unknown.VAR_KEYWORD)
     assert found == expected
     assert fit(FRAME * 1e6, device="cpu").n_clusters_ == 2
@@ -421,5 +421,6 @@ def test_a_pipeline_passes_weights_on(routing, tmp_path):
 
 
 def test_what_cannot_be_requested():
-    with pytest.raises(TypeError, match=r"SingleLinkage.fit has no parameter 'weights', only \['dropna', 'groups'\]"):
+    names = r"\['cannot_link', 'dropna', 'groups'\]"
+    with pytest.raises(TypeError, match=rf"SingleLinkage.fit has no parameter 'weights', only {names}"):
         SingleLinkage().set_fit_request(weights=True)

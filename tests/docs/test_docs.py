@@ -235,9 +235,9 @@ def test_fit_and_plan_name_the_parameters_of_the_class():
         name: parameter.default for name, parameter in inspect.signature(rapids_slink.SingleLinkage).parameters.items()
     }
     wanted |= {"n_clusters": None, "groups": None, "dropna": True}
-    for function in (rapids_slink.fit, rapids_slink.plan):
+    for function, more in ((rapids_slink.fit, {"cannot_link": None}), (rapids_slink.plan, {})):
         named = {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
-        assert {name: default for name, default in named.items() if name not in ("X", "unknown")} == wanted
+        assert {name: default for name, default in named.items() if name not in ("X", "unknown")} == wanted | more
     of_clusters = {"n_clusters", "distance_threshold", "prediction_data"}
     of_clusters |= {"min_cluster_size", "max_cluster_size", "count_small"}
     assert wanted.keys() - inspect.signature(rapids_slink.deduplicate).parameters.keys() == of_clusters

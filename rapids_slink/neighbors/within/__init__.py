@@ -20,7 +20,7 @@ a power) the bound is a little too large, and the distances decide at the end.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Never, Protocol, Self
 
 import numpy as np
 
@@ -261,19 +261,19 @@ class PairFrames:
                 frame[name] = OutputKind(True, device.is_gpu).index(points.index).take(frame[name].values)
         return x.frame(frame)
 
-    def refuse(self, count: int, rows: slice, room: float) -> None:
+    def refuse(self, count: int, rows: slice, room: float, advice: str = ADVICE) -> Never:
         """Raise since these pairs of some rows do not fit."""
         what = f"{count:,} pairs of rows within {self.task.distances[-1]:g}"
         if rows.stop - rows.start < self.n_rows:
             what = f"the {count:,} pairs of rows {rows.start:,} to {rows.stop - 1:,} within {self.task.distances[-1]:g}"
         name = self.device.name
         if room >= MAX_FRAME_ROWS and self.device.is_gpu:
-            raise DeviceMemoryError(f"{what} are more than the {MAX_FRAME_ROWS:,} rows of a cuDF frame. {ADVICE}")
+            raise DeviceMemoryError(f"{what} are more than the {MAX_FRAME_ROWS:,} rows of a cuDF frame. {advice}")
         needed, free = size_text(PAIR_BYTES[name] * count), size_text(PAIR_BYTES[name] * room)
         limit = self.task.memory_limit
         if limit is not None:
-            raise DeviceMemoryError(f"memory_limit={limit!r} is too small for {what}: they need {needed}. {ADVICE}")
-        raise DeviceMemoryError(f"not enough memory for {what}: they need {needed}, {free} are free. {ADVICE}")
+            raise DeviceMemoryError(f"memory_limit={limit!r} is too small for {what}: they need {needed}. {advice}")
+        raise DeviceMemoryError(f"not enough memory for {what}: they need {needed}, {free} are free. {advice}")
 
 
 class NearPairs(PairFrames):

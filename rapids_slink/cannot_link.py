@@ -1,0 +1,95 @@
+"""A fit in which some rows may not be in one cluster, of points and of items.
+
+    X ──▶ all pairs within max_distance ──constrained_forest──▶ forest ──▶ linkage, cut, labels, as those of any points
+
+All pairs are needed, not only a minimum spanning tree: where an edge of it is refused, a heavier one may be taken.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from rapids_slink import item_pipeline, pipeline
+from rapids_slink.dendrogram import estimate_linkage
+from rapids_slink.dendrogram.cutting import ClusterRule
+from rapids_slink.items import kind_of
+from rapids_slink.metrics import PRECOMPUTED
+from rapids_slink.neighbors.within import NearPairs, PairFrames, PairTask, read_pairs, room_for_pairs
+from rapids_slink.points import warn_of_distances
+from rapids_slink.points.output import is_collection
+from rapids_slink.report import Report, counted
+from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
+from rapids_slink.runtime.memory import MemoryEstimate, check_memory, sequential
+from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree.graphs import EdgeList
+from rapids_slink.spanning_tree.graphs.constrained import constrained_forest, estimate_constrained
+from rapids_slink.spanning_tree.graphs.marks import NAME, marks_of_rows, read_rows
+
+ADVICE = "Pass a smaller max_distance, or collect the edges of iter_pairs for fit_graph(edges, cannot_link=...)"
+
+
+def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
+    """`pipeline.fit` with `Settings.cannot_link`."""
+    _check(X, settings)
+    return pipeline.fit(X, settings, rule, fit_rows)
+
+
+def _check(X: Any, settings: Settings) -> None:
+    """Refuse the parameters with which no such fit is made."""
+    if is_collection(X):
+        raise ValueError(f"{NAME} is for rows on one device, and X is a Dask collection")
+    if settings.metric is PRECOMPUTED:
+        raise ValueError(f"{NAME} of given distances: pass their edges to fit_graph(edges, {NAME}=...)")
+    if settings.max_distance is None:
+        raise ValueError(f"{NAME} takes all pairs within a distance: pass max_distance, or min_similarity")
+    for parameter, is_set in (
+        ("groups", settings.groups is not None),
+        ("min_samples above 1", settings.min_samples > 1),
+        ("prediction_data=True", settings.prediction_data),  # of `append` and `predict`, which know no constraint
+    ):
+        if is_set:
+            raise ValueError(f"{NAME} cannot be combined with {parameter}")
+
+
+def fit_rows(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: Report) -> dict[str, Any]:
+    """`pipeline.fit_points` of rows of which some may not be together."""
+    assert settings.max_distance is not None
+    with report.stage("input", device):
+        X, marked = read_rows(X, settings.cannot_link, device)
+        task = PairTask(
+            settings.metric,
+            np.array([settings.max_distance]),
+            missing_values=settings.missing_values,
+            memory_limit=settings.memory_limit,
+            progress=settings.progress,
+        )
+        near: PairFrames
+        if kind_of(settings.metric, X):
+            near = item_pipeline.NearItems(X, None, task, device)
+            d = near.distinct.items.n_features
+        else:
+            given = read_pairs(X, None, task, device)
+            warn_of_distances(given.queries.values, device)
+            near, d = NearPairs(given, task, device), given.shape[2]
+        n, points = near.n_rows, near.ends[0]
+        rule.check_rows(n)
+        marks = marks_of_rows(marked, n)
+    report["way"] = NAME
+    with report.stage("pairs", device):
+        every, room = slice(0, n), room_for_pairs(device)
+        found = near.find(every, room)
+        if found.src is None:
+            near.refuse(found.count, every, room, ADVICE)
+        edges = EdgeList(found.src, found.dst, found.weight, n)  # by (src, dst): rows have the order of the total order
+        report.count("pairs", pairs=found.count)
+    with report.stage("spanning_tree", device):
+        m, cut = found.count, MemoryEstimate(rule.row_bytes * n, 4 * n)
+        estimate = sequential(estimate_constrained(m, n, marks), estimate_linkage(n, device), cut)
+        check_memory(device, estimate, f"{counted(m, 'pair')} of {counted(n, 'row')}")
+        rows, refused = constrained_forest(edges, marks, device)
+        report.count("spanning_tree", refused=refused)
+        tree = PreallocatedFrame.empty(device, rows.size, EDGE_TYPES)
+        for column, values in zip(tree.columns.values(), (edges.src, edges.dst, edges.weight), strict=True):
+            column[...] = values[rows]
+    return pipeline.attributes_of(points, (tree, n - rows.size), (n, d), settings, rule, device, report)
