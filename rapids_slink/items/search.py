@@ -421,7 +421,7 @@ def nearest_items(
         query, row, distance = _nearest_within(distinct, wanted, held, level, k)
         place = xp.arange(query.size) - xp.searchsorted(query, query)
         nearest[query, place], weight[query, place] = row, distance
-        pending[wanted & (xp.bincount(query, minlength=count) >= needed)] = False
+        pending[wanted & ((nearest >= 0).sum(axis=1) >= needed)] = False
 
     copied, own = pending & (held.counts >= needed), xp.arange(count)
     if bool(copied.any()):

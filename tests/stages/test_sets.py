@@ -127,6 +127,10 @@ def test_two_sets_of_sets(metric):
         near = rapids_slink.nearest_neighbors(X, Y, metric=metric, device="cpu")
         np.testing.assert_array_equal(near["weight"], between.min(axis=1))
         np.testing.assert_array_equal(near["dst"], between.argmin(axis=1))
+        near = rapids_slink.nearest_neighbors(X, Y, 5, metric=metric, device="cpu")
+        ids = between.argsort(axis=1, kind="stable")[:, :5]
+        np.testing.assert_array_equal(near["dst"], ids.ravel())
+        np.testing.assert_array_equal(near["weight"], np.take_along_axis(between, ids, axis=1).ravel())
 
 
 @pytest.mark.usefixtures("_how")

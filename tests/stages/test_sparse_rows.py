@@ -175,6 +175,11 @@ def test_nearest(metric):
     np.testing.assert_allclose(found["weight"], dense["weight"], rtol=0, atol=4.5e-16)
     near = (found["weight"] > 1e-15).to_numpy()
     pd.testing.assert_frame_equal(found[near], dense[near])
+    several = (
+        rapids_slink.nearest_neighbors(x[:40], x[40:], 9, metric=metric, device="cpu")["weight"]
+        for x in (X, sparse.csr_matrix(X))
+    )
+    np.testing.assert_allclose(*several, rtol=0, atol=4.5e-16)
 
 
 @pytest.mark.usefixtures("_how")

@@ -395,6 +395,28 @@ def test_nearest(metric, few, monkeypatch):
     np.testing.assert_array_equal(found["dst"], distances.argmin(axis=1))
 
 
+@pytest.mark.parametrize("k", [2, 33, 90])
+@pytest.mark.parametrize("few", [0, None])
+@pytest.mark.parametrize("metric", METRICS)
+def test_several_nearest(metric, few, k, monkeypatch):
+    """Of all, and of those with the same key; those at an infinite distance come last, the first ones first."""
+    if few is not None:
+        monkeypatch.setitem(search.FEW_PAIRS, "cpu", few)
+    x, y = words(70, seed=10), words(90, seed=11)
+    distances = np.array([[REFERENCE[metric](a, b) for b in y] for a in x], float)
+    for apart, how in (
+        (np.zeros((70, 90), bool), {}),
+        (np.arange(70)[:, None] % 4 != np.arange(90) % 5, {"groups": (np.arange(70) % 4, np.arange(90) % 5)}),
+    ):
+        column = np.broadcast_to(np.arange(90), (70, 90))
+        ids = np.lexsort((column, distances, apart), axis=1)[:, :k]
+        src, place = np.nonzero(~np.take_along_axis(apart, ids, axis=1))
+        found = rapids_slink.nearest_neighbors(pd.Series(x), y, k, metric=metric, device="cpu", **how)
+        np.testing.assert_array_equal(found["src"], src)
+        np.testing.assert_array_equal(found["dst"], ids[src, place])
+        np.testing.assert_array_equal(found["weight"], distances[src, ids[src, place]])
+
+
 @pytest.mark.parametrize("limit", [None, 1, 3])
 @pytest.mark.parametrize("metric", METRICS)
 def test_predict(metric, limit):

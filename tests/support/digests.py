@@ -323,6 +323,8 @@ for metric, strings in (("levenshtein", partial(words, 260)), ("string_hamming",
     fit_call(f"text {metric}, cores", strings, metric=metric, min_samples=3)
     call(f"text {metric}, pairs", pairs, strings, metric=metric, max_distance=1)
     call(f"text {metric}, nearest", nearest_neighbors, strings, partial(strings.func, 200, seed=9), metric=metric)
+    of_two = strings, partial(strings.func, 200, seed=9)
+    call(f"text {metric}, nearest 7", nearest_neighbors, *of_two, 7, metric=metric)
 fit_call("text, groups", words(260), metric="levenshtein", max_distance=1, n_clusters=None, groups=keys(260))
 call("text, duplicates", deduplicate, partial(words, 260), metric="levenshtein", max_distance=1)
 for metric in ("jaccard", "dice"):
@@ -333,6 +335,7 @@ fit_call("sets jaccard, cores", partial(sets, 240), metric="jaccard", min_sample
 fit_call("sets containment", partial(sets, 240), metric="containment")
 call("sets containment, pairs", pairs, partial(sets, 240), metric="containment", max_distance=0.5)
 call("sets jaccard, nearest", nearest_neighbors, partial(sets, 240), partial(sets, 200, seed=7), metric="jaccard")
+call("sets jaccard, nearest 7", nearest_neighbors, partial(sets, 240), partial(sets, 200, seed=7), 7, metric="jaccard")
 fit_call("sparse rows", partial(sparse_rows, 240))
 fit_call("sparse rows, cores", partial(sparse_rows, 240), min_samples=3)
 call("sparse rows, pairs", pairs, partial(sparse_rows, 240), max_distance=20.0)
@@ -361,6 +364,9 @@ for metric in ("cosine", "canberra", "hamming", "jaccard"):
     call(f"knn_graph {metric}", knn_graph, partial(rows_for, metric), 6, metric=metric)
 call("nearest", nearest_neighbors, partial(blobs, 300, 9), partial(blobs, 400, 9, seed=5))
 call("nearest in 2", nearest_neighbors, partial(blobs, 300, 2), partial(blobs, 400, 2, seed=5))
+of_two = partial(blobs, 300, 9), partial(blobs, 400, 9, seed=5)
+call("nearest 33", nearest_neighbors, *of_two, 33)
+call("nearest 33 in groups", nearest_neighbors, *of_two, 33, groups=(keys(300), keys(400)))
 for metric in ("cosine", "chebyshev", "jaccard"):
     queries, rows = partial(rows_for, metric), partial(rows_for, metric, seed=5)
     call(f"nearest {metric}", nearest_neighbors, queries, rows, metric=metric)
@@ -474,7 +480,7 @@ FORCED = {
     "items by projections": ForcedWay({"items": "projections"}, ITEMS),
     "items by distances": ForcedWay({"items": "distances"}, ITEMS),
     "few queries": ForcedWay({"search": "few queries"}, ["nearest", "nearest in 2"], on="cuda"),
-    "many queries": ForcedWay({"search": "all pairs"}, ["nearest", "nearest in 2", "nearest cosine"]),
+    "many queries": ForcedWay({"search": "all pairs"}, ["nearest", "nearest in 2", "nearest cosine", "nearest 33"]),
     "blocks": ForcedWay({"blocks": 3}, [*DASK_CALLS]),
 }
 
