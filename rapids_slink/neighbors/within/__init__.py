@@ -107,7 +107,7 @@ class PairSearch(Protocol):
     progress: bool | str
 
     def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
-        """The pairs of these rows, if there are at most `room`; of more their number, or any above unless it `goes_on`."""
+        """The pairs of these rows, if at most `room`; of more their number, or any above `room` unless it `goes_on`."""
         ...
 
     def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
