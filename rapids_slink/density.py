@@ -17,10 +17,10 @@ from rapids_slink.dendrogram.cutting import clusters_of_groups, frame_of_groups,
 from rapids_slink.item_pipeline import NearItems
 from rapids_slink.items.search import pairs_of_ranges
 from rapids_slink.metrics import PRECOMPUTED, distances
-from rapids_slink.neighbors import within
+from rapids_slink.neighbors import prepare_search, within
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.rows import metric_rows, require_common_features
-from rapids_slink.neighbors.task import row_blocks
+from rapids_slink.neighbors.task import SearchTask, equal_slices, row_blocks
 from rapids_slink.neighbors.within import Limit, NearPairs, PairPoints, PairTask, estimate_pairs
 from rapids_slink.ordering import edge_codes
 from rapids_slink.pipeline import size_attributes
@@ -28,21 +28,32 @@ from rapids_slink.points import Points, is_sparse
 from rapids_slink.points.check import check_weights
 from rapids_slink.points.keys import Groups, check_keys
 from rapids_slink.points.output import library_of, take_rows
-from rapids_slink.report import Report
+from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import Array, Device, half, to_host
-from rapids_slink.runtime.memory import MemoryEstimate, copy_out, outside_pool, sequential
+from rapids_slink.runtime.memory import MemoryEstimate, check_memory, copy_out, outside_pool, sequential
 from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree import kernels as tree_kernels
 from rapids_slink.spanning_tree.ahead import compile_for
 from rapids_slink.spanning_tree.boxes import estimate_friends, serves_friends
-from rapids_slink.spanning_tree.core_rows import in_units, label_by_boxes, label_by_pairs, most_pairs
-from rapids_slink.spanning_tree.graphs import EdgeList, is_graph
+from rapids_slink.spanning_tree.core_rows import (
+    NOISE,
+    in_units,
+    label_borders,
+    label_by_boxes,
+    label_by_pairs,
+    most_pairs,
+)
+from rapids_slink.spanning_tree.graphs import EdgeList, components, is_graph
 from rapids_slink.spanning_tree.grouped import check_zeros
 from rapids_slink.spanning_tree.problem import Problem
+from rapids_slink.spanning_tree.ways import tree_of_rows
 
 #: Parts of pairs of rows: src and dst.
 Parts = Iterator[tuple[Array, Array]]
 #: Bytes of a row: its weights, what it is, its label, and kept pairs; entries of a matrix that are compared at a time.
 ROW_BYTES, COMPARED = 160, 2**24
+#: More pairs than these, and so many for each row, take longer than lists and a tree.
+FEW_PAIRS, FEW_PAIRS_A_ROW = 2**20, 16
 
 
 @dataclass(frozen=True)
@@ -158,7 +169,52 @@ def _of_points(
         else:
             near = NearPairs(PairPoints(points, points, (values, values), is_one=True), task, device)
             parts = partial(near.parts, most)
+            if settings.weights is None and near.limits[-1].decides:
+                found = near.find(slice(0, n), min(most, FEW_PAIRS_A_ROW * n + FEW_PAIRS), goes_on=False)
+                if found.src is None:
+                    del near, parts
+                    return points, (n, d), *_by_trees(points, problem, task, rule, report)
+                parts = partial(iter, [(found.src, found.dst)])
         return points, (n, d), *label_by_pairs(parts, weights, enough, device)
+
+
+def _by_trees(
+    points: Points, problem: Problem, task: PairTask, rule: DensityRule, report: Report
+) -> tuple[Array, Array]:
+    """`label_by_pairs` where there are too many pairs: by as many nearest rows as make a row core, and by a tree.
+
+    The tree of core rows up to the distance has their components. A row that is not core has few pairs with them.
+    """
+    device, metric, values, n, k = problem.device, task.metric, points.values, problem.n, int(rule.min_samples) - 1
+    xp, part_report = device.xp, Report()
+    report["way"], number = "trees", xp.arange(n, dtype="int32")
+    is_core = xp.full(n, k == 0)
+    if 0 < k < n:
+        search = prepare_search(metric_rows(metric, values, device, compact=True), device, part_report, metric=metric)
+        limit = Limit.of(metric, rule.eps, values.shape[1]).surrogate
+        for part in equal_slices(slice(0, n), max(1, int(most_pairs(n, device) / k))):
+            own = number if part.stop - part.start == n else number[part]
+            is_core[part] = search.find(SearchTask(own, k, number, number)).weights[:, k - 1] <= limit
+        del search
+    core, others = xp.flatnonzero(is_core), xp.flatnonzero(~is_core)
+    labels = xp.full(n, NOISE, "int32")
+    if core.size:
+        settings = replace(problem.settings, max_distance=rule.eps, friends_within=None)
+        of_core = replace(problem, settings=settings, n=core.size)
+        check_memory(device, pipeline.estimate_fit(of_core), counted(core.size, "core row"))
+        tree, _ = pipeline.tree_of_points(values[core], of_core, part_report, tree_of_rows)
+        parent = xp.arange(core.size, dtype="int32")
+        tree_kernels(device).join_pairs(parent, tree.columns["src"], tree.columns["dst"])
+        labels[core] = components(xp.arange(core.size), parent, device)
+    if core.size and others.size:
+        x, y = (replace(points, values=values[rows], index=None) for rows in (others, core))
+        near = NearPairs(PairPoints(x, y, (x.values, y.values), is_one=False), task, device)
+        pairs = ((others[src], core[dst]) for src, dst in near.parts(most_pairs(n, device)))
+        label_borders(labels, is_core, pairs, device)
+    part_report.pop("way", None)
+    part_report.pop("seconds", None)
+    report.add(part_report)
+    return labels, is_core
 
 
 def _of_items(

@@ -254,7 +254,7 @@ class NearItems(PairFrames):
         number = device.xp.zeros(len(items), "int32") if groups is None else groups.number
         self.distinct = distinct_items(items, number)
 
-    def find(self, rows: slice, room: float) -> Found:
+    def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
         """See `PairFrames`."""
         parts: list[Pairs] = []
         total = 0

@@ -29,7 +29,7 @@ from rapids_slink.spanning_tree.problem import Problem
 #: Parts of pairs, src and dst (int32), each of which comes once.
 Parts = Callable[[], Iterable[tuple[Array, Array]]]
 #: Pairs of a part, or that are kept, at least: for each row, and LEAST_PAIRS besides.
-PAIRS_A_ROW, LEAST_PAIRS = 16, 2**20
+PAIRS_A_ROW, LEAST_PAIRS = 16, 2**24
 #: Sums of integers of as many bits have no rounding errors in float64.
 EXACT_BITS = 52
 NOISE = -1

@@ -2,6 +2,7 @@
 
 import pickle
 from itertools import product
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -141,6 +142,33 @@ def test_few_pairs_at_a_time(metric, weighing, device, set_constants):
         assert_labels(
             DBSCAN(eps, m, metric=metric, device=device).fit(X, sample_weight=weights), matrix, eps, m, weights
         )
+
+
+@given(
+    st.integers(2, 200), st.integers(5, 12), st.integers(1, 4), st.sampled_from([0.0, 1.0, 2.0, 3.0]),
+    st.integers(1, 12), st.integers(0, 2**32 - 1),
+)  # fmt: skip
+def test_labels_by_trees(device, n, d, side, eps, m, seed):
+    """Where there are more pairs than a few for each row."""
+    X = np.random.default_rng(seed).integers(0, side + 1, (n, d)).astype(np.float32)
+    with patch.multiple("rapids_slink.density", FEW_PAIRS=0, FEW_PAIRS_A_ROW=1):
+        model = DBSCAN(eps, m, device=device).fit(X)
+    theirs = SklearnDBSCAN(eps=max(eps, 0.1), min_samples=m, algorithm="brute").fit(X.astype(float))
+    np.testing.assert_array_equal(to_host(model.labels_), theirs.labels_)
+    np.testing.assert_array_equal(to_host(model.core_sample_indices_), theirs.core_sample_indices_)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine", "chebyshev", "jaccard"])
+def test_a_dense_core_by_trees(metric, device):
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(size=(2500, 20)) * 0.1, rng.normal(size=(300, 20)) * 5])
+    X = (X > 0.05).astype(float) if metric == "jaccard" else X + 3.0
+    X[~X.any(axis=1), 0] = 1
+    matrix = all_distances(X, metric=metric)
+    eps = float(np.quantile(matrix, 0.6))
+    model = DBSCAN(eps, 30, metric=metric, device=device).fit(X)
+    assert model.report_["way"] == "trees"
+    assert_labels(model, matrix, eps, 30)
 
 
 @pytest.mark.parametrize("d", [3, full(2), full(4)])

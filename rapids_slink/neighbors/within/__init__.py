@@ -107,8 +107,8 @@ class PairSearch(Protocol):
 
     progress: bool | str
 
-    def find(self, rows: slice, room: float) -> Found:
-        """The pairs of these rows, if there are at most `room`."""
+    def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
+        """The pairs of these rows, if at most `room`; of more their number, or any above `room` unless it `goes_on`."""
         ...
 
     def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
@@ -220,8 +220,8 @@ class PairFrames:
         self.ends, self.is_one, self.task, self.device = (x, y), is_one, task, device
         self.n_rows = len(x.values)
 
-    def find(self, rows: slice, room: float) -> Found:
-        """The pairs of a range of rows with their distances; those beyond `room` are counted alone."""
+    def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
+        """The pairs of a range of rows with their distances; those beyond `room` are counted alone, if at all."""
         raise NotImplementedError
 
     def count(self, rows: slice) -> np.ndarray:
@@ -299,14 +299,14 @@ class NearPairs(PairFrames):
             rows = metric_rows(metric, x, device, compact=True)
             self.search = prepare_pairs(rows, None, limit, metric, device, task.progress)
 
-    def find(self, rows: slice, room: float) -> Found:
-        """The pairs of a range of rows with their distances; those beyond `room` are counted alone."""
+    def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
+        """See `PairFrames`."""
         if self.search is None:
             empty = [self.device.xp.empty(0, dtype) for dtype in ("int32", "int32", "float64")]
             return Found(0, *empty)
-        result, limit = self.search.find(rows, room), self.limits[-1]
+        result, limit = self.search.find(rows, room, goes_on), self.limits[-1]
         if result.src is None:
-            return result if limit.decides else Found(int(self.count(rows)[-1]))
+            return result if limit.decides or not goes_on else Found(int(self.count(rows)[-1]))
         ends, metric = (result.src, result.dst), self.task.metric
         weight = distances(metric, result.weight, ends, self.pair_points.both, self.device)
         if limit.decides:

@@ -106,11 +106,13 @@ class _Blocks:
     limit: float
     block_rows: int
 
-    def find(self, rows: slice, room: float) -> Found:
+    def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
         """See `PairSearch`."""
         remaining = Left(room)
 
         def work(block: slice) -> tuple[int, Any]:
+            if remaining.pairs < 0 and not goes_on:
+                return 0, None
             buffer, count = self._scan(block, np.array([self.limit]), remaining.pairs, np.zeros(1, np.int64))
             return count, _sorted(buffer, count, block) if remaining.take(count) else None
 
@@ -281,7 +283,7 @@ class TreePairs:
         touched = count_touched(self.metric.cpu_formula, self.tree, self.columns, at, self.limit)
         return float(touched / (at.size * (self.tree.first.size // 2 + 1)))
 
-    def find(self, rows: slice, room: float) -> Found:
+    def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
         """See `PairSearch`."""
         order, m = self._order(rows), rows.stop - rows.start
         counts, remaining = np.zeros(m + 1, np.int64), Left(room)

@@ -95,7 +95,7 @@ class _Pairs:
         """The pairs of some rows and their surrogate distances, in no order."""
         raise NotImplementedError
 
-    def find(self, rows: slice, room: float) -> Found:
+    def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
         """See `PairSearch`."""
         total, pairs, weights = 0, [], []
         for pair, weight in self.parts(rows):
@@ -105,6 +105,8 @@ class _Pairs:
                 weights.append(weight)
             else:
                 pairs, weights = [], []
+                if not goes_on:
+                    break
         if total > room:
             return Found(total)
         pair, weight = (part[0] if len(part) == 1 else cp.concatenate(part) for part in (pairs, weights))
@@ -127,7 +129,7 @@ class BoxPairs:
         self.search, self.limit = BoxSearch(values, cuda(), Report(), queries, metric=metric), limit
         self.n_rows = len(values if queries is None else queries)
 
-    def find(self, rows: slice, room: float) -> Found:
+    def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
         """See `PairSearch`."""
         of_rows = self._given(rows)
         capacity = int(min(room, FIRST_ROOM))
