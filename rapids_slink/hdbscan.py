@@ -463,9 +463,12 @@ class HDBSCAN(DensityHierarchy):
         names: Any = sizes if by_size else samples
         if by_size and by_samples:
             names = pd.MultiIndex.from_product([sizes, samples], names=["min_cluster_size", "min_samples"])
-        labels.columns = names
         output = output.from_cuml_setting()
-        return output.frame(labels, index) if output.is_frame else output.array(labels.values)
+        if not output.is_frame:
+            return output.array(labels.values)
+        frame = replace(output, wrapper="").frame(labels, index)
+        frame.columns = names
+        return output.wrap(frame)
 
     def layers(self) -> Frame:
         """The values of `min_cluster_size` at which the choice of clusters is the most persistent.
@@ -524,8 +527,8 @@ class HDBSCAN(DensityHierarchy):
 
     def _select_from_tree(self, rules: list[StableClusters]) -> Any:
         """The frame of labels by each rule, from the model's tree, whose columns are numbered."""
-        device, n = resolve("auto", self.linkage_), self.n_leaves_
-        linkage, _ = OutputKind.of(self.linkage_, device)
+        linkage, _ = OutputKind.of(self.linkage_, resolve("auto", self.linkage_))
+        device, n = device_of(linkage), self.n_leaves_
         with run_scope(device):
             estimate = MemoryEstimate(StableClusters.row_bytes * n, 4 * n * len(rules))
             check_memory(device, estimate, f"the clusters of {counted(n, 'row')}")

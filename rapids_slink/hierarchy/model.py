@@ -284,8 +284,9 @@ class Hierarchy(Exports):
             raise ValueError("reduce_outliers takes a model in one piece, and this has partitions: save it and load it")
         if max_distance is not None:
             check_distance(max_distance, "max_distance", getattr(self, "metric", None))
-        device = resolve("auto", self.linkage_)
-        linkage, tree = (OutputKind.of(frame, device)[0] for frame in (self.linkage_, self.mst_))
+        frames = self.linkage_, self.mst_
+        linkage, tree = (OutputKind.of(frame, resolve("auto", frame))[0] for frame in frames)
+        device = device_of(linkage)
         with run_scope(device):
             check_memory(device, estimate_reduction(self.n_leaves_), counted(self.n_leaves_, "row"))
             labels = self.labels_ if labels is None else labels

@@ -143,7 +143,7 @@ VALUE = {"kind": "value"}
         ("__class__", {"value": "text"}, "SingleLinkage has no attribute '__class__'"),
         ("_layout", {"value": "text"}, "SingleLinkage has no attribute '_layout'"),
         ("_", {"value": "text"}, "SingleLinkage has no attribute '_'"),
-        ("max_cluster_size", {"value": 5}, "SingleLinkage has no attribute 'max_cluster_size'"),
+        ("store_everything", {"value": 5}, "SingleLinkage has no attribute 'store_everything'"),
         ("n_leaves_", {"value": "6"}, "n_leaves_ must be Real, got str"),
         ("n_clusters_", {"value": "<script>"}, "n_clusters_ must be Real, got str"),
         ("n_clusters", {"value": [2]}, r"n_clusters must be numbers.Real \| str \| None, got tuple"),

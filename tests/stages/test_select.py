@@ -9,7 +9,7 @@ from scipy.spatial.distance import pdist, squareform
 
 from rapids_slink import HDBSCAN, SingleLinkage, load
 from rapids_slink.points.output import on_host
-from rapids_slink.runtime.device import to_host
+from rapids_slink.runtime.device import resolve, to_host
 from rapids_slink.spanning_tree import lists
 
 SIZES, SAMPLES = [4, 15, 60], [1, 2, 9, 4]
@@ -108,6 +108,12 @@ def test_answers_of_a_fitted_model(device, tmp_path):
     array = HDBSCAN(9, device=device).select(X.to_numpy(), min_cluster_size=[4, 15], min_samples=[4, 5])
     assert array.shape == (len(X), 4)
     assert (to_host(array)[:, 2] == expected[15]).all()
+    if device == "cuda":
+        frame = HDBSCAN(9, device=device).select(
+            resolve(device).frames.from_pandas(X), min_cluster_size=[4, 15], min_samples=[4]
+        )
+        assert type(frame).__module__.startswith("cudf")
+        assert on_host(frame)[15, 4].equals(expected[15])
     default = HDBSCAN(7, device=device).select(X, min_cluster_size=15)
     assert on_host(default).equals(on_host(HDBSCAN(15, 7, device=device).fit(X).labels_))
     few = HDBSCAN(7, device=device).select(X[:5], min_cluster_size=[2, 3])
