@@ -37,7 +37,7 @@ from rapids_slink.runtime.threads import Progress, progress_bar
 
 #: Rows of which the pairs are found at once, if these are at most so many.
 BLOCK = {"cpu": 2**12, "cuda": 2**16}
-ROOM = {"cpu": 2**21, "cuda": 2**24}
+ROOM = {"cpu": 2**18, "cuda": 2**19}
 #: What stands for the groups of rows that are all of one.
 NO_GROUPS = np.zeros(0, np.int32)
 
