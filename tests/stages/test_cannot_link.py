@@ -4,7 +4,6 @@ from itertools import combinations
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 from scipy.spatial.distance import pdist
 from spanning_trees import NAMES, by_appearance, edges, random_graph
@@ -177,8 +176,6 @@ def test_the_source_is_a_column_of_a_table(device):
     assert model.labels_.tolist() == LABELS
     assert model.labels_.index.tolist() == list("pqrst")
     assert model.feature_names_in_.tolist() == ["x", "y"]
-    polars = fit(pl.from_pandas(RECORDS), max_distance=2.0, cannot_link="source", device=device)
-    assert polars.labels_.to_list() == LABELS
     of_device = on_device(RECORDS, rapids_slink.runtime.device.resolve(device))
     assert on_host(fit(of_device, max_distance=2.0, cannot_link="source", device=device).labels_).tolist() == LABELS
 
@@ -190,7 +187,6 @@ def test_the_source_is_a_column_of_a_table(device):
         RECORDS["source"],
         RECORDS["source"].astype("category"),
         RECORDS["source"].to_numpy(),
-        pl.Series(["a", "b", "a", None, "b"]),
         pd.Series([7, 8, 7, None, 8], index=list("pqrst"), dtype="Int64"),
         np.array([0.5, 1.5, 0.5, np.nan, 1.5]),
         pd.to_datetime(["2020", "2021", "2020", None, "2021"]),
@@ -211,7 +207,6 @@ def test_sources_of_any_kind(source, device):
         np.array([[0, 2], [4, 1], [2, 0], [0, 2]], np.uint8),
         pd.DataFrame({"u": [0, 1], "v": [2, 4]}),
         pd.DataFrame({"weight": [0.1, 0.2], "dst": [0, 1], "src": [2, 4]}),
-        pl.DataFrame({"u": [0, 1], "v": [2, 4]}),
     ],
     ids=lambda pairs: type(pairs).__name__,
 )
@@ -220,6 +215,18 @@ def test_pairs_of_any_kind(pairs, device):
     expected = fit(RECORDS[["x", "y"]], max_distance=2.0, cannot_link=[[0, 2], [1, 4]], device=device)
     assert expected.labels_.tolist() == [0, 0, 1, 1, 2]
     assert fit(RECORDS[["x", "y"]], max_distance=2.0, cannot_link=pairs, device=device).labels_.tolist() == LABELS
+
+
+def test_tables_of_polars(device):
+    polars, how = pytest.importorskip("polars"), {"max_distance": 2.0, "device": device}
+    assert fit(polars.from_pandas(RECORDS), cannot_link="source", **how).labels_.to_list() == LABELS
+    X, source, pairs = (
+        RECORDS[["x", "y"]],
+        polars.Series(RECORDS["source"]),
+        polars.DataFrame({"u": [0, 1], "v": [2, 4]}),
+    )
+    assert fit(X, cannot_link=source, **how).labels_.tolist() == LABELS
+    assert fit(X, cannot_link=pairs, **how).labels_.tolist() == LABELS
 
 
 def test_text_and_other_rows(device):
