@@ -29,7 +29,7 @@ from rapids_slink.points.check import check_weights
 from rapids_slink.points.keys import Groups
 from rapids_slink.points.output import library_of, take_rows
 from rapids_slink.report import Report, counted
-from rapids_slink.runtime.device import Array, Device, half, to_host
+from rapids_slink.runtime.device import Array, Device, all_true, half, to_host
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory, copy_out, outside_pool, sequential
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree import kernels as tree_kernels
@@ -236,7 +236,7 @@ def _weights(settings: Settings, rule: DensityRule, n: int, index: Any, device: 
     if settings.weights is None:
         return device.xp.ones(n), rule.min_samples
     weights = check_weights(settings.weights, n, device, index=index, any_sign=True)
-    if not bool((weights != 0).any()):
+    if all_true(weights == 0):
         raise ValueError("sample_weight must contain at least one non-zero number: no row is core")
     return in_units(weights, rule.min_samples, device)
 
