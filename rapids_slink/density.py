@@ -29,7 +29,7 @@ from rapids_slink.points.check import check_weights
 from rapids_slink.points.keys import Groups, check_keys
 from rapids_slink.points.output import library_of, take_rows
 from rapids_slink.report import Report, counted
-from rapids_slink.runtime.device import Array, Device, half, to_host
+from rapids_slink.runtime.device import Array, Device, all_true, half, to_host
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory, copy_out, outside_pool, sequential
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree import kernels as tree_kernels
@@ -97,8 +97,8 @@ def _fit(
         fitted = {
             "labels_": points.labels(copy_out(device, labels)),
             "n_clusters_": number_of_clusters(labels, None),
-            "core_sample_indices_": points.output.from_cuml_setting().array(copy_out(device, core)),
-            **_components(given, points, core, device),
+            "core_sample_indices_": points.output.from_cuml_setting().array(core),
+            **_components(given, points, core),
         }
         if groups is not None:
             counts = groups.sizes, *clusters_of_groups(labels, groups.number, len(groups), device.xp)
@@ -108,14 +108,14 @@ def _fit(
     return fitted | {name: of_shape[name] for name in ("n_features_in_", "feature_names_in_") if name in of_shape}
 
 
-def _components(X: Any, points: Points, core: Array, device: Device) -> dict[str, Any]:
-    """`components_`: the core rows of X. A graph has no rows."""
+def _components(X: Any, points: Points, core: Array) -> dict[str, Any]:
+    """`components_`: the core rows of X, outside the run's pool. A graph has no rows."""
     if library_of(X) and not points.values.size and is_graph(X):
         return {}
     if library_of(X):
         return {"components_": take_rows(X, to_host(core))}
     if points.values.size:
-        return {"components_": points.output.array(copy_out(device, points.values[core]))}
+        return {"components_": points.output.array(points.values[core])}
     rows = to_host(core)
     if is_sparse(X):
         return {"components_": X.tocsr()[rows]}
@@ -236,7 +236,7 @@ def _weights(settings: Settings, rule: DensityRule, n: int, index: Any, device: 
     if settings.weights is None:
         return device.xp.ones(n), rule.min_samples
     weights = check_weights(settings.weights, n, device, index=index, any_sign=True)
-    if not bool((weights != 0).any()):
+    if all_true(weights == 0):
         raise ValueError("sample_weight must contain at least one non-zero number: no row is core")
     return in_units(weights, rule.min_samples, device)
 

@@ -32,6 +32,8 @@ Parts = Callable[[], Iterable[tuple[Array, Array]]]
 PAIRS_A_ROW, LEAST_PAIRS = 16, 2**24
 #: Sums of integers of as many bits have no rounding errors in float64.
 EXACT_BITS = 52
+#: By so many bits the least sum can be shifted, too.
+MOST_SHIFT = 900
 NOISE = -1
 
 
@@ -42,7 +44,7 @@ def in_units(weights: Array, least: float, device: Device) -> tuple[Array, float
     """
     if all_true(weights == device.xp.rint(weights)) and float(abs(weights).sum()) < 2.0**EXACT_BITS:
         return weights, least
-    shift = EXACT_BITS - frexp(float(abs(weights).max()))[1] - weights.size.bit_length()
+    shift = min(MOST_SHIFT, EXACT_BITS - frexp(float(abs(weights).max()))[1] - weights.size.bit_length())
     return device.xp.rint(device.xp.ldexp(weights, shift)), ldexp(least, shift)
 
 

@@ -212,6 +212,8 @@ def test_weights_that_are_no_integers(device):
     assert enough == 4 * units[0]
     huge = DBSCAN(1.0, 3, device=device).fit(X[:2], sample_weight=[1e300, -1e-300])
     assert to_host(huge.core_sample_indices_).tolist() == ([0, 1] if (X[0] == X[1]).all() else [0])
+    tiny = DBSCAN(1.0, 3, device=device).fit(X, sample_weight=np.full(200, 5e-324))
+    assert to_host(tiny.labels_).tolist() == [-1] * 200
 
 
 # ------------------------------------------------------------------------------------------------------- every kind
