@@ -8,6 +8,7 @@ before, see `neighbors.within.nearest`; for them the rows are put into the order
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from rapids_slink.metrics import PRECOMPUTED, MetricName
 from rapids_slink.near_pairs import limit_of, require_one, task_of
 from rapids_slink.neighbors.within import PairTask
+from rapids_slink.points import Scaled
 from rapids_slink.points.check import column_values
 from rapids_slink.points.keys import GroupBy, check_keys, keys_of, numbered, without_columns
 from rapids_slink.points.output import (
@@ -196,6 +198,8 @@ def deduplicate(
     task = task_of(
         [limit_of(chosen, max_distance, min_similarity)], chosen, missing, missing_value, memory_limit, False, progress
     )
+    if not library_of(keep) and np.ndim(keep) == 0 and keep in (column_names(against) or ()):
+        against = without_columns(against, [keep])
     return _Run(X, keep, resolve(device, X, against), task, model).result(by, against, groups, dropna, details)
 
 
@@ -229,7 +233,10 @@ class _Run:
             order = self.order if elsewhere is None else self.order[elsewhere[self.order] < 0]
             if order.size:
                 with self.report.stage(by, self.device):
-                    (self._by_components if by == "components" else self._by_pairs)(order, group, by, details)
+                    if by == "components":
+                        self._by_components(order, group, details)
+                    else:
+                        self._by_pairs(order, group, by == "leaders")
         stays = self.duplicate_of == np.arange(self.n)
         kept = int(stays.sum())
         largest = int(np.bincount(self.duplicate_of[self.duplicate_of >= 0], minlength=1).max())
@@ -244,11 +251,11 @@ class _Run:
     def _of_rows(self, values: np.ndarray, name: str) -> Rows:
         return self.output.from_cuml_setting().labels(values, self.index, name)
 
-    def _by_components(self, order: np.ndarray, group: np.ndarray | None, by: str, details: bool) -> None:
+    def _by_components(self, order: np.ndarray, group: np.ndarray | None, details: bool) -> None:
         """Let the rows of a component go to that which ranks first, of the rows of this order."""
         rows = np.sort(order)
         some = None if group is None else group[rows]
-        model = self.model.fit(_rows_of(self.X, rows, self.device), groups=some)
+        model = self.model.fit(_rows_of(self.X, rows), groups=some)
         labels = np.asarray(on_host(model.labels_))
         first = np.empty(self.n, np.int32)
         component = np.empty(self.n, np.int32)
@@ -261,11 +268,11 @@ class _Run:
             engine = engine_of(self.X, metric=self.task.metric)
             self.distance[goes] = engine.pair_distances(self.X, ends, self.task, self.device)
 
-    def _by_pairs(self, order: np.ndarray, group: np.ndarray | None, by: str, details: bool) -> None:
+    def _by_pairs(self, order: np.ndarray, group: np.ndarray | None, leaders: bool) -> None:
         """Let rows go to the nearest row that ranks before them, or to that which stayed."""
         nearest, distance = engine_of(self.X, metric=self.task.metric).nearest_rows(
-            _rows_of(self.X, order, self.device), None, self.task, self.device,
-            leaders=by == "leaders", group=None if group is None else group[order],
+            _rows_of(self.X, order), None, self.task, self.device,
+            leaders=leaders, group=None if group is None else group[order],
         )  # fmt: skip
         goes = nearest >= 0
         self.duplicate_of[order[goes]], self.distance[order[goes]] = order[nearest[goes]], distance[goes]
@@ -295,12 +302,16 @@ def _without_ranks(X: Any, keep: Any, device: Device) -> tuple[Any, np.ndarray]:
     return X, n - 1 - np.argsort(rank[::-1], kind="stable")[::-1]  # of equal ones the earlier first
 
 
-def _rows_of(X: Any, rows: np.ndarray, device: Device) -> Any:
+def _rows_of(X: Any, rows: np.ndarray) -> Any:
     """Return rows of `X`, which is itself if these are all in their order."""
     if rows.size == number_of_rows(X) and bool((rows[1:] > rows[:-1]).all()):
         return X
     if library_of(X):
         return take_rows(X, rows)
+    if isinstance(X, Scaled):
+        of_rows = library_of(X.scale) or np.ndim(X.scale)
+        return Scaled(_rows_of(X.values, rows), _rows_of(X.scale, rows) if of_rows else X.scale)
     if not hasattr(X, "shape"):
         return [X[row] for row in rows]
-    return X[device.xp.asarray(rows)] if is_on_gpu(X) else X[rows]
+    rows = np.ascontiguousarray(rows)  # Torch takes no other
+    return X[import_module("cupy").asarray(rows)] if type(X).__module__.startswith("cupy") else X[rows]

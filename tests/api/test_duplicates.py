@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from metric_cases import ALL_METRICS, points, without_zeros
 from scipy.sparse.csgraph import connected_components
 
-from rapids_slink import deduplicate
+from rapids_slink import Scaled, deduplicate
 from rapids_slink.forced import force
 from rapids_slink.metrics import distances, get_metric
 from rapids_slink.neighbors.exact import kernels
@@ -192,6 +192,25 @@ def test_rows_without_coordinates(device):
     sets = [{1, 2, 3}, {1, 2}, {7}, {1, 2, 3}]
     found = deduplicate(sets, min_similarity=0.6, by="leaders", metric="jaccard", device=device)
     assert on_host(found).tolist() == [0, 0, 2, 0]
+
+
+def test_numbers_as_embeddings_come(device):
+    """Of which rows are taken in another order."""
+    rows, scale = np.array([[40], [0], [41], [56], [42]], np.int8), [0.125, 1.0, 0.125, 0.125, 0.125]
+    for X in (Scaled(rows, 0.125), Scaled(rows, scale), Scaled(rows, np.array(scale)), (rows / 8).tolist()):
+        for by in RULES[1:]:
+            found = deduplicate(X, max_distance=0.125, by=by, keep="last", device=device)
+            assert on_host(found).tolist() == ([2, 1, 4, 3, 4] if by == "ranked" else [0, 1, 4, 3, 4])
+    narrow = pytest.importorskip("ml_dtypes").bfloat16
+    found = deduplicate((rows / 8).astype(narrow), max_distance=0.125, by="ranked", keep="last", device=device)
+    assert on_host(found).tolist() == [2, 1, 4, 3, 4]
+
+
+def test_the_column_of_ranks_is_no_feature_of_the_other_table(device):
+    X, Y = pd.DataFrame({"x": [0.0, 0.1, 5.0], "score": [1, 2, 3]}), pd.DataFrame({"x": [5.1], "score": [9]})
+    for table in (Y, Y[["x"]]):
+        found = deduplicate(X, against=table, by="leaders", keep="score", max_distance=0.15, device=device)
+        assert on_host(found).tolist() == [1, 1, -1]
 
 
 def test_input_is_not_changed(device):
