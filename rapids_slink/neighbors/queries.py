@@ -32,8 +32,8 @@ from rapids_slink.runtime.threads import for_each_chunk
 
 #: A search for few queries may take this number of bytes even if the other search takes less.
 SMALL_BATCH_BYTES = 2**28
-#: Groups of up to this many rows of Y, and of up to this many pairs, are small.
-SMALL_GROUP, SMALL_PAIRS = 1024, {"cpu": 2**15, "cuda": 2**22}
+#: Groups of up to this many rows of Y, whose lists a GPU can re-rank at any length, and of as many pairs are small.
+SMALL_GROUP, SMALL_PAIRS = 2000, {"cpu": 2**15, "cuda": 2**22}
 
 
 @dataclass(frozen=True)
