@@ -23,7 +23,7 @@ from rapids_slink.runtime.device import DEVICE_NAMES, Device, resolve
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the benchmarks; the exit status is 1 if a result was not exact."""
+    """Run the benchmarks, and return the exit status: 1 if a result was not exact."""
     options = _parser().parse_args(arguments)
     if options.list:
         print("\n".join(["cases:", *CASES, "", "stages:", *STAGES, "", "peers:", *peers.NAMES]))
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _measure_all(options: argparse.Namespace, device: Device) -> int:
-    """Measure and save what the options say; how many results were not exact."""
+    """Measure and save what the options say, and return how many results were not exact."""
     clock = Clock(device.is_gpu, options.repeats, options.budget)
     header = results.header(device, options.date, options.commit)
     inexact = 0
@@ -64,7 +64,7 @@ def _measure_all(options: argparse.Namespace, device: Device) -> int:
 
 
 def measure(work: AnyWork, stage: str, clock: Clock, peer_names: list[str]) -> dict[str, Any]:
-    """Check a stage's result, then time it and its peers."""
+    """Check a stage's result, then time the stage and its peers; return the fields of the result."""
     call = STAGES[stage](work)
     first, first_seconds, peak = clock.warm_up(call)
     exact, against = CHECKS[stage](work, first)
@@ -84,7 +84,7 @@ def measure(work: AnyWork, stage: str, clock: Clock, peer_names: list[str]) -> d
 
 
 def time_peer(peer: peers.Peer, work: AnyWork, clock: Clock) -> float | None:
-    """Seconds of a peer, or None where it cannot do the work."""
+    """Return the seconds of a peer, or None if it cannot do the work or fails."""
     if not peer.can_do(work):
         return None
     try:
@@ -97,7 +97,7 @@ def time_peer(peer: peers.Peer, work: AnyWork, clock: Clock) -> float | None:
 
 
 def describe(result: dict[str, Any]) -> str:
-    """One line of a result."""
+    """Return a result as one line of text."""
     others = "".join(f", {name} {s:.4g} s" for name, s in {**result["peers"], **result["references"]}.items())
     verdict = {True: "exact", False: "NOT EXACT", None: "not checked"}[result["exact"]]
     return f"{result['seconds']:.4g} s ({verdict}){others}"

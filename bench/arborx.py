@@ -16,9 +16,10 @@ import numpy as np
 
 
 def write(path: Path, points: np.ndarray) -> None:
-    """Points as the file it reads, which is that of ArborX's own benchmarks.
+    """Write points as the file that the executable reads, in the format of ArborX's own benchmarks.
 
-    int32 numbers of points and of features, then the points, float32. A single feature gets a second one, of zeros.
+    The file holds the numbers of points and of features, int32, then the points, float32. A single feature gets a
+    second one, of zeros.
     """
     n, d = points.shape
     padded = np.zeros((n, max(d, 2)), np.float32)
@@ -29,7 +30,7 @@ def write(path: Path, points: np.ndarray) -> None:
 
 
 def run(executable: str, path: Path, result: str) -> float:
-    """The seconds that it prints for a tree, or for tree and dendrogram in one."""
+    """Return the seconds that the executable prints for a tree, or for tree and dendrogram in one."""
     command = [executable, str(path), result]
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment).stdout

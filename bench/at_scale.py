@@ -1,10 +1,10 @@
 """``python -m bench.at_scale``: what 10⁸ and 10⁹ rows would take on 8 and 64 GPUs, by simulation.
 
-A CPU's search in tiles finds lists for some blocks of rows. It has the tiles of a GPU's, and it counts the pairs of
-tiles that the lists need. Their share of all pairs falls with a power of the number of rows, by which it is
-extrapolated. Times come of this count and of `PAIR_SECONDS` and `ROW_SECONDS`, for blocks that meet only those tiles of
-others which their rows may need; and of the pairs of rows that blocks of rows in any order test. The package has the
-latter.
+A CPU's search in tiles finds lists for some blocks of rows. It has the same tiles as a GPU's search, and it counts the
+pairs of tiles that the lists need. Their share of all pairs falls with a power of the number of rows, by which it is
+extrapolated. Two times are predicted. One follows from this share, `PAIR_SECONDS` and `ROW_SECONDS`: each block meets
+only those tiles of other blocks that its rows may need. The other counts the pairs of rows that are tested if blocks
+hold rows in any order. The package works in the second way.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.memory import run_scope
 
-FEATURES, PADDED = 50, 64  # as products have them
-#: Rows of the simulated points, and blocks of them that search.
+FEATURES, PADDED = 50, 64  # features of a row, and of its padded form in products
+#: Numbers of simulated rows, and the number of their blocks that search.
 SIZES, BLOCKS = (2**17, 2**19, 2**21), 128
 #: Rows and GPUs that are predicted.
 LARGE, GPUS = (10**8, 10**9), (8, 64)
 #: Seconds of one H200 for a pair of tiles, and for a row with its order, boxes and exact distances. `cells-1m-50` takes
-#: 30 ms for 3.5 million pairs, and some 50 for the rest, without the 18 that connect its clusters.
+#: 30 ms for 3.5 million pairs, some 50 ms for the rest, and 18 ms to connect its clusters, which are not counted here.
 PAIR_SECONDS, ROW_SECONDS = 8.6e-9, 5e-8
 
 
@@ -57,7 +57,10 @@ def print_row(name: str, values: list[str], is_head: bool = False) -> None:
 
 
 def share_of_tiles(kind: Callable[[int, int], Rows], n: int, d: int, blocks: int) -> float:
-    """The share of pairs of tiles whose products the lists of n points need, by about so many blocks of rows."""
+    """Return the share of pairs of tiles whose products the lists of n points need.
+
+    It is measured with about `blocks` blocks of rows.
+    """
     report, everyone = Report(), np.arange(n, dtype=np.int32)
     with run_scope(CPU, None):
         search = TileSearch(kind(n, d)(None, 0), CPU, report)
@@ -69,13 +72,13 @@ def share_of_tiles(kind: Callable[[int, int], Rows], n: int, d: int, blocks: int
 
 
 def extrapolated(shares: dict[int, float], sizes: tuple[int, ...]) -> list[float]:
-    """The shares of other numbers of rows, by the power of the number that fits best."""
+    """Return the shares for other numbers of rows, by the power of the number that fits the known shares best."""
     power, constant = np.polyfit(np.log(list(shares)), np.log(list(shares.values())), 1)
     return [float(np.exp(constant + power * np.log(n))) for n in sizes]
 
 
 def all_pairs(n: int, gpus: int) -> float:
-    """Seconds of the tests of all pairs of n rows, in as many blocks as a run on so many GPUs makes."""
+    """Return the seconds for tests of all pairs of n rows, in as many blocks as a run on `gpus` GPUs makes."""
     from rapids_slink.distributed.cluster import TEST_SECONDS, expected_time, wanted_blocks
 
     blocks = wanted_blocks(n, FEATURES, gpus, "cuda")
@@ -83,7 +86,7 @@ def all_pairs(n: int, gpus: int) -> float:
 
 
 def tiles(n: int, share: float) -> float:
-    """Seconds of one GPU for n rows in tiles, of whose pairs this share is formed."""
+    """Return the seconds that one GPU takes for n rows in tiles, if this share of the pairs of tiles is formed."""
     return n / BLOCK * (n / TILE) * share * PAIR_SECONDS + n * ROW_SECONDS
 
 

@@ -9,6 +9,6 @@ from typing import Any
 
 
 def in_blocks(work: Callable[[slice], Any], n: int, size: int) -> list[Any]:
-    """`work` of each slice of `size` from 0 to n, and the results in order."""
+    """Call `work` for each slice of `size` from 0 to n, on all cores, and return the results in order."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(work, (slice(a, min(a + size, n)) for a in range(0, n, size))))

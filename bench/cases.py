@@ -23,6 +23,7 @@ from bench.trees import TREES, Tree
 
 SEED = 20230918
 BLOCK = 2**16  # rows that one generator draws, where they are drawn in blocks
+#: ``rows(folder, extra)`` draws n + extra rows, or reads those of a file in a folder.
 Rows = Callable[[Path | None, int], np.ndarray]
 
 
@@ -44,12 +45,12 @@ class Case:
     n_clusters : int
         Where the tree is cut.
     metric, p : str, float
-        What `fit` measures by; the stages that take no metric are for euclidean cases only.
+        The metric of `fit`; the stages that take no metric are for euclidean cases only.
     n_queries : int
         Rows of the stage that searches for others' nearest points.
     min_samples : int
-        Neighbours in a core, and rows in the least cluster, of the stage `hdbscan`; of `dbscan` rows around a core
-        row, itself among them.
+        For the stage `hdbscan` the neighbours in a core, and the rows in the smallest cluster; for `dbscan` the rows
+        around a core row, itself among them.
     squared_sums : tuple of int, optional
         Sum and largest of the squared weights of the tree, where they are known integers.
     missing, max_distance, box : str, float, float, optional
@@ -78,16 +79,19 @@ class Case:
 
     @property
     def how(self) -> dict[str, Any]:
-        """The parameters of `fit` that say what is measured; 0 is a missing value if any are missing."""
+        """Return the parameters of `fit` that say what is measured.
+
+        If values are missing, 0 stands for them.
+        """
         gaps = {} if self.missing is None else {"missing": self.missing, "missing_value": 0}
         return {"metric": self.metric, "p": self.p, "max_distance": self.max_distance, "box": self.box, **gaps}
 
     def points(self, folder: Path | None) -> np.ndarray:
-        """All points, (n, d)."""
+        """Return all points, (n, d)."""
         return self.rows(folder, 0)
 
     def split(self, folder: Path | None) -> tuple[np.ndarray, np.ndarray]:
-        """Queries and the points to search: the queries are further draws, or the last rows of a file."""
+        """Return queries and the points to search: the queries are further draws, or the last rows of a file."""
         both = self.rows(folder, self.n_queries)
         n_queries = min(self.n_queries, len(both) // 2)
         return both[-n_queries:], both[:-n_queries]
@@ -98,7 +102,7 @@ class SparseCase(Case):
 
 
 def gauss(n: int, d: int, dtype: type) -> Rows:
-    """Standard normal points."""
+    """Return a function that draws standard normal points, of a float type."""
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         return np.random.default_rng(SEED).standard_normal((n + extra, d), dtype)
@@ -107,7 +111,7 @@ def gauss(n: int, d: int, dtype: type) -> Rows:
 
 
 def amid_noise(n: int, d: int) -> Rows:
-    """Four fifths of the points in 20 blobs, the others even among them, float32."""
+    """Return a function that draws four fifths of the points in 20 blobs and the others evenly among them, float32."""
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         rng = np.random.default_rng(SEED)
@@ -119,7 +123,10 @@ def amid_noise(n: int, d: int) -> Rows:
 
 
 def exact(n: int, d: int) -> Rows:
-    """Standard normal points, float64, in multiples of 2**-20: sums of products of them are exact in any order."""
+    """Return a function that draws standard normal points in multiples of 2**-20, float64.
+
+    Sums of products of them are exact in any order.
+    """
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         points = np.random.default_rng(SEED).standard_normal((n + extra, d))
@@ -129,7 +136,7 @@ def exact(n: int, d: int) -> Rows:
 
 
 def places(n: int) -> Rows:
-    """Latitudes and longitudes in radians, float64, uniform on the sphere."""
+    """Return a function that draws latitudes and longitudes in radians, uniform on the sphere, float64."""
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         rng = np.random.default_rng(SEED)
@@ -139,7 +146,7 @@ def places(n: int) -> Rows:
 
 
 def bits(n: int, d: int) -> Rows:
-    """Fair coins, bool."""
+    """Return a function that draws fair coins, bool."""
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         return np.random.default_rng(SEED).random((n + extra, d)) < 0.5
@@ -148,7 +155,7 @@ def bits(n: int, d: int) -> Rows:
 
 
 def repeats(n: int, d: int, distinct: int) -> Rows:
-    """Few distinct standard normal points, float64, each many times."""
+    """Return a function that draws each of few distinct standard normal points many times, float64."""
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         rng = np.random.default_rng(SEED)
@@ -158,7 +165,7 @@ def repeats(n: int, d: int, distinct: int) -> Rows:
 
 
 def levels(n: int, d: int) -> Rows:
-    """Integers 0, 1 and 2, float32."""
+    """Return a function that draws integers 0, 1 and 2, float32."""
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         return np.random.default_rng(SEED).integers(3, size=(n + extra, d)).astype(np.float32)
@@ -167,7 +174,7 @@ def levels(n: int, d: int) -> Rows:
 
 
 def counts(n: int, d: int) -> Rows:
-    """Counts, 97 % of them zero, float32: ties and repeats everywhere."""
+    """Return a function that draws counts, 97 % of them zero, float32: ties and repeats everywhere."""
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         return np.random.default_rng(SEED).poisson(0.03, (n + extra, d)).astype(np.float32)
@@ -176,7 +183,10 @@ def counts(n: int, d: int) -> Rows:
 
 
 def outlier(n: int, d: int, every: int | None = None) -> Rows:
-    """Standard normal points, float32; one has features of 10⁶, or each `every`-th is 10⁴ times as far out."""
+    """Return a function that draws standard normal points with outliers, float32.
+
+    One point has features of 10⁶; if `every` is given, each `every`-th point is 10⁴ times as far out instead.
+    """
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         points = np.random.default_rng(SEED).standard_normal((n + extra, d), np.float32)
@@ -190,7 +200,7 @@ def outlier(n: int, d: int, every: int | None = None) -> Rows:
 
 
 def curve(n: int, d: int) -> Rows:
-    """Points along a closed curve with a little noise, float64."""
+    """Return a function that draws points along a closed curve with a little noise, float64."""
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         rng = np.random.default_rng(SEED)
@@ -201,7 +211,7 @@ def curve(n: int, d: int) -> Rows:
 
 
 def cloud(n: int) -> Rows:
-    """Points of a sphere with their normals and noisy colours, nine features, float32."""
+    """Return a function that draws points of a sphere with their normals and noisy colours, nine features, float32."""
 
     def rows(folder: Path | None, extra: int) -> np.ndarray:
         normal = directions(n, 3)(folder, extra)
@@ -214,7 +224,7 @@ def cloud(n: int) -> Rows:
 
 
 def uniform(n: int, d: int) -> Rows:
-    """Uniform in the unit cube, float32."""
+    """Return a function that draws uniform points in the unit cube, float32."""
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         return np.random.default_rng(SEED).random((n + extra, d), np.float32)
@@ -223,9 +233,10 @@ def uniform(n: int, d: int) -> Rows:
 
 
 def haloes(n: int, centres: int = 200_000) -> Rows:
-    """Clusters as of dark matter in the unit cube, (n, 3) float32, of deviations 10^-4.5 to 10^-2.5.
+    """Return a function that draws clusters in the unit cube like those of dark matter, (n, 3) float32.
 
-    The number of members goes with the deviation to the power of 0.7.
+    Their standard deviations are from 10^-4.5 to 10^-2.5. The expected number of members is proportional to the
+    deviation to the power of 0.7.
     """
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
@@ -242,7 +253,10 @@ def haloes(n: int, centres: int = 200_000) -> Rows:
 
 
 def coast(n: int) -> Rows:
-    """A random walk of steps of some metres, as latitudes and longitudes in radians, float64."""
+    """Return a function that draws a random walk of steps of some metres, float64.
+
+    The points are latitudes and longitudes in radians.
+    """
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         steps = np.random.default_rng(SEED).standard_normal((n + extra, 2), np.float32)
@@ -253,7 +267,7 @@ def coast(n: int) -> Rows:
 
 
 def mixture(n: int, d: int, centres: int = 1000, spread: float = 0.6) -> Rows:
-    """Unit noise around normal centres of standard deviation `spread`, float32."""
+    """Return a function that draws unit noise around normal centres of standard deviation `spread`, float32."""
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         rng = np.random.default_rng(SEED)
@@ -266,7 +280,10 @@ def mixture(n: int, d: int, centres: int = 1000, spread: float = 0.6) -> Rows:
 
 
 def as_bytes(points: Rows) -> Rows:
-    """Points of a standard deviation of about one and mean zero as integers from 0 to 255, uint8."""
+    """Return a function that scales drawn points to integers from 0 to 255, uint8.
+
+    The points must have a mean of zero and a standard deviation of about one.
+    """
 
     def rows(folder: Path | None, extra: int) -> np.ndarray:
         values = points(folder, extra)
@@ -279,9 +296,10 @@ def as_bytes(points: Rows) -> Rows:
 
 
 def directions(n: int, d: int, decay: float = 0.0) -> Rows:
-    """Normal points scaled to length one, float32; feature f = 1, 2, ... had standard deviation f**-decay.
+    """Return a function that draws normal points scaled to length one, float32.
 
-    Without decay they are uniform on the sphere.
+    Before the scaling, feature f = 1, 2, ... has a standard deviation of f**-decay. Without decay the points are
+    uniform on the sphere.
     """
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
@@ -301,7 +319,7 @@ def directions(n: int, d: int, decay: float = 0.0) -> Rows:
 
 
 def near_duplicates(n: int, d: int, moved: float = 0.005) -> Rows:
-    """Directions, each of which comes a second time, about `moved` away, in no order."""
+    """Return a function that draws directions, each of them a second time about `moved` away, in no order."""
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         points, rng = directions(n + extra, d)(None, 0), np.random.default_rng(SEED + 1)
@@ -315,7 +333,7 @@ def near_duplicates(n: int, d: int, moved: float = 0.005) -> Rows:
 
 
 def planted(n: int, d: int) -> Rows:
-    """Random unit rows, float32, of which the last hundredth are near duplicates of the first."""
+    """Return a function that draws random unit rows, float32; the last hundredth are near duplicates of the first."""
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         rng = np.random.default_rng(SEED)
@@ -327,7 +345,7 @@ def planted(n: int, d: int) -> Rows:
 
 
 def nested(n: int, d: int) -> Rows:
-    """Ten clusters of ten of ten of ten, each level ten times tighter, float32."""
+    """Return a function that draws ten clusters of ten of ten of ten, each level ten times tighter, float32."""
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         rng = np.random.default_rng(SEED)
@@ -342,7 +360,10 @@ def nested(n: int, d: int) -> Rows:
 
 
 def core(n: int, d: int) -> Rows:
-    """Standard normal points, of which half are a thousand times as dense, in the middle of the others, float32."""
+    """Return a function that draws standard normal points, float32.
+
+    Half of them are scaled by a thousandth: a dense core in the middle of the others.
+    """
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         points = np.random.default_rng(SEED).standard_normal((n + extra, d), np.float32)
@@ -353,7 +374,7 @@ def core(n: int, d: int) -> Rows:
 
 
 def lengths(n: int, d: int, length: Callable[[np.random.Generator, int], np.ndarray]) -> Rows:
-    """Directions of these lengths, float32."""
+    """Return a function that draws directions, float32, whose lengths `length(rng, number)` gives."""
 
     def rows(folder: Path | None, extra: int) -> np.ndarray:
         length_of = length(np.random.default_rng(SEED), n + extra).astype(np.float32)
@@ -363,7 +384,7 @@ def lengths(n: int, d: int, length: Callable[[np.random.Generator, int], np.ndar
 
 
 def heavy(n: int, d: int) -> Rows:
-    """Features of Student's t distribution with two degrees of freedom, float32."""
+    """Return a function that draws features of Student's t distribution with two degrees of freedom, float32."""
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         return np.random.default_rng(SEED).standard_t(2, (n + extra, d)).astype(np.float32)
@@ -372,7 +393,7 @@ def heavy(n: int, d: int) -> Rows:
 
 
 def patches(n: int, d: int) -> Rows:
-    """Square pieces of plane waves of many lengths and contrasts, float32."""
+    """Return a function that draws square pieces of plane waves of many lengths and contrasts, float32."""
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         rng, side = np.random.default_rng(SEED), round(d**0.5)
@@ -385,7 +406,10 @@ def patches(n: int, d: int) -> Rows:
 
 
 def line(n: int, d: int) -> Rows:
-    """Points along one direction, with noise of a hundred-thousandth of its length, float32."""
+    """Return a function that draws points along one direction, float32.
+
+    The noise is a hundred-thousandth of the line's length.
+    """
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         rng = np.random.default_rng(SEED)
@@ -397,12 +421,15 @@ def line(n: int, d: int) -> Rows:
 
 
 def far(n: int, d: int) -> Rows:
-    """Eight normal clusters, ten thousand times as far apart as wide, float32."""
+    """Return a function that draws eight normal clusters, ten thousand times as far apart as wide, float32."""
     return mixture(n, d, centres=8, spread=1e4)
 
 
 def blobs(n: int, d: int) -> Rows:
-    """Twenty normal clusters in a cube of 40, and a tenth of the points uniform in one of 50, float32."""
+    """Return a function that draws twenty normal clusters in a cube of side 40, float32.
+
+    A tenth of the points are uniform in a cube of side 50 instead.
+    """
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         rng = np.random.default_rng(SEED)
@@ -415,7 +442,11 @@ def blobs(n: int, d: int) -> Rows:
 
 
 def activations(n: int, d: int) -> Rows:
-    """What a layer of rectifiers gives, max(N - 1, 0) times a scale a feature, float32: zeros, and equal rows."""
+    """Return a function that draws the output of a layer of rectifiers, float32.
+
+    It is max(N - 1, 0) for standard normal N, times a scale for each feature: many values are zero, and some rows are
+    equal.
+    """
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         rng = np.random.default_rng(SEED)
@@ -426,7 +457,10 @@ def activations(n: int, d: int) -> Rows:
 
 
 def cells(n: int, d: int) -> Rows:
-    """Thirty clusters of uneven sizes; feature j = 1, 2, ... has a standard deviation of 1/√j, float32."""
+    """Return a function that draws thirty clusters of uneven sizes, float32.
+
+    Feature j = 1, 2, ... is scaled by 1/√j.
+    """
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         rng = np.random.default_rng(SEED)
@@ -439,7 +473,7 @@ def cells(n: int, d: int) -> Rows:
 
 
 def topics(n: int, d: int) -> Rows:
-    """Unit rows about the leaves of a tree of topics, ten of ten of ten, float32."""
+    """Return a function that draws unit rows about the leaves of a tree of topics, ten of ten of ten, float32."""
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         rng = np.random.default_rng(SEED)
@@ -454,7 +488,7 @@ def topics(n: int, d: int) -> Rows:
 
 
 def twins(n: int, d: int) -> Rows:
-    """Standard normal points, each four times within 10⁻⁴, in no order, float32."""
+    """Return a function that draws standard normal points, each four times within 10⁻⁴, in no order, float32."""
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         rng = np.random.default_rng(SEED)
@@ -466,20 +500,20 @@ def twins(n: int, d: int) -> Rows:
 
 
 def digits(_folder: Path | None, _extra: int) -> np.ndarray:
-    """scikit-learn's handwritten digits, (1797, 64) float64 holding small integers."""
+    """Return scikit-learn's handwritten digits, (1797, 64) float64 holding small integers."""
     from sklearn.datasets import load_digits
 
     return load_digits().data
 
 
 def mnist(folder: Path | None, _extra: int) -> np.ndarray:
-    """The 60,000 training images of MNIST, (60000, 784) uint8."""
+    """Return the 60,000 training images of MNIST, (60000, 784) uint8."""
     with np.load(_file(folder, "mnist.npz")) as archive:
         return archive["X"]
 
 
 def cities(folder: Path | None, _extra: int) -> np.ndarray:
-    """Places on the unit sphere, (234908, 3) float64, from (latitude, longitude) in degrees."""
+    """Return places on the unit sphere, (234908, 3) float64, read as (latitude, longitude) in degrees."""
     latitude, longitude = np.radians(np.load(_file(folder, "cities.npy"))).T
     level = np.cos(latitude)
     return np.column_stack([level * np.cos(longitude), level * np.sin(longitude), np.sin(latitude)])
@@ -491,7 +525,7 @@ def _file(folder: Path | None, name: str) -> Path:
     return folder / name
 
 
-#: Each metric but euclidean.
+#: A case for each metric except euclidean.
 METRICS = (
     *(
         Case(f"gauss-20k-16-{metric}", gauss(20_000, 16, np.float64), metric=metric)
@@ -509,24 +543,24 @@ METRICS = (
     Case("places-20k-haversine", places(20_000), metric="haversine"),
 )
 
-#: The sizes of the cuSLINK paper's table 2: so many queries among 100,000 rows.
+#: The sizes of the cuSLINK paper's table 2: 100 to 10,000 queries among 100,000 rows.
 NEAREST = tuple(
     Case(f"nn1-100k-{name}-{d}", gauss(100_000, d, np.float32), n_queries=n_queries)
     for name, n_queries in (("100", 100), ("1k", 1000), ("10k", 10_000))
     for d in (64, 128, 256)
 )
-#: The same of ever more rows.
+#: Normal points, of ever more rows.
 SCALING = tuple(
     Case(f"scaling-{name}-{d}", gauss(n, d, np.float32))
     for d in (3, 16, 128)
     for name, n in (("100", 100), ("1k", 1000), ("10k", 10_000), ("100k", 100_000), ("1m", 10**6), ("10m", 10**7))
 )
-#: Queries among many more rows, of which each finds its nearest 1, 10 or 100.
+#: Queries among many more rows; each query finds its nearest 1, 10 or 100.
 QUERIES = (
     *(Case(f"queries-10k-1m-{d}", gauss(1_000_000, d, np.float32)) for d in (128, 768)),
     Case("queries-1m-10m-128", as_bytes(mixture(10_000_000, 128)), n_queries=1_000_000),
 )
-#: As many points as most people cluster by coordinates, a million values that repeat, and lists of two lengths.
+#: As many points as most people cluster by coordinates, a million values that repeat, and lists of 32 and of 33.
 FEW_FEATURES = (
     *(Case(f"gauss-{n // 1000}k-{d}", gauss(n, d, np.float64)) for n in (5000, 20_000, 60_000) for d in (2, 3)),
     Case("gauss-5k-8", gauss(5000, 8, np.float64)),
@@ -551,12 +585,15 @@ BITS_AND_ALLELES = (
 
 
 def groups_of(size: int) -> Callable[[int], np.ndarray]:
-    """Groups of so many rows."""
+    """Return a function that numbers n rows by groups of `size` rows."""
     return lambda n: np.arange(n) // size
 
 
 def zipf_groups(least: int, most: int) -> Callable[[int], np.ndarray]:
-    """Groups of from `least` to `most` rows, few of which are large; the last one has what is left."""
+    """Return a function that numbers n rows by groups of from `least` to `most` rows, few of which are large.
+
+    The last group has the rows that are left.
+    """
 
     def numbers(n: int) -> np.ndarray:
         sizes = np.minimum(np.random.default_rng(SEED).zipf(1.5, n // least + 1) + least - 1, most)
@@ -573,7 +610,7 @@ GROUPS_OF_ROWS = (
 
 
 def shape_name(n: int, d: int) -> str:
-    """Rows and features as they stand in a case's name."""
+    """Return rows and features as they stand in a case's name."""
     return f"{n // 10**6}m-{d}" if n >= 10**6 else f"{n // 1000}k-{d}"
 
 
@@ -593,7 +630,7 @@ STRUCTURED = tuple(
     )
     for n, d in sizes
 )
-#: Noise of these shapes; `gauss-20k-64` is there already.
+#: Noise of the shapes of `STRUCTURED`; the case `gauss-20k-64` is there already.
 NOISE = tuple(
     Case(f"gauss-{shape_name(n, d)}", gauss(n, d, np.float32))
     for n, d in (
@@ -602,7 +639,7 @@ NOISE = tuple(
     )
 )  # fmt: skip
 TINY = ((100, 3), (100, 8), (100, 64), (1000, 8), (1000, 16), (1000, 64), (5000, 16))
-#: For all pairs within a distance, which their trees end at.
+#: For all pairs within a distance, at which their trees end.
 NEAR_PAIRS = (
     Case("unit-1m-768-planted", planted(1_000_000, 768), n_clusters=990_000, metric="cosine", max_distance=0.05),
     Case("unit-50k-384-planted", planted(50_000, 384), n_clusters=49_500, metric="cosine", max_distance=0.05),
@@ -610,7 +647,7 @@ NEAR_PAIRS = (
     Case("uniform-10m-3-near", uniform(10_000_000, 3), n_clusters=10_000_000, max_distance=0.2 * 1e7 ** (-1 / 3)),
     Case("uniform-300k-3-near", uniform(300_000, 3), n_clusters=300_000, max_distance=0.2 * 3e5 ** (-1 / 3)),
 )
-#: For many answers of one fit, the largest of whose `MANY_SAMPLES` is that of the stage `hdbscan`.
+#: For many answers of one fit; `min_samples` of the stage `hdbscan` is the largest of `MANY_SAMPLES`.
 MANY = tuple(
     Case(f"many-{shape_name(n, d)}", amid_noise(n, d), min_samples=25) for n, d in ((1_000_000, 16), (200_000, 384))
 )
@@ -627,7 +664,7 @@ COUNTS = tuple(
         ("patches", patches(200_000, 64)),
     )
 )
-#: For clusters of all points within a distance of others: at shares of the mean separation.
+#: For clusters of all points within a distance of others. The distances are shares of the mean separation.
 FRIENDS = tuple(
     Case(f"{name}-friends-{share}", rows, near=share * separation)
     for name, rows, separation in (
@@ -645,12 +682,12 @@ DENSITY = (
     Case("dbscan-50k-16", gauss(50_000, 16, np.float32), near=2.5, min_samples=5),
     Case("dbscan-10k-384", gauss(10_000, 384, np.float32), near=24.9, min_samples=5),
 )
-#: Rows of which only what is not zero is stored.
+#: Rows whose zeros are not stored.
 SPARSE = (
     SparseCase("sketches-85k", sketches(85_205, 1000), n_clusters=85_000, metric="jaccard", max_distance=0.5),
     SparseCase("tfidf-100k-50k", tfidf(100_000, 50_000), n_clusters=100_000, metric="cosine", max_distance=0.3),
 )
-#: Text: whole trees, and what is linked by one edit or ten.
+#: Text: whole trees, and trees that end at one edit or at ten.
 TEXT = (
     Case("text-random-20k", letters(20_000, 5, 19), metric="levenshtein"),
     Case("text-random-100k", letters(100_000, 5, 19), metric="levenshtein"),

@@ -19,7 +19,10 @@ Rows = Callable[[Path | None, int], np.ndarray]
 
 
 def fingerprints(n: int, d: int, members: int = 16) -> Rows:
-    """Sparse bits of skewed popularity, bool: families of about `members` rows, up to 92 ones in each."""
+    """Return a function that draws sparse bits of skewed popularity, bool.
+
+    They are families of about `members` rows, with up to 92 ones in each row.
+    """
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         cumulated = np.cumsum(1 / (np.random.default_rng(SEED).permutation(d) + RARE))
@@ -45,7 +48,7 @@ def fingerprints(n: int, d: int, members: int = 16) -> Rows:
 
 
 def packed(bits: Rows) -> Rows:
-    """Eight bits in each uint8, as `numpy.packbits` makes them."""
+    """Return a function that packs eight bits into each uint8, as `numpy.packbits` does."""
 
     def rows(folder: Path | None, extra: int) -> np.ndarray:
         return np.packbits(bits(folder, extra), axis=1)
@@ -54,7 +57,10 @@ def packed(bits: Rows) -> Rows:
 
 
 def profiles(n: int, loci: int, gaps: float = 0.0, members: int = 50) -> Rows:
-    """Alleles from 1, int16: families of about `members` genomes with mutations. A share `gaps` is missing, 0."""
+    """Return a function that draws alleles, numbered from 1, int16.
+
+    They are families of about `members` genomes with mutations. A share `gaps` of the alleles is missing: 0.
+    """
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         points = np.empty((n + extra, loci), np.int16)

@@ -27,19 +27,22 @@ Verdict = tuple[bool | None, str | None]
 SCIPY_ROWS = 20_000  # pdist holds n²/2 float64, other oracles n²
 SCIPY_EDGES = 10**8
 ALL_PAIRS_WORK = 2e11  # n²·d that an oracle of all pairs does in a minute or two
-GROUPS = 1000  # whose trees are checked
-SAMPLE, FEW_ROWS = 64, 4  # rows whose neighbours are checked; of pairs, at least
-PAIRS_WORK = 4e9  # features that are compared for that, about
+GROUPS = 1000  # groups whose trees are checked
+SAMPLE, FEW_ROWS = 64, 4  # rows whose neighbours are checked, and the least number whose pairs are
+PAIRS_WORK = 4e9  # features that are compared to check pairs, about
 CYCLE_ROWS = 16
-MINKOWSKI_ULP = 4  # its powers are a library's
-RADIANS = 4e-15  # an angle's sines are a library's too
+MINKOWSKI_ULP = 4  # a library computes the powers
+RADIANS = 4e-15  # a library computes an angle's sines too
 ROUNDED = 1e-12  # cdist sums products in another order
 BLOCK = 2**16  # rows or edges that a thread works on at a time
 VALID_ROWS = 2_000_000
 
 
 def heights(work: Work, model: Any) -> Verdict:
-    """Merge heights against SciPy, known sums or a brute-force tree; where those take too long, the tree's cycles."""
+    """Check merge heights against SciPy, known sums or a brute-force tree, or else by the tree's cycles.
+
+    The cycles are checked where the others take too long.
+    """
     n, d = work.points.shape
     is_text = work.points.dtype == object
     if is_text or work.case.missing or work.case.max_distance or work.case.box:  # SciPy has none of them
@@ -66,7 +69,7 @@ def heights(work: Work, model: Any) -> Verdict:
 
 
 def heights_of_groups(work: Work, model: Any) -> Verdict:
-    """The heights of some groups, the largest among them, against SciPy's of each alone."""
+    """Check the heights of some groups, the largest among them, against SciPy's of each alone."""
     from scipy.cluster.hierarchy import linkage
 
     if work.points.dtype == object:
@@ -88,7 +91,7 @@ def heights_of_groups(work: Work, model: Any) -> Verdict:
 
 
 def appended(work: Work, model: Any) -> Verdict:
-    """The linkage of all rows, against that of a fit."""
+    """Check the linkage of all rows against that of a fit."""
     new, old = (work.device.asarray(part) for part in work.split)
     expected = rapids_slink.fit(work.device.xp.concatenate((old, new)), device=work.device.name).linkage_
     right = all(_same(_column(model.linkage_, name), _column(expected, name)) for name in expected.columns)
@@ -96,14 +99,14 @@ def appended(work: Work, model: Any) -> Verdict:
 
 
 def first_heights(work: Work, first: First) -> Verdict:
-    """A new process's merge heights against SciPy."""
+    """Check a new process's merge heights against SciPy."""
     if len(work.points) > SCIPY_ROWS:
         return None, None
     return _same(first.heights, scipys(work)()[:, 2]), "scipy.cluster.hierarchy.linkage"
 
 
 def scipys(work: Work) -> Callable[[], np.ndarray]:
-    """A call for SciPy's linkage of the case."""
+    """Return a call for SciPy's linkage of the case."""
     from scipy.cluster.hierarchy import linkage
 
     points = work.points if work.points.dtype == bool else _float64(work.points)
@@ -111,7 +114,7 @@ def scipys(work: Work) -> Callable[[], np.ndarray]:
 
 
 def _condensed(points: np.ndarray, metric: str, p: float) -> np.ndarray:
-    """The distances of all pairs by SciPy's `pdist`, and what it lacks by NumPy and scikit-learn."""
+    """Return the distances of all pairs by SciPy's `pdist`; NumPy and scikit-learn serve the metrics that it lacks."""
     from scipy.spatial.distance import pdist, squareform
 
     if metric == "inner_product":
@@ -128,7 +131,10 @@ def _condensed(points: np.ndarray, metric: str, p: float) -> np.ndarray:
 
 
 def mutual_heights(work: Work, clusters: Any) -> Verdict:
-    """The heights of hdbscan's tree against SciPy's of mutual reachability; for many rows, the tree's cycles."""
+    """Check the heights of hdbscan's tree against SciPy's of mutual reachability.
+
+    For more than `SCIPY_ROWS` rows, check the tree's cycles.
+    """
     from scipy.cluster.hierarchy import linkage
     from scipy.spatial.distance import pdist, squareform
 
@@ -148,7 +154,7 @@ def mutual_heights(work: Work, clusters: Any) -> Verdict:
 
 
 def own_fits(work: Work, labels: Any) -> Verdict:
-    """Each column of labels against a fit of its own; of many rows the first and the last column."""
+    """Check each column of labels against a fit of its own; for many rows, only the first and the last column."""
     pairs = list(labels.columns)
     of_many = len(work.points) > SCIPY_ROWS
     for size, m in (pairs[0], pairs[-1]) if of_many else pairs:
@@ -159,7 +165,7 @@ def own_fits(work: Work, labels: Any) -> Verdict:
 
 
 def _core_squares(points: np.ndarray, min_samples: int) -> np.ndarray:
-    """The square of each row's distance from its `min_samples`-th nearest other row."""
+    """Return the square of each row's distance from its `min_samples`-th nearest other row."""
     from scipy.spatial import cKDTree
 
     listed = cKDTree(points).query(points, min_samples + 1, workers=-1)[1]  # the row itself is among them
@@ -172,7 +178,7 @@ def _core_squares(points: np.ndarray, min_samples: int) -> np.ndarray:
 def cycles(
     points: np.ndarray, tree: Any, found: np.ndarray, metric: str = "euclidean", core: np.ndarray | None = None
 ) -> bool:
-    """Whether the heights are the tree's exact weights and no pair that holds a sampled row undercuts the tree.
+    """Return whether the heights are the tree's exact weights and no pair that holds a sampled row undercuts the tree.
 
     A spanning tree is minimal if and only if every pair of points is at least as far apart as the longest edge on the
     tree's path between them. Angles may be off by `RADIANS`. With the squares of core distances two points are as far
@@ -202,14 +208,14 @@ def cycles(
 
 @njit(cache=True, nogil=True)
 def _lengths(points, core, src, dst, are_angles, out):  # type: ignore[no-untyped-def]
-    """Lengths of pairs of rows."""
+    """Write the lengths of the edges between pairs of rows to `out`: angles, or squared distances."""
     for e in range(src.size):
         out[e] = max(_length(points, src[e], dst[e], are_angles), core[src[e]], core[dst[e]])
 
 
 @njit(cache=True, nogil=True)
 def _length(points, i, j, is_angle):  # type: ignore[no-untyped-def]
-    """The angle between two places, by the haversine formula, or a squared distance."""
+    """Return the angle between two places, by the haversine formula, or a squared distance."""
     if is_angle:
         latitude, other = np.float64(points[i, 0]), np.float64(points[j, 0])
         north, east = np.sin((latitude - other) / 2), np.sin((np.float64(points[i, 1]) - points[j, 1]) / 2)
@@ -223,7 +229,7 @@ def _length(points, i, j, is_angle):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _is_undercut(points, core, order, parent, up, are_angles, row):  # type: ignore[no-untyped-def]
-    """Whether `row` is nearer to some point than the longest edge on their path in a tree.
+    """Return whether `row` is nearer to some point than the longest edge on their path in a tree.
 
     The tree is given by its nodes from the root on, their parents and the lengths of the edges to these.
     """
@@ -242,7 +248,7 @@ def _is_undercut(points, core, order, parent, up, are_angles, row):  # type: ign
 
 
 def neighbours(work: Work, edges: Any) -> Verdict:
-    """Distances of sampled rows' lists against SciPy's `cdist`."""
+    """Check the distances of sampled rows' lists against SciPy's `cdist`."""
     points, k = work.points, work.case.n_neighbors
     rows = np.random.default_rng(0).choice(len(points), min(SAMPLE, len(points)), replace=False)
     expected = _nearest_distances(points[rows], points, k, rows)
@@ -251,7 +257,7 @@ def neighbours(work: Work, edges: Any) -> Verdict:
 
 
 def nearest(work: Work, edges: Any) -> Verdict:
-    """Distances of sampled queries against SciPy's `cdist`."""
+    """Check the distances of sampled queries against SciPy's `cdist`."""
     queries, points = work.split
     rows = np.random.default_rng(0).choice(len(queries), min(SAMPLE, len(queries)), replace=False)
     expected = _nearest_distances(queries[rows], points, 1)[:, 0]
@@ -262,7 +268,10 @@ def nearest(work: Work, edges: Any) -> Verdict:
 
 
 def nearest_lists(work: Work, lists: Any, k: int) -> Verdict:
-    """Lists of sampled queries against SciPy's `cdist`; their rows are at these distances, in the total order."""
+    """Check the lists of sampled queries against SciPy's `cdist`.
+
+    The listed rows must be at these distances, in the total order.
+    """
     queries, points = work.split
     distances, ids = (to_host(part) for part in lists)
     rows = np.random.default_rng(0).choice(len(queries), min(SAMPLE, len(queries)), replace=False)
@@ -279,7 +288,10 @@ def nearest_lists(work: Work, lists: Any, k: int) -> Verdict:
 
 
 def near_pairs(work: Work, found: Any) -> Verdict:
-    """The pairs that hold one of some rows, against SciPy's distances; of the Euclidean metric all bits."""
+    """Check the pairs that hold one of some rows against SciPy's distances.
+
+    Euclidean distances must agree to the last bit.
+    """
     if work.case.metric == "levenshtein":
         return near_strings(work, found)
     metric, points, near = work.case.metric, work.points, work.near
@@ -316,7 +328,7 @@ def near_pairs(work: Work, found: Any) -> Verdict:
 
 
 def counted(work: Work, found: Any) -> Verdict:
-    """The number of pairs, against SciPy's distances of all."""
+    """Check the number of pairs against SciPy's distances of all pairs."""
     n, d = work.shape
     if work.case.metric != "euclidean" or work.case.missing or work.case.box or n * n * d > ALL_PAIRS_WORK:
         return None, None
@@ -326,7 +338,7 @@ def counted(work: Work, found: Any) -> Verdict:
 
 
 def _distances_from(points: np.ndarray, metric: str, row: int) -> np.ndarray:
-    """The distances of a row to all, by SciPy."""
+    """Return the distances of a row to all, by SciPy: (n,) float64."""
     from scipy.spatial.distance import cdist
 
     distances: np.ndarray = cdist(points[row : row + 1], points, metric)[0]
@@ -334,14 +346,20 @@ def _distances_from(points: np.ndarray, metric: str, row: int) -> np.ndarray:
 
 
 def _distances_in_box(points: np.ndarray, box: float, row: int) -> np.ndarray:
-    """The Euclidean distances of a row to all of a box that repeats, whose features are summed in order."""
+    """Return the Euclidean distances of a row to all rows of a box that repeats, (n,).
+
+    The squares are summed in the order of the features.
+    """
     gaps = abs(points[row] - points)
     squares = np.minimum(gaps, box - gaps) ** 2
     return np.sqrt(np.add.accumulate(squares, axis=1)[:, -1])
 
 
 def _jaccard_from(points: np.ndarray) -> Callable[[int], np.ndarray]:
-    """The Jaccard distances of a row of booleans to all. SciPy's `cdist` takes 40 s for 1,000,000×2,048."""
+    """Return a function from a row's number to its Jaccard distances to all rows of booleans, (n,).
+
+    SciPy's `cdist` takes 40 s for 1,000,000×2,048.
+    """
     sizes = points.sum(axis=1)
 
     def distances(row: int) -> np.ndarray:
@@ -353,7 +371,7 @@ def _jaccard_from(points: np.ndarray) -> Callable[[int], np.ndarray]:
 
 
 def friends(work: Work, labels: Any) -> Verdict:
-    """Labels against the components of all pairs within the distance, in the order of their first rows."""
+    """Check labels against the components of all pairs within the distance, in the order of their first rows."""
     found = pairs(work)()
     src, dst = (_column(found, name) for name in ("src", "dst"))
     return _same(to_host(labels), _components(src, dst, np.arange(work.shape[0]))), (
@@ -362,7 +380,7 @@ def friends(work: Work, labels: Any) -> Verdict:
 
 
 def dbscan(work: Work, labels: Any) -> Verdict:
-    """Labels against the definition, by all pairs within the distance."""
+    """Check labels against the definition of DBSCAN, by all pairs within the distance."""
     found, n = pairs(work)(), work.shape[0]
     src, dst = (_column(found, name) for name in ("src", "dst"))
     is_core = 1 + np.bincount(src, minlength=n) + np.bincount(dst, minlength=n) >= work.case.min_samples
@@ -376,7 +394,7 @@ def dbscan(work: Work, labels: Any) -> Verdict:
 
 
 def _components(src: np.ndarray, dst: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """The number of each of some rows' component, in the order of their first rows."""
+    """Return the number of the component of each of some rows, in the order of their first rows."""
     from scipy.sparse.csgraph import connected_components
 
     n = int(rows.max(initial=-1)) + 1
@@ -387,7 +405,7 @@ def _components(src: np.ndarray, dst: np.ndarray, rows: np.ndarray) -> np.ndarra
 
 
 def _of_row(matrix: Any, metric: str, row: int) -> np.ndarray:
-    """The distances of a row of a sparse matrix to all, jaccard or cosine."""
+    """Return the distances of a row of a sparse matrix to all, jaccard or cosine: (n,)."""
     own = matrix[[row]]
     at = np.minimum(np.searchsorted(own.indices, matrix.indices), own.nnz - 1)
     shared = np.flatnonzero(own.indices[at] == matrix.indices)
@@ -401,7 +419,7 @@ def _of_row(matrix: Any, metric: str, row: int) -> np.ndarray:
 
 
 def near_strings(work: Work, found: Any) -> Verdict:
-    """The pairs that hold one of some strings, against rapidfuzz."""
+    """Check the pairs that hold one of some strings against rapidfuzz."""
     if importlib.util.find_spec("rapidfuzz") is None:
         return None, None
     from rapidfuzz.distance import Levenshtein
@@ -421,7 +439,10 @@ def near_strings(work: Work, found: Any) -> Verdict:
 
 
 def _nearest_distances(queries: np.ndarray, points: np.ndarray, k: int, own: np.ndarray | None = None) -> np.ndarray:
-    """The k least distances of each query, in order; those of the points `own` do not count for their queries."""
+    """Return the k least distances of each query, in order, (m, k).
+
+    A query's distance to its point in `own` does not count.
+    """
     from scipy.spatial.distance import cdist
 
     queries = _float64(queries)
@@ -437,7 +458,10 @@ def _nearest_distances(queries: np.ndarray, points: np.ndarray, k: int, own: np.
 
 
 def forest(work: Work | GraphWork, tree: Any) -> Verdict:
-    """The multiset of weights, which is the same for all minimum spanning forests, against another package."""
+    """Check the weights of a forest against another package's.
+
+    All minimum spanning forests have the same multiset of weights.
+    """
     on_gpu = work.device.is_gpu and importlib.util.find_spec("cugraph") is not None
     if isinstance(work, GraphWork) and on_gpu:
         import cugraph
@@ -455,7 +479,10 @@ def forest(work: Work | GraphWork, tree: Any) -> Verdict:
 
 
 def simple(work: Work | GraphWork) -> Any:
-    """The edge frame without self-loops, with the lightest of parallel edges only: what others take."""
+    """Return the edge frame without self-loops, and with only the lightest of parallel edges.
+
+    Other packages take no others.
+    """
     edges, xp, n = work.edges, work.device.xp, work.shape[0]
     if not (isinstance(work, GraphWork) and work.case.parallels):
         return edges
@@ -469,17 +496,20 @@ def simple(work: Work | GraphWork) -> Any:
 
 
 def cugraph_graph(edges: Any) -> Any:
-    """An edge frame as cuGraph's."""
+    """Return an edge frame as cuGraph's graph."""
     import cugraph
 
     graph = cugraph.Graph()
-    edges = edges if edges["weight"].dtype.kind == "f" else edges.astype({"weight": "float32"})  # up to 2**24 exact
+    edges = edges if edges["weight"].dtype.kind == "f" else edges.astype({"weight": "float32"})  # exact up to 2**24
     graph.from_cudf_edgelist(edges, source="src", destination="dst", edge_attr="weight")
     return graph
 
 
 def merges(work: Work | TreeWork, found: Any) -> Verdict:
-    """Every column against union-find on the host; SciPy's own check of the table where it takes seconds."""
+    """Check every column of the linkage against union-find on the host.
+
+    SciPy's `is_valid_linkage` checks up to `VALID_ROWS` merges, too.
+    """
     from scipy.cluster.hierarchy import is_valid_linkage
 
     src, dst, weight = (_column(work.tree, name) for name in ("src", "dst", "weight"))
@@ -495,13 +525,13 @@ def merges(work: Work | TreeWork, found: Any) -> Verdict:
 
 
 def partition(work: Work | TreeWork, labels: Any) -> Verdict:
-    """The components of the tree without its last n_clusters - 1 edges."""
+    """Check labels against the components of the tree without its n_clusters - 1 heaviest edges."""
     right = _is_partition(work, labels.to_numpy() if hasattr(labels, "to_numpy") else labels, work.case.n_clusters)
     return right, "components of the lightest tree edges"
 
 
 def partitions(work: Work | TreeWork, labels: Any) -> Verdict:
-    """Each column by its own."""
+    """Check each column of labels as `partition` does."""
     right = all(_is_partition(work, _column(labels, n_clusters), n_clusters) for n_clusters in labels.columns)
     return right and len(labels.columns) > 1, "components of the lightest tree edges"
 
@@ -546,14 +576,17 @@ CHECKS: dict[str, Callable[[Any, Any], Verdict]] = {
 
 
 def sparse(edges: Any, n: int) -> Any:
-    """An edge frame as a SciPy matrix."""
+    """Return an edge frame as a SciPy matrix."""
     ends = (_column(edges, "src"), _column(edges, "dst"))
     return coo_array((_column(edges, "weight"), ends), shape=(n, n)).tocsr()
 
 
 @njit(cache=True)
 def brute_force_tree(columns):  # type: ignore[no-untyped-def]
-    """Squared weights of the minimum spanning tree, by Prim's algorithm over all pairs; `columns` is (d, n)."""
+    """Return the squared weights of the minimum spanning tree, (n - 1,), by Prim's algorithm over all pairs.
+
+    `columns` is (d, n).
+    """
     d, n = columns.shape
     outside = columns.copy()
     sq_distance = np.full(n, np.inf)

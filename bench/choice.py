@@ -22,13 +22,13 @@ from bench import cases
 from bench.sparse import sketches, tfidf
 from bench.text import receptors, words
 
-#: How many times the best the chosen way may take, and seconds beside.
+#: The chosen way may take this number of times the best one's time, plus these seconds.
 LIMIT, SLACK = 1.5, 0.002
-#: A way is stopped at this number of times the chosen one, and these seconds, in which a process reads its kernels.
+#: A way is stopped after this number of times the chosen one's time, plus the seconds that reading kernels may take.
 STOPPED, READING = 3.0, 60.0
 #: Seconds in which calls are repeated; the least counts.
 REPEATED = 0.5
-#: The rows by which kernels are compiled before a call is timed.
+#: A call with this number of rows compiles the kernels before a call is timed.
 FIRST_ROWS = 3000
 SEED = cases.SEED
 
@@ -51,7 +51,7 @@ ITEMS: dict[str, dict[str, Any]] = {way: {"items": way} for way in ("keys", "pro
 class Case:
     """Rows, what is called with them, and the ways that are tried beside the chosen one."""
 
-    rows: Callable[[int], Any]  # of a number of rows
+    rows: Callable[[int], Any]  # gives the rows, by their number
     sizes: tuple[int, int]  # the numbers of rows for a CPU and for a GPU
     ways: dict[str, dict[str, Any]] = field(default_factory=lambda: LISTS)
     how: dict[str, Any] = field(default_factory=dict)  # the parameters of the call
@@ -64,13 +64,16 @@ def drawn(kind: Callable[..., cases.Rows], *shape: Any) -> Callable[[int], Any]:
 
 
 def tight(n: int, d: int = 64, clusters: int = 400) -> np.ndarray:
-    """Return normal clusters a thousandth as wide as they are far apart."""
+    """Return normal clusters, (n, d) float64, a thousandth as wide as they are far apart."""
     rng = np.random.default_rng(SEED)
     return rng.standard_normal((clusters, d))[rng.integers(clusters, size=n)] + 1e-3 * rng.standard_normal((n, d))
 
 
 def manifold(n: int, features: int, d: int = 16, in_space: float = 0.0) -> np.ndarray:
-    """Return points of a curved surface of some dimensions, and a share of them anywhere."""
+    """Return points of a curved surface of `features` dimensions, (n, d) float64.
+
+    A share `in_space` of them is anywhere in the cube around it.
+    """
     rng = np.random.default_rng(SEED)
     points = np.sin(rng.random((n, features)) @ rng.standard_normal((features, d)) * 3 + rng.standard_normal(d))
     anywhere = rng.random(n) < in_space
@@ -79,7 +82,7 @@ def manifold(n: int, features: int, d: int = 16, in_space: float = 0.0) -> np.nd
 
 
 def radii(n: int, d: int = 12) -> np.ndarray:
-    """Return directions with lognormal radii."""
+    """Return directions with lognormal radii, (n, d) float64."""
     rng = np.random.default_rng(SEED)
     return rng.standard_normal((n, d)) * np.exp(rng.standard_normal((n, 1)))
 
@@ -142,7 +145,10 @@ QUICK = (
 
 
 def serve(connection: Any, name: str, device: str) -> None:
-    """Answer ways with the least seconds of a case's calls, and what they say was taken; in a process of its own."""
+    """Answer ways with the least seconds of a case's calls and what they say was taken, in a process of its own.
+
+    Each answer follows a None, which is sent once the kernels are read.
+    """
     case = CASES[name]
     rows = case.rows(case.sizes[device == "cuda"])
     while True:
@@ -153,7 +159,7 @@ def serve(connection: Any, name: str, device: str) -> None:
 
 
 def called(case: Case, rows: Any, ways: dict[str, Any], device: str) -> str:
-    """Make a case's call in prescribed ways; returns what its report says."""
+    """Make a case's call in prescribed ways, and return what its report says was taken."""
     import rapids_slink
     from rapids_slink.forced import force
 
@@ -168,7 +174,7 @@ def called(case: Case, rows: Any, ways: dict[str, Any], device: str) -> str:
 
 
 def measured(call: Callable[[], str], device: str) -> tuple[float, str]:
-    """Return the least seconds of two calls or more, of which the first may read kernels, and their result."""
+    """Return the least seconds of two calls or more, of which the first may read kernels, and the last one's result."""
     clock = time.process_time if device == "cpu" else time.perf_counter
     seconds: list[float] = []
     begun = time.perf_counter()
@@ -185,7 +191,7 @@ class Worker:
     def __init__(self, name: str, device: str) -> None:
         self.how = name, device
         self.process: Any = None
-        self.waited = 0.0  # seconds until the chosen way's answer, which are more than its own on a busy machine
+        self.waited = 0.0  # seconds until the chosen way's answer: more than its own on a busy machine
 
     def seconds(self, ways: dict[str, Any], limit: float | None = None) -> tuple[float, str]:
         """Return the seconds of a way, infinite if it takes more than a limit, and what was taken."""
@@ -236,7 +242,7 @@ def is_fast(seconds: dict[str, float]) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print a table of the cases; returns the exit status."""
+    """Print a table of the cases, and return the exit status: 1 if a chosen way is slow."""
     parser = argparse.ArgumentParser(prog="python -m bench.choice", description=__doc__.split("\n\n")[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=[*CASES, "quick"], metavar="CASE")

@@ -13,7 +13,7 @@ from rapids_slink.runtime.memory import free_memory
 #: Seconds of calls before one counts: the clocks of an idle GPU take time to rise, and the threads that BLAS and OpenMP
 #: keep spin on the CPU's cores for a while after what they did before.
 WARM_UP = 0.3
-#: Seconds that timed calls take in all, at least: of short ones there are many.
+#: Timed calls take at least these seconds in all, so that short calls are made many times.
 TIMED = 0.3
 
 
@@ -38,11 +38,11 @@ class Clock:
     budget: float = 10.0
 
     def median(self, call: Callable[[], Any], read: Callable[[Any], float] | None = None) -> float:
-        """The median of `seconds`."""
+        """Return the median of `seconds`."""
         return statistics.median(self.seconds(call, read))
 
     def seconds(self, call: Callable[[], Any], read: Callable[[Any], float] | None = None) -> list[float]:
-        """Of calls that have been warmed up, or what `read` finds in their results."""
+        """Return the seconds of each timed call that follows the warm-up, or what `read` finds in its result."""
         seconds: list[float] = []
         spent = 0.0
         begun = time.perf_counter()
@@ -69,7 +69,7 @@ class Clock:
             cupy.cuda.Device().synchronize()
 
     def warm_up(self, call: Callable[[], Any]) -> tuple[Any, float, int | None]:
-        """The result of a first call, its seconds, and the device memory that it took at its peak.
+        """Make a first call; return its result, its seconds and the bytes of device memory at its peak, None on a CPU.
 
         The peak counts what is allocated through rmm during the call, input excluded: cuDF allocates there, and so
         does CuPy once cuDF is imported. It is an exact count, not a sample, and costs nothing that is timed. It does
@@ -82,7 +82,7 @@ class Clock:
         import cudf  # noqa: F401 (points CuPy at rmm)
         import rmm.statistics
 
-        free_memory()  # a run that takes such a pool would not be counted in full
+        free_memory()  # memory that a call reuses from a pool would not be counted
         with rmm.statistics.statistics():
             start = time.perf_counter()
             result = call()

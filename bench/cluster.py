@@ -12,7 +12,7 @@ from rapids_slink.runtime.device import Device
 
 @contextmanager
 def cluster_of(workers: int, device: Device) -> Iterator[Any]:
-    """A cluster whose client is the current one: a GPU for each worker, or one for all where there are too few.
+    """Start a cluster whose client is the current one: a GPU for each worker, or one for all where there are too few.
 
     Several GPUs move their blocks through UCX, if it is installed.
     """

@@ -16,10 +16,10 @@ from rapids_slink.runtime.device import to_host
 
 
 def write(path: Path, edges: Any, n: int, xp: Any) -> None:
-    """An edge frame of a simple graph as the file it reads.
+    """Write an edge frame of a simple graph as the file that the executable reads.
 
-    int32 throughout: the nodes, the edges, where each node's neighbours start, the neighbours, the weights; every edge
-    in both directions. Weights that are floats must not be negative: their bits are in the same order.
+    All is int32: the nodes, the edges, where each node's neighbours start, the neighbours, the weights; every edge is
+    there in both directions. Weights that are floats must not be negative: their bits are in the same order.
     """
     src, dst, weight = (edges[name].values for name in ("src", "dst", "weight"))
     if weight.dtype.kind == "f":
@@ -35,7 +35,7 @@ def write(path: Path, edges: Any, n: int, xp: Any) -> None:
 
 
 def run(executable: str, path: Path) -> float:
-    """The seconds that it prints for the GPU, without waiting for its check on the CPU."""
+    """Return the seconds that the executable prints for the GPU, without waiting for its check on the CPU."""
     environment = {**os.environ, "CUDA_MODULE_LOADING": "EAGER"}  # its first launch is within what it times
     environment.pop("LD_PRELOAD", None)
     command = ["stdbuf", "-oL", executable, str(path)]

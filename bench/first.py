@@ -17,7 +17,7 @@ import numpy as np
 if TYPE_CHECKING:
     from bench.stages import Call, Work
 
-#: Where compiled kernels are kept, by the environment variables that say so.
+#: The environment variables that say where compiled kernels are kept.
 CACHES = ("CUPY_CACHE_DIR", "NUMBA_CACHE_DIR")
 SCRIPT = """
 import sys, time
@@ -57,7 +57,10 @@ class First(NamedTuple):
 
 
 def of_script(fit: str, cached: bool) -> Callable[[Work], Call]:
-    """Prepares a call that runs a script in a process of its own, with kernels compiled before or not."""
+    """Return a function that prepares a call: it runs a script in a process of its own.
+
+    If `cached`, compiled kernels are kept from call to call; otherwise each call compiles them.
+    """
 
     def prepare(work: Work) -> Call:
         folder = tempfile.mkdtemp()
@@ -80,5 +83,5 @@ def of_script(fit: str, cached: bool) -> Callable[[Work], Call]:
 
 
 def seconds(first: Any) -> float:
-    """Reads what a process took."""
+    """Return the seconds that a process took."""
     return float(first.seconds)

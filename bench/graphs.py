@@ -1,7 +1,8 @@
 """Graphs, for the stages that start from edges.
 
-Grids with gaps stand in for road networks: as few edges a node, as local, and of the node counts of the cuSLINK paper's
-table 3. Scale-free graphs are their opposite: few hops, hubs, many edges a node, parallel edges and self-loops.
+Grids with gaps stand in for road networks: they have as few edges a node, edges as local, and the numbers of nodes of
+the cuSLINK paper's table 3. Scale-free graphs are their opposite: they have few hops, hubs, many edges a node, parallel
+edges and self-loops.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from rapids_slink.runtime.device import Device, current_gpu, stream_resources
 
 SEED = 20230918
-KEPT = 0.609  # of a grid's edges: 1.218 a node, as in the road network of the USA
+KEPT = 0.609  # the share of a grid's edges that is kept: 1.218 a node, as in the road network of the USA
 THETA = (0.57, 0.19, 0.19, 0.05)  # the quadrants' shares in a scale-free graph: Graph500's
 Columns = dict[str, Any]
 
@@ -43,7 +44,7 @@ class Graph:
 
 
 def road(name: str, height: int, width: int, dtype: type = np.int32) -> Graph:
-    """A grid of which each edge is kept with probability `KEPT`; weights 1..9999; the same bits on any device.
+    """Return a grid of which each edge is kept with probability `KEPT`; weights 1..9999; the same bits on any device.
 
     Nodes are numbered row by row, edges are listed by their first node.
     """
@@ -62,7 +63,7 @@ def road(name: str, height: int, width: int, dtype: type = np.int32) -> Graph:
 
 
 def rmat(scale: int, degree: int) -> Graph:
-    """A scale-free graph of 2**scale nodes with `degree` edges a node, float32 weights uniform in [0, 1).
+    """Return a scale-free graph of 2**scale nodes with `degree` edges a node, float32 weights uniform in [0, 1).
 
     On a GPU it is pylibraft's, elsewhere one of the same distribution.
     """
@@ -93,7 +94,7 @@ def _rmat_of_pylibraft(scale: int, m: int, device: Device) -> tuple[Any, Any]:
 
 
 def _rmat(scale: int, m: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """One quadrant a bit of the ids, from the highest on."""
+    """Draw the ends of m edges, two arrays of int32: one quadrant for each bit of the ids, from the highest on."""
     src, dst = np.zeros(m, np.int32), np.zeros(m, np.int32)
     a, b, c, _ = np.cumsum(THETA)
     for _ in range(scale):
@@ -103,7 +104,7 @@ def _rmat(scale: int, m: int, rng: np.random.Generator) -> tuple[np.ndarray, np.
     return src.astype(np.int32), dst.astype(np.int32)
 
 
-#: As many nodes as in the table, from New York to the whole USA.
+#: Height and width of grids with as many nodes as the networks of the table, from New York to the whole USA.
 SIDES = {
     "road-263k": (513, 513),
     "road-321k": (567, 567),

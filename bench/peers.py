@@ -40,15 +40,15 @@ class Peer:
     device : {"cpu", "cuda"}
     prepare : callable
     most_work : float
-        The largest n²·d it is asked for: minutes, or all the memory, are spent above.
+        The largest n²·d that the peer is asked for: above it minutes, or all the memory, are spent.
     tree_features : int
-        Up to this many features it does not look at all pairs, and is asked for any size.
+        Up to this number of features the peer does not look at all pairs, and is asked for any size.
     read : callable, optional
         The seconds in what the call returns, for a peer that has a clock of its own.
     works : tuple of types
-        The kinds of work it takes.
+        The kinds of work that the peer takes.
     metrics : collection of str, optional
-        The metrics that it measures rows by, in no box; None for a peer that reads no rows.
+        The metrics by which the peer measures rows, in no box; None for a peer that reads no rows.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Peer:
     metrics: Collection[str] | None = tuple(METRICS)
 
     def can_do(self, work: AnyWork) -> bool:
-        """Whether it is installed, takes such rows, works on the device and would end in time."""
+        """Return whether the peer is installed, takes such rows, works on the device and would end in time."""
         n, d = work.shape
         if self.module.startswith("$"):
             available = bool(os.environ.get(self.module[1:]))
@@ -78,7 +78,7 @@ class Peer:
 
 
 def peers_of(stage: str, names: list[str]) -> list[Peer]:
-    """The peers of a stage among the names."""
+    """Return the peers of a stage whose names are given."""
     return [peer for peer in PEERS if peer.stage == stage and peer.name in names]
 
 
@@ -93,9 +93,9 @@ def _float32_on_gpu(points: np.ndarray) -> Any:
 
 
 GROUPS_A_TASK = 1000
-#: Under the names that these packages have for them.
+#: The metrics by our names, under the names that these packages have for them.
 SKLEARN_METRICS = {
-    # Its braycurtis divides by |x| + |y|, SciPy's and ours by |x + y|.
+    # scikit-learn's braycurtis divides by |x| + |y|, SciPy's and ours by |x + y|.
     **{name: name for name in METRICS if name not in ("minkowski", "inner_product", "braycurtis", "containment")},
     "cityblock": "manhattan",
 }
@@ -108,13 +108,13 @@ def scipy_fit(work: Work) -> Call:
 
 
 def scipy_groups(work: Work) -> Call:
-    """SciPy in a loop."""
+    """Prepare SciPy's linkage of each group in a loop."""
     points, starts = _float64(work), _starts(work)
     return lambda: _each_by_scipy(points, starts)
 
 
 def joblib_groups(work: Work) -> Call:
-    """The same on all cores, some groups a task."""
+    """Prepare SciPy's linkage of each group on all cores, some groups a task."""
     from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
     points, starts = _float64(work), _starts(work)
@@ -124,7 +124,7 @@ def joblib_groups(work: Work) -> Call:
 
 
 def _starts(work: Work) -> np.ndarray:
-    """Where each group begins, and the number of rows."""
+    """Return where each group begins, then the number of rows."""
     return np.searchsorted(work.group, np.arange(int(work.group[-1]) + 2))
 
 
@@ -153,7 +153,7 @@ def sklearn_fit(work: Work) -> Call:
 
 
 def quitefastmst_fit(work: Work) -> Call:
-    """The spanning tree and no more."""
+    """Prepare a call for the spanning tree alone."""
     from quitefastmst import mst_euclid
 
     points = _float64(work)
@@ -165,7 +165,7 @@ def cuml_fit(work: Work) -> Call:
 
     metric = CUML_METRICS[work.case.metric]
     points = _float32_on_gpu(work.points)
-    # By connectivity="pairwise" it has no cosine and no manhattan: cuVS refuses (26.10, pairwise_distance_kmeans).
+    # With connectivity="pairwise" cuML has no cosine and no manhattan: cuVS refuses (26.10, pairwise_distance_kmeans).
     model = AgglomerativeClustering(
         n_clusters=work.case.n_clusters, linkage="single", metric=metric, connectivity="knn"
     )
@@ -173,7 +173,10 @@ def cuml_fit(work: Work) -> Call:
 
 
 def arborx_fit(work: Work, result: str = "dendrogram") -> Call:
-    """ArborX's executable, on a file; it counts from the points being in GPU memory to the result being there."""
+    """Prepare ArborX's executable, on a file.
+
+    It counts from the points being in GPU memory to the result being there.
+    """
     path = Path(tempfile.mkdtemp()) / "points.arborx"
     arborx.write(path, work.points)
     return _with_file(path, lambda: arborx.run(os.environ["ARBORX"], path, result))
@@ -208,7 +211,10 @@ def cuvs_nearest(work: Work, k: int = 1) -> Call:
 
 
 def faiss_nearest(work: Work, k: int) -> Call:
-    """Its flat index, in float32, which holds the points already; on a GPU where it is built for one."""
+    """Prepare a search of faiss's flat index, in float32, which holds the points already.
+
+    If the case is on a GPU, so is the index.
+    """
     faiss: Any = importlib.import_module("faiss")
     queries, points = (np.ascontiguousarray(part, np.float32) for part in work.split)
     index = faiss.IndexFlatL2(points.shape[1])
@@ -233,7 +239,7 @@ def scipy_pairs(work: Work) -> Call:
 
 
 def scipy_friends(work: Work) -> Call:
-    """The components of all pairs."""
+    """Prepare a call for the components of all pairs within the distance."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -253,7 +259,7 @@ def pyfof_friends(work: Work) -> Call:
 
 
 def jztree_friends(work: Work) -> Call:
-    """In float32; labels in the order of the input, as ours."""
+    """Prepare a call for labels in float32, in the order of the input, as ours."""
     jax: Any = importlib.import_module("jax")
     labels = importlib.import_module("jztree.fof").fof_labels
     points, near = jax.numpy.asarray(work.points, "float32"), float(work.near)
@@ -275,13 +281,16 @@ def cuml_dbscan(work: Work) -> Call:
 
 
 def pypi_dbscan(work: Work) -> Call:
-    """Wang, Gu and Shun's, of up to 20 features."""
+    """Prepare the DBSCAN of Wang, Gu and Shun, for up to 20 features."""
     cluster, points = importlib.import_module("dbscan").DBSCAN, _float64(work)
     return lambda: cluster(points, eps=work.near, min_samples=work.case.min_samples)
 
 
 def rapidfuzz_pairs(work: Work) -> Call:
-    """All pairs of strings on all cores; those within the distance are read from the matrix."""
+    """Prepare the distances of all pairs of strings on all cores.
+
+    The pairs within the distance are read from the matrix.
+    """
     from rapidfuzz.distance import Levenshtein
     from rapidfuzz.process import cdist
 
@@ -291,7 +300,7 @@ def rapidfuzz_pairs(work: Work) -> Call:
 
 
 def faiss_pairs(work: Work) -> Call:
-    """Its search within a radius, of float32 rows among themselves."""
+    """Prepare faiss's search within a radius, of float32 rows among themselves."""
     faiss: Any = importlib.import_module("faiss")
     points, is_cosine = np.ascontiguousarray(work.points, np.float32), work.case.metric == "cosine"
     if is_cosine:
@@ -309,7 +318,10 @@ def faiss_pairs(work: Work) -> Call:
 
 
 def cuvs_pairs(work: Work) -> Call:
-    """The 64 nearest of each row, of which those within the distance count; the share of the pairs is printed."""
+    """Prepare a search for the 64 nearest of each row, of which those within the distance count.
+
+    The share of the pairs that it finds is printed.
+    """
     from cuvs.neighbors import brute_force
 
     metric = work.case.metric
@@ -329,7 +341,10 @@ def cuvs_pairs(work: Work) -> Call:
 
 
 def semdedup_pairs(work: Work) -> Call:
-    """SemDeDup's way: k-means, and fp16 products within the cells; the share of the pairs is printed."""
+    """Prepare SemDeDup's way: k-means, then fp16 products within the cells.
+
+    The share of the pairs that it finds is printed.
+    """
     torch: Any = importlib.import_module("torch")
     points, near = torch.nn.functional.normalize(torch.as_tensor(work.points, device="cuda")), work.near
     n, cells = len(points), max(1, len(points) // 1000)
@@ -352,12 +367,12 @@ def semdedup_pairs(work: Work) -> Call:
 
 
 def scipy_products(work: SparseWork) -> Call:
-    """Products of some rows of the matrix with all, by SciPy."""
+    """Prepare SciPy's products of the matrix with itself, a thousand rows at a time."""
     from scipy.sparse import csr_matrix, triu
 
     metric, near = work.case.metric, work.near
     points: Any = work.points
-    if metric == "jaccard":  # columns without an element take memory
+    if metric == "jaccard":  # columns without an element would take memory
         held, columns = np.unique(points.indices, return_inverse=True)
         points = csr_matrix((np.ones(points.nnz, np.int32), columns, points.indptr), (points.shape[0], held.size))
     sizes, transposed = np.diff(points.indptr), points.T.tocsr()
@@ -378,7 +393,10 @@ def scipy_products(work: SparseWork) -> Call:
 
 
 def datasketch_pairs(work: SparseWork) -> Call:
-    """Hashes of the sets, and the candidates of bands, decided by the sets; the share of the pairs is printed."""
+    """Prepare hashes of the sets and the candidates that share bands, which the sets decide.
+
+    The share of the pairs that it finds is printed.
+    """
     sketching: Any = importlib.import_module("datasketch")
     points: Any = work.points
     near = work.near
@@ -419,14 +437,17 @@ def cugraph_tree(work: Work | GraphWork) -> Call:
 
 
 def ecl_tree(work: GraphWork) -> Call:
-    """ECL-MST's executable, on a file; it counts from the graph being in GPU memory to the forest being there."""
+    """Prepare ECL-MST's executable, on a file.
+
+    It counts from the graph being in GPU memory to the forest being there.
+    """
     path = Path(tempfile.mkdtemp()) / "graph.egr"
     ecl.write(path, simple(work), work.shape[0], work.device.xp)
     return _with_file(path, lambda: ecl.run(os.environ["ECL_MST"], path))
 
 
 def _with_file(path: Path, call: Call) -> Call:
-    """The call, with which the folder of its file goes."""
+    """Return the call, and remove the folder of its file when the call is deleted."""
     weakref.finalize(call, shutil.rmtree, path.parent)
     return call
 
@@ -439,7 +460,7 @@ def scipy_cut(work: Work | TreeWork) -> Call:
 
 
 def hdbscan_clusters(work: Work, algorithm: str = "best") -> Call:
-    """With the exact tree, which is not its default."""
+    """Prepare hdbscan with the exact tree, which is not its default."""
     from hdbscan import HDBSCAN
 
     points, m = _float64(work), work.case.min_samples

@@ -2,8 +2,8 @@
 
 The recipe is that of the cuSLINK paper: the minimum spanning forest of the k-NN graph, and while that is not connected
 (its Algorithm 2), each component's edge to the nearest point outside and the minimum spanning forest of the edges so
-far. Every step is done exactly here, on the CPU; what is wrong in the end is the recipe's. On a GPU, cuML is measured,
-which follows it.
+far. Every step is done exactly here, on the CPU, so that the recipe causes every error that remains. On a GPU, cuML is
+measured, which follows the recipe.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bench.cases import SEED
 from rapids_slink.runtime.device import DEVICE_NAMES, Device, resolve, to_host
 
 FOLDER = results.FOLDER / "recipe"
-#: The recipe takes a search a component here, which is for small cases only.
+#: The recipe makes a search for each component here, which only small cases allow.
 MOST_ROWS = 20_000
 
 
@@ -42,7 +42,10 @@ class Case:
 
 
 def galaxies(strings: int) -> Callable[[], np.ndarray]:
-    """Strings of 8 tight groups of 40 points each, in a sparse field of single points, 20 a string."""
+    """Return a function that draws strings of tight groups in a sparse field of single points, float32.
+
+    A string has 8 groups of 40 points each, and the field 20 points for each string.
+    """
 
     def points() -> np.ndarray:
         rng = np.random.default_rng(SEED)
@@ -58,7 +61,7 @@ def galaxies(strings: int) -> Callable[[], np.ndarray]:
 
 
 def filaments() -> np.ndarray:
-    """30 random walks in the plane, each with steps of a length of its own."""
+    """Draw 30 random walks in the plane, each with steps of its own length: (4020, 2) float32."""
     rng = np.random.default_rng(SEED)
     scale = 10 ** rng.uniform(-2.5, -1, (30, 1, 1))
     walks = rng.uniform(-3, 3, (30, 1, 2)) + (rng.normal(size=(30, 134, 2)) * scale).cumsum(axis=1)
@@ -91,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measure(case: Case, device: Device) -> dict[str, Any]:
-    """How the others' clusters compare with the exact ones."""
+    """Compare the others' clusters with the exact ones, and return the fields of the result."""
     points = case.points()
     model = rapids_slink.fit(points, n_clusters=case.n_clusters, device=device.name)
     exact, heights = to_host(model.labels_), to_host(model.distances_)
@@ -112,12 +115,12 @@ def measure(case: Case, device: Device) -> dict[str, Any]:
 
 
 def neighbors(n: int) -> int:
-    """How long the lists of n points are: as cuML's are by default."""
+    """Return how long the lists of n points are: as cuML's are by default."""
     return int(np.log2(n)) + 15
 
 
 def recipe(points: np.ndarray, k: int) -> pd.DataFrame:
-    """The spanning tree that the recipe ends with."""
+    """Return the spanning tree that the recipe ends with, from lists of k neighbours."""
     n = len(points)
     edges = rapids_slink.minimum_spanning_tree(rapids_slink.knn_graph(points, k, device="cpu"), device="cpu")
     while len(edges) < n - 1:
@@ -128,7 +131,7 @@ def recipe(points: np.ndarray, k: int) -> pd.DataFrame:
 
 
 def nearest_outside(points: np.ndarray, inside: np.ndarray) -> pd.DataFrame:
-    """The shortest edge between the points of a component and the others."""
+    """Return the shortest edge between the points of a component and the others."""
     rows, others = np.flatnonzero(inside), np.flatnonzero(~inside)
     nearest = rapids_slink.nearest_neighbors(points[rows], points[others], device="cpu")
     edge = nearest.iloc[[int(nearest["weight"].to_numpy().argmin())]]
@@ -136,7 +139,7 @@ def nearest_outside(points: np.ndarray, inside: np.ndarray) -> pd.DataFrame:
 
 
 def cuml_labels(points: np.ndarray, n_clusters: int) -> np.ndarray:
-    """What cuML finds."""
+    """Return the labels that cuML finds."""
     import cupy
     from cuml.cluster import AgglomerativeClustering
 
@@ -145,7 +148,7 @@ def cuml_labels(points: np.ndarray, n_clusters: int) -> np.ndarray:
 
 
 def table(folder: Path = FOLDER) -> str:
-    """What the result files hold, as a Markdown table."""
+    """Return what the result files hold, as a Markdown table."""
     lines = [
         "| points | cut into | by | adjusted Rand index | wrong heights | tree's length | result file |",
         "|---|---|---|---|---|---|---|",

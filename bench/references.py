@@ -45,5 +45,5 @@ REFERENCES: dict[tuple[str, str], dict[str, float]] = {
 
 
 def references_of(case: str, stage: str) -> dict[str, float]:
-    """Published seconds of a stage of a case, by where they come from."""
+    """Return the published seconds of a stage of a case, by where they come from."""
     return REFERENCES.get((case, stage), {})

@@ -22,7 +22,7 @@ ROUNDS = 3
 
 
 def main(commit: str) -> int:
-    """Measure both trees; returns the exit status."""
+    """Measure both trees, and return the exit status: 1 if a stage of a case is slower by half or more."""
     with tempfile.TemporaryDirectory() as folder:
         other = Path(folder) / "tree"
         subprocess.run(["git", "worktree", "add", "--detach", str(other), commit], cwd=ROOT, check=True)
@@ -39,7 +39,7 @@ def main(commit: str) -> int:
 
 
 def measured(tree: Path, out: Path) -> dict[str, float]:
-    """The least seconds of each case and stage, of the sources in a tree."""
+    """Run the benchmarks on the sources in a tree, and return the least seconds of each case and stage."""
     command = [sys.executable, "-m", "bench", "--device", "cpu", "--peers", "--repeats", "5", "--out", str(out)]
     subprocess.run([*command, "--cases", *CASES, "--stages", *STAGES], cwd=tree, check=True, stdout=subprocess.DEVNULL)
     (path,) = out.glob("*.json")
@@ -47,12 +47,12 @@ def measured(tree: Path, out: Path) -> dict[str, float]:
 
 
 def seconds_of(results: Iterable[dict[str, object]]) -> dict[str, float]:
-    """The least seconds of a result file, by case and stage."""
+    """Return the least seconds of each result of a file, by case and stage."""
     return {f"{result['case']}, {result['stage']}": float(str(result["least_seconds"])) for result in results}
 
 
 def compared(ours: dict[str, float], theirs: dict[str, float]) -> Iterable[str]:
-    """Print a line for each measurement that both have; yields those that take too long."""
+    """Print a line for each measurement that both have, and yield the names of those that take too long."""
     for name in sorted(ours.keys() & theirs.keys()):
         ratio = ours[name] / theirs[name]
         print(f"{name:<30}{theirs[name]:>9.4f} s {ours[name]:>9.4f} s {ratio:>6.2f}{' SLOWER' * (ratio >= LIMIT)}")

@@ -14,7 +14,7 @@ from bench.results import FOLDER, entries_of, identity, slug
 
 README = Path(__file__).parent.parent / "README.md"
 TABLE_STAGES = ("fit", "spanning_tree")
-#: The cases of the README's table, which are fits on one card; and the one of its first figure.
+#: The cases of the README's table, which are fits on one card.
 README_CARD = "NVIDIA H100 80GB HBM3"
 README_CASES = ("mnist-60k-784", "unit-300k-768", "mixture-1m-128", "cloud-4m-9", "deep-8m-96")
 #: The table's cases on CPUs, each with its stage.
@@ -22,6 +22,7 @@ README_CPU_CASES = (
     ("blobs-200k-2", "hdbscan"), ("gauss-20k-16", "hdbscan"), ("gauss-20k-16", "fit"), ("tiny-100-8", "fit"),
     ("unit-50k-384-planted", "pairs"), ("receptors-20k", "pairs"), ("uniform-300k-3-near", "pairs"),
 )  # fmt: skip
+#: The case of the README's first figure.
 FIRST_CASE = "mixture-1m-128"
 GROUP_OF = {case: group for group, cases in GROUPS.items() for case in cases}
 
@@ -47,9 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def load(folder: Path) -> list[dict[str, Any]]:
-    """The newest result of CPUs, and of each GPU, of each `identity`, with its ``device``, ``date`` and ``file``.
+    """Return the newest result of each `identity`, for CPUs and each GPU, with its ``device``, ``date`` and ``file``.
 
-    One without peers does not replace one that was measured beside them.
+    A result without peers does not replace one that was measured beside them.
     """
     newest: dict[Any, dict[str, Any]] = {}
     for path in sorted(folder.glob("*.json")):  # names start with the date
@@ -63,14 +64,18 @@ def load(folder: Path) -> list[dict[str, Any]]:
 
 
 def pick(rows: list[dict[str, Any]], names: Sequence[str], pool: bool = False) -> list[dict[str, Any]]:
-    """The rows of these stages, or those of a group of cases where the group is named; of an rmm pool only if asked."""
+    """Return the rows of these stages and groups of cases.
+
+    A row of a case that is in a group is there only if its group is named, and one that was measured with an rmm pool
+    only if `pool` is true.
+    """
     return [
         row for row in rows if GROUP_OF.get(row["case"], row["stage"]) in names and (pool or not row.get("rmm_pool"))
     ]
 
 
 def readme_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The newest row of each of `README_CASES`."""
+    """Return the newest row of each of `README_CASES`."""
     newest = {
         row["case"]: row
         for row in sorted(rows, key=lambda row: row["file"])  # names start with the date
@@ -80,19 +85,19 @@ def readme_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def readme_cpu_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The result on CPUs of each of `README_CPU_CASES`."""
+    """Return the result on CPUs of each of `README_CPU_CASES`."""
     of_cpus = {(row["case"], row["stage"]): row for row in rows if row["file"].endswith("-cpu.json")}
     return [of_cpus[key] for key in README_CPU_CASES if key in of_cpus]
 
 
 def filled(text: str, results: list[dict[str, Any]]) -> str:
-    """The README's text with its table and its first figure, both of these results."""
+    """Return the README's text with its table and its first figure made from these results."""
     rows = readme_rows(results)
     return put_between(put_between(text, table(readme_cpu_rows(results) + rows), "bench"), first_figure(rows), "first")
 
 
 def first_figure(rows: list[dict[str, Any]]) -> str:
-    """The sentence of `FIRST_CASE`; an empty text if it is not among the rows."""
+    """Return the sentence about `FIRST_CASE`; an empty text if it is not among the rows."""
     row = next((row for row in rows if row["case"] == FIRST_CASE), None)
     if row is None:
         return ""
@@ -104,9 +109,14 @@ def first_figure(rows: list[dict[str, Any]]) -> str:
 
 
 def measured(rows: list[dict[str, Any]], case: str, stage: str, on_gpu: bool = True) -> str:
-    """The time of a case's newest result with a link to its file, and of a GPU the memory and its name.
+    """Return the time of a case's newest result with a link to its file, and for a GPU the memory and its name.
 
-    Of several devices the fastest counts. Raises ValueError if there is none.
+    Of several devices the fastest counts.
+
+    Raises
+    ------
+    ValueError
+        If there is no such result.
     """
     found = [
         row
@@ -125,7 +135,7 @@ def measured(rows: list[dict[str, Any]], case: str, stage: str, on_gpu: bool = T
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """A Markdown table; an empty text where there are no rows."""
+    """Return a Markdown table; an empty text where there are no rows."""
     if not rows:
         return ""
     lines = ["| case | stage | rapids_slink | others | exact | device | result file |", "|---|---|---|---|---|---|---|"]
@@ -139,9 +149,10 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def beside_noise(rows: list[dict[str, Any]], device: str) -> str:
-    """A Markdown table of the fits of data with structure on a device, beside those of noise of the same shape there.
+    """Return a Markdown table of fits of data with structure on a device, beside fits of noise of the same shape.
 
-    Without those that were not measured there, or whose noise was not; an empty text if none remains.
+    Cases that were not measured there are left out, and so are those whose noise was not. The text is empty if none
+    remains.
     """
     fits = {
         row["case"]: row for row in rows if (row["stage"], row["device"]) == ("fit", device) and not row.get("rmm_pool")
@@ -163,20 +174,26 @@ def _stage(row: dict[str, Any]) -> str:
 
 
 def _fastest_first(row: dict[str, Any]) -> list[tuple[str, float]]:
-    """The peers', then what was published; older results name nothing published."""
+    """Return the peers' times, then the published ones, each fastest first; older results name nothing published."""
     parts = row["peers"], row.get("references", {})
     return [item for part in parts for item in sorted(part.items(), key=lambda item: item[1])]
 
 
 def shown(seconds: float) -> str:
-    """Three digits and a unit."""
+    """Return a time as three digits and a unit."""
     value, unit = (seconds, "s") if seconds >= 1 else (1e3 * seconds, "ms")
     digits = f"{value:.3g}"
     return f"{float(digits):,.0f} {unit}" if "e" in digits else f"{digits} {unit}"
 
 
 def put_between(text: str, middle: str, name: str) -> str:
-    """`text` with what stands between the markers of this name replaced."""
+    """Return `text` with what stands between the markers of this name replaced.
+
+    Raises
+    ------
+    ValueError
+        If a marker is not there exactly once.
+    """
     start, end = f"<!-- {name}:start -->", f"<!-- {name}:end -->"
     if text.count(start) != 1 or text.count(end) != 1:
         raise ValueError(f"the file must hold {start} and {end}, once each")
@@ -185,7 +202,7 @@ def put_between(text: str, middle: str, name: str) -> str:
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """A line a row, a dot a package, seconds on a logarithmic axis."""
+    """Draw a line for each row and a dot for each package, seconds on a logarithmic axis, into the file `path`."""
     import matplotlib
 
     matplotlib.use("Agg")

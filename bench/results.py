@@ -22,11 +22,11 @@ PACKAGES += ["cupy-cuda12x", "cupy-cuda13x"]
 
 
 def save(folder: Path, header: dict[str, Any], result: dict[str, Any]) -> Path:
-    """Add a result to the day's file of its device, in the place of an older one of the same `identity`.
+    """Add a result to the day's file of its device, in place of an older one of the same `identity`; return the path.
 
-    A result keeps the commit and the device it was measured at, since the file may outlive both. One that was measured
-    without peers keeps those of the one before it on that device, that day's or an earlier one's, and as
-    `peers_commit` the commit they were measured beside.
+    A result keeps the commit and the device at which it was measured, since the file may outlive both. One that was
+    measured without peers keeps the peers' times of the newest result before it on that device, that day's or an
+    earlier one's. `peers_commit` is then the commit at which these were measured.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{header['date']}-{slug(header)}.json"
@@ -47,24 +47,27 @@ def save(folder: Path, header: dict[str, Any], result: dict[str, Any]) -> Path:
 
 
 def entries_of(run: dict[str, Any]) -> list[dict[str, Any]]:
-    """A file's results, each with its device, which older ones do not say."""
+    """Return a file's results, each with its device, which older ones do not say."""
     return [{"device": run["device"], **entry} for entry in run["results"]]
 
 
 def identity(result: dict[str, Any]) -> tuple[str, str, bool, int]:
-    """The case, the stage, whether all memory came from an rmm pool, which older results do not say, and workers."""
+    """Return what tells results apart: case, stage, whether all memory came from an rmm pool, and workers.
+
+    Older results do not name a pool, and count as measured without one.
+    """
     return result["case"], result["stage"], result.get("rmm_pool", False), result.get("workers", 0)
 
 
 def slug(header: dict[str, Any]) -> str:
-    """``cpu``, or the GPU's name as part of a file name."""
+    """Return ``cpu``, or the GPU's name as part of a file name."""
     if header["driver"] is None:
         return "cpu"
     return re.sub(r"[^a-z0-9]+", "-", header["device"].lower().removeprefix("nvidia ")).strip("-")
 
 
 def header(device: Device, date: str, commit: str | None) -> dict[str, Any]:
-    """What was measured, on what, with what."""
+    """Return what was measured, on what device and with which versions: the fields at the head of a result file."""
     return {
         "commit": commit or _commit(),
         "date": date,

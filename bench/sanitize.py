@@ -60,15 +60,15 @@ from rapids_slink.spanning_tree.problem import Problem
 
 PACKAGE = Path(rapids_slink.__file__).parent
 KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\s*\(")
-#: The bodies of the fused filter's kernel, of which a GPU has one.
+#: The bodies of the fused filter's kernel; a GPU launches one of them.
 BODIES = {"neighbors/filter/fused/wgmma.cu", "neighbors/filter/fused/mma.cu"}
-#: What makes the edges' kernels take a small graph for a large one, by device.
+#: The constants that make the edges' kernels take a small graph for a large one, by device.
 AS_IF_LARGE: dict[str, dict[str, Any]] = {"cpu": {"LARGE": 1}, "cuda": {"LARGE": 1, "MOST_PACKED": 1}}
 Step = Callable[[Device], tuple[Any, ...]]
 
 
 def search(kind: str, values: Any, device: Device, queries: Any = None) -> Any:
-    """One of the searches; the CPU has a tree for boxes."""
+    """Return a search of a kind; on the CPU a k-d tree serves for boxes."""
     if kind != "boxes":
         return (TileSearch if kind == "tiles" else BruteForceSearch)(values, device, Report(), queries)
     if device.is_gpu:
@@ -81,12 +81,15 @@ def search(kind: str, values: Any, device: Device, queries: Any = None) -> Any:
 
 
 def cluster(device: Device, kind: str, points: np.ndarray, k: int, min_samples: int = 1) -> tuple[Any, ...]:
-    """Lists, spanning tree and dendrogram of points."""
+    """Return the lists, the spanning tree, the dendrogram and the lists' components of points."""
     return _cluster(search(kind, device.asarray(points), device), len(points), device, k, min_samples)
 
 
 def cluster_by_metric(device: Device, metric: str, points: np.ndarray, k: int, **space: Any) -> tuple[Any, ...]:
-    """The same by another metric's search, or in a box or by groups that have scales."""
+    """Return what `cluster` does, by another metric's search.
+
+    The space may be a box, or groups of features that have scales.
+    """
     chosen = metric_of(metric, **space).of_columns(None, points.shape[1])
     rows = metric_rows(chosen, device.asarray(points), device)
     return _cluster(prepare_search(rows, device, Report(), metric=chosen), len(points), device, k)
@@ -102,7 +105,7 @@ def _cluster(among: Any, n: int, device: Device, k: int, min_samples: int = 1) -
 
 
 def interleave(device: Device, points: np.ndarray) -> tuple[Any, ...]:
-    """A frame's columns as rows, and whether they are finite."""
+    """Return a frame's columns as rows, and whether they are finite."""
     columns = [device.asarray(np.ascontiguousarray(column)) for column in points.T]
     if device.is_gpu:  # pylibcudf's columns as far as the kernel's launcher looks into them
         from rapids_slink.points.cuda import interleave as interleaved
@@ -118,12 +121,12 @@ def interleave(device: Device, points: np.ndarray) -> tuple[Any, ...]:
 
 
 def tree_of_pairs(device: Device, points: np.ndarray, min_samples: int = 1) -> tuple[Any, ...]:
-    """A tree of all pairs."""
+    """Return the tree of all pairs."""
     return tuple(pairs.tree_of_pairs(device.asarray(points), EUCLIDEAN, min_samples, device).columns.values())
 
 
 def trees_of_groups(device: Device, points: np.ndarray, metric: str, min_samples: int = 1) -> tuple[Any, ...]:
-    """The trees of groups of a few and of hundreds of rows."""
+    """Return the trees of groups of a few and of hundreds of rows."""
     chosen, (n, d) = get_metric(metric), points.shape
     rows = metric_rows(chosen, device.asarray(points), device, alone=False)
     groups = groups_of(device.asarray(np.arange(n) % 97 // 40 * 100 + np.arange(n) % 3), 300, device)
@@ -133,7 +136,7 @@ def trees_of_groups(device: Device, points: np.ndarray, metric: str, min_samples
 
 
 def tree_of_boxes(device: Device, points: np.ndarray) -> tuple[Any, ...]:
-    """A tree by boxes, which a CPU makes from lists."""
+    """Return the tree that boxes give, which a CPU makes from lists."""
     if not device.is_gpu:
         return cluster(device, "boxes", points, 8)[2:5]
     from rapids_slink.spanning_tree import boxes
@@ -144,7 +147,7 @@ def tree_of_boxes(device: Device, points: np.ndarray) -> tuple[Any, ...]:
 
 
 def friends_of_rows(device: Device, points: np.ndarray, distance: float) -> tuple[Any, ...]:
-    """Labels of rows that steps of at most a distance connect."""
+    """Return the labels of rows that steps of at most a distance connect."""
     settings, xp = Settings(EUCLIDEAN, friends_within=distance), device.xp
     labels = xp.empty(len(points), "int32")
     problem = Problem(settings, device, len(points), points.shape[1], points.dtype.itemsize)
@@ -152,7 +155,7 @@ def friends_of_rows(device: Device, points: np.ndarray, distance: float) -> tupl
 
 
 def list_clusters(device: Device, points: np.ndarray, box: np.ndarray) -> tuple[Any, ...]:
-    """A catalogue of clusters of all sizes, some rows of which have no cluster."""
+    """Return a catalogue of clusters of all sizes; some rows have no cluster."""
     n = len(points)
     labels, weight = np.sqrt(np.arange(n)).astype(np.int32) - 2, np.arange(n) + 1.0
     rows = read_rows(device.asarray(points), [], None, weight, n, device)
@@ -160,33 +163,33 @@ def list_clusters(device: Device, points: np.ndarray, box: np.ndarray) -> tuple[
 
 
 def count_visits(device: Device, points: np.ndarray) -> tuple[Any, ...]:
-    """How many nodes of a tree of boxes searches visit, counted up to one."""
+    """Return how many nodes of a tree of boxes searches visit, counted up to one."""
     visits = search("boxes", device.asarray(points), device).mean_visits(1) if device.is_gpu else 1.0
     return (np.array(visits),)
 
 
 def expands(device: Device, points: np.ndarray) -> tuple[Any, ...]:
-    """The expansion of points, and how near some have others."""
+    """Return the expansion of points, and how near others are to some of them."""
     values = device.asarray(points)
     near = trees.nearest_by_spread(values, device)
     return np.array(trees.expansion(values, device)), np.round(near, 4)
 
 
 def equal_rows(device: Device, points: np.ndarray) -> tuple[Any, ...]:
-    """Which rows are equal, by their numbers."""
+    """Return the sum of the row numbers at which the distinct rows first appear."""
     hashes = exact_kernels(device).hash_rows(device.asarray(points))
     return (np.unique(to_host(hashes), return_index=True)[1].sum(),)
 
 
 def tree_of_matrix(device: Device, points: np.ndarray, min_samples: int = 1) -> tuple[Any, ...]:
-    """The tree of a distance matrix."""
+    """Return the tree of a distance matrix."""
     matrix = np.abs(points[:, None, 0] - points[None, :, 0])
     given = as_distances(device.asarray(matrix), device)[0].values
     return tuple(pairs.tree_of_pairs(given, PRECOMPUTED, min_samples, device).columns.values())
 
 
 def find_nearest(device: Device, kind: str, queries: np.ndarray, points: np.ndarray) -> tuple[Any, ...]:
-    """The nearest of other points."""
+    """Return the nearest point of each query, by its number, and its distance."""
     xp = device.xp
     rows = xp.arange(len(queries), dtype="int32")
     among = search(kind, device.asarray(points), device, device.asarray(queries))
@@ -196,7 +199,7 @@ def find_nearest(device: Device, kind: str, queries: np.ndarray, points: np.ndar
 
 
 def label_core_rows(device: Device, points: np.ndarray, distance: float) -> tuple[Any, ...]:
-    """Labels of DBSCAN by boxes and by pairs, of rows that weigh from 0 to 3."""
+    """Return the labels of DBSCAN by boxes and by pairs, for rows that weigh from 0 to 3."""
     settings, xp, n = Settings(EUCLIDEAN, friends_within=distance), device.xp, len(points)
     rows, weights = device.asarray(points), (xp.arange(n) % 4).astype("float64")
     problem = Problem(settings, device, n, points.shape[1], points.dtype.itemsize)
@@ -212,7 +215,7 @@ def label_core_rows(device: Device, points: np.ndarray, distance: float) -> tupl
 def find_pairs(
     device: Device, points: np.ndarray, limit: float, metric: str = "euclidean", queries: np.ndarray | None = None
 ) -> tuple[Any, ...]:
-    """The pairs within a surrogate distance, and their numbers within half of it and within all of it."""
+    """Return the pairs within a surrogate distance, and their numbers within half of it and within all of it."""
     chosen, given = get_metric(metric), [points] if queries is None else [points, queries]
     rows = [metric_rows(chosen, device.asarray(part), device) for part in given]
     among = prepare_pairs(rows[0], None if queries is None else rows[1], limit, chosen, device)
@@ -222,7 +225,7 @@ def find_pairs(
 
 
 def strings(device: Device, values: list[str], metric: str) -> tuple[Any, ...]:
-    """The distances, hashes, keys and bits of strings, and their forests."""
+    """Return the distances, hashes, keys and bits of strings, and their forests."""
     items = Strings.read({"X": values}, ITEM_METRICS[metric], device)
     n, every = len(items), slice(0, len(items))
     src, dst = (device.asarray(end, "int32") for end in np.indices((n, n)).reshape(2, -1))
@@ -240,7 +243,10 @@ def strings(device: Device, values: list[str], metric: str) -> tuple[Any, ...]:
 
 
 def find_for_few(device: Device, queries: np.ndarray, points: np.ndarray) -> tuple[Any, ...]:
-    """The same by the search for few queries where the device has one; all of them must be proven."""
+    """Return what `find_nearest` does, by the search for few queries where the device has one.
+
+    All queries must be proven.
+    """
     if not device.is_gpu:
         return find_nearest(device, "all pairs", queries, points)
     from rapids_slink.neighbors.small_batch import SmallBatchSearch
@@ -255,10 +261,13 @@ def find_for_few(device: Device, queries: np.ndarray, points: np.ndarray) -> tup
 
 
 def connect(device: Device, points: np.ndarray, facing_cost: int) -> tuple[Any, ...]:
-    """Components of 60 points connected at once, by all or, if these cost too much, by those that face each other."""
+    """Return the edges that connect components of 60 points at once.
+
+    They are found among all points or, if these cost too much, among those that face each other.
+    """
     among = search("fused", device.asarray(points), device)
     component, k = device.xp.arange(len(points), dtype="int32") // 60 * 60, -(-len(points) // 60)
-    rows = component  # that many would have to search: with the rounds below, pairs enough
+    rows = component  # all rows would have to search: with `ROUNDS` below, no number of pairs is too large
     n = len(points)
     with patch.multiple(component_pairs, MAX_OVERLAPPING=n, MAX_FACING=n, ROUNDS=2**16, FACING_COST=facing_cost):
         edges = component_pairs.connect_components(among, None, component, k, rows, Report())
@@ -269,13 +278,13 @@ def connect(device: Device, points: np.ndarray, facing_cost: int) -> tuple[Any, 
 
 
 def append_rows(device: Device, points: np.ndarray) -> tuple[Any, ...]:
-    """The tree of points of which the last 60 are appended."""
+    """Return the tree of points of which the last 60 are appended."""
     model = rapids_slink.fit(points[:-60], 1, prediction_data=True, device=device.name).append(points[-60:])
     return tuple(on_host(model.mst_)[name].to_numpy() for name in EDGE_TYPES)
 
 
 def list_by_sorting(device: Device, points: np.ndarray) -> tuple[Any, ...]:
-    """Lists longer than a kernel's."""
+    """Return lists longer than a kernel's."""
     values, rows = device.asarray(points), device.xp.arange(len(points), dtype="int32")
     few = rows[:5]
     top = exact_kernels(device).scan(
@@ -285,7 +294,7 @@ def list_by_sorting(device: Device, points: np.ndarray) -> tuple[Any, ...]:
 
 
 def list_codes(device: Device, points: np.ndarray) -> tuple[Any, ...]:
-    """The same of codes, by the search that suits the device."""
+    """Return lists of codes longer than a kernel's, by the search that suits the device."""
     metric, few = get_metric("hamming"), device.xp.arange(5, dtype="int32")
     search = prepare_search(metric_rows(metric, device.asarray(points), device), device, Report(), metric=metric)
     groups = device.xp.arange(len(points), dtype="int32")
@@ -294,14 +303,14 @@ def list_codes(device: Device, points: np.ndarray) -> tuple[Any, ...]:
 
 
 def graph(dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ends and weights of edges over 2,000 nodes, some of which have none."""
+    """Return the ends and the weights of edges over 2,000 nodes, some of which have none."""
     rng = np.random.default_rng(7)
     src, dst = rng.integers(0, 1995, (2, 12_000)).astype(np.int32)
     return src, dst, rng.integers(-40, 40, src.size).astype(dtype)
 
 
 def span(device: Device, dtype: str, maximum: bool = False, as_if_large: bool = False) -> tuple[Any, ...]:
-    """The spanning forest of a graph that takes several blocks."""
+    """Return the spanning forest of a graph that takes several blocks, its components and its merge order."""
     kernels, xp = edge_kernels(device), device.xp
     src, dst, weight = map(device.asarray, graph(dtype))
     edges = graphs.EdgeList(src, dst, weight, 2000, maximum)
@@ -314,7 +323,7 @@ def span(device: Device, dtype: str, maximum: bool = False, as_if_large: bool = 
 
 
 def merge(device: Device, joins: Any, n: int) -> tuple[Any, ...]:
-    """The dendrogram of a tree, and a cut of it."""
+    """Return the dendrogram of a tree, and a cut of it."""
     columns = Tree("small", n, joins).edges()
     order = np.argsort(columns["weight"])
     src, dst = (device.asarray(columns[name][order]) for name in ("src", "dst"))
@@ -325,7 +334,7 @@ def merge(device: Device, joins: Any, n: int) -> tuple[Any, ...]:
 
 
 def condense_tree(device: Device) -> tuple[Any, ...]:
-    """The condensed dendrogram of a tree, and heights by the sizes of its clusters."""
+    """Return the condensed dendrogram of a tree, and heights by the sizes of its clusters."""
     columns = Tree("small", 3000, random).edges()
     order = np.argsort(columns["weight"])
     left, right, size = np.empty((3, order.size), np.int32)
@@ -337,7 +346,10 @@ def condense_tree(device: Device) -> tuple[Any, ...]:
 
 
 def sum_up(device: Device) -> tuple[Any, ...]:
-    """The points of clusters of a condensed dendrogram, one of them without points: sums, labels and scores."""
+    """Return the sums, the labels and the scores of points in the clusters of a condensed dendrogram.
+
+    One of the clusters has no points.
+    """
     rng = np.random.default_rng(0)
     cluster, birth = 2 * rng.integers(0, 4, 3000).astype(np.int32), rng.random(8)
     placed = device.asarray(cluster), device.asarray(birth[cluster] + rng.random(cluster.size))
@@ -347,7 +359,7 @@ def sum_up(device: Device) -> tuple[Any, ...]:
 
 
 def list_small_components(device: Device) -> tuple[Any, ...]:
-    """The rows of components that few of some rows are in."""
+    """Return those of some rows whose component holds at most three of them, in order."""
     rng = np.random.default_rng(0)
     component, rows = rng.integers(0, 500, 3000).astype(np.int32), np.arange(0, 3000, 2, dtype=np.int32)
     forest = SimpleNamespace(component=device.asarray(component))
@@ -356,7 +368,10 @@ def list_small_components(device: Device) -> tuple[Any, ...]:
 
 
 def compare_items(device: Device, kind: Any, metric: str, rows: Any) -> tuple[Any, ...]:
-    """The hashes, the distances and the equal ones of sets or sparse rows, and the rows of bits of sets."""
+    """Return the hashes and the distances of sets or sparse rows, and which pairs are equal.
+
+    For sets the rows of bits follow.
+    """
     items = kind.read({"X": rows}, get_metric(metric), device)
     ends = [device.asarray(end.astype(np.int32)) for end in np.triu_indices(len(items), 1)]
     bits = [items.rows_of_bits(128)[0]] if kind is Sets else []
@@ -364,7 +379,7 @@ def compare_items(device: Device, kind: Any, metric: str, rows: Any) -> tuple[An
 
 
 def steps() -> Iterator[tuple[str, Step]]:
-    """What is run, and its name."""
+    """Yield the name of each step, and the step."""
     rng = np.random.default_rng(0)
     islands = np.repeat(30 * rng.normal(size=(11, 20)), 60, axis=0) + rng.normal(size=(660, 20))
     points: dict[str, np.ndarray] = {
@@ -456,19 +471,19 @@ def steps() -> Iterator[tuple[str, Step]]:
 
 
 def kernels_of_package() -> set[tuple[str, str]]:
-    """Source and name of each kernel."""
+    """Return the source and the name of each kernel."""
     sources = sorted(PACKAGE.rglob("*.cu"))
     return {(str(path.relative_to(PACKAGE)), name) for path in sources for name in KERNEL.findall(path.read_text())}
 
 
 def differing(step: Step, *devices: Device) -> bool:
-    """Whether a step returns other bits on one device than on another."""
+    """Return whether a step returns other bits on one device than on another."""
     first, second = ([to_host(part) for part in step(device)] for device in devices)
     return not all(np.array_equal(*pair) for pair in zip(first, second, strict=True))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the steps; the exit status is 1 if a result differs or, of all steps, a kernel has not been launched."""
+    """Run the steps, and return the exit status: 1 if a result differs or, of all steps, a kernel was not launched."""
     parser = argparse.ArgumentParser(prog="python -m bench.sanitize", description=__doc__)
     parser.add_argument("only", nargs="?", default="", help="run the steps that have this in their names")
     only = parser.parse_args(arguments).only
@@ -484,7 +499,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     gpu = cuda()
     _ = gpu.frames  # cuDF sets CuPy's allocator when it is imported
-    gpu.xp.cuda.set_allocator(None)  # each array an allocation of its own: within a pool nothing is out of bounds
+    gpu.xp.cuda.set_allocator(None)  # each array is an allocation of its own: in a pool nothing is out of bounds
     wrong = 0
     with patch.object(launches, "cuda_kernel", noted):  # some launchers take it when they are imported, by a step
         for name, step in chosen:

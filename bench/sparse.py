@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 
 SEED = 20230918
-#: Columns of hashes.
+#: Columns of a matrix of sets: the possible hashes.
 HASHES = 2**31 - 1
 Matrix = Callable[[Path | None, int], Any]
 
 
 def sketches(n: int, size: int, family: int = 8) -> Matrix:
-    """Sets of `size` hashes, like the sketches of Mash: a boolean CSR matrix of SciPy.
+    """Return a function that draws sets of `size` hashes, like the sketches of Mash: a boolean CSR matrix of SciPy.
 
-    The sketches of a family share so many hashes with its first one that their Jaccard similarity is from 0.5 to 0.9.
+    Each sketch of a family shares so many hashes with the family's first one that their Jaccard similarity is from 0.5
+    to 0.9.
     """
 
     def rows(_folder: Path | None, extra: int) -> Any:
@@ -27,9 +28,10 @@ def sketches(n: int, size: int, family: int = 8) -> Matrix:
 
 
 def tfidf(n: int, d: int, length: int = 150, family: int = 5) -> Matrix:
-    """Unit rows, (n, d) float64, of words of Zipf's law, as scikit-learn's ``TfidfVectorizer`` has them: a CSR matrix.
+    """Return a function that draws unit rows of words by Zipf's law, (n, d) float64: a CSR matrix.
 
-    Of a family of texts the others have a fifth of the words of the first one replaced.
+    They are weighted as by scikit-learn's ``TfidfVectorizer``. The first text of a family has a fifth of its words
+    replaced in each of the others.
     """
 
     def rows(_folder: Path | None, extra: int) -> Any:

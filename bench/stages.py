@@ -20,7 +20,7 @@ from bench.trees import Tree
 from rapids_slink.runtime.device import Device, resolve
 from rapids_slink.runtime.frames import frame_of
 
-#: Of a frame that is spread over a cluster there are so many partitions, or more of so many rows.
+#: A frame that is spread over a cluster has `PARTITIONS` partitions, or more of at least `PARTITION_ROWS` rows each.
 PARTITIONS, PARTITION_ROWS = 8, 500_000
 #: The neighbours of each query, by stage.
 LISTED = {f"nearest_{k}": k for k in (1, 10, 100)}
@@ -40,67 +40,70 @@ class Work:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and features."""
+        """Return the numbers of rows and of features."""
         n, d = self.points.shape
         return n, d
 
     @property
     def stages(self) -> set[str]:
-        """The stages that there is an input for."""
+        """Return the stages that there is an input for."""
         if self.case.group is not None:
             return {"groups"}
         if self.points.dtype == object:
             return {"fit", "pairs"}
         usual = {"fit", "connect", "linkage", "cut", "cuts", "pairs", "count", "friends", "dbscan"}
         is_plain = self.case.metric == "euclidean" and self.case.box is None
-        of_trees = set() if self.case.max_distance is None else {"linkage", "cut", "cuts"}  # which take no forest
+        of_trees = set() if self.case.max_distance is None else {"linkage", "cut", "cuts"}  # they take no forest
         return ({*STAGES} - {"groups"} if is_plain else usual) - of_trees
 
     @cached_property
     def points(self) -> np.ndarray:
-        """The points on the host, as the case has them."""
+        """Return the points on the host, as the case has them."""
         return self.case.points(self.folder)
 
     @cached_property
     def group(self) -> np.ndarray:
-        """The number of each row's group; of a case without groups each fifty rows are one."""
+        """Return the number of each row's group, (n,); without groups in the case each fifty rows are one."""
         n = len(self.points)
         return np.arange(n) // 50 if self.case.group is None else self.case.group(n)
 
     @cached_property
     def split(self) -> tuple[np.ndarray, np.ndarray]:
-        """Queries and searched points of `nearest_neighbors`, on the host."""
+        """Return the queries and the searched points of `nearest_neighbors`, on the host."""
         return self.case.split(self.folder)
 
     @cached_property
     def table(self) -> Any:
-        """The points as a user holds them: a frame of the device."""
+        """Return the points as a user holds them: a frame of the device."""
         return frame_of_points(self.points, self.device)
 
     @cached_property
     def model(self) -> Any:
-        """A fitted model."""
+        """Return a fitted model."""
         return fit(self)()
 
     @cached_property
     def edges(self) -> Any:
-        """The k-NN edge frame."""
+        """Return the k-NN edge frame."""
         return knn(self)()
 
     @cached_property
     def near(self) -> float:
-        """The distance within which pairs, or clusters, are wanted."""
+        """Return the distance within which pairs, or clusters, are wanted.
+
+        It is the case's `near` or `max_distance`, or else the median height of the tree.
+        """
         given = [distance for distance in (self.case.near, self.case.max_distance) if distance is not None]
         return given[0] if given else float(self.merges["height"].median())
 
     @property
     def tree(self) -> Any:
-        """The minimum spanning tree."""
+        """Return the minimum spanning tree."""
         return self.model.mst_
 
     @property
     def merges(self) -> Any:
-        """The linkage frame."""
+        """Return the linkage frame."""
         return self.model.linkage_
 
 
@@ -109,12 +112,12 @@ class SparseWork(Work):
 
     @property
     def stages(self) -> set[str]:
-        """The stages that take such rows."""
+        """Return the stages that take such rows."""
         return {"fit", "pairs"}
 
     @cached_property
     def table(self) -> Any:
-        """The matrix."""
+        """Return the matrix."""
         return self.points
 
 
@@ -127,7 +130,7 @@ class NodesWork:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Nodes, and no features."""
+        """Return the number of nodes, and 0 for the features."""
         return self.case.n, 0
 
 
@@ -139,17 +142,17 @@ class TreeWork(NodesWork):
 
     @property
     def stages(self) -> set[str]:
-        """The stages that there is an input for."""
+        """Return the stages that there is an input for."""
         return {"linkage", "cut", "cuts"}
 
     @cached_property
     def tree(self) -> Any:
-        """The edges, in no order."""
+        """Return the frame of the tree's edges, in no order."""
         return frame_of(self.device, {name: self.device.asarray(column) for name, column in self.case.edges().items()})
 
     @cached_property
     def merges(self) -> Any:
-        """The linkage frame."""
+        """Return the linkage frame."""
         return linkage(self)()
 
 
@@ -161,12 +164,12 @@ class GraphWork(NodesWork):
 
     @property
     def stages(self) -> set[str]:
-        """The stages that there is an input for."""
+        """Return the stages that there is an input for."""
         return {"spanning_tree"}
 
     @cached_property
     def edges(self) -> Any:
-        """The edge frame."""
+        """Return the edge frame."""
         return frame_of(self.device, self.case.edges(self.device))
 
 
@@ -174,7 +177,7 @@ AnyWork = Work | TreeWork | GraphWork
 
 
 def work_on(case: Case | Tree | Graph, device: Device, folder: Path | None) -> AnyWork:
-    """The work that a case is."""
+    """Return the work that a case is, on a device."""
     if isinstance(case, Tree):
         return TreeWork(case, device)
     if isinstance(case, SparseCase):
@@ -186,72 +189,75 @@ Call = Callable[[], Any]
 
 
 def fit(work: Work, n_neighbors: int | None = None) -> Call:
-    """The whole pipeline, from a frame."""
+    """Prepare the whole pipeline, from a frame."""
     table, case, device = work.table, work.case, work.device.name
     return lambda: rapids_slink.fit(table, case.n_clusters, n_neighbors=n_neighbors, device=device, **case.how)
 
 
 def fit_array(work: Work) -> Call:
-    """The whole pipeline, from an array to an array of labels."""
+    """Prepare the whole pipeline, from an array to an array of labels."""
     points, case, device = work.device.asarray(work.points), work.case, work.device.name
     return lambda: rapids_slink.fit(points, case.n_clusters, device=device, **case.how)
 
 
 def forest(work: Work) -> Call:
-    """The same through lists of the case's length: what Borůvka's rounds on them take is read from the model."""
+    """Prepare the whole pipeline through lists of the case's length.
+
+    The reader takes the time of Borůvka's rounds on them from the model.
+    """
     return fit(work, work.case.n_neighbors)
 
 
 def groups(work: Work) -> Call:
-    """The whole pipeline of each group of rows, from a frame and an array of keys."""
+    """Prepare the whole pipeline of each group of rows, from a frame and an array of keys."""
     table, k, device = work.table, work.case.n_clusters, work.device.name
     keys = work.device.asarray(work.group)
     return lambda: rapids_slink.fit(table, k, groups=keys, device=device, **work.case.how)
 
 
 def knn(work: Work) -> Call:
-    """All points against all, from an array."""
+    """Prepare a search of all points among all, from an array."""
     points, k, device = work.device.asarray(work.points), work.case.n_neighbors, work.device.name
     return lambda: rapids_slink.knn_graph(points, k, device=device)
 
 
 def nearest_neighbors(work: Work) -> Call:
-    """The nearest point of each query."""
+    """Prepare a search for the nearest point of each query."""
     queries, points = (work.device.asarray(part) for part in work.split)
     device = work.device.name
     return lambda: rapids_slink.nearest_neighbors(queries, points, device=device)
 
 
 def nearest_lists(work: Work, k: int) -> Call:
-    """The k nearest points of each query, from arrays to arrays."""
+    """Prepare a search for the k nearest points of each query, from arrays to arrays."""
     queries, points = (work.device.asarray(part) for part in work.split)
     device = work.device.name
     return lambda: rapids_slink.nearest_neighbors(queries, points, k, output="arrays", device=device)
 
 
 def pairs(work: Work) -> Call:
-    """All pairs within a distance, from a frame."""
+    """Prepare a search for all pairs within a distance, from a frame."""
     table, distance, device = work.table, work.near, work.device.name
     how = {name: value for name, value in work.case.how.items() if name != "max_distance"}
     return lambda: rapids_slink.pairs(table, max_distance=distance, device=device, **how)
 
 
 def count(work: Work) -> Call:
-    """The number of pairs within a distance, from a frame."""
+    """Prepare a count of the pairs within a distance, from a frame."""
     table, distance, device = work.table, work.near, work.device.name
     how = {name: value for name, value in work.case.how.items() if name != "max_distance"}
     return lambda: rapids_slink.count_pairs(table, max_distance=distance, device=device, **how)
 
 
 def friends(work: Work) -> Call:
-    """The clusters that steps within a distance connect, from an array."""
+    """Prepare the clusters that steps within a distance connect, from an array."""
     points, device = work.device.asarray(work.points), work.device.name
     how = work.case.how | {"max_distance": work.near}
     return lambda: rapids_slink.fit(points, device=device, **how).labels_
 
 
 def dbscan(work: Work) -> Call:
-    """The clusters of DBSCAN, from an array."""
+    """Prepare the clusters of DBSCAN, from an array."""
     points, how = work.device.asarray(work.points), {**work.case.how, "device": work.device.name}
     del how["max_distance"]
     model = rapids_slink.DBSCAN(work.near, work.case.min_samples, **how)
@@ -259,7 +265,7 @@ def dbscan(work: Work) -> Call:
 
 
 def append(work: Work) -> Call:
-    """The queries of `nearest_neighbors` added to the searched points' model."""
+    """Prepare the addition of the queries of `nearest_neighbors` to the searched points' model."""
     new, old = (work.device.asarray(part) for part in work.split)
     k, device = work.case.n_clusters, work.device.name
     model = rapids_slink.SingleLinkage(k, device=device, prediction_data=True).fit(old)
@@ -267,43 +273,43 @@ def append(work: Work) -> Call:
 
 
 def spanning_tree(work: Work | GraphWork) -> Call:
-    """The minimum spanning forest of an edge frame: a graph's, or that of the k-NN lists."""
+    """Prepare the minimum spanning forest of an edge frame: a graph's, or that of the k-NN lists."""
     edges, device = work.edges, work.device.name
     return lambda: rapids_slink.minimum_spanning_tree(edges, device=device)
 
 
 def linkage(work: Work | TreeWork) -> Call:
-    """SciPy's Z from the tree."""
+    """Prepare the linkage of the tree."""
     tree, device = work.tree, work.device.name
     return lambda: rapids_slink.linkage(tree, device=device)
 
 
 def cut(work: Work | TreeWork) -> Call:
-    """Labels from the linkage."""
+    """Prepare the labels of one cut of the linkage."""
     merges, n_clusters = work.merges, work.case.n_clusters
     return lambda: rapids_slink.cut(merges, n_clusters=n_clusters)
 
 
 def cuts(work: Work | TreeWork) -> Call:
-    """Labels of many cuts from the linkage."""
+    """Prepare the labels of many cuts of the linkage."""
     merges, n_clusters = work.merges, [k for k in MANY_CUTS if k <= work.shape[0]]
     return lambda: rapids_slink.cut(merges, n_clusters=n_clusters)
 
 
 def hdbscan(work: Work) -> Call:
-    """The tree of mutual reachability, and the clusters that are chosen from it."""
+    """Prepare the tree of mutual reachability, and the clusters that are chosen from it."""
     table, m, device = work.table, work.case.min_samples, work.device.name
     return lambda: rapids_slink.HDBSCAN(m, m, device=device).fit(table)
 
 
 def hdbscan_many(work: Work) -> Call:
-    """The labels of HDBSCAN by nine pairs of parameters, from one k-NN graph."""
+    """Prepare the labels of HDBSCAN by nine pairs of parameters, from one k-NN graph."""
     table, model = work.table, rapids_slink.HDBSCAN(device=work.device.name)
     return lambda: model.select(table, min_cluster_size=MANY_SIZES, min_samples=MANY_SAMPLES)
 
 
 def partitioned(work: Work) -> Call:
-    """The whole pipeline from a Dask frame whose partitions are on the current client's workers."""
+    """Prepare the whole pipeline from a Dask frame whose partitions are on the current client's workers."""
     from dask import dataframe
     from distributed import wait
 
@@ -322,12 +328,12 @@ def partitioned(work: Work) -> Call:
 
 
 def rows_of_file(rows: slice, path: Path, device: str) -> Any:
-    """Some of a file's points as a frame of the device."""
+    """Return some of a file's points as a frame of the device."""
     return frame_of_points(np.load(path, mmap_mode="r")[rows].copy(), resolve(device))
 
 
 def frame_of_points(points: np.ndarray, device: Device) -> Any:
-    """Points as a user holds them: a frame of the device."""
+    """Return points as a user holds them: a frame of the device."""
     if points.dtype == object:
         return device.frames.DataFrame({"text": points[:, 0].tolist()})
     array = device.asarray(points)
@@ -335,7 +341,7 @@ def frame_of_points(points: np.ndarray, device: Device) -> Any:
 
 
 def seconds_of(stage: str) -> Callable[[Any], float]:
-    """Reads from a fitted model what a stage without a public function took."""
+    """Return a function that reads from a fitted model what a stage without a public function took."""
     return lambda model: float(model.report_["seconds"].get(stage, 0.0))
 
 

@@ -20,7 +20,7 @@ SYLLABLES = 4000
 
 
 def junctions(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """(n,) strings of about 14 letters, and the number of each one's V and J gene together."""
+    """Return (n,) strings of about 14 letters, and for each the number of its V and J gene together."""
     rng = np.random.default_rng(SEED)
     v, j = (rng.integers(0, len(genes), n) for genes in (V_ENDS, J_STARTS))
     kept, added, cut = rng.integers(4, 7, n), rng.integers(2, 9, n), rng.integers(0, 4, n)
@@ -32,7 +32,7 @@ def junctions(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def receptors(n: int):  # type: ignore[no-untyped-def]
-    """A column of junctions, ordered by their genes."""
+    """Return a function that draws a column of junctions, ordered by their genes."""
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         strings, genes = junctions(n + extra)
@@ -42,13 +42,13 @@ def receptors(n: int):  # type: ignore[no-untyped-def]
 
 
 def genes(n: int) -> np.ndarray:
-    """The groups of `receptors`."""
+    """Return the groups of `receptors`, (n,), numbered from 0."""
     _, number = junctions(n)
     return np.unique(np.sort(number), return_inverse=True)[1]
 
 
 def letters(n: int, shortest: int, longest: int, alphabet: str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"):  # type: ignore[no-untyped-def]
-    """A column of random letters."""
+    """Return a function that draws a column of random letters, from `shortest` to `longest` in each string."""
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         rng = np.random.default_rng(SEED)
@@ -63,7 +63,7 @@ def letters(n: int, shortest: int, longest: int, alphabet: str = "ABCDEFGHIJKLMN
 
 
 def words(n: int):  # type: ignore[no-untyped-def]
-    """A column of words."""
+    """Return a function that draws a column of words."""
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         rng, n_words = np.random.default_rng(SEED), n + extra

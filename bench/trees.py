@@ -32,7 +32,7 @@ class Tree:
     n_clusters: int = 10
 
     def edges(self) -> dict[str, np.ndarray]:
-        """``src``, ``dst`` (int32) and ``weight`` (float64, uniform in [0, 1)), n - 1 rows."""
+        """Return the columns ``src``, ``dst`` (int32) and ``weight`` (float64, uniform in [0, 1)), n - 1 rows."""
         rng = np.random.default_rng(SEED)
         nodes = np.arange(1, self.n)
         number = rng.permutation(self.n).astype(np.int32)
@@ -50,12 +50,12 @@ def star(i: np.ndarray, _rng: np.random.Generator) -> np.ndarray:
 
 
 def caterpillar(i: np.ndarray, _rng: np.random.Generator) -> np.ndarray:
-    """Odd nodes are a path, each with one even node at it."""
+    """Return the node that each node hangs at: odd nodes form a path, and one even node hangs at each of them."""
     return np.where(i % 2 == 1, np.maximum(i - 2, 0), i - 1)
 
 
 def random(i: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """At any earlier node."""
+    """Return the node that each node hangs at: any earlier one."""
     return (rng.random(i.size) * i).astype(np.int64)
 
 
