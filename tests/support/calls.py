@@ -22,7 +22,7 @@ from rapids_slink.runtime.cuda import COMPILERS
 
 
 def fingerprint(X):
-    """All that must not change of an input that a caller has kept."""
+    """Return all that must not change of an input that a caller has kept; None for other kinds of input."""
     if isinstance(X, np.ndarray):
         values = repr(X.tolist()) if X.dtype.hasobject else X.tobytes()
         return X.dtype, X.shape, X.strides, X.flags.writeable, values
@@ -77,7 +77,7 @@ EVERY_CALL = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 
 
 def least_limit(call, device):
-    """What the refusals of ever larger limits say would do, and what the call then returns."""
+    """Return the least limit that the refusals of ever larger limits say would do, and what the call then returns."""
     limit = 1
     for _ in range(4):
         with pytest.raises(DeviceMemoryError, match=r"memory_limit=.* is too small for .*: needs at least") as refusal:
@@ -91,7 +91,7 @@ def least_limit(call, device):
 
 
 def spread(calls, most=8):
-    """Some of the calls: the first, the last, and those between at equal distances."""
+    """Return the numbers of some of the calls: the first, the last, and those between at equal distances."""
     return sorted({1 + i * (calls - 1) // (most - 1) for i in range(most)})
 
 
@@ -111,12 +111,12 @@ class Failing:
         return self.function(*args, **kwargs)
 
     def as_method(self):
-        """The same for a class, which makes methods of functions, but not of other objects."""
+        """Return a function that does the same: a class makes methods of functions, but not of other objects."""
         return lambda *args, **kwargs: self(*args, **kwargs)  # noqa: PLW0108
 
 
 def stray_threads():
-    """All threads but those that are kept for this thread's next run, and those that compile."""
+    """Return all threads except those that are kept for this thread's next run, and those that compile."""
     helpers = threads._kept.helpers
     others = {thread for thread in threading.enumerate() if not thread.name.startswith(COMPILERS)}
     return others - (set() if helpers is None else {*helpers.threads})

@@ -14,8 +14,11 @@ from rapids_slink.points.output import on_host  # noqa: E402
 
 
 def start(workers, **more):
-    """A cluster of processes, forked from one that has imported what they need: the next comes up in no time."""
-    # CPython 3.11 may deadlock where a thread ends while the profiler looks at all (gh-106883).
+    """Start a cluster of processes, forked from one that has imported what they need.
+
+    The next cluster comes up in no time.
+    """
+    # CPython 3.11 may deadlock if a thread ends while the profiler looks at all threads (gh-106883).
     dask.config.set(
         {"distributed.worker.profile.enabled": False, "distributed.worker.multiprocessing-method": "forkserver"}
     )
@@ -24,10 +27,10 @@ def start(workers, **more):
 
 
 def workers_within_this_process(n_workers):
-    """A cluster of threads. Its workers have no limit of memory.
+    """Start a cluster of threads whose workers have no limit of memory.
 
     Dask pauses a worker while its process has more than 80 % of the worker's limit, and counts all that the process
-    has. This one keeps what the tests before have compiled: the workers might never go on.
+    has. This process keeps what earlier tests have compiled: the workers might never go on.
     """
     return _local(n_workers, processes=False, memory_limit=0)
 
@@ -39,7 +42,7 @@ def _local(n_workers, **how):
 
 
 def collection(X, sizes):
-    """Rows in partitions of these sizes, as a Dask DataFrame without known divisions."""
+    """Return rows as a frame, and as a Dask DataFrame in partitions of these sizes without known divisions."""
     frame = pd.DataFrame(X, columns=[f"x{i}" for i in range(np.shape(X)[1])])
     stops = np.cumsum(sizes)
     assert stops[-1] == len(frame)
@@ -48,12 +51,12 @@ def collection(X, sizes):
 
 
 def from_delayed(parts):
-    """A collection of these partitions, which says that all have the columns of the first."""
+    """Return a collection of these partitions, which says that all have the columns of the first."""
     return dd.from_delayed([dask.delayed(part) for part in parts], meta=parts[0].head(0), verify_meta=False)
 
 
 def assert_same(found, expected):
-    """All frames of two models, and their labels."""
+    """Assert that two models have the same frames and labels."""
     for name in ("linkage_", "mst_", "labels_"):
         ours, theirs = on_host(getattr(found, name)), on_host(getattr(expected, name))
         if isinstance(theirs, np.ndarray):

@@ -44,7 +44,7 @@ from rapids_slink.points.output import on_host
 FILE = Path(__file__).with_suffix(".json")
 #: The calls by name, each a function of the device's name.
 CALLS: dict[str, Callable[[str], Any]] = {}
-#: Those that need a client of Dask.
+#: The calls that need a client of Dask.
 DASK_CALLS: dict[str, Callable[[str], Any]] = {}
 
 

@@ -143,7 +143,10 @@ class FakeGpu:
         return self.resident(kernel, threads, shared_memory)
 
     def raw_module(self, code, options):
-        """As CuPy's RawModule, which takes no subclass of str. Names that the text defines first are options again."""
+        """Return what CuPy's RawModule is, which takes no subclass of str.
+
+        Names that the text defines first are options again.
+        """
         assert all(type(option) is str and not option.startswith("-D") for option in options)
         names, code = re.fullmatch(r"((?:#define .*\n)*)((?s:.*))", code).groups()
         options += tuple("-D" + name.removeprefix("#define ").replace(" ", "=", 1) for name in names.splitlines())
@@ -154,7 +157,7 @@ class FakeGpu:
         )
 
     def module(self):
-        """A stand-in for CuPy."""
+        """Return a stand-in for CuPy."""
         block, multiprocessor, *_ = CAPABILITIES[self.capability]
         numbers = {75: self.capability // 10, 76: self.capability % 10, 16: MULTIPROCESSORS, 97: block}
         names = {"MaxSharedMemoryPerBlockOptin": block, "MaxSharedMemoryPerMultiprocessor": multiprocessor}
@@ -189,7 +192,7 @@ class FakeGpu:
 
 
 def on_gpu(function):
-    """NumPy's function with results on the GPU; what is no function as it is."""
+    """Return NumPy's function with results on the GPU; what is no function is returned as it is."""
     if type(function).__name__ not in ("function", "builtin_function_or_method", "_ArrayFunctionDispatcher"):
         return function
 
@@ -202,12 +205,15 @@ def on_gpu(function):
     return of_gpu
 
 
-#: What the package imports.
+#: The modules of CuPy that the package imports.
 FAKED = "cupy", "cupy_backends.cuda.libs"
 
 
 def on_current(array, dtype=None):
-    """As ``cupy.asarray``: copied if it is on another GPU, which CuPy cannot if it is not contiguous."""
+    """Return an array as ``cupy.asarray`` does: copied if it is on another GPU.
+
+    CuPy cannot copy an array that is not contiguous: NotImplementedError.
+    """
     if isinstance(array, FakeArray) and array.gpu == FakeGpu.current:
         return np.asarray(array, dtype).view(FakeArray) if dtype else array
     if isinstance(array, FakeArray) and not array.flags.forc:
@@ -217,7 +223,7 @@ def on_current(array, dtype=None):
 
 @contextmanager
 def fake_gpu(capability=80, count=1):
-    """A block in which the package takes its arrays and kernels from a `FakeGpu`, which this yields."""
+    """Run a block in which the package takes its arrays and kernels from a `FakeGpu`, which this yields."""
     gpu = FakeGpu(capability, count)
     module = gpu.module()
     caches = (
@@ -248,7 +254,7 @@ def fake_gpu(capability=80, count=1):
 
 
 def taken_out():
-    """The package's modules that hold CuPy, which are imported again afterwards."""
+    """Take the package's modules that hold CuPy out of `sys.modules`, and return them by their names."""
     names = [name for name, module in sys.modules.items() if name.startswith("rapids_slink.") and "cp" in vars(module)]
     modules = {name: sys.modules.pop(name) for name in names}
     for name in names:

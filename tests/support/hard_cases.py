@@ -13,8 +13,9 @@ import pytest
 
 CASES = {}
 
-# The quick set's: together several blocks of rows, bytes, ties, offsets, every extreme of magnitude, outliers, repeated
-# rows, one feature and the smallest inputs. Of the two dtypes the one in which the case is harder.
+# The cases of the quick set: together they have several blocks of rows, bytes, ties, offsets, every extreme of
+# magnitude, outliers, repeated rows, one feature and the smallest inputs. The dtype is the one in which the case is
+# harder.
 QUICK = {
     "uneven_blobs_8d": "float32",
     "images": "float32",
@@ -36,12 +37,12 @@ QUICK = {
 
 
 def full(*values):
-    """Values of one parameter set that only the full set tries."""
+    """Return the values of a parameter set that only the full set tries."""
     return pytest.param(*values, marks=pytest.mark.full)
 
 
 def combinations(*factors, quick):
-    """The parameter sets of all combinations, of which the `quick` ones are not left to the full set."""
+    """Return the parameter sets of all combinations; those that are not `quick` are left to the full set."""
     every = list(product(*factors))
     assert set(quick) <= set(every)
     return [values if values in quick else full(*values) for values in every]
@@ -49,17 +50,17 @@ def combinations(*factors, quick):
 
 @cache
 def shape(name):
-    """The rows and features of a case."""
+    """Return the numbers of rows and of features of a case."""
     return CASES[name]("float32").shape
 
 
 def cases(min_rows=1):
-    """Parameters ``name``."""
+    """Return the parameters ``name`` of the cases with at least `min_rows` rows."""
     return [name if name in QUICK else full(name) for name in CASES if shape(name)[0] >= min_rows]
 
 
 def case_dtypes(min_rows=1):
-    """Parameters ``name, dtype``: of each quick case one of the two dtypes is quick."""
+    """Return the parameters ``name, dtype``: one of the two dtypes of each quick case is quick."""
     return [
         (name, dtype) if QUICK.get(name) == dtype else full(name, dtype)
         for name in CASES
@@ -80,7 +81,7 @@ def case(function):
 
 
 def _blobs(rng, n, d, centers, deviations):
-    """`n` points shared out among as many Gaussian blobs as there are deviations."""
+    """Return `n` points shared out among as many Gaussian blobs as there are deviations."""
     which = rng.integers(0, len(deviations), n)
     return centers[which] + rng.normal(size=(n, d)) * np.asarray(deviations)[which, None]
 
@@ -90,7 +91,7 @@ def _blobs(rng, n, d, centers, deviations):
 
 @case
 def filaments(rng, dtype):
-    """30 random walks whose step varies by a factor of 30 along and between them."""
+    """Return 30 random walks whose step varies by a factor of 30 along and between them."""
     walks = []
     for i in range(30):
         steps = 4000 * (i + 1) // 30 - 4000 * i // 30
@@ -116,20 +117,23 @@ def uneven_blobs_32d(rng, dtype):
 
 @case
 def few_big_clusters(rng, dtype):
-    """Well separated: the last components hold all rows, so that they are joined at once."""
+    """Return well separated clusters: the last components hold all rows, so that they are joined at once."""
     return _blobs(rng, 8400, 16, rng.normal(size=(6, 16)) * 6, np.ones(6))
 
 
 @case
 def tight_clusters(rng, dtype):
-    """Clusters of 200, a thousand times tighter than they are apart: each is a single point to a rough filter."""
+    """Return clusters of 200 points, a thousand times tighter than they are apart.
+
+    To a rough filter each is a single point.
+    """
     centers = np.repeat(rng.normal(size=(20, 12)), 200, axis=0)
     return centers + rng.normal(size=centers.shape) * 1e-3
 
 
 @case
 def copies_of_copies(rng, dtype):
-    """Near duplicates of near duplicates of near duplicates, in no order."""
+    """Return near duplicates of near duplicates of near duplicates, in no order."""
     points = rng.normal(size=(10, 20))
     for apart in (1e-2, 1e-4, 1e-6):
         points = np.repeat(points, 4, axis=0)
@@ -139,14 +143,14 @@ def copies_of_copies(rng, dtype):
 
 @case
 def walks(rng, dtype):
-    """Ten trajectories in twelve features that set out from one place, at speeds from one to a thousand."""
+    """Return ten trajectories in twelve features that set out from one place, at speeds from one to a thousand."""
     steps = rng.normal(size=(10, 80, 12)) * np.geomspace(1, 1e3, 10)[:, None, None]
     return np.cumsum(steps, axis=1).reshape(-1, 12)
 
 
 @case
 def shells(rng, dtype):
-    """Spheres about one centre, each ten times as large as the one inside it."""
+    """Return spheres about one centre, each ten times as large as the one inside it."""
     direction = rng.normal(size=(700, 10))
     radius = 10.0 ** (np.arange(700) % 7)
     return direction / np.linalg.norm(direction, axis=1, keepdims=True) * radius[:, None]
@@ -154,7 +158,7 @@ def shells(rng, dtype):
 
 @case
 def images(rng, dtype):
-    """uint8 pixels, mostly zero, ten prototypes with noise: integers that fp16 holds exactly."""
+    """Return uint8 pixels, mostly zero, ten prototypes with noise: integers that fp16 holds exactly."""
     prototypes = rng.integers(0, 256, (10, 64)) * (rng.random((10, 64)) < 0.3)
     noise = rng.integers(-20, 21, (1500, 64))
     return np.clip(prototypes[rng.integers(0, 10, 1500)] + noise, 0, 255)
@@ -172,7 +176,7 @@ def cauchy_3d(rng, dtype):
 
 @case
 def sphere_of_radius_1e6(rng, dtype):
-    """Unit distances between points a million away from each other's centre."""
+    """Return points on a sphere of radius 10⁶; half of them are within a few units of each other."""
     direction = rng.normal(size=(1000, 12))
     direction[500:] = direction[0] + rng.normal(size=(500, 12)) * 1e-6
     return direction / np.linalg.norm(direction, axis=1, keepdims=True) * 1e6
@@ -195,7 +199,7 @@ def offset_1e4(rng, dtype):
 
 @case
 def offset_1e7(rng, dtype):
-    """In float32 the spacing of numbers is 1 here: nearly all distances tie."""
+    """Return blobs where the spacing of float32 numbers is 1: nearly all distances tie."""
     return _blobs(rng, 600, 10, np.repeat([[0.0], [6.0]], 10, axis=1), [1, 1]) + 1e7
 
 
@@ -221,19 +225,22 @@ def magnitude_1e30(rng, dtype):
 
 @case
 def largest_magnitude(rng, dtype):
-    """Squared distances just fit into float64; float32's own range ends long before."""
+    """Return points whose squared distances just fit into float64; float32's own range ends long before."""
     return rng.normal(size=(300, 12)) * (1e37 if dtype == np.float32 else 1e152)
 
 
 @case
 def squares_underflow(rng, dtype):
-    """Squared differences of float64 are subnormal numbers, and many tie; as float32 all rows are equal."""
+    """Return points whose squared differences are subnormal numbers of float64, and many tie.
+
+    As float32 all rows are equal.
+    """
     return rng.normal(size=(400, 10)) * 1e-161
 
 
 @case
 def denormals(rng, dtype):
-    """A few multiples of the smallest number there is."""
+    """Return small multiples of the smallest number that the dtype has."""
     return rng.integers(0, 50, (300, 9)).astype(dtype) * np.finfo(dtype).smallest_subnormal
 
 
@@ -244,7 +251,10 @@ def mixed_magnitudes(rng, dtype):
 
 @case
 def one_far_outlier(rng, dtype):
-    """The outlier sets the scale, and everything else becomes one point to a rough filter."""
+    """Return points and an outlier that sets the scale.
+
+    To a rough filter everything else becomes one point.
+    """
     X = rng.normal(size=(600, 10))
     X[123] = 1e9
     return X
@@ -252,7 +262,10 @@ def one_far_outlier(rng, dtype):
 
 @case
 def two_far_outliers(rng, dtype):
-    """They balance, so the rest stands near the centre: its norms are next to nothing beside the outliers'."""
+    """Return points and two outliers that balance, so that the other points are near the centre.
+
+    The norms of the others are next to nothing beside the outliers'.
+    """
     X = rng.normal(size=(900, 10))
     X[123], X[456] = 1e7, -1e7
     return X
@@ -287,7 +300,10 @@ def integer_grid_10d(rng, dtype):
 
 @case
 def decimal_grid(rng, dtype):
-    """Tenths: distances that are equal on paper differ in the last bit, and some only before the root is taken."""
+    """Return a grid of tenths.
+
+    Distances that are equal on paper differ in the last bit, and some only before the root is taken.
+    """
     return rng.permutation(np.argwhere(np.ones((18, 18)))) * 0.1
 
 
@@ -313,7 +329,7 @@ def all_rows_equal_1d(rng, dtype):
 
 @case
 def last_bit(rng, dtype):
-    """Rows that differ by one unit in the last place of one feature."""
+    """Return rows that differ by one unit in the last place of one feature."""
     X = np.repeat(rng.normal(size=(1, 10)).astype(dtype), 300, axis=0)
     at = np.arange(300), rng.integers(0, 10, 300)
     X[at] = np.nextafter(X[at], rng.choice([-np.inf, np.inf], 300).astype(dtype))
@@ -327,20 +343,23 @@ def equal_weight_path(rng, dtype):
 
 @case
 def equal_weight_path_10d(rng, dtype):
-    """Each row is one step along the next axis: a path of unit steps whose ends drift apart."""
+    """Return a path of unit steps whose ends drift apart.
+
+    Each row is one step along the next axis.
+    """
     axis = np.arange(500) % 10
     return rng.permutation(np.cumsum(np.eye(10)[axis], axis=0))
 
 
 @case
 def half_empty_counts(rng, dtype):
-    """Counts, half of them zero: ties everywhere, and a few rows that repeat."""
+    """Return counts, half of them zero: there are ties everywhere, and a few rows repeat."""
     return rng.poisson(np.log(2), (600, 9))
 
 
 @case
 def simplex(rng, dtype):
-    """All pairs equally far."""
+    """Return points that are all equally far apart."""
     return np.eye(60)
 
 
@@ -349,19 +368,22 @@ def simplex(rng, dtype):
 
 @case
 def chain(rng, dtype):
-    """Steps that grow along it, so that it merges one point at a time."""
+    """Return points at steps that grow along a line, so that the tree merges one point at a time."""
     return np.cumsum(np.linspace(1, 2, 500))[rng.permutation(500), None] * np.ones((1, 2))
 
 
 @case
 def star(rng, dtype):
-    """A hub whose spokes point along different axes, each end nearer to it than to any other."""
+    """Return a hub whose spokes point along different axes, each end nearer to the hub than to any other end."""
     return np.concatenate([np.zeros((1, 100)), np.diag(rng.uniform(1, 1.3, 100))])
 
 
 @case
 def exponential_gaps(rng, dtype):
-    """Each point's neighbour is the one before it, from the smallest distances to the largest."""
+    """Return points, each with the point before it as its nearest neighbour, in no order.
+
+    The distances are from the smallest to the largest.
+    """
     points = 1.25 ** np.arange(-360, 361) if dtype == np.float32 else 2.0 ** np.arange(-450, 451)
     return rng.permutation(points)[:, None]
 

@@ -25,7 +25,7 @@ def ids(n):
 
 
 def exact_kernels():
-    """Lists of one and of as many as there is room for, of rows of each type."""
+    """Launch for lists of one and of as many as there is room for, of rows of each type."""
     from rapids_slink.neighbors.exact import cuda as exact
 
     xp, m = cuda().xp, 300
@@ -50,7 +50,7 @@ def matrix_search():
 
 
 def box_search():
-    """Lists that threads and that warps keep; of groups, where blocks wait for each other."""
+    """Launch for lists that threads and that warps keep, and for groups, where blocks wait for each other."""
     from rapids_slink.neighbors.trees import bvh
 
     n = 100_000
@@ -78,7 +78,7 @@ def int8_points():
 
 
 def fused_filter():
-    """One to twelve atoms of features, of each type and pass, and the tightening of its bounds."""
+    """Launch for one to twelve atoms of features of each type and pass, and for each tightening of bounds."""
     from rapids_slink.neighbors.filter import fused as launch
 
     for atoms in (*range(1, 10), 12):
@@ -101,7 +101,7 @@ def append_survivors(launch, atoms, sum_type, y_type):
 
 
 def bounds_of_filters():
-    """Many buckets, and many survivors of a row."""
+    """Launch for many buckets, and for many survivors of a row."""
     from rapids_slink.neighbors.filter import cuda as filters
     from rapids_slink.neighbors.filter.bounds import QuantizedPoints, Scaling, UpperBound
 
@@ -133,7 +133,7 @@ def tightening():
 
 
 def tiles_of_near_points():
-    """The order, rows in slots, what is listed for blocks of them, and products; of both types and tiers."""
+    """Launch for the order, rows in slots, what is listed for their blocks, and products; both types and tiers."""
     from rapids_slink.neighbors.exact.cuda import empty_lists
     from rapids_slink.neighbors.tiles import cuda as kernels
     from rapids_slink.neighbors.tiles.order import Balls, Lists, Slots
@@ -200,7 +200,7 @@ def direct_filter():
 
 
 def small_batch():
-    """Its trial, and searches."""
+    """Launch the trial and the searches for few queries."""
     from rapids_slink.neighbors import small_batch
 
     dtypes, metric = ("float32", "float64"), get_metric("euclidean")
@@ -244,7 +244,7 @@ def tree_of_matrix():
 
 
 def trees_of_groups():
-    """Teams of each size."""
+    """Launch for teams of each size."""
     from rapids_slink.spanning_tree import cuda as kernels
     from rapids_slink.spanning_tree.grouped import Trees
 
@@ -352,7 +352,7 @@ def boxes_and_cores():
 
 
 def pairs_within():
-    """By boxes, of one set of points and of two; and by common bits."""
+    """Launch by boxes, for one set of points and for two; and by common bits."""
     from rapids_slink.neighbors.filter.fused.filter import CountFilter
     from rapids_slink.neighbors.within.cuda import BoxPairs
 
@@ -369,7 +369,7 @@ def pairs_within():
 
 
 def friends_of_rows():
-    """With cells of many points, and without."""
+    """Launch for cells of many points, and without cells."""
     from rapids_slink.spanning_tree import cuda as kernels
 
     metric = get_metric("euclidean")
@@ -382,7 +382,7 @@ def friends_of_rows():
 
 
 def catalogue():
-    """Of clusters of one row each, with masses and without."""
+    """Launch for clusters of one row each, with masses and without."""
     from rapids_slink.catalogue import members_of
     from rapids_slink.dendrogram import cuda as kernels
 
@@ -513,7 +513,7 @@ def edges_of_graph():
 
 
 def strings():
-    """Pairs of short and of long strings, and the keys of each metric."""
+    """Launch for pairs of short and of long strings, and for the keys of each metric."""
     from rapids_slink.items import cuda as kernels
     from rapids_slink.items.strings import LEVENSHTEIN, STRING_HAMMING, Strings
 
@@ -540,7 +540,10 @@ OTHERS = [
 
 
 def launches_of(launcher, capability, resident=None):
-    """What a launcher of these launches; `resident(kernel, threads, shared_memory)` is how many blocks fit."""
+    """Return what a launcher of these launches on a GPU of a compute capability.
+
+    `resident(kernel, threads, shared_memory)` is how many blocks a multiprocessor holds.
+    """
     with fake_gpu(capability) as gpu:
         gpu.resident = resident or gpu.resident
         launcher()

@@ -24,7 +24,7 @@ HARD = [name for name in CASES if shape(name)[0] > 1]  # SciPy has no linkage of
 
 
 def with_cases(metrics, *quick):
-    """Parameters ``metric, p, name``: each metric with every case, of which these are quick."""
+    """Return the parameters ``metric, p, name``: each metric with every case; only the `quick` ones are quick."""
     assert set(quick) < set(HARD)
     each = [(metric, p, name) for metric, p in metrics for name in HARD]
     return [given if given[2] in quick else full(*given) for given in each]
@@ -35,7 +35,10 @@ def takes_booleans(metric):
 
 
 def without_zeros(X, metric):
-    """The rows, with a one in each that is zero in every column where such rows have no distance from each other."""
+    """Return the rows, with a one in each row of zeros if the metric gives such rows no distance from each other.
+
+    The rows are changed in place.
+    """
     if METRICS[metric].formula.is_undefined_for_zeros:
         X[~X.any(axis=1), 0] = 1
     return X
@@ -43,7 +46,10 @@ def without_zeros(X, metric):
 
 @cache
 def points(name, metric):
-    """A case, at most 450 rows of it; for metrics of booleans whether each value is above its column's median."""
+    """Return at most 450 rows of a case: a read-only float64 array.
+
+    For metrics of booleans a value says whether it was above its column's median.
+    """
     X = CASES[name]("float64")
     X = X[:: -(-len(X) // 450)]
     if takes_booleans(metric):

@@ -10,18 +10,18 @@ FRAME = pd.DataFrame({"x": [0.0, 0.1, 0.3, 5.0, 5.4, 9.0], "y": [0.0, 0.0, 0.0, 
 
 
 def frame_of(Z):
-    """SciPy's matrix as a linkage frame."""
+    """Return SciPy's matrix as a linkage frame."""
     made = pd.DataFrame(Z, columns=["left", "right", "height", "size"])
     return made.astype({"left": "int32", "right": "int32", "size": "int32"})
 
 
 def grown(n, seed=0):
-    """The linkage of random points."""
+    """Return the linkage of n random points."""
     return frame_of(hierarchy.linkage(np.random.default_rng(seed).random((n, 2)), "single"))
 
 
 def assert_same(found, expected):
-    """The same attributes to the last bit, on the host."""
+    """Assert that two models have the same attributes, to the last bit, on the host."""
     assert type(found) is type(expected)
     assert vars(found).keys() == vars(expected).keys()
     for name, value in vars(expected).items():

@@ -28,7 +28,7 @@ def write_notebook(folder, *cells):
 
 @contextmanager
 def jupyterlab(folder, theme):
-    """Run a JupyterLab in a folder, and give its address."""
+    """Run a JupyterLab in a folder, and yield its address."""
     settings = folder / "settings" / "@jupyterlab" / "apputils-extension"
     settings.mkdir(parents=True)
     (settings / "themes.jupyterlab-settings").write_text(json.dumps({"theme": theme}))
@@ -57,7 +57,7 @@ def jupyterlab(folder, theme):
 
 @contextmanager
 def opened(folder, address):
-    """Open the page of ``explore.ipynb``."""
+    """Open the page of ``explore.ipynb`` in a browser, and yield it."""
     from playwright.sync_api import sync_playwright
 
     options = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--ignore-gpu-blocklist"]

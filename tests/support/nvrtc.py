@@ -12,7 +12,7 @@ from rapids_slink.runtime.cuda import cuda_source
 
 
 def nvidia_folder():
-    """Where NVIDIA's wheels put their files, if they are installed."""
+    """Return the folder where NVIDIA's wheels put their files, or None if NVRTC is not installed."""
     spec = importlib.util.find_spec("nvidia")
     places = [] if spec is None else list(spec.submodule_search_locations or [])
     return next((Path(place) for place in places if list(Path(place).rglob("libnvrtc.so*"))), None)
@@ -20,7 +20,7 @@ def nvidia_folder():
 
 @cache
 def nvrtc():
-    """The library; without it a test is skipped, but not in CI."""
+    """Return the library; without it skip the test, or fail it in CI."""
     folder = nvidia_folder()
     if folder is None:
         missing = "NVRTC is not installed (pip install -e '.[test]')"
@@ -31,13 +31,13 @@ def nvrtc():
 
 
 def headers():
-    """The options that name the folders of CUDA's headers."""
+    """Return the options that name the folders of CUDA's headers."""
     nvrtc()
     return [f"-I{folder}" for folder in sorted(nvidia_folder().glob("*/include"))]
 
 
 def compiled(text, name, *options):
-    """The PTX that NVRTC makes of a text, None if it does not compile, and the log."""
+    """Return the PTX that NVRTC makes of a text, None if it does not compile, and the log."""
     library, program = nvrtc(), ctypes.c_void_p()
     assert library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), name.encode(), 0, None, None) == 0
     given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
@@ -56,13 +56,13 @@ def compiled(text, name, *options):
 
 
 def compile_log(text: str, name: str, architecture: str, *options: str) -> tuple[bool, str]:
-    """Whether NVRTC compiles the text, and its log."""
+    """Return whether NVRTC compiles the text, and its log."""
     ptx, log = compiled(text, name, "--std=c++17", f"-arch={architecture}", *headers(), *options)
     return ptx is not None, log
 
 
 def assert_compiles(source: str, architecture: str, *options: str) -> str:
-    """The log of a source of the package, named by its path."""
+    """Assert that a source of the package, named by its path, compiles, and return the log."""
     compiles, log = compile_log(cuda_source(source), source, architecture, *options)
     assert compiles, log
     return log

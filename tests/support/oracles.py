@@ -18,18 +18,24 @@ from rapids_slink.neighbors.trees.kdtree import TreeSearch
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import resolve, to_host
 
-MAX_TREE_FEATURES = 20  # of a GPU's tree, in tests: each number is compiled
+MAX_TREE_FEATURES = 20  # features of a GPU's tree in tests: each number is compiled
 
 
 def generic_hdbscan(X, m, **parameters):
-    """hdbscan's generic algorithm on SciPy's distances: its own, by a matrix product, are less precise."""
+    """Fit hdbscan's generic algorithm on SciPy's distances.
+
+    hdbscan's own distances, by a matrix product, are less precise.
+    """
     hdbscan = pytest.importorskip("hdbscan")
     distances = squareform(pdist(X))
     return hdbscan.HDBSCAN(min_samples=m, metric="precomputed", algorithm="generic", **parameters).fit(distances)
 
 
 def squared_distances(X, Y=None):
-    """All squared distances from their definition: float64, feature after feature. A few rows are in the cache."""
+    """Return all squared distances from their definition, (n, m) float64, summed feature after feature.
+
+    A few rows at a time stay in the cache.
+    """
     X, Y = X.astype(np.float64), (X if Y is None else Y).astype(np.float64)
     total, columns = np.zeros((len(X), len(Y))), np.ascontiguousarray(Y.T)
     for begin in range(0, len(X), 16):
@@ -41,14 +47,17 @@ def squared_distances(X, Y=None):
 
 
 def without_self(distances):
-    """Distances without those of each row to itself."""
+    """Return distances without those of each row to itself, which become infinite."""
     distances = distances.copy()
     np.fill_diagonal(distances, np.inf)
     return distances
 
 
 def least(distances, k):
-    """The ids and values of each row's k least columns; equal values go by column; -1 for columns at infinity."""
+    """Return the ids and values of each row's k least columns, (n, k).
+
+    Equal values go by column. The id is -1 for columns at infinity.
+    """
     k = min(k, distances.shape[1])
     row, column = np.nonzero(distances <= np.partition(distances, k - 1, axis=1)[:, k - 1 : k])
     order = np.lexsort((column, distances[row, column], row))
@@ -59,7 +68,7 @@ def least(distances, k):
 
 @cache
 def case_lists(name, dtype, most, k):
-    """The first rows of a case, and their lists as long as they can be up to k."""
+    """Return the first rows of a case, and their lists, as long as they can be up to k."""
     X = CASES[name](dtype)[:most]
     return X, least(without_self(squared_distances(X)), min(k, len(X) - 1))
 
@@ -70,7 +79,7 @@ def assert_lists(found, expected):
 
 
 def assert_edges(frame, expected):
-    """A frame of edges, k for each row, against ids and distances."""
+    """Assert that a frame of edges, k for each row, holds these ids and distances."""
     ids, distances = expected
     np.testing.assert_array_equal(frame["src"].to_numpy(), np.repeat(np.arange(len(ids)), ids.shape[1]))
     np.testing.assert_array_equal(frame["dst"].to_numpy(), ids.ravel())
@@ -78,7 +87,10 @@ def assert_edges(frame, expected):
 
 
 def assert_unlisted_are_above(found, distances):
-    """What a row does not list comes after its last entry, or above its bound if that is lower or the list not full."""
+    """Assert that what a row does not list comes after its last entry, or above its bound.
+
+    The bound counts if it is lower than the last entry or the list is not full.
+    """
     ids, weights, upper = (to_host(part) for part in (found.ids, found.weights, found.upper))
     unlisted = np.isfinite(distances)
     row, at = np.nonzero(ids >= 0)
@@ -90,7 +102,7 @@ def assert_unlisted_are_above(found, distances):
 
 
 def core_distances(distances, m):
-    """Each row's m-th least, itself not counted."""
+    """Return each row's m-th least distance, itself not counted: (n,)."""
     return np.partition(without_self(distances), m - 1, axis=1)[:, m - 1].copy()
 
 
@@ -101,7 +113,10 @@ def mutual_reachability(distances, core):
 
 
 def tree_of(matrix):
-    """The minimum spanning tree in the total order: SciPy's, with each pair's rank in that order for a weight."""
+    """Return the minimum spanning tree in the total order: the columns src, dst and weight.
+
+    It is SciPy's tree with each pair's rank in that order for a weight.
+    """
     n = len(matrix)
     src, dst = np.triu_indices(n, 1)
     weight = matrix[src, dst]
@@ -125,7 +140,7 @@ def blobs(seed, d=2, n=400, noise=40):
 
 
 def every_pair(search):
-    """The ids of all pairs of points and their surrogate distances."""
+    """Return the ids of all pairs of points and their surrogate distances."""
     src, dst = np.triu_indices(len(search.values), 1)
     return src, dst, to_host(kernels(search.device).all_distances(search.exact.points, search.metric))[src, dst]
 
@@ -141,7 +156,7 @@ class SearchKind(NamedTuple):
         return resolve(self.device)
 
     def serves(self, d):
-        """Whether there is such a search for points of d features."""
+        """Return whether there is such a search for points of d features."""
         return self.way != "tree" or self.device == "cpu" or d <= MAX_TREE_FEATURES
 
     def __call__(self, values, queries=None, report=None, **options):
@@ -154,12 +169,12 @@ class SearchKind(NamedTuple):
         return kind(self.engine.asarray(values), self.engine, report or Report(), queries, **options)
 
 
-OF_QUERIES = "brute_force", "tree"  # searches among points for neighbours of others
+OF_QUERIES = "brute_force", "tree"  # these search among points for neighbours of other points
 SEARCHES = [(device, way) for device in ("cpu", "cuda") for way in (*OF_QUERIES, "tiles")]
 
 
 def searches(*parameters, features=None, two_sets=False):
-    """Parameters ``make_search, ...``: every search with each of the others that it serves, maybe one alone.
+    """Return the parameters ``make_search, ...``: every search with each of the others that it serves, maybe one alone.
 
     `features` tells how many features the points of some parameters have; by default they are few. `two_sets` is
     whether the queries are other rows than the points.

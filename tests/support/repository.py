@@ -12,7 +12,7 @@ PACKAGE = Path(rapids_slink.__file__).parent
 
 
 def python(code, **environment):
-    """What `code` prints in a process of its own, wherever it goes."""
+    """Return what `code` prints in a process of its own, which finds the package from any folder."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8", "PYTHONPATH": path, **environment}
     run = subprocess.run(

@@ -4,7 +4,10 @@ import numpy as np
 
 
 def rows_hard_to_round(rng, d):
-    """Long sums of one sign, halves between two numbers of the filter's type, and rows that nearly coincide."""
+    """Return 160 rows of d features, float64, whose squared distances are hard to round.
+
+    They have long sums of one sign, or halves between two numbers of the filter's type, or they nearly coincide.
+    """
     between = (1 + 2.0**-11 + 2.0**-24) * rng.choice([1.0, -1.0], (40, d))
     near = np.full((40, d), 1.0) + rng.integers(-2, 3, (40, d)) * 2.0 ** -rng.integers(8, 52, (40, 1))
     positive = np.abs(rng.normal(size=(40, d))) + 100
@@ -12,7 +15,10 @@ def rows_hard_to_round(rng, d):
 
 
 def pairs_hard_to_sum(rng, d):
-    """Rows x and y, fp16 values, whose products x_i·y_i cancel, absorb each other or differ widely in size."""
+    """Return rows x and y, fp16 values in float64, whose products are hard to sum.
+
+    The products x_i·y_i cancel, absorb each other or differ widely in size.
+    """
     a, b = rng.normal(size=(2, 16, d))
     twice, opposite = np.resize(a, (16, d)), b.copy()
     twice[:, d // 2 :], opposite[:, d // 2 :] = a[:, : d - d // 2], -b[:, : d - d // 2]

@@ -28,18 +28,21 @@ NAMES = {
 
 
 def edges(src, dst, weight, ids="int64", weights="float64"):
-    """An edge frame of pandas."""
+    """Return an edge frame of pandas."""
     return pd.DataFrame({"src": np.array(src, ids), "dst": np.array(dst, ids), "weight": np.array(weight, weights)})
 
 
 def random_graph(rng, n, m, weights=None):
-    """`m` edges among `n` nodes, self-loops and parallel edges among them; real weights unless there are few."""
+    """Return `m` edges among `n` nodes, with self-loops and parallel edges; real weights unless `weights` are given."""
     weight = rng.normal(size=m) if weights is None else rng.choice(weights, m)
     return edges(rng.integers(0, n, m), rng.integers(0, n, m), weight)
 
 
 def kruskal(frame, maximum=False):
-    """The rows of the minimum spanning forest in merge order: by weight, then row. Python's numbers compare exactly."""
+    """Return the rows of the minimum spanning forest in merge order: by weight, then row.
+
+    Python's numbers compare exactly.
+    """
     sign = -1 if maximum else 1
     rows = zip(frame["weight"].tolist(), range(len(frame)), frame["src"].tolist(), frame["dst"].tolist(), strict=True)
     parent = {}
@@ -58,17 +61,17 @@ def kruskal(frame, maximum=False):
 
 
 def all_pairs_tree(distances):
-    """The minimum spanning tree of a symmetric matrix in the total order; src < dst."""
+    """Return the minimum spanning tree of a symmetric matrix in the total order; src < dst."""
     return edges(*tree_of(distances))
 
 
 def tree_of_all_pairs(X):
-    """The minimum spanning tree of all pairs of rows, in the total order."""
+    """Return the minimum spanning tree of all pairs of rows, in the total order."""
     return all_pairs_tree(squareform(pdist(X)))
 
 
 def shaped_tree(rng, n, shape):
-    """A tree of n nodes, its ids shuffled and its weights of few values."""
+    """Return a tree of n nodes, its ids shuffled and its weights of few values."""
     i = np.arange(1, n)
     end = {
         "balanced": (i - 1) // 2,
@@ -82,7 +85,7 @@ def shaped_tree(rng, n, shape):
 
 
 def rank_edges(rng, tree, order):
-    """The tree's edges in a merge order that makes deep, flat or mixed dendrograms."""
+    """Return the tree's edges in a merge order that makes deep, flat or mixed dendrograms."""
     m = len(tree)
     weight = {
         "rising": np.arange(m),
@@ -96,23 +99,23 @@ def rank_edges(rng, tree, order):
 
 
 def linkage_on(engine, tree, **parameters):
-    """The linkage of a pandas tree, computed and kept on the device."""
+    """Return the linkage of a pandas tree, computed and kept on the device."""
     return linkage(on_device(tree, engine), device=engine.name, **parameters)
 
 
 def matrix(frame):
-    """A linkage frame as SciPy's Z."""
+    """Return a linkage frame as SciPy's Z."""
     return np.column_stack([to_host(frame[c].values) for c in ("left", "right", "height", "size")]).astype(float)
 
 
 def assert_same_edges(found, expected):
-    """Edge frames of either device, in the same order."""
+    """Assert that edge frames of either device are the same, in the same order."""
     for name in COLUMNS:
         np.testing.assert_array_equal(to_host(found[name].values), expected[name].to_numpy())
 
 
 def by_appearance(labels):
-    """Labels renumbered 0, 1, ... in the order in which they first appear; -1, which is noise, stays."""
+    """Return labels renumbered 0, 1, ... in the order in which they first appear; -1, which is noise, stays."""
     labels = np.asarray(labels)
     numbers = np.full(labels.size, -1)
     numbers[labels >= 0] = pd.factorize(labels[labels >= 0])[0]
@@ -120,7 +123,7 @@ def by_appearance(labels):
 
 
 def bits(result):
-    """All that a call returned, on the host, as bytes."""
+    """Return all that a call returned, on the host, as bytes."""
     if hasattr(result, "linkage_"):
         return bits(result.linkage_), bits(result.mst_), bits(result.labels_)
     if hasattr(result, "columns"):

@@ -63,7 +63,7 @@ def pytest_terminal_summary(terminalreporter):
 
 
 def run_tests_of(module, device, plugin=Path(__file__).stem, selected=""):
-    """The tests of an installed module under a plugin, those that are selected: how many calls they made here."""
+    """Run the selected tests of an installed module under a plugin, and return how many calls they made here."""
     package, _, _ = module.rpartition(".")
     if importlib.util.find_spec(package) is None:  # from 1.18 on SciPy's wheels are without them
         pytest.skip(f"{package} is not installed")

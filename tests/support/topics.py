@@ -44,7 +44,10 @@ class BERTopic:
         return self._topic[labels].tolist(), self._mapped(probabilities)
 
     def reduce_topics(self, documents, nr_topics):
-        """By the documents' words in BERTopic; here by the topics' sizes, which no cluster model is asked for."""
+        """Merge topics until `nr_topics` are left, noise among them.
+
+        BERTopic goes by the documents' words; this goes by the topics' sizes, which no cluster model is asked for.
+        """
         topics = np.asarray(self.topics_)
         sizes = np.bincount(topics[topics >= 0]).reshape(-1, 1)
         fewer = AgglomerativeClustering(min(nr_topics - 1, len(sizes))).fit_predict(sizes)
