@@ -58,12 +58,12 @@ EDGE_BYTES = 16
 MAX_FRAME_ROWS = 2**31 - 1
 #: Up to this many features points are searched by a tree.
 TREE_FEATURES = {"cpu": 8, "cuda": 6}
-#: On a GPU also points of 7 and of 8, from this many points on: the first number with the fused filter, the second with
-#: another. All pairs are about as fast then for Gaussian points, and take many times as long for points along curves:
-#: see bench/NOTES.md.
+#: On a GPU a tree also searches points of 7 and of 8 features, from these numbers of points on: the first with the
+#: fused filter, the second with another. All pairs are about as fast then for Gaussian points, and take many times as
+#: long for points along curves: see bench/NOTES.md.
 TREE_POINTS = {7: (300_000, 30_000), 8: (1_200_000, 60_000)}
-#: The features, and the fewest points, of which the values decide: a tree searches them if a ball of neighbours touches
-#: few of its nodes. Of fewer points all pairs take about as long as to find that out.
+#: The numbers of features, and the fewest points, for which the values decide: a tree searches the points if a ball of
+#: neighbours touches few of its nodes. For fewer points all pairs take about as long as it takes to find that out.
 LOW_DIMENSIONAL = {"cpu": (range(9, 65), 2**13), "cuda": (range(9, 33), 2**18)}
 MAX_TOUCHED_SHARE = 1 / 16  # on a CPU
 #: The largest expansion, of `trees`, for which a GPU makes a tree.
@@ -73,18 +73,19 @@ MAX_EXPANSION = 0.015
 #: their spread.
 STRUCTURED_POINTS = {"cpu": 2**13, "cuda": 2**16}
 TIMES, MAX_SPREAD, MAX_NEAREST = 3, 0.4, 0.1
-#: So may more points in clusters that are about as wide as they are far apart, if this share at most is as near: then
-#: most pairs of tiles are of two clusters.
+#: From `CLUSTERED_POINTS` on, tiles also serve clusters that are about as wide as they are far apart, if at most
+#: `MAX_CLUSTER` of a sample is within `TIMES` the distance to the nearest: then most tile pairs are of two clusters.
 CLUSTERED_POINTS, MAX_CLUSTER = {"cpu": inf, "cuda": 700_000}, 0.15
 #: The searches in tiles that may be prescribed.
 TILES = "tiles", "tiles for lists"
-#: Neighbours a row when none are asked for. More cost time in the k-NN graph, fewer in connecting, for one result.
+#: Neighbours of each row when no number is asked for. With more the k-NN graph takes longer, with fewer connecting
+#: does; the result is the same.
 DEFAULT_NEIGHBORS = 8
 #: Bytes of a value while a CPU looks for codes, beside the rows that it reads.
 CODING_BYTES = 28
 #: The same while it wraps coordinates into a box.
 WRAPPING_BYTES = 40
-#: Bytes of a point's core distance: in the lists, in the search's order and by node, and the bound of its list.
+#: Bytes that a point's core distance adds: in the lists, in the search's order, by node, and in the bound of its list.
 CORE_BYTES = 48
 
 
@@ -99,11 +100,12 @@ def neighbor_lists(
     max_weight: float = inf,
     bounds_by_lists: BoundsByLists | None = None,
 ) -> NeighborLists:
-    """Each of the n points' k nearest others.
+    """Return each of the n points' k nearest others, or all others if there are fewer.
 
-    The weights are mutual reachability if `min_samples` is above 1 or core distances are given. The
-    `part_lists` of that length within two parts of the points are not searched for again. If neither is the case,
-    points at more than `max_weight` are not listed, nor those above what `bounds_by_lists` makes; see `_within`.
+    The weights are mutual reachability if `min_samples` is above 1 or core distances are given. `part_lists`, of that
+    length, are known lists within two parts of the points, which are not searched for again. With distances as weights
+    and without known lists, points above `max_weight` are not listed, nor those above the bounds that `bounds_by_lists`
+    makes; see `_within`.
     """
     rows = device.xp.arange(n, dtype="int32")
     if (bounds_by_lists or max_weight < inf) and part_lists is None and core is None and min_samples == 1:
@@ -119,9 +121,11 @@ def neighbor_lists(
 
 
 def _within(result: SearchResult, rows: Array, device: Device) -> NeighborLists:
-    """Lists up to a search's bounds. A row that has fewer lists itself, which is in no round outside its component.
+    """Return the lists up to the bounds that a search has reached.
 
-    Every edge from a row to a point that it does not list is above its bound, or comes after the last one within it.
+    A row that has fewer neighbours lists itself in the places left: no round takes the edge to itself, since that does
+    not leave the row's component. Every edge from a row to a point that it does not list is above its bound, or comes
+    after the last edge within it.
     """
     xp = device.xp
     last, weight = result.ids[:, -1], result.weights[:, -1]
@@ -132,7 +136,7 @@ def _within(result: SearchResult, rows: Array, device: Device) -> NeighborLists:
 
 
 def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:
-    """`api.knn_graph` on a device, within a run."""
+    """Return the result of `api.knn_graph`, computed on a device within a run."""
     n_neighbors = check_n_neighbors(n_neighbors)
 
     def following(n: int, d: int, itemsize: int) -> MemoryEstimate:
@@ -152,7 +156,10 @@ def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:
 
 
 def _estimate_graph(n: int, d: int, itemsize: int, k: int, metric: Metric, device: Device) -> MemoryEstimate:
-    """Bytes of `knn_graph` once it has the points; refuses more neighbours than there are, or than a frame holds."""
+    """Estimate the bytes of `knn_graph` once it has the points.
+
+    Raise ValueError if there are fewer neighbours than k, or more edges than a frame holds.
+    """
     if k > n - 1:
         raise ValueError(f"n_neighbors must be at most n - 1 = {n - 1}, got {k}")
     if device.is_gpu and n * k > MAX_FRAME_ROWS:
@@ -162,7 +169,10 @@ def _estimate_graph(n: int, d: int, itemsize: int, k: int, metric: Metric, devic
 
 
 def check_n_neighbors(n_neighbors: Any, name: str = "n_neighbors") -> int:
-    """The number of neighbours as Python's integer, whose products do not overflow; refuse what is none."""
+    """Return the number of neighbours as Python's integer, whose products do not overflow.
+
+    Raise TypeError if the parameter `name` is no integer, ValueError if it is below 1.
+    """
     k = as_integer(n_neighbors, name)
     if k < 1:
         raise ValueError(f"{name} must be at least 1, got {n_neighbors}")
@@ -179,10 +189,10 @@ def prepare_search(
     max_weight: float = inf,
     n: int | None = None,
 ) -> Search:
-    """The search that suits the metric, the device and the points, which are as `rows.metric_rows` makes them.
+    """Return the search that suits the metric, the device and the points, which are as `rows.metric_rows` makes them.
 
-    No surrogate distance above `max_weight` is wanted in most tasks: a filter may be chosen by that. The points are a
-    sample of `n` if that is given, and the search is the one that suits that number.
+    Most tasks want no surrogate distance above `max_weight`, by which a filter may be chosen. If `n` is given, the
+    points are a sample of n, and the search is the one that suits n points.
     """
 
     def made(kind: Any, *more: Any) -> Search:
@@ -223,7 +233,7 @@ def estimate_search(
     metric: Metric = EUCLIDEAN,
     chosen: Search | None = None,
 ) -> MemoryEstimate:
-    """Bytes of the metric's rows, the search and the lists of k neighbours, all of which are retained.
+    """Estimate the bytes of the metric's rows, the search and the lists of k neighbours, all of which are retained.
 
     `chosen` is the search, if the points' values have decided which it is.
     """
@@ -248,7 +258,7 @@ def estimate_search(
 
 
 def is_searched_by_tree(n: int, n_features: int, metric: Metric, device: Device) -> bool:
-    """Whether n points of this number of features are searched by a tree: then the time hardly grows with n."""
+    """Return whether a tree searches n points of this number of features: a row's time then hardly grows with n."""
     if not metric.boxes:
         return False
     if forced().search:
@@ -262,13 +272,13 @@ def is_searched_by_tree(n: int, n_features: int, metric: Metric, device: Device)
 
 
 def _has_memory_for_all_pairs(values: Array, device: Device, metric: Metric) -> bool:
-    """Whether a search over all pairs of the points, for the nearest of each, fits into memory."""
+    """Return whether a search over all pairs of the points, for the nearest of each, fits into memory."""
     (n, d), itemsize = values.shape, values.dtype.itemsize
     return BruteForceSearch.estimate(n, n, d, 1, itemsize, device, metric).least <= free_bytes()
 
 
 def _search_class(n: int, n_features: int, metric: Metric, device: Device) -> Any:
-    """The class of searches that suits n points of this number of features."""
+    """Return the class of searches that suits n points of this number of features."""
     if device.is_gpu and metric.filter == "codes":
         from rapids_slink.neighbors.matrix import MatrixSearch
 
@@ -279,7 +289,7 @@ def _search_class(n: int, n_features: int, metric: Metric, device: Device) -> An
 
 
 def _tree_class(device: Device) -> Any:
-    """The class of searches by a tree."""
+    """Return the class of searches by the device's tree."""
     if device.is_gpu:
         from rapids_slink.neighbors.trees.bvh import BoxSearch
 
@@ -290,13 +300,16 @@ def _tree_class(device: Device) -> Any:
 
 
 def may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> bool:
-    """Whether to see if points of many features are searched by a tree after all."""
+    """Return whether the values should decide if a tree searches points of many features after all."""
     features, min_points = LOW_DIMENSIONAL[device.name]
     return not forced().search and metric.boxes and d in features and n >= min_points
 
 
 def _low_dimensional(values: Array, device: Device, metric: Metric, made: Callable[..., Search]) -> Search | None:
-    """The search by a tree, or None if a ball of neighbours touches too many of its nodes."""
+    """Return the search by a tree, or None if a ball of neighbours touches too many of its nodes.
+
+    It is also None if a GPU lacks the memory for the tree.
+    """
     kind: Any = _tree_class(device)
     if device.is_gpu:
         (n, d), itemsize = values.shape, values.dtype.itemsize
@@ -304,7 +317,7 @@ def _low_dimensional(values: Array, device: Device, metric: Metric, made: Callab
         if needed > free_bytes() or expansion(values, device) > MAX_EXPANSION:
             return None
         search: Any = made(kind)
-        limit = isqrt(n)  # of visits; with more the filter takes less time: see bench/NOTES.md
+        limit = isqrt(n)  # with more visits the filter takes less time: see bench/NOTES.md
         return search if search.mean_visits(2 * limit) < limit else None
     from rapids_slink.neighbors.trees.tree import touched_share
 

@@ -3,11 +3,11 @@
     rows ──▶ filter ──▶ candidates ──▶ re-rank ──▶ lists, and a bound a row, tightened from band to band
 
 Points are visited in a low-discrepancy order, in bands of which each extends the ones before g-fold and so adds about
-g·k candidates a row. A GPU takes few pairs in one band. If points have core distances they are visited in ascending
-order of these instead, and a search stops where they exceed the bounds of all its rows. A row whose candidates all
-fitted into its buffer is proven (filter/bounds.py says why). The others are searched again with the bound that they
-have reached. On a GPU a finer filter follows, and tiles of near points, which have scales of their own; for queries,
-which have no such tiles, filters of groups of rows; at last every distance is computed.
+g·k candidates a row. If there are few pairs, a GPU tests all of them in one band. If points have core distances, they
+are visited in ascending order of these instead, and a search stops where they exceed the bounds of all its rows. A row
+whose candidates all fitted into its buffer is proven (filter/bounds.py says why). The others are searched again with
+the bounds that they have reached. On a GPU a finer filter follows, and then tiles of near points, which have scales of
+their own. Queries have no such tiles: filters of groups of rows follow for them. At last every distance is computed.
 
 For the k-NN graph the fused filter and a CPU's form each pair of points once and test it for both: a symmetric pass. If
 the lists within two parts of the points are known, only pairs between the parts are formed.
@@ -53,7 +53,7 @@ PACKED_BYTES = 32
 def estimate_brute_force(
     n: int, m: int, d: int, k: int, itemsize: int, device: Device, metric: Metric
 ) -> MemoryEstimate:
-    """Bytes of a search among n points of d features for the k neighbours of m of them, or of as many queries."""
+    """Estimate the bytes of a search among n points of d features for the k neighbours of m points or queries."""
     kernels, lists = filter_kernels(device), m * (12 * k + 8)
     if not device.is_gpu and metric.filter != "product":  # without a filter: tiles, and the lists of a chunk
         from rapids_slink.neighbors.exact.cpu import TILE_BYTES, scan_bytes
@@ -64,7 +64,7 @@ def estimate_brute_force(
     a_row = fused.row_bytes(d) if fused else (2 if device.is_gpu else 4) * -(-d // 8) * 8 + 8
     a_row += 4 * d * (metric.filter == "direct")
     quantized = n * (a_row + d + 8) + (m * (a_row + d + 4) if m != n else 0)  # d: a copy of small integers
-    # In float64: on a GPU a kernel quantizes, and only a random order is made for it.
+    # A CPU quantizes in float64. On a GPU a kernel quantizes, and only a random order is made for it.
     packing = 24 * n if device.is_gpu else PACKED_BYTES * min(max(n, m) * d, BLOCK)
     chunks = workers(device) * MIN_ROWS * chunk_row_bytes(n, d, k, device)
     if not device.is_gpu:  # a thread sorts the distances of a row
@@ -83,7 +83,7 @@ def estimate_brute_force(
 
 
 def chunk_row_bytes(n: int, d: int, k: int, device: Device) -> int:
-    """Bytes of a row of a chunk: its products, quantized features, candidates and lists."""
+    """Return the bytes of a row of a chunk: its products, quantized features, candidates and lists."""
     products = 4 * max(filter_kernels(device).TILE_POINTS, n_seeds(n, k))
     of_filter = products + 32 * d + 4 * (64 + candidate_capacity(k)) + 36 * k + 64
     return max(of_filter, exact_kernels(device).scan_bytes(n, k)) if device.is_gpu else of_filter
@@ -92,12 +92,12 @@ def chunk_row_bytes(n: int, d: int, k: int, device: Device) -> int:
 #: Rows of a chunk if points have core distances. The rows of a chunk have similar bounds, and points with core
 #: distances above the largest of these are left out.
 ROWS_OF_SIMILAR_BOUND = 2**15
-#: How many times as many chunks rows are in that are searched again, so that each has more room for candidates.
+#: Rows that are searched again come in this many times as many chunks, so that each row has more room for candidates.
 MORE_ROOM = 8
-#: Rows that a CPU searches again first, where they are at most one in `MIN_TRIED`. Unless that proves half of them, all
-#: distances take less time than the filter and the distances of those that it leaves.
+#: Before a CPU searches many rows again, it tries this number of them, if they are at most one in `MIN_TRIED`. Unless
+#: the filter proves half of those, computing all distances takes less time than the filter and the rows that it leaves.
 TRIED_AGAIN, MIN_TRIED = 2**7, 16
-#: How often queries are searched with a filter of their own, at most: each pass tightens their bounds.
+#: The most passes of queries with a filter of their own: each pass tightens their bounds.
 PASSES = 2
 #: A GPU tests up to this number of pairs at once: more bands cost more in launches than they save in candidates.
 ONE_BAND = 2**26
@@ -127,7 +127,7 @@ class BruteForceSearch(Search):
         self.kernels = exact_kernels(device)
         self.free_bytes = free_bytes()  # read here, since the threads that work on chunks belong to no run
         self.filter, self.exact = choose_filter(ExactPoints(self.queries, values, metric), device, max_weight)
-        self.in_tiles: TileSearch | None = None  # what searches from when the filter has not told the points apart
+        self.in_tiles: TileSearch | None = None  # what searches once the filter has not told the points apart
         self.core: Array = None  # the core distances by which the points are ordered, and these in ascending order
         self.ascending_core: Array = None
         if self.filter is not None:
@@ -136,16 +136,16 @@ class BruteForceSearch(Search):
 
     @property
     def is_over_all_pairs(self) -> bool:
-        """See `Search`."""
+        """Return whether the search is by a filter or by all distances, not in tiles; see `Search`."""
         return self.in_tiles is None
 
     def for_connecting(self, ids: Array) -> Callable[[], Search]:
-        """The search that has made the lists."""
+        """Return a function that returns the search that has made the lists: this one, or the one in tiles."""
         search = self.in_tiles or self
         return lambda: search
 
     def find(self, task: SearchTask) -> SearchResult:
-        """The neighbours of a task's rows."""
+        """Return the nearest points of a task's rows, as a `SearchResult`."""
         if self.in_tiles:
             return self.in_tiles.find(replace(task, part_lists=None))
         xp, m = self.device.xp, task.rows.size
@@ -165,8 +165,8 @@ class BruteForceSearch(Search):
             by_pairs &= task.k <= self.kernels.MAX_LIST
         else:
             passed = self._first_pass(self.filter, task, reached)
-            if passed is None:  # nor would it tell the points of further tasks apart
-                self.filter = None  # whose images' memory the tiles take
+            if passed is None:  # the filter would not tell the points of further tasks apart either
+                self.filter = None  # the tiles take the memory of its images
                 self.in_tiles = self.tiles
                 self.report.count("neighbors", filter=TileSearch.name)
                 return self.in_tiles.find(replace(task, upper=reached.upper, part_lists=None))
@@ -191,19 +191,19 @@ class BruteForceSearch(Search):
 
     @property
     def ends_lists(self) -> bool:
-        """Whether bounds by lists end the lists of its k-NN graph, and distances hardly tie."""
+        """Return whether bounds by lists cut off the lists of its k-NN graph, and few distances are equal."""
         if self.filter is None or self.metric.filter != "product":
             return False
         return self.filter.is_symmetric or not self.device.is_gpu
 
     @property
     def by_products(self) -> ProductFilter | None:
-        """Its filter, if that is of products."""
+        """Return the filter if it is a product filter, otherwise None."""
         return cast("ProductFilter", self.filter) if self.filter and self.filter.is_of_products else None
 
     @cached_property
     def _may_have_tiles(self) -> bool:
-        """Whether points that the filter does not tell apart are searched in tiles of near points."""
+        """Return whether points that the filter does not tell apart are searched in tiles of near points."""
         of_products = self.device.is_gpu and self.metric.filter == "product" and forced().search != "all pairs"
         if not of_products or self.queries is not self.values or self.filter is None or self.filter.has_exact_products:
             return False
@@ -211,13 +211,13 @@ class BruteForceSearch(Search):
 
     @cached_property
     def tiles(self) -> TileSearch:
-        """The search in tiles of near points."""
+        """Return the search in tiles of near points, which is prepared once."""
         return TileSearch(self.values, self.device, self.report, progress=self.progress, metric=self.metric)
 
     def _first_pass(self, filter_: TileFilter, task: SearchTask, reached: SearchState) -> tuple[Array, Array] | None:
-        """Filter all rows once; returns the rows that are not proven, and the outliers, which the filter leaves out.
+        """Filter all rows once; return the rows that are not proven, and the outliers, which the filter leaves out.
 
-        None if the finest filter does not tell the points apart, and tiles of near points may.
+        Return None if the finest filter does not tell the points apart, and tiles of near points may.
         """
         m, none = task.rows.size, task.rows[:0]
         if filter_.is_symmetric and task.is_knn_graph:
@@ -238,7 +238,7 @@ class BruteForceSearch(Search):
         return self._pass(task, filter_, rows, reached), none
 
     def _search_again(self, task: SearchTask, unproven: Array, reached: SearchState) -> Array:
-        """Search some rows again, at first with the bounds that they have reached; returns those not proven still."""
+        """Search some rows again, at first with the bounds that they have reached; return those still not proven."""
         filter_ = finest = self.filter
         if not self.device.is_gpu and filter_ is not None and unproven.size >= MIN_TRIED * TRIED_AGAIN:
             some = unproven[:: unproven.size // TRIED_AGAIN]
@@ -272,10 +272,10 @@ class BruteForceSearch(Search):
         again: bool = False,
         among: slice | None = None,
     ) -> Any:
-        """Filter and re-rank some of the task's rows, a range or numbers; returns those whose lists are not proven.
+        """Filter and re-rank some of the task's rows, a range or numbers; return those whose lists are not proven.
 
-        Rows that are searched `again` have more room for candidates. `among` is a range of the order: the points that
-        are not in the known lists.
+        Rows that are searched `again` have more room for candidates. `among` is a range of the filter's order: it
+        holds the points that are not in the known lists.
         """
         xp, kernels = self.device.xp, self.kernels
 
@@ -315,7 +315,7 @@ class BruteForceSearch(Search):
     def _symmetric_pass(
         self, filter_: ImageFilter, task: SearchTask, reached: SearchState
     ) -> tuple[Array, Array] | None:
-        """The k-NN graph with every pair of points tested once, for both; returns what `_first_pass` does.
+        """Search the k-NN graph with every pair of points tested once, for both; return what `_first_pass` does.
 
         Points of similar bounds share a tile, since a tile is tested with the largest of its bounds, and tiles are
         visited in a low-discrepancy order. The bounds are tightened from slice to slice by the filter's own products;
@@ -340,7 +340,7 @@ class BruteForceSearch(Search):
         survivors, slices = filter_.empty_survivors(k), filter_.symmetric_slices(split, bounds_fall, bool(by_lists))
         for at, offsets in enumerate(with_progress(slices, len(slices), task.progress(self.progress))):
             filter_.append_both(offsets, bound, survivors, split)
-            if at % 2 and filter_.is_coarse(survivors):  # which waits for the GPU
+            if at % 2 and filter_.is_coarse(survivors):  # `is_coarse` waits for the GPU
                 finer = filter_.finer()
                 if finer is None and not self._may_have_tiles:
                     continue
@@ -380,14 +380,14 @@ class BruteForceSearch(Search):
         for_each_chunk(self.device, scan, chunks_of(rows, rows_a_chunk))
 
     def _rows_a_chunk(self, task: SearchTask, filter_: TileFilter, again: bool = False) -> int:
-        """The number of rows that a filter takes at once; fewer if they are searched again, in the same memory."""
+        """Return the number of rows that a filter takes at once; fewer, in the same memory, for a search `again`."""
         of_filter = filter_.rows_at_once(task.k)
         rows = of_filter if task.core is None else min(ROWS_OF_SIMILAR_BOUND, of_filter)
         rows = min(self._rows_at_once(rows, task.k), len(self.queries))
         return max(MIN_ROWS, rows // MORE_ROOM) if again else rows
 
     def _rows_at_once(self, preferred: int, k: int) -> int:
-        """The number of rows of a chunk: `preferred`, or as many as fit into memory."""
+        """Return the number of rows of a chunk: `preferred`, or as many as fit into memory."""
         n, d = self.values.shape
         rows = self.free_bytes / workers(self.device) / chunk_row_bytes(n, d, k, self.device)
         return preferred if rows >= preferred else max(MIN_ROWS, int(rows) // MIN_ROWS * MIN_ROWS)
@@ -395,7 +395,7 @@ class BruteForceSearch(Search):
     def _bands(
         self, task: SearchTask, filter_: TileFilter, bound: Array, at_once: bool, among: slice | None
     ) -> list[slice]:
-        """The bands of points, in the filter's order, that rows with these bounds are tested with; one if `at_once`."""
+        """Return the bands of points, in the filter's order, to test rows with these bounds with; one if `at_once`."""
         first, last = (among.start, among.stop) if among else (0, filter_.order.size)
         if task.core is not None:
             last = self.kernels.count_up_to(self.ascending_core, bound)

@@ -32,7 +32,8 @@ from rapids_slink.runtime.threads import for_each_chunk
 
 #: A search for few queries may take this number of bytes even if the other search takes less.
 SMALL_BATCH_BYTES = 2**28
-#: Groups of up to this many rows of Y, whose lists a GPU can re-rank at any length, and of as many pairs are small.
+#: A group is small if it has at most `SMALL_GROUP` rows of Y and at most `SMALL_PAIRS` pairs. A GPU can re-rank lists
+#: of any length up to `SMALL_GROUP`.
 SMALL_GROUP, SMALL_PAIRS = 2000, {"cpu": 2**15, "cuda": 2**22}
 
 
@@ -41,10 +42,10 @@ class Together:
     """Which rows of X and of Y belong together."""
 
     of_query: Array  # (m,) int32, the group of each row of X, or the number of groups if no row of Y is in it
-    of_points: Groups  # the rows of Y
+    of_points: Groups  # the groups of the rows of Y
 
     def lengths(self, k: int, device: Device) -> Array:
-        """The number of rows of Y that each row of X lists, (m,) int64."""
+        """Return the number of rows of Y that each row of X lists, (m,) int64."""
         sizes = np.minimum(np.append(self.of_points.sizes, 0), k)
         return device.asarray(sizes)[self.of_query]
 
@@ -60,7 +61,7 @@ class NearestTask:
     memory_limit: Any = None
 
     def check_points(self, n: int) -> None:
-        """Raise if Y, of n rows, has fewer than k."""
+        """Raise ValueError if Y, of n rows, has fewer than k."""
         if self.k > n:
             raise ValueError(f"n_neighbors must be at most the number of rows of Y, {n}, got {self.k}")
 
@@ -68,7 +69,7 @@ class NearestTask:
 class NearestEdges:
     """The result of a task, which is allocated before the search: edges in a frame, or arrays of ids and distances.
 
-    Each of m rows has k entries or, of rows that have groups, as many as `together` says.
+    Each of m rows has k entries or, if rows have groups, as many as `together` says.
     """
 
     def __init__(self, task: NearestTask, m: int, together: Together | None, device: Device) -> None:
@@ -83,7 +84,7 @@ class NearestEdges:
         self.frame: PreallocatedFrame
 
     def allocate(self) -> tuple[Array, Array, Array]:
-        """Allocate the result: src, dst and weight, of which an array's src is for this run alone."""
+        """Allocate and return src, dst and weight; src is not in the result if that is of arrays."""
         device, as_arrays = self.device, self.task.as_arrays
         size = self.m * self.task.k if as_arrays else self.count
         types = {name: dtype for name, dtype in EDGE_TYPES.items() if not (as_arrays and name == "src")}
@@ -93,7 +94,7 @@ class NearestEdges:
 
     @cached_property
     def listed(self) -> Any:
-        """Which entries of m lists of k, one after the other, hold a row of Y."""
+        """Return which entries of m lists of k, one after the other, hold a row of Y: a slice or indices."""
         if self.lengths is None:
             return slice(None)
         xp = self.device.xp
@@ -101,7 +102,7 @@ class NearestEdges:
 
     @property
     def rows(self) -> Array:
-        """The row of X of each entry that is listed."""
+        """Return the row of X of each entry that is listed, int32."""
         xp, shape = self.device.xp, (self.m, self.task.k)
         return xp.broadcast_to(xp.arange(self.m, dtype="int32")[:, None], shape).ravel()[self.listed]
 
@@ -126,14 +127,14 @@ class NearestEdges:
 
 
 class Lists(NamedTuple):
-    """Each row's nearest, in the total order; -1 and infinity behind the rows of its group, if these are fewer."""
+    """Each row's nearest points, in the total order; -1 and infinity behind them if its group has fewer than k."""
 
     ids: Array  # (m, k) int32
     weights: Array  # (m, k) float64, surrogate distances
 
 
 def nearest_neighbors(X: Any, Y: Any, task: NearestTask, device: Device) -> Any:
-    """`api.nearest_neighbors` on a device, within a run."""
+    """Return the result of `api.nearest_neighbors`, computed on a device within a run."""
     metric, k, together = task.metric, task.k, None
     X, Y = as_known(X), as_known(Y)
     if task.by is not None:
@@ -178,7 +179,10 @@ def nearest_neighbors(X: Any, Y: Any, task: NearestTask, device: Device) -> Any:
 
 
 def _lists(both: tuple[Any, Any], k: int, together: Together | None, metric: Metric, device: Device) -> Lists:
-    """The lists of all queries, the first of `both`, among the points, the second."""
+    """Return the lists of all queries among the points; `both` holds the queries, then the points.
+
+    Raise ValueError if the distance of a query and a point that are compared is not defined.
+    """
     xp = device.xp
     queries, points = (
         metric_rows(metric, part, device, name=name, alone=False) for part, name in zip(both, "XY", strict=True)
@@ -197,7 +201,7 @@ def _lists(both: tuple[Any, Any], k: int, together: Together | None, metric: Met
 
 
 def _search(queries: Array, points: Array, k: int, metric: Metric, device: Device) -> Lists:
-    """The lists of all queries among all points, each as the metric reads them."""
+    """Return the lists of all queries among all points, both as the metric reads them."""
     xp = device.xp
     search = prepare_search(points, device, Report(), queries=queries, metric=metric)
     rows, no_group = xp.arange(len(queries), dtype="int32"), xp.full(len(points), -1, "int32")
@@ -208,7 +212,7 @@ def _search(queries: Array, points: Array, k: int, metric: Metric, device: Devic
 def _lists_within_groups(
     queries: Array, points: Array, k: int, together: Together, metric: Metric, device: Device
 ) -> Lists:
-    """The lists of all queries among the points of their group."""
+    """Return the lists of all queries, each among the points of its group."""
     xp, groups = device.xp, together.of_points
     sizes, starts = np.append(groups.sizes, 0), groups.starts
     order = stable_order(together.of_query, xp).astype("int32")
@@ -240,9 +244,9 @@ def _lists_within_groups(
 
 
 def _chunks_of_groups(sizes: np.ndarray) -> Iterator[slice]:
-    """Rows whose groups have these sizes, which descend, in parts with about as many candidates as a block has values.
+    """Yield slices of rows that have at most `BLOCK` candidates in all, or of one row.
 
-    Rows without a candidate are in none.
+    `sizes` are those of the rows' groups, and descend. Rows without a candidate are in no slice.
     """
     begin, count = 0, int(np.count_nonzero(sizes))
     while begin < count:
@@ -252,14 +256,17 @@ def _chunks_of_groups(sizes: np.ndarray) -> Iterator[slice]:
 
 
 def read_together(X: Any, Y: Any, by: GroupBy, device: Device) -> tuple[Any, Any, Together]:
-    """X and Y without the columns that are keys, and which of their rows belong together."""
+    """Return X and Y without their key columns, and which of their rows belong together."""
     X, Y, keys, of_y = keys_of_both(X, Y, by, device)
     check_memory(device, MemoryEstimate(ROW_BYTES * (len(keys) + len(of_y))), "the keys of X and Y")
     return X, Y, Together(*numbered_with(keys, of_y, device))
 
 
 def _small_batch(shape: tuple[int, int, int], itemsizes: tuple[int, int], metric: Metric, device: Device) -> Any:
-    """The search for few queries (m, n, d), on a GPU that has it; None where another is wanted."""
+    """Return the search for few queries on a GPU that has it, or None where another search is wanted.
+
+    `shape` is (m, n, d). Both tables must be of one type, so their `itemsizes` must be equal.
+    """
     if not device.is_gpu or itemsizes[0] != itemsizes[1]:
         return None
     from rapids_slink.neighbors.small_batch import SmallBatchSearch
@@ -269,9 +276,9 @@ def _small_batch(shape: tuple[int, int, int], itemsizes: tuple[int, int], metric
 
 
 def _estimate(shape: tuple[int, int, int], itemsize: int, task: NearestTask, device: Device) -> MemoryEstimate:
-    """Bytes of the k nearest of n points to m queries of d features, with copies in one type and the result.
+    """Estimate the bytes of the k nearest of n points to m queries of d features, with copies in one type and results.
 
-    Those of groups are copied once more, with their keys and lists.
+    `shape` is (m, n, d). Rows that have groups are copied once more, and have keys and lists.
     """
     (m, n, d), k = shape, task.k
     copies = itemsize * d * (m + n) + EDGE_BYTES * m * k

@@ -36,7 +36,7 @@ from rapids_slink.trigonometry import MAX_ANGLE, each, sine_and_cosine
 def metric_rows(
     metric: Metric, values: Array, device: Device, *, name: str = "X", alone: bool = True, compact: bool = False
 ) -> Array:
-    """The (n, d') array that the formula reads for the (n, d) array `values`, which is the argument `name`.
+    """Return the (n, d') array that the formula reads for the (n, d) array `values`, which is the argument `name`.
 
     `alone` is whether pairs are formed among these rows. `compact` is whether they are all the rows that are compared:
     then their values choose the form in which they are compared fastest; see `compact_rows`.
@@ -79,33 +79,36 @@ def metric_rows(
 
 
 def zero_rows(values: Array, device: Device) -> Array:
-    """The rows that are zero in every column."""
+    """Return the numbers of the rows that are zero in every column."""
     return device.xp.flatnonzero(~values.any(axis=1))
 
 
 def undefined_for_zeros(rows: str, metric: Metric) -> ValueError:
-    """The error for two rows of zeros."""
+    """Return the error for two rows of zeros, which `rows` names."""
     return ValueError(f"{rows} are zero in every column: their {metric.name} distance is not defined. Drop one")
 
 
 def check_zeros_between(x: Sequence[int], y: Sequence[int], metric: Metric) -> None:
-    """Raise if these rows of X and of Y, which are zero in every column, have no distance."""
+    """Raise ValueError if there are rows x of X and y of Y, which are zero in every column and so have no distance."""
     if len(x) and len(y):
         raise undefined_for_zeros(f"row {int(x[0])} of X and row {int(y[0])} of Y", metric)
 
 
 def in_one_type(x: Array, y: Array) -> tuple[Array, Array]:
-    """Two arrays of one type: of two types both are float64."""
+    """Return two arrays in one type: both in float64 if their types differ."""
     return (x, y) if x.dtype == y.dtype else (x.astype("float64", copy=False), y.astype("float64", copy=False))
 
 
 def product_form(rows: Array, metric: Metric, device: Device) -> Array:
-    """The rows of which the surrogate distance is a function of Euclidean distances: unit rows of the cosine's."""
+    """Return rows whose surrogate distance is a function of their Euclidean distance: unit rows for cosine."""
     return kernels(device).unit_rows(rows) if metric.formula.is_of_unit_rows else rows
 
 
 def _on_sphere(values: Array, name: str, device: Device) -> Array:
-    """Unit vectors."""
+    """Return the unit vectors, (n, 3) float64, of latitudes and longitudes in radians.
+
+    Raise ValueError for angles out of range, and warn if a longitude seems to be in degrees.
+    """
     if values.shape[1] != 2:
         raise ValueError(
             f"metric='haversine' takes two columns, latitude and longitude in radians; {name} has {values.shape[1]}"
@@ -137,7 +140,7 @@ def _unit_vectors(latitude: Array, longitude: Array, xp: Any) -> Array:
 
 
 def _in_space(values: Array, space: Any, device: Device) -> Array:
-    """The columns in their order, wrapped; the values themselves if they are so already."""
+    """Return the columns in the order of the space, wrapped into its box; `values` itself if it is so already."""
     if space.columns != tuple(range(values.shape[1])):
         values = device.xp.ascontiguousarray(values[:, device.asarray(np.array(space.columns))])
     return kernels(device).wrapped(values, np.array(space.periods)) if min(space.periods) < np.inf else values
@@ -150,7 +153,7 @@ def _require_booleans(values: Array, metric: Metric, name: str, device: Device) 
 
 
 def require_common_features(values: Array, name: str, device: Device, numbers: Array = None) -> None:
-    """Raise if no feature is present in both of some two rows, which an error calls by their `numbers` in `name`."""
+    """Raise ValueError if no feature is present in both of some two rows; it gives their `numbers` in `name`."""
     if pair := _pair_without_common_feature(values, values, device):
         first, second = sorted(pair if numbers is None else (int(numbers[row]) for row in pair))
         raise ValueError(
@@ -160,7 +163,7 @@ def require_common_features(values: Array, name: str, device: Device, numbers: A
 
 
 def require_common_features_with(new: Array, fitted: Array, device: Device) -> None:
-    """Raise if no feature is present in both a new and a fitted row."""
+    """Raise ValueError if no feature is present in both a new and a fitted row."""
     pair = _pair_without_common_feature(new, fitted, device)
     if pair is None and (reverse := _pair_without_common_feature(fitted, new, device)):
         pair = reverse[::-1]
@@ -172,7 +175,7 @@ def require_common_features_with(new: Array, fitted: Array, device: Device) -> N
 
 
 def _pair_without_common_feature(values: Array, others: Array, device: Device) -> tuple[int, int] | None:
-    """A row of `values` with at most half of all features, and one of `others` that has none of these.
+    """Return a row of `values` with at most half of all features, and one of `others` that has none of these, or None.
 
     Two rows with more than half of all features have one in common. `others` may be `values` itself.
     """
@@ -207,7 +210,7 @@ def _require_finite_squares(values: Array, metric: Metric, name: str, device: De
 
 
 def _check_norms(rows: Array, metric: Metric, name: str, device: Device) -> None:
-    """Raise unless every norm is a number above zero whose products with others are finite."""
+    """Raise ValueError unless every norm is a number above zero whose products with others are finite."""
     limit, norm = OVERFLOW**0.5 / 2, rows[:, -1]
     if kernels(device).norms_are_within(rows, 0.0, limit):
         return
@@ -225,7 +228,7 @@ EXACT = 2.0**52  # integers up to here, and their differences, are exact
 
 
 def compact_rows(metric: Metric, values: Array, device: Device) -> Array | None:
-    """The rows as words or codes if that is faster, otherwise None. `values` are valid for the metric."""
+    """Return the rows as words or codes if that is faster, otherwise None; `values` are valid for the metric."""
     if metric.rows not in (Rows.GIVEN, Rows.NORMED, Rows.COUNTED):
         return None
     by_product = metric.filter == "product" or metric.boxes
@@ -237,7 +240,7 @@ def compact_rows(metric: Metric, values: Array, device: Device) -> Array | None:
 
 
 def words_of_bytes(values: Array, device: Device) -> Array:
-    """Rows of bits, eight in each uint8, as words."""
+    """Return rows of bits, eight in each uint8, as words: uint64, and one more with the number of ones."""
     xp, (n, d) = device.xp, values.shape
     words = xp.zeros((n, word_count(8 * d)), "uint64")
     words.view("uint8")[:, :d] = values
@@ -249,7 +252,7 @@ def words_of_bytes(values: Array, device: Device) -> Array:
 
 
 def codes_of(metric: Metric, values: np.ndarray) -> np.ndarray | None:
-    """Rows of integers as codes; None if they are no integers or span too many."""
+    """Return rows of integers as codes, uint8 or uint16; None if they are no integers or span too many."""
     n, d = values.shape
     least, largest, offset = np.inf, -np.inf, 1 if metric.missing else 0
     for part in _parts(values):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rapids_slink.neighbors.filter import ProductFilter
     from rapids_slink.neighbors.trees.bvh import BoxSearch
 
-#: Neighbours found among some points that bound a row at first, where lists need not be full.
+#: The number of neighbours among some points that give a row its first bound, where lists need not be full.
 FEW = 2
 #: Values converted at a time.
 BLOCK = 2**21
@@ -48,7 +48,7 @@ class PartLists:
     split: int
 
     def of(self, rows: Array) -> TopLists:
-        """The lists of some rows, into which a search may insert."""
+        """Return copies of the lists of some rows, into which a search may insert."""
         return TopLists(self.ids[rows], self.weights[rows], rows < 0)
 
 
@@ -74,31 +74,35 @@ class SearchTask:
     #: for a k-NN graph: takes the ids and weights of the lists so far and returns bounds, (m,) float64. Nothing above
     #: them is wanted. A search may ignore it
     bounds_by_lists: BoundsByLists | None = None
-    #: of groups' least: whether `ManyTilesError` is raised where that is so, in place of the search
+    #: with `per_group_minimum`: raise `ManyTilesError` if most tile pairs would be formed (the caller then connects
+    #: components at once)
     may_join: bool = False
 
     @property
     def for_first_bounds(self) -> Self:
-        """The task by which first bounds are found: lists need not be full if bounds by lists follow."""
+        """Return the task by which first bounds are found: lists need not be full if bounds by lists follow."""
         return replace(self, k=min(self.k, FEW)) if self.bounds_by_lists else self
 
     @property
     def is_knn_graph(self) -> bool:
-        """Whether every point is a row, in order, and a group of its own."""
+        """Return whether every point is a row, in order, and a group of its own."""
         return self.row_group is self.rows and self.point_group is self.rows
 
     def groups(self, rows: Array) -> Array:
-        """The groups of some of the rows."""
+        """Return the groups of some of the rows, int32."""
         return rows if self.row_group is self.rows else self.row_group[rows]
 
     def bounds(self, xp: Any) -> Array:
-        """The rows' bounds, for the search to tighten."""
+        """Return a copy of the rows' bounds, (m,) float64, for the search to tighten.
+
+        With known lists these are the lists' last weights. Without lists and bounds they are infinite.
+        """
         if self.part_lists is not None:
             return self.part_lists.weights[:, -1].copy()
         return xp.full(self.rows.size, xp.inf) if self.upper is None else self.upper.copy()
 
     def progress(self, shown: bool | str) -> Progress | None:
-        """Its progress bar, None if it is not `shown`."""
+        """Return the task's progress bar, or None if it is not `shown`."""
         label = "Searching crossing edges" if self.per_group_minimum else "Searching neighbours"
         return Progress(label, self.rows.size, shown) if shown else None
 
@@ -125,55 +129,61 @@ class SearchState:
     minima: Array = None  # array, optional; by group, the least distance found
 
     def at(self, rows: slice) -> tuple[Array, TopLists]:
-        """The bounds and lists of a range of rows, to be tightened and filled where they are."""
+        """Return views of the bounds and lists of a range of rows, which the search tightens and fills in place."""
         return self.upper[rows], TopLists(self.top.ids[rows], self.top.weights[rows], self.top.overflowed[rows])
 
 
 class ManyTilesError(Exception):
-    """A search for groups' least would form most of its pairs of tiles: joining at once may take less time."""
+    """A search for each group's least distance would form most tile pairs: connecting at once may take less time."""
 
 
 class Search:
-    """A prepared search over n points: `find`, and what else of it a stage may use."""
+    """A prepared search over n points: `find` solves tasks, and stages may use the other members too."""
 
     name = ""  # for reports
-    joins_late = False  # whether components are joined at once where it raises `ManyTilesError`, and not before
+    joins_late = False  # whether components are connected at once only after it has raised `ManyTilesError`
     for_lists = False  # whether another search connects its lists, whatever they are
-    #: of a search `by_products`; the memory is for its tasks and for those who join components
+    #: set by a search that has `by_products`; the memory is for its tasks and for connecting components at once
     device: Device
     exact: ExactPoints
     free_bytes: float
 
     @property
     def is_over_all_pairs(self) -> bool:
-        """Whether its tasks take as long as they have pairs."""
+        """Return whether a task takes time in proportion to the number of its pairs."""
         return False
 
     def for_connecting(self, ids: Array) -> "Callable[[], Search]":
-        """Makes the search that connects its lists, (n, k) ids: itself, or another, which may take its memory."""
+        """Return a function that makes the search for connecting its lists, (n, k) ids.
+
+        It makes this search or another, which may take this one's memory.
+        """
         return lambda: self
 
     @property
     def by_products(self) -> "ProductFilter | None":
-        """The filter of products by which components may be joined at once, of the points as the metric reads them."""
+        """Return the product filter by which components may be connected at once, or None if there is none.
+
+        Its points are as the metric reads them.
+        """
         return None
 
     def find(self, task: SearchTask) -> SearchResult:
-        """The neighbours of a task's rows."""
+        """Return the nearest points of a task's rows, as a `SearchResult`."""
         raise NotImplementedError
 
     def distances(self, src: Array, dst: Array) -> Array:
-        """The surrogate distances of pairs of points, for those who join components."""
+        """Return the surrogate distances of pairs of points, float64, for connecting components at once."""
         return kernels(self.device).pair_distances(self.exact.points, src, dst, self.exact.metric)
 
     @property
     def ends_lists(self) -> bool:
-        """Whether bounds by lists end the lists of its k-NN graph, and distances hardly tie."""
+        """Return whether bounds by lists cut off the lists of its k-NN graph, and few distances are equal."""
         return False
 
     @property
     def by_boxes(self) -> "BoxSearch | None":
-        """Itself if it has a GPU's tree of boxes."""
+        """Return this search if it has a GPU's tree of boxes, otherwise None."""
         return None
 
 
@@ -184,21 +194,21 @@ class NeighborLists:
     ids: Array  # (n, k) int32, each row's nearest others in the total order; the row itself is not among them
     weights: Array  # (n, k) float64, ascending: surrogate distances or, if there are cores, mutual reachability
     core: Array = None  # (n,) float64, optional; each row's core distance; see `mutual_reachability`
-    #: (n,) int32 and (n,) float64: the edge from a row to an unlisted point comes after that of this weight to this id;
-    #: by default the last listed
+    #: (n,) int32 and (n,) float64, ids and weights: the edge from a row to an unlisted point comes after the edge of
+    #: this weight to this id. By default that is the last edge of the row's list
     unlisted_lower_bound: tuple[Array, Array] | None = None
 
 
 def mutual_reachability(surrogate: Array, core: Array, src: Array, dst: Array, xp: Any) -> Any:
-    """The mutual reachability of pairs by their surrogate distances."""
+    """Return the mutual reachability of pairs by their surrogate distances and their points' core distances."""
     return xp.maximum(surrogate, xp.maximum(core[src], core[dst]))
 
 
 def by_mutual_reachability(lists: NeighborLists, core: Array, min_samples: int, device: Device) -> NeighborLists:
-    """Sort neighbours by their mutual reachability, which (n,) core distances make of their weights.
+    """Return the lists sorted by mutual reachability, which (n,) core distances make of surrogate distances.
 
-    `lists` have surrogate distances, and their arrays are used for the result. Without core distances these are the
-    lists' own, of `min_samples` neighbours.
+    `lists` have surrogate distances, and their arrays are overwritten and used for the result. If `core` is None, a
+    row's core distance is the weight of number `min_samples` in its list, or the last if the list is shorter.
     """
     *last, own = kernels(device).read_lists(lists.ids, lists.weights, min(min_samples, lists.ids.shape[1]) - 1)
     core = own if core is None else core
@@ -207,9 +217,10 @@ def by_mutual_reachability(lists: NeighborLists, core: Array, min_samples: int, 
 
 
 def core_places(ids: Array, weights: Array, min_samples: int, xp: Any) -> Any:
-    """The place in each of n lists, (n, k) ids, at which its row's copies and the listed rows are `min_samples`, about.
+    """Return the place in each of n lists at which its row's copies and the listed rows come to `min_samples`, int64.
 
-    A row of weight w, (n,) float64, has w - 1 copies, which are nearest to it. The last place if that is not reached.
+    The ids are (n, k). A row of weight w, (n,) float64, has w - 1 copies, which are nearest to it. Sums are rounded, so
+    one that is a little less than `min_samples` suffices. The place is the last one if no sum suffices.
     """
     place = xp.empty(len(ids), "int64")
     for rows in row_blocks(*ids.shape):
@@ -220,9 +231,10 @@ def core_places(ids: Array, weights: Array, min_samples: int, xp: Any) -> Any:
 
 
 def golden_stride(n: int) -> int:
-    """A number near n/φ that shares no factor with n: its multiples modulo n visit all of 0..n-1, evenly at any time.
+    """Return a number near n/φ that shares no factor with n.
 
-    In such a low-discrepancy order every leading part is a fair sample.
+    Its multiples modulo n visit all of 0..n-1, and those visited are evenly spread at any time. In such a
+    low-discrepancy order every leading part is a fair sample.
     """
     step = max(1, round(n * 0.6180339887498949))
     while gcd(step, n) != 1:
@@ -231,14 +243,14 @@ def golden_stride(n: int) -> int:
 
 
 def inverse(order: Array, xp: Any) -> Array:
-    """Where each number of an order, an int32 array that holds each of 0..n-1 once, stands in it."""
+    """Return the position of each number in an order, an int32 array that holds each of 0..n-1 once."""
     position = xp.empty_like(order)
     position[order] = xp.arange(order.size, dtype="int32")
     return position
 
 
 def geometric_slices(first: int, last: int, growth: float) -> list[slice]:
-    """0 to `last` in slices, of which the first ends at `first` and each further one `growth` times as far."""
+    """Split 0 to `last` into slices: the first ends at `first`, and each further one ends `growth` times as far."""
     ends, end = [0], first
     while end < last:
         ends.append(end)
@@ -247,24 +259,27 @@ def geometric_slices(first: int, last: int, growth: float) -> list[slice]:
 
 
 def equal_slices(whole: slice, size: int) -> list[slice]:
-    """A slice in slices of `size`, the last of what is left."""
+    """Split a slice into slices of `size`; the last holds what is left."""
     return [slice(a, min(a + size, whole.stop)) for a in range(whole.start, whole.stop, size)]
 
 
 def chunks_of(rows: slice | Array, size: int) -> list[Any]:
-    """A range of rows, or numbers of rows, in parts of `size`."""
+    """Split a range of rows, or an array of row numbers, into parts of `size`."""
     if isinstance(rows, slice):
         return equal_slices(rows, size)
     return [rows[part] for part in equal_slices(slice(0, rows.size), size)]
 
 
 def row_blocks(n: int, d: int, size: int = BLOCK) -> list[slice]:
-    """Slices of rows of d values, each with about `size` values."""
+    """Split n rows of d values into slices of rows with at most `size` values each, or of one row."""
     return equal_slices(slice(0, n), max(1, size // d))
 
 
 def rounds_of_pairs(blocks: list[Any]) -> Iterator[list[tuple[Any, Any]]]:
-    """Pairs of blocks, of which there is an even number: each with itself, then as in a round-robin tournament."""
+    """Yield pairs of blocks in rounds: each block with itself, then as in a round-robin tournament.
+
+    The number of blocks is even. A block is in one pair of a round.
+    """
     *others, last = blocks
     yield [(block, block) for block in blocks]
     for turn, first in enumerate(others):
@@ -272,6 +287,9 @@ def rounds_of_pairs(blocks: list[Any]) -> Iterator[list[tuple[Any, Any]]]:
 
 
 def rounds_between(blocks: list[Any], others: list[Any]) -> Iterator[list[tuple[Any, Any]]]:
-    """Pairs of each block with each of the others, of which there are as many, in rounds that hold each block once."""
+    """Yield pairs of each block with each of the `others`, in rounds that hold each block once.
+
+    There are as many `others` as blocks.
+    """
     for turn in range(len(blocks)):
         yield list(zip(blocks, others[turn:] + others[:turn], strict=True))

@@ -37,7 +37,7 @@ class Candidates:
 
     @property
     def capacity(self) -> int:
-        """The most candidates of a row that are stored."""
+        """Return the most candidates of a row that are stored."""
         return int(self.ids.shape[1])
 
 
@@ -55,10 +55,10 @@ Groups: TypeAlias = tuple[Array, Array]
 
 
 def same_candidates(ids: Array, rows: int, device: Device) -> Candidates:
-    """Equal candidates of all rows, `ids`."""
+    """Return `ids` as the candidates of each of a number of rows."""
     return Candidates(device.xp.tile(ids, (rows, 1)), device.xp.full(rows, ids.size, "int32"))
 
 
 def candidate_capacity(k: int) -> int:
-    """Capacity for a row's candidates of one band, about k of which are kept."""
+    """Return the capacity for a row's candidates of one band, about k of which are kept."""
     return 64 + 12 * k

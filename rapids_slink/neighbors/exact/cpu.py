@@ -61,17 +61,17 @@ NO_CORE = np.empty(0)
 
 
 def new_candidates(rows: int, k: int, capacity: int | None = None) -> Candidates:
-    """Empty buffers, of `candidate_capacity` unless another is given."""
+    """Allocate empty buffers, of `candidate_capacity` unless another capacity is given."""
     return Candidates(np.empty((rows, capacity or candidate_capacity(k)), np.int32), np.zeros(rows, np.int32))
 
 
 def empty_lists(rows: int, k: int) -> TopLists:
-    """Lists of nothing."""
+    """Return empty lists, (rows, k): their ids are -1 and their weights infinite."""
     return TopLists(np.full((rows, k), -1, np.int32), np.full((rows, k), np.inf), np.zeros(rows, bool))
 
 
 def low_discrepancy_order(n: int) -> np.ndarray:
-    """A permutation of n points, int32, of which every leading part is spread evenly over all of them."""
+    """Return a permutation of n points, int32, of which every leading part is spread evenly over all of them."""
     return (np.arange(n, dtype=np.int64) * golden_stride(n) % n).astype(np.int32)
 
 
@@ -99,7 +99,7 @@ def rerank(
 
 
 def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, core: Array = None) -> TopLists:
-    """The lists of `rows` with every point of another group as a candidate.
+    """Return the lists of `rows` with every point of another group as a candidate.
 
     `groups` are the rows' and the points'; the other parameters are those of `rerank`.
     """
@@ -116,7 +116,10 @@ def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, 
 def _lists_by_sorting(
     exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, core: Array = None
 ) -> TopLists:
-    """`scan` of long lists: the distances of a row to all points are sorted. Equal ones stay in the order of ids."""
+    """Return what `scan` does, for long lists: sort the distances of a row to all points.
+
+    Equal distances stay in the order of ids.
+    """
     top, ids = empty_lists(rows.size, k), np.arange(len(exact.points), dtype=np.int32)
     for i in range(rows.size):
         row = rows[i : i + 1]
@@ -134,7 +137,7 @@ def _lists_by_sorting(
 
 
 def scan_bytes(n: int, k: int) -> int:
-    """Bytes that `scan` of n points takes, for lists that are sorted."""
+    """Return the bytes that `scan` of n points takes to sort a row's distances: 0 unless lists are long."""
     return 40 * n if k > MAX_LIST else 0
 
 
@@ -158,7 +161,7 @@ def scan_each_pair(
 
 
 def read_lists(ids: Array, weights: Array, at: int) -> tuple[Array, Array, Array]:
-    """The last ids and weights of lists, and the weights of their entries `at`, (n,) arrays."""
+    """Return the last ids and weights of lists, and the weights of their entries `at`, (n,) arrays."""
     return ids[:, -1].copy(), weights[:, -1].copy(), weights[:, at].copy()
 
 
@@ -170,28 +173,28 @@ def sort_by_reachability(ids: Array, weights: Array, core: Array) -> None:
 
 
 def in_order(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """An order, int32, in which float64 numbers ascend, and these."""
+    """Return an order, int32, in which float64 numbers ascend, and the ascending numbers."""
     order = np.argsort(values).astype(np.int32)
     return order, values[order]
 
 
 def count_up_to(ascending: np.ndarray, bound: np.ndarray) -> int:
-    """How many of ascending numbers are at most the largest of the bounds."""
+    """Return how many of ascending numbers are at most the largest of the bounds."""
     return int(np.searchsorted(ascending, bound.max(), side="right"))
 
 
 def are_full(ids: np.ndarray) -> bool:
-    """Whether lists, (n, k), have no id below zero at their ends."""
+    """Return whether all lists, (n, k) ids, are full: none ends with an id below zero."""
     return bool((ids[:, -1] >= 0).all())
 
 
 def flatnonzero(flags: np.ndarray) -> np.ndarray:
-    """Where `flags` are set."""
+    """Return the indices of the flags that are set."""
     return np.flatnonzero(flags)
 
 
 def unbounded(bound: np.ndarray) -> np.ndarray:
-    """Where bounds are infinite."""
+    """Return the indices of the bounds that are infinite."""
     return np.flatnonzero(bound == np.inf)
 
 
@@ -201,12 +204,15 @@ def put_lists(into: Any, rows: Array, bound: Array, top: TopLists) -> None:
 
 
 def scatter_min(least: Array, group: Array, weights: Array) -> None:
-    """least[group[i]] = min(itself, weights[i, 0])."""
+    """Lower each group's least weight to the first weights of its rows' lists.
+
+    That is, least[group[i]] = min(least[group[i]], weights[i, 0]).
+    """
     np.minimum.at(least, group, weights[:, 0])
 
 
 def gather_min(bound: Array, least: Array, group: Array) -> None:
-    """bound[i] = min(itself, least[group[i]])."""
+    """Lower each row's bound to its group's least weight: bound[i] = min(bound[i], least[group[i]])."""
     np.minimum(bound, least[group], out=bound)
 
 
@@ -222,7 +228,7 @@ def drop_above_bound(ids: Array, weights: Array, upper: Array) -> None:
 
 
 def pair_distances(values: Array, src: Array, dst: Array, metric: Metric = EUCLIDEAN) -> np.ndarray:
-    """The surrogate distances of pairs of rows."""
+    """Return the surrogate distances of pairs of rows, float64."""
     out = np.empty(src.size)
     src, dst = (np.require(end, np.int32, ["C", "W"]) for end in (src, dst))  # a frame's may be read-only
     weigh_pairs(metric.cpu_formula, read_only(values), src, dst, new_tile(1), out)
@@ -232,9 +238,9 @@ def pair_distances(values: Array, src: Array, dst: Array, metric: Metric = EUCLI
 def distances_between(
     values: Array, rows: Array, points: Array, metric: Metric = EUCLIDEAN, others: Array = None
 ) -> np.ndarray:
-    """The surrogate distances of some rows from each of some others: (m, n) for numbers, (m,) and (n,) int32.
+    """Return the surrogate distances of some rows from each of some others, (m, n) float64.
 
-    The latter are numbers of the rows of `others`, if there are.
+    `rows`, (m,), and `points`, (n,), are int32 numbers of rows: of `values` and, if these are given, of `others`.
     """
     out, values = np.empty((rows.size, points.size)), read_only(values)
     others = values if others is None else read_only(others)
@@ -243,7 +249,7 @@ def distances_between(
 
 
 def all_distances(values: Array, metric: Metric) -> np.ndarray:
-    """The surrogate distances of all pairs of rows, (n, n), each computed once."""
+    """Return the surrogate distances of all pairs of rows, (n, n), each computed once."""
     n, points = len(values), read_only(values)
     matrix, ids = np.empty((n, n)), np.arange(n, dtype=np.int32)
 
@@ -255,7 +261,7 @@ def all_distances(values: Array, metric: Metric) -> np.ndarray:
 
 
 def with_norms(values: np.ndarray, centre: bool) -> np.ndarray:
-    """The rows in float64, minus their means if `centre`, each followed by its norm: (n, d + 1)."""
+    """Return the rows in float64, minus their means if `centre`, each followed by its norm: (n, d + 1)."""
     n, d = values.shape
     rows = np.empty((n, d + 1))
     rows[:, :d] = values
@@ -266,19 +272,22 @@ def with_norms(values: np.ndarray, centre: bool) -> np.ndarray:
 
 
 def norms_are_within(rows: np.ndarray, least: float, largest: float) -> bool:
-    """Whether the norms that rows, (n, d + 1) float64, end with are numbers above `least`, up to `largest`."""
+    """Return whether the norms at the ends of rows, (n, d + 1) float64, are numbers above `least`, up to `largest`."""
     norm = rows[:, -1]
     return not norm.size or bool(norm.min() > least and norm.max() <= largest)  # NaN is neither
 
 
 def unit_rows(rows: np.ndarray) -> np.ndarray:
-    """The rows without the norms by which they are followed, divided by these: (n, d)."""
+    """Return the rows divided by the norms that follow them, without the norms: (n, d)."""
     unit: np.ndarray = rows[:, :-1] / rows[:, -1:]
     return unit
 
 
 def wrapped(values: np.ndarray, periods: np.ndarray) -> np.ndarray:
-    """The rows with each column in [0, its period), (d,) float64: see settings.py. They themselves if they are so."""
+    """Return the rows with each column in [0, its period), or `values` itself if they are so: see settings.py.
+
+    The periods are (d,) float64.
+    """
     (n, d), repeats, wrapped = values.shape, np.isfinite(periods), None
     least = np.finfo(values.dtype).tiny
     for rows in row_blocks(n, d):
@@ -295,7 +304,7 @@ def wrapped(values: np.ndarray, periods: np.ndarray) -> np.ndarray:
 
 
 def words_of(values: np.ndarray) -> np.ndarray:
-    """Rows of zeros and ones as words: 64 features in each, and one more with the number of ones."""
+    """Return rows of zeros and ones as words: 64 features in each, and one more with the number of ones."""
     n, d = values.shape
     words = np.empty((n, word_count(d)), "uint64")
     for rows in row_blocks(n, d):
@@ -307,7 +316,7 @@ def words_of(values: np.ndarray) -> np.ndarray:
 
 
 def hash_rows(values: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
-    """A uint64 for each row, or each of some, the same for equal rows.
+    """Return a uint64 for each row, or for each of some, which is the same for equal rows.
 
     It is a sum of the values' bits with odd random factors, modulo 2⁶⁴.
     """
@@ -324,7 +333,10 @@ def hash_rows(values: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
 
 @njit(nogil=True, cache=True)
 def _put_norms(rows):
-    """Squares are summed as a dot product is: even and odd features apart, and the last of an odd number at the end."""
+    """Write each row's norm behind its features.
+
+    Squares are summed as a dot product is: even and odd features apart, and the last of an odd number at the end.
+    """
     d = rows.shape[1] - 1
     for i in range(rows.shape[0]):
         even, odd = 0.0, 0.0
@@ -354,13 +366,13 @@ def _sort_by_reachability(ids, weights, core, begin, end):
 
 @njit(nogil=True, cache=True)
 def weigh_pairs(formula, values, src, dst, tile, out):
-    """The distances of pairs of rows."""
+    """Write the surrogate distances of pairs of rows into `out`."""
     weigh_each(formula, values, src, values, dst, tile, out)
 
 
 @njit(nogil=True, cache=True)
 def weigh_between(formula, values, rows, others, points, tile, out):
-    """The distances of some rows from each of some others."""
+    """Write the surrogate distances of some rows from each of some others into `out`."""
     for first in range(0, points.size, POINTS):
         some = points[first : first + POINTS]
         for begin in range(0, rows.size, ROWS):
@@ -373,9 +385,9 @@ def weigh_between(formula, values, rows, others, points, tile, out):
 
 @njit(nogil=True, cache=True)
 def fill_rows(formula, values, ids, begin, end, tile, matrix):
-    """The distances of some rows from themselves and from all later ones, and those in the other direction.
+    """Write the distances of some rows from themselves and all later rows, in both directions, into `matrix`.
 
-    `ids` are the numbers of all rows.
+    The rows are those from `begin` up to `end`, and `ids` are the numbers of all rows.
     """
     rows = ids[begin:end]
     for first in range(begin, ids.size, POINTS):
@@ -393,7 +405,7 @@ def fill_rows(formula, values, ids, begin, end, tile, matrix):
 def _rerank(
     formula, queries, points, rows, places, candidate, count, core, upper, ids, weights, overflowed, tile
 ):  # fmt: skip
-    """The loop of `rerank`: the candidates of many rows are weighed together."""
+    """Merge candidates into their rows' lists, as `rerank` says; those of many rows are weighed together."""
     capacity, size = candidate.shape[1], 0
     near, own, place = np.empty(POINTS, np.int32), np.empty(POINTS, np.int32), np.empty(POINTS, np.int32)
     distance = np.empty(POINTS)
@@ -412,7 +424,7 @@ def _rerank(
 
 @njit(nogil=True, cache=True)
 def _insert_each(formula, queries, points, core, upper, ids, weights, own, near, place, size, distance, tile):
-    """Insert pairs into the lists `place` of their rows."""
+    """Weigh pairs, and insert them into the lists `place` of their rows."""
     weigh_each(formula, queries, own[:size], points, near[:size], tile, distance)
     for e in range(size):
         if distance[e] <= upper[place[e]]:
@@ -422,7 +434,10 @@ def _insert_each(formula, queries, points, core, upper, ids, weights, own, near,
 
 @njit(nogil=True, cache=True)
 def _scan(formula, queries, points, rows, row_group, point_group, core, upper, ids, weights, stride, tile):
-    """Points are visited in a low-discrepancy order, so that lists are near their end early, whatever the order."""
+    """Insert every point of another group into the lists of `rows`, as `scan` says.
+
+    Points are visited in a low-discrepancy order, so that lists are nearly final early, however points are ordered.
+    """
     near, n = np.empty(POINTS, np.int32), points.shape[0]
     for first in range(0, rows.size, ROWS):
         together = rows[first : first + ROWS]
@@ -469,7 +484,7 @@ def scan_both(formula, points, rows, others, upper, ids, weights, tile):
 
 @njit(nogil=True, cache=True)
 def _any_within(distance, t, size, upper, bound):
-    """Whether row t of a tile has a distance within one of two bounds, in vector instructions."""
+    """Return whether row t of a tile has a distance within its own bound or the point's, in vector instructions."""
     count = 0
     for c in range(np.uint64(size)):
         count += (distance[t, c] <= upper) | (distance[t, c] <= bound[c])
@@ -478,25 +493,25 @@ def _any_within(distance, t, size, upper, bound):
 
 @njit(cache=True)
 def core_above(core, j, bound):
-    """Whether every pair with point j has a weight above `bound` by its core distance alone; False without cores."""
+    """Return whether point j's core distance alone makes every pair weigh more than `bound`; False without cores."""
     return core[j] > bound if core.size else False
 
 
 @njit(cache=True)
 def reachability(surrogate, core, i, j):
-    """The mutual reachability of points i and j, whose surrogate distance is given; itself if there are no cores."""
+    """Return the mutual reachability of points i and j, or their `surrogate` distance itself if there are no cores."""
     return max(surrogate, core[i], core[j]) if core.size else surrogate
 
 
 @njit(cache=True)
 def comes_before(weight, id_, other_weight, other_id):
-    """The total order on the edges of one point."""
+    """Return whether (weight, id) comes before the other in the total order on the edges of one point."""
     return (weight < other_weight) | ((weight == other_weight) & (id_ < other_id))
 
 
 @njit(cache=True)
 def comes_before_last(ids, weights, i, id_, weight):
-    """Whether (weight, id) belongs into the sorted list i, which is full."""
+    """Return whether (weight, id) comes before the last entry of the sorted list i, which may be empty."""
     last_id, last = ids[i, -1], weights[i, -1]
     return comes_before(weight, id_, last, last_id) | ((weight == last) & (last_id < 0))
 
@@ -544,7 +559,7 @@ def weigh(typing_context: Any, formula: Any, x: Any, rows: Any, y: Any, points: 
 
 @njit(nogil=True, cache=True)
 def weigh_in_tiles(formula, x, rows, y, points, tile, out):
-    """`weigh_each` by tiles, of pairs of one row that follow each other."""
+    """Compute the distances of pairs, as `weigh_each` does: pairs of one row that follow each other share a tile."""
     begin = 0
     while begin < rows.size:
         end = begin + 1
@@ -570,7 +585,7 @@ def weigh_each(typing_context: Any, formula: Any, x: Any, rows: Any, y: Any, poi
 
 @intrinsic
 def popcount(typing_context: Any, word: Any) -> Any:
-    """The number of ones of a uint64."""
+    """Return the number of ones of a uint64."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])
@@ -580,7 +595,7 @@ def popcount(typing_context: Any, word: Any) -> Any:
 
 @njit(nogil=True, cache=True)
 def weigh_words(formula, x, rows, y, points, tile):
-    """`weigh` of rows of words."""
+    """Compute a tile of surrogate distances, as `weigh` does, for rows of words."""
     words = x.shape[1] - 1
     mine, columns, common = tile.rows.view(np.uint64), tile.columns.view(np.uint64), tile.other.view(np.uint64)
     lanes = -(-points.size // LANES) * LANES
@@ -613,7 +628,7 @@ def _add_common(x, columns, common, i, lanes, width):
 
 @_kernel
 def _of_counts(kind, common, ones, others):
-    """The distance of two rows by the numbers of their ones, of which `common` are in both."""
+    """Return the distance of two rows by the numbers of their ones, of which `common` are in both."""
     if kind == COSINE:
         return 1.0 - max(-1.0, min(1.0, common / (np.sqrt(ones) * np.sqrt(others))))
     total = ones + others
@@ -630,11 +645,14 @@ def _of_counts(kind, common, ones, others):
 
 @njit(nogil=True, cache=True)
 def weigh_codes(formula, x, rows, y, points, tile):
-    """`weigh` of rows of codes, for formulas that compare features for equality."""
+    """Compute a tile of surrogate distances, as `weigh` does, for rows of codes.
+
+    The formulas are those that compare features for equality.
+    """
     kind, _ = formula
     d = x.shape[1] - (kind == HIERCC)
     mine, columns = tile.rows.view(x.dtype), tile.columns.view(x.dtype)
-    counts = np.empty((2, POINTS + LANES), x.dtype)  # of FEATURES at most, which fit into a byte
+    counts = np.empty((2, POINTS + LANES), x.dtype)  # of at most FEATURES features, so that a byte holds them
     lanes = -(-points.size // LANES) * LANES
     tile.total[: rows.size, :lanes], tile.other[: rows.size, :lanes] = 0, 0
     for begin in range(0, d, FEATURES):

@@ -31,28 +31,28 @@ PAIR_DISTANCES, LISTS, REACHABILITY, ALL_DISTANCES = (
 )
 CANDIDATES = "neighbors/exact/candidates.cuh"
 DISTANCE_TILE = constant(ALL_DISTANCES, "TILE")
-#: Warps of a block at most, which give each row a warp, or each pair a lane.
+#: The most warps of a block, in which each row has a warp, or each pair a lane.
 RERANK_WARPS = PAIR_WARPS = constant(CANDIDATES, "THREADS") // WARP
 SEGMENT = constant(CANDIDATES, "SEGMENT")  # bytes of a candidate that a warp copies into shared memory at a time
-#: Rows that a warp takes one after the other where there are many: to start its block takes a fourth of a row's time.
+#: From `MANY_ROWS` rows on a warp takes `SEVERAL`, one after the other: to start it takes a fourth of a row's time.
 MANY_ROWS, SEVERAL = 2**17, 4
 SAMPLED = 32  # the sample of the columns that bounds a long list is one column in this number
 
 
 def new_candidates(rows: int, k: int, capacity: int | None = None) -> Candidates:
-    """Empty buffers, of `candidate_capacity` unless another is given."""
+    """Allocate empty buffers, of `candidate_capacity` unless another capacity is given."""
     return Candidates(cp.empty((rows, capacity or candidate_capacity(k)), cp.int32), cp.zeros(rows, cp.int32))
 
 
 def empty_lists(rows: int, k: int) -> TopLists:
-    """Lists of nothing."""
+    """Return empty lists, (rows, k): their ids are -1 and their weights infinite."""
     top = TopLists(cp.empty((rows, k), cp.int32), cp.empty((rows, k)), cp.empty(rows, bool))
     launch(LISTS, "clear_lists", rows * k, np.int64(rows), np.int32(k), top.ids, top.weights, top.overflowed)
     return top
 
 
 def low_discrepancy_order(n: int) -> Array:
-    """A permutation of n points, int32, of which every leading part is spread evenly over all of them."""
+    """Return a permutation of n points, int32, of which every leading part is spread evenly over all of them."""
     order = cp.empty(n, cp.int32)
     launch(LISTS, "stride_points", n, np.int64(n), np.int64(golden_stride(n)), order)
     return order
@@ -149,7 +149,10 @@ def are_full(ids: Array) -> bool:
 
 
 def flatnonzero(flags: Array) -> Array:
-    """Where `flags` are set, int32, in no order: a fourth of what CuPy's `flatnonzero` costs the host."""
+    """Return the indices of the flags that are set, int32, in no order.
+
+    This costs the host a fourth of what CuPy's `flatnonzero` does.
+    """
     check_arrays("bool", flags)
     position, count = cp.empty(flags.size, cp.int32), cp.zeros(1, cp.int32)
     launch(LISTS, "list_set", flags.size, np.int64(flags.size), flags, position, count)
@@ -174,7 +177,10 @@ def put_lists(into: Any, rows: Array, bound: Array, top: TopLists) -> None:
 
 
 def scatter_min(least: Array, group: Array, weights: Array) -> None:
-    """least[group[i]] = min(itself, weights[i, 0]); CuPy's own scattered minimum was found too low in float64."""
+    """See `rapids_slink.neighbors.exact.cpu.scatter_min`.
+
+    CuPy's own scattered minimum was found too low in float64.
+    """
     check_arrays("int32", group)
     check_arrays("float64", least, weights)
     m, k = weights.shape
@@ -182,7 +188,7 @@ def scatter_min(least: Array, group: Array, weights: Array) -> None:
 
 
 def gather_min(bound: Array, least: Array, group: Array) -> None:
-    """bound[i] = min(itself, least[group[i]])."""
+    """See `rapids_slink.neighbors.exact.cpu.gather_min`."""
     check_arrays("int32", group)
     check_arrays("float64", bound, least)
     launch(LISTS, "gather_min", bound.size, np.int64(bound.size), group, least, bound)
@@ -197,7 +203,7 @@ def drop_above_bound(ids: Array, weights: Array, upper: Array) -> None:
 
 
 def pair_distances(values: Array, src: Array, dst: Array, metric: Metric = EUCLIDEAN) -> Array:
-    """The surrogate distances of pairs of rows."""
+    """Return the surrogate distances of pairs of rows, float64."""
     check_arrays(values.dtype, values)
     check_arrays("int32", src, dst)
     out, m, d = cp.empty(src.size), src.size, values.shape[1]
@@ -210,7 +216,7 @@ def pair_distances(values: Array, src: Array, dst: Array, metric: Metric = EUCLI
 
 
 def with_norms(values: Array, centre: bool) -> Array:
-    """The rows in float64, minus their means if `centre`, each followed by its norm: (n, d + 1)."""
+    """Return the rows in float64, minus their means if `centre`, each followed by its norm: (n, d + 1)."""
     check_arrays(values.dtype, values)
     n, d = values.shape
     rows = cp.empty((n, d + 1))
@@ -274,14 +280,14 @@ def hash_rows(values: Array, rows: Array = None) -> Array:
 
 
 def all_distances(values: Array, metric: Metric) -> Array:
-    """The surrogate distances of all pairs of rows, (n, n)."""
+    """Return the surrogate distances of all pairs of rows, (n, n) float64."""
     return _distances_between(values, values, metric)
 
 
 def _distances_between(
     queries: Array, points: Array, metric: Metric, rows: Array = None, groups: Groups = (None, None)
 ) -> Array:
-    """The surrogate distances of some queries, or all, to all points; infinite within a group."""
+    """Return the surrogate distances of some queries, or all, to all points; infinite within a group."""
     check_arrays(points.dtype, queries, points)
     check_arrays("int32", rows, *groups)
     m, (n, d) = len(queries) if rows is None else rows.size, points.shape
@@ -293,7 +299,10 @@ def _distances_between(
 
 
 def lists_by_sorting(distance: Array, rows: Array, upper: Array, k: int, core: Array) -> TopLists:
-    """The k least of each row's distances to all points, infinite for those that are excluded; overwritten."""
+    """Return the k least of each row's distances to all points, which are infinite for excluded points.
+
+    The array `distance` may be overwritten.
+    """
     if core is not None:
         distance = cp.maximum(distance, cp.maximum(core[rows, None], core))
     distance[distance > upper[:, None]] = cp.inf
@@ -307,9 +316,10 @@ def lists_by_sorting(distance: Array, rows: Array, upper: Array, k: int, core: A
 
 
 def _nearest_few(distance: Array, k: int) -> tuple[Array, Array] | None:
-    """The ids, ascending, and distances of some of each row's columns, the k least among them; None if there are many.
+    """Return ids, ascending, and distances of some of each row's columns, which include the k nearest.
 
-    They are those within a bound that a sample of the columns suggests.
+    They are the columns within a bound that a sample of the columns suggests. Return None if they would be too many, or
+    fewer than k in some row.
     """
     m, n = distance.shape
     in_sample = k / SAMPLED
@@ -329,12 +339,12 @@ def _nearest_few(distance: Array, k: int) -> tuple[Array, Array] | None:
 
 
 def scan_bytes(n: int, k: int) -> int:
-    """Bytes that `scan` takes for a row, its list not included: for long lists all n distances are sorted."""
+    """Return the bytes that `scan` takes for a row, without its list: for long lists all n distances are sorted."""
     return 40 * n if k > MAX_LIST else 0
 
 
 def _options(points: Array, metric: Metric) -> tuple[str, ...]:
-    """The compiler's options for points of this type and the metric's formula, of words that of their bits."""
+    """Return the compiler's options for points of this type and the metric's formula, or that of bits for words."""
     formula = metric.bit_options if points.dtype == "uint64" else metric.cuda_options
     return value_option(points.dtype), *formula
 
@@ -352,20 +362,23 @@ def _launch_by_warp(name: str, exact: ExactPoints, jobs: int, k: int, arguments:
 
 
 def alignment(values: Array) -> int:
-    """The most of 16, 8 and 4 bytes at multiples of which all rows start."""
+    """Return the largest of 16, 8 and 4 bytes at multiples of which all rows start."""
     either = values.shape[1] * values.dtype.itemsize | values.data.ptr
     return min(16, max(4, either & -either))
 
 
 def list_entries(k: int) -> tuple[int, int]:
-    """Entries of shared memory for a list of k, a power of two, and with what waits: see `TopK` in top_k.cuh."""
+    """Return the entries of shared memory for a list of k, a power of two, and for the list with those that wait.
+
+    See `TopK` in top_k.cuh.
+    """
     size = power_of_two(max(WARP, k))
     return size, size + max(2 * WARP, size // 2)
 
 
 @lru_cache(maxsize=256)
 def _warp_scratch(k: int, d: int, itemsize: int, alignment: int) -> tuple[Any, int, int]:
-    """The `WarpLayout` of `candidates.cuh`, the warps of a block, and the bytes of shared memory of each."""
+    """Return the `WarpLayout` of `candidates.cuh`, the warps of a block, and each warp's bytes of shared memory."""
     size, entries = list_entries(k)
     width = min(SEGMENT // itemsize, -(-d * itemsize // 16) * 16 // itemsize)  # features at a time
     pitch = (width * itemsize // 16 | 1) * 16  # no two lanes of a quarter warp share a bank

@@ -25,15 +25,15 @@ from rapids_slink.runtime.compiling import njit
     INNER_PRODUCT, PRESENT_SQUARES, PRESENT_GAPS, PRESENT_UNEQUAL, HIERCC,
 ) = range(len(FORMULAS))  # fmt: skip
 
-PASS, LONG_PASS = 4, 8  # features that are added in one pass; of codes
+PASS, LONG_PASS = 4, 8  # features, and codes of features, that are added in one pass
 #: The most rows and points of a tile, and the features that it holds at a time: it stays in the second-level cache.
 ROWS, POINTS, FEATURES = 64, 256, 64
 LANES = 8  # points are padded to a multiple of this
-PAIRS = 8  # whose sums are formed together
+PAIRS = 8  # pairs whose sums are formed together
 MAX_PRODUCT = 8  # powers below are products of at most three factors
 ALLOWED_MISSING = 0.05  # of the features, in "hiercc"
 
-#: For what only kernels call. A division by zero is no error, but a value that is not selected.
+#: For functions that only kernels call. A division by zero is no error, but gives a value that is not selected.
 _kernel = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True)
 
 
@@ -48,7 +48,7 @@ class Tile(NamedTuple):
 
 
 def new_tile(rows: int = ROWS) -> Tile:
-    """Memory for `rows` rows and `POINTS` points."""
+    """Allocate a tile for `rows` rows and `POINTS` points."""
     width = POINTS + LANES  # no power of two, or a feature's values of all points would share a few cache lines
     columns = np.zeros((FEATURES, width))  # what pads the points must be numbers
     return Tile(np.empty((rows, FEATURES)), columns, np.empty((rows, width)), np.empty((rows, width)))
@@ -56,7 +56,7 @@ def new_tile(rows: int = ROWS) -> Tile:
 
 @njit(nogil=True, cache=True)
 def weigh_values(formula, x, rows, y, points, tile):
-    """`cpu.weigh` of rows of features.
+    """Compute a tile of surrogate distances, as `cpu.weigh` does, for rows of features.
 
     squared_euclidean is passed as None: Numba compiles each function once more for None, without the branches.
     """
@@ -72,7 +72,10 @@ def weigh_values(formula, x, rows, y, points, tile):
 
 @njit(nogil=True, forceinline=True)
 def copy_features(values, rows, begin, width, out):
-    """Some features of some rows, and zeros to fill the last pass up. Unsigned indices are not tested for signs."""
+    """Copy some features of some rows into `out`, and zeros behind them to fill the last pass up.
+
+    Unsigned indices are not tested for signs.
+    """
     begin, width = np.uint64(begin), np.uint64(width)
     for i in range(rows.size):
         row = np.uint64(rows[i])
@@ -84,7 +87,7 @@ def copy_features(values, rows, begin, width, out):
 
 @njit(nogil=True, cache=True)
 def weigh_squared(formula, x, rows, y, points, tile, out):
-    """`cpu.weigh_each` of sums of squared differences.
+    """Compute the distances of pairs, as `cpu.weigh_each` does, by sums of squared differences.
 
     Squares are made along the features, in vector instructions. The sums of `PAIRS` pairs, each in the order of its
     features, are formed together: one alone would wait for each addition.
@@ -119,8 +122,8 @@ def add_features(
 ) -> Any:
     """Add features of row i of `x` and of the columns from lanes[0] to lanes[1] to the sums of the row and the lanes.
 
-    They are the features from span[0] on of span[1], as many as `x` holds. After the last the first of the two sums is
-    the distance. The type of the formula chooses the kernel.
+    They are the features from span[0] on, as many as `x` holds, of span[1] features in all. After the last feature the
+    first of the two sums is the distance. The type of the formula chooses the kernel.
     """
     of_types = {Products: _add_products, Powers: _add_to_powers, Present: _add_present}
     kernel = _add_squared if formula is types.none else of_types.get(formula.instance_class, _add_sums)
@@ -134,7 +137,7 @@ def add_features(
 
 @_kernel
 def _begin(x, sums, i, lanes, span):
-    """Sums of zero before the first features; how many features there are, and whether they are the last."""
+    """Clear the sums before the first features; return how many features there are, and whether they are the last."""
     (total, other), (a, b), (begin, d) = sums, lanes, span
     if begin == 0:
         for j in range(np.uint64(a), np.uint64(b)):
@@ -188,7 +191,7 @@ def _add_to_powers(formula, x, columns, sums, i, lanes, span):
 
 @_kernel
 def _add_products(formula, x, columns, sums, i, lanes, span):
-    """For COSINE the last of the features are norms."""
+    """Add the products of features, and make the distances after the last. For COSINE the last features are norms."""
     (total, _), (kind, _), (begin, d) = sums, formula, span
     width, is_last = _begin(x, sums, i, lanes, span)
     _add_dot_product(x, columns, sums, i, lanes, (begin, d - (kind == COSINE)))
@@ -203,7 +206,7 @@ def _add_products(formula, x, columns, sums, i, lanes, span):
 
 @_kernel
 def _add_present(formula, x, columns, sums, i, lanes, span):
-    """Sum the features that are present in both rows, and count the others. A difference with NaN is NaN."""
+    """Sum over the features that are present in both rows, and count the others. A difference with NaN is NaN."""
     (total, absent), (kind, _), (_, d) = sums, formula, span
     width, is_last = _begin(x, sums, i, lanes, span)
     padded = width + -width % PASS
@@ -220,7 +223,7 @@ def _add_present(formula, x, columns, sums, i, lanes, span):
 
 @_kernel
 def _finish_present(kind, x, columns, sums, i, lanes, span):
-    """Make the distances of the sums: see `Formula`. For HIERCC the last features are counts."""
+    """Make the distances from the sums: see `Formula`. For HIERCC the last features are counts."""
     (total, absent), (a, b), (last, d) = sums, lanes, span
     for j in range(a, b):
         if kind == HIERCC:
@@ -235,7 +238,7 @@ def _finish_present(kind, x, columns, sums, i, lanes, span):
 
 @_kernel
 def hiercc(differ, common, present, d):
-    """HierCC's distance; `present` is the larger of the numbers of features that either row has."""
+    """Return HierCC's distance; `present` is the larger of the numbers of features that the two rows have."""
     enough = present - ALLOWED_MISSING * d
     if common == 0:
         return float(d)
@@ -246,7 +249,10 @@ def hiercc(differ, common, present, d):
 
 @_kernel
 def _add_dot_product(x, columns, sums, i, lanes, span):
-    """Even and odd features are summed separately; of an odd number the last is added at the end."""
+    """Add the dot products of features to the sums.
+
+    Even and odd features are summed separately. If their number is odd, the last is added at the end.
+    """
     (total, other), (begin, size) = sums, span
     a, b = np.uint64(lanes[0]), np.uint64(lanes[1])
     paired = min(x.shape[1], size - size % 2 - begin)
@@ -265,7 +271,10 @@ def _add_dot_product(x, columns, sums, i, lanes, span):
 
 
 def _summing(term: Callable[..., float]) -> Any:
-    """A kernel that adds the terms of a row's features and of some columns'; unsigned indices let LLVM vectorize it."""
+    """Return a kernel that adds the terms of a row's features and some columns' to the row's sums.
+
+    Unsigned indices let LLVM vectorize it.
+    """
     term = _kernel(term)
 
     @_kernel
@@ -288,7 +297,7 @@ def _add_squares(total, x, y, p):
 
 @_summing
 def _add_gaps(total, x, y, sign):
-    """Sum absolute differences, or absolute sums if the sign is -1."""
+    """Add an absolute difference, or an absolute sum if the sign is -1."""
     return total + abs(sign * x - y)
 
 
@@ -331,7 +340,10 @@ def _add_absent(total, x, y, p):
 
 @_summing
 def _add_powers(total, x, y, p):
-    """`power` for multiples of a half below `MAX_PRODUCT`; LLVM moves the branches out of the loop over the points."""
+    """Add a difference's `power`, for multiples of a half below `MAX_PRODUCT`.
+
+    LLVM moves the branches out of the loop over the points.
+    """
     t, halves = abs(x - y), np.int64(2 * p)
     result = math.sqrt(t) if halves & 1 else 1.0
     result = result * t if halves & 2 else result
@@ -355,13 +367,16 @@ def _add_any_powers(x, columns, total, i, lanes, width, p):
 
 @njit(cache=True, inline="always")
 def is_half_integer(p):
-    """`Metric.has_half_integer_power`."""
+    """Return whether p is a multiple of a half, as `Metric.has_half_integer_power` does."""
     return 2 * p == math.floor(2 * p) and p < 1073741824.0
 
 
 @njit(cache=True)
 def power(t, p):
-    """t to the p, t not negative: by products and a root for multiples of a half, else by `general_power`."""
+    """Return t to the power of p, for t not below zero.
+
+    The power is made of products and a root if p is a multiple of a half, else by `general_power`.
+    """
     if not is_half_integer(p):
         return general_power(t, p)
     halves = np.int64(2 * p)
@@ -375,16 +390,16 @@ def power(t, p):
     return result
 
 
-LN2_HIGH = float.fromhex("0x1.62e42fefa3800p-1")  # times an exponent, exact
+LN2_HIGH = float.fromhex("0x1.62e42fefa3800p-1")  # its product with an exponent is exact
 LN2_LOW = float.fromhex("0x1.ef35793c76730p-45")
-LOG_SERIES = tuple(2 / (2 * k + 3) for k in reversed(range(13)))  # of 2 artanh(s) after its first term
+LOG_SERIES = tuple(2 / (2 * k + 3) for k in reversed(range(13)))  # the series of 2 artanh(s) after its first term
 EXP_SERIES = tuple(1 / math.factorial(k + 2) for k in reversed(range(13)))
 SMALLEST_NORMAL = 2.0**-1022
 
 
 @njit(cache=True, error_model="numpy", forceinline=True)
 def general_power(t, p):
-    """exp(p log t), right to a few 2⁻⁵³ of itself, from operations that are the same on every machine.
+    """Return exp(p log t), right to a few 2⁻⁵³ of itself, from operations that are the same on every machine.
 
     With t = 2ᵉm, m next to 1, and s = (m - 1) / (m + 1), log t = e log 2 + 2 artanh s is summed with what is lost to
     rounding kept in a second number (Dekker, "A floating-point technique for extending the available precision",
@@ -426,13 +441,13 @@ def general_power(t, p):
 
 @njit(cache=True, forceinline=True)
 def two_to_the(exponent):
-    """A power of two in the normal range."""
+    """Return two to the power of an integer, for results in the normal range."""
     return np.int64((exponent + 1023) << 52).view(np.float64)
 
 
 @njit(cache=True)
 def plus(a, b):
-    """a + b rounded, and what was lost."""
+    """Return a + b rounded, and what was lost to rounding."""
     total = a + b
     other = total - a
     return total, (a - (total - other)) + (b - other)
@@ -440,7 +455,7 @@ def plus(a, b):
 
 @njit(cache=True)
 def times(a, b):
-    """a·b rounded, and what was lost."""
+    """Return a·b rounded, and what was lost to rounding."""
     product = a * b
     c = 134217729.0 * a
     a_high = c - (c - a)
@@ -455,7 +470,7 @@ def times(a, b):
 
 @intrinsic
 def number_at(typing_context: Any, address: Any, index: Any) -> Any:
-    """A float64 of those at an address."""
+    """Return number `index` of the float64 numbers at an address."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         numbers = builder.inttoptr(arguments[0], ir.DoubleType().as_pointer())
@@ -466,20 +481,20 @@ def number_at(typing_context: Any, address: Any, index: Any) -> Any:
 
 @njit(nogil=True, cache=True, forceinline=True)
 def nearest_gap(x, y, period):
-    """The difference of the nearest images of two coordinates."""
+    """Return the difference of the nearest images of two coordinates."""
     gap = abs(x - y)
     return min(gap, period - gap)
 
 
 @njit(nogil=True, cache=True, forceinline=True)
 def least_gap(below, above, period):
-    """The least difference of two intervals, by how far the second is above the first and below it."""
+    """Return the least difference of two intervals, by how far the second is above the first and below it."""
     return max(min(max(below, above), period + min(below, above)), 0.0)
 
 
 @njit(nogil=True, cache=True, forceinline=True)
 def add_to_group(kind, total, gap):
-    """A sum with one more difference, which is not negative."""
+    """Return a group's sum with one more difference in it, which is not negative."""
     if kind == MANHATTAN:
         return total + gap
     if kind == CHEBYSHEV:
@@ -489,13 +504,16 @@ def add_to_group(kind, total, gap):
 
 @njit(nogil=True, cache=True, forceinline=True)
 def group_distance(kind, total):
-    """The distance of a group of columns, by its sum."""
+    """Return the distance of a group of columns, by its sum."""
     return total if (kind == MANHATTAN) | (kind == CHEBYSHEV) else math.sqrt(total)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def weigh_spatial(formula, x, rows, y, points, tile):
-    """`cpu.weigh` of rows in a box or by groups that have scales."""
+    """Compute a tile of surrogate distances, as `cpu.weigh` does, for rows in a `SpatialFormula`'s space.
+
+    The space is a box that repeats, or has groups of columns with scales.
+    """
     kind, periods, scales = formula.kind, formula.periods, formula.scales
     d, is_scaled = x.shape[1], scales != 0
     lanes = np.uint64(-(-points.size // LANES) * LANES)
@@ -535,7 +553,7 @@ def _add_nearest_gaps(kind, period, own, columns, f, sums, i, lanes):
 
 @njit(nogil=True, cache=True, forceinline=True)
 def box_to_box_in_space(formula, lowest, highest, low, high, v):
-    """`tree.box_to_box` in a space."""
+    """Return the lower bound of `tree.box_to_box`, for boxes in a space."""
     kind, periods, scales = formula.kind, formula.periods, formula.scales
     total, group = 0.0, 0.0
     for f in range(lowest.size):
@@ -548,7 +566,10 @@ def box_to_box_in_space(formula, lowest, highest, low, high, v):
 
 @njit(nogil=True, cache=True, forceinline=True)
 def farthest_in_space(formula, lowest, highest, low, high, v):
-    """An upper bound of the surrogate distances of the points of two boxes; no difference is above half a period."""
+    """Return an upper bound of the surrogate distances of the points of two boxes.
+
+    No difference is above half a period.
+    """
     kind, periods, scales = formula.kind, formula.periods, formula.scales
     total, group = 0.0, 0.0
     for f in range(lowest.size):
@@ -561,7 +582,7 @@ def farthest_in_space(formula, lowest, highest, low, high, v):
 
 @njit(nogil=True, cache=True, forceinline=True)
 def may_wrap_in_space(formula, lowest, highest, low, high, v):
-    """Whether points of two boxes may be farther apart than half a period: if not, no image is nearer."""
+    """Return whether points of two boxes may be farther apart than half a period: if not, no image is nearer."""
     periods, count = formula.periods, 0
     for f in range(lowest.size):
         count += max(high[v, f] - lowest[f], highest[f] - low[v, f]) > 0.5 * number_at(periods, f)
@@ -570,7 +591,7 @@ def may_wrap_in_space(formula, lowest, highest, low, high, v):
 
 @njit(nogil=True, cache=True, forceinline=True)
 def to_boxes_in_space(formula, points, low, high, v, out, wraps):
-    """`tree.to_boxes` in a space."""
+    """Write the lower bounds of `tree.to_boxes` into `out`, for points in a space."""
     kind, periods, scales = formula.kind, formula.periods, formula.scales
     for j in range(out.size):
         out[j] = 0.0
@@ -597,7 +618,7 @@ def to_boxes_in_space(formula, points, low, high, v, out, wraps):
 
 @njit(nogil=True, cache=True, forceinline=True)
 def to_points_in_space(formula, points, p, columns, a, out, wraps):
-    """`tree.to_points` in a space."""
+    """Write the surrogate distances of `tree.to_points` into `out`, for points in a space."""
     kind, periods, scales, a = formula.kind, formula.periods, formula.scales, np.uint64(a)
     for j in range(out.size):
         out[j] = 0.0

@@ -56,7 +56,7 @@ class BitPlanes:
     n_features: int
 
     def take(self, rows: Array) -> BitPlanes:
-        """Some rows."""
+        """Return the planes of some rows, in the order of `rows`."""
         filled_up = cp.zeros(padded(rows.size), cp.int32)
         filled_up[: rows.size] = rows
         lines = cp.ascontiguousarray(cp.take(self.lines, filled_up, axis=1))
@@ -65,12 +65,12 @@ class BitPlanes:
 
 
 def padded(n: int) -> int:
-    """The number of rows, filled up to whole tiles."""
+    """Return the number of rows, filled up to whole tiles."""
     return -(-n // TILE) * TILE
 
 
 def bit_planes(parts: list[Array], metric: Metric) -> list[BitPlanes]:
-    """The planes of one or several arrays of rows, in which equal values of a feature have equal codes."""
+    """Return the planes of one or several arrays of rows, in which equal values of a feature have equal codes."""
     width, is_counted = parts[0].shape[1], metric.rows is Rows.COUNTED
     d = width - is_counted
     span = cp.array([np.inf, np.inf, 0.0])
@@ -79,7 +79,7 @@ def bit_planes(parts: list[Array], metric: Metric) -> list[BitPlanes]:
         arguments = values, np.int32(width), np.int32(d), np.int64(len(values)), span
         launch(PLANES, "find_span", len(values) * WARP, *arguments, options=_options(metric, values.dtype))
     least, negative, fraction = span.tolist()
-    largest = max(-negative - least, 0.0)  # code; without any value 0
+    largest = max(-negative - least, 0.0)  # the largest code, 0 if there is no value
     if fraction or largest >= MAX_SPAN:
         lines = _lines_of_ranks(parts, d, metric)
     else:
@@ -96,12 +96,12 @@ def bit_planes(parts: list[Array], metric: Metric) -> list[BitPlanes]:
 
 
 def _empty_lines(n: int, d: int, planes: int, metric: Metric) -> Array:
-    """Room for the planes of n rows: (words, planes and the one of what is present, pitch)."""
+    """Allocate the planes of n rows, uint32: (words, planes + 1 if values may be missing, pitch)."""
     return cp.empty((-(-d // WARP), planes + metric.missing, padded(n)), cp.uint32)
 
 
 def _put_planes(values: Array, d: int, least: float, lines: Array, metric: Metric) -> None:
-    """Write the planes of the first d columns of the values."""
+    """Write the planes of the first d columns of the values, less `least`, into `lines`."""
     n, width = values.shape
     words, planes, pitch = -(-d // WARP), lines.shape[1] - metric.missing, lines.shape[2]
     sizes = np.int32(width), np.int32(d), np.int64(n), np.float64(least), np.int32(planes), np.int64(pitch)
@@ -112,7 +112,7 @@ def _put_planes(values: Array, d: int, least: float, lines: Array, metric: Metri
 
 
 def _lines_of_ranks(parts: list[Array], d: int, metric: Metric) -> list[Array]:
-    """The planes of the values' ranks among the distinct values of their column."""
+    """Return the planes of the values' ranks among the distinct values of their column, in all parts together."""
     sizes = [len(values) for values in parts]
     ends, n = np.cumsum([0, *sizes]).tolist(), sum(sizes)
     lines = [_empty_lines(size, d, max(1, (n - 1).bit_length()), metric) for size in sizes]
@@ -128,7 +128,10 @@ def _lines_of_ranks(parts: list[Array], d: int, metric: Metric) -> list[Array]:
 
 
 def _ranks(columns: Array) -> tuple[Array, int]:
-    """The ranks of each row's values among its distinct ones, float64, NaN where they are; and the largest rank."""
+    """Return the ranks of each row's values among its distinct ones, float64, and the largest rank.
+
+    The rank of NaN is NaN.
+    """
     columns = cp.ascontiguousarray(columns)
     order = columns.argsort(axis=1)  # NaN last
     ascending = cp.take_along_axis(columns, order, axis=1)
@@ -142,12 +145,12 @@ def _ranks(columns: Array) -> tuple[Array, int]:
 
 
 def stored_type(metric: Metric, n_features: int) -> Any:
-    """The type in which the distances of all pairs are stored."""
+    """Return the type in which the distances of all pairs are stored: the smallest that holds them."""
     return np.dtype("uint16" if metric.formula.is_whole and n_features < MAX_SHORT else "float64")
 
 
 def distances_between(rows: BitPlanes, points: BitPlanes, metric: Metric) -> Array:
-    """The surrogate distances of rows, maybe the points, from all points."""
+    """Return the surrogate distances of rows, maybe the points, from all points, in the smallest type."""
     check_arrays("uint32", rows.lines, points.lines)
     check_arrays("int32", rows.present, points.present)
     out = cp.empty((rows.n, points.n), stored_type(metric, points.n_features))
@@ -169,18 +172,18 @@ def _options(metric: Metric, values: Any = "float32", distance: Any = "uint16") 
 
 
 def all_distances(values: Array, metric: Metric) -> Array:
-    """The surrogate distances of all pairs of rows, (n, n), in the smallest type."""
+    """Return the surrogate distances of all pairs of rows, (n, n), in the smallest type."""
     (planes,) = bit_planes([values], metric)
     return distances_between(planes, planes, metric)
 
 
 def fits(n: int, d: int, metric: Metric) -> bool:
-    """Whether the distances of all pairs of n points of d features are stored."""
+    """Return whether the distances of all pairs of n points of d features fit into the memory that they may take."""
     return stored_type(metric, d).itemsize * n * n <= min(MAX_MATRIX_BYTES, MATRIX_SHARE * free_bytes())
 
 
 def estimate_matrix(n: int, d: int, metric: Metric) -> MemoryEstimate:
-    """Bytes of `all_distances`, which are retained."""
+    """Estimate the bytes of `all_distances`, whose result is retained."""
     matrix, planes = stored_type(metric, d).itemsize * n * n, _line_bytes(d, metric) * padded(n)
     return MemoryEstimate(planes + max(matrix, RANKING_BYTES * max(32 * n, BLOCK) + planes), matrix)
 
@@ -191,9 +194,9 @@ LEAST_WARPS = constant(LEAST, "THREADS") // WARP  # of a block of `least_of_rows
 MAX_MATRIX_BYTES, MATRIX_SHARE = 24 * 2**30, 1 / 2
 #: Bytes of the distances of some rows, where not all are stored.
 PART_BYTES = 2**30
-#: Planes of values that are no small integers: their ranks among fewer than 2**20 rows.
+#: Planes of values that are no small integers: ranks among at most 2**20 rows take 20 bits.
 USUAL_PLANES = 20
-#: Bytes of a value while it is ranked, in columns of which 32 are ranked at least.
+#: Bytes of a value while it is ranked; at least 32 columns are ranked together.
 RANKING_BYTES = 48
 
 
@@ -220,7 +223,7 @@ class MatrixSearch(Search):
 
     @staticmethod
     def estimate(n: int, m: int, d: int, k: int, itemsize: int, device: Device, metric: Metric) -> MemoryEstimate:
-        """Bytes of a search among n points of d features for the k neighbours of m of them, or of as many queries."""
+        """Estimate the bytes of a search among n points of d features for the k neighbours of m points or queries."""
         line = _line_bytes(d, metric)
         planes, lists = line * (padded(n) + (padded(m) if m != n else 0)), m * (12 * k + 8)
         ranking = RANKING_BYTES * max(32 * max(n, m), BLOCK) + planes
@@ -230,7 +233,7 @@ class MatrixSearch(Search):
         return MemoryEstimate(planes + max(ranking, lists), planes + lists, part, matrix)
 
     def find(self, task: SearchTask) -> SearchResult:
-        """The neighbours of a task's rows."""
+        """Return the nearest points of a task's rows, as a `SearchResult`."""
         m, k = task.rows.size, task.k
         ids, weights, upper = cp.empty((m, k), cp.int32), cp.empty((m, k)), task.bounds(cp)
         parts = equal_slices(slice(0, m), self._rows_at_once(k))
@@ -249,7 +252,10 @@ class MatrixSearch(Search):
         return SearchResult(ids, weights, upper)
 
     def _distances(self, rows: Array, wanted: int) -> Array:
-        """The distances of some rows from all points, of all of which they are computed if so many are wanted."""
+        """Return the distances of some rows from all points, (rows, n).
+
+        If the task has n rows, `wanted`, and the matrix fits, the distances of all points are computed once and kept.
+        """
         if self.matrix is None and self.fits and wanted == self.points.n:
             self.matrix = distances_between(self.points, self.points, self.metric)
         if self.matrix is None:
@@ -265,7 +271,7 @@ class MatrixSearch(Search):
 def _put_least(
     matrix: Array, rows: Array, groups: tuple[Array, Array], core: Array, upper: Array, ids: Array, weights: Array
 ) -> None:
-    """Write the lists of some rows by their distances."""
+    """Write the lists of some rows, `ids` and `weights`, by the rows' distances from all points."""
     m, k = ids.shape
     check_arrays("int32", rows, *groups, ids)
     check_arrays("float64", core, upper, weights)
@@ -279,10 +285,10 @@ def _put_least(
 
 
 def _line_bytes(d: int, metric: Metric) -> int:
-    """Bytes of the planes of a row of d features."""
+    """Return the bytes of the planes of a row of d features."""
     return 4 * (USUAL_PLANES + metric.missing) * -(-d // WARP)
 
 
 def _row_bytes(n: int, k: int, itemsize: int, line_bytes: int) -> int:
-    """Bytes of a row's distances and of its planes; for long lists all distances are sorted."""
+    """Return the bytes of a row's distances and of its planes; for long lists all distances are sorted."""
     return n * (itemsize + (64 if k > MAX_LIST else 0)) + line_bytes

@@ -40,14 +40,14 @@ TILE, THREADS, STEP, RERANK_WARPS, PITCH, PIPELINE_STAGES = (
 )
 QUERY_NUMBERS, CANDIDATE_NUMBERS = 4, 2  # of 32 bits
 STAGE_BYTES = PIPELINE_STAGES * TILE * (2 * PITCH + 4 * QUERY_NUMBERS)
-#: The float32 sums of norms add the error of this number of features more, and once more for the converse.
+#: The float32 sums of norms add the error of this number of further features, and `UpperBound` counts it twice.
 SUM_FEATURES = 72
 #: The most products, weighted by their cost, for which this is faster than quantizing and ordering the points first. It
 #: is lower in up to three dimensions, where fp16 resolves too few distances and more queries fail.
 MAX_WORK, MAX_WORK_IN_SPACE = 4e11, 5e10
 MIN_CAPABILITY = 80  # mma of fp16 with 16 features, and asynchronous copies
 MAX_SHARED_MEMORY = 97  # cudaDevAttrMaxSharedMemoryPerBlockOptin
-#: With more, `SUM_FEATURES` would be too small.
+#: With more features `SUM_FEATURES` would be too small.
 MAX_FEATURES = 1024
 #: Candidates per query: the least and the largest capacity, and bytes for all. About five pass; for points in random
 #: order one query in 10⁸ has more than 32, but a whole tight cluster may pass.
@@ -65,7 +65,7 @@ class SmallBatchSearch:
 
     @property
     def is_supported(self) -> bool:
-        """Whether the metric and the GPU are supported, and there are few enough queries."""
+        """Return whether the metric and the GPU are supported, and there are few enough queries."""
         work = self.n * self.m * (max(self.d, STEP) + 2 * STEP)
         few = work <= (MAX_WORK if self.d > 3 else MAX_WORK_IN_SPACE)
         few = few if forced().search is None else forced().search == "few queries"
@@ -74,21 +74,21 @@ class SmallBatchSearch:
 
     @property
     def fits_gpu(self) -> bool:
-        """Whether the GPU has the instructions, and the shared memory for this number of features."""
+        """Return whether the GPU has the instructions, and the shared memory for this number of features."""
         return capability() >= MIN_CAPABILITY and self._shared_memory <= _most_shared_memory()
 
     @property
     def estimate(self) -> MemoryEstimate:
-        """Bytes that `write_edges` takes."""
+        """Return the bytes that `write_edges` takes."""
         padded = self._tiles * TILE
         a_row = 2 * self._width + 4 * QUERY_NUMBERS + 4 * CANDIDATE_NUMBERS * self._capacity
         return MemoryEstimate(padded * a_row + 8 * self.d + 4096)
 
     def write_edges(self, queries: Array, points: Array, src: Array, dst: Array, distance: Array) -> bool:
-        """Write the edges from each query to its nearest point.
+        """Write the edges from each query to its nearest point, and return whether every edge is proven.
 
-        A sample of the points tightens the queries' radii before any candidate is kept. `queries` and `points` may hold
-        any values, NaN and infinity included. Returns whether every edge is proven; if not, none may be used.
+        If not, no edge may be used. A sample of the points tightens the queries' radii before any candidate is kept.
+        `queries` and `points` may hold any values, NaN and infinity included.
         """
         check_arrays(points.dtype, points, queries)
         check_arrays("int32", src, dst)
@@ -112,7 +112,7 @@ class SmallBatchSearch:
         return not int(state[1])
 
     def find_near(self, grid: tuple[int, int], points: Array, *arguments: Any) -> None:
-        """Start the kernel of this name with a grid of blocks."""
+        """Start the kernel `find_near` with a grid of blocks."""
         options = (value_option(points.dtype),)
         cuda_kernel(SOURCE, "find_near", *options).max_dynamic_shared_size_bytes = _most_shared_memory()
         launch_blocks(
@@ -142,14 +142,14 @@ class SmallBatchSearch:
 
     @property
     def _grids(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Blocks, for a sample of the points and for all: tiles of them, by shares of queries."""
+        """Return the grids of blocks for a sample of the points and for all: tiles of points by shares of queries."""
         tiles, resident = self._point_tiles, 2 * multiprocessors()
         sample = min(tiles, max(tiles // 64, 8, min(tiles // 8, resident // self._tiles)))
         first, last = ((some, min(self._tiles, max(1, resident // some))) for some in (sample, tiles))
         return first, last
 
     def _search(self, has_norms: bool = True) -> Any:
-        """The struct `Search` of nearest.cu, with `UpperBound` and `FilterRadius` for a scale of 1.
+        """Return the struct `Search` of nearest.cu, with `UpperBound` and `FilterRadius` for a scale of 1.
 
         Without norms sums begin at 0.
         """
@@ -164,13 +164,16 @@ class SmallBatchSearch:
 
 
 def _most_shared_memory() -> int:
-    """Dynamic shared memory that a block may have: the limit less its static shared memory."""
+    """Return the bytes of dynamic shared memory that a block may have: the limit less its static shared memory."""
     return int(cp.cuda.runtime.deviceGetAttribute(MAX_SHARED_MEMORY, current_gpu())) - 1024
 
 
 @cache
 def _keeps_bound(dtype: str, _gpu: int) -> bool:
-    """Whether `find_near` forms products as precisely as assumed; tried once per process, GPU and type of points."""
+    """Return whether `find_near` forms products as precisely as assumed.
+
+    It is tried once per process, GPU and type of points.
+    """
     d = min(MAX_FEATURES, ((_most_shared_memory() - STAGE_BYTES) // (2 * TILE) - 8) // STEP * STEP)
     trial = Trial(d)
     m, n = len(trial.rows), len(trial.points)
@@ -178,7 +181,7 @@ def _keeps_bound(dtype: str, _gpu: int) -> bool:
     queries[:m] = trial.rows
     state_of_rows = np.zeros((TILE, QUERY_NUMBERS), np.float32)
     state_of_rows[:, 0] = trial.padded_thresholds(TILE)  # in place of half norms, beside radii of 0
-    with outside_pool(cuda()):  # which may have a limit
+    with outside_pool(cuda()):  # the pool may have a limit
         centring = cp.concatenate((cp.zeros(d), cp.ones(2)))  # the centre, the scale and its inverse
         rows, candidates = cp.asarray(state_of_rows), cp.empty((TILE, search._capacity, CANDIDATE_NUMBERS), cp.int32)
         points, state = cp.asarray(trial.points.astype(dtype)), cp.zeros(2, cp.int32)

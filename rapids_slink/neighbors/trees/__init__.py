@@ -1,10 +1,9 @@
-"""Trees of boxes over points, `kdtree.py` on a CPU and `bvh.py` on a GPU; by a sample, which points suit them.
+"""Trees of boxes over points: `kdtree.py` on a CPU and `bvh.py` on a GPU. A sample shows which points suit them.
 
-The sample shows whether their dimension is high, and how near each other they are.
+The sample shows whether the points' dimension is high, and how near each other they are. It is evenly spread, but its
+rows do not follow each other at a distance that a pattern could have, such as noise in each tenth row.
 
-A sample is evenly spread, but at no distance that could be that of a pattern, such as noise in each tenth row.
-
-Of points in D dimensions a ball that is twice as wide holds 2^D times as many (Karger and Ruhl 2002). A mean over balls
+In D dimensions a ball that is twice as wide holds 2^D times as many points (Karger and Ruhl 2002). A mean over balls
 also shows a few points in space among many on a curve, which would search nearly all boxes. It does not show clusters
 of high dimension if each has many points in the sample.
 """
@@ -18,17 +17,19 @@ from rapids_slink.runtime.cuda import WARP, check_arrays, constant, launch, laun
 from rapids_slink.runtime.device import Array, Device, to_host
 
 SOURCE = "neighbors/trees/dimension.cu"
-#: Balls, and the points of the sample.
+#: The numbers of balls and of the sample's points, and the threads of a block.
 BALLS, POINTS, THREADS = (constant(SOURCE, name) for name in ("BALLS", "POINTS", "THREADS"))
-#: Points whose nearest is found among all, points by which a mean is estimated, and the values that are read at once.
+#: `SOME` points' nearest others are found among all points, `OF_MEAN` points estimate the mean, and `AT_ONCE` values
+#: are read at a time.
 SOME, OF_MEAN, AT_ONCE = 2**6, 2**10, 2**26
 SHARES = 16  # blocks of threads that share the others of a point
 
 
 def expansion(values: Array, device: Device, times: float = 2) -> float:
-    """The share of a sample of (n, d) points, at least `POINTS`, within some `times` the distance to the nearest.
+    """Return the share of a sample of points that is within `times` the distance from a row to its nearest.
 
-    It is the mean over the sample's rows, by Euclidean distances, whatever the metric.
+    It is a mean over `BALLS` rows, by Euclidean distances, whatever the metric. `values` are (n, d), with n at least
+    `POINTS`.
     """
     n, d = values.shape
     if device.is_gpu:
@@ -48,10 +49,10 @@ def expansion(values: Array, device: Device, times: float = 2) -> float:
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # then no point seems near
 def nearest_by_spread(values: Array, device: Device) -> float:
-    """How far the nearest of (n, d) points is, the median of some, by the root mean square distance from the mean.
+    """Return how far a point's nearest other is, divided by the root mean square distance of points from their mean.
 
-    About 1 for noise of many features, and next to nothing for points in tiny clusters. By Euclidean distances in
-    float32, whatever the metric.
+    It is the median over `SOME` of the (n, d) points: about 1 for noise of many features, and next to nothing for
+    points in tiny clusters. Distances are Euclidean, in float32, whatever the metric.
     """
     sample = _sample(values, min(len(values), OF_MEAN), device).astype("float64")
     mean = sample.mean(axis=0)
@@ -63,7 +64,7 @@ def nearest_by_spread(values: Array, device: Device) -> float:
 
 
 def _sample(values: Array, size: int, device: Device) -> Any:
-    """The first points of a sample, on the host."""
+    """Return `size` points, evenly spread over all, on the host."""
     n, d = values.shape
     if not device.is_gpu:
         return values[np.arange(size) * golden_stride(n) % n]
@@ -75,7 +76,7 @@ def _sample(values: Array, size: int, device: Device) -> Any:
 
 
 def _least_squares(values: Array, some: Array, mean: Array, per_spread: float, _: Device) -> Array:
-    """The squares of the distances of some points from the nearest others, all scaled as `some` are."""
+    """Return the squared distances of `SOME` points from their nearest others, all scaled as `some` are."""
     (n, d), norms = values.shape, (some * some).sum(axis=1)
     least, at = np.full(SOME, np.inf, "float32"), np.arange(SOME) * golden_stride(n) % n
     for rows in row_blocks(n, d, AT_ONCE):
@@ -87,7 +88,7 @@ def _least_squares(values: Array, some: Array, mean: Array, per_spread: float, _
 
 
 def _least_squares_on_gpu(values: Array, some: Array, mean: Array, per_spread: float, device: Device) -> Array:
-    """The results of `_least_squares`, in which negative ones, of rounding, are 0."""
+    """Return what `_least_squares` does, except that squares which rounding makes negative are 0."""
     check_arrays(values.dtype, values)
     xp, (n, d), options = device.xp, values.shape, (value_option(values.dtype),)
     least, centre, queries = (

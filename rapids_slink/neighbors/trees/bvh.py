@@ -27,12 +27,12 @@ from rapids_slink.runtime.memory import MemoryEstimate, sequential
 SOURCE, LONG_LISTS = (f"neighbors/trees/{name}.cu" for name in ("bvh", "long_lists"))
 NO_NODE = constant(SOURCE, "NO_NODE")
 MAX_BITS = 31  # of a code, per feature
-#: A code has 63 bits. Of more than `MAX_CODED` features each would have few: then codes are of principal coordinates.
+#: A code has 63 bits. With more than `MAX_CODED` features each would have few: codes are made of principal coordinates.
 MAX_CODED, COORDINATES, PCA_ROWS = 8, 6, 2**12
 OUTERMOST = 0.002  # of the sample's points on either side are left out of the cube
-NODES = 1  # a point, as estimated: three times those of uniform points
-VISITING_WARPS = 2**10  # that show how many nodes a search visits
-BOX_THREADS = 2**16  # that find the box of the points
+NODES = 1  # nodes of a point, as estimated: three times as many as uniform points have
+VISITING_WARPS = 2**10  # warps that show how many nodes a search visits
+BOX_THREADS = 2**16  # threads that find the box of the points
 #: Lengths of lists that a thread keeps, each compiled for itself. A warp keeps longer ones in shared memory, up to
 #: `MAX_LIST`; still longer ones are found by brute force.
 LIST_SIZES = (1, 8, 16)
@@ -58,7 +58,7 @@ class BoxSearch(Search):
         self.values, self.device, self.report, self.queries, self.progress = values, device, report, queries, progress
         check_arrays(values.dtype, values, queries)
         n, d = values.shape
-        self.axes: Array = None  # on which points have the coordinates that the codes are of, if not their features
+        self.axes: Array = None  # of the coordinates of which codes are made; None if they are made of the features
         self.box: Array = None
         if d > MAX_CODED:
             self.axes, self.box = _principal_axes(values)
@@ -80,16 +80,16 @@ class BoxSearch(Search):
             self.parent, cp.full(leaves, NO_NODE, cp.int32),
         )  # fmt: skip
         self.launch("link", 2 * leaves, np.int32(leaves), self.nodes)
-        self.start = None  # of the queries, if there are, by position
+        self.start = None  # the positions at which the queries start, if there are queries
         if queries is not None:
             place = cp.searchsorted(codes[along], self._morton_codes(queries))
             self.start = place.clip(max=n - 1).astype(cp.int32)
-        self.core: Array = None  # of the last task that had core distances; the same along the curve and of the nodes
+        self.core: Array = None  # the core distances of the last task that had any; `cores`: see `_cores`
         self.cores: tuple[Any, Any] = (None, None)
 
     @staticmethod
     def estimate(n: int, m: int, d: int, k: int, itemsize: int, device: Device, metric: Metric) -> MemoryEstimate:
-        """Bytes of a search among n points of d features for the k neighbours of m of them, or of as many queries."""
+        """Estimate the bytes of a search among n points of d features for the k neighbours of m points or queries."""
         if k > MAX_LIST:
             first = BoxSearch.estimate(n, m, d, 1, itemsize, device, metric)
             return sequential(first, BruteForceSearch.estimate(n, m, d, k, itemsize, device, metric))
@@ -100,7 +100,7 @@ class BoxSearch(Search):
 
     @property
     def by_boxes(self) -> "BoxSearch":
-        """Itself."""
+        """Return this search; see `Search`."""
         return self
 
     def check(self) -> None:
@@ -114,11 +114,11 @@ class BoxSearch(Search):
 
     @cached_property
     def position(self) -> Any:
-        """The inverse of `order`."""
+        """Return the inverse of `order`: each point's position along the curve, (n,) int32."""
         return inverse(self.order, cp)
 
     def mean_visits(self, limit: int) -> float:
-        """How many nodes 32 of the points visit together to find their nearest, on average, counted up to `limit`."""
+        """Return how many nodes 32 points visit together to find their nearest, on average, counted up to `limit`."""
         self.check()
         n = self.order.size
         warps, visits = min(VISITING_WARPS, n // WARP), cp.zeros(1, cp.uint64)
@@ -130,7 +130,7 @@ class BoxSearch(Search):
         return int(visits[0]) / warps
 
     def find(self, task: SearchTask) -> SearchResult:
-        """The neighbours of a task's rows."""
+        """Return the nearest points of a task's rows, as a `SearchResult`."""
         m, k = task.rows.size, task.k
         if k > MAX_LIST:
             metric, progress = self.metric, self.progress
@@ -174,7 +174,7 @@ class BoxSearch(Search):
         return SearchResult(ids, weights, upper)
 
     def _cores(self, core: Array) -> tuple[Any, Any]:
-        """The points' core distances along the curve, and the least of each node."""
+        """Return the points' core distances along the curve, and the least of each node."""
         if core is not self.core:
             check_arrays("float64", core, size=self.order.size)
             along, least = core[self.order], cp.empty(2 * self.leaves)
@@ -188,11 +188,11 @@ class BoxSearch(Search):
     def launch(
         self, name: str, jobs: int, *arguments: Any, list_size: int = 1, source: str = SOURCE, features: int = 0
     ) -> None:
-        """Start a kernel that is compiled for the metric and the points, or points of other `features`."""
+        """Start a kernel that is compiled for the metric and the points, or for another number of `features`."""
         launch(source, name, jobs, *arguments, options=self._options(list_size, features))
 
     def launch_resident(self, name: str, jobs: int, *arguments: Any, source: str = SOURCE) -> None:
-        """Start one whose blocks wait for each other."""
+        """Start a kernel whose blocks wait for each other."""
         launch_resident(source, name, jobs, *arguments, options=self._options())
 
     def _options(self, list_size: int = 1, features: int = 0) -> tuple[str, ...]:
@@ -200,7 +200,10 @@ class BoxSearch(Search):
         return value_option(self.values.dtype), count, *self.metric.cuda_options, length
 
     def _morton_codes(self, values: Array) -> Any:
-        """The codes of points by their places in the box: of their features in that of all, or of coordinates."""
+        """Return the Morton codes of points, (n,) uint64, by where they are in the box.
+
+        The coordinates are the features, in the box of all points, or those on the principal axes, in their cube.
+        """
         places = values if self.axes is None else values @ self.axes
         n, d = places.shape
         if self.box is None:
@@ -213,10 +216,10 @@ class BoxSearch(Search):
 
 
 def _principal_axes(values: Array) -> tuple[Any, Any]:
-    """The leading principal axes of a sample, (d, `COORDINATES`), in the values' type; and a cube of its coordinates.
+    """Return the leading principal axes of a sample, (d, `COORDINATES`), and a cube of its coordinates.
 
-    The cube, float64, is as `find_box` has it. It leaves out the outermost points, since one far away would leave all
-    others in a few cells.
+    The axes are in the values' type. The cube, float64, is as `find_box` has it. It leaves out the outermost points,
+    since with one far away all others would have a few codes.
     """
     sample = to_host(values[:: max(1, len(values) // PCA_ROWS)]).astype(np.float64)
     scale = np.abs(sample).max() or 1.0  # squares of larger numbers could overflow
@@ -230,10 +233,10 @@ def _principal_axes(values: Array) -> tuple[Any, Any]:
 
 
 def _list_size(k: int) -> int:
-    """Entries that a list of k is kept with."""
+    """Return the number of entries with which a list of k is kept."""
     return next((size for size in LIST_SIZES if size >= k), k)
 
 
 def _node_bytes(d: int, itemsize: int) -> int:
-    """A `Node` of bvh.cuh."""
+    """Return the bytes of a `Node` of bvh.cuh."""
     return -(-(2 * d * itemsize + 24) // 16) * 16

@@ -49,7 +49,7 @@ ANY_ID = np.iinfo(np.int32).max
 
 
 class Queries(NamedTuple):
-    """Rows that search together: of (m,) arrays, except the points."""
+    """Rows that search together; all arrays are (m,), except the points."""
 
     points: np.ndarray  # (d, m') float64, their features: those of row i are column column[i]
     column: np.ndarray  # int array
@@ -101,7 +101,7 @@ class Lanes(NamedTuple):
 
 @njit(nogil=True, cache=True)
 def locate(formula, points, low, high, first):
-    """For each column of `points` the first tree position of a leaf near it."""
+    """Return for each column of `points` the first tree position of a leaf near it, int64."""
     at, x = np.empty(points.shape[1], np.int64), np.empty(points.shape[0])
     leaves = first.size // 2
     for p in range(points.shape[1]):
@@ -118,7 +118,7 @@ def locate(formula, points, low, high, first):
 
 @njit(nogil=True, cache=True)
 def query(formula, tree, queries, excluded, reached):
-    """The lists of some rows.
+    """Write the lists of some rows, and tighten the rows' bounds.
 
     If there are minima by group, several threads lower them without a lock: a value read late or an update lost leaves
     a bound that is too high, which costs time and never a neighbour.
@@ -194,7 +194,7 @@ def query(formula, tree, queries, excluded, reached):
 
 @njit(nogil=True, cache=True, inline="always")
 def _first_leaf(start, last):
-    """The leaf that holds the first of the start positions."""
+    """Return the leaf that holds the first of the start positions."""
     leaf = 0
     while start.size and leaf < last.size // 2:
         leaf = 2 * leaf + 1 if start[0] < last[2 * leaf + 1] else 2 * leaf + 2
@@ -203,9 +203,9 @@ def _first_leaf(start, last):
 
 @njit(nogil=True, cache=True, inline="always")
 def _rows_together(start, begin, last, leaf):
-    """The leaf of the rows from `begin` on, and how many start in it.
+    """Return the leaf of the rows from `begin` on, and how many of them start in it, at most `LEAF`.
 
-    Positions ascend, so it is not before the leaf of the rows before them.
+    Positions ascend, so that leaf is not before `leaf`, in which the rows before them start.
     """
     while start[begin] >= last[leaf]:
         leaf += 1
@@ -224,7 +224,7 @@ def _new_lanes(d):
 
 @njit(nogil=True, cache=True, inline="always")
 def _load(queries, begin, m, core, reached, lanes):
-    """Put m rows into the lanes, and empty their lists; the group that they share, or -1."""
+    """Put m rows into the lanes, and empty their lists; return the group that they share, or -1."""
     points, column, start, rows, row_group = queries.points, queries.column, queries.start, queries.rows, queries.group
     upper, minima, ids, weights = reached.upper, reached.minima, reached.ids, reached.weights
     x, low, high, own_core = lanes.x, lanes.low, lanes.high, lanes.core
@@ -250,7 +250,7 @@ def _load(queries, begin, m, core, reached, lanes):
 
 @njit(nogil=True, cache=True, inline="always")
 def _largest(bound):
-    """The largest bound of all lanes; `bound.max()` takes Numba half a second to compile."""
+    """Return the largest bound of all lanes; `bound.max()` takes Numba half a second to compile."""
     largest = bound[0]
     for j in range(1, LEAF):
         largest = max(largest, bound[j])
@@ -259,7 +259,7 @@ def _largest(bound):
 
 @njit(nogil=True, cache=True, inline="always")
 def _mark_visitors(node, least, excluded, lanes):
-    """Mark the lanes that have to visit a node, whose `distance` is given; how many there are."""
+    """Mark the lanes that have to visit a node, by their `distance` from it, and return how many there are."""
     own_core, own_group, bound = lanes.core, lanes.group, lanes.bound
     last_id, distance, must_visit = lanes.last_id, lanes.distance, lanes.must_visit
     node_group, floor = excluded.node_group, excluded.node_core[node] if excluded.core.size else 0.0
@@ -276,7 +276,7 @@ def _mark_visitors(node, least, excluded, lanes):
 def _push_children(formula, tree, node, lanes, stack, gaps, height):
     """Put a node's children onto the stack, the nearer on top.
 
-    Of two at one distance that with the least row: among equal points few are compared then.
+    Of two at one distance the one with the least row is on top: among equal points few are compared then.
     """
     low, high, least = tree.low, tree.high, tree.least
     farther, nearer = 2 * node + 1, 2 * node + 2
@@ -299,12 +299,12 @@ def _lower_minima(rows, begin, m, minima, weights, lanes):
             bound[j], last_id[j] = minima[own_group[j]], ANY_ID
 
 
-MIN_RANKED = 3  # the length of a list from which on this takes less time than to insert points
+MIN_RANKED = 3  # from this length of lists on, `begin_lists` takes less time than to insert points
 
 
 @njit(nogil=True, cache=True, inline="always")
 def begin_lists(formula, tree, leaf, queries, begin, m, excluded, lanes, reached):
-    """The lists of m rows from `begin` on, of the points in their leaf, and the rows' bounds."""
+    """Begin the lists of m rows, from `begin` on, with the points in their leaf, and tighten the rows' bounds."""
     x, own_group, bound = lanes.x, lanes.group, lanes.bound
     last_id, must_visit = lanes.last_id, lanes.must_visit
     group, core, ids, weights = excluded.group, excluded.core, reached.ids, reached.weights
@@ -330,9 +330,9 @@ def begin_lists(formula, tree, leaf, queries, begin, m, excluded, lanes, reached
 
 @njit(nogil=True, cache=True, inline="always")
 def _rank(near, row, count, nearest):
-    """Sort the points at finite distances, by these and by their rows, which are float64 for vector instructions.
+    """Sort the points at finite distances by their distances and rows; return how many there are.
 
-    Returns how many there are.
+    Rows are float64 for vector instructions. `nearest` has the points' numbers in the leaf, in that order.
     """
     near[count:] = np.inf
     n_ranked = 0
@@ -350,7 +350,7 @@ MIN_CHUNK, MAX_CHUNK = 256, 4096  # rows that a thread takes at a time
 #: The largest share of the leaves that is visited to connect components in less time than products of all pairs take.
 MAX_CONNECTING_SHARE = 0.55
 #: The same where there are `MIN_JOINED` points or more, and on average `MIN_POINTS_OF_COMPONENT` in a component
-#: or more: products join so few components at once, in a time that does not grow with the square of the points.
+#: or more: products connect so few components at once, in a time that does not grow with the square of the points.
 MAX_JOINING_SHARE, MIN_POINTS_OF_COMPONENT, MIN_JOINED = 1 / 8, 48, 2**14
 
 
@@ -378,9 +378,9 @@ class TreeSearch(Search):
 
     @staticmethod
     def estimate(n: int, m: int, d: int, k: int, itemsize: int, device: Device, metric: Metric) -> MemoryEstimate:
-        """Bytes of a search among n points of d features, and for the k neighbours of m of them or of as many queries.
+        """Estimate the bytes of a search among n points of d features for the k neighbours of m points or queries.
 
-        As `build` and `find` take them, each a sum over points, nodes or rows.
+        `build` and `find` take them; each term is a sum over points, nodes or rows.
         """
         if k > MAX_LIST:
             first = TreeSearch.estimate(n, m, d, 1, itemsize, device, metric)
@@ -392,7 +392,10 @@ class TreeSearch(Search):
         return MemoryEstimate(tree + groups + lists + m * (8 * d + 48), tree + lists)
 
     def for_connecting(self, ids: np.ndarray) -> Callable[[], Search]:
-        """Itself if most searches between the components of these lists visit few enough leaves."""
+        """Return a function that makes the search between the components of these lists, (n, k) ids.
+
+        It makes this search if most rows' searches visit few enough leaves, otherwise the one over all pairs.
+        """
         if not self.all_pairs:
             return lambda: self
         component, n = components(ids), len(ids)
@@ -401,7 +404,7 @@ class TreeSearch(Search):
         return self.all_pairs if share_between(self.tree, self.metric, component) > most else lambda: self
 
     def find(self, task: SearchTask) -> SearchResult:
-        """The neighbours of a task's rows."""
+        """Return the nearest points of a task's rows, as a `SearchResult`."""
         if task.k > MAX_LIST:
             among_all = BruteForceSearch(self.values, CPU, self.report, self.queries, self.progress, self.metric)
             return among_all.find(task)
@@ -425,7 +428,7 @@ class TreeSearch(Search):
         return SearchResult(ids, weights, reached.upper)
 
     def _queries(self, task: SearchTask) -> Queries:
-        """The task's rows in the order of the tree's leaves, so that consecutive ones visit the same nodes."""
+        """Return the task's rows in the order of the tree's leaves, so that consecutive ones visit the same nodes."""
         tree, group = self.tree, task.row_group[task.rows]
         if self.queries is None:
             row_at: np.ndarray = np.full(tree.order.size, -1, np.int32)  # by position: which of the task's rows

@@ -1,8 +1,8 @@
 """A k-d tree of points, complete and implicit: node v has the children 2v + 1 and 2v + 2.
 
 Every split is at the median of the widest side, and the points are stored in the order of the leaves, feature by
-feature: column p of `columns` is a point. Surrogate distances of boxes and of points are of the formulas that boxes
-bound: squared_euclidean, passed as None, and the sums of `add_gap`.
+feature: column p of `columns` is a point. The surrogate distances of boxes and of points follow the formulas that boxes
+bound: squared_euclidean, which is passed as None, and the sums of `add_gap`.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.threads import for_each_chunk, workers
 
 LEAF = 32  # points at most
-SERIAL_POINTS = 2**13  # up to this number a tree is built in less time than threads take to start
+SERIAL_POINTS = 2**13  # a tree of up to this number of points is built in less time than threads take to start
 SAMPLED_BALLS, BALL_POINTS = 16, 16
 
 
@@ -42,7 +42,7 @@ class Tree(NamedTuple):
 
 
 def build(values: np.ndarray) -> Tree:
-    """The tree of the rows of `values`."""
+    """Return the k-d tree of the rows of `values`, (n, d)."""
     n, d = values.shape
     depth = depth_of(n)
     nodes = 2 ** (depth + 1) - 1
@@ -51,7 +51,8 @@ def build(values: np.ndarray) -> Tree:
     columns, order = np.zeros((d, n + LEAF)), np.arange(n, dtype=np.int32)
     columns[:, :n] = values.T
     scratch = np.empty(n), np.empty(n, np.int32)
-    # The upper levels one after the other, then a subtree a thread, or all of few points' tree at once.
+    # The upper levels are split one after the other, then each thread splits a subtree. A tree of few points is split
+    # as a whole.
     top = min(depth, (workers(CPU) - 1).bit_length()) if n > SERIAL_POINTS else 0
     first[0], last[0], arrays = 0, n, (columns, order, first, last, low, high, *scratch)
     _split(*arrays, 0, top)
@@ -61,19 +62,20 @@ def build(values: np.ndarray) -> Tree:
 
 
 def touched_share(tree: Tree, metric: Metric) -> float:
-    """The share of the leaves that a ball of `BALL_POINTS` points touches, by a sample; a search visits at least these.
+    """Return the share of the leaves that a ball of `BALL_POINTS` points touches, the mean of a sample.
 
-    It is small if the intrinsic dimension is: along curves, or in well-separated clusters.
+    A search visits at least these leaves. The share is small if the intrinsic dimension is small: along curves, or in
+    well-separated clusters.
     """
     k = min(BALL_POINTS, tree.order.size) - 1
     return float(np.mean([_share(tree, metric, p, np.partition(far, k)[k]) for p, far in _samples(tree, metric)]))
 
 
 def share_between(tree: Tree, metric: Metric, component: np.ndarray) -> float:
-    """`touched_share`, but the median, of balls up to the nearest point of another component; 0 in the largest.
+    """Return the share of the leaves that a ball up to the nearest point of another component touches.
 
-    A search that connects components visits these leaves, or fewer; the largest does not search. `component`, (n,), has
-    the rows' labels.
+    It is the median of a sample. A search that connects components visits these leaves, or fewer. The share is 0 for
+    points of the largest component, which does not search. `component`, (n,), has the rows' labels.
     """
     label, shares = component[tree.order], []
     largest = np.bincount(label).argmax()
@@ -84,7 +86,7 @@ def share_between(tree: Tree, metric: Metric, component: np.ndarray) -> float:
 
 
 def _samples(tree: Tree, metric: Metric) -> Iterator[tuple[int, np.ndarray]]:
-    """Some points, by position, and their distances to all, valid until the next."""
+    """Yield some points, by position, and their distances to all points, which are valid until the next."""
     distance = np.empty(tree.order.size)
     for p in np.random.default_rng(0).integers(0, distance.size, SAMPLED_BALLS).tolist():
         _distances(metric.cpu_formula, tree, p, distance)
@@ -92,16 +94,16 @@ def _samples(tree: Tree, metric: Metric) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def _share(tree: Tree, metric: Metric, p: int, radius: float) -> float:
-    """The share of the leaves within a radius of point p."""
+    """Return the share of the leaves that are within a radius of point p."""
     touched = count_touched(metric.cpu_formula, tree, tree.columns, np.array([p]), radius)
     return float(touched / -(-tree.order.size // LEAF))
 
 
 @njit(nogil=True, cache=True)
 def components(ids):
-    """The least row of the component of each, in the graph of lists (n, k).
+    """Return the least row of each row's component in the graph of lists, (n, k) ids: (n,) int64.
 
-    By Rem's algorithm (Patwary, Blair and Manne, SEA 2010).
+    This is Rem's algorithm (Patwary, Blair and Manne, SEA 2010).
     """
     label = np.arange(len(ids))
     for v in range(len(ids)):
@@ -122,13 +124,13 @@ def components(ids):
 
 @njit(nogil=True, cache=True)
 def _distances(formula, tree, p, out):
-    """From point p to all."""
+    """Write the surrogate distances from point p to all points into `out`."""
     to_points(formula, tree.columns, p, tree.columns, 0, out, True)
 
 
 @njit(nogil=True, cache=True)
 def count_touched(formula, tree, columns, at, radius):
-    """Count the leaves whose boxes are within a radius of each of some points, `columns[:, at]`."""
+    """Count the leaves whose boxes are within a radius of a point, summed over the points `columns[:, at]`."""
     x, count = np.empty(columns.shape[0]), 0
     for p in at:
         for f in range(x.size):
@@ -139,13 +141,13 @@ def count_touched(formula, tree, columns, at, radius):
 
 
 def depth_of(n: int) -> int:
-    """How many levels of splits n points take."""
+    """Return the number of levels of splits that n points take."""
     return max(0, int(np.ceil(np.log2(max(n, 1) / LEAF))))
 
 
 @njit(nogil=True, cache=True)
 def _split(columns, order, first, last, low, high, value, source, root, levels):
-    """Boxes and splits of `levels` levels of nodes below and including `root`; a leaf level gets its boxes only."""
+    """Make the boxes and splits of `levels` levels of nodes, of which `root` is the first; leaves get boxes only."""
     d = columns.shape[0]
     leaves = first.size // 2  # the first node of the lowest level
     begin, end = root, root + 1
@@ -170,7 +172,7 @@ def _split(columns, order, first, last, low, high, value, source, root, levels):
 
 @njit(nogil=True, cache=True, fastmath={"nnan", "nsz", "reassoc"})
 def _extent(columns, f, a, b):
-    """The least and the largest value of feature f among points a..b."""
+    """Return the least and the largest value of feature f among points a..b."""
     lo, hi = np.inf, -np.inf
     for p in range(np.uint64(a), np.uint64(b)):
         lo, hi = min(lo, columns[f, p]), max(hi, columns[f, p])
@@ -196,7 +198,7 @@ def _select(value, source, a, b, middle):
 
 @njit(nogil=True, cache=True)
 def _partition(value, source, a, b, bound, also):
-    """Bring values below `bound`, and those equal to `also`, to the front; returns where the others begin.
+    """Bring values below `bound`, and those equal to `also`, to the front; return where the others begin.
 
     Lomuto's way, since it takes no branch that would be mispredicted.
     """
@@ -225,7 +227,7 @@ def _move(columns, order, source, a, b, moved):
 
 
 def least_of_nodes(first: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The least value of each node's points, of values by position."""
+    """Return the least of `values`, which are by position, among each node's points: (nodes,)."""
     least, begin = np.empty(first.size, values.dtype), first.size // 2
     least[begin:] = np.minimum.reduceat(values, first[begin:])
     while begin:  # a level from its children
@@ -235,13 +237,16 @@ def least_of_nodes(first: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def groups_of_nodes(first: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """The group that all points of a node share, or -1."""
+    """Return for each node the group that all its points share, or -1: (nodes,) int32."""
     least = least_of_nodes(first, group)
     return np.where(least == -least_of_nodes(first, -group), least, np.int32(-1))
 
 
 def or_in_space(of_space: Any) -> Callable[[Any], Any]:
-    """Compiled code calls the decorated function or, with a `SpatialFormula`, `of_space`: both are inlined."""
+    """Return a decorator: compiled code calls the decorated function or, with a `SpatialFormula`, `of_space`.
+
+    Both are inlined.
+    """
 
     def decorate(function: Any) -> Any:
         @overload(function, strict=False, jit_options={"nogil": True, "forceinline": True})
@@ -255,7 +260,7 @@ def or_in_space(of_space: Any) -> Callable[[Any], Any]:
 
 @njit(nogil=True, cache=True, forceinline=True)
 def add_gap(formula, total, gap):
-    """A sum with one more difference of features."""
+    """Return the formula's sum with one more difference of features in it."""
     if formula is None:
         return total + gap * gap
     kind, p = formula
@@ -268,7 +273,7 @@ def add_gap(formula, total, gap):
 
 @or_in_space(formulas.box_to_box_in_space)
 def box_to_box(formula, lowest, highest, low, high, v):
-    """A lower bound of the surrogate distances between a box, or a point, and the points of box v.
+    """Return a lower bound of the surrogate distances between a box, or a point, and the points of box v.
 
     It is the formula of the features' gaps between the boxes. Each gap is at most the difference of two points inside,
     rounding is monotone, and sums are taken in the same order.
@@ -281,13 +286,19 @@ def box_to_box(formula, lowest, highest, low, high, v):
 
 @or_in_space(formulas.may_wrap_in_space)
 def may_wrap(formula, lowest, highest, low, high, v):
-    """Whether the nearest images of points of two boxes may be others than the points."""
+    """Return whether the nearest images of points of two boxes may be others than the points.
+
+    There are images only in a space that repeats.
+    """
     return False
 
 
 @or_in_space(formulas.to_boxes_in_space)
 def to_boxes(formula, points, low, high, v, out, wraps):
-    """`box_to_box` of as many points as `out` has and box v, in vector instructions; `wraps` is of `may_wrap`."""
+    """Write `box_to_box` of as many points as `out` has and box v into it, in vector instructions.
+
+    `wraps` is what `may_wrap` returns.
+    """
     for j in range(out.size):
         out[j] = 0.0
     for f in range(points.shape[0]):
@@ -300,13 +311,16 @@ def to_boxes(formula, points, low, high, v, out, wraps):
 
 @njit(nogil=True, cache=True, forceinline=True)
 def _surely_below(formula, total):
-    """A box's sum, less the error of `general_power`, which is below 2⁻⁴⁸ relative but need not be monotone."""
+    """Return a box's sum, less the error of `general_power`.
+
+    That power need not be monotone, but its relative error is below 2⁻⁴⁸.
+    """
     return total * (1 - 2.0**-44) if _has_general_power(formula) else total
 
 
 @njit(nogil=True, cache=True, forceinline=True)
 def surely_above(formula, total):
-    """Return a sum of the largest gaps of boxes, plus that error."""
+    """Return a sum of the largest gaps of boxes, plus the error of `general_power`."""
     return total * (1 + 2.0**-44) if _has_general_power(formula) else total
 
 
@@ -320,9 +334,9 @@ def _has_general_power(formula):
 
 @or_in_space(formulas.to_points_in_space)
 def to_points(formula, points, p, columns, a, out, wraps):
-    """The surrogate distances of a point and the columns from `a` on, as many as `out` has; `wraps` is of `may_wrap`.
+    """Write the surrogate distances of point p and the columns from `a` on, as many as `out` has, into it.
 
-    Unsigned indices let LLVM vectorize the loops.
+    `wraps` is what `may_wrap` returns. Unsigned indices let LLVM vectorize the loops.
     """
     a = np.uint64(a)
     for j in range(out.size):
