@@ -465,7 +465,7 @@ class FusedFilter(ImageFilter, ProductFilter):
     def count_within(
         self, items: Any, limits: tuple[float, float], capacity: int, filled_block: int
     ) -> tuple[Any, int] | None:
-        """Return the pairs that may be within the second limit, but not surely within the first, and count the latter.
+        """Return the pairs that may be within the second limit, but not surely within the first; count the latter.
 
         The result is these pairs and the number of those surely within the first limit, or None if there are more than
         `capacity` pairs to weigh. A pair comes once. Pairs of a point with itself or its fillers do not come;
