@@ -499,8 +499,8 @@ class FusedFilter(ImageFilter, ProductFilter):
         return radii
 
 
-#: A row's centre may be `MAX_RATIO` times as far as the row looks, and a row may look `LEVEL` times as far as another of
-#: its group: fp16 moves a row by up to 2⁻¹² of its distance from the centre.
+#: A row's centre may be `MAX_RATIO` times as far as the row looks, and a row may look `LEVEL` times as far as another
+#: of its group: fp16 moves a row by up to 2⁻¹² of its distance from the centre.
 MAX_RATIO, LEVEL = 2**6, 4
 #: The most centres, and the fewest rows of a group: all distances of fewer rows are computed in as little time.
 MAX_CENTRES, MIN_MEMBERS = 2**10, 2**6
