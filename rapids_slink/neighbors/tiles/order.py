@@ -177,8 +177,8 @@ class Slots:
     ) -> Self:
         """Put some rows into slots in their order; a new block begins where `begins`, ascending from 0, says.
 
-        Cells are of up to `cell_size` slots of a run, unless `cell_of_run` names some of `cells`. `slot_of` gets the
-        slots of the rows.
+        A cell has up to `cell_size` slots of a run, unless `cell_of_run` gives each run one of `cells`. `slot_of` gets
+        the slots of the rows.
         """
         counts = np.diff(begins, append=rows.size)
         of_run = -(-counts // BLOCK)  # blocks

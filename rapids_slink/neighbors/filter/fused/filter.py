@@ -92,7 +92,7 @@ class ImageFilter(TileFilter):
         return order + np.int32(first), far + np.int32(first)
 
     def ones_of_tiles(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the least and the largest number of ones of each tile, on the host; None if points are no bits."""
+        """Return the least and the largest number of ones of each tile, on the host; None if points are not bits."""
         return None
 
     def tighten(self, survivors: Survivors, bound: Array, k: int, last: bool) -> None:
@@ -152,7 +152,7 @@ class ImageFilter(TileFilter):
     def tested_groups(self, groups: Groups, task: SearchTask) -> Groups:
         """Return the rows' groups, and the points' by position; (None, None) where every row is its own group.
 
-        There one more candidate is cheaper than to look up the group of every survivor.
+        In that case one more candidate is cheaper than to look up the group of every survivor.
         """
         return (groups[0], groups[1][self.order]) if task.per_group_minimum else (None, None)
 
@@ -292,7 +292,7 @@ def survivor_capacity(k: int, d: int) -> int:
     return 48 + 4 * k + d // 8
 
 
-#: Outliers are points whose bounds of squared distances exceed `FAR` times the median; more than `MAX_FAR` are none.
+#: Outliers are points whose bounds of squared distances exceed `FAR` times the median, if at most `MAX_FAR` do.
 FAR, MAX_FAR = 2**14, 32
 #: The share of the rows that may overflow in a slice before the filter gives way to a finer one.
 MAX_OVERFLOWED = 1 / 4
@@ -356,7 +356,7 @@ class FusedFilter(ImageFilter, ProductFilter):
         return finer
 
     def localized(self, rows: Array, bound: Array) -> Iterator[tuple[TileFilter | None, Array]]:
-        """Yield fp16 filters, each about a point to which its rows are near for how far they look.
+        """Yield fp16 filters, each centred at a point that its rows are near, compared with how far they look.
 
         See `TileFilter.localized`.
         """
@@ -452,9 +452,10 @@ class FusedFilter(ImageFilter, ProductFilter):
     def pairs_of_items(
         self, items: Any, thresholds: Any, capacity: int, components: tuple[Any, Any] = (None, None)
     ) -> Any:
-        """Return the pairs as `component_pairs` does, of the points as they are arranged; None if above `capacity`.
+        """Return the pairs of work items as `component_pairs` does, of the points as they are arranged.
 
-        A row's radius is the sum of its own error and one of the `thresholds`, that of its component pair.
+        The result is None if there are more than `capacity`. A row's radius is the sum of its own error and one of the
+        `thresholds`, that of its component pair.
         """
         return self._listed_pairs(items, Radii(self.image().error, None), thresholds, capacity, components)
 
@@ -491,7 +492,10 @@ class FusedFilter(ImageFilter, ProductFilter):
         self.largest_error = self.tile_error.max()
 
     def radii(self, bound: Array, error: Array, size: int) -> Radii:
-        """Return the `bounds.filter_radius` of rows with these bounds and errors, in one launch; no errors if None."""
+        """Return the `bounds.filter_radius` of rows with these bounds and errors, in one launch.
+
+        If `error` is None, the rows have no errors.
+        """
         check_arrays("float64", bound)
         radii = Radii(cp.empty(size, cp.float32), cp.empty(size // TILE, cp.float32))
         arguments = np.int64(bound.size), bound, error, self.radius_struct, radii.of_row, radii.of_tile
@@ -508,7 +512,7 @@ LEVELS, SMALLEST = 2**11, 1e-308  # more than there are levels of float64 number
 
 
 def surroundings(values: Array, rows: Array, reach: Array) -> Iterator[tuple[Array, int | None, float]]:
-    """Yield groups of rows about some of them that look about as far.
+    """Yield groups of rows that are near one of them, their centre, and that look about equally far.
 
     A next centre is the row without one that is farthest from all for how far it looks (Gonzalez 1985). It takes all
     rows without a centre that are near it.
