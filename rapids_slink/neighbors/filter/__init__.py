@@ -31,28 +31,29 @@ from rapids_slink.runtime.device import Array, Device, half, share_true
 
 #: The kernels of a device, in `cpu` or `cuda`.
 kernels = partial(half, package=__name__)
-#: Rows, about, that the centre is found by.
+#: About how many rows the centre is computed from.
 CENTRE_ROWS = 2**10
 #: Squares of shorter rows lose bits to underflow, and no bound holds for what is computed from them.
 SHORTEST_ROW = 1e-140
-#: Twice the exponent of a direct filter's sums at most: powers up to the eighth.
+#: The largest exponent of a direct filter's sums, doubled: powers go up to the eighth.
 MAX_HALVES = 16
 #: The least number of points from which each row's first bound is computed.
 SEED_POINTS = 2048
-#: The least number of points where first bounds are by surrogate distances.
+#: The least number of points from which first bounds are computed by surrogate distances.
 SEEDS_BY_DISTANCE = 128
 #: Where the rows of a k-NN graph have bounds, one in TRIED tries a sample of points. All do if more than the share
 #: MIN_LOWERED of these bounds become lower.
 TRIED, MIN_LOWERED = 64, 0.05
-#: Rows of a chunk at least.
+#: The least number of rows of a chunk.
 MIN_ROWS = 64
 
 
 def choose_filter(exact: ExactPoints, device: Device, max_weight: float = inf) -> tuple[TileFilter | None, ExactPoints]:
-    """The filter for some points and queries, and these in the type that is re-ranked fastest.
+    """Return the filter for some points and queries, or None, and these in the type that is re-ranked fastest.
 
-    There is none if it could prove nothing for these values, if the metric or the GPU has none, or if computing the
-    distances takes as little time: on a CPU, and of bits or codes. No surrogate distance above `max_weight` is wanted.
+    It is None if a filter could prove nothing for these values, if the metric or the GPU has none, or if computing the
+    distances takes as little time: on a CPU, for bits and codes. The caller wants no surrogate distance above
+    `max_weight`.
     """
     metric, of_device = exact.metric, kernels(device)
     if forced().filter == "none":
@@ -72,7 +73,7 @@ def choose_filter(exact: ExactPoints, device: Device, max_weight: float = inf) -
 
 
 def serves_products(rows: Array, metric: Metric, device: Device) -> bool:
-    """Whether products of low precision prove something of such rows of a metric with a product form."""
+    """Return whether products of low precision prove something of such rows; the metric has a product form."""
     d = rows.shape[1]
     if d > MAX_FEATURES or (device.is_gpu and not kernels(device).serves(d)):
         return False
@@ -80,7 +81,7 @@ def serves_products(rows: Array, metric: Metric, device: Device) -> bool:
 
 
 def scaling_of(*point_sets: Any, device: Device) -> Scaling:
-    """The scaling of one or several arrays of points, the first of them centred."""
+    """Return the scaling of one or several arrays of points; its centre is that of the first array."""
     centre = kernels(device).centre_of_rows(point_sets[0], max(1, len(point_sets[0]) // CENTRE_ROWS))
     ranges = kernels(device).value_ranges(point_sets, centre)
     deviation = max(one.deviation for one in ranges)
@@ -91,14 +92,14 @@ def scaling_of(*point_sets: Any, device: Device) -> Scaling:
 
 
 def fused_filter(device: Device) -> Any:
-    """The class of the fused filter; None on a CPU, and on a GPU without its products."""
+    """Return the class of the fused filter; None on a CPU, and on a GPU without its products."""
     return kernels(device).fused_filter()
 
 
 def filter_formula(metric: Metric) -> tuple[str, int] | None:
-    """The formula of the sums that a direct filter's kernels form for a metric, None if they cannot.
+    """Return the formula of the sums that a direct filter's kernels form for a metric; None if they cannot.
 
-    One of `metrics.FORMULAS`, and twice the exponent of "minkowski", 2 for the others.
+    The result is one of `metrics.FORMULAS`, and twice the exponent of "minkowski", or 2 for the others.
     """
     if not metric.formula.has_powers:
         return metric.formula, 2
@@ -124,7 +125,7 @@ class TileFilter:
     has_exact_products = False  # whether rounding moves no point
     check: Any = None  # a CPU's `Check` of the pairs that pass; without one they are candidates
     order: Array  # int32, the points that it tests, as they are arranged
-    far: Array = None  # int32, those that it does not: candidates of every row
+    far: Array = None  # int32, the points that it does not test: candidates of every row
 
     def __init__(self, points: Array, queries: Array, metric: Metric, device: Device) -> None:
         self.points, self.queries, self.metric, self.device = points, queries, metric, device
@@ -135,14 +136,17 @@ class TileFilter:
         self.quantized_queries: Any = None
 
     def first_order(self) -> Array:
-        """An order of which every leading part is spread evenly over the points."""
+        """Return an order of the points, (n,) int32; each leading part of it is spread evenly over the points."""
         return self.exact_kernels.low_discrepancy_order(len(self.points))
 
     def arrange(self, order: Array) -> None:
-        """Put the points into this order, an (n,) int32 array; the rows' are found through its inverse."""
+        """Put the points into this order, an (n,) int32 array, and quantize them.
+
+        Rows that are the points themselves are found through its inverse.
+        """
         xp = self.device.xp
         self.order = order
-        self.quantized_points = self.quantized_queries = None  # gone before the next are made
+        self.quantized_points = self.quantized_queries = None  # released before the next are made
         self.quantized_points = self.quantized_queries = self.quantize(self.points, order)
         self.position = inverse(order, xp)
         if self.queries is not self.points:
@@ -150,9 +154,10 @@ class TileFilter:
             self.position = xp.arange(self.queries.shape[0], dtype="int32")
 
     def arrange_parts(self, bound: Array, split: int) -> bool:
-        """Arrange the points before `split`, then the others, each part as `first_order` does; False if that cannot be.
+        """Arrange the points before `split`, then the others; return False if that cannot be.
 
-        `bound` is (n,) float64, their bounds, by which some filters sort.
+        Each part is arranged as `first_order` does. `bound` is (n,) float64: the points' bounds, by which some filters
+        sort.
         """
         xp = self.device.xp
         first, second = (self.exact_kernels.low_discrepancy_order(size) for size in (split, bound.size - split))
@@ -160,30 +165,30 @@ class TileFilter:
         return True
 
     def rows_at_once(self, k: int) -> int:
-        """How many rows a chunk should have."""
+        """Return how many rows a chunk should have."""
         return int(self.kernels.TILE_ROWS)
 
     def query(self, rows: Array) -> Any:
-        """The rows, as `candidates` takes them."""
+        """Return the rows in the form that `candidates` takes."""
         return self.quantized_queries.take(self.position[rows])
 
     def tested_groups(self, groups: Groups, task: SearchTask) -> Groups:
-        """The groups of some rows, and of the points by id, as `candidates` takes them."""
+        """Return the groups of some rows, and of the points by id, as `candidates` takes them."""
         return groups
 
     def localized(self, rows: Array, bound: Array) -> Iterator[tuple[TileFilter | None, Array]]:
-        """Filters as fine as some rows with these bounds need, each with the numbers of those that it serves.
+        """Yield filters as fine as some rows with these bounds need, each with the numbers of the rows that it serves.
 
-        Each number comes once, at last those that none serves, with None.
+        Each number comes once. The numbers of rows that no filter serves come last, with None.
         """
         yield None, self.device.xp.arange(rows.size, dtype="int32")
 
     def by_band(
         self, task: SearchTask, rows: Array, groups: Groups, bound: Array, bands: list[slice], capacity: int | None
     ) -> Iterator[Candidates]:
-        """The candidates of some rows from each band of points, and the far points; see `candidates`.
+        """Yield the candidates of some rows from each band of points, then the far points; see `candidates`.
 
-        The bounds may be tightened in between.
+        The caller may tighten the bounds between two bands.
         """
         queries, tested = self.query(rows), self.tested_groups(groups, task)
         for band in bands:
@@ -194,11 +199,11 @@ class TileFilter:
     def candidates(
         self, rows: Any, band: slice, bound: Array, groups: Groups, task: SearchTask, capacity: int | None = None
     ) -> Candidates:
-        """Each row's candidates among the points of a band of the order.
+        """Return each row's candidates among the points of a band of the order.
 
-        The rows are of `query`, and no surrogate distance above their `bound`, (m,) float64, is wanted. The groups,
-        (m,) and (n,) int32, are of `tested_groups`: pairs of one group may be left out. A row has room for `capacity`
-        candidates, by default `room` times `candidate_capacity`.
+        The rows are those that `query` returned. The caller wants no surrogate distance above a row's `bound`, (m,)
+        float64. The groups, (m,) and (n,) int32, are those that `tested_groups` returned: pairs within a group may be
+        left out. A row has room for `capacity` candidates, by default for `room` times `candidate_capacity`.
         """
         radius = self.radius(bound, rows)
         candidates: Candidates = self.exact_kernels.new_candidates(bound.size, task.k, capacity)
@@ -207,11 +212,11 @@ class TileFilter:
         return candidates
 
     def quantize(self, values: Array, order: Array = None) -> Any:
-        """The values of `order` (default: all) as the filter's kernels read them."""
+        """Return the values of `order` (default: all) in the form that the filter's kernels read."""
         raise NotImplementedError
 
     def radius(self, bound: Array, rows: Any) -> Any:
-        """The radii that the test takes for rows with these bounds."""
+        """Return the radii that the test takes for rows with these bounds."""
         raise NotImplementedError
 
     def append(self, rows: Any, points: Any, radius: Any, groups: Groups, into: Candidates) -> None:
@@ -239,12 +244,12 @@ class TileFilter:
     def seed(self, task: SearchTask, rows: Array, bound: Array, most_rows: int) -> None:
         """Tighten the rows' bounds by a sample of points, at most `most_rows` at a time.
 
-        By default by surrogate distances, for a filter that has its points as `exact`.
+        The default measures surrogate distances, for a filter whose points are those of `exact`.
         """
         self.seed_by_distances(task, rows, bound, self.order[: max(SEEDS_BY_DISTANCE, 2 * task.k)])
 
     def seed_by_distances(self, task: SearchTask, rows: Array, bound: Array, sample: Array) -> None:
-        """`seed` by the surrogate distances to the points `sample`."""
+        """Tighten the rows' bounds by their surrogate distances to the points `sample`; see `seed`."""
         top, groups = self.exact_kernels.empty_lists(rows.size, task.k), (task.groups(rows), task.point_group)
         candidates = same_candidates(sample, rows.size, self.device)
         self.exact_kernels.rerank(self.exact, rows, candidates, groups, bound, top, task.core)
@@ -252,11 +257,11 @@ class TileFilter:
     def search_each_pair(
         self, task: SearchTask, reached: SearchState, exact: ExactPoints, rows_at_once: int, progress: bool | str
     ) -> Array:
-        """The k-NN graph on a CPU: see `cpu.BlasFilter.search_each_pair`."""
+        """Find the k-NN graph on a CPU, with each pair tested once: see `cpu.BlasFilter.search_each_pair`."""
         raise NotImplementedError
 
     def finer(self) -> TileFilter | None:
-        """A more precise filter, if there is one, for rows that this one leaves unproven."""
+        """Return a more precise filter for rows that this one leaves unproven; None if there is none."""
         return None
 
 
@@ -272,14 +277,14 @@ class ProductFilter(TileFilter):
         self.scaling, self.has_exact_products = scaling, scaling.byte_values
 
     def quantize(self, values: Array, order: Array = None) -> QuantizedPoints:
-        """The values of `order` (default: all), centred, scaled and rounded."""
+        """Return the values of `order` (default: all), centred, scaled and rounded."""
         quantized: QuantizedPoints = self.kernels.quantize(values, self.scaling, order)
         return quantized
 
     def seed(self, task: SearchTask, rows: Array, bound: Array, most_rows: int) -> None:
         """Tighten the rows' bounds by the converse of the test, for a sample of points.
 
-        By surrogate distances if the products are less precise than the converse assumes.
+        Where products are less precise than the converse assumes, surrogate distances tighten them instead.
         """
         if not self.kernels.products_keep_bound():
             super().seed(task, rows, bound, most_rows)
@@ -296,5 +301,5 @@ class ProductFilter(TileFilter):
 
 
 def n_seeds(n: int, k: int) -> int:
-    """How many of n points the first bounds come from."""
+    """Return how many of n points the first bounds come from."""
     return min(n, max(SEED_POINTS, 32 * k))

@@ -80,12 +80,12 @@ class Scaling:
     centre: Array  # (d,) float64 array
     scale: float  # a power of two
     byte_values: bool = False  # all values are integers from 0 to 255
-    bits: int = 8  # of the largest of these integers, from 1 to 8
-    limit: float = inf  # beyond which a |z| is cut off, in fp16
+    bits: int = 8  # that the largest of these integers has, from 1 to 8
+    limit: float = inf  # in fp16 a larger |z| is cut off
 
 
 def scale_of(largest: float, points: Array) -> float:
-    """The scale of points with |x - centre| up to `largest`."""
+    """Return the scale, a power of two, that suits points whose |x - centre| is at most `largest`."""
     headroom = min(15, int((31 - log2(points.shape[1])) // 2))
     exponent = frexp(largest)[1] if largest > 0 else headroom
     # Beyond these the absolute errors of subnormal numbers, scaled, would leave the range of float32 once squared.
@@ -105,11 +105,11 @@ class QuantizedPoints:
     half_norm: Array  # (n,) float32, int32 of an int8 image; see `bounds`. None for direct filters without products
     error: Array  # (n,) float32; see `bounds` and `cuda`
     ids: Array = None  # (n,) int32, which rows of the values these are; None of an image
-    #: (n, c) float32: more coordinates, by which a CPU tests pairs that pass again; of none (0, 0)
+    #: (n, c) float32: more coordinates, by which a CPU tests a second time what passes; (0, 0) if there are none
     longer: Array = field(default_factory=lambda: NO_COORDINATES)
 
     def take(self, rows: Any) -> QuantizedPoints:
-        """Some rows (an index array or a slice)."""
+        """Return some of the rows, which an index array or a slice selects."""
         half_norm = None if self.half_norm is None else self.half_norm[rows]
         ids = None if self.ids is None else self.ids[rows]
         longer = self.longer[rows] if self.longer.size else self.longer
@@ -130,33 +130,32 @@ MAX_FEATURES = 2**20
 
 
 def accumulation_bound(n_features: int) -> float:
-    """η with |computed x·y - x·y| <= η ‖x‖ ‖y‖ for a matrix product that accumulates in float32.
+    """Return η with |computed x·y - x·y| <= η ‖x‖ ‖y‖ for a matrix product that accumulates in float32.
 
-    Products of the operands are exact or rounded once. A tensor core adds b >= 4 products to its accumulator at a
-    time, each addend cut to float32's precision at the largest one's exponent (Fasi et al., "Numerical
-    behavior of NVIDIA tensor cores", 2021), so d/b steps err by at most (b + 1)ε each: 1.25 dε in all, relative to
-    the sum of |x_f y_f|, which is at most ‖x‖‖y‖. Plain and fused summation in any order stay below dε. The 16
-    covers what a library may add when it splits the sum into parts. A GPU's kernels are tried before their first
-    products: see `Trial`.
+    Products of the operands are exact or rounded once. A tensor core adds b >= 4 products to its accumulator at a time,
+    each addend cut to float32's precision at the largest one's exponent (Fasi et al., "Numerical behavior of NVIDIA
+    tensor cores", 2021), so d/b steps err by at most (b + 1)ε each: 1.25 dε in all, relative to the sum of |x_f y_f|,
+    which is at most ‖x‖‖y‖. Plain and fused summation in any order stay below dε. The 16 covers what a library may add
+    when it splits the sum into parts. A GPU's kernels are tried before their first products: see `Trial`.
     """
     return (1.25 * n_features + 16) * FLOAT32_EPSILON
 
 
 def shrink_factor(n_features: int) -> float:
-    """The factor of squared norms by which the test allows for the error of the product."""
+    """Return the factor that squared norms are multiplied by, so that the test allows for the product's error."""
     return 1 - 2 * accumulation_bound(n_features) - SLACK * FLOAT32_EPSILON - n_features * EPSILON
 
 
 def filter_radius(
     surrogate: Array, error: Array, scale: float, n_features: int, xp: Any, metric: Metric = EUCLIDEAN
 ) -> Array:
-    """The filter radius of rows with the given `error` and distance bound `surrogate`."""
+    """Return the filter radius, float32, of rows with the given `error` and the distance bound `surrogate`."""
     radius = scale * metric.true_distance_bound(surrogate, xp, *metric.rounding_terms(n_features)) * ROUND_UP + TINY
     return (error + radius).astype("float32")
 
 
 def radius_terms(n_features: int, scale: float, metric: Metric) -> tuple[float, ...]:
-    """The parameters of `filter_radius`, in the order of radius.cuh."""
+    """Return the parameters of `filter_radius`, in the order of radius.cuh."""
     return tuple(map(float, (*metric.rounding_terms(n_features), scale, ROUND_UP, TINY)))
 
 
@@ -166,7 +165,7 @@ class UpperBound(NamedTuple):
     #: half a squared distance exceeds `half` by at most norm_slack·(h_i + h_j) + absolute_slack
     norm_slack: float
     absolute_slack: float
-    #: √2 over the scale: errors are over √2, and of squared distances it is the halves that are known
+    #: √2 over the scale: errors are divided by √2, and half a squared distance is what is known
     inverse_scale: float
     more: float  # and the next two: `Metric.surrogate_bound_terms`
     factor: float
@@ -174,11 +173,11 @@ class UpperBound(NamedTuple):
 
     @classmethod
     def of(cls, n_features: int, scale: float, metric: Metric) -> UpperBound:
-        """The bound for points of this number of features.
+        """Return the bound for points with this number of features.
 
-        A norm is n <= 2h/r with r = `shrink_factor`, and the sum is off by up to ηn of either; a filter that has the
-        product subtract the norms may subtract ηh too little. So h(1 + 2η)/r - h(1 - η) is missing of a half norm at
-        most. All of it needs r to be positive.
+        A norm is n <= 2h/r with r = `shrink_factor`, and the sum is off by up to ηn for either point. A filter whose
+        product subtracts the norms may subtract ηh too little. So a half norm lacks at most h(1 + 2η)/r - h(1 - η). All
+        of this needs a positive r.
         """
         width = -(-n_features // 8) * 8
         eta, slack = accumulation_bound(width), SLACK * FLOAT32_EPSILON
@@ -188,7 +187,7 @@ class UpperBound(NamedTuple):
 
 
 def sure_radius(surrogate: float, n_features: int, scale: float, metric: Metric) -> tuple[np.float32, np.float32]:
-    """The radius within which a product tells that a surrogate distance is at most `surrogate`, and the norms' slack.
+    """Return the radius in which a product proves a surrogate distance of at most `surrogate`, and the norms' slack.
 
     By the converse a pair is surely within if
 
@@ -209,18 +208,18 @@ def sure_radius(surrogate: float, n_features: int, scale: float, metric: Metric)
     return np.float32(radius), np.float32(bound.norm_slack + 2.0**-20)
 
 
-#: Above the scaled distance of two points, whose halves of squared lengths are below 2³⁰.
+#: An upper bound of the scaled distance of two points: half a squared length is below 2³⁰.
 LONGEST_RADIUS = 2.0**17
-#: Beside the square of this all that is below float32's spacing is lost, and what is above it by as much as it is cut.
+#: A product that is added to the square of this loses all that is below float32's spacing, if addends are cut.
 LARGE = 2.0**12
-#: The small products in units of that spacing, about. Where sums have a bit less than float32, the second and
+#: The small products, in about units of that spacing. Where sums have one bit less than float32, the second and
 #: later ones lose more than the bound allows.
 SPACINGS = 1, 2, 4, 8
 N_RANDOM = 8
 
 
 def revealing_pairs(d: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows x and y of d features, (m, d) float32 that fp16 holds; it is the products x_i·y_i that lose much.
+    """Return rows x and y of d features, (m, d) float32 that fp16 holds, whose products x_i·y_i lose much.
 
     In the first pairs all products are positive and have all their bits: each addition is cut, and always downwards
     where it is not rounded. In the others one product is much larger than the rest: it comes first, last, or first and
@@ -239,7 +238,7 @@ def revealing_pairs(d: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def allowed_range(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The least and the largest value of each x_i·y_i that `bounds.accumulation_bound` allows, (m,) float32."""
+    """Return the least and the largest x_i·y_i that `bounds.accumulation_bound` allows, (m,) float32 each."""
     x, y = x.astype(np.float64), y.astype(np.float64)
     exact, lengths = (x * y).sum(axis=1), np.sqrt((x * x).sum(axis=1) * (y * y).sum(axis=1))
     error = accumulation_bound(x.shape[1]) * lengths
@@ -264,20 +263,24 @@ class Trial:
         self.thresholds = np.concatenate((least, np.nextafter(largest, np.float32(np.inf))))
 
     def padded_thresholds(self, rows: int) -> np.ndarray:
-        """The thresholds of that many rows, of which the last, that nothing passes, are no rows."""
+        """Return `rows` thresholds: those beyond the trial's own rows are infinite, and nothing passes them."""
         return np.pad(self.thresholds, (0, rows - len(self.rows)), constant_values=np.inf)
 
     def is_passed(self, ids: np.ndarray, count: np.ndarray) -> bool:
-        """Whether the kernel is as precise as assumed, by each row's first `count` kept points, (2m, capacity)."""
+        """Return whether the kernel is as precise as assumed.
+
+        `ids` are the points that each row kept, (2m, capacity), and `count` is how many of these there are, (2m,).
+        """
         m = len(self.points)
         own = (ids == np.tile(np.arange(m), 2)[:, None]) & (np.arange(ids.shape[1]) < count[:, None])
         passes = own.any(axis=1)
         return bool(passes[:m].all() and not passes[m:].any())
 
 
-#: A GPU's coordinates that the length of the rest is shared out to. With them there are a multiple of `STEP`.
+#: How many coordinates of a GPU share the length of the rest. The number of all coordinates is a multiple of `STEP`.
 REST, STEP = 4, 32
-#: Rows of the sample of the covariance, queries, and points among which survivors are counted, of up to `BLOCK` values.
+#: Rows of the covariance's sample, queries, and points among which survivors are counted: each has up to `BLOCK`
+#: values.
 SAMPLE, QUERIES, POINTS = 4096, 128, 2**14
 NEIGHBORS = 8  # of each query, if there are as many points
 #: The numbers of axes that are tried, with the rest, in steps, and their largest share of the features.
@@ -287,8 +290,8 @@ STEPS, MAX_SHARE = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64), 0.8
 MIN_PRODUCTS, MAX_FLATNESS = {"cpu": 2**36, "cuda": 2**46}, 1 / 3
 
 
-#: The largest share of pairs that pass the first of two tests. More are in many of the groups that are tested together,
-#: and still more pass while components are connected.
+#: The largest share of pairs that may pass the first of two tests. If more pass, many of the groups of points that are
+#: tested together hold one of them, and still more pass while components are connected.
 MAX_PASSED = 1 / 32
 
 
@@ -303,7 +306,7 @@ class FilterCosts:
     again: float = inf  # seconds for each coordinate of a survivor's second test; infinite where there is none
     axis: float = 0.0  # seconds to project a feature onto an axis
     rest: int = REST  # coordinates that the length of the rest is shared out to
-    step: int = STEP  # with these there are a multiple of it
+    step: int = STEP  # the number of all coordinates is a multiple of it
 
 
 @dataclass(frozen=True)
@@ -312,11 +315,11 @@ class Projection:
 
     scaling: Scaling
     axes: Array  # (d, m) float64: nearly orthonormal columns
-    offset: float  # what is taken from the coordinates of the rest
+    offset: float  # what is subtracted from the coordinates of the rest
     departure: float  # δ
     device: Device
     rest: int = REST
-    first: int | None = None  # how many of the axes products are made of, if what passes is tested by all of them
+    first: int | None = None  # the number of axes in products, if all axes test what passes
 
     @classmethod
     def of(
@@ -328,7 +331,7 @@ class Projection:
         rest: int = REST,
         first: int | None = None,
     ) -> Projection:
-        """The projection onto these axes."""
+        """Return the projection onto these axes."""
         xp, (d, m) = device.xp, axes.shape
         departure = float(xp.linalg.norm(axes.T @ axes - xp.eye(m))) + d * m * 2.0**-52
         centred = cls(scaling, axes, 0.0, departure, device, rest, first)
@@ -337,12 +340,12 @@ class Projection:
 
     @property
     def stretch(self) -> float:
-        """How many times as far apart as two points their coordinates may be."""
+        """Return by which factor two points' coordinates may be farther apart than the points."""
         return float((1 + self.departure + self.departure**2) ** 0.5 + 1e-12)
 
     @property
     def error(self) -> float:
-        """How far coordinates may be from exact ones; ‖w‖ is at most 2¹⁵√d, as `Scaling` has it."""
+        """Return how far coordinates may be from exact ones; ‖w‖ is at most 2¹⁵√d, as `Scaling` has it."""
         d = self.axes.shape[0]
         return float((self.departure + 2 * (d + 8) * 2.0**-52) ** 0.5 * 2.0**15 * d**0.5)
 
@@ -364,13 +367,15 @@ class Projection:
 def worthwhile_projection(
     points: Array, n_queries: int, scaling: Scaling, costs: FilterCosts, device: Device, within: float = inf
 ) -> Projection | None:
-    """The projection with which testing all pairs takes the least time, or None if that is with none.
+    """Return the projection with which testing all pairs takes the least time; None if no projection takes less.
 
-    Survivors are counted on a sample, the pairs whose partial distance, less what rounding may hide, is within the
-    exact distance of a query's `NEIGHBORS`-th nearest; and on a quarter of it, which shows how their number grows. No
-    distance above `within` is wanted: for a short one few axes do, whatever the covariance is.
+    Survivors are counted on a sample. They are the pairs whose partial distance, less what rounding may hide, is within
+    the exact distance of a query's `NEIGHBORS`-th nearest point. They are counted on a quarter of the sample, too,
+    which shows how their number grows. The caller wants no distance above `within`: if it is short, few axes suffice,
+    whatever the covariance is.
 
-    Where few pairs pass a test of the first axes, products may be of these alone, and all axes are tested after them.
+    Where few pairs pass a test by the first axes, products may be formed with these alone, and all axes test what
+    passes.
     """
     xp, (n, d), wanted = device.xp, points.shape, forced().filter == "axes"
     if wanted:
@@ -408,7 +413,7 @@ def worthwhile_projection(
 
 
 def _leading_axes(points: Array, scaling: Scaling, may_be_flat: bool, xp: Any) -> Array | None:
-    """Return nearly the principal axes of a sample, (d, m) float64, the leading ones first, or None if it has no few.
+    """Return nearly the leading principal axes of a sample, (d, m) float64; None where few axes cannot suffice.
 
     There are as many as features or, if these are more, as rows of the sample. The products of the rows with each other
     have the eigenvalues of the covariance that are not zero.
@@ -436,7 +441,7 @@ def _stride(n: int, d: int, rows: int) -> int:
 
 
 class _Sample:
-    """Points and queries among them, on axes; the distances on the first of these grow from call to call."""
+    """A sample of points, and of queries among them, on axes; each call adds axes to the partial distances."""
 
     def __init__(self, rows: Array, axes: Array, within: float, xp: Any) -> None:
         some, self.xp, self.d = slice(None, None, max(1, len(rows) // QUERIES)), xp, len(axes)
@@ -459,7 +464,7 @@ class _Sample:
         return (a * a).sum(axis=1)[:, None] + (b * b).sum(axis=1) - 2 * (a @ b.T)
 
     def survivors(self, m: int, rounding: float, n: int) -> float:
-        """How many of n points pass the test on the first m axes or on all features, about, over all bands."""
+        """Estimate how many of n points pass the test on the first m axes, or on all features, over all bands."""
         xp, distances, of_axes = self.xp, self.exact, self.norms
         if m < self.d:
             more = slice(self.axes, m)

@@ -41,17 +41,17 @@ from rapids_slink.runtime.threads import for_each_chunk, one_blas_thread, shares
 MAX_BLOCK_ROWS = 4096  # points of a block that meets others
 MIN_BLOCK_ROWS = 640
 MIN_BLOCK_ROWS_LOW_MEMORY = 128
-MIN_PAIRS = 8  # of blocks, if there are many points
+MIN_PAIRS = 8  # the least number of pairs of blocks, if there are many points
 
 
-#: Read on two cores, which multiply a pair once for both points; float32 moves no coordinate far.
+#: Measured on two cores, which multiply a pair once for both points; float32 moves no coordinate far.
 COSTS = FilterCosts(1.2e-11, 2e-9, 4e-11, rounding=1e-6, again=5e-11, axis=6e-11, rest=1, step=16)
 
 
 def filter_of_products(
     points: Array, queries: Array, exact: ExactPoints, scaling: Scaling, within: float
 ) -> tuple[TileFilter, ExactPoints]:
-    """The filter of points and queries in product form, and these as they are re-ranked fastest: as they are.
+    """Return the filter of points and queries in product form, and `exact` itself, which is re-ranked fastest as it is.
 
     `within` is the largest distance that is wanted.
     """
@@ -63,22 +63,22 @@ def filter_of_products(
 
 
 def filter_of_sums(exact: ExactPoints) -> None:
-    """The filter of bits, or of metrics without a product form: a CPU has none."""
+    """Return None: a CPU has no filter of bits, nor of metrics without a product form."""
 
 
 def fused_filter() -> None:
-    """The class of the fused filter: a CPU has none."""
+    """Return None: a CPU has no fused filter."""
 
 
 class BlasFilter(ProductFilter):
-    """Products in float32."""
+    """The product filter of a CPU: BLAS forms products in float32, and Numba's kernels test them."""
 
     name = "float32 tiles"
     stretch = 1.0  # how many times as far apart as two points what is multiplied may be
     seeds_as_tested = True
 
     def radius(self, bound: Array, rows: QuantizedPoints) -> Array:
-        """`bounds.filter_radius` of the rows."""
+        """Return the rows' `bounds.filter_radius`, (m,) float32."""
         scale = self.scaling.scale * self.stretch
         with np.errstate(over="ignore"):  # a bound far above all distances: every point passes
             return filter_radius(bound, rows.error, scale, self.n_features, self.device.xp, self.metric)
@@ -114,13 +114,13 @@ class BlasFilter(ProductFilter):
     def search_each_pair(
         self, task: SearchTask, reached: SearchState, exact: ExactPoints, rows_at_once: int, progress: bool | str
     ) -> Array:
-        """The k-NN graph, with every pair of points tested once for both; returns the rows that are not proven.
+        """Find the k-NN graph, with every pair of points tested once for both; return the rows that are not proven.
 
-        Of points whose lists within two parts are known only pairs between the parts are tested.
+        If the lists of two parts are known already, only pairs between the parts are tested.
 
-        Blocks of points meet in rounds, in which a block has one partner, and so a row one thread. Bounds are tightened
-        after each meeting, and by the task from all lists after rounds 1, 2, 4, ... `rows_at_once` is how many rows a
-        thread has memory for.
+        Blocks of points meet in rounds. In a round a block has one partner, and so a row has one thread. Bounds are
+        tightened after each meeting, and by the task from all lists after rounds 1, 2, 4, ... `rows_at_once` is how
+        many rows a thread has memory for.
         """
         n, cores, parts = task.rows.size, workers(self.device), task.part_lists
         size = n if parts is None else 2 * max(parts.split, n - parts.split)
@@ -165,7 +165,7 @@ class ProjectedFilter(BlasFilter):
         self.check = Check(queries, points, 2**0.5 / scaling.scale, stretch, tiny)
 
     def quantize(self, values: Array, order: Array = None) -> QuantizedPoints:
-        """The coordinates of the values of `order` (default: all), rounded."""
+        """Return the coordinates of the values of `order` (default: all), rounded."""
         ids = np.arange(len(values), dtype=np.int32) if order is None else order
         n, m, first, rest = ids.size, self.projection.axes.shape[1], self.projection.first, self.projection.rest
         y, half_norm = np.empty((n, (first or m) + rest), np.float32), np.empty(n, np.float32)
@@ -184,7 +184,7 @@ class ProjectedFilter(BlasFilter):
 
 
 def _part(side: Any, at: slice) -> Any:
-    """Some points of a block, their radii and candidates."""
+    """Return some points of a block, with their radii and candidates."""
     points, radius, candidates = side
     return points.take(at), radius[at], Candidates(candidates.ids[at], candidates.count[at])
 
@@ -204,12 +204,12 @@ _kept = _Kept()
 
 
 def products_keep_bound() -> bool:
-    """Whether `product` is as precise as `bounds.accumulation_bound` says: sums of float32 are, in any order."""
+    """Return True: sums of float32, in any order, are as precise as `bounds.accumulation_bound` says."""
     return True
 
 
 def product(rows: QuantizedPoints, points: QuantizedPoints) -> np.ndarray:
-    """The tile of products of two sets, (rows, points) float32, valid until the thread's next call."""
+    """Return the tile of products of two sets, (rows, points) float32, valid until the thread's next call."""
     shape = len(rows.y), len(points.y)
     size = shape[0] * shape[1]
     if _kept.memory.size < size:
@@ -218,7 +218,7 @@ def product(rows: QuantizedPoints, points: QuantizedPoints) -> np.ndarray:
 
 
 def quantize(values: Array, scaling: Scaling, order: Array = None) -> QuantizedPoints:
-    """`values`, in the order of the rows `order` (default: as they are), rounded to float32."""
+    """Return the rows `order` of `values` (default: all rows), centred, scaled and rounded to float32."""
     ids = np.arange(len(values), dtype=np.int32) if order is None else order
     n, d = ids.size, values.shape[1]
     y, half_norm, error = np.empty((n, d), np.float32), np.empty(n, np.float32), np.empty(n, np.float32)
@@ -233,9 +233,9 @@ def quantize(values: Array, scaling: Scaling, order: Array = None) -> QuantizedP
 
 
 def centre_of_rows(values: Array, step: int) -> np.ndarray:
-    """The mean of every `step`-th row, without outliers.
+    """Return the mean of every `step`-th row without outliers, (d,) float64.
 
-    0 where it is not finite: the filter is exact with any finite centre.
+    A coordinate is 0 where the mean is not finite: the filter is exact with any finite centre.
     """
     sample = values[::step].astype("float64")
     with np.errstate(over="ignore", invalid="ignore"):
@@ -246,7 +246,7 @@ def centre_of_rows(values: Array, step: int) -> np.ndarray:
 
 
 def value_ranges(point_sets: Iterable[Array], centre: Array) -> list[ValueRange]:
-    """The range of each array of points."""
+    """Return the range of each array of points."""
     ranges = []
     for values in point_sets:
         deviation, largest, like_bytes = 0.0, 0.0, True
@@ -260,13 +260,13 @@ def value_ranges(point_sets: Iterable[Array], centre: Array) -> list[ValueRange]
 
 
 class Check(NamedTuple):
-    """The values that pairs which pass by their coordinates are checked by; `bounds` has the proof."""
+    """The values that check a pair which passes by its coordinates; `bounds` has the proof."""
 
     queries: np.ndarray  # (m, d) and (n, d), in the metric's product form
     points: np.ndarray
     unit: float  # the distance that a radius of 1 stands for
     stretch: float  # by what factor a sum of squares and the squared distance differ at most
-    tiny: float  # what a sum may lose besides
+    tiny: float  # what underflow may take from a sum besides
 
 
 def append_candidates(
@@ -279,13 +279,13 @@ def append_candidates(
     check: Check | None = None,
     back: Any = None,
 ) -> None:
-    """Append to each row's candidates the points that pass the test of `bounds` and are of another group.
+    """Append to each row's candidates the points that pass the test of `bounds` and are in another group.
 
-    `product` is that of the rows and points, (m, n), `radius` the rows' `bounds.filter_radius`, and `groups` are int32,
-    the rows', (m,), and all points', by id. `back` is a pair, the points' own radii, (n,), and their candidates among
-    the rows, whose groups are their ids.
+    `product` is that of the rows and points, (m, n), and `radius` holds the rows' `bounds.filter_radius`. `groups` are
+    int32: the rows', (m,), and those of all points by id. `back` is a pair: the points' own radii, (n,), and their
+    candidates among the rows, whose groups are their ids.
     """
-    # An error is the radius of a point that wants no row: it changes no test.
+    # A point that wants no row has its error for its radius, which changes no test.
     point_radius, of_points = back or (points.error, Candidates(into.ids[:0], into.count[:0]))
     both = (
         Tested(side.half_norm, of_side, side.error, side.longer)
@@ -317,8 +317,8 @@ def seed_bounds(
     """Tighten the bounds of a task's rows to an upper bound of the distance to each one's k-th nearest point.
 
     The bound, (m,) float64, is the k-th of the nearest points of other groups in each of some buckets. `product`,
-    (m, n), is that of the rows with a sample of the points. There is a `check` if it is of coordinates, which bound no
-    distance from above.
+    (m, n), is that of the rows with a sample of the points. There is a `check` if the product is of coordinates, which
+    bound no distance from above.
     """
     core = NO_CORE if task.core is None else task.core
     nearest = np.empty((len(product), max(32, 2 * task.k)))
@@ -331,9 +331,10 @@ def seed_bounds(
 
 @njit(cache=True)
 def _passes(product, i, row, points, passed):
-    """The filter's test of row i, in a function of its own so that it is compiled to vector instructions.
+    """Apply the filter's test to row i: set `passed` for each point that passes.
 
-    The larger radius decides, the row's or the point's.
+    The larger radius decides, the row's or the point's. It is a function of its own so that it compiles to vector
+    instructions.
     """
     half_norm, radius, error = row.half_norm[i], row.radius[i], row.error[i]
     for j in range(product.shape[1]):
@@ -343,7 +344,7 @@ def _passes(product, i, row, points, passed):
 
 @njit(cache=True)
 def listed(passed, near):
-    """Put the numbers of the points that passed into `near`; how many they are."""
+    """Put the numbers of the points that passed into `near`, and return how many there are."""
     words, size = passed.view(np.uint64), 0
     for word in range(words.size):
         if words[word]:  # few points pass, so eight are tested together
@@ -354,9 +355,10 @@ def listed(passed, near):
 
 @njit(cache=True)
 def points_between(product, rows, i, points, sure_radius, norm_slack, seen, passed, sure, near):
-    """Put the points from `seen` on between the bounds of row i into `near`; how many they are, and are surely within.
+    """Put the points from `seen` on that are between the bounds of row i into `near`.
 
-    What is surely within passes the test, too. `passed` and `sure`, (m,) uint8, have room as of `near_points`.
+    Returns how many these are, and how many points are surely within. A point that is surely within passes the test,
+    too. `passed` and `sure`, (m,) uint8, have room as in `near_points`.
     """
     _passes(product, i, rows, points, passed)
     _surely_within(product, i, rows, points, sure_radius, norm_slack, sure)
@@ -371,9 +373,10 @@ def points_between(product, rows, i, points, sure_radius, norm_slack, seen, pass
 
 @njit(cache=True)
 def _surely_within(product, i, rows, points, radius, norm_slack, sure):
-    """The converse of the test of row i, in a function of its own as `_passes`: `bounds.sure_radius` has the proof.
+    """Apply the converse of the test to row i: set `sure` for each point that is surely within.
 
-    `radius` and `norm_slack` are float32, as all that is computed.
+    `bounds.sure_radius` has the proof. `radius` and `norm_slack` are float32, as is all that is computed. It is a
+    function of its own for the same reason as `_passes`.
     """
     half_norm, radius = rows.half_norm[i], radius - rows.error[i] * np.float32(1 + 2.0**-20)
     for j in range(product.shape[1]):
@@ -385,9 +388,10 @@ def _surely_within(product, i, rows, points, radius, norm_slack, sure):
 
 @njit(cache=True)
 def near_points(product, rows, i, points, passed, near):
-    """Put the points that pass the test of row i, and the second one if there is one, into `near`; how many they are.
+    """Put the points that pass the test of row i into `near`, and return their number.
 
-    Each of `passed`, (m,) uint8, and `near`, (m + 1,) int64, has room for the points and up to eight more.
+    If there is a second test, they pass that, too. Each of `passed`, (m,) uint8, and `near`, (m + 1,) int64, has room
+    for the points and up to eight more.
     """
     _passes(product, i, rows, points, passed)
     size = listed(passed, near)
@@ -404,16 +408,16 @@ def near_points(product, rows, i, points, passed, near):
 
 @njit(cache=True)
 def _passes_alone(product, rows, i, points, j):
-    """The test of row i by its own radius."""
+    """Return whether a product passes the test of row i by the row's own radius."""
     q = rows.radius[i] + points.error[j]
     return product >= rows.half_norm[i] + points.half_norm[j] - q * q
 
 
 @njit(cache=True)
 def _passes_check(square, rows, i, check):
-    """Whether a sum of squares may be that of a pair within the bound of row i.
+    """Return whether a sum of squares may be that of a pair within the bound of row i.
 
-    The bound is the radius without the error of which it is the rounded sum.
+    The row's radius is the rounded sum of that bound and the row's error, so the error is subtracted from it.
     """
     reach = (np.float64(rows.radius[i]) * (1 + 2.0**-21) - rows.error[i]) * check.unit
     return (square <= reach * reach * check.stretch) | (square == np.inf)
@@ -421,7 +425,7 @@ def _passes_check(square, rows, i, check):
 
 @njit(cache=True, fastmath={"reassoc", "contract"})
 def _squared_distance(x, i, y, j):
-    """About that of two rows, in the precision of their values and in vector instructions."""
+    """Return the squared distance of two rows, rounded in the precision of their values, by vector instructions."""
     total, i, j = x.dtype.type(0), np.uint64(i), np.uint64(j)
     for f in range(np.uint64(x.shape[1])):
         difference = x[i, f] - y[j, f]
@@ -433,7 +437,7 @@ def _squared_distance(x, i, y, j):
 def _append_candidates(
     product, rows, points, check, row_group, point_group, row_ids, ids, out, count, point_out, point_count
 ):  # fmt: skip
-    """`append_candidates`; `rows` and `points` are `Tested`."""
+    """Do the work of `append_candidates`; `rows` and `points` are `Tested`."""
     passed = np.zeros(-(-product.shape[1] // 8) * 8, np.uint8)
     near = np.empty(passed.size + 1, np.int64)
     for i in range(product.shape[0]):
@@ -462,7 +466,10 @@ def _bound_buckets(
     product, half_norm, error, point_half_norm, point_error, row_group, point_group, rows, ids,
     upper_bound, core, k, check, nearest,
 ):  # fmt: skip
-    """Upper bounds of the distance from each row to its nearest point in each bucket, or in those of the k nearest."""
+    """Put upper bounds of the distance from each row to its nearest point in each bucket into `nearest`.
+
+    With a `check` it may measure only the buckets that the k nearest points need; the others' bounds are infinite.
+    """
     norm_slack, absolute_slack = upper_bound.norm_slack, upper_bound.absolute_slack
     n_rows, n_points = product.shape
     buckets = nearest.shape[1]
@@ -483,7 +490,7 @@ def _bound_buckets(
                 if check is None:
                     half = np.float64(half_norm[i]) + least[b]
                     half_norms = np.float64(half_norm[i]) + point_half_norm[j]
-                    # What is missing of `half` by the float32 subtraction above, and more.
+                    # The second term exceeds what the float32 subtraction above may take from `half`.
                     square = max(half + abs(half) * 2.0**-22 + norm_slack * half_norms + absolute_slack, 0.0)
                     distance = (np.sqrt(square) + point_error[j] + error[i]) * upper_bound.inverse_scale
                 else:
@@ -496,7 +503,7 @@ def _bound_buckets(
 
 @njit(cache=True)
 def _lower_least(product, i, point_half_norm, groups, group, start, least, best):
-    """The least of each bucket and of the next points, one for each bucket; compiled to vector instructions."""
+    """Lower the least of each bucket by the next points, one for each bucket; it compiles to vector instructions."""
     for b in range(np.uint64(min(least.size, product.shape[1] - start))):
         j = np.uint64(start) + b
         half = point_half_norm[j] - product[i, j]
@@ -509,8 +516,8 @@ def _lower_least(product, i, point_half_norm, groups, group, start, least, best)
 def _check_nearest(half_norm, least, best, row, ids, check, only_nearest, lowest, squares):
     """Put the sums of squares of a row and the best of each bucket into `squares`, infinite where none is formed.
 
-    `only_nearest`: buckets come in the order of their coordinates' distances, and end where these are above the
-    `lowest` sums, (k,), which are infinite before. What is left out would not lower the k-th.
+    If `only_nearest`, buckets come in the order of their coordinates' distances, and end where these are above the
+    `lowest` sums, (k,), which are infinite at first. What is left out would not lower the k-th sum.
     """
     squares[:] = np.inf
     for _ in range(least.size):

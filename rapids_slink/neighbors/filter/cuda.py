@@ -67,7 +67,7 @@ TILE_POINTS = 8192
 
 FILTER, DIRECT = "neighbors/filter/filter.cu", "neighbors/filter/direct.cu"
 MAX_BUCKETS, MAX_THREADS = 2048, 1024
-PROBED_ROWS, PROBED_POINTS, PROBED_FEATURES = 2**8, 2**11, 2**10  # of the product that is tried
+PROBED_ROWS, PROBED_POINTS, PROBED_FEATURES = 2**8, 2**11, 2**10  # sizes of the product that is tried
 NORMS = ("manhattan", "chebyshev", "minkowski")
 #: Its p-th power is above what float32 loses to underflow.
 SMALLEST_TERM = 1e-30
@@ -78,7 +78,7 @@ UNIT = 2.0**-23  # 2u
 def filter_of_products(
     points: Array, queries: Array, exact: ExactPoints, scaling: Scaling, within: float
 ) -> tuple[TileFilter, ExactPoints]:
-    """The filter of points and queries in product form, and these as they are re-ranked fastest.
+    """Return the filter of points and queries in product form, and these as they are re-ranked fastest.
 
     `within` is the largest distance that is wanted.
     """
@@ -89,7 +89,7 @@ def filter_of_products(
 
 
 def filter_of_sums(exact: ExactPoints) -> TileFilter | None:
-    """The filter of bits, or of metrics without a product form; None if there is none for these values or the GPU."""
+    """Return the filter of bits, or of metrics without a product form; None if these values or the GPU have none."""
     if exact.points.dtype == "uint64":
         is_served = has_bit_products() and WORD_BITS * exact.points.shape[1] <= MAX_BITS
         return CountFilter(exact, cuda()) if is_served else None
@@ -97,17 +97,17 @@ def filter_of_sums(exact: ExactPoints) -> TileFilter | None:
 
 
 def fused_filter() -> Any:
-    """The class of the fused filter, None on a GPU without its products."""
+    """Return the class of the fused filter; None on a GPU without its products."""
     return FusedFilter if has_products() else None
 
 
 def serves(n_features: int) -> bool:
-    """Whether the current GPU has a filter of products of this number of features."""
+    """Return whether the current GPU has a filter of products for this number of features."""
     return has_products() and FusedFilter.serves(n_features)
 
 
 def products_keep_bound() -> bool:
-    """Whether `product` on the current GPU is as precise as `bounds.accumulation_bound` says, by cuBLAS's kernels.
+    """Return whether `product`, by cuBLAS on the current GPU, is as precise as `bounds.accumulation_bound` says.
 
     It is tried once per process and GPU, in the shape of first bounds.
     """
@@ -119,7 +119,7 @@ def _products_keep_bound(_gpu: int) -> bool:
     rows, points = revealing_pairs(PROBED_FEATURES)
     least, largest = allowed_range(rows, points)
     row, point = np.resize(np.arange(len(rows)), PROBED_ROWS), np.resize(np.arange(len(rows)), PROBED_POINTS)
-    with outside_pool(cuda()):  # which may have a limit
+    with outside_pool(cuda()):  # since the pool may have a limit
         a, b = cp.asarray(rows.astype(np.float16)[row]), cp.asarray(points.astype(np.float16)[point])
         out = cp.empty((len(a), len(b)), cp.float32)
         form_product(a, b, out)
@@ -130,14 +130,14 @@ def _products_keep_bound(_gpu: int) -> bool:
 
 
 def product(rows: QuantizedPoints, points: QuantizedPoints) -> Array:
-    """The tile of products of two sets, (rows, points) float32."""
+    """Return the tile of products of two sets, (rows, points) float32."""
     tile = cp.empty((len(rows.y), len(points.y)), cp.float32)
     form_product(rows.y, points.y, tile)
     return tile
 
 
 def form_product(a: Array, b: Array, out: Array) -> None:
-    """out = a @ b.T, of fp16 and in float32."""
+    """Put a @ b.T into `out`: the operands are fp16, the sums float32."""
     m, n, d = a.shape[0], b.shape[0], a.shape[1]
     check_arrays("float16", a, b)
     one, zero = np.float32(1).reshape(1), np.float32(0).reshape(1)
@@ -150,24 +150,27 @@ def form_product(a: Array, b: Array, out: Array) -> None:
 
 
 def quantize(values: Array, scaling: Scaling, order: Array = None) -> QuantizedPoints:
-    """`values`, in the order of the rows `order` (default: as they are), rounded to fp16."""
+    """Return the rows `order` of `values` (default: all rows), centred, scaled and rounded to fp16."""
     ids = cp.arange(len(values), dtype=cp.int32) if order is None else order
     image = quantize_rows(values, scaling, ids, ids.size)
     return QuantizedPoints(image.y.reshape(ids.size, -1), image.half_norm, image.error, ids)
 
 
 def centre_of_rows(values: Array, step: int) -> Array:
-    """See `rapids_slink.neighbors.filter.cpu.centre_of_rows`, by a median of means."""
+    """Return a centre, (d,) float64, that outliers do not move: the median of means of every `step`-th row.
+
+    See `rapids_slink.neighbors.filter.cpu.centre_of_rows`.
+    """
     check_arrays(values.dtype, values)
     n, d = values.shape
-    centre = cp.zeros(d)  # of means that are not numbers none is the median
+    centre = cp.zeros(d)  # a coordinate stays 0 if its means are no numbers: then none of them is the median
     arguments, options = (values, np.int64(n), np.int32(d), np.int64(step), centre), (value_option(values.dtype),)
     launch_blocks(QUANTIZE, "centre_of_rows", (-(-d // WARP),), WARP * WARP, *arguments, options=options)
     return centre
 
 
 def value_ranges(point_sets: Sequence[Array], centre: Array) -> list[ValueRange]:
-    """The range of each array of points."""
+    """Return the range of each array of points."""
     check_arrays("float64", centre)
     ranges = cp.zeros((len(point_sets), 3))
     for values, into in zip(point_sets, ranges, strict=True):
@@ -183,9 +186,9 @@ def value_ranges(point_sets: Sequence[Array], centre: Array) -> list[ValueRange]
 
 
 def to_uint8(values: Array, scaling: Scaling) -> Array:
-    """The values as they are re-ranked fastest.
+    """Return the values in the type that is re-ranked fastest.
 
-    Integers from 0 to 255 become bytes, rows padded with zeros to a multiple of 16; all else stays.
+    Integers from 0 to 255 become bytes, in rows that zeros fill up to a multiple of 16; other values stay as they are.
     """
     n, d = values.shape
     if not scaling.byte_values or d >= 2**16:
@@ -205,7 +208,7 @@ def seed_bounds(
     upper_bound: UpperBound,
     bound: Array,
 ) -> None:
-    """See `rapids_slink.neighbors.filter.cpu.seed_bounds`."""
+    """Tighten the bounds of a task's rows, as `rapids_slink.neighbors.filter.cpu.seed_bounds` does."""
     (m, n), k = product.shape, task.k
     buckets = min(MAX_BUCKETS, power_of_two(max(WARP, 2 * k)))
     if k > buckets:
@@ -224,7 +227,7 @@ def seed_bounds(
 
 
 def direct_filter(exact: ExactPoints, device: Device) -> DirectFilter | None:
-    """The filter for some points and queries, None if their formula has none or their values are beyond it."""
+    """Return the direct filter for some points and queries; None if it cannot serve their formula or values."""
     formula, points, queries = filter_formula(exact.metric), exact.points, exact.queries
     if formula is None or points.shape[1] > MAX_DIRECT_FEATURES:
         return None
@@ -256,7 +259,7 @@ class DirectFilter(TileFilter):
         self.formula, self.halves = formula
 
     def quantize(self, values: Any, order: Any = None) -> QuantizedPoints:
-        """The values of `order` (default: all), centred, scaled and rounded; the errors are the e_i of the tests."""
+        """Return the values of `order` (default: all), centred, scaled and rounded, with the tests' errors e_i."""
         xp, d = self.device.xp, self.n_features
         ids = xp.arange(len(values), dtype="int32") if order is None else order
         n = ids.size
@@ -272,7 +275,7 @@ class DirectFilter(TileFilter):
         return QuantizedPoints(y, None, error.astype("float32"), ids)
 
     def radius(self, bound: Any, rows: QuantizedPoints) -> Any:
-        """The thresholds of the tests, (m,) float32."""
+        """Return the thresholds of the tests, (m,) float32."""
         name, xp = self.formula, self.device.xp
         if name in NORMS:
             return (rows.error + self._norm_bound(bound) * (self.scale * self._slack())).astype("float32")
@@ -301,10 +304,10 @@ class DirectFilter(TileFilter):
         return 1 + (3 * self.n_features + 16) * UNIT
 
     def _norm_bound(self, bound: Any) -> Any:
-        """An upper bound of the true norm of pairs whose computed surrogate distance is at most `bound`.
+        """Return an upper bound of the true norm of pairs whose computed surrogate distance is at most `bound`.
 
-        Its relative error is below (d + 4p)2⁻⁵³ except for powers that underflow, which is all that is left of
-        the factor and of the summand under the root. `OVERFLOW` stands for any distance above it.
+        Its relative error is below (d + 4p)2⁻⁵³ except for powers that underflow, which is all that is left of the
+        factor and of the summand under the root. `OVERFLOW` stands for any distance above it.
         """
         d, p = self.n_features, self.metric.p
         if not self.metric.formula.has_powers:

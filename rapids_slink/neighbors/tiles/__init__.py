@@ -31,15 +31,15 @@ what is near the origin is told apart as well, however far other points are. To 
 products of tiny numbers.
 
 *The lengths.* A product is at most ‖p‖‖q‖. So no pair of a block and a tile passes if the largest of both with the
-largest begin of a sum do not reach the least threshold; lengths are rounded up by more than that sum loses. A CPU looks
-first.
+largest begin of a sum do not reach the least threshold; lengths are rounded up by more than that sum loses. A CPU
+checks this first.
 
 *The cells.* A point y is at most M/t from the centre of its cell, b. So no point of the cell is within U of a row with
 ‖x - b‖ > U + M/t. All features count here, and boxes have the first axes only. ‖x - b‖² is a term of the test; E is
 subtracted from it.
 
-*Two steps.* Rows are bounded by neighbours in the order and by the points of two near cells first; if the least of a
-group is wanted, by a sample of these points for each row. Bounds need no exact distances: a GPU measures these in
+*Two steps.* Rows are bounded by neighbours in the order and by the points of two near cells first; if a group's
+minimum is wanted, by a sample of these points for each row. Bounds need no exact distances: a GPU measures these in
 float32, rounded up. Then each row is tested with all tiles that its bound leaves, in bands: each tightens the bounds
 for the next. A row with more candidates than there is room for is tested again, with more room and, if such rows are
 many or this was not enough, with twice the digits.
@@ -83,37 +83,38 @@ from rapids_slink.runtime.threads import for_each_chunk, with_progress
 #: Binary digits of the largest differences of a cell's points from its centre, scaled.
 DIGITS = 14
 MAX_EXPONENT = 500  # of a scale: the product of two fits into float64
-#: Rows that follow each other in the order, of which the others bound one of them at first.
+#: How many rows follow each other in the order such that the others bound one of them at first.
 IN_ORDER = 32
-#: Tiles of the first band of a block's list, of near tiles and of all; the factor by which each further band extends
-#: it, for lists and for minima per group.
+#: The number of tiles in the first band of a block's list of near tiles, and of its list of all tiles; the factor by
+#: which each further band extends it, for lists and for minima per group.
 FIRST_NEAR, FIRST_BAND, GROWTH, GROWTH_OF_MINIMA = 2, 32, 4, 64
 #: Candidates that a row has room for, beside 12 k, and how many times as many when it is tested again.
 ROOM, MORE_ROOM = 256, 8
-#: The largest share of rows that are tested again by the same digits: the others need not be made for them.
+#: The largest share of rows that are tested again by the same digits: twice the digits need not be made for them.
 FEW_AGAIN = 1 / 256
-#: Points of the nearest cells that a row is compared with at first if its group's least is wanted.
+#: How many points of the nearest cells a row is compared with at first if its group's minimum is wanted.
 SAMPLED = 8
-#: Deviations by which the nearest points of a cell are nearer than all on average: see `cpu.near_cells`. None are taken
-#: off if a group's least is wanted: few points of a cell are compared with a row then.
+#: Standard deviations that are subtracted from the mean squared distance to estimate a cell's nearest point: see
+#: `cpu.near_cells`. None are if a group's minimum is wanted: then few points of a cell are compared with a row.
 DEVIATIONS = 2
 #: Blocks of rows, and neighbours of each row, by which the share of needed tiles is estimated.
 SHARE_BLOCKS, SHARE_NEIGHBORS = 64, 2
-#: The largest share of pairs of tiles of a search that takes less time than one of all pairs.
+#: The largest share of pairs of tiles with which a search takes less time than one over all pairs.
 MAX_SHARE = {"cpu": 0.2, "cuda": 0.3}
-#: The least share of pairs of tiles in a search for groups' least by which components are rather joined at once.
+#: The least share of pairs of tiles, in a search for groups' minima, from which the caller joins components at once.
 JOINING_SHARE = {"cpu": 0.0, "cuda": 0.5}
-#: Bytes of terms and candidates at a time, and of what a row's or a point's term of a cell takes beside its product.
+#: The most bytes of terms and candidates at a time; the bytes of a term, that of a row or a point for a cell, and of
+#: the product that it comes from.
 MAX_BYTES, TERM_BYTES, PRODUCT_BYTES = {"cpu": 2**31, "cuda": 2**35}, {"cpu": 32, "cuda": 4}, 8
-#: Bytes of a value in the filter that joins components, at most.
+#: The most bytes of a value in the filter that joins components.
 FILTER_BYTES = 8
-#: Rows of a group in a cell that have blocks of their own.
+#: The fewest rows of a group in a cell that have blocks of their own.
 MIN_GROUP = 128
 
 
 def estimate_tiles(n: int, m: int, d: int, k: int, itemsize: int, device: Device, metric: Metric) -> MemoryEstimate:
-    """Bytes of a search in tiles among n points of d features for the k neighbours of m of them."""
-    slots = n + n // 2 + 2 * BLOCK  # of many blocks the last are empty
+    """Return the bytes of a search in tiles among n points of d features for the k neighbours of m of them."""
+    slots = n + n // 2 + 2 * BLOCK  # many blocks end with empty slots
     size, axes, tiles, blocks = cell_size(n), min(AXES, d) + 1, slots // TILE, slots // BLOCK
     cells, unit_rows = slots // size + 1, n * d * itemsize * metric.formula.is_of_unit_rows
     a_row = 8 * -(-d // 64) * 64 if device.is_gpu else 12 * d  # once rounded and once with twice the digits
@@ -137,7 +138,7 @@ class Encoded:
     error: Array  # (s,) float32, how far a row was moved, at most
     length: Array  # (s,) float32, how long it is, at most
     fine: bool
-    #: (cells,) float64, of points alone: the largest of these two, the sum of squared lengths, and the points' number
+    #: (cells,) float64, for points alone: the largest of these two, the sum of squared lengths, and the points' number
     largest_error: Array = None
     largest_length: Array = None
     squares: Array = None
@@ -146,21 +147,21 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms of some cells of rows: see the test."""
+    """The terms of some cells of rows by which the test decides: see the module's docstring."""
 
     first_cell: int
     first_slot: int  # of the cells' points
     #: of all centres with these points, float64, and the squares of either's lengths
     products: tuple[Array, Array, Array]
-    begins: Array  # (these cells, all points' slots), of the device's `TERM_TYPES'
+    begins: Array  # (these cells, all points' slots), of the device's `TERM_TYPES`
     squares: Array  # (all cells,) float64: see E
 
 
 class TileSearch(Search):
     """Search among points for neighbours of the same points, in tiles.
 
-    `values` are as `rows.metric_rows` makes them for a metric with a product form. `all_pairs` makes a search over all
-    pairs where clusters are so wide that it connects them in less time.
+    `values` are those that `rows.metric_rows` makes for a metric with a product form. `all_pairs` makes a search over
+    all pairs: it is given where clusters are so wide that such a search connects them in less time.
     """
 
     name = "tiles of near points"  # for reports
@@ -189,12 +190,12 @@ class TileSearch(Search):
         self.axes = Axes.of(points, device)
         self.places, self.errors, farthest, error = self.axes.places(points)
         far_place = farthest * (1 + 1e-9)
-        self.farthest = far_place / self.axes.unit  # of the points from the origin
+        self.farthest = far_place / self.axes.unit  # the largest distance of a point from the origin
         self.order, self.place_of, begins = near_order(self.places, device)
         self.cell_size, self.slot_of = cell_size(len(points)), xp.empty(len(points), "int32")
         self.slots = Slots.of(self.order, begins, device, slot_of=self.slot_of)
         cells = np.searchsorted(self.slots.cell_of_block, np.arange(self.slots.cells + 1))
-        self.first_block = cells  # of each cell, and their number, on the host
+        self.first_block = cells  # the first block of each cell, then the number of blocks, on the host
         self.first_tile = device.asarray((cells * (BLOCK // TILE)).astype(np.int32))
         self.boxes = self.kernels.boxes(self.places, self.errors, self.slots.rows)
         self.turned = self.kernels.turned(self.boxes)
@@ -203,7 +204,7 @@ class TileSearch(Search):
         self.lost = 16 * EPSILON**0.5 * far_place + 2 * error
         self.rounding = 2 * (self.n_features + 8) * EPSILON
         rounding = *metric.rounding_terms(self.n_features), 1 + 1e-12, 8 * EPSILON * self.farthest
-        self.reach = tuple(map(float, rounding))  # what a bound of surrogate distances is made a distance by
+        self.reach = tuple(map(float, rounding))  # the terms that turn a bound of surrogate distances into a distance
         self._kept_of: slice | None = None  # the cells whose terms are kept, in `_buffer`s
         self._kept = dict[bool, Terms]()
         self._kept_products: Any = None
@@ -211,7 +212,7 @@ class TileSearch(Search):
 
     @classmethod
     def serves(cls, values: Array, device: Device, metric: Metric) -> bool:
-        """Whether the device's products prove something of such points, and there is memory beside what others take."""
+        """Return whether the device's products prove something of such points and the search's memory is free."""
         if metric.filter != "product" or values.dtype.kind != "f" or not serves_products(values, metric, device):
             return False
         return kernels(device).products_are_precise() and cls._peak(values, device, metric) < free_bytes()
@@ -223,9 +224,9 @@ class TileSearch(Search):
 
     @np.errstate(over="ignore", invalid="ignore")
     def share(self) -> float:
-        """The share of pairs of tiles that lists of few neighbours need, about, by some blocks of rows.
+        """Estimate the share of pairs of tiles that lists of few neighbours need, by some blocks of rows.
 
-        All if places may be off by more than float32 holds: these tell no points apart.
+        It is 1 if places may be off by more than float32 holds: these tell no points apart.
         """
         xp, n = self.device.xp, len(self.points)
         if not self.lost < np.finfo("float32").max:
@@ -241,18 +242,18 @@ class TileSearch(Search):
         return float(listed.lengths.sum()) / (some.size * len(self.boxes))
 
     def for_connecting(self, ids: Array) -> Callable[[], Search]:
-        """The search over all pairs, if there is one."""
+        """Return the maker of the search over all pairs, if there is one; otherwise see `Search.for_connecting`."""
         return self.all_pairs or super().for_connecting(ids)
 
     @cached_property
     def by_products(self) -> ProductFilter | None:
-        """A filter that joins components, if there is memory for it."""
+        """Return a filter that joins components; None if there is no memory for one, or none of products."""
         points, device = self.points, self.device
         if FILTER_BYTES * points.size > self.free_bytes / 2:
             return None
         if device.is_gpu:
             filter_, _ = choose_filter(self.exact, device)
-        else:  # without a projection, whose axes take longer to find than this filter is used
+        else:  # without a projection: finding its axes takes longer than all use of this filter
             scaling = scaling_of(points, device=device)
             filter_ = filter_kernels(device).BlasFilter(points, points, self.metric, device, scaling)
         if filter_ is None or not filter_.is_of_products:
@@ -261,7 +262,7 @@ class TileSearch(Search):
         return cast("ProductFilter", filter_)
 
     def find(self, task: SearchTask) -> SearchResult:
-        """The neighbours of a task's rows."""
+        """Return the neighbours of a task's rows, and report how many rows were proven, redone and scanned."""
         if task.k > self.exact_kernels.MAX_LIST:
             result, redone, scanned = self._scan(task), 0, task.rows.size
         else:
@@ -273,7 +274,7 @@ class TileSearch(Search):
 
     @np.errstate(over="ignore", invalid="ignore")
     def search(self, task: SearchTask) -> tuple[SearchResult, int]:
-        """The neighbours of a task's rows, up to `MAX_LIST`, and how many of these rows were searched again."""
+        """Return the neighbours of a task's rows, up to `MAX_LIST`, and how many rows were searched again."""
         xp, m, kernels = self.device.xp, task.rows.size, self.exact_kernels
         upper, top = task.bounds(xp), kernels.empty_lists(m, task.k)
         minima = xp.full(task.row_group.size, xp.inf) if task.per_group_minimum else None
@@ -290,7 +291,10 @@ class TileSearch(Search):
         return SearchResult(top.ids, top.weights, upper), redone or 0
 
     def _scan(self, task: SearchTask) -> SearchResult:
-        """Compute every distance, for lists that are too long to be kept beside candidates."""
+        """Return the neighbours of a task's rows by all distances.
+
+        This serves lists that are too long to be kept beside candidates.
+        """
         upper = task.bounds(self.device.xp)
         size = max(
             1,
@@ -315,7 +319,7 @@ class TileSearch(Search):
 
     @cached_property
     def columns(self) -> Encoded:
-        """All points in their slots, with a centre and a scale for each cell."""
+        """Return all points in their slots, with a centre and a scale for each cell."""
         origin = self.axes.centre
         centres = self.kernels.centres_of_cells(self.points, self.slots, self.first_tile, origin)
         largest = to_host(self.kernels.largest_differences(self.points, self.slots, origin, centres))
@@ -325,23 +329,23 @@ class TileSearch(Search):
 
     @cached_property
     def fine(self) -> Encoded:
-        """All points in their slots, with twice the digits."""
+        """Return all points in their slots, with twice the digits."""
         return self._encode_points((self.columns.centres, self.columns.scales), fine=True)
 
     @cached_property
     def between(self) -> tuple[Array, Array]:
-        """The squares of the centres' lengths, and of their distances from each other."""
+        """Return the squares of the centres' lengths, (cells,), and of the distances of all pairs, (cells, cells)."""
         squares: tuple[Array, Array] = self.kernels.squares_between(self.columns.centres)
         return squares
 
     def _encode_points(self, cells: tuple[Array, Array], fine: bool) -> Encoded:
-        """The points about the centres of `cells` and by their scales, as columns of products."""
+        """Return the points as columns of products, counted from the centres of `cells` and scaled by their scales."""
         y, error, length = self.kernels.encode(self.points, self.slots, self.axes.centre, *cells, fine, columns=True)
         most_moved, longest, squares, sizes = self.kernels.sums_of_cells(self.slots, error, length)
         return Encoded(self.slots, *cells, y, error, length, fine, most_moved, longest, squares, sizes)
 
     def _encode_rows(self, slots: Slots, columns: Encoded) -> Encoded:
-        """Rows likewise."""
+        """Return rows in slots, counted from the same centres and scaled likewise."""
         cells = columns.centres, columns.scales
         y, error, length = self.kernels.encode(
             self.points, slots, self.axes.centre, *cells, columns.fine, columns=False
@@ -349,14 +353,20 @@ class TileSearch(Search):
         return Encoded(slots, *cells, y, error, length, columns.fine)
 
     def _search(self, task: SearchTask, index: Array, state: Any, room: int, columns: Encoded) -> None:
-        """Search for the task's rows, or some again. Near points alone bound them at first."""
+        """Search for the task's rows, or again for those of an `index`.
+
+        The first search bounds the rows by near points alone before it tests all tiles.
+        """
         slots, is_first = self._slots_of(task, index), index is None
         chunks, progress = self._chunks(slots, room), task.progress(self.progress and is_first)
         for cells, part in with_progress(chunks, len(chunks), progress):
             self._search_slots(task, part, self._terms(columns, cells), columns, state, room, is_first)
 
     def _slots_of(self, task: SearchTask, index: Array) -> Slots:
-        """Rows of the task, or some, in slots, a block of one cell; many rows of a group have blocks of their own."""
+        """Return the task's rows, or those of an `index`, in slots; each block is of one cell.
+
+        If minima of groups are wanted, a group with many rows in a cell has blocks of its own.
+        """
         if task.is_knn_graph and index is None:
             return self.slots
         group, of = task.row_group if task.per_group_minimum else None, self.slots
@@ -365,13 +375,13 @@ class TileSearch(Search):
         return Slots.of(rows, begins, self.device, cells, of.cells)
 
     def _chunks(self, slots: Slots, room: int) -> list[tuple[slice, Slots]]:
-        """Ranges of cells whose terms and candidates fit into memory, with their slots."""
+        """Return ranges of cells whose terms and candidates fit into memory, with the slots of their rows."""
         columns, of_term = self.slots, TERM_BYTES[self.device.name]
         max_bytes = min(self.free_bytes / 3, MAX_BYTES[self.device.name])
         of_slot, of_cell = 4 * room + of_term * columns.cells, (PRODUCT_BYTES + 2 * of_term) * columns.rows.size
         if of_slot * slots.rows.size + of_cell * columns.cells <= max_bytes:
             return [(slice(0, columns.cells), slots)]
-        of_slot += PRODUCT_BYTES * columns.cells  # which are others than those of the cells' centres
+        of_slot += PRODUCT_BYTES * columns.cells  # these products are not those of the cells' own centres
         ends = np.searchsorted(slots.cell_of_block, np.arange(columns.cells), side="right")  # blocks up to each
         bytes_ = of_slot * BLOCK * ends + of_cell * np.arange(1, columns.cells + 1)
         chunks, first, begin, bytes_before = [], 0, 0, 0
@@ -384,7 +394,10 @@ class TileSearch(Search):
         return chunks
 
     def _buffer(self, name: str, shape: tuple[int, ...], dtype: str) -> Array:
-        """An array that has the memory of the last one of this name: others of that size would be sought for long."""
+        """Return an array in the memory of the last one of this name.
+
+        Finding other memory of that size would take long.
+        """
         size = prod(shape)
         if name not in self._buffers or self._buffers[name].size < size:
             self._buffers.pop(name, None)  # its memory serves the next one
@@ -392,7 +405,7 @@ class TileSearch(Search):
         return self._buffers[name][:size].reshape(shape)
 
     def _terms(self, columns: Encoded, cells: slice) -> Terms:
-        """The terms of the rows of some cells; those of the last cells are kept, also for the other digits."""
+        """Return the terms of the rows of some cells; those of the last cells are kept, also for the other digits."""
         if self._kept_of != cells:
             self._kept, self._kept_of = {}, cells
             slots, everyone = self.slots, slice(0, self.slots.cells)
@@ -413,7 +426,7 @@ class TileSearch(Search):
         return self._kept[columns.fine]
 
     def _products(self, name: str, cells: slice, rows: Array) -> tuple[Array, Array, Array]:
-        """The products of some centres with the points of some slots, and the squares of either's lengths."""
+        """Return the products of some centres with the points of some slots, and the squares of either's lengths."""
         w, norms = self.kernels.centred(self.points, rows, self.axes.centre)
         centres = self.columns.centres[cells]
         products = self._buffer(name, (len(centres), len(w)), "float64")
@@ -475,28 +488,31 @@ class TileSearch(Search):
         task: SearchTask,
         for_bounds: bool = False,
     ) -> None:
-        """Merge candidates into the lists of rows, and tighten these bounds, by a group's minimum if that is wanted.
+        """Merge candidates into the lists of rows, and tighten these rows' bounds, by their groups' `minima` if given.
 
-        `for_bounds`: the lists may have what the candidates weigh at most, since only the bounds are wanted.
+        If `for_bounds`, lists may hold upper bounds of the candidates' weights, since only the rows' bounds are wanted.
         """
         of_rows = rows.ids, candidates, groups, rows.bound, lists, task.core
         if for_bounds:
             self.kernels.bound_rows(self.exact, self.points, self.axes.unit, *of_rows)
         else:
             self.kernels.rerank(self.exact, *of_rows)
-        if minima is not None:  # a minimum bounds many rows at once; lists of empty slots weigh nothing that is finite
+        if minima is not None:  # a minimum bounds many rows at once; empty slots' lists have no finite weight
             self.exact_kernels.scatter_min(minima, rows.groups, lists.weights)
             self.exact_kernels.gather_min(rows.bound, minima, rows.groups)
 
     def _groups_of(self, task: SearchTask, rows: Rows) -> tuple[Array, Array, Array]:
-        """The group of each point in its slot, and those that all of a tile and all rows of a block have in common."""
+        """Return the group of each slot's point, and the common groups of tiles of points and of blocks of rows.
+
+        For a k-NN graph each point is a group of its own, and the last two are None.
+        """
         if task.is_knn_graph:
             return self.slots.rows, None, None
         of_points, of_tiles = self.kernels.groups_of_slots(self.slots.rows, task.point_group, TILE)
         return of_points, of_tiles, self.kernels.groups_of_slots(rows.real, task.row_group, BLOCK)[1]
 
     def _bound_in_order(self, task: SearchTask, rows: Rows) -> None:
-        """Bounds by the distances of neighbours in the order."""
+        """Tighten the rows' bounds by the distances of their neighbours in the order."""
         n, groups = len(self.points), (rows.groups, task.point_group)
         width = min(n, max(IN_ORDER, 4 * task.k))
         top = self.exact_kernels.empty_lists(rows.ids.size, task.k)
@@ -506,7 +522,7 @@ class TileSearch(Search):
     def _near_tiles(
         self, row_boxes: Array, rows: Rows, of_tiles: Array, of_blocks: Array, test: tuple[Terms, Encoded] | None = None
     ) -> Lists:
-        """The tiles that may have a point within the bound of a row of each block, by boxes, places and cells.
+        """Return the tiles that may have a point within the bound of a row of each block, by boxes, places and cells.
 
         Cells are looked at if places leave features out, and if the terms of a `test` of these rows are at hand.
         """
@@ -522,7 +538,7 @@ class TileSearch(Search):
         return listed
 
     def _near_cells(self, slots: Slots, deviations: float, of_tiles: Array, of_blocks: Array) -> Lists:
-        """For each block of rows the tiles of two near cells."""
+        """Return the tiles of two near cells for each block of rows."""
         cells, max_tiles = (slots.cell_of_tile, self.between[1], self.columns, self.first_tile), self.cell_size // TILE
         listed: Lists = self.kernels.near_cells(*cells, max_tiles, deviations, of_blocks, of_tiles)
         return listed

@@ -35,8 +35,9 @@ ROUTED, RERANKED = 2**14, 2**10  # rows at a time
 STRIDE = constant(TILES, "STRIDE")
 TILES_AT_ONCE = 16  # in a product
 LARGEST = 1e30  # beyond it nothing is ruled out
-UNDERFLOW = 1e-306  # a square of which E is more than what products of tiny numbers lose
-#: Of the test's terms, coarse and fine: what differs by less than float32 tells passes no test in float64 by its terms.
+UNDERFLOW = 1e-306  # added to squares: its part of E is more than what products of tiny numbers lose
+#: The types of the test's terms, coarse and fine. With float64 terms a pair does not pass only because float32 cannot
+#: tell its terms apart.
 TERM_TYPES = "float32", "float64"
 EPSILON, ROUND_UP, TINY = 2.0**-52, 1 + 2.0**-22, 1e-30
 
@@ -51,17 +52,17 @@ class Cuts(NamedTuple):
 
 
 def products_are_precise() -> bool:
-    """Whether sums of products lose no more than the bounds assume."""
+    """Return True: a CPU's sums of products lose no more than the bounds assume."""
     return True
 
 
 def lost_by_sums(n_features: int, fine: bool) -> float:
-    """The most that sums of products of rows lose, by the product of both lengths."""
+    """Return the most that sums of products of rows lose, relative to the product of both lengths."""
     return (n_features + 16) * EPSILON if fine else accumulation_bound(n_features + 16)
 
 
 def centred_sample(points: Array, size: int) -> tuple[Array, Array, float]:
-    """A sample of (n, d) points minus a centre, (size, d) float64, times a unit; the centre, (d,); the unit.
+    """Return a sample of (n, d) points minus a centre, times a unit, (size, d) float64; the centre, (d,); the unit.
 
     The centre is the median of each feature, by some of the sample. Far points draw a mean so far from all others that
     these round to one place.
@@ -79,10 +80,11 @@ def centred_sample(points: Array, size: int) -> tuple[Array, Array, float]:
 def places_of_points(
     points: Array, centre: Array, unit: float, axes: Array, departure: float
 ) -> tuple[Array, Array, float, float]:
-    """The places of (n, d) points on the `axes`, (m, d); what their coordinates and the rest may be off by, (n, 2).
+    """Return the places of (n, d) points on the `axes`, (m, d), and their errors: see `order.Axes`.
 
-    And how far a place is from the origin at most, and the largest error. See `order.Axes`. The place of a point whose
-    squared length overflows is the origin, with an infinite error.
+    These are what the coordinates and the rest may be off by, (n, 2). The third result is how far a place is from the
+    origin at most, and the fourth is the largest error. A point whose squared length overflows has its place at the
+    origin, with an infinite error.
     """
     (n, d), m = points.shape, len(axes)
     places, errors, farthest = np.empty((n, m + 1)), np.empty((n, 2)), 0.0
@@ -121,7 +123,7 @@ def cut(places: Array, size: int, leaf: int, min_run: int) -> Cuts:
 
 
 def leaves(cuts: Cuts, places: Array) -> Array:
-    """Where the leaf of each place begins, (n,) int32."""
+    """Return where the leaf of each place begins, (n,) int32."""
     out = np.empty(len(places), np.int32)
     tree = cuts.nodes, cuts.values, cuts.middles
 
@@ -134,9 +136,9 @@ def leaves(cuts: Cuts, places: Array) -> Array:
 
 
 def order_by_leaf(leaf: Array, breaks: Array) -> tuple[Array, Array, np.ndarray]:
-    """The order of rows by their leaves, (n,) int32, and where each stands in it.
+    """Return the order of rows by their leaves, (n,) int32, the position of each row in it, and its breaks.
 
-    And where breaks are in it, on the host, ascending and with the first.
+    The breaks are positions in the order, on the host; they ascend and include the first.
     """
     order = np.argsort(leaf, kind="stable").astype(np.int32)
     run = np.cumsum(breaks)[leaf[order]]
@@ -153,11 +155,11 @@ def rows_by_cells(
     size: int,
     many: int,
 ) -> tuple[Array, np.ndarray, np.ndarray]:
-    """The rows of a task, those of an `index` or all if it is None, sorted by cell, by group if there are, and by slot.
+    """Sort the rows of a task, or those of an `index`, by cell, by group if there are groups, and by slot.
 
-    int32 positions among the task's rows, and on the host where rows begin a block, ascending and with the first, and
-    their cells. They do at another cell, and at another group if that or the one before has at least `many` rows of the
-    cell. Cells have up to `size` slots.
+    Returns int32 positions among the task's rows, and on the host the positions at which rows begin a block, ascending
+    and with the first, and their cells. Rows begin a block at another cell, and at another group if that group or the
+    one before has at least `many` rows of the cell. Cells have up to `size` slots.
     """
     check_key_bits(first_tile.size - 1, size)
     index = np.arange(rows.size, dtype=np.int32) if index is None else index.astype(np.int32)
@@ -174,9 +176,9 @@ def rows_by_cells(
 
 
 def fill_slots(rows: Array, blocks: np.ndarray, slot_of: Array = None) -> tuple[Array, Array]:
-    """Rows in slots, -1 where one is empty, and the cells of their tiles; `slot_of` gets the slots of the rows.
+    """Return rows in slots, -1 where one is empty, and the cells of their tiles; put the rows' slots into `slot_of`.
 
-    `blocks`, (3, blocks) int32 on the host, has where a block's begin among the rows, how many there are, and its cell.
+    `blocks`, (3, blocks) int32 on the host, has for each block where its rows begin, how many there are, and its cell.
     """
     begins, counts, cells = blocks
     place = np.arange(BLOCK)
@@ -188,7 +190,7 @@ def fill_slots(rows: Array, blocks: np.ndarray, slot_of: Array = None) -> tuple[
 
 
 def boxes(places: Array, errors: Array, slots: Array) -> Array:
-    """The boxes of tiles, (tiles, 2, m) float64: the lowest and the highest of their places, and infinite of none."""
+    """Return the boxes of tiles, (tiles, 2, m) float64: the lowest and highest of their places, infinite if empty."""
     tiles, m = slots.size // TILE, places.shape[1]
     out = np.empty((tiles, 2, m))
     for_each_chunk(CPU, lambda t: _boxes(places, errors, slots, t.start, t.stop, out), row_blocks(tiles, TILE * m))
@@ -212,7 +214,7 @@ def _boxes(places, errors, slots, begin, end, out):
 
 @njit(nogil=True, cache=True)
 def _gap(block, tile, limit):
-    """The squared distance of two boxes, or some of it above the limit; less if an edge is no number."""
+    """Return the squared distance of two boxes, or a part of it above the limit; less if an edge is no number."""
     total = 0.0
     for f in range(block.shape[1]):
         gap = max(tile[0, f] - block[1, f], block[0, f] - tile[1, f], 0.0)
@@ -223,12 +225,12 @@ def _gap(block, tile, limit):
 
 
 def turned(boxes: Array) -> Array:
-    """Boxes as `near_tiles` reads them first: on a CPU as they are."""
+    """Return boxes as `near_tiles` reads them first: on a CPU as they are."""
     return boxes
 
 
 def places_of_slots(places: Array, rows: Array) -> Array:
-    """The places of the points in slots by coordinates, (m, slots) float32, those of point 0 in empty slots."""
+    """Return the places of the points in slots by coordinates, (m, slots) float32; empty slots have point 0's."""
     return np.ascontiguousarray(places[np.maximum(rows, 0)].T.astype(np.float32))
 
 
@@ -245,12 +247,12 @@ def near_tiles(
     tile_group: Array,
     balls: Balls | None = None,
 ) -> Lists:
-    """The tiles that may have a point within the reach of a row of each block, in one low-discrepancy order.
+    """Return the tiles that may have a point within the reach of a row of each block, in one low-discrepancy order.
 
-    Tiles are ruled out by the boxes of both, unless these are within the reach of a row of the block; then if no row is
-    within its own of the ball about the tile's cell; then if no row's place is within it of the tile's box, or no
-    point's within that of any row of the block's box. A GPU looks at these points if there are groups: else few of
-    the tiles are left out by them.
+    A tile is ruled out if its box is not within the largest reach of the block's box; then if the ball about its cell
+    is within the reach of no row; then if its box is within the reach of no row's place, or none of its points' places
+    is within the largest reach of the block's box. A GPU looks at these points only if there are groups: otherwise they
+    rule out few tiles.
 
     Parameters
     ----------
@@ -258,17 +260,17 @@ def near_tiles(
     boxes : (tiles, 2, m) float64 array
         Those of the points.
     turned : array
-        The same as `turned` has them: a GPU reads these first.
+        The same as `turned` returns them: a GPU reads these first.
     places : (m, slots) float32 array
-        As `places_of_slots` has them, off by at most `lost`, with the boxes' edges.
+        As `places_of_slots` returns them. Places and boxes' edges together are off by at most `lost`.
     where : (s,) int32 array
         The rows' slots.
     reach : (s,) float32 array
         Of the rows.
     reach_of_block : (blocks,) float64 array
-        The largest of a block's.
+        The largest reach of each block's rows.
     block_group, tile_group : int32 arrays, optional
-        Pairs of one group are left out, and -1 is none.
+        A tile of a block's own group is left out; -1 is no group.
     balls : Balls, optional
     """
     edges = row_boxes.reshape(-1, BLOCK // TILE, *row_boxes.shape[1:])
@@ -317,7 +319,7 @@ def _mark_near(blocks, tiles, reach, block_group, tile_group, begin, end, flags)
 
 @njit(nogil=True, cache=True)
 def _any_near(places, where, limits, box, lost, square):
-    """Whether a place may be within its reach of a box: what is no number is near."""
+    """Return whether a place may be within its reach of a box; a place that is no number is near."""
     square[:] = 0
     for f in range(places.shape[0]):
         low, high = np.float32(box[0, f]) - lost, np.float32(box[1, f]) + lost
@@ -379,7 +381,7 @@ def rerank(
     top: TopLists,
     core: Array = None,
 ) -> None:
-    """Do what `exact.cpu.rerank` does, in all threads, of which each has some of the rows."""
+    """Do what `exact.cpu.rerank` does, in all threads, each of which has some of the rows."""
 
     def merge(at: slice) -> None:
         lists = TopLists(top.ids[at], top.weights[at], top.overflowed[at])
@@ -400,22 +402,26 @@ def bound_rows(
     top: TopLists,
     core: Array = None,
 ) -> None:
-    """Merge what candidates weigh, or a little more, into the lists of rows, and tighten their bounds, as `rerank`.
+    """Merge what candidates weigh, or a little more, into the lists of rows, and tighten their bounds.
 
-    `points` are those of products, and `unit` that of places: a GPU reads these. A CPU takes exact distances.
+    See `rerank`. `points` are those of products, and `unit` is that of places: a GPU reads these. A CPU takes exact
+    distances.
     """
     rerank(exact, rows, candidates, groups, upper, top, core)
 
 
 def centred(points: Array, rows: Array, origin: Array) -> tuple[Array, Array]:
-    """Points in slots counted from the origin, (s, d) float64, zeros in empty slots; the squares of their lengths."""
+    """Return points in slots counted from the origin, (s, d) float64, and the squares of their lengths.
+
+    Empty slots have zeros.
+    """
     w = points[rows] - origin
     w[rows < 0] = 0
     return w, np.einsum("ij,ij->i", w, w)
 
 
 def groups_of_slots(rows: Array, group: Array, size: int) -> tuple[Array, Array]:
-    """The groups of rows in slots, -1 where one is empty, and that of all of each `size`, -1 if there is none."""
+    """Return the group of each row in a slot, -1 in empty slots, and the group common to each `size`, -1 if none is."""
     of_slots = np.where(rows >= 0, group[rows], np.int32(-1))
     parts = of_slots.reshape(-1, size)
     largest = parts.max(axis=1)
@@ -424,9 +430,10 @@ def groups_of_slots(rows: Array, group: Array, size: int) -> tuple[Array, Array]
 
 
 def reach(bound: Array, terms: tuple[float, ...], stretch: float) -> tuple[Array, Array]:
-    """How far points may be from the place of each row, float32, -1 of none; the most of a block, float64.
+    """Return how far points may be from the place of each row, float32, and the largest of each block, float64.
 
-    `terms` are those of `_within`; places may be `stretch` times as far apart as rows.
+    A row that wants no point has -1. `terms` are those of `_within`; places may be `stretch` times as far apart as
+    rows.
     """
     within = _within(bound, terms)
     stretched = np.where(within < 0, -1.0, within * stretch)
@@ -435,7 +442,7 @@ def reach(bound: Array, terms: tuple[float, ...], stretch: float) -> tuple[Array
 
 
 def _within(bound: Array, terms: tuple[float, ...]) -> Array:
-    """How far points may be from each row, -1 of one whose bound is -infinity; infinite if it is no number.
+    """Return how far points may be from each row: -1 if its bound is -infinity, and infinity if that is no number.
 
     `terms` are those of `Metric.true_distance_bound`, a factor and what is added last.
     """
@@ -455,11 +462,12 @@ def near_cells(
     block_group: Array,
     tile_group: Array,
 ) -> Lists:
-    """For each block the tiles of two cells, of `size` at most: of the nearest on average, and of one of nearer points.
+    """Return the tiles of two cells, of `size` at most, for each block of rows.
 
-    Points near the centre of all are near on average, though none of them may be nearer than the others. Squared
-    distances of a row from points of mean square r about their centre, in all d features alike, deviate from their mean
-    m by 2√(mr/d): the second cell is the least by some `deviations` below m.
+    The first cell is the nearest on average, and the second one may have nearer points. Points near the centre of all
+    are near on average, though none of them may be nearer than the others. Squared distances of a row from points of
+    mean square r about their centre, in all d features alike, deviate from their mean m by 2√(mr/d): the second cell is
+    the least by some `deviations` below m.
 
     Cells whose first and last blocks begin with tiles of the block's group are left out.
     """
@@ -485,7 +493,7 @@ def near_cells(
 
 
 def centres_of_cells(points: Array, slots: Any, first_tile: Array, origin: Array) -> Array:
-    """The means of some points of each cell, (cells, d) float64, counted from the origin."""
+    """Return the means of some points of each cell, (cells, d) float64, counted from the origin."""
     begins, ends = TILE * first_tile[:-1].astype(np.int64), TILE * first_tile[1:].astype(np.int64)
     some = slots.rows[begins[:, None] + (ends - begins)[:, None] * np.arange(CENTRE_POINTS) // CENTRE_POINTS]
     some = np.where(some < 0, slots.rows[begins][:, None], some)
@@ -493,13 +501,13 @@ def centres_of_cells(points: Array, slots: Any, first_tile: Array, origin: Array
 
 
 def squares_between(centres: Array) -> tuple[Array, Array]:
-    """The squares of the centres' lengths, and of the distances of all pairs."""
+    """Return the squares of the centres' lengths, (cells,), and of the distances of all pairs, (cells, cells)."""
     squares = (centres * centres).sum(axis=1)
     return squares, squares[:, None] + squares - 2 * (centres @ centres.T)
 
 
 def largest_differences(points: Array, slots: Any, origin: Array, centres: Array) -> Array:
-    """The largest |x - origin - centre| of any feature of a cell's points, (cells,) float64."""
+    """Return the largest |x - origin - centre| of any feature of a cell's points, (cells,) float64."""
     of_tile, cells = np.zeros(slots.cell_of_tile.size), slots.cell_of_tile
 
     def measure(tiles: slice) -> None:
@@ -516,9 +524,9 @@ def largest_differences(points: Array, slots: Any, origin: Array, centres: Array
 def encode(
     points: Array, slots: Any, origin: Array, centres: Array, scales: Array, fine: bool, columns: bool
 ) -> tuple[Array, Array, Array]:
-    """Rows in slots, zeros where a slot is empty; how far rounding moved each, and how long it is, at most.
+    """Return rows in slots, how far rounding moved each at most, and how long each is at most.
 
-    They are (x - origin - centre) scale in float32, or `fine`, in float64.
+    Rows are (x - origin - centre)·scale in float32 or, if `fine`, in float64. Empty slots have zeros.
     """
     cells, y = slots.cell_of_tile, np.zeros((slots.rows.size, points.shape[1]), np.float64 if fine else np.float32)
     error, length = np.zeros((2, slots.rows.size), np.float32)
@@ -539,7 +547,7 @@ def encode(
 
 
 def sums_of_cells(slots: Any, error: Array, length: Array) -> Array:
-    """By cell the largest error and length, the sum of squared lengths and the number of rows, (4, cells) float64."""
+    """Return by cell the largest error and length, the sum of squared lengths and the number of rows, (4, cells)."""
     by_tile = error.reshape(-1, TILE), length.reshape(-1, TILE).astype(np.float64)
     sums = np.zeros((4, slots.cells))
     for of_cells, of_tiles in zip(sums, by_tile, strict=False):
@@ -558,7 +566,7 @@ def put_rows(
     upper: Array = None,
     least: Array = None,
 ) -> Rows:
-    """The rows of a search, of which `slots` have the positions among the task's, with their groups and bounds.
+    """Return the rows of a search with their groups and bounds; `slots` have their positions among the task's rows.
 
     Bounds are infinite without `upper`, and no larger than the `least` of their group. Terms begin at `first`, a slot
     of points and a cell.
@@ -574,7 +582,7 @@ def put_rows(
 
 
 def put_back(slots: Array, bound: Array, lists: Any, upper: Array, top: Any) -> None:
-    """Put the bounds of rows in slots, and their lists, to where the task has them."""
+    """Put the bounds and lists of rows in slots back to where the task has these rows."""
     places = np.flatnonzero(slots >= 0)
     index = slots[places]
     upper[index] = bound[places]
@@ -583,7 +591,10 @@ def put_back(slots: Array, bound: Array, lists: Any, upper: Array, top: Any) -> 
 
 
 def near_in_order(ids: Array, place_of: Array, order: Array, width: int, groups: Groups) -> Candidates:
-    """Candidates of rows: their neighbours in the order, `width` of all, without those of a row's own group."""
+    """Return the candidates of rows: their neighbours in the order, without those in a row's own group.
+
+    They are among `width` neighbours.
+    """
     first = np.clip(place_of[ids] - width // 2, 0, order.size - width)
     near = order[first[:, None] + np.arange(width, dtype=np.int32)]
     outside = groups[1][near] != groups[0][:, None]
@@ -592,7 +603,10 @@ def near_in_order(ids: Array, place_of: Array, order: Array, width: int, groups:
 
 
 def sample_lists(lists: Lists, points: Array, rows: Rows, point_group: Array, ids: Array) -> Candidates:
-    """Candidates of rows in `ids`: some of the `points` in slots, evenly of a block's tiles; for empty slots none."""
+    """Put some of the `points` in slots into `ids`, and return them as the rows' candidates.
+
+    They are spread evenly over the tiles of a block's list. Empty slots have none.
+    """
     into = Candidates(ids, np.zeros(len(ids), np.int32))
 
     def put(blocks: slice) -> None:
@@ -618,11 +632,14 @@ def _sample(begins, ends, tiles, points, bound, row_group, point_group, first, l
 
 
 def plan_band(lists: Lists, band: slice, slots: Any) -> None:
-    """The arrays of a band of all lists: not looked at on a CPU."""
+    """Return None: a CPU needs no arrays for a band of all lists."""
 
 
 def squares_of_cells(centre_norms: Array, points: Any) -> Array:
-    """4‖b‖² + 2M²/t² + `UNDERFLOW` of each cell of points, (cells,) float64, by the squares of its centre's length."""
+    """Return 4‖b‖² + 2M²/t² + `UNDERFLOW` of each cell of points, (cells,) float64.
+
+    `centre_norms` are the squares of the centres' lengths, ‖b‖².
+    """
     with np.errstate(over="ignore", invalid="ignore"):
         return UNDERFLOW + 4 * centre_norms + 2 * ((points.largest_length + points.largest_error) / points.scales) ** 2
 
@@ -639,11 +656,11 @@ def put_thresholds(
     plan: None,
     out: Array,
 ) -> None:
-    """Put what products of rows are compared with, by cells of points, (cells, rows) of `TERM_TYPES`.
+    """Put what products of rows are compared with, by cells of points, into `out`, (cells, rows) of `TERM_TYPES`.
 
-    `products` are of the cells' centres with points, of which `where` are the rows, and the squares of either's
-    lengths. Nothing beyond its `bound`, by the `terms` of `reach`, is wanted of a row. `squares` of cells of points and
-    those of rows times `rounding` are E of the test.
+    `products` are those of the cells' centres with points, and the squares of either's lengths; `where` says which of
+    these points the rows are. No point beyond a row's `bound`, by the `terms` of `reach`, is wanted. The sum of the
+    `squares` of the cells of points and of those of the rows, times `rounding`, is E of the test.
     """
     (product, centre_norms, norms), within = products, _within(bound, terms)
     row_cell = np.repeat(rows.slots.cell_of_tile, TILE)
@@ -658,9 +675,9 @@ def put_thresholds(
 
 
 def put_begins(products: Any, between: Array, points: Any, cells: slice, eta: float, out: Array) -> None:
-    """Put what sums of all points begin at, by some cells of rows, (cells, points) of `TERM_TYPES`.
+    """Put what sums of all points begin at, by some cells of rows, into `out`, (cells, points) of `TERM_TYPES`.
 
-    `products` are of these cells' centres with the points, and the squares of either's lengths; `between` are the
+    `products` are those of these cells' centres with the points, and the squares of either's lengths; `between` are the
     squared distances of the centres from those of all cells.
     """
     product, centre_norms, norms = products
@@ -679,7 +696,7 @@ def put_begins(products: Any, between: Array, points: Any, cells: slice, eta: fl
 def append(
     rows: Any, points: Any, terms: Any, lists: Lists, band: slice, plan: None, groups: Groups, ids: Array, fine: bool
 ) -> Candidates:
-    """The points that pass for each block's rows, of the tiles in a band of its list: candidates in `ids`.
+    """Return the candidates, in `ids`, of each block's rows: the points that pass, of the tiles in a band of its list.
 
     No product is above that of both lengths, which leaves some tiles out.
 

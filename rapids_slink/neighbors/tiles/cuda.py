@@ -47,22 +47,22 @@ from rapids_slink.runtime.cuda import (
 from rapids_slink.runtime.device import Array
 
 CUT_THREADS, MOST_CUTS = constant(ORDER, "THREADS"), 1024  # threads of a block that cuts nodes, and blocks at a time
-LEVELS, CHECKED = 64, 8  # of the tree at most, and after how many it is seen whether there are more
+LEVELS, CHECKED = 64, 8  # the most levels of the tree, and after how many levels the host asks whether there are more
 MARK_THREADS = 256
 GROUP = constant(TILES, "GROUP")  # coordinates that are looked at together
-ROWS_A_WARP = constant(BOUND, "ROWS_A_WARP")  # which bounds them
-RESIDENT = 4  # blocks of a multiprocessor that see which marked tiles are near
+ROWS_A_WARP = constant(BOUND, "ROWS_A_WARP")  # rows that a warp bounds
+RESIDENT = 4  # blocks of a multiprocessor that decide which marked tiles are near
 CELLS_AT_ONCE = 16  # blocks that share the cells of a column of terms
 FEW = 4095  # numbers of a list that come to the host together with their count
 ITEM_TILES = 32  # of a work item
-MOST_UNIT = 2.0**100  # of float32
+MOST_UNIT = 2.0**100  # the largest unit in float32
 FLUSHED = 3 * 2.0**-126  # what float32 loses of a difference at most, since it has no denormal numbers here
 ROUND_UP, TINY = 1 + 2.0**-22, 1e-30
 TERM_TYPES = "float32", "float32"
 
 
 class Cuts(NamedTuple):
-    """As `rapids_slink.neighbors.tiles.cpu.Cuts`."""
+    """A tree of cuts over a sample of places: see `rapids_slink.neighbors.tiles.cpu.Cuts`."""
 
     nodes: Array
     values: Array
@@ -73,27 +73,31 @@ class Cuts(NamedTuple):
 class Band(NamedTuple):
     """The arrays of a band of lists."""
 
-    needed: Array  # (blocks, cells) bool: the cells of points that a block's tiles are of
+    needed: Array  # (blocks, cells) bool: the cells of points that hold a block's tiles
     items: Array  # (items, 4) int32, as fused/pass.cuh reads them
     next_item: Array  # (1,) int32, 0
-    count: Array  # (rows,) int32, 0: of candidates
+    count: Array  # (rows,) int32, 0: the number of candidates
 
 
 def lost_by_sums(n_features: int, fine: bool) -> float:
-    """As `rapids_slink.neighbors.tiles.cpu.lost_by_sums`: of three products of fp16 if fine.
+    """Return the most that sums of products of rows lose, relative to the product of both lengths.
 
-    In two of these a number is at most 2⁻¹⁰ as long as its row, so that all sizes add up to less than 1 + 2⁻⁸ lengths.
+    If `fine`, these are sums of three products of fp16. In two of these a number is at most 2⁻¹⁰ as long as its row, so
+    that all sizes add up to less than 1 + 2⁻⁸ lengths.
     """
     return accumulation_bound(3 * (n_features + 16)) * (1 + 2.0**-8) if fine else accumulation_bound(n_features + 16)
 
 
 def products_are_precise() -> bool:
-    """As `rapids_slink.neighbors.tiles.cpu.products_are_precise`: of fp16."""
+    """Return whether sums of fp16 products lose no more than the bounds assume."""
     return fp16_keeps_bound()
 
 
 def centred_sample(points: Array, size: int) -> tuple[Array, Array, float]:
-    """As `rapids_slink.neighbors.tiles.cpu.centred_sample`."""
+    """Return a centred sample of the points, its centre and its unit.
+
+    See `rapids_slink.neighbors.tiles.cpu.centred_sample`.
+    """
     check_arrays(points.dtype, points)
     n, d = points.shape
     sample, centre, largest = cp.empty((size, d)), cp.empty(d), cp.zeros(1)
@@ -109,7 +113,7 @@ def centred_sample(points: Array, size: int) -> tuple[Array, Array, float]:
 def places_of_points(
     points: Array, centre: Array, unit: float, axes: Array, departure: float
 ) -> tuple[Array, Array, float, float]:
-    """As `rapids_slink.neighbors.tiles.cpu.places_of_points`."""
+    """Return the places of points and their errors: see `rapids_slink.neighbors.tiles.cpu.places_of_points`."""
     check_arrays(points.dtype, points)
     check_arrays("float64", centre, axes)
     (n, d), m = points.shape, len(axes)
@@ -123,7 +127,7 @@ def places_of_points(
 
 
 def cut(places: Array, size: int, leaf: int, min_run: int) -> Cuts:
-    """As `rapids_slink.neighbors.tiles.cpu.cut`."""
+    """Cut a sample of the places into leaves: see `rapids_slink.neighbors.tiles.cpu.cut`."""
     check_arrays("float64", places)
     (n, m), room = places.shape, 2 * size + 1
     nodes, ends, values = cp.empty((room, 4), cp.int32), cp.empty(room, cp.int32), cp.empty(room, cp.float32)
@@ -143,7 +147,7 @@ def cut(places: Array, size: int, leaf: int, min_run: int) -> Cuts:
 
 
 def leaves(cuts: Cuts, places: Array) -> Array:
-    """As `rapids_slink.neighbors.tiles.cpu.leaves`."""
+    """Return where the leaf of each place begins, (n,) int32: see `rapids_slink.neighbors.tiles.cpu.leaves`."""
     check_arrays("float64", places)
     n, m = places.shape
     leaf = cp.empty(n, cp.int32)
@@ -152,7 +156,10 @@ def leaves(cuts: Cuts, places: Array) -> Array:
 
 
 def order_by_leaf(leaf: Array, breaks: Array) -> tuple[Array, Array, np.ndarray]:
-    """As `rapids_slink.neighbors.tiles.cpu.order_by_leaf`."""
+    """Return the order of rows by their leaves, positions and breaks.
+
+    See `rapids_slink.neighbors.tiles.cpu.order_by_leaf`.
+    """
     check_arrays("int32", leaf, breaks)
     n, by_leaf = leaf.size, cp.argsort(leaf)
     check_arrays("int64", by_leaf)
@@ -171,7 +178,7 @@ def rows_by_cells(
     size: int,
     many: int,
 ) -> tuple[Array, np.ndarray, np.ndarray]:
-    """As `rapids_slink.neighbors.tiles.cpu.rows_by_cells`."""
+    """Sort the rows of a task by cell, group and slot: see `rapids_slink.neighbors.tiles.cpu.rows_by_cells`."""
     check_arrays("int32", rows, index, slot_of, cell_of_tile, first_tile, group)
     check_key_bits(first_tile.size - 1, size)
     m, shift = rows.size if index is None else index.size, np.int32(size.bit_length() - 1)
@@ -185,9 +192,9 @@ def rows_by_cells(
 
 
 def _listed(counted: Array) -> np.ndarray:
-    """The entries of an array that begins with their number, on the host, sorted by the lower 32 bits.
+    """Return the entries of an array that begins with their number, on the host, sorted by the lower 32 bits.
 
-    A few come with their number, so that the host waits once.
+    A few entries come with their number, so that the host waits once.
     """
     head = cp.asnumpy(counted[: 1 + FEW])
     count = int(head[0])
@@ -196,7 +203,7 @@ def _listed(counted: Array) -> np.ndarray:
 
 
 def fill_slots(rows: Array, blocks: np.ndarray, slot_of: Array = None) -> tuple[Array, Array]:
-    """As `rapids_slink.neighbors.tiles.cpu.fill_slots`."""
+    """Return rows in slots and the cells of their tiles: see `rapids_slink.neighbors.tiles.cpu.fill_slots`."""
     check_arrays("int32", rows, slot_of)
     begins, counts, cells = cp.asarray(blocks)
     slots, cell_of_tile = cp.empty(cells.size * BLOCK, cp.int32), cp.empty(cells.size * BLOCK // TILE, cp.int32)
@@ -206,7 +213,7 @@ def fill_slots(rows: Array, blocks: np.ndarray, slot_of: Array = None) -> tuple[
 
 
 def boxes(places: Array, errors: Array, slots: Array) -> Array:
-    """As `rapids_slink.neighbors.tiles.cpu.boxes`."""
+    """Return the boxes of tiles, (tiles, 2, m) float64: see `rapids_slink.neighbors.tiles.cpu.boxes`."""
     check_arrays("float64", places, errors)
     check_arrays("int32", slots)
     tiles, m = slots.size // TILE, places.shape[1]
@@ -216,7 +223,10 @@ def boxes(places: Array, errors: Array, slots: Array) -> Array:
 
 
 def turned(boxes: Array) -> Array:
-    """As `rapids_slink.neighbors.tiles.cpu.turned`: by coordinates, (2, m, tiles), in a low-discrepancy order."""
+    """Return the boxes by coordinates, (2, m, tiles), in a low-discrepancy order.
+
+    See `rapids_slink.neighbors.tiles.cpu.turned`.
+    """
     check_arrays("float64", boxes)
     n, edges = len(boxes), boxes[0].size
     out = cp.empty((*boxes.shape[1:], n))
@@ -225,7 +235,10 @@ def turned(boxes: Array) -> Array:
 
 
 def places_of_slots(places: Array, rows: Array) -> Array:
-    """As `rapids_slink.neighbors.tiles.cpu.places_of_slots`."""
+    """Return the places of the points in slots by coordinates.
+
+    See `rapids_slink.neighbors.tiles.cpu.places_of_slots`.
+    """
     check_arrays("float64", places)
     check_arrays("int32", rows)
     n, m = rows.size, places.shape[1]
@@ -247,7 +260,10 @@ def near_tiles(
     tile_group: Array,
     balls: Balls | None = None,
 ) -> Lists:
-    """As `rapids_slink.neighbors.tiles.cpu.near_tiles`."""
+    """Return the tiles that may have a point within the reach of a row of each block.
+
+    See `rapids_slink.neighbors.tiles.cpu.near_tiles`.
+    """
     check_arrays("float64", row_boxes, boxes, turned, reach_of_block)
     check_arrays("float32", places, reach)
     check_arrays("int32", where, block_group, tile_group)
@@ -278,7 +294,7 @@ def near_tiles(
 
 
 def _balls(balls: Balls | None) -> Any:
-    """The struct of tiles.cu."""
+    """Return the balls as the struct of tiles.cu, with null pointers if there are none."""
     if balls is None:
         return c_struct(*[np.int64(0)] * 9, 0.0, 0.0)
     points, (n_points, arrays) = balls.points, (balls.products[0].shape[1], [*balls.products])
@@ -298,7 +314,7 @@ def put_rows(
     upper: Array = None,
     least: Array = None,
 ) -> Rows:
-    """As `rapids_slink.neighbors.tiles.cpu.put_rows`."""
+    """Return the rows of a search with their groups and bounds: see `rapids_slink.neighbors.tiles.cpu.put_rows`."""
     check_arrays("int32", slots.rows, slots.cell_of_tile, rows, row_group, slot_of)
     check_arrays("float64", upper, least)
     n = slots.rows.size
@@ -310,7 +326,10 @@ def put_rows(
 
 
 def put_back(slots: Array, bound: Array, lists: Any, upper: Array, top: Any) -> None:
-    """As `rapids_slink.neighbors.tiles.cpu.put_back`."""
+    """Put the bounds and lists of rows in slots back to where the task has these rows.
+
+    See `rapids_slink.neighbors.tiles.cpu.put_back`.
+    """
     check_arrays("int32", slots, top.ids)
     check_arrays("float64", bound, upper, top.weights)
     check_arrays("bool", top.overflowed)
@@ -321,7 +340,11 @@ def put_back(slots: Array, bound: Array, lists: Any, upper: Array, top: Any) -> 
 
 
 def near_in_order(ids: Array, place_of: Array, order: Array, width: int, groups: Groups) -> Candidates:
-    """As `rapids_slink.neighbors.tiles.cpu.near_in_order`; `bound_rows` looks at the groups."""
+    """Return rows' neighbours in the order as candidates.
+
+    See `rapids_slink.neighbors.tiles.cpu.near_in_order`. Here they include a row's own group: `bound_rows` looks at the
+    groups.
+    """
     check_arrays("int32", ids, place_of, order)
     near = Candidates(cp.empty((ids.size, width), cp.int32), cp.empty(ids.size, cp.int32))
     sizes = np.int64(ids.size), np.int32(width), np.int32(order.size)
@@ -330,7 +353,11 @@ def near_in_order(ids: Array, place_of: Array, order: Array, width: int, groups:
 
 
 def sample_lists(lists: Lists, points: Array, rows: Rows, point_group: Array, ids: Array) -> Candidates:
-    """As `rapids_slink.neighbors.tiles.cpu.sample_lists`; `bound_rows` looks at the groups."""
+    """Return some points of each block's tiles as candidates.
+
+    See `rapids_slink.neighbors.tiles.cpu.sample_lists`. Here they include a row's own group: `bound_rows` looks at the
+    groups.
+    """
     check_arrays("int32", lists.tiles, points, ids)
     check_arrays("int64", lists.begins, lists.ends)
     check_arrays("float64", rows.bound)
@@ -352,7 +379,11 @@ def bound_rows(
     top: TopLists,
     core: Array = None,
 ) -> None:
-    """As `rapids_slink.neighbors.tiles.cpu.bound_rows`: in float32, of differences times a power of two, `unit`."""
+    """Merge what candidates weigh at most into the lists of rows, and tighten their bounds.
+
+    See `rapids_slink.neighbors.tiles.cpu.bound_rows`. Distances are computed in float32, from differences times a power
+    of two, `unit`, and are rounded up.
+    """
     check_arrays(points.dtype, points)
     both = groups or (None, None)
     check_arrays("int32", rows, candidates.ids, candidates.count, candidates.order, *both, top.ids)
@@ -375,7 +406,10 @@ def bound_rows(
 
 
 def centred(points: Array, rows: Array, origin: Array) -> tuple[Array, Array]:
-    """As `rapids_slink.neighbors.tiles.cpu.centred`."""
+    """Return points in slots counted from the origin, and the squares of their lengths.
+
+    See `rapids_slink.neighbors.tiles.cpu.centred`.
+    """
     check_arrays(points.dtype, points)
     check_arrays("int32", rows)
     check_arrays("float64", origin)
@@ -389,7 +423,10 @@ def centred(points: Array, rows: Array, origin: Array) -> tuple[Array, Array]:
 
 
 def groups_of_slots(rows: Array, group: Array, size: int) -> tuple[Array, Array]:
-    """As `rapids_slink.neighbors.tiles.cpu.groups_of_slots`."""
+    """Return the group of each row in a slot, and each `size`'s common group.
+
+    See `rapids_slink.neighbors.tiles.cpu.groups_of_slots`.
+    """
     check_arrays("int32", rows, group)
     of_slots, common = cp.empty(rows.size, cp.int32), cp.empty(rows.size // size, cp.int32)
     launch_blocks(TILES, "share_groups", (common.size,), size, rows, group, of_slots, common)
@@ -397,7 +434,10 @@ def groups_of_slots(rows: Array, group: Array, size: int) -> tuple[Array, Array]
 
 
 def reach(bound: Array, terms: tuple[float, ...], stretch: float) -> tuple[Array, Array]:
-    """As `rapids_slink.neighbors.tiles.cpu.reach`."""
+    """Return how far points may be from the place of each row, and the most of a block.
+
+    See `rapids_slink.neighbors.tiles.cpu.reach`.
+    """
     check_arrays("float64", bound)
     n = bound.size
     reaches, of_blocks = cp.empty(n, cp.float32), cp.empty(n // BLOCK)
@@ -416,7 +456,7 @@ def near_cells(
     block_group: Array,
     tile_group: Array,
 ) -> Lists:
-    """As `rapids_slink.neighbors.tiles.cpu.near_cells`."""
+    """Return the tiles of two near cells for each block of rows: see `rapids_slink.neighbors.tiles.cpu.near_cells`."""
     check_arrays("int32", row_cell, first_tile, tile_group, block_group)
     check_arrays("float64", between, points.squares, points.sizes, points.scales)
     blocks, cells, longest = row_cell.size * TILE // BLOCK, len(between), 2 * size
@@ -430,7 +470,10 @@ def near_cells(
 
 
 def centres_of_cells(points: Array, slots: Any, first_tile: Array, origin: Array) -> Array:
-    """As `rapids_slink.neighbors.tiles.cpu.centres_of_cells`."""
+    """Return the means of some points of each cell, (cells, d) float64.
+
+    See `rapids_slink.neighbors.tiles.cpu.centres_of_cells`.
+    """
     check_arrays(points.dtype, points)
     check_arrays("int32", slots.rows, first_tile)
     check_arrays("float64", origin)
@@ -441,7 +484,10 @@ def centres_of_cells(points: Array, slots: Any, first_tile: Array, origin: Array
 
 
 def squares_between(centres: Array) -> tuple[Array, Array]:
-    """As `rapids_slink.neighbors.tiles.cpu.squares_between`."""
+    """Return the squares of the centres' lengths and of all pairs' distances.
+
+    See `rapids_slink.neighbors.tiles.cpu.squares_between`.
+    """
     check_arrays("float64", centres)
     n, d = centres.shape
     squares, between = cp.empty(n), cp.matmul(centres, centres.T, out=cp.empty((n, n)))
@@ -451,7 +497,10 @@ def squares_between(centres: Array) -> tuple[Array, Array]:
 
 
 def largest_differences(points: Array, slots: Any, origin: Array, centres: Array) -> Array:
-    """As `rapids_slink.neighbors.tiles.cpu.largest_differences`."""
+    """Return the largest difference of a cell's points from its centre.
+
+    See `rapids_slink.neighbors.tiles.cpu.largest_differences`.
+    """
     check_arrays(points.dtype, points)
     check_arrays("int32", slots.rows, slots.cell_of_tile)
     check_arrays("float64", origin, centres)
@@ -465,7 +514,10 @@ def largest_differences(points: Array, slots: Any, origin: Array, centres: Array
 def encode(
     points: Array, slots: Any, origin: Array, centres: Array, scales: Array, fine: bool, columns: bool
 ) -> tuple[Array, Array, Array]:
-    """As `rapids_slink.neighbors.tiles.cpu.encode`, as an image of fp16; `fine`, of two such numbers a value."""
+    """Return rows in slots as an image of fp16, with their errors and lengths.
+
+    See `rapids_slink.neighbors.tiles.cpu.encode`. If `fine`, a value has two such numbers.
+    """
     check_arrays(points.dtype, points)
     check_arrays("int32", slots.rows, slots.cell_of_tile)
     check_arrays("float64", origin, centres, scales)
@@ -481,7 +533,7 @@ def encode(
 
 
 def sums_of_cells(slots: Any, error: Array, length: Array) -> Array:
-    """As `rapids_slink.neighbors.tiles.cpu.sums_of_cells`."""
+    """Return the sums of each cell, (4, cells) float64: see `rapids_slink.neighbors.tiles.cpu.sums_of_cells`."""
     check_arrays("float32", error, length)
     sums = cp.zeros((4, slots.cells))
     launch_blocks(
@@ -491,7 +543,7 @@ def sums_of_cells(slots: Any, error: Array, length: Array) -> Array:
 
 
 def plan_band(lists: Lists, band: slice, slots: Any) -> Band:
-    """As `rapids_slink.neighbors.tiles.cpu.plan_band`: the cells that a block needs, and the work items."""
+    """Return the arrays of a band of lists: the cells that a block needs, and the work items."""
     blocks, width = lists.begins.size, min(band.stop, lists.longest) - band.start
     listed = blocks * lists.longest if lists.lengths is None else int(lists.lengths.sum())
     size = max(1, min(ITEM_TILES, listed // (16 * multiprocessors())))
@@ -510,7 +562,10 @@ def plan_band(lists: Lists, band: slice, slots: Any) -> Band:
 
 
 def squares_of_cells(centre_norms: Array, points: Any) -> Array:
-    """As `rapids_slink.neighbors.tiles.cpu.squares_of_cells`."""
+    """Return each cell's share of E of the test, (cells,) float64.
+
+    See `rapids_slink.neighbors.tiles.cpu.squares_of_cells`.
+    """
     of_cells = centre_norms, points.largest_error, points.largest_length, points.scales
     check_arrays("float64", *of_cells)
     squares = cp.empty(centre_norms.size)
@@ -530,7 +585,10 @@ def put_thresholds(
     plan: Band,
     out: Array,
 ) -> None:
-    """As `rapids_slink.neighbors.tiles.cpu.put_thresholds`, of the cells that are needed."""
+    """Put what products of rows are compared with into `out`.
+
+    See `rapids_slink.neighbors.tiles.cpu.put_thresholds`. Only the cells that the band needs get thresholds.
+    """
     product, centre_norms, norms = products
     check_arrays("float64", product, centre_norms, norms, bound, squares)
     check_arrays("int32", where)
@@ -543,7 +601,7 @@ def put_thresholds(
 
 
 def put_begins(products: Any, between: Array, points: Any, cells: slice, eta: float, out: Array) -> None:
-    """As `rapids_slink.neighbors.tiles.cpu.put_begins`."""
+    """Put what sums of all points begin at into `out`: see `rapids_slink.neighbors.tiles.cpu.put_begins`."""
     product, centre_norms, norms = products
     check_arrays("float64", product, centre_norms, norms, between)
     n_cells, n = product.shape
@@ -559,7 +617,10 @@ def put_begins(products: Any, between: Array, points: Any, cells: slice, eta: fl
 def append(
     rows: Any, points: Any, terms: Any, lists: Lists, band: slice, plan: Band, groups: Groups, ids: Array, fine: bool
 ) -> Candidates:
-    """As `rapids_slink.neighbors.tiles.cpu.append`."""
+    """Return the points that pass for each block's rows as candidates in `ids`.
+
+    See `rapids_slink.neighbors.tiles.cpu.append`.
+    """
     least, first_sums, row_cell = terms
     into = Candidates(ids, plan.count, points.slots.rows)
     if len(plan.items):
@@ -572,7 +633,7 @@ def append(
 
 
 def _steps(d: int, fine: bool) -> int:
-    """Tensor core instructions that a row of d features takes."""
+    """Return the number of tensor core instructions that a row of d features takes."""
     return -(-d // 16) * (3 if fine else 1)
 
 

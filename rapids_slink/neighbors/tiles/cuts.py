@@ -7,8 +7,7 @@ from rapids_slink.ordering import keys_of_floats
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.cuda import constant
 
-#: A cut: along an axis, its number; a radius; none, in a leaf.
-#: See order.cu.
+#: A node's cut is the number of an axis, `BALL` for a radius, or `LEAF` for none. See order.cu for the others.
 BALL, LEAF, JUMP, TAIL, INNERMOST, MIN_JUMP, MEDIAN_ROWS = (
     constant(ORDER, name) for name in ("BALL", "LEAF", "JUMP", "TAIL", "INNERMOST", "MIN_JUMP", "MEDIAN_ROWS")
 )
@@ -37,7 +36,7 @@ def find_leaves(nodes, values, middles, places, out):
 
 @njit(nogil=True, cache=True)
 def _widest_axis(sample, rows):
-    """The axis of the largest variance."""
+    """Return the axis of the largest variance."""
     best, largest = 0, np.float64(-1)
     for f in range(sample.shape[1]):
         total, square, first = 0.0, 0.0, np.float64(sample[rows[0], f])
@@ -53,9 +52,9 @@ def _widest_axis(sample, rows):
 
 @njit(nogil=True, cache=True)
 def _stable_order(values):
-    """The numbers of float32 values in ascending order; of equal ones the first is first.
+    """Return the order of float32 values, ascending; of equal values the first comes first.
 
-    Each number is the end of its value's key: Numba may compile its own stable sort for five seconds.
+    The lower half of a value's key is its number: Numba may compile its own stable sort for five seconds.
     """
     key = keys_of_floats(values.view(np.uint32))
     for i in range(key.size):
@@ -68,7 +67,7 @@ def _stable_order(values):
 
 @njit(nogil=True, cache=True)
 def _middle(sample, rows, middle):
-    """The median of some of the rows, axis by axis."""
+    """Put the median of some of the rows, axis by axis, into `middle`."""
     some = rows[:: max(1, rows.size // MEDIAN_ROWS)]
     for f in range(middle.size):
         middle[f] = np.sort(sample[some, f])[some.size // 2]
@@ -76,18 +75,18 @@ def _middle(sample, rows, middle):
 
 @njit(nogil=True, cache=True)
 def _between(low, high, value):
-    """A value between two, or the higher if it was rounded to the lower: what is below it includes the lower."""
+    """Return `value`, or `high` if `value` was rounded to `low`, so that `low` is below the result."""
     return value if value > low else high
 
 
-#: What a cut is at: the middle; a gap or a jump, where a block begins if there are many points on either side; a tail,
-#: whose points are always apart.
+#: What a cut is at: the middle; a gap or a jump, where a block begins if there are many points on either side; or a
+#: tail, whose points are always apart.
 MIDDLE, GAP_OR_JUMP, TAIL_OF_MANY = range(3)
 
 
 @njit(nogil=True, cache=True)
 def _find_cut(sample, rows, middle, min_run):
-    """The axis or `BALL`, the value to cut at, the number of rows below it, and what it is at.
+    """Return the axis or `BALL`, the value to cut at, the number of rows below it, and what the cut is at.
 
     The rows are put in order.
     """
@@ -137,7 +136,10 @@ def _find_cut(sample, rows, middle, min_run):
 
 @njit(nogil=True, cache=True)
 def cut_sample(sample, leaf, min_run, nodes, values, middles, breaks):
-    """Fill a tree, whose arrays are those of `cpu.Cuts`, with cuts of a sample, (n, m) float32. The number of nodes."""
+    """Fill a tree with cuts of a sample, (n, m) float32, and return the number of its nodes.
+
+    The tree's arrays are those of `cpu.Cuts`.
+    """
     rows = np.arange(sample.shape[0])
     ends = np.empty(nodes.shape[0], np.int64)
     nodes[0, 3], ends[0], used = 0, rows.size, 1

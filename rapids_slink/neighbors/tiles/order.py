@@ -37,10 +37,10 @@ kernels = partial(half, package=__package__)
 ORDER, TILES, ENCODE, BOUND = (f"neighbors/tiles/{name}.cu" for name in ("order", "tiles", "encode", "bound"))
 #: Slots of a tile of points, and of a block of rows.
 TILE, BLOCK = constant(TILES, "TILE"), constant(TILES, "BLOCK")
-#: Slots of a cell at least. Of many points cells are larger: there are at most `MOST_CELLS`, about, since each has a
-#: term for each point.
+#: The least number of slots of a cell. With many points cells are larger: there are at most about `MOST_CELLS`, since
+#: each cell has a term for each point.
 CELL, MOST_CELLS = 1024, 512
-#: Binary digits of a unit at most, so that it is a finite number.
+#: The largest exponent of a unit, so that it is a finite number.
 MAX_EXPONENT = constant(ENCODE, "MAX_EXPONENT")
 #: Axes of a place, rows of the sample that they are found by, and how often that is multiplied by its covariance.
 AXES, AXIS_ROWS, MULTIPLICATIONS = constant(ENCODE, "MOST_AXES"), 2**12, 3
@@ -48,7 +48,7 @@ AXES, AXIS_ROWS, MULTIPLICATIONS = constant(ENCODE, "MOST_AXES"), 2**12, 3
 #: of the sample: of nodes of a few most have a gap.
 SAMPLE, MIN_RUN, SAMPLED_RUN = 2**16, 512, 16
 EPSILON = 2.0**-52
-#: Of a group in a key, whose numbers are int32.
+#: The bits of a group in a key; groups' numbers are int32.
 GROUP_BITS = constant(ORDER, "GROUP_BITS")
 
 
@@ -58,7 +58,7 @@ class Lists(NamedTuple):
     begins: Array  # (blocks,) int64: where a block's begin among the tiles, and where they end
     ends: Array
     tiles: Array  # int32; a GPU's are one at least
-    longest: int  # the most tiles of a list, or more
+    longest: int  # at least the number of tiles of the longest list
     lengths: Any  # (blocks,) int64 of NumPy's, on the host; None where they are not known there
 
 
@@ -77,26 +77,26 @@ class Rows(NamedTuple):
 class Balls(NamedTuple):
     """The balls about the cells' centres that hold their points, and some rows' distances from the centres."""
 
-    #: of the centres with points, (cells, points) float64, of which the rows are `where`; the squares of their lengths
+    #: of the centres with points, (cells, points) float64; the squares of either's lengths. The rows are at `where`
     products: tuple[Array, Array, Array]
     where: Array
     points: Any  # encoded by cells
     rounding: float  # what a squared distance from a centre may be off by, by the squares of both lengths
-    shrink: float  # how many times as far apart as two places their rows may be
+    shrink: float  # by which factor two rows may be farther apart than their places
 
 
 def cell_size(n: int) -> int:
-    """Slots of a cell of n points, a power of two."""
+    """Return the number of slots of a cell, a power of two, for n points."""
     return max(CELL, 1 << (-(-n // MOST_CELLS) - 1).bit_length())
 
 
 def check_key_bits(cells: int, size: int) -> None:
-    """Check that a key of a cell, a group and one of `size` slots of the cell fits into 63 bits."""
+    """Raise AssertionError unless a key of a cell, a group and one of `size` slots of the cell fits into 63 bits."""
     assert cells * size <= 2 ** (63 - GROUP_BITS), f"{cells} cells of {size} slots have no keys of 63 bits"
 
 
 def sample_stride(n: int, size: int) -> int:
-    """By which a sample of n rows goes on, modulo n: evenly, but at no distance that could be that of a pattern."""
+    """Return the stride, modulo n, of a sample of n rows: even, and not the distance of a likely pattern."""
     return golden_stride(n) if size < n else 1
 
 
@@ -107,7 +107,7 @@ def float32_above(x: float) -> np.float32:
 
 
 def unit_of(largest: float) -> float:
-    """The power of two that makes a number about one; 1 for zero."""
+    """Return the power of two that makes a number about one; 1 for zero."""
     return 2.0 ** max(-MAX_EXPONENT, min(MAX_EXPONENT, -frexp(largest)[1])) if largest > 0 else 1.0
 
 
@@ -123,12 +123,12 @@ class Axes:
     centre: Array  # (d,) float64
     unit: float  # what a length is multiplied by, a power of two
     axes: Array  # (m, d) float64, nearly orthonormal rows
-    departure: float  # of their products from the unit matrix, a norm
+    departure: float  # the norm of the difference of their products from the unit matrix
     device: Device
 
     @classmethod
     def of(cls, points: Array, device: Device) -> Self:
-        """The leading principal axes of a sample of (n, d) points, nearly."""
+        """Return nearly the leading principal axes of a sample of (n, d) points, with its centre and unit."""
         n, d = points.shape
         sample, centre, unit = kernels(device).centred_sample(points, min(n, AXIS_ROWS))
         m = min(AXES, d)
@@ -141,13 +141,14 @@ class Axes:
 
     @property
     def stretch(self) -> float:
-        """How many times as far apart as two points their places may be."""
+        """Return by which factor two points' places may be farther apart than the points."""
         return float((1 + self.departure + self.departure**2) ** 0.5 * (1 + 1e-12)) * self.unit
 
     def places(self, points: Array) -> tuple[Array, Array, float, float]:
-        """The places of (n, d) points, (n, m + 1) float64; how far coordinates and the rest may be off, (n, 2).
+        """Return the places of (n, d) points, (n, m + 1) float64, and their errors.
 
-        And how far a place is from the origin at most, and the largest of what they may be off by.
+        These are how far coordinates and the rest may be off, (n, 2). The third result is how far a place is from the
+        origin at most, and the fourth is the largest error.
         """
         placed: tuple[Array, Array, float, float] = kernels(self.device).places_of_points(
             points, self.centre, self.unit, self.axes, self.departure
@@ -157,7 +158,7 @@ class Axes:
 
 @dataclass(frozen=True)
 class Slots:
-    """Rows in slots of which whole blocks are near each other."""
+    """Rows in slots; the rows of a block are near each other."""
 
     rows: Array  # (s,) int32, -1 where a slot is empty; s is a multiple of `BLOCK`
     cell_of_tile: Array  # (s / TILE,) int32, ascending from 0: tiles with one centre
@@ -174,10 +175,10 @@ class Slots:
         cells: int = 0,
         slot_of: Array = None,
     ) -> Self:
-        """Slots of some rows, in their order. A new block begins where `begins`, ascending from 0, says.
+        """Put some rows into slots in their order; a new block begins where `begins`, ascending from 0, says.
 
-        Cells are of up to `cell_size` slots of a run, unless `cell_of_run` names some of `cells`. `slot_of` gets the
-        slots of the rows.
+        A cell has up to `cell_size` slots of a run, unless `cell_of_run` gives each run one of `cells`. `slot_of` gets
+        the slots of the rows.
         """
         counts = np.diff(begins, append=rows.size)
         of_run = -(-counts // BLOCK)  # blocks
@@ -195,20 +196,20 @@ class Slots:
         return cls(in_slots, cell_of_tile, blocks[2], cells)
 
     def some(self, blocks: np.ndarray, device: Device) -> Self:
-        """Some of the blocks."""
+        """Return some of the blocks, which an array of their numbers selects."""
         cell = self.cell_of_block[blocks]
         spans = np.stack((BLOCK * blocks, np.full(blocks.size, BLOCK), cell)).astype(np.int32)
         rows, cell_of_tile = kernels(device).fill_slots(self.rows, spans)
         return type(self)(rows, cell_of_tile, cell, self.cells)
 
     def blocks(self, begin: int, end: int) -> Self:
-        """The blocks of a range."""
+        """Return the blocks from `begin` up to, not including, `end`."""
         rows, tiles = (slice(begin * size, end * size) for size in (BLOCK, BLOCK // TILE))
         return type(self)(self.rows[rows], self.cell_of_tile[tiles], self.cell_of_block[begin:end], self.cells)
 
 
 def near_order(places: Array, device: Device) -> tuple[Array, Array, np.ndarray]:
-    """The order of n places, (n,) int32, where each stands in it, and where a new block begins, on the host."""
+    """Return an order of n places, (n,) int32, the position of each in it, and where new blocks begin, on the host."""
     n, of = len(places), kernels(device)
     step = -(-n // SAMPLE)
     cuts = of.cut(places, n // step, max(2, TILE // step), max(SAMPLED_RUN, MIN_RUN // step))

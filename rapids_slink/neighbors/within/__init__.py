@@ -55,7 +55,7 @@ from rapids_slink.runtime.threads import Progress
 
 #: Bytes of a pair while it is collected: its columns as they are found, in order, and as distances.
 PAIR_BYTES = {"cpu": 48, "cuda": 72}
-#: Rows of which pairs are found at a time where only their distances tell which are within.
+#: How many rows' pairs are found at a time where only distances tell which pairs are within.
 COUNTED_ROWS = 2**16
 ADVICE = "iter_pairs makes them a range of rows at a time, and count_pairs counts them"
 
@@ -65,11 +65,11 @@ class Limit:
     """The surrogate distances of the pairs within a distance."""
 
     surrogate: float  # they are at most this
-    decides: bool  # and no pair beyond the distance is
+    decides: bool  # whether no pair beyond the distance has such a surrogate distance
 
     @classmethod
     def of(cls, metric: Metric, distance: float, n_features: int) -> Self:
-        """The limit of rows whose input has this number of features."""
+        """Return the limit for rows whose input has this number of features."""
         bound = surrogate_bound(metric, distance, n_features)
         if metric.changes_order:
             return cls(bound, decides=False)
@@ -93,7 +93,7 @@ class Found:
     """The pairs of a range of rows, sorted by (src, dst)."""
 
     count: int
-    #: None if there are more than there is room for: then they are counted alone
+    #: None if there are more pairs than there is room for: then these are only counted
     src: Array = None  # (count,) int32
     dst: Array = None  # (count,) int32
     weight: Array = None  # (count,) float64, surrogate distances
@@ -108,16 +108,22 @@ class PairSearch(Protocol):
     progress: bool | str
 
     def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
-        """The pairs of these rows, if at most `room`; of more their number, or any above `room` unless it `goes_on`."""
+        """Return the pairs of these rows if they are at most `room`, and otherwise only their number.
+
+        Unless it `goes_on`, the search stops above `room`, and returns some number above it.
+        """
         ...
 
     def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
-        """The numbers of pairs of these rows within surrogate distances, which ascend up to the bound; int64."""
+        """Return the numbers of pairs of these rows within surrogate distances, (limits,) int64.
+
+        The limits ascend up to the bound.
+        """
         ...
 
 
 def bar(search: PairSearch, rows: slice) -> Progress | None:
-    """The search's progress bar over some rows, if it shows one."""
+    """Return the search's progress bar over some rows; None if it shows none."""
     shown = search.progress
     return Progress("Searching pairs", rows.stop - rows.start, shown) if shown else None
 
@@ -125,9 +131,9 @@ def bar(search: PairSearch, rows: slice) -> Progress | None:
 def prepare_pairs(
     values: Array, queries: Array, limit: float, metric: Metric, device: Device, progress: bool | str = False
 ) -> PairSearch:
-    """The search that suits the points, (n, d), and the queries, None for the points themselves.
+    """Return the search that suits the points, (n, d), and the queries, None for the points themselves.
 
-    Both are as `rows.metric_rows` makes them, of one type. No surrogate distance above `limit` is wanted.
+    Both are arrays that `rows.metric_rows` makes, of one type. No surrogate distance above `limit` is wanted.
     `progress` is whether to show a progress bar.
     """
     search: PairSearch = half(device, __package__).prepare(values, queries, limit, metric)
@@ -158,13 +164,13 @@ class PairPoints(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """The numbers of queries, points and features."""
+        """Return the numbers of queries, points and features."""
         (m, d), n = self.both[0].shape, len(self.both[1])
         return m, n, d
 
 
 def read_pairs(X: Any, Y: Any, task: PairTask, device: Device) -> PairPoints:
-    """The checked rows of X and Y, None for X itself, on a device, within a run."""
+    """Return the checked rows of X and of Y, None for X itself, on a device, within a run."""
     metric = task.metric
 
     def following(n: int, d: int, itemsize: int) -> MemoryEstimate:
@@ -192,7 +198,7 @@ def read_pairs(X: Any, Y: Any, task: PairTask, device: Device) -> PairPoints:
 
 
 def check_names(points: Points, name: str, task: PairTask) -> None:
-    """Raise if rows go by names and have none."""
+    """Raise ValueError if rows go by names and have none."""
     if task.names and points.index is None:
         raise ValueError(f"names=True takes the rows' names from the index of pandas or cuDF, and {name} has none")
 
@@ -200,7 +206,10 @@ def check_names(points: Points, name: str, task: PairTask) -> None:
 def estimate_pairs(
     shape: tuple[int, int, int], itemsize: int, is_one: bool, metric: Metric, device: Device
 ) -> MemoryEstimate:
-    """Bytes of a search among n points for the pairs of m queries (m, n, d), with both in one type and one array."""
+    """Return the bytes of a search among n points for the pairs of m queries; `shape` is (m, n, d).
+
+    Both are in one type, and together in one array.
+    """
     m, n, d = shape
     copies = 0 if is_one else (itemsize * d + metric.rows.row_bytes(d)) * (m + n)
     search = estimate_search(n, d, itemsize, 1, device, n_queries=None if is_one else m, metric=metric)
@@ -208,7 +217,7 @@ def estimate_pairs(
 
 
 def room_for_pairs(device: Device) -> float:
-    """How many pairs fit into a frame and into memory, within a run."""
+    """Return how many pairs fit into a frame and into memory, within a run."""
     room = room_bytes(device) / PAIR_BYTES[device.name]
     return min(room, MAX_FRAME_ROWS) if device.is_gpu else room
 
@@ -221,17 +230,20 @@ class PairFrames:
         self.n_rows = len(x.values)
 
     def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
-        """The pairs of a range of rows with their distances; those beyond `room` are counted alone, if at all."""
+        """Return the pairs of a range of rows with their distances; of more than `room` pairs, only the number.
+
+        Unless it `goes_on`, the search stops above `room`, and returns some number above it.
+        """
         raise NotImplementedError
 
     def count(self, rows: slice) -> np.ndarray:
-        """The number of pairs of a range of rows within each distance, int64."""
+        """Count the pairs of a range of rows within each distance, (distances,) int64."""
         raise NotImplementedError
 
     def parts(self, most: float) -> Iterator[tuple[Array, Array]]:
-        """The pairs of all rows, src and dst, in parts of about as many as `most`, each of the pairs of some rows.
+        """Yield the pairs of all rows, src and dst, in parts of about `most` pairs; a part has all pairs of some rows.
 
-        Raises DeviceMemoryError if those of one row do not fit into memory.
+        Raises DeviceMemoryError if the pairs of one row do not fit into memory.
         """
         waiting, room = [slice(0, self.n_rows)], min(most, room_for_pairs(self.device) / 2)
         while waiting:
@@ -247,7 +259,7 @@ class PairFrames:
                 waiting += reversed(equal_slices(part, max(1, min(step, size // 2))))
 
     def frame(self, rows: slice) -> Any:
-        """The frame of the pairs of a range of rows. Raises DeviceMemoryError if it does not fit."""
+        """Return the frame of the pairs of a range of rows; raise DeviceMemoryError if it does not fit."""
         device = self.device
         room = room_for_pairs(device)
         result = self.find(rows, room)
@@ -262,7 +274,7 @@ class PairFrames:
         return x.frame(frame)
 
     def refuse(self, count: int, rows: slice, room: float, advice: str = ADVICE) -> Never:
-        """Raise since these pairs of some rows do not fit."""
+        """Raise DeviceMemoryError, since these pairs of some rows do not fit."""
         what = f"{count:,} pairs of rows within {self.task.distances[-1]:g}"
         if rows.stop - rows.start < self.n_rows:
             what = f"the {count:,} pairs of rows {rows.start:,} to {rows.stop - 1:,} within {self.task.distances[-1]:g}"
@@ -287,7 +299,7 @@ class NearPairs(PairFrames):
         super().__init__(*ends, pair_points.is_one, replace(task, metric=metric), device)
         self.pair_points = pair_points
         self.limits = [Limit.of(metric, float(distance), n_features) for distance in task.distances]
-        self.search: PairSearch | None = None  # of one row there is none
+        self.search: PairSearch | None = None  # one row has no pairs and no search
         limit = self.limits[-1].surrogate
         if not pair_points.is_one:
             queries, points = (
@@ -300,7 +312,7 @@ class NearPairs(PairFrames):
             self.search = prepare_pairs(rows, None, limit, metric, device, task.progress)
 
     def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
-        """See `PairFrames`."""
+        """Return the pairs of a range of rows with their distances: see `PairFrames.find`."""
         if self.search is None:
             empty = [self.device.xp.empty(0, dtype) for dtype in ("int32", "int32", "float64")]
             return Found(0, *empty)
@@ -315,7 +327,7 @@ class NearPairs(PairFrames):
         return Found(int(kept.sum()), *(column[kept] for column in (*ends, weight)))
 
     def count(self, rows: slice) -> np.ndarray:
-        """The number of pairs of a range of rows within each distance, int64."""
+        """Count the pairs of a range of rows within each distance, (distances,) int64."""
         if self.search is None:
             return np.zeros(len(self.limits), np.int64)
         if all(limit.decides for limit in self.limits):
@@ -323,7 +335,7 @@ class NearPairs(PairFrames):
         return self._count_by_distances(rows, room_bytes(self.device) / PAIR_BYTES[self.device.name])
 
     def _count_by_distances(self, rows: slice, room: float) -> np.ndarray:
-        """`count` where only the distances tell: of ranges whose pairs fit into memory."""
+        """Count as `count` does where only the reported distances tell, in ranges whose pairs fit into memory."""
         counts, start, step = np.zeros(len(self.limits), np.int64), rows.start, COUNTED_ROWS
         xp = self.device.xp
         while start < rows.stop:
@@ -344,7 +356,10 @@ class NearPairs(PairFrames):
 
 
 def distances_between(points: PairPoints, ends: tuple[Any, Any], metric: Metric, device: Device) -> np.ndarray:
-    """Return the distances of pairs of rows of one set, of two (m,) int32 arrays on the host: (m,) float64 there."""
+    """Return the distances of pairs of rows of one set, (m,) float64 on the host.
+
+    `ends` are two (m,) int32 arrays on the host.
+    """
     values = points.queries.values
     metric = metric.of_columns(points.queries.names, values.shape[1])
     rows, (src, dst) = metric_rows(metric, values, device, compact=True), map(device.asarray, ends)
@@ -354,13 +369,16 @@ def distances_between(points: PairPoints, ends: tuple[Any, Any], metric: Metric,
 
 
 def pairs(X: Any, Y: Any, task: PairTask, device: Device) -> Any:
-    """`rapids_slink.pairs` on a device, within a run."""
+    """Return the frame of `rapids_slink.pairs` on a device, within a run."""
     near = NearPairs(read_pairs(X, Y, task, device), task, device)
     return near.frame(slice(0, near.n_rows))
 
 
 def iter_pairs(X: Any, Y: Any, task: PairTask, rows: int, device: Device) -> Iterator[Any]:
-    """`rapids_slink.iter_pairs` on a device: the search is prepared once, and each frame has a run of its own."""
+    """Yield the frames of `rapids_slink.iter_pairs` on a device.
+
+    The search is prepared once, and each frame has a run of its own.
+    """
     with run_scope(device, task.memory_limit), outside_pool(device):  # since the search outlives the run
         points = read_pairs(X, Y, task, device)
         near = NearPairs(points, task, device)
@@ -374,6 +392,6 @@ def iter_pairs(X: Any, Y: Any, task: PairTask, rows: int, device: Device) -> Ite
 
 
 def count_pairs(X: Any, Y: Any, task: PairTask, device: Device) -> np.ndarray:
-    """`rapids_slink.count_pairs` on a device, within a run: a count for each distance."""
+    """Return the counts of `rapids_slink.count_pairs` on a device, one for each distance, within a run."""
     near = NearPairs(read_pairs(X, Y, task, device), task, device)
     return near.count(slice(0, near.n_rows))

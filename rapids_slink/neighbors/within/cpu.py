@@ -37,7 +37,8 @@ from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import for_each_chunk, shares, workers
 
-#: Points of up to this number of features are searched by a tree if a ball of the bound touches few of its leaves.
+#: A tree searches points of up to `MANY_FEATURES` features if a ball of the bound touches at most the share
+#: `MAX_TOUCHED_SHARE` of its leaves, by a sample of `SAMPLED_BALLS` balls.
 MANY_FEATURES, MAX_TOUCHED_SHARE, SAMPLED_BALLS = 64, 1 / 256, 64
 #: Fewer points than this have their distances computed: a tree or a filter would take longer to make.
 FEW_POINTS = 256
@@ -45,16 +46,17 @@ FEW_POINTS = 256
 BLOCK_ROWS, LEAST_TREE_ROWS, TREE_ROWS = 256, 2**11, 2**15
 #: Points whose bits are compared with those of a row at a time.
 BITS_POINTS = 512
-#: One test serves several limits if at most one pair in so many is weighed.
+#: One test serves several limits if at most one pair in `FEW_BETWEEN` is weighed.
 FEW_BETWEEN = 64
-#: Pairs that there is room for at first: in a block, and for the rows of a tree, of which those of a leaf need most.
+#: The first room for pairs: for a block, and for rows of a tree. There the rows of a leaf need room for all points of
+#: the leaves that they look at.
 FIRST_ROOM, FIRST_TREE_ROOM = 2**10, 2**15
-#: Up to this number of points of a row each is compared with all others, which takes less time than a sort.
+#: If a row has at most this number of points, each is compared with all others, which takes less time than a sort.
 MAX_RANKED = 256
 
 
 def prepare(values: Array, queries: Array, limit: float, metric: Metric) -> PairSearch:
-    """`within.prepare_pairs` on a CPU."""
+    """Return the search of `within.prepare_pairs` on a CPU."""
     d, wanted = values.shape[1], forced().pairs
     is_few = len(values) < FEW_POINTS and not wanted
     may_have_tree = metric.boxes and d <= MANY_FEATURES and values.dtype.kind == "f" and limit > -np.inf
@@ -80,34 +82,35 @@ class Buffer(NamedTuple):
 
 
 def new_buffer() -> Buffer:
-    """One with little room."""
+    """Return an empty buffer with little room."""
     return Buffer(np.empty(FIRST_ROOM, np.int32), np.empty(FIRST_ROOM, np.int32), np.empty(FIRST_ROOM))
 
 
 class Left:
     """The room for pairs that is left to several threads.
 
-    An update that is lost leaves too much: a part that was cut off is only one of more pairs than there is room for.
+    A lost update only overestimates the room. A buffer is cut short only if there are more pairs than room, and then
+    all buffers are discarded.
     """
 
     def __init__(self, room: float) -> None:
         self.pairs = int(min(room, 2**62))
 
     def take(self, count: int) -> bool:
-        """Take room for this number of pairs; whether there is."""
+        """Take room for `count` pairs; return whether there was as much."""
         self.pairs = max(self.pairs - count, -1)
         return self.pairs >= 0
 
 
 class _Blocks:
-    """A search by blocks of rows."""
+    """A search for pairs by blocks of rows."""
 
     progress: bool | str = False
     limit: float
     block_rows: int
 
     def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
-        """See `PairSearch`."""
+        """Find the pairs of some rows: see `PairSearch.find`."""
         remaining = Left(room)
 
         def work(block: slice) -> tuple[int, Any]:
@@ -123,7 +126,7 @@ class _Blocks:
         return Found(total, *(_joined([columns[c] for _, columns in parts]) for c in range(3)))
 
     def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
-        """See `PairSearch`."""
+        """Count the pairs of some rows within each limit: see `PairSearch.count`."""
 
         def work(block: slice) -> np.ndarray:
             counts = np.zeros(limits.size, np.int64)
@@ -135,15 +138,16 @@ class _Blocks:
         return total
 
     def _scan(self, rows: slice, limits: np.ndarray, room: int, counts: np.ndarray) -> tuple[Buffer, int]:
-        """Find the pairs of a block: a buffer, and how many there are, in ascending order of points for each row.
+        """Find the pairs of a block: return a buffer of them and their number.
 
-        Adds to `counts` how many are within each limit and above the one before. Beyond `room` none is kept.
+        The pairs of each row are in ascending order of points. Adds to `counts` how many pairs are within each limit
+        and above the one before. No pair beyond `room` is kept.
         """
         raise NotImplementedError
 
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:
-    """Arrays in one; each is released once it is copied."""
+    """Return arrays as one; each of them is released once it is copied."""
     whole = np.empty(sum(map(len, parts)), parts[0].dtype)
     at = 0
     parts.reverse()
@@ -165,7 +169,7 @@ def _columns(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 class ExactPairs(_Blocks):
-    """All surrogate distances, each once."""
+    """A search for pairs by all surrogate distances, each of which is computed once."""
 
     block_rows = BLOCK_ROWS
 
@@ -180,7 +184,7 @@ class ExactPairs(_Blocks):
 
 
 class BitPairs(_Blocks):
-    """The numbers of differing bits of rows of words: each word of a row with that of many points at a time."""
+    """A search for pairs by numbers of differing bits: a row's word meets that of many points at a time."""
 
     block_rows = BLOCK_ROWS
 
@@ -197,9 +201,9 @@ class BitPairs(_Blocks):
 class FilteredPairs(_Blocks):
     """Products in float32 rule pairs out; the distances of those that pass are computed.
 
-    Pairs that products tell to be within are counted without a distance. For several limits the pairs that are surely
-    within the first are, and those up to the last are weighed; where these are many, each half of the limits has a test
-    of its own.
+    Pairs that products prove to be within are counted without a distance. For several limits these are the pairs that
+    are surely within the first, and the others up to the last limit are weighed. Where the latter are many, each half
+    of the limits has a test of its own.
     """
 
     block_rows = products.TILE_ROWS
@@ -210,7 +214,7 @@ class FilteredPairs(_Blocks):
         self.both = read_only(exact.queries), read_only(exact.points)
 
     def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
-        """See `PairSearch`."""
+        """Count the pairs of some rows within each limit: see `PairSearch.count`."""
         if self.filter.check is not None:  # coordinates bound no distance from above
             return super().count(rows, limits)
 
@@ -222,7 +226,7 @@ class FilteredPairs(_Blocks):
         return total
 
     def _count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
-        """How many pairs of a block are within each limit."""
+        """Count the pairs of a block within each limit, (limits,) int64."""
         filter_, n, ids = self.filter, len(self.exact.points), np.arange(rows.start, rows.stop, dtype=np.int32)
         queries, counts, tile = filter_.query(ids), np.zeros(limits.size, np.int64), new_tile(1)
         metric, scaling = self.exact.metric, filter_.scaling
@@ -278,13 +282,13 @@ class TreePairs:
         self.leaf: np.ndarray = np.searchsorted(tree.first[leaves:], start, side="right") - 1
 
     def touched_share(self) -> float:
-        """The share of the leaves that a ball of the bound touches, by a sample."""
+        """Estimate the share of the leaves that a ball of the bound touches, by a sample."""
         at = np.random.default_rng(0).integers(0, self.size, SAMPLED_BALLS)
         touched = count_touched(self.metric.cpu_formula, self.tree, self.columns, at, self.limit)
         return float(touched / (at.size * (self.tree.first.size // 2 + 1)))
 
     def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
-        """See `PairSearch`."""
+        """Find the pairs of some rows: see `PairSearch.find`."""
         order, m = self._order(rows), rows.stop - rows.start
         counts, remaining = np.zeros(m + 1, np.int64), Left(room)
 
@@ -307,7 +311,10 @@ class TreePairs:
         return Found(total, *out)
 
     def _search(self, order: np.ndarray, first: int, counts: np.ndarray, room: int) -> tuple[int, Any]:
-        """How many pairs some rows have, and if there is room for them the points and distances, row after row."""
+        """Count the pairs of some rows, and return their points and distances, row after row.
+
+        The points and distances are complete only if there is room for all pairs.
+        """
         arguments = self.metric.cpu_formula, self.tree, self.columns, *self._numbers(order), self.is_one, self.limit
         buffers: Any = np.empty(FIRST_TREE_ROOM, np.int32), np.empty(FIRST_TREE_ROOM)
         begin, size, dropped = 0, 0, 0
@@ -315,7 +322,7 @@ class TreePairs:
             begin, appended = _search_tree(*arguments, first, counts, *buffers, begin, size)
             if begin == order.size:
                 return dropped + appended, buffers
-            if dropped or appended > room:  # pairs are counted alone, except those of one leaf's rows
+            if dropped or appended > room:  # pairs are only counted, except those of one leaf's rows
                 dropped, size = dropped + appended, 0
                 if appended:
                     continue
@@ -326,7 +333,7 @@ class TreePairs:
             buffers = more
 
     def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
-        """See `PairSearch`."""
+        """Count the pairs of some rows within each limit: see `PairSearch.count`."""
         order = self._order(rows)
         whole = self.is_one and rows.stop - rows.start == self.size
 
@@ -338,11 +345,11 @@ class TreePairs:
 
         parts = for_each_chunk(CPU, work, self._shares(order.size), bar(self, rows))
         counts: np.ndarray = np.cumsum(np.sum(parts, axis=0, dtype=np.int64))
-        # Of all points each pair is counted twice, which lets whole boxes count, and each point with itself.
+        # If all points are rows, each pair is counted twice, which lets whole boxes count, and each point with itself.
         return (counts - self.size * (limits >= 0)) // 2 if whole else counts
 
     def _order(self, rows: slice) -> np.ndarray:
-        """The rows along the leaves: columns of points, which for queries are the rows themselves."""
+        """Return the rows in the order of the leaves, as columns of points; columns of queries are rows."""
         place = self.place[rows]
         if not self.is_one:
             return stable_order(place, np) + rows.start
@@ -351,7 +358,7 @@ class TreePairs:
         return np.sort(place).astype(np.int64)
 
     def _numbers(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Columns of points, their row numbers, and their leaves."""
+        """Return the columns of points at `at`, their row numbers, and their leaves."""
         ids = self.tree.order[at] if self.is_one else at.astype(np.int32)
         return at, ids, self.leaf[at]
 
@@ -361,7 +368,7 @@ class TreePairs:
 
 @njit(nogil=True, cache=True)
 def _grown(buffer, size):
-    """The buffer, or one with twice its room if that is full."""
+    """Return the buffer, or one with twice its room if it is full."""
     if size < buffer.row.size:
         return buffer
     row, point = np.empty(2 * size, np.int32), np.empty(2 * size, np.int32)
@@ -373,7 +380,7 @@ def _grown(buffer, size):
 
 @njit(nogil=True, cache=True)
 def _sort_by_row(buffer, count, first, m, out):
-    """A counting sort: points of one row keep their order, which ascends."""
+    """Sort pairs by row into `out`, by counting: the points of a row keep their order, which ascends."""
     at = np.zeros(m + 1, np.int64)
     for i in range(count):
         at[buffer.row[i] - first + 1] += 1
@@ -388,7 +395,7 @@ def _sort_by_row(buffer, count, first, m, out):
 
 @njit(nogil=True, cache=True)
 def _any_within(total, i, size, limit):
-    """Whether row i of a tile has a distance within the limit, in vector instructions."""
+    """Return whether row i of a tile has a distance within the limit; it compiles to vector instructions."""
     count = 0
     for c in range(np.uint64(size)):
         count += total[i, c] <= limit
@@ -397,7 +404,7 @@ def _any_within(total, i, size, limit):
 
 @njit(nogil=True, cache=True)
 def _first_limit(limits, weight):
-    """The number of the first limit that a distance is within."""
+    """Return the number of the first limit that a distance is within."""
     low, high = 0, limits.size - 1
     while low < high:
         middle = (low + high) // 2
@@ -410,7 +417,7 @@ def _first_limit(limits, weight):
 
 @njit(nogil=True, cache=True)
 def _scan_block(formula, both, span, is_one, limits, tile, room, buffer, counts):
-    """The pairs of a block of rows: of one set of points with all later ones."""
+    """Find the pairs of a block of rows; within one set of points they are pairs with later points."""
     (queries, points), (begin, end), limit, size = both, span, limits[-1], 0
     rows, near = np.empty(ROWS, np.int32), np.empty(POINTS, np.int32)
     for first in range(begin if is_one else 0, points.shape[0], POINTS):
@@ -441,7 +448,7 @@ def _scan_block(formula, both, span, is_one, limits, tile, room, buffer, counts)
 
 @njit(nogil=True, cache=True)
 def _scan_bits(queries, words, span, is_one, limits, room, buffer, counts):
-    """`_scan_block` of rows of words and the points' words by columns."""
+    """Find the pairs of a block as `_scan_block` does, of rows of words; `words` has the points' words by columns."""
     (begin, end), limit, size = span, limits[-1], 0
     differ = np.empty(BITS_POINTS, np.uint64)
     max_bits = np.uint64(max(0.0, min(limit, 2.0**62))) if limit >= 0 else np.uint64(0)
@@ -469,7 +476,10 @@ def _scan_bits(queries, words, span, is_one, limits, room, buffer, counts):
 
 @njit(nogil=True, cache=True)
 def _differing_bits(queries, row, words, first, span, max_bits, differ):
-    """In how many bits a row differs from some points, and how many of a span of these in up to `max_bits`."""
+    """Count the bits in which a row differs from some points into `differ`; return how many of a span are near.
+
+    A point is near if it differs in at most `max_bits`.
+    """
     seen, width = span
     differ[:width] = 0
     for word in range(words.shape[0]):
@@ -486,9 +496,9 @@ def _differing_bits(queries, row, words, first, span, max_bits, differ):
 def _scan_products(
     product, rows, points, check, formula, both, first, is_one, limits, tile, room, buffer, size, counts
 ):  # fmt: skip
-    """The pairs of a tile of products that pass the filter's test and whose distances are within the limit.
+    """Find the pairs of a tile of products that pass the filter's test and whose distances are within the limit.
 
-    `rows` and `points` are `Tested`, and `first` the numbers of the first row and point.
+    `rows` and `points` are `Tested`, and `first` has the numbers of the first row and the first point.
     """
     (queries, others), (first_row, first_point), limit = both, first, limits[-1]
     m, n = product.shape
@@ -529,10 +539,11 @@ def _scan_products(
 def _count_products(
     product, rows, points, radius, norm_slack, formula, both, first, is_one, limits, most, tile, counts
 ):  # fmt: skip
-    """Add to `counts` how many pairs of a tile of products are within each limit; others as of `_scan_products`.
+    """Add to `counts` how many pairs of a tile of products are within each limit; return whether it was done.
 
-    `radius` and `norm_slack` are of `bounds.sure_radius`, for the first limit. Nothing is added, and it returns False,
-    if more than `most` pairs are between the bounds and `most` is not negative.
+    `radius` and `norm_slack` are those of `bounds.sure_radius`, for the first limit. If more than `most` pairs are
+    between the bounds and `most` is not negative, nothing is added, and the result is False. See `_scan_products` for
+    the others.
     """
     (queries, others), (first_row, first_point) = both, first
     m, n = product.shape
@@ -564,7 +575,7 @@ def _count_products(
 
 @njit(nogil=True, cache=True)
 def _set_box(columns, at, begin, end, low, high):
-    """The box of some points."""
+    """Set `low` and `high` to the box of some points."""
     for f in range(low.size):
         low[f], high[f] = np.inf, -np.inf
         for i in range(begin, end):
@@ -573,7 +584,7 @@ def _set_box(columns, at, begin, end, low, high):
 
 @njit(nogil=True, cache=True)
 def _end_of_leaf(leaf, begin):
-    """The end of the points from `begin` on that are of one leaf, at most `LEAF` of them."""
+    """Return the end of the points from `begin` on that are in one leaf, at most `LEAF` of them."""
     end = begin + 1
     while end < leaf.size and end - begin < LEAF and leaf[end] == leaf[begin]:
         end += 1
@@ -585,8 +596,8 @@ def _search_tree(formula, tree, columns, at, ids, leaf, is_one, limit, first_row
     """Append the points within the limit of some rows from number `begin` on, row after row, and their distances.
 
     Returns the number of the first row that is not done, since its leaf's rows may find more than there is room for,
-    and the number of pairs. `counts` gets the number of each row's at the place after its own. A row's points are in no
-    order. Nothing is allocated within the loops: Numba would count references to the arrays there.
+    and the number of pairs. `counts` gets the number of a row's pairs at the place after the row's own. A row's points
+    are in no order. Nothing is allocated within the loops: Numba would count references to the arrays there.
     """
     d, leaves, order = columns.shape[0], tree.first.size // 2, tree.order
     low, high, x, distance = np.empty(d), np.empty(d), np.empty(d), np.empty(LEAF)
@@ -657,7 +668,7 @@ def _place(ids, first_row, starts, near, weight, src, dst, out_weight):
 
 @njit(nogil=True, cache=True)
 def _rank(near, at, size, id_):
-    """How many of some points come before one of them, in vector instructions."""
+    """Return how many of some points come before one of them; it compiles to vector instructions."""
     count, at = np.int32(0), np.uint64(at)
     for e in range(np.uint64(size)):
         count += np.int32(near[at + e] < id_)
@@ -666,7 +677,7 @@ def _rank(near, at, size, id_):
 
 @or_in_space(formulas.farthest_in_space)
 def _farthest(formula, lowest, highest, low, high, v):
-    """An upper bound of the surrogate distances between points of a box and of box v; see `box_to_box`."""
+    """Return an upper bound of the surrogate distances between points of a box and of box v; see `box_to_box`."""
     total = 0.0
     for f in range(lowest.size):
         total = add_gap(formula, total, max(high[v, f] - lowest[f], highest[f] - low[v, f]))
@@ -675,7 +686,7 @@ def _farthest(formula, lowest, highest, low, high, v):
 
 @njit(nogil=True, cache=True)
 def _count_tree(formula, tree, columns, at, ids, leaf, only_later, limits, counts):
-    """Add up how many points are within each limit of some rows, and above the one before.
+    """Add to `counts` how many points are within each limit of some rows, and above the limit before.
 
     A box whose points are all between the same two limits counts as a whole, except if `only_later` points count.
     """

@@ -34,19 +34,20 @@ THREADS = constant(WITHIN, "THREADS")
 FEW_POINTS = 1024
 #: Pairs that there is room for at first, and limits that are counted at a time.
 FIRST_ROOM, MOST_LIMITS = 2**22, 4096
-#: Pairs that pass a filter at a time, at most, and the bytes of each while distances decide.
+#: The most pairs that pass a filter at a time, and the bytes of each while distances decide.
 MOST_CANDIDATES, CANDIDATE_BYTES = 2**25, 96
 LEAST_CANDIDATES, CANDIDATES_A_ROW, LEAST_ROOM = 2**20, 32, 2**16
 #: Tiles of points of a work item, by whether items are ruled out by numbers of ones.
 ITEM_TILES = {False: 128, True: 64}
-#: A filter gives way to a finer one if more than this number of pairs a row pass, and not this share is within.
+#: A filter gives way to a finer one if more than `MANY_PASSED` pairs a row pass, and a share below `LEAST_SHARE` of
+#: these is within.
 MANY_PASSED, LEAST_SHARE = 32, 1 / 8
 #: Distances of a chunk, and their bytes while those within are listed.
 MOST_DISTANCES, DISTANCE_BYTES = 2**26, 32
 
 
 def prepare(values: Array, queries: Array, limit: float, metric: Metric) -> PairSearch:
-    """`within.prepare_pairs` on a GPU."""
+    """Return the search of `within.prepare_pairs` on a GPU."""
     device, (n, d) = cuda(), values.shape
     wanted = forced().pairs
     by_tree = is_searched_by_tree(n, d, metric, device)
@@ -66,7 +67,10 @@ def prepare(values: Array, queries: Array, limit: float, metric: Metric) -> Pair
 
 
 def _may_rule_out(values: Array, queries: Array, limit: float, metric: Metric) -> bool:
-    """Whether there may be pairs beyond the limit that a filter tells: one in float32 takes no bound of any size."""
+    """Return whether some pairs may be beyond the limit, so that a filter may rule them out.
+
+    A filter in float32 cannot take a bound of any size.
+    """
     if values.dtype.kind == "u":
         return limit > -inf
     if metric.filter != "product" or limit == -inf:
@@ -79,7 +83,7 @@ def _may_rule_out(values: Array, queries: Array, limit: float, metric: Metric) -
 
 
 def _sorted(pair: Array, weight: Array) -> Found:
-    """Pairs in their order; one is src in the upper half of its number and dst in the lower."""
+    """Return pairs in their order; a pair is src in the upper half of its number and dst in the lower."""
     order = cp.argsort(pair)
     pair, weight = pair[order], weight[order]
     return Found(pair.size, (pair >> 32).astype(cp.int32), (pair & 0xFFFFFFFF).astype(cp.int32), weight)
@@ -92,11 +96,11 @@ class _Pairs:
     limit: float
 
     def parts(self, rows: slice) -> Iterator[tuple[Array, Array]]:
-        """The pairs of some rows and their surrogate distances, in no order."""
+        """Yield the pairs of some rows and their surrogate distances, in parts and in no order."""
         raise NotImplementedError
 
     def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
-        """See `PairSearch`."""
+        """Find the pairs of some rows: see `PairSearch.find`."""
         total, pairs, weights = 0, [], []
         for pair, weight in self.parts(rows):
             total += pair.size
@@ -113,7 +117,7 @@ class _Pairs:
         return _sorted(pair, weight)
 
     def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
-        """See `PairSearch`."""
+        """Count the pairs of some rows within each limit: see `PairSearch.count`."""
         counts, on_gpu = cp.zeros(limits.size + 1, np.int64), cp.asarray(limits)
         for _, weight in self.parts(rows):
             counts += cp.bincount(cp.searchsorted(on_gpu, weight), minlength=counts.size)
@@ -121,7 +125,7 @@ class _Pairs:
 
 
 class BoxPairs:
-    """By a bounding volume hierarchy."""
+    """A search for pairs by a bounding volume hierarchy."""
 
     progress: bool | str = False
 
@@ -130,7 +134,7 @@ class BoxPairs:
         self.n_rows = len(values if queries is None else queries)
 
     def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
-        """See `PairSearch`."""
+        """Find the pairs of some rows: see `PairSearch.find`."""
         of_rows = self._given(rows)
         capacity = int(min(room, FIRST_ROOM))
         while True:
@@ -146,7 +150,7 @@ class BoxPairs:
         return _sorted(pair[:total], weight[:total])
 
     def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
-        """See `PairSearch`."""
+        """Count the pairs of some rows within each limit: see `PairSearch.count`."""
         of_rows, counts = self._given(rows), []
         for part in equal_slices(slice(0, limits.size), MOST_LIMITS):
             some, on_gpu = cp.zeros(len(limits[part]), cp.uint64), cp.asarray(limits[part])
@@ -155,7 +159,7 @@ class BoxPairs:
         return np.concatenate(counts)
 
     def _given(self, rows: slice) -> tuple[Any, ...]:
-        """The kernels' first arguments: the rows along the curve, and the hierarchy."""
+        """Return the kernels' first arguments: the rows along the curve, and the hierarchy."""
         search, m = self.search, rows.stop - rows.start
         onward = search.queries is None and m == self.n_rows
         if onward:
@@ -179,14 +183,14 @@ class BoxPairs:
 
 
 class ExactPairs(_Pairs):
-    """All surrogate distances, a chunk of rows at a time."""
+    """A search for pairs by all surrogate distances, a chunk of rows at a time."""
 
     def __init__(self, values: Array, queries: Array, limit: float, metric: Metric) -> None:
         self.points, self.limit, self.metric, self.is_one = values, limit, metric, queries is None
         self.queries = values if queries is None else queries
 
     def parts(self, rows: slice) -> Iterator[tuple[Array, Array]]:
-        """See `_Pairs`."""
+        """Yield the pairs of some rows, a chunk of rows at a time: see `_Pairs.parts`."""
         max_distances = int(min(MOST_DISTANCES, free_bytes() / 2 / DISTANCE_BYTES))
         chunks = equal_slices(rows, max(1, max_distances // len(self.points)))
         for chunk in with_progress(chunks, len(chunks), bar(self, rows)):
@@ -204,8 +208,8 @@ class ImagePairs(_Pairs):
     """A fused filter tests each pair of blocks once, and the distances of those that pass are computed.
 
     The rows come first, sorted by what the filter's test depends on, then the points that are no rows. A work item is a
-    block of rows and some tiles of points: of one set of points those from the rows on. Points of large error are in no
-    block, but candidates of every row.
+    block of rows and some tiles of points; with one set of points, these are tiles from the rows on. Points of large
+    error are in no block, but are candidates of every row.
     """
 
     def __init__(self, filter_: Any, exact: ExactPoints, n_queries: int, limit: float) -> None:
@@ -213,16 +217,20 @@ class ImagePairs(_Pairs):
         self.n_queries, self.is_one = n_queries, n_queries == 0  # queries are the first of the points
 
     def parts(self, rows: slice) -> Iterator[tuple[Array, Array]]:
-        """See `_Pairs`. What is arranged for the rows is of copies, which are gone with the run."""
+        """Yield the pairs of some rows: see `_Pairs.parts`.
+
+        Copies of the search and its filter are arranged for the rows, and are gone with the run.
+        """
         arranged = copy(self)
         arranged.filter = copy(self.filter)
         return arranged._parts(rows)
 
     def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
-        """See `PairSearch`: pairs that are surely within are counted without a distance.
+        """Count the pairs of some rows within each limit: see `PairSearch.count`.
 
-        For several limits those are that are surely within the first. If too many are between that and the last, each
-        half of the limits has a test of its own.
+        Pairs that are surely within are counted without a distance. For several limits these are the pairs that are
+        surely within the first. If too many are between that and the last, each half of the limits has a test of its
+        own.
         """
         if not self.filter.is_of_products:
             return super().count(rows, limits)
@@ -264,7 +272,7 @@ class ImagePairs(_Pairs):
         return counts
 
     def _room(self) -> int:
-        """The most pairs that pass a filter at a time."""
+        """Return the most pairs that may pass a filter at a time."""
         wanted = min(MOST_CANDIDATES, max(LEAST_CANDIDATES, CANDIDATES_A_ROW * len(self.exact.points)))
         return int(max(LEAST_ROOM, min(wanted, free_bytes() / 2 / CANDIDATE_BYTES)))
 
@@ -306,18 +314,21 @@ class ImagePairs(_Pairs):
         self.row_blocks, self.first_other = -(-first.size // BLOCK_ROWS), (first.size + filler.size) // TILE
         self.tiles = -(-order.size // TILE)
         self.filter.arrange(order, cp.empty(0, cp.int32))
-        self.block = cp.empty(n, cp.int32)  # of each point; what fills a block up is of the same
+        self.block = cp.empty(n, cp.int32)  # of each point; what fills a block up is a point of that block
         self.block[order] = cp.arange(order.size, dtype=cp.int32) // BLOCK_ROWS
 
     def _in_order(self, first: int, m: int) -> tuple[Array, Array]:
-        """Some points in the filter's order, and those that it leaves out."""
+        """Return some points in the filter's order, and those that it leaves out."""
         if not m:
             return cp.empty(0, cp.int32), cp.empty(0, cp.int32)
         order: tuple[Array, Array] = self.filter.order_for_limit(self.limit, m, first)
         return order
 
     def _items(self, blocks: np.ndarray) -> np.ndarray:
-        """Work items: those of the same points one after the other, so that these stay in the cache."""
+        """Return the work items of some blocks, (items, 4) int32.
+
+        Items with the same points follow one another, so that these points stay in the cache.
+        """
         ones = self.filter.ones_of_tiles()
         size, start = ITEM_TILES[ones is not None], 0 if self.is_one else self.first_other
         begins = np.arange(start, self.tiles, size)
@@ -335,7 +346,7 @@ class ImagePairs(_Pairs):
         return items[wanted]
 
     def _decided(self, a: Array, b: Array) -> tuple[Array, Array]:
-        """The pairs within the limit of those that passed, each once."""
+        """Return the pairs within the limit of those that passed, each once, and their surrogate distances."""
         if self.is_one:
             once = (a < b) | ((a > b) & (self.block[a] != self.block[b]))  # in one block a pair passes both ways
             a, b = cp.minimum(a, b)[once], cp.maximum(a, b)[once]
@@ -349,7 +360,10 @@ class ImagePairs(_Pairs):
         return src << 32 | (dst - self.n_queries), weight[kept]
 
     def _of_block(self, block: int) -> Iterator[tuple[Array, Array]]:
-        """The pairs of a block of rows, of which more pass than there is room for, with the points of its items."""
+        """Yield the pairs of a block of rows, row after row, with the points of its items.
+
+        It serves a block of which more pairs pass than there is room for.
+        """
         rows = cp.unique(self.filter.order[block * BLOCK_ROWS :][:BLOCK_ROWS])
         start = block * BLOCK_ROWS if self.is_one else self.first_other * TILE
         points = cp.unique(self.filter.order[start:])
@@ -360,7 +374,7 @@ class ImagePairs(_Pairs):
             yield self._within(cp.minimum(a, others), cp.maximum(a, others))
 
     def _of_far(self, rows: slice) -> Iterator[tuple[Array, Array]]:
-        """The pairs that hold a point which is in no block."""
+        """Yield the pairs that hold a point which is in no block."""
         points = cp.arange(len(self.exact.points), dtype=cp.int32)
         of_far = set(self.far.tolist())
         for row in sorted(of_far):
@@ -389,10 +403,10 @@ class ImagePairs(_Pairs):
 def may_be_within(
     metric: Metric, limit: float, low: np.ndarray, high: np.ndarray, least: np.ndarray, largest: np.ndarray
 ) -> np.ndarray:
-    """Whether rows with `low` to `high` ones and points with `least` to `largest` may be within the limit.
+    """Return whether rows with `low` to `high` ones and points with `least` to `largest` may be within the limit.
 
-    Of v and w ones at most min(v, w) are common. Then the distance is |v - w| and, of the larger number or of both
-    together, their share; it falls as the numbers come closer.
+    Of v and w ones at most min(v, w) are common. So the distance is at least |v - w|, or its share of the larger number
+    or of both together. This falls as the numbers come closer.
     """
     fewer = np.where(high < least, high, np.where(largest < low, largest, 0)).astype(np.float64)
     more = np.where(high < least, least, np.where(largest < low, low, 0)).astype(np.float64)

@@ -35,10 +35,10 @@ from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.threads import Progress, progress_bar
 
-#: Rows of which the pairs are found at once, if these are at most so many.
+#: How many rows' pairs are found at once, and how many pairs these may be.
 BLOCK = {"cpu": 2**12, "cuda": 2**16}
 ROOM = {"cpu": 2**18, "cuda": 2**19}
-#: What stands for the groups of rows that are all of one.
+#: The groups of rows that are all in one.
 NO_GROUPS = np.zeros(0, np.int32)
 
 
@@ -47,8 +47,8 @@ def nearest_earlier(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the nearest earlier row of each row, (n,) int32, or -1, and its distance, (n,) float64, or infinity.
 
-    Of several at one distance it is the first. If `leaders`, only rows that have no such row themselves count as
-    earlier rows. Only rows of the same `group` count, (n,) int32.
+    If several are at one distance, the first is returned. If `leaders`, only rows that have no such row themselves
+    count as earlier rows. If `group`, (n,) int32, is given, only rows of a row's own group count.
     """
     values, n = points.queries.values, len(points.queries.values)
     metric = task.metric.of_columns(points.queries.names, values.shape[1])
@@ -138,7 +138,7 @@ class _Halves:
         self.nearest, self.weight = np.full(len(rows), -1, np.int32), np.full(len(rows), np.nextafter(limit, np.inf))
 
     def solve(self, begin: int, end: int) -> None:
-        """Find the nearest earlier rows of a range of rows, of those in the range."""
+        """Find the nearest earlier row, among the rows of a range, of each of these rows."""
         if end - begin <= (forced().block or BLOCK[self.device.name]) and self._by_pairs(begin, end):
             self.advance(end - begin)
             return
@@ -148,7 +148,7 @@ class _Halves:
         self.solve(middle, end)
 
     def _by_pairs(self, begin: int, end: int) -> bool:
-        """Find them among the pairs of the range; return whether these were few enough."""
+        """Find the nearest earlier rows among the pairs of the range; return whether these were few enough."""
         if end - begin < 2:
             return True
         search = prepare_pairs(self.rows[begin:end], None, self.limit, self.metric, self.device)
@@ -194,7 +194,7 @@ def _nearest(
 
 
 def _bar(n: int, task: PairTask) -> Any:
-    """Return the progress bar of n rows, if the task shows one."""
+    """Return the progress bar of n rows; it is empty if the task shows none."""
     return progress_bar(n, Progress("Searching pairs", n, task.progress) if task.progress else None)
 
 

@@ -83,17 +83,17 @@ WORK_ITEMS_PER_SM, MIN_ITEM_TILES, MAX_ITEM_TILES = 24, 8, (1 << constant(MMA, "
 
 
 def is_hopper() -> bool:
-    """Whether the current GPU has Hopper's own instructions."""
+    """Return whether the current GPU has Hopper's own instructions."""
     return capability() == HOPPER
 
 
 def has_products() -> bool:
-    """Whether the current GPU has tensor cores for bytes."""
+    """Return whether the current GPU has tensor cores for bytes."""
     return capability() >= MIN_CAPABILITY
 
 
 def has_bit_products() -> bool:
-    """Whether the current GPU has tensor cores that count common bits."""
+    """Return whether the current GPU has tensor cores that count common bits."""
     return capability() >= MIN_BITS_CAPABILITY
 
 
@@ -101,7 +101,7 @@ def has_bit_products() -> bool:
 class Radii:
     """The filter radii, float32: `of_row` (padded,), and `of_tile`, the largest of each `TILE`.
 
-    Of bits the lines of `counts.cu`: (padded, 2), and the largest slope and intercept of each tile.
+    For bits they are the lines of `counts.cu`: (padded, 2), and the largest slope and intercept of each tile.
     """
 
     of_row: Array
@@ -121,8 +121,8 @@ class Products:
     """Which products a launch forms."""
 
     rows: QuantizedPoints  # an image
-    blocks: int  # of rows, or given work items
-    splits: int  # into how many items each is divided
+    blocks: int  # the number of blocks of rows, or of given work items
+    splits: int  # the number of items into which each block is divided
     #: the first tile of points and the one after the last; in a symmetric pass counted from the block's own
     tiles: tuple[int, int]
     n_points: int  # points after these are padding
@@ -137,8 +137,8 @@ class Destination:
     candidates: Candidates
     next_item: Array  # int: the work item that the next block takes, less the number of blocks; 0 at first
     row_group: Array = None  # int32, by position: pairs of one group are left out; between components these
-    point_group: Array = None  # the same of the points; between components the order
-    items: Array = None  # (m, 4) int32: between components, the work items
+    point_group: Array = None  # the same for the points; between components the order
+    items: Array = None  # (m, 4) int32: the work items between components
     thresholds: Array = None  # float32: what is added to the rows' radii, by component pair
     pair_numbers: Array = None  # (K, K) int32, for tiles of several components: the numbers of the components' pairs
     counts_sure: bool = False  # whether pairs surely within are counted, after the number of pairs
@@ -217,7 +217,7 @@ def append_survivors(
 
 
 def item_splits(blocks: int, tiles: int) -> int:
-    """The number of work items into which a band's tiles are divided for each block of rows.
+    """Return the number of work items into which a band's tiles are divided for each block of rows.
 
     Some blocks have several times the work of others, since in an order by bounds points that are near to many come
     together. There are enough items to balance that: each goes to the multiprocessor that is ready first.
@@ -227,7 +227,7 @@ def item_splits(blocks: int, tiles: int) -> int:
 
 
 def padded(n: int, size: int) -> int:
-    """n, rounded up to a multiple."""
+    """Return n, rounded up to a multiple of `size`."""
     return -(-n // size) * size
 
 
@@ -258,7 +258,7 @@ def source_of(
     int8: bool = False,
     count: bool = False,
 ) -> tuple[str, ...]:
-    """The source, and the options, of the body that serves rows of this many instructions on the current GPU."""
+    """Return the source and the options of the body that serves rows of `steps` instructions on the current GPU."""
     atoms = -(-steps // ATOM_STEPS)
     kind = symmetric, between, local, count, int8, False
     source, options, *_ = _body(atoms, steps - (atoms - 1) * ATOM_STEPS, kind, is_hopper(), current_gpu())
@@ -268,7 +268,7 @@ def source_of(
 def _body(
     atoms: int, last_steps: int, kind: tuple[bool, ...], hopper: bool, gpu: int
 ) -> tuple[str, tuple[str, ...], tuple[int, int, int], int]:
-    """The source, its options, the shape of a `_Body`, and its shared memory."""
+    """Return the source, its options, the shape of a `_Body`, and its bytes of shared memory."""
     is_local = kind[2]
     names = "RESIDENT_ATOMS", "LAST_STEPS", "SYMMETRIC", "BETWEEN_COMPONENTS", "LOCAL", "COUNT", "INT8", "BITS"
     more: tuple[str, ...]
@@ -289,13 +289,13 @@ def _body(
 
 
 def _mma_bytes(resident: int, warps: int, stages: int) -> int:
-    """Shared memory of a block, except its queues."""
+    """Return the bytes of shared memory that a block takes, without its queues."""
     tiles = warps * 32 // TILE
     return resident * tiles * PIECE_BYTES + stages * ((1 if resident else 1 + tiles) * PIECE_BYTES + NORM_BYTES)
 
 
 def _shape(resident: int, gpu: int) -> tuple[int, int, int]:
-    """The first of `MMA_SHAPES` that fits."""
+    """Return the first of `MMA_SHAPES` that fits the GPU; raise RuntimeError if none fits."""
     attributes = cp.cuda.Device(gpu).attributes
     for warps, stages, blocks in MMA_SHAPES:
         block = _mma_bytes(resident, warps, stages) + warps * QUEUE_BYTES + RESERVED_BYTES
@@ -311,8 +311,8 @@ MIXED = 32  # features that a Hadamard matrix mixes
 MIXES = 2
 #: Above the relative error of a rotation: (2 + 2·5·√32)·2⁻²⁴ and terms of second order.
 ROTATION_ERROR = 2.0**-18
-#: Rows that the scale is found by. A row with values above `LARGEST` times their median of maxima is cut off: its error
-#: is large.
+#: Rows that the scale is found by. A row is cut off, and has a large error, if its largest value is above `LARGEST`
+#: times the median of these rows' largest values.
 SCALE_ROWS, LARGEST = 2**12, 4
 #: Warps of a block that quantizes to int8, a row each; fewer where rows take much shared memory.
 INT8_WARPS = 8
@@ -321,19 +321,20 @@ MAX_FEATURES = 4096
 #: Coordinates are worked out in at most this many parts: each takes some time on the host.
 MAX_PARTS = 16
 
-#: By Hopper's own instructions or not, read on an H100. A coordinate is rounded to a 25th of their root mean square.
+#: Costs with Hopper's own instructions and without, measured on an H100. A coordinate is rounded to a 25th of the
+#: coordinates' root mean square.
 COSTS = {
     hopper: FilterCosts(product, survivor=3e-10, byte=4e-13, rounding=1 / 25 / 12**0.5)
     for hopper, product in ((True, 1.0e-15), (False, 1.9e-15))
 }
 #: With more features fp16 takes less time whatever the number of points: see bench/NOTES.md.
 MAX_INT8 = 1024
-#: Seconds by which a product of one feature takes longer in fp16, and how many survivors of a Gaussian point it saves.
+#: Seconds by which a product of one feature takes longer in fp16, and the survivors that fp16 saves a Gaussian point.
 FP16_TIME, FP16_SURVIVORS = {True: 0.85e-15, False: 1.7e-15}, 200
 
 
 def quantize_rows(values: Array, scaling: Scaling, rows: Array, padded: int, atoms: int = 0) -> QuantizedPoints:
-    """The fp16 points of `rows` of `values`, filled up to `padded` rows.
+    """Return the fp16 points of `rows` of `values`, filled up to `padded` rows.
 
     They are laid out row by row, or as an image of `atoms` atoms a row: see `pass.cuh`.
     """
@@ -371,16 +372,19 @@ class Fp16:
         self.steps = -(-n_features // 16)
 
     def encode(self, values: Array, rows: Array, size: int) -> QuantizedPoints:
-        """The image of some rows, filled up to `size` rows."""
+        """Return the image of some rows, filled up to `size` rows."""
         return quantize_rows(values, self.scaling, rows, size, -(-self.steps // ATOM_STEPS))
 
     def sure_terms(self, n_features: int, limit: float, metric: Metric) -> tuple[float, float, float]:
-        """The radius and the slacks, of norms and absolute, by which a pair is surely within: `bounds.sure_radius`."""
+        """Return the radius, the norms' slack and the absolute slack of the test that a pair is surely within.
+
+        See `bounds.sure_radius`.
+        """
         radius, norm_slack = sure_radius(limit, n_features, self.scale, metric)
         return float(radius), float(norm_slack), ABSOLUTE_SLACK
 
     def missing(self, half_norm: Array) -> float:
-        """The most that a half squared distance of rows with these half norms lacks."""
+        """Return the most that half a squared distance lacks, if it is computed from rows with these half norms."""
         return -2 * self.norm_slack * float(half_norm.min()) + ABSOLUTE_SLACK
 
 
@@ -398,7 +402,7 @@ class Int8:
         self.is_finest = not self.rotates
         self.centre = scaling.centre if self.rotates else cp.full(d, 2.0 ** (scaling.bits - 1))
         self.error = ROTATION_ERROR if self.rotates else 0.0
-        self.stretch, self.lost = 1.0, 0.0  # beside what is relative
+        self.stretch, self.lost = 1.0, 0.0  # `lost` is added to the relative error
         self.first_scale, self.last_scale = (scaling.scale if self.rotates else 2.0 ** (8 - scaling.bits)), 1.0
         self.scale = self.first_scale
         if self.rotates:
@@ -407,17 +411,17 @@ class Int8:
             self.lost = max(1.0, self.first_scale) * self.last_scale * MIXED * d**0.5 * SMALLEST_NORMAL
 
     def encode(self, values: Array, rows: Array, size: int) -> QuantizedPoints:
-        """The image of some rows, filled up to `size` rows."""
+        """Return the image of some rows, filled up to `size` rows."""
         image = self._empty(size)
         self._launch(values, rows, rows.size, size, image)
         return image
 
     def sure_terms(self, n_features: int, limit: float, metric: Metric) -> tuple[float, float, float]:
-        """See `Fp16`: sums are exact, and halves are rounded down."""
+        """Return the terms of `Fp16.sure_terms`: sums are exact, and halves are rounded down."""
         return float(sure_radius(limit, n_features, self.scale, metric)[0]), 0.0, 2.0
 
     def missing(self, half_norm: Array) -> float:
-        """The most that a half squared distance lacks: halves are rounded down."""
+        """Return the most that half a squared distance lacks: halves are rounded down."""
         return 1.0
 
     def _empty(self, size: int) -> QuantizedPoints:
@@ -427,7 +431,7 @@ class Int8:
     def _launch(
         self, values: Array, rows: Array, m: int, size: int, image: QuantizedPoints | None, z: Array = None
     ) -> None:
-        """The image of m rows, or their z."""
+        """Write the image of m rows, filled up to `size` rows, or their z, (m, width) float32, if `image` is None."""
         check_arrays(values.dtype, values)
         check_arrays("int32", rows)
         d = values.shape[1]
@@ -444,7 +448,10 @@ class Int8:
 
     @cached_property
     def _shuffles(self) -> Array:
-        """The order of the features before each transform; a feature whose sign changes is ~f."""
+        """Return the order of the features before each transform, (`MIXES`, width) int32; None without a rotation.
+
+        A feature f whose sign changes is ~f.
+        """
         if not self.rotates:
             return None
         rng = np.random.default_rng(0)
@@ -452,7 +459,7 @@ class Int8:
         return cp.asarray(np.where(rng.random(shuffles.shape) < 0.5, ~shuffles, shuffles).astype(np.int32))
 
     def _scale_of(self, points: Array, sample: Array) -> float:
-        """The scale that maps the sample's largest value, outliers aside, to 127."""
+        """Return the scale that maps the sample's largest value, except outliers, to 127."""
         z = cp.empty((sample.size, self.width), cp.float32)
         self._launch(points, sample, sample.size, sample.size, None, z)
         largest = abs(z).max(axis=1).get()
@@ -472,15 +479,15 @@ class Projected(Int8):
         self.name = f"{Int8.name}, {sample.shape[1]} coordinates for {points.shape[1]} features"
 
     def sure_terms(self, n_features: int, limit: float, metric: Metric) -> tuple[float, float, float]:
-        """A partial distance bounds no distance from above."""
+        """Return terms that make no pair sure: a partial distance bounds no distance from above."""
         return -1.0, 0.0, 0.0
 
     def missing(self, half_norm: Array) -> float:
-        """A partial distance bounds no distance from above."""
+        """Return infinity: a partial distance bounds no distance from above."""
         return float("inf")
 
     def encode(self, values: Array, rows: Array, size: int) -> QuantizedPoints:
-        """The image of some rows, filled up to `size` rows."""
+        """Return the image of some rows, filled up to `size` rows."""
         image, tile_bytes = self._empty(size), self.atoms * ATOM_BYTES
         tiles = -(-max(BLOCK // values.shape[1], -(-size // MAX_PARTS)) // TILE)
         for part in equal_slices(slice(0, size), tiles * TILE):
@@ -491,11 +498,11 @@ class Projected(Int8):
 
 
 def cheapest(points: Array, n_queries: int, scaling: Scaling, device: Device, within: float) -> Fp16 | Int8:
-    """The encoding with which the queries take the least time.
+    """Return the encoding with which the queries take the least time.
 
-    fp16 takes longer for the products, by `FP16_TIME` for each, and leaves fewer survivors: of Gaussian points
-    `FP16_SURVIVORS` fewer a query, and more with many features, since distances then differ by less than eight bits
-    move a point. Bytes are exact in int8, and only int8 serves where sums of fp16 are not precise.
+    fp16 takes longer for the products, by `FP16_TIME` for each, and leaves fewer survivors. For Gaussian points it
+    leaves `FP16_SURVIVORS` fewer a query, and with many features it saves more, since distances then differ by less
+    than eight bits move a point. Bytes are exact in int8, and only int8 serves where sums of fp16 are not precise.
     """
     (n, d), cost = points.shape, COSTS[is_hopper()]
     projection = worthwhile_projection(points, n_queries, scaling, cost, device, within)
@@ -508,13 +515,13 @@ def cheapest(points: Array, n_queries: int, scaling: Scaling, device: Device, wi
     return Fp16(d, scaling)
 
 
-TRIED_FEATURES, TRIED_STEPS = 2**10, 2**6  # of the rows that are tried, and the instructions that they take
+TRIED_FEATURES, TRIED_STEPS = 2**10, 2**6  # features of the rows that are tried, and their instructions
 
 
 def fp16_keeps_bound() -> bool:
-    """Whether the kernel's sums of fp16 products are as precise as `bounds.accumulation_bound` says.
+    """Return whether the kernel's sums of fp16 products are as precise as `bounds.accumulation_bound` says.
 
-    It is tried once per process and GPU. The sums of int8 and of bits are exact and need no trial.
+    The kernel is tried once per process and GPU. The sums of int8 and of bits are exact and need no trial.
     """
     return _fp16_keeps_bound(is_hopper(), current_gpu())
 
@@ -523,7 +530,7 @@ def fp16_keeps_bound() -> bool:
 def _fp16_keeps_bound(_hopper: bool, _gpu: int) -> bool:
     trial = Trial(TRIED_FEATURES)
     m, n = len(trial.rows), len(trial.points)
-    with outside_pool(cuda()):  # which may have a limit
+    with outside_pool(cuda()):  # since the pool may have a limit
         rows, points = (_image(part) for part in (trial.rows, trial.points))
         rows = QuantizedPoints(rows.y, cp.asarray(-trial.padded_thresholds(BLOCK_ROWS)), rows.error)
         points = QuantizedPoints(points.y, cp.zeros(BLOCK_ROWS, cp.float32), points.error)
@@ -535,6 +542,6 @@ def _fp16_keeps_bound(_hopper: bool, _gpu: int) -> bool:
 
 
 def _image(values: np.ndarray) -> QuantizedPoints:
-    """The image of a block of rows that fp16 holds."""
+    """Return the image of a block of rows whose values fp16 holds."""
     scaling, ids = Scaling(cp.zeros(TRIED_FEATURES), 1.0), cp.arange(len(values), dtype=cp.int32)
     return quantize_rows(cp.asarray(values), scaling, ids, BLOCK_ROWS, TRIED_STEPS // ATOM_STEPS)

@@ -66,66 +66,73 @@ class ImageFilter(TileFilter):
     #: A chunk has few rows, and a band brings each about 7k survivors; `candidate_capacity` says how many there is room
     #: for.
     first_band, growth = 2**14, 8
-    #: In blocks of rows. There are many rows: a launch costs little, a survivor much.
+    #: The slices' first offsets, in blocks of rows, and their growth. There are many rows: a launch costs little, a
+    #: survivor much.
     first_offsets, offset_growth = 4, 1.5
-    #: Where lists bound the rows: all slices grow by `listed_growth`, and lists are made after those that end at
+    #: Where lists bound the rows, all slices grow by `listed_growth`, and lists are made after the slices that end at
     #: `listed_offsets` or later.
     listed_offsets, listed_growth = 128, 4.0
-    max_rows = 2**18  # a launch: enough blocks to fill the GPU evenly
-    max_candidates = 2**26  # a launch
+    max_rows = 2**18  # of a launch: enough blocks to fill the GPU evenly
+    max_candidates = 2**26  # of a launch
 
     encoding: Any  # makes the images; see `fused`
     points_image: QuantizedPoints | None
     tile_error: Array  # float32, what the test takes for each tile of the points' image, once that is made
 
     def order_by_bound(self, bound: Array, first: int = 0) -> tuple[Array, Array]:
-        """An order for `append_both` of the points from `first` on, which have these bounds, and those not in it.
+        """Return an order for `append_both` of the points from `first` on, and the points that it leaves out.
 
-        Both are counted from that point.
+        `bound` holds these points' bounds. Both results count from the first of these points.
         """
         raise NotImplementedError
 
     def order_for_limit(self, limit: float, n: int, first: int) -> tuple[Array, Array]:
-        """An order for `pairs_within` of n points from `first` on, and those not in it."""
+        """Return an order for `pairs_within` of n points from `first` on, and the points that it leaves out."""
         order, far = self.order_by_bound(cp.full(n, limit), first)
         return order + np.int32(first), far + np.int32(first)
 
     def ones_of_tiles(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """The least and the largest number of ones of each tile, on the host; None of points that are no bits."""
+        """Return the least and the largest number of ones of each tile, on the host; None if points are not bits."""
         return None
 
     def tighten(self, survivors: Survivors, bound: Array, k: int, last: bool) -> None:
-        """Tighten the bounds to what each row's k-th survivor is at most; `last` if no other slice follows."""
+        """Tighten each row's bound to an upper bound of its k-th survivor's distance.
+
+        `last` is whether no other slice follows.
+        """
         raise NotImplementedError
 
     def is_coarse(self, survivors: Survivors) -> bool:
-        """Whether too many rows have more survivors than there is room for: a finer one takes less time."""
+        """Return whether too many rows have more survivors than there is room for.
+
+        If so, a finer filter takes less time.
+        """
         return False
 
     def image(self) -> QuantizedPoints:
-        """All points in their order."""
+        """Return the image of all points in their order; it is made when it is first needed."""
         if self.points_image is None:
             self.points_image = self.encoding.encode(self.points, self.order, padded(self.order.size, BLOCK_ROWS))
             self.sum_up_tiles(self.points_image)
         return self.points_image
 
     def sum_up_tiles(self, image: QuantizedPoints) -> None:
-        """Set `tile_error`, by the new image of the points."""
+        """Set `tile_error` by the new image of the points."""
         self.tile_error = cp.empty(image.error.size // TILE, cp.float32)
         launch_blocks(TIGHTEN, "largest_of_tiles", (self.tile_error.size,), TILE, image.error, self.tile_error)
 
     def radii(self, bound: Array, error: Array, size: int) -> Radii:
-        """The radii that the test takes for rows with these bounds and errors."""
+        """Return the radii that the test takes for rows with these bounds and errors."""
         raise NotImplementedError
 
     @staticmethod
     def row_bytes(d: int) -> int:
-        """Bytes of a row of d features in the image of the larger type, and beside it."""
+        """Return the bytes that a row of d features takes in the image of the larger type, and beside it."""
         return 128 * -(-d // 64) + 8
 
     @staticmethod
     def symmetric_bytes(n: int, k: int, d: int) -> int:
-        """Bytes of a symmetric pass, in addition to the result: all rows' bounds, survivors and lists."""
+        """Return the bytes of a symmetric pass beside its result: all rows' bounds, survivors and lists."""
         return n * (24 + 12 * k + 8 * survivor_capacity(k, d))
 
     def arrange(self, order: Any, far: Any = None) -> None:
@@ -134,25 +141,25 @@ class ImageFilter(TileFilter):
         self.points_image = None
 
     def rows_at_once(self, k: int) -> int:
-        """How many rows a launch should have."""
+        """Return how many rows a launch should have."""
         by_candidates = self.max_candidates // (self.room * candidate_capacity(k)) // BLOCK_ROWS * BLOCK_ROWS
         return max(BLOCK_ROWS, min(self.max_rows, by_candidates))
 
     def query(self, rows: Any) -> QuantizedPoints:
-        """The image of the rows."""
+        """Return the image of the rows."""
         return self.encoding.encode(self.queries, rows, padded(rows.size, BLOCK_ROWS))
 
     def tested_groups(self, groups: Groups, task: SearchTask) -> Groups:
-        """The rows' groups, and the points' by position.
+        """Return the rows' groups, and the points' by position; (None, None) where every row is its own group.
 
-        Where every row is its own group, one more candidate is cheaper than to look up the group of every survivor.
+        In that case one more candidate is cheaper than to look up the group of every survivor.
         """
         return (groups[0], groups[1][self.order]) if task.per_group_minimum else (None, None)
 
     def candidates(
         self, rows: Any, band: slice, bound: Any, groups: Groups, task: SearchTask, capacity: int | None = None
     ) -> Candidates:
-        """See `TileFilter.candidates`: in one launch."""
+        """Return each row's candidates among the points of a band, in one launch: see `TileFilter.candidates`."""
         if band.start % TILE:
             raise ValueError(f"a band starts at a multiple of {TILE} points, got {band.start}")
         check_arrays("int32", *groups)
@@ -168,7 +175,10 @@ class ImageFilter(TileFilter):
         return candidates
 
     def arrange_parts(self, bound: Any, split: int) -> bool:
-        """Arrange each of two parts by its bounds, unless a part has far points or the first is no whole blocks."""
+        """Arrange each of two parts by its bounds; return False if that cannot be.
+
+        It cannot if a part has far points or the first part is not made of whole blocks.
+        """
         if split % BLOCK_ROWS:
             return False
         (first, far), (second, more_far) = self.order_by_bound(bound[:split]), self.order_by_bound(bound[split:], split)
@@ -178,9 +188,9 @@ class ImageFilter(TileFilter):
         return True
 
     def symmetric_slices(self, split: int = 0, bounds_fall: bool = True, by_lists: bool = False) -> list[slice]:
-        """Ranges of offsets, in blocks of rows, that together form every pair of blocks once; see `append_both`.
+        """Return ranges of offsets, in blocks of rows, that together form every pair of blocks once; see `append_both`.
 
-        Fewer if the bounds hardly fall from slice to slice, or are found `by_lists`.
+        They are fewer if the bounds hardly fall from slice to slice, or are found `by_lists`.
         """
         blocks = self.image().half_norm.size // BLOCK_ROWS - split // BLOCK_ROWS
         last = blocks if split else blocks // 2 + 1
@@ -190,18 +200,21 @@ class ImageFilter(TileFilter):
         return geometric_slices(min(self.first_offsets, max(1, blocks // 16)), last, growth)
 
     def empty_survivors(self, k: int) -> Survivors:
-        """Buffers for `append_both`: a slice brings a row about k, as many stay, and the rest is spare."""
+        """Return empty buffers for `append_both`.
+
+        A slice brings a row about k survivors, as many stay, and the rest is spare.
+        """
         n = self.order.size
         shape = n, survivor_capacity(k, self.points.shape[1])
         ids, count = cp.empty(shape, cp.int32), cp.zeros(n, cp.int32)
         return Survivors(ids, count, self.order, cp.empty(shape, self.encoding.sum_type))
 
     def append_both(self, offsets: slice, bound: Any, into: Survivors, split: int = 0) -> None:
-        """Append to the candidates of every point, taken as a row in that order, those of the blocks at these offsets.
+        """Append to the candidates of every point, as a row in that order, the points of the blocks at these offsets.
 
-        Offset s means the pairs of each block of rows with the s-th block after it, modulo their number: what passes
-        for either of the two points is appended for that one. If `split` is given, the blocks before that point meet
-        only those from it on, counted from the first of these.
+        Offset s means the pairs of each block of rows with the s-th block after it, modulo the number of blocks. A pair
+        that passes for one of its points is appended for that point. If `split` is given, the blocks before that point
+        meet only those from it on, and offsets count from the first of these.
         """
         image = self.image()
         all_tiles, tiles = image.half_norm.size // TILE, (2 * offsets.start, 2 * offsets.stop)
@@ -213,18 +226,20 @@ class ImageFilter(TileFilter):
         self._append(products, radii, Destination(into, cp.zeros(1, cp.int32)))
 
     def pairs_within(self, items: Any, limit: float, capacity: int) -> Any:
-        """The pairs of some work items within a surrogate distance, and maybe others, if there are at most `capacity`.
+        """Return the pairs of some work items that may be within a surrogate distance.
 
-        See `FusedFilter.component_pairs`: all items are of component pair 0.
+        The result, (3, pairs) int32, has all pairs within, and maybe others; it is None if more than `capacity` pass.
+        See `FusedFilter.component_pairs`: all items have component pair 0.
         """
         raise NotImplementedError
 
     def _listed_pairs(
         self, items: Any, radii: Radii, thresholds: Any, capacity: int, components: tuple[Any, Any] = (None, None)
     ) -> Any:
-        """The pairs that pass, (3, pairs) int32, or None if there are more than `capacity`.
+        """Return the pairs that pass, (3, pairs) int32; None if there are more than `capacity`.
 
-        `components`, of each point and the numbers of their pairs, where tiles have points of several.
+        Where tiles have points of several components, `components` are the component of each point and the numbers of
+        the components' pairs.
         """
         image, counts = self.image(), cp.zeros(2, cp.uint64)  # found, and the next work item
         products = Products(image, len(items), 1, (0, 0), self.order.size)
@@ -239,14 +254,14 @@ class ImageFilter(TileFilter):
         append_survivors(products, image, self.encoding.steps, radii, self.tile_error, into)
 
 
-#: Tiles that follow each other share out their points: up to this number of them, and one in `DEALT_OF` at most. A
-#: point's near copies have nearly its bound. In one tile they would be seen at once, and end each other's lists.
+#: Tiles that follow each other share out their points: up to `DEALT` tiles, and at most one in `DEALT_OF` of all tiles.
+#: A point's near copies have nearly its bound. In one tile they would be seen at once, and end each other's lists.
 #: Outliers stay apart: a tile with a point of large error lets all pairs pass.
 DEALT, DEALT_OF = 64, 64
 
 
 def sorted_keys(values: Array) -> Array:
-    """Numbers as float32, ascending, each above its place: (n,) uint64."""
+    """Return keys in ascending order, (n,) uint64: a value as float32 in the upper half, its place in the lower."""
     values = values.astype(cp.float64, copy=False)
     check_arrays("float64", values)
     keys = cp.empty(values.size, cp.uint64)
@@ -256,13 +271,13 @@ def sorted_keys(values: Array) -> Array:
 
 
 def numbers_and_places(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Some of `sorted_keys` taken apart: float32 and int32."""
+    """Return the values, float32, and the places, int32, that some of the `sorted_keys` hold."""
     bits, top = (keys >> np.uint64(32)).astype(np.uint32), np.uint32(1 << 31)
     return np.where(bits & top, bits ^ top, ~bits).view(np.float32), (keys & np.uint64(2**32 - 1)).astype(np.int32)
 
 
 def tiles_in_strides(keys: Array, n: int) -> Array:
-    """The first n of some points in the order of their `sorted_keys`, with whole tiles in a low-discrepancy order."""
+    """Return the first n points in the order of their `sorted_keys`, with whole tiles in a low-discrepancy order."""
     order, tiles = cp.empty(n, cp.int32), n // TILE
     sizes = np.int64(n), np.int64(golden_stride(tiles)), np.int64(max(1, min(DEALT, tiles // DEALT_OF)))
     launch(TIGHTEN, "stride_tiles", n, *sizes, keys, order)
@@ -270,14 +285,14 @@ def tiles_in_strides(keys: Array, n: int) -> Array:
 
 
 def survivor_capacity(k: int, d: int) -> int:
-    """The capacity for a row's survivors between two slices of a symmetric pass.
+    """Return the capacity for a row's survivors between two slices of a symmetric pass.
 
-    Where they are half of it they are re-ranked, which takes longer the more features there are.
+    Survivors that fill half of it are re-ranked, which takes longer the more features there are.
     """
     return 48 + 4 * k + d // 8
 
 
-#: Outliers: points whose bounds, of squared distances, exceed `FAR` times the median, if they are at most `MAX_FAR`.
+#: Outliers are points whose bounds of squared distances exceed `FAR` times the median, if at most `MAX_FAR` do.
 FAR, MAX_FAR = 2**14, 32
 #: The share of the rows that may overflow in a slice before the filter gives way to a finer one.
 MAX_OVERFLOWED = 1 / 4
@@ -290,7 +305,7 @@ class FusedFilter(ImageFilter, ProductFilter):
     """The product filter over a whole band of points in one launch.
 
     `exact` has the same points as they are re-ranked, and `within` is the largest distance that is wanted. The `tier`
-    is `ON_AXES`, which are taken where that takes less time, `ALL_FEATURES` or `PRECISE`.
+    is `ON_AXES`, which uses principal axes where that takes less time, `ALL_FEATURES` or `PRECISE`.
     """
 
     def __init__(
@@ -319,16 +334,19 @@ class FusedFilter(ImageFilter, ProductFilter):
 
     @staticmethod
     def serves(n_features: int) -> bool:
-        """Whether there is an encoding of this number of features for the current GPU."""
+        """Return whether the current GPU has an encoding for this number of features."""
         return n_features <= MAX_FEATURES or fp16_keeps_bound()
 
     @property
     def is_finest(self) -> bool:
-        """Whether no filter is finer: fp16 is none on a GPU whose sums are less precise than the test assumes."""
+        """Return whether no filter is finer.
+
+        fp16 is no finer filter on a GPU whose sums are less precise than the test assumes.
+        """
         return self.encoding.is_finest or not (isinstance(self.encoding, Projected) or fp16_keeps_bound())
 
     def finer(self) -> TileFilter | None:
-        """A filter with all features in int8, then in fp16; None if that is no finer."""
+        """Return a filter with all features in int8, or then one in fp16; None if this one is the finest."""
         if self.is_finest:
             return None
         tier = ALL_FEATURES if isinstance(self.encoding, Projected) else PRECISE
@@ -338,11 +356,14 @@ class FusedFilter(ImageFilter, ProductFilter):
         return finer
 
     def localized(self, rows: Array, bound: Array) -> Iterator[tuple[TileFilter | None, Array]]:
-        """See `TileFilter.localized`: fp16 filters about points close to their rows for the rows' search radii."""
+        """Yield fp16 filters, each centred at a point that its rows are near, compared with how far they look.
+
+        See `TileFilter.localized`.
+        """
         if not fp16_keeps_bound():
             yield from super().localized(rows, bound)
             return
-        self.points_image = None  # whose memory another image takes
+        self.points_image = None  # another image takes its memory
         reach = self.metric.true_distance_bound(bound, cp, *self.metric.rounding_terms(self.n_features))
         for members, centre, radius in surroundings(self.queries, rows, reach):
             if centre is None:
@@ -356,10 +377,10 @@ class FusedFilter(ImageFilter, ProductFilter):
             yield local, members
 
     def order_by_bound(self, bound: Array, first: int = 0) -> tuple[Array, Array]:
-        """An order for `append_both`: tiles of points with similar bounds, in a low-discrepancy order.
+        """Return an order for `append_both`: tiles of points with similar bounds, in a low-discrepancy order.
 
-        Of similar filter radii, if there is a largest distance. A few points far above most are not in the order, but
-        returned, too.
+        If there is a largest distance, a tile's points have similar filter radii instead. A few points whose bounds are
+        far above most are not in the order; they are the second result.
         """
         n, key = bound.size, bound
         if self.within < inf:  # then most bounds are equal, but rows of large errors should share tiles
@@ -369,12 +390,12 @@ class FusedFilter(ImageFilter, ProductFilter):
         (last, places), (median, _) = (
             numbers_and_places(keys[some].get()) for some in (slice(-MAX_FAR - 1, None), slice(n // 2, n // 2 + 1))
         )
-        far = int((last.astype("float64") > FAR * float(median[0])).sum())  # which may be beyond float32
+        far = int((last.astype("float64") > FAR * float(median[0])).sum())  # the product may be beyond float32
         far = far if far <= MAX_FAR else 0
         return tiles_in_strides(keys, n - far), cp.asarray(places[places.size - far :])
 
     def is_coarse(self, survivors: Survivors) -> bool:
-        """See `ImageFilter.is_coarse`."""
+        """Return whether more than the share `MAX_OVERFLOWED` of the rows has more survivors than there is room for."""
         m, overflowed = survivors.count.size, cp.zeros(1, cp.int32)
         check_arrays("int32", survivors.count)
         given = np.int64(m), survivors.count, np.int32(survivors.capacity)
@@ -382,9 +403,10 @@ class FusedFilter(ImageFilter, ProductFilter):
         return int(overflowed[0]) > MAX_OVERFLOWED * m
 
     def tighten(self, survivors: Survivors, bound: Array, k: int, last: bool) -> None:
-        """Tighten the bounds to what each row's k-th survivor is at most, and drop those that cannot be within them.
+        """Tighten each row's bound to an upper bound of its k-th survivor's distance.
 
-        `last`: they are measured as far as that is worthwhile, since no other slice follows.
+        Survivors that cannot be within the new bound are dropped. If `last`, distances are measured as far as that is
+        worthwhile, since no other slice follows.
         """
         image, n = self.image(), self.order.size
         check_arrays("int32", survivors.ids, survivors.count)
@@ -404,17 +426,17 @@ class FusedFilter(ImageFilter, ProductFilter):
     def component_pairs(
         self, order: Any, items: Any, upper: Any, max_pairs: int, components: tuple[Any, Any] = (None, None)
     ) -> Any:
-        """The pairs of points whose surrogate distance is at most that of their component pair, and maybe others.
+        """Return the pairs of points whose surrogate distance is at most their component pair's, and maybe others.
 
-        `order`, int32, has the points in blocks of `BLOCK_ROWS`; in a block one more than once only in a run. `items`,
-        (m, 4) int32, each have a block of rows by the number of its first tile; the first tile of points and the one
-        after the last, at most `MAX_ITEM_TILES`; and the number of its component pair. `upper`, float64, is the
+        `order`, int32, has the points in blocks of `BLOCK_ROWS`; within a block a point may repeat only in a run. Each
+        of `items`, (m, 4) int32, has a block of rows by the number of its first tile; the first tile of points and the
+        one after the last, at most `MAX_ITEM_TILES`; and the number of its component pair. `upper`, float64, is the
         surrogate distance by component pair. Where items have points of several components, their component pair is
         that of the largest `upper`, and `components` are the component of each point in that order, int32, and the
-        number of the pair of each two, (K, K) int32, or -1.
+        number of each two components' pair, (K, K) int32, or -1.
 
-        Returns (3, pairs) int32, the points, none for those that fill up a block, and the number of their component
-        pair; None if there are more than `max_pairs`.
+        Returns (3, pairs) int32: two points, and the number of their component pair. No point that fills up a block is
+        returned. The result is None if there are more than `max_pairs`.
         """
         arranged = self.order, self.far
         self.arrange(order)
@@ -430,23 +452,25 @@ class FusedFilter(ImageFilter, ProductFilter):
     def pairs_of_items(
         self, items: Any, thresholds: Any, capacity: int, components: tuple[Any, Any] = (None, None)
     ) -> Any:
-        """See `component_pairs` if there are at most `capacity`, of the points as they are arranged.
+        """Return the pairs of work items as `component_pairs` does, of the points as they are arranged.
 
-        A row's radius is its own error and one of the `thresholds`, that of its component pair.
+        The result is None if there are more than `capacity`. A row's radius is the sum of its own error and one of the
+        `thresholds`, that of its component pair.
         """
         return self._listed_pairs(items, Radii(self.image().error, None), thresholds, capacity, components)
 
     def pairs_within(self, items: Any, limit: float, capacity: int) -> Any:
-        """See `ImageFilter.pairs_within`."""
+        """Return the pairs of some work items that may be within `limit`: see `ImageFilter.pairs_within`."""
         return self.pairs_of_items(items, self.radii(cp.full(1, limit), None, padded(1, TILE)).of_row, capacity)
 
     def count_within(
         self, items: Any, limits: tuple[float, float], capacity: int, filled_block: int
     ) -> tuple[Any, int] | None:
-        """The pairs that may be within the second limit but not surely within the first, and how many surely are.
+        """Return the pairs that may be within the second limit, but not surely within the first; count the latter.
 
-        A pair comes once, except those of a point with itself or its fillers, which do not come; `filled_block` is the
-        block of rows that is filled up. None if there are more than `capacity` to weigh. See `pairs_of_items`.
+        The result is these pairs and the number of those surely within the first limit, or None if there are more than
+        `capacity` pairs to weigh. A pair comes once. Pairs of a point with itself or its fillers do not come;
+        `filled_block` is the block of rows that is filled up. See `pairs_of_items`.
         """
         image, counts = self.image(), cp.zeros(3, cp.uint64)  # found, surely within, and the next work item
         low, high = limits
@@ -468,7 +492,10 @@ class FusedFilter(ImageFilter, ProductFilter):
         self.largest_error = self.tile_error.max()
 
     def radii(self, bound: Array, error: Array, size: int) -> Radii:
-        """`bounds.filter_radius` of rows with these bounds and errors (None: of no error), in one launch."""
+        """Return the `bounds.filter_radius` of rows with these bounds and errors, in one launch.
+
+        If `error` is None, the rows have no errors.
+        """
         check_arrays("float64", bound)
         radii = Radii(cp.empty(size, cp.float32), cp.empty(size // TILE, cp.float32))
         arguments = np.int64(bound.size), bound, error, self.radius_struct, radii.of_row, radii.of_tile
@@ -476,16 +503,16 @@ class FusedFilter(ImageFilter, ProductFilter):
         return radii
 
 
-#: How many times as far as a row looks its centre may be, and how many times as far as another of its group it may
-#: look: fp16 moves a row by up to 2⁻¹² of its distance from the centre.
+#: A row's centre may be `MAX_RATIO` times as far as the row looks, and a row may look `LEVEL` times as far as another
+#: of its group: fp16 moves a row by up to 2⁻¹² of its distance from the centre.
 MAX_RATIO, LEVEL = 2**6, 4
-#: The most centres, and the fewest rows of a group: of fewer all distances are computed in as little time.
+#: The most centres, and the fewest rows of a group: all distances of fewer rows are computed in as little time.
 MAX_CENTRES, MIN_MEMBERS = 2**10, 2**6
 LEVELS, SMALLEST = 2**11, 1e-308  # more than there are levels of float64 numbers from here on
 
 
 def surroundings(values: Array, rows: Array, reach: Array) -> Iterator[tuple[Array, int | None, float]]:
-    """Groups of rows about some of them that look about as far.
+    """Yield groups of rows that are near one of them, their centre, and that look about equally far.
 
     A next centre is the row without one that is farthest from all for how far it looks (Gonzalez 1985). It takes all
     rows without a centre that are near it.
@@ -501,11 +528,11 @@ def surroundings(values: Array, rows: Array, reach: Array) -> Iterator[tuple[Arr
     Yields
     ------
     members : int32 array
-        Which of the m. Each comes once, those of no group at last.
+        Which of the m rows. Each comes once; the rows of no group come last.
     centre : int, optional
         A row of the values.
     radius : float
-        Within which of it all are that the members look for.
+        All points that the members look for are within it of the centre.
     """
     m, centres = rows.size, list[int]()
     if m < MIN_MEMBERS:
@@ -513,7 +540,7 @@ def surroundings(values: Array, rows: Array, reach: Array) -> Iterator[tuple[Arr
         return
     nearest, own, of = cp.full(m, cp.inf), cp.full(m, cp.inf), cp.full(m, -1, cp.int32)
     limit = (MAX_RATIO * reach) ** 2  # squares of distances, like `nearest` and, of a row's own centre, `own`
-    limit[limit == cp.inf] = 0  # of these and of rows that look nowhere no scale is made
+    limit[limit == cp.inf] = 0  # there is no scale for these rows, nor for rows that look nowhere
     while len(centres) < min(MAX_CENTRES, m // MIN_MEMBERS):
         ratio = cp.where((of < 0) & (limit > 0), nearest / limit, 0)
         farthest = int(ratio.argmax())
@@ -540,7 +567,7 @@ def surroundings(values: Array, rows: Array, reach: Array) -> Iterator[tuple[Arr
 
 
 MAX_BITS = 2**24  # counts and numbers of ones are exact in float32
-#: Points, at least, that give each row its first bound, by whether that bounds all rows of its group.
+#: The least number of points that give each row its first bound, by whether that bounds all rows of its group.
 SEED_POINTS = {False: 256, True: 64}
 
 
@@ -556,7 +583,7 @@ class Bits:
         self.options = exact.metric.bit_options
 
     def encode(self, values: Array, rows: Array, size: int) -> QuantizedPoints:
-        """The image of some rows, filled up to `size` rows; its errors are the numbers of ones, negated."""
+        """Return the image of some rows, filled up to `size` rows; its errors are the numbers of ones, negated."""
         check_arrays("int32", rows)
         image = cp.empty(size * self.atoms * ATOM_STEPS * STEP_BYTES, cp.uint8)
         half_norm, error = cp.empty(size, cp.int32), cp.empty(size, cp.float32)
@@ -583,21 +610,24 @@ class CountFilter(ImageFilter):
         self.name = self.encoding.name
 
     def first_order(self) -> Array:
-        """Tiles of rows with similar numbers of ones, in a low-discrepancy order."""
+        """Return an order by tiles of rows with similar numbers of ones; the tiles are in a low-discrepancy order."""
         return tiles_in_strides(sorted_keys(self._ones), len(self.points))
 
     def order_by_bound(self, bound: Array, first: int = 0) -> tuple[Array, Array]:
-        """See `FusedFilter.order_by_bound`: by the number of ones, then by the bound; no points are far."""
+        """Return an order by the number of ones, then by the bound; no point is far.
+
+        See `FusedFilter.order_by_bound`.
+        """
         key = bound.astype(cp.float32)
         key = self._ones[first : first + key.size] + key / (1 + cp.where(cp.isfinite(key), key, 0).max())
         return tiles_in_strides(sorted_keys(key), key.size), cp.empty(0, cp.int32)
 
     def order_for_limit(self, limit: float, n: int, first: int) -> tuple[Array, Array]:
-        """See `ImageFilter.order_for_limit`: by the number of ones."""
+        """Return an order by the number of ones: see `ImageFilter.order_for_limit`."""
         return (cp.argsort(self._ones[first : first + n]) + first).astype(cp.int32), cp.empty(0, cp.int32)
 
     def ones_of_tiles(self) -> tuple[np.ndarray, np.ndarray]:
-        """See `ImageFilter.ones_of_tiles`."""
+        """Return the least and the largest number of ones of each tile, on the host, (tiles,) each."""
         ones = self._ones[self.order].get()
         starts = np.arange(0, ones.size, TILE)
         return np.minimum.reduceat(ones, starts), np.maximum.reduceat(ones, starts)
@@ -608,7 +638,7 @@ class CountFilter(ImageFilter):
         self.seed_by_distances(task, rows, bound, self.order[:: max(1, self.order.size // size)][:size])
 
     def tighten(self, survivors: Survivors, bound: Array, k: int, last: bool) -> None:
-        """Tighten the bounds to each row's k-th survivor's distance, which follows from its count."""
+        """Tighten each row's bound to the distance of its k-th survivor, which follows from its count."""
         check_arrays("int32", survivors.ids, survivors.half_sq_dist, survivors.count)
         check_arrays("float64", bound)
         n, keys = self.order.size, max(4, power_of_two(-(-survivors.capacity // WARP)))
@@ -620,7 +650,7 @@ class CountFilter(ImageFilter):
         )  # fmt: skip
 
     def radii(self, bound: Array, error: Array, size: int) -> Radii:
-        """The lines of rows with these bounds and errors."""
+        """Return the lines of rows with these bounds and errors, by which the test decides: see `Radii`."""
         check_arrays("float64", bound)
         check_arrays("float32", error)
         lines = Radii(cp.empty((size, 2), cp.float32), cp.empty((size // TILE, 2), cp.float32))
@@ -629,14 +659,14 @@ class CountFilter(ImageFilter):
         return lines
 
     def pairs_within(self, items: Any, limit: float, capacity: int) -> Any:
-        """The pairs that an `ImageFilter` lists: see there."""
+        """Return the pairs of some work items that may be within `limit`: see `ImageFilter.pairs_within`."""
         error = self.image().error
         radii = self.radii(cp.full(self.order.size, limit), error, error.size)
         return self._listed_pairs(items, radii, cp.zeros(1, cp.float32), capacity)
 
     @cached_property
     def _range_of_ones(self) -> tuple[np.float64, np.float64]:
-        """The least and the largest number of ones of a point."""
+        """Return the least and the largest number of ones of a point."""
         return np.float64(float(self._ones.min())), np.float64(float(self._ones.max()))
 
     @cached_property
