@@ -9,8 +9,8 @@
   are the leaves. It is SciPy's Z. Heights never fall from one row to the next.
 - The linkage of a forest has fewer rows, so it needs n.
 
-Each device's ``merge_in_order`` is the kernel behind `build_linkage`, of groups ``merge_groups``, and
-``label_clusters`` that behind `cut_labels`.
+Each device's ``merge_in_order`` is the kernel behind `build_linkage`; ``merge_groups`` takes its place if rows are in
+groups. ``label_clusters`` is the kernel behind `cut_labels`.
 `cutting.inherit_labels` is a cut by groupby and merge alone.
 """
 
@@ -33,26 +33,26 @@ __all__ = ["build_linkage", "cut_labels", "linkage_of_edges", "soonest"]
 
 #: The columns of a linkage frame.
 MERGE_TYPES = {"left": "int32", "right": "int32", "height": "float64", "size": "int32"}
-#: Bytes per edge at the peak, by device; bytes of a sort, and of a merge in a frame.
+#: Bytes per edge at the peak, by device; bytes per edge that a sort takes; bytes per merge of a linkage frame.
 EDGE_BYTES, SORT_BYTES, MERGE_BYTES = {"cpu": 40, "cuda": 96}, 96, 20
 
 
 @dataclass(frozen=True)
 class Members:
-    """The rows of some clusters, of which the devices' halves make means and deviations."""
+    """The rows of some clusters. The devices' halves compute the means and deviations of these clusters."""
 
-    rows: Array  # (m,) int64, those of the first cluster in order, then those of the second, and so on
+    rows: Array  # (m,) int64, the rows of the first cluster in order, then the rows of the second, and so on
     start: Array  # (clusters + 1,) int64, where each cluster begins in `rows`, and m
     weight: Array  # (n,) float64, the mass of each row, or None for 1
 
 
 def estimate_linkage(n: int, device: Device) -> MemoryEstimate:
-    """Bytes of the linkage of a tree of n nodes; its frame is retained."""
+    """Estimate the bytes that the linkage of a tree of n nodes takes. Its frame is retained."""
     return MemoryEstimate(EDGE_BYTES[device.name] * n, MERGE_BYTES * n)
 
 
 def linkage_of_edges(tree: Any, n_nodes: int | None, device: Device) -> PreallocatedFrame:
-    """`api.linkage` of a frame, on a device, within a run."""
+    """Return the linkage frame of an edge frame, on a device, within a run: the work of `api.linkage`."""
     require_edges(tree, "tree")
     n = _count_nodes(len(tree), n_nodes)
     edges = len(tree)
@@ -66,9 +66,11 @@ def linkage_of_edges(tree: Any, n_nodes: int | None, device: Device) -> Prealloc
 
 
 def build_linkage(tree: PreallocatedFrame, n: int, groups: tuple[Array, int] | None = None) -> PreallocatedFrame:
-    """The linkage of a tree or forest over n nodes. The edges are sorted, and checked for everything except cycles.
+    """Return the linkage of a tree or forest over n nodes.
 
-    Of a forest of groups without cycles `groups` are the group of each edge, (m,) int32, and how many groups there are.
+    The edges are sorted, and checked for everything except cycles. An edge that closes a cycle raises ValueError. If
+    the rows are in groups, `groups` holds the group of each edge, (m,) int32, and the number of groups. Such a forest
+    has no cycle.
     """
     src, dst, weight = (tree.columns[name] for name in EDGE_TYPES)
     merges = PreallocatedFrame.empty(tree.device, len(src), MERGE_TYPES)
@@ -94,7 +96,7 @@ def _count_nodes(edges: int, n_nodes: int | None) -> int:
 
 
 def _check_ids(src: Array, dst: Array, n: int, forest: bool) -> None:
-    """Refuse ids outside 0..n-1."""
+    """Raise unless all ids are from 0 to n - 1. The error for one tree recommends `n_nodes`."""
     if not len(src):
         return
     lowest, highest = min(int(src.min()), int(dst.min())), max(int(src.max()), int(dst.max()))

@@ -30,15 +30,15 @@ class Merges(NamedTuple):
 class Condensed(NamedTuple):
     """A condensed dendrogram of n points. Cluster 0 is all points, and clusters come before those within them."""
 
-    parent: np.ndarray  # (c,) int32, the cluster that each cluster split off from, -1 of the first
-    birth: np.ndarray  # (c,) float64, the λ of that split, 0 of the first
+    parent: np.ndarray  # (c,) int32, the cluster that each cluster split off from, -1 for the first
+    birth: np.ndarray  # (c,) float64, the λ of that split, 0 for the first
     size: np.ndarray  # (c,) array, points in the cluster at its birth, or their weight
     cluster: Array  # (n,) int32, the cluster that each point falls out of
-    departure: Array  # (n,) float64, the λ at which it does; like `cluster` of either device
+    departure: Array  # (n,) float64, the λ at which it falls out. `cluster` and this are arrays of either device
 
 
 class Weighting(NamedTuple):
-    """Points that count as several equal ones."""
+    """The weights of points that count as several equal ones."""
 
     weight: np.ndarray  # (n,) float64
     rate: np.ndarray  # (n,) float64, the λ at which the copies of each point part: 1 / its core distance, or infinite
@@ -50,11 +50,11 @@ CONDENSED = {"parent": np.intp, "child": np.intp, "lambda_val": np.float64, "chi
 
 
 def condense(merges: Merges, n: int, min_size: int, weighting: Weighting | None = None) -> Condensed:
-    """The condensed dendrogram of a linkage of n leaves on the host, whose heights are not negative.
+    """Return the condensed dendrogram of a linkage of n leaves on the host, whose heights are not negative.
 
     The trees of a forest merge at infinity, where λ is 0. `min_size`, at least 2, is the least number of points of a
-    large part, or the least sum of their weights. Then a point of that weight is a large part by itself, except in a
-    merge at its core distance, where its copies part.
+    large part, or the least sum of their weights. With weights, a point of that weight is a large part by itself,
+    except in a merge at its core distance, where its copies part.
     """
     if merges.height.size < n - 1:
         merges = _joined(merges, n)
@@ -73,7 +73,7 @@ def condense(merges: Merges, n: int, min_size: int, weighting: Weighting | None 
 
 
 def _joined(merges: Merges, n: int) -> Merges:
-    """A forest's merges and then those of its trees at infinity, each with all before, the largest tree first.
+    """Return a forest's merges and then those that join its trees at infinity, one by one, the largest tree first.
 
     Small trees merge last, so that they fall out of the cluster of all points, not out of another tree's cluster.
     """
@@ -91,9 +91,9 @@ def _joined(merges: Merges, n: int) -> Merges:
 
 
 def columns_of(tree: Condensed, weighting: Weighting | None = None, device: Device = CPU) -> dict[str, Array]:
-    """The columns of a `CondensedTree`: first the rows of the clusters, then the points'.
+    """Return the columns of a `CondensedTree`: first the rows of the clusters, then those of the points.
 
-    The dendrogram's points are on this device, a GPU only without weights.
+    The values of the dendrogram's points are on this device, which may be a GPU only if there are no weights.
     """
     if device.is_gpu:
         columns: tuple[Array, ...] = half(device, __package__).columns_of(*tree)
@@ -109,13 +109,13 @@ def columns_of(tree: Condensed, weighting: Weighting | None = None, device: Devi
 
 
 def from_frame(frame: Any, n: int) -> Condensed:
-    """The condensed dendrogram of n points in the columns of a `CondensedTree`.
+    """Return the condensed dendrogram of n points that the columns of a `CondensedTree` hold.
 
-    Raises ValueError if these are not `columns_of` such a dendrogram.
+    Raises ValueError if these are not the columns that `columns_of` makes of such a dendrogram.
     """
     require_numbers(frame, "condensed tree", parent="iu", child="iu", lambda_val="f", child_size="iuf")
     parent, child, rate, size = (to_host(frame[name].values) for name in CONDENSED)
-    c = parent.size - n  # clusters, without that of all points
+    c = parent.size - n  # the number of clusters without that of all points
     later = np.concatenate([np.arange(c), np.full(n, c)])  # a cluster follows its parent
     in_order = c >= 0 and np.array_equal(child, np.concatenate([np.arange(c) + n + 1, np.arange(n)]))
     if not in_order or ((parent < n) | (parent - n > later)).any():
@@ -135,7 +135,8 @@ def _condense(
 ):
     n = cluster.size
     parent[0], birth[0], count = -1, 0.0, 1
-    # From the top down: the cluster of each merge's points before it, and the λ at which they fell out.
+    # Merges are visited from the top down. For each, `within` is the cluster of its points before it, and `fallen` is
+    # the λ at which they fell out, -1 if they did not.
     within, fallen = np.zeros(n, np.int32), np.full(n, -1.0)
     for i in range(n - 2, -1, -1):
         rate = 1 / height[i] if height[i] > 0 else np.inf
@@ -160,7 +161,7 @@ def _condense(
 
 @njit(nogil=True, cache=True)
 def weigh(left_child, right_child, weight):
-    """The weight of each merge's points."""
+    """Return the total weight of each merge's points, (merges,) float64."""
     n = weight.size
     total = np.empty(left_child.size)
     for i in range(left_child.size):
@@ -172,22 +173,25 @@ def weigh(left_child, right_child, weight):
 
 @njit(nogil=True, cache=True)
 def _is_large(node, rate, min_size, size, weight, own_rate):
-    """Whether a part of a merge at λ = `rate` may be a cluster. A point whose copies part there is none, nor before."""
+    """Return whether a part of a merge at λ = `rate` may be a cluster.
+
+    A point is none if its copies part at this λ or at a smaller one.
+    """
     n = size.size + 1
     return _points(node, size, n, weight) >= min_size and (node >= n or own_rate[node] > rate)
 
 
 @njit(nogil=True, cache=True)
 def _points(node, size, n, weight):
-    """The number of points of a leaf or a merge, or their weight."""
+    """Return the number of points of a leaf or a merge, or their total weight if points have weights."""
     return size[node - n] if node >= n else weight[node] if weight.size else 1
 
 
 class Rule(NamedTuple):
-    """How clusters are selected from a condensed dendrogram."""
+    """The rule by which clusters are selected from a condensed dendrogram."""
 
-    #: whether to select the clusters that do not split further; else by excess of mass: a cluster is preferred to those
-    #: within it unless these are more stable together
+    #: whether to select the clusters that do not split further. Otherwise excess of mass decides: a cluster is
+    #: preferred to those within it unless these are more stable together
     leaves: bool = False
     allow_single: bool = False  # whether all points may be one cluster
     #: the largest number of points of a cluster at its birth; ignored with `leaves`. The cluster of all points counts
@@ -203,15 +207,15 @@ class Selected(NamedTuple):
     Values of points are on the points' device.
     """
 
-    labels: np.ndarray  # (n,) int32, -1 of noise
+    labels: np.ndarray  # (n,) int32, -1 for noise
     #: (n,) float64, how deep in its cluster a point is: its λ over the largest λ of the cluster
     probabilities: np.ndarray
-    persistence: np.ndarray  # (clusters,) float64, each stability as a share of what it would be if no point ever left
+    persistence: np.ndarray  # (clusters,) float64, each stability as a share of its value if no point left
     clusters: np.ndarray  # (clusters,) int32, their numbers in the condensed dendrogram
 
 
 class Summary(NamedTuple):
-    """Values of each cluster of a condensed dendrogram, on the host."""
+    """Values of each cluster of a condensed dendrogram, arrays on the host."""
 
     stability: np.ndarray  # (c,) float64
     largest: np.ndarray  # (c,) float64, the largest λ at which anything left it
@@ -219,7 +223,7 @@ class Summary(NamedTuple):
 
 
 def summarize(tree: Condensed, device: Device = CPU, weighting: Weighting | None = None) -> Summary:
-    """The summary of a dendrogram whose points are on this device, a GPU only without weights."""
+    """Return the summary of a dendrogram whose points are on this device, a GPU only if there are no weights."""
     weight = NOTHING if weighting is None else weighting.weight
     summary = Summary(*half(device, __package__).sum_up_clusters(tree.cluster, tree.departure, tree.birth, weight))
     outer, birth = tree.parent[1:], tree.birth[1:]
@@ -230,7 +234,7 @@ def summarize(tree: Condensed, device: Device = CPU, weighting: Weighting | None
 
 
 def select(tree: Condensed, rule: Rule, summary: Summary, device: Device = CPU) -> Selected:
-    """The clusters that a rule selects, and each point's place in them."""
+    """Return the clusters that a rule selects, their persistence, and the label and the depth of each point in them."""
     stability, largest, _ = summary
     selected = _leaves(tree) if rule.leaves else _most_stable(tree.parent, stability.copy(), _allowed(tree, rule))
     if rule.epsilon > 0:
@@ -245,10 +249,10 @@ def select(tree: Condensed, rule: Rule, summary: Summary, device: Device = CPU) 
 
 
 def outlier_scores(tree: Condensed, summary: Summary, device: Device = CPU) -> Array:
-    """GLOSH: 1 - λ / λ' for each point, λ' the largest λ in its cluster and those within it; 0 for the densest.
+    """Return the GLOSH score of each point, (n,) float64: 1 - λ / λ', and 0 for the densest points.
 
-    Campello, Moulavi, Zimek and Sander, "Hierarchical density estimates for data clustering, visualization, and outlier
-    detection", TKDD 2015.
+    λ' is the largest λ in the point's cluster and the clusters within it. Source: Campello, Moulavi, Zimek and Sander,
+    "Hierarchical density estimates for data clustering, visualization, and outlier detection", TKDD 2015.
     """
     largest = summary.largest.copy()
     raise_to_those_within(tree.parent, largest)
@@ -263,7 +267,7 @@ def raise_to_those_within(parent, largest):
 
 
 def _leaves(tree: Condensed) -> np.ndarray:
-    """The clusters that do not split; none if there is only one."""
+    """Return which clusters do not split, (c,) bool. The cluster of all points is never among them."""
     selected = np.ones(tree.parent.size, bool)
     selected[0] = False
     selected[tree.parent[1:]] = False
@@ -271,29 +275,32 @@ def _leaves(tree: Condensed) -> np.ndarray:
 
 
 def _allowed(tree: Condensed, rule: Rule) -> np.ndarray:
-    """The clusters that excess of mass may select."""
+    """Return which clusters the rule lets excess of mass select, (c,) bool."""
     size, birth = tree.size.astype(np.float64), tree.birth.copy()
     size[0] = size[1:][tree.parent[1:] == 0].sum()
     allowed = size <= rule.max_size
     allowed[0] &= rule.allow_single
     if rule.max_epsilon < np.inf:
-        birth[0] = min(float(tree.departure.min()), birth[1:].min(initial=np.inf))  # where all points part first
+        birth[0] = min(float(tree.departure.min()), birth[1:].min(initial=np.inf))  # the λ where all points first part
         allowed &= _heights(birth) <= rule.max_epsilon
     return allowed
 
 
 def _heights(rate: np.ndarray) -> np.ndarray:
-    """The heights of some λ. Two roundings away from the merges, and compared so in the package hdbscan, too."""
+    """Return the heights of some λ, 1 / λ.
+
+    They are two roundings away from the heights of the merges. The package hdbscan compares the same values.
+    """
     with np.errstate(divide="ignore", over="ignore"):
         return 1 / rate
 
 
 def _most_stable(parent: np.ndarray, best: np.ndarray, allowed: np.ndarray) -> np.ndarray:
-    """The clusters of the largest excess of mass. `best` holds the stabilities and is overwritten.
+    """Return which clusters have the largest excess of mass, (c,) bool.
 
-    NumPy makes the arrays: Numba takes long to compile that.
+    `best` holds the stabilities and is overwritten. NumPy makes the arrays, because Numba takes long to compile that.
     """
-    within = np.zeros(best.size)  # the best of the clusters within each
+    within = np.zeros(best.size)  # the sum of the best values of the clusters within each
     selected, covered = np.zeros((2, best.size), np.bool_)
     _select_stable(parent, best, allowed, within, selected, covered)
     outermost: np.ndarray = selected & ~covered
@@ -302,7 +309,7 @@ def _most_stable(parent: np.ndarray, best: np.ndarray, allowed: np.ndarray) -> n
 
 @njit(nogil=True, cache=True)
 def _select_stable(parent, best, allowed, within, selected, covered):
-    """Which clusters are selected, and which are within one that is."""
+    """Mark in `selected` the clusters that are preferred to those within them, and in `covered` all within these."""
     for c in range(best.size - 1, -1, -1):
         selected[c] = allowed[c] and best[c] >= within[c]
         if not selected[c]:
@@ -317,9 +324,9 @@ def _select_stable(parent, best, allowed, within, selected, covered):
 def _above(parent, split_at, selected, epsilon, allow_single):
     """Replace each selected cluster that split off below `epsilon` by the first one around it that did so above.
 
-    At exactly `epsilon` a cluster stays if it is selected, and is passed over if it is around a selected one, as in the
-    package hdbscan. So one that stays may be within one that replaces others, except within all points: there the
-    package has a cluster without points.
+    A selected cluster that split off at exactly `epsilon` stays. One around a selected cluster is passed over if it
+    split off there. The package hdbscan does the same. So a cluster that stays may be within one that replaces others.
+    It is dropped if that one is the cluster of all points: there the package has a cluster without points.
     """
     raised = np.zeros(selected.size, np.bool_)
     outermost = 0 if allow_single else 1
@@ -338,7 +345,7 @@ def _above(parent, split_at, selected, epsilon, allow_single):
 
 
 def enclosing(parent: np.ndarray, selected: np.ndarray) -> np.ndarray:
-    """The selected cluster that equals or contains each cluster, (c,) int32, -1 where there is none."""
+    """Return the selected cluster that equals or contains each cluster, (c,) int32, -1 where there is none."""
     around = np.empty(selected.size, np.int32)
     _enclose(parent, selected, around)
     return around
@@ -353,16 +360,16 @@ def _enclose(parent, selected, around):
 def _label(
     tree: Condensed, selected: np.ndarray, summary: Summary, epsilon: float, device: Device
 ) -> tuple[Array, Array, np.ndarray]:
-    """Labels, probabilities, and the cluster of each label."""
+    """Return the labels and the probabilities of points, (n,) each, and the cluster of each label."""
     around = enclosing(tree.parent, selected)
     first = np.full(selected.size, tree.cluster.size)
     np.minimum.at(first, around[around >= 0], summary.first[around >= 0])
     clusters = np.flatnonzero(selected).astype(np.int32)
     clusters = clusters[np.argsort(first[clusters])]
-    number = np.full(selected.size + 1, -1, np.int32)  # and of no cluster, at the end
+    number = np.full(selected.size + 1, -1, np.int32)  # the last is that of no cluster
     number[clusters] = np.arange(clusters.size)
     stay = 0.0
-    if selected[0]:  # all points are one cluster, of those that stay as long as it does, or until epsilon
+    if selected[0]:  # all points are one cluster: of the points that stay as long as it does, or until epsilon
         stay = 1 / epsilon if epsilon > 0 else float(summary.largest[0])
     of_clusters = number[around], summary.largest[around], stay
     labels, depth = half(device, __package__).label_points(tree.cluster, tree.departure, *of_clusters)
@@ -372,21 +379,21 @@ def _label(
 
 
 class Layer(NamedTuple):
-    """Smallest sizes of clusters between which the clusters that do not split further are the same ones."""
+    """A range of smallest sizes of clusters at which the clusters that do not split further are the same ones."""
 
-    min_size: int  # the first
+    min_size: int  # the first of these sizes
     last_size: int
-    persistence: int  # the sum over its clusters of the number of sizes at which each of them is one
+    persistence: int  # the sum over its clusters of the number of sizes at which each one lasts
     n_clusters: int
 
 
 def layers(merges: Merges, n: int) -> list[Layer]:
-    """The layers that persist longer than those beside them, the longest first, of a linkage of n leaves on the host.
+    """Return the layers that persist longer than those beside them, the longest first.
 
-    A side of a merge is a cluster up to the size of the smaller side. It does not split from the first size on that is
-    above the smaller side of every merge within it. So each side is a cluster without splits in one range of sizes, and
-    the persistence of a size is the sum of the lengths of the ranges that hold it (Bot, McInnes and Aerts, "Persistent
-    multiscale density-based clustering", arXiv 2512.16558).
+    The linkage of n leaves is on the host. A side of a merge is a cluster up to the size of the smaller side. It does
+    not split from the first size on that is above the smaller side of every merge within it. So each side is a cluster
+    without splits in one range of sizes, and the persistence of a size is the sum of the lengths of the ranges that
+    hold it (Bot, McInnes and Aerts, "Persistent multiscale density-based clustering", arXiv 2512.16558).
     """
     if merges.height.size < n - 1:
         merges = _joined(merges, n)
@@ -407,7 +414,7 @@ def layers(merges: Merges, n: int) -> list[Layer]:
 
 @njit(nogil=True, cache=True)
 def _ranges_of_sizes(left_child, right_child, height, size, n):
-    """For each side of a merge the sizes (first, last] at which it is a cluster that does not split: two (2m,) int64.
+    """Return the sizes (first, last] at which each side of a merge is a cluster that does not split: two (2m,) int64.
 
     Sizes are at least 2, and points at distance zero stay together.
     """

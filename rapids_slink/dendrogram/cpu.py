@@ -12,15 +12,15 @@ from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
 if TYPE_CHECKING:
     from rapids_slink.dendrogram import Members
 
-#: Points of a cluster whose times are summed at a time.
+#: The number of points of a cluster whose times are summed at a time.
 SUMMED = constant("dendrogram/clusters.cu", "SUMMED")
-#: Groups whose edges a thread merges at a time.
+#: The number of groups whose edges a thread merges at a time.
 GROUPS_OF_CHUNK = 2**11
 
 
 @njit(cache=True, inline="always")
 def find_root(parent, v):
-    """The root of v's set, with path halving (Tarjan and van Leeuwen, 1984): a root is its own parent."""
+    """Return the root of v's set, and halve the path to it (Tarjan and van Leeuwen, 1984). A root is its own parent."""
     while parent[v] != v:
         parent[v] = parent[parent[v]]
         v = parent[v]
@@ -30,9 +30,9 @@ def find_root(parent, v):
 def merge_in_order(src, dst, n, left_child, right_child, size):
     """Join the ends of the edges of a tree of n leaves, (m,) int32 `src` and `dst`, in turn.
 
-    Writes the clusters that each edge joins, the lesser first, and how many leaves they have together, (m,) int32.
-    Returns the number of edges merged: fewer than m if the next one closes a cycle. Union by size with path halving is
-    O(m α(m)).
+    Writes the clusters that each edge joins, the lesser first, and the number of leaves that they have together, (m,)
+    int32. Returns the number of edges merged: fewer than m if the next one closes a cycle. Union by size with path
+    halving is O(m α(m)).
     """
     parent = np.arange(n, dtype=np.int32)  # NumPy makes the arrays: Numba takes long to compile that
     sets = np.stack((np.ones_like(parent), parent), axis=1)
@@ -45,9 +45,10 @@ def _merge_all(src, dst, n, parent, sets, left_child, right_child, size):
 
 
 def merge_groups(src, dst, group, n_groups, n, left_child, right_child, size):
-    """`merge_in_order` of a forest whose edges each have a (m,) int32 `group`: groups share no leaf and have no cycle.
+    """Join the ends of the edges of a forest in groups, as `merge_in_order` does.
 
-    All cores take groups in turn, whose edges find their sets in a core's cache.
+    `group` is the group of each edge, (m,) int32. Groups share no leaf and have no cycle. All cores take groups in
+    turn, and the edges of a group find their sets in a core's cache.
     """
     order, start = _order_by_group(group, n_groups)
     parent = np.arange(n, dtype=np.int32)
@@ -62,7 +63,7 @@ def merge_groups(src, dst, group, n_groups, n, left_child, right_child, size):
 
 @njit(nogil=True, cache=True)
 def _merge_edges(edges, src, dst, n, parent, sets, left_child, right_child, size):
-    """Join the ends of these edges in turn; how many there are before one whose ends are in one set.
+    """Join the ends of these edges in turn; return how many there are before one whose ends are in one set.
 
     A root's row of `sets` holds, in one cache line, the size and the cluster of its set.
     """
@@ -84,7 +85,7 @@ def _merge_edges(edges, src, dst, n, parent, sets, left_child, right_child, size
 
 @njit(cache=True)
 def _order_by_group(group, n_groups):
-    """The entries of each group after one another, (m,) int32, and where each begins, (n_groups + 1,) int64."""
+    """Return the entries of each group, one group after another, (m,) int32, and where each begins, (n_groups + 1,)."""
     start = np.zeros(n_groups + 1, np.int64)
     for k in group:
         start[k + 1] += 1
@@ -99,9 +100,9 @@ def _order_by_group(group, n_groups):
 
 @njit(cache=True)
 def label_clusters(left_child, right_child, n):
-    """The flat clusters that the first merges of n leaves form, by these merges' (m,) int32 children.
+    """Return the flat cluster of each of n leaves, then of each merge, (n + m,) int32, after the first m merges.
 
-    Returns the cluster of each leaf, then of each merge, (n + m,) int32: 0..n-m-1 in the order of their first leaves.
+    The children of these merges are (m,) int32. Clusters are numbered 0..n-m-1 in the order of their first leaves.
     """
     m = len(left_child)
     flat, number, n_numbered = np.empty(n + m, np.int32), np.empty(n + m, np.int32), 0
@@ -119,9 +120,10 @@ def label_clusters(left_child, right_child, n):
 
 
 def label_points(cluster, departure, label, largest, stay):
-    """The labels of points in condensed clusters, and how deep they are in these: (n,) int32 and float64.
+    """Return the labels of points in condensed clusters, (n,) int32, and their depths in these, (n,) float64.
 
-    `label` and `largest`, λ, are the clusters'. Points that leave before λ = `stay` have no label.
+    `label` and `largest` hold a label and the largest λ for each cluster. Points that leave before λ = `stay` have no
+    label. Points without a label have the label -1 and the depth 0.
     """
     labels, largest = np.where(departure >= stay, label[cluster], np.int32(-1)), largest[cluster]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -130,7 +132,7 @@ def label_points(cluster, departure, label, largest, stay):
 
 
 def score_points(cluster, departure, largest):
-    """The outlier scores of points by their clusters' largest λ: (n,) float64."""
+    """Return the outlier scores of points, (n,) float64, from the largest λ of each cluster."""
     largest = largest[cluster]
     with np.errstate(invalid="ignore"):
         return np.where(departure >= largest, 0.0, 1 - departure / largest)
@@ -138,7 +140,10 @@ def score_points(cluster, departure, largest):
 
 @njit(cache=True)
 def heights_of_size(left_child, right_child, height, size, min_size):
-    """The height at which each leaf of a tree first is in a cluster of at least `min_size` leaves, or of all: (n,)."""
+    """Return the height at which each leaf of a tree enters its first cluster of at least `min_size` leaves, (n,).
+
+    If there is none, it is the height of the last merge.
+    """
     n = height.size + 1
     of_leaf, of_merge = np.empty(n), height.copy()
     for i in range(n - 2, -1, -1):
@@ -152,7 +157,7 @@ def heights_of_size(left_child, right_child, height, size, min_size):
 
 @njit(cache=True)
 def mark_upwards(left_child, right_child, mark):
-    """Whether each of n leaves, by the bools `mark`, and each merge holds a marked leaf: (n + m,) bool."""
+    """Return whether each leaf, and then each merge, holds a leaf that `mark`, (n,) bool, marks: (n + m,) bool."""
     n, m = mark.size, left_child.size
     holds = np.empty(n + m, np.bool_)
     holds[:n] = mark
@@ -163,7 +168,7 @@ def mark_upwards(left_child, right_child, mark):
 
 @njit(cache=True)
 def places_in_groups(group, n_groups):
-    """How many of the entries before each one have its group, a number below `n_groups`: (m,) int64."""
+    """Count for each entry those before it that have its group, a number below `n_groups`: (m,) int64."""
     place, seen = np.empty(group.size, np.int64), np.zeros(n_groups, np.int64)
     for i in range(group.size):
         place[i] = seen[group[i]]
@@ -173,9 +178,9 @@ def places_in_groups(group, n_groups):
 
 @njit(cache=True)
 def label_kept(left_child, right_child, kept, n):
-    """The flat clusters of n leaves that the `kept` of the merges form: (n,) int32, in the order of their first leaves.
+    """Return the flat cluster of each of n leaves, (n,) int32, after the merges that are marked in `kept`.
 
-    What a kept merge joins must be kept, too.
+    Clusters are numbered in the order of their first leaves. The merges that a kept merge joins must be kept, too.
     """
     flat = np.empty(n + len(kept), np.int32)
     for c in range(n + len(kept)):
@@ -194,12 +199,13 @@ def label_kept(left_child, right_child, kept, n):
 
 @njit(nogil=True, cache=True)
 def sum_up_clusters(cluster, departure, birth, weight):
-    """The points of each of the c clusters of a condensed dendrogram.
+    """Sum up the points that fall out of each of the c clusters of a condensed dendrogram.
 
-    `cluster`, `departure` and `birth` are those of `Condensed`, `weight` is the points', (n,) float64, or (0,) if each
-    has 1. Returns, of shape (c,): the sum of the times, in λ, that points are in a cluster before they fall out of it,
-    and their largest λ, float64; the first of them, int32, n if there is none. Both devices sum `SUMMED` points of a
-    cluster after one another, and then these sums, so that they agree in all bits.
+    `cluster`, `departure` and `birth` are those of `Condensed`. `weight` is the weight of each point, (n,) float64, or
+    an empty array if each has 1. Returns three arrays of shape (c,). The first is the sum of the times, in λ, that
+    points are in a cluster before they fall out of it, float64. The second is the largest λ of these points, float64.
+    The third is the first of these points, int32, n if there is none. Both devices sum `SUMMED` points of a cluster one
+    after another, and then these sums, so that they agree in all bits.
     """
     n, c = cluster.size, birth.size
     total, part, largest = np.zeros(c), np.zeros(c), np.zeros(c)
@@ -219,13 +225,13 @@ def sum_up_clusters(cluster, departure, birth, weight):
 
 # ----------------------------------------------------------------------------------------------------- rows of clusters
 
-#: Members that are summed at a time.
+#: The number of rows of a cluster that are summed at a time.
 PART = constant("dendrogram/catalogue.cu", "PART")
-MIN_CLUSTERS = 64  # that a thread takes
+MIN_CLUSTERS = 64  # the least number of clusters that a thread takes
 
 
 def means_of_clusters(values: np.ndarray, members: "Members", box: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The mean of each cluster's rows, (clusters, d), of `values`, (n, d); and its mass, (clusters,); float64."""
+    """Return the mean of each cluster's rows of `values`, (clusters, d), and its mass, (clusters,); both float64."""
     clusters = members.start.size - 1
     mean, mass = np.empty((clusters, values.shape[1])), np.empty(clusters)
 
@@ -239,7 +245,10 @@ def means_of_clusters(values: np.ndarray, members: "Members", box: np.ndarray) -
 def deviations_of_clusters(
     values: np.ndarray, members: "Members", box: np.ndarray, mean: np.ndarray, mass: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The largest distance of each cluster's rows from its mean, and the root of the mean square of all of them."""
+    """Return the largest distance of each cluster's rows from its mean, and their spread: (clusters,) float64 each.
+
+    The spread is the root of the weighted mean of the squares of these distances.
+    """
     clusters = members.start.size - 1
     radius, spread = np.empty(clusters), np.empty(clusters)
 
@@ -256,13 +265,13 @@ def _fields(members: "Members") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @njit(nogil=True, cache=True, inline="always")
 def _nearest_gap(gap, length):
-    """The gap between two coordinates, one of which is moved by whole lengths to where it is nearest."""
+    """Return the gap between two coordinates after one was moved by whole lengths to where it is nearest."""
     return gap - length * np.rint(gap / length) if length < np.inf else gap
 
 
 @njit(nogil=True, cache=True, inline="always")
 def _into_box(x, length):
-    """The coordinate from 0 on, below the length."""
+    """Return the coordinate, moved by whole lengths to at least 0 and below the length if that is finite."""
     if not length < np.inf:
         return x
     x -= length * np.floor(x / length)

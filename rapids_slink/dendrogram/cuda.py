@@ -50,13 +50,13 @@ COUNTERS = 512  # more than a launch needs: two per level and one per round of p
 
 
 def merge_in_order(src: Array, dst: Array, n: int, left_child: Any, right_child: Any, size: Any) -> int:
-    """See `rapids_slink.dendrogram.cpu.merge_in_order`, for CuPy arrays."""
+    """Join the ends of a tree's edges, CuPy arrays, in turn, as `rapids_slink.dendrogram.cpu.merge_in_order` does."""
     check_arrays("int32", src, dst, left_child, right_child, size)
     m = src.size
     if not m:
         return 0
     edges = np.int32(m), np.int32(n)
-    lightest_exit = cp.empty(2 * n, cp.int64)  # a level has at most half the parts of the last
+    lightest_exit = cp.empty(2 * n, cp.int64)  # a level has at most half the parts of the level before
     key = cp.empty(m, cp.int64)
     children, kept, pointer = cp.empty((m, 2), cp.int32), cp.empty((6, m), cp.int32), cp.empty(n, cp.int32)
     levels = cp.zeros(MAX_LEVELS + 4, cp.int32)
@@ -74,12 +74,15 @@ def merge_in_order(src: Array, dst: Array, n: int, left_child: Any, right_child:
 def merge_groups(
     src: Array, dst: Array, group: Array, n_groups: int, n: int, left_child: Any, right_child: Any, size: Any
 ) -> None:
-    """See `rapids_slink.dendrogram.cpu.merge_groups`, for CuPy arrays: all edges are merged at once anyway."""
+    """Join the ends of the edges of a forest in groups, as `rapids_slink.dendrogram.cpu.merge_groups` does.
+
+    The groups are not needed, because a GPU merges all edges at once anyway.
+    """
     merge_in_order(src, dst, n, left_child, right_child, size)
 
 
 def label_clusters(left_child: Any, right_child: Any, n: int) -> Any:
-    """See `rapids_slink.dendrogram.cpu.label_clusters`, for CuPy arrays."""
+    """Return the flat cluster of each leaf and each merge, as `rapids_slink.dendrogram.cpu.label_clusters` does."""
     check_arrays("int32", left_child, right_child)
     clusters = n + left_child.size
     pointer, first_leaf, label = cp.empty((3, clusters), cp.int32)
@@ -90,7 +93,7 @@ def label_clusters(left_child: Any, right_child: Any, n: int) -> Any:
 
 
 def mark_upwards(left_child: Array, right_child: Array, mark: Array) -> Array:
-    """As `rapids_slink.dendrogram.cpu.mark_upwards`, for CuPy arrays.
+    """Return whether each leaf and each merge holds a marked leaf, as `rapids_slink.dendrogram.cpu.mark_upwards` does.
 
     In each round a mark goes to where its node's pointer leads, and pointers reach twice as far. Before a round a merge
     has the marks of all nodes that are fewer steps below it than its pointers reach.
@@ -106,8 +109,8 @@ def mark_upwards(left_child: Array, right_child: Array, mark: Array) -> Array:
 
 
 def places_in_groups(group: Any, n_groups: int) -> Any:
-    """As `rapids_slink.dendrogram.cpu.places_in_groups`, for CuPy arrays."""
-    order, begin = cp.argsort(group), cp.zeros(n_groups + 1, cp.int64)  # stable
+    """Count for each entry those before it in its group, as `rapids_slink.dendrogram.cpu.places_in_groups` does."""
+    order, begin = cp.argsort(group), cp.zeros(n_groups + 1, cp.int64)  # CuPy sorts stably
     cp.cumsum(cp.bincount(group, minlength=n_groups), out=begin[1:])
     place = cp.empty(group.size, cp.int64)
     place[order] = cp.arange(group.size) - begin[group[order]]
@@ -115,7 +118,10 @@ def places_in_groups(group: Any, n_groups: int) -> Any:
 
 
 def label_kept(left_child: Any, right_child: Any, kept: Any, n: int) -> Any:
-    """As `rapids_slink.dendrogram.cpu.label_kept`, for CuPy arrays: the kept merges are numbered anew."""
+    """Return the flat cluster of each leaf after the kept merges, as `rapids_slink.dendrogram.cpu.label_kept` does.
+
+    The kept merges are numbered anew, so that `label_clusters` takes them.
+    """
     rows = cp.flatnonzero(kept)
     new = cp.arange(n + kept.size, dtype=cp.int32)
     new[n + rows] = cp.arange(n, n + rows.size, dtype=cp.int32)
@@ -125,11 +131,11 @@ def label_kept(left_child: Any, right_child: Any, kept: Any, n: int) -> Any:
 def condense(
     left_child: Array, right_child: Array, height: Array, size: Array, min_size: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Array, Array]:
-    """The columns of a `Condensed`, of one tree without weights; those of points stay on the GPU.
+    """Return the columns of a `Condensed` for one tree without weights. Those of points stay on the GPU.
 
-    Every node of the dendrogram, leaf or merge, points at the merge that joins it. Pointers are followed within parts
-    that are too small, from each leaf to the first merge that is not, which says when the leaf falls out; and up to the
-    nearest side of a split, which says of which cluster.
+    Every node of the dendrogram, leaf or merge, points at the merge that joins it. From each leaf, pointers within
+    parts that are too small are followed to the first merge that is large enough: it tells when the leaf falls out.
+    Other pointers are followed up to the nearest side of a split: it tells which cluster the leaf falls out of.
     """
     n = left_child.size + 1
     columns = left_child, right_child, height, size
@@ -149,7 +155,7 @@ def condense(
 def columns_of(
     parent: np.ndarray, birth: np.ndarray, size: np.ndarray, cluster: Array, departure: Array
 ) -> tuple[Array, ...]:
-    """The columns of a `CondensedTree`, of the columns of a `Condensed`."""
+    """Return the columns of a `CondensedTree`, made from those of a `Condensed`."""
     check_arrays("int32", parent, size, cluster)
     check_arrays("float64", birth, departure)
     rows = parent.size - 1 + cluster.size
@@ -162,7 +168,7 @@ def columns_of(
 def label_points(
     cluster: Array, departure: Array, label: np.ndarray, largest: np.ndarray, stay: float
 ) -> tuple[Array, Array]:
-    """See `rapids_slink.dendrogram.cpu.label_points`."""
+    """Return the labels of points and their depths, as `rapids_slink.dendrogram.cpu.label_points` does."""
     check_arrays("int32", cluster, label)
     check_arrays("float64", departure, largest)
     labels, depth = cp.empty_like(cluster), cp.empty_like(departure)
@@ -172,7 +178,7 @@ def label_points(
 
 
 def score_points(cluster: Array, departure: Array, largest: np.ndarray) -> Array:
-    """See `rapids_slink.dendrogram.cpu.score_points`."""
+    """Return the outlier scores of points, as `rapids_slink.dendrogram.cpu.score_points` does."""
     check_arrays("int32", cluster)
     check_arrays("float64", departure, largest)
     score = cp.empty_like(departure)
@@ -182,7 +188,10 @@ def score_points(cluster: Array, departure: Array, largest: np.ndarray) -> Array
 
 
 def heights_of_size(left_child: Array, right_child: Array, height: Array, size: Array, min_size: int) -> Array:
-    """See `rapids_slink.dendrogram.cpu.heights_of_size`."""
+    """Return the height at which each leaf enters its first cluster of at least `min_size` leaves.
+
+    `rapids_slink.dendrogram.cpu.heights_of_size` does the same on a CPU.
+    """
     (large, _), *_ = _follow_parts(left_child, right_child, height, size, min_size)
     return height[large[: height.size + 1] - np.int32(height.size + 1)]
 
@@ -190,7 +199,7 @@ def heights_of_size(left_child: Array, right_child: Array, height: Array, size: 
 def _follow_parts(
     left_child: Array, right_child: Array, height: Array, size: Array, min_size: int
 ) -> tuple[Array, Array, Array]:
-    """The ends of `condense`'s pointers, (2, nodes), the rate of each merge, and the splits in no order."""
+    """Return the ends of `condense`'s pointers, (2, nodes), the λ of each merge, and the splits in no order."""
     check_arrays("int32", left_child, right_child, size)
     check_arrays("float64", height)
     m, nodes = height.size, 2 * height.size + 1
@@ -204,7 +213,10 @@ def _follow_parts(
 
 
 def sum_up_clusters(cluster: Array, departure: Array, birth: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, ...]:
-    """See `rapids_slink.dendrogram.cpu.sum_up_clusters`, without weights; the results are on the host."""
+    """Sum up the points of each cluster, as `rapids_slink.dendrogram.cpu.sum_up_clusters` does.
+
+    Raises ValueError if the points have weights. The results are on the host.
+    """
     if weight.size:
         raise ValueError("a GPU sums up clusters of points without weights")
     check_arrays("int32", cluster)
@@ -216,7 +228,7 @@ def sum_up_clusters(cluster: Array, departure: Array, birth: np.ndarray, weight:
     key.sort()
     launch(SUMS, "find_starts", n + 1, *sizes, key, start)
     ends = np.cumsum(-(-np.diff(start.get()) // cpu.SUMMED))
-    first_part, parts = cp.asarray(np.append(np.zeros(1, np.int64), ends)), n // cpu.SUMMED + c  # at most
+    first_part, parts = cp.asarray(np.append(np.zeros(1, np.int64), ends)), n // cpu.SUMMED + c  # the most parts
     sums, (total, largest), first = cp.empty((2, parts)), cp.empty((2, c)), cp.empty(c, cp.int32)
     launch(SUMS, "sum_parts", parts, *sizes, key, start, first_part, departure, cp.asarray(birth), sums[0], sums[1])
     launch(SUMS, "sum_clusters", c, *sizes, key, start, first_part, sums[0], sums[1], total, largest, first)
@@ -224,17 +236,17 @@ def sum_up_clusters(cluster: Array, departure: Array, birth: np.ndarray, weight:
 
 
 def _launch(kernel: str, jobs: int, *arguments: Any) -> None:
-    """Start a cooperative kernel with as many blocks as there is work for."""
+    """Start a cooperative kernel with as many blocks as this number of jobs needs."""
     launch_resident(SOURCE, kernel, jobs, *arguments, cp.zeros(COUNTERS, cp.uint64))
 
 
 # ----------------------------------------------------------------------------------------------------- rows of clusters
 
-PART = constant(CATALOGUE, "PART")  # members that are summed at a time
+PART = constant(CATALOGUE, "PART")  # the number of rows of a cluster that are summed at a time
 
 
 def means_of_clusters(values: Array, members: "Members", box: Array) -> tuple[Array, Array]:
-    """See `rapids_slink.dendrogram.cpu.means_of_clusters`, for CuPy arrays."""
+    """Return the mean of each cluster's rows and its mass, as `rapids_slink.dendrogram.cpu.means_of_clusters` does."""
     clusters, d = members.start.size - 1, values.shape[1]
     rows, parts = _rows_of(values, members, box)
     sums, mean, mass = cp.empty((parts, d + 1)), cp.empty((clusters, d)), cp.empty(clusters)
@@ -247,7 +259,10 @@ def means_of_clusters(values: Array, members: "Members", box: Array) -> tuple[Ar
 def deviations_of_clusters(
     values: Array, members: "Members", box: Array, mean: Array, mass: Array
 ) -> tuple[Array, Array]:
-    """See `rapids_slink.dendrogram.cpu.deviations_of_clusters`, for CuPy arrays."""
+    """Return the largest distance of each cluster's rows from its mean, and their spread.
+
+    `rapids_slink.dendrogram.cpu.deviations_of_clusters` does the same on a CPU.
+    """
     clusters = members.start.size - 1
     rows, parts = _rows_of(values, members, box)
     check_arrays("float64", mean, size=clusters * values.shape[1])
@@ -263,7 +278,7 @@ def deviations_of_clusters(
 
 
 def _rows_of(values: Array, members: "Members", box: Array) -> tuple[tuple[Any, ...], int]:
-    """The rows, as kernels take them, and the number of parts at most."""
+    """Return the arguments by which kernels read the rows of clusters, and an upper bound of the number of parts."""
     n, d = values.shape
     clusters = members.start.size - 1
     check_arrays(values.dtype, values)

@@ -6,8 +6,8 @@ shape of the tree. The finest of several cuts is made first; each further one cu
 the one before.
 
 Rows in groups have a forest, whose merges are in one order over all groups. A cut by a distance keeps the first merges
-of all, one by a number of clusters the first of each group. Either way what is kept is the linkage of a forest, because
-a merge comes after those of its parts, which are of its group.
+of the whole order. A cut by a number of clusters keeps the first merges of each group. Either way the kept merges are
+the linkage of a forest, because a merge comes after the merges of its parts, and these belong to its group.
 
 `inherit_labels` is a cut by groupby and merge of frames, `method="merge"` of `api.cut`: an executable definition. Every
 cluster inherits the parent of its parent: the table (child, parent) is merged with itself, which doubles how far a row
@@ -57,16 +57,16 @@ from rapids_slink.runtime.memory import MemoryEstimate, check_memory, copy_out, 
 COLUMNS = ("left", "right", "height", "size")
 #: Bytes per leaf that checking and cutting take at their peak.
 LEAF_BYTES = 64
-#: The most leaves of a GPU's tree of which the host makes the dendrogram before kernels would have started.
+#: Up to this number of leaves the host makes the dendrogram of a GPU's tree faster than the GPU launches kernels.
 FEW_LEAVES = 2**11
 #: The label of rows in clusters that are too small.
 OUTLIER = -1
 METHODS = ("kernel", "merge")
-#: In place of a number of clusters: that of the cut at the widest gap between merges, see `at_widest_gap`.
+#: Passed in place of a number of clusters, this stands for the cut at the widest gap between merges: `at_widest_gap`.
 WIDEST_GAP = "widest_gap"
 #: Below this many rows a cluster of one row is not taken for an outlier.
 FEW_ROWS = 100
-#: Names of parameters of a cut elsewhere, and here.
+#: Names of parameters of a cut in other packages, and the names here.
 MEANINGS = {
     "t": "distance_threshold", "h": "distance_threshold", "height": "distance_threshold",
     "threshold": "distance_threshold", "eps": "distance_threshold", "cut_distance": "distance_threshold",
@@ -74,7 +74,7 @@ MEANINGS = {
 }  # fmt: skip
 #: Clusters are outliers if one cluster has this share of the rows, and most others have one row.
 MOST_ROWS = 0.95
-#: Which side of a threshold belongs to it: merges below it are kept, or also those at it.
+#: The sides at which a range up to a threshold is closed: "left" keeps merges below it, "right" also those at it.
 CLOSED = ("left", "right")
 #: The names of a cluster: its place in the order of first appearance, or its smallest row number.
 NAMES = ("number", "first_row")
@@ -91,14 +91,14 @@ class CutParameters:
     closed: str = "left"
     names: str = "number"
     sample_weight: Any = None
-    max_distance: float | None = None  # up to which the linkage has merges
-    column_values: list[Any] | None = None  # what several cuts are named by if not by the values of the parameter
+    max_distance: float | None = None  # the distance up to which the linkage has merges
+    column_values: list[Any] | None = None  # the names of several cuts if these are not the parameter's values
     max_cluster_size: Any = None
     count_small: bool = True
 
     @property
     def values(self) -> tuple[list[Any], bool]:
-        """The values of the parameter that is set, and whether it is a sequence."""
+        """Return the values of the parameter that is set, and whether it is a sequence."""
         value = self.distance_threshold if self.n_clusters is None else self.n_clusters
         if getattr(value, "ndim", None) == 1:
             return to_host(value).tolist(), True
@@ -107,9 +107,9 @@ class CutParameters:
         return [value], False
 
     def column_names(self) -> list[Any]:
-        """The names of the cuts' columns: their values, or "label" of a single cut.
+        """Return the names of the cuts' columns: their values, or "label" for a single cut.
 
-        Raises unless all values differ, and for values that are valid for no linkage.
+        Raises ValueError unless all values differ, and for parameters that are valid for no linkage.
         """
         check_least(self.min_cluster_size)
         for name, valid in (("method", METHODS), ("closed", CLOSED), ("names", NAMES)):
@@ -128,7 +128,11 @@ class CutParameters:
         return (self.column_values or values) if many else ["label"]
 
     def of(self, linkage: PreallocatedFrame, n: int) -> Self:
-        """The parameters with the numbers that this linkage of n leaves gives: the smallest cluster, the widest gap."""
+        """Return the parameters with numbers for this linkage of n leaves.
+
+        A smallest size that is None becomes its default. The widest gap becomes the number of clusters there. A number
+        of large clusters becomes the number of all clusters.
+        """
         widest, least = is_widest_gap(self.n_clusters), self.min_cluster_size
         if least is None:
             least = least_size(n) if widest else 1
@@ -142,7 +146,10 @@ class CutParameters:
         return replace(self, n_clusters=at_widest_gap(linkage, n, least), min_cluster_size=least)
 
     def _of_large(self, linkage: PreallocatedFrame, n: int, least: int) -> Self:
-        """With the numbers of all clusters of the coarsest cuts that have so many of at least this size."""
+        """Return the parameters with the numbers of all clusters in place of the numbers of large ones.
+
+        Each number is that of the coarsest cut with the given number of clusters of at least this size.
+        """
         values, many = self.values
         large = count_large(linkage, sizes_of(linkage, n, self.weights(n, linkage.device)), least)
         counts = []
@@ -159,12 +166,12 @@ class CutParameters:
         return replace(self, n_clusters=numbers, column_values=names, min_cluster_size=least, count_small=True)
 
     def weights(self, n: int, device: Device) -> Array:
-        """`sample_weight` as an array of the device; None if all leaves count as one."""
+        """Return `sample_weight` as an (n,) float64 array of the device, or None if all leaves count as one."""
         return None if self.sample_weight is None else check_weights(self.sample_weight, n, device)
 
 
 def check_least(size: Any) -> None:
-    """Refuse what is no smallest size of a cluster; None is the default."""
+    """Raise unless this may be the smallest size of a cluster: an integer of at least 1, or None for the default."""
     if size is not None and as_integer(size, "min_cluster_size") < 1:
         raise ValueError(f"min_cluster_size must be at least 1, got {size}")
 
@@ -176,9 +183,9 @@ def threshold_of(
     max_cluster_size: Any = None,
     count_small: Any = True,
 ) -> Any:
-    """Return the distance threshold of a cut with these parameters; refuse sizes that do not go together.
+    """Return the distance threshold of a cut with these parameters, and raise for sizes that do not go together.
 
-    Clusters up to a largest size are split from those of the whole tree, or of a threshold that is given.
+    With a largest size, the clusters of the given threshold are split. The threshold is infinite if none is given.
     """
     check_least(min_cluster_size)
     if not count_small and (n_clusters is None or is_widest_gap(n_clusters) or min_cluster_size is None):
@@ -194,20 +201,23 @@ def threshold_of(
 
 
 def is_widest_gap(n_clusters: Any) -> bool:
-    """Whether this stands for the number of clusters at the widest gap."""
+    """Return whether this stands for the number of clusters at the widest gap."""
     return isinstance(n_clusters, str) and n_clusters == WIDEST_GAP
 
 
 def least_size(n: int) -> int:
-    """The rows of a cluster that is no outlier: a hundredth of all, at least 5."""
+    """Return the least number of rows of a cluster that is no outlier: a hundredth of n, at least 5."""
     return max(5, n // 100)
 
 
 def sizes_of(linkage: PreallocatedFrame, n: int, weights: Array = None) -> Array:
-    """The number of leaves of each of n leaves and of each merge, or the sums of their weights: (n + merges,)."""
+    """Return the number of leaves in each of n leaves and in each merge, or the sums of their weights, (n + merges,).
+
+    Raises ValueError if the sizes in the linkage are not these numbers; with weights they are not read.
+    """
     device, xp, size = linkage.device, linkage.device.xp, linkage.columns["size"]
     left_child, right_child = (linkage.columns[side] for side in ("left", "right"))
-    if weights is not None:  # one order of sums for both devices
+    if weights is not None:  # on the host, so that both devices sum in one order
         own = to_host(weights)
         return device.asarray(np.concatenate([own, weigh(to_host(left_child), to_host(right_child), own)]))
     sizes = xp.concatenate([xp.ones(n, size.dtype), size])
@@ -217,7 +227,7 @@ def sizes_of(linkage: PreallocatedFrame, n: int, weights: Array = None) -> Array
 
 
 def count_large(linkage: PreallocatedFrame, sizes: Array, least: int) -> Array:
-    """The clusters of at least this size in the coarsest cut, and in each finer one, (merges + 1,).
+    """Count the clusters of at least this size in the coarsest cut, and in each finer one, (merges + 1,) int64.
 
     From one cut to the next the number changes by one at most.
     """
@@ -231,7 +241,10 @@ def count_large(linkage: PreallocatedFrame, sizes: Array, least: int) -> Array:
 
 
 def at_widest_gap(linkage: PreallocatedFrame, n: int, least: int) -> int:
-    """The number of clusters at the widest gap between merges that leaves two clusters of at least this size."""
+    """Return the number of clusters at the widest gap between merges that leaves two clusters of at least this size.
+
+    Raises ValueError if no cut has two such clusters.
+    """
     xp, heights = linkage.device.xp, linkage.columns["height"][::-1].astype("float64")
     large = count_large(linkage, sizes_of(linkage, n), least)
     if int(large.max()) < 2:
@@ -241,13 +254,16 @@ def at_widest_gap(linkage: PreallocatedFrame, n: int, least: int) -> int:
 
 
 def small_enough(linkage: PreallocatedFrame, n: int, parameters: CutParameters) -> Array:
-    """Whether each merge makes a cluster of at most the largest size, (merges,) bool; so do those that it joins."""
+    """Return whether each merge makes a cluster of at most the largest size, (merges,) bool.
+
+    If a merge does, so do the merges within it.
+    """
     fits: Array = sizes_of(linkage, n, parameters.weights(n, linkage.device))[n:] <= parameters.max_cluster_size
     return fits
 
 
 def warn_of_heavy_rows(parameters: CutParameters, n: int) -> None:
-    """Warn of rows that weigh more than the largest cluster may."""
+    """Warn if single rows weigh more than the largest cluster may."""
     most, weights = parameters.max_cluster_size, parameters.weights(n, CPU)
     heavy = 0 if most is None or weights is None else int((weights > most).sum())
     if heavy:
@@ -260,7 +276,7 @@ def warn_of_heavy_rows(parameters: CutParameters, n: int) -> None:
 def warn_of_outliers(merges: Merges, n: int, n_clusters: int) -> None:
     """Warn if one of the clusters of n rows in one tree has nearly all rows, and most others have one.
 
-    The clusters are the children of the merges that are undone, the last of all, except these merges themselves.
+    The last merges are undone. The clusters are the children of these merges, except those that are undone too.
     """
     kept = n - n_clusters
     if n < FEW_ROWS or n_clusters < 2 or merges.height.size != n - 1:
@@ -280,8 +296,8 @@ def warn_of_outliers(merges: Merges, n: int, n_clusters: int) -> None:
 
 
 def estimate_cut(n: int, cuts: int = 1) -> MemoryEstimate:
-    """Bytes of cuts of a dendrogram of n leaves; the labels are retained."""
-    return MemoryEstimate((LEAF_BYTES + 8 * cuts) * n, 4 * cuts * n)  # an array, and a frame
+    """Estimate the bytes that cuts of a dendrogram of n leaves take. The labels are retained."""
+    return MemoryEstimate((LEAF_BYTES + 8 * cuts) * n, 4 * cuts * n)  # the labels are an array and then a frame
 
 
 def cut_frame(
@@ -293,10 +309,10 @@ def cut_frame(
     check: Callable[[Device], None] = lambda device: None,
     groups: tuple[Any, Any] | None = None,
 ) -> Any:
-    """Cut a linkage frame in a separate run, on its device: what `api.cut` returns, of this kind of `output`.
+    """Cut a linkage frame in a separate run, on its device, and return what `api.cut` does, of this kind of `output`.
 
-    The labels have the `index`. `check` is called with the device before anything is cut. With `groups`, a model's
-    frames ``_merge_group_`` and ``groups_``, a number of clusters is that of each group.
+    The labels have the `index`. `check` is called with the device before anything is cut. `groups` holds a model's
+    frames ``_merge_group_`` and ``groups_``. With these, the number of clusters is the number in each group.
     """
     device, merges = device_of(linkage), len(linkage)
     values, many = parameters.values
@@ -320,14 +336,17 @@ def cut_frame(
 
 
 def soonest(edges: PreallocatedFrame, n: int) -> PreallocatedFrame:
-    """The edges or merges of n leaves where a dendrogram of them is made soonest: of few of a GPU's on the host."""
+    """Return the edges or merges of n leaves on the device that makes their dendrogram soonest.
+
+    This is the host for a few leaves, and the device of the edges otherwise.
+    """
     return edges.on(CPU) if n <= FEW_LEAVES else edges
 
 
 def cut_labels(linkage: PreallocatedFrame, n_leaves: int, parameters: CutParameters) -> PreallocatedFrame:
-    """`api.cut` for a valid linkage: a row of int32 for each leaf and a column for each cut.
+    """Return the labels of each cut of a valid linkage, as `api.cut` does: a row for each leaf, a column for each cut.
 
-    A column is named by the cut's value, or "label" for a single cut.
+    Columns are int32. A column is named by the cut's value, or "label" for a single cut.
     """
     device, xp, n = linkage.device, linkage.device.xp, n_leaves
     parameters = parameters.of(linkage, n)
@@ -352,7 +371,7 @@ def cut_labels(linkage: PreallocatedFrame, n_leaves: int, parameters: CutParamet
 
 
 def count_kept(linkage: PreallocatedFrame, n: int, parameters: CutParameters) -> list[int]:
-    """For each cut the number of the first merges that it keeps, of a valid linkage."""
+    """Return how many of the first merges of a valid linkage each cut keeps. Raise unless it has all of these cuts."""
     n_clusters, threshold = parameters.n_clusters, parameters.distance_threshold
     height, (values, _), xp = linkage.columns["height"], parameters.values, linkage.device.xp
     for value in values:
@@ -362,7 +381,7 @@ def count_kept(linkage: PreallocatedFrame, n: int, parameters: CutParameters) ->
         return [n - int(value) for value in values]
     if not len(height):
         return [0] * len(values)
-    # Heights ascend, so this counts the lower ones, or those that are not above.
+    # Heights ascend, so this counts those below the threshold, or those up to it.
     height, thresholds = height.astype("float64", copy=False), xp.asarray(values, "float64")
     kept: list[int] = xp.searchsorted(height, thresholds, side=parameters.closed).tolist()
     return kept
@@ -371,18 +390,18 @@ def count_kept(linkage: PreallocatedFrame, n: int, parameters: CutParameters) ->
 def _label_prefixes(
     linkage: PreallocatedFrame, n: int, kept: list[int], least: int, weights: Array, columns: list[Array]
 ) -> None:
-    """Write the labels of the cuts that keep these numbers of the first merges, a column each.
+    """Write the labels of each cut into its column. The cuts keep these numbers of the first merges.
 
-    `weights` are the leaves', or None.
+    `weights` are those of the leaves, or None.
     """
     device, xp = linkage.device, linkage.device.xp
     children = [linkage.columns[side][: max(kept)].astype("int32", copy=False) for side in ("left", "right")]
-    clusters, sizes, done = None, weights, 0  # of the leaves, of the clusters in the cut before; its merges
+    clusters, sizes, done = None, weights, 0  # clusters of leaves, their sizes, merges: of the cut before
     for i in sorted(range(len(kept)), key=kept.__getitem__):
         leaves, merged, done = n - done, kept[i] - done, kept[i]
         left_child, right_child = (ids[:merged] for ids in children)
         flat = half(device, __package__).label_clusters(left_child, right_child, leaves)
-        for side, ids in enumerate(children):  # of the later merges, over the clusters of these
+        for side, ids in enumerate(children):  # the children of later merges become clusters of this cut
             later = ids[merged:]
             if later.size:
                 later = xp.where(later < flat.size, flat[xp.minimum(later, flat.size - 1)], later - 2 * merged)
@@ -401,7 +420,10 @@ def _label_prefixes(
 def cut_groups(
     linkage: PreallocatedFrame, n_leaves: int, parameters: CutParameters, merge_group: Any, groups: Any
 ) -> PreallocatedFrame:
-    """`cut_labels` for numbers of clusters of each group, by a model's frames ``_merge_group_`` and ``groups_``."""
+    """Return the labels of cuts by a number of clusters in each group, as `cut_labels` does.
+
+    `merge_group` and `groups` are a model's frames ``_merge_group_`` and ``groups_``.
+    """
     values, _ = parameters.values
     for value in values:
         check_number(value, parameters.count_small)
@@ -417,7 +439,7 @@ def cut_groups(
 
 
 def label_kept(merges: PreallocatedFrame, kept: Array, n: int, parameters: CutParameters) -> Array:
-    """The labels of the clusters that the kept merges of n leaves form, (n,) int32, as `parameters` ask."""
+    """Return the labels of the clusters that the kept merges of n leaves form, (n,) int32, as `parameters` ask."""
     device, xp = merges.device, merges.device.xp
     left_child, right_child = (merges.columns[side].astype("int32", copy=False) for side in ("left", "right"))
     labels = half(device, __package__).label_kept(left_child, right_child, kept, n)
@@ -428,7 +450,7 @@ def label_kept(merges: PreallocatedFrame, kept: Array, n: int, parameters: CutPa
 
 
 def without_small(labels: Array, least: int | None, weights: Array, xp: Any) -> Array:
-    """The labels without clusters of fewer rows, or less weight, than `least`: their rows get `OUTLIER`."""
+    """Return the labels with `OUTLIER` for rows of clusters that have fewer rows, or less weight, than `least`."""
     if least is None or least <= 1:
         return labels
     large = xp.bincount(labels, weights=weights) >= least
@@ -445,14 +467,17 @@ def name_by_first_row(labels: Array, xp: Any) -> None:
 
 
 def check_max_distance(thresholds: Sequence[Any], max_distance: float | None) -> None:
-    """Refuse thresholds above the largest distance at which clusters were merged."""
+    """Raise for thresholds above `max_distance`, up to which clusters were merged. None is no limit."""
     for value in thresholds:
         if max_distance is not None and isinstance(value, Real) and float(value) > max_distance:
             raise ValueError(f"distance_threshold must be at most max_distance={max_distance}, got {value}")
 
 
 def check_distance(value: Any, name: str, metric: str | None = None) -> None:
-    """Refuse what is no distance, of this metric if one is given; it may be infinite. An error calls it by its name."""
+    """Raise unless the value of the parameter `name` is a distance, which may be infinite.
+
+    If a metric is given, it must be a distance of this metric.
+    """
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {value!r}")
     if value != value:
@@ -466,7 +491,7 @@ def check_distance(value: Any, name: str, metric: str | None = None) -> None:
 
 
 def distance_limit(metric: Metric, max_distance: Any, min_similarity: Any) -> float | None:
-    """Return the largest distance that one of these parameters says, None if neither is given; refuse both."""
+    """Return the largest distance that one of these parameters gives, None if neither is given. Raise for both."""
     if min_similarity is None:
         if max_distance is not None:
             check_distance(max_distance, "max_distance")
@@ -480,7 +505,10 @@ def distance_limit(metric: Metric, max_distance: Any, min_similarity: Any) -> fl
 def check_cut(
     n: int, components: int, n_clusters: Any, distance_threshold: Any, max_distance: float | None = None
 ) -> None:
-    """Refuse a cut that n leaves in this number of trees do not have. Some merge up to `max_distance` alone."""
+    """Raise unless n leaves in this number of trees have such a cut.
+
+    `max_distance` is that of a fit that merged clusters up to it alone. The error names it as the cause of many trees.
+    """
     if (n_clusters is None) == (distance_threshold is None):
         count = "neither" if n_clusters is None else "both"
         raise ValueError(f"give exactly one of n_clusters and distance_threshold, got {count}")
@@ -496,7 +524,7 @@ def check_cut(
 
 
 def count_leaves(merges: int, n_leaves: int | None) -> int:
-    """The number of leaves of a dendrogram with that many merges, checked against the parameter ``n_leaves``."""
+    """Return the number of leaves of a dendrogram with this number of merges; raise if ``n_leaves`` is not valid."""
     n = merges + 1 if n_leaves is None else as_integer(n_leaves, "n_leaves")
     if merges > n - 1:
         raise ValueError(f"linkage has {merges} rows, more than the n_leaves - 1 = {n - 1} merges of {n} leaves")
@@ -525,7 +553,7 @@ def check_linkage(linkage: Any, n: int, device: Device, is_forest: bool = False)
     children, number = xp.concatenate((left_child, right_child)), xp.arange(2 * m, dtype="int32")
     place = xp.empty(n + m, "int32")
     place[children] = number
-    if not all_true(place[children] == number):  # of two equal ids, one has lost its place
+    if not all_true(place[children] == number):  # one of two equal ids has lost its place
         raise ValueError("the linkage merges some cluster twice")
     height = column_values(linkage["height"], device)
     if not all_true(height[1:] >= height[:-1]):
@@ -533,7 +561,7 @@ def check_linkage(linkage: Any, n: int, device: Device, is_forest: bool = False)
 
 
 def check_number(n_clusters: Any, count_small: bool) -> None:
-    """Raise unless this is a number of clusters of a group."""
+    """Raise unless this is a number of clusters that a cut can make in each group."""
     if not count_small:
         raise ValueError("count_small=False is of one tree, and these rows are in groups: leave it out")
     if is_widest_gap(n_clusters):
@@ -543,7 +571,10 @@ def check_number(n_clusters: Any, count_small: bool) -> None:
 
 
 def check_groups(linkage: Any, merge_group: Any, groups: Any, n: int) -> None:
-    """Raise unless these frames of pandas are a model's, whose merges join clusters of one group: see `label_kept`."""
+    """Raise unless these frames of pandas are valid for a model, and each merge joins clusters of one group.
+
+    `label_kept` needs such merges.
+    """
     require_columns(merge_group, ("group",), "merges' groups")
     require_columns(groups, GROUP_COLUMNS, "groups", others=True)
     require_numbers(merge_group, "merges' groups", group="iu")
@@ -559,13 +590,13 @@ def check_groups(linkage: Any, merge_group: Any, groups: Any, n: int) -> None:
 
 
 def inherit_labels(linkage: Any, n_leaves: int, merges: int, frames: Any, min_cluster_size: int = 1) -> Any:
-    """The label of each leaf in the clusters that the first `merges` rows of a linkage form, a Series of int32.
+    """Return the label of each leaf in the clusters that the first `merges` rows of a linkage form, a Series of int32.
 
-    Labels are numbered from 0 in order of first appearance; clusters of fewer than `min_cluster_size` leaves are
-    labelled -1. `frames` is the linkage's library, pandas or cuDF.
+    Labels are numbered from 0 in order of first appearance. Leaves of clusters of fewer than `min_cluster_size` leaves
+    have the label -1. `frames` is the linkage's library, pandas or cuDF.
 
-    A merge costs a sort or a hash of all rows. The number of merges is the number of bits of the dendrogram's depth, at
-    most 20 for a million leaves.
+    Each merge of two tables costs a sort or a hash of all rows. The number of these is the number of bits of the
+    dendrogram's depth, at most 20 for a million leaves.
     """
     kept = linkage[["left", "right"]].head(merges).reset_index(drop=True)
     kept["parent"] = kept.index + n_leaves
@@ -607,7 +638,7 @@ class FlatClusters:
 
 @dataclass(frozen=True)
 class ClusterRule:
-    """How a model chooses clusters. It may be sent to a Dask worker."""
+    """The rule by which a model chooses clusters. It may be sent to a Dask worker."""
 
     predicts_by_density: ClassVar[bool] = False  # whether predictions need core distances
     row_bytes: ClassVar[int] = 48  # bytes per row that the choice takes at its peak
@@ -615,14 +646,14 @@ class ClusterRule:
     merge_groups: ClassVar[tuple[Array, int] | None] = None
 
     def weighted(self, weight: np.ndarray, core: np.ndarray | None) -> Self:
-        """The rule for rows of these weights and core distances: the same, unless it depends on them."""
+        """Return the rule for rows of these weights and core distances. It is the same unless it depends on them."""
         return self
 
     def check_rows(self, n: int) -> None:
         """Raise unless the rule can cluster n rows."""
 
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
-        """The clusters of the linkage of n rows."""
+        """Return the clusters that the rule chooses from the linkage of n rows."""
         raise NotImplementedError
 
 
@@ -633,18 +664,18 @@ class Cut(ClusterRule):
     n_clusters: Any = None
     distance_threshold: Any = None
     min_cluster_size: Any = None
-    max_distance: float | None = None  # of the fit
-    warns: bool = False  # of a number of clusters that are outliers
+    max_distance: float | None = None  # the distance up to which the fit merged clusters
+    warns: bool = False  # whether to warn if most of a number of clusters are outliers
     max_cluster_size: Any = None
     count_small: bool = True
 
     @property
     def is_default(self) -> bool:
-        """Whether neither the number nor the distance is given."""
+        """Return whether neither the number of clusters nor the distance is given."""
         return self.n_clusters is None and self.distance_threshold is None
 
     def parameters(self, n: int, trees: int) -> CutParameters:
-        """The cut of n rows in this number of trees."""
+        """Return the parameters of the cut of n rows in this number of trees."""
         number = max(trees, min(2, n)) if self.is_default else self.n_clusters
         sizes = {"max_cluster_size": self.max_cluster_size, "count_small": self.count_small}
         least, limit = self.min_cluster_size, self.max_distance
@@ -657,7 +688,7 @@ class Cut(ClusterRule):
             check_cut(n, trees, self.n_clusters, self.distance_threshold)
 
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
-        """The clusters of the linkage of n rows."""
+        """Return the clusters of the cut of the linkage of n rows."""
         with report.stage("cut", device):
             asked = self.parameters(n, n - merges.columns["height"].size)
             parameters = asked.of(merges, n)
@@ -676,7 +707,7 @@ class GroupedCut(ClusterRule):
 
     cut: Cut
     keys: Any  # frame of pandas or cuDF with a row for each group
-    #: `sizes` and `first`: (groups,) int64 arrays, on the host; the rows of each group, and the first of them
+    #: (groups,) int64 arrays on the host. `sizes`: the number of rows of each group; `first`: its first row
     sizes: Any
     first: Any
     merge_group: Array = None  # (merges,) int32, the group of each merge
@@ -685,11 +716,11 @@ class GroupedCut(ClusterRule):
 
     @property
     def merge_groups(self) -> tuple[Array, int] | None:  # type: ignore[override]
-        """The group of each merge, and how many there are."""
+        """Return the group of each merge, and the number of groups; None before the merges' groups are known."""
         return None if self.merge_group is None else (self.merge_group, len(self.sizes))
 
     def check_rows(self, n: int) -> None:
-        """Raise unless groups have such a cut."""
+        """Raise unless n rows in groups have such a cut."""
         if self.cut.distance_threshold is not None:
             self.cut.check_rows(n)
         else:
@@ -697,7 +728,7 @@ class GroupedCut(ClusterRule):
             check_number(self.cut.parameters(n, 1).n_clusters, self.cut.count_small)
 
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
-        """The clusters of the linkage of n rows in groups."""
+        """Return the clusters of the cut of each group, by the linkage of n rows."""
         xp, count, parameters = device.xp, len(self.sizes), self.cut.parameters(n, 1)
         with report.stage("cut", device):
             rows = device.asarray(self.sizes)
@@ -721,7 +752,7 @@ class GroupedCut(ClusterRule):
         return replace(flat, frames=frames)
 
     def _of_large(self, merges: PreallocatedFrame, labels: Array, n: int, xp: Any) -> tuple[Array, Array]:
-        """For each group the number of clusters that have a label, and the least of these, or `OUTLIER`."""
+        """Return the number of each group's clusters that have a label, and the least of these labels or `OUTLIER`."""
         group = xp.zeros(n, "int32")
         for side in ("left", "right"):  # rows in no merge have no label
             leaf = merges.columns[side] < n
@@ -730,7 +761,10 @@ class GroupedCut(ClusterRule):
 
 
 def clusters_of_groups(labels: Array, group: Array, count: int, xp: Any) -> tuple[Array, Array]:
-    """The number of clusters of each of so many groups, and their least label or `OUTLIER`; `group` is each row's."""
+    """Return the number of labelled clusters of each of `count` groups, and the least of their labels, or `OUTLIER`.
+
+    `labels` and `group` are (n,) arrays, the label and the group of each row.
+    """
     number = number_of_clusters(labels, None)
     of_label, first = xp.zeros(number, "int32"), xp.full(count, number, "int32")
     of_label[labels[labels >= 0]] = group[labels >= 0]
@@ -739,8 +773,8 @@ def clusters_of_groups(labels: Array, group: Array, count: int, xp: Any) -> tupl
 
 
 def frame_of_groups(keys: Any, counts: Sequence[Array]) -> Any:
-    """`groups_` of a model: the frame of the keys with the columns `GROUP_COLUMNS`."""
-    device = device_of(keys)  # where their library is
+    """Return `groups_` of a model: the frame of the keys with these counts as the columns `GROUP_COLUMNS`."""
+    device = device_of(keys)  # the device of their library
     columns = {
         name: (device.asarray(column) if device.is_gpu else to_host(column)).astype(dtype)
         for name, column, dtype in zip(GROUP_COLUMNS, counts, GROUP_TYPES, strict=True)
@@ -761,13 +795,16 @@ class StableClusters(ClusterRule):
     row_bytes: ClassVar[int] = 80
 
     def weighted(self, weight: np.ndarray, core: np.ndarray | None) -> Self:
-        """The rule for rows of these weights and core distances."""
+        """Return the rule for rows of these weights, (n,), and core distances, (n,) or None."""
         with np.errstate(divide="ignore", over="ignore"):
             rate = np.full(weight.size, np.inf) if core is None else 1 / core
         return replace(self, weighting=Weighting(weight, rate))
 
     def select(self, merges: PreallocatedFrame, n: int) -> tuple[Condensed, Summary, Selected, Device]:
-        """The condensed dendrogram of n rows, its summary, the clusters, and the device of the values of rows."""
+        """Return the condensed dendrogram of n rows, its summary, the clusters, and the device of the values of rows.
+
+        Raises ValueError if a height is negative.
+        """
         columns, place = Merges(*(merges.columns[name] for name in COLUMNS)), merges.device
         lowest = float(columns.height[0]) if columns.height.size else 0.0
         if lowest < 0:
@@ -781,7 +818,7 @@ class StableClusters(ClusterRule):
         return tree, summary, select(tree, self.rule, summary, place), place
 
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
-        """The clusters of the linkage of n rows."""
+        """Return HDBSCAN's clusters of the linkage of n rows."""
         with report.stage("clusters", device):
             tree, summary, selected, place = self.select(merges, n)
             scores = outlier_scores(tree, summary, place)
@@ -797,14 +834,14 @@ class StableClusters(ClusterRule):
 
 
 def write_labels(rules: list[StableClusters], merges: PreallocatedFrame, n: int, columns: list[Array]) -> None:
-    """Write the labels of the clusters that each rule chooses of the linkage of n rows into an int32 column."""
+    """Write the labels of the clusters that each rule chooses from the linkage of n rows into its int32 column."""
     device, merges = merges.device, soonest(merges, n)
     for rule, column in zip(rules, columns, strict=True):
         column[...] = device.asarray(rule.select(merges, n)[2].labels)
 
 
 def large_clusters(labels: Array, count: int, parameters: CutParameters, xp: Any) -> FlatClusters:
-    """The clusters of at least the smallest size, of this number of clusters with labels 0..k-1."""
+    """Return those of `count` clusters with labels 0..count-1 that have at least the smallest size, labelled anew."""
     least, most = parameters.min_cluster_size or 1, parameters.max_cluster_size
     labels = without_small(labels, least, None, xp)
     large = number_of_clusters(labels, None if least > 1 else count)
@@ -814,5 +851,5 @@ def large_clusters(labels: Array, count: int, parameters: CutParameters, xp: Any
 
 
 def number_of_clusters(labels: Array, n_clusters: Any) -> int:
-    """The number of clusters of a cut: `n_clusters`, or the number of labels 0..k-1 if that is None."""
+    """Return the number of clusters of a cut: `n_clusters`, or the number of labels 0..k-1 if that is None."""
     return int(labels.max()) + 1 if n_clusters is None else int(n_clusters)

@@ -1,4 +1,4 @@
-"""Names of clusters that stay when rows are added: each new cluster takes the name of the old one it has most of."""
+"""Names of clusters that stay when rows are added: each takes the name of the old one with most of its rows."""
 
 import numpy as np
 
@@ -7,11 +7,12 @@ CHANGES = ("before", "after", "rows", "merged", "split")
 
 
 def kept_names(before: np.ndarray, after: np.ndarray, clusters: int, unused: int) -> np.ndarray:
-    """The name of each of so many new clusters, int32, by the rows that it has in common with old ones.
+    """Return the name of each of these new `clusters`, (clusters,) int32, by the rows that it shares with old ones.
 
-    `before` and `after` are the labels of the same rows, -1 of noise. A new cluster takes the name of the old one that
-    has most of its rows, of equal ones the smaller name. If several would take one name, the one with the most of these
-    rows does, of equal ones the first. All others, some of which have none, are numbered from `unused` on.
+    `before` and `after` are the labels of the same rows, -1 for noise. A new cluster takes the name of the old cluster
+    that has most of its rows; of several such clusters, the smallest name. If several new clusters would take one name,
+    the one that shares most rows takes it; of several such clusters, the first. All other clusters are numbered from
+    `unused` on. Some of these share no row with an old cluster.
     """
     new, old, rows = _common(before, after)
     old, new, rows = (part[new >= 0] for part in (old, new, rows))
@@ -26,10 +27,11 @@ def kept_names(before: np.ndarray, after: np.ndarray, clusters: int, unused: int
 
 
 def changes_of(before: np.ndarray, after: np.ndarray) -> dict[str, np.ndarray]:
-    """The columns of a frame with a row for each old cluster and label of now that share rows.
+    """Return the columns of a frame with a row for each pair of an old cluster and a present label that share rows.
 
-    ``before`` and ``after``, int32, -1 of rows that are noise now; ``rows``, int64, how many; ``merged``, whether the
-    cluster has rows of several old ones; ``split``, whether rows of the old cluster have several labels now.
+    ``before`` and ``after`` are these labels, int32; ``after`` is -1 for rows that are noise now. ``rows`` is the
+    number of shared rows, int64. ``merged`` is whether the present cluster has rows of several old ones. ``split`` is
+    whether rows of the old cluster have several labels now.
     """
     after, before, rows = _common(before, after)
     order = np.lexsort((after, before))
@@ -40,7 +42,7 @@ def changes_of(before: np.ndarray, after: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _common(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The pairs of a label now and an old cluster that have common rows, int32, and how many rows, int64."""
+    """Return the pairs of a present label and an old cluster that share rows, int32 each, and how many rows, int64."""
     is_old = before >= 0
     width = np.int64(before.max(initial=0)) + 1
     pair, rows = np.unique((after[is_old] + np.int64(1)) * width + before[is_old], return_counts=True)
@@ -48,6 +50,6 @@ def _common(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def _first(values: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """The first place of each value in this order, in which equal values stand together."""
+    """Return where each value occurs first in this order, in which equal values stand together."""
     ordered = values[order]
     return order[np.concatenate([np.ones(min(1, order.size), bool), ordered[1:] != ordered[:-1]])]

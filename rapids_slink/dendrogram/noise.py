@@ -24,17 +24,17 @@ ROW_BYTES = 128
 
 
 def estimate_reduction(n: int) -> MemoryEstimate:
-    """Bytes of `reduce_outliers` of n rows; the labels are retained."""
+    """Estimate the bytes that `reduce_outliers` takes for n rows. The labels are retained."""
     return MemoryEstimate(ROW_BYTES * n, 4 * n)
 
 
 def reduce_outliers(
     edges: dict[str, Array], merges: dict[str, Array], labels: Array, max_distance: float | None, device: Device
 ) -> Array:
-    """The (n,) int32 labels without noise, except where no labelled row is within `max_distance` up the tree.
+    """Return the (n,) int32 labels without noise, except for rows that meet no cluster up to `max_distance`.
 
     `edges` are int32 ``src`` and ``dst`` of a forest over n rows in merge order, and `merges` int32 ``left``, ``right``
-    and float64 ``height`` of its linkage. Labels below 0 are noise.
+    and float64 ``height`` of its linkage. Labels below 0 are noise. `max_distance` is inclusive; None is no limit.
     """
     xp, n, kernels = device.xp, labels.size, half(device, __package__)
     left_child, right_child, height = merges["left"], merges["right"], merges["height"]

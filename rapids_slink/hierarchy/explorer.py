@@ -1,8 +1,8 @@
 """`Hierarchy.explore`: a scatter of the rows beside the curve of cuts and the condensed tree, for Jupyter.
 
-jupyter-scatter draws the rows, panels.js the curve and the tree, ipywidgets has the controls; explorer_data.py has what
-they show. Dragging sets a number of clusters, or the smallest cluster of HDBSCAN. A cut takes milliseconds, so the
-colours follow.
+jupyter-scatter draws the rows, panels.js draws the curve and the tree, and ipywidgets makes the controls.
+explorer_data.py computes what they show. Dragging sets a number of clusters, or the smallest cluster of HDBSCAN. A cut
+takes milliseconds, so the colours follow.
 """
 
 import warnings
@@ -38,23 +38,23 @@ from rapids_slink.points.output import is_collection, on_host
 from rapids_slink.report import counted
 from rapids_slink.runtime.memory import usual_errors
 
-#: Up to this many rows the colours follow while the cut is dragged, and above when it is let go.
+#: Up to this many rows the colours follow while the cut is dragged. With more rows they follow when it is let go.
 FOLLOWED = 300_000
 HEIGHT, CURVE_HEIGHT, TREE_HEIGHT = 440, 220, 240  # pixels
-NOISE_SIZE, SIZE_OF_POINTS = 2.0, (3.0, 7.0)  # pixels; those of a cluster are the larger, the fewer it has
-#: Of a continuous column.
+NOISE_SIZE, SIZE_OF_POINTS = 2.0, (3.0, 7.0)  # pixels; the fewer points a cluster has, the larger they are
+#: The colour map of a continuous column.
 GRADIENT = "viridis"
-#: The colours of the cut, as the menu calls them beside the columns of the table.
+#: The entry of the colour menu for the clusters of the cut; its other entries are columns of the table.
 CLUSTERS = "clusters"
-#: The largest number of names on the map; the width of a letter and the height of a line for those of the map.
+#: The largest number of names on the map; the width of a letter and the height of a line, as shares of the map's.
 NAMED, LETTER, LINE = 12, 0.016, 0.06
 #: Clusters of at most this share of the largest one's rows have no name on the map.
 UNNAMED = 0.01
-#: A cluster has the commonest name of its rows if they have it in this share.
+#: A cluster has the commonest name of its rows if this share of its rows has it.
 COMMON = 0.1
 #: The largest number of columns in the text beside the pointer.
 COLUMNS_SHOWN = 10
-#: Names that jupyter-scatter keeps for what it draws.
+#: Names of columns that jupyter-scatter reserves for what it draws.
 RESERVED = ("x", "y", "color", "opacity", "size")
 INK = "#808080"  # legible on light and on dark pages
 
@@ -72,10 +72,10 @@ class Explorer:
     selected : DataFrame or array
         The selected rows of `data`, or of `X` without it, in its type.
     widget : ipywidgets.Widget
-        What Jupyter displays.
+        The widget that Jupyter displays.
     scatter : jscatter.Scatter
     curve, tree : ipywidgets.Widget
-        The curve, along which the cut is dragged: its ``value`` is the setting. The condensed tree.
+        `curve` is the curve along which the cut is dragged: its ``value`` is the setting. `tree` is the condensed tree.
     number, distance, min_size, cluster, color, undo_button : ipywidgets.Widget
         The cut typed as a number or as a distance, in kilometres for haversine; the smallest cluster; the cluster to
         select; what the colours show; the way back.
@@ -133,12 +133,12 @@ class Explorer:
         self.undo_button.on_click(lambda _: self.undo())
         self.color.observe(lambda _: self._paint(), "value")
         self.scatter.widget.observe(lambda _: self._selected_anew(), "selection")
-        self.scatter.widget._handle_tooltip = self._answer  # its own makes a record of a whole frame of pandas
+        self.scatter.widget._handle_tooltip = self._answer  # its own handler makes a record of a whole frame of pandas
         if color is not None:
             self.color.value = shown
 
     def _make_panels(self) -> None:
-        """The scatter, the curve and the tree."""
+        """Make the scatter, the curve and the tree."""
         (jscatter, _), (curve, tree) = _packages(), _panels()
         mapped = is_map(self._model)
         scales = equal_scales(self._coordinates) if mapped else {}
@@ -168,7 +168,7 @@ class Explorer:
         )  # fmt: skip
 
     def _make_controls(self) -> None:
-        """The controls, and all widgets side by side, or below each other on a narrow page."""
+        """Make the controls, and lay out all widgets side by side, or below each other on a narrow page."""
         _, widgets = _packages()
         setting, n = self._setting, self._model.n_leaves_
         is_cut = isinstance(setting, CutSetting)
@@ -198,7 +198,7 @@ class Explorer:
 
     @property
     def selected(self) -> Any:
-        """The selected rows of `data`, or of `X` without it: all columns, in its type, with its index."""
+        """Return the selected rows of `data`, or of `X` without it: all columns, in its type, with its index."""
         return rows_of(self._data, np.sort(np.asarray(self.scatter.selection(), np.int64)))
 
     def undo(self) -> None:
@@ -212,7 +212,7 @@ class Explorer:
                 return
 
     def to_html(self) -> str:
-        """The cut that is shown, as a page for a report.
+        """Return the cut that is shown, as a page for a report.
 
         Returns
         -------
@@ -256,12 +256,12 @@ class Explorer:
     def _changed(self, change: Any, new: Any) -> None:
         """Follow a control, unless the change comes from here."""
         if not self._following:
-            if not (self.curve.dragging or self.tree.dragging):  # else the cut before it was dragged is remembered
+            if not (self.curve.dragging or self.tree.dragging):  # if it is dragged, `_dragged` has remembered the cut
                 self._remember()
             change(new)
 
     def _dragged(self, event: Any) -> None:
-        if event["new"]:  # begins
+        if event["new"]:  # dragging begins
             self._remember()
 
     def _remember(self) -> None:
@@ -299,7 +299,7 @@ class Explorer:
             self._following = False
 
     def _paint(self) -> None:
-        """Give the points their colours and sizes: of clusters, or of a column; in one message, for one drawing."""
+        """Give the points the colours and sizes of clusters or of a column, in one message for one drawing."""
         with self.scatter.widget.hold_sync():
             self._paint_points()
         self._write_count()
@@ -327,7 +327,7 @@ class Explorer:
         self.scatter.widget.points = self.scatter.get_point_list().astype(np.float32)
 
     def _draw_tree(self, labels: np.ndarray) -> None:
-        """Draw the tree if it is another one, and the cut and the colours in it."""
+        """Draw the tree if it has changed, and then the cut and the colours in it."""
         setting, value = self._setting, self._value
         condensed = setting.tree(value)
         if condensed is not getattr(getattr(self, "_bars", None), "tree", None):
@@ -337,14 +337,14 @@ class Explorer:
             self.tree.fills = []
             self.tree.bars = bars.corners
         of_bars = setting.bar_labels(self._bars, value, labels)
-        position = np.full(self._groups.sizes.size + 1, len(COLORS))  # the last is for none
+        position = np.full(self._groups.sizes.size + 1, len(COLORS))  # the last is for no cluster
         position[self._groups.largest] = np.arange(self._groups.largest.size)
         colors = [*COLORS, OTHERS]
         self.tree.fills = [colors[position[label]] if label >= 0 else "" for label in of_bars.tolist()]
         self.tree.cut = setting.cut(value)
 
     def _names_of(self, clusters: np.ndarray, labels: np.ndarray) -> dict[int, str]:
-        """The names of clusters: their number, and the commonest of their rows' names, or that of the central row."""
+        """Return the name of each cluster: its number, and the commonest name of its rows or its central row's name."""
         names = {int(i): str(i) for i in clusters}
         if self._names is not None:
             for i in names:
@@ -358,7 +358,7 @@ class Explorer:
         return names
 
     def _places(self, names: dict[int, str], labels: np.ndarray) -> list[tuple[str, float, float]]:
-        """Where the names of the largest clusters stand on the map, without those that would cover another."""
+        """Return the names of the largest clusters and their places on the map. None of them covers another."""
         lowest, highest = self._coordinates.min(axis=0), self._coordinates.max(axis=0)
         width, height = np.where(highest > lowest, highest - lowest, 1.0).tolist()
         placed: list[tuple[str, float, float]] = []
@@ -379,7 +379,7 @@ class Explorer:
         self.scatter.widget.labels = to_js(self.scatter.widget.label_placement.get_labels_from_tiles(None))
 
     def _answer(self, asked: dict[str, Any]) -> None:
-        """Tell the scatter what the pointer is on: a row's name, its cluster and its columns."""
+        """Send the scatter the text for the row under the pointer: its name, its cluster and its columns."""
         row = int(asked["index"])
         words = dict(zip(self._tooltip, self._row_in_words(row), strict=False))
         self.scatter.widget.send({"type": "tooltip", "index": row, "preview": None, "properties": words})
@@ -395,7 +395,7 @@ class Explorer:
         self._count.value = f"{self._text}{noise}<br>{selected} selected{self._legend}"
 
     def _selected_anew(self) -> None:
-        """Count what is selected; the menu says "none" unless it has selected it."""
+        """Show how many rows are selected, and set the menu to "none" unless it made the selection."""
         if not self._from_menu and self.cluster.value != "none":
             self._following = True
             self.cluster.value = "none"
@@ -408,7 +408,7 @@ class Explorer:
         self._from_menu = False
 
     def _select_bar(self, bar: int) -> None:
-        """A click on a bar of the tree."""
+        """Select the rows of the bar of the tree that was clicked, and of all bars within it."""
         self.scatter.selection(self._bars.within(bar))
 
     def _show_distance(self, distance: float) -> None:
@@ -417,13 +417,13 @@ class Explorer:
 
 
 class _Names:
-    """The names on the map, of which jupyter-scatter asks for those in the tiles that are seen."""
+    """The names on the map. jupyter-scatter asks it for the names in the tiles that are seen."""
 
     def __init__(self, explorer: Explorer) -> None:
         self.explorer = explorer
 
     def get_labels_from_tiles(self, tiles: Any) -> pd.DataFrame:
-        """All names, which are few."""
+        """Return all names with their places and their look, whatever the tiles, because they are few."""
         names = pd.DataFrame(self.explorer._placed, columns=["label", "x", "y"])
         look: dict[str, Any] = {
             "zoom_in": 0.0,
@@ -438,10 +438,10 @@ class _Names:
 
 
 def _packages() -> tuple[Any, Any]:
-    """The packages jupyter-scatter and ipywidgets."""
+    """Import jupyter-scatter and ipywidgets. Raise an ImportError that names the extra if one is missing."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of pandas, by calls of jupyter-scatter
+            warnings.simplefilter("ignore", DeprecationWarning)  # pandas warns of calls in jupyter-scatter
             import ipywidgets
             import jscatter
     except ImportError as error:
@@ -453,7 +453,7 @@ def _packages() -> tuple[Any, Any]:
 
 @cache
 def _panels() -> tuple[Any, Any]:
-    """The classes of the panels beside the map, which panels.js draws: the curve and the tree.
+    """Return the classes of the panels that panels.js draws beside the map: the curve and the tree.
 
     anywidget, which jupyter-scatter needs too, connects the two.
     """
@@ -466,8 +466,8 @@ def _panels() -> tuple[Any, Any]:
         _esm = Path(__file__).with_name("panels.js")
         kind = traitlets.Unicode().tag(sync=True)
         height = traitlets.Int().tag(sync=True)  # pixels
-        names: Any = traitlets.List().tag(sync=True)  # of the axes
-        colors: Any = traitlets.List().tag(sync=True)  # of the curve and of the cut
+        names: Any = traitlets.List().tag(sync=True)  # the names of the axes
+        colors: Any = traitlets.List().tag(sync=True)  # the colours of the curve and of the cut
         #: the least and the largest value of the axis along which the cut moves
         range: Any = traitlets.List().tag(sync=True)
         is_log = traitlets.Bool().tag(sync=True)  # whether the axis of y is logarithmic
@@ -476,7 +476,7 @@ def _panels() -> tuple[Any, Any]:
         follows = traitlets.Bool(True).tag(sync=True)
 
     class Curve(Panel):
-        """The curve: for each setting a height."""
+        """The curve, which has a height for each setting."""
 
         x: Any = traitlets.List().tag(sync=True)
         y: Any = traitlets.List().tag(sync=True)
@@ -486,9 +486,9 @@ def _panels() -> tuple[Any, Any]:
     class Tree(Panel):
         """The condensed tree as an icicle: a bar for each cluster, whose width is its rows at each distance."""
 
-        bars: Any = traitlets.List().tag(sync=True)  # for each the corners: a share of the rows, and a distance
-        titles: Any = traitlets.List().tag(sync=True)  # for each the text that the pointer shows
-        fills: Any = traitlets.List().tag(sync=True)  # for each the colour below the cut, "" for none
+        bars: Any = traitlets.List().tag(sync=True)  # the corners of each bar: a share of the rows, and a distance
+        titles: Any = traitlets.List().tag(sync=True)  # the text of each bar that the pointer shows
+        fills: Any = traitlets.List().tag(sync=True)  # the colour of each bar below the cut, "" for none
         cut = traitlets.Float(None, allow_none=True).tag(sync=True)  # the distance; None for no cut
         dragged = traitlets.Float(0.0).tag(sync=True)  # the distance to which the cut is dragged
         clicked = traitlets.List([-1, 0]).tag(sync=True)  # a bar, and the number of clicks

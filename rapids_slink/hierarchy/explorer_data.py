@@ -1,4 +1,4 @@
-"""What the explorer shows: the setting that it turns, the bars of its tree, and the columns of a table.
+"""The contents of the explorer: the setting that it turns, the bars of its tree, and the columns of a table.
 
 A setting is the number of clusters of a cut, or the smallest cluster of HDBSCAN. It has a curve, labels at each of its
 values, and a condensed tree that is drawn beside the rows.
@@ -38,9 +38,9 @@ from rapids_slink.report import counted, listed
 from rapids_slink.runtime.device import CPU, device_of, on_current_gpu, to_host
 from rapids_slink.runtime.frames import PreallocatedFrame
 
-#: Sizes of the smallest cluster on HDBSCAN's curve, each of which costs a selection.
+#: The number of sizes of the smallest cluster on HDBSCAN's curve. Each costs a selection.
 SIZES = 16
-#: The height of a map in pixels, and its width by its height, about.
+#: The height of a map in pixels, and about the ratio of its width to its height.
 MAP_HEIGHT, MAP_ASPECT = 320, 1.9
 
 
@@ -51,44 +51,44 @@ class Setting:
     """The setting that the explorer turns, and its curve."""
 
     values: np.ndarray  # (m,), ascending values of the setting
-    curve: np.ndarray  # (m,), the curve's height at each
+    curve: np.ndarray  # (m,), the curve's height at each of these values
     value: int  # the setting that is shown first
-    min_size: int = 1  # and the smallest size
+    min_size: int = 1  # the smallest size that is shown first
     range: tuple[int, int]  # the lowest and the highest setting
-    label: str  # of the setting
-    names: list[str]  # of the curve's axes
+    label: str  # the name of the setting
+    names: list[str]  # the names of the curve's axes
     is_log = False  # whether the curve's heights are on a logarithmic axis
 
     def __init__(self, model: Any) -> None:
         self.model = model
-        #: of distances, and its name
+        #: the unit of distances, a length and a name
         self.unit, self.unit_name = plotting.unit_of(model)
         self.merges = Merges(*(np.asarray(on_host(model.linkage_[name])) for name in COLUMNS))
         heights = self.merges.height[::-1] * self.unit
         self.heights, self.trees = heights, model.n_leaves_ - heights.size
         self.of_distance = plotting.unit_of(model).axis
         self.is_log_distance = is_logarithmic(heights)
-        #: below zero for inner products; a condensed tree is of heights above it
+        #: the lowest height if that is below zero, as for inner products; a condensed tree has heights above it
         self.lowest = min(float(heights.min(initial=0.0)), 0.0)
 
     def labels(self, value: int, min_size: int) -> Any:
-        """The labels at this setting, those of clusters below a size -1, as `cut` returns them."""
+        """Return the labels at this setting as `cut` does, -1 for rows of clusters that are smaller than `min_size`."""
         raise NotImplementedError
 
     def text(self, value: int, shown: int, min_size: int) -> str:
-        """The setting in words, where this number of clusters is shown."""
+        """Return the setting in words, for this number of clusters that are `shown`."""
         raise NotImplementedError
 
     def tree(self, value: int) -> Condensed:
-        """The condensed tree that is drawn at this setting."""
+        """Return the condensed tree that is drawn at this setting."""
         raise NotImplementedError
 
     def cut(self, value: int) -> float | None:
-        """The distance at which the tree is cut, if it is."""
+        """Return the distance at which the tree is cut, None if it is not cut."""
         return None
 
     def bar_labels(self, bars: Any, value: int, labels: np.ndarray) -> np.ndarray:
-        """The cluster of each bar of the tree, or of its part below the cut; -1 for none."""
+        """Return the cluster of each bar of the tree, or of the bar's part below the cut; -1 for none."""
         raise NotImplementedError
 
 
@@ -96,7 +96,7 @@ class CutSetting(Setting):
     """The number of clusters of a cut, and the distance of the next merge.
 
     If no more than one cluster of the model's own cut has a hundredth of the rows, the others are outliers. Then the
-    first cut is at the widest gap between merges that leaves two clusters of that size, the smallest that is shown.
+    first cut is at the widest gap between merges that leaves two clusters of that size, and smaller clusters are noise.
     """
 
     label = "clusters"
@@ -122,32 +122,32 @@ class CutSetting(Setting):
             self.value, self.min_size = at_widest_gap(linkage, n, least), least
 
     def labels(self, value: int, min_size: int) -> Any:
-        """The labels of the cut."""
+        """Return the labels of the cut, -1 for rows of clusters that are smaller than `min_size`."""
         return self.model._cut(CutParameters(value, min_cluster_size=min_size))
 
     def text(self, value: int, shown: int, min_size: int) -> str:
-        """The cut in words: the clusters that are shown, of how many, and the distances that give them."""
+        """Return the cut in words: how many of its clusters are shown, and the distances that give them."""
         clusters, _, distances = cut_label(self.heights, value, self.trees, self.unit_name, 3).partition(" (")
         words = clusters if shown == value else f"{shown:,} of {clusters}, those of at least {min_size:,} rows"
         return f"<b>{words}</b>" + (f" ({escape(distances)}" if distances else "")
 
     def tree(self, value: int) -> Condensed:
-        """The condensed tree of clusters of a hundredth of the rows, which is one at any cut."""
+        """Return the condensed tree of clusters of at least a hundredth of the rows. All cuts have the same tree."""
         if self._tree is None:
             above = self.merges._replace(height=self.merges.height - self.lowest / self.unit)
             self._tree = condense(above, self.model.n_leaves_, least_size(self.model.n_leaves_))
         return self._tree
 
     def cut(self, value: int) -> float | None:
-        """The distance in the middle of those that give this number of clusters."""
+        """Return the distance in the middle of those that give this number of clusters."""
         return cut_height(self.heights, value, self.trees, self.lowest, self.is_log_distance)
 
     def bar_labels(self, bars: Any, value: int, labels: np.ndarray) -> np.ndarray:
-        """The cluster of the row that stays in each bar."""
+        """Return the cluster of the row that stays in each bar to its end."""
         return labels[bars.rows]
 
     def distance(self, value: int) -> float:
-        """A distance threshold that gives this number of clusters, of three digits if these tell it."""
+        """Return a distance threshold that gives this number of clusters, with as few digits as do, at least three."""
         for digits in range(3, 17):
             rounded = float(f"{self.cut(value):.{digits}g}")
             if self.at_distance(rounded) == value:
@@ -158,12 +158,12 @@ class CutSetting(Setting):
         return float(np.nextafter(self.heights[0], np.inf))
 
     def at_distance(self, distance: float) -> int:
-        """The number of clusters of a distance threshold."""
+        """Return the number of clusters that a distance threshold gives."""
         return int((self.heights >= distance).sum()) + self.trees
 
 
 class SizeSetting(Setting):
-    """The smallest cluster of HDBSCAN, and the number of clusters."""
+    """The size of HDBSCAN's smallest cluster, and the number of clusters that it gives."""
 
     label, names = "smallest size", ["rows of the smallest cluster", "number of clusters"]
 
@@ -183,24 +183,24 @@ class SizeSetting(Setting):
         return self._selected[1:]
 
     def labels(self, value: int, min_size: int) -> Any:
-        """HDBSCAN's labels for clusters of at least `value` rows."""
+        """Return HDBSCAN's labels for clusters of at least `value` rows."""
         return self.model._output.labels(self._select(value)[1].labels, on_current_gpu(self.model._index), "label")
 
     def text(self, value: int, shown: int, min_size: int) -> str:
-        """The setting in words."""
+        """Return the setting in words."""
         return f"<b>{counted(shown, 'cluster')}</b> of at least {value:,} rows"
 
     def tree(self, value: int) -> Condensed:
-        """The tree of clusters of at least `value` rows."""
+        """Return the condensed tree of clusters of at least `value` rows."""
         return self._select(value)[0]
 
     def bar_labels(self, bars: Any, value: int, labels: np.ndarray) -> np.ndarray:
-        """The selected cluster that each bar is, or is within."""
+        """Return the selected cluster that each bar is, or is within; -1 for none."""
         return bars.labels_of_clusters(self._select(value)[1].clusters)
 
 
 def setting_of(model: Any) -> Setting:
-    """The slider of a model's explorer."""
+    """Return the setting of a model's explorer. Raise for labels that are no cut at one distance and not HDBSCAN's."""
     if model._split_above_ is not None:
         raise ValueError(
             "explore shows cuts at one distance, and the clusters of max_cluster_size have many: fit without it"
@@ -217,7 +217,7 @@ def setting_of(model: Any) -> Setting:
 
 
 def columns_of(data: Any) -> list[Any]:
-    """The names of a table's columns, or the numbers of an array's."""
+    """Return the names of a table's columns, or the numbers of an array's columns."""
     names = column_names(data)
     if names is not None:
         return list(names)
@@ -226,14 +226,14 @@ def columns_of(data: Any) -> list[Any]:
 
 
 def rows_of(data: Any, rows: np.ndarray) -> Any:
-    """Some rows of a table, in its type, or of an array."""
+    """Return these rows of a table, in its type, or of an array."""
     if library_of(data):
         return take_rows(data, rows)
     return (data if hasattr(data, "shape") else np.asarray(data))[rows]
 
 
 def described(data: Any, row: int) -> tuple[str, list[str]]:
-    """A row's name, which is its number if the table has no index, and its values, as text."""
+    """Return as text a row's name, which is its number if the table has no index, and its values."""
     one = rows_of(data, np.array([row]))
     frame = one if isinstance(one, pd.DataFrame) else one.to_pandas() if library_of(one) else pd.DataFrame(to_host(one))
     name = frame.index[0] if hasattr(one, "index") else row
@@ -243,7 +243,10 @@ def described(data: Any, row: int) -> tuple[str, list[str]]:
 
 
 def column_of(data: Any, column: Any, what: str, n: int) -> pd.Series:
-    """A column of a table by its name, or a value for each row, on the host."""
+    """Return a Series on the host: the column of a table that `column` names, or the values that it holds.
+
+    Raises ValueError, which calls the parameter `what`, unless there is one such column, or a value for each of n rows.
+    """
     names = columns_of(data)
     is_name = isinstance(column, str | int) or (isinstance(column, Hashable) and column in names)
     if is_name and names.count(column) != 1:
@@ -260,9 +263,10 @@ def column_of(data: Any, column: Any, what: str, n: int) -> pd.Series:
 
 
 def painted(values: pd.Series, name: str) -> tuple[str, np.ndarray, list[str]]:
-    """A legend, and for each row the number of a colour in the list, or a number on a gradient if that is empty.
+    """Return a legend as HTML, a number for each row, and a list of colours.
 
-    Numbers are on a gradient if there are more different ones than colours. Of other values the commonest have colours.
+    The number of a row is that of its colour in the list. If the list is empty, it is a place on a gradient. Numbers
+    are on a gradient if there are more different ones than colours. Otherwise the commonest values have colours.
     """
     is_number = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
     if is_number and values.nunique() > len(COLORS):
@@ -290,7 +294,7 @@ def painted(values: pd.Series, name: str) -> tuple[str, np.ndarray, list[str]]:
 
 
 def coordinates(model: Any, X: Any, x: Any, y: Any) -> tuple[np.ndarray, list[str]]:
-    """Two coordinates of each row, and their names: two columns, a map, or the principal axes."""
+    """Return two coordinates of each row, (n, 2), and their names: two columns, a map, or the principal axes."""
     if (x is None) != (y is None):
         raise ValueError("x and y name two columns: give both or neither")
     if x is not None:
@@ -305,9 +309,12 @@ def coordinates(model: Any, X: Any, x: Any, y: Any) -> tuple[np.ndarray, list[st
 
 
 def equal_scales(coordinates: np.ndarray) -> dict[str, tuple[float, float]]:
-    """Ranges of both axes that give a degree of latitude and of longitude one length; the points fill the scatter."""
+    """Return ranges of both axes that give degrees of latitude and of longitude one length.
+
+    The points fill the scatter.
+    """
     lowest, highest = coordinates.min(axis=0), coordinates.max(axis=0)
     half = min(max((highest - lowest) / (MAP_ASPECT, 1)) / 2 or 1.0, 90.0)
     (x, y) = (lowest + highest) / 2
-    y = np.clip(y, half - 90, 90 - half)  # the poles are the ends
+    y = np.clip(y, half - 90, 90 - half)  # the range ends at the poles
     return {"x_scale": (x - half, x + half), "y_scale": (y - half, y + half)}

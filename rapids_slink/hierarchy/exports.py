@@ -17,12 +17,12 @@ from rapids_slink.runtime.device import CPU, resolve, to_host
 from rapids_slink.runtime.frames import Later
 from rapids_slink.spanning_tree.graphs import as_cugraph
 
-#: What a name without quotes must not hold.
+#: Text that a name without quotes must not hold: a special character, or nothing at all.
 SPECIAL = re.compile(r"""[\s()\[\]{}'":;,_\\]|^$""")
 
 
 def to_scipy(linkage: Any) -> np.ndarray:
-    """`Hierarchy.to_scipy` of a linkage frame. Raises ValueError if it lacks a column or is a forest's."""
+    """Return SciPy's matrix of a linkage frame, (n - 1, 4). Raise ValueError if it lacks a column or is a forest's."""
     linkage, _ = OutputKind.of(linkage, CPU)
     require_columns(linkage, COLUMNS, "linkage")
     Z = np.empty((len(linkage), 4))
@@ -35,7 +35,7 @@ def to_scipy(linkage: Any) -> np.ndarray:
 
 
 def networkx() -> Any:
-    """The package, or an error that names the extra."""
+    """Import NetworkX. Raise an ImportError that names the extra if it is missing."""
     try:
         import networkx
     except ImportError as error:
@@ -44,7 +44,7 @@ def networkx() -> Any:
 
 
 def graph_of(mst: Any, nodes: Iterable[Any]) -> Any:
-    """NetworkX's graph of an edge frame and of all nodes."""
+    """Return NetworkX's graph of all nodes and of the weighted edges in an edge frame."""
     tree, graph = on_host(mst), networkx().Graph()
     graph.add_nodes_from(nodes)
     edges = (tree[column].tolist() for column in ("src", "dst", "weight"))  # Python's own numbers
@@ -53,9 +53,9 @@ def graph_of(mst: Any, nodes: Iterable[Any]) -> Any:
 
 
 class Deferred:
-    """A frame that is made when it is first asked for, of a `Later`.
+    """A frame that is made from a `Later` when it is first asked for.
 
-    To make one takes as long as a fit of a hundred rows, or as its tree if that is made later too.
+    To make a frame takes as long as a fit of a hundred rows, or as the tree takes if that is made later too.
     """
 
     def __set_name__(self, kind: type, name: str) -> None:
@@ -77,7 +77,7 @@ class Deferred:
 
 
 class Exports:
-    """The exports of `Hierarchy`, and the attributes that they and its plots read, which it describes."""
+    """The exports of `Hierarchy`, and the attributes that they and its plots read. `Hierarchy` describes these."""
 
     linkage_: Frame = Deferred()  # type: ignore[assignment]
     mst_: Frame = Deferred()  # type: ignore[assignment]
@@ -86,39 +86,39 @@ class Exports:
     n_clusters_: int
     report_: Report
     _output: OutputKind
-    _index: Index | None = None  # of the input's rows, if the input was a frame
-    _layout: Any = None  # of the input's partitions, if the input was a Dask collection
-    _least_size_: int = 1  # the rows of the smallest cluster that has a label
-    _small_clusters_: int = 0  # the number of clusters that have none, because they are smaller
-    _split_above_: int | None = None  # the rows of the largest cluster, if larger ones were split further
-    groups_: Frame  # of a model of groups, like the next two
-    _merge_group_: Frame  # column ``group``, the number of each merge's
+    _index: Index | None = None  # the index of the input's rows, if the input was a frame
+    _layout: Any = None  # the layout of the input's partitions, if the input was a Dask collection
+    _least_size_: int = 1  # the least number of rows of a cluster that has a label
+    _small_clusters_: int = 0  # the number of clusters without a label, because they are smaller
+    _split_above_: int | None = None  # the most rows of a cluster, if larger ones were split further
+    groups_: Frame  # only of a model with groups, like the next two
+    _merge_group_: Frame  # column ``group``, the number of each merge's group
     _key_columns_: tuple[Any, ...] = ()  # the columns of the input that are keys of groups
     _cut_per_group_: bool = False  # whether `labels_` are cuts by a number of clusters in each group
 
     @property
     def _nodes(self) -> Any:
-        """All nodes of `mst_`."""
+        """Return all nodes of `mst_`."""
         return range(self.n_leaves_)
 
     @property
     def _cut_clusters(self) -> int:
-        """The number of clusters of the cut of `labels_`, with those that are too small for a label."""
+        """Return the number of clusters of the cut of `labels_`, with those that are too small for a label."""
         return self.n_clusters_ + self._small_clusters_
 
     @property
     def _labels_are_a_cut(self) -> bool:
-        """Whether `labels_` are a cut at one height."""
+        """Return whether `labels_` are a cut at one height."""
         return not self._cut_per_group_ and self._split_above_ is None
 
     def _require_fit(self) -> None:
-        if not hasattr(self, "labels_"):  # `linkage_` may be yet to be made
+        if not hasattr(self, "labels_"):  # `linkage_` may not be made yet
             from sklearn.exceptions import NotFittedError
 
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
 
     def _features(self, X: Any) -> Any:
-        """Rows that were clustered, without the columns that are keys of their groups."""
+        """Return the rows that were clustered without the columns that are keys of groups. Raise for another index."""
         X = as_known(X)
         check_index(X, self._index, "X", "model.labels_")
         names = column_names(X) or []
@@ -130,14 +130,14 @@ class Exports:
             raise ValueError(f"{method} is for models without groups, and this one was fitted with groups=")
 
     def _require_tree(self, instead: str = "linkage_ has its merges") -> None:
-        """Raise for a forest; the error names what serves one."""
+        """Raise for a forest. The error says what to use `instead`."""
         self._require_fit()
         trees = self.n_leaves_ - len(self.linkage_)
         if trees != 1:
             raise ValueError(f"SciPy has no linkage of a forest, and this hierarchy is one of {trees} trees: {instead}")
 
     def to_scipy(self) -> np.ndarray:
-        """The hierarchy as SciPy's linkage matrix.
+        """Return the hierarchy as SciPy's linkage matrix.
 
         Returns
         -------
@@ -153,16 +153,16 @@ class Exports:
         return to_scipy(self.linkage_)
 
     def to_networkx(self) -> Any:
-        """The minimum spanning tree as a graph of NetworkX.
+        """Return the minimum spanning tree as a graph of NetworkX.
 
-        Its nodes are those of `mst_`: row numbers, whatever the input's index, because its labels may repeat; or the
-        nodes of the graph that was clustered. If the labels are unique,
+        Its nodes are those of `mst_`: the nodes of the graph that was clustered, or otherwise row numbers. They are
+        never the labels of the input's index, because these may repeat. If the labels are unique,
         ``networkx.relabel_nodes(graph, dict(enumerate(df.index)))`` replaces the numbers by them.
 
         Returns
         -------
         networkx.Graph
-            With all nodes, also those without an edge. Each edge has its ``weight``.
+            It has all nodes, also those without an edge. Each edge has its ``weight``.
 
         Raises
         ------
@@ -173,7 +173,7 @@ class Exports:
         return graph_of(self.mst_, self._nodes if isinstance(self._nodes, range) else on_host(self._nodes).tolist())
 
     def to_cugraph(self) -> Any:
-        """The minimum spanning tree as a graph of cuGraph.
+        """Return the minimum spanning tree as a graph of cuGraph.
 
         Returns
         -------
@@ -201,11 +201,11 @@ class Exports:
         return as_cugraph(on_device(tree, device))
 
     def to_hdbscan(self, min_cluster_size: int = 5, **options: Any) -> Any:
-        """The hierarchy as a fitted model of the package hdbscan, which chooses flat clusters from it.
+        """Return the hierarchy as a fitted model of the package hdbscan, which chooses flat clusters from it.
 
-        With ``min_samples=m`` the heights are those of ``hdbscan.HDBSCAN(min_samples=m, algorithm="generic")``. So are
-        the clusters, except for rows that tie: a core distance is often the height of several merges, and each package
-        merges these in its own order. Without ``min_samples`` the tree is that of ``min_samples=1``.
+        With ``min_samples=m`` the heights are those of ``hdbscan.HDBSCAN(min_samples=m, algorithm="generic")``. The
+        clusters are the same too, except for rows that tie: a core distance is often the height of several merges, and
+        each package merges these in its own order. Without ``min_samples`` the tree is that of ``min_samples=1``.
 
         Parameters
         ----------
@@ -265,13 +265,13 @@ class Exports:
         return clusterer
 
     def to_newick(self) -> str:
-        """The hierarchy as a tree in Newick's format, for programs that draw and compare trees.
+        """Return the hierarchy as a tree in Newick's format, for programs that draw and compare trees.
 
         Returns
         -------
         str
             A line for each tree of the hierarchy, with a semicolon at its end. The leaves' names are the labels of the
-            input's index, or row numbers; those that need it are quoted. The length of a branch is the difference of
+            input's index, or row numbers; names that need it are quoted. The length of a branch is the difference of
             the heights at its ends, and leaves are at zero, so that two rows merge at half of the length of the path
             between them.
 
@@ -287,12 +287,13 @@ class Exports:
         return to_newick(on_host(self.linkage_), names)
 
     def to_frame(self, *, medoids: bool = False) -> pd.DataFrame:
-        """The clusters of `labels_` as a table.
+        """Return the clusters of `labels_` as a table.
 
         Parameters
         ----------
         medoids : bool
-            Add the column ``medoid``, for a model with ``prediction_data=True``. It takes all pairs of each cluster.
+            Add the column ``medoid``, for a model with ``prediction_data=True``. This takes the distances of all pairs
+            of rows in each cluster.
 
         Returns
         -------
@@ -304,7 +305,7 @@ class Exports:
         Raises
         ------
         ValueError
-            `medoids` is asked of a model that keeps no rows.
+            `medoids` is true, and the model keeps no rows.
         """
         self._require_fit()
         n = self.n_clusters_
@@ -313,7 +314,7 @@ class Exports:
         nodes, tree = on_host(self._nodes), on_host(self.mst_)
         src, dst = (tree[end] if isinstance(nodes, range) else nodes.get_indexer(tree[end]) for end in ("src", "dst"))
         within = labels[src] == labels[dst]
-        height = np.zeros(n + 1)  # the last is that of noise
+        height = np.zeros(n + 1)  # the last is the height of noise
         np.maximum.at(height, labels[src][within], tree["weight"].to_numpy()[within])
         rows = {"first_row": first[label >= 0], **(self._central_rows(labels) if medoids else {})}
         index = None if self._index is None else on_host(self._index)
@@ -323,12 +324,15 @@ class Exports:
         return (clusters if label[-1] < n else clusters.set_axis(label[label >= 0])).rename_axis("label")
 
     def _central_rows(self, labels: np.ndarray) -> dict[str, np.ndarray]:
-        """The medoids."""
+        """Return the column ``medoid``: the row of each cluster with the least sum of distances. Raise without rows."""
         raise ValueError("medoids are of rows with features, and this hierarchy has none")
 
 
 def to_newick(linkage: pd.DataFrame, names: Sequence[Any]) -> str:
-    """The trees of a linkage over leaves of these names, without recursion: a chain is as deep as it is long."""
+    """Return the trees of a linkage over leaves of these names in Newick's format, a line for each tree.
+
+    There is no recursion, because a chain is as deep as it is long.
+    """
     n = len(names)
     left_child, right_child, height = (linkage[column].tolist() for column in COLUMNS[:3])
     is_root = np.ones(n + len(left_child), bool)

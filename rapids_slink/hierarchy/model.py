@@ -60,7 +60,7 @@ from rapids_slink.runtime.memory import check_memory, copy_out, run_scope, usual
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
-#: Names of parameters elsewhere, and here.
+#: Names of parameters in other packages, and the names here.
 MEANINGS = {
     "affinity": "metric", "threshold": "distance_threshold", "eps": "distance_threshold", "k": "n_neighbors",
     "min_pts": "min_samples", "na_values": "missing_value", "by": "groups", "groupby": "groups",
@@ -85,9 +85,10 @@ class Hierarchy(Exports):
 
     @property
     def nodes_(self) -> Index | range | Any:
-        """The ids of a graph's nodes, or the index of the input's rows, in the order of `labels_`.
+        """Return the ids of a graph's nodes, or the index of the input's rows, in the order of `labels_`.
 
-        A column of Polars or Arrow if the input was a table of these, otherwise an Index; row numbers if there is none.
+        They are a column of Polars or Arrow if the input was a table of these, and otherwise an Index. They are row
+        numbers if there is no index.
         """
         self._require_fit()
         nodes = range(self.n_leaves_) if self._index is None else self._index
@@ -95,13 +96,13 @@ class Hierarchy(Exports):
 
     @property
     def children_(self) -> Values:
-        """The two clusters that each merge joins, int32 of shape (merges, 2), as scikit-learn has it."""
+        """Return the two clusters that each merge joins, (merges, 2) int32, as scikit-learn does."""
         self._require_fit()
         return self._array(as_frame(self.linkage_)[["left", "right"]].values)
 
     @property
     def distances_(self) -> Values:
-        """The height of each merge, float64."""
+        """Return the height of each merge, (merges,) float64."""
         self._require_fit()
         return self._array(as_frame(self.linkage_)["height"].values)
 
@@ -158,18 +159,19 @@ class Hierarchy(Exports):
         names: str = "number",
         sample_weight: Any = None,
     ) -> Rows | Frame:
-        """Labels of another cut of the same tree, or of many.
+        """Return the labels of another cut of the same tree, or of many cuts.
 
         Parameters
         ----------
         n_clusters, distance_threshold : int, float, a sequence of either, or "widest_gap"
-            Give one of them. Exactly this many clusters, even with equal heights; or clusters that are not merged at or
-            above this distance. A list, tuple, range or 1-d array makes a cut for each value. Of a model with groups
-            the number is that of each group's clusters, or its rows if they are fewer. ``cut("widest_gap")`` cuts
-            where successive merges are farthest apart, and labels outliers -1. With `max_cluster_size` none is needed.
+            Give one of them: exactly this number of clusters, even with equal heights; or a distance at or above which
+            clusters are not merged. A list, tuple, range or 1-d array makes a cut for each value. For a model with
+            groups the number is that of each group's clusters, or of its rows if they are fewer. ``cut("widest_gap")``
+            cuts where successive merges are farthest apart, and labels outliers -1. With `max_cluster_size` none of
+            these is needed.
         min_similarity : float, or a sequence of float
-            In place of these, for metrics that have one: clusters that are merged at this similarity, or at a greater
-            one. See `SingleLinkage`.
+            Give it in place of these for metrics that have a similarity. Clusters are merged at this similarity and at
+            greater ones. See `SingleLinkage`.
         min_cluster_size, max_cluster_size, count_small, closed, names, sample_weight : optional
             See `rapids_slink.cut`. ``count_small=False`` is for models without groups.
 
@@ -183,7 +185,7 @@ class Hierarchy(Exports):
         Raises
         ------
         ValueError, TypeError
-            None or several of the three are given, a value is not valid, or no cut has so many large clusters.
+            None or several of the three are given, a value is not valid, or no cut has this number of large clusters.
         """
         self._require_fit()
         check_index(sample_weight, self._index, "sample_weight", "model.labels_")
@@ -226,11 +228,11 @@ class Hierarchy(Exports):
 
     @property
     def _metric(self) -> Metric:
-        """The metric of the heights: a graph's are given."""
+        """Return the metric of the heights. The heights of a graph's hierarchy are given distances."""
         return PRECOMPUTED
 
     def _cut(self, parameters: CutParameters, groups: tuple[Any, Any] | None = None) -> Rows | Frame:
-        """The labels of cuts of the whole forest, or of each of its groups, by `_merge_group_` and `groups_`."""
+        """Return the labels of cuts of the whole forest, or of each of its groups by `_merge_group_` and `groups_`."""
         if self._layout is not None:
             return self._layout.cut(self.linkage_, self.n_leaves_, parameters, groups)
         linkage, _ = OutputKind.of(self.linkage_, resolve("auto", self.linkage_))
@@ -241,19 +243,20 @@ class Hierarchy(Exports):
         """Give noise to clusters: each row labelled -1 takes the cluster that its branch of the tree meets first.
 
         Go up the tree from such a row to the first merge with a part that holds rows of clusters. If these are of
-        several clusters, the edge of `mst_` that merges the parts decides: the row takes the cluster of the row at its
-        other end, or the one that this row takes itself if it is noise. So it is the cluster that the row reaches by
-        steps of which the longest is as short as possible. Equal steps count in the order of `mst_`. The numbers of
-        the clusters do not matter, and all other rows keep their labels. It takes linear time.
+        several clusters, the edge of `mst_` that merges the parts decides: the row takes the cluster of the row at the
+        edge's other end. If that row is noise too, both take the same cluster. So a row takes the cluster that it
+        reaches by steps of which the longest is as short as possible. Equal steps count in the order of `mst_`. The
+        numbers of the clusters do not matter, and all other rows keep their labels. It takes linear time.
 
         Parameters
         ----------
         labels : Series or array of shape (n,), optional
-            Integers; those below 0 are noise. By default `labels_`. Others are of the same rows, such as those of a
-            `cut` with `min_cluster_size`.
+            Integers; those below 0 are noise. By default `labels_`. Other labels must belong to the same rows, such as
+            those of a `cut` with `min_cluster_size`.
         max_distance : float, optional
             The height of the tree up to which rows go, inclusive. Rows that meet no cluster by then stay -1. The
-            heights of `HDBSCAN` are mutual reachability. By default all rows of a tree with a cluster get one.
+            heights of `HDBSCAN` are mutual reachability distances. By default all rows of a tree that holds a cluster
+            get one.
 
         Returns
         -------
@@ -263,8 +266,8 @@ class Hierarchy(Exports):
         Raises
         ------
         ValueError, TypeError
-            The labels are no integers, or not one for each row, or `max_distance` is not valid; or the model is of a
-            Dask collection.
+            The labels are no integers, or not one for each row, or `max_distance` is not valid; or the model was
+            fitted on a Dask collection.
         DeviceMemoryError
             The work needs more memory than there is.
 
@@ -297,25 +300,26 @@ class Hierarchy(Exports):
         return self._output.from_cuml_setting().labels(reduced, on_current_gpu(self._index))
 
     def _rows_of(self, ends: Any) -> Array:
-        """The numbers of the nodes in a column of `mst_`, which has the names of a graph's nodes."""
+        """Return the row numbers of the nodes in a column of `mst_`, which holds the names of a graph's nodes."""
         if isinstance(self._nodes, range):
             return ends.values
         return pd.Index(on_host(self._nodes)).get_indexer(on_host(ends))
 
     def catalogue(self, X: Any = None, *, min_size: int = 20, columns: Any = None, weights: Any = None) -> Frame:
-        """The clusters of `labels_` as a table: their sizes, centres and extents. Noise is in none.
+        """Return the clusters of `labels_` as a table of their sizes, centres and extents. Noise is left out.
 
         All sums are in float64 and in one order: the table has the same bits on a GPU and on a CPU, in every run.
 
         Parameters
         ----------
         X : dataframe or array, (n, d), optional
-            The rows that were clustered; not for a model that keeps them, with ``prediction_data=True``. Of a frame the
-            columns that the model was fitted on, or any coordinates for a graph's hierarchy and for distances.
+            The rows that were clustered. A model with ``prediction_data=True`` keeps them and needs none. A frame must
+            have the columns that the model was fitted on. For a graph's hierarchy and for given distances any
+            coordinates are valid.
         min_size : int
             Smaller clusters are left out.
         columns : str, list of str, dataframe or array, optional
-            What is averaged besides, such as velocities: columns of `X` by their names, or values of the n rows.
+            More values to average, such as velocities: columns of `X` by their names, or values of the n rows.
         weights : str, Series or array, optional
             The mass of each row, above zero: a column of `X` by its name, or n values. By default all weigh 1.
 
@@ -370,7 +374,10 @@ class Hierarchy(Exports):
         return self._output.frame(frame.frame)
 
     def _first_rows(self) -> Rows:
-        """For each row the first row of its cluster, of clusters that are the trees of a forest; no tree is made."""
+        """Return the first row of each row's cluster, (n,) int32, for clusters that are the trees of a forest.
+
+        No tree is made for it.
+        """
         if self._layout is not None:
             return self._cut(CutParameters(self.n_clusters_, names="first_row"))
         labels = array_of(self.labels_) if library_of(self.labels_) else self.labels_
@@ -482,7 +489,7 @@ class Hierarchy(Exports):
         return tree.plot(axis=ax, **options)
 
     def _condensed(self, min_cluster_size: int | None) -> CondensedTree:
-        """The condensed tree with the labels of its most stable clusters."""
+        """Return the condensed tree with the labels of its most stable clusters. Raise for negative heights."""
         n = self.n_leaves_
         least = max(5, n // 100) if min_cluster_size is None else as_integer(min_cluster_size, "min_cluster_size")
         linkage = on_host(self.linkage_)
@@ -503,9 +510,9 @@ class Hierarchy(Exports):
         ----------
         X : dataframe or array, (n, d)
             The rows that were clustered, which the model does not keep; for a graph's hierarchy, any coordinates of its
-            nodes. Of more than two columns the first two principal components are drawn.
+            nodes. If there are more than two columns, the first two principal components are drawn.
         max_edges : int
-            Of more edges the longest are drawn, which join whole parts of the data.
+            If there are more edges, the longest are drawn, which join whole parts of the data.
         ax : matplotlib Axes, optional
             Where to draw; the current Axes by default.
 
@@ -536,8 +543,8 @@ class Hierarchy(Exports):
 
         At k clusters the curve has the height of the merge that leaves k - 1 clusters. A cut between two very different
         heights is stable: it changes little when the data does. More than 2,000 heights are sampled evenly along the
-        logarithmic axis: all of the highest, and ever fewer of the lower ones. The cut is that of `labels_`, if they
-        are one.
+        logarithmic axis: all of the highest, and ever fewer of the lower ones. The cut is that of `labels_`, if these
+        are the labels of a cut.
 
         Parameters
         ----------
@@ -619,14 +626,14 @@ class Hierarchy(Exports):
         Parameters
         ----------
         X : dataframe or array, (n, d)
-            The rows that were clustered; for a graph's hierarchy, any coordinates of its nodes. Of more than two
-            columns the principal axes are drawn, by cuML on a GPU that has it and by scikit-learn otherwise. With
-            ``metric="haversine"`` the axes are longitude and latitude in degrees.
+            The rows that were clustered; for a graph's hierarchy, any coordinates of its nodes. More than two columns
+            are drawn along their principal axes, which cuML computes on a GPU that has it, and scikit-learn otherwise.
+            With ``metric="haversine"`` the axes are longitude and latitude in degrees.
         x, y : column name or number, optional
             Two columns of `X` to draw instead.
         data : dataframe, (n, any), optional
-            The rows with all that is known of them, in the order of `X`: what the pointer shows, and can colour and
-            name the rows. By default `X`.
+            The rows with all that is known of them, in the order of `X`. The pointer shows their columns, and these can
+            colour and name the rows. By default `X`.
         color : column name, or array or Series of shape (n,), optional
             Colours of the rows in place of those of clusters. A menu changes between them and all columns.
         names : column name, or array or Series of shape (n,), optional
@@ -654,7 +661,7 @@ class Hierarchy(Exports):
         """Raise for a parameter that is valid for no data."""
 
     def _repr_html_(self) -> str:
-        """The summary in Jupyter: the cut, the clusters' sizes, the parameters; folded, proofs and times."""
+        """Return the summary in Jupyter: the cut, the clusters' sizes, the parameters; folded, proofs and times."""
         return plotting.to_html(self)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -673,7 +680,7 @@ class Hierarchy(Exports):
         return self._with(copy.deepcopy(self._made(), memo))
 
     def _made(self) -> dict[str, Any]:
-        """All attributes, of which none is left to be made."""
+        """Return all attributes by name, after those that were not made yet are made."""
         return {name: getattr(self, name) for name in vars(self)}
 
     def _with(self, state: dict[str, Any]) -> Self:
@@ -694,7 +701,7 @@ class Hierarchy(Exports):
 
 
 class WithRows(Generic[Parameters, Result]):
-    """A method of models with ``prediction_data=True``; others are without it, as scikit-learn's checks ask."""
+    """A method that only models with ``prediction_data=True`` have, as scikit-learn's checks ask."""
 
     def __init__(self, method: Callable[Concatenate[Any, Parameters], Result]) -> None:
         self.method: Any = method
@@ -712,12 +719,12 @@ class WithRows(Generic[Parameters, Result]):
 
 @cache
 def _parameters(kind: Any) -> Mapping[str, inspect.Parameter]:
-    """The parameters of a class; inspecting it takes time that a small fit would notice."""
+    """Return the parameters of a class. They are cached: to inspect it takes time that a small fit would notice."""
     return inspect.signature(kind).parameters
 
 
 def _parameters_of_fit(kind: Any) -> list[str]:
-    """The parameters of a class's `fit` after the model, X and y."""
+    """Return the names of the parameters of a class's `fit` after the model, X and y."""
     return list(inspect.signature(kind.fit).parameters)[3:]
 
 
@@ -730,14 +737,17 @@ class Estimator:
     """A clusterer. Its parameters are the arguments of ``__init__``, in attributes of the same names."""
 
     def __new__(cls, *values: Any, **parameters: Any) -> Self:
-        """A model without attributes; raise TypeError for what is no parameter, unless a subclass takes any names."""
-        kind: Any = cls  # which mypy does not take for hashable
+        """Return a model without attributes.
+
+        Raises TypeError for a name that is no parameter, unless a subclass takes any names.
+        """
+        kind: Any = cls  # mypy does not take a class for hashable
         if not _takes_any_names(kind):
             cls._check_names(parameters, TypeError)
         return super().__new__(cls)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters by name. `deep` has no effect, because none of them is an estimator."""
+        """Return the parameters by name. `deep` has no effect, because none of them is an estimator."""
         return {name: getattr(self, name) for name in self._defaults()}
 
     def set_params(self, **params: Any) -> Self:
@@ -784,7 +794,7 @@ class Estimator:
         return self
 
     def get_metadata_routing(self) -> Any:
-        """The parameters that metadata routing passes on to `fit`, as a ``MetadataRequest`` of scikit-learn."""
+        """Return the parameters that metadata routing passes on to `fit`, as a ``MetadataRequest`` of scikit-learn."""
         from sklearn.utils.metadata_routing import MetadataRequest
 
         if hasattr(self, "_metadata_request"):
@@ -796,7 +806,7 @@ class Estimator:
 
     @classmethod
     def _check_names(cls, parameters: Iterable[str], error: type[Exception]) -> None:
-        """Raise for the first name that is not a parameter's."""
+        """Raise for the first name that is not the name of a parameter."""
         kind: Any = cls
         names = list(_parameters(kind))
         for name in parameters:
@@ -816,7 +826,7 @@ class Estimator:
         return f"{type(self).__name__}({changed})"
 
     def _changed(self) -> dict[str, str]:
-        """The parameters that are not the defaults, as text."""
+        """Return as text the values of the parameters that are not the defaults, by name."""
         chosen, defaults = {name: repr(value) for name, value in self.get_params().items()}, self._defaults()
         return {name: text for name, text in chosen.items() if text != repr(defaults[name])}
 
@@ -826,13 +836,13 @@ class Estimator:
         return Tags("clusterer", TargetTags(required=False), input_tags=InputTags())
 
     def _repr_html_(self) -> str:
-        """scikit-learn's diagram of the parameters."""
+        """Return scikit-learn's diagram of the parameters, as HTML."""
         from sklearn.utils import estimator_html_repr
 
         return str(estimator_html_repr(self))
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        """The representations in Jupyter: text, and the page unless scikit-learn's ``display`` is "text"."""
+        """Return the representations in Jupyter: text, and HTML if scikit-learn's ``display`` is "diagram"."""
         from sklearn import get_config
 
         bundle = {"text/plain": repr(self)}

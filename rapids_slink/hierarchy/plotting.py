@@ -40,12 +40,12 @@ BLOCK = 'style="display: inline-block; vertical-align: top; margin: 0.3em 2em 0.
 class Unit(NamedTuple):
     """The unit of distances in pictures."""
 
-    length: float  # of 1 in it
-    name: str  # with a space before it, or ""
+    length: float  # the number of these units in a distance of 1
+    name: str  # its name with a space before it, or ""
 
     @property
     def axis(self) -> str:
-        """The name of an axis of distances."""
+        """Return the name of an axis of distances."""
         return "distance" + (f" ({self.name.strip()})" if self.name else "")
 
 
@@ -63,7 +63,10 @@ def plot_dendrogram(
     truncate_mode: str | None = "lastp",
     **kwargs: Any,
 ) -> Any:
-    """`Hierarchy.plot` of a linkage frame of one tree, with a cut's number of clusters and labels, and rows' names."""
+    """Draw the dendrogram of a linkage frame of one tree, as `Hierarchy.plot` does, and return the axes.
+
+    `cut` holds a number of clusters and the labels of their cut. `names` are the names of rows.
+    """
     from scipy.cluster import hierarchy
 
     if truncate_mode not in ("lastp", None):
@@ -88,7 +91,7 @@ def plot_dendrogram(
                 (ax.axhline if across else ax.axvline)(at, color="black", linestyle="--", linewidth=1)
         try:
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "Attempting to set identical")  # limits, if all heights are zero
+                warnings.filterwarnings("ignore", "Attempting to set identical")  # limits: all heights are zero
                 hierarchy.dendrogram(Z, p=int(p), truncate_mode=truncate_mode, ax=ax, **kwargs)
         except RecursionError as error:
             raise ValueError(
@@ -102,7 +105,7 @@ def plot_dendrogram(
 
 
 def _name_of_leaf(node: int, Z: np.ndarray, names: Any) -> str:
-    """The name of a row, or the number of rows of a cluster, in a dendrogram."""
+    """Return the text below a leaf of a dendrogram: the name of a row, or the number of rows of a cluster."""
     n = len(Z) + 1
     if node >= n:
         return f"({Z[node - n, 3]:.0f})"
@@ -115,9 +118,9 @@ def _color_of_link(node: int, colors: np.ndarray, n: int) -> str:
 
 
 def _colors_of_links(Z: np.ndarray, n_clusters: int, labels: np.ndarray) -> np.ndarray:
-    """For each merge the colour of the cluster that it is in, black above the cut; (n - 1,) array."""
+    """Return the colour of the cluster that each merge is in, black above the cut: an (n - 1,) array of text."""
     n, groups = len(Z) + 1, colored_groups(labels, len(COLORS))
-    row = np.concatenate([np.arange(n), Z[:, 0].astype(np.int64)])  # of each node the first part, and then a row
+    row = np.concatenate([np.arange(n), Z[:, 0].astype(np.int64)])  # the first part of each node, and then a row in it
     while (row >= n).any():
         row = row[row]
     colors = np.array([*COLORS[: groups.largest.size], OTHERS], object)[groups.color[row[n:]]]
@@ -135,14 +138,14 @@ def plot_linkage_tree(
     cmap: Any = "viridis",
     colorbar: bool = True,
 ) -> Any:
-    """`SingleLinkageTree.plot` of SciPy's Z."""
+    """Draw the dendrogram of SciPy's Z, as `SingleLinkageTree.plot` does, and return the axes."""
     axis = axes_of(axis)
     from matplotlib.collections import LineCollection
 
     merges, corners = drawn_merges(Z, truncate_mode, as_integer(p, "p"))
     sizes = np.concatenate([np.ones(len(Z) + 1), Z[:, 3]])[Z[merges, :2].astype(np.int64)]
     rows = np.log2(sizes if vary_line_width else np.ones_like(sizes)).ravel()
-    sides = corners.reshape(-1, 2, 2)  # of each merge the line on the left, from below, and then the one on the right
+    sides = corners.reshape(-1, 2, 2)  # for each merge its left line, from below, then its right line
     lines = LineCollection(list(sides), linewidths=np.log2(1 + 2**rows), capstyle="butt")
     if cmap == "none":
         lines.set_color("k")
@@ -172,7 +175,10 @@ def plot_spanning_tree(
     vary_line_width: bool = True,
     colorbar: bool = True,
 ) -> Any:
-    """`MinimumSpanningTree.plot` of rows and an edge frame in ascending order of weight."""
+    """Draw an edge frame in ascending order of weight on its rows, as `MinimumSpanningTree.plot` does.
+
+    Returns the axes.
+    """
     axis = axes_of(axis)
     from matplotlib.collections import LineCollection
 
@@ -201,7 +207,10 @@ def plot_spanning_tree(
 def plot_heights(
     linkage: Any, n_leaves: int, *, n_clusters: int | None = None, unit: Unit = NO_UNIT, ax: Any = None, **kwargs: Any
 ) -> Any:
-    """`Hierarchy.plot_heights` of a linkage frame of a tree or a forest, with the cut into `n_clusters` marked."""
+    """Draw the heights of a linkage frame of a tree or a forest, as `Hierarchy.plot_heights` does, and return the axes.
+
+    The cut into `n_clusters` is marked unless that is None.
+    """
     heights = np.asarray(on_host(linkage["height"]))[::-1] * unit.length
     trees = n_leaves - heights.size
     drawn = sample_of_heights(heights.size)
@@ -220,9 +229,10 @@ def plot_heights(
 
 
 def plot_clusters(X: Any, labels: Array, *, mapped: bool = False, ax: Any = None, **kwargs: Any) -> Any:
-    """`Hierarchy.plot_clusters` of rows of any type that `SingleLinkage` takes; `mapped` if they are places on a globe.
+    """Draw rows in the colours of their clusters, as `Hierarchy.plot_clusters` does, and return the axes.
 
-    Label -1 is noise.
+    `X` is of any type that `SingleLinkage` takes. `mapped` says whether the rows are places on a globe. Label -1 is
+    noise.
     """
     points, labels = _rows_and_labels(X, labels)
     sizes, noise, order, largest, color = colored_groups(labels, len(COLORS))
@@ -241,7 +251,7 @@ def plot_clusters(X: Any, labels: Array, *, mapped: bool = False, ax: Any = None
     handles = [None] * counts.size
     if dense:
         shade(ax, coordinates, drawn, [*COLORS[: largest.size], OTHERS])
-    for i in np.argsort(-counts, kind="stable").tolist():  # colours of few points last, on top and larger
+    for i in np.argsort(-counts, kind="stable").tolist():  # colours of few points come last: on top, and larger
         style = {"color": COLORS[i] if i < largest.size else OTHERS, "s": float(np.clip(8_000 / counts[i], 4, 40))}
         shown = coordinates[:0] if dense else coordinates[drawn == i]
         handles[i] = ax.scatter(*shown.T, label=names_of[i], **{"linewidths": 0, **style, **kwargs})
@@ -261,7 +271,7 @@ def as_map(ax: Any) -> None:
     ax.autoscale_view()
     low, high = np.clip(ax.get_ylim(), -90, 90)
     left, right = ax.get_xlim()
-    shrunk = max(float(np.cos(np.radians((low + high) / 2))), 0.1)  # a degree of longitude, by one of latitude
+    shrunk = max(float(np.cos(np.radians((low + high) / 2))), 0.1)  # length of a degree: longitude / latitude
     ax.set(xlim=(left, right), ylim=(low, high), aspect=1 / shrunk)
     degree = np.radians(1) * EARTH_RADIUS * shrunk
     most = (right - left) / 4 * degree
@@ -282,7 +292,10 @@ def plot_tree(
     mapped: bool = False,
     ax: Any = None,
 ) -> Any:
-    """`Hierarchy.plot_tree` of rows and an edge frame in ascending order of weight, of these nodes or row numbers."""
+    """Draw a tree on its rows, as `Hierarchy.plot_tree` does, and return the axes.
+
+    `mst` is an edge frame in ascending order of weight, over these `nodes`, or row numbers if that is None.
+    """
     points, labels = _rows_and_labels(X, labels)
     ax = axes_of(ax)
     from matplotlib.collections import LineCollection
@@ -333,7 +346,7 @@ def shade(ax: Any, coordinates: np.ndarray, group: np.ndarray, colors: list[str]
 
 
 def axes_of(ax: Any) -> Any:
-    """The caller's axes, or the current ones. A new figure leaves space for a legend."""
+    """Return the caller's axes, or the current ones. A new figure leaves space for a legend."""
     try:
         from matplotlib import pyplot
     except ImportError as error:
@@ -347,19 +360,19 @@ def axes_of(ax: Any) -> Any:
 
 
 def sample_of_heights(n: int) -> np.ndarray:
-    """At most `MAX_HEIGHTS` numbers below n, evenly by their logarithm, with the first and the last."""
+    """Return at most `MAX_HEIGHTS` numbers below n, spaced evenly by their logarithm, with the first and the last."""
     if n <= MAX_HEIGHTS:
         return np.arange(n)
     return np.unique(np.rint(np.geomspace(1, n, MAX_HEIGHTS)).astype(np.int64)) - 1
 
 
 def sample_of_rows(group: np.ndarray) -> np.ndarray:
-    """At most `MAX_POINTS` rows, in order: the same number of every group, evenly spaced, or all of a small group."""
+    """Return at most `MAX_POINTS` rows in order: equally many of each group, evenly spaced, or all of a small group."""
     if group.size <= MAX_POINTS:
         return np.arange(group.size)
     sizes = np.bincount(group)
     low, high = 0, int(sizes.max())
-    while low < high:  # for the largest number that fits
+    while low < high:  # this finds the largest number of rows a group that fits
         middle = (low + high + 1) // 2
         low, high = (middle, high) if np.minimum(sizes, middle).sum() <= MAX_POINTS else (low, middle - 1)
     order = np.argsort(group, kind="stable")
@@ -370,10 +383,11 @@ def sample_of_rows(group: np.ndarray) -> np.ndarray:
 
 
 def drawn_merges(Z: np.ndarray, truncate_mode: str | None, p: int) -> tuple[np.ndarray, np.ndarray]:
-    """The merges that a truncated dendrogram shows, ascending, and the corners of each, (merges, 4, 2).
+    """Return the merges that a truncated dendrogram shows, ascending, and the corners of each, (merges, 4, 2).
 
-    These are SciPy's: from below the left part over its height and over the right part's back down. Leaves are 10
-    apart, and a part whose merges are not shown is a leaf. Without recursion, so that the tree may have any depth.
+    The corners are those of SciPy: the top of the left part, the merge's height above it, that height above the right
+    part, the top of the right part. Leaves are 10 apart, and a part whose merges are not shown is a leaf. There is no
+    recursion, so the tree may have any depth.
     """
     n, parts, height = len(Z) + 1, Z[:, :2].astype(np.int64), Z[:, 2]
     shown = np.ones(n - 1, bool)
@@ -405,17 +419,17 @@ def drawn_merges(Z: np.ndarray, truncate_mode: str | None, p: int) -> tuple[np.n
 class Groups(NamedTuple):
     """Clusters by the colours of their rows."""
 
-    #: `sizes` and `noise`: (labels,) int64, int; rows of each label, and rows in no cluster
+    #: `sizes`: (labels,) int64, the number of rows of each label; `noise`: int, the number of rows in no cluster
     sizes: np.ndarray
     noise: int
-    #: `order` and `largest`: int64 arrays, the clusters from the largest to the smallest; those that have a colour
+    #: int64 arrays. `order`: the clusters from the largest to the smallest; `largest`: those that have a colour
     order: np.ndarray
     largest: np.ndarray
-    color: np.ndarray  # (n,) int8, for each row a position in `largest`, or the length of that for all others
+    color: np.ndarray  # (n,) int8, each row's position in `largest`; for rows of no such cluster its length
 
 
 def colored_groups(labels: np.ndarray, colors: int) -> Groups:
-    """The clusters of some labels, the largest of which have the colours."""
+    """Return the clusters of these labels, sorted by size. The largest have the colours, one each."""
     sizes, noise = np.bincount(labels[labels >= 0]), int((labels < 0).sum())
     order = np.argsort(-sizes, kind="stable")
     order = order[sizes[order] > 0]  # labels that were kept have gaps
@@ -426,31 +440,34 @@ def colored_groups(labels: np.ndarray, colors: int) -> Groups:
 
 
 def is_logarithmic(heights: np.ndarray) -> bool:
-    """Whether an axis of descending heights is: none is negative, the positive ones span two orders of magnitude."""
+    """Return whether the axis of these heights, which descend, is logarithmic.
+
+    It is if no height is negative and the positive ones span two orders of magnitude.
+    """
     positive = heights[heights > 0]
     return bool(positive.size and heights[-1] >= 0 and positive[0] > 100 * positive[-1])
 
 
 def is_map(model: Any) -> bool:
-    """Whether the rows are places on a globe."""
+    """Return whether the model's rows are places on a globe."""
     return getattr(model, "metric", None) == "haversine"
 
 
 def unit_of(model: Any) -> Unit:
-    """The unit of a model's distances: great circles are shown in kilometres."""
+    """Return the unit of a model's distances in pictures: kilometres for great circles."""
     return Unit(EARTH_RADIUS, " km") if is_map(model) else NO_UNIT
 
 
 def in_digits(value: float, digits: int) -> str:
-    """A number in so many digits, without a power of ten if it is below ten millions."""
+    """Return a number as text with this number of digits, without a power of ten if it is below ten millions."""
     text = f"{value:.{digits}g}"
     return f"{float(text):.0f}" if "e+" in text and abs(value) < 1e7 else text
 
 
 def cut_label(heights: np.ndarray, n_clusters: int, trees: int, unit: str = "", digits: int = 6) -> str:
-    """The number of clusters of a cut, and the distances that give it, which have this unit.
+    """Return as text the number of clusters of a cut, and the distances that give it, in this unit.
 
-    These have at least so many digits, and as many as tell them apart.
+    The distances have at least this number of digits, and more if two different ones would read alike.
     """
     undone = n_clusters - trees
     around = heights[max(undone - 1, 0) : undone + 1]
@@ -462,7 +479,7 @@ def cut_label(heights: np.ndarray, n_clusters: int, trees: int, unit: str = "", 
 
 
 def cut_height(heights: np.ndarray, n_clusters: int, trees: int, lowest: float, is_log: bool) -> float:
-    """The distance in the middle of those that give this number of clusters, by descending heights."""
+    """Return the distance in the middle of those that give this number of clusters. The heights descend."""
     undone = n_clusters - trees
     above = heights[undone] if undone < heights.size else lowest
     below = heights[undone - 1] if undone else above
@@ -470,12 +487,15 @@ def cut_height(heights: np.ndarray, n_clusters: int, trees: int, lowest: float, 
 
 
 def map_coordinates(radians: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Longitudes and latitudes in degrees, and their names, of latitudes and longitudes in radians."""
+    """Return longitudes and latitudes in degrees, (n, 2), and their names, from latitudes and longitudes in radians."""
     return np.degrees(radians[:, ::-1].astype(np.float64)), ["longitude (°)", "latitude (°)"]
 
 
 def plane_coordinates(values: Array, rows: np.ndarray, names: Any) -> tuple[np.ndarray, list[str]]:
-    """Two coordinates for each of the rows, and their names. Of three and more features they are principal axes."""
+    """Return two coordinates for each of the rows, (n, 2), and their names.
+
+    Rows of three and more features are drawn along their principal axes.
+    """
     n, d = values.shape
     if d == 1:
         scatter = rows * 0.6180339887498949 % 1  # multiples of the golden ratio are spread evenly
@@ -500,9 +520,9 @@ def plane_coordinates(values: Array, rows: np.ndarray, names: Any) -> tuple[np.n
 
 
 def to_html(model: Hierarchy) -> str:
-    """A fitted model's cut, clusters by size and parameters; folded, what was proven and the stages' times.
+    """Return a fitted model's cut, clusters by size and parameters as HTML; folded, proofs and the stages' times.
 
-    One ``div`` without scripts, links or style sheets; every text in it is escaped.
+    It is one ``div`` without scripts, links or style sheets; every text in it is escaped.
     """
     groups = colored_groups(np.asarray(on_host(model.labels_)), LISTED)
     others = groups.order[LISTED:]
@@ -534,7 +554,10 @@ def to_html(model: Hierarchy) -> str:
 
 
 def clusters_table(groups: Groups, names: dict[int, str]) -> str:
-    """The largest clusters with their colours, names, sizes and shares, the others and the noise, as a table."""
+    """Return a table of the clusters with their names, sizes and shares.
+
+    The largest have a line each, with their colour. The others have one line together, and so has the noise.
+    """
     n, largest = groups.color.size, groups.largest
     rows = [(dot(COLORS[i], names[label]), groups.sizes[label]) for i, label in enumerate(largest.tolist())]
     others = groups.order[largest.size :]
@@ -546,12 +569,12 @@ def clusters_table(groups: Groups, names: dict[int, str]) -> str:
 
 
 def dot(color: str, text: str) -> str:
-    """A text after a dot of its colour."""
+    """Return the HTML of a text after a dot of its colour."""
     return f'<span style="white-space: nowrap"><span style="color: {color}">●</span> {escape(text)}</span>'
 
 
 def _cut(model: Hierarchy) -> str:
-    """The distances that give the cut of `labels_`."""
+    """Return the number of clusters of the cut of `labels_`, and the distances that give it; "" if they are no cut."""
     if not model._labels_are_a_cut:
         return ""
     heights = np.asarray(on_host(model.linkage_["height"]))[::-1]
@@ -564,7 +587,10 @@ def _block(title: str, names: list[str], rows: Sequence[tuple[str, ...]], texts:
 
 
 def _table(names: list[str], rows: Sequence[tuple[str, ...]], texts: int = 1) -> str:
-    """A table of cells of HTML, with space between them on any page; the first columns are text, the others numbers."""
+    """Return a table of cells of HTML, with space between them on any page.
+
+    The first `texts` columns are text, the others are numbers.
+    """
     styles = [f"padding: 1px 0 1px {1.5 * bool(i)}em; text-align: {'left' if i < texts else 'right'}" for i in range(9)]
 
     def line(tag: str, cells: Sequence[str]) -> str:

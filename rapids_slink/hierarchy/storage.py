@@ -52,11 +52,11 @@ if TYPE_CHECKING:
     from rapids_slink.hierarchy.model import Hierarchy
 FORMAT = "rapids_slink hierarchy"
 VERSION = 3
-#: A part is unpacked to at most this many bytes, or to this many times its size. Blanks would be 1,000 times as many.
+#: A part is unpacked to at most this many bytes, or to this many times its size. Blanks unpack to 1,000 times theirs.
 MAX_UNPACKED, MAX_RATIO = 2**26, 100
-#: A row has a number of its own in some table, which takes more than a byte.
+#: A file has at most this number of rows a byte. Each row has a number of its own in some table, of more than a byte.
 MAX_ROWS_A_BYTE = 8
-#: Kinds of Python's objects that Parquet gives back, and JSON does not have.
+#: Kinds of Python's objects that Parquet gives back as they were, and JSON does not have.
 IN_PARQUET = ("bytes", "date", "decimal", "time")
 #: Bytes that Python's objects take for each byte of JSON.
 JSON_BYTES = 8
@@ -65,7 +65,7 @@ JSON_BYTES = 8
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     """Write a temporary file in the same folder, then rename it to `path`: readers see the old file or the new one."""
     path = path.resolve()
-    if not path.parent.is_dir():  # else the error would name the draft
+    if not path.parent.is_dir():  # otherwise the error would name the draft
         raise FileNotFoundError(f"cannot write {path}: no such folder: {path.parent}")
     draft = path.with_name(f".{path.stem}.{os.getpid()}.{threading.get_ident()}{path.suffix}")
     try:
@@ -76,7 +76,7 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def save(model: Hierarchy, path: str | PathLike[str]) -> None:
-    """`Hierarchy.save`."""
+    """Write a model to a file, as `Hierarchy.save` does. Raise TypeError for a class that is not of this package."""
     _require_pyarrow()
     if not type(model).__module__.startswith("rapids_slink."):
         raise TypeError(f"only rapids_slink's own classes can be saved, got {type(model).__name__}")
@@ -85,7 +85,10 @@ def save(model: Hierarchy, path: str | PathLike[str]) -> None:
 
 
 def read(path: str | PathLike[str], device: str, classes: Iterable[type]) -> Any:
-    """`rapids_slink.load`, for files of these classes."""
+    """Return the model in a file, as `rapids_slink.load` does, if it is of one of these classes.
+
+    Raises ValueError if the file is damaged or holds none of them.
+    """
     _require_pyarrow()
     engine = resolve(device)
     with Path(path).open("rb") as file:
@@ -105,7 +108,7 @@ def read(path: str | PathLike[str], device: str, classes: Iterable[type]) -> Any
 
 
 def _output_now(saved: OutputKind, gpu: bool | None) -> OutputKind:
-    """The kind of output in this process, on the GPU or not. Frames of pandas are proxies if this process has them.
+    """Return the kind of output in this process, on the GPU or not. Frames of pandas are proxies if pandas is proxied.
 
     Tables of Polars and Arrow are restored unless their library is missing or they are to be on the GPU.
     """
@@ -118,17 +121,17 @@ def _output_now(saved: OutputKind, gpu: bool | None) -> OutputKind:
 
 
 def _in_kind(name: str, value: Any, output: OutputKind) -> Any:
-    """The attribute of this name, which is on the host, in this kind of output."""
+    """Return the value of an attribute, which is on the host, in this kind of output."""
     if isinstance(value, np.ndarray) and value.dtype != object:
         return output.array(value)
     if not library_of(value):
         return value
     value = OutputKind(is_frame=True, gpu=output.gpu).frame(value)
-    return value if name == "_index" else output.wrap(value)  # which later results take as it is
+    return value if name == "_index" else output.wrap(value)  # later results take `_index` as it is
 
 
 def _plain_pandas() -> AbstractContextManager[Any]:
-    """Under ``cudf.pandas``, pandas itself instead of its proxies, which change some indexes."""
+    """Return a context with pandas itself in place of the proxies of ``cudf.pandas``, which change some indexes."""
     accelerator = sys.modules.get("cudf.pandas.module_accelerator")
     return nullcontext() if accelerator is None else accelerator.disable_module_accelerator()
 
@@ -142,7 +145,7 @@ def _require_pyarrow() -> None:
 
 @cache
 def _types(model: type) -> dict[str, Any]:
-    """The types on the host of the parameters and attributes that a class of models declares."""
+    """Return the types on the host of the parameters and attributes that a class of models declares, by name."""
 
     def type_of(hint: Any) -> Any:
         if get_origin(hint) is Annotated:
@@ -172,7 +175,7 @@ def _check_type(model: type, name: str, value: Any) -> None:
 
 def _write(model: Hierarchy, draft: Path) -> None:
     state = {"_index": None, **model.__getstate__(), "_output": model._output}  # the index first: all Series share it
-    state.pop("_metadata_request", None)  # of `set_fit_request`, an object of scikit-learn's
+    state.pop("_metadata_request", None)  # `set_fit_request` made it, an object of scikit-learn
     attributes = {}
     with zipfile.ZipFile(draft, "w") as archive:
         for name, value in state.items():
@@ -214,7 +217,7 @@ def _encode(archive: zipfile.ZipFile, name: str, value: Any, rows: pd.Index | No
         matrix = value[:, None] if value.ndim == 1 else value
         frame = pd.DataFrame(matrix, columns=list(map(str, range(matrix.shape[1]))), dtype=value.dtype)
         return {"kind": "array" if value.ndim == 1 else "matrix", "columns": _put(archive, name, frame)}
-    if isinstance(value, dict) and not all(isinstance(key, str) for key in value):  # a parameter
+    if isinstance(value, dict) and not all(isinstance(key, str) for key in value):  # a parameter may be such a dict
         return {"kind": "mapping", "value": _to_json(tuple(value.items()))}
     if isinstance(value, list | set | frozenset):
         value = tuple(value)
@@ -251,7 +254,7 @@ def _put(archive: zipfile.ZipFile, name: str, frame: pd.DataFrame) -> dict[str, 
 
 
 def _to_json(value: Any) -> Any:
-    """A value that JSON can hold. Tuples become lists."""
+    """Return a value as JSON can hold it. Tuples become lists. Raise TypeError for a value that it cannot hold."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, tuple):
@@ -291,7 +294,7 @@ def _check_tables(archive: zipfile.ZipFile, path: Path) -> None:
 
 
 def _read(archive: zipfile.ZipFile, path: Path, classes: dict[str, type]) -> Any:
-    """The model in the archive at `path`, on the host."""
+    """Return the model in the archive at `path`, checked, on the host."""
     _check_parts(archive, path)
     content = json.loads(archive.read("model.json"))
     if content["format"] != FORMAT:
@@ -316,7 +319,7 @@ def _read(archive: zipfile.ZipFile, path: Path, classes: dict[str, type]) -> Any
 
 
 def _of_version_2(_output: dict[str, Any], **attributes: dict[str, Any]) -> dict[str, Any]:
-    """The attributes of a file of version 2 as this version writes them."""
+    """Return the attributes of a file of version 2 as this version writes them."""
     *kind, was_proxy = _output["value"]
     attributes["_output"] = {**_output, "value": [*kind, PROXIED if was_proxy else ""]}
     if "condensed_tree_" in attributes:
@@ -328,7 +331,7 @@ def _of_version_2(_output: dict[str, Any], **attributes: dict[str, Any]) -> dict
 
 
 def _decode(archive: zipfile.ZipFile, spec: dict[str, Any], rows: pd.Index | None) -> Any:
-    """The attribute that `_encode` described."""
+    """Return the attribute that `_encode` described. `rows` is the index of all Series."""
     kind = spec["kind"]
     if kind == "value":
         return _from_json(spec["value"])
@@ -366,10 +369,10 @@ def _columns(
     casts: dict[str, str],
     stored: list[str] | None = None,
 ) -> Any:
-    """The frame that `_put` wrote."""
+    """Return the frame that `_put` wrote."""
     typed = pd.read_parquet(BytesIO(archive.read(part)), engine="pyarrow").astype(casts)
     cells = {name: pd.Series(_from_json(values), dtype=object) for name, values in objects.items()}
-    stored = names if stored is None else stored  # files of before have text alone
+    stored = names if stored is None else stored  # files written before have only names that are text
     columns = [cells[name] if name in cells else typed[name] for name in stored]
     return pd.DataFrame(dict(zip(map(_from_json, names), columns, strict=True)))
 
@@ -379,7 +382,7 @@ def _from_json(value: Any) -> Any:
 
 
 def _check(model: Any) -> None:
-    """Raise unless the linkage is a dendrogram, and the parts fit each other. Compiled code relies on both."""
+    """Raise unless the linkage is a dendrogram and the parts fit each other. Compiled code relies on both."""
     declared: Any = type(model)
     n, merges = model.n_leaves_, len(model.linkage_)
     require_columns(model.linkage_, COLUMNS, "linkage")

@@ -31,13 +31,13 @@ class Bars:
     Attributes
     ----------
     clusters : ndarray of shape (bars,), int64
-        Their numbers in the tree. A bar comes after those around it.
+        The numbers of these clusters in the tree. A bar comes after those around it.
     corners : list of lists of pairs
-        For each the corners of its outline.
+        The corners of each bar's outline.
     sizes : ndarray of shape (bars,)
-        Rows at the cluster's birth.
+        The number of rows at the cluster's birth.
     rows : ndarray of shape (bars,), int64
-        For each a row that stays to the end of it, and then in the larger of the two that it splits into.
+        For each bar a row that stays in it to its end, and then in the larger of the two that it splits into.
     range : pair of float
         The least and the largest distance that is drawn.
     """
@@ -61,7 +61,7 @@ class Bars:
         self.rows = self._rows()
 
     def _members(self, cluster: int) -> np.ndarray:
-        """The rows that fall out of a cluster, the first to fall first."""
+        """Return the rows that fall out of a cluster, in the order in which they do."""
         return self._order[self._ends[cluster - 1] if cluster else 0 : self._ends[cluster]]
 
     def _corners(self, birth: np.ndarray, departure: np.ndarray) -> list[Any]:
@@ -89,7 +89,7 @@ class Bars:
         parent, size = self.tree.parent, self.tree.size
         larger = np.full(parent.size, -1)
         order = 1 + np.argsort(size[1:], kind="stable")
-        larger[parent[order]] = order  # the last one stays
+        larger[parent[order]] = order  # the larger child is written last, and stays
         rows = []
         for c in self.clusters.tolist():
             while larger[c] >= 0:
@@ -98,7 +98,7 @@ class Bars:
         return np.array(rows, np.int64)
 
     def within(self, bar: int) -> np.ndarray:
-        """The rows of a bar and of all bars within it, ascending."""
+        """Return the rows of a bar and of all bars within it, ascending."""
         inside = np.zeros(self.tree.parent.size, bool)
         inside[self.clusters[bar]] = True
         for c in range(self.clusters[bar] + 1, inside.size):
@@ -106,7 +106,7 @@ class Bars:
         return np.flatnonzero(inside[self.tree.cluster])
 
     def labels_of_clusters(self, selected: np.ndarray) -> np.ndarray:
-        """For each bar the number of the selected cluster that it is, or is within; -1 for none."""
+        """Return for each bar the number of the selected cluster that it is, or is within; -1 for none."""
         parent = self.tree.parent
         number = np.full(parent.size + 1, -1)
         number[selected] = np.arange(selected.size)
@@ -114,11 +114,14 @@ class Bars:
 
 
 def selected_clusters(tree: Condensed, labels: np.ndarray) -> np.ndarray:
-    """For each label 0..k-1 the cluster of the tree that has just its rows, and maybe noise."""
+    """Return for each label 0..k-1 the smallest cluster of the tree that holds its rows, (k,) int64.
+
+    It holds no other rows except noise.
+    """
     selected: list[int] = []
     for label in range(int(labels.max(initial=-1)) + 1):
         clusters = set(tree.cluster[labels == label].tolist())
-        while len(clusters) > 1:  # up to the cluster around all of them, which comes before those within it
+        while len(clusters) > 1:  # go up to the cluster around all of them: it comes before those within it
             last = max(clusters)
             clusters.remove(last)
             clusters.add(int(tree.parent[last]))
@@ -136,7 +139,7 @@ def plot_bars(
     cut: float | None,
     ax: Any,
 ) -> Any:
-    """Draw bars, those below the cut in the colours of their labels: the `largest` clusters have one each."""
+    """Draw bars, with their parts below the cut in the colours of their labels, one for each `largest` cluster."""
     from matplotlib.collections import PolyCollection
     from matplotlib.patches import Rectangle
 
@@ -173,7 +176,7 @@ class CondensedTree:
     labels : Series or array of shape (n,)
         The cluster that is selected for each row, -1 for none.
     unit : Unit
-        That of distances in pictures.
+        The unit of distances in pictures.
     """
 
     frame: Frame
@@ -181,7 +184,7 @@ class CondensedTree:
     unit: plotting.Unit = plotting.NO_UNIT
 
     def to_pandas(self) -> pd.DataFrame:
-        """The columns of `frame` on the host.
+        """Return the columns of `frame` on the host.
 
         Returns
         -------
@@ -191,7 +194,7 @@ class CondensedTree:
         return on_host(self.frame).copy()
 
     def to_numpy(self) -> np.ndarray:
-        """The columns of `frame` as an array.
+        """Return the columns of `frame` as an array.
 
         Returns
         -------
@@ -201,13 +204,13 @@ class CondensedTree:
         return self.to_pandas().to_records(index=False)
 
     def to_networkx(self) -> Any:
-        """The clusters and rows as a graph.
+        """Return the clusters and rows as a graph.
 
         Returns
         -------
         networkx.DiGraph
-            From each cluster to the clusters and rows in it. The ``weight`` of an edge is λ. All nodes except the root
-            have a ``size``.
+            Its edges lead from each cluster to the clusters and rows in it. The ``weight`` of an edge is λ. All nodes
+            except the root have a ``size``.
 
         Raises
         ------
@@ -243,7 +246,7 @@ class CondensedTree:
         cut : (float, array of shape (n,)), optional
             A distance and the labels of its cut, which are coloured in place of the selected clusters.
         **options
-            Others of ``hdbscan.plots.CondensedTree.plot``, such as ``cmap``, ``label_clusters``,
+            Other parameters of ``hdbscan.plots.CondensedTree.plot``, such as ``cmap``, ``label_clusters``,
             ``selection_palette``, ``log_size``. With any of them the package hdbscan draws the tree.
 
         Returns
@@ -280,7 +283,10 @@ class CondensedTree:
 
     @staticmethod
     def _plot_by_hdbscan(frame: pd.DataFrame, labels: np.ndarray, axis: Any, **options: Any) -> Any:
-        """Draw the tree by the package; rows at distance zero, where λ is infinite, to the end of the last bar."""
+        """Draw the tree with the package hdbscan.
+
+        Rows at distance zero, where λ is infinite, are drawn to the end of the last bar.
+        """
         try:
             from hdbscan.plots import CondensedTree as Icicles
         except ImportError as error:
@@ -293,7 +299,7 @@ class CondensedTree:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SingleLinkageTree:
-    """All merges: SciPy's Z of mutual reachability, of one tree.
+    """All merges of one tree: SciPy's Z of mutual reachability distances.
 
     Parameters
     ----------
@@ -304,7 +310,7 @@ class SingleLinkageTree:
     model: Any
 
     def to_numpy(self) -> np.ndarray:
-        """The merges as SciPy's matrix.
+        """Return the merges as SciPy's matrix.
 
         Returns
         -------
@@ -319,7 +325,7 @@ class SingleLinkageTree:
         return self.model.to_scipy()
 
     def to_pandas(self) -> pd.DataFrame:
-        """The merges as a table.
+        """Return the merges as a table.
 
         Returns
         -------
@@ -334,12 +340,13 @@ class SingleLinkageTree:
         return merges
 
     def to_networkx(self) -> Any:
-        """The merges as a graph.
+        """Return the merges as a graph.
 
         Returns
         -------
         networkx.DiGraph
-            From each merge to its two parts. The ``weight`` of an edge is the distance. Merges have a ``size``.
+            Its edges lead from each merge to its two parts. The ``weight`` of an edge is the distance. Merges have a
+            ``size``.
 
         Raises
         ------
@@ -354,7 +361,7 @@ class SingleLinkageTree:
         return graph
 
     def get_clusters(self, cut_distance: float, min_cluster_size: int = 5) -> Rows:
-        """The clusters of a cut at one distance: those of DBSCAN* with this radius.
+        """Return the clusters of a cut at one distance, which are those of DBSCAN* with this radius.
 
         Parameters
         ----------
@@ -377,7 +384,7 @@ class SingleLinkageTree:
         Parameters
         ----------
         **options
-            Those of the package hdbscan: ``axis``; ``truncate_mode`` (None for all rows, "lastp" for the last `p`
+            Parameters of the package hdbscan: ``axis``; ``truncate_mode`` (None for all rows, "lastp" for the last `p`
             parts, "level" for `p` levels below the root) and ``p``; ``vary_line_width``; ``cmap`` ("none" for black);
             ``colorbar``.
 
@@ -398,7 +405,7 @@ class SingleLinkageTree:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MinimumSpanningTree:
-    """The edges of the minimum spanning tree of mutual reachability, in ascending order.
+    """The edges of the minimum spanning tree of mutual reachability distances, in ascending order.
 
     Parameters
     ----------
@@ -415,7 +422,7 @@ class MinimumSpanningTree:
     rows: Any
 
     def to_pandas(self) -> pd.DataFrame:
-        """The edges as a table.
+        """Return the edges as a table.
 
         Returns
         -------
@@ -426,7 +433,7 @@ class MinimumSpanningTree:
         return on_host(self.frame).reset_index(drop=True).rename(columns=names)
 
     def to_numpy(self) -> np.ndarray:
-        """The edges as an array.
+        """Return the edges as an array.
 
         Returns
         -------
@@ -436,7 +443,7 @@ class MinimumSpanningTree:
         return self.to_pandas().to_numpy(np.float64)
 
     def to_networkx(self) -> Any:
-        """The tree as a graph.
+        """Return the tree as a graph.
 
         Returns
         -------
@@ -459,12 +466,12 @@ class MinimumSpanningTree:
     def plot(self, **options: Any) -> Any:
         """Draw the tree on the rows, or on their two principal components if there are more than two features.
 
-        Of more than 20,000 edges the longest are drawn, and as many rows.
+        If there are more than 20,000 edges, the longest 20,000 are drawn, and at most 20,000 rows.
 
         Parameters
         ----------
         **options
-            Those of the package hdbscan: ``axis``, ``node_size``, ``node_color``, ``node_alpha``, ``edge_alpha``,
+            Parameters of the package hdbscan: ``axis``, ``node_size``, ``node_color``, ``node_alpha``, ``edge_alpha``,
             ``edge_cmap``, ``edge_linewidth``, ``vary_line_width``, ``colorbar``.
 
         Returns

@@ -45,18 +45,18 @@ from rapids_slink.runtime.memory import MemoryEstimate, check_memory, sequential
 from rapids_slink.runtime.threads import for_each_chunk
 from rapids_slink.settings import up_to_of
 
-#: The memory of the stages after the input, by rows, features and bytes of a value.
+#: A function that estimates the memory of the stages after the input from rows, features and bytes of a value.
 Following = Callable[[int, int, int], MemoryEstimate] | None
 EXACT = 2.0**53  # float64 holds integers up to here, and not all beyond
-#: Of SIDES distances the SHORTEST, with as many third points, show whether the triangle inequality is BROKEN: by that
-#: share of triangles. Fewer than LEAST_POINTS may break it, or not, by chance.
+#: The SHORTEST of SIDES random distances, each with SHORTEST third points, are tested for the triangle inequality. A
+#: vector breaks it if this share of the triangles does: BROKEN. Fewer than LEAST_POINTS may break it by chance, or not.
 SIDES, SHORTEST, BROKEN, LEAST_POINTS = 2**12, 2**6, 0.01, 16
 TILE = {"cpu": 2**8, "cuda": 2**12}  # rows and columns that are compared with their transpose at a time
 
 
 @dataclass(frozen=True)
 class Points:
-    """Rows to be clustered."""
+    """The rows to be clustered, and the type of the input that they come from."""
 
     #: (n, d) float32 or float64, uint8 for a metric of packed bits, C-contiguous, on the device. Every value is finite,
     #: or NaN where it is missing and the metric takes missing values, and no distance is above float64's range. It may
@@ -67,11 +67,11 @@ class Points:
     output: OutputKind  # the type of X
 
     def labels(self, array: Array, name: str = "label") -> Any:
-        """One value per row: a Series with X's index for a frame, an array for an array, or cuML's output type."""
+        """Return one value per row: a Series with X's index for a frame, an array for an array, or cuML's type."""
         return self.output.from_cuml_setting().labels(array, self.index, name)
 
     def frame(self, frame: Any) -> Any:
-        """A frame of the device in the caller's library (pandas for NumPy, cuDF for CuPy)."""
+        """Return a frame of the device in the caller's library (pandas for NumPy, cuDF for CuPy)."""
         return self.output.frame(frame)
 
 
@@ -86,20 +86,20 @@ def as_points(
     missing_values: tuple[Any, ...] = (),
     codes: Codes | None = None,
 ) -> Points:
-    """The checked rows of `X`, the argument `name`, on `device`.
+    """Return the checked rows of `X`, the argument `name`, on `device`.
 
     `X` is a cuDF or pandas frame, a ``cudf.pandas`` proxy, a table of Polars or Arrow, a CuPy or NumPy array, nested
     lists, a list of RDKit's bit vectors, `Scaled`, or anything with ``__cuda_array_interface__``, ``__array__`` or
     DLPack, of shape (n, d). float32 and float64 keep their values and type; bool, float16, bfloat16, float8 and
     integers of up to 16 bits become float32; other numbers become float64. Beyond 2**53 integers are rounded, unless
-    they are coded as categories. A frame of several types takes their common type. Of a view, such as the first columns
-    of an array, its own values are copied, and no others.
+    they are coded as categories. A frame of several types takes their common type. If X is a view, such as the first
+    columns of an array, only the values in the view are copied.
 
     `estimate` is the memory of the later stages, from n, d and the bytes of a value. It is checked together with the
     memory of X itself, before X is copied. The distances of the `metric` must be finite: if the values are not
     `checked`, the caller must call `check_finite`. `missing_values`, of `missing_values_of`, are replaced by NaN.
-    `codes` are those of text, categories and such integers for hamming, see `codes_of`: of these the rows have codes.
-    If it is None, this metric, and those with missing values, take text that holds numbers.
+    `codes` are those of text, categories and such integers for hamming, see `codes_of`: the rows hold codes in place of
+    these values. If it is None, this metric, and those with missing values, take text that holds numbers.
 
     Raises InputTypeError, which is a TypeError and a ValueError, for complex or sparse input and columns that are not
     numbers; ValueError if the input is not two-dimensional or empty, or has missing or infinite values or distances
@@ -115,7 +115,7 @@ def as_points(
     if metric.name == "hamming" or metric.missing:
         table = _table_with_text(X, any_type=bool(codes))
         if table is not None:
-            dtypes = list(table.dtypes)  # of thousands of columns these take milliseconds
+            dtypes = list(table.dtypes)  # thousands of columns take milliseconds
             table, is_text = without_text(table, dtypes, metric, missing_values, codes if coded else None, name)
             if is_text is not None:
                 X, dtypes, is_frame = table, None, True
@@ -134,7 +134,7 @@ def as_points(
     up_to = up_to_of(missing_values)
     if (numbers or up_to > -np.inf) and not (is_text is not None and is_text.all()):
         is_missing = reduce(or_, (values == number for number in numbers), values <= up_to)
-        if is_text is not None:  # where `missing_values` are gone, and codes are no values
+        if is_text is not None:  # columns of text have no `missing_values` left, and codes are no values
             is_missing &= ~device.asarray(is_text)
         values = device.xp.where(is_missing, values.dtype.type(np.nan), values)
     points = Points(values, names, index, output)
@@ -144,17 +144,17 @@ def as_points(
 
 
 def _are_wide(dtype: Any) -> bool:
-    """Whether these are integers that float64 may round."""
+    """Return whether values of this type are integers that float64 may round."""
     return dtype.kind in "iu" and dtype.itemsize == 8
 
 
 def _are_rounded(values: Array, dtypes: list[Any]) -> bool:
-    """Whether values that were of these types are beyond the integers that float64 holds exactly."""
+    """Return whether float64 may have rounded values that were of these types: 64-bit integers beyond 2**53."""
     return any(map(_are_wide, dtypes)) and bool(((values >= EXACT) | (values <= -EXACT)).any())
 
 
 def _with_categories(X: Any) -> Any:
-    """A frame with its 64-bit integers as categories, which stay different."""
+    """Return a frame whose 64-bit integers are categories, so that different ones stay different."""
     columns = [X.iloc[:, i] for i in range(X.shape[1])]
     frame = type(X)({i: c.astype("category") if _are_wide(c.dtype) else c for i, c in enumerate(columns)})
     frame.columns = X.columns
@@ -162,10 +162,10 @@ def _with_categories(X: Any) -> Any:
 
 
 def codes_of(Y: Any, metric: Metric, device: Device) -> Codes:
-    """The codes with which `as_points` reads rows and then those of Y, if it holds what is coded for hamming.
+    """Return the codes, empty as yet, with which `as_points` reads other rows and then those of Y, by column.
 
-    That is text, categories, and integers that float64 would round. A column that holds these in one of the two has
-    codes in both.
+    Only hamming has codes. They stand for text, categories, and integers that float64 would round. A column that holds
+    such values in one of the two inputs has codes in both. The result is empty if Y has no such column.
     """
     if metric.name != "hamming":
         return {}
@@ -181,7 +181,10 @@ def codes_of(Y: Any, metric: Metric, device: Device) -> Codes:
 
 
 def _table_with_text(X: Any, any_type: bool = False) -> Any:
-    """A frame, or one of a two-dimensional array if its type may hold text or may be any; None of other arrays."""
+    """Return a frame as it is, and a frame of pandas for a two-dimensional array that may hold text.
+
+    With `any_type` every two-dimensional array counts. Returns None for other arrays.
+    """
     if is_dataframe(X):
         return X
     may_hold_text = X.ndim == 2 and (any_type or X.dtype.kind in "OU")
@@ -189,7 +192,7 @@ def _table_with_text(X: Any, any_type: bool = False) -> Any:
 
 
 def _check_memory(shape: tuple[int, ...], dtype: np.dtype, copies: int, device: Device, estimate: Following) -> None:
-    """Raise unless `copies` copies of X fit into memory, one of which is retained, and then the later stages."""
+    """Raise unless `copies` copies of X fit into memory, and then the later stages beside the one that is retained."""
     n, d = shape
     if not copies and not estimate:
         return
@@ -203,9 +206,9 @@ def _check_memory(shape: tuple[int, ...], dtype: np.dtype, copies: int, device: 
 def _frame_values(
     X: Any, device: Device, estimate: Following, name: str, metric: Metric, dtypes: list[Any] | None
 ) -> Any:
-    """A frame's values on `device`: one copy of the columns, then one as rows. Nulls are NaN if they are allowed.
+    """Return a frame's values on `device`: one copy by columns, then one by rows. Nulls become NaN if they are allowed.
 
-    `dtypes` are its columns' types if these are at hand.
+    `dtypes` are the types of its columns if they are known already.
     """
     check_shape(X.shape, name)
     on_gpu = library_of(X) == "cudf"
@@ -217,7 +220,7 @@ def _frame_values(
     target = np.result_type(*(_type_of_rows(dtype, metric, name) for dtype in distinct))
     plain = all(isinstance(dtype, np.dtype) for dtype in distinct)
     at_once = on_gpu and device.is_gpu and plain and len(distinct) == 1
-    _check_memory(X.shape, target, 1 if at_once else 2, device, estimate)  # by columns, then by rows
+    _check_memory(X.shape, target, 1 if at_once else 2, device, estimate)  # one copy by columns, then one by rows
     if at_once:
         from rapids_slink.points.cuda import interleave
 
@@ -242,7 +245,7 @@ def _frame_values(
 
 
 def _columns_with_nulls(X: Any, target: np.dtype, as_gpu: bool, device: Device) -> Any:
-    """A frame's columns, (n, d), with NaN for nulls; on a GPU if the frame and the work are there."""
+    """Return a frame's values, (n, d), with NaN for nulls; on a GPU if the frame and the work are there."""
     columns = (device.xp if as_gpu else np).empty(X.shape[::-1], target)
     for i in range(X.shape[1]):
         column = X.iloc[:, i]
@@ -255,10 +258,10 @@ def _columns_with_nulls(X: Any, target: np.dtype, as_gpu: bool, device: Device) 
 
 
 def _type_of_all(columns: list[Any]) -> list[Any] | None:
-    """The type of each of pylibcudf's columns if all are booleans or of one float type, otherwise None.
+    """Return the types of pylibcudf's columns if all are booleans or of one float type, otherwise None.
 
-    cuDF makes a Series of them, which takes 0.3 ms, and more for many columns. pylibcudf cannot tell integers, since
-    they may be the codes of a categorical.
+    cuDF would make a Series of the types, which takes 0.3 ms, and more for many columns. pylibcudf does not tell
+    integers from the codes of a categorical, so columns of integers give None.
     """
     kinds = {column.type().id() for column in columns}
     if len(kinds) != 1:
@@ -271,14 +274,14 @@ def _type_of_all(columns: list[Any]) -> list[Any] | None:
 
 @cache
 def _float_type(dtype: Any) -> np.dtype:
-    """float32 if it holds every value of `dtype`, otherwise float64."""
-    size = getattr(dtype, "subtype", dtype).itemsize  # a subtype: pandas' sparse columns
+    """Return float32 if it holds every value of `dtype`, otherwise float64."""
+    size = getattr(dtype, "subtype", dtype).itemsize  # pandas' sparse columns have a subtype
     small = dtype.kind == "b" or (dtype.kind in "iuf" and size <= (4 if dtype.kind == "f" else 2))
     return np.dtype(np.float32 if small else np.float64)
 
 
 def _type_of_rows(dtype: Any, metric: Metric, name: str) -> np.dtype:
-    """The type in which values of `dtype` are read."""
+    """Return the type in which values of `dtype` are read: uint8 for packed bits, otherwise a float type."""
     if not metric.rows.are_packed:
         return _float_type(dtype)
     if dtype != np.uint8:
@@ -290,7 +293,7 @@ def _type_of_rows(dtype: Any, metric: Metric, name: str) -> np.dtype:
 
 
 def _array_values(X: Any, device: Device, estimate: Following, name: str, metric: Metric) -> Any:
-    """The values of an array or a nested list on `device`."""
+    """Return the values of an array or a nested list, C-contiguous on `device`; an array that is so stays as it is."""
     if np.ma.isMaskedArray(X):
         if metric.missing:
             X = np.ma.filled(X.astype(_float_type(X.dtype)), np.nan)
@@ -316,18 +319,19 @@ def _array_values(X: Any, device: Device, estimate: Following, name: str, metric
 
 
 def is_sparse(X: Any) -> bool:
-    """Whether this is a sparse matrix of SciPy, CuPy or another package."""
-    if library_of(X):  # a frame's columns and a Series' labels are attributes too
+    """Return whether this is a sparse matrix of SciPy, CuPy or another package."""
+    if library_of(X):  # a column or a label named `tocsr` would be an attribute
         return False
     return hasattr(X, "tocsr") or hasattr(X, "tocoo")
 
 
 def as_array(X: Any, device: Device, name: str, metric: Metric | None = None) -> Any:
-    """`X` as an array of NumPy or CuPy, on the host or on a GPU like its data; of CuPy's own on its GPU.
+    """Return `X` as an array of NumPy or CuPy, on the host or on a GPU like its data.
 
-    Numbers of a narrow type, or with scales, remain as they are `Stored`.
+    An array of CuPy stays on its GPU. Numbers of a narrow type, or with scales, stay as they are stored: the result is
+    `Stored`.
     """
-    if isinstance(X, Stored) or (type(X) is device.xp.ndarray and X.dtype.isbuiltin == 1):  # with no fields
+    if isinstance(X, Stored) or (type(X) is device.xp.ndarray and X.dtype.isbuiltin == 1):  # a type without fields
         return X
     if isinstance(X, Scaled):
         scale = array_of(X.scale) if library_of(X.scale) else X.scale
@@ -336,9 +340,9 @@ def as_array(X: Any, device: Device, name: str, metric: Metric | None = None) ->
         has_others = metric is not None and metric.name not in SPARSE_METRICS
         others = f". The metrics {', '.join(map(repr, SPARSE_METRICS))} take it" if has_others else ""
         raise InputTypeError(f"Sparse input is not supported: pass {name}.toarray(){others}")
-    if hasattr(X, "detach"):  # a torch tensor that records gradients cannot be read,
+    if hasattr(X, "detach"):  # a torch tensor that records gradients cannot be read
         X = X.detach()
-    if hasattr(X, "resolve_neg"):  # nor can one with a pending sign or conjugation
+    if hasattr(X, "resolve_neg"):  # a tensor with a pending sign or conjugation cannot be read
         X = X.resolve_conj().resolve_neg()
     if library_of(X) == "cudf":  # a Series, which the check of dimensions refuses; np.asarray of it would fail
         return X
@@ -373,7 +377,10 @@ def as_array(X: Any, device: Device, name: str, metric: Metric | None = None) ->
 
 
 def _of_bit_vectors(vectors: Any, name: str) -> np.ndarray:
-    """A row of booleans for each of RDKit's bit vectors. As a sequence of bits they would take microseconds a bit."""
+    """Return a row of booleans for each of RDKit's bit vectors.
+
+    To read a vector as a sequence of bits would take microseconds a bit.
+    """
     row = next((i for i, vector in enumerate(vectors) if type(vector).__name__ != "ExplicitBitVect"), None)
     if row is not None:
         kind = "None" if vectors[row] is None else type(vectors[row]).__name__
@@ -391,7 +398,7 @@ def _of_bit_vectors(vectors: Any, name: str) -> np.ndarray:
 
 
 def as_distances(X: Any, device: Device, estimate: Following = None) -> tuple[Points, bool]:
-    """The distances `X`, checked, as a square matrix on `device`, and whether all are finite.
+    """Return the checked distances `X` as a square matrix on `device`, and whether all are finite.
 
     `X` is a frame, an array or nested lists, (n, n), symmetric, zero on the diagonal, infinite for pairs that are not
     joined; or a vector or list of the entries above the diagonal, row by row, as `scipy.spatial.distance.pdist` returns
@@ -418,12 +425,12 @@ def as_distances(X: Any, device: Device, estimate: Following = None) -> tuple[Po
     points = as_points(X[None, :], device, of_square, checked=False)
     _warn_of_lower_triangle(points.values[0], device)
     matrix = _square(points.values[0], device)
-    complete = all_true(device.xp.isfinite(points.values)) or _checked(matrix, device)[1]  # which names the rows
+    complete = all_true(device.xp.isfinite(points.values)) or _checked(matrix, device)[1]  # `_checked` names the rows
     return replace(points, values=matrix), complete
 
 
 def warn_of_distances(values: Array, device: Device) -> None:
-    """Warn if points, (n, d), look like a matrix of distances, by the rule of SciPy's `linkage`, and are not all zero.
+    """Warn if points, (n, d), look like a matrix of distances by the rule of SciPy's `linkage`, and not all are zero.
 
     For nearly all points the shape or the diagonal decides.
     """
@@ -440,7 +447,7 @@ def warn_of_distances(values: Array, device: Device) -> None:
             largest = max(largest, float(upper.max()))
     if not largest:
         return
-    from scipy.cluster.hierarchy import ClusterWarning  # SciPy's own, for whoever filters it
+    from scipy.cluster.hierarchy import ClusterWarning  # SciPy's own warning, so that filters for it apply
 
     warn(
         "X looks like a square matrix of distances, and its rows are taken for points: pass metric='precomputed' (in "
@@ -450,7 +457,7 @@ def warn_of_distances(values: Array, device: Device) -> None:
 
 
 def _warn_of_lower_triangle(condensed: Array, device: Device) -> None:
-    """Warn if a condensed vector breaks the triangle inequality, and not as the rows of the lower triangle.
+    """Warn if a condensed vector breaks the triangle inequality, but keeps it if read as the lower triangle's rows.
 
     Read backwards, the rows of the upper triangle are those of the lower one of the points in reverse order.
     """
@@ -466,7 +473,10 @@ def _warn_of_lower_triangle(condensed: Array, device: Device) -> None:
 
 
 def _broken_triangles(lower: Array, n: int, device: Device) -> float:
-    """The share of triangles that break the inequality, of those on the shortest of some sides of n points."""
+    """Return the share of triangles that break the triangle inequality, among a sample.
+
+    `lower` holds the rows of the lower triangle for n points. The sample has the shortest of some random sides.
+    """
     rng = np.random.default_rng(0)
 
     def distances(places: np.ndarray) -> np.ndarray:
@@ -487,7 +497,7 @@ def _broken_triangles(lower: Array, n: int, device: Device) -> float:
 
 
 def _side(m: int) -> int:
-    """The n of a condensed vector of m = n(n - 1)/2 distances."""
+    """Return the n of a condensed vector of m = n(n - 1)/2 distances. Raise if there is none."""
     n = (1 + isqrt(1 + 8 * m)) // 2
     if n * (n - 1) // 2 != m:
         raise ValueError(f"a condensed distance vector has n(n - 1)/2 entries for some n, got {m}")
@@ -495,7 +505,7 @@ def _side(m: int) -> int:
 
 
 def _square(condensed: Array, device: Device) -> Any:
-    """The square matrix of a condensed vector."""
+    """Return the square matrix of a condensed vector, with zeros on the diagonal."""
     n = _side(condensed.size)
     matrix = device.xp.zeros((n, n), condensed.dtype)
     for row in range(n - 1):
@@ -509,9 +519,10 @@ def _square(condensed: Array, device: Device) -> Any:
 
 
 def _checked(matrix: Array, device: Device) -> tuple[Any, bool]:
-    """The matrix, symmetric to the last bit: itself, or a copy if only rounding makes it asymmetric.
+    """Return the matrix, symmetric to the last bit, and whether all its entries are finite.
 
-    And whether all entries are finite.
+    It is the matrix itself, or a copy if rounding makes that asymmetric. Raises ValueError if it is no matrix of
+    distances.
     """
     n, size, xp = len(matrix), TILE[device.name], device.xp
     if matrix.shape != (n, n):
@@ -523,7 +534,7 @@ def _checked(matrix: Array, device: Device) -> tuple[Any, bool]:
     for i, rows in enumerate(tiles):
         for columns in tiles[i:]:
             for a, b in ((rows, columns), (columns, rows)):
-                if not all_true(matrix[a, b] > -xp.inf):  # NaN is not
+                if not all_true(matrix[a, b] > -xp.inf):  # false for NaN
                     _raise_for_value(matrix[a, b], a, b, device)
                 complete = complete and all_true(matrix[a, b] < xp.inf)
             if not all_true(matrix[rows, columns] == matrix[columns, rows].T):
@@ -539,7 +550,7 @@ def _checked(matrix: Array, device: Device) -> tuple[Any, bool]:
 
 
 def _is_symmetric(matrix: Array, tiles: list[slice], device: Device) -> bool:
-    """Whether a square matrix, of these rows and columns, is finite and symmetric."""
+    """Return whether a square matrix, whose rows and columns these tiles divide, is finite and symmetric."""
     if device.is_gpu:
         from rapids_slink.points import cuda
 
@@ -556,7 +567,7 @@ def _is_symmetric(matrix: Array, tiles: list[slice], device: Device) -> bool:
 
 
 def _rounding(matrix: Array) -> float:
-    """The largest rounding error of an entry; see `as_distances`."""
+    """Return the largest rounding error of an entry that is allowed; see `as_distances`."""
     largest = max(float(matrix.max()), -float(matrix.min()))
     if largest == np.inf:
         blocks = (abs(matrix[a : a + TILE["cpu"]]) for a in range(0, len(matrix), TILE["cpu"]))
@@ -565,7 +576,7 @@ def _rounding(matrix: Array) -> float:
 
 
 def _mirrored(matrix: Array, uneven: list[tuple[slice, slice]], device: Device) -> Any:
-    """A copy with the entries above the diagonal mirrored below; raise if they differ by more than rounding."""
+    """Return a copy with the entries above the diagonal mirrored below. Raise if they differ by more than rounding."""
     xp = device.xp
     allowed, mirrored = _rounding(matrix), matrix.copy()
     for rows, columns in uneven:
@@ -589,6 +600,6 @@ def _raise_for_value(tile: Any, rows: slice, columns: slice, device: Device) -> 
 
 
 def _first(flags: Any, rows: slice, columns: slice, device: Device) -> tuple[int, int]:
-    """The matrix' row and column of the first flag in a tile."""
+    """Return the row and the column, in the matrix, of the first flag that is set in a tile."""
     row, column = divmod(int(device.xp.flatnonzero(flags)[0]), flags.shape[1])
     return rows.start + row, columns.start + column

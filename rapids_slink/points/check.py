@@ -38,16 +38,16 @@ NAMED_COLUMNS = 5
 LISTED_COLUMNS = 20
 #: Up to this number of a GPU's values are looked at on the host: a copy takes less time than a launch and its result.
 FEW_VALUES = 2**15
-#: The rows that sets, or points, can be read of, by the type of RDKit's bit vectors.
+#: By the type of RDKit's bit vectors, the expression that turns them into rows of points, or into sets.
 BIT_VECTORS = {"ExplicitBitVect": "list({})", "SparseBitVect": "[set(bits.GetOnBits()) for bits in {}], which are sets"}
-#: How the types of lists begin in Polars, Arrow, and pandas' Arrow types.
+#: How the names of the types of lists begin in Polars, Arrow, and pandas' Arrow types.
 LISTS = ("list", "large_list", "fixed_size_list", "array")
-#: How the names of pandas' Arrow types of text and of categories begin.
+#: How the names of pandas' Arrow types for text and for categories begin.
 ARROW_TEXT = "string[", "large_string[", "dictionary<"
 
 
 class InputTypeError(TypeError, ValueError):
-    """The input has a type without distances. Also a ValueError, as scikit-learn's estimator checks expect."""
+    """The input has a type without distances. It is a ValueError too, as scikit-learn's estimator checks expect."""
 
 
 def check_type(dtype: Any, what: str, objects: bool = True) -> None:
@@ -66,7 +66,7 @@ def check_type(dtype: Any, what: str, objects: bool = True) -> None:
 
 
 def is_list_type(dtype: Any) -> bool:
-    """Whether a column of this type holds a list in each row."""
+    """Return whether a column of this type holds a list in each row."""
     return type(dtype).__name__ == "ListDtype" or str(dtype).startswith(LISTS)
 
 
@@ -93,7 +93,7 @@ def check_same_columns(x: tuple[int, list[Any] | None], y: tuple[int, list[Any] 
 
 
 def dimension_error(X: Any, name: str) -> str:
-    """The message for an array that is not two-dimensional, in scikit-learn's words."""
+    """Return the message for an array that is not two-dimensional, in scikit-learn's words."""
     if X.ndim > 2:
         return f"Found array with dim {X.ndim}, while dim <= 2 is required."
     items = items_of(X, name)
@@ -105,12 +105,15 @@ def dimension_error(X: Any, name: str) -> str:
 
 
 def dimension(X: Any) -> str:
-    """The dimension of an array that is not two-dimensional, in scikit-learn's words."""
+    """Return the dimension of an array that is not two-dimensional, in scikit-learn's words: "1D", "scalar"."""
     return f"{X.ndim}D" if X.ndim else "scalar"
 
 
 def items_of(X: Any, name: str) -> str:
-    """What a column, an array or a list holds, in words, and what takes it; "" for numbers and anything else."""
+    """Describe what a column, an array or a list holds, and which metric or conversion takes it.
+
+    Returns "" for numbers and anything else.
+    """
     if is_collection(X) or getattr(X, "ndim", 1) != 1 or getattr(X, "dtype", np.dtype(object)).kind not in "OUT":
         return ""
     rows = X.head(NAMED_COLUMNS).to_pandas() if library_of(X) == "cudf" else X
@@ -118,7 +121,10 @@ def items_of(X: Any, name: str) -> str:
 
 
 def _words_of_item(item: Any, source: str) -> str:
-    """What `source` holds, in words, and what takes it, if `item` is in one of its rows; "" for anything else."""
+    """Describe what `source` holds if `item` is in one of its rows, and which metric or conversion takes it.
+
+    Returns "" for numbers and anything else.
+    """
     if isinstance(item, str):
         return f"text, which the metrics {', '.join(map(repr, ITEM_METRICS))} take"
     if (kind := type(item).__name__) in BIT_VECTORS:
@@ -135,7 +141,7 @@ def _words_of_item(item: Any, source: str) -> str:
 
 
 def no_table(X: Any, name: str) -> str:
-    """The type of an argument that is neither a frame nor an array, and what to pass in its place."""
+    """Describe the type of an argument that is neither a frame nor an array, and say what to pass in its place."""
     if isinstance(X, str | PathLike):
         return f"{name} is the text {str(X)!r}. Read a file first, such as by pandas.read_csv"
     if isinstance(X, list | tuple) and X:
@@ -146,7 +152,10 @@ def no_table(X: Any, name: str) -> str:
 
 
 def type_and_advice(X: Any, name: str, columns: Sequence[Any] = ()) -> str:
-    """The type of an argument that is no frame, of these columns if any, and how to make one if that is evident."""
+    """Describe the type of an argument that is no frame, and say how to make a frame of it if that is evident.
+
+    `columns` are those that the frame must have.
+    """
     kind = "None" if X is None else type(X).__name__
     if kind == "LazyFrame":
         return f"{kind}. Pass {name}.collect()"
@@ -154,7 +163,7 @@ def type_and_advice(X: Any, name: str, columns: Sequence[Any] = ()) -> str:
         return f"{kind}. Pass the frame itself, and groups= the columns by which it groups"
     if kind == "AnnData":
         return f"{kind}. Pass {name}.obsm['X_pca'], or {name}.X"
-    if kind == "Graph" and hasattr(X, "to_networkx"):  # igraph's
+    if kind == "Graph" and hasattr(X, "to_networkx"):  # a graph of igraph
         return f"{kind}. Pass {name}.to_networkx()"
     if hasattr(X, "to_pandas"):
         return f"{kind}. Pass {name}.to_pandas()"
@@ -166,18 +175,18 @@ def type_and_advice(X: Any, name: str, columns: Sequence[Any] = ()) -> str:
 
 
 def has_fields(X: Any) -> bool:
-    """Whether this is a structured array, or a table with such a type."""
+    """Return whether this is a structured array, or a table with such a type."""
     return getattr(getattr(X, "dtype", None), "names", None) is not None
 
 
 def not_numeric(what: str, dtype: Any, value: Any, advice: str = "") -> InputTypeError:
-    """The error for a text, or another value, where there must be numbers."""
+    """Return the error for a text, or another value, where there must be numbers."""
     held = f"{'text, such as ' if isinstance(value, str | bytes) else ''}{value!r}"
     return InputTypeError(f"{what} has dtype {dtype}, and not all of it is numeric: it holds {held}{advice}")
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn of the line that called this package."""
+    """Give a warning that names the line that called this package."""
     package, frame, level = __name__.partition(".")[0], sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
         frame, level = frame.f_back, level + 1
@@ -185,7 +194,7 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
 
 def from_objects(values: np.ndarray, what: str) -> np.ndarray:
-    """Python's numbers as float64."""
+    """Return an array of Python's numbers as float64. Raise if it holds text or anything that is no number."""
     text = next((value for value in values.flat if isinstance(value, str | bytes)), None)
     if text is not None:
         raise not_numeric(what, values.dtype, text)
@@ -200,9 +209,9 @@ def from_objects(values: np.ndarray, what: str) -> np.ndarray:
 
 
 def check_nulls(X: Any, dtypes: list[Any], name: str, allowed: bool = False) -> bool:
-    """Whether there are missing values other than NaN, which is checked later, together with infinity.
+    """Return whether there are missing values other than NaN. Raise if there are, unless they are allowed.
 
-    Raise if there are, unless they are allowed.
+    NaN is checked later, together with infinity.
     """
     if library_of(X) == "cudf":
         nulls = np.array([X[column].null_count for column in X.columns])  # cuDF stores these counts
@@ -221,12 +230,12 @@ def check_nulls(X: Any, dtypes: list[Any], name: str, allowed: bool = False) -> 
 
 
 def column_label(X: Any, i: int, name: str) -> str:
-    """The name of column i of the argument `name` in an error."""
+    """Return the words by which an error names column i of the argument `name`."""
     return f"column {X.columns[i]!r}" + (f" of {name}" if name != "X" else "")
 
 
 def check_finite(inputs: dict[str, Any], metric: Metric, device: Device) -> bool:
-    """Raise unless all values of these arguments are finite and all distances within each fit into float64.
+    """Raise unless all values of these arguments are finite and all distances within each argument fit into float64.
 
     Returns whether the distances between rows of different arguments are certain to fit, too.
 
@@ -246,7 +255,7 @@ def check_finite(inputs: dict[str, Any], metric: Metric, device: Device) -> bool
         from rapids_slink.points.cuda import squares_are_finite
 
         small = squares_are_finite(*arrays)
-    else:  # without BLAS, whose threads spin for a tenth of a second after a call, on cores that the search needs
+    else:  # without BLAS: after a call its threads spin for a tenth of a second on cores that the search needs
         flat = [(to_host(values).astype(np.float64) if device.is_gpu else values).ravel() for values in arrays]
         with np.errstate(over="ignore", invalid="ignore"):
             small = [np.einsum("i,i->", values, values) <= np.finfo(values.dtype).max / 8 for values in flat]
@@ -257,7 +266,7 @@ def check_finite(inputs: dict[str, Any], metric: Metric, device: Device) -> bool
 
 
 def _check_values(points: Any, name: str, metric: Metric, device: Device) -> None:
-    """Raise for values that are not finite, or are too far apart; warn of alleles that HierCC takes for missing."""
+    """Raise for values that are not finite or are too far apart. Warn of alleles that HierCC takes for missing."""
     values, names, xp = points.values, points.names, device.xp
     with np.errstate(over="ignore", invalid="ignore"):
         missing, infinities = xp.isnan(values), to_host(xp.isinf(values).sum(axis=0))
@@ -300,7 +309,7 @@ def _count_bad(column: str, nans: int, infinities: int) -> str:
 
 
 def require_columns(frame: Any, columns: Sequence[Any], name: str, *, others: bool = True) -> None:
-    """Raise unless `frame`, the argument `name`, is a DataFrame with these columns, and `others` only if allowed."""
+    """Raise unless `frame`, the argument `name`, is a DataFrame with these columns, and no `others` unless allowed."""
     valid = f"{name} must be a DataFrame with columns {_listed(columns)}"
     if not is_dataframe(frame):
         raise InputTypeError(f"{valid}, got {type_and_advice(frame, name, columns)}")
@@ -336,20 +345,21 @@ def require_edges(edges: Any, name: str) -> None:
     require_numbers(edges, name, src="iu", dst="iu", weight="iuf")
 
 
-#: By the number of a column that holds text or categories in one of the inputs: the code of each value.
+#: The code of each value, by the number of a column that holds text or categories in one of the inputs.
 Codes = dict[int, dict[Any, int]]
 
 
 def without_text(
     X: Any, types: list[Any], metric: Metric, missing_values: Collection[Any], codes: Codes | None, name: str
 ) -> tuple[Any, Any]:
-    """A frame of these types with numbers in place of text and categories, and which of its columns have such numbers.
+    """Return a frame with numbers in place of text and categories, and which of its columns were changed, (d,) bool.
 
-    Values count as `as_read` says, and NaN stands for nulls and for `missing_values`. Equal values of a column have
-    equal `codes`, and that is all that hamming asks; those of further columns and values are added. If `codes` is None,
-    each text must be a number. Only hamming takes categories. If no column holds either, X itself and None.
+    `types` are those of its columns. Returns X itself and None if no column holds text or categories. Values count as
+    `as_read` says. NaN stands for nulls and for `missing_values`. Equal values of a column have equal `codes`, and
+    hamming needs no more than that. Codes of further columns and values are added to `codes`. If it is None, each text
+    must be a number. Only hamming takes categories.
 
-    Warns of what usually means missing and is not among `missing_values`, for a metric that takes these.
+    For a metric that takes missing values, warns of values that usually mean missing and are not in `missing_values`.
     """
     columns = {i: X.iloc[:, i] for i in sorted({*text_columns(X, types, metric), *(codes or ())}) if i < len(types)}
     if not columns:
@@ -371,15 +381,15 @@ def without_text(
 
 
 def text_columns(X: Any, types: list[Any], metric: Metric) -> list[int]:
-    """The numbers of a frame's columns, of these types, that hold text or, for hamming, categories."""
+    """Return the numbers of a frame's columns, of these types, that hold text or, for hamming, categories."""
     is_object = [dtype.kind in "OU" for dtype in types]
-    if not any(is_object):  # of thousands of columns the walk takes milliseconds
+    if not any(is_object):  # a walk over thousands of columns takes milliseconds
         return []
     return [i for i, (_, column) in enumerate(X.items()) if is_object[i] and _is_text(column, metric)]
 
 
 def _warn_of_marks(label: str, marks: list[Any], n_columns: int, metric: Metric) -> None:
-    """Warn of values that usually mean missing and count as any others, in a column and in others of so many."""
+    """Warn that a column, one of `n_columns`, holds values that usually mean missing and count like any other value."""
     others = f" ({counted(n_columns - 1, 'other column')} likewise)" if n_columns > 1 else ""
     advice = "name it in missing_value if it means missing"
     if metric.formula is Formula.HIERCC and not isinstance(marks[0], str):
@@ -391,23 +401,24 @@ def _warn_of_marks(label: str, marks: list[Any], n_columns: int, metric: Metric)
 def _numbers(
     column: Any, label: Callable[[], str], missing_values: Collection[Any], seen: dict[Any, int] | None, advice: str
 ) -> tuple[Array, Collection[Any]]:
-    """A column of text or categories as numbers, and its values that are not missing; see `without_text`.
+    """Return a column of text or categories as numbers, and its values that are not missing; see `without_text`.
 
-    The numbers are codes, those `seen` and further ones, unless this is None. Then no values are returned.
+    The numbers are codes, and new ones are added to those `seen`. If that is None, they are the numbers that the text
+    holds, and no values are returned.
     """
     try:
         codes, values = _categories(column)
     except TypeError as error:
         what = f"{label()} has dtype {column.dtype}, and its values are no categories"
         raise InputTypeError(f"{what}: {error}") from error
-    number = np.full(len(values) + 1, np.nan)  # the last is that of a null, code -1
+    number = np.full(len(values) + 1, np.nan)  # the last is the number of a null, code -1
     held, up_to = np.unique(to_host(codes)), up_to_of(missing_values)  # some categories may have no row
     for i in held[held >= 0].tolist():
         value = as_read(values[i])
         is_number = isinstance(value, Real | Decimal)
         if value in missing_values or (is_number and value <= up_to):
             continue
-        if seen is not None:  # from 1: HierCC's numbers up to 0 are warned of, and codes are none of these
+        if seen is not None:  # codes begin at 1, because numbers up to 0 give a warning for HierCC
             number[i] = seen.setdefault(value, len(seen) + 1)
         elif is_number and abs(value) <= OVERFLOW:
             number[i] = value
@@ -420,7 +431,7 @@ def _numbers(
 
 def _categories(column: Any) -> tuple[Array, list[Any]]:
     """Return the code of each value of a column, -1 for a null, and the values that the codes stand for."""
-    if library_of(column) != "cudf" and column.dtype != "category":  # of few rows pandas takes long for categories
+    if library_of(column) != "cudf" and column.dtype != "category":  # pandas' categories are slow for a few rows
         codes, values = CPU.frames.factorize(column.to_numpy(object))
         return codes, values.tolist()
     categories = column.astype("category").cat
@@ -429,17 +440,17 @@ def _categories(column: Any) -> tuple[Array, list[Any]]:
 
 
 def _is_text(column: Any, metric: Metric) -> bool:
-    """Whether a column holds text or, for hamming, categories."""
+    """Return whether a column holds text or, for hamming, categories."""
     if column.dtype == "category" or str(column.dtype).startswith("dictionary"):
         return metric.name == "hamming"
     if column.dtype == "string" or str(column.dtype).startswith(ARROW_TEXT):
         return True
-    is_cudf = library_of(column) == "cudf"  # which has no other objects
+    is_cudf = library_of(column) == "cudf"  # all objects of cuDF are text
     return column.dtype == np.dtype(object) and (is_cudf or any(isinstance(value, str) for value in column))
 
 
 def has_gaps(column: Array) -> bool:
-    """Whether a column of numbers holds nulls or NaN."""
+    """Return whether a column of numbers holds nulls or NaN."""
     nulls = getattr(column, "null_count", None)
     if nulls is None:
         return bool(column.isna().any())
@@ -450,7 +461,7 @@ def has_gaps(column: Array) -> bool:
 
 
 def column_values(column: Array, device: Device) -> Any:
-    """A column of numbers without gaps as an array of the device. It may share memory: it must not be written."""
+    """Return a column of numbers without gaps as an array of the device. It may share memory: never write into it."""
     if device.is_gpu and library_of(column) == "cudf":
         return column.values
     if isinstance(column.dtype, np.dtype):
@@ -465,16 +476,16 @@ def column_values(column: Array, device: Device) -> Any:
 
 
 def as_integer(value: Any, name: str) -> int:
-    """The value of a parameter that must be an integer."""
+    """Return the value of the parameter `name` as an int. Raise TypeError unless it is an integer."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     return int(value)
 
 
 def check_index(values: Any, index: Any, name: str, rows: str = "X") -> None:
-    """Raise if a Series or a frame, the argument `name`, has another index than that of `rows`: pandas goes by it.
+    """Raise if a Series or a frame, the argument `name`, has another index than that of `rows`.
 
-    What has no index goes by position.
+    pandas would match the values by index. Values without an index go by position.
     """
     if index is None or library_of(values) not in FRAMES or not hasattr(values, "index"):
         return
@@ -487,7 +498,7 @@ def check_index(values: Any, index: Any, name: str, rows: str = "X") -> None:
 
 
 def _one_a_row(values: Any, n: int, name: str, what: str) -> Any:
-    """The parameter of this name as an array of shape (n,), where it is."""
+    """Return the parameter of this name as an array of shape (n,), on the host or on a GPU as it is."""
     values = as_known(values)
     values = array_of(values) if library_of(values) else values
     if not (isinstance(values, np.ndarray) or is_on_gpu(values)):
@@ -498,7 +509,7 @@ def _one_a_row(values: Any, n: int, name: str, what: str) -> Any:
 
 
 def check_labels(labels: Any, n: int, device: Device, index: Any = None) -> Array:
-    """The parameter `labels` as an int32 array of the device, one label for each row; see `check_index`."""
+    """Return the parameter `labels` as an (n,) int32 array of the device, one label for each row; see `check_index`."""
     check_index(labels, index, "labels", "model.labels_")
     values = _one_a_row(labels, n, "labels", "label")
     if values.dtype.kind not in "iu":
@@ -517,9 +528,10 @@ def check_weights(
     rows: str = "X",
     any_sign: bool = False,
 ) -> Array:
-    """The parameter of this name as a float64 array of the device, one finite number for each row, above 0 or any.
+    """Return the parameter of this name as an (n,) float64 array of the device.
 
-    See `check_index` for the others.
+    Raises unless it holds one finite number for each row, above 0 unless `any_sign` is true. `index` and `rows` are
+    those of `check_index`.
     """
     check_index(weights, index, name, rows)
     values = _one_a_row(weights, n, name, "number")

@@ -1,4 +1,4 @@
-"""Launchers of `points.cu`: the checks of values on a GPU, a frame's columns as rows, the symmetry of a matrix."""
+"""Launchers of `points.cu`: they check values on a GPU, interleave a frame's columns and test a matrix for symmetry."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ from rapids_slink.runtime.device import Array
 
 SOURCE = "points/points.cu"
 ROWS, COLUMNS, TILE = (constant(SOURCE, name) for name in ("ROWS", "COLUMNS", "TILE"))
-BLOCKS = 2048  # at most, where a thread has several jobs
+BLOCKS = 2048  # at most this many are launched; a thread may have several jobs
 
 
 def squares_are_finite(*parts: Any) -> list[bool]:
-    """Whether the float64 sum of squares of each array is at most an eighth of the largest number."""
+    """Return whether each array's float64 sum of squares is at most an eighth of the largest number."""
     totals = cp.zeros(len(parts))
     for i, values in enumerate(parts):
         check_arrays(values.dtype, values)
@@ -27,7 +27,7 @@ def squares_are_finite(*parts: Any) -> list[bool]:
 
 
 def is_symmetric(matrix: Array) -> bool:
-    """Whether a square matrix is finite and symmetric to the last bit."""
+    """Return whether a square matrix is finite and symmetric to the last bit."""
     check_arrays(matrix.dtype, matrix)
     n, differs = len(matrix), cp.zeros(1, cp.int32)
     tiles, options = -(-n // TILE), (value_option(matrix.dtype),)
@@ -36,7 +36,7 @@ def is_symmetric(matrix: Array) -> bool:
 
 
 def interleave(columns: list[Any], dtype: np.dtype, target: np.dtype) -> Any:
-    """The rows of pylibcudf's columns, all of NumPy's `dtype`, as a `target` array; None if there are nulls.
+    """Return the rows of pylibcudf's columns, all of NumPy's `dtype`, as a `target` array; None if there are nulls.
 
     cuDF's own `interleave_columns` takes at least 4 ms, and more memory.
     """

@@ -31,11 +31,11 @@ from rapids_slink.points.output import (
 from rapids_slink.report import counted, listed
 from rapids_slink.runtime.device import CPU, Array, Device, all_true, device_of, is_on_gpu, to_host
 
-#: What a key without a name, or with one of the columns of `groups_`, is called there.
+#: The name in `groups_` of a key without a name, or with one of GROUP_COLUMNS, which are the other columns there.
 UNNAMED, GROUP_COLUMNS = "group", ("rows", "clusters", "first_label")
-#: Integers that span at most this many times their number, and MORE, are codes as they are.
+#: Integers are used as codes, less the least one, if they span at most SPAN times their number, plus MORE.
 SPAN, MORE = 4, 1024
-#: Bytes a row that numbering takes at its peak, and those that are kept: numbers and order.
+#: Bytes per row that numbering takes at its peak, and bytes per row that are kept, for numbers and order.
 ROW_BYTES, KEPT_BYTES = 64, 8
 
 
@@ -50,14 +50,14 @@ class GroupBy:
 
 @dataclass(frozen=True)
 class Groups:
-    """Which rows belong together."""
+    """Groups of rows: which rows belong together, and their keys."""
 
-    #: `number` and `order`: (n,) int32 arrays of the device; the group of each row, and the rows by group, ascending
+    #: (n,) int32 arrays of the device. `number`: the group of each row; `order`: the rows of each group, ascending
     number: Array
     order: Array
     starts: np.ndarray  # (m + 1,) int64, on the host: where the rows of each group begin in `order`, and n
     keys: Any = None  # frame of pandas or cuDF with a row for each group
-    #: by the number of a column of `keys` that comes from a table of Polars or Arrow: the same as it is there
+    #: the columns of `keys` that come from tables of Polars or Arrow, as they are there, by the number of the column
     in_tables: Mapping[int, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -65,16 +65,19 @@ class Groups:
 
     @cached_property
     def sizes(self) -> np.ndarray:
-        """The number of rows of each group, (m,) int64."""
+        """Return the number of rows of each group, (m,) int64."""
         return np.diff(self.starts)
 
     @cached_property
     def first(self) -> np.ndarray:
-        """The first row of each group, (m,) int64."""
+        """Return the first row of each group, (m,) int64."""
         return to_host(self.order)[self.starts[:-1]].astype(np.int64)
 
     def with_columns_of(self, columns: Sequence[Any]) -> Self:
-        """The groups with those keys of all rows that are columns of Polars or Arrow, whose types frames may lack."""
+        """Return the groups with their keys as columns of Polars or Arrow have them, whose types frames may lack.
+
+        `columns` are the keys of all rows. Those of other libraries are left out.
+        """
         in_tables = {}
         for i, column in enumerate(columns):
             if library_of(column) in TABLES:
@@ -83,7 +86,10 @@ class Groups:
         return replace(self, in_tables=in_tables)
 
     def in_types_of_tables(self, frame: Any) -> Any:
-        """`groups_` of a model, in which keys that come from tables have the types that they have there."""
+        """Return `groups_` of a model, with keys that come from tables in the types that they have there.
+
+        Other columns stay as they are in `frame`.
+        """
         library = library_of(frame)
         for i, column in self.in_tables.items():
             if library == library_of(column) == "polars":
@@ -94,9 +100,9 @@ class Groups:
 
 
 def keys_of(X: Any, by: GroupBy, device: Device) -> tuple[Any, Any, list[Any]]:
-    """`X` without the columns that are keys; the keys, a frame with a row for each of `X`; and their columns as given.
+    """Return `X` without the columns that are keys, the keys as a frame, and the columns of the keys as given.
 
-    The frame is of pandas or cuDF.
+    The frame of keys is of pandas or cuDF and has a row for each row of `X`.
 
     Raises ValueError for names of columns that `X` does not have, a number of keys that is not that of the rows, an
     index that is not that of `X`, and missing keys unless they are a group of their own; TypeError for a collection.
@@ -128,7 +134,7 @@ def keys_of(X: Any, by: GroupBy, device: Device) -> tuple[Any, Any, list[Any]]:
 
 
 def keys_of_both(X: Any, Y: Any, by: GroupBy, device: Device) -> tuple[Any, Any, Any, Any]:
-    """X and Y without the columns that are keys, and the keys of each as `keys_of` returns them.
+    """Return X and Y without the columns that are keys, and the keys of each as `keys_of` returns them.
 
     `by` names columns of both, or has a pair of keys. Raises what `keys_of` raises, and InputTypeError if the keys of X
     and Y are of different types, by which none of them would be equal.
@@ -157,13 +163,13 @@ def keys_of_both(X: Any, Y: Any, by: GroupBy, device: Device) -> tuple[Any, Any,
 
 
 def is_pair_of_keys(groups: Any) -> bool:
-    """Whether these are keys of two tables, not names of columns."""
+    """Return whether these are the keys of two tables, not names of columns."""
     is_two = isinstance(groups, tuple | list) and len(groups) == 2
     return is_two and all(bool(library_of(keys)) or np.ndim(keys) > 0 for keys in groups)
 
 
 def _have_equal_values(a: Any, b: Any) -> bool:
-    """Whether keys of two types may be equal: both are integers, or of one kind, or one is a category."""
+    """Return whether keys of two types may be equal: both are integers, or of one kind, or one is a category."""
     kinds = getattr(a, "kind", "O"), getattr(b, "kind", "O")
     if set(kinds) <= {"i", "u"}:
         sizes = [np.dtype(str(dtype).lower()) for dtype in (a, b)]
@@ -172,16 +178,16 @@ def _have_equal_values(a: Any, b: Any) -> bool:
 
 
 def numbered_with(keys: Any, others: Any, device: Device) -> tuple[Array, Groups]:
-    """The groups of the rows that have the `others`, and the group of each row that has the `keys`, int32.
+    """Return the group of each row of `keys`, (n,) int32, among the groups of `others`, and these groups.
 
-    Both are frames of keys. Rows without a row of the others in their group have the number of groups.
+    Both are frames of keys. A row whose key `others` does not have gets the number of groups.
     """
     both = [on_device(frame, device_of(keys)) for frame in (others, keys)]
     for frame in both:
         frame.columns = range(frame.shape[1])
     of_all = numbered(device_of(keys).frames.concat(both, ignore_index=True), device)
     n = len(others)
-    groups = groups_of(of_all.number[:n], len(of_all), device)  # numbered alike: by first appearance, these first
+    groups = groups_of(of_all.number[:n], len(of_all), device)  # the numbers are the same: these rows appear first
     return device.xp.minimum(of_all.number[n:], len(groups)), groups
 
 
@@ -193,7 +199,7 @@ def check_keys(count: int, n: int, name: str = "X") -> None:
 
 
 def _columns_of_keys(groups: Any) -> tuple[list[Any], list[Any]]:
-    """The names of keys, or None, and their columns: those of a frame or a table, or the keys themselves."""
+    """Return the names of keys, None for a key without one, and their columns: a frame's, a table's, or the keys."""
     names = column_names(groups) if library_of(groups) and getattr(groups, "ndim", 2) == 2 else None
     if names is None:
         name = getattr(groups, "name", None) if library_of(groups) else None
@@ -205,7 +211,7 @@ def _columns_of_keys(groups: Any) -> tuple[list[Any], list[Any]]:
 
 
 def numbered(keys: Any, device: Device) -> Groups:
-    """The groups of a frame of keys."""
+    """Return the groups of a frame of keys, numbered in order of first appearance."""
     codes, count = _codes(keys.iloc[:, 0], device)
     for i in range(1, keys.shape[1]):
         more, of_more = _codes(keys.iloc[:, i], device)
@@ -216,7 +222,7 @@ def numbered(keys: Any, device: Device) -> Groups:
 
 
 def groups_of(codes: Array, count: int, device: Device) -> Groups:
-    """The groups of equal codes, an (n,) array of integers from 0 to `count` - 1, not all of which need occur."""
+    """Return the groups of equal codes, (n,) integers from 0 to `count` - 1, not all of which need occur."""
     xp, n = device.xp, codes.size
     first = xp.full(count, n, "int32")
     xp.minimum.at(first, codes, xp.arange(n, dtype="int32"))
@@ -232,7 +238,7 @@ def groups_of(codes: Array, count: int, device: Device) -> Groups:
 
 
 def names_of(X: Any, groups: Any, what: str = "groups") -> list[Any] | None:
-    """The columns of `X` that `groups` names, None if it holds keys. Errors call it `what`."""
+    """Return the names of `X`'s columns that `groups` names, None if it holds keys. Errors call `groups` `what`."""
     if is_collection(groups):
         raise InputTypeError(f"{what} is a Dask collection, and X is in one piece: compute it")
     columns = list(X.columns) if is_collection(X) and hasattr(X, "columns") else column_names(X)
@@ -241,7 +247,7 @@ def names_of(X: Any, groups: Any, what: str = "groups") -> list[Any] | None:
     other = list(islice(others, 1))
     are_columns = not other
     if isinstance(groups, list) and columns is not None:
-        are_columns = are_columns and len(set(names)) == len(names)  # else these are keys, which repeat
+        are_columns = are_columns and len(set(names)) == len(names)  # otherwise these are keys, which repeat
         if not are_columns and not is_collection(X) and len(names) != len(X):
             repeated = "" if other else max(names, key=names.count)
             reason = f"{other[0]!r} is not in [{listed(columns)}]" if other else f"{repeated!r} occurs twice"
@@ -266,22 +272,22 @@ def names_of(X: Any, groups: Any, what: str = "groups") -> list[Any] | None:
 
 
 def without_columns(X: Any, names: list[Any]) -> Any:
-    """A frame or table of any library without these columns."""
+    """Return a frame or table of any library without these columns."""
     if library_of(X) in ("polars", "pyarrow"):
         return X.select([name for name in column_names(X) or () if name not in names])
     return X.drop(columns=names)
 
 
 def _as_series(keys: Any, what: str) -> Any:
-    """Keys of any kind, the parameter `what`, as a Series of pandas or cuDF."""
+    """Return keys of any kind, the parameter `what`, as a Series of pandas or cuDF."""
     is_index = library_of(keys) and not hasattr(keys, "iloc")
     series = keys.to_series() if is_index else keys if library_of(keys) else _series_of_values(keys, what)
-    is_swapped = isinstance(series.dtype, np.dtype) and not series.dtype.isnative  # as in FITS files
+    is_swapped = isinstance(series.dtype, np.dtype) and not series.dtype.isnative  # FITS files have such columns
     return series.astype(series.dtype.newbyteorder("=")) if is_swapped else series
 
 
 def _series_of_values(keys: Any, what: str) -> Any:
-    """Keys of an array or a list as a Series. Integers beside missing keys or floats are not rounded."""
+    """Return the keys of an array or a list as a Series. Integers beside missing keys or floats are not rounded."""
     if hasattr(keys, "detach"):
         keys = keys.detach()
     if is_on_gpu(keys):
@@ -320,7 +326,10 @@ def _column_names(names: list[Any]) -> list[Any]:
 
 
 def _codes(column: Any, device: Device) -> tuple[Array, int]:
-    """An integer for each key, the same for equal keys and another for missing ones, and how many there may be."""
+    """Return an integer for each key, (n,), and a number that is above all of these.
+
+    Equal keys have one integer, and missing keys have one of their own.
+    """
     n = len(column)
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iu" and n and not getattr(column, "null_count", 0):
         values = device.asarray(array_of(column))

@@ -16,11 +16,12 @@ from rapids_slink.points.check import InputTypeError
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu
 
-#: By the name of a narrow type: DLPack's code, and the type of its bits.
+#: DLPack's code of each narrow type, and the type of its bits, by name.
 NARROW = {"bfloat16": (4, "uint16"), "float8_e4m3fn": (10, "uint8"), "float8_e5m2": (12, "uint8")}
-#: DLPack's code of unsigned integers; where the code of a tensor's type is, by the name of its capsule.
+#: DLPack's code of unsigned integers; the byte of a tensor at which the code of its type is, by the capsule's name.
 UNSIGNED, CODE_AT = 1, {b"dltensor": 20, b"dltensor_versioned": 52}
-#: A product of eight bits and a float32 is one of float32 if the scale is in this range and its last eight bits are 0.
+#: float32 holds the product of an integer of eight bits and a float32 scale if the scale is in this range and its last
+#: eight bits are 0.
 LEAST_SCALE, LARGEST_SCALE = 2.0**-126, 2.0**119
 
 
@@ -28,16 +29,16 @@ class Stored:
     """Rows, (n, d), that are not floats yet."""
 
     stored: Array  # integers, of NumPy or CuPy
-    dtype: np.dtype  # of the floats
+    dtype: np.dtype  # the type of the floats
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The rows and columns."""
+        """Return the numbers of rows and columns."""
         return tuple(self.stored.shape)
 
     @property
     def ndim(self) -> int:
-        """The number of dimensions."""
+        """Return the number of dimensions."""
         return len(self.shape)
 
     def decode(self, device: Device) -> Any:
@@ -54,10 +55,10 @@ class Stored:
 
 @dataclass(frozen=True)
 class NarrowRows(Stored):
-    """Floats of a narrow type, by their bits."""
+    """Floats of a narrow type, stored as their bits."""
 
     stored: Array
-    name: str  # in `NARROW`
+    name: str  # the name of the type in `NARROW`
     dtype = np.dtype(np.float32)
 
     def __getitem__(self, key: Any) -> Self:
@@ -66,7 +67,8 @@ class NarrowRows(Stored):
     def decode(self, device: Device) -> Any:
         """Return the floats: those of bfloat16 are the upper halves of float32's, those of float8_e5m2 of float16's.
 
-        Those of float8_e4m3fn have a shorter exponent: they are 2⁸ times too small. All bits but the sign are NaN.
+        The floats of float8_e4m3fn have a shorter exponent than those of float16. Read as float16, they are 2⁸ times
+        too small. A value is NaN if all its bits except the sign are set.
         """
         bits = device.asarray(self.stored)
         if self.name == "bfloat16":
@@ -79,7 +81,7 @@ class NarrowRows(Stored):
             return wide.view("float16").astype("float32")
         is_nan = (bits & 0x7F) == 0x7F
         wide <<= 7
-        wide += wide & 0x4000  # which moves the sign to its place
+        wide += wide & 0x4000  # this moves the sign to its place
         values = wide.view("float16").astype("float32")
         values *= 2**8
         values[is_nan] = np.nan
@@ -144,7 +146,7 @@ class Scaled:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The rows and columns."""
+        """Return the numbers of rows and columns."""
         return tuple(self.values.shape)
 
     def __len__(self) -> int:
@@ -214,7 +216,7 @@ class _Tensor:
         kind = _capsule_name(capsule)
         code = c_uint8.from_address(_capsule_pointer(capsule, kind) + CODE_AT[kind])
         self.name = next((name for name, (number, _) in NARROW.items() if number == code.value), "")
-        if self.name:  # the description is the receiver's own, and not shared with X
+        if self.name:  # the receiver has its own description, not shared with X
             code.value = UNSIGNED
         return capsule
 

@@ -19,9 +19,10 @@ import numpy as np
 
 from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu, on_current_gpu, to_host
 
-#: Attributes and results of models, of either device. Typing tools read them as pandas' and NumPy's types, with whose
-#: methods cuDF and CuPy agree; `storage` reads which of these types they are on the host. `Rows` is a value for each
-#: row: a Series for a frame, an array for an array. `Numbers` and `Distances` are parameters: one value, or several.
+#: The types of models' attributes and results on either device. Typing tools read them as types of pandas and NumPy,
+#: whose methods cuDF and CuPy share. `storage` reads from them which types the attributes have on the host. `Rows` is a
+#: value for each row: a Series for a frame, an array for an array. `Numbers` and `Distances` are the types of
+#: parameters that take one value or several.
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -39,28 +40,28 @@ else:
     Numbers = Annotated[Any, "int", "Sequence", "ndarray"]
     Distances = Annotated[Any, "float", "Sequence", "ndarray"]
 
-#: cuML's output types that name a library: whether it has frames, and whether it is on the GPU.
+#: For each of cuML's output types that name a library: whether it has frames, and whether it is on the GPU.
 CUML_KINDS = {"numpy": (False, False), "cupy": (False, True), "pandas": (True, False), "cudf": (True, True)}
 PROXIED = "cudf.pandas"
-#: By library, its classes of tables and of their parts.
+#: The classes of each library for tables and for their parts.
 FRAMES = {"pandas": ("DataFrame", "Series", "Index"), "cudf": ("DataFrame", "Series", "Index")}
 TABLES = {"polars": ("DataFrame", "Series"), "pyarrow": ("Table", "RecordBatch", "ChunkedArray", "Array")}
 
 
 @dataclass(frozen=True)
 class OutputKind:
-    """The type of the caller's input, and conversions of results to it."""
+    """The type of the caller's input, with methods that convert results to it."""
 
-    is_frame: bool  # a DataFrame or Series, not an array
-    gpu: bool  # from cuDF or in GPU memory, not from pandas, NumPy or plain Python
+    is_frame: bool  # whether it is a DataFrame or Series, not an array
+    gpu: bool  # whether it is cuDF's or in GPU memory, not of pandas, NumPy or plain Python
     #: what results of pandas or cuDF become: "cudf.pandas" for proxies, or a library of `TABLES`; "" for themselves
     wrapper: str = ""
 
     @classmethod
     def of(cls, X: Any, device: Device) -> tuple[Any, Self]:
-        """`X` without the proxy, the table or the collection that holds it, and its kind.
+        """Return `X` without the proxy, the table or the collection that holds it, and its kind.
 
-        Of a ``cudf.pandas`` proxy it is cuDF's object on a GPU, unless only pandas can hold its values. A table of
+        A ``cudf.pandas`` proxy gives cuDF's object on a GPU, unless only pandas can hold its values. A table of
         Polars or Arrow becomes a frame of pandas, as does what exports Arrow's stream. A Dask collection is computed.
         An object of cuDF is copied if it is on another GPU than the current one; arrays stay until `Device.asarray`
         takes them.
@@ -76,7 +77,7 @@ class OutputKind:
         return X, cls(is_frame=bool(library_of(X)), gpu=is_on_gpu(X), wrapper=wrapper)
 
     def from_cuml_setting(self) -> Self:
-        """The kind that cuML's global output type names; this kind if cuML is not loaded or names none.
+        """Return the kind that cuML's global output type names; this kind if cuML is not loaded or names none.
 
         ``cuml.accel`` sets that type for the estimators that it replaces, so it does not count there.
         """
@@ -88,19 +89,19 @@ class OutputKind:
         return self if kind is None else type(self)(*kind)
 
     def array(self, array: Array) -> Any:
-        """An array of either device as an array of NumPy or CuPy."""
+        """Return an array of either device as an array of NumPy or CuPy, whichever this kind has."""
         return self.wrap(self._move(array))
 
     def series(self, array: Array, index: Any = None, name: str | None = None) -> Any:
-        """An array of either device as a Series of pandas or cuDF."""
+        """Return an array of either device as a Series of the caller's library, with this index and name."""
         return self.wrap(self._frames().Series(self._move(array), index=self.index(index), name=name))
 
     def labels(self, array: Array, index: Any = None, name: str = "label") -> Any:
-        """One value per row: a Series for a frame, an array for an array."""
+        """Return one value per row: a Series for a frame, an array for an array."""
         return self.series(array, index=index, name=name) if self.is_frame else self.array(array)
 
     def frame(self, frame: Any, index: Any = None) -> Any:
-        """A frame of either device as a frame of pandas or cuDF, with this `index` if it is not None."""
+        """Return a frame of either device as one of the caller's library, with this `index` if it is not None."""
         on_gpu = library_of(frame) == "cudf"
         if on_gpu and not self.gpu:
             frame = frame.to_pandas()
@@ -111,17 +112,17 @@ class OutputKind:
         return self.wrap(frame)
 
     def wrap(self, result: Any) -> Any:
-        """A result of pandas, cuDF, NumPy or CuPy as the caller's library has it."""
+        """Return a result of pandas, cuDF, NumPy or CuPy as a proxy or table of the caller's library, or as it is."""
         if self.wrapper == PROXIED:
             return sys.modules[PROXIED].as_proxy_object(result)
         return _as_table(result, self.wrapper) if self.wrapper and library_of(result) else result
 
     def index_of(self, X: Any) -> Any:
-        """The index of a frame of this kind, None for a table, an Index or an array."""
+        """Return the index of a frame of this kind, None for a table, an Index or an array."""
         return getattr(X, "index", None) if self.is_frame and self.wrapper not in TABLES else None
 
     def index(self, index: Any) -> Any:
-        """An Index of either library as one of the caller's."""
+        """Return an Index of pandas or cuDF as one of the library that this kind has."""
         if library_of(index) == "cudf" and not self.gpu:
             return index.to_pandas()
         return self._frames().from_pandas(index) if self.gpu and library_of(index) == "pandas" else index
@@ -146,7 +147,10 @@ class OutputKind:
 
 
 def library_of(X: Any) -> str:
-    """The library of a frame, a table or a part of one: "pandas", "cudf", "polars", "pyarrow"; "" of anything else."""
+    """Return the library of a frame, a table or a part of one: "pandas", "cudf", "polars" or "pyarrow".
+
+    Returns "" for anything else.
+    """
     kind: Any = type(X)
     return _library_of_type(kind)
 
@@ -162,45 +166,46 @@ def _library_of_type(kind: type) -> str:
 
 
 def array_of(X: Any) -> Any:
-    """The values of a DataFrame or Series as an array: CuPy's for cuDF, otherwise NumPy's."""
+    """Return the values of a DataFrame or Series as an array: one of CuPy for cuDF, otherwise one of NumPy."""
     if library_of(X) == "cudf":
         return on_current_gpu(X).values
     return np.asarray(X) if library_of(X) == "pyarrow" else X.to_numpy()
 
 
 def is_dataframe(X: Any) -> bool:
-    """Whether this is a DataFrame of pandas or cuDF."""
+    """Return whether this is a DataFrame of pandas or cuDF."""
     return library_of(X) in FRAMES and getattr(X, "ndim", 0) == 2 and hasattr(X, "columns")
 
 
 def column_names(X: Any) -> list[Any] | None:
-    """The columns' labels of a frame or a table of any library; None for an array."""
+    """Return the labels of the columns of a frame or a table of any library; None for an array."""
     if is_dataframe(X):
         return list(X)  # iterating over X.columns is slow
-    if type(X).__name__ == "LazyFrame":  # which would warn
+    if type(X).__name__ == "LazyFrame":  # its attribute would give a warning
         return None
     names = next((getattr(X, name) for name in ("column_names", "columns") if hasattr(X, name)), None)
     return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
 
 
 def number_of_rows(X: Any) -> int:
-    """The rows of a frame, an array, a sparse matrix or a list."""
+    """Return the number of rows of a frame, an array, a sparse matrix or a list."""
     return int(X.shape[0]) if hasattr(X, "shape") else len(X)
 
 
 def take_rows(X: Any, rows: np.ndarray) -> Any:
-    """Rows of a frame or table of any library."""
+    """Return these rows of a frame or table of any library."""
     if library_of(X) in FRAMES:
         return X.iloc[rows]
     return X.take(rows) if library_of(X) == "pyarrow" else X[rows]
 
 
 def as_frame(X: Any, exact: bool = False) -> Any:
-    """A table of Polars or Arrow, or a column of one, as pandas'; cuDF's on the current GPU; anything else as it is.
+    """Return a table of Polars or Arrow as a frame of pandas, or a column of one as a Series.
 
-    Nulls among numbers become NaN, others None. Columns pass through NumPy, which copies no numbers without nulls:
-    Polars needs no Arrow for that. If `exact`, integers with nulls become pandas' nullable ones, which are not rounded,
-    and days Python's dates.
+    An object of cuDF is moved to the current GPU. Anything else is returned as it is. Nulls among numbers become NaN,
+    other nulls become None. Columns pass through NumPy, which copies no numbers without nulls: Polars needs no Arrow
+    for that. If `exact`, integers with nulls become nullable integers of pandas, which are not rounded, and days become
+    dates of Python.
     """
     library = library_of(X)
     if library not in TABLES:
@@ -217,7 +222,7 @@ def as_frame(X: Any, exact: bool = False) -> Any:
 
 
 def _values(column: Any, exact: bool) -> Any:
-    """A column of a table as an array."""
+    """Return a column of a table as an array, with the changes of `as_frame` if `exact`."""
     is_polars = library_of(column) == "polars"
     to_array = type(column).to_numpy if is_polars else partial(type(column).to_numpy, zero_copy_only=False)
     if exact and (column.null_count() if is_polars else column.null_count):
@@ -235,7 +240,7 @@ def _values(column: Any, exact: bool) -> Any:
 
 
 def _as_table(result: Any, library: str) -> Any:
-    """A frame or a Series of pandas as a table of Polars or Arrow, or as a column of one. Columns are named by text."""
+    """Return a frame of pandas as a table of Polars or Arrow, or a Series as a column. Names become text."""
     module = import_module(library)
     if result.ndim == 2:
         columns = {str(name): _as_table(result.iloc[:, i], library) for i, name in enumerate(result)}
@@ -253,15 +258,16 @@ def _as_table(result: Any, library: str) -> Any:
 
 
 def as_known(X: Any) -> Any:
-    """What exports Arrow's stream, if no library here has it, as a table or a column of pyarrow, without a copy.
+    """Return an object of an unknown library that exports Arrow's stream as a table or a column of pyarrow.
 
-    An array of another library becomes one of NumPy: xarray exports the stream of a table with a row for each element.
-    Anything else stays as it is. Raises ImportError without pyarrow.
+    Nothing is copied. An array of another library that exports it becomes one of NumPy, because xarray exports the
+    stream of a table with a row for each element. Anything else is returned as it is. Raises ImportError without
+    pyarrow.
     """
     kind = type(X)
     if not hasattr(kind, "__arrow_c_stream__") or library_of(X) or _is_proxy(X):
         return X
-    if hasattr(kind, "ndim") and hasattr(kind, "dtype"):  # which no table has
+    if hasattr(kind, "ndim") and hasattr(kind, "dtype"):  # no table has these
         return np.asarray(X)
     try:
         import pyarrow
@@ -277,7 +283,7 @@ def as_known(X: Any) -> Any:
 
 
 def is_collection(X: Any) -> bool:
-    """Whether this is a Dask collection."""
+    """Return whether this is a Dask collection."""
     return "dask" in sys.modules and hasattr(X, "__dask_graph__") and hasattr(X, "to_delayed")
 
 
@@ -291,18 +297,18 @@ def _inside_proxy(X: Any, device: Device) -> Any:
 
 
 def _is_proxy(X: Any) -> bool:
-    """Whether this is a proxy of ``cudf.pandas``."""
+    """Return whether this is a proxy of ``cudf.pandas``."""
     module = sys.modules.get(PROXIED)
     return module is not None and bool(module.is_proxy_object(X))
 
 
 def on_device(frame: Any, device: Device) -> Any:
-    """A frame of pandas or cuDF (not a proxy) as one of `device`."""
+    """Return a frame of pandas or cuDF (not a proxy) as a frame on `device`."""
     return OutputKind(is_frame=True, gpu=device.is_gpu).frame(frame)
 
 
 def on_host(value: Any) -> Any:
-    """A result on the host, of pandas or NumPy. Others stay."""
+    """Return a result as one of pandas or NumPy on the host. An object of any other kind is returned as it is."""
     if isinstance(value, OutputKind):
         return replace(value, gpu=False, wrapper="")
     value, _ = OutputKind.of(as_frame(value, exact=True) if library_of(value) in TABLES else value, CPU)
@@ -312,5 +318,5 @@ def on_host(value: Any) -> Any:
 
 
 def pandas_is_proxied() -> bool:
-    """Whether ``cudf.pandas`` stands in for pandas in this process."""
+    """Return whether ``cudf.pandas`` stands in for pandas in this process."""
     return bool(getattr(sys.modules.get(PROXIED), "LOADED", False))
