@@ -33,7 +33,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Imported at first use: pandas, Numba and the GPU packages cost seconds.
+    # Modules are imported at first use, because pandas, Numba and the GPU packages take seconds to import.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from rapids_slink import api

@@ -424,7 +424,7 @@ def knn_graph(
     device: str = "auto",
     memory_limit: int | str | None = None,
 ) -> Frame:
-    """The exact k-nearest-neighbour graph of the rows of `X`.
+    """Return the exact k-nearest-neighbour graph of the rows of `X`.
 
     Parameters
     ----------
@@ -586,7 +586,7 @@ def connect(
     device: str = "auto",
     memory_limit: int | str | None = None,
 ) -> Frame:
-    """The exact minimum spanning tree of the rows of `X`, starting from their k-NN graph.
+    """Return the exact minimum spanning tree of the rows of `X`, found from their k-NN graph.
 
     Parameters
     ----------
@@ -640,7 +640,7 @@ def minimum_spanning_tree(
     device: str = "auto",
     memory_limit: int | str | None = None,
 ) -> Frame | Any:
-    """The minimum spanning tree of a weighted undirected graph, or its forest if it is not connected.
+    """Return the minimum spanning tree of a weighted undirected graph, or its forest if it is not connected.
 
     Parameters
     ----------
@@ -686,7 +686,7 @@ def minimum_spanning_tree(
 def linkage(
     tree: Any, *, n_nodes: int | None = None, device: str = "auto", memory_limit: int | str | None = None
 ) -> Frame:
-    """The single-linkage dendrogram of a weighted tree.
+    """Return the single-linkage dendrogram of a weighted tree.
 
     Parameters
     ----------

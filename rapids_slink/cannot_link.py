@@ -30,13 +30,13 @@ ADVICE = "Pass a smaller max_distance, or collect the edges of iter_pairs for fi
 
 
 def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
-    """`pipeline.fit` with `Settings.cannot_link`."""
+    """Return the attributes of a model fitted with `Settings.cannot_link`; see `pipeline.fit`."""
     _check(X, settings)
     return pipeline.fit(X, settings, rule, fit_rows)
 
 
 def _check(X: Any, settings: Settings) -> None:
-    """Refuse the parameters with which no such fit is made."""
+    """Raise ValueError for a Dask collection, and for parameters that cannot be combined with `cannot_link`."""
     if is_collection(X):
         raise ValueError(f"{NAME} is for rows on one device, and X is a Dask collection")
     if settings.metric is PRECOMPUTED:
@@ -46,14 +46,14 @@ def _check(X: Any, settings: Settings) -> None:
     for parameter, is_set in (
         ("groups", settings.groups is not None),
         ("min_samples above 1", settings.min_samples > 1),
-        ("prediction_data=True", settings.prediction_data),  # of `append` and `predict`, which know no constraint
+        ("prediction_data=True", settings.prediction_data),  # `append` and `predict` know no constraint
     ):
         if is_set:
             raise ValueError(f"{NAME} cannot be combined with {parameter}")
 
 
 def fit_rows(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: Report) -> dict[str, Any]:
-    """`pipeline.fit_points` of rows of which some may not be together."""
+    """Fit rows of which some may not be together, and return the attributes; see `pipeline.fit_points`."""
     assert settings.max_distance is not None
     with report.stage("input", device):
         X, marked = read_rows(X, settings.cannot_link, device)

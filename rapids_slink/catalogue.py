@@ -27,9 +27,9 @@ from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory
 
-#: Members that are summed at a time.
+#: The number of members that are summed at a time.
 PART = constant("dendrogram/catalogue.cu", "PART")
-#: Bytes of a row at the peak, while those of large clusters are sorted.
+#: The bytes of a row at the peak, which is while the rows of large clusters are sorted.
 ROW_BYTES = 48
 #: The columns besides the means.
 COLUMNS = ("label", "size", "mass", "radius", "spread")
@@ -45,7 +45,7 @@ class Rows:
 
     @property
     def names(self) -> list[Any]:
-        """The names of the means: those of the columns, or x0, x1 and so on for arrays."""
+        """Return the names of the means: those of the columns, or x0, x1 and so on for arrays."""
         names: list[Any] = []
         for part in filter(None, (self.points, self.others)):
             numbers = range(len(names), len(names) + part.values.shape[1])
@@ -56,12 +56,12 @@ class Rows:
 def read_rows(
     X: Any, features: list[Any], columns: Any, weights: Any, n: int, device: Device, index: Any = None
 ) -> Rows:
-    """The rows of the caller's, within a run.
+    """Read the caller's rows, what is averaged besides their features, and their weights; within a run.
 
-    `index` is that of the n rows that were clustered, None if they have none. `columns` and `weights` are values, or
-    names of columns of `X`. `features` are those of the fit by name, if it had names: of a frame they are the features
-    if it has all of them, otherwise the columns that are not named. Raises ValueError or TypeError for what is not
-    valid.
+    `index` is the index of the n rows that were clustered, None if they have none. `columns` and `weights` are values,
+    or names of columns of `X`. `features` are the names of the fit's columns, if these had names. If a frame has all of
+    these columns, they are the features; otherwise the columns that are not named are. Raises ValueError or TypeError
+    for input that is not valid.
     """
     present, further = column_names(X) or [], None
     if isinstance(columns, str) or (isinstance(columns, list | tuple) and all(isinstance(c, str) for c in columns)):
@@ -95,13 +95,13 @@ def read_rows(
 
 
 def _only(X: Any, names: list[Any]) -> Any:
-    """A frame or table of these columns, in this order."""
+    """Return a frame or table with these columns alone, in this order."""
     names = list(dict.fromkeys(names))
     return X.select(names) if library_of(X) in TABLES else X[names]
 
 
 def _read(X: Any, name: str, n: int, device: Device) -> Points:
-    """The argument `name`, of which a single column is one feature."""
+    """Read the argument `name` as points, and raise unless it has n rows; a single column is one feature."""
     if column_names(X) is None:
         X = array_of(X) if library_of(X) else X
         X = X[:, None] if getattr(X, "ndim", 2) == 1 else X
@@ -114,9 +114,10 @@ def _read(X: Any, name: str, n: int, device: Device) -> Points:
 def catalogue_of(
     rows: Rows, labels: Array, min_size: int, device: Device, box: np.ndarray | None = None
 ) -> PreallocatedFrame:
-    """The clusters of at least `min_size` rows by label, within a run; labels below 0 are of no cluster.
+    """Return a frame with a row for each cluster of at least `min_size` rows, by label; within a run.
 
-    `labels` are (n,) int32. `box` is the length of each feature, (d,) float64, infinite by default.
+    `labels` are (n,) int32; a row whose label is below 0 is in no cluster. `box` is the length of each feature, (d,)
+    float64, infinite by default.
     """
     n, (values, weight) = labels.size, (rows.points.values, rows.weight)
     sums = (n // PART + n // min_size) * 16 * (len(rows.names) + 3)  # of parts and of clusters
@@ -137,7 +138,7 @@ def catalogue_of(
 
 
 def members_of(labels: Array, min_size: int, weight: Array, device: Device) -> tuple[Array, Array, Members]:
-    """The labels and the sizes of the clusters of at least `min_size` rows, int32 and int64, and their members."""
+    """Return the labels (int32), the sizes (int64) and the members of the clusters of at least `min_size` rows."""
     xp = device.xp
     sizes = xp.bincount(xp.maximum(labels, -1) + 1, minlength=1)[1:]
     label = xp.flatnonzero(sizes >= min_size).astype("int32")

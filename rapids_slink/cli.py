@@ -51,7 +51,7 @@ STANDARD_OUTPUT = Path("-")
 PICTURES = (".pdf", ".png", ".svg")
 DEMO_PICTURE = Path("cities.png")
 MOST_SIZES = 20  # the largest number of clusters that are printed
-#: The options for `read_table`; for both models, for `SingleLinkage` and for `HDBSCAN`; and those that --demo takes.
+#: The options that `read_table`, both models, `SingleLinkage`, `HDBSCAN` and --demo take.
 TABLE_OPTIONS = ("sep", "decimal", "header", "encoding", "index_column", "columns", "exclude", "groups", "empty_text")
 FIT_OPTIONS = ("metric", "p", "n_neighbors", "min_samples", "device", "progress", "memory_limit")
 LINKAGE_OPTIONS = ("missing", "missing_value", "max_distance", "min_similarity")
@@ -67,7 +67,7 @@ class Parser(argparse.ArgumentParser):
     """argparse with one-line errors."""
 
     def error(self, message: str) -> NoReturn:
-        """Exit with status 2."""
+        """Exit with status 2 and one line that says the error, with the option that was probably meant."""
         unknown, _, _ = message.removeprefix("unrecognized arguments: ").partition(" ")
         if unknown != message and unknown.startswith("--"):
             near = get_close_matches(unknown.partition("=")[0], self._option_string_actions, n=1, cutoff=0.7)
@@ -76,7 +76,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status: 0, 1 for bad data, 2 for bad usage."""
+    """Run the command line and return the exit status: 0, 1 for bad data, 130 after Ctrl-C. Bad usage exits with 2."""
     try:
         return _main(arguments)
     finally:  # argparse exits after --help
@@ -104,7 +104,7 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 
 def _say(text: str, stream: IO[str] | None) -> None:
-    """Print a text, with escapes for what the stream's encoding lacks. None is a stream that is closed."""
+    """Print a text, with escapes for what the stream's encoding lacks; print nothing if the stream is None, closed."""
     if stream is None:
         return
     encoding = getattr(stream, "encoding", None) or "utf-8"
@@ -114,7 +114,7 @@ def _say(text: str, stream: IO[str] | None) -> None:
 
 @contextmanager
 def _while_read(stream: IO[str]) -> Iterator[None]:
-    """Write to a stream. If its reader has gone, as ``head`` goes, the rest goes nowhere, which is no error."""
+    """Let a block write to a stream; if its reader has gone, as ``head`` goes, the rest is silently dropped."""
     try:
         yield
     except BrokenPipeError:
@@ -176,7 +176,7 @@ def _parser() -> Parser:
 
 
 def _add_clusters(parser: Parser) -> None:
-    """The options that say what a cluster is."""
+    """Add to the parser the options that say what a cluster is."""
     group = parser.add_argument_group("clusters")
     stop = group.add_mutually_exclusive_group()
     stop.add_argument(
@@ -229,7 +229,7 @@ def _add_clusters(parser: Parser) -> None:
 
 
 def _numbers(kind: type[int] | type[float], word: str | None = None) -> Callable[[str], list[Any]]:
-    """Return a function that reads numbers which commas separate, each once, or this word in place of them."""
+    """Return a function that reads comma-separated numbers, each once; it also accepts `word` in place of them."""
 
     def read(text: str) -> list[Any]:
         if text == word:
@@ -258,7 +258,7 @@ def _encoding(text: str) -> str:
 
 
 def _check(parser: Parser, options: argparse.Namespace) -> None:
-    """Find every mistake that can be found before any work is done."""
+    """End with an error if the options have a mistake that can be found before any work is done."""
     if (options.points is None) != options.demo:
         parser.error("give one table of points, or --demo")
     changed = [name for name, value in vars(options).items() if value != parser.get_default(name)]
@@ -338,12 +338,12 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _unit(options: argparse.Namespace) -> float:
-    """What a distance of 1 of the fit is in the unit of the options and the results."""
+    """Return the factor from a distance of the fit to one of the options and the results: km with --degrees."""
     return EARTH_RADIUS if options.degrees else 1.0
 
 
 def _in_radians(points: pd.DataFrame) -> pd.DataFrame:
-    """Latitudes and longitudes, which are in degrees."""
+    """Return latitudes and longitudes in radians, from degrees; raise ValueError unless the latitude is first."""
     latitude = points.iloc[:, 0]
     if str(points.columns[0]).lower().startswith(("lon", "lng")) or (latitude.abs() > 90).any():
         row = int(latitude.abs().argmax())
@@ -355,7 +355,7 @@ def _in_radians(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def _cut_of(options: argparse.Namespace) -> dict[str, Any]:
-    """The parameters of `cut`, of which the first is a list of values."""
+    """Return the parameters of `cut`; the first one is a list of values."""
     for name in ("n_clusters", "distance_threshold"):
         if getattr(options, name) is not None:
             return {name: getattr(options, name)}
@@ -369,7 +369,7 @@ def _cut_of(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _cut_in_unit(options: argparse.Namespace) -> dict[str, Any]:
-    """The same with distances in the unit of the fit."""
+    """Return the parameters of `_cut_of` with distances in the unit of the fit."""
     cut = _cut_of(options)
     if "distance_threshold" in cut:
         cut["distance_threshold"] = [distance / _unit(options) for distance in cut["distance_threshold"]]
@@ -377,7 +377,7 @@ def _cut_in_unit(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _label_names(options: argparse.Namespace) -> list[str]:
-    """The names of the columns that the output has beside the table's."""
+    """Return the names of the columns that the output has besides the table's."""
     if options.hdbscan:
         return [options.label, PROBABILITY]
     values = next(iter(_cut_of(options).values()))
@@ -385,7 +385,7 @@ def _label_names(options: argparse.Namespace) -> list[str]:
 
 
 def _points_of(table: Table, metric: str) -> Any:
-    """The rows of numbers, or the column of strings if the metric compares these."""
+    """Return the rows of numbers, or the one column of strings if the metric compares strings."""
     if metric not in ITEM_METRICS:
         return table.points
     if table.points.shape[1] > 1:
@@ -394,7 +394,7 @@ def _points_of(table: Table, metric: str) -> Any:
 
 
 def _single_linkage(table: Table, options: argparse.Namespace) -> tuple[Any, pd.DataFrame]:
-    """The fitted model, and a column of labels for each cut."""
+    """Fit a model to the table; return it and a frame of labels with a column for each cut."""
     parameters = {name: getattr(options, name) for name in (*FIT_OPTIONS, *LINKAGE_OPTIONS)}
     if options.max_distance is not None:
         parameters["max_distance"] /= _unit(options)
@@ -410,7 +410,7 @@ def _single_linkage(table: Table, options: argparse.Namespace) -> tuple[Any, pd.
 
 
 def _hdbscan(table: Table, options: argparse.Namespace) -> tuple[Any, pd.DataFrame]:
-    """The fitted model, and its labels and probabilities."""
+    """Fit `HDBSCAN` to the table; return it and a frame of its labels and probabilities."""
     parameters = {name: getattr(options, name) for name in (*FIT_OPTIONS, *HDBSCAN_OPTIONS, "max_cluster_size")}
     parameters["cluster_selection_epsilon"] /= _unit(options)
     size = {} if options.min_cluster_size is None else {"min_cluster_size": options.min_cluster_size}
@@ -431,7 +431,7 @@ def _demo(options: argparse.Namespace) -> None:
 
 
 def _check_names(frame: pd.DataFrame, labels: list[str]) -> None:
-    """Refuse an output of two columns of one name, before any work is done."""
+    """Raise ValueError, before any work is done, if the output would have two columns of one name."""
     names = [*_index_names(frame.index), *map(str, frame), *labels]
     for name in (name for i, name in enumerate(names) if name in names[:i]):
         raise ValueError(
@@ -440,13 +440,13 @@ def _check_names(frame: pd.DataFrame, labels: list[str]) -> None:
 
 
 def _index_names(index: pd.Index) -> list[str]:
-    """The names of an index as columns; a level without a name, or called "label", is "row" or "level_0"."""
+    """Return an index's names as columns; a level without one, or called "label", is "level_i", or "row" alone."""
     names = [f"level_{i}" if name in (None, "label") else str(name) for i, name in enumerate(index.names)]
     return ["row"] if names == ["level_0"] else names
 
 
 def _with_labels(frame: pd.DataFrame, labels: pd.DataFrame) -> pd.DataFrame:
-    """The index and the columns of a table, and its labels."""
+    """Return a frame of the index and the columns of a table, and its labels."""
     index = frame.index.set_names(_index_names(frame.index)).to_frame(index=False)
     parts = [part.reset_index(drop=True) for part in (index, frame.set_axis(list(map(str, frame)), axis=1), labels)]
     return pd.concat(parts, axis=1)
@@ -480,7 +480,7 @@ def _is_installed(name: str) -> bool:
 
 
 def _summary(labels: pd.DataFrame, output: Path | None) -> str:
-    """How many clusters each cut has; of a single one also how many rows each cluster has, the largest first."""
+    """Return as text how many clusters each cut has; without output also the sizes of a single cut's clusters."""
     lines = []
     for name, column in labels.items():
         sizes = column[column >= 0].value_counts().sort_index().sort_values(ascending=False, kind="stable")
@@ -506,7 +506,7 @@ def _summary(labels: pd.DataFrame, output: Path | None) -> str:
 def cluster_cities(
     device: str = "auto", progress: bool | str = "auto", memory_limit: Any = None
 ) -> tuple[pd.DataFrame, Any]:
-    """The cities, each with its ``belt``, and the fitted model."""
+    """Cluster the world's cities; return them, each with its ``belt``, and the fitted model."""
     cities = load_cities()
     model = rapids_slink.fit(
         np.radians(cities[["latitude", "longitude"]]),
@@ -520,7 +520,7 @@ def cluster_cities(
 
 
 def largest_belts(cities: pd.DataFrame) -> pd.DataFrame:
-    """The most populous belts: the largest city, the number of cities, and their population."""
+    """Return the most populous belts: the largest city of each, its country, and the number of cities and people."""
     ordered = cities.sort_values("population", ascending=False)
     belts = ordered.groupby("belt").agg(
         around=("name", "first"), country=("country", "first"), cities=("name", "size"), people=("population", "sum")
@@ -529,7 +529,7 @@ def largest_belts(cities: pd.DataFrame) -> pd.DataFrame:
 
 
 def map_of(cities: pd.DataFrame, model: Any) -> Any:
-    """The heights with the cut, and the world with the largest belts in colours, as a matplotlib Figure."""
+    """Return a matplotlib Figure of the heights with the cut, and of the world with the largest belts in colours."""
     from matplotlib.figure import Figure
 
     both = Figure(figsize=(15, 5.7), layout="constrained")
@@ -569,7 +569,7 @@ def _draw_world(cities: pd.DataFrame, ax: Any) -> None:
 
 
 def belts_report(cities: pd.DataFrame, model: Any) -> str:
-    """The belts and what the run proved, as text."""
+    """Return the largest belts and the run's report as text."""
     belts = largest_belts(cities).reset_index(drop=True)
     belts.index += 1
     belts["people"] = (belts["people"] / 1e6).map("{:.1f} million".format)
@@ -582,7 +582,7 @@ def belts_report(cities: pd.DataFrame, model: Any) -> str:
 
 
 def check(verbose: bool = False, **kwargs: Any) -> str:
-    """A hierarchy made on the GPU is that of the CPU.
+    """Check that the heights of a hierarchy made on the GPU are those of the CPU, to the last bit.
 
     ``rapids doctor``, of rapids-cli, runs this check: its entry point is in pyproject.toml.
 

@@ -68,8 +68,8 @@ class DBSCAN(CoreClusters):
     core_sample_indices_ : array of shape (core rows,), int64
         The numbers of the core rows, ascending.
     components_ : dataframe or array, (core rows, d)
-        The core rows of `X`: rows of a frame, or an array of floats. Of given distances those of the core rows. Neither
-        graphs nor Dask collections have them.
+        The core rows of `X`: rows of a frame, or an array of floats. For given distances they are the core rows of the
+        matrix. Neither graphs nor Dask collections have them.
     n_clusters_, n_features_in_ : int
         The number of clusters, without noise, and of columns.
     feature_names_in_ : ndarray of str
@@ -118,14 +118,14 @@ class DBSCAN(CoreClusters):
     device: str = "auto"
     progress: bool | str = "auto"
     memory_limit: int | str | None = None
-    # Of other packages, without effect.
+    # These are parameters of other packages and have no effect.
     algorithm: str | None = None
     leaf_size: int | None = None
     n_jobs: int | None = None
     verbose: object = False
     max_mbytes_per_batch: int | None = None
     calc_core_sample_indices: bool = True
-    # Of other packages: see FIXED of hdbscan.py.
+    # These are parameters of other packages with a fixed value: see FIXED of hdbscan.py.
     metric_params: object = None
     output_type: str | None = None
 
@@ -184,13 +184,13 @@ class DBSCAN(CoreClusters):
         return self.fit(X, y, sample_weight, groups, dropna).labels_
 
     def _rule(self) -> DensityRule:
-        """The rule that the parameters describe. Raises if they are not valid for any data."""
+        """Return the rule that the parameters describe; raise for values that are not valid for any data."""
         check_fixed(self, ("metric_params", "output_type"))
         check_distance(self.eps, "eps", self.metric)
         return DensityRule(float(self.eps), check_n_neighbors(self.min_samples, "min_samples"))
 
     def _settings(self, weights: Any, groups: Any, dropna: bool) -> Settings:
-        """The settings that the parameters describe. Raises if they are not valid for any data."""
+        """Return the settings that the parameters describe; raise for values that are not valid for any data."""
         metric = metric_of(
             self.metric, 2.0 if self.p is None else self.p, self.missing, self.box, self.scales, allow_precomputed=True
         )

@@ -48,11 +48,12 @@ from rapids_slink.spanning_tree.grouped import check_zeros
 from rapids_slink.spanning_tree.problem import Problem
 from rapids_slink.spanning_tree.ways import tree_of_rows
 
-#: Parts of pairs of rows: src and dst.
+#: The pairs of rows in parts, each of them src and dst.
 Parts = Iterator[tuple[Array, Array]]
-#: Bytes of a row: its weights, what it is, its label, and kept pairs; entries of a matrix that are compared at a time.
+#: The bytes of a row: its weights, whether it is core, its label, and kept pairs. The entries of a matrix that are
+#: compared at a time.
 ROW_BYTES, COMPARED = 160, 2**24
-#: More pairs than these, and so many for each row, take longer than lists and a tree.
+#: If there are more than FEW_PAIRS pairs and FEW_PAIRS_A_ROW more for each row, lists and a tree take less time.
 FEW_PAIRS, FEW_PAIRS_A_ROW = 2**20, 16
 
 
@@ -64,7 +65,7 @@ class DensityRule:
     min_samples: float  # the least sum of the weights within it
 
     def task(self, settings: Settings) -> PairTask:
-        """The pairs that are asked for."""
+        """Return the task that asks for the pairs of rows within `eps`."""
         return PairTask(
             settings.metric,
             np.array([self.eps]),
@@ -75,7 +76,7 @@ class DensityRule:
 
 
 def fit(X: Any, settings: Settings, rule: DensityRule, of_items: bool) -> dict[str, Any]:
-    """The attributes of a `DBSCAN` of rows on one device."""
+    """Return the attributes of a `DBSCAN` fitted to rows on one device."""
     rows: Any = partial(_fit, of_items=of_items)
     return pipeline.fit(X, settings, rule, rows)  # type: ignore[arg-type]
 
@@ -83,7 +84,7 @@ def fit(X: Any, settings: Settings, rule: DensityRule, of_items: bool) -> dict[s
 def _fit(
     X: Any, settings: Settings, rule: DensityRule, device: Device, report: Report, of_items: bool
 ) -> dict[str, Any]:
-    """`fit` within a run."""
+    """Return the attributes that `fit` returns; within a run."""
     groups, given = None, X
     if settings.groups is not None:
         if settings.metric is PRECOMPUTED:
@@ -109,7 +110,7 @@ def _fit(
 
 
 def _components(X: Any, points: Points, core: Array) -> dict[str, Any]:
-    """`components_`: the core rows of X, outside the run's pool. A graph has no rows."""
+    """Return `components_` by name, the core rows of `X`; {} for a graph. Call it outside the run's pool."""
     if library_of(X) and not points.values.size and is_graph(X):
         return {}
     if library_of(X):
@@ -128,7 +129,7 @@ Labelled = tuple[Points, tuple[int, int], Array, Array]
 def _of_points(
     X: Any, settings: Settings, rule: DensityRule, groups: Groups | None, device: Device, report: Report
 ) -> Labelled:
-    """The points, their rows and features, and the label of each row and whether it is core."""
+    """Return the points, their numbers of rows and features, each row's label, and whether each row is core."""
 
     def estimate(n: int, d: int, itemsize: int) -> MemoryEstimate:
         problem, state = Problem(settings, device, n, d, itemsize), MemoryEstimate(ROW_BYTES * n)
@@ -181,9 +182,10 @@ def _of_points(
 def _by_trees(
     points: Points, problem: Problem, task: PairTask, rule: DensityRule, report: Report
 ) -> tuple[Array, Array]:
-    """`label_by_pairs` where there are too many pairs: by as many nearest rows as make a row core, and by a tree.
+    """Label rows as `label_by_pairs` does, from nearest rows and a tree: there are too many pairs.
 
-    The tree of core rows up to the distance has their components. A row that is not core has few pairs with them.
+    A row is core if its `min_samples` - 1 nearest other rows are within the distance. The tree of core rows, up to the
+    distance, has their components. A row that is not core has few pairs with core rows.
     """
     device, metric, values, n, k = problem.device, task.metric, points.values, problem.n, int(rule.min_samples) - 1
     xp, part_report = device.xp, Report()
@@ -220,7 +222,7 @@ def _by_trees(
 def _of_items(
     X: Any, settings: Settings, rule: DensityRule, groups: Groups | None, device: Device, report: Report
 ) -> Labelled:
-    """`_of_points` of items."""
+    """Return for items what `_of_points` returns for points."""
     report["way"] = "items" if groups is None else "groups"
     with report.stage("input", device):
         near = NearItems(X, None, rule.task(settings), device, groups)
@@ -232,7 +234,7 @@ def _of_items(
 
 
 def _weights(settings: Settings, rule: DensityRule, n: int, index: Any, device: Device) -> tuple[Array, float]:
-    """The weight of each row, and the least sum of a core row; see `in_units`."""
+    """Return the weight of each row, and the least sum of weights of a core row; see `in_units`."""
     if settings.weights is None:
         return device.xp.ones(n), rule.min_samples
     weights = check_weights(settings.weights, n, device, index=index, any_sign=True)
@@ -242,7 +244,7 @@ def _weights(settings: Settings, rule: DensityRule, n: int, index: Any, device: 
 
 
 def _of_matrix(matrix: Array, eps: float, device: Device) -> Parts:
-    """The pairs of given distances, (n, n)."""
+    """Yield the pairs of rows whose given distance, in an (n, n) matrix, is at most `eps`."""
     xp = device.xp
     for rows in row_blocks(len(matrix), len(matrix), COMPARED):
         near = matrix[rows, rows.start :].astype("float64") <= eps
@@ -251,14 +253,14 @@ def _of_matrix(matrix: Array, eps: float, device: Device) -> Parts:
 
 
 def _of_edges(edges: EdgeList, eps: float, device: Device) -> Parts:
-    """The pairs of the edges of a graph, of which parallel ones are one."""
+    """Yield the pairs of nodes that an edge of at most `eps` joins; parallel edges are one pair."""
     near = (edges.src != edges.dst) & (edges.weight.astype("float64") <= eps)
     code = device.xp.unique(edge_codes(edges.src[near], edges.dst[near], device.xp))
     yield (code >> 32).astype("int32"), (code & 0xFFFFFFFF).astype("int32")
 
 
 def _of_groups(points: Points, groups: Groups, task: PairTask, most: float, device: Device) -> Parts:
-    """The pairs of rows of one group: all distances of small groups, and a search in each of the others."""
+    """Yield the near pairs of each group: from all distances of small groups, from a search in each larger one."""
     xp, metric, values, order = device.xp, task.metric, points.values, groups.order
     limit = Limit.of(metric, float(task.distances[-1]), values.shape[1])
     check_zeros(values, groups, metric, device)

@@ -36,9 +36,9 @@ from rapids_slink.runtime.memory import run_scope
 from rapids_slink.settings import metric_of
 from rapids_slink.single_linkage import SingleLinkage, engine_of
 
-#: How rows are chosen that go.
+#: The rules that choose the rows that go.
 RULES = ("components", "ranked", "leaders")
-#: Names of parameters elsewhere, and here.
+#: The names that parameters have elsewhere, and their names here.
 MEANINGS = {
     "n_clusters": "max_distance", "distance_threshold": "max_distance", "threshold": "max_distance",
     "eps": "max_distance", "similarity": "min_similarity", "order": "keep", "score": "keep", "method": "by",
@@ -252,7 +252,7 @@ class _Run:
         return self.output.from_cuml_setting().labels(values, self.index, name)
 
     def _by_components(self, order: np.ndarray, group: np.ndarray | None, details: bool) -> None:
-        """Let the rows of a component go to that which ranks first, of the rows of this order."""
+        """Let each row of a component go to the one that ranks first; `order` has the rows that take part, by rank."""
         rows = np.sort(order)
         some = None if group is None else group[rows]
         model = self.model.fit(_rows_of(self.X, rows), groups=some)
@@ -260,7 +260,7 @@ class _Run:
         first = np.empty(self.n, np.int32)
         component = np.empty(self.n, np.int32)
         component[rows] = labels
-        first[component[order[::-1]]] = order[::-1]  # of equal places the last one written, the first rank, stays
+        first[component[order[::-1]]] = order[::-1]  # the last write to a place stays: the first rank
         self.duplicate_of[rows] = first[labels]
         goes = np.flatnonzero((self.duplicate_of != np.arange(self.n)) & (self.duplicate_of >= 0))
         if details and goes.size:
@@ -269,7 +269,7 @@ class _Run:
             self.distance[goes] = engine.pair_distances(self.X, ends, self.task, self.device)
 
     def _by_pairs(self, order: np.ndarray, group: np.ndarray | None, leaders: bool) -> None:
-        """Let rows go to the nearest row that ranks before them, or to that which stayed."""
+        """Let each row go to the nearest row that ranks before it, or with `leaders` to the nearest that stayed."""
         nearest, distance = engine_of(self.X, metric=self.task.metric).nearest_rows(
             _rows_of(self.X, order), None, self.task, self.device,
             leaders=leaders, group=None if group is None else group[order],
@@ -279,7 +279,7 @@ class _Run:
 
 
 def _without_ranks(X: Any, keep: Any, device: Device) -> tuple[Any, np.ndarray]:
-    """Return `X` without the column of ranks, and its rows in their order, (n,) int64."""
+    """Return `X` without the column of ranks, and the numbers of its rows by rank, (n,) int64."""
     n = number_of_rows(X)
     if isinstance(keep, str) and keep in ("first", "last"):
         return X, np.arange(n) if keep == "first" else np.arange(n)[::-1]
@@ -299,11 +299,11 @@ def _without_ranks(X: Any, keep: Any, device: Device) -> tuple[Any, np.ndarray]:
         raise TypeError(f"keep must hold numbers, got dtype {rank.dtype}")
     if rank.dtype.kind == "f" and np.isnan(rank).any():
         raise ValueError(f"keep must have no missing values, got {int(np.isnan(rank).sum())} NaN")
-    return X, n - 1 - np.argsort(rank[::-1], kind="stable")[::-1]  # of equal ones the earlier first
+    return X, n - 1 - np.argsort(rank[::-1], kind="stable")[::-1]  # among equal ranks the earlier row is first
 
 
 def _rows_of(X: Any, rows: np.ndarray) -> Any:
-    """Return rows of `X`, which is itself if these are all in their order."""
+    """Return these rows of `X`; return `X` itself if they are all its rows in their order."""
     if rows.size == number_of_rows(X) and bool((rows[1:] > rows[:-1]).all()):
         return X
     if library_of(X):

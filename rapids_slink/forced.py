@@ -4,8 +4,8 @@
         model = fit(X)
 
 Every way has the same result. So this says how the work is done and no more, and no public function takes it. It holds
-for the calls of the thread in the block. What is None is chosen as ever, and so is what does not serve the points: no
-tree of boxes bounds a cosine.
+for the calls of the thread in the block. A field that is None leaves the choice as ever. So does a way that does not
+serve the points: no tree of boxes bounds a cosine.
 """
 
 from collections.abc import Iterator
@@ -19,27 +19,28 @@ from typing import Any
 class Forced:
     """The ways that are prescribed; each field is read by the one who chooses among its values."""
 
-    #: to the tree: "line", "pairs", "repeats", "boxes" or "lists", by `spanning_tree.ways`. Other than by "friends"
-    #: labels alone are those of the tree, and of groups all are large, unless it is "pairs"
+    #: the way to the tree, read by `spanning_tree.ways`: "line", "pairs", "repeats", "boxes" or "lists". "friends"
+    #: makes labels without a tree; every other way makes them from the tree. With every way
+    #: except "pairs" all groups count as large
     tree: str | None = None
-    #: of neighbours, by `neighbors`: "all pairs", "tree", "tiles", "tiles for lists", which all pairs connect, or
-    #: "few queries", which a GPU has
+    #: the search for neighbours, read by `neighbors`: "all pairs", "tree", "tiles", "tiles for lists", which all pairs
+    #: connect, or "few queries", which a GPU has
     search: str | None = None
-    #: of all pairs, by `neighbors.filter`: "none", "products" of all features, "axes" of a projection; on a GPU the
-    #: first two are "int8" and "fp16"
+    #: the filter of all pairs, read by `neighbors.filter`: "none", "products" of all features, "axes" of a projection;
+    #: on a GPU "int8" or "fp16" are the types of products
     filter: str | None = None
-    #: the last components, by `spanning_tree.component_pairs`: in "rounds", or "at once" by all points, by "facing"
-    #: points on a GPU, or "late", after a search in tiles
+    #: how the last components are connected, read by `spanning_tree.component_pairs`: in "rounds", or "at once" by all
+    #: points, by "facing" points on a GPU, or "late", after a search in tiles
     connect: str | None = None
-    #: lists end where clusters of this many points do, by `spanning_tree.lists`; 0: nowhere
+    #: lists end at the heights of clusters of this many points, read by `spanning_tree.lists`; with 0 they do not end
     large_cluster: int | None = None
-    #: within a distance, by `neighbors.within`: "tree", "filter" or "distances"
+    #: the search for pairs within a distance, read by `neighbors.within`: "tree", "filter" or "distances"
     pairs: str | None = None
-    #: the most rows of which all pairs are found at once, by `neighbors.within.nearest`
+    #: the most rows whose pairs are all found at once, read by `neighbors.within.nearest`
     block: int | None = None
-    #: without coordinates, by `items.search`: "keys", "projections" or "distances"; by `items.dense` "stored"
+    #: the search among items, read by `items.search`: "keys", "projections" or "distances"; "stored" by `items.dense`
     items: str | None = None
-    #: the number of blocks of a Dask collection, by `distributed`
+    #: the number of blocks of a Dask collection, read by `distributed`
     blocks: int | None = None
 
 
@@ -48,7 +49,7 @@ _forced = ContextVar("forced", default=NOTHING)
 
 
 def forced() -> Forced:
-    """Return what is prescribed here."""
+    """Return the ways that are prescribed in this context."""
     return _forced.get()
 
 

@@ -65,7 +65,7 @@ class GraphHierarchy(Hierarchy):
 def fit_graph(
     source: GivenGraph, rule: Cut, n_nodes: Any, complete: str, cannot_link: Any, device: Device, report: Report
 ) -> GraphHierarchy:
-    """`api.fit_graph` of a graph, on a device, within a run."""
+    """Return the hierarchy of a graph on a device, as `api.fit_graph` describes it; within a run."""
     with report.stage("input", device):
         frame, output = OutputKind.of(source.frame, device)
         n_nodes = source.n_nodes if n_nodes is None else n_nodes
@@ -115,7 +115,7 @@ def fit_graph(
 
 
 def _estimate(graph: Graph, edges: EdgeList, marks: Marks | None, device: Device) -> MemoryEstimate:
-    """Bytes of `fit_graph` after its edges are read."""
+    """Estimate the bytes of `fit_graph` after its edges are read."""
     n = edges.n_nodes
     merged = MemoryEstimate(64 * n, 16 * n)  # the forest's rows and keys while sorted, and its frame
     forest = estimate_forest(edges, device) if marks is None else estimate_constrained(edges.src.size, n, marks)

@@ -27,17 +27,17 @@ GIVEN = "metric='precomputed' takes no groups: make the distances between them i
 
 
 def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
-    """`pipeline.fit` with `Settings.groups`."""
+    """Return the attributes of a model fitted with `Settings.groups`; see `pipeline.fit`."""
     return pipeline.fit(X, settings, rule, fit_groups)
 
 
 def plan(X: Any, settings: Settings) -> Report:
-    """`pipeline.plan` with `Settings.groups`."""
+    """Return the plan of a fit with `Settings.groups`; see `pipeline.plan`."""
     return pipeline.plan(X, settings, plan_groups)
 
 
 def fit_groups(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: Report) -> dict[str, Any]:
-    """`pipeline.fit_points` of groups."""
+    """Fit all groups at once, and return the attributes of `pipeline.fit_points` and those of groups."""
     if settings.metric is PRECOMPUTED:
         raise ValueError(GIVEN)
     assert isinstance(rule, Cut)
@@ -63,7 +63,7 @@ def fit_groups(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
 
 
 def plan_groups(X: Any, settings: Settings, device: Device, report: Report) -> None:
-    """`pipeline.plan_points` of groups."""
+    """Write the plan of a fit of groups into the report; see `pipeline.plan_points`."""
     if settings.metric is PRECOMPUTED:
         raise ValueError(GIVEN)
     if is_shape(X):
@@ -87,7 +87,7 @@ def plan_groups(X: Any, settings: Settings, device: Device, report: Report) -> N
 
 
 def attributes_of_groups(frame: Any, groups: Groups, key_columns: list[Any], rule: Cut) -> dict[str, Any]:
-    """The attributes that models of groups have besides: `groups_`, so far a `frame`, in its last form."""
+    """Return the attributes that only models of groups have: `groups_`, made of `frame`, its keys and its cut."""
     per_group = rule.distance_threshold is None
     return {
         "groups_": groups.in_types_of_tables(frame),
@@ -97,7 +97,7 @@ def attributes_of_groups(frame: Any, groups: Groups, key_columns: list[Any], rul
 
 
 def read_groups(X: Any, settings: Settings, device: Device) -> tuple[Any, Groups]:
-    """`X` without the columns that are keys, and its groups."""
+    """Return `X` without the columns that are keys, and its groups."""
     X, keys, columns = keys_of(X, settings.groups, device)
     check_memory(device, MemoryEstimate(ROW_BYTES * len(keys)), counted(len(keys), "key"))
     return X, numbered(keys, device).with_columns_of(columns)
@@ -111,7 +111,7 @@ def _checked_estimate(
 
 
 def check_values(points: Points, groups: Groups, metric: Metric, device: Device) -> None:
-    """Raise for values that are not finite, and for those of a group whose distances may overflow."""
+    """Raise if a value is not finite, or if distances within a group may overflow."""
     try:
         check_finite({"X": points}, metric, device)
     except ValueError:
@@ -123,7 +123,7 @@ def check_values(points: Points, groups: Groups, metric: Metric, device: Device)
 
 
 def tree_of_groups(values: Array, problem: Problem, groups: Groups, report: Report) -> Tree:
-    """The forest of all groups in merge order, weighted by distances."""
+    """Return the forest of all groups, in merge order and weighted by distances, and its number of trees."""
     grow = partial(_grow, groups=groups, values=values)
     return pipeline.tree_of_points(values, problem, report, grow, alone=False, groups=groups)
 
@@ -133,7 +133,7 @@ def _grow(problem: Problem, rows: Array, report: Report, groups: Groups, values:
 
 
 def estimate_fit(problem: Problem, groups: Groups) -> MemoryEstimate:
-    """Bytes of a fit of groups without the points."""
+    """Estimate the bytes of a fit of groups, without the points."""
     n = problem.n
     kept = MemoryEstimate(KEPT_BYTES * n, KEPT_BYTES * n)
     choice = MemoryEstimate(GroupedCut.row_bytes * n, 8 * n)

@@ -29,7 +29,7 @@ from rapids_slink.runtime.memory import MemoryEstimate, check_memory, run_scope
 from rapids_slink.settings import Settings
 from rapids_slink.single_linkage import PointHierarchy, engine_of
 
-#: By model, its condensed tree and the `Density` made of it: a copy on the host.
+#: By model: its condensed tree, and the `Density` that was made of it, a copy on the host.
 _READ: Any = WeakKeyDictionary()
 __all__ = [
     "HDBSCAN", "all_points_membership_vectors", "approximate_predict", "approximate_predict_scores",
@@ -64,25 +64,25 @@ class DensityHierarchy(PointHierarchy):
 
     @property
     def condensed_tree_(self) -> CondensedTree:
-        """The clusters of at least `min_cluster_size` rows: which split, when, and when each row falls out."""
+        """Return the clusters of at least `min_cluster_size` rows: which split, when, and when each row falls out."""
         self._require_fit()
         return self._condensed(None)
 
     @property
     def single_linkage_tree_(self) -> SingleLinkageTree:
-        """The merges, with the methods of the package hdbscan. `linkage_` is their frame."""
+        """Return the merges with the methods of the package hdbscan; `linkage_` is their frame."""
         self._require_fit()
         return SingleLinkageTree(self)
 
     @property
     def minimum_spanning_tree_(self) -> MinimumSpanningTree:
-        """The tree of mutual reachability, with the methods of the package hdbscan. `mst_` is its frame."""
+        """Return the tree of mutual reachability with the methods of the package hdbscan; `mst_` is its frame."""
         self._require_fit()
         rows = getattr(self, "_points_", getattr(self, "_drawn_", None))
         return MinimumSpanningTree(self.mst_, self.n_leaves_, rows)
 
     def dbscan_clustering(self, cut_distance: float, min_cluster_size: int = 5) -> Rows:
-        """The clusters of DBSCAN* with a radius, under the name in the package hdbscan.
+        """Return the clusters of DBSCAN* with a radius; the method has its name in the package hdbscan.
 
         Parameters
         ----------
@@ -108,14 +108,14 @@ class DensityHierarchy(PointHierarchy):
 
     @property
     def exemplars_(self) -> list[Values]:
-        """The rows that stay in each cluster to its end, one array of shape (rows, d) for each label."""
+        """Return the rows that stay in each cluster to its end, an array of shape (rows, d) for each label."""
         rows, label = self._density().exemplars
         points = on_current_gpu(self._points_)
         chosen = points[device_of(points).asarray(rows)]
         return [self._output.array(chosen[label == k]) for k in range(self.n_clusters_)]
 
     def approximate_predict(self, X: Any) -> tuple[Rows, Rows]:
-        """The clusters that new rows would join, and how deep in them, without fitting again.
+        """Return the clusters that new rows would join, and how deep in them they would be, without a new fit.
 
         These are the definitions of the package hdbscan. Among the `min_samples` · 2 nearest fitted rows the one of the
         least mutual reachability decides, the nearest of equals. `report_` counts the new rows and the noise.
@@ -154,11 +154,11 @@ class DensityHierarchy(PointHierarchy):
 
     @WithRows
     def predict(self, X: Any) -> Rows:
-        """The labels of `approximate_predict`."""
+        """Return the labels of `approximate_predict`."""
         return self.approximate_predict(X)[0]
 
     def membership_vector(self, X: Any) -> Values:
-        """How far new rows belong to each cluster, as the package hdbscan defines it.
+        """Return how far new rows belong to each cluster, as the package hdbscan defines it.
 
         Parameters
         ----------
@@ -178,7 +178,7 @@ class DensityHierarchy(PointHierarchy):
         return self._predict(partial(prediction.membership_vector, model=self._density()), X)
 
     def all_points_membership_vectors(self) -> Values:
-        """How far the fitted rows belong to each cluster, as the package hdbscan defines it.
+        """Return how far the fitted rows belong to each cluster, as the package hdbscan defines it.
 
         Returns
         -------
@@ -196,12 +196,12 @@ class DensityHierarchy(PointHierarchy):
         return self._predict(lambda X, **how: answer(self._output, **how), None)
 
     def _predict_with_rows(self, X: Any) -> tuple[Any, Any, Any]:
-        """`approximate_predict`, and the fitted row that each new one joins."""
+        """Return what `approximate_predict` returns, and the fitted row that each new row joins."""
         labels, probabilities, rows = self._predict(partial(prediction.approximate_predict, model=self._density()), X)
         return labels, probabilities, rows
 
     def _density(self) -> prediction.Density:
-        """The model as predictions read it."""
+        """Return the model in the form that predictions read."""
         rows, min_samples = self._fitted_rows(), self.report_.get("min_samples", 1)
         frame, read = _READ.get(self, (None, None))
         if read is None or frame is not self._condensed_:
@@ -212,7 +212,7 @@ class DensityHierarchy(PointHierarchy):
 
     @property
     def relative_validity_(self) -> float:
-        """The package hdbscan's fast form of DBCV, from -1 to 1: how dense clusters are beside the gaps between them.
+        """Return hdbscan's fast form of DBCV, from -1 to 1: how dense clusters are beside the gaps between them.
 
         It compares models of one data set. Moulavi et al., "Density-based clustering validation", SDM 2014.
         """
@@ -350,7 +350,7 @@ class HDBSCAN(DensityHierarchy):
     prediction_data: bool = False
     gen_min_span_tree: bool = False
     store_centers: str | None = None
-    # Of other packages, without effect.
+    # These are parameters of other packages and have no effect.
     algorithm: str | None = None
     leaf_size: int | None = None
     memory: object = None
@@ -362,7 +362,7 @@ class HDBSCAN(DensityHierarchy):
     build_algo: str | None = None
     build_kwds: object = None
     device_ids: object = None
-    # Of other packages: see FIXED.
+    # These are parameters of other packages with a fixed value: see FIXED.
     alpha: float = 1.0
     cluster_selection_persistence: float = 0.0
     match_reference_implementation: bool = False
@@ -404,7 +404,7 @@ class HDBSCAN(DensityHierarchy):
         return self._fit(X, weights=sample_weight)
 
     def select(self, X: Any = None, *, min_cluster_size: Any = None, min_samples: Any = None) -> Rows | Frame:
-        """The labels for other values of two parameters, or for many, from one k-NN graph.
+        """Return the labels for other values of two parameters, or for many, from one k-NN graph.
 
         The bits are those of a fit of its own for each pair of values. The other parameters are those of this model,
         which stays as it is. A fitted model needs no rows for its own `min_samples`: the clusters are chosen from its
@@ -423,8 +423,8 @@ class HDBSCAN(DensityHierarchy):
         Series, DataFrame or array, int32
             The labels, as in `labels_`, if neither is a sequence. Otherwise a frame with a column for each value of the
             sequence, or for each pair ``(min_cluster_size, min_samples)`` if both are sequences. The column has the
-            value or the pair as its name, in Polars and Arrow its text. Of arrays an array of shape (n, columns), in
-            which all values of `min_samples` follow one another for each `min_cluster_size`.
+            value or the pair as its name, in Polars and Arrow its text. For arrays it is an array of shape (n,
+            columns), in which all values of `min_samples` follow one another for each `min_cluster_size`.
 
         Raises
         ------
@@ -471,7 +471,7 @@ class HDBSCAN(DensityHierarchy):
         return output.wrap(frame)
 
     def layers(self) -> Frame:
-        """The values of `min_cluster_size` at which the choice of clusters is the most persistent.
+        """Return the values of `min_cluster_size` at which the choice of clusters is the most persistent.
 
         As `min_cluster_size` grows, clusters that do not split further appear and vanish: a cluster is one from the
         size on above which nothing in it splits, up to the size of the smaller of it and the part that it split from.
@@ -526,7 +526,7 @@ class HDBSCAN(DensityHierarchy):
             raise ValueError(f"{method} takes a model in one piece, and this has partitions: save it and load it")
 
     def _select_from_tree(self, rules: list[StableClusters]) -> Any:
-        """The frame of labels by each rule, from the model's tree, whose columns are numbered."""
+        """Return the frame of labels by each rule from the model's tree; its columns are numbered."""
         linkage, _ = OutputKind.of(self.linkage_, resolve("auto", self.linkage_))
         device, n = device_of(linkage), self.n_leaves_
         with run_scope(device):
@@ -540,7 +540,7 @@ class HDBSCAN(DensityHierarchy):
     def _select_from_rows(
         self, X: Any, settings: Settings, rules: list[StableClusters], samples: list[int]
     ) -> tuple[Any, OutputKind, Any]:
-        """The frame of labels by each rule for each number of samples, and the kind and the index of the result."""
+        """Return the frame of labels by each rule for each number of samples, and its kind of output and index."""
         kept = self._fitted_rows() if X is None else None
         if kept is not None:
             X, settings = kept.values, replace(settings, metric=kept.metric)
@@ -588,7 +588,7 @@ class HDBSCAN(DensityHierarchy):
 
 
 def _values_of(given: Any, own: int, name: str, least: int) -> tuple[list[int], bool]:
-    """The values of a parameter of this name, by default the model's own, and whether it is a sequence."""
+    """Return the values of the parameter `name`, by default the model's own one, and whether it is a sequence."""
     values, many = CutParameters(own if given is None else given).values
     values = [as_integer(value, name) for value in values]
     if not values or min(values) < least:
@@ -599,7 +599,7 @@ def _values_of(given: Any, own: int, name: str, least: int) -> tuple[list[int], 
 
 
 def check_fixed(model: Any, names: Iterable[str]) -> None:
-    """Refuse other values of a model's parameters than `FIXED` has."""
+    """Raise ValueError if one of these parameters of a model has a value that `FIXED` does not have."""
     for name in names:
         values, reason = FIXED[name]
         if (value := getattr(model, name)) not in values:
@@ -609,7 +609,7 @@ def check_fixed(model: Any, names: Iterable[str]) -> None:
 def approximate_predict(
     clusterer: HDBSCAN, points_to_predict: Any, return_connecting_points: bool = False
 ) -> tuple[Rows, ...]:
-    """`HDBSCAN.approximate_predict` as a function, as in the package hdbscan and in cuML.
+    """Predict by `HDBSCAN.approximate_predict`; the package hdbscan and cuML have this function, too.
 
     Parameters
     ----------
@@ -632,7 +632,7 @@ def approximate_predict(
 
 
 def approximate_predict_scores(clusterer: HDBSCAN, points_to_predict: Any) -> Rows:
-    """GLOSH of new rows by the fitted hierarchy, as in the package hdbscan.
+    """Return GLOSH of new rows by the fitted hierarchy, as the package hdbscan does.
 
     Parameters
     ----------
@@ -648,7 +648,7 @@ def approximate_predict_scores(clusterer: HDBSCAN, points_to_predict: Any) -> Ro
 
 
 def membership_vector(clusterer: HDBSCAN, points_to_predict: Any, batch_size: int | None = None) -> Values:
-    """`HDBSCAN.membership_vector` as a function, as in the package hdbscan and in cuML.
+    """Return `HDBSCAN.membership_vector` of new rows; the package hdbscan and cuML have this function, too.
 
     Parameters
     ----------
@@ -666,7 +666,7 @@ def membership_vector(clusterer: HDBSCAN, points_to_predict: Any, batch_size: in
 
 
 def all_points_membership_vectors(clusterer: HDBSCAN, batch_size: int | None = None) -> Values:
-    """`HDBSCAN.all_points_membership_vectors` as a function, as in the package hdbscan and in cuML.
+    """Return `HDBSCAN.all_points_membership_vectors`; the package hdbscan and cuML have this function, too.
 
     Parameters
     ----------

@@ -47,13 +47,13 @@ from rapids_slink.settings import Settings
 
 
 def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
-    """`pipeline.fit` of items, also of groups of them."""
+    """Return the attributes of a model fitted on items, or on groups of items; see `pipeline.fit`."""
     _check_settings(settings, rule)
     return pipeline.fit(X, settings, rule, _fit)
 
 
 def append(X: Any, model: Fitted, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
-    """`pipeline.append` of items."""
+    """Return the attributes of a model of items with further items; see `pipeline.append`."""
     device = resolve(settings.device, X)
     report = Report(device=device.name, metric=settings.metric.name, way="append")
     with run_scope(device, settings.memory_limit):
@@ -62,7 +62,7 @@ def append(X: Any, model: Fitted, settings: Settings, rule: ClusterRule) -> dict
 
 
 def pairs(X: Any, Y: Any, task: PairTask, device: str) -> Any:
-    """`pipeline.pairs` of items."""
+    """Return the pairs of items within a distance as a frame; see `pipeline.pairs`."""
     chosen = resolve(device, X, Y)
     with run_scope(chosen, task.memory_limit):
         near = NearItems(X, Y, task, chosen)
@@ -70,7 +70,7 @@ def pairs(X: Any, Y: Any, task: PairTask, device: str) -> Any:
 
 
 def count_pairs(X: Any, Y: Any, task: PairTask, device: str) -> Any:
-    """`pipeline.count_pairs` of items."""
+    """Count the pairs of items within each of the task's distances; see `pipeline.count_pairs`."""
     chosen = resolve(device, X, Y)
     with run_scope(chosen, task.memory_limit):
         near = NearItems(X, Y, task, chosen)
@@ -78,7 +78,7 @@ def count_pairs(X: Any, Y: Any, task: PairTask, device: str) -> Any:
 
 
 def iter_pairs(X: Any, Y: Any, task: PairTask, rows: int, device: str) -> Iterator[Any]:
-    """`pipeline.iter_pairs` of items."""
+    """Yield the pairs of up to `rows` rows at a time as a frame; see `pipeline.iter_pairs`."""
     chosen = resolve(device, X, Y)
     with run_scope(chosen, task.memory_limit), outside_pool(chosen):  # since the items outlive the run
         near = NearItems(X, Y, task, chosen)
@@ -89,32 +89,32 @@ def iter_pairs(X: Any, Y: Any, task: PairTask, rows: int, device: str) -> Iterat
 
 
 def nearest_rows(X: Any, Y: Any, task: PairTask, device: Device, **how: Any) -> tuple[Any, Any]:
-    """`pipeline.nearest_rows` of items."""
+    """Return the nearest earlier item within a distance of each item, or that of Y; see `pipeline.nearest_rows`."""
     with run_scope(device, task.memory_limit):
         return nearest_of_pairs(NearItems(X, Y, task, device), **how)
 
 
 def pair_distances(X: Any, ends: tuple[Any, Any], task: PairTask, device: Device) -> Any:
-    """`pipeline.pair_distances` of items."""
+    """Return the distances of pairs of items of X, (m,) float64 on the host; see `pipeline.pair_distances`."""
     with run_scope(device, task.memory_limit):
         items, _ = read_items({"X": X}, task.metric, device)
         return to_host(items.distances(device.asarray(ends[0]), device.asarray(ends[1]), np.inf))
 
 
 def nearest_neighbors(X: Any, Y: Any, task: NearestTask, device: str) -> Any:
-    """`pipeline.nearest_neighbors` of items."""
+    """Return the nearest items of Y for each item of X; see `pipeline.nearest_neighbors`."""
     chosen = resolve(device, X, Y)
     with run_scope(chosen, task.memory_limit):
         return _nearest(X, Y, task, chosen)
 
 
 def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: str, memory_limit: Any) -> Never:
-    """Refuse."""
+    """Raise ValueError: a k-NN graph is of rows of features, and items have none."""
     raise ValueError(f"knn_graph is of rows of features, and {without_features(metric)}. Or use pairs, or fit")
 
 
 def connect(graph: Any, X: Any, *, certified: bool, metric: Metric, device: str, memory_limit: Any) -> Never:
-    """Refuse."""
+    """Raise ValueError: `connect` takes rows of features, and items have none."""
     raise ValueError(f"connect is of rows of features, and {without_features(metric)}. Or use pairs, or fit")
 
 
@@ -122,7 +122,7 @@ def connect(graph: Any, X: Any, *, certified: bool, metric: Metric, device: str,
 
 
 def read_items(inputs: dict[str, Any], metric: Metric, device: Device) -> tuple[Items, list[Points]]:
-    """The items of all inputs, and each input as points without values, for the type of the results."""
+    """Return the items of all inputs together, and each input as points without values, for the type of results."""
     kind = kind_of(metric, *inputs.values())
     assert kind is not None
     unwrapped = {name: OutputKind.of(X, device) for name, X in inputs.items()}
@@ -137,7 +137,7 @@ def read_items(inputs: dict[str, Any], metric: Metric, device: Device) -> tuple[
 
 
 def _nearest(X: Any, Y: Any, task: NearestTask, device: Device) -> Any:
-    """`queries.nearest_neighbors` of items, within a run."""
+    """Return for items what `queries.nearest_neighbors` returns for points; within a run."""
     together, number = None, None
     if task.by is not None:
         X, Y, together = read_together(X, Y, task.by, device)
@@ -156,7 +156,7 @@ def _nearest(X: Any, Y: Any, task: NearestTask, device: Device) -> Any:
 
 
 def _check_settings(settings: Settings, rule: ClusterRule) -> None:
-    """Refuse the parameters that need features."""
+    """Raise ValueError for parameters that need features."""
     for parameter, is_set in (
         ("prediction_data=True of HDBSCAN", settings.prediction_data and rule.predicts_by_density),
         ("gen_min_span_tree=True", settings.gen_min_span_tree),
@@ -168,7 +168,7 @@ def _check_settings(settings: Settings, rule: ClusterRule) -> None:
 
 
 def _fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: Report) -> dict[str, Any]:
-    """`pipeline.fit_points` or `groups.fit_groups` of items, within a run."""
+    """Fit items or groups of items within a run; return what `pipeline.fit_points` or `groups.fit_groups` does."""
     key_columns, groups, by_group = [], None, settings.groups is not None
     if by_group:
         key_columns = names_of(X, settings.groups.groups) or []
@@ -204,7 +204,7 @@ def _fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: 
 def _append(
     X: Any, model: Fitted, settings: Settings, rule: ClusterRule, device: Device, report: Report
 ) -> dict[str, Any]:
-    """`pipeline.append_points` of items, within a run."""
+    """Add items to a model within a run, and return the attributes as `pipeline.append_points` does."""
     with report.stage("input", device):
         X = model.rows.columns_of(X)
         items, (old, new) = read_items({"the model": model.rows.values, "X": X}, settings.metric, device)
@@ -225,7 +225,7 @@ def _append(
 
 
 def _kept(X: Any, points: Points, settings: Settings, device: Device) -> dict[str, Any]:
-    """The attributes by which a model of these rows keeps them."""
+    """Return the attributes in which a model keeps its rows; {} unless the settings have `prediction_data`."""
     if not settings.prediction_data:
         return {}
     kind = kind_of(settings.metric, X)
@@ -237,7 +237,7 @@ def _kept(X: Any, points: Points, settings: Settings, device: Device) -> dict[st
 
 
 def _without_rows(settings: Settings) -> Settings:
-    """The settings of a fit that keeps no points."""
+    """Return the settings of a fit that keeps no points."""
     return replace(settings, prediction_data=False)
 
 
@@ -255,7 +255,7 @@ class NearItems(PairFrames):
         self.distinct = distinct_items(items, number)
 
     def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
-        """See `PairFrames`."""
+        """Return the pairs of a range of rows, or their number alone if they are more than `room`; see `PairFrames`."""
         parts: list[Pairs] = []
         total = 0
         for part in self._of_rows(rows, room):
@@ -264,7 +264,7 @@ class NearItems(PairFrames):
         return Found(total) if total > room else Found(total, *one_of_each(parts, self.device))
 
     def count(self, rows: slice) -> np.ndarray:
-        """See `PairFrames`."""
+        """Count the pairs of a range of rows within each of the task's distances; see `PairFrames`."""
         xp, counts = self.device.xp, np.zeros(self.task.distances.size, np.int64)
         for _, _, weight in self._of_rows(rows, room_for_pairs(self.device)):
             order = xp.searchsorted(xp.asarray(self.task.distances), weight, side="left")
@@ -272,7 +272,7 @@ class NearItems(PairFrames):
         return counts
 
     def _of_rows(self, rows: slice, room: float) -> Iterator[Pairs]:
-        """The pairs of a range of rows, each once, in no order: of parts of it whose items' pairs fit into memory."""
+        """Yield the pairs of a range of rows, each once, in no order, in parts whose items' pairs fit into memory."""
         waiting = [rows]
         while waiting:
             part = waiting.pop()
@@ -293,7 +293,7 @@ class NearItems(PairFrames):
                 yield src[kept], dst[kept] - np.int32(first), weight[kept]
 
     def _of_items(self, rows: slice, room: float) -> Pairs | None:
-        """The pairs of distinct items of which one has a copy among these rows; None if there are more than `room`."""
+        """Return the pairs of distinct items of which one has a copy among these rows; None if over `room`."""
         items, of_row, device = self.distinct.items, self.distinct.of_row, self.device
         limit, parts, count = float(self.task.distances[-1]), [], 0
         src, dst = (device.xp.zeros(len(items), bool) for _ in range(2))

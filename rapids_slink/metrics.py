@@ -75,22 +75,22 @@ from rapids_slink.runtime.cuda import check_arrays, launch
 from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.trigonometry import each, great_circle
 
-#: Replaces values beyond float64's range. It comes after all others and is a valid weight.
+#: A value that replaces all values beyond float64's range. It comes after all others and is a valid weight.
 OVERFLOW = float(np.finfo(np.float64).max)
 #: The largest root of a sum of squares such that two of these sums add up to less than float64's maximum.
 LARGEST_DISTANCE = 1e154
-#: Spacing of float64 above 1.
+#: The spacing of float64 numbers above 1.
 EPSILON = 2.0**-52
-#: More than rounding takes of a distance or its powers, and than underflow does.
+#: Rounding takes a smaller share of a distance or its powers than ROUNDING, and underflow less than SMALLEST_NORMAL.
 ROUNDING, SMALLEST_NORMAL = 1e-9, 2.3e-308
 #: The most members of two sets together for which a distance tells of which fraction it is.
 MAX_MEMBERS = 2**26
-#: Features in a word of bits.
+#: The number of features in a word of bits.
 WORD_BITS = 64
 
 
 def word_count(n_features: int) -> int:
-    """How many values a row of words has: the last is its number of ones."""
+    """Return the number of values in a row of words; the last value is the row's number of ones."""
     return -(-n_features // WORD_BITS) + 1
 
 
@@ -126,7 +126,7 @@ class Formula(StrEnum):
         self.compares_for_equality = name in ("hamming", "present_hamming", "hiercc")
         #: whether it applies one operation to the difference of two values of one feature
         self.is_one_operation = name in ("squared_euclidean", "manhattan", "chebyshev")
-        #: whether of rows of zeros and ones it reads counts alone: |a∩b|, |a| and |b|; of cosine on a CPU alone
+        #: whether it needs only counts of rows of zeros and ones: |a∩b|, |a| and |b|; for cosine only on a CPU
         self.is_of_counts = name in (
             "squared_euclidean", "manhattan", "braycurtis", "hamming", "jaccard", "containment", "cosine",
         )  # fmt: skip
@@ -142,7 +142,7 @@ class Formula(StrEnum):
         self.is_undefined_without_common = name in (
             "present_squared_euclidean", "present_manhattan", "present_hamming",
         )  # fmt: skip
-        #: whether it is a product, which has no bound but that of the squares
+        #: whether it is a product, whose only bound is that of the squares
         self.is_product = name == "inner_product"
         #: whether it is a sum of powers, to any exponent
         self.has_powers = name == "minkowski"
@@ -150,7 +150,7 @@ class Formula(StrEnum):
         self.is_whole = name in ("hamming", "hiercc")
 
     def largest_span(self, n_features: int) -> float:
-        """The largest difference of a feature's values for which all surrogate distances are finite."""
+        """Return the largest difference of a feature's values for which all surrogate distances are finite."""
         if self.compares_for_equality:
             return math.inf
         if self in (Formula.MANHATTAN, Formula.CHEBYSHEV, Formula.PRESENT_MANHATTAN):
@@ -189,7 +189,7 @@ class Present(NamedTuple):
     p: float
 
 
-#: What is no `Sums`.
+#: The types of the formulas that are not `Sums`.
 KINDS: dict[Formula, type[Products] | type[Powers] | type[Present]] = {
     Formula.COSINE: Products, Formula.INNER_PRODUCT: Products, Formula.MINKOWSKI: Powers,
     Formula.PRESENT_SQUARED_EUCLIDEAN: Present, Formula.PRESENT_MANHATTAN: Present, Formula.PRESENT_HAMMING: Present,
@@ -210,13 +210,13 @@ class Rows(StrEnum):
     PLACED = "placed"
 
     def __init__(self, name: str) -> None:
-        self.are_words = name in ("boolean", "packed")  # of bits
+        self.are_words = name in ("boolean", "packed")  # whether rows are words of bits
         self.have_norms = name in ("normed", "centred")  # which follow the features
         self.are_packed = name == "packed"  # eight features in each value of the input, a byte
         self.features_a_value = 8 if self.are_packed else 1
 
     def width(self, n_features: int) -> int:
-        """How many values a row of `n_features` features, as the input has them, has."""
+        """Return the number of values that a row of this form has, if the input has `n_features` features."""
         if self is Rows.SPHERE:
             return 3
         if self.are_words:
@@ -224,7 +224,7 @@ class Rows(StrEnum):
         return n_features + (self.have_norms or self is Rows.COUNTED)
 
     def row_bytes(self, n_features: int) -> int:
-        """Bytes of a row that is made, and of the unit row that a filter takes of it; 0 if the input's is read."""
+        """Return the bytes of a row that is made, and of the unit row that a filter takes of it; 0 if none is made."""
         if self.have_norms:
             return 8 * (2 * n_features + 1)
         return 0 if self is Rows.GIVEN else 8 * self.width(n_features)
@@ -235,7 +235,7 @@ class Metric:
     """A row of the table."""
 
     name: str  # SciPy's name, or scikit-learn's
-    formula: Formula  # of the surrogate distance
+    formula: Formula  # the formula of the surrogate distance
     aliases: tuple[str, ...] = ()
     #: the reported distance: the surrogate distance ("value"), its p-th "root", its quotient by the number of features
     #: ("share"), Rogers and Tanimoto's function of both ("tanimoto"), the great-circle "angle"
@@ -248,12 +248,12 @@ class Metric:
     space: Any = None  # a `Space` or `Placed` of settings.py: a box, or groups of columns that have scales
 
     def of_columns(self, names: Sequence[Any] | None, d: int) -> Self:
-        """The metric of d columns, which may have names. Raises ValueError if its space is not one of these."""
+        """Return the metric of d columns, which may have names; raise ValueError if its space does not fit them."""
         return self if self.space is None else replace(self, space=self.space.place(names, d))
 
     @property
     def cpu_formula(self) -> Any:
-        """The formula's number and p for the CPU's kernels; None for squared_euclidean; or a `SpatialFormula`."""
+        """Return the formula for the CPU's kernels: number and p, None for squared_euclidean, or a `SpatialFormula`."""
         if self.space is not None:
             return self.space.cpu_formula
         if self.formula is Formula.SQUARED_EUCLIDEAN:
@@ -262,7 +262,7 @@ class Metric:
 
     @cached_property
     def cuda_options(self) -> tuple[str, ...]:
-        """The compiler's options that select the formula in the GPU's kernels."""
+        """Return the compiler's options that select the formula in the GPU's kernels."""
         if self.rows.are_words:
             return self.bit_options
         if self.space is not None:
@@ -276,35 +276,35 @@ class Metric:
 
     @property
     def bit_options(self) -> tuple[str, ...]:
-        """The compiler's options for rows of words, whose formulas are fewer; see neighbors/rows.py."""
+        """Return the compiler's options for rows of words, which have fewer formulas; see neighbors/rows.py."""
         of_shares = Formula.JACCARD, Formula.BRAYCURTIS, Formula.CONTAINMENT
         formula = self.formula if self.formula in of_shares else Formula.HAMMING
         return (f"-DFORMULA=bit_{formula}",)
 
     @cached_property
     def has_half_integer_power(self) -> bool:
-        """Whether p is a multiple of a half: then a power is a product, with a square root if p is not an integer."""
+        """Return whether p is a multiple of a half: then a power is a product, with a square root for odd halves."""
         return (2 * self.p).is_integer() and self.p < 2**30
 
     @cached_property
     def changes_order(self) -> bool:
-        """Whether rounding may give distances another order than the surrogate distances."""
+        """Return whether rounding may give distances another order than the surrogate distances have."""
         return self.is_of_ends or self.formula.has_powers
 
     @property
     def is_of_ends(self) -> bool:
-        """Whether a reported distance is computed from the two rows: their surrogate distance does not tell it."""
+        """Return whether a reported distance is computed from the two rows, not from their surrogate distance."""
         return self.distance == "angle"
 
     @property
     def has_similarity(self) -> bool:
-        """Whether the distance is 1 minus a similarity: a share of common members, or a cosine."""
+        """Return whether the distance is 1 minus a similarity: a share of common members, or a cosine."""
         is_share = self.formula in (Formula.JACCARD, Formula.CONTAINMENT)
         return is_share or self.formula.is_of_unit_rows or self.name == "dice"
 
     @staticmethod
     def true_distance_bound(surrogate: Array, xp: Any, error: float, stretch: float, factor: float, more: float) -> Any:
-        """An upper bound of the true distance of points in the product form (unit rows, for cosine and correlation).
+        """Bound the true distance of points in the product form (unit rows, for cosine and correlation) from above.
 
         It holds for every pair whose computed surrogate distance is at most `surrogate`. The four numbers are the
         metric's `rounding_terms`.
@@ -312,7 +312,7 @@ class Metric:
         return xp.sqrt(xp.maximum(surrogate + error, 0.0) * stretch) * factor + more
 
     def rounding_terms(self, n_features: int) -> tuple[float, float, float, float]:
-        """`error`, `stretch`, `factor` and `more` of `true_distance_bound`.
+        """Return `error`, `stretch`, `factor` and `more` of `true_distance_bound`.
 
         Squares: each of the d terms is rounded three times and the sum d times, each by a factor of at most 1 ± 2⁻⁵³
         or, below the normal range, by at most 2⁻¹⁰⁷⁵. Cosine: the error of the dot product is at most d2⁻⁵³ of ‖x‖‖y‖,
@@ -326,7 +326,7 @@ class Metric:
         return n_features * 5e-324, 1 + (n_features + 8) * EPSILON, 1.0, 0.0
 
     def surrogate_bound_terms(self, n_features: int) -> tuple[float, float, float]:
-        """The converse: `more`, `factor` and `error` of an upper bound of the computed surrogate distance.
+        """Return the converse: `more`, `factor` and `error` of an upper bound of the computed surrogate distance.
 
         The bound is (D + more)² factor + error for points at a distance of at most D in the product form. The errors
         are those of `rounding_terms`; the factor covers a few roundings of this expression.
@@ -367,12 +367,12 @@ NAMES = {name: metric for metric in METRICS.values() for name in (metric.name, *
 SPECIAL_POWERS = {1.0: "cityblock", 2.0: "euclidean", math.inf: "chebyshev"}
 
 
-#: Distances in place of points.
+#: The metric that stands for given distances in place of points.
 PRECOMPUTED = Metric("precomputed", Formula.GIVEN)
 #: Metrics of rows that have no coordinates: `items` has their definitions.
 ITEM_METRICS = {name: Metric(name, Formula.ITEMS) for name in ("levenshtein", "string_hamming")}
 NAMES |= ITEM_METRICS
-#: The same for typing tools and editors.
+#: The names of all metrics, for typing tools and editors.
 MetricName = Literal[
     "euclidean", "l2", "sqeuclidean", "cosine", "correlation", "cityblock", "manhattan", "l1", "chebyshev", "minkowski",
     "canberra", "braycurtis", "hamming", "rogerstanimoto", "jaccard", "bit_hamming", "bit_jaccard", "dice",
@@ -381,7 +381,8 @@ MetricName = Literal[
 #: Metrics of sets, in columns or sparse matrices; of rows of numbers in sparse matrices; of either.
 SET_METRICS, SPARSE_ROW_METRICS = ("jaccard", "dice", "containment"), ("cosine", "euclidean")
 SPARSE_METRICS = (*SET_METRICS, *SPARSE_ROW_METRICS)
-#: What metrics are called elsewhere, and here. One that is not here is itself, because it resembles another.
+#: The names that metrics have elsewhere, and their names here. This package lacks seuclidean, which stands for
+#: itself because it resembles another name.
 MEANINGS = {
     "tanimoto": "jaccard", "tversky": "jaccard", "sorensen": "dice", "czekanowski": "dice", "matching": "hamming",
     "sokalmichener": "rogerstanimoto", "taxicab": "cityblock", "city": "cityblock", "maximum": "chebyshev",
@@ -398,7 +399,7 @@ SIGNED = ("inner_product", PRECOMPUTED.name)
 
 
 def get_metric(name: Any, p: Any = 2.0, allow_precomputed: bool = False) -> Metric:
-    """The metric called `name`, which may be "precomputed" if `allow_precomputed`.
+    """Return the metric called `name`, which may be "precomputed" if `allow_precomputed`.
 
     `p` is checked for every metric of points, although only minkowski uses it.
     """
@@ -433,7 +434,7 @@ def distances(
     out: Array = None,
     core: Array = None,
 ) -> Any:
-    """The reported distances of m pairs of rows, (m,) float64, from their weights, (m,) float64.
+    """Return the reported distances of m pairs of rows, (m,) float64, from their weights, (m,) float64.
 
     The weights are surrogate distances or mutual reachability. In the latter case a metric that `is_of_ends` needs
     `core` too: the core distance of each row, (n,) float64, as it is reported. Roots are written into `out`, which may
@@ -467,7 +468,10 @@ def distances(
 
 
 def surrogate_of(metric: Metric, distance: float, n_features: int) -> float:
-    """The inverse of `distances` for rows of the input of `n_features` features; `OverflowError` beyond float64."""
+    """Return the surrogate distance that `distances` converts to this distance, of rows of `n_features` features.
+
+    The features are those of the input. Raises OverflowError if the surrogate distance is beyond float64.
+    """
     if metric.distance == "angle":  # the square of the chord, of points whose coordinates are rounded
         return (2 * math.sin(min(max(distance, 0.0), math.pi) / 2) + 1e-14) ** 2
     if metric.distance == "share":
@@ -478,9 +482,10 @@ def surrogate_of(metric: Metric, distance: float, n_features: int) -> float:
 
 
 def surrogate_bound(metric: Metric, distance: float, n_features: int) -> float:
-    """A bound of the surrogate distances of all pairs within a distance, a little above the largest, or infinity.
+    """Return a number a little above the surrogate distances of all pairs within a distance, or infinity.
 
-    That of the next number: what rounds to a subnormal distance may be half a spacing above it, a large part of itself.
+    It is the bound of the next larger distance: what rounds to a subnormal distance may be half a spacing above it,
+    which is a large part of it.
     """
     try:
         bound = surrogate_of(metric, math.nextafter(distance, math.inf), n_features)
@@ -490,9 +495,9 @@ def surrogate_bound(metric: Metric, distance: float, n_features: int) -> float:
 
 
 def largest(is_within: Callable[[float], bool], low: float, high: float) -> float:
-    """Return the largest number from `low` to `high` that is within: `low` is, and so are all numbers up to the result.
+    """Return the largest number from `low` to `high` that is within; all smaller numbers are within, too.
 
-    None is below 0. Floats of one sign have the order of their bits.
+    `low` is within, and is not below 0. Floats of one sign have the order of their bits.
     """
     first, last = (int(np.float64(end).view(np.int64)) for end in (low, high))
     while first < last:
@@ -505,7 +510,7 @@ def largest(is_within: Callable[[float], bool], low: float, high: float) -> floa
 
 
 def largest_distance(metric: Metric, similarity: float) -> float:
-    """Return the largest distance of two rows whose similarity, as float64 has it, is at least this.
+    """Return the largest distance of two rows whose similarity, as float64 has it, is at least `similarity`.
 
     ``1 - similarity`` may be below it: 1/5 is above ``1 - 0.8``. A share of members is the quotient of two numbers, of
     up to `MAX_MEMBERS`. Two different ones differ by 2⁻⁵² at least, so a distance tells its fraction, and that the

@@ -37,7 +37,7 @@ def pairs(
     memory_limit: int | str | None = None,
     progress: bool | str = "auto",
 ) -> Frame:
-    """All pairs of rows of `X` within a distance, or of a row of `X` and one of `Y`; exact, each pair once.
+    """Return all pairs of rows of `X` within a distance, or of a row of `X` and one of `Y`; exact, each pair once.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def count_pairs(
     memory_limit: int | str | None = None,
     progress: bool | str = "auto",
 ) -> int | Values:
-    """The number of pairs of rows within a distance, or within each of several, without making the pairs.
+    """Count the pairs of rows within a distance, or within each of several, without making the pairs.
 
     Parameters
     ----------
@@ -179,7 +179,9 @@ def iter_pairs(
     device: str = "auto",
     memory_limit: int | str | None = None,
 ) -> Iterator[Frame]:
-    """The frame of `pairs` in parts, one for each range of rows: for what does not fit into memory at once.
+    """Return an iterator over the frame of `pairs` in parts, one for each range of rows.
+
+    It is for pairs that do not fit into memory at once.
 
     Parameters
     ----------
@@ -222,7 +224,7 @@ def iter_pairs(
 
 
 def to_csr(pairs: Any, n_rows: int | None = None, n_columns: int | None = None) -> Any:
-    """The sparse matrix of a frame of `pairs`.
+    """Return the sparse matrix of a frame of `pairs`.
 
     Parameters
     ----------
@@ -286,13 +288,13 @@ def to_csr(pairs: Any, n_rows: int | None = None, n_columns: int | None = None) 
 
 
 def require_one(max_distance: Any, min_similarity: Any) -> None:
-    """Raise unless there is a limit."""
+    """Raise TypeError unless there is a limit: `max_distance` or `min_similarity`."""
     if max_distance is None and min_similarity is None:
         raise TypeError("max_distance must be a number, got None: give it or min_similarity")
 
 
 def limit_of(metric: Metric, max_distance: Any, min_similarity: Any) -> float:
-    """Return the largest distance that is wanted."""
+    """Return the largest distance that is wanted, from a distance or a similarity."""
     require_one(max_distance, min_similarity)
     return cast(float, distance_limit(metric, max_distance, min_similarity))
 

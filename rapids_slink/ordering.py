@@ -21,7 +21,7 @@ from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
 SOURCE = "ordering.cu"
 #: At most this many edges of the same float32 weight are compared with each other.
 MOST_TIES = 256
-#: Up to this number of edges each is inserted among those before it.
+#: At most this many edges are sorted by insertion.
 FEW = 128
 #: The least number of edges that a thread of the CPU puts in place.
 MIN_PLACED = 2**15
@@ -30,22 +30,22 @@ DIGIT = 11  # bits
 
 @njit(cache=True, inline="always")
 def edge_code(u, v):
-    """The ids of edge {u, v} as one int64, the smaller in the upper half."""
+    """Return the ids of edge {u, v} as one int64, with the smaller id in the upper half."""
     return (np.int64(min(u, v)) << np.int64(32)) | np.int64(max(u, v))
 
 
 @njit(cache=True, inline="always")
 def lighter(weight, code, other_weight, other_code):
-    """Whether edge (weight, code) comes before (other_weight, other_code)."""
+    """Return whether edge (weight, code) comes before (other_weight, other_code)."""
     return weight < other_weight or (weight == other_weight and code < other_code)
 
 
-#: After every edge's code.
+#: A code that comes after the code of every edge.
 NO_EDGE = constant("ordering.cuh", "NO_EDGE")
 
 
 def edge_codes(u: Any, v: Any, xp: Any) -> Any:
-    """`edge_code` of arrays."""
+    """Return the `edge_code` of each pair of ids from two arrays, int64."""
     return (xp.minimum(u, v).astype("int64") << 32) | xp.maximum(u, v)
 
 
@@ -73,7 +73,7 @@ def sort_in_place(columns: Mapping[str, Any], xp: Any) -> None:
 
 
 def sort_by_numpy(columns: Mapping[str, np.ndarray]) -> None:
-    """`sort_in_place` on the host in more time, for which nothing is compiled."""
+    """Sort as `sort_in_place` does on the host: this takes more time, but nothing is compiled."""
     src, dst, weight = columns.values()
     code, rows = edge_codes(src, dst, np), np.argsort(weight)
     if (weight[rows[1:]] == weight[rows[:-1]]).any():
@@ -100,9 +100,9 @@ def _place(rows, src, dst, weight, low, high, placed):
 
 
 def stable_order(values: Array, xp: Any) -> Any:
-    """The rows of numbers without NaN in ascending order, int64. Equal numbers, such as -0.0 and 0.0, keep their order.
+    """Return the rows of numbers without NaN in ascending order, int64; equal numbers keep their order.
 
-    NumPy's own sort takes twice as long.
+    -0.0 and 0.0 are equal. NumPy's own sort takes twice as long.
     """
     if xp is np:
         return _radix_order(ascending_bits(values), 8 * values.itemsize)
@@ -111,7 +111,7 @@ def stable_order(values: Array, xp: Any) -> Any:
 
 
 def ascending_bits(values: np.ndarray) -> np.ndarray:
-    """Numbers whose order as uint64 is that of the values; -0.0 and 0.0 have the same."""
+    """Return uint64 numbers that have the order of the values; -0.0 and 0.0 get the same number."""
     size, kind = 8 * values.itemsize, values.dtype.kind
     bits, top = values.view(f"uint{size}").astype("uint64"), 2 ** (size - 1)
     if kind == "f":
@@ -121,7 +121,7 @@ def ascending_bits(values: np.ndarray) -> np.ndarray:
 
 @njit(nogil=True, cache=True)
 def keys_of_floats(bits):
-    """`ascending_bits` of float32 values by their bits, in one pass."""
+    """Return the `ascending_bits` of float32 values from their bits, uint32, in one pass."""
     key = np.empty(bits.size, np.uint64)
     for i in range(bits.size):
         b, top = bits[i], np.uint32(1 << 31)
@@ -131,7 +131,7 @@ def keys_of_floats(bits):
 
 
 def _radix_order(key: np.ndarray, bits: int) -> np.ndarray:
-    """The rows in stable ascending order of keys of `bits` bits, uint64, which are overwritten."""
+    """Return the rows in the stable ascending order of their uint64 keys of `bits` bits; overwrite the keys."""
     starts = np.zeros((-(-bits // DIGIT), 1 << DIGIT), np.int64)
     rows = np.arange(key.size)
     ordered: np.ndarray = _radix_sort(key, rows, np.empty_like(key), np.empty_like(rows), starts)
@@ -140,7 +140,10 @@ def _radix_order(key: np.ndarray, bits: int) -> np.ndarray:
 
 @njit(nogil=True, cache=True)
 def _radix_sort(key, rows, moved_key, moved_rows, starts):
-    """A counting sort of each digit, from the last. NumPy makes the arrays: Numba takes long to compile that."""
+    """Sort the rows by a counting sort of each digit of their keys, the last digit first, and return them.
+
+    The caller makes the arrays with NumPy, because Numba takes long to compile that.
+    """
     n, (digits, size) = key.size, starts.shape
     for i in range(n):
         for digit in range(digits):
@@ -167,7 +170,7 @@ def _digit(key, digit):
 
 @njit(nogil=True, cache=True)
 def _order_ties(rows, src, dst, weight):
-    """Put rows that ascend by float32 weight into the total order; False if more than `MOST_TIES` are equal there."""
+    """Put rows that ascend by float32 weight into the total order; return False if over `MOST_TIES` tie there."""
     first, tied = 0, np.float32(np.nan)
     for i in range(rows.size):
         row, j = rows[i], i
@@ -203,7 +206,7 @@ def _sort_on_gpu(src: Array, dst: Array, weight: Array, xp: Any) -> None:
 
 
 def _sort_by_codes(weight: Array, code: Array, columns: tuple[Array, Array, Array], xp: Any) -> None:
-    """Put edges of these weights and codes, sorted by the code and then by the weight, into the columns of a frame."""
+    """Sort edges by their codes, then stably by their weights, and write them into the columns of a frame."""
     m, by_code, key = np.int64(weight.size), xp.argsort(code), xp.empty_like(weight)
     launch(SOURCE, "keys_by_code", weight.size, m, by_code, weight, key)
     launch(SOURCE, "put_edges", weight.size, m, by_code, xp.argsort(key), weight, code, *columns)  # a stable sort

@@ -75,15 +75,16 @@ from rapids_slink.spanning_tree.problem import Problem, Tree, estimate_cores, re
 from rapids_slink.spanning_tree.relational import connect_graph
 from rapids_slink.spanning_tree.ways import SharedLists, estimate_tree, prepared_ways, tree_of_rows, way_of
 
-#: What makes the tree of a problem's rows.
+#: A function that makes the tree of a problem's rows.
 Grow: TypeAlias = Callable[[Problem, Array, Report], Tree]
-#: Rows of the sample that stands for points of which only the shape is known.
+#: The number of rows of the sample that stands for points of which only the shape is known.
 SAMPLE_ROWS = 2**11
-#: The seconds of a sample's tree by which a plan tells those of all rows; the filters that are trees of boxes.
+#: A plan predicts the time of all rows from a sample whose tree takes at least LEAST_TIMED seconds. BY_BOXES are the
+#: filters that are trees of boxes.
 LEAST_TIMED, BY_BOXES = 0.2, ("k-d tree", "bounding volume hierarchy")
-#: Bytes of a listed neighbour.
+#: The bytes of a listed neighbour.
 LIST_BYTES = 12
-#: Bytes of a row's results, which a GPU copies out of the run's pool: merges, edges and labels.
+#: The bytes of a row's results, which a GPU copies out of the run's pool: merges, edges and labels.
 RESULT_BYTES = 40
 
 
@@ -91,9 +92,9 @@ RESULT_BYTES = 40
 
 
 def fit(X: Any, settings: Settings, rule: ClusterRule, fit_rows: Any = None) -> dict[str, Any]:
-    """The attributes of a model fitted on points: those of `attributes_of`, and ``report_``.
+    """Return the attributes of a model fitted on points: those of `attributes_of`, and ``report_``.
 
-    `fit_rows` finds the former: `fit_points` unless another function is given.
+    `fit_rows` finds those of `attributes_of`; it is `fit_points` unless another function is given.
     """
     device = resolve(settings.device, X)
     report = Report(device=device.name, metric=settings.metric.name)
@@ -103,7 +104,7 @@ def fit(X: Any, settings: Settings, rule: ClusterRule, fit_rows: Any = None) -> 
 
 
 def plan(X: Any, settings: Settings, plan_rows: Any = None) -> Report:
-    """`api.plan`; `plan_rows` writes the report: `plan_points` unless another function is given."""
+    """Return the report of `api.plan`; `plan_rows` writes it, and is `plan_points` unless another function is given."""
     device = resolve(settings.device, *([] if is_shape(X) else [X]))
     report = Report(device=device.name, metric=settings.metric.name)
     with run_scope(device, settings.memory_limit):
@@ -112,7 +113,7 @@ def plan(X: Any, settings: Settings, plan_rows: Any = None) -> Report:
 
 
 def append(X: Any, model: Fitted, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
-    """The attributes of a model with further rows."""
+    """Return the attributes of a model with further rows."""
     device = resolve(settings.device, X, model.rows.values)
     report = Report(device=device.name, metric=settings.metric.name)
     with run_scope(device, settings.memory_limit):
@@ -121,9 +122,9 @@ def append(X: Any, model: Fitted, settings: Settings, rule: ClusterRule) -> dict
 
 
 def select(X: Any, settings: Settings, rules: list[StableClusters], samples: list[int]) -> tuple[Any, Points]:
-    """The labels of clusters by each rule, of the tree of each number of samples; and the points.
+    """Return the labels of clusters by each rule, of the tree of each number of samples, and the points.
 
-    A frame of int32 labels, whose columns are numbered rule by rule.
+    The labels are a frame of int32 columns, which are numbered rule by rule.
     """
     device = resolve(settings.device, X)
     with run_scope(device, settings.memory_limit), compiling_bar(settings.progress is True):
@@ -131,7 +132,7 @@ def select(X: Any, settings: Settings, rules: list[StableClusters], samples: lis
 
 
 def predict(answer: Callable[..., Any], X: Any, rows: Any, device: str, memory_limit: Any) -> tuple[Any, Report]:
-    """The answer of a prediction for new rows beside a model's `rows`, and its report."""
+    """Return the answer of a prediction for new rows beside a model's `rows`, and its report."""
     chosen = resolve(device, X, rows)
     report = Report(device=chosen.name)
     with run_scope(chosen, memory_limit):
@@ -141,7 +142,7 @@ def predict(answer: Callable[..., Any], X: Any, rows: Any, device: str, memory_l
 def fit_graph(
     edges: Any, *, cut: Cut, n_nodes: Any, complete: str, cannot_link: Any, device: str, memory_limit: Any
 ) -> graph.GraphHierarchy:
-    """`api.fit_graph`."""
+    """Return the hierarchy of a graph; see `api.fit_graph`."""
     source = given_graph(edges)
     chosen = resolve(device, source.frame)
     report = Report(device=chosen.name)
@@ -152,35 +153,35 @@ def fit_graph(
 
 
 def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: str, memory_limit: Any) -> Any:
-    """`api.knn_graph`."""
+    """Return the exact k-NN graph of points; see `api.knn_graph`."""
     chosen = resolve(device, X)
     with run_scope(chosen, memory_limit):
         return neighbors.knn_graph(X, n_neighbors, metric, chosen)
 
 
 def nearest_neighbors(X: Any, Y: Any, task: queries.NearestTask, device: str) -> Any:
-    """`api.nearest_neighbors`."""
+    """Return the nearest rows of Y for each row of X; see `api.nearest_neighbors`."""
     chosen = resolve(device, X, Y)
     with run_scope(chosen, task.memory_limit):
         return queries.nearest_neighbors(X, Y, task, chosen)
 
 
 def pairs(X: Any, Y: Any, task: near_pairs.PairTask, device: str) -> Any:
-    """`api.pairs`."""
+    """Return the pairs of rows within a distance as a frame; see `api.pairs`."""
     chosen = resolve(device, X, Y)
     with run_scope(chosen, task.memory_limit):
         return near_pairs.pairs(X, Y, task, chosen)
 
 
 def count_pairs(X: Any, Y: Any, task: near_pairs.PairTask, device: str) -> Any:
-    """`api.count_pairs`: a count for each of the task's distances."""
+    """Count the pairs of rows within each of the task's distances; see `api.count_pairs`."""
     chosen = resolve(device, X, Y)
     with run_scope(chosen, task.memory_limit):
         return near_pairs.count_pairs(X, Y, task, chosen)
 
 
 def iter_pairs(X: Any, Y: Any, task: near_pairs.PairTask, rows: int, device: str) -> Any:
-    """`api.iter_pairs`."""
+    """Return an iterator over frames of the pairs of `rows` rows at a time; see `api.iter_pairs`."""
     return near_pairs.iter_pairs(X, Y, task, rows, resolve(device, X, Y))
 
 
@@ -194,20 +195,20 @@ def nearest_rows(X: Any, Y: Any, task: near_pairs.PairTask, device: Device, **ho
 
 
 def pair_distances(X: Any, ends: tuple[Any, Any], task: near_pairs.PairTask, device: Device) -> Any:
-    """Return the distances of pairs of rows of X, of two (m,) int32 arrays on the host: (m,) float64 there."""
+    """Return the distances of m pairs of rows of X, (m,) float64; `ends` are two (m,) int32 arrays. All on the host."""
     with run_scope(device, task.memory_limit):
         return near_pairs.distances_between(near_pairs.read_pairs(X, None, task, device), ends, task.metric, device)
 
 
 def connect(graph: Any, X: Any, *, certified: bool, metric: Metric, device: str, memory_limit: Any) -> Any:
-    """`api.connect`."""
+    """Return the exact minimum spanning tree of points from their k-NN graph; see `api.connect`."""
     chosen = resolve(device, X)
     with run_scope(chosen, memory_limit):
         return connect_graph(graph, X, certified, metric, chosen)
 
 
 def minimum_spanning_tree(edges: Any, *, maximum: bool, component: bool, device: str, memory_limit: Any) -> Any:
-    """`api.minimum_spanning_tree`."""
+    """Return the minimum spanning tree or forest of a graph, in its type; see `api.minimum_spanning_tree`."""
     if component and is_graph(edges) and not library_of(edges):
         raise ValueError(f"component=True adds a column, and a {type(edges).__name__} has none: pass a DataFrame")
     source = given_graph(edges)
@@ -219,7 +220,7 @@ def minimum_spanning_tree(edges: Any, *, maximum: bool, component: bool, device:
 
 
 def linkage(tree: Any, *, n_nodes: Any, device: str, memory_limit: Any) -> Any:
-    """`api.linkage`."""
+    """Return the dendrogram of a weighted tree as a frame; see `api.linkage`."""
     chosen = resolve(device, tree)
     tree, output = OutputKind.of(tree, chosen)
     require_columns(tree, ("src", "dst", "weight"), "tree")
@@ -228,7 +229,7 @@ def linkage(tree: Any, *, n_nodes: Any, device: str, memory_limit: Any) -> Any:
 
 
 def cut(linkage: Any, parameters: cutting.CutParameters, n_leaves: Any) -> Any:
-    """`api.cut`."""
+    """Return flat clusters from a linkage; see `api.cut`."""
     linkage, output = OutputKind.of(linkage, resolve("auto", linkage))
     require_columns(linkage, cutting.COLUMNS, "linkage")
     n = cutting.count_leaves(len(linkage), n_leaves)
@@ -240,7 +241,7 @@ def cut(linkage: Any, parameters: cutting.CutParameters, n_leaves: Any) -> Any:
 
 
 def fit_points(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: Report) -> dict[str, Any]:
-    """Cluster points on one device, within a run: the fitted model's attributes."""
+    """Cluster points on one device, within a run; return the fitted model's attributes."""
 
     def estimate(n: int, d: int, itemsize: int) -> MemoryEstimate:
         problem = Problem(settings, device, n, d, itemsize)
@@ -254,7 +255,7 @@ def fit_points(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
         n, d = points.values.shape if edges is None else 2 * (edges.n_nodes,)
         settings = settings.of_columns(points.names, d)
         rule.check_rows(n)
-        index = None if edges is not None and is_graph(X) else points.index  # of a graph's nodes
+        index = None if edges is not None and is_graph(X) else points.index  # a graph's index is that of its nodes
         weights = check_weights(settings.weights, n, device, index=index) if weighted else None
         settings = settings.for_rows(n if weights is None else int(weights.sum()))
         if not settings.clipped or settings.min_samples > 1:
@@ -281,7 +282,7 @@ def fit_points(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
 def select_points(
     X: Any, settings: Settings, rules: list[StableClusters], samples: list[int], device: Device
 ) -> tuple[Any, Points]:
-    """`select` on one device, within a run: one k-NN graph serves all trees, and each tree all rules."""
+    """Return what `select` returns, within a run: one k-NN graph serves all trees, and each tree serves all rules."""
     report, shared = Report(), SharedLists(max(samples))
     settings = replace(settings, min_samples=max(samples))
 
@@ -310,7 +311,10 @@ def select_points(
 
 
 def as_given(X: Any, device: Device, estimate: Following, as_edges: bool) -> tuple[Points, EdgeList | None]:
-    """Given distances: a matrix, or rows without values and the edges if there are pairs without a distance."""
+    """Return given distances as a matrix, and as edges if they are a graph, if they lack pairs, or if `as_edges`.
+
+    Otherwise the edges are None. A graph has no matrix: its points have no values.
+    """
     if not is_graph(X):
         points, complete = as_distances(X, device, estimate)
         return points, None if complete and not as_edges else edges_of_matrix(points.values, device)
@@ -331,7 +335,7 @@ def as_given(X: Any, device: Device, estimate: Following, as_edges: bool) -> tup
 def append_points(
     X: Any, model: Fitted, settings: Settings, rule: ClusterRule, device: Device, report: Report
 ) -> dict[str, Any]:
-    """Add rows to a model on one device, within a run: the attributes of a model fitted on all rows."""
+    """Add rows to a model on one device, within a run; return the attributes of a model fitted on all rows."""
     with report.stage("input", device):
         new, (added, old) = model.rows.read(X, device)
         n = len(old) + len(added)
@@ -373,7 +377,10 @@ def attributes_of(
     report: Report,
     is_own: bool = False,
 ) -> dict[str, Any]:
-    """The attributes of a model of rows and features, from its tree. `is_own`: it may keep the points themselves."""
+    """Return the attributes of a model of n rows and d features, from its tree.
+
+    `shape` is (n, d). With `is_own` the model may keep the points themselves, otherwise it copies them.
+    """
     (tree, components), (n, d) = tree_and_components, shape
     release_cached()
     with report.stage("linkage", device):
@@ -404,7 +411,7 @@ def attributes_of(
 
 
 def attributes_of_friends(points: Points, problem: Problem, rule: Cut, report: Report) -> dict[str, Any]:
-    """The attributes of a model of which labels alone are made: its tree follows when it is asked for."""
+    """Return the attributes of a model of which labels alone are made: its tree follows when it is asked for."""
     device, values, (n, d) = problem.device, points.values, points.values.shape
     report["way"] = "friends"
     with report.stage("neighbors", device):
@@ -437,11 +444,11 @@ class LaterTree:
         self.made: tuple[PreallocatedFrame, PreallocatedFrame] | None = None
 
     def tree(self) -> PreallocatedFrame:
-        """The edges."""
+        """Return the edges of the tree; the first call makes them."""
         return self._make()[0]
 
     def linkage(self) -> PreallocatedFrame:
-        """The merges."""
+        """Return the merges; the first call makes them."""
         return self._make()[1]
 
     def _make(self) -> tuple[PreallocatedFrame, PreallocatedFrame]:
@@ -464,7 +471,7 @@ class LaterTree:
 
 
 def centers_of(points: Points, flat: FlatClusters, settings: Settings, device: Device) -> dict[str, Any]:
-    """`centroids_` and `medoids_` of clusters with probabilities."""
+    """Return those of `centroids_` and `medoids_` that the settings ask for, of clusters with probabilities."""
     labels, strength = (to_host(flat.rows[name]) for name in ("labels_", "probabilities_"))
     centers, members, k = {}, (points.values, labels, strength), flat.n_clusters
     if settings.store_centers in ("centroid", "both"):
@@ -478,7 +485,7 @@ def centers_of(points: Points, flat: FlatClusters, settings: Settings, device: D
 def kept_rows(
     values: Array, settings: Settings, rule: ClusterRule, device: Device, report: Report, is_own: bool
 ) -> dict[str, Any]:
-    """The rows that a model keeps, copied unless `is_own`, and the core distances if its predictions need them."""
+    """Return the rows that a model keeps, copied unless `is_own`, and core distances if predictions need them."""
     with report.stage("prediction_data", device):
         points = values
         if not is_own:
@@ -496,16 +503,17 @@ def kept_rows(
 
 
 def keeps_rows(settings: Settings) -> bool:
-    """Whether a model keeps its rows, for predictions or to draw its tree on them. Distances have no rows."""
+    """Return whether a model keeps its rows, for predictions or to draw its tree on them; distances have no rows."""
     return settings.prediction_data or (settings.gen_min_span_tree and settings.metric is not PRECOMPUTED)
 
 
 def read_points(
     X: Any, settings: Settings, device: Device, estimate: Following, checked: bool = True
 ) -> tuple[Points, EdgeList | None]:
-    """The points, or the distances, on the device, if they and the later stages fit into memory; or the given edges.
+    """Return the points, or the given distances, on the device, and the given edges, if any; else None.
 
-    `checked` is that of `as_points`.
+    Raises DeviceMemoryError unless they and the later stages fit into memory. `checked` is the parameter of
+    `as_points`.
     """
     if settings.metric is PRECOMPUTED:
         return as_given(X, device, estimate, settings.weights is not None)
@@ -518,7 +526,7 @@ def read_points(
 
 
 def flat_attributes(flat: FlatClusters, points: Points) -> dict[str, Any]:
-    """Flat clusters as attributes, in the type of the points."""
+    """Return flat clusters as attributes, in the type of the points."""
     return {
         "n_clusters_": flat.n_clusters,
         **{name: points.labels(array, SERIES_NAMES[name]) for name, array in flat.rows.items()},
@@ -529,7 +537,7 @@ def flat_attributes(flat: FlatClusters, points: Points) -> dict[str, Any]:
 
 
 def size_attributes(n: int, d: int, components: int, names: list[Any] | None) -> dict[str, Any]:
-    """The numbers of rows, features and components, and the features' names if all are strings."""
+    """Return the numbers of rows, features and components, and the features' names if all are strings."""
     has_names = names and all(isinstance(name, str) for name in names)
     named = {"feature_names_in_": np.asarray(names, dtype=object)} if has_names else {}
     return {"n_leaves_": n, "n_features_in_": d, "n_connected_components_": components, **named}
@@ -538,9 +546,9 @@ def size_attributes(n: int, d: int, components: int, names: list[Any] | None) ->
 def estimate_fit(
     problem: Problem, of_tree: MemoryEstimate | None = None, rule: ClusterRule | type[Cut] = Cut
 ) -> MemoryEstimate:
-    """Bytes of a fit without the points, and with a tree of any values unless its bytes are given.
+    """Estimate the bytes of a fit without the points; with a tree of any values unless `of_tree` is given.
 
-    The memory of the lists is free again once the tree is there.
+    `of_tree` is the estimate of the tree of known values. The memory of the lists is free again once the tree is there.
     """
     if serves_friends(problem):
         return estimate_friends(problem)
@@ -563,9 +571,10 @@ def tree_of_points(
     core: Array = None,
     groups: Groups | None = None,
 ) -> Tree:
-    """The exact minimum spanning tree over all pairs of points, (n, d), in merge order, weighted by distances.
+    """Return the exact minimum spanning tree over all pairs of points, in merge order, weighted by distances.
 
-    `alone` is that of `metric_rows`, `groups` that of `reported_cores`, and `core` its result if it is known.
+    The points are (n, d); the second result is the number of trees. `alone` is the parameter of `metric_rows`, and
+    `groups` that of `reported_cores`. `core` is the result of `reported_cores`, if it is known.
     """
     metric, device = problem.metric, problem.device
     with report.stage("neighbors", device):
@@ -586,7 +595,7 @@ def tree_of_points(
 
 
 def within_distance(tree: PreallocatedFrame, max_distance: float | None) -> PreallocatedFrame:
-    """The edges of at most this weight, which come first; all of them for None."""
+    """Return the edges of at most this weight, which come first; return all edges for None."""
     if max_distance is None:
         return tree
     xp = tree.device.xp
@@ -637,7 +646,7 @@ def plan_points(X: Any, settings: Settings, device: Device, report: Report) -> N
         report["way"] = "edges"
         of_tree = estimate_given(edges.src.size, edges.n_nodes, problem.settings.min_samples)
     checked, reserved = checked_estimate()
-    copied = checked.retained - estimate_fit(problem).retained if checked else 0  # of X
+    copied = checked.retained - estimate_fit(problem).retained if checked else 0  # bytes of X that were copied
     copy = MemoryEstimate(2 * copied, copied)
     whole = sequential(copy, estimate_fit(problem, of_tree))
     report.pop("seconds", None)
@@ -653,9 +662,9 @@ def plan_points(X: Any, settings: Settings, device: Device, report: Report) -> N
 
 
 def _prepared_estimate(problem: Problem, values: Array, report: Report) -> MemoryEstimate:
-    """Bytes of the tree by the first way that serves the points; `values` is None for distances of which none is there.
+    """Estimate the bytes of the tree by the first way that serves the points.
 
-    The arrays of the way are gone at the end.
+    `values` is None for distances that are not there. The arrays of the way are freed at the end.
     """
     if values is None:
         report["way"] = way_of(problem)
@@ -665,7 +674,7 @@ def _prepared_estimate(problem: Problem, values: Array, report: Report) -> Memor
 
 
 def expected_seconds(problem: Problem, values: Array, report: Report) -> float:
-    """The seconds of the tree, by those of two samples and by how much more work there is for all rows.
+    """Return the seconds of the tree, from those of two samples and from how much more work all rows are.
 
     The work is n² pairs of rows, or n log n visits if trees of boxes serve. A sample is of the points, (m, d), or of
     others like them if these are fewer than n. Samples grow until one takes `LEAST_TIMED` seconds.
@@ -696,12 +705,12 @@ def expected_seconds(problem: Problem, values: Array, report: Report) -> float:
 
 
 def is_shape(X: Any) -> bool:
-    """Whether this is (n, d) instead of points."""
+    """Return whether this is (n, d) instead of points."""
     return isinstance(X, tuple) and len(X) == 2 and all(np.ndim(size) == 0 for size in X)
 
 
 def _sample(problem: Problem, rows: int = SAMPLE_ROWS) -> Array:
-    """Standard normal rows, or random booleans or bits, in place of points whose values are not known."""
+    """Return standard normal rows, or random booleans or bits, in place of points whose values are not known."""
     n, d, rng = min(problem.n, rows), problem.n_features, np.random.default_rng(0)
     if problem.metric.rows.are_packed:
         return problem.device.asarray(rng.integers(0, 256, (n, d), "uint8"))
@@ -712,7 +721,7 @@ def _sample(problem: Problem, rows: int = SAMPLE_ROWS) -> Array:
 
 
 def _alternatives(problem: Problem, copy: MemoryEstimate) -> Iterator[str]:
-    """Other parameters with which the fit would fit into memory, and the copy of X on the device before it."""
+    """Yield other parameters with which the fit, and the copy of X on the device before it, would fit into memory."""
     settings = problem.settings
     if settings.memory_limit is not None and _fits(replace(settings, memory_limit=None), problem, copy):
         yield f"memory_limit={size_text(required_bytes(problem.device, sequential(copy, estimate_fit(problem))))!r}"

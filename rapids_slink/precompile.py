@@ -15,12 +15,12 @@ from rapids_slink.runtime.memory import usable_cores
 from rapids_slink.runtime.threads import Progress, progress_bar
 from rapids_slink.single_linkage import SingleLinkage
 
-#: Rows and features by device: few rows, of which all pairs are compared, few features, and many of both.
+#: By device, the rows and features of the tables: few rows, whose pairs are all compared; few features; many of both.
 SHAPES = {
     "cpu": ((500, 16), (9000, 3), (9000, 16)),
     "cuda": ((500, 16), (100_000, 3), (20_000, 32), (100_000, 64)),
 }
-#: Near how many places the rows of a second table of each shape are, in place of noise.
+#: The number of places that the rows of the second table of each shape are near. The first table is noise.
 PLACES = 300
 
 
@@ -82,13 +82,17 @@ def compile(device: str = "auto", *, metrics: Collection[str] = ("euclidean",), 
 
 
 def _fit_on(gpu: int, device: Device, fit: tuple[Any, np.ndarray]) -> None:
-    """Fit a model in a thread, whose current GPU may be another one."""
+    """Fit a model on this GPU in a thread, whose current GPU may be another one."""
     with device.xp.cuda.Device(gpu):
         fit[0].fit(fit[1])
 
 
 def _tables(metric: Metric, shapes: Collection[tuple[int, int]]) -> Iterator[np.ndarray]:
-    """Rows that the metric takes, of each shape: random ones, and of the last shape some that are near few places."""
+    """Yield tables of rows that the metric takes, for each shape.
+
+    They are random. Of metrics of numbers there is a second table of rows that are near few places, and each table is
+    in float32 and in float64.
+    """
     rng = np.random.default_rng(0)
     for n, d in shapes:
         if metric.rows.are_packed:

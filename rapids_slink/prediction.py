@@ -31,13 +31,13 @@ from rapids_slink.runtime.memory import MemoryEstimate, outside_pool, sequential
 from rapids_slink.runtime.threads import for_each_chunk
 from rapids_slink.spanning_tree.problem import Problem
 
-#: Pairs whose distances are computed at a time.
+#: The number of pairs whose distances are computed at a time, for medoids.
 MEDOID_BLOCK = 2**20
-#: Replaces an infinite λ, that of equal rows: the sums and quotients below stay finite.
+#: A number that replaces an infinite λ, that of equal rows, so that the sums and quotients below stay finite.
 LARGEST_RATE = 1e150
-#: Where hdbscan divides by zero it adds or takes this.
+#: The number that hdbscan adds to a divisor that may be zero, or takes in its place.
 TINY = 1e-8
-#: Pairs of rows whose distances, or of rows and clusters whose shares, are computed at a time.
+#: The number of pairs, of two rows or of a row and a cluster, that are computed at a time.
 BLOCK = 2**22
 
 
@@ -52,7 +52,7 @@ class FittedRows:
     missing_values: tuple[Any, ...] = ()  # what stands for a missing value in new rows
 
     def read(self, X: Any, device: Device) -> tuple[Points, tuple[Array, Array]]:
-        """New rows, and their values and those of the fitted rows in one type; a frame's columns go by name."""
+        """Return new rows, and their values and the fitted rows' in one type; a frame's columns go by name."""
         X, output = OutputKind.of(X, device)
         X = self.columns_of(X)
         points = as_points(X, device, metric=self.metric, missing_values=self.missing_values)
@@ -65,7 +65,7 @@ class FittedRows:
         return points, both
 
     def columns_of(self, X: Any) -> Any:
-        """`X` with the columns of the fit in their order."""
+        """Return `X` with the columns of the fit in their order; raise ValueError if it has others."""
         columns = column_names(X)
         if self.names is None or columns is None or columns == self.names:
             return X
@@ -80,14 +80,14 @@ class Fitted:
     """A model to which rows are added."""
 
     rows: FittedRows
-    #: `tree` and `linkage`: DataFrame, its `mst_` and `linkage_`
+    #: `tree` and `linkage` are DataFrames: the model's `mst_` and `linkage_`
     tree: Any
     linkage: Any
-    index: Any  # of its rows
+    index: Any  # the index of the model's rows
     output: OutputKind
 
     def index_with(self, new: Points) -> Any:
-        """The index of all rows. Rows without an index are numbered."""
+        """Return the index of all rows, None if the model has none; new rows without an index are numbered."""
         if self.index is None:
             return None
         n, m = len(self.index), len(new.values)
@@ -96,7 +96,7 @@ class Fitted:
 
 
 def nearest_labels(X: Any, fitted: FittedRows, labels: Array, height: float, device: Device, report: Report) -> Any:
-    """The label of each new row's nearest row if that is nearer than `height`, else -1, in the type of `X`."""
+    """Return the label of each new row's nearest row if that is nearer than `height`, else -1, in the type of `X`."""
     with report.stage("predict", device):
         X, output = OutputKind.of(X, device)
         if kind := kind_of(fitted.metric, fitted.values):
@@ -119,7 +119,7 @@ def nearest_labels(X: Any, fitted: FittedRows, labels: Array, height: float, dev
 
 
 def core_distances(values: Array, metric: Metric, min_samples: int, device: Device) -> Array:
-    """The distance of each row from its `min_samples` - 1-th nearest other row; zeros if `min_samples` is 1."""
+    """Return the distance of each row from its `min_samples` - 1-th nearest other row; zeros if `min_samples` is 1."""
     n, k = len(values), min_samples - 1
     if k == 0:
         return device.xp.zeros(n)
@@ -130,13 +130,13 @@ def core_distances(values: Array, metric: Metric, min_samples: int, device: Devi
 
 
 def results(device: Device, convert: Callable[..., Any], values: Array, *names: Any) -> Any:
-    """The results of a prediction, in memory that outlives the run."""
+    """Return the results of a prediction, in memory that outlives the run."""
     with outside_pool(device):
         return convert(values if isinstance(values, np.ndarray) else values.copy(), *names)
 
 
 def estimate_prediction(problem: Problem) -> MemoryEstimate:
-    """Bytes of a copy of the rows and of `core_distances`."""
+    """Estimate the bytes of a copy of the rows and of `core_distances`."""
     n, d, k, itemsize = problem.n, problem.n_features, max(1, problem.settings.min_samples - 1), problem.itemsize
     search = estimate_search(n, d, itemsize, k, problem.device, metric=problem.metric)
     return sequential(MemoryEstimate(n * d * itemsize, n * d * itemsize), search)
@@ -146,7 +146,7 @@ def estimate_prediction(problem: Problem) -> MemoryEstimate:
 
 
 def centroids(values: Array, labels: np.ndarray, strength: np.ndarray, k: int, device: Device) -> Array:
-    """The mean of each label's rows, weighted by their strength, (k, d) float64."""
+    """Return the mean of each label's rows, weighted by their strength, (k, d) float64."""
     xp, means = device.xp, device.xp.empty((k, values.shape[1]))
     for label in range(k):
         rows = np.flatnonzero(labels == label)
@@ -156,7 +156,7 @@ def centroids(values: Array, labels: np.ndarray, strength: np.ndarray, k: int, d
 
 
 def medoids(values: Array, labels: np.ndarray, strength: np.ndarray, k: int, metric: Metric, device: Device) -> Any:
-    """The row of each label with the least sum of distances, weighted by the other rows' strength, (k,) int64."""
+    """Return the row of each label with the least sum of distances, weighted by the rows' strength, (k,) int64."""
     reading, chosen = metric_rows(metric, values, device), np.empty(k, np.int64)
     for label in range(k):
         rows = np.flatnonzero(labels == label)
@@ -166,7 +166,7 @@ def medoids(values: Array, labels: np.ndarray, strength: np.ndarray, k: int, met
 
 
 def _distance_sums(values: Array, reading: Array, rows: Array, strength: Any, metric: Metric, device: Device) -> Array:
-    """The weighted sum of each row's distances to all of them."""
+    """Return the weighted sum of the distances of each of these rows to all of them, (m,) float64."""
     xp, m, weight = device.xp, rows.size, device.asarray(strength)
     total = xp.empty(m)
 
@@ -196,7 +196,7 @@ class Density:
 
     @cached_property
     def label(self) -> np.ndarray:
-        """The label of each cluster of the tree: that of the selected one that equals or contains it, or -1."""
+        """Return the label of each cluster of the tree: that of the selected one that equals or contains it, or -1."""
         selected, label = np.zeros(self.tree.parent.size, bool), np.full(self.tree.parent.size + 1, -1, np.int32)
         selected[self.selected] = True
         label[self.selected] = np.arange(self.selected.size)
@@ -204,12 +204,12 @@ class Density:
 
     @cached_property
     def largest(self) -> np.ndarray:
-        """The largest λ at which anything left each cluster of the tree."""
+        """Return the largest λ at which anything left each cluster of the tree."""
         return summarize(self.tree).largest
 
     @cached_property
     def exemplars(self) -> tuple[np.ndarray, np.ndarray]:
-        """The rows that are in a cluster without children to its end, by label, and their labels."""
+        """Return the rows that are in a cluster without children to its end, by label, and their labels."""
         ends, (parent, _, _, cluster, departure) = np.ones(self.label.size, bool), self.tree
         ends[parent[1:]] = False
         label = np.where(ends[cluster] & (departure == self.largest[cluster]), self.label[cluster], -1)
@@ -218,13 +218,13 @@ class Density:
         return rows, label[rows]
 
     def rates(self, cluster: np.ndarray, rate: np.ndarray, device: Device) -> Array:
-        """The λ at which rows of these clusters and λ part from each selected cluster, (rows, k)."""
+        """Return the λ at which rows of these clusters and λ part from each selected cluster, (rows, k)."""
         of_clusters = _parting_rates(self.tree.parent, self.tree.birth, self.selected, self.label)
         parted = device.asarray(of_clusters)[device.asarray(cluster)]
         return device.xp.minimum(device.xp.where(parted < 0, device.asarray(rate)[:, None], parted), LARGEST_RATE)
 
     def join(self, X: Any, device: Device) -> tuple[Points, Array, np.ndarray, np.ndarray]:
-        """New rows: themselves, their values, the row that each joins, and its λ there."""
+        """Return new rows as points, their values, the fitted row that each joins, and the λ at which it joins."""
         points, (new, old) = self.rows.read(X, device)
         metric, n, xp = self.rows.metric, len(old), device.xp
         reading = [metric_rows(metric, part, device, alone=False) for part in (old, new)]
@@ -245,7 +245,7 @@ class Density:
 
 
 def approximate_predict(X: Any, model: Density, device: Device, report: Report) -> tuple[Any, Any, Any]:
-    """`HDBSCAN.approximate_predict`, and the row that each new row joins."""
+    """Return new rows' labels and probabilities, and the row that each joins; see `HDBSCAN.approximate_predict`."""
     with report.stage("predict", device):
         output = OutputKind.of(X, device)[1].from_cuml_setting()
         points, _, joined, rate = model.join(X, device)
@@ -262,7 +262,7 @@ def approximate_predict(X: Any, model: Density, device: Device, report: Report) 
 
 
 def predict_scores(X: Any, model: Density, device: Device, report: Report) -> Any:
-    """`hdbscan.approximate_predict_scores`."""
+    """Return the outlier score of each new row; see `hdbscan.approximate_predict_scores`."""
     with report.stage("predict", device):
         output = OutputKind.of(X, device)[1].from_cuml_setting()
         points, _, joined, rate = model.join(X, device)
@@ -274,7 +274,7 @@ def predict_scores(X: Any, model: Density, device: Device, report: Report) -> An
 
 
 def membership_vector(X: Any, model: Density, device: Device, report: Report) -> Any:
-    """`HDBSCAN.membership_vector`."""
+    """Return how far new rows belong to each cluster, (m, k); see `HDBSCAN.membership_vector`."""
     with report.stage("predict", device):
         output = OutputKind.of(X, device)[1].from_cuml_setting()
         _, new, joined, rate = model.join(X, device)
@@ -296,7 +296,7 @@ def membership_vector(X: Any, model: Density, device: Device, report: Report) ->
 
 
 def all_membership_vectors(output: OutputKind, model: Density, device: Device, report: Report) -> Any:
-    """`HDBSCAN.all_points_membership_vectors`."""
+    """Return how far fitted rows belong to each cluster; see `HDBSCAN.all_points_membership_vectors`."""
     with report.stage("predict", device):
         values, xp = device.asarray(model.rows.values), device.xp
 
@@ -312,7 +312,7 @@ def all_membership_vectors(output: OutputKind, model: Density, device: Device, r
 
 
 def _by_blocks(m: int, model: Density, device: Device, vectors: Callable[[slice], Array]) -> Array:
-    """The vectors of m rows, some rows at a time."""
+    """Return the vectors of m rows, (m, k), computed for some rows at a time."""
     k = model.selected.size
     whole = device.xp.empty((m, k))
     for rows in row_blocks(m, k, BLOCK) if k else []:
@@ -321,20 +321,20 @@ def _by_blocks(m: int, model: Density, device: Device, vectors: Callable[[slice]
 
 
 def _in_some_cluster(model: Density, cluster: np.ndarray, rate: np.ndarray, more: float, device: Device) -> Array:
-    """The share of a row's largest λ, or its nearest cluster's, up to which it is in a selected cluster."""
+    """Return the share of a row's largest λ, or its nearest cluster's, up to which it is in a selected cluster."""
     xp, rates = device.xp, model.rates(cluster, rate, device)
     largest = device.asarray(np.minimum(model.largest[model.selected], LARGEST_RATE))[rates.argmax(axis=1)]
     return rates.max(axis=1) / (xp.maximum(largest, device.asarray(np.minimum(rate, LARGEST_RATE))) + more)
 
 
 def _shares(values: Array, xp: Any) -> Array:
-    """Each row of (m, k) values that are not negative as shares of its sum."""
+    """Return each row of (m, k) values that are not negative as shares of its sum."""
     total = values.sum(axis=1, keepdims=True)
     return values / xp.where(total > 0, total, 1.0)
 
 
 def _nearness(values: Array, model: Density, device: Device) -> Array:
-    """The inverse distances of rows from the nearest exemplars of each label, as shares, (m, k)."""
+    """Return the inverse distances of rows from the nearest exemplars of each label, as shares, (m, k)."""
     rows, label = model.exemplars
     least = exemplar_distances(values, model.rows, rows, label, model.selected.size, device)
     xp, largest = device.xp, float(np.finfo(np.float64).max) / model.selected.size
@@ -343,7 +343,7 @@ def _nearness(values: Array, model: Density, device: Device) -> Array:
 
 
 def exemplar_distances(values: Array, fitted: FittedRows, rows: Array, label: Array, k: int, device: Device) -> Array:
-    """The distance of each of m rows from the nearest of some fitted `rows` of each of k labels, (m, k) float64."""
+    """Return the distance of each of m rows from the nearest of the fitted `rows` of each label, (m, k) float64."""
     xp, m, count = device.xp, len(values), rows.size
     chosen = device.asarray(fitted.values)[device.asarray(rows)].astype(values.dtype)
     both = xp.concatenate([values, chosen])
@@ -366,7 +366,7 @@ def exemplar_distances(values: Array, fitted: FittedRows, rows: Array, label: Ar
 
 
 def relative_validity(labels: np.ndarray, src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> float:
-    """`HDBSCAN.relative_validity_`, from a tree's edges.
+    """Return `HDBSCAN.relative_validity_`, from labels and a tree's edges.
 
     A cluster's sparseness is its heaviest edge, its separation the lightest edge to another cluster. Without such an
     edge the separation is twice the tree's heaviest edge, or for one cluster twice the lightest edge between it and
@@ -389,7 +389,7 @@ def relative_validity(labels: np.ndarray, src: np.ndarray, dst: np.ndarray, weig
 
 @njit(nogil=True, cache=True)
 def _place(parent: Any, birth: Any, cluster: Any, departure: Any, joined: Any, rate: Any) -> Any:
-    """The cluster of each new row: that of the row that it joins, or the first around it that was born below its λ."""
+    """Return each new row's cluster: that of the row that it joins, or the first around it born below its λ."""
     place = cluster[joined]
     for i in range(joined.size):
         if departure[joined[i]] > rate[i]:
@@ -400,7 +400,7 @@ def _place(parent: Any, birth: Any, cluster: Any, departure: Any, joined: Any, r
 
 @njit(nogil=True, cache=True)
 def _parting_rates(parent: Any, birth: Any, selected: Any, label: Any) -> Any:
-    """The λ at which each cluster and each selected one part, (clusters, k); -1 if one of the two is in the other."""
+    """Return the λ at which each cluster and each selected one part, (clusters, k); -1 if one is in the other."""
     rates = np.zeros((parent.size, selected.size))
     for j in range(selected.size):
         c = selected[j]

@@ -40,7 +40,7 @@ class Report(dict[str, Any]):
             entry[name] = value if isinstance(value, str) else entry.get(name, 0) + int(value)
 
     def add(self, other: Self) -> None:
-        """Add the seconds and counts of a part of the work, and the settings that this report does not have."""
+        """Add the seconds and counts of a part of the work, and the settings that this report does not have yet."""
         for name, entry in other.items():
             if name == "seconds":
                 seconds = self.setdefault(name, {})
@@ -51,7 +51,7 @@ class Report(dict[str, Any]):
                 self.setdefault(name, entry)
 
     def to_frame(self) -> pd.DataFrame:
-        """A row for each stage.
+        """Return a frame with a row for each stage.
 
         Returns
         -------
@@ -78,7 +78,7 @@ class Report(dict[str, Any]):
         return "\n".join(lines)
 
     def stages(self) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
-        """The seconds and the counts of each stage."""
+        """Return the seconds and the counts of each stage."""
         counts = {stage: entry for stage, entry in self.items() if isinstance(entry, dict)}
         return counts.pop("seconds", {}), counts
 
@@ -112,26 +112,29 @@ class _Stage:
 
 
 def in_words(name: str) -> str:
-    """A stage's or a count's name as text."""
+    """Return a stage's or a count's name as text."""
     return name.replace("_", " ")
 
 
 def entry_text(name: str, value: Any) -> tuple[str, str]:
-    """A count's name and value as text, a number of bytes in larger units."""
+    """Return a count's name and value as text, a number of bytes in larger units."""
     if name.endswith("_bytes"):
         return in_words(name.removesuffix("_bytes")), size_text(value)
     return in_words(name), f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def did_you_mean(name: Any, valid: Collection[str], meanings: Mapping[str, str]) -> str:
-    """The end of an error: the valid name that a given one resembles, or what a name of other packages means here."""
+    """Return the end of an error message that suggests a valid name; "" if `name` resembles none.
+
+    `meanings` has names that other packages use, and what they are called here.
+    """
     names = {own: own for own in valid} | dict(meanings)
     near = get_close_matches(str(name).lower().replace("-", "_"), names, n=1, cutoff=0.7)
     return f". Did you mean {names[near[0]]!r}?" if near and names[near[0]] in valid else ""
 
 
 def with_hints(meanings: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A decorator: for a parameter that a function does not have, the error names the one that was meant."""
+    """Return a decorator: the error for a parameter that a function does not have names the one that was meant."""
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
         names = [name for name in signature(function).parameters if name != "self"]
@@ -150,11 +153,11 @@ def with_hints(meanings: Mapping[str, str]) -> Callable[[Callable[P, R]], Callab
 
 
 def counted(number: int, what: str) -> str:
-    """A number and what it counts: "1 row", "1,234 rows"."""
+    """Return a number and what it counts as text: "1 row", "1,234 rows"."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def listed(names: Iterable[Any]) -> str:
-    """Names as they are written in Python: the first six and the last if there are more than eight."""
+    """Return names as they are written in Python: the first six and the last if there are more than eight."""
     texts = [repr(name) for name in names]
     return ", ".join(texts if len(texts) <= 8 else [*texts[:6], "...", texts[-1]])

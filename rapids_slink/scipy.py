@@ -34,7 +34,7 @@ OWN_METRICS = {name for name, own in METRICS.items() if own.rows != "boolean"} &
 def linkage(
     y: Any, method: str = "single", metric: Any = "euclidean", optimal_ordering: bool = False, *, device: str = "auto"
 ) -> np.ndarray:
-    """The result of `scipy.cluster.hierarchy.linkage`, for ``method="single"`` on a GPU or a CPU.
+    """Return what `scipy.cluster.hierarchy.linkage` returns; a GPU or a CPU computes ``method="single"``.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def linkage(
 def fcluster(
     Z: Any, t: float, criterion: str = "inconsistent", depth: int = 2, R: Any = None, monocrit: Any = None
 ) -> Any:
-    """The result of `scipy.cluster.hierarchy.fcluster`, which computes it, for a `Z` on a GPU too.
+    """Return what `scipy.cluster.hierarchy.fcluster` computes, for a `Z` on a GPU too.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def fcluster(
 
 
 def cophenet(Z: Any, Y: Any = None) -> Any:
-    """The result of `scipy.cluster.hierarchy.cophenet`, which computes it, for a `Z` on a GPU too.
+    """Return what `scipy.cluster.hierarchy.cophenet` computes, for a `Z` on a GPU too.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def cophenet(Z: Any, Y: Any = None) -> Any:
 
 
 def leaves_list(Z: Any) -> Any:
-    """The result of `scipy.cluster.hierarchy.leaves_list`, which computes it, for a `Z` on a GPU too.
+    """Return what `scipy.cluster.hierarchy.leaves_list` computes, for a `Z` on a GPU too.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ def leaves_list(Z: Any) -> Any:
 
 
 def _by_scipy(function: Callable[..., Any], Z: Any, *rest: Any) -> Any:
-    """The result of a function of SciPy for a linkage, its arrays on the device of the linkage."""
+    """Return the result of a function of SciPy for a linkage, with its arrays on the device of the linkage."""
     Z = _as_array(Z)
     result = function(to_host(Z), *rest)
     if not is_on_gpu(Z):
@@ -193,7 +193,7 @@ def _by_scipy(function: Callable[..., Any], Z: Any, *rest: Any) -> Any:
 
 
 def _as_array(y: Any) -> Any:
-    """`y` as an array of CuPy, if it is on a GPU, or of NumPy. Raises SciPy's error if it is not of numbers."""
+    """Return `y` as an array, of CuPy if it is on a GPU, else of NumPy; raise SciPy's error unless it has numbers."""
     if library_of(y):
         y = array_of(as_frame(y))
     if is_on_gpu(y):

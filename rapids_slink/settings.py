@@ -58,9 +58,9 @@ MISSING = {
 }
 #: Texts that usually mean missing.
 USUAL_MARKS = ("-", "", "?", "NA")
-#: How a text of `missing_value` begins that stands for all numbers up to one.
+#: The beginning of a text of `missing_value` that stands for all numbers up to one.
 UP_TO = "<="
-#: The metrics that take a box. Those but sqeuclidean, which is no length, take scales.
+#: The metrics that take a box. They also take scales, except sqeuclidean, which is no length.
 BOX_METRICS = ("euclidean", "sqeuclidean", "cityblock", "chebyshev")
 #: With scales between these a distance neither overflows nor vanishes where the values' squares do not.
 LEAST_SCALE, LARGEST_SCALE = 1e-150, 1e150
@@ -82,7 +82,7 @@ class Settings:
     max_distance: float | None = None
     #: the distance within which rows are in one cluster, if no more of their tree than these clusters is wanted
     friends_within: float | None = None
-    missing_values: tuple[Any, ...] = ()  # of `missing_values_of`
+    missing_values: tuple[Any, ...] = ()  # the result of `missing_values_of`
     prediction_data: bool = False  # whether the model keeps its rows and what its predictions read
     gen_min_span_tree: bool = False  # whether the model keeps its rows to draw its tree on them
     weights: Any = None  # array of shape (n,), optional; how many equal rows each counts for
@@ -91,11 +91,11 @@ class Settings:
     cannot_link: Any = None  # optional; the parameter of `SingleLinkage.fit`
 
     def of_columns(self, names: Sequence[Any] | None, d: int) -> Self:
-        """The settings for d columns, which may have names: see `Metric.of_columns`."""
+        """Return the settings for d columns, which may have names: see `Metric.of_columns`."""
         return self if self.metric.space is None else replace(self, metric=self.metric.of_columns(names, d))
 
     def for_rows(self, n: int) -> Self:
-        """The settings for n rows, which may be too few for `min_samples`."""
+        """Return the settings for n rows: lower a default `min_samples` to n - 1, and raise if a given one is above."""
         if not self.clipped and self.min_samples > n - 1:
             raise ValueError(f"min_samples must be at most n - 1 = {n - 1}, got {self.min_samples}")
         min_samples = max(1, min(self.min_samples, n - 1))
@@ -105,20 +105,20 @@ class Settings:
 def metric_of(
     name: Any, p: Any = 2.0, missing: Any = None, box: Any = None, scales: Any = None, allow_precomputed: bool = False
 ) -> Metric:
-    """The metric of the parameters `metric`, `p`, `missing`, `box` and `scales`; "precomputed" only if allowed."""
+    """Return the metric of `metric`, `p`, `missing`, `box` and `scales`; "precomputed" only if allowed."""
     metric = get_metric(name, p, allow_precomputed)
     metric = metric if missing is None else with_missing(metric, missing)
     return metric if box is None and scales is None else with_space(metric, box, scales)
 
 
 def parameters_of(metric: Metric) -> tuple[Any, ...]:
-    """The arguments of `metric_with` for this metric of known columns: its name, p, `missing` and any space."""
+    """Return the arguments of `metric_with` for this metric of known columns: its name, p, `missing` and any space."""
     space = () if metric.space is None else ((metric.space.columns, metric.space.periods, metric.space.scales),)
     return metric.name, metric.p, missing_of(metric), *space
 
 
 def metric_with(name: str, p: float, missing: str | None = None, space: Any = None) -> Metric:
-    """The inverse of `parameters_of`. Models saved by former versions have fewer parameters."""
+    """Return the metric that `parameters_of` describes. Models saved by former versions have fewer parameters."""
     metric = metric_of(name, p, missing)
     return metric if space is None else in_space(metric, Placed(metric.formula, *space))
 
@@ -127,7 +127,7 @@ def metric_with(name: str, p: float, missing: str | None = None, space: Any = No
 
 
 def with_missing(metric: Metric, missing: Any) -> Metric:
-    """The metric of rows with missing values, which are treated as `missing` says."""
+    """Return the metric of rows with missing values, which are treated as `missing` says."""
     if not isinstance(missing, str) or missing not in MISSING:
         raise ValueError(f"missing must be None or one of {', '.join(map(repr, MISSING))}, got {missing!r}")
     if metric.name not in MISSING[missing]:
@@ -139,14 +139,15 @@ def with_missing(metric: Metric, missing: Any) -> Metric:
 
 
 def missing_of(metric: Metric) -> str | None:
-    """The parameter `missing` that the metric was made with."""
+    """Return the parameter `missing` that the metric was made with."""
     return next((kind for kind, names in MISSING.items() if names.get(metric.name, ("",))[0] == metric.formula), None)
 
 
 def missing_values_of(value: Any, missing: Any) -> tuple[Any, ...]:
-    """The values of the parameter `missing_value`, as `as_read` has them; refuse others, and any without `missing`.
+    """Return the values of the parameter `missing_value`, as `as_read` has them; () for None.
 
-    The text "<=0", or another number after the sign, stands for all numbers up to this one.
+    The text "<=0", or another number after the sign, stands for all numbers up to this one. Raises TypeError or
+    ValueError for other values, and for any value without `missing`.
     """
     if value is None:
         return ()
@@ -163,19 +164,19 @@ def missing_values_of(value: Any, missing: Any) -> tuple[Any, ...]:
 
 
 def up_to_of(missing_values: Collection[Any]) -> float:
-    """The largest number of a text such as "<=0", up to which all numbers are missing; without one -infinity."""
+    """Return the number up to which all numbers are missing, the largest of texts such as "<=0"; else -infinity."""
     limits = (one.removeprefix(UP_TO) for one in missing_values if isinstance(one, str) and one.startswith(UP_TO))
     return max(map(as_read, limits), default=-inf)
 
 
 def means_missing_in(metric: Metric, value: Any) -> bool:
-    """Whether a value of a column usually means missing: some texts, and in HierCC all numbers up to 0."""
+    """Return whether a value of a column usually means missing: some texts, and in HierCC all numbers up to 0."""
     is_number = isinstance(value, Real | Decimal)
     return value in USUAL_MARKS or (metric.formula is Formula.HIERCC and is_number and value <= 0)
 
 
 def as_read(value: Any) -> Any:
-    """The value as it counts: a text that is a finite number as this number, any other value unchanged.
+    """Return the value as it counts: a text that is a finite number as this number, any other value unchanged.
 
     So a column has the same categories whether a file's reader makes numbers or text of it.
     """
@@ -199,14 +200,15 @@ class SpatialFormula(NamedTuple):
     """The formula as the CPU's kernels take it, which would count references to arrays in it at every call."""
 
     kind: int  # the number of the formula of a group's differences, in `FORMULAS`
-    periods: int  # the address of float64, the length after which each column repeats
-    #: the address of float64, the scale of the group that ends with each column, 0 where it goes on; 0: no scales
+    periods: int  # the address of float64 numbers: the length after which each column repeats
+    #: the address of float64 numbers: for each column the scale of the group that ends there, 0 if the group goes on.
+    #: The address is 0 if there are no scales
     scales: int
 
 
 @cache
 def _kept(numbers: tuple[float, ...]) -> np.ndarray:
-    """The numbers as an array whose address stays what it is in this process."""
+    """Return the numbers as an array whose address stays what it is in this process."""
     return np.array(numbers)
 
 
@@ -214,13 +216,13 @@ def _kept(numbers: tuple[float, ...]) -> np.ndarray:
 class Placed:
     """A space of known columns."""
 
-    within: Formula  # of the differences, or of those of a group
+    within: Formula  # the formula of the differences, or of a group's differences
     columns: tuple[int, ...]  # in the order in which rows are read
-    periods: tuple[float, ...]  # of these; infinite where they do not repeat
+    periods: tuple[float, ...]  # the length after which each column repeats; infinite if it does not
     scales: tuple[float, ...]  # see `SpatialFormula`
 
     def place(self, names: Sequence[Any] | None, d: int) -> "Placed":
-        """Itself. Raises ValueError if it is none of d columns, as in a damaged file: kernels rely on it."""
+        """Return this space; raise ValueError if it is not one of d columns, as in a damaged file. Kernels need it."""
         numbers, is_scaled = (self.periods, self.scales), len(self.scales) > 0
         sizes = d, d if is_scaled else 0
         if (
@@ -234,13 +236,13 @@ class Placed:
 
     @property
     def cpu_formula(self) -> SpatialFormula:
-        """The formula for the CPU's kernels."""
+        """Return the formula for the CPU's kernels."""
         scales = _kept(self.scales).ctypes.data if self.scales else 0
         return SpatialFormula(FORMULAS.index(self.within), _kept(self.periods).ctypes.data, scales)
 
     @cached_property
     def cuda_options(self) -> tuple[str, ...]:
-        """The options that select the formula in the GPU's kernels, and what they read as a `Space`."""
+        """Return the options that select the formula in the GPU's kernels, and the constants that these read."""
         formula = f"scaled<{self.within}>" if self.scales else str(self.within)
         periods = np.array(self.periods)
         with np.errstate(over="ignore"):
@@ -260,7 +262,7 @@ class Space:
     scales: tuple[tuple[Any, float], ...]  # a column or a tuple of them, and the scale
 
     def place(self, names: Sequence[Any] | None, d: int) -> Placed:
-        """The space of d columns, which may have names."""
+        """Return the space of d columns, which may have names."""
         if d > MAX_COLUMNS:
             raise ValueError(f"box= and scales= take up to {MAX_COLUMNS:,} columns, and X has {d:,}")
         if isinstance(self.box, tuple) and len(self.box) != d:
@@ -283,7 +285,7 @@ class Space:
         return Placed(self.within, tuple(columns), tuple(periods[c] for c in columns), tuple(scales))
 
     def like(self, d: int) -> Placed:
-        """A space of d columns, of which no more is known, that has the same kernels."""
+        """Return a space of d columns, of which no more is known, that has the same kernels."""
         return Placed(self.within, tuple(range(d)), (inf,) * d, (1.0,) * d if self.scales else ())
 
 
@@ -299,7 +301,7 @@ def _place_of(column: Any, names: Sequence[Any] | None, d: int) -> int:
 
 
 def with_space(metric: Metric, box: Any, scales: Any) -> Metric:
-    """The metric in a box, or by groups of columns that have scales: one of the parameters is not None."""
+    """Return the metric in a box, or by groups of columns that have scales; one of the parameters is not None."""
     name = "box" if scales is None else "scales"
     if metric is PRECOMPUTED:
         raise ValueError(f"{name}= takes points, and metric='precomputed' has distances")
@@ -313,7 +315,7 @@ def with_space(metric: Metric, box: Any, scales: Any) -> Metric:
 
 
 def in_space(metric: Metric, space: Space | Placed) -> Metric:
-    """The metric in a space; with scales its surrogate distance is the distance."""
+    """Return the metric in a space; with scales its surrogate distance is the distance."""
     distance = "value" if space.scales else metric.distance
     return replace(
         metric, formula=Formula.SPATIAL, distance=distance, rows=Rows.PLACED, filter="none", boxes=True, space=space

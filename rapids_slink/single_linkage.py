@@ -51,10 +51,10 @@ FITTED_BY = ("distance_threshold", "box")
 
 
 def engine_of(*inputs: Any, metric: Metric | None = None, rows: tuple[Any, ...] | None = None) -> ModuleType:
-    """The engine that serves these inputs: `distributed` if one is a Dask collection, else one of one device.
+    """Return the engine that serves these inputs: `distributed` if one is a Dask collection, else that of one device.
 
-    `pipeline` serves points and graphs, `item_pipeline` rows that have no coordinates. `metric` is that of the `rows`,
-    by default the inputs, and None for graphs.
+    `pipeline` serves points and graphs, `item_pipeline` rows that have no coordinates. `metric` is the metric of the
+    `rows`, which are the inputs by default; it is None for graphs.
 
     The modules have the same functions: those of `api`, and `fit`, `append` and `predict` for models. If there is a
     ``_layout`` among the attributes that `fit` returns, its ``cut`` makes the model's further cuts.
@@ -103,11 +103,11 @@ class PointHierarchy(Hierarchy, Estimator):
     _next_label_: int = 0  # that no cluster has had
 
     def _cluster_rule(self) -> ClusterRule:
-        """The rule that the parameters describe. Raises if they are not valid for any data."""
+        """Return the rule that the parameters describe; raise for values that are not valid for any data."""
         raise NotImplementedError
 
     def _fit(self, X: Any, **more: Any) -> Self:
-        """Fit with further settings."""
+        """Fit the model with further settings, and return it."""
         X = as_known(X)
         rule, settings = self._cluster_rule(), self._settings()
         engine = engine_of(X, metric=settings.metric)
@@ -122,7 +122,7 @@ class PointHierarchy(Hierarchy, Estimator):
         return self._take(engine.fit(X, settings, rule))
 
     def _take(self, fitted: dict[str, Any]) -> Self:
-        """Replace all fitted attributes."""
+        """Replace all fitted attributes, and return the model."""
         kept = {name: value for name, value in vars(self).items() if not name.endswith("_") and name != "_layout"}
         fitted_by = {f"_{name}_": getattr(self, name, None) for name in FITTED_BY} | {"_max_distance_": self._limit}
         self.__dict__ = {**kept, **fitted_by, **fitted}  # at once
@@ -196,7 +196,7 @@ class PointHierarchy(Hierarchy, Estimator):
         return self._take(fitted | self._named_as_before(fitted) if keep_labels else fitted)
 
     def _named_as_before(self, fitted: dict[str, Any]) -> dict[str, Any]:
-        """The attributes of a model with more rows whose clusters keep the names of this one's."""
+        """Return the attributes that change if the clusters of a model with more rows keep this model's names."""
         before, labels = (np.asarray(on_host(labels)) for labels in (self.labels_, fitted["labels_"]))
         unused = max(self._next_label_, int(before.max()) + 1)
         names = kept_names(before, labels[: before.size], int(labels.max()) + 1, unused)
@@ -210,9 +210,9 @@ class PointHierarchy(Hierarchy, Estimator):
         }
 
     def _settings(self, min_samples: int = 1) -> Settings:
-        """The settings that the parameters describe; `min_samples` if that parameter is None and there are enough rows.
+        """Return the settings that the parameters describe; raise for values that are not valid for any data.
 
-        Raises if they are not valid for any data.
+        `min_samples` serves if the parameter of this name is None, and as far as there are enough rows.
         """
         metric = self._metric
         if self.prediction_data and metric is PRECOMPUTED:
@@ -236,13 +236,13 @@ class PointHierarchy(Hierarchy, Estimator):
 
     @property
     def _metric(self) -> Metric:
-        """The metric that the parameters describe."""
+        """Return the metric that the parameters describe."""
         p = 2.0 if self.p is None else self.p
         return metric_of(self.metric, p, self.missing, self.box, self.scales, allow_precomputed=True)
 
     @property
     def _limit(self) -> float | None:
-        """The distance above which no clusters are merged, if the parameters have one."""
+        """Return the distance above which no clusters are merged, None if the parameters have none."""
         if self.max_distance is None and self.min_similarity is None:
             return None
         return distance_limit(self._metric, self.max_distance, self.min_similarity)
@@ -252,7 +252,7 @@ class PointHierarchy(Hierarchy, Estimator):
         self._settings()
 
     def _fitted_rows(self) -> FittedRows:
-        """The rows that the model keeps."""
+        """Return the rows that the model keeps; raise ValueError if it keeps none."""
         self._require_fit()
         if not hasattr(self, "_points_"):
             raise ValueError(f"this {type(self).__name__} keeps no rows: fit it with prediction_data=True")
@@ -273,7 +273,7 @@ class PointHierarchy(Hierarchy, Estimator):
         return {"medoid": rows}
 
     def _predict(self, answer: Callable[..., Any], X: Any) -> Any:
-        """The answer for new rows. `report_` has its seconds and counts."""
+        """Return the answer for new rows, and write its seconds and counts into `report_`."""
         engine = engine_of(X, metric=self._fitted_rows().metric)
         result, report = engine.predict(answer, X, self._points_, self.device, self.memory_limit)
         self.report_["predict"] = report.get("predict", {})
@@ -288,7 +288,7 @@ class PointHierarchy(Hierarchy, Estimator):
         return tags
 
     def _repr_html_(self) -> str:
-        """The summary of the clusters in Jupyter, or the parameters before `fit`."""
+        """Return the summary of the clusters for Jupyter, or the parameters before `fit`."""
         return super()._repr_html_() if hasattr(self, "labels_") else Estimator._repr_html_(self)
 
 
@@ -524,7 +524,7 @@ class SingleLinkage(PointHierarchy):
 
     @WithRows
     def predict(self, X: Any) -> Rows:
-        """The cluster of new rows: that of the nearest fitted row, if this is nearer than the cut.
+        """Return the cluster of each new row: that of the nearest fitted row, if this is nearer than the cut.
 
         `report_` counts the new rows and those without a cluster.
 
@@ -567,7 +567,7 @@ class SingleLinkage(PointHierarchy):
         return self._predict(partial(nearest_labels, fitted=fitted, labels=labels, height=self._cut_height()), X)
 
     def _cut_height(self) -> float:
-        """The distance at which the clusters of `labels_` would merge further."""
+        """Return the distance at which the clusters of `labels_` would merge further."""
         if self._distance_threshold_ is not None:
             return float(self._distance_threshold_)
         heights = as_frame(self.linkage_)["height"]

@@ -81,7 +81,7 @@ class AgglomerativeClustering(cluster.AgglomerativeClustering):
         return self
 
     def _distances(self, X: np.ndarray) -> tuple[np.ndarray, Any]:
-        """`X` and its metric, or a matrix of distances if only scikit-learn has the metric."""
+        """Return `X` and its metric, or a matrix of distances if only scikit-learn has the metric."""
         if callable(self.metric):
             return self.metric(X), "precomputed"
         if self.metric == "precomputed":
@@ -91,7 +91,7 @@ class AgglomerativeClustering(cluster.AgglomerativeClustering):
         return pairwise_distances(X, metric=self.metric), "precomputed"
 
     def _edges(self, X: np.ndarray) -> tuple[pd.DataFrame, int]:
-        """The connected graph of ``connectivity``, weighted by distances, and its number of components before."""
+        """Return the connected graph of ``connectivity``, weighted by distances, and its components before."""
         from sklearn.cluster._agglomerative import _fix_connectivity  # private: a release may lack it
 
         graph = self.connectivity(X) if callable(self.connectivity) else self.connectivity
@@ -120,7 +120,7 @@ class NearestNeighbors(neighbors.NearestNeighbors):
     algorithm : {"auto", "brute", "ball_tree", "kd_tree"}, default "auto"
         The two trees are scikit-learn's own.
     leaf_size : int, default 30
-        Of scikit-learn's trees.
+        The leaf size of scikit-learn's trees.
     metric : str or callable, default "minkowski"
         Any metric of scikit-learn. Those in `rapids_slink.metrics.METRICS` except braycurtis are computed here.
     p : float, default 2
@@ -160,7 +160,7 @@ class NearestNeighbors(neighbors.NearestNeighbors):
         others = {name for name, value in self.effective_metric_params_.items() if name != "p" and value is not None}
         is_known = isinstance(metric, str) and metric in NAMES and metric not in (OTHERWISE, *ITEM_METRICS)
         if self._fit_method == "brute" and is_known and not others and isinstance(rows, np.ndarray):
-            # What scikit-learn asks of a tree, whose part this plays.
+            # These are the attributes that scikit-learn reads of a tree; `_Rows` plays the tree's part.
             self._tree, self._fit_method = _Rows(rows, metric, self.effective_metric_params_.get("p", 2)), "ball_tree"
         elif metric != "precomputed" and algorithm in ("auto", "brute") and not isinstance(self._tree, _Rows):
             what = "sparse X" if is_known and not others else f"metric={metric!r}"
@@ -204,12 +204,12 @@ class _Rows:
         return tuple(listed) if return_distance else listed[0]
 
     def _read(self, X: np.ndarray) -> np.ndarray:
-        """Rows as this package takes them: for booleans scikit-learn takes any number as one."""
+        """Return rows as this package takes them; scikit-learn takes any number for a boolean."""
         return X.astype(bool) if NAMES[self.metric].rows == "boolean" else X
 
     @staticmethod
     def _objects(values: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Return an array of objects: the values in parts that end there."""
+        """Return an array of objects, which are the parts of `values` that `ends` separates."""
         parts = np.empty(ends.size + 1, object)
         parts[:] = np.split(values, ends) if ends.size else [values]
         return parts

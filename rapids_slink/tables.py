@@ -51,7 +51,7 @@ ROW_NAME = re.compile(
     re.IGNORECASE,
 )
 EVERY_COLUMN = "*"  # in `columns`
-FIRST_ROWS = 1000  # of a column, which are looked at for repeated values before all are
+FIRST_ROWS = 1000  # so many rows of a column are searched for repeated values before all are
 #: Cells that mean that there is no text, unless `empty_text` is "keep".
 NO_TEXT = ("", "-", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NULL", "null", "NaN", "nan", "None")
 EMPTY_TEXT = ("refuse", "keep", "drop")
@@ -97,7 +97,7 @@ def read_table(
     categories: bool = False,
     as_written: bool = False,
 ) -> Table:
-    """The table in a file.
+    """Read the table in a file.
 
     `path` may be a pipe, or `STANDARD_INPUT`. The first bytes tell Parquet, compression and byte order mark; the suffix
     does not matter. `sep` and `header` are found if they are None; `decimal` is "." and `encoding` UTF-8 then.
@@ -153,7 +153,7 @@ def read_table(
 
 @contextmanager
 def _seekable(path: Path) -> Iterator[Path]:
-    """A file that can be read more than once: itself, or a copy of what comes through a pipe."""
+    """Yield a file that can be read more than once: `path` itself, or a copy of what comes through a pipe."""
     if path.is_file() and path != STANDARD_INPUT:
         yield path
         return
@@ -178,7 +178,7 @@ def _is_parquet(path: Path) -> bool:
 def _read_parquet(
     path: Path, sep: Any, decimal: Any, header: Any, encoding: Any, asked: Names, as_written: bool
 ) -> tuple[pd.DataFrame, list[str]]:
-    """The frame, and an empty list of notes."""
+    """Return the frame of a Parquet file, and an empty list of notes."""
     if importlib.util.find_spec("pyarrow") is None:
         raise ImportError(NO_PYARROW)
     if any(option is not None for option in (sep, decimal, header, encoding)):
@@ -189,7 +189,7 @@ def _read_parquet(
 
 
 def _integers_with_nulls(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
-    """The frame of a Parquet file with integers where the file has integers and nulls, which pandas reads as floats."""
+    """Return the frame of a Parquet file with exact integers where pandas reads integers and nulls as floats."""
     import pyarrow
     from pyarrow.parquet import read_schema
 
@@ -216,7 +216,7 @@ def _read_text(
     asked: Names,
     as_written: bool,
 ) -> tuple[pd.DataFrame, list[str]]:
-    """The frame, and notes of differences from plain CSV."""
+    """Return the frame of a file of text, and notes of differences from plain CSV."""
     with _open(path) as stream:
         start = stream.read(3)
     encoding = encoding or next((name for mark, name in BYTE_ORDER_MARKS.items() if start.startswith(mark)), "utf-8")
@@ -283,7 +283,7 @@ def _read_text(
 
 
 def _open(path: Path) -> IO[bytes]:
-    """The bytes of a file, decompressed."""
+    """Open a file as a stream of its bytes, decompressed."""
     with path.open("rb") as file:
         start = file.read(8)
     if start.startswith(b"PK\x03\x04"):
@@ -298,7 +298,7 @@ def _open(path: Path) -> IO[bytes]:
 
 
 def _separated(lines: list[str], sep: str | None, decimal: str | None) -> tuple[str, list[list[str]]]:
-    """The separator and the rows of cells: the only one by which all rows have the same number of them."""
+    """Return the separator and the rows of cells: the only one by which all rows have the same number of cells."""
     candidates = [sep] if sep else [s for s in SEPARATORS if s != decimal]
     readings = {s: rows for s in candidates if (rows := _split(lines, s))}
     if not "".join(lines).strip():
@@ -326,7 +326,7 @@ def _unequal(line: int, width: int, usual: int) -> str:
 
 
 def _records(lines: Iterable[str], sep: str) -> Iterator[tuple[int, list[str]]]:
-    """The cells of each row that is not blank, and the number of its last line, from 1."""
+    """Yield the number of the last line, from 1, and the cells of each row that is not blank."""
     if sep == " ":
         lines = (line.strip().replace("\t", " ") for line in lines)
     reader = csv.reader(lines, delimiter=sep, skipinitialspace=True)
@@ -337,7 +337,7 @@ def _records(lines: Iterable[str], sep: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _split(lines: list[str], sep: str) -> list[list[str]]:
-    """The rows of cells; none if a cell is longer than the csv module takes."""
+    """Return the rows of cells; none if a cell is longer than the csv module takes."""
     try:
         rows = [row for _, row in _records(lines, sep)]
     except csv.Error:
@@ -346,7 +346,7 @@ def _split(lines: list[str], sep: str) -> list[list[str]]:
 
 
 def _check_ends(path: Path, encoding: str, sep: str, width: int, has_header: bool) -> None:
-    """Refuse a line that ends early, whose last cells pandas takes for empty ones."""
+    """Raise ValueError if a line ends early: pandas takes its last cells for empty ones."""
     with io.TextIOWrapper(_open(path), encoding=encoding) as text:
         for line, row in islice(_records(text, sep), int(has_header), None):
             if len(row) < width:
@@ -354,20 +354,21 @@ def _check_ends(path: Path, encoding: str, sep: str, width: int, has_header: boo
 
 
 def _is_regular(rows: list[list[str]], short: bool) -> bool:
-    """Whether all rows have the same number of cells; the first may be a `short` header."""
+    """Return whether all rows have the same number of cells; the first may be a `short` header."""
     same = all(len(row) == len(rows[-1]) for row in rows[1:])
     return same and (len(rows[0]) == len(rows[-1]) or (short and _is_short(rows)))
 
 
 def _is_short(rows: list[list[str]]) -> bool:
-    """Whether the header has one name less than there are columns, as R's, which has none for the index."""
+    """Return whether the header has one name less than there are columns: R writes no name for the index."""
     return len(rows[0]) == len(rows[-1]) - 1
 
 
 def _has_header(rows: list[list[str]], decimal: str, asked: Names | None) -> bool:
-    """Whether the first row names the columns: its cells are text and not numbers or missing values.
+    """Return whether the first row names the columns: its cells are text and not numbers or missing values.
 
-    Among strings that tells nothing: with `asked` it does if it has one of these names.
+    Among strings that tells nothing. Then, with `asked`, the row names the columns if it has one of these names. Raises
+    ValueError if the row may be either.
     """
     first, buffer = rows[0], io.StringIO()
     if asked is not None:
@@ -388,7 +389,7 @@ def _has_header(rows: list[list[str]], decimal: str, asked: Names | None) -> boo
 
 
 def _numbers(column: pd.Series) -> pd.Series:
-    """A column of text as integers or floats, if these print as the same text."""
+    """Return a column of text as integers or floats, if these print as the same text; otherwise as it is."""
     for kind in ("int64", "float64"):
         try:
             numbers = column.astype(kind)
@@ -400,29 +401,29 @@ def _numbers(column: pd.Series) -> pd.Series:
 
 
 def split_names(text: str | None) -> list[str]:
-    """Names as in a line of CSV."""
+    """Return the names in a line of CSV; none for None."""
     if text is None:
         return []
     return [name.strip() for name in next(csv.reader([text], skipinitialspace=True))] or [""]
 
 
 def _quoted(names: Iterable[Any]) -> str:
-    """Names of columns, as text."""
+    """Return names of columns as text."""
     return listed(map(str, names))
 
 
 def _is_unnamed(name: Any) -> bool:
-    """Whether this is what pandas calls a column without a name."""
+    """Return whether this is what pandas calls a column without a name."""
     return isinstance(name, str) and bool(re.fullmatch("Unnamed: [0-9]+", name))
 
 
 def _leading_unnamed(names: Iterable[Any]) -> list[int]:
-    """The positions of the columns without a name before the first one with a name."""
+    """Return the positions of the columns without a name before the first one with a name."""
     return [i for i, _ in enumerate(takewhile(_is_unnamed, names))]
 
 
 def _places(names: list[Any], requested: list[str]) -> list[int]:
-    """The positions of the requested columns."""
+    """Return the positions of the requested columns; raise ValueError for a name that no column has."""
     texts = [str(name) for name in names]
     if unknown := [name for name in requested if name not in texts]:
         raise ValueError(f"unknown column {_quoted(unknown)}; the table has {_quoted(texts)}")
@@ -430,12 +431,12 @@ def _places(names: list[Any], requested: list[str]) -> list[int]:
 
 
 def _index_places(names: list[Any], unnamed: list[int], asked: Names) -> list[int]:
-    """The positions of the columns that name the rows."""
+    """Return the positions of the columns that name the rows."""
     return _places(names, asked.index) or [i for i in unnamed if names[i] not in (*asked.columns, *asked.groups)]
 
 
 def _with_index(frame: pd.DataFrame, places: list[int]) -> pd.DataFrame:
-    """The frame with the columns at these positions as its index, if there are any."""
+    """Return the frame with the columns at these positions as its index, if there are any."""
     if not places:
         return frame
     columns = [frame.iloc[:, i] for i in places]
@@ -446,7 +447,7 @@ def _with_index(frame: pd.DataFrame, places: list[int]) -> pd.DataFrame:
 
 
 def _choose(frame: pd.DataFrame, asked: Names) -> tuple[list[int], dict[int, str]]:
-    """The positions of the columns to use, and of those that are left out, by number, the reason."""
+    """Return the positions of the columns to use, and why each other column is left out, by its position."""
     names = list(frame)
     chosen = _places(names, asked.columns) or list(range(len(names)))
     groups = _places(names, asked.groups)
@@ -466,7 +467,7 @@ def _choose(frame: pd.DataFrame, asked: Names) -> tuple[list[int], dict[int, str
 
 
 def _check_groups(keys: pd.DataFrame) -> None:
-    """Refuse rows without a group."""
+    """Raise ValueError if a row has no group."""
     for name, column in keys.items():
         missing = (column.isna() | (column == "")).to_numpy()
         if missing.any():
@@ -474,7 +475,7 @@ def _check_groups(keys: pd.DataFrame) -> None:
 
 
 def _check_row_names(points: pd.DataFrame, categories: bool) -> None:
-    """Refuse a column that is called as names of rows are, and one of `categories` that differ in every row."""
+    """Raise ValueError for a column that seems to name the rows: it is called so, or its categories all differ."""
     if points.shape[1] == 1:
         return
     for name, column in points.items():
@@ -492,7 +493,7 @@ def _check_row_names(points: pd.DataFrame, categories: bool) -> None:
 
 
 def _has_text(points: pd.DataFrame, empty_text: str) -> np.ndarray:
-    """Whether each row has text, or is to count as if it had."""
+    """Return whether each row has text, or counts as if it had; raise ValueError if rows without are refused."""
     column = points.iloc[:, 0]
     missing = (column.isna() | column.isin(NO_TEXT)).to_numpy()
     if missing.any() and empty_text == "refuse":
@@ -506,7 +507,7 @@ def _has_text(points: pd.DataFrame, empty_text: str) -> np.ndarray:
 
 
 def _check_numbers(points: pd.DataFrame, decimal: str, is_asked: bool) -> None:
-    """Refuse columns that do not hold numbers, and a first column without a name that counts the rows."""
+    """Raise ValueError for columns that do not hold numbers, and a first one without a name that counts rows."""
     for name, column in points.select_dtypes(exclude=["number", "bool"]).items():
         if pd.api.types.infer_dtype(column) in NUMERIC_OBJECTS:
             continue

@@ -19,7 +19,7 @@ HALF_PI = tuple(
     map(float.fromhex, ("0x1.921fb544p+0", "0x1.0b4611a6p-34", "0x1.3198a2ep-69", "0x1.b839a252049c1p-104"))
 )
 HALF_PI_HIGH, HALF_PI_LOW = np.pi / 2, float.fromhex("0x1.1a62633145c07p-54")
-#: In kilometres: an angle in radians times this is a great-circle distance.
+#: The Earth's mean radius in kilometres: an angle in radians times this is a great-circle distance.
 EARTH_RADIUS = 6371.0088
 #: The largest angle, in radians.
 MAX_ANGLE = 2.0**20
@@ -27,14 +27,14 @@ MAX_ANGLE = 2.0**20
 SINE = [(-1) ** k / factorial(2 * k + 1) for k in range(1, 10)]
 COSINE = [(-1) ** k / factorial(2 * k) for k in range(2, 11)]
 ARCSINE = [factorial(2 * k) / (4**k * factorial(k) ** 2 * (2 * k + 1)) for k in range(1, 28)]
-#: Values at a time; on a CPU a chunk's intermediate results stay in its cache.
+#: The number of values that are computed at a time; a chunk's intermediate results stay in a CPU's cache.
 CHUNK = {"cpu": 2**15, "cuda": 2**22}
 #: Fewer values than this are computed on the host, with the same bits, in less time than a GPU's launches take.
 FEW = 2**15
 
 
 def sine_and_cosine(x: Any, xp: Any) -> tuple[Any, Any]:
-    """The sine and cosine of angles up to `MAX_ANGLE`."""
+    """Return the sine and the cosine of angles up to `MAX_ANGLE`."""
     quarters = xp.rint(x * (2 / np.pi))
     high, low = _two_sum(x - quarters * HALF_PI[0], -quarters * HALF_PI[1])
     high, lower = _two_sum(high, -quarters * HALF_PI[2])
@@ -52,20 +52,20 @@ def sine_and_cosine(x: Any, xp: Any) -> tuple[Any, Any]:
 
 
 def arcsine(x: Any, xp: Any) -> Any:
-    """The arcsine of numbers from 0 to 1; above a half it follows from the arcsine of sqrt((1 - x)/2)."""
+    """Return the arcsine of numbers from 0 to 1; above a half it follows from the arcsine of sqrt((1 - x)/2)."""
     is_small = x <= 0.5
     z = xp.where(is_small, x * x, (1 - x) / 2)
     s = xp.where(is_small, x, xp.sqrt(z))
     more = s * _series(ARCSINE, z)
     short = s.astype("float32").astype("float64")  # its square is exact
     both = s + short
-    rest = xp.where(both > 0, (z - short * short) / xp.where(both > 0, both, 1), 0)  # of the root beyond `short`
+    rest = xp.where(both > 0, (z - short * short) / xp.where(both > 0, both, 1), 0)  # what the root has beyond `short`
     large = (HALF_PI_HIGH - 2 * short) - (2 * (rest + more) - HALF_PI_LOW)
     return xp.where(is_small, s + more, large)
 
 
 def great_circle(latitude: Any, longitude: Any, other_latitude: Any, other_longitude: Any, xp: Any) -> Any:
-    """Angles between points by the haversine formula. All angles are in radians."""
+    """Return the angles between points by the haversine formula; all angles are in radians."""
     north, _ = sine_and_cosine((other_latitude - latitude) / 2, xp)
     east, _ = sine_and_cosine((other_longitude - longitude) / 2, xp)
     _, level = sine_and_cosine(latitude, xp)
@@ -75,7 +75,7 @@ def great_circle(latitude: Any, longitude: Any, other_latitude: Any, other_longi
 
 
 def each(function: Callable[..., Any], device: Device, *columns: Any) -> Any:
-    """``function(*columns, xp)`` chunk by chunk, for (m,) arrays of the device: an (m,) or (m, k) array."""
+    """Return ``function(*columns, xp)`` of (m,) arrays of the device, (m,) or (m, k), computed chunk by chunk."""
     n = columns[0].size
     if device.is_gpu and n < FEW:
         return device.asarray(each(function, CPU, *map(to_host, columns)))
@@ -86,7 +86,7 @@ def each(function: Callable[..., Any], device: Device, *columns: Any) -> Any:
 
 
 def _series(coefficients: list[float], z: Any) -> Any:
-    """The sum of coefficients[i] z^(i + 1), by Horner's rule."""
+    """Return the sum of coefficients[i] z^(i + 1), by Horner's rule."""
     total = coefficients[-1] * z
     for coefficient in reversed(coefficients[:-1]):
         total += coefficient
@@ -95,7 +95,7 @@ def _series(coefficients: list[float], z: Any) -> Any:
 
 
 def _two_sum(a: Any, b: Any) -> tuple[Any, Any]:
-    """a + b as its rounded value and the rounding error (Knuth)."""
+    """Return a + b as its rounded value and the rounding error (Knuth)."""
     total = a + b
     other = total - a
     return total, (a - (total - other)) + (b - other)

@@ -8,7 +8,7 @@ from rapids_slink.trigonometry import EARTH_RADIUS as EARTH_RADIUS
 
 
 def load_cities() -> pd.DataFrame:
-    """The world's cities of at least 15,000 inhabitants.
+    """Return the world's cities of at least 15,000 inhabitants.
 
     Returns
     -------
@@ -19,7 +19,7 @@ def load_cities() -> pd.DataFrame:
     Notes
     -----
     From GeoNames, https://www.geonames.org, licensed under CC BY 4.0 (https://creativecommons.org/licenses/by/4.0/).
-    Changed: five of its columns, coordinates rounded.
+    The table has five of GeoNames' columns, and its coordinates are rounded.
 
     Examples
     --------

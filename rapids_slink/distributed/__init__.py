@@ -70,14 +70,14 @@ from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.lists import list_length
 from rapids_slink.spanning_tree.problem import Problem
 
-#: Seconds of a byte that comes from another worker's GPU through the host; by UCX that takes a fiftieth.
+#: The seconds that a byte takes from another worker's GPU through the host; by UCX it takes a fiftieth of them.
 BYTE_SECONDS = 1e-9
-#: Bytes of an entry of a neighbour list.
+#: The bytes of an entry of a neighbour list.
 LIST_BYTES = 12
 
 
 def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
-    """`pipeline.fit` of a Dask collection."""
+    """Return the attributes of a model fitted on a Dask collection; see `pipeline.fit`."""
     check_settings(settings)
     settings = with_bytes(settings)
     if isinstance(rule, Cut):
@@ -119,7 +119,7 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
 
 
 def count_blocks(run: Run, points: Partitions) -> int:
-    """The number of blocks: few for each worker, of as many rows as its memory holds; one where a tree searches."""
+    """Return the number of blocks: few for each worker, of as many rows as it can hold; one where a tree searches."""
     n, settings, wanted, blocks = points.n_rows, points.settings, 1, forced().blocks
     if blocks:
         return min(blocks, n)
@@ -133,9 +133,10 @@ def count_blocks(run: Run, points: Partitions) -> int:
 
 
 def _fitting_blocks(settings: Settings, n: int, d: int, dtype: str, wanted: int) -> int:
-    """The first number of blocks, from `wanted` up, for which this worker's memory holds two of them and their tree.
+    """Return the first number of blocks, from `wanted` up, of which this worker holds two and their tree.
 
-    If possible, the first that also leaves room for the chunks that a search prefers.
+    If possible, it is the first number that also leaves room for the chunks that a search prefers. Raises
+    DeviceMemoryError if none fits.
     """
     device, itemsize = resolve(settings.device), np.dtype(dtype).itemsize
     free, k = free_for_task(settings, device), list_length(settings)
@@ -162,7 +163,7 @@ def _fitting_blocks(settings: Settings, n: int, d: int, dtype: str, wanted: int)
 def on_one_worker(
     function: Callable[..., Any], frame: Any, columns: Sequence[str], name: str, **parameters: Any
 ) -> Any:
-    """Call a function of a frame on one worker, which gets all partitions. A frame that it returns is a collection.
+    """Call a function of a frame on one worker, which gets all partitions; return a frame as a collection.
 
     The function reads these columns of the frame, its argument `name`.
     """
@@ -177,42 +178,42 @@ def _named(name: str, function: Callable[..., Any], *args: Any) -> dict[str, Any
 
 
 def append(X: Any, model: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
-    """Raise: a model adds rows on one device, and a Dask collection is on several."""
+    """Raise TypeError: a model adds rows on one device, and a Dask collection is on several."""
     raise TypeError("X is a Dask collection, and append takes rows in one piece: compute it")
 
 
 def predict(answer: Any, X: Any, rows: Any, device: str, memory_limit: Any) -> Any:
-    """Raise: a model keeps its rows on one device."""
+    """Raise TypeError: a model keeps its rows on one device."""
     raise TypeError("X is a Dask collection, and a model answers for rows in one piece: use map_partitions")
 
 
 def fit_graph(edges: Any, **parameters: Any) -> Any:
-    """`pipeline.fit_graph` of a Dask DataFrame, on a worker that gets all of it."""
+    """Return the hierarchy of a Dask DataFrame of edges, from a worker that gets all of it."""
     return on_one_worker(pipeline.fit_graph, edges, tuple(EDGE_TYPES), "edges", **parameters)
 
 
 def connect(graph: Any, X: Any, **parameters: Any) -> Any:
-    """Raise: `fit` connects the blocks of a Dask collection."""
+    """Raise TypeError: `fit` connects the blocks of a Dask collection."""
     raise TypeError("connect takes a graph and points in one piece; of a Dask collection fit makes the tree")
 
 
 def minimum_spanning_tree(edges: Any, **parameters: Any) -> Any:
-    """`pipeline.minimum_spanning_tree` of a Dask DataFrame, on a worker that gets all of it."""
+    """Return the minimum spanning tree of a Dask DataFrame of edges, from a worker that gets all of it."""
     return on_one_worker(pipeline.minimum_spanning_tree, edges, tuple(EDGE_TYPES), "edges", **parameters)
 
 
 def linkage(tree: Any, **parameters: Any) -> Any:
-    """`pipeline.linkage` of a Dask DataFrame, on a worker that gets all of it."""
+    """Return the dendrogram of a Dask DataFrame of a tree's edges, from a worker that gets all of it."""
     return on_one_worker(pipeline.linkage, tree, tuple(EDGE_TYPES), "tree", **parameters)
 
 
 def cut(linkage: Any, parameters: CutParameters, n_leaves: Any) -> Any:
-    """`pipeline.cut` of a Dask DataFrame, on a worker that gets all of it."""
+    """Return flat clusters from a Dask DataFrame of a linkage, from a worker that gets all of it."""
     return on_one_worker(pipeline.cut, linkage, COLUMNS, "linkage", parameters=parameters, n_leaves=n_leaves)
 
 
 def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: str, memory_limit: Any) -> Any:
-    """`api.knn_graph` of a Dask collection: a partition of edges for each block of rows."""
+    """Return the k-NN graph of a Dask collection, with a partition of edges for each block of rows."""
     k, settings = check_n_neighbors(n_neighbors), with_bytes(Settings(metric, device, memory_limit))
     with Run() as run:
         points = read_points(run, X, settings).check_zeros()
@@ -224,7 +225,7 @@ def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: str, memory_limi
 
 
 def nearest_neighbors(X: Any, Y: Any, task: NearestTask, device: str) -> Any:
-    """`api.nearest_neighbors`, for X or both as Dask collections."""
+    """Return the nearest rows of Y for each row of a Dask X, with a partition of edges for each block of X."""
     for parameter, is_set in (("groups", task.by is not None), ("output='arrays'", task.as_arrays)):
         if is_set:
             raise ValueError(f"{parameter} of nearest_neighbors is for rows on one device: compute the Dask collection")
@@ -241,7 +242,7 @@ def nearest_neighbors(X: Any, Y: Any, task: NearestTask, device: str) -> Any:
 
 
 def pairs(X: Any, Y: Any, task: PairTask, device: str) -> Any:
-    """`api.pairs` of a Dask collection, or of one and a Dask Y: a partition of pairs for each block of rows."""
+    """Return the near pairs of a Dask X, or of it and a Dask Y, with a partition of pairs for each block of rows."""
     if task.names:
         raise ValueError("names=True is for rows on one device, and X is a Dask collection: merge its index by number")
     with Run() as run:
@@ -253,7 +254,7 @@ def pairs(X: Any, Y: Any, task: PairTask, device: str) -> Any:
 
 
 def count_pairs(X: Any, Y: Any, task: PairTask, device: str) -> np.ndarray:
-    """`api.count_pairs` of Dask collections: the sum of the blocks' counts."""
+    """Count the pairs of Dask collections within each of the task's distances: add up the blocks' counts."""
     with Run() as run:
         rows, _ = near_blocks(run, X, Y, task, device, count_of_block)
         counts = run.gather([part for row in rows for part in row])
@@ -262,12 +263,12 @@ def count_pairs(X: Any, Y: Any, task: PairTask, device: str) -> np.ndarray:
 
 
 def iter_pairs(X: Any, Y: Any, task: PairTask, rows: int, device: str) -> Any:
-    """Raise: the pairs of a Dask collection are in partitions already."""
+    """Raise TypeError: the pairs of a Dask collection are in partitions already."""
     raise TypeError("X is a Dask collection, whose pairs are in partitions: take pairs(...).partitions")
 
 
 def _edges(run: Run, settings: Settings, lists: list[Future], starts: list[int]) -> Any:
-    """A collection of edges, a partition for each block."""
+    """Return a collection of edges with a partition for each block."""
     parts = [run.task("edges", _edge_frame, settings, part, starts[b], index=(b,)) for b, part in enumerate(lists)]
     run.wait(parts)
     (meta,) = run.gather([run.task("edges-meta", getitem, parts[0], slice(0))])

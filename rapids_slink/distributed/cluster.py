@@ -42,7 +42,7 @@ NO_CLIENT = """a Dask collection needs a Dask cluster, and this process has no c
 
 
 def with_bytes(settings: Settings) -> Settings:
-    """Settings whose memory limit is in bytes. All tasks that a worker does at the same time share the limit."""
+    """Return the settings with a memory limit in bytes; all tasks that a worker does at the same time share it."""
     return replace(settings, memory_limit=as_bytes(settings.memory_limit))
 
 
@@ -82,9 +82,10 @@ class Run:
         index: tuple[int | str, ...] = (),
         worker: str | None = None,
     ) -> Future:
-        """A call made on a worker, named for the dashboard; the arguments may be futures, alone or in lists.
+        """Submit a call to a worker and return its future; the arguments may be futures, alone or in lists.
 
-        `worker` is the address of a preferred worker; the scheduler may use an idle worker instead.
+        The dashboard shows `name`. `worker` is the address of a preferred worker; the scheduler may use an idle worker
+        instead.
         """
         where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
         future = self.client.submit(function, *args, key=(f"{name}-{self.token}", *index), pure=False, **where)
@@ -92,7 +93,7 @@ class Run:
         return future
 
     def partitions(self, parts: Sequence[Any]) -> tuple[list[Future], list[tuple[list[int], str | None]]]:
-        """A collection's partitions, from its tasks, and which of them are read together: those that a worker holds."""
+        """Return a collection's partitions as futures, and which are read together: those that one worker holds."""
         if not all(isinstance(part, Future) for part in parts):
             futures: list[Future] = self.client.compute(list(parts))
             self.futures.update(futures)
@@ -109,25 +110,25 @@ class Run:
                 future.result()
 
     def gather(self, futures: Sequence[Future]) -> list[Any]:
-        """The results of these tasks, in this process."""
+        """Return the results of these tasks, in this process."""
         self.wait(futures)
         results: list[Any] = self.client.gather(list(futures))
         return results
 
     def copies_through_host(self, settings: Settings) -> bool:
-        """Whether workers send each other a GPU's arrays by TCP, not from GPU to GPU by UCX or within a process."""
+        """Return whether workers send GPU arrays by TCP, not from GPU to GPU by UCX or within a process."""
         return settings.device == "cuda" and not any(worker.startswith(("ucx", "inproc")) for worker in self.workers)
 
     def worker(self, i: int) -> str | None:
-        """The address of the worker of this number; None while there is none."""
+        """Return the address of the worker of this number; None while there is none."""
         return self.workers[i] if self.workers else None
 
     def devices(self, gpu: bool) -> int:
-        """The number of GPUs, or of hosts, in the cluster: a task uses a whole one."""
+        """Return the number of GPUs, or of hosts, in the cluster: a task uses a whole one."""
         return max(1, len(self.workers) if gpu else len({urlsplit(worker).hostname for worker in self.workers}))
 
     def counts(self) -> dict[str, int]:
-        """Counts for a report: the workers, and the bytes that they sent to one another since the run began."""
+        """Return counts for a report: the workers, and the bytes that they sent to one another since the run began."""
         before, now = self.sent_before, self._bytes_sent()
         return {"workers": len(now), "bytes_moved": sum(now[worker] - before.get(worker, 0) for worker in now)}
 
@@ -137,7 +138,7 @@ class Run:
 
 
 def hosts_in_turn(workers: Sequence[str]) -> list[str]:
-    """Some addresses in turn by host: the first of each host before the second of any."""
+    """Return the addresses in turn by host: the first of each host before the second of any."""
     seen, ranked = Counter[str | None](), []
     for worker in workers:
         host = urlsplit(worker).hostname
@@ -151,9 +152,10 @@ def _bytes_sent(dask_worker: Any) -> int:
 
 
 def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A task of ``function(device, settings, *args)``. Its arguments and results are arrays and frames of the device.
+    """Return a task of ``function(device, settings, *args)`` whose arrays and frames are on the device.
 
-    The task's memory is limited to its share of the worker's.
+    The task resolves the device, and its results are on the device, too. Its memory is limited to its share of the
+    worker's.
     """
 
     @wraps(function)
@@ -165,7 +167,7 @@ def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def work(function: Callable[..., Any], device: Device, settings: Settings, *args: Any) -> Any:
-    """``function(device, settings, *args)`` within a run: all its memory is given back except its result."""
+    """Return ``function(device, settings, *args)``, called in a run: its memory is given back except the result."""
     with run_scope(device, memory_of_task(settings, device)):
         result = _each(function(device, settings, *args), device, _copy_out)
         device.synchronize()
@@ -173,7 +175,7 @@ def work(function: Callable[..., Any], device: Device, settings: Settings, *args
 
 
 def memory_of_task(settings: Settings, device: Device) -> int | None:
-    """Bytes that each of this worker's simultaneous tasks may take; None if there is no limit."""
+    """Return the bytes that each of this worker's simultaneous tasks may take; None if there is no limit."""
     worker, limit = get_worker(), settings.memory_limit
     if limit is None and not device.is_gpu and worker.memory_manager.memory_limit:
         limit = int(worker.memory_manager.memory_limit * TASK_SHARE)
@@ -181,19 +183,19 @@ def memory_of_task(settings: Settings, device: Device) -> int | None:
 
 
 def free_for_task(settings: Settings, device: Device) -> int | None:
-    """Bytes that are free for a task, as far as this worker can tell."""
+    """Return the bytes that are free for a task, as far as this worker can tell; None if it cannot."""
     free = free_on_gpu(device.xp.cuda) if device.is_gpu else free_on_host()
     sizes = [size for size in (free, memory_of_task(settings, device)) if size is not None]
     return min(sizes) if sizes else None
 
 
 def concatenate(parts: Sequence[Any], device: Device) -> Any:
-    """The rows of several arrays in one."""
+    """Return the rows of several arrays in one."""
     return parts[0] if len(parts) == 1 else device.xp.concatenate(parts)
 
 
 def _each(value: Any, device: Device, change: Callable[[Device, Any], Any]) -> Any:
-    """A value with each array and frame in it changed, at any depth."""
+    """Return a value with each array and frame in it changed, at any depth."""
     if type(value) in (list, tuple):
         return type(value)(_each(part, device, change) for part in value)
     if type(value) is dict:
@@ -202,9 +204,10 @@ def _each(value: Any, device: Device, change: Callable[[Device, Any], Any]) -> A
 
 
 def _to_device(device: Device, value: Any) -> Any:
-    """An array or frame on the device.
+    """Return an array or frame on the device.
 
-    Arrays of other workers are read-only, for which Numba would compile its functions once more: they are copied.
+    Arrays from other workers are read-only. They are copied, because Numba would compile its functions once more for
+    them.
     """
     if library_of(value):
         return on_device(value, device)
@@ -218,20 +221,20 @@ def _copy_out(device: Device, value: Any) -> Any:
 
 #: The largest number of blocks: they have 496 pairs.
 MAX_BLOCKS = 32
-#: Of all block counts within this factor of the shortest expected time the smallest is used, since more blocks are sent
-#: more often.
+#: The smallest number of blocks is used whose expected time is within this factor of the shortest, because more blocks
+#: are sent more often.
 NEAR_LEAST = 1.1
 #: By device: a block of m rows of d features takes less time than its tasks if m²d is below this.
 MIN_BLOCK_WORK = {"cpu": 2**28, "cuda": 2**45}
-#: On a GPU: seconds of a test of a pair of rows, for each feature. CPUs test 1,000 times as long.
+#: The seconds in which a GPU tests a pair of rows, for each feature. A CPU takes 1,000 times as long.
 TEST_SECONDS = 4e-15
 
 
 def wanted_blocks(n: int, d: int, workers: int, device: str, seconds_moved: float = 0.0) -> int:
-    """The smallest number of blocks that takes little longer than the best number, for n rows of d features.
+    """Return the smallest number of blocks that takes little longer than the best, for n rows of d features.
 
-    The workers are GPUs or, of CPUs, hosts. A row takes `seconds_moved` to get to another worker, while others get
-    rows, too.
+    `workers` is the number of GPUs, or of hosts if these compute. A row takes `seconds_moved` to get to another worker
+    while other workers get rows, too.
     """
     max_blocks = min(MAX_BLOCKS, int(n * sqrt(d / MIN_BLOCK_WORK[device])))
     tests, counts = n * d / 2 * TEST_SECONDS, range(1, max_blocks + 1)
@@ -242,21 +245,21 @@ def wanted_blocks(n: int, d: int, workers: int, device: str, seconds_moved: floa
 
 
 def expected_time(blocks: int, workers: int) -> float:
-    """The time of the lists and the pairs' trees, as a share of the time of one worker with all rows."""
+    """Return the time of the lists and the pairs' trees, as a share of the time of one worker with all rows."""
     n_pairs = blocks * (blocks - 1) // 2
     kept, pairs = blocks_of_workers(blocks, workers, n_pairs), pairs_of_each(n_pairs, workers)
     return max(k + 2 * p for k, p in zip(kept, pairs, strict=True)) / blocks**2
 
 
 def share_moved(blocks: int, workers: int) -> float:
-    """The share of the rows that the busiest worker gets from others for its pairs of blocks."""
+    """Return the share of the rows that the busiest worker gets from others for its pairs of blocks."""
     owners = owners_of_blocks([{}] * blocks, workers, blocks * (blocks - 1) // 2)
     got = {(w, b) for pair, w in pairs_of_workers(owners, workers) for b in pair if owners[b] != w}
     return max(Counter(w for w, _ in got).values(), default=0) / blocks
 
 
 def blocks_of_workers(blocks: int, workers: int, n_pairs: int) -> list[int]:
-    """How many blocks each worker may keep, whose lists it makes: one, and more where there are fewer pairs to do."""
+    """Return how many blocks each worker keeps and makes lists of: one, and more if it has fewer pairs to do."""
     kept, pairs = [1] * workers, pairs_of_each(n_pairs, workers)
     for _ in range(workers, blocks):
         kept[min(range(workers), key=lambda w: kept[w] + 2 * pairs[w])] += 1
@@ -264,12 +267,12 @@ def blocks_of_workers(blocks: int, workers: int, n_pairs: int) -> list[int]:
 
 
 def pairs_of_each(n_pairs: int, workers: int) -> list[int]:
-    """How many pairs each worker does."""
+    """Return how many pairs each worker does."""
     return [len(range(w, n_pairs, workers)) for w in range(workers)]
 
 
 def owners_of_blocks(held: Sequence[dict[int, int]], workers: int, n_pairs: int) -> list[int]:
-    """The number of the worker that keeps each block: the one that holds most of its rows, or the next that has room.
+    """Return which worker keeps each block: the one that holds most of its rows, or the next that has room.
 
     `held` are, for each block, the numbers of its rows that workers hold.
     """
@@ -285,10 +288,10 @@ def owners_of_blocks(held: Sequence[dict[int, int]], workers: int, n_pairs: int)
 def pairs_of_workers(
     owners: Sequence[int], workers: int, pairs: Sequence[tuple[int, ...]] | None = None
 ) -> list[tuple[tuple[int, ...], int]]:
-    """The pairs of blocks (None: all) and the number of the worker of each, in the order in which they are done.
+    """Return the pairs of blocks, each with the number of its worker, in the order in which they are done.
 
-    The workers take pairs in turn, those first that keep a block. Each takes one of whose blocks it has most; at first
-    it has those that it keeps.
+    `pairs` is None for all pairs. The workers take pairs in turn; those that keep a block begin. Each worker takes a
+    pair of whose blocks it has most. At first it has the blocks that it keeps, and later also those of its pairs.
     """
     pairs, order = list(combinations(range(len(owners)), 2) if pairs is None else pairs), []
     held = [{b for b, owner in enumerate(owners) if owner == w} for w in range(workers)]

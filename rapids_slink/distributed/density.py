@@ -25,7 +25,7 @@ from rapids_slink.spanning_tree.core_rows import CoreRows, most_pairs
 
 
 def check_settings(settings: Settings) -> None:
-    """Refuse what a Dask collection does not take."""
+    """Raise ValueError for settings that a Dask collection does not take."""
     if settings.metric is PRECOMPUTED:
         raise ValueError("metric='precomputed' takes a matrix in one piece, not a Dask collection")
     if settings.metric.missing:  # rows without a common feature are looked for among all rows
@@ -40,7 +40,7 @@ def check_settings(settings: Settings) -> None:
 
 
 def fit_dbscan(X: Any, settings: Settings, rule: DensityRule) -> dict[str, Any]:
-    """`density.fit` of a Dask collection."""
+    """Return the attributes of a `DBSCAN` fitted to a Dask collection; see `density.fit`."""
     check_settings(settings)
     if settings.groups is not None:
         raise ValueError("groups of DBSCAN are for rows on one device, and X is a Dask collection")
@@ -69,7 +69,10 @@ def fit_dbscan(X: Any, settings: Settings, rule: DensityRule) -> dict[str, Any]:
 def _core_rows_of_blocks(
     device: Device, settings: Settings, rule: DensityRule, rows: Array, others: Array, starts: tuple[int, int]
 ) -> dict[str, Any]:
-    """What the pairs of two blocks, None for one with itself, tell of their rows, numbered from `starts` on."""
+    """Return what the pairs of two blocks tell of their rows, which are numbered from `starts` on.
+
+    `others` is None for the pairs within one block.
+    """
     xp, m = device.xp, len(rows)
     near, between = near_pairs_of(device, rule.task(settings), rows, others), others is not None
     ids = xp.arange(starts[0], starts[0] + m, dtype="int32")
@@ -94,7 +97,7 @@ def _core_rows_of_blocks(
 def _label(
     device: Device, settings: Settings, rule: DensityRule, parts: list[dict[str, Any]], n: int
 ) -> dict[str, Any]:
-    """The attributes of n rows from what the pairs of all blocks tell."""
+    """Return the attributes of n rows, from what the pairs of all blocks tell."""
     xp = device.xp
     rows = CoreRows(xp.ones(n), rule.min_samples, device)
     for part in parts:

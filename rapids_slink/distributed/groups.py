@@ -28,12 +28,12 @@ from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.grouped import estimate_groups, forest_of_groups
 from rapids_slink.spanning_tree.problem import Problem, estimate_cores, reported_cores
 
-#: Meetings a worker: where the rows of groups that lie in several partitions come together.
+#: The number of meetings for each worker. At a meeting the rows of groups that lie in several partitions come together.
 MEETINGS = 2
 
 
 def fit_groups(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
-    """`distributed.fit` with `Settings.groups`: a column, several, or a Dask Series."""
+    """Return the attributes of a model fitted with `Settings.groups`: a column, several, or a Dask Series."""
     assert isinstance(rule, Cut)
     X, settings, key_columns = _with_keys(X, settings)
     report, start = Report(device="", metric=settings.metric.name), perf_counter()
@@ -64,7 +64,7 @@ def fit_groups(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
 
 
 def _with_keys(X: Any, settings: Settings) -> tuple[Any, Settings, tuple[Any, ...]]:
-    """A frame that has the keys among its columns, settings that name them, and the columns of `X` that are keys."""
+    """Return a frame with the keys as columns, settings that name them, and the columns of `X` that are keys."""
     by = settings.groups
     if not is_frame(X):
         raise ValueError("groups of a Dask Array have no column: make a Dask DataFrame of it and the keys")
@@ -81,7 +81,7 @@ def _with_keys(X: Any, settings: Settings) -> tuple[Any, Settings, tuple[Any, ..
 
 
 def _groups_of(run: Run, points: Partitions) -> tuple[list[Any], Any, list[list[int]]]:
-    """The table of each partition's groups, that of all, and the meetings that the rows of each partition go to."""
+    """Return each partition's table of groups, the table of all groups, and the meetings of each partition's rows."""
     tables = [
         run.task("keys", _table_of_keys, read, i, index=(p,), worker=holder)
         for p, read, i, holder in _filled_partitions(points)
@@ -96,7 +96,7 @@ def _groups_of(run: Run, points: Partitions) -> tuple[list[Any], Any, list[list[
 
 
 def _filled_partitions(points: Partitions) -> list[tuple[int, Any, int, str | None]]:
-    """Partitions with rows: number, the task that read it, its place there, and who holds that."""
+    """Return the partitions with rows: number, the task that read it, its place there, and who holds that."""
     filled = [
         (p, read, i, holder)
         for group, read, holder in points.read
@@ -107,7 +107,7 @@ def _filled_partitions(points: Partitions) -> list[tuple[int, Any, int, str | No
 
 
 def _table_of_keys(read: dict[str, Any], i: int) -> dict[str, Any]:
-    """The groups of one partition: the number of each row's, and of each group its key, rows and first row."""
+    """Return the groups of one partition: the number of each row's group, and each group's key, rows and first row."""
     groups = numbered(read["keys"][i], CPU)
     return {"number": groups.number, "keys": groups.keys, "sizes": groups.sizes, "first": groups.first}
 
@@ -117,7 +117,7 @@ def _without_numbers(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def _number_groups(tables: list[dict[str, Any]], starts: list[int], meetings: int) -> dict[str, Any]:
-    """The groups of all partitions, in order of first appearance.
+    """Return the groups of all partitions, in order of first appearance.
 
     ``of`` has the number of each partition's groups; ``sizes``, ``first`` and ``keys`` are those of `GroupedCut`;
     ``meeting`` is where the rows of a group meet, -1 if they are all in one partition.
@@ -135,14 +135,14 @@ def _number_groups(tables: list[dict[str, Any]], starts: list[int], meetings: in
 
 
 def _meetings(groups: dict[str, Any]) -> list[list[int]]:
-    """Where rows of each partition go: meetings, and -1 if some stay."""
+    """Return where the rows of each partition go: to which meetings, and -1 if some stay."""
     return [np.unique(groups["meeting"][of]).tolist() for of in groups["of"]]
 
 
 def _trees_of_partitions(
     run: Run, points: Partitions, settings: Settings, tables: list[Any], groups: Any, meetings: list[list[int]]
 ) -> list[Any]:
-    """The tasks of all trees: of the groups of each partition that stay, and of those of each meeting."""
+    """Return the tasks of all trees: of each partition's groups that stay, and of those of each meeting."""
     together: dict[tuple[int, int], list[Any]] = {}
     for place, (p, read, i, holder) in enumerate(_filled_partitions(points)):
         for at in meetings[place]:
@@ -159,7 +159,7 @@ def _trees_of_partitions(
 def _rows_that_meet(
     read: dict[str, Any], i: int, table: dict[str, Any], groups: dict[str, Any], place: int, at: int, through_host: bool
 ) -> tuple[Any, np.ndarray, np.ndarray]:
-    """The values, groups and numbers of a partition's rows that go to a meeting, or that stay."""
+    """Return the values, groups and numbers of a partition's rows that go to a meeting, or that stay."""
     group = groups["of"][place][table["number"]]
     rows = np.flatnonzero(groups["meeting"][group] == at)
     values = read["values"][i]
@@ -170,7 +170,7 @@ def _rows_that_meet(
 
 @on_worker
 def _trees_of_groups(device: Device, settings: Settings, pieces: list[Any], dtype: str) -> dict[str, Any]:
-    """The edges of the trees of all groups among these rows, numbered among all rows, and how they were made."""
+    """Return the trees of all groups among these rows: edges numbered among all rows, and how they were made."""
     values, group, numbers = (concatenate(parts, device) for parts in zip(*pieces, strict=True))
     values, report, metric = values.astype(dtype, copy=False), Report(), settings.metric
     (n, d), groups = values.shape, numbered(device.frames.DataFrame({"group": group}), device)
@@ -191,7 +191,7 @@ def _trees_of_groups(device: Device, settings: Settings, pieces: list[Any], dtyp
 def _fit_forest(
     device: Device, settings: Settings, rule: Cut, trees: list[dict[str, Any]], groups: dict[str, Any], n: int
 ) -> dict[str, Any]:
-    """The attributes of n rows from the trees of all their groups."""
+    """Return the attributes of n rows from the trees of all their groups."""
     xp, report = device.xp, Report()
     with report.stage("spanning_tree", device):
         for of_part in trees:

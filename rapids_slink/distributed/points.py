@@ -52,14 +52,14 @@ class Layout:
     sizes: list[int]  # rows of each partition
     #: a task's list of indices and the place there, for each partition of a frame
     index: list[tuple[Future, int]] | None
-    divisions: tuple[Any, ...]  # Dask's; of None where they are not known, empty for an array
+    divisions: tuple[Any, ...]  # Dask's; all are None if they are not known; empty for an array
     output: OutputKind  # the kind of the partitions
 
     def collection(self, name: str, whole: Future, meta: Any) -> Any:
-        """A Series or DataFrame that a worker holds, of all rows and with the columns of `meta`, in this layout.
+        """Return a Series or DataFrame of all rows, which a worker holds, as a collection in this layout.
 
-        Its partitions are sliced when they are computed. Their tasks name futures by keys: the log of the scheduler's
-        messages would keep a future that is an argument.
+        It has the columns of `meta`. Its partitions are sliced when they are computed. Their tasks name futures by
+        keys: the log of the scheduler's messages would keep a future that is an argument.
         """
         stops = np.cumsum(self.sizes).tolist()
         index: Sequence[tuple[Any, int]] = [(None, 0)] * len(stops) if self.index is None else self.index
@@ -72,7 +72,7 @@ class Layout:
         return series if self.output.is_frame else series.to_dask_array(lengths=self.sizes)
 
     def cut(self, linkage: Any, n_leaves: int, parameters: CutParameters, groups: Any = None) -> Any:
-        """Labels of another cut of a linkage frame, a collection, as `Hierarchy.cut` gives them.
+        """Return labels of another cut of a linkage frame, a collection, as `Hierarchy.cut` gives them.
 
         `groups` are a model's frames for `cut_groups`, if the cut is of each group.
         """
@@ -89,14 +89,14 @@ class Layout:
 
 
 def is_frame(X: Any) -> bool:
-    """Whether a Dask collection consists of frames."""
+    """Return whether a Dask collection consists of frames."""
     return hasattr(X, "map_partitions")
 
 
 def partitions_of(X: Any) -> list[Any]:
-    """The partitions of a Dask DataFrame or Series, or the blocks of rows of an Array: futures if they are persisted.
+    """Return the partitions of a Dask DataFrame or Series, or the blocks of rows of an Array.
 
-    Otherwise they are tasks.
+    They are futures if they are persisted, otherwise tasks.
     """
     if not is_frame(X) and not isinstance(X, da.Array):
         raise InputTypeError(f"of Dask's collections DataFrames and Arrays are taken, got {type(X).__name__}")
@@ -112,7 +112,7 @@ def partitions_of(X: Any) -> list[Any]:
 
 
 def attributes(run: Run, results: Future, layout: Layout | None = None, of_rows: Sequence[str] = ()) -> dict[str, Any]:
-    """A task's results by name: frames become collections, and so do Series and others `of_rows`, in their layout."""
+    """Return a task's results by name, frames as collections, and Series and others `of_rows` in their layout."""
     ((worker, described),) = run.gather([run.task("results", _described, results)])
     by_name = {}
     for name, (value, divisions) in described.items():
@@ -127,30 +127,33 @@ def attributes(run: Run, results: Future, layout: Layout | None = None, of_rows:
 
 
 def model_attributes(fitted: dict[str, Any], layout: Layout, report: Report, start: float) -> dict[str, Any]:
-    """The attributes of a model of collections, whose fit began at `start`; what no stage took, the cluster did."""
+    """Return the attributes of a model of collections, whose fit began at `start`.
+
+    The time that no stage took is that of the stage "cluster".
+    """
     report["seconds"]["cluster"] = perf_counter() - start - sum(report["seconds"].values())
     return {**fitted, "report_": report, "_output": layout.output, "_index": None, "_layout": layout}
 
 
 def _frame_of(results: dict[str, Any], name: str, output: OutputKind | None) -> Any:
-    """The frame of this name, in that kind of output if there is one."""
+    """Return the frame of this name, in that kind of output if there is one."""
     return results[name] if output is None else output.frame(results[name])
 
 
 def _described(results: dict[str, Any]) -> tuple[str, dict[str, tuple[Any, tuple[Any, Any] | None]]]:
-    """The worker that holds the results. Each of these, without its rows and with divisions if it has any."""
+    """Return the worker that holds the results, and each result without rows and with divisions if it has any."""
     return get_worker().address, {
         name: (value[:0], _divisions(value)) if library_of(value) else (value, None) for name, value in results.items()
     }
 
 
 def frame_of_parts(name: str, parts: list[Future], meta: Any, divisions: tuple[Any, ...]) -> Any:
-    """A DataFrame or Series whose partitions workers hold."""
+    """Return a DataFrame or Series whose partitions workers hold."""
     return dd.from_graph({part.key: part for part in parts}, meta, divisions, [part.key for part in parts], name)
 
 
 def gathered(run: Run, X: Any, columns: Sequence[str], name: str) -> Future:
-    """Some columns of all partitions of a collection of frames, the argument `name`, as one frame on a worker."""
+    """Gather some columns of all partitions of a frame collection, the argument `name`, into one frame on a worker."""
     parts, _ = run.partitions(partitions_of(X))
     return run.task(f"{name}-whole", _concat, parts, pd.Index(columns), name)
 
@@ -161,7 +164,7 @@ def _cut(linkage: Any, n: int, parameters: CutParameters, groups: Any) -> dict[s
 
 
 def matched(partition: Any, columns: pd.Index | float, name: str, *, others: bool = False) -> Any:
-    """A partition that has rows, called `name` in errors, with the collection's columns in their order.
+    """Return a partition that has rows, called `name` in errors, with the collection's columns in their order.
 
     Dask does not ensure this order. `columns` are the labels, or for an array their number, NaN if Dask does not know
     it. A frame's `others` are left out if they are allowed, otherwise refused.
@@ -184,13 +187,13 @@ def _concat(parts: list[Any], columns: pd.Index, name: str) -> Any:
 
 
 def _rows_of(whole: Any, output: OutputKind, start: int, stop: int, indices: Any, place: int) -> Any:
-    """Rows `start` to `stop` of a Series or DataFrame in that kind of output."""
+    """Return rows `start` to `stop` of a Series or DataFrame in that kind of output."""
     part, index = whole.iloc[start:stop], indices and indices[place]
     return output.series(part.values, index, part.name) if part.ndim == 1 else output.frame(part, index)
 
 
 def _divisions(frame: Any) -> tuple[Any, Any]:
-    """The divisions of a frame as one partition, known if the index numbers the rows from 0."""
+    """Return the divisions of a frame as one partition, known if the index numbers the rows from 0."""
     is_numbered = len(frame) and type(frame.index).__name__ == "RangeIndex" and frame.index[0] == 0
     return (0, len(frame) - 1) if is_numbered else (None, None)
 
@@ -214,14 +217,14 @@ class Partitions:
     zeros: list[int]  # rows of zeros, at most two of each partition, if the metric does not define their distance
 
     def check_zeros(self) -> Self:
-        """Raise if there are two rows whose distance is not defined."""
+        """Return the points; raise if there are two rows whose distance is not defined."""
         if len(self.zeros) > 1:
             raise undefined_for_zeros(f"rows {self.zeros[0]} and {self.zeros[1]} of X", self.settings.metric)
         return self
 
     @property
     def n_rows(self) -> int:
-        """The number of rows of all partitions."""
+        """Return the number of rows of all partitions."""
         return sum(self.layout.sizes)
 
 
@@ -239,7 +242,7 @@ class Blocks:
 
 
 def read_points(run: Run, X: Any, settings: Settings, name: str = "X") -> Partitions:
-    """The points of a Dask collection, the argument `name`, which the workers check."""
+    """Read the points of a Dask collection, the argument `name`; the workers check them."""
     if X.ndim != 2:
         raise ValueError(dimension_error(X, name))
     keys = [] if settings.groups is None else settings.groups.groups
@@ -287,11 +290,10 @@ def read_points(run: Run, X: Any, settings: Settings, name: str = "X") -> Partit
 def read_partitions(
     settings: Settings, partitions: list[Any], columns: pd.Index | float, names: list[str]
 ) -> dict[str, list[Any]]:
-    """The checked ``values`` of partitions, on a GPU or the host like these; their ``index``; a ``summary`` of each.
+    """Return the checked ``values`` of partitions, their ``index``, ``keys`` and a ``summary`` of each.
 
-    And their ``keys`` if rows have groups.
-
-    `columns` are as for `matched`, and errors call each partition by its name.
+    The values are on a GPU or the host like the partitions. There are keys if rows have groups. `columns` are as for
+    `matched`, and errors call each partition by its name.
     """
     device = resolve(settings.device, *partitions)
     read = work(_read, device, settings, partitions, columns, names)
@@ -335,7 +337,7 @@ def _read_rows(device: Device, settings: Settings, partition: Any) -> tuple[Any,
 def extremes_of_partitions(
     run: Run, read: list[tuple[list[int], Future, str | None]], name: str = "X"
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The results of `_extremes` for partitions that are read together, in the order in which they are listed."""
+    """Return the results of `_extremes` for partitions read together, in the order in which they are listed."""
     tasks = [
         run.task("extremes", _extremes, part, index=(name, g), worker=holder)
         for g, (_, part, holder) in enumerate(read)
@@ -344,20 +346,20 @@ def extremes_of_partitions(
 
 
 def _extremes(part: dict[str, Any]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The least and the greatest value of each column, for each partition that has rows."""
+    """Return the least and the greatest value of each column, for each partition that has rows."""
     filled = [values for values in part["values"] if values is not None]
     ends = [(to_host(values.min(axis=0)), to_host(values.max(axis=0))) for values in filled]
     return [(low.astype(np.float64), high.astype(np.float64)) for low, high in ends]
 
 
 def block_starts(n: int, count: int) -> list[int]:
-    """The first row number of each of `count` blocks, then n."""
+    """Return the first row number of each of `count` blocks, then n."""
     unit = ROWS_TOGETHER if n // count >= MANY_ROWS else 1
     return [*(n * b // count // unit * unit for b in range(count)), n]
 
 
 def make_blocks(run: Run, points: Partitions, count: int, name: str = "block", n_pairs: int = 0) -> Blocks:
-    """The points in `count` blocks of consecutive rows, kept by workers that will do `n_pairs` pairs of blocks."""
+    """Put the points into `count` blocks of consecutive rows, kept by workers that will do `n_pairs` pairs of them."""
     settings, starts = points.settings, block_starts(points.n_rows, count)
     device = settings.device if points.layout.output.gpu else "cpu"
     rows = [rows_between(points, first, last) for first, last in pairwise(starts)]
@@ -380,7 +382,7 @@ def make_blocks(run: Run, points: Partitions, count: int, name: str = "block", n
 
 
 def rows_between(points: Partitions, first: int, last: int) -> dict[int, dict[int, tuple[int, int, int]]]:
-    """The rows between `first` and `last` by group: each partition's place in the group, and which of its rows."""
+    """Return the rows from `first` to `last` by group: each partition's place in the group, and which of its rows."""
     sizes, stops = points.layout.sizes, np.cumsum(points.layout.sizes).tolist()
     rows = {
         g: {
@@ -399,6 +401,6 @@ def _piece(part: dict[str, Any], rows: list[tuple[int, int, int]], through_host:
 
 
 def _block(pieces: list[list[Any]], order: list[int], dtype: str, device: str) -> Any:
-    """The pieces by their numbers in one array: a copy, because a slice would keep its whole partition."""
+    """Return the pieces by their numbers in one array: a copy, because a slice would keep its whole partition."""
     xp, flat = resolve(device).xp, [array for part in pieces for array in part]
     return xp.concatenate([xp.asarray(flat[i]) for i in np.argsort(order)]).astype(dtype, copy=False)

@@ -91,15 +91,16 @@ def tree_of_blocks(run: Run, blocks: Blocks, pairs: list[tuple[int, int]], progr
 
 
 def _on_host(parts: list[Any]) -> list[Any]:
-    """A block's arrays as their copies are sent: from the GPU to the host while no other task uses the GPU."""
+    """Return copies of a block's arrays on the host, to be sent; they are made while no other task uses the GPU."""
     rows, core, lists = parts
     return [to_host(rows), None if core is None else to_host(core), lists and tuple(to_host(part) for part in lists)]
 
 
 def lists_of_block(settings: Settings, rows: Array) -> Any:
-    """Ids and surrogate distances of each row's nearest others in its block, on a GPU or the host like the block.
+    """Return the ids and surrogate distances of each row's nearest others in its block.
 
-    None if the trees of the block's pairs are not made from lists.
+    They are on a GPU or the host like the block. The result is None if the trees of the block's pairs are not made from
+    lists.
     """
     device = resolve(settings.device)
     lists = work(_lists_of_block, device, settings, device.asarray(rows))
@@ -118,7 +119,7 @@ def _lists_of_block(device: Device, settings: Settings, rows: Array) -> Any:
 
 
 def may_have_lists(settings: Settings, n: int, n_features: int, device: Device) -> bool:
-    """Whether the tree of two blocks, of n points together, starts from the lists within the blocks.
+    """Return whether the tree of two blocks, of n points together, starts from the lists within the blocks.
 
     It does not where a tree searches points of few features, which takes about as long without these lists. For points
     of low dimension in many features the lists are made in vain: only the values tell.
@@ -129,7 +130,7 @@ def may_have_lists(settings: Settings, n: int, n_features: int, device: Device) 
 
 
 def lists_within_blocks(own: Sequence[Any], device: Device) -> PartLists | None:
-    """The lists of two blocks, numbered for the points of both in one array; None if there are none."""
+    """Return the lists of two blocks, numbered for the points of both in one array; None if there are none."""
     if len(own) < 2 or any(lists is None for lists in own):
         return None
     (ids, weights), (more_ids, more_weights) = own
@@ -142,7 +143,7 @@ def lists_within_blocks(own: Sequence[Any], device: Device) -> PartLists | None:
 def pair_tree(
     device: Device, settings: Settings, parts: list[tuple[Array, Array, Any]], starts: list[int], within: list[bool]
 ) -> dict[str, Any]:
-    """Edges of the tree of the points of two blocks or of one, numbered among all points, and its report's counts.
+    """Return edges of the tree of the points of one or two blocks, numbered among all points, and its report's counts.
 
     `parts` are the rows, core distances and lists of each block. The edges between the blocks are kept, and those
     within a block if its entry of `within` is true.
@@ -162,9 +163,9 @@ def pair_tree(
 def tree_of_values(
     device: Device, settings: Settings, values: Array, core: Array = None, part_lists: PartLists | None = None
 ) -> tuple[tuple[Array, Array, Array], Report]:
-    """The edges of the tree of some rows, with their surrogate weights and in the total order; its report's counts.
+    """Return the edges of the tree of some rows in the total order, and its report's counts.
 
-    `core` is that of `cores_of_lists`.
+    The edges have surrogate weights. `core` is the result of `cores_of_lists`.
     """
     (n, d), metric, report = values.shape, settings.metric, Report()
     problem = Problem(settings, device, n, d, values.dtype.itemsize)
@@ -181,9 +182,10 @@ def tree_of_values(
 def edges_frame(
     device: Device, settings: Settings, edges: tuple[Array, Array, Array], values: Array, core: Array, numbers: Array
 ) -> Any:
-    """Edges between rows as a frame, by their ascending numbers among all rows, with the distances of their ends.
+    """Return edges between rows as a frame, with the distances of their ends.
 
-    `core` is that of `cores_of_lists`, None if the weights are surrogate distances.
+    `numbers` are the rows' numbers among all rows, ascending; the frame has these. `core` is the result of
+    `cores_of_lists`, None if the weights are surrogate distances.
     """
     src, dst, weight = edges
     core = None if core is None else core[:, 1]
@@ -194,7 +196,7 @@ def edges_frame(
 
 @on_worker
 def join_trees(device: Device, settings: Settings, trees: list[dict[str, Any]]) -> dict[str, Any]:
-    """The minimum spanning forest of the edges of several trees, and what their reports count together."""
+    """Return the minimum spanning forest of the edges of several trees, and what their reports count together."""
     report = Report()
     return {"edges": _joined(device, trees, report), "report": report}
 
@@ -207,9 +209,10 @@ def _joined(device: Device, trees: list[dict[str, Any]], report: Report) -> Any:
 
 
 def forest_of_frame(edges: Any, device: Device) -> Any:
-    """The edges of the minimum spanning forest, in the total order.
+    """Return the edges of the minimum spanning forest, in the total order.
 
-    `edges` has ``src`` < ``dst``, ``weight`` and others that stay with their edge, which may occur several times.
+    `edges` has ``src`` < ``dst``, ``weight`` and other columns, which stay with their edge. An edge may occur several
+    times.
     """
     if not len(edges):
         return edges
@@ -225,7 +228,7 @@ def forest_of_frame(edges: Any, device: Device) -> Any:
 def fit_trees(
     device: Device, settings: Settings, rule: ClusterRule, trees: list[dict[str, Any]], n: int
 ) -> dict[str, Any]:
-    """The attributes of n rows, from trees whose edges together hold the tree of all rows."""
+    """Return the attributes of n rows, from trees whose edges together hold the tree of all rows."""
     report = Report()
     with report.stage("spanning_tree", device):
         tree = _joined(device, trees, report)
@@ -240,7 +243,7 @@ def fit_trees(
 
 @on_worker
 def fit_block(device: Device, settings: Settings, rule: ClusterRule, values: Array) -> dict[str, Any]:
-    """The attributes of rows in one block: the pipeline of one device."""
+    """Return the attributes of rows in one block, by the pipeline of one device."""
     (n, d), report = values.shape, Report()
     problem = Problem(settings, device, n, d, values.dtype.itemsize)
     check_memory(device, estimate_fit(problem), f"{counted(n, 'row')} of {counted(d, 'feature')}")
@@ -249,7 +252,7 @@ def fit_block(device: Device, settings: Settings, rule: ClusterRule, values: Arr
 
 
 def _attributes(device: Device, rule: ClusterRule, edges: PreallocatedFrame, n: int, report: Report) -> dict[str, Any]:
-    """The linkage of a tree, the clusters that the rule chooses, and the report of this work."""
+    """Return the linkage of a tree, the clusters that the rule chooses, and the report of this work."""
     with report.stage("linkage", device):
         merges = build_linkage(edges, n)
     rows = Points(device.xp.empty((n, 0)), None, None, OutputKind(is_frame=True, gpu=device.is_gpu))
@@ -262,13 +265,13 @@ MERGED = 8
 
 
 def core_distances(run: Run, blocks: Blocks) -> list[Future]:
-    """`cores_of_lists` of the rows of each block."""
+    """Return the `cores_of_lists` of the rows of each block, as futures."""
     lists = lists_of_blocks(run, blocks, blocks.settings.min_samples)
     return [run.task("core", cores_of_lists, blocks.settings, part, index=(b,)) for b, part in enumerate(lists)]
 
 
 def lists_of_blocks(run: Run, blocks: Blocks, k: int) -> list[Future]:
-    """Each row's k nearest others among all rows, by block."""
+    """Return each row's k nearest others among all rows, as a future for each block."""
     settings, numbers = blocks.settings, range(len(blocks))
     own = [run.task("own", own_lists, settings, blocks.rows[b], blocks.starts[b], k, index=(b,)) for b in numbers]
     if len(blocks) == 1:
@@ -280,7 +283,10 @@ def lists_of_blocks(run: Run, blocks: Blocks, k: int) -> list[Future]:
 def search_blocks(
     run: Run, queries: Future, blocks: Blocks, k: int, name: tuple[int, ...], own: Any = None, bound: Array = None
 ) -> Future:
-    """The k nearest of each query in all blocks. If the queries are a block, `own` holds their lists within it."""
+    """Return the k nearest rows of each query in all blocks, as a future.
+
+    If the queries are a block, `own` holds their lists within it.
+    """
     settings, starts, count = blocks.settings, blocks.starts, len(blocks)
     lists: list[Any] = [] if own is None else [own]
     first = name[-1] if own is not None else -1
@@ -295,7 +301,7 @@ def search_blocks(
 
 @on_worker
 def own_lists(device: Device, settings: Settings, rows: Array, start: int, k: int) -> Any:
-    """Each row's nearest others in its own block."""
+    """Return each row's nearest others in its own block, as lists of k."""
     ids = device.xp.arange(len(rows), dtype="int32")
     return _lists(device, settings, (rows, rows), start, k, SearchTask(ids, max(1, min(k, len(rows) - 1)), ids, ids))
 
@@ -304,7 +310,7 @@ def own_lists(device: Device, settings: Settings, rows: Array, start: int, k: in
 def block_lists(
     device: Device, settings: Settings, queries: Array, rows: Array, start: int, k: int, upper: Array
 ) -> Any:
-    """The nearest rows of a block to each query, within the query's bound `upper` if there is one."""
+    """Return the nearest rows of a block to each query, within the query's bound `upper` if there is one."""
     xp = device.xp
     ids, no_group = xp.arange(len(queries), dtype="int32"), xp.full(len(rows), -1, "int32")
     task = SearchTask(ids, min(k, len(rows)), ids, no_group, upper)
@@ -312,7 +318,7 @@ def block_lists(
 
 
 def _lists(device: Device, settings: Settings, points: tuple[Any, Any], start: int, k: int, task: SearchTask) -> Any:
-    """The answer of a search task as lists of k."""
+    """Return the answer of a search task as lists of k."""
     xp, metric, (queries, rows) = device.xp, settings.metric, points
     n, d = rows.shape
     m = None if queries is rows else len(queries)
@@ -333,7 +339,7 @@ def _lists(device: Device, settings: Settings, points: tuple[Any, Any], start: i
 
 @on_worker
 def merge_lists(device: Device, settings: Settings, parts: list[Any], k: int) -> Any:
-    """The first k entries of each row's lists by (surrogate distance, id)."""
+    """Return the first k entries of each row's lists by (surrogate distance, id)."""
     xp = device.xp
     ids, weights, length = (xp.concatenate(arrays, axis=1) for arrays in zip(*parts, strict=True))
     order = xp.argsort(ids, axis=1, kind="stable")
@@ -344,12 +350,12 @@ def merge_lists(device: Device, settings: Settings, parts: list[Any], k: int) ->
 
 @on_worker
 def cores_of_lists(device: Device, settings: Settings, lists: Any) -> Any:
-    """The core distance of each row, (n, 2) float64: the surrogate distance, and as `reported_cores` has it."""
+    """Return the core distance of each row, (n, 2) float64: the surrogate distance, and the reported one."""
     weight, length = (part[:, -1] for part in lists[1:])
     return device.xp.stack([weight, device.xp.where(weight > 0, length, 0.0)], axis=1)
 
 
 @on_worker
 def last_weights(device: Device, settings: Settings, lists: Any) -> Any:
-    """The surrogate distance of each list's last entry, infinite if the list is not full."""
+    """Return the surrogate distance of each list's last entry, infinite if the list is not full."""
     return device.xp.ascontiguousarray(lists[1][:, -1])

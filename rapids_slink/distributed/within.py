@@ -33,14 +33,17 @@ from rapids_slink.runtime.frames import frame_of
 from rapids_slink.runtime.memory import check_memory
 from rapids_slink.settings import Settings
 
-#: Rows of a block at least, and blocks of a device that meet each other, of pairs within a distance.
+#: For pairs within a distance: the least number of rows of a block, and the number of blocks for each device.
 MIN_BLOCK_ROWS, BLOCKS_A_DEVICE = {"cpu": 2**12, "cuda": 2**17}, 2
 
 
 def near_blocks(
     run: Run, X: Any, Y: Any, task: PairTask, device: str, work: Callable[..., Any]
 ) -> tuple[list[list[Future]], Settings]:
-    """The results of `work` for each block of rows with the blocks that may be near it, in their order."""
+    """Return the results of `work` for each block of X with each block that may be near it, and the settings.
+
+    The results are futures, by block of X, in the order of the other blocks.
+    """
     metric = task.metric
     if metric.missing:
         raise ValueError("missing= takes points in one piece, not a Dask collection")
@@ -49,7 +52,7 @@ def near_blocks(
     if not is_collection(X):
         raise TypeError("pairs with a Dask Y take a Dask X")
     points = read_points(run, X, settings)
-    task = replace(task, metric=points.settings.metric)  # of known columns
+    task = replace(task, metric=points.settings.metric)  # now for known columns
     if Y is None:
         blocks, met = near_blocks_of(run, points.check_zeros())
         others = blocks
@@ -61,7 +64,7 @@ def near_blocks(
 
 
 def near_blocks_of(run: Run, points: Partitions) -> tuple[Blocks, set[tuple[int, int]]]:
-    """Blocks of the points, and those that may be near each other, or are one."""
+    """Return the points in blocks, and the pairs of blocks that may be near, among them each block with itself."""
     starts = block_starts(points.n_rows, _count_near_blocks(run, points))
     blocks, pairs = make_blocks(run, points, len(starts) - 1), pairs_within(run, points, starts)
     return blocks, {*pairs, *((b, b) for b in range(len(blocks)))}
@@ -70,9 +73,10 @@ def near_blocks_of(run: Run, points: Partitions) -> tuple[Blocks, set[tuple[int,
 def meet(
     run: Run, blocks: Blocks, others: Blocks | None, met: set[tuple[int, int]], work: Callable[..., Any], *given: Any
 ) -> list[list[Future]]:
-    """The results of `work` for each of the blocks with others that it meets, None for those of one set, in order.
+    """Return the results of `work` for each block with the others that it meets, in order, as futures.
 
-    It gets what is `given`, the rows of both, None for a block with itself, and the numbers of their first rows.
+    `others` is None if the blocks meet those of their own set. `work` gets what is `given`, the rows of both blocks and
+    the numbers of their first rows; the second rows are None for a block with itself.
     """
     results: list[list[Future]] = []
     second = blocks if others is None else others
@@ -90,7 +94,7 @@ def meet(
 def blocks_of_both(
     run: Run, queries: Partitions, points: Partitions, count: Callable[[Run, Partitions], int]
 ) -> tuple[Blocks, Blocks]:
-    """Blocks of rows of X and of Y, of one type; raises unless they have the same columns and distances."""
+    """Return the blocks of X and of Y, of one type; raise unless columns agree and all distances are defined."""
     check_same_columns((queries.n_features, queries.names), (points.n_features, points.names))
     check_zeros_between(queries.zeros, points.zeros, queries.settings.metric)
     both = np.result_type(queries.dtype, points.dtype).str
@@ -102,13 +106,16 @@ def blocks_of_both(
 
 
 def _count_near_blocks(run: Run, points: Partitions) -> int:
-    """The number of blocks: a few for each device, unless they would be small."""
+    """Return the number of blocks: a few for each device, unless they would be small."""
     name = points.settings.device
     return max(1, min(BLOCKS_A_DEVICE * run.devices(name == "cuda"), points.n_rows // MIN_BLOCK_ROWS[name]))
 
 
 def near_pairs_of(device: Device, task: PairTask, rows: Array, others: Array) -> NearPairs:
-    """The pairs of two blocks, None for one with itself; raises unless the search fits into memory."""
+    """Return the pairs of two blocks; raise unless the search fits into memory.
+
+    `others` is None for the pairs within one block.
+    """
     x, y = (
         Points(part, None, None, OutputKind(False, device.is_gpu))
         for part in (rows, rows if others is None else others)
@@ -124,7 +131,10 @@ def near_pairs_of(device: Device, task: PairTask, rows: Array, others: Array) ->
 def pairs_of_block(
     device: Device, settings: Settings, task: PairTask, rows: Array, others: Array, starts: tuple[int, int]
 ) -> tuple[Array, Array, Array]:
-    """The pairs of two blocks, None for one with itself, that begin at these rows: src, dst and distance."""
+    """Return src, dst and distance of the pairs of two blocks, whose rows are numbered from `starts` on.
+
+    `others` is None for the pairs within one block.
+    """
     near = near_pairs_of(device, task, rows, others)
     every = slice(0, len(rows))
     some: Found = near.find(every, room_for_pairs(device))
@@ -137,14 +147,14 @@ def pairs_of_block(
 def count_of_block(
     device: Device, settings: Settings, task: PairTask, rows: Array, others: Array, starts: tuple[int, int]
 ) -> list[int]:
-    """The number of pairs of two blocks within each distance."""
+    """Return the number of pairs of two blocks within each distance."""
     counts: list[int] = near_pairs_of(device, task, rows, others).count(slice(0, len(rows))).tolist()
     return counts
 
 
 @on_worker
 def joined_pairs(device: Device, settings: Settings, parts: list[tuple[Array, Array, Array]]) -> Any:
-    """The frame of the pairs of a block of rows: those with later blocks follow, row by row."""
+    """Return the frame of the pairs of a block of rows, row by row; those with later blocks follow."""
     xp = device.xp
     columns = [xp.concatenate(column) for column in zip(*parts, strict=True)]
     order = xp.argsort(columns[0], kind="stable")  # dst ascends from part to part
@@ -166,16 +176,16 @@ def pairs_within(run: Run, points: Partitions, starts: Sequence[int]) -> list[tu
 class Boxes:
     """The box of each partition that has rows."""
 
-    low: np.ndarray  # (partitions, d) float64: the least and
-    high: np.ndarray  # the greatest value of each column
-    first: np.ndarray  # the number of the partition's first row, and
-    last: np.ndarray  # of the one after its last
+    low: np.ndarray  # (partitions, d) float64: the least value of each column
+    high: np.ndarray  # (partitions, d) float64: the greatest value of each column
+    first: np.ndarray  # the number of the partition's first row
+    last: np.ndarray  # one more than the number of its last row
     metric: Metric
     max_weight: float  # the largest surrogate distance of two rows that are wanted
 
     @classmethod
     def of(cls, run: Run, points: Partitions) -> Self | None:
-        """The boxes of points with a `max_distance`; None if boxes do not bound the metric's distances."""
+        """Return the boxes of points with a `max_distance`; None if boxes do not bound the metric's distances."""
         settings, sizes = points.settings, np.array(points.layout.sizes)
         metric, distance = settings.metric, settings.max_distance
         if distance is None or not metric.boxes or metric.rows != "given":
@@ -187,14 +197,14 @@ class Boxes:
         return cls(extremes[:, 0], extremes[:, 1], last - sizes[sizes > 0], last, metric, max_weight)
 
     def pairs(self, starts: Sequence[int]) -> list[tuple[int, int]]:
-        """The pairs of blocks that may have points within the distance; `starts` are those of `pairs_within`."""
+        """Return the pairs of blocks that may have points within the distance; `starts` are those of `pairs_within`."""
         ends = []
         for start, stop in pairwise(starts):
             inside = (self.first < stop) & (self.last > start)
             ends.append((self.low[inside].min(axis=0), self.high[inside].max(axis=0)))
         pairs = list(combinations(range(len(ends)), 2))
         gaps = [np.maximum(ends[b][0] - ends[a][1], ends[a][0] - ends[b][1]) for a, b in pairs]
-        # As two points, which are no farther apart than any two of the boxes: rounding is monotone.
+        # A gap is the difference of two points, no farther apart than any two of the boxes: rounding is monotone.
         points = np.maximum(np.nextafter([np.zeros_like(self.low[0]), *gaps], -np.inf), 0)
         ids = np.arange(len(points), dtype=np.int32)
         weight = kernels(CPU).pair_distances(points, np.zeros_like(ids), ids, self.metric)[1:]

@@ -27,9 +27,9 @@ import numba
 import numpy as np
 
 LOGGER = logging.getLogger("rapids_slink")
-#: Seconds of compilation in a process that pass without a message.
+#: The seconds that a process may compile without a message.
 SILENT = 2.0
-#: Seconds of a run after which its bar appears.
+#: The seconds of a run after which its progress bar appears.
 SHOWN = 0.2
 TEXT = "kernels are being compiled for this machine, which takes some seconds, once"
 AGAIN = "kernels are compiled again in every process: "
@@ -43,7 +43,7 @@ CONFIG: Any = numba.config
 
 
 def keep_apart(file: Any) -> None:
-    """Let a function's machine code on disk have a file of its own for each version, of a name that nobody else takes.
+    """Give each version of a function's machine code a file of its own on disk, whose name nobody else takes.
 
     Numba numbers the files. Two processes that compile different signatures at the same time take the same number, and
     then the index names the code of one signature for the other. Here the index may lose an entry, which is compiled
@@ -67,13 +67,13 @@ _names: Counter[str] = Counter()
 
 
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Numba's decorator. Its ``cache=True`` uses the disk cache if there is a folder for it.
+    """Return Numba's decorator; its ``cache=True`` uses the disk cache if there is a folder for it.
 
     Functions that one factory makes get names of their own. Numba tells functions of one name apart by the order in
     which the process compiles them. Code from the disk has the order of another process, and where two names meet the
     linker takes the code that was there first, silently.
     """
-    options = {"no_cfunc_wrapper": True, **options}  # of no use: C calls none
+    options = {"no_cfunc_wrapper": True, **options}  # C calls no kernel, so that a wrapper is of no use
 
     def compiled(function: Callable[..., Any]) -> Any:
         name = f"{function.__module__}.{function.__qualname__}"
@@ -101,7 +101,7 @@ def _warn_of_files() -> None:
 
 
 def read_only(values: np.ndarray) -> np.ndarray:
-    """A view that cannot be written: a kernel is compiled once, whether or not the caller's array can be."""
+    """Return a view that cannot be written: a kernel is compiled once, whether or not the caller's array can be."""
     view = values.view()
     view.flags.writeable = False
     return view
@@ -109,7 +109,7 @@ def read_only(values: np.ndarray) -> np.ndarray:
 
 @cache
 def hash_of_sources() -> str:
-    """A short hash of all sources of the package."""
+    """Return a short hash of all sources of the package."""
     sources = hashlib.sha256()
     for path in sorted(path for kind in ("*.py", "*.cu", "*.cuh") for path in PACKAGE.rglob(kind)):
         sources.update(path.read_bytes())
@@ -118,7 +118,7 @@ def hash_of_sources() -> str:
 
 @cache
 def cache_folder() -> Path | None:
-    """The folder of the sources' machine code: in ``NUMBA_CACHE_DIR``, in the package, or in the home folder.
+    """Return the folder of the sources' machine code: in ``NUMBA_CACHE_DIR``, the package, or the home folder.
 
     Whoever can write there decides what runs. So a folder of another user, or one that all may write, is not used. If
     none is left, a message is logged, and the result is None.
@@ -144,7 +144,7 @@ def cache_folder() -> Path | None:
 
 
 def _others_may_write(folder: Path) -> bool:
-    """Whether the folder belongs to another user than this one or root, or any user may write there."""
+    """Return whether the folder belongs to another user than this one or root, or any user may write there."""
     status = folder.stat()
     return hasattr(os, "geteuid") and (status.st_uid not in (os.geteuid(), 0) or bool(status.st_mode & stat.S_IWOTH))
 
@@ -165,7 +165,7 @@ class _Clock:
     started: float = 0.0
     seconds: float = 0.0
     announced: bool = False
-    advance: Callable[[], Any] | None = None  # of a progress bar
+    advance: Callable[[], Any] | None = None  # moves a progress bar on
 
     def start(self) -> None:
         with self.lock:
@@ -192,7 +192,7 @@ clock = _Clock()
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """A block that may compile."""
+    """Count the time of a block, which may compile."""
     clock.start()
     try:
         yield
@@ -202,7 +202,7 @@ def compiling() -> Iterator[None]:
 
 @contextmanager
 def compiling_bar(shown: bool) -> Iterator[None]:
-    """A block whose compilations are counted by a progress bar, which appears with the first that takes time."""
+    """Show a progress bar that counts a block's compilations; it appears with the first that takes time."""
     if not shown:
         yield
         return
@@ -219,7 +219,7 @@ def compiling_bar(shown: bool) -> Iterator[None]:
 
 @cache
 def watch_numba() -> None:
-    """Count what Numba compiles of this package from now on, if this Numba tells."""
+    """Count the time in which Numba compiles this package's functions from now on, if this Numba tells it."""
     try:
         from numba.core import event
     except ImportError:  # it is not public

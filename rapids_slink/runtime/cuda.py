@@ -20,26 +20,26 @@ from rapids_slink.runtime.compiling import compiling, hash_of_sources
 from rapids_slink.runtime.device import current_gpu, has_several_gpus
 from rapids_slink.runtime.memory import usable_cores
 
-#: Threads of a block, in kernels with one thread per job.
+#: The number of threads of a block, in kernels with one thread per job.
 THREADS = 256
 #: A null pointer, as a kernel's argument.
 NULL = np.uintp(0)
-MIN_SHARED_MEMORY = 48 * 1024  # of a block, on every GPU
+MIN_SHARED_MEMORY = 48 * 1024  # bytes that a block has on every GPU
 MAJOR, MINOR = 75, 76  # cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCapabilityMinor
 MULTIPROCESSORS = 16  # cudaDevAttrMultiProcessorCount
-#: What the names of the threads that compile begin with.
+#: The beginning of the names of the threads that compile.
 COMPILERS = "rapids_slink-compile"
-#: What threads compile or have compiled: a source and its options on a GPU, or what a function is called.
+#: What threads compile or have compiled. A key is a GPU with a source and its options, or with a function's name.
 _ahead: dict[tuple[Any, ...], Future[None]] = {}
-#: The work that was handed over on a GPU: to look for its file takes a small fit a tenth of its time.
+#: The work that was handed over on a GPU. It is kept because to look for its file takes a tenth of a small fit's time.
 _handed_over: set[tuple[Any, ...]] = set()
-#: By the source and its options on a GPU: what its constant memory holds, and the lock of the thread that loads it, or
-#: that writes this memory and launches it.
+#: By a GPU, a source and its options: what the source's constant memory holds, and the lock that a thread holds while
+#: it loads the source, or writes this memory and launches a kernel.
 _constant_memory: dict[tuple[Any, ...], bytes] = {}
 _locks: dict[tuple[Any, ...], threading.Lock] = {}
-#: In place of a lock where threads share nothing.
+#: A context in place of a lock where threads share nothing.
 UNLOCKED = nullcontext()
-#: What a constant may be made by.
+#: The operations by which a constant may be made of others.
 OPERATIONS: dict[type, Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
     ast.LShift: operator.lshift,
@@ -53,7 +53,7 @@ C_NAMES = {
 
 
 def cuda_source(source: str, included: set[str] | None = None) -> str:
-    """The text of a ``.cu`` file, named by its path in this package, with each of our own headers inserted once.
+    """Return the text of a ``.cu`` file, named by its path in this package, with each of our headers inserted once.
 
     CuPy's compile cache does not look into an ``#include``: otherwise the old machine code would stay in use after a
     header changed.
@@ -71,10 +71,11 @@ def cuda_source(source: str, included: set[str] | None = None) -> str:
 
 @cache
 def constant(source: str, name: str) -> int:
-    """A whole number of a ``.cu`` file or a header, such as BLOCKS of ``constexpr int SIDE = 3, BLOCKS = 2 * SIDE;``.
+    """Return a whole number that a ``.cu`` file or a header defines.
 
-    It may be made of others by arithmetic, but not of what an option sets. Numbers that a kernel and its launcher share
-    stand in the source alone. Raises LookupError if there is none of this name, or more than one.
+    An example is BLOCKS of ``constexpr int SIDE = 3, BLOCKS = 2 * SIDE;``. It may be made of others by arithmetic, but
+    not of what an option sets. Numbers that a kernel and its launcher share stand in the source alone. Raises
+    LookupError if there is none of this name, or more than one.
     """
     values = [value for of, value in _constants(source) if of == name]
     if len(values) != 1:
@@ -100,19 +101,19 @@ def constant(source: str, name: str) -> int:
 
 @cache
 def _constants(source: str) -> list[tuple[str, str]]:
-    """The names and values of a source's own constants."""
+    """Return the names and values of a source's own constants."""
     declared = re.findall(r"^constexpr ([^;]*);", cuda_source(source), re.MULTILINE)
     pairs = [pair for text in declared for pair in re.findall(r"(\w+) = ([^,]*)", text)]
     return [(name, re.sub(r"\b(0x\w+?|\d+)(?:[uU]|[lL]){1,3}\b", r"\1", value.strip())) for name, value in pairs]
 
 
-#: The threads that run together.
+#: The number of threads that run together.
 WARP = constant("runtime/include/threads.cuh", "WARP")
 
 
 @cache
 def _cuda_module(source: str, *options: str) -> Any:
-    """A source as CuPy compiles and loads it, whose text defines the names of the options.
+    """Return a source as CuPy compiles and loads it; its text defines the names of the options.
 
     CuPy compiles an empty program for each set of options that are given as such, in every process.
     """
@@ -123,7 +124,7 @@ def _cuda_module(source: str, *options: str) -> Any:
 
 
 def cuda_kernel(source: str, name: str, *options: str) -> Any:
-    """A kernel of the ``.cu`` file `source`, which is compiled once per process, GPU and set of options.
+    """Return a kernel of the ``.cu`` file `source`, which is compiled once per process, GPU and set of options.
 
     Short runs have hundreds of launches, and each looks its kernel up: hence the cache by strings.
     """
@@ -132,7 +133,7 @@ def cuda_kernel(source: str, name: str, *options: str) -> Any:
 
 @cache
 def _kernel_on(gpu: int, source: str, name: str, *options: str) -> Any:
-    """A kernel on the current GPU."""
+    """Return a kernel on the current GPU."""
     with compiling():
         ahead = _ahead.get((gpu, source, *options))
         if ahead is not None and not ahead.cancel():  # no thread has begun what can be cancelled
@@ -142,7 +143,10 @@ def _kernel_on(gpu: int, source: str, name: str, *options: str) -> Any:
 
 
 def _lock_of(source: str, options: tuple[str, ...]) -> threading.Lock:
-    """The lock of a source on the current GPU: CuPy would load it, and its constant memory, for each of two threads."""
+    """Return the lock of a source on the current GPU.
+
+    Without it CuPy would load the source, and its constant memory, for each of two threads.
+    """
     return _locks.setdefault((current_gpu(), source, *options), threading.Lock())
 
 
@@ -153,11 +157,11 @@ Ahead: TypeAlias = tuple[str, ...] | Callable[[], object]
 def compile_ahead(work: Sequence[Ahead]) -> None:
     """Let threads compile sources for the current GPU, and call functions.
 
-    This thread goes on, and `cuda_kernel` waits for its own source alone. NVRTC optimizes the programs of several
-    threads at the same time, but reads one after another, each for 10 to 40 ms: few programs are handed over, and whole
-    sources. The work comes in the order of the first launches: where there are few cores, this thread overtakes the
-    others, and compiles what none has begun. Once all is in CuPy's cache, a file there says so: then each launch loads
-    its own source, and no thread loads those that are not launched.
+    This thread goes on, and `cuda_kernel` waits only for its own source. NVRTC optimizes the programs of several
+    threads at the same time, but reads one after another, each in 10 to 40 ms. So few programs are handed over, each a
+    whole source. The work comes in the order of the first launches. Where there are few cores, this thread overtakes
+    the others, and compiles sources that no thread has begun. Once all kernels are in CuPy's cache, a file there says
+    so. Then each launch loads its own source, and no thread loads sources that are not launched.
     """
     gpu = current_gpu()
     if (gpu, *work) in _handed_over:
@@ -199,7 +203,7 @@ def _call_on(gpu: int, function: Callable[[], object]) -> None:
 
 
 def _mark_of(work: Sequence[Ahead]) -> Path | None:
-    """The file that says that the kernels of this work are in CuPy's cache; None if that is not on disk."""
+    """Return the file that says that this work's kernels are in CuPy's cache; None if the cache is not on disk."""
     if os.environ.get("CUPY_CACHE_IN_MEMORY", "0") not in ("", "0"):
         return None
     parts = (item.__qualname__ if callable(item) else item for item in work)
@@ -226,7 +230,7 @@ class ConstantOption(str):
 
     @classmethod
     def of(cls, text: str, symbol: str, value: bytes) -> Self:
-        """The option of this text, and what `symbol` of the source is to hold."""
+        """Return the option of this text, with the bytes that `symbol` of the source is to hold."""
         option = cls(text)
         option.symbol, option.value = symbol, value
         return option
@@ -234,7 +238,8 @@ class ConstantOption(str):
     def write(self, source: str, options: tuple[str, ...]) -> None:
         """Write the bytes into a source's constant memory unless they are there.
 
-        Launches that read others may be under way, and later ones be of another stream: hence the GPU is waited for.
+        Launches that read other bytes may be under way, and later launches may be on another stream. So the GPU is
+        waited for.
         """
         gpu = current_gpu()
         key = gpu, source, *options
@@ -250,7 +255,7 @@ class ConstantOption(str):
 
 
 def _start(source: str, name: str, options: tuple[str, ...], *how: Any, **more: Any) -> None:
-    """Start a kernel of CuPy's, whose constant memory holds what the options say."""
+    """Start a kernel by CuPy, with the constant memory that the options say."""
     kernel = cuda_kernel(source, name, *options).kernel
     constants = [option for option in options if isinstance(option, ConstantOption)]
     with _lock_of(source, options) if constants else UNLOCKED:
@@ -279,7 +284,7 @@ def launch_blocks(
 def launch_resident(source: str, name: str, jobs: int, *arguments: Any, options: tuple[str, ...] = ()) -> None:
     """Start a cooperative kernel, whose blocks wait for each other, with a thread for every job if there is room.
 
-    The source has its `THREADS`, of a block, and `BLOCKS`, of a multiprocessor at most.
+    The source defines `THREADS`, the threads of a block, and `BLOCKS`, the most blocks of a multiprocessor.
     """
     blocks, threads = resident_blocks(source, name, jobs, *options), constant(source, "THREADS")
     checked = _checked(name, arguments)
@@ -287,7 +292,7 @@ def launch_resident(source: str, name: str, jobs: int, *arguments: Any, options:
 
 
 def _checked(name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A kernel's arguments as CuPy takes them."""
+    """Return a kernel's arguments as CuPy takes them."""
     array, checked = sys.modules["cupy"].ndarray, []
     for argument in arguments:
         if isinstance(argument, array) and not argument.flags.c_contiguous:
@@ -300,60 +305,63 @@ def _checked(name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @cache
 def c_name(dtype: Any) -> str:
-    """A type of numbers as a kernel's source calls it."""
+    """Return a type of numbers as a kernel's source calls it."""
     return C_NAMES[np.dtype(dtype).name]
 
 
 @cache
 def value_option(dtype: Any) -> str:
-    """The compiler's option that tells a source the type of the points."""
+    """Return the compiler's option that tells a source the type of the points."""
     return f"-DVALUE={c_name(dtype)}"
 
 
 @lru_cache(maxsize=1024, typed=True)
 def c_struct(*numbers: Any) -> Any:
-    """A C struct, a kernel's argument by value. Python's numbers become bool, int, double; NumPy's keep their types."""
+    """Return a C struct of numbers, which a kernel takes by value.
+
+    Python's numbers become bool, int, double; NumPy's keep their types.
+    """
     types = {bool: np.bool_, int: np.int32, float: np.float64}
     fields = [(f"f{i}", types.get(type(number), type(number))) for i, number in enumerate(numbers)]
     return np.array(numbers, np.dtype(fields, align=True))[()]
 
 
 def warps_that_fit(warps: int, bytes_a_warp: int) -> int:
-    """The number of a block's warps, at least one, that fit into the shared memory which a block has on every GPU."""
+    """Return how many of a block's warps, at least one, fit into the shared memory that a block has on every GPU."""
     return max(1, min(warps, MIN_SHARED_MEMORY // bytes_a_warp))
 
 
 def power_of_two(size: int) -> int:
-    """The least power of two that is not below `size`: few values, so few versions of a kernel are compiled."""
+    """Return the least power of two that is not below `size`: few values, so few versions of a kernel are compiled."""
     return 1 << (size - 1).bit_length()
 
 
 def capability() -> int:
-    """The compute capability of the current GPU: 90 for 9.0."""
+    """Return the compute capability of the current GPU: 90 for 9.0."""
     return 10 * _attribute(MAJOR) + _attribute(MINOR)
 
 
 def multiprocessors() -> int:
-    """The number of multiprocessors of the current GPU."""
+    """Return the number of multiprocessors of the current GPU."""
     return _attribute(MULTIPROCESSORS)
 
 
 def resident_blocks(source: str, name: str, jobs: int, *options: str) -> int:
-    """How many blocks of a cooperative kernel to start for the jobs: no more than are resident at a time."""
+    """Return how many blocks of a cooperative kernel to start for the jobs: at most those resident at a time."""
     resident = _most_resident(source, name, options, current_gpu())
     return max(1, min(resident, -(-jobs // constant(source, "THREADS"))))
 
 
 @cache
 def _most_resident(source: str, name: str, options: tuple[str, ...], _gpu: int) -> int:
-    # Launch bounds do not tell: the compiler ignores them if a multiprocessor has fewer threads than they ask for.
+    # Launch bounds do not tell: the compiler ignores them if they ask for more threads than a multiprocessor has.
     ask = sys.modules["cupy"].cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
     held = ask(cuda_kernel(source, name, *options).kernel.ptr, constant(source, "THREADS"), 0)
     return int(min(held, constant(source, "BLOCKS"))) * multiprocessors()
 
 
 def number_a_block(source: str) -> Any:
-    """Room for one uint32 number of each block of a cooperative launch."""
+    """Return an array with room for one uint32 number of each block of a cooperative launch."""
     return sys.modules["cupy"].empty(constant(source, "BLOCKS") * multiprocessors(), "uint32")
 
 

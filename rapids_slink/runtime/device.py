@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-#: NumPy's array on a CPU, CuPy's on a GPU. CuPy is an optional dependency, hence no more than a name.
+#: NumPy's array on a CPU, CuPy's on a GPU. It is only a name, because CuPy is an optional dependency.
 Array: TypeAlias = Any
 
 DEVICE_NAMES = ("auto", "cpu", "cuda")
@@ -42,16 +42,16 @@ class Device:
 
     @cached_property
     def is_gpu(self) -> bool:
-        """Whether this is a GPU."""
+        """Return whether this is a GPU."""
         return self.name == "cuda"
 
     @property
     def frames(self) -> ModuleType:
-        """pandas or cuDF."""
+        """Return the frame module: pandas or cuDF."""
         return importlib.import_module("cudf" if self.is_gpu else "pandas")
 
     def asarray(self, array: Any, dtype: Any = None) -> Any:
-        """`array` on this device, copied only if it has to be."""
+        """Return `array` on this device, copied only if it has to be."""
         if self.is_gpu:
             return self.xp.asarray(on_current_gpu(array), dtype=dtype)
         return to_host(array) if dtype is None else to_host(array).astype(dtype, copy=False)
@@ -66,7 +66,7 @@ CPU = Device("cpu", np)
 
 
 def all_true(flags: Any) -> bool:
-    """Whether all booleans of an array are true. The kernel of CuPy's own `all` takes seconds to compile."""
+    """Return whether all booleans of an array are true. The kernel of CuPy's own `all` takes seconds to compile."""
     return not flags.size or bool(flags.view("int8").min())
 
 
@@ -77,9 +77,9 @@ def share_true(flags: Any) -> float:
 
 @cache
 def stream_resources(stream: int, _gpu: int) -> Any:
-    """RAFT's handle over the current GPU's stream at this address, to wait for the GPU.
+    """Return RAFT's handle over the current GPU's stream at this address, to wait for the GPU.
 
-    Without pylibraft, an object with the same method.
+    Without pylibraft it is an object with the same method.
     """
     if importlib.util.find_spec("pylibraft") is None:
         return _Stream(stream)
@@ -97,7 +97,7 @@ class _Stream:
 
 
 def is_on_gpu(x: Any) -> bool:
-    """Whether `x` (array, sparse matrix, frame or series) lives in GPU memory."""
+    """Return whether `x` (array, sparse matrix, frame or series) lives in GPU memory."""
     if type(x) is np.ndarray:
         return False
     package = _package(x)
@@ -115,22 +115,25 @@ def is_on_gpu(x: Any) -> bool:
 
 @cache
 def has_several_gpus() -> bool:
-    """Whether this process sees more than one GPU."""
+    """Return whether this process sees more than one GPU."""
     return int(sys.modules["cupy"].cuda.runtime.getDeviceCount()) > 1
 
 
 def current_gpu() -> int:
-    """The number of the current GPU."""
+    """Return the number of the current GPU."""
     return int(sys.modules["cupy"].cuda.runtime.getDevice())
 
 
 def is_elsewhere(x: Any) -> bool:
-    """Whether an array, a sparse matrix, or an object of cuDF is on a GPU that is not the current one."""
+    """Return whether an array, a sparse matrix, or an object of cuDF is on a GPU that is not the current one."""
     return is_on_gpu(x) and has_several_gpus() and _gpu_of(x) != current_gpu()
 
 
 def on_current_gpu(x: Any) -> Any:
-    """`x`, copied if it is on another GPU: arrays from one to the other, what has several by way of the host."""
+    """Return `x`, copied to the current GPU if it is on another one.
+
+    An array goes from one GPU to the other. An object of several arrays, such as a frame, goes by way of the host.
+    """
     if not is_elsewhere(x):
         return x
     cupy, by_host = sys.modules["cupy"], _package(x) in ("cudf", "cupyx")
@@ -141,7 +144,7 @@ def on_current_gpu(x: Any) -> Any:
 
 
 def _gpu_of(x: Any) -> int:
-    """The GPU that holds an object; the current one if it holds nothing."""
+    """Return the number of the GPU that holds an object; that of the current one if it holds nothing."""
     parts = {"cudf": lambda: x.device_serialize()[1], "cupyx": lambda: vars(x).values()}.get(_package(x), lambda: [x])
     for part in parts():
         described = getattr(part, "__cuda_array_interface__", None)
@@ -157,7 +160,7 @@ def _package(x: Any) -> str:
 
 @cache
 def gpu_is_usable() -> bool:
-    """Whether CuPy and cuDF are installed and there is a GPU."""
+    """Return whether CuPy and cuDF are installed and there is a GPU."""
     if importlib.util.find_spec("cupy") is None or importlib.util.find_spec("cudf") is None:
         return False
     import cupy
@@ -167,31 +170,31 @@ def gpu_is_usable() -> bool:
 
 @cache
 def cuda() -> Device:
-    """The GPU, whether or not it is usable."""
+    """Return the GPU, whether or not it is usable."""
     import cupy
 
     return Device("cuda", cupy)
 
 
 def half(device: Device, package: str) -> ModuleType:
-    """The module `cpu` or `cuda` of a package, whose functions have the same names and results."""
+    """Return the module `cpu` or `cuda` of a package; both have the same functions with the same results."""
     return importlib.import_module(f"{package}.{device.name}")
 
 
 def device_of(x: Any) -> Device:
-    """The device that an array or a frame is on."""
+    """Return the device that an array or a frame is on."""
     return cuda() if is_on_gpu(x) else CPU
 
 
 def check_device_name(name: str) -> str:
-    """The parameter ``device``, whether or not there is such a device."""
+    """Return the parameter ``device``; raise ValueError if it is no name of one. The device may be missing."""
     if name not in DEVICE_NAMES:
         raise ValueError(f"device must be one of {', '.join(map(repr, DEVICE_NAMES))}, got {name!r}")
     return name
 
 
 def resolve(name: str, *inputs: Any) -> Device:
-    """The device for a run.
+    """Return the device for a run.
 
     ``"auto"`` is the GPU if there is one and cuDF is installed, or if an input lives on it; otherwise the CPU.
     ``"cuda"`` never falls back.
@@ -209,7 +212,7 @@ def resolve(name: str, *inputs: Any) -> Device:
 
 
 def to_host(array: Any) -> np.ndarray:
-    """`array` as a NumPy array."""
+    """Return `array` as a NumPy array."""
     if isinstance(array, np.ndarray):
         return array
     if hasattr(array, "__cuda_array_interface__"):

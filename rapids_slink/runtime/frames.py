@@ -30,7 +30,7 @@ class PreallocatedFrame:
 
     @classmethod
     def empty(cls, device: Device, rows: int, dtypes: Mapping[str, Any]) -> Self:
-        """A frame whose values are not yet written. On a GPU it outlives the run's pool."""
+        """Return a frame whose values are not yet written. On a GPU it outlives the run's pool."""
         if not device.is_gpu:
             return cls({name: np.empty(rows, dtype) for name, dtype in dtypes.items()}, device)
         with outside_pool(device):
@@ -39,7 +39,7 @@ class PreallocatedFrame:
 
     @classmethod
     def of(cls, device: Device, columns: Mapping[str, Any]) -> Self:
-        """The frame of these arrays of the device without NaN. A GPU's arrays are copied out of the run's pool."""
+        """Return the frame of these arrays of the device without NaN, a GPU's arrays copied out of the run's pool."""
         if not device.is_gpu:
             return cls(dict(columns), device)
         rows = max((array.size for array in columns.values()), default=0)
@@ -49,12 +49,12 @@ class PreallocatedFrame:
         return frame
 
     def head(self, rows: int) -> Self:
-        """The first rows, copied out of a GPU's run unless they are all."""
+        """Return the first rows, copied out of a GPU's run unless they are all."""
         columns = {name: column[:rows] for name, column in self.columns.items()}
         return self if all(column.size <= rows for column in self.columns.values()) else self.of(self.device, columns)
 
     def on(self, device: Device) -> Self:
-        """The frame with its columns on this device: itself if they are there."""
+        """Return the frame with its columns on this device: itself if they are there."""
         if device.is_gpu == self.device.is_gpu:
             return self
         if device.is_gpu:
@@ -67,7 +67,7 @@ class PreallocatedFrame:
 
     @cached_property
     def frame(self) -> Any:
-        """The pandas or cuDF frame. It shares the columns' memory and has no nulls.
+        """Return the pandas or cuDF frame, which shares the columns' memory and has no nulls.
 
         Read it only after the columns are written: cuDF may spill a frame's memory to the host.
         """
@@ -89,7 +89,7 @@ class Later(NamedTuple):
 
 
 def frame_of(device: Device, columns: Mapping[str, Any]) -> Any:
-    """The dataframe of `PreallocatedFrame.of`."""
+    """Return the dataframe of `PreallocatedFrame.of`."""
     return PreallocatedFrame.of(device, columns).frame
 
 
@@ -105,13 +105,13 @@ class _Span:
 
 @cache
 def _cudf_type(dtype: Any) -> Any:
-    """pylibcudf's name of a type."""
+    """Return pylibcudf's type for a type of NumPy."""
     library = importlib.import_module("pylibcudf")
     return library.DataType(library.TypeId["BOOL8" if dtype.kind == "b" else dtype.name.upper()])
 
 
 def _columns_of(block: Array, rows: int, dtypes: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns in one block of memory, because an allocation on a GPU takes longer than filling it."""
+    """Return columns in one block of memory, because an allocation on a GPU takes longer than filling it."""
     start, columns = 0, {}
     for (name, dtype), size in zip(dtypes.items(), _sizes(rows, dtypes), strict=True):
         columns[name] = block[start : start + rows * np.dtype(dtype).itemsize].view(dtype)
@@ -120,5 +120,5 @@ def _columns_of(block: Array, rows: int, dtypes: Mapping[str, Any]) -> dict[str,
 
 
 def _sizes(rows: int, dtypes: Mapping[str, Any]) -> list[int]:
-    """The bytes of each column in a block."""
+    """Return the bytes of each column in a block."""
     return [-(-rows * np.dtype(dtype).itemsize // ALIGNMENT) * ALIGNMENT for dtype in dtypes.values()]

@@ -47,11 +47,11 @@ IDLE_BYTES = 2**29
 _idle_lock = threading.Lock()
 #: A pool may hold this many times the bytes of its arrays, in pieces too small for any of them.
 FRAGMENTATION = 1.25
-#: Added for small arrays, which take at least half a KiB, and for the scratch memory of CuPy's sorts and sums.
+#: Bytes added for small arrays, which take at least half a KiB, and for the scratch memory of CuPy's sorts and sums.
 ROUNDING_BYTES = 2**21
-#: Pre-allocate an estimate's bytes, for the pool to split, if they are at most this share of free memory.
+#: An estimate's bytes are pre-allocated, for the pool to split, if they are at most this share of free memory.
 RESERVED_SHARE = 1 / 8
-#: Estimates below this pass without a look at how much memory is free.
+#: Estimates below this many bytes pass without a look at how much memory is free.
 UNCHECKED_BYTES = 2**26
 
 
@@ -69,17 +69,17 @@ class MemoryEstimate:
 
     @property
     def least(self) -> int:
-        """The bytes that it needs."""
+        """Return the bytes that the stage needs."""
         return self.peak + self.min_chunk
 
     @property
     def preferred(self) -> int:
-        """The bytes with which it is fastest."""
+        """Return the bytes with which the stage is fastest."""
         return self.peak + max(self.min_chunk, self.preferred_chunk)
 
 
 def sequential(*stages: MemoryEstimate) -> MemoryEstimate:
-    """The estimate of stages that follow one another."""
+    """Return the estimate of stages that follow one another."""
     peak = retained = min_chunk = preferred_chunk = 0
     for stage in stages:
         peak = max(peak, retained + stage.peak)
@@ -89,12 +89,12 @@ def sequential(*stages: MemoryEstimate) -> MemoryEstimate:
 
 
 def either(*estimates: MemoryEstimate) -> MemoryEstimate:
-    """An estimate that covers each of several stages, of which one will run."""
+    """Return an estimate that covers each of several stages, of which one will run."""
     return MemoryEstimate(*(max(values) for values in zip(*map(astuple, estimates), strict=True)))
 
 
 def as_bytes(limit: Any) -> int | None:
-    """The value of ``memory_limit``: None, a number of bytes, or text such as "8GiB" or "500 MB"."""
+    """Return ``memory_limit`` in bytes, None if it is None: it is a number, or text such as "8GiB" or "500 MB"."""
     if limit is None:
         return None
     valid = "memory_limit must be a number of bytes or text such as '8GiB' or '500MB'"
@@ -114,13 +114,13 @@ def as_bytes(limit: Any) -> int | None:
 
 
 def size_text(size: float) -> str:
-    """A number of bytes, rounded up: "31.2 GiB"."""
+    """Return a number of bytes as text, rounded up: "31.2 GiB"."""
     unit = "GiB" if size >= 2**30 else "MiB"
     return f"{-(-size * 10 // UNITS[unit]) / 10:.1f} {unit}"
 
 
 def free_on_gpu(cuda: Any) -> int | None:
-    """An upper bound of the bytes that the current GPU has free or that an allocator may hand out again.
+    """Return an upper bound of the bytes that the current GPU has free or that an allocator may hand out again.
 
     The whole size of rmm's pools counts as free, since nothing else is known of them. Other resources that keep memory
     tell nothing: with one of these the bound is the GPU's whole memory. None where the GPU uses the host's memory.
@@ -149,7 +149,10 @@ def free_on_gpu(cuda: Any) -> int | None:
 
 
 def free_on_host(root: Path = ROOT) -> int | None:
-    """Bytes that this process may still take: Linux' MemAvailable, or less in a control group; None if unknown."""
+    """Return the bytes that this process may still take; None if unknown.
+
+    They are Linux' MemAvailable, or less in a control group.
+    """
     try:
         lines = (root / "proc/meminfo").read_text().splitlines()
         total = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
@@ -160,13 +163,16 @@ def free_on_host(root: Path = ROOT) -> int | None:
 
 @cache
 def usable_cores(root: Path = ROOT) -> int:
-    """The number of cores that this process may run on, or its control groups' quota, rounded up, if that is less."""
+    """Return the number of cores that this process may run on, or its control groups' quota if that is less.
+
+    A quota of a part of a core is rounded up.
+    """
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min([allowed, *_cores_in_groups(root)])
 
 
 def _free_in_groups(root: Path) -> Iterator[int]:
-    """The free bytes of each control group that has a limit."""
+    """Yield the free bytes of each control group that has a limit."""
     for folder, version in _control_groups("memory", root):
         if version == 2:
             limit, usage, cache = "memory.max", "memory.current", "inactive_file"
@@ -181,7 +187,7 @@ def _free_in_groups(root: Path) -> Iterator[int]:
 
 
 def _cores_in_groups(root: Path) -> Iterator[int]:
-    """The quota of each control group that has one, in cores, rounded up."""
+    """Yield the quota of each control group that has one, in cores, rounded up."""
     for folder, version in _control_groups("cpu", root):
         files = ["cpu.max"] if version == 2 else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
         try:
@@ -193,7 +199,7 @@ def _cores_in_groups(root: Path) -> Iterator[int]:
 
 
 def _control_groups(controller: str, root: Path) -> Iterator[tuple[Path, int]]:
-    """The folders of the control groups that hold this process, and their version."""
+    """Yield the folder of each control group that holds this process, and its version."""
     try:
         memberships = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -221,7 +227,7 @@ class Pool:
     gpu: int
 
     def release(self, keep: int = 0) -> int:
-        """Free unused memory if the pool holds more bytes than `keep`; returns how many it holds afterwards."""
+        """Free unused memory if the pool holds more bytes than `keep`; return how many it holds afterwards."""
         with sys.modules["cupy"].cuda.Device(self.gpu):
             if self.pool.total_bytes() > keep:
                 self.pool.free_all_blocks()
@@ -233,7 +239,7 @@ _idle_pools: list[Pool] = []
 
 @contextmanager
 def taken_pool(cuda: Any, limit: int | None) -> Iterator[Pool]:
-    """Take CuPy's memory from a pool that holds at most `limit` bytes, if there is one."""
+    """Take a block's CuPy memory from a pool, which holds at most `limit` bytes if that is not None."""
     _import_cudf()
     pool = _take_pool(cuda)
     if limit is not None:
@@ -254,7 +260,7 @@ def taken_pool(cuda: Any, limit: int | None) -> Iterator[Pool]:
 
 
 def _take_pool(cuda: Any) -> Pool:
-    """An idle pool of the current allocator, with no memory in use, or a new pool."""
+    """Return an idle pool of the current allocator, with no memory in use, or a new pool."""
     allocator, gpu = cuda.get_allocator(), int(cuda.runtime.getDevice())
     with _idle_lock:
         for i, idle in enumerate(_idle_pools):
@@ -271,7 +277,7 @@ def _import_cudf() -> None:
 
 
 def retrying(allocate: Callable[[int], Any], clear: Callable[[], None]) -> Callable[[int], Any]:
-    """`allocate`, repeated once after `clear` if there is not enough memory."""
+    """Return a function that calls `allocate`, and again after `clear` if there is not enough memory."""
 
     def retry(size: int) -> Any:
         try:
@@ -306,7 +312,7 @@ def _keep_idle(max_bytes: int) -> None:
 
 @contextmanager
 def on_default_stream(cuda: Any) -> Iterator[None]:
-    """Work on the default stream, after the earlier and before the later work of the current stream."""
+    """Run a block on the default stream, after the earlier and before the later work of the current stream."""
     current, default = cuda.get_current_stream(), cuda.Stream.null
     if current.ptr == default.ptr:
         yield
@@ -330,7 +336,7 @@ class DeviceMemoryError(ValueError, MemoryError):
 class _Run:
     """The current run."""
 
-    #: the parameter, and the same in bytes
+    #: the parameter `memory_limit`; `limit` is the same in bytes
     memory_limit: Any = None
     limit: int | None = None
     pool: Pool | None = None  # on a GPU
@@ -338,7 +344,7 @@ class _Run:
     interrupted: bool = False  # whether Ctrl-C was pressed
     free_bytes: float = inf  # bytes that the chunks of a stage's work may take at a time
     estimate: MemoryEstimate | None = None  # what was checked last
-    start: float = 0.0  # of `time.perf_counter`
+    start: float = 0.0  # when the run began, by `time.perf_counter`
 
 
 class _Thread(threading.local):
@@ -352,12 +358,12 @@ _thread = _Thread()
 
 
 def free_bytes() -> float:
-    """Bytes that the chunks of a stage's work may take at a time in the current run."""
+    """Return the bytes that the chunks of a stage's work may take at a time in the current run."""
     return _thread.run.free_bytes
 
 
 def room_bytes(device: Device) -> float:
-    """Bytes that results may take beside the work that was checked last, as far as is known."""
+    """Return the bytes that results may take beside the work that was checked last, as far as is known."""
     run = _thread.run
     free = _free(device, run)
     checked = 0 if run.estimate is None else run.estimate.peak
@@ -365,24 +371,24 @@ def room_bytes(device: Device) -> float:
 
 
 def limit_bytes() -> float:
-    """The limit of the current run in bytes, infinite if it has none."""
+    """Return the limit of the current run in bytes, infinite if it has none."""
     limit = _thread.run.limit
     return inf if limit is None else limit
 
 
 def run_start() -> float:
-    """When the current run began, by `time.perf_counter`; 0 outside a run."""
+    """Return when the current run began, by `time.perf_counter`; 0 outside a run."""
     return _thread.run.start
 
 
 def checked_estimate() -> tuple[MemoryEstimate | None, int]:
-    """The estimate that the current run checked last, whether or not it fits, and the bytes pre-allocated for it."""
+    """Return the estimate that the current run checked last, even if it did not fit, and the bytes reserved for it."""
     return _thread.run.estimate, _thread.run.reserved
 
 
 @contextmanager
 def usual_errors() -> Iterator[None]:
-    """NumPy's own treatment of floating-point errors in a block or a function, whatever the caller has set.
+    """Treat floating-point errors in a block or a function as NumPy does, whatever the caller has set.
 
     Small values underflow in the course of the work, which ``np.seterr(all="raise")`` would take for an error.
     """
@@ -392,7 +398,7 @@ def usual_errors() -> Iterator[None]:
 
 @contextmanager
 def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
-    """A block that gives all its device memory back at its end. Running out of memory raises `DeviceMemoryError`.
+    """Run a block that gives all its device memory back at its end; raise `DeviceMemoryError` if memory runs out.
 
     No array of a GPU's pool may outlive the block. So the work is a separate function, whose variables are gone when
     the block ends, and it returns copies of its results (`copy_out`, `frames.frame_of`). The pool never grows beyond
@@ -429,7 +435,7 @@ def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
 
 
 def check_memory(device: Device, estimate: MemoryEstimate, what: str, already_taken: int = 0) -> None:
-    """Raise unless the estimate for `what` fits; the remaining bytes become `free_bytes`, for chunks of work.
+    """Raise unless the estimate for `what` fits; set `free_bytes`, for chunks of work, to the bytes that remain.
 
     The peak and the preferred chunk bytes are pre-allocated from the pool if they are a small part of free memory. The
     run has `already_taken` bytes of the estimate.
@@ -459,7 +465,7 @@ def check_memory(device: Device, estimate: MemoryEstimate, what: str, already_ta
 
 
 def required_bytes(device: Device, estimate: MemoryEstimate) -> int:
-    """The bytes that must be free: a GPU's pool needs more than its arrays."""
+    """Return the bytes that must be free: a GPU's pool needs more than its arrays."""
     return int(estimate.least * FRAGMENTATION) + ROUNDING_BYTES if device.is_gpu else estimate.least
 
 
@@ -471,7 +477,7 @@ def release_cached() -> None:
 
 
 def copy_out(device: Device, array: Array) -> Any:
-    """An array that outlives the run."""
+    """Return an array that outlives the run: a copy on a GPU, the array itself on a CPU."""
     if not device.is_gpu:
         return array
     with outside_pool(device):
@@ -480,7 +486,7 @@ def copy_out(device: Device, array: Array) -> Any:
 
 @contextmanager
 def outside_pool(device: Device) -> Iterator[None]:
-    """Allocate GPU memory outside the run's pool, for results that outlive it. The pool frees its own if necessary."""
+    """Allocate a block's GPU memory outside the run's pool, for results; the pool frees its own if necessary."""
     run = _thread.run
     if not device.is_gpu or run.pool is None:
         yield
@@ -491,7 +497,10 @@ def outside_pool(device: Device) -> Iterator[None]:
 
 @contextmanager
 def _noting_interruptions(run: _Run) -> Iterator[None]:
-    """Note Ctrl-C, which Thrust does not report. Python handles signals in its main thread only."""
+    """Note Ctrl-C in a block, because Thrust does not report it.
+
+    Python handles signals in its main thread only, so other threads note nothing.
+    """
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield

@@ -31,7 +31,7 @@ class Progress(NamedTuple):
 
 
 def shown_progress(progress: Any) -> bool | str:
-    """The parameter `progress`; "auto" is False where nobody sees a bar: neither on a terminal nor in Jupyter."""
+    """Return the checked `progress`; "auto" becomes False where nobody sees a bar: no terminal and no Jupyter."""
     if progress == "auto":
         errors = sys.stderr
         watched = errors is not None and (errors.isatty() or type(errors).__module__.startswith("ipykernel"))
@@ -43,7 +43,7 @@ def shown_progress(progress: Any) -> bool | str:
 
 @contextmanager
 def progress_bar(total: int, progress: Progress | None) -> Iterator[Callable[..., Any]]:
-    """A function to call after each of the `total` equal parts of some work, or with a number of them.
+    """Yield a function to call after each of the `total` equal parts of some work, or with a number of parts.
 
     There is no bar if `progress` is None.
     """
@@ -96,7 +96,7 @@ class _Bar:
 
 
 def with_progress(parts: Iterable[Any], total: int, progress: Progress | None) -> Iterator[Any]:
-    """Iterate over these parts with a progress bar."""
+    """Yield these parts, with a progress bar."""
     with progress_bar(total, progress) as advance:
         for part in parts:
             yield part
@@ -104,18 +104,18 @@ def with_progress(parts: Iterable[Any], total: int, progress: Progress | None) -
 
 
 def workers(device: Device) -> int:
-    """The number of chunks that are processed at the same time."""
+    """Return the number of chunks that are processed at the same time."""
     return 1 if device.is_gpu else usable_cores()
 
 
 def shares(whole: slice, number: int) -> list[slice]:
-    """A slice in `number` slices, whose sizes differ by one at most."""
+    """Return a slice in `number` slices, whose sizes differ by one at most."""
     n = whole.stop - whole.start
     return [slice(whole.start + n * i // number, whole.start + n * (i + 1) // number) for i in range(number)]
 
 
 def chunks_for_cores(n: int, shortest: int, longest: int | None = None) -> list[slice]:
-    """0 to n in slices of equal size, the same number for each core of a CPU.
+    """Return 0 to n in slices of equal size, the same number for each core of a CPU.
 
     A slice has at least `shortest` items unless it is the only one, and at most `longest` if that does not conflict.
     """
@@ -151,7 +151,7 @@ class _Helpers:
             thread.join()
 
     def __del__(self) -> None:
-        """Let the threads end: there is a None for each, which is surplus once it has ended."""
+        """Let the threads end: put a None for each, which is surplus if the thread has ended."""
         for _ in self.threads:
             self.tasks.put(None)
 
@@ -179,7 +179,7 @@ _kept = _Kept()
 def for_each_chunk(
     device: Device, work: Callable[[Any], Any], chunks: Iterable[Any], progress: Progress | None = None
 ) -> list[Any]:
-    """Call `work` for every chunk; returns the results in order.
+    """Call `work` for every chunk, and return the results in order.
 
     On a CPU all cores work if there is more than one chunk: this thread and its helpers take chunk after chunk.
     BLAS is limited to one thread meanwhile: its own pool waits by spinning and would compete for the cores.
@@ -241,12 +241,15 @@ class _OneBlasThread:
                 _let_any_thread_limit_blas()
 
 
-#: Around work of BLAS whose parts are small: its threads wait for each other by spinning, and take a core from others.
+#: A block for work of BLAS whose parts are small: its threads wait for each other by spinning, which keeps cores busy.
 one_blas_thread = _OneBlasThread()
 
 
 def _let_any_thread_limit_blas() -> None:
-    """Since threadpoolctl 3.8 only the thread that first set a limit may set limits, as long as it is alive."""
+    """Let any thread limit BLAS's threads from now on.
+
+    Since threadpoolctl 3.8 only the thread that first set a limit may set limits, as long as it is alive.
+    """
     clear = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", None)
     if clear is not None:
         clear(force=True)
