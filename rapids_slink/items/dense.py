@@ -18,12 +18,12 @@ from rapids_slink.spanning_tree import kernels
 
 #: The most items whose distances are stored, and the most steps of finding these.
 MAX_ITEMS, MAX_STEPS = 2**13, 2**30
-#: Bytes of a pair: its distance, and as much for what it is made of.
+#: Bytes of a pair: its distance, and as much for the scratch of finding it.
 PAIR_BYTES = 16
 #: The share of a GPU's free memory that the distances take at most.
 MATRIX_SHARE = 1 / 2
-#: Pairs within up to this distance are found by keys. For a larger one a GPU stores all distances, if they take at most
-#: so many steps, which are a fifth of a second.
+#: Up to the distance BY_KEYS pairs are found by keys. For a larger one a GPU stores all distances, if they take at most
+#: LIMITED_STEPS steps, which are a fifth of a second.
 BY_KEYS, LIMITED_STEPS = 2, 2**35
 
 

@@ -192,8 +192,8 @@ def _add_within(
 ) -> None:
     """Add the pairs within a limit.
 
-    `components` has the items that search, (n,) bool, and the component of each, (n,): only their pairs between two
-    components are added. All pairs are if it is None.
+    `components` tells which items search, (n,) bool, and the component of each item, (n,): only the pairs of these
+    items that are in two components are added. If it is None, all pairs are.
     """
     device = items.device
     outside, component = components or (None, None)

@@ -34,11 +34,11 @@ from rapids_slink.spanning_tree.copies import Copies
 Pairs = tuple[Array, Array, Array]
 #: In groups of up to this number of items all pairs are compared.
 SMALL_GROUP = {"cpu": 64, "cuda": 256}
-#: Items whose distances tell the next level of a search, and how much it grows at least.
+#: Items whose distances tell the next level of a search, and the factor by which the level grows if they do not.
 SAMPLE, GROWTH = 32, 1.25
 #: The most keys of an item on average: more take too much memory.
 MOST_KEYS = 1024
-#: Seeds of hashes that are tried until equal hashes are of equal items alone.
+#: The most seeds of hashes that are tried until only equal items have equal hashes.
 MOST_SEEDS = 8
 #: Items of which keys are made at a time.
 KEYED_ITEMS = 2**21
@@ -213,7 +213,7 @@ class ItemSearch:
             number = self.groups.number[order]
             position = xp.flatnonzero(is_compared[number])
             end, first = starts[number[position] + 1], position + 1
-            if src is not None:  # those of each wanted item with all others, once
+            if src is not None:  # the pairs of each wanted item with all others, once
                 wanted = src[order[position]]
                 position, first, end = position[wanted], starts[number[position[wanted]]], end[wanted]
             for owner, place in pairs_of_ranges(first, end - first, device, self.progress):
@@ -398,7 +398,7 @@ class Held:
     def rows(self, query: Array, item: Array, distance: Array) -> Iterator[Pairs]:
         """Yield the pairs of a query and a row, for pairs of a query and an item."""
         first, count = self.starts[item], self.counts[item]
-        if int(count.sum()) == item.size:  # each has one
+        if int(count.sum()) == item.size:  # each item has one row
             yield query, self.order[first], distance
             return
         for pair, place in pairs_of_ranges(first, count, self.device):

@@ -121,7 +121,8 @@ class Strings:
     def steps(self) -> float:
         """Return how many steps `matrix` takes.
 
-        One takes a character of a later string for a word of a string, or as many characters as are compared at once.
+        A step takes a character of a later string for a word of a string; or, for differing characters, as many as are
+        compared at once.
         """
         n = len(self)
         if self.metric is STRING_HAMMING:

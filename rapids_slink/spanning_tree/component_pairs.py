@@ -187,13 +187,14 @@ class JoinContext:
 
 
 MAX_COMPONENTS = 4096  # their pairs are listed
-#: Bits of a key below its set, of which those of a point are the lowest; more points would overflow launches, too.
+#: Bits of a key below its set, of which the bits of a point are the lowest; more points would overflow launches, too.
 SET_SHIFT, MAX_POINTS = (
     sum(constant(FACING, f"{of}_BITS") for of in ("BIN", "POINT")),
     2 ** constant(FACING, "POINT_BITS"),
 )
 PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured, and per feature of a centroid
-#: Pairs of points of each point and component above which facing points are listed, and of these the most a point.
+#: Facing points are listed if there are more than FACING_COST pairs of points for each point and component. A point is
+#: listed MAX_FACING times, on average, at most.
 FACING_COST, MAX_FACING = 32, 16
 SHARE_OF_FACING = 16  # one pair in this number of them lowers the bounds of all
 MAX_OVERLAPPING = 32  # pairs of small or negative separation, per component

@@ -28,8 +28,8 @@ from rapids_slink.spanning_tree.problem import Problem
 
 #: Parts of pairs, src and dst (int32), each of which comes once.
 Parts = Callable[[], Iterable[tuple[Array, Array]]]
-#: A part has up to PAIRS_A_ROW pairs for each row, and LEAST_PAIRS besides. So have the pairs that are kept, or more if
-#: more rows are needed for a core.
+#: A part has up to PAIRS_A_ROW pairs for each row, and LEAST_PAIRS besides. As many are kept, or for each row as many
+#: as are enough for a core row, if that is more.
 PAIRS_A_ROW, LEAST_PAIRS = 16, 2**24
 #: Sums of integers that have up to this number of bits have no rounding errors in float64.
 EXACT_BITS = 52

@@ -183,7 +183,7 @@ def _merge_components(component, best_weight, best_code, certified, parent, src,
 # ------------------------------------------------------------------------------------------------------------ all pairs
 
 STRIP = 128  # points whose distances are computed together, and stay in the first-level cache
-MIN_ROWS = 64  # whose core distances a thread finds, at least
+MIN_ROWS = 64  # the fewest rows whose core distances a thread finds
 NO_MATRIX = np.empty((0, 0))
 
 
@@ -534,7 +534,7 @@ def _scaled_distance(weight: np.ndarray, radius_terms: tuple[float, ...]) -> Any
 
 # -------------------------------------------------------------------------------------------------------------- friends
 
-#: Pairs of nodes that wait: splitting one of a pair leaves one more, and a tree has at most 32 levels.
+#: Pairs of nodes that wait: splitting a node of a pair adds one pair, and a tree has at most 32 levels.
 STACK = 128
 
 
@@ -657,7 +657,7 @@ def _join_nodes(formula, tree, limit, one, parent, root, levels):
 
 @njit(nogil=True, cache=True)
 def _join_points(parent, p, q):
-    """Join the components of two points: the later root goes under the other."""
+    """Join the components of two points by putting the later root under the other."""
     a, b = find_root(parent, p), find_root(parent, q)
     parent[max(a, b)] = min(a, b)
 

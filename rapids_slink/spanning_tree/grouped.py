@@ -28,7 +28,7 @@ from rapids_slink.spanning_tree.ways import estimate_tree, tree_of_rows
 #: The most rows of a small group, whose tree one block of a GPU makes, or a thread of a CPU that stores the distances,
 #: which stay in its cache.
 MAX_ROWS, MAX_STORED = 2048, 512
-#: Bytes a row: in order, its group's state, its edge, and the scratch of the edges' sort.
+#: Bytes a row: its place in order, its group's state, its edge, and the scratch of the edges' sort.
 ROW_BYTES = 96
 
 
@@ -38,7 +38,7 @@ class Trees:
 
     rows: Array  # (n, d) array, as the metric's formula reads them
     metric: Metric
-    min_samples: int  # of a core distance in a group, or all other rows of a group that has fewer
+    min_samples: int  # how many other rows a core distance reaches; in a group that has fewer, all of them
     order: Array  # (n,) int32, the rows by group
     #: `first` and `size`: (m,) int64, on the host; where each group's rows are in `order`
     first: np.ndarray

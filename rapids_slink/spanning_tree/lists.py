@@ -73,8 +73,8 @@ class Forest:
     #: int32 and float64, the result of the last search, -1 if there was none
     nearest_outside: Array
     nearest_outside_weight: Array
-    #: float64 and int64: every edge from the point to an unlisted one outside its component comes after this key or
-    #: equals it; after a search, every edge to one outside
+    #: float64 and int64: every edge from the point to an unlisted point outside its component comes after this key or
+    #: equals it; after a search, every edge to any point outside
     bound_weight: Array
     bound_code: Array
     #: float64, int64 and bool, by component root: the lightest edge seen in the last round, and whether it is certain
@@ -128,7 +128,7 @@ class Growth:
 
 
 def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
-    """Return the bytes of the rows, the search, which may be chosen, the lists and the tree."""
+    """Return the bytes of the rows, the lists, the tree and the search, which may be chosen already."""
     n, d, device, min_samples = problem.n, problem.n_features, problem.device, problem.settings.min_samples
     k = length_by_search(problem, chosen)
     search = estimate_search(
@@ -161,7 +161,7 @@ def connected(look: Look, lists: NeighborLists) -> Tree:
     """Return the tree of the points whose lists these are."""
     report, device = look.report, look.problem.device
     for_connecting = look.search.for_connecting(lists.ids)
-    del look.search  # whose memory the next may take
+    del look.search  # the next search may take its memory
     search = for_connecting()
     release_cached()
     with report.stage("components", device):
@@ -253,7 +253,7 @@ def connect_forest(
             return False
         report.count("connect", edges_certified_by_search=components - 1)
         for column, values in zip(forest.edges.columns.values(), edges, strict=True):
-            column[column.size - len(values) :] = device.asarray(values)  # which may be the host's
+            column[column.size - len(values) :] = device.asarray(values)  # the values may be on the host
         return True
 
     while True:
@@ -327,7 +327,7 @@ LARGE = 1024
 #: For fewer points these weights take more time than the pairs above them.
 MIN_JOINED_ROWS = {"cpu": 10_000, "cuda": 2**18}
 #: Neighbours a row where lists end at these weights: few rows have half as many within them, but points that have near
-#: copies list these first. Of more points such lists take too much memory.
+#: copies list these first. For more points such lists take too much memory.
 JOINED_NEIGHBORS, MAX_JOINED_ROWS = 16, 2**24
 #: Neighbours a row in clusters about as wide as they are far apart: another search connects most of the components.
 WIDE_NEIGHBORS = 4

@@ -27,11 +27,11 @@ MAX_WORK, MAX_SLOW_WORK = {"cpu": 3 * 2**28, "cuda": 2**34}, 2**29
 FEW_POINTS, TREE_FEATURES, TREE_POINTS = 2000, 8, 400
 #: For more features a CPU stores the distances, which are computed in tiles: so it reads the points less often.
 MAX_FEATURES = 64
-#: The most points whose distances a GPU stores, and a CPU of rows of words or codes.
+#: The most points whose distances a GPU stores, and a CPU if rows are words or codes.
 MAX_ROWS = 2**13
 #: The most neighbours in a core that a kernel finds.
 MAX_SAMPLES = {"cpu": 2**7, "cuda": 2**5}
-#: Where memory is limited: bytes a pair, 8 for its distance and 8 for everything else.
+#: Bytes a pair where memory is limited: 8 for its distance and 8 for everything else.
 LIMITED_PAIR_BYTES = 16
 #: Bytes a point at the peak, without the distances: the edges, the scratch of their sort, and the components.
 POINT_BYTES = 128

@@ -21,10 +21,10 @@ from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, sequential
 from rapids_slink.settings import Settings
 
-#: n - 1 edges in the total order, weighing surrogate distances or mutual reachability; and the number of connected
-#: components of the k-NN graph, 1 if there was none. With a `Problem.max_weight` edges above it may be missing.
+#: n - 1 edges in the total order, by surrogate distances or mutual reachability; and the number of connected components
+#: of the k-NN graph, 1 if there was none. With a `Problem.max_weight` edges above it may be missing.
 Tree: TypeAlias = tuple[PreallocatedFrame, int]
-#: How far apart groups of rows on the unit sphere are put by a fourth coordinate: within a group no square is above 4.
+#: A fourth coordinate puts groups of rows on the unit sphere this far apart: within a group no square is above 4.
 GROUP_GAP = 3.0
 #: Bytes a row that `reported_cores` takes beside its search.
 CORE_BYTES = 80

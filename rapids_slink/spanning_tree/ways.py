@@ -45,7 +45,7 @@ from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
 
 #: Bytes per point at the peak: values, ids and weights in order, and the edges during their sort.
 LINE_BYTES = {"cpu": 128, "cuda": 160}
-#: More than rounding takes of two ways round a ring, in lengths of the box.
+#: More than rounding takes from two ways round a ring, in lengths of the box.
 SLACK = 2.0**-49
 
 
@@ -272,7 +272,7 @@ def _serving_ways(problem: Problem) -> list[Way]:
     if by_distance and problem.device.is_gpu:
         if is_searched_by_tree(*sizes):
             return [*ways, BOXES]
-        if may_be_low_dimensional(*sizes):  # which the values tell
+        if may_be_low_dimensional(*sizes):  # the values decide
             ways.append(BOXES_IF_LOW)
     return [*ways, LISTS]
 

@@ -86,7 +86,7 @@ def edges_text(edges: EdgeList) -> str:
 def spanning_forest(edges: EdgeList, device: Device) -> tuple[Any, Any]:
     """Return which edges are in the minimum spanning forest, (m,) bool, and pointers from nodes to their roots.
 
-    A node's root is that of its component. The pointers, (n,) int32, are for `components`.
+    A node's pointers lead to the root of its component. They are (n,) int32, and are for `components`.
     """
     rounds = kernels(device)
     limit = _heaviest_of_lightest(edges, rounds.LARGE, device)
@@ -418,7 +418,7 @@ def forest_of_edges(edges: EdgeList, min_samples: int, device: Device, row_weigh
 
 
 def core_distances_of(ends: tuple[Array, Array], weight: Array, row_weight: Array, min_samples: Any, xp: Any) -> Array:
-    """Return the least weight within which each row has `min_samples` others, (n,) float64, infinite without as many.
+    """Return the least weight within which each row has `min_samples` others, (n,) float64, infinite if it has fewer.
 
     `min_samples` is a number, or an (n,) array of a number for each row.
     """

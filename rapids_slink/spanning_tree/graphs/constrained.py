@@ -43,7 +43,7 @@ def constrained_forest(edges: EdgeList, marks: Marks, device: Device) -> tuple[A
 
 
 def join_unless_marked(src: np.ndarray, dst: np.ndarray, n: int, marks: Marks) -> tuple[np.ndarray, int]:
-    """Return which of the edges among n nodes merge if they come in this order, and the number of refused ones."""
+    """Return the positions of the edges among n nodes that merge, taken in this order, and how many are refused."""
     size = marks.node.size
     place = np.int32 if size < 2**31 else np.int64
     first, last, following, chain = (np.full(length, -1, place) for length in (n, n, size, size))

@@ -16,12 +16,12 @@ from rapids_slink.runtime.device import Array
 from rapids_slink.spanning_tree.graphs import ALL, LIGHT_EDGES, LIGHTEST, EdgeList
 
 ZEROS = 512  # counters of the rounds, more than they can use
-MOST_PACKED = 2**32 - 1  # edges
+MOST_PACKED = 2**32 - 1  # the most edges whose rows fit into the words
 SPARE = 1.25  # capacity, as a multiple of the number of edges that the sample predicts
 LARGE = 2**22  # from this many edges on, a second set of rounds, with its synchronizations, is worthwhile
 SOURCE = "spanning_tree/graphs/edges.cu"
 KINDS = {"u": constant(SOURCE, "UNSIGNED"), "i": constant(SOURCE, "SIGNED"), "f": constant(SOURCE, "FLOATING")}
-ITEMS = constant(SOURCE, "ITEMS")  # of a thread
+ITEMS = constant(SOURCE, "ITEMS")  # edges or components of a thread
 _launch = partial(launch, SOURCE, items=ITEMS)
 
 
