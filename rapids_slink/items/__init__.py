@@ -17,9 +17,9 @@ from rapids_slink.points import is_sparse
 
 
 def kind_of(metric: Metric, *inputs: Any) -> type[Items] | None:
-    """The kind of items that inputs are for a metric; None if they are points.
+    """Return the class of items that the inputs hold for a metric; None if they are points.
 
-    Whatever the input is, a metric of strings takes strings, so that numbers are refused by the metric's name.
+    A metric of strings makes `Strings` of any input, so that the error about numbers names the metric.
     """
     if metric.formula is Formula.ITEMS:
         return Strings

@@ -21,7 +21,8 @@ from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
 
-#: Strings and pairs of them, sets, sparse rows, pairs of either, and core distances, of a thread's share at least.
+#: A thread's least share: strings or pairs of strings, sets, sparse rows, pairs of sets or of sparse rows, and core
+#: distances.
 LEAST_STRINGS, LEAST_SETS, LEAST_ROWS, LEAST_PAIRS, LEAST_CORES = 2**12, 2**6, 2**8, 2**10, 2**6
 #: An odd number and its inverse modulo 2⁶⁴.
 FACTOR = constant("items/strings.cu", "FACTOR")
@@ -29,14 +30,14 @@ INVERSE = pow(FACTOR, -1, 2**64)
 WORD = constant("items/strings.cu", "WORD")
 #: Rows whose distances to all are found at a time, and a cutoff above every number of edits.
 ROWS_AT_A_TIME, NO_CUTOFF = 32, 2**62
-#: Steps of a merge that one search in a longer row takes.
+#: A search for one element in a longer row takes as much time as this number of steps of a merge.
 SEARCH_STEPS = 32
 R, R_INVERSE, ONE, ZERO, ALL = (np.uint64(x) for x in (FACTOR, INVERSE, 1, 0, 2**64 - 1))
 
 
 @njit(nogil=True, cache=True)
 def mixed(h: Any) -> Any:
-    """A word of 64 bits of which every bit depends on all of a uint64: `mixed` of mixing.cuh."""
+    """Return a uint64, each bit of which depends on all bits of `h`, as `mixed` of mixing.cuh does."""
     h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return h ^ (h >> np.uint64(31))
@@ -46,7 +47,7 @@ def mixed(h: Any) -> Any:
 
 
 def edits(strings: Any, src: np.ndarray, dst: np.ndarray, cutoff: int) -> np.ndarray:
-    """The edits of each pair, (m,) float64, infinite above `cutoff`."""
+    """Return the number of edits of each pair, (m,) float64, infinite above `cutoff`."""
     distance = np.empty(src.size)
 
     def work(part: slice) -> None:
@@ -58,7 +59,7 @@ def edits(strings: Any, src: np.ndarray, dst: np.ndarray, cutoff: int) -> np.nda
 
 
 def all_edits(strings: Any) -> np.ndarray:
-    """The edits of all pairs, (n, n) float64."""
+    """Return the numbers of edits of all pairs, (n, n) float64."""
     n = len(strings)
     distance = np.zeros((n, n))
 
@@ -71,7 +72,7 @@ def all_edits(strings: Any) -> np.ndarray:
 
 
 def all_differences(strings: Any) -> np.ndarray:
-    """In how many places the strings of all pairs differ, (n, n) float64, infinite for different lengths."""
+    """Return in how many places the strings of each pair differ, (n, n) float64, infinite for different lengths."""
     n, lengths = len(strings), strings.lengths
     row, code = np.repeat(np.arange(n), lengths), np.min_scalar_type(strings.n_characters)
     rows = np.ones((n, max(1, strings.longest)), code if strings.n_characters < 2**16 else np.float64)
@@ -82,7 +83,7 @@ def all_differences(strings: Any) -> np.ndarray:
 
 
 def differences(strings: Any, src: np.ndarray, dst: np.ndarray, cutoff: int) -> np.ndarray:
-    """In how many places each pair differs, (m,) float64, infinite above `cutoff` and for different lengths."""
+    """Return in how many places each pair differs, (m,) float64, infinite above `cutoff` and for different lengths."""
     distance = np.empty(src.size)
 
     def work(part: slice) -> None:
@@ -93,7 +94,7 @@ def differences(strings: Any, src: np.ndarray, dst: np.ndarray, cutoff: int) -> 
 
 
 def hash_strings(strings: Any, seed: int) -> np.ndarray:
-    """(n,) uint64."""
+    """Return a hash of each string, (n,) uint64, the same for equal strings."""
     hashes = np.empty(len(strings), np.uint64)
 
     def work(part: slice) -> None:
@@ -104,21 +105,27 @@ def hash_strings(strings: Any, seed: int) -> np.ndarray:
 
 
 def copy_strings(strings: Any, rows: np.ndarray, starts: np.ndarray, codes: np.ndarray) -> None:
-    """Copy some strings one after the other, to where they start."""
+    """Copy the strings of some rows into `codes`, one after the other, each to its new start."""
     _copy_strings(strings.codes, strings.starts, rows, starts, codes)
 
 
 def delete_characters(
     strings: Any, rows: slice, deleted: int, first: np.ndarray, item: np.ndarray, key: np.ndarray
 ) -> None:
-    """Write the hashes of the strings of a range with up to `deleted` characters less, from `first` of each on."""
+    """Write each hash that a string of a range has after up to `deleted` deletions.
+
+    The hashes of the i-th string are in `key` from `first[i]` on, and its row is beside each of them in `item`.
+    """
     _for_each_string(_delete, strings, rows, deleted, first, item, key)
 
 
 def mask_characters(
     strings: Any, rows: slice, deleted: int, first: np.ndarray, item: np.ndarray, key: np.ndarray
 ) -> None:
-    """Write the hashes of the strings of a range without `deleted` places, from `first` of each on."""
+    """Write each hash that a string of a range has without `deleted` of its places, as `delete_characters` does.
+
+    A string with fewer places is hashed without all of them.
+    """
     _for_each_string(_mask, strings, rows, deleted, first, item, key)
 
 
@@ -130,7 +137,11 @@ def _for_each_string(make: Any, strings: Any, rows: slice, deleted: int, first: 
 
 
 def project_strings(strings: Any, ones: int, buckets: int, bits: int) -> np.ndarray:
-    """(n, bits / 8) uint8: the bits of counts up to `ones` in buckets, or of places with characters for 0 ones."""
+    """Return the projection of each string, (n, bits / 8) uint8.
+
+    The bits are counts of characters in buckets, up to `ones` in each. For 0 ones they are places with their
+    characters.
+    """
     values = np.zeros((len(strings), bits // 8), np.uint8)
 
     def work(part: slice) -> None:
@@ -142,7 +153,10 @@ def project_strings(strings: Any, ones: int, buckets: int, bits: int) -> np.ndar
 
 @njit(nogil=True, cache=True)
 def _edits(codes, starts, src, dst, cutoff, masks, edge, distance):
-    """`masks`, zeros, and `edge` are room for a word of each character and a byte of each place."""
+    """Write the number of edits of each pair.
+
+    `masks`, of zeros, has room for a word of each character, and `edge` for a byte of each place.
+    """
     for pair in range(src.size):
         distance[pair] = _edits_of_pair(codes, starts, src[pair], dst[pair], cutoff, masks, edge)
 
@@ -166,9 +180,9 @@ def _edits_of_pair(codes, starts, src, dst, cutoff, masks, edge):
 
 @njit(nogil=True, cache=True)
 def _edits_of_rows(codes, starts, first, last, masks, edge, distance):
-    """Write the edits between some strings and all later ones, both ways.
+    """Write the numbers of edits between some strings and all later ones, in both halves of the matrix.
 
-    The characters' masks are made once for each string of up to a word; `_columns` has the same column.
+    The characters' masks are made once for each string of up to a word. A column is computed as in `_columns`.
     """
     n = starts.size - 1
     for row in range(first, last):
@@ -199,7 +213,10 @@ def _edits_of_rows(codes, starts, first, last, masks, edge, distance):
 
 @njit(nogil=True, cache=True)
 def _columns(codes, a, a_end, b, b_end, cutoff, masks, edge):
-    """The edits between two parts of `codes`, the first of which is not longer and not empty; or more than `cutoff`."""
+    """Return the number of edits between two parts of `codes`, or any number above `cutoff` if there are more.
+
+    The first part is not empty, and not longer than the second.
+    """
     n = b_end - b
     value = a_end - a
     for j in range(n):
@@ -256,7 +273,7 @@ def _differences(codes, starts, src, dst, cutoff, distance):
 
 @njit(nogil=True, cache=True)
 def _sum_of_string(codes, begin, end):
-    """The sum of a string's characters, each times the power of its place."""
+    """Return the sum of a string's characters, each times the power of its place."""
     total, power = ZERO, ONE
     for i in range(begin, end):
         total += np.uint64(codes[i] + 1) * power
@@ -266,7 +283,7 @@ def _sum_of_string(codes, begin, end):
 
 @njit(nogil=True, cache=True)
 def _hash_strings(codes, starts, first, seed, hashes):
-    """The sum of the hashes of a string's characters with their places."""
+    """Write the hash of each string: the sum of the hashes of its characters with their places."""
     salt = mixed(seed)
     for k in range(hashes.size):
         total = ZERO
@@ -294,7 +311,7 @@ def _delete(codes, starts, first_row, deleted, first, item, key):
         at += 1
         before, power = ZERO, ONE
         for i in range(begin, end if deleted else begin):
-            # `before` are the characters up to i, `after_one` those behind i
+            # `before` is the sum of the characters before i, and `after_one` that of those behind i
             own = np.uint64(codes[i] + 1) * power
             after_one = whole - before - own
             item[at], key[at] = row, before + after_one * R_INVERSE
@@ -361,7 +378,10 @@ def _project_strings(codes, starts, first_row, ones, buckets, bits, values):
 
 
 def ascending(starts: np.ndarray, elements: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The starts and the elements with those of each set in ascending order, each once: themselves if they are so."""
+    """Return the starts and the elements, with those of each set in ascending order, each once.
+
+    If they are so already, the arguments themselves are returned.
+    """
     shares, starts, view = chunks_for_cores(starts.size - 1, LEAST_SETS), read_only(starts), read_only(elements)
     if all(for_each_chunk(CPU, lambda part: _ascend(starts, view, part.start, part.stop), shares)):
         return starts, elements
@@ -376,9 +396,9 @@ def ascending(starts: np.ndarray, elements: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def hashed_bits(starts: np.ndarray, elements: np.ndarray, width: int, fit: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The bits to which the elements of each set are hashed, (n, width / 64) uint64, and the numbers of ones, (n,).
+    """Return the bits to which each set's elements are hashed, (n, width / 64) uint64, and the numbers of ones, (n,).
 
-    If they `fit`, element i is bit i.
+    If the elements `fit`, element i is bit i.
     """
     n = starts.size - 1
     words, ones = np.zeros((n, width // WORD_BITS), np.uint64), np.zeros(n, np.int64)
@@ -392,7 +412,7 @@ def hashed_bits(starts: np.ndarray, elements: np.ndarray, width: int, fit: bool)
 
 
 def common_elements(starts: np.ndarray, elements: np.ndarray, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-    """The numbers of common elements of pairs of sets, (m,) int64."""
+    """Return the number of common elements of each pair of sets, (m,) int64."""
     common = np.empty(src.size, np.int64)
     arrays = [read_only(array) for array in (starts, elements, src, dst)]
 
@@ -406,7 +426,7 @@ def common_elements(starts: np.ndarray, elements: np.ndarray, src: np.ndarray, d
 def all_common(starts: np.ndarray, number: np.ndarray, use: Callable[[slice, np.ndarray], None]) -> None:
     """Call `use` with ranges of sets and the numbers of elements that each has in common with all, (r, n) int64.
 
-    `number` are the elements, numbered from 0.
+    `number` holds the elements, numbered from 0.
     """
     n, holders = starts.size - 1, Holders.of(starts, number)
 
@@ -427,14 +447,14 @@ class Holders(NamedTuple):
 
     @classmethod
     def of(cls, starts: np.ndarray, column: np.ndarray) -> Self:
-        """Return them for rows of these columns, numbered from 0."""
+        """Return the rows that hold each column; row i has the columns from `starts[i]` on, numbered from 0."""
         counts = np.bincount(column)
         rows, entries = np.repeat(np.arange(starts.size - 1), np.diff(starts)), stable_order(column, np)
         return cls(np.concatenate(([0], np.cumsum(counts))), rows[entries], entries)
 
 
 def hash_sets(starts: np.ndarray, elements: np.ndarray, seed: int) -> np.ndarray:
-    """A number for each set, (n,) uint64: the sum of its elements' hashes."""
+    """Return a hash of each set, (n,) uint64: the sum of its elements' hashes."""
     out = np.empty(starts.size - 1, np.uint64)
     arguments = read_only(starts), read_only(elements), np.uint64(seed)
     shares = chunks_for_cores(out.size, LEAST_SETS)
@@ -444,7 +464,7 @@ def hash_sets(starts: np.ndarray, elements: np.ndarray, seed: int) -> np.ndarray
 
 @njit(nogil=True, cache=True)
 def _ascend(starts, elements, first, last):
-    """Whether the elements of each of some sets ascend, each once."""
+    """Return whether the elements of each of some sets ascend, each once."""
     for i in range(first, last):
         for e in range(starts[i] + 1, starts[i + 1]):
             if elements[e - 1] >= elements[e]:
@@ -454,7 +474,7 @@ def _ascend(starts, elements, first, last):
 
 @njit(nogil=True, cache=True)
 def _sort(starts, elements, first, last, ordered, kept):
-    """Sort the elements of some sets, and put each once at the set's start; `kept` are their numbers."""
+    """Write the elements of some sets in order, each once, from the set's start on, and their number into `kept`."""
     for i in range(first, last):
         row = np.sort(elements[starts[i] : starts[i + 1]])
         at = starts[i]
@@ -517,7 +537,11 @@ def _shorter_first(starts, row, other):
 
 @njit(nogil=True, cache=True)
 def _count_common(starts, elements, src, dst, first, last, common):
-    """Merge the elements of pairs of sets. A step has no branch, since none could be foretold."""
+    """Count the common elements of some pairs of sets by merging them.
+
+    A step of the merge has no branch, since no branch could be predicted. The elements of a much shorter set are
+    searched for in the other.
+    """
     for p in range(first, last):
         i, i_end, j, j_end, is_short = _shorter_first(starts, src[p], dst[p])
         count = 0
@@ -537,7 +561,7 @@ def _count_common(starts, elements, src, dst, first, last, common):
 
 @njit(nogil=True, cache=True)
 def _count_common_of_rows(starts, number, column_starts, holders, first, common):
-    """Add the common elements of some sets and all, which are zeros before."""
+    """Count the elements that some sets have in common with all; `common`, (r, n), holds zeros before."""
     for i in range(len(common)):
         for e in range(starts[first + i], starts[first + i + 1]):
             for h in range(column_starts[number[e]], column_starts[number[e] + 1]):
@@ -548,14 +572,14 @@ def _count_common_of_rows(starts, number, column_starts, holders, first, common)
 
 
 def dot_products(rows: Any, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-    """The dot products of pairs of rows, (m,) float64."""
+    """Return the dot products of pairs of rows, (m,) float64."""
     return _of_row_pairs(_dot_products, rows, src, dst, np.float64, rows.n_features)
 
 
 def all_dot_products(rows: Any, number: np.ndarray, use: Callable[[slice, np.ndarray], None]) -> None:
     """Call `use` with ranges of rows and their dot products with all, (r, n) float64.
 
-    `number` are the columns of the entries, numbered from 0.
+    `number` holds the columns of the entries, numbered from 0.
     """
     n, holders = len(rows), Holders.of(rows.starts, number)
     values, columns, others = rows.values, rows.columns, rows.values[holders.entries]
@@ -572,17 +596,17 @@ def all_dot_products(rows: Any, number: np.ndarray, use: Callable[[slice, np.nda
 
 
 def squared_distances(rows: Any, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-    """The squared distances of pairs of rows, (m,) float64."""
+    """Return the squared distances of pairs of rows, (m,) float64."""
     return _of_row_pairs(_squared_distances, rows, src, dst, np.float64, rows.n_features)
 
 
 def equal_rows(rows: Any, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-    """Whether the rows of each pair have the same entries, (m,) bool."""
+    """Return whether the rows of each pair have the same entries, (m,) bool."""
     return _of_row_pairs(_equal_rows, rows, src, dst, np.bool_, rows.n_features)
 
 
 def hash_rows(rows: Any, seed: int) -> np.ndarray:
-    """A number for each row, (n,) uint64: the sum of its entries' hashes."""
+    """Return a hash of each row, (n,) uint64: the sum of its entries' hashes."""
     out = np.empty(len(rows), np.uint64)
     bits = rows.values.view(np.uint32 if rows.values.dtype == np.float32 else np.uint64)
     arguments = read_only(rows.starts), read_only(rows.columns), read_only(bits), np.uint64(seed)
@@ -606,7 +630,10 @@ def _of_row_pairs(
 
 @njit(nogil=True, cache=True)
 def _dot_products(starts, columns, values, src, dst, d, first, last, out):
-    """Even and odd columns are summed separately; of an odd number the last column is added at the end."""
+    """Write the dot products of some pairs of rows.
+
+    Even and odd columns are summed separately. If the number of columns is odd, the last one is added at the end.
+    """
     for p in range(first, last):
         i, i_end, j, j_end, is_short = _shorter_first(starts, src[p], dst[p])
         even, odd, lone = 0.0, 0.0, 0.0
@@ -631,7 +658,10 @@ def _dot_products(starts, columns, values, src, dst, d, first, last, out):
 
 @njit(nogil=True, cache=True)
 def _dot_products_of_rows(starts, columns, values, number, column_starts, holders, others, d, first, even, odd, lone):
-    """Add the terms of `_dot_products` of some rows and all, in its order, to three sums, which are zeros before."""
+    """Add the terms of some rows' dot products with all to three sums, (r, n) each, which are zeros before.
+
+    The terms are those of `_dot_products`, in its order.
+    """
     for i in range(len(even)):
         for e in range(starts[first + i], starts[first + i + 1]):
             a, x = columns[e], np.float64(values[e])
@@ -684,7 +714,7 @@ def _hash_rows(starts, columns, bits, seed, first, last, out):
 
 
 def core_distances(matrix: np.ndarray, counts: np.ndarray, samples: np.ndarray) -> np.ndarray:
-    """The distances within which each item has as many other rows as `samples`, (n,) float64; see `dense`."""
+    """Return the distance within which each item has as many other rows as `samples`, (n,) float64; see `dense`."""
     core = np.empty(len(matrix))
 
     def work(part: slice) -> None:

@@ -20,7 +20,7 @@ from rapids_slink.runtime.device import Array
 from rapids_slink.runtime.memory import free_bytes
 
 STRINGS, EDITS, SETS, SPARSE = "items/strings.cu", "items/edits.cu", "items/sets.cu", "items/sparse.cu"
-#: Bytes for long strings, at most, and pairs of them at a time, at least.
+#: The most bytes of scratch for long strings, and the fewest pairs of them at a time.
 EDGE_BYTES, FEWEST = 2**30, 2**10
 WORD = constant(STRINGS, "WORD")
 #: The words of the longest strings of which all edits are found at once, and the characters of half a word.
@@ -31,7 +31,7 @@ MOST_WORDS, HALF_WORD = 8, WORD // 2
 
 
 def edits(strings: Any, src: Array, dst: Array, cutoff: int) -> Array:
-    """The edits of each pair, (m,) float64, infinite above `cutoff`."""
+    """Return the number of edits of each pair, (m,) float64, infinite above `cutoff`."""
     distance = cp.empty(src.size)
     _count_edits(strings, src, dst, cutoff, None, distance)
     if strings.longest <= WORD:
@@ -54,13 +54,13 @@ def _count_edits(strings: Any, src: Array, dst: Array, cutoff: int, edges: Array
 
 
 def finds_all_edits(strings: Any) -> bool:
-    """Whether a block has room for the masks of its strings."""
+    """Return whether a block has room for the masks of its strings."""
     words, mask = _words(strings)
     return words <= MOST_WORDS and strings.n_characters * words * WARP * mask.itemsize <= MIN_SHARED_MEMORY
 
 
 def all_edits(strings: Any) -> Array:
-    """The edits of all pairs, (n, n) of the smallest type of integers that holds them."""
+    """Return the numbers of edits of all pairs, (n, n), as the smallest integers that hold them."""
     _check_strings(strings)
     n, (words, mask), out = len(strings), _words(strings), cp.empty((len(strings),) * 2, edit_type(strings))
     rows, threads = constant(EDITS, "ROWS"), constant(EDITS, "THREADS")
@@ -74,19 +74,19 @@ def all_edits(strings: Any) -> Array:
 
 
 def edit_type(strings: Any) -> np.dtype:
-    """The type of `all_edits`."""
+    """Return the type of the numbers that `all_edits` returns."""
     return np.dtype("uint8" if strings.longest < 2**8 else "uint16")
 
 
 def _words(strings: Any) -> tuple[int, np.dtype]:
-    """The words of the longest string, and their type."""
+    """Return how many words the longest string takes, and their type."""
     if strings.longest <= HALF_WORD:
         return 1, np.dtype("uint32")
     return -(-strings.longest // WORD), np.dtype("uint64")
 
 
 def differences(strings: Any, src: Array, dst: Array, cutoff: int) -> Array:
-    """In how many places each pair differs, (m,) float64, infinite above `cutoff` and for different lengths."""
+    """Return in how many places each pair differs, (m,) float64, infinite above `cutoff` and for different lengths."""
     _check_strings(strings, src, dst)
     distance = cp.empty(src.size)
     arguments = strings.codes, strings.starts, src, dst, np.int64(src.size), np.int32(cutoff), distance
@@ -95,7 +95,7 @@ def differences(strings: Any, src: Array, dst: Array, cutoff: int) -> Array:
 
 
 def hash_strings(strings: Any, seed: int) -> Array:
-    """(n,) uint64."""
+    """Return a hash of each string, (n,) uint64, the same for equal strings."""
     _check_strings(strings)
     n, hashes = len(strings), cp.empty(len(strings), cp.uint64)
     launch(STRINGS, "hash_strings", n, strings.codes, strings.starts, np.int64(n), np.uint64(seed), hashes)
@@ -103,7 +103,7 @@ def hash_strings(strings: Any, seed: int) -> Array:
 
 
 def copy_strings(strings: Any, rows: Array, starts: Array, codes: Array) -> None:
-    """Copy some strings one after the other, to where they start."""
+    """Copy the strings of some rows into `codes`, one after the other, each to its new start."""
     _check_strings(strings, rows)
     check_arrays("int64", starts, size=rows.size + 1)
     check_arrays("int32", codes)
@@ -112,12 +112,12 @@ def copy_strings(strings: Any, rows: Array, starts: Array, codes: Array) -> None
 
 
 def delete_characters(strings: Any, rows: slice, deleted: int, first: Array, item: Array, key: Array) -> None:
-    """Write the hashes of the strings of a range with up to `deleted` characters less, from `first` of each on."""
+    """Write each hash that a string of a range has after up to `deleted` deletions; see `cpu.delete_characters`."""
     _make_keys("delete_characters", strings, rows, deleted, first, item, key)
 
 
 def mask_characters(strings: Any, rows: slice, deleted: int, first: Array, item: Array, key: Array) -> None:
-    """Write the hashes of the strings of a range without `deleted` places, from `first` of each on."""
+    """Write each hash that a string of a range has without `deleted` of its places; see `cpu.mask_characters`."""
     _make_keys("mask_characters", strings, rows, deleted, first, item, key)
 
 
@@ -130,7 +130,7 @@ def _make_keys(name: str, strings: Any, rows: slice, deleted: int, first: Array,
 
 
 def project_strings(strings: Any, ones: int, buckets: int, bits: int) -> Array:
-    """(n, bits / 8) uint8: the bits of counts up to `ones` in buckets, or of places with characters for 0 ones."""
+    """Return the projection of each string, (n, bits / 8) uint8; see `cpu.project_strings`."""
     _check_strings(strings)
     n = len(strings)
     values, counts = cp.zeros((n, bits // 8), cp.uint8), cp.zeros(n * buckets if ones else 0, cp.uint8)
@@ -148,7 +148,7 @@ def _check_strings(strings: Any, *rows: Array) -> None:
 
 
 def ascending(starts: Array, elements: Array) -> tuple[Array, Array]:
-    """See `cpu`."""
+    """Return the starts and the elements, with those of each set in ascending order, each once; see `cpu`."""
     n, m = starts.size - 1, elements.size
     if m < 2:
         return starts, elements
@@ -162,7 +162,7 @@ def ascending(starts: Array, elements: Array) -> tuple[Array, Array]:
 
 
 def hashed_bits(starts: Array, elements: Array, width: int, fit: bool) -> tuple[Array, Array]:
-    """See `cpu`."""
+    """Return the bits to which each set's elements are hashed, and the numbers of ones; see `cpu`."""
     n = starts.size - 1
     check_arrays("int64", starts)
     words, ones = cp.zeros((n, width // WORD_BITS), cp.uint64), cp.empty(n, cp.int64)
@@ -174,7 +174,7 @@ def hashed_bits(starts: Array, elements: Array, width: int, fit: bool) -> tuple[
 
 
 def common_elements(starts: Array, elements: Array, src: Array, dst: Array) -> Array:
-    """See `cpu`."""
+    """Return the number of common elements of each pair of sets, (m,) int64."""
     m = src.size
     check_arrays("int64", starts)
     check_arrays("int32", src, dst, size=m)
@@ -184,7 +184,7 @@ def common_elements(starts: Array, elements: Array, src: Array, dst: Array) -> A
 
 
 def hash_sets(starts: Array, elements: Array, seed: int) -> Array:
-    """See `cpu`."""
+    """Return a hash of each set, (n,) uint64, the same for equal sets."""
     n = starts.size - 1
     check_arrays("int64", starts)
     out = cp.empty(n, cp.uint64)
@@ -193,7 +193,7 @@ def hash_sets(starts: Array, elements: Array, seed: int) -> Array:
 
 
 def _of_sets(elements: Array) -> tuple[str, ...]:
-    """Options of the kernels of sets."""
+    """Return the compiler's options for the kernels of sets."""
     return (f"-DELEMENT={c_name(elements.dtype)}",)
 
 
@@ -201,22 +201,22 @@ def _of_sets(elements: Array) -> tuple[str, ...]:
 
 
 def dot_products(rows: Any, src: Array, dst: Array) -> Array:
-    """See `cpu`."""
+    """Return the dot products of pairs of rows, (m,) float64."""
     return _of_row_pairs("dot_products", rows, src, dst, cp.float64)
 
 
 def squared_distances(rows: Any, src: Array, dst: Array) -> Array:
-    """See `cpu`."""
+    """Return the squared distances of pairs of rows, (m,) float64."""
     return _of_row_pairs("squared_distances", rows, src, dst, cp.float64)
 
 
 def equal_rows(rows: Any, src: Array, dst: Array) -> Array:
-    """See `cpu`."""
+    """Return whether the rows of each pair have the same entries, (m,) bool."""
     return _of_row_pairs("equal_rows", rows, src, dst, cp.bool_)
 
 
 def hash_rows(rows: Any, seed: int) -> Array:
-    """See `cpu`."""
+    """Return a hash of each row, (n,) uint64, the same for equal rows."""
     out = cp.empty(len(rows), cp.uint64)
     check_arrays("int64", rows.starts, size=out.size + 1)
     launch(
@@ -240,5 +240,5 @@ def _of_row_pairs(name: str, rows: Any, src: Array, dst: Array, dtype: Any) -> A
 
 
 def _of_rows(rows: Any) -> tuple[str, ...]:
-    """Options of the kernels of sparse rows."""
+    """Return the compiler's options for the kernels of sparse rows."""
     return value_option(rows.values.dtype), f"-DCOLUMN={c_name(rows.columns.dtype)}"

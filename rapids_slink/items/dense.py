@@ -1,6 +1,6 @@
 """Trees of groups of items from the distances of all pairs, which are stored.
 
-Of up to a few thousand items all distances take less time on a CPU than a search by levels, which finds the pairs of
+On a CPU all distances of up to a few thousand items take less time than a search by levels, which finds the pairs of
 each level anew. An item with copies counts for all of them in core distances. A GPU stores the edits of strings, in a
 byte or two, as long as they fit into memory.
 """
@@ -18,12 +18,12 @@ from rapids_slink.spanning_tree import kernels
 
 #: The most items whose distances are stored, and the most steps of finding these.
 MAX_ITEMS, MAX_STEPS = 2**13, 2**30
-#: Bytes of a pair: its distance, and as much for what it is made of.
+#: Bytes of a pair: its distance, and as much for the scratch of finding it.
 PAIR_BYTES = 16
 #: The share of a GPU's free memory that the distances take at most.
 MATRIX_SHARE = 1 / 2
-#: Pairs within up to this distance are found by keys. For a larger one a GPU stores all distances, if they take at most
-#: so many steps, which are a fifth of a second.
+#: Up to the distance BY_KEYS pairs are found by keys. For a larger one a GPU stores all distances, if they take at most
+#: LIMITED_STEPS steps, which are a fifth of a second.
 BY_KEYS, LIMITED_STEPS = 2, 2**35
 
 
@@ -34,7 +34,7 @@ def may_serve(device: Device, has_cores: bool, limit: float) -> bool:
 
 
 def serves(items: Items, limit: float) -> bool:
-    """Return whether all distances of these items are stored, where `may_serve` has it that they may be."""
+    """Return whether all distances of these items are stored, provided that `may_serve` allows it."""
     n = len(items)
     if items.device.is_gpu:
         fits = items.matrix_bytes() * n * n <= MATRIX_SHARE * min(free_bytes(), room_bytes(items.device))
@@ -43,10 +43,10 @@ def serves(items: Items, limit: float) -> bool:
 
 
 def tree_of_items(items: Items, by_cores: tuple[Array, Array] | None) -> tuple[Pairs, Array | None]:
-    """Return the edges of the tree, (n - 1,) each, and the core distances, (n,), or None unless it is by them.
+    """Return the edges of the tree, (n - 1,) each, and the core distances, (n,); None unless the tree is by them.
 
-    For core distances `by_cores` is how many equal rows each item is, (n,), and the `min_samples` of each, (n,). They
-    are infinite where there are fewer rows, and so are the weights of pairs with them.
+    For core distances `by_cores` has how many equal rows each item stands for, (n,), and the `min_samples` of each,
+    (n,). A core distance is infinite if there are fewer rows, and so are the weights of the item's pairs.
     """
     matrix, n, core = items.matrix(), len(items), None
     if by_cores is not None:

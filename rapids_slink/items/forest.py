@@ -6,9 +6,9 @@ The edges of a spanning tree up to a level are those of the whole tree, and ever
 largest component of its group. So the next level searches for the pairs of those items alone, up to a distance that a
 sample of them has to its nearest other components. When few pairs are left all are compared.
 
-With `min_samples` the same holds of mutual reachability: an item whose core distance is above the level is a component
-of its own. The next level searches for its pairs, also if no component is larger. So these have all its neighbours up
-to there.
+With `min_samples` the same holds for mutual reachability. An item whose core distance is above the level is a component
+of its own, and the next level searches for its pairs even if no component is larger. So the pairs that are found hold
+all its neighbours up to the level.
 """
 
 from math import inf
@@ -36,18 +36,19 @@ from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.graphs import EdgeList, components, core_distances_of, forest_of_edges, spanning_forest
 from rapids_slink.spanning_tree.problem import Tree
 
-#: Up to this number of pairs of items that are left all are compared.
+#: If at most this number of pairs of items is left, all are compared.
 FEW_PAIRS = {"cpu": 2**22, "cuda": 2**26}
-#: Edges that wait until they become a part of the forest, and what each takes then.
+#: How many edges wait before the forest is found anew, and the bytes that each takes then.
 WAITING, WAITING_BYTES = 2**22, 64
 
 
 def forest_of_items(
     items: Items, number: Array, settings: Settings, report: Report, old: tuple[int, Pairs] | None = None
 ) -> Tree:
-    """The forest of items in groups, by `number`, (n,) int32, and the number of its trees.
+    """Return the minimum spanning forest of items in groups, and the number of its trees.
 
-    `old` is how many of the items, the first ones, have a forest, and that.
+    `number`, (n,) int32, has the group of each item. `old` is how many of the first items have a forest already, and
+    its edges.
     """
     device, n = items.device, len(items)
     with report.stage("neighbors", device):
@@ -73,7 +74,7 @@ def forest_of_items(
 
 
 class _Growing:
-    """The forest of the edges that were added, of n nodes."""
+    """The minimum spanning forest of n nodes by the edges that were added."""
 
     def __init__(self, n: int, device: Device, progress: bool | str) -> None:
         self.n, self.device, self.count, self.progress = n, device, 0, progress
@@ -83,12 +84,12 @@ class _Growing:
 
     @property
     def edges(self) -> Pairs:
-        """The edges of the forest."""
+        """Return the edges of the forest, without those that wait."""
         src, dst, weight = self.forest.columns.values()
         return src, dst, weight
 
     def add(self, pairs: Pairs) -> None:
-        """Add edges, of which one may come several times."""
+        """Add edges; an edge may be added several times."""
         if pairs[0].size:
             self.waiting.append(pairs)
             self.count += pairs[0].size
@@ -96,7 +97,7 @@ class _Growing:
             self.settle()
 
     def settle(self) -> None:
-        """Keep the edges of the forest alone."""
+        """Add the waiting edges to the forest, and drop those that are not in it."""
         if not self.waiting:
             return
         src, dst, weight = (self.device.xp.concatenate(part) for part in zip(self.edges, *self.waiting, strict=True))
@@ -104,7 +105,7 @@ class _Growing:
         (self.forest, _), _ = forest_of_edges(EdgeList(src, dst, weight, self.n), 1, self.device)
 
     def component(self) -> Array:
-        """(n,) int32, the number of each node's tree."""
+        """Return the number of each node's tree, (n,) int32."""
         edges = EdgeList(*self.edges, self.n)
         _, parent = spanning_forest(edges, self.device)
         return components(self.device.xp.arange(self.n), parent, self.device)
@@ -113,7 +114,10 @@ class _Growing:
 def _grow(
     growing: _Growing, items: Items, groups: Groups, limit: float, report: Report, wanted: Array | None = None
 ) -> None:
-    """Add the edges of wanted items, (n,) bool, up to a limit, or all that the trees of the groups need."""
+    """Add the edges up to a limit, or all that the trees of the groups need.
+
+    Within a limit only pairs that have a `wanted` item, (n,) bool, are found; None if all are wanted.
+    """
     device = items.device
     if limit < inf:
         outside = None if wanted is None else (wanted, growing.component())
@@ -132,10 +136,10 @@ def _grow(
 
 
 def _append(growing: _Growing, distinct: Distinct, n_old: int, old: Pairs, limit: float, report: Report) -> None:
-    """Add the edges of the first rows' forest and what the other rows need.
+    """Add the edges of the first rows' forest and those that the other rows need.
 
-    By the cycle property the forest of all is within the old one and the pairs that have a new row. Of these the ones
-    up to the heaviest old edge may replace one. Heavier ones only join what that leaves apart.
+    By the cycle property the forest of all is within the old one and the pairs that have a new row. Such pairs up to
+    the heaviest old edge may replace an old edge. Heavier pairs only connect the components that are left.
     """
     xp, of_row = distinct.items.device.xp, distinct.of_row
     growing.add((of_row[old[0]], of_row[old[1]], old[2]))
@@ -151,9 +155,10 @@ def _append(growing: _Growing, distinct: Distinct, n_old: int, old: Pairs, limit
 def _add_dense(
     growing: _Growing, distinct: Distinct, samples: Array | None, limit: float, report: Report
 ) -> tuple[Array, Array]:
-    """Add the trees of the groups whose distances are all stored. Edges beyond the limit may be among these.
+    """Add the trees of the groups whose distances are all stored; return the items of these groups, and core distances.
 
-    Returns which items these are, (n,) bool, and their core distances, (n,) float64, infinite for others.
+    The items are (n,) bool, and the core distances (n,) float64, infinite for other items. Edges beyond the limit may
+    be added.
     """
     items, groups, device = distinct.items, distinct.groups, distinct.items.device
     counts = None if samples is None else distinct.copies.counts(device.xp) + 1.0
@@ -185,7 +190,11 @@ def _add_within(
     components: tuple[Array, Array] | None,
     report: Report,
 ) -> None:
-    """Add the edges within a limit, of the items and between the components that are left."""
+    """Add the pairs within a limit.
+
+    `components` tells which items search, (n,) bool, and the component of each item, (n,): only the pairs of these
+    items that are in two components are added. If it is None, all pairs are.
+    """
     device = items.device
     outside, component = components or (None, None)
     with report.stage("neighbors", device):
@@ -201,9 +210,9 @@ def _add_within(
 
 
 def _grow_by_cores(growing: _Growing, distinct: Distinct, samples: Array, settings: Settings, report: Report) -> Array:
-    """Add the edges by mutual reachability; returns the core distances, (n,), infinite above `max_distance`.
+    """Add the edges by mutual reachability; return the core distances, (n,), infinite above `max_distance`.
 
-    `samples`, (n,) integers, is `min_samples` for each item: those of a small group take all of it.
+    `samples`, (n,) integers, is `min_samples` for each item, or the number of all others in a smaller group.
     """
     items, groups, device = distinct.items, distinct.groups, distinct.items.device
     xp, n = device.xp, len(items)
@@ -234,13 +243,16 @@ def _grow_by_cores(growing: _Growing, distinct: Distinct, samples: Array, settin
 
 
 def _pairs_left(outside: Array, groups: Groups) -> int:
-    """The pairs of an item outside the largest component with any of its group."""
+    """Return the number of pairs of an item outside the largest component with any item of its group."""
     own = np.bincount(to_host(groups.number[outside]), minlength=len(groups))
     return int((own * (groups.sizes - 1)).sum())
 
 
 def _outside(component: Array, groups: Groups, device: Device) -> Array:
-    """(n,) bool: which items are not in the largest component of their group, the first of equals."""
+    """Return which items are not in the largest component of their group, (n,) bool.
+
+    Of equally large components the one with the first item counts as the largest.
+    """
     xp, n = device.xp, component.size
     of_component = groups_of(component, n, device)
     sizes, group = of_component.sizes, to_host(groups.number)[of_component.first]

@@ -1,10 +1,10 @@
 """Rows that have no coordinates, such as strings, sets and sparse rows: the functions that each kind of items has.
 
-Of distances that no feature gives a bound of, most are ruled out by something that has one:
+No feature bounds the distance of such rows. So most pairs are ruled out by something else:
 
-- keys: two items within t share a key. Those that share one are found by a sort.
+- keys: two items within a distance t share a key. A sort finds the items that share one.
 - a projection: dense rows of a metric that the package searches exactly. Two items within t have projections within a
-  bound, so the pairs of these are candidates.
+  bound, so the pairs of near projections are candidates.
 
 The definition decides about every candidate, in float64 and with the same bits on either device.
 """
@@ -23,19 +23,19 @@ from rapids_slink.runtime.device import Array, Device, all_true, half, on_curren
 
 #: The kernels of a device, in `cpu` or `cuda`.
 kernels = partial(half, package=__package__)
-#: Raises if values, (m,), of rows with these starts are not valid for the argument of this name.
+#: A function that raises if the values, (m,), of rows with these starts are not valid for the argument of this name.
 Check = Callable[[Array, Array, str], None]
 
 
 def without_features(metric: Metric) -> str:
-    """Why items have no rows of features, for errors."""
+    """Return the words of an error that say why these items have no rows of features."""
     if metric.formula is Formula.ITEMS:
         return f"metric={metric.name!r} has none"
     return "sets and sparse rows are none: pass X.toarray()"
 
 
 class Projection(NamedTuple):
-    """Dense rows for items, whose pairs within the bound hold all pairs of items within a distance but for some."""
+    """Dense rows of items. All pairs of items within a distance, except two of `large`, have rows within the bound."""
 
     values: Array  # (n, d), as `points.as_points` returns them
     metric: Metric
@@ -48,48 +48,60 @@ class Items(Protocol):
 
     @property
     def device(self) -> Device:
-        """Where they are."""
+        """Return the device that holds the items."""
         ...
 
     @property
     def n_features(self) -> int:
-        """`n_features_in_` of a model of them."""
+        """Return the `n_features_in_` of a model that is fitted to the items."""
         ...
 
     @classmethod
     def read(cls, inputs: dict[str, Any], metric: Metric, device: Device) -> Self:
-        """The rows of all inputs, by the names of the arguments. Raises InputTypeError or ValueError for others."""
+        """Return the items of all inputs, one after the other; raise InputTypeError or ValueError for invalid ones.
+
+        `inputs` has the value of each argument by its name.
+        """
         ...
 
     @classmethod
     def kept(cls, X: Any, metric: Metric, device: Device) -> np.ndarray:
-        """The rows as an array of the host that `read` takes, for a model that predicts. Raises if there is none."""
+        """Return the rows as a host array that `read` takes, for a model that predicts, or raise ValueError."""
         ...
 
     def __len__(self) -> int: ...
 
     def take(self, rows: Array) -> Self:
-        """Some of the items, by an (m,) array of integers."""
+        """Return the items of these rows, an (m,) array of integers, in their order."""
         ...
 
     def classes(self) -> Array | None:
-        """(n,) integers from 0 to some bound: items of two classes are infinitely far apart. None for one class."""
+        """Return the class of each item, (n,) integers from 0 on; None if all items are in one class.
+
+        Items of two classes are infinitely far apart.
+        """
         ...
 
     def hashes(self, seed: int) -> Array:
-        """(n,) uint64, the same for equal items."""
+        """Return a hash of each item, (n,) uint64, the same for equal items."""
         ...
 
     def equal(self, src: Array, dst: Array) -> Array:
-        """(m,) bool: whether the items of each pair, two (m,) int32 arrays, are equal: at the same distances to all."""
+        """Return whether the two items of each pair are equal, (m,) bool; `src` and `dst` are (m,) int32.
+
+        Equal items are at the same distances to all others.
+        """
         ...
 
     def distances(self, src: Array, dst: Array, cutoff: float) -> Array:
-        """(m,) float64: the distances of these pairs by definition. Above the cutoff any larger number will do."""
+        """Return the distances of these pairs by definition, (m,) float64.
+
+        Any number above the cutoff may stand for a distance above it.
+        """
         ...
 
     def steps(self) -> float:
-        """Return how many steps `matrix` takes, of about two nanoseconds on a core."""
+        """Return how many steps `matrix` takes, each of about two nanoseconds on one core."""
         ...
 
     def matrix(self) -> Array:
@@ -97,19 +109,22 @@ class Items(Protocol):
         ...
 
     def matrix_bytes(self) -> float:
-        """Return the bytes of a distance of `matrix` on a GPU, infinite if it makes none."""
+        """Return the bytes that a distance of `matrix` takes on a GPU; infinite if a GPU makes no matrix."""
         ...
 
     def keys_an_item(self, limit: float) -> float:
-        """How many keys an item has on average, for pairs within a limit; infinite if there are none for it."""
+        """Return the mean number of keys of an item, for pairs within a limit; infinite if no keys serve that limit."""
         ...
 
     def keys(self, limit: float, rows: slice) -> tuple[Array, Array]:
-        """The items of a range, (k,) int32, and their keys, (k,) uint64: different items within the limit share one."""
+        """Return the items of a range, (k,) int32, each once for each of its keys, and the keys, (k,) uint64.
+
+        Two different items within the limit of each other share a key.
+        """
         ...
 
     def projection(self, limit: float) -> Projection:
-        """The projection for pairs within a limit."""
+        """Return dense rows whose near pairs hold the pairs of items within a limit."""
         ...
 
 
@@ -118,7 +133,7 @@ class Items(Protocol):
 
 @dataclass(frozen=True)
 class StoredRows:
-    """n rows on a device: what sets and sparse rows have alike of `Items`."""
+    """The shared implementation of `Items` for sets and sparse rows: n rows on a device."""
 
     metric: Metric
     device: Device
@@ -126,23 +141,23 @@ class StoredRows:
 
     @classmethod
     def kept(cls, X: Any, metric: Metric, device: Device) -> np.ndarray:
-        """Refuse."""
+        """Raise ValueError: a model that predicts takes rows of features."""
         raise ValueError(f"prediction_data=True takes the rows' features, and {without_features(metric)}")
 
     def __len__(self) -> int:
         return int(self.starts.size) - 1
 
     def classes(self) -> Array | None:
-        """All rows have distances."""
+        """Return None: all rows have distances to each other."""
         return None
 
     def matrix_bytes(self) -> float:
-        """There is no matrix on a GPU."""
+        """Return infinity: a GPU makes no matrix of these rows."""
         return np.inf
 
 
 def entries_of(starts: Array, rows: Array, xp: Any) -> tuple[Array, Array]:
-    """Where some rows start if they are stored one after the other, and where their entries are now."""
+    """Return where some rows start if they alone are stored, (m + 1,) int64, and where their entries are now, int64."""
     sizes = starts[rows + 1] - starts[rows]
     begins = xp.concatenate((xp.zeros(1, "int64"), xp.cumsum(sizes)))
     at = xp.arange(int(begins[-1]), dtype="int64")
@@ -151,10 +166,11 @@ def entries_of(starts: Array, rows: Array, xp: Any) -> tuple[Array, Array]:
 
 
 def stored_entries(inputs: dict[str, Any], device: Device, check: Check) -> tuple[Array, Array, Array, int]:
-    """The entries of sparse matrices of SciPy or CuPy that are not zero, one matrix after the other.
+    """Return the nonzero entries of sparse matrices of SciPy or CuPy, one matrix after the other.
 
-    The rows' starts, (n + 1,) int64, the columns and the values, (m,) each, in the order in which they are stored, and
-    the number of columns. `check` sees the values before the zeros are gone.
+    They are the rows' starts, (n + 1,) int64, the columns and the values, (m,) each, in the order in which they are
+    stored, and the number of columns. `check` sees the values before the zeros are dropped. Raises InputTypeError for
+    what is no sparse matrix of numbers, and ValueError if the numbers of columns differ.
     """
     parts, widths = [], []
     for name, X in inputs.items():

@@ -5,9 +5,9 @@
 Groups are numbers, one for each item: no pair of two groups is wanted. Equal items of a group are one item until the
 end, so that copies cost nothing. A pair may be found several times, because it shares several keys.
 
-*The k nearest items.* What has k copies in the second set is nearest to these, or to earlier items at distance zero,
-such as larger sets by containment. For the others the search widens: up to the distance that half of a sample has to
-its k-th nearest item, then again for those that found fewer, until few pairs are left and all are compared.
+*The k nearest items.* An item with k copies in the second set is nearest to these, or to earlier items at distance
+zero, such as larger sets by containment. For other items the search widens: up to the distance that half of a sample
+has to its k-th nearest item, then again for those that found fewer, until few pairs are left and all are compared.
 """
 
 from collections.abc import Iterator
@@ -34,17 +34,17 @@ from rapids_slink.spanning_tree.copies import Copies
 Pairs = tuple[Array, Array, Array]
 #: In groups of up to this number of items all pairs are compared.
 SMALL_GROUP = {"cpu": 64, "cuda": 256}
-#: Items whose distances tell the next level of a search, and how much it grows at least.
+#: Items whose distances tell the next level of a search, and the factor by which the level grows if they do not.
 SAMPLE, GROWTH = 32, 1.25
-#: More keys an item on average take too much memory.
+#: The most keys of an item on average: more take too much memory.
 MOST_KEYS = 1024
-#: Seeds of hashes that are tried until equal hashes are of equal items alone.
+#: The most seeds of hashes that are tried until only equal items have equal hashes.
 MOST_SEEDS = 8
 #: Items of which keys are made at a time.
 KEYED_ITEMS = 2**21
-#: Pairs of a first range of rows of which projections are compared: how many are candidates tells the next one.
+#: Pairs of projections that are compared for a first range of rows. The share of candidates tells the next range.
 FIRST_PAIRS = {"cpu": 2**24, "cuda": 2**34}
-#: Up to this number of pairs that are left all are compared for nearest items.
+#: If at most this number of pairs is left, all are compared for nearest items.
 FEW_PAIRS = {"cpu": 2**23, "cuda": 2**28}
 #: Pairs that are compared at a time, and their bytes.
 MOST_PAIRS, PAIR_BYTES = {"cpu": 2**21, "cuda": 2**25}, 64
@@ -54,12 +54,12 @@ MOST_LISTED, LISTED_BYTES = {"cpu": 2**23, "cuda": 2**26}, 48
 ITEM_BYTES, LEAST_CHUNK = 200, 2**22
 #: Bytes of a key: as it is made, as a word, and as words are put together.
 KEY_BYTES = 40
-#: What makes pairs of groups different keys; see `_mixed`.
+#: Factors that give equal items of two groups different hashes and keys; see `_mixed`.
 MULTIPLIERS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
 class Costs(NamedTuple):
-    """About how many nanoseconds work takes, on two cores or on an H100."""
+    """About how many nanoseconds each kind of work takes, on two cores or on an H100."""
 
     key: float  # to make a key, to sort it and to read it
     pair: float  # to compare a pair of items
@@ -81,14 +81,14 @@ class Distinct:
 
     @cached_property
     def rows(self) -> Groups:
-        """The rows of each distinct item."""
+        """Return the rows of each distinct item, as groups."""
         return groups_of(self.of_row, len(self.items), self.items.device)
 
 
 def distinct_items(items: Items, number: Array, later_bytes: int = 0) -> Distinct:
-    """The items that differ within each group; `number`, (n,) int32, are the groups.
+    """Return the items that differ within each group; `number`, (n,) int32, has the group of each item.
 
-    It comes first, so it raises DeviceMemoryError unless the later stages fit into memory, too.
+    This stage comes first, so it raises DeviceMemoryError unless the later stages fit into memory, too.
     """
     device, n = items.device, len(items)
     check_memory(device, MemoryEstimate(ITEM_BYTES * n + later_bytes, min_chunk=LEAST_CHUNK), counted(n, "row"))
@@ -106,7 +106,7 @@ def distinct_items(items: Items, number: Array, later_bytes: int = 0) -> Distinc
         differ = copy[~((number[copy] == number[equals]) & items.equal(copy, equals))]
         if not differ.size:
             break
-    first_equal[differ] = differ  # what no seed tells from another item stays an item of its own, whatever it equals
+    first_equal[differ] = differ  # an item that no seed tells from another stays distinct, even if it has equals
     copies = Copies.of(first_equal, xp)
     first = copies.first
     of_row = xp.searchsorted(first, first_equal).astype("int32")
@@ -128,9 +128,10 @@ class ItemSearch:
         self.projected, self.compared = np.flatnonzero(is_large), np.flatnonzero((groups.sizes > 1) & ~is_large)
 
     def parts(self, src: Array = None, dst: Array = None) -> Iterator[Pairs]:
-        """The pairs, of int32 numbers and float64 distances; a pair may be in several parts, but has src < dst.
+        """Yield the pairs with src < dst, in int32, and their distances, in float64, a part at a time.
 
-        `src` and `dst`, (n,) bool, are which items are wanted as one end and as the other; by default all.
+        A pair may be in several parts. `src` and `dst`, (n,) bool, tell which items are wanted as one end and as the
+        other; by default all are.
         """
         if self.limit < 0:
             return
@@ -143,7 +144,7 @@ class ItemSearch:
                 yield a[kept], b[kept], weight[kept]
 
     def is_by_keys(self, src: Array = None) -> bool:
-        """Whether keys take less time than comparing the wanted items with all others of their groups."""
+        """Return whether keys take less time than comparing the wanted items with all others of their groups."""
         keys, sizes = self.items.keys_an_item(self.limit) if self.limit < inf else inf, self.groups.sizes
         if keys > MOST_KEYS or forced().items not in (None, "keys"):
             return False
@@ -163,10 +164,11 @@ class ItemSearch:
         return a[kept], b[kept]
 
     def _that_share_a_key(self) -> Iterator[tuple[Array, Array]]:
-        """The pairs that share a key: keys and items are words that are sorted, so that equal keys are neighbours.
+        """Yield the pairs that share a key.
 
-        A key loses the bits that its item takes. So pairs of two groups, or without a key of both, may be among them,
-        of which the former are dropped here.
+        A key and its item make one word, and the words are sorted, so that equal keys are neighbours. A key loses the
+        bits that its item takes. So pairs of two groups, and pairs without a common key, may be found as well. Pairs
+        of two groups are dropped here.
         """
         xp, n, number = self.device.xp, len(self.items), self.groups.number
         bits = max(1, (n - 1).bit_length())
@@ -201,7 +203,7 @@ class ItemSearch:
                 yield a[kept], b[kept]
 
     def _of_groups(self, src: Array) -> Iterator[tuple[Array, Array]]:
-        """All pairs of small groups, or of all if there is no limit; the candidates of large groups."""
+        """Yield all pairs of small groups, or of all groups without a limit, and the candidates of large groups."""
         device, order = self.device, self.groups.order
         xp = device.xp
         starts = device.asarray(self.groups.starts)
@@ -211,7 +213,7 @@ class ItemSearch:
             number = self.groups.number[order]
             position = xp.flatnonzero(is_compared[number])
             end, first = starts[number[position] + 1], position + 1
-            if src is not None:  # those of each wanted item with all others, once
+            if src is not None:  # the pairs of each wanted item with all others, once
                 wanted = src[order[position]]
                 position, first, end = position[wanted], starts[number[position[wanted]]], end[wanted]
             for owner, place in pairs_of_ranges(first, end - first, device, self.progress):
@@ -221,7 +223,7 @@ class ItemSearch:
             yield from self._of_projections(rows, src)
 
     def _of_projections(self, rows: Array, src: Array) -> Iterator[tuple[Array, Array]]:
-        """The pairs of a group's items whose projections are within their bound."""
+        """Yield the pairs of a group's items whose projections are within their bound."""
         device, queries, asked = self.device, None, rows
         some = None if src is None else device.xp.flatnonzero(src[rows])
         if some is not None and not some.size:
@@ -251,7 +253,10 @@ class ItemSearch:
                 yield rows[large[owner]], rows[large[place]]
 
     def _once(self, a: Array, b: Array, src: Array) -> tuple[Array, Array]:
-        """Pairs of wanted items with all others, of which those of two wanted ones come from both ends, each once."""
+        """Return the pairs of wanted items with all others, each once.
+
+        A pair of two wanted items comes from both ends, and is dropped from one of them.
+        """
         if src is None:
             return a, b
         once = ~src[b] | (a < b)
@@ -259,14 +264,16 @@ class ItemSearch:
 
 
 def are_few(n_pairs: int, most: int) -> bool:
-    """Return whether so few pairs are left, `most`, that all are compared; none are where levels are prescribed."""
+    """Return whether at most `most` pairs are left, so that all are compared; False if levels are prescribed."""
     return n_pairs <= most and forced().items in (None, "distances")
 
 
 def next_level(items: Items, groups: Groups, wanted: Array, part: Array, level: float, nearest: int = 1) -> float:
-    """The median distance of a sample of the wanted items to their `nearest`-th items in other parts, above `level`.
+    """Return the next distance above `level` up to which pairs are searched for; infinite if the sample has none.
 
-    `wanted` is (n,) bool, and `part`, (n,), which part of all items each is in.
+    It is the median distance of a sample of the wanted items to their `nearest`-th items in other parts; or the largest
+    of these, or a multiple of `level`, whichever first is above `level`. `wanted` is (n,) bool, and `part`, (n,), tells
+    which part each item is in.
     """
     xp, rng = items.device.xp, np.random.default_rng(0)
     rows, distances = to_host(xp.flatnonzero(wanted)), []
@@ -282,14 +289,14 @@ def next_level(items: Items, groups: Groups, wanted: Array, part: Array, level: 
 
 
 def room(device: Device) -> int:
-    """How many pairs are compared at a time."""
+    """Return how many pairs are compared at a time."""
     return int(max(1024, min(MOST_PAIRS[device.name], free_bytes() / 4 / PAIR_BYTES)))
 
 
 def pairs_of_ranges(
     first: Array, count: Array, device: Device, progress: bool | str = False
 ) -> Iterator[tuple[Array, Array]]:
-    """Pairs of an owner and each place of its range, a part at a time; `first` and `count`, (m,), are the ranges."""
+    """Yield each owner with each place of its range, some pairs at a time; `first` and `count` are (m,)."""
     total = int(count.sum())
     bar = Progress("Comparing pairs", total, progress, " pairs") if progress else None
     yield from with_progress(_parts_of_ranges(first, count, total, device), max(1, ceil(total / room(device))), bar)
@@ -314,7 +321,7 @@ def _parts_of_ranges(first: Array, count: Array, total: int, device: Device) -> 
 
 
 def of_copies(pairs: Pairs, distinct: Distinct) -> Iterator[Pairs]:
-    """The pairs of rows of pairs of distinct items: each row of the one with each row of the other."""
+    """Yield the pairs of rows that pairs of distinct items stand for: each row of one with each row of the other."""
     rows, device = distinct.rows, distinct.items.device
     a, b, weight = pairs
     if len(distinct.items) == distinct.of_row.size:
@@ -329,7 +336,7 @@ def of_copies(pairs: Pairs, distinct: Distinct) -> Iterator[Pairs]:
 
 
 def of_equal(distinct: Distinct, limit: float) -> Iterator[Pairs]:
-    """The pairs of rows that are equal, at distance zero, unless the limit is below it."""
+    """Yield the pairs of equal rows, at distance zero, unless the limit is below it."""
     rows, device = distinct.rows, distinct.items.device
     if limit < 0 or len(distinct.items) == distinct.of_row.size:
         return
@@ -341,7 +348,7 @@ def of_equal(distinct: Distinct, limit: float) -> Iterator[Pairs]:
 
 
 def one_of_each(parts: list[Pairs], device: Device) -> Pairs:
-    """The pairs of all parts by (src, dst), each once."""
+    """Return the pairs of all parts in the order of (src, dst), each once."""
     xp = device.xp
     if not parts:
         return xp.empty(0, "int32"), xp.empty(0, "int32"), xp.empty(0)
@@ -355,14 +362,17 @@ def one_of_each(parts: list[Pairs], device: Device) -> Pairs:
 
 
 def _ends(values: Array, xp: Any) -> Array:
-    """For each of sorted values the end of the run of values equal to it, int64."""
+    """Return for each of sorted values the end of the run of values equal to it, int64."""
     last = xp.flatnonzero(xp.concatenate((values[1:] != values[:-1], xp.ones(min(1, values.size), bool))))
     run = xp.searchsorted(last, xp.arange(values.size))
     return last[run] + 1
 
 
 def _mixed(words: Array, xp: Any) -> Array:
-    """Words of 64 bits of which every bit depends on all (the end of Steele, Lea and Flood's SplitMix, 2014)."""
+    """Return words of 64 bits, each bit of which depends on all bits of the word given.
+
+    This is the end of SplitMix (Steele, Lea and Flood, 2014).
+    """
     for shift, factor in ((30, MULTIPLIERS[1]), (27, MULTIPLIERS[2]), (31, None)):
         words = words ^ (words >> xp.uint64(shift))
         words = words if factor is None else words * xp.uint64(factor)
@@ -380,7 +390,7 @@ class Held:
 
     @classmethod
     def of(cls, of_row: Array, m: int, count: int, k: int, device: Device) -> Self:
-        """Return those from row m on, of `count` items; no more than the first k of an item are wanted."""
+        """Return the rows from m on by item, of `count` items; at most the first k rows of an item are wanted."""
         xp = device.xp
         order, counts = stable_order(of_row[m:], xp).astype("int32"), xp.bincount(of_row[m:], minlength=count)
         return cls(order + np.int32(m), xp.cumsum(counts) - counts, xp.minimum(counts, k), device)
@@ -388,7 +398,7 @@ class Held:
     def rows(self, query: Array, item: Array, distance: Array) -> Iterator[Pairs]:
         """Yield the pairs of a query and a row, for pairs of a query and an item."""
         first, count = self.starts[item], self.counts[item]
-        if int(count.sum()) == item.size:  # each has one
+        if int(count.sum()) == item.size:  # each item has one row
             yield query, self.order[first], distance
             return
         for pair, place in pairs_of_ranges(first, count, self.device):
@@ -398,10 +408,10 @@ class Held:
 def nearest_items(
     items: Items, m: int, limit: float = inf, k: int = 1, number: Array | None = None
 ) -> tuple[Array, Array]:
-    """Return for each of the first m items the k nearest of the others in its group, and their distances.
+    """Return for each of the first m items the k nearest of the later items in its group, and their distances.
 
-    int32 and float64, (m, k), by distance and then by row. `number`, (n,) int32, are the groups. Behind the items that
-    are within the limit, and at a finite distance, come the first others at an infinite distance, and then -1.
+    Both are (m, k), int32 and float64, in the order of distance and then of row. `number`, (n,) int32, has the groups.
+    After the items within the limit and at a finite distance come the first others at an infinite distance, then -1.
     """
     device, n = items.device, len(items)
     xp = device.xp
@@ -437,7 +447,7 @@ def nearest_items(
 
 
 def _restricted(groups: Groups, kept: Array, device: Device) -> Groups:
-    """Return groups whose items in order are the kept ones alone, (u,) bool."""
+    """Return the groups with the kept items alone, (u,) bool, in their order."""
     sizes = to_host(device.xp.bincount(groups.number[kept], minlength=len(groups)))
     return Groups(groups.number, groups.order[kept[groups.order]], np.concatenate(([0], np.cumsum(sizes))))
 
@@ -474,9 +484,9 @@ def _first_of_each(parts: list[Pairs], k: int, xp: Any) -> Pairs:
 
 
 def _list_infinite(nearest: Array, asked: Array, of_item: Array, of_point: Array, m: int, device: Device) -> None:
-    """Write the first rows at an infinite distance into lists that are not full, (u, k), of the items that are asked.
+    """Fill the lists, (u, k), of the asked items with the first rows at an infinite distance.
 
-    `of_item` are the groups of the items, and `of_point` those of the rows from m on.
+    `of_item` has the group of each item, and `of_point` that of each row from m on.
     """
     xp, k = device.xp, nearest.shape[1]
     sizes = xp.bincount(of_point, minlength=int(of_item.max()) + 1)

@@ -21,10 +21,10 @@ in common, and the distances fall as a set loses elements that are not common. O
 
 Keys leave no pair out either (Chaudhuri, Ganti and Kaushik, "A primitive operator for similarity joins", 2006). Let
 elements be in one order for all sets, and let every pair within a distance have at least o(a) ≤ |a| elements in common,
-a number of a alone. The first of these in this order has at least o(a) - 1 others after it, so it is among the first
-|a| - o(a) + 1 elements of a; likewise of b. These elements are the keys. In the order of how many sets have an element,
-few sets share one. With s = 1 - t the common elements are at least s|a| for jaccard, s|a| / (1 + t)
-for dice, and s min(|a|, the size of the smallest set) for containment.
+where o(a) depends on a alone. The first of these in this order has at least o(a) - 1 others after it, so it is among
+the first |a| - o(a) + 1 elements of a; likewise of b. These elements are the keys. In the order of how many sets have
+an element, few sets share a key. With s = 1 - t the common elements are at least s|a| for jaccard, s|a| / (1 + t) for
+dice, and s min(|a|, the size of the smallest set) for containment.
 """
 
 from dataclasses import dataclass, replace
@@ -45,16 +45,16 @@ from rapids_slink.runtime.device import CPU, Array, Device, all_true, is_on_gpu,
 
 #: The metrics of sets, as they read packed rows of bits.
 OF_BITS = {name: replace(METRICS[name], name=f"bit_{name}", rows=Rows.PACKED) for name in SET_METRICS}
-#: Numbers of bits to which elements are hashed, and how many sets tell which of them suits.
+#: The numbers of bits to which elements may be hashed, and how many sets are sampled to choose one.
 WIDTHS, SAMPLE = tuple(2**i for i in range(7, 17)), 128
-#: What one step of a merge, and what a pair that shares a key, take on a CPU in words of bits that are compared; and
+#: The time of one step of a merge, and of a pair that shares a key, on a CPU, in words of bits that are compared; and
 #: the words of small sets.
 STEP_WORDS, PAIR_WORDS, LEAST_WORDS = 8.0, 1e3, 4
 #: Steps of a pair besides its common elements.
 PAIR_STEPS = 4
-#: What rounding takes of a number of common elements, at most.
+#: The most that rounding takes from a number of common elements.
 ROUNDING = 1e-6
-#: More keys than this, on average, take longer than rows of bits.
+#: The most keys of a set on average: more take longer than rows of bits.
 MOST_KEYS = 160
 #: The types of Python and NumPy that hold the elements of a set.
 HOLDERS = (set, frozenset, list, tuple, np.ndarray)
@@ -69,12 +69,12 @@ class Sets(StoredRows):
 
     @classmethod
     def read(cls, inputs: dict[str, Any], metric: Metric, device: Device) -> Self:
-        """The sets of all inputs.
+        """Return the sets of all inputs, one input after the other.
 
-        Rows of a sparse matrix are sets of its columns. Elements of columns are integers, or any hashable values, of
-        which equal ones are one element.
+        A row of a sparse matrix is the set of the columns in which it has a one. The elements of a column of sets are
+        integers, or any hashable values; equal values are one element.
 
-        Raises ValueError if values are neither 0 nor 1, a row is missing, or an element is, or sets have no distance;
+        Raises ValueError if a value is neither 0 nor 1, if a row or an element is missing, or if sets have no distance;
         InputTypeError if a row is no set, or an element is not hashable.
         """
         parts = {name: OutputKind.of(X, device)[0] for name, X in inputs.items()}
@@ -89,36 +89,36 @@ class Sets(StoredRows):
 
     @property
     def sizes(self) -> Array:
-        """(n,) int64."""
+        """Return the number of elements of each set, (n,) int64."""
         return self.starts[1:] - self.starts[:-1]
 
     def take(self, rows: Array) -> Self:
-        """Some of the sets."""
+        """Return the sets of these rows, in their order."""
         starts, at = entries_of(self.starts, self.device.asarray(rows, "int64"), self.device.xp)
         return replace(self, starts=starts, elements=self.elements[at])
 
     def hashes(self, seed: int) -> Array:
-        """(n,) uint64, the same for equal sets."""
+        """Return a hash of each set, (n,) uint64, the same for equal sets."""
         hashes: Array = kernels(self.device).hash_sets(self.starts, self.elements, seed)
         return hashes
 
     def equal(self, src: Array, dst: Array) -> Array:
-        """Whether both sets of each pair have the same elements."""
+        """Return whether both sets of each pair have the same elements, (m,) bool."""
         common, sizes = kernels(self.device).common_elements(self.starts, self.elements, src, dst), self.sizes
         return (sizes[src] == common) & (sizes[dst] == common)
 
     def distances(self, src: Array, dst: Array, cutoff: float = np.inf) -> Array:
-        """The distances of the same rows of booleans, to the bit."""
+        """Return the distances of the pairs, (m,) float64, to the bit those of the same rows of booleans."""
         common, sizes = kernels(self.device).common_elements(self.starts, self.elements, src, dst), self.sizes
         return distances_of(self.metric, common, sizes[src], sizes[dst], self.device.xp)
 
     def steps(self) -> float:
-        """See `Items`: one for each two rows that have an element, and for each pair."""
+        """Return how many steps `matrix` takes: one for each two rows that have an element, and some for each pair."""
         counts = self.device.xp.bincount(self._numbers).astype("float64") if self.elements.size else np.zeros(1)
         return float((counts * counts).sum()) + PAIR_STEPS * float(len(self)) ** 2
 
     def matrix(self) -> np.ndarray:
-        """See `Items`."""
+        """Return the distances of all pairs, (n, n) float64."""
         matrix, sizes = np.empty((len(self), len(self))), self.sizes
 
         def use(rows: slice, common: np.ndarray) -> None:
@@ -128,8 +128,11 @@ class Sets(StoredRows):
         return matrix
 
     def keys_an_item(self, limit: float) -> float:
-        """The mean number of keys; infinite where rows of bits take less, since many pairs share a key, as on a GPU."""
-        if limit >= 1 or self.device.is_gpu:  # at 1 sets without a common element are within
+        """Return the mean number of keys of a set; infinite where rows of bits take less time, as on a GPU.
+
+        On a CPU rows of bits take less time if sets have many keys, or if many pairs share one.
+        """
+        if limit >= 1 or self.device.is_gpu:  # at 1 sets without a common element are within the limit
             return np.inf
         mean, size = float(self._key_counts(limit).mean()), float(np.median(self.sizes))
         if mean > MOST_KEYS:
@@ -141,7 +144,10 @@ class Sets(StoredRows):
         return mean if forced().items or pairs * (PAIR_WORDS + 2 * size * STEP_WORDS) <= by_bits else np.inf
 
     def keys(self, limit: float, rows: slice) -> tuple[Array, Array]:
-        """The first elements of each set in the order of how many sets have them."""
+        """Return the sets of a range, (k,) int32, and their keys, (k,) uint64.
+
+        The keys of a set are its first elements in the order of how many sets have them.
+        """
         xp, first = self.device.xp, self.starts[rows.start : rows.stop]
         ends = xp.cumsum(self._key_counts(limit)[rows])
         at = xp.arange(int(ends[-1]) if ends.size else 0, dtype="int64")
@@ -150,7 +156,7 @@ class Sets(StoredRows):
         return (row + rows.start).astype("int32"), self._by_rarity[first[row] + at - before[row]].astype("uint64")
 
     def _key_counts(self, limit: float) -> Array:
-        """(n,) int64."""
+        """Return the number of keys of each set, (n,) int64."""
         xp, share, sizes = self.device.xp, 1 - limit, self.sizes
         if self.metric.name == "dice":
             share /= 1 + limit
@@ -160,29 +166,29 @@ class Sets(StoredRows):
 
     @cached_property
     def _numbers(self) -> Array:
-        """The elements, numbered from 0 in their order if they are not small numbers."""
+        """Return the elements, numbered from 0 in their order unless they are small numbers already."""
         if self._fit(4 * self.elements.size + 1024):
             return self.elements
         return self.device.xp.unique(self.elements, return_inverse=True)[1].reshape(-1)
 
     @cached_property
     def _by_rarity(self) -> Array:
-        """The elements of each set by the number of sets that have them, numbered in this order."""
+        """Return the elements of each set by the number of sets that have them, numbered in this order."""
         xp, counts = self.device.xp, self.device.xp.bincount(self._numbers)
         rank = xp.empty(counts.size, "int64")
         rank[xp.argsort(counts)] = xp.arange(counts.size)
         return kernels(self.device).ascending(self.starts, rank[self._numbers])[1]
 
     def projection(self, limit: float) -> Projection:
-        """Rows of bits."""
+        """Return rows of bits whose near pairs hold the pairs of sets within a limit."""
         bits, large = self.rows_of_bits(self.suitable_width(limit))
         return Projection(bits, OF_BITS[self.metric.name], limit, large)
 
     def rows_of_bits(self, width: int) -> tuple[Array, Array]:
-        """Rows of bits, (n, d) uint8, and large sets, (m,) integers: see the module.
+        """Return rows of bits, (n, d) uint8, and the large sets, (m,) integers: see the module.
 
-        Of sets that are not both large, `OF_BITS` are at most the distances. The first part of a row has `width` bits.
-        If the elements are numbers below it, each has its own bit.
+        Unless both sets of a pair are large, the distance of their rows by `OF_BITS` is at most theirs. The first part
+        of a row has `width` bits. If the elements are numbers below `width`, each has its own bit.
         """
         xp, n = self.device.xp, len(self)
         words, ones = kernels(self.device).hashed_bits(self.starts, self.elements, width, self._fit(width))
@@ -200,9 +206,10 @@ class Sets(StoredRows):
 
     @staticmethod
     def _large_sets(lacking: np.ndarray, sizes: np.ndarray) -> tuple[int, int]:
-        """How many sets are large, and the most ones that another lacks, so that all pairs take least.
+        """Return how many sets are large, and the most ones that another lacks, so that all pairs take the least time.
 
-        `lacking` descends. A word more takes a word of all pairs, and another large set a merge with each one before.
+        `lacking` descends. A further word of a row is compared for all pairs, and a further large set is merged with
+        each set before it.
         """
         n = lacking.size
         merges = np.concatenate(([0], np.cumsum(sizes[:-1]))) * np.maximum(np.arange(n) - 1, 0) * STEP_WORDS
@@ -210,10 +217,10 @@ class Sets(StoredRows):
         return count, int(lacking[count])
 
     def suitable_width(self, limit: float) -> int:
-        """The number of bits with which a search for pairs within a limit takes least, by the pairs of a sample.
+        """Return the number of bits with which a search for pairs within a limit takes the least time, by a sample.
 
-        What it takes is a word of bits of each pair, and the steps of a merge of those that pass. It is the same for
-        the same sets on either device.
+        The time is that of the words of bits of each pair, and of the steps of a merge of each pair that passes. The
+        result is the same for the same sets on either device.
         """
         sample = self.take(np.linspace(0, len(self) - 1, min(len(self), SAMPLE)).astype(np.int64))._on(CPU)
         first, second = (end.astype(np.int32) for end in np.triu_indices(len(sample), 1))
@@ -235,19 +242,19 @@ class Sets(StoredRows):
         return best
 
     def _fit(self, width: int) -> bool:
-        """Whether all elements are numbers from 0 to below `width`."""
+        """Return whether all elements are numbers from 0 to below `width`."""
         return not self.elements.size or (int(self.elements.min()) >= 0 and int(self.elements.max()) < width)
 
     def _on(self, device: Device) -> Self:
         return replace(self, device=device, starts=device.asarray(self.starts), elements=device.asarray(self.elements))
 
     def _check_empty(self, names: list[str], lengths: list[int]) -> None:
-        """Raise if empty sets have no distance: to no other set, or not to each other where they are compared."""
+        """Raise ValueError if empty sets have no distance: by containment to any set, by dice to one another."""
         if self.metric.name == "jaccard" or all_true(self.sizes > 0):
             return
         begins = np.concatenate(([0], np.cumsum(lengths)))
         rows = to_host(self.device.xp.flatnonzero(self.sizes == 0))
-        rows = rows[:2] if len(names) == 1 else rows[[0, -1]]  # of two inputs the first and the last
+        rows = rows[:2] if len(names) == 1 else rows[[0, -1]]  # of two inputs: the first and the last
         at = [int(part) for part in np.searchsorted(begins, rows, side="right") - 1]
         first, *others = (f"row {row - begins[i]} of {names[i]}" for row, i in zip(rows, at, strict=True))
         if self.metric.name == "containment":
@@ -257,7 +264,7 @@ class Sets(StoredRows):
 
 
 def distances_of(metric: Metric, common: Array, sizes: Array, others: Array, xp: Any) -> Array:
-    """The distances of pairs of sets with these sizes and numbers of common elements, all int64; see `metrics`."""
+    """Return the distances of pairs of sets by their sizes and numbers of common elements, all int64; see `metrics`."""
     if metric.name == "containment":
         either, of_none = xp.minimum(sizes, others), OVERFLOW
         differ = either - common
@@ -271,10 +278,10 @@ def distances_of(metric: Metric, common: Array, sizes: Array, others: Array, xp:
 
 
 def holds_sets(X: Any) -> bool:
-    """Whether this is a sparse matrix, a list of Python's sets, or a column of lists or sets."""
+    """Return whether this is a sparse matrix, a list of Python's sets, or a column of lists or sets."""
     if is_sparse(X):
         return True
-    if is_collection(X):  # whose values are not there
+    if is_collection(X):  # its values are not there yet
         return False
     if isinstance(X, list | tuple):
         return isinstance(next((row for row in X if not _is_missing(row)), None), set | frozenset)
@@ -297,14 +304,14 @@ def _is_missing(row: Any) -> bool:
 
 
 def _column_types(table: Any) -> list[Any]:
-    """The types of the columns of a table of Polars or Arrow, or of one column."""
+    """Return a list of the types of the columns of a table of Polars or Arrow, or of the type of one column."""
     if hasattr(table, "schema"):
         return list(table.schema.types if hasattr(table.schema, "types") else table.schema.values())
     return [table.dtype if hasattr(table, "dtype") else table.type]
 
 
 def _values(X: Any, name: str) -> list[Any]:
-    """The rows of a column or a list."""
+    """Return the rows of a column or a list; raise InputTypeError for several columns."""
     if is_dataframe(X):
         if X.shape[1] != 1:
             raise InputTypeError(f"{name} must be one column of sets, got a frame of {X.shape[1]} columns")
@@ -315,7 +322,7 @@ def _values(X: Any, name: str) -> list[Any]:
 
 
 def _of_matrices(inputs: dict[str, Any], metric: Metric, device: Device) -> tuple[Array, Array, int]:
-    """The starts and columns of the ones of each row, and how many columns there are."""
+    """Return the starts and the columns of the ones of each row, and how many columns there are."""
 
     def check(values: Array, starts: Array, name: str) -> None:
         is_other = (values != 0) & (values != 1)
@@ -328,7 +335,7 @@ def _of_matrices(inputs: dict[str, Any], metric: Metric, device: Device) -> tupl
 
 
 def _of_columns(inputs: dict[str, Any], device: Device) -> tuple[Array, Array]:
-    """The starts and the numbers of the elements of columns, in the order of each row."""
+    """Return the starts of the rows of columns of sets, and the elements as numbers, in the order of each row."""
     rows: list[Any] = []
     owners: list[str] = []
     for name, X in inputs.items():
@@ -358,7 +365,7 @@ def _no_set(row: Any, what: str) -> Exception:
 
 
 def _integers(rows: list[Any]) -> np.ndarray | None:
-    """All elements as int64, those above its range as negative ones; None unless all are integers from 0 on."""
+    """Return all elements as int64, those above its range as negative ones; None unless all are integers from 0 on."""
     held = [row for row in rows if len(row)]
     if not held:
         return np.empty(0, np.int64)
@@ -375,7 +382,7 @@ def _integers(rows: list[Any]) -> np.ndarray | None:
 
 
 def _numbered(rows: list[Any], starts: np.ndarray, owners: list[str]) -> np.ndarray:
-    """Numbers of the elements, the same for equal ones."""
+    """Return a number for each element, int32, the same for equal ones."""
     flat = np.empty(int(starts[-1]), object)
     flat[:] = list(chain.from_iterable(row.tolist() if isinstance(row, np.ndarray) else row for row in rows))
     try:

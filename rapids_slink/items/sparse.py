@@ -13,7 +13,7 @@ Schwarz two rows' dot product on an axis is at least that of their parts in the 
 
     ‖p(a) - p(b)‖² = ‖a‖² + ‖b‖² - 2p(a)·p(b) ≤ ‖a - b‖².
 
-Of cosine the rows are divided by their norms: ‖a - b‖² is then twice the distance. Roundings are bounded in `_bound`.
+For cosine the rows are divided by their norms: ‖a - b‖² is then twice the distance. `_bound` bounds the roundings.
 """
 
 from dataclasses import dataclass, replace
@@ -30,13 +30,14 @@ from rapids_slink.points import is_sparse
 from rapids_slink.points.output import OutputKind
 from rapids_slink.runtime.device import CPU, Array, Device, all_true
 
-#: Numbers of axes, the share of them that heavy columns take, and how many rows tell which number suits.
+#: The numbers of axes to choose from, the share of them that heavy columns take, and how many rows are sampled.
 AXES, HEAVY, SAMPLE = tuple(2**i for i in range(5, 12)), 1 / 4, 128
-#: What one step of a merge takes, in axes that are compared.
+#: The time of one step of a merge, in axes that are compared.
 STEP_AXES = 100.0
 #: Steps of a pair besides its common columns, and of an entry that is merged.
 PAIR_STEPS, MERGE_STEPS = 12, 1.5
-#: Values of the projection that are summed at a time, those of float32 next to 1 and to 0, and of float64 next to 0.
+#: Values of the projection that are summed at a time; the spacing of float32 above 1; and the least positive numbers
+#: of float32 and of float64.
 BLOCK, FLOAT32, LEAST_FLOAT32, LEAST = 2**24, 2.0**-23, 2.0**-149, 2.0**-1074
 
 
@@ -51,9 +52,9 @@ class SparseRows(StoredRows):
 
     @classmethod
     def read(cls, inputs: dict[str, Any], metric: Metric, device: Device) -> Self:
-        """The rows of sparse matrices. Entries that are stored twice are added up, as SciPy does.
+        """Return the rows of sparse matrices; entries that are stored twice are added up, as SciPy does.
 
-        Raises ValueError if a value is not finite, or a row has no distance.
+        Raises ValueError if a value is not finite or so large that distances may overflow, or if a row has no distance.
         """
         xp = device.xp
 
@@ -84,23 +85,23 @@ class SparseRows(StoredRows):
         return rows
 
     def take(self, rows: Array) -> Self:
-        """Some of the rows."""
+        """Return these rows, in their order."""
         rows = self.device.asarray(rows, "int64")
         starts, at = entries_of(self.starts, rows, self.device.xp)
         return replace(self, starts=starts, columns=self.columns[at], values=self.values[at], norms=self.norms[rows])
 
     def hashes(self, seed: int) -> Array:
-        """(n,) uint64, the same for equal rows."""
+        """Return a hash of each row, (n,) uint64, the same for equal rows."""
         hashes: Array = kernels(self.device).hash_rows(self, seed)
         return hashes
 
     def equal(self, src: Array, dst: Array) -> Array:
-        """Whether both rows of each pair have the same entries."""
+        """Return whether both rows of each pair have the same entries, (m,) bool."""
         equal: Array = kernels(self.device).equal_rows(self, src, dst)
         return equal
 
     def distances(self, src: Array, dst: Array, cutoff: float = inf) -> Array:
-        """The distances of the same dense rows, to the bit; 0 for equal rows."""
+        """Return the distances of pairs, (m,) float64, to the bit those of the same dense rows; 0 for equal rows."""
         xp = self.device.xp
         if self.metric.name == "euclidean":
             return xp.sqrt(kernels(self.device).squared_distances(self, src, dst))
@@ -116,7 +117,11 @@ class SparseRows(StoredRows):
         return weight
 
     def steps(self) -> float:
-        """See `Items`: an entry of both rows of a pair; of cosine one for each two rows that have a column."""
+        """Return how many steps `matrix` takes.
+
+        By euclidean they are the entries of both rows of each pair, by cosine one for each two rows that have a column,
+        and some for each pair.
+        """
         n = float(len(self))
         if self.metric.name == "euclidean":
             return n * MERGE_STEPS * self.columns.size
@@ -124,7 +129,7 @@ class SparseRows(StoredRows):
         return float((counts * counts).sum()) + PAIR_STEPS * n * n
 
     def matrix(self) -> np.ndarray:
-        """See `Items`."""
+        """Return the distances of all pairs, (n, n) float64."""
         if self.metric.name == "euclidean":
             return matrix_by_pairs(self)
         n, (number, _) = len(self), self._column_numbers()
@@ -138,21 +143,24 @@ class SparseRows(StoredRows):
         return matrix
 
     def keys_an_item(self, limit: float) -> float:
-        """There are no keys."""
+        """Return infinity: sparse rows have no keys."""
         return inf
 
     def keys(self, limit: float, rows: slice) -> tuple[Array, Array]:
-        """See `keys_an_item`."""
+        """Raise NotImplementedError: sparse rows have no keys."""
         raise NotImplementedError
 
     def projection(self, limit: float) -> Projection:
-        """Heavy columns and buckets of the others as axes."""
+        """Return dense rows whose near pairs hold the pairs within a limit.
+
+        Their axes are heavy columns, and buckets of the other columns.
+        """
         scale = self._scale()
         values = self.dense_rows(self.suitable_axes(limit), scale)
         return Projection(values, EUCLIDEAN, self._bound(limit, values.shape[1], scale))
 
     def dense_rows(self, n_axes: int, scale: float) -> Array:
-        """(n, d) float32, the rows on the axes of the projection; of euclidean multiplied by `scale`."""
+        """Return the rows on the axes of the projection, (n, d) float32; for euclidean multiplied by `scale`."""
         xp, n = self.device.xp, len(self)
         column, count = self._column_numbers()
         if count <= n_axes:
@@ -179,9 +187,9 @@ class SparseRows(StoredRows):
         return out
 
     def suitable_axes(self, limit: float) -> int:
-        """The number of axes with which a search for pairs within a limit takes least, by the pairs of a sample.
+        """Return the number of axes with which a search for pairs within a limit takes the least time, by a sample.
 
-        What it takes are the axes of each pair, and the steps of a merge of those that pass.
+        The time is that of the axes of each pair, and of the steps of a merge of each pair that passes.
         """
         sample = self.take(np.linspace(0, len(self) - 1, min(len(self), SAMPLE)).astype(np.int64))._on(CPU)
         first, second = (end.astype(np.int32) for end in np.triu_indices(len(sample), 1))
@@ -201,17 +209,17 @@ class SparseRows(StoredRows):
         return best
 
     def _bound(self, limit: float, n_axes: int, scale: float) -> float:
-        """The bound of the surrogate distances of dense rows of pairs within the limit.
+        """Return a bound on the surrogate distances of the dense rows of pairs within the limit.
 
-        Let m be the entries of two rows at most, and u = 2⁻⁵². The computed distance is off by at most (m + 8)u of
+        Let m be the most entries of two rows, and u = 2⁻⁵². The computed distance is off by at most (m + 8)u of
         itself for euclidean, and by (2m + 16)u for cosine: see `Metric.true_distance_bound`. So the true distance D of
         the rows, scaled or divided by their norms, is bounded. An entry of the dense rows is rounded in float64 by at
         most (m + 8)u of itself and to float32 by 2⁻²⁴ of itself, or by 2⁻¹⁵⁰ next to zero. No row is longer than 1 +
         (m + 8)u. So two rows move by at most 2(2⁻²⁴ + 2(m + 8)u) + 2√d 2⁻¹⁵⁰. Their squared distance is summed in
         float64, by d terms, each an error of at most u.
 
-        Squares and products next to zero are off by up to 2⁻¹⁰⁷⁵ besides, a sum of them by m 2⁻¹⁰⁷⁵: of euclidean that
-        adds to the squared distance, of cosine it is a share of the least squared norm.
+        Squares and products next to zero are off by up to 2⁻¹⁰⁷⁵ besides, a sum of them by m 2⁻¹⁰⁷⁵: for euclidean that
+        adds to the squared distance, for cosine it is a share of the least squared norm.
         """
         m = 2 * int((self.starts[1:] - self.starts[:-1]).max()) if len(self) else 0
         error = (m + 8) * EPSILON
@@ -224,12 +232,12 @@ class SparseRows(StoredRows):
         return min(distance * distance * (1 + (n_axes + 8) * EPSILON), OVERFLOW)
 
     def _scale(self) -> float:
-        """A power of two that makes the longest row at most as long as 1."""
+        """Return a power of two by which the longest row becomes at most as long as 1."""
         longest = float(self.norms.max()) if len(self) else 0.0
         return 2.0 ** -max(-1000, frexp(longest)[1])
 
     def _scaled(self, rows: slice, scale: float) -> Array:
-        """The values of some rows as the projection reads them, float64."""
+        """Return the values of some rows as the projection reads them, float64."""
         begin, end = int(self.starts[rows.start]), int(self.starts[rows.stop])
         values = self.values[begin:end].astype("float64")
         if self.metric.name == "euclidean":
@@ -239,7 +247,10 @@ class SparseRows(StoredRows):
         return values / self.norms[rows][row]
 
     def _column_numbers(self) -> tuple[Array, int]:
-        """The columns that are not empty, or all, numbered: those of the entries, int64, and how many there are."""
+        """Return the number of each entry's column, int64, and how many numbers there are.
+
+        Columns that are not empty are numbered from 0; if there are few others, all columns are.
+        """
         if self.n_features <= 4 * self.columns.size + 1024:
             return self.columns.astype("int64", copy=False), self.n_features
         held, number = self.device.xp.unique(self.columns, return_inverse=True)
@@ -263,7 +274,7 @@ class SparseRows(StoredRows):
 
 
 def _canonical(X: Any) -> Any:
-    """A sparse matrix by rows, with columns in ascending order and one entry for each; anything else as it is."""
+    """Return a sparse matrix by rows, with ascending columns and one entry for each; anything else as it is."""
     if not is_sparse(X):
         return X
     rows = X.tocsr()

@@ -4,18 +4,18 @@ A character is a code point, as in Python's ``len``. The store has the character
 numbered from 0 in their order. Input is a Series or column of pandas, cuDF, Polars or Arrow, an array or a list. A
 string of Python becomes four bytes a character by one encoding of all strings; what cuDF holds stays on its GPU.
 
-Keys. Of two strings within t edits each becomes a common one by deleting up to t characters: those that an edit
-replaces or deletes, of the one, and those that it replaces or inserts, of the other. So the strings that deletions of
-up to t characters make are keys. Of two equally long strings that differ in up to t places all keys are equal that
-leave out these places: t places of each are left out in every way.
+Keys. Two strings within t edits become the same string by deleting up to t characters of each: of the one those that
+an edit replaces or deletes, of the other those that an edit replaces or inserts. So the strings that deletions of up to
+t characters make are keys. If two equally long strings differ in up to t places, their keys that leave out these places
+are equal: t places of each string are left out in every way.
 
 The hash of a string x is Σ (x[i] + 1) rⁱ modulo 2⁶⁴, r odd. Deleting a character divides what follows by r, which is a
 multiplication by the inverse of r, so that a hash with deletions takes a few operations on sums of prefixes.
 
-Projection. Of edits: characters are hashed into buckets, and a bucket's count in a string is as many ones, up to a
-largest number. An edit changes the counts of up to two buckets by one. Of differing characters: a place with its
+Projection. For edits characters are hashed into buckets, and a bucket's count in a string is as many ones, up to a
+largest number. An edit changes the counts of up to two buckets by one. For differing characters a place with its
 character sets one bit, so one difference changes up to two bits. Both ways hamming's distance of the bits is at most
-2t. What a largest count and shared bits hide makes it smaller.
+2t: what a largest count and shared bits hide only makes it smaller.
 """
 
 from collections.abc import Mapping, Set
@@ -33,12 +33,13 @@ from rapids_slink.points.output import OutputKind, column_names, is_dataframe, l
 from rapids_slink.report import counted, listed
 from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu
 
-#: Strings with more keys, on average, are searched by their projections.
+#: For more deletions strings are searched by their projections.
 MOST_DELETED = 2
-#: Buckets of characters, the most ones of a bucket, by the strings' mean length, and bits of places with characters.
+#: Buckets of characters; between which numbers the most ones of a bucket are, by the strings' mean length; and bits of
+#: places with characters.
 BUCKETS, FEW_ONES, MANY_ONES, PLACE_BITS = 32, 4, 32, 256
 LEVENSHTEIN, STRING_HAMMING = ITEM_METRICS["levenshtein"], ITEM_METRICS["string_hamming"]
-#: The most edits that a kernel takes for a cutoff.
+#: The largest cutoff that a kernel takes.
 NO_CUTOFF = 2**31 - 1
 #: Steps of a pair besides its characters.
 PAIR_STEPS = 5
@@ -61,7 +62,7 @@ class Strings:
 
     @classmethod
     def read(cls, inputs: dict[str, Any], metric: Metric, device: Device) -> Self:
-        """See `Items`."""
+        """Return the strings of all inputs, one input after the other; see `characters_of` for the errors."""
         xp, parts = device.xp, [characters_of(X, metric, device, name) for name, X in inputs.items()]
         points = parts[0][0] if len(parts) == 1 else xp.concatenate([part for part, _ in parts])
         lengths = parts[0][1] if len(parts) == 1 else xp.concatenate([part for _, part in parts])
@@ -74,7 +75,7 @@ class Strings:
 
     @classmethod
     def kept(cls, X: Any, metric: Metric, device: Device) -> np.ndarray:
-        """See `Items`: (n,) objects."""
+        """Return the strings of an input, (n,) Python objects."""
         return strings_of(X, metric, device)
 
     def __len__(self) -> int:
@@ -82,16 +83,16 @@ class Strings:
 
     @property
     def lengths(self) -> Array:
-        """(n,) int64."""
+        """Return the number of characters of each string, (n,) int64."""
         return self.starts[1:] - self.starts[:-1]
 
     @cached_property
     def longest(self) -> int:
-        """The length of the longest one."""
+        """Return the length of the longest string, 0 if there is none."""
         return int(self.lengths.max()) if len(self) else 0
 
     def take(self, rows: Array) -> Self:
-        """See `Items`."""
+        """Return the strings of these rows, in their order."""
         xp, lengths = self.device.xp, self.lengths[rows]
         starts = xp.zeros(lengths.size + 1, "int64")
         xp.cumsum(lengths, out=starts[1:])
@@ -100,46 +101,50 @@ class Strings:
         return replace(self, codes=codes, starts=starts)
 
     def classes(self) -> Array | None:
-        """See `Items`: lengths, if only equal ones are compared."""
+        """Return the strings' lengths, if only equally long strings are compared; None for edits."""
         return None if self.metric is LEVENSHTEIN else self.lengths
 
     def hashes(self, seed: int) -> Array:
-        """See `Items`."""
+        """Return a hash of each string, (n,) uint64, the same for equal strings."""
         return kernels(self.device).hash_strings(self, seed)
 
     def equal(self, src: Array, dst: Array) -> Array:
-        """See `Items`."""
+        """Return whether both strings of each pair are equal, (m,) bool."""
         return kernels(self.device).differences(self, src, dst, 0) == 0
 
     def distances(self, src: Array, dst: Array, cutoff: float = inf) -> Array:
-        """See `Items`."""
+        """Return the distance of each pair, (m,) float64, infinite above the cutoff."""
         cutoff = floor(min(cutoff, NO_CUTOFF))
         find = kernels(self.device).edits if self.metric is LEVENSHTEIN else kernels(self.device).differences
         return find(self, src, dst, cutoff)
 
     def steps(self) -> float:
-        """See `Items`: a character of each later string, for each word of a string; or as many as compare at once."""
+        """Return how many steps `matrix` takes.
+
+        A step takes a character of a later string for a word of a string; or, for differing characters, as many as are
+        compared at once.
+        """
         n = len(self)
         if self.metric is STRING_HAMMING:
             return n * (self.codes.size / COMPARED + PAIR_STEPS * n) / 2
         return float((-(-self.lengths // kernels(self.device).WORD)).sum()) * (self.codes.size + PAIR_STEPS * n) / 2
 
     def matrix_bytes(self) -> float:
-        """See `Items`."""
+        """Return the bytes that a distance of `matrix` takes on a GPU; infinite if a GPU makes no matrix."""
         find = kernels(self.device)
         return find.edit_type(self).itemsize if self.metric is LEVENSHTEIN and find.finds_all_edits(self) else inf
 
     def matrix(self) -> Array:
-        """See `Items`."""
+        """Return the distances of all pairs, (n, n): float64 on a CPU, small integers on a GPU."""
         find = kernels(self.device).all_edits if self.metric is LEVENSHTEIN else kernels(self.device).all_differences
         return find(self)
 
     def keys_an_item(self, limit: float) -> float:
-        """See `Items`."""
+        """Return the mean number of keys of a string, for pairs within a limit; infinite if the limit is too large."""
         return inf if limit >= MOST_DELETED + 1 else float(self._counts(floor(limit), slice(0, len(self))).mean())
 
     def keys(self, limit: float, rows: slice) -> tuple[Array, Array]:
-        """See `Items`."""
+        """Return the strings of a range, (k,) int32, each once for each of its keys, and the keys, (k,) uint64."""
         xp, deleted = self.device.xp, floor(limit)
         counts = self._counts(deleted, rows)
         ends = xp.cumsum(counts)
@@ -152,7 +157,7 @@ class Strings:
         return item, key
 
     def _counts(self, deleted: int, rows: slice) -> Array:
-        """How many keys each string of a range has, int64."""
+        """Return how many keys each string of a range has, int64."""
         n = self.lengths[rows]
         if self.metric is LEVENSHTEIN:
             return 1 + (deleted > 0) * n + (deleted > 1) * (n * (n - 1) // 2)
@@ -160,7 +165,7 @@ class Strings:
         return self.device.xp.where(deleted == 2, n * (n - 1) // 2, self.device.xp.where(deleted == 1, n, 1))
 
     def projection(self, limit: float) -> Projection:
-        """See `Items`."""
+        """Return rows of bits whose near pairs hold the pairs of strings within a limit."""
         n, ones = len(self), 0
         if self.metric is LEVENSHTEIN:
             mean = self.codes.size / max(1, n)
@@ -174,9 +179,9 @@ class Strings:
 
 
 def characters_of(X: Any, metric: Metric, device: Device, name: str) -> tuple[Array, Array]:
-    """The code points of all strings, one after the other, (c,) int32, and the strings' lengths, (n,) int64.
+    """Return the code points of all strings, one after the other, (c,) int32, and the strings' lengths, (n,) int64.
 
-    Raises InputTypeError for what holds no text and ValueError for nulls, several columns and no rows.
+    Raises InputTypeError for an input without text, and ValueError for nulls, several columns, and no or too many rows.
     """
     column, label = column_of(X, metric, device, name)
     if not len(column):
@@ -204,7 +209,7 @@ def characters_of(X: Any, metric: Metric, device: Device, name: str) -> tuple[Ar
 
 
 def strings_of(X: Any, metric: Metric, device: Device) -> np.ndarray:
-    """The strings of an input that `characters_of` has read, (n,) objects of Python."""
+    """Return the strings of an input that `characters_of` has read, (n,) Python objects."""
     column, _ = column_of(X, metric, device, "X")
     return _objects(column.to_pandas() if library_of(column) == "cudf" else column).copy()
 
@@ -217,7 +222,7 @@ def _objects(column: Any) -> np.ndarray:
 
 
 def column_of(X: Any, metric: Metric, device: Device, name: str) -> tuple[Any, str]:
-    """The one column of text, a Series or a one-dimensional array, and what messages call it."""
+    """Return the one column of text, a Series or a one-dimensional array, and what messages call it."""
     X, _ = OutputKind.of(X, device)
     if is_dataframe(X):
         if X.shape[1] != 1:
@@ -263,7 +268,10 @@ def _of_nulls(label: str, missing: int) -> ValueError:
 
 
 def _decoded(words: Array, device: Device) -> Array:
-    """Code points of characters in UTF-8, whose bytes are a number with the first byte on top, as cuDF has them."""
+    """Return the code points of characters in UTF-8, int32.
+
+    The bytes of a character are one number with the first byte on top, as cuDF has them.
+    """
     xp = device.xp
     words = words.view("uint32")
     tail = words & 0x3F | words >> 2 & 0xFC0 | words >> 4 & 0x3F000

@@ -29,11 +29,11 @@ from rapids_slink.spanning_tree.lists import length_by_search
 from rapids_slink.spanning_tree.problem import Problem
 from rapids_slink.spanning_tree.ways import REPEATS, ways_of
 
-#: Of a tree by lists.
+#: The sources of a tree by lists.
 LISTS = ("neighbors/exact/lists.cu",), ("spanning_tree/forest.cu",)
-#: On fewer cores, or of fewer values, what only some values need is compiled when it is launched.
+#: On fewer cores, or for fewer values, the sources that only some values need are compiled when they are launched.
 MANY_CORES, MANY_VALUES = 8, 2**20
-#: Where clusters lie far apart.
+#: The sources that connect clusters that lie far apart.
 JOINS = (
     ("spanning_tree/component_pairs.cu",), ("spanning_tree/graphs/edges.cu",), ("spanning_tree/work_items.cu",),
 )  # fmt: skip
@@ -82,12 +82,12 @@ def _work(problem: Problem) -> Iterator[Ahead]:
 
 
 def _of_tree(problem: Problem) -> tuple[Ahead, ...]:
-    """The edges' order and distances, and the dendrogram."""
+    """Return what sorts the edges of a tree and makes its dendrogram."""
     return ("ordering.cu",), (dendrogram_of_few if problem.n <= FEW_LEAVES else ("dendrogram/dendrogram.cu",))
 
 
 def _of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> Iterator[Ahead]:
-    """Lists by the fused filter, in fp16 and then in int8, joins of clusters, and tiles of near points."""
+    """Yield what makes lists by the fused filter, in fp16 and then in int8, connects clusters, and makes tiles."""
     from rapids_slink.neighbors.filter.fused import MIXED, TRIED_STEPS, source_of
     from rapids_slink.neighbors.filter.fused.filter import survivor_capacity
 
@@ -124,7 +124,7 @@ def _of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> I
 
 
 def dendrogram_of_few() -> None:
-    """Compile what makes the dendrogram of few leaves, and cuts it, on the host."""
+    """Compile what the host runs to make the dendrogram of few leaves and to cut it."""
     tree = PreallocatedFrame.empty(CPU, 1, EDGE_TYPES)
     for column, value in zip(tree.columns.values(), (0, 1, 1.0), strict=True):
         column[:] = value
@@ -132,7 +132,7 @@ def dendrogram_of_few() -> None:
 
 
 def choose_clusters() -> None:
-    """Compile what chooses among HDBSCAN's clusters, on the host."""
+    """Compile what the host runs to choose among HDBSCAN's clusters."""
     cluster = np.array([1, 1, 2, 2], np.int32)
     tree = condense.Condensed(np.array([-1, 0, 0], np.int32), np.arange(3.0), np.array([4, 2, 2]), cluster, np.ones(4))
     summary = condense.Summary(np.ones(3), np.ones(3), np.array([4, 0, 2], np.int32))

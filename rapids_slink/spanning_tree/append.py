@@ -30,7 +30,7 @@ from rapids_slink.spanning_tree.problem import Problem
 NEW_LISTED, TREE_LISTED = 2, 8
 #: How many others a new point lists.
 LISTED_BY_NEW = 6
-#: How many new points there would be, on average, in the cluster up to whose height an old point lists them.
+#: An old point lists new points up to the height at which its cluster is expected to hold this number of them.
 NEW_A_CLUSTER = 4
 #: Bytes per point: an entry of a list, and the old tree's edges in both directions.
 ENTRY_BYTES, EDGE_BYTES = 12, 96
@@ -48,7 +48,7 @@ class TreeEdges:
 
     @classmethod
     def of(cls, columns: dict[str, Array], xp: Any) -> Self:
-        """The edges of a tree's frame in the total order."""
+        """Return the edges of a tree from both ends; `columns` are its frame's, in the total order."""
         src, dst, weight = columns.values()
         row, other = (xp.stack(ends, axis=1).ravel() for ends in ((src, dst), (dst, src)))
         order = stable_order(row, xp)
@@ -56,7 +56,7 @@ class TreeEdges:
         return cls(row, other[order], xp.repeat(weight, 2)[order], xp.arange(row.size) - xp.searchsorted(row, row))
 
     def at(self, kept: Array) -> Self:
-        """Some of them."""
+        """Return the edges at these positions."""
         return type(self)(self.row[kept], self.other[kept], self.weight[kept], self.place[kept])
 
 
@@ -70,7 +70,7 @@ class AppendedSearch(Search):
         self.unlisted: TreeEdges
 
     def nearest(self, upper: Array, n: int, k_new: int, k_old: int) -> tuple[SearchResult, SearchResult]:
-        """The nearest new points of the old rows up to their bounds, and the nearest others of the new ones."""
+        """Return the nearest new points of the old rows, up to their bounds, and the nearest others of the new rows."""
         xp, n_old = self.xp, self.n_old
         rows, no_group = xp.arange(n, dtype="int32"), xp.full(n - n_old, -1, "int32")
         of_old = self.among_new.find(SearchTask(rows[:n_old], k_old, rows, no_group, upper))
@@ -78,7 +78,7 @@ class AppendedSearch(Search):
         return of_old, self.among_all.find(SearchTask(rows[n_old:], k_new, rows, rows))
 
     def find(self, task: SearchTask) -> SearchResult:
-        """The neighbours of a task's rows. The groups are components, and each row searches for one neighbour."""
+        """Return one neighbour outside its component for each row of a task, whose groups are the components."""
         xp, m = self.xp, task.rows.size
         is_new = task.rows >= self.n_old
         result = SearchResult(xp.empty((m, 1), "int32"), xp.empty((m, 1)), xp.empty(m))
@@ -93,7 +93,7 @@ class AppendedSearch(Search):
         return result
 
     def _add_tree_edges(self, task: SearchTask, result: SearchResult) -> None:
-        """Replace each row's neighbour by the other end of its lightest unlisted tree edge if that comes before."""
+        """Replace each row's neighbour by the other end of its lightest unlisted tree edge, if that comes before."""
         xp, group, edges = self.xp, task.point_group, self.unlisted
         edges = edges.at(xp.flatnonzero(group[edges.row] != group[edges.other]))
         if not edges.row.size:
@@ -115,7 +115,7 @@ def tree_of_appended(
     problem: Problem,
     report: Report,
 ) -> PreallocatedFrame:
-    """The tree of old and new points, in the total order, weighing surrogate distances.
+    """Return the tree of old and new points, in the total order; the weights are surrogate distances.
 
     `rows`, (n, d), are the old points and then the new ones, as `neighbors.rows.metric_rows` makes them. `edges`, int32
     src and dst, are the old points' tree, or those of its edges that are within `Settings.max_distance`; `merges`,
@@ -150,7 +150,7 @@ def tree_of_appended(
 def _lists(
     search: AppendedSearch, edges: TreeEdges, upper: Array, n: int, device: Device
 ) -> tuple[NeighborLists, tuple[Any, Any]]:
-    """The lists, and for each point the weight and the code of a lower bound of the edges that it does not list."""
+    """Return the lists, and the weight and code of a lower bound of the edges that each point does not list."""
     xp, n_old, width = device.xp, search.n_old, NEW_LISTED + TREE_LISTED
     k_old, k_new = min(NEW_LISTED, n - n_old), min(LISTED_BY_NEW, n - 1)
     rows = xp.arange(n, dtype="int32")
@@ -171,7 +171,7 @@ def _lists(
     listed = edges.at(xp.flatnonzero(edges.place < TREE_LISTED))
     column = NEW_LISTED + listed.place
     ids[listed.row, column], weights[listed.row, column] = listed.other, listed.weight
-    first = edges.at(xp.flatnonzero(edges.place == TREE_LISTED))  # that a row does not list
+    first = edges.at(xp.flatnonzero(edges.place == TREE_LISTED))  # the first edge that a row does not list
     first_code = edge_codes(first.row, first.other, xp)
     before = (first.weight < bound[first.row]) | ((first.weight == bound[first.row]) & (first_code < code[first.row]))
     lower = xp.flatnonzero(before)
@@ -181,7 +181,7 @@ def _lists(
 
 
 def estimate_appended(problem: Problem, n_old: int) -> MemoryEstimate:
-    """Bytes of `tree_of_appended`, its rows included."""
+    """Return the bytes that `tree_of_appended` takes, its rows included."""
     n, d, itemsize, device, metric = problem.n, problem.n_features, problem.itemsize, problem.device, problem.metric
     width = NEW_LISTED + TREE_LISTED
     lists = MemoryEstimate(n * (width * ENTRY_BYTES + EDGE_BYTES), n * (width * ENTRY_BYTES + EDGE_BYTES))

@@ -18,8 +18,8 @@ what is above the bound, what is within C, and what weighs as much as a candidat
 of v is e. C takes the first edge in the total order among its points' candidates that attain the bound. That is e, and
 by the cut property e is in the tree.
 
-With a largest weight no bound is above it, boxes beyond it are passed over, and the last round is the one that takes no
-edge.
+If there is a largest weight, no bound is above it, boxes beyond it are passed over, and the last round is the one that
+takes no edge.
 
 The largest component waits, because the components that search merge with it. Neighbouring points (a warp) search
 together.
@@ -63,14 +63,14 @@ POINT_BYTES = 56
 
 
 def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
-    """Bytes of the rows, their tree of boxes, and the state of each point."""
+    """Return the bytes of the rows, their tree of boxes, and the state of each point."""
     n, d, itemsize = problem.n, problem.n_features, problem.itemsize
     search = estimate_search(n, d, itemsize, 1, problem.device, n_queries=0, metric=problem.metric, chosen=chosen)
     return sequential(search, MemoryEstimate(POINT_BYTES * n))
 
 
 def prepare(look: Look) -> Prepared | None:
-    """The way by the tree of boxes that searches the points, None if another search suits them."""
+    """Return the way by the tree of boxes that searches the points; None if another search suits them."""
     problem, report, search = look.problem, look.report, look.search.by_boxes
     if search is None:
         return None
@@ -98,15 +98,15 @@ NEAREST, MAX_ROUNDS = (constant(SOURCE, name) for name in ("NEAREST", "MAX_ROUND
 
 
 def tree_of_boxes(search: "BoxSearch", report: Report, max_weight: float = np.inf) -> PreallocatedFrame:
-    """The minimum spanning tree of the points of a search: n - 1 edges in any order, weighing surrogate distances.
+    """Return the minimum spanning tree of the points of a search, n - 1 edges in any order.
 
-    Edges above `max_weight` are missing.
-    The tree takes over the search's memory, so the search cannot be used afterwards.
+    The weights are surrogate distances. Edges above `max_weight` are missing. The tree takes over the search's memory,
+    so the search cannot be used afterwards.
     """
     xp, n = search.device.xp, search.order.size
     search.check()
     tree = PreallocatedFrame.empty(search.device, n - 1, EDGE_TYPES)
-    # Arrays of their own fit where the search has left room.
+    # Separate arrays fit into the gaps in memory that the search has left.
     candidate, component, size, chosen = (xp.empty(n, xp.int32) for _ in range(4))
     first_leaf, parent = search.leaf_of[::WARP].copy(), search.leaf_of
     following = xp.empty((NEAREST - 1, n), xp.int16)
@@ -131,7 +131,7 @@ def tree_of_boxes(search: "BoxSearch", report: Report, max_weight: float = np.in
 
 #: Points of more features have too many others within a distance that connects most of them.
 FRIEND_FEATURES = {"cpu": range(2, 5), "cuda": range(2, 4)}
-#: Of fewer rows the whole tree takes less time.
+#: For fewer rows the whole tree takes less time.
 MIN_FRIENDS = {"cpu": 512, "cuda": 2}
 #: What the trees of boxes are called in reports.
 FILTERS = {"cpu": "k-d tree", "cuda": "bounding volume hierarchy"}
@@ -140,7 +140,10 @@ FRIEND_BYTES = 20
 
 
 def serves_friends(problem: Problem) -> bool:
-    """Points of few features of which labels alone are wanted, if the surrogate distances decide which are near."""
+    """Return whether friends of friends serve a problem.
+
+    They serve points of few features if labels alone are wanted, and if surrogate distances decide which are near.
+    """
     metric, settings, n, d, device = problem.metric, problem.settings, problem.n, problem.d, problem.device
     if (
         settings.friends_within is None
@@ -157,7 +160,7 @@ def serves_friends(problem: Problem) -> bool:
 
 
 def estimate_friends(problem: Problem) -> MemoryEstimate:
-    """Bytes of the rows' tree of boxes and the components, and of what is kept: the labels and a copy of the rows."""
+    """Return the bytes of the rows' tree of boxes and the components; the labels and a copy of the rows are kept."""
     n, d, itemsize = problem.n, problem.n_features, problem.itemsize
     search = estimate_search(n, d, itemsize, 1, problem.device, n_queries=0, metric=problem.metric)
     kept = n * (d * itemsize + 4)
@@ -165,7 +168,7 @@ def estimate_friends(problem: Problem) -> MemoryEstimate:
 
 
 def label_friends(rows: Array, problem: Problem, labels: Array, report: Report) -> int:
-    """Write the label of each row, (n,) int32, in the order of first appearance; returns the number of clusters."""
+    """Write the label of each row, (n,) int32, in the order of first appearance; return the number of clusters."""
     assert problem.settings.friends_within is not None
     device, metric = problem.device, problem.metric
     of_device, limit = kernels(device), Limit.of(metric, problem.settings.friends_within, problem.n_features)

@@ -63,17 +63,17 @@ class Components:
 
     @cached_property
     def size(self) -> Array:
-        """The number of points of each."""
+        """Return the number of points of each component, (K,) int64."""
         return self.start[1:] - self.start[:-1]
 
     def points(self, number: int) -> Array:
-        """The points of one."""
+        """Return the points of one component."""
         return self.order[self.start[number] : self.start[number + 1]]
 
 
 @dataclass(frozen=True)
 class ComponentPairs:
-    """Pairs of components, M of them."""
+    """M pairs of components."""
 
     #: `first` and `second`: (M,) int32
     first: Array
@@ -85,7 +85,7 @@ class ComponentPairs:
 
 @dataclass(frozen=True)
 class Separations:
-    """What the separations of all pairs of K components come from."""
+    """The data from which the separations of all pairs of K components are computed."""
 
     centroids: Any  # quantized
     supports: Any  # see `new_supports`
@@ -101,9 +101,9 @@ class SeparationErrors:
     moved: float  # how far quantizing moved two points together
 
 
-FOUND_BYTES = 64  # of a pair of points that remains, or a work item
+FOUND_BYTES = 64  # bytes of a pair of points that remains, or of a work item
 ROUNDING = 1e-9  # relative; above the error of float64 sums of 2²¹ features
-WEIGHT_COST = {"cpu": 512, "cuda": 1024}  # of an exact weight, in units of one filter pair
+WEIGHT_COST = {"cpu": 512, "cuda": 1024}  # the cost of an exact weight, in units of one filter pair
 MAX_PAIRS = 2**26
 
 #: Pairs of points, src and dst, and the number of their component pair; None if they are too many.
@@ -126,38 +126,38 @@ class JoinContext:
 
     @property
     def device(self) -> Device:
-        """The search's."""
+        """Return the search's device."""
         return self.filter.device
 
     @property
     def kernels(self) -> ModuleType:
-        """The device's."""
+        """Return the kernels of trees on the search's device."""
         return kernels(self.device)
 
     def pair_weights(self, src: Array, dst: Array) -> Any:
-        """The weights of pairs of points."""
+        """Return the weights of pairs of points: surrogate distances or mutual reachability."""
         weight = self.search.distances(src, dst)
         return weight if self.core is None else mutual_reachability(weight, self.core, src, dst, self.device.xp)
 
     def tighten(self, bound: Array, src: Array, dst: Array, pair: Any) -> Any:
-        """The weights of pairs of points. Lowers `bound`, by component pair, to the least of them."""
+        """Return the weights of pairs of points, and lower `bound`, by component pair, to the least of them."""
         weight = self.pair_weights(src, dst)
         self.filter.exact_kernels.scatter_min(bound, pair, weight[:, None])
         return weight
 
     def capacity(self, bytes_of_each: int) -> int:
-        """The number of items of this size that fit into memory."""
+        """Return the number of items of this size that fit into memory."""
         return int(min(self.search.free_bytes / (4 * bytes_of_each), 2**31 - 1))
 
     @property
     def max_pairs(self) -> int:
-        """How many pairs of points may remain."""
+        """Return how many pairs of points may remain."""
         return min(self.budget // WEIGHT_COST[self.device.name], self.capacity(FOUND_BYTES), MAX_PAIRS)
 
     def products(self, centroids: Any) -> Iterator[tuple[slice, Any, Array]]:
-        """The points, sorted by component, in parts: their positions, what is quantized, and products with centroids.
+        """Yield the points, sorted by component, in parts: positions, quantized points, and products with centroids.
 
-        A part's products take the memory of the last one's.
+        The products of a part take the memory of those of the part before.
         """
         components, filter_ = self.components, self.filter
         n, k = components.order.size, len(components)
@@ -169,28 +169,32 @@ class JoinContext:
             del rows
 
     def blocks(self, n: int, size: int) -> list[slice]:
-        """Rows of `size` numbers, a few at a time."""
+        """Return slices of n rows of `size` numbers each, a few rows at a time."""
         return row_blocks(n, size, min(BLOCK, self.capacity(FOUND_BYTES)))
 
     @cached_property
     def samples(self) -> tuple[Any, Any]:
-        """A sample of each component and its mean, the centroid. Separations are valid for any finite centroids."""
+        """Return a sample of each component and its mean, the centroid.
+
+        Separations are valid for any finite centroids.
+        """
         return self.kernels.sample_components(self.filter.points, self.components, self.filter.scaling.centre)
 
     @cached_property
     def radius_terms(self) -> tuple[float, ...]:
-        """The terms of an upper bound of the distance of a pair by its weight, in the filter's scale."""
+        """Return the terms of an upper bound of a pair's distance by its weight, in the filter's scale."""
         return radius_terms(self.filter.n_features, self.filter.scaling.scale * (1 + ROUNDING), self.filter.metric)
 
 
 MAX_COMPONENTS = 4096  # their pairs are listed
-#: Bits of a key below its set, of which those of a point are the lowest; more points would overflow launches, too.
+#: Bits of a key below its set, of which the bits of a point are the lowest; more points would overflow launches, too.
 SET_SHIFT, MAX_POINTS = (
     sum(constant(FACING, f"{of}_BITS") for of in ("BIN", "POINT")),
     2 ** constant(FACING, "POINT_BITS"),
 )
 PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured, and per feature of a centroid
-#: Pairs of points of each point and component above which facing points are listed, and of these the most a point.
+#: Facing points are listed if there are more than FACING_COST pairs of points for each point and component. A point is
+#: listed MAX_FACING times, on average, at most.
 FACING_COST, MAX_FACING = 32, 16
 SHARE_OF_FACING = 16  # one pair in this number of them lowers the bounds of all
 MAX_OVERLAPPING = 32  # pairs of small or negative separation, per component
@@ -201,21 +205,21 @@ MIN_ROUND_PAIRS, FEATURES = {"cpu": 2**23, "cuda": 2**32}, 128
 #: The least share of all points, and the least rows per component, that have to search if components are separated.
 MIN_ROW_SHARE, MIN_ROWS_PER_COMPONENT = 1 / 16, 48
 ROUNDS = 3  # the estimated number of rounds of searches that this replaces
-MANY_ROUNDS = 10**5  # so that nothing takes longer, where components are joined at once whatever it costs
-ROUNDS_OF_TILES = 1  # the same of searches in tiles, in the time of those over all pairs
+MANY_ROUNDS = 10**5  # so many that nothing takes longer, where components are connected at once whatever it costs
+ROUNDS_OF_TILES = 1  # the number of rounds of searches in tiles, in the time of rounds over all pairs
 
 
 def are_many_rows(components: int, n: int, m: int) -> bool:
-    """Whether m rows of n points are enough, and the components few enough, to be connected at once."""
+    """Return whether the m rows of n points that search are enough, and components few enough, to connect at once."""
     few = components <= MAX_COMPONENTS and n <= MAX_POINTS
     return few and m >= max(MIN_ROWS_PER_COMPONENT * components, MIN_ROW_SHARE * n)
 
 
 def is_worthwhile(search: Search, components: int, n: int, rows: Array) -> bool:
-    """Whether connecting that many components of n points at once costs less than searching the `rows`.
+    """Return whether connecting that many components of n points at once costs less than searching the `rows`.
 
-    Many points of a well separated component have to search, because all their neighbours are in it. It takes products
-    that are as precise as the separations assume.
+    Many points of a well separated component have to search, because all their neighbours are in it. Connecting at once
+    needs products that are as precise as the separations assume.
     """
     m, filter_ = rows.size, search.by_products
     if filter_ is None:
@@ -238,7 +242,7 @@ def connect_components(
     rows: Array,
     report: Report,
 ) -> tuple[Any, Any, Any] | None:
-    """The edges that join all k components into one tree, or None if too many pairs of points are candidates.
+    """Return the edges that connect all k components into one tree; None if too many pairs of points are candidates.
 
     `core` is as in a `SearchTask`, `component` is each point's label, and `rows` are the points that would otherwise
     have to search. The edges, arrays of the device or the host, are in the total order, ``src < dst``.
@@ -263,7 +267,7 @@ def connect_components(
 
 
 def _separations(context: JoinContext) -> tuple[ComponentPairs, Separations]:
-    """All pairs, and what their separations come from.
+    """Return all pairs of components, and the data from which their separations are computed.
 
     Quantizing moves a point by at most e, and the error of a product with a quantized centroid m is at most η|y||m|. A
     separation is a sum of four products.
@@ -287,7 +291,7 @@ def _separations(context: JoinContext) -> tuple[ComponentPairs, Separations]:
 
 
 def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Array) -> bool:
-    """Lower the weights of pairs of small separation to the least of their samples; False if they are too many."""
+    """Lower the weights of pairs of small separation to the least of their samples; return False if these are many."""
     near = context.kernels.overlapping(pairs, weight, context.radius_terms)
     width = min(SAMPLED, int((context.budget / WEIGHT_COST[context.device.name] / max(1, near.size)) ** 0.5))
     are_many = near.size > MAX_OVERLAPPING * len(context.components) and not forced().connect
@@ -300,7 +304,7 @@ def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Array)
 
 
 def _within_bottlenecks(context: JoinContext, pairs: ComponentPairs, weight: Array) -> tuple[Ends, Array, Array]:
-    """The pairs that the tree of these weights does not rule out, their bottlenecks, and each component's leaf."""
+    """Return the pairs that the tree of these weights does not rule out, their bottlenecks, and components' leaves."""
     device = _device_for(weight.size, context)
     first, second, weight = (device.asarray(part) for part in (pairs.first, pairs.second, weight))
     in_tree = _tree(first, second, weight, len(context.components), device)
@@ -312,12 +316,13 @@ def _within_bottlenecks(context: JoinContext, pairs: ComponentPairs, weight: Arr
 
 
 def _by_filter(context: JoinContext, ends: Ends, upper: Array, leaf: Array, separations: Separations) -> PointPairs:
-    """The pairs of points that weigh at most their component pair's `upper`, and some others, by the fused filter.
+    """Return the pairs of points that weigh at most their component pair's `upper`, and some others.
 
-    Components follow each other as the leaves of their dendrogram do. So a tile of points of several has near ones,
-    whose pairs with those of another tile have about the same bottlenecks: the products are tested with the largest,
-    and what passes with that of its own pair. If the pairs of points are many, those of facing points are formed alone,
-    and first a share of them: they lower `upper`, by which fewer points face each other.
+    They are found by the fused filter; None if they are too many. Components follow each other as the leaves of their
+    dendrogram do. So the components of a tile are near each other, and their pairs with those of another tile have
+    about the same bottlenecks. The products are tested with the largest bottleneck, and those that pass with that of
+    their own pair. If the pairs of points are many, only those of facing points are formed. A share of them comes first
+    and lowers `upper`, so that fewer points face each other.
     """
     components, kernels = context.components, context.kernels
     order, component, *_ = kernels.sort_by_component(leaf[components.of_point], len(components))
@@ -339,7 +344,7 @@ def _by_filter(context: JoinContext, ends: Ends, upper: Array, leaf: Array, sepa
 
 
 def _of_facing(context: JoinContext, sets: Sets, upper: Array, share: int = 1) -> PointPairs:
-    """The pairs of facing points that pass, of one in `share` of them, about."""
+    """Return the pairs of facing points that pass; of about one pair in `share`. None if they are too many."""
     plan = context.kernels.plan_items(*sets[1:])
     if not _fits(context, plan):
         return None
@@ -348,7 +353,7 @@ def _of_facing(context: JoinContext, sets: Sets, upper: Array, share: int = 1) -
 
 
 def _fits(context: JoinContext, plan: Any) -> bool:
-    """Whether a plan forms no more pairs than rounds of searches would, and its items and points fit into memory."""
+    """Return whether a plan forms no more pairs than rounds of searches, and its items and points fit into memory."""
     filter_: Any = context.filter
     image = (plan.n_rows - context.components.order.size) * filter_.row_bytes(filter_.n_features)
     fits = plan.n_items <= context.capacity(FOUND_BYTES) and image <= context.search.free_bytes / 4
@@ -356,9 +361,10 @@ def _fits(context: JoinContext, plan: Any) -> bool:
 
 
 def _passing(context: JoinContext, order: Array, items: Array, upper: Array, tested: Any) -> PointPairs:
-    """The pairs of points that pass the filter, or a finer one if too many others do.
+    """Return the pairs of points that pass the filter, or a finer one if too many pass this.
 
-    So do those of components that are much farther apart than they are wide.
+    Too many pass, for instance, if components are much farther apart than they are wide. None if too many pass the
+    finest filter.
     """
     filter_: Any = context.filter
     close_pairs: PointPairs = None
@@ -369,10 +375,11 @@ def _passing(context: JoinContext, order: Array, items: Array, upper: Array, tes
 
 
 def _facing(context: JoinContext, ends: Ends, upper: Array, separations: Separations) -> Sets | None:
-    """The points that may be within a pair's `upper` of a point of its other component; None if they are too many.
+    """Return the points that may be within a pair's `upper` of a point of its other component; None if too many.
 
-    Returns those of the first and of the second component of each pair in turn, those first that are nearest to the
-    other by the centroids' line; where each of these 2 M sets begins, and the numbers of the pairs' sets.
+    The points of the first and of the second component of each pair come in turn, as keys: first those that are nearest
+    to the other component along the centroids' line. With them come where each of these 2 M sets begins, and the
+    numbers of each pair's sets.
     """
     kernels, components, xp = context.kernels, context.components, context.device.xp
     most = 64 * MAX_FACING if forced().connect else MAX_FACING
@@ -391,7 +398,7 @@ def _facing(context: JoinContext, ends: Ends, upper: Array, separations: Separat
 
 
 def _lightest_edges(context: JoinContext, close_pairs: Any, upper: Array, report: Report) -> tuple[Any, Any, Any]:
-    """The minimum spanning tree of the components by these pairs of points."""
+    """Return the minimum spanning tree of the components over these pairs of points: src, dst and weight."""
     weight = context.tighten(upper, *close_pairs)  # only the lightest of each component pair is needed
     light = context.kernels.lightest(*close_pairs, weight, upper)
     report.count("connect", joined_at_once=1, pairs_kept=light[0].size)
@@ -410,7 +417,7 @@ def _lightest_edges(context: JoinContext, close_pairs: Any, upper: Array, report
 
 
 def _tree(first: Any, second: Any, weight: Array, k: int, device: Device, in_order: bool = False) -> Any:
-    """The ascending positions of the edges in a minimum spanning tree of k components.
+    """Return the ascending positions of the edges in a minimum spanning tree of k components.
 
     If their weights are `in_order`, the earlier of ties wins. The tree of few edges is made by Kruskal's algorithm.
     """
@@ -424,7 +431,7 @@ def _tree(first: Any, second: Any, weight: Array, k: int, device: Device, in_ord
 
 @njit(cache=True)
 def _join_edges(first: Any, second: Any, order: Any, parent: Any, joins: Any) -> None:
-    """Which edges join two sets of nodes, if they are taken in this order."""
+    """Mark in `joins` the edges that connect two sets of nodes, if they are taken in this order."""
     for edge in order:
         u, v = find_root(parent, first[edge]), find_root(parent, second[edge])
         if u != v:
@@ -432,14 +439,14 @@ def _join_edges(first: Any, second: Any, order: Any, parent: Any, joins: Any) ->
 
 
 def compile_on_host() -> None:
-    """Compile what a tree of few components takes on the host."""
+    """Compile what the host runs to make a tree of few components."""
     first, second, weight = np.arange(2, dtype=np.int32), np.arange(1, 3, dtype=np.int32), np.array([2.0, 1.0])
     path_bottlenecks(first, second, weight)
     _tree(first, second, weight, 3, CPU)
 
 
 def _device_for(edges: int, context: JoinContext) -> Device:
-    """The device that computes a tree of that many edges."""
+    """Return the device that computes a tree of that many edges."""
     return CPU if edges <= FEW_EDGES else context.device
 
 
@@ -452,10 +459,11 @@ PROJECTED = 2**18  # features, or projections, at a time
 
 
 def by_projection(context: JoinContext, ends: Ends, upper: Array, radius: float) -> PointPairs:
-    """The pairs of points that weigh at most their component pair's `upper`, and some others.
+    """Return the pairs of points that weigh at most their component pair's `upper`, and some others.
 
-    Projections are (x - o)·w, where o is the centre of the scaling and w leads from one centroid to the other.
-    The error is below (d + 4) roundings of float64, relative to |x - o||w|; `radius` is the largest |x - o|.
+    They are found by projections; None if they are too many. Projections are (x - o)·w, where o is the centre of the
+    scaling and w leads from one centroid to the other. The error is below (d + 4) roundings of float64, relative to
+    |x - o||w|; `radius` is the largest |x - o|.
     """
     components, filter_, core, xp = context.components, context.filter, context.core, context.device.xp
     first, second, size = (to_host(part) for part in (*ends, components.size))
@@ -499,7 +507,7 @@ def project(
     ends: tuple[np.ndarray, np.ndarray],
     xp: Any,
 ) -> tuple[list[Any], list[Any]]:
-    """(x - origin)·(centroid of the second end - centroid of the first) of each pair's points, by component."""
+    """Return (x - origin)·(centroid of the second end - centroid of the first) for each pair's points, by end."""
     of_first, of_second = ([None] * ends[0].size for _ in range(2))
     for (own, others), sign, values in ((ends, 1.0, of_first), (ends[::-1], -1.0, of_second)):
         order = np.argsort(own, kind="stable")
@@ -515,7 +523,7 @@ def project(
 
 
 def near_pairs(first: Array, second: Array, max_difference: float, room: int, xp: Any) -> tuple[Any, Any] | None:
-    """All i and j with second[j] <= first[i] + max_difference; None if there are more than `room`.
+    """Return all i and j with second[j] <= first[i] + max_difference; None if there are more than `room`.
 
     The sum is rounded, by less than the error that `by_projection` adds.
     """
@@ -533,14 +541,15 @@ def near_pairs(first: Array, second: Array, max_difference: float, room: int, xp
     return near[row], facing[number - (end - count)[row]]
 
 
-MAX_OF_TILE = 2**15  # pairs of points of a tile that pass; of more the products tell few apart
-TESTED_BYTES = 32  # of a point for each component that it is paired with
+MAX_OF_TILE = 2**15  # pairs of points of a tile that may pass: if more pass, the products tell few apart
+TESTED_BYTES = 32  # bytes of a point for each component that it is paired with
 
 
 def _by_products(context: JoinContext, ends: Ends, upper: Array) -> PointPairs:
-    """The pairs of points that weigh at most their component pair's `upper`, by the products of all, on a CPU.
+    """Return the pairs of points that weigh at most their component pair's `upper`, by the products of all, on a CPU.
 
-    A tile has points of one component, and of others that are paired with it. What passes lowers `upper` for the next.
+    A tile has points of one component, and of others that are paired with it. The pairs that pass lower `upper` for the
+    next tile. None if the pairs are too many.
     """
     components, filter_ = context.components, context.filter
     start, size, (first, second) = components.start, components.size, ends
@@ -576,7 +585,7 @@ def _by_products(context: JoinContext, ends: Ends, upper: Array) -> PointPairs:
                 dst = passed.ids[near][np.arange(some.ids.size) < count[:, None]]
                 light = context.tighten(upper, src, dst, of_pair) <= upper[of_pair]
                 close_pairs.append(np.stack((src, dst, of_pair))[:, light])
-                room -= src.size  # of two threads' at once one may be lost, which leaves too much
+                room -= src.size  # if two threads write at once, one update may be lost, which leaves too much room
                 if room < 0:
                     has_failed = True
 
@@ -585,7 +594,7 @@ def _by_products(context: JoinContext, ends: Ends, upper: Array) -> PointPairs:
 
 
 def path_bottlenecks(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """A table of the heaviest edge on the path between any two nodes of a tree. The tree's edges come in any order.
+    """Return a table of the heaviest edge on the path between any two nodes of a tree, whose edges come in any order.
 
     With the nodes in the order of the dendrogram's leaves, that edge is the largest height between their positions. The
     first of the (1 + levels, n) rows holds each node's position among the leaves. Further rows hold the largest of the
@@ -605,7 +614,7 @@ def path_bottlenecks(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> np
 
 @njit(cache=True)
 def _order_leaves(left_child: Any, right_child: Any, size: Any, weight: Any, start: Any, height: Any) -> None:
-    """The positions of leaves, and where those of clusters start; and the height between each leaf and the next."""
+    """Write the positions of leaves, where those of clusters start, and the height between each leaf and the next."""
     n = weight.size + 1
     for i in range(n - 2, -1, -1):  # the leaves of a merge: those of its left child, then those of its right one
         first, second = left_child[i], right_child[i]

@@ -7,8 +7,8 @@ weigh w: those with its first row f, with other copies and with what is at w fro
 algorithm meets that with the least id i first, and i is at most f. Until then the copy is alone, so it joins i. Next it
 is in the component of f, and each of its further pairs comes after that of f with the same row, so it stays a leaf.
 
-Of the distinct rows at w from f the tree knows the least id: if it is below f, its edge to f is the first of f's that
-Kruskal's algorithm meets, and so in the tree.
+The tree has the least id among the distinct rows at w from f: if it is below f, its edge to f is the first of f's edges
+that Kruskal's algorithm meets, and so in the tree.
 """
 
 from dataclasses import dataclass

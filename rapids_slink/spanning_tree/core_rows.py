@@ -28,19 +28,20 @@ from rapids_slink.spanning_tree.problem import Problem
 
 #: Parts of pairs, src and dst (int32), each of which comes once.
 Parts = Callable[[], Iterable[tuple[Array, Array]]]
-#: Pairs of a part, or that are kept, at least: for each row, and LEAST_PAIRS besides.
+#: A part has up to PAIRS_A_ROW pairs for each row, and LEAST_PAIRS besides. As many are kept, or for each row as many
+#: as are enough for a core row, if that is more.
 PAIRS_A_ROW, LEAST_PAIRS = 16, 2**24
-#: Sums of integers of as many bits have no rounding errors in float64.
+#: Sums of integers that have up to this number of bits have no rounding errors in float64.
 EXACT_BITS = 52
-#: By so many bits the least sum can be shifted, too.
+#: The most bits by which weights are shifted, so that the least sum can be shifted, too.
 MOST_SHIFT = 900
 NOISE = -1
 
 
 def in_units(weights: Array, least: float, device: Device) -> tuple[Array, float]:
-    """The weights, (n,) float64, and the least sum in units of a power of two, of which all sums are exact.
+    """Return the weights, (n,) float64, and the least sum in units of a power of two, in which all sums are exact.
 
-    So sums are the same in any order. Weights are rounded to units, of which the largest has 2²⁰ or more.
+    So sums are the same in any order. Weights are rounded to units; the largest weight is 2²⁰ units or more.
     """
     if all_true(weights == device.xp.rint(weights)) and float(abs(weights).sum()) < 2.0**EXACT_BITS:
         return weights, least
@@ -49,12 +50,12 @@ def in_units(weights: Array, least: float, device: Device) -> tuple[Array, float
 
 
 def most_pairs(n: int, device: Device, enough: float = 0) -> float:
-    """The most pairs of a part or, of rows that weigh `enough` together, that are kept."""
+    """Return the most pairs of a part; or, with the weight that is `enough` for a core row, the most that are kept."""
     return min(max(PAIRS_A_ROW, enough) * n + LEAST_PAIRS, room_for_pairs(device) / 4)
 
 
 class CoreRows:
-    """What the pairs of n rows tell of core rows, while each comes once."""
+    """What is known of core rows among n rows, while their pairs come once each."""
 
     def __init__(self, weights: Array, enough: float, device: Device) -> None:
         xp = device.xp
@@ -67,11 +68,11 @@ class CoreRows:
 
     @property
     def is_core(self) -> Array:
-        """Whether each row is core, as far as is known."""
+        """Return whether each row is core, (n,) bool, by the pairs that have come."""
         return self.total >= self.enough
 
     def add(self, src: Array, dst: Array) -> None:
-        """Take a part of the pairs."""
+        """Add a part of the pairs to the totals, connect core rows, and keep the other pairs."""
         xp = self.device.xp
         for one, other in ((src, dst), (dst, src)):
             xp.add.at(self.total, one, self.weights[other])
@@ -83,14 +84,17 @@ class CoreRows:
             self.kept = None
 
     def join(self, src: Array, dst: Array) -> tuple[Array, Array]:
-        """Join the rows of pairs of core rows, and return the other pairs."""
+        """Connect the rows of pairs of core rows, and return the other pairs."""
         both = self.is_core
         both = both[src] & both[dst]
         kernels(self.device).join_pairs(self.parent, src[both], dst[both])
         return src[~both], dst[~both]
 
     def labels(self, parts: Parts) -> Array:
-        """The label of each row, (n,) int32, when all pairs have come. If none are kept `parts` has them again."""
+        """Return the label of each row, (n,) int32, when all pairs have come.
+
+        If no pairs are kept, `parts` has all of them again.
+        """
         kept = self.kept
         again: Parts = parts if kept is None else lambda: [kept]
         for src, dst in again():
@@ -103,7 +107,10 @@ class CoreRows:
 
 
 def label_borders(labels: Array, is_core: Array, parts: Iterable[tuple[Array, Array]], device: Device) -> None:
-    """Write the labels of rows that are not core, of which pairs with core rows are among the parts."""
+    """Write the labels of rows that are not core: the least label of core rows within the distance, or noise.
+
+    The parts hold all pairs of such rows with core rows.
+    """
     xp, none = device.xp, labels.size
     labels[~is_core] = none
     for src, dst in parts:
@@ -114,7 +121,7 @@ def label_borders(labels: Array, is_core: Array, parts: Iterable[tuple[Array, Ar
 
 
 def label_by_pairs(parts: Parts, weights: Array, enough: float, device: Device) -> tuple[Array, Array]:
-    """The labels, (n,) int32, and which rows are core, by all pairs within the distance."""
+    """Return the labels, (n,) int32, and which rows are core, (n,) bool, by all pairs within the distance."""
     rows = CoreRows(weights, enough, device)
     for src, dst in parts():
         rows.add(src, dst)
@@ -124,9 +131,9 @@ def label_by_pairs(parts: Parts, weights: Array, enough: float, device: Device) 
 def label_by_boxes(
     rows: Array, problem: Problem, weights: Array | None, enough: float, report: Report
 ) -> tuple[Array, Array]:
-    """`label_by_pairs` where `boxes.serves_friends`; `rows` is the result of `neighbors.rows.metric_rows`.
+    """Return what `label_by_pairs` returns, by trees of boxes, where `boxes.serves_friends`.
 
-    Without `weights` each row weighs 1.
+    `rows` is the result of `neighbors.rows.metric_rows`. Without `weights` each row weighs 1.
     """
     device, metric, settings, n = problem.device, problem.metric, problem.settings, len(rows)
     assert settings.friends_within is not None

@@ -40,7 +40,7 @@ from rapids_slink.spanning_tree.lists import LEAST_SHARE, Growth
 
 
 def grow_forest(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> Growth:
-    """Run rounds until the lists certify no more components, or too few. The forest's arrays are updated."""
+    """Run rounds of Borůvka until the lists certify no more components, or too few; update the forest's arrays."""
     f, best, parent = forest, (forest.best_weight, forest.best_code, forest.certified), np.empty_like(forest.component)
     at_first = rounds = chosen = 0
     while True:
@@ -56,7 +56,10 @@ def grow_forest(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> Grow
 
 
 def rows_to_search(forest: Any) -> np.ndarray:
-    """Points of uncertified components, except the largest, that may have a lighter edge than the component's best."""
+    """Return the points, int32, that may have an edge lighter than the best of their component.
+
+    They are in components that are not certified, except the largest component.
+    """
     f, own = forest, forest.component
     weight, best = f.bound_weight, f.best_weight[own]
     lower = (weight < best) | ((weight == best) & (f.bound_code < f.best_code[own]))
@@ -65,7 +68,7 @@ def rows_to_search(forest: Any) -> np.ndarray:
 
 
 def rows_of_small_components(forest: Any, rows: np.ndarray, max_rows: int) -> np.ndarray:
-    """The rows whose component has at most `max_rows` of them."""
+    """Return the rows whose component has at most `max_rows` of them."""
     own = forest.component[rows]
     return rows[np.bincount(own)[own] <= max_rows]
 
@@ -84,13 +87,13 @@ def record_search(forest: Any, rows: np.ndarray, result: Any) -> None:
 
 
 def last_listed(ids: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The weight and the code of the edge to the last entry of each row's list."""
+    """Return the weight and the code of the edge to the last entry of each row's list."""
     return weights[:, -1].copy(), edge_codes(np.arange(len(ids), dtype=np.int32), ids[:, -1], np)
 
 
 @njit(cache=True)
 def connected_components(ids):
-    """The number of connected components of the undirected graph of neighbour lists."""
+    """Return the number of connected components of the undirected graph of neighbour lists."""
     n, k = ids.shape
     parent, count = np.empty(n, np.int32), n
     for v in range(n):
@@ -107,7 +110,7 @@ def connected_components(ids):
 
 @njit(cache=True)
 def join_pairs(parent, src, dst):
-    """Join the trees of the two ends of every pair: `parent`, (n,) int32, whose roots are the least of their trees."""
+    """Join the trees of both ends of every pair in `parent`, (n,) int32, whose roots are the least of their trees."""
     for pair in range(src.size):
         _join_points(parent, src[pair], dst[pair])
 
@@ -117,7 +120,7 @@ def _propose_edges(
     ids, weights, component, cursor, nearest_outside, nearest_outside_weight,
     bound_weight, bound_code, best_weight, best_code, certified,
 ):  # fmt: skip
-    """Find each component's lightest proposal; returns the number of components and how many are certified."""
+    """Find each component's lightest proposal; return the number of components and how many are certified."""
     n, k = ids.shape
     components = 0
     for v in range(n):
@@ -180,30 +183,31 @@ def _merge_components(component, best_weight, best_code, certified, parent, src,
 # ------------------------------------------------------------------------------------------------------------ all pairs
 
 STRIP = 128  # points whose distances are computed together, and stay in the first-level cache
-MIN_ROWS = 64  # whose core distances a thread finds, at least
+MIN_ROWS = 64  # the fewest rows whose core distances a thread finds
 NO_MATRIX = np.empty((0, 0))
 
 
 def prim_on_rows(values: np.ndarray, metric: Metric, edges: Mapping[str, np.ndarray]) -> None:
-    """Write the tree of rows, as `neighbors.rows.metric_rows` makes them, in the total order. No distance is stored.
+    """Write the tree of rows in the total order, without storing distances.
 
-    `edges` are the columns of an edge frame, n - 1 rows; the weights are surrogate distances.
+    `values` is the result of `neighbors.rows.metric_rows`, and `edges` are the columns of an edge frame of n - 1 rows.
+    The weights are surrogate distances.
     """
     n, d = values.shape
-    columns = np.zeros((d + -d % PASS, n + STRIP))  # a point each, and zeros that the last are filled up with
+    columns = np.zeros((d + -d % PASS, n + STRIP))  # a point in each column, and zeros behind the last
     columns[:d, :n] = values.T
     prim(metric.cpu_formula, (n, d), columns, NO_MATRIX, NO_CORE, *edges.values())
     sort_in_place(edges, np)
 
 
 def tree_of_matrix(matrix: np.ndarray, core: Array, edges: Mapping[str, np.ndarray]) -> None:
-    """Write the tree of (n, n) distances and, if weights are mutual reachability, (n,) core distances."""
+    """Write the tree of (n, n) distances in the total order; with (n,) core distances by mutual reachability."""
     prim(None, matrix.shape, NO_MATRIX, matrix, NO_CORE if core is None else core, *edges.values())
     sort_in_place(edges, np)
 
 
 def find_cores(matrix: np.ndarray, min_samples: int) -> np.ndarray:
-    """The distance of each point from its `min_samples`-th nearest other, (n,) float64."""
+    """Return the distance of each point from its `min_samples`-th nearest other, (n,) float64."""
     core = np.empty(len(matrix))
     chunks = chunks_for_cores(core.size, MIN_ROWS)
     for_each_chunk(CPU, lambda rows: put_cores(matrix, rows.start, rows.stop, min_samples, core), chunks)
@@ -226,9 +230,8 @@ def put_cores(matrix, begin, end, min_samples, core):
 def prim(formula, shape, columns, matrix, core, src, dst, weight):
     """Write the tree of all pairs, in any order, by the points' numbers.
 
-    Points outside the tree come first, in `columns` as well, which are read if there is no matrix.
-
-    `lightest` and `inner` are the weight of each one's lightest edge into the tree and its end there.
+    The points outside the tree come first in all arrays. `columns` hold the points, and are read and reordered if there
+    is no matrix. `lightest` is the weight of each outside point's lightest edge into the tree, `inner` its end there.
     """
     n, d = shape
     outside, lightest, inner = np.arange(n), np.full(n, np.inf), np.zeros(n, np.int64)
@@ -259,7 +262,7 @@ def prim(formula, shape, columns, matrix, core, src, dst, weight):
 
 @njit(nogil=True, cache=True)
 def _lower_edges(joined, distance, lightest, inner, m):
-    """Lower each of m outside points' lightest edge to that to the point that has joined.
+    """Replace the lightest edge of each of m outside points if that to the point that has joined comes before.
 
     Of two edges of one point that weigh the same, that to the smaller id comes first in the total order.
     """
@@ -270,7 +273,10 @@ def _lower_edges(joined, distance, lightest, inner, m):
 
 @njit(nogil=True, cache=True)
 def _lower_by_squares(joined, point, columns, d, lightest, inner, m):
-    """Lower the edges by squared distances of one pass of features, not stored. Unsigned indices are vectorized."""
+    """Replace edges as `_lower_edges` does, by squared distances of one pass of features, which are not stored.
+
+    Loops over unsigned indices are vectorized.
+    """
     q, r, s, t = point[0], point[1], point[2], point[3]
     if d <= 2:
         for i in range(np.uint64(m)):
@@ -288,7 +294,7 @@ def _lower_by_squares(joined, point, columns, d, lightest, inner, m):
 
 @njit(nogil=True, cache=True)
 def _first_edge(outside, lightest, inner, m):
-    """The place of the point whose edge is the first of m in the total order."""
+    """Return the place of the point whose edge is the first of m in the total order."""
     least = _least(lightest, m)
     place, count = _places_of(least, lightest, m)
     if count > 1:
@@ -301,7 +307,10 @@ def _first_edge(outside, lightest, inner, m):
 
 @njit(nogil=True, cache=True)
 def _places_of(value, values, m):
-    """The first place of a value among m, and how many there are; LLVM vectorizes no more than one such loop."""
+    """Return the first place of a value among m values, and how often it is there.
+
+    LLVM vectorizes no more than one such loop.
+    """
     first, count = np.int64(m), 0
     for i in range(np.int64(m)):
         is_there = values[i] == value
@@ -312,7 +321,10 @@ def _places_of(value, values, m):
 
 @njit(nogil=True, cache=True, fastmath={"nnan", "nsz"})
 def _least(values, m):
-    """The least of m values, none of which is NaN; of two zeros either. Only so may LLVM take several at a time."""
+    """Return the least of m values, none of which is NaN; of two zeros either.
+
+    The flags of `fastmath` say so: else LLVM could not take several values at a time.
+    """
     least = np.inf
     for i in range(np.uint64(m)):
         least = values[i] if values[i] < least else least
@@ -326,7 +338,10 @@ CHUNKS, GROUP_WORK = 8, 100
 
 
 def trees_of_groups(trees: Trees) -> int:
-    """Write the edges. Returns the number of a group with a pair of `OVERFLOW`, or -1, if rows may miss values."""
+    """Write the edges of all groups' trees; return the number of a group with a pair of `OVERFLOW`, or -1.
+
+    The number is always -1 unless rows may miss values.
+    """
     metric, rows = trees.metric, read_only(trees.rows)
     stored = is_stored(metric, trees.min_samples, rows.dtype.kind == "u")
     begin = np.concatenate([[0], np.cumsum(trees.size - 1)])
@@ -347,7 +362,7 @@ def trees_of_groups(trees: Trees) -> int:
 
 
 def chunks_of_groups(sizes: np.ndarray) -> list[slice]:
-    """Groups of these sizes in slices of about the same work."""
+    """Return slices of groups of these sizes that take about the same work."""
     work = np.cumsum(sizes.astype(np.float64) ** 2 + GROUP_WORK)
     count = max(1, min(sizes.size, CHUNKS * workers(CPU)))
     stops = np.unique(np.searchsorted(work, work[-1] * np.arange(1, count) / count, side="right"))
@@ -357,7 +372,10 @@ def chunks_of_groups(sizes: np.ndarray) -> list[slice]:
 
 @njit(nogil=True, cache=True)
 def _trees_of_rows(formula, rows, order, first, size, begin, src, dst, weight):
-    """No distance is stored. A group's features are copied, a column for each row."""
+    """Write the trees of some groups without storing distances.
+
+    A group's features are copied, a column for each row.
+    """
     d, largest = rows.shape[1], 0
     for g in range(size.size):
         largest = max(largest, size[g])
@@ -377,7 +395,7 @@ def _trees_of_rows(formula, rows, order, first, size, begin, src, dst, weight):
 
 @njit(nogil=True, cache=True)
 def _trees_by_matrix(formula, rows, order, first, size, begin, min_samples, src, dst, weight, tile):
-    """Trees of rows of any kind. Returns the number of the first group with a pair of `OVERFLOW`, or -1."""
+    """Write the trees of some groups of rows of any kind; return the first group with a pair of `OVERFLOW`, or -1."""
     undefined, nothing, nobody = -1, np.empty((0, 0)), np.empty(0)
     for g in range(size.size):
         n, at = size[g], first[g]
@@ -405,7 +423,7 @@ def _trees_by_matrix(formula, rows, order, first, size, begin, min_samples, src,
 
 
 def sort_by_component(component: np.ndarray, k: int) -> tuple[np.ndarray, ...]:
-    """Points sorted by their labels, k different ones of any values: the fields of `Components`."""
+    """Return the points sorted by their labels, k different ones of any values, as the fields of `Components`."""
     order = stable_order(component, np).astype(np.int32)
     label = component[order]
     start = np.concatenate([[0], np.flatnonzero(label[1:] != label[:-1]) + 1, [label.size]])
@@ -416,9 +434,10 @@ def sort_by_component(component: np.ndarray, k: int) -> tuple[np.ndarray, ...]:
 
 
 def sample_components(points: np.ndarray, components: Components, otherwise: np.ndarray) -> tuple[Any, Any]:
-    """A sample of points of each of K components, (K, SAMPLED) int32, with repeats if it is small; and their means.
+    """Return a sample of points of each of K components, (K, SAMPLED) int32, and the means of the samples, (K, d).
 
-    `otherwise`, (d,) float64, replaces the features of means that are not finite.
+    The sample of a small component repeats points. `otherwise`, (d,) float64, replaces features of means that are not
+    finite.
     """
     positions = components.start[:-1, None] + np.arange(SAMPLED) * components.size[:, None] // SAMPLED
     sample, means = components.order[positions], np.empty((len(components), points.shape[1]))
@@ -429,15 +448,16 @@ def sample_components(points: np.ndarray, components: Components, otherwise: np.
 
 
 def new_supports(k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The support values and points of every two of k components, for `update_supports`."""
+    """Return the support values and points of every two of k components before `update_supports`."""
     return np.full((k, k), -np.inf, np.float32), np.zeros((k, k), np.int32)
 
 
 @njit(cache=True)
 def update_supports(product, number, first, supports):
-    """For components a and b raise the largest product with b's centroid minus that with a's, over a's points.
+    """Raise the support values of every two components by some points, and record these points.
 
-    `product`, (m, K) float32, is that of m points with all centroids, and `number` their components; `first` is the
+    The value of (a, b) is the largest product with b's centroid minus that with a's, over the points of a. `product`,
+    (m, K) float32, has the products of m points with all centroids, and `number` their components. `first` is the
     position of the first of these points among all, sorted by component.
     """
     value, position = supports
@@ -450,7 +470,7 @@ def update_supports(product, number, first, supports):
 
 
 def measure_pairs(supports: Any, order: np.ndarray, y: np.ndarray, errors: SeparationErrors) -> tuple[Any, ...]:
-    """All pairs of K components: the fields of `ComponentPairs`.
+    """Return all pairs of K components as the fields of `ComponentPairs`.
 
     `supports` are updated with all points, in this `order`; `y` are the quantized centroids.
     """
@@ -468,14 +488,14 @@ def measure_pairs(supports: Any, order: np.ndarray, y: np.ndarray, errors: Separ
 
 
 def overlapping(pairs: ComponentPairs, weight: np.ndarray, radius_terms: tuple[float, ...]) -> np.ndarray:
-    """Pairs with a separation below half the largest distance of points of the pair's weight."""
+    """Return the pairs, int32, with a separation below half the largest distance of points of the pair's weight."""
     return np.flatnonzero(pairs.separation < _scaled_distance(weight, radius_terms) / 2).astype(np.int32)
 
 
 def pair_samples(sample: np.ndarray, pairs: ComponentPairs, at: np.ndarray, step: int) -> tuple[Any, Any, Any]:
-    """All pairs of points between every `step`-th sampled point of the two components, for the pairs at `at`.
+    """Return all pairs of points between every `step`-th sampled point of the two components, for the pairs at `at`.
 
-    Returns both points, and the number of the component pair.
+    They are both points, and the number of the component pair.
     """
     sample = sample[:, ::step]
     a, b = np.broadcast_arrays(sample[pairs.first[at], :, None], sample[pairs.second[at], None, :])
@@ -485,7 +505,10 @@ def pair_samples(sample: np.ndarray, pairs: ComponentPairs, at: np.ndarray, step
 def within_bottlenecks(
     pairs: ComponentPairs, bottlenecks: np.ndarray, radius_terms: tuple[float, ...]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pairs with a separation of at most the distance of points of their bottleneck's weight: both ends, and these."""
+    """Return the pairs with a separation of at most the distance of points of their bottleneck's weight.
+
+    They are both ends and the bottlenecks.
+    """
     position, largest = bottlenecks[0].astype(np.int32), bottlenecks[1:]
     ends = position[pairs.first], position[pairs.second]
     low, high = np.minimum(*ends), np.maximum(*ends)
@@ -499,7 +522,7 @@ def within_bottlenecks(
 def lightest(
     src: np.ndarray, dst: np.ndarray, pair: np.ndarray, weight: np.ndarray, least: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The pairs of points, and their weights, that weigh no more than the `least` of their component pairs."""
+    """Return the pairs of points, and their weights, that weigh no more than the `least` of their component pairs."""
     light = weight <= least[pair]
     return src[light], dst[light], weight[light]
 
@@ -511,12 +534,12 @@ def _scaled_distance(weight: np.ndarray, radius_terms: tuple[float, ...]) -> Any
 
 # -------------------------------------------------------------------------------------------------------------- friends
 
-#: Pairs of nodes that wait: splitting one of a pair leaves one more, and a tree has at most 32 levels.
+#: Pairs of nodes that wait: splitting a node of a pair adds one pair, and a tree has at most 32 levels.
 STACK = 128
 
 
 def make_boxes(rows: Array, metric: Metric) -> Tree:
-    """The k-d tree of rows."""
+    """Return the k-d tree of rows."""
     return build(rows)
 
 
@@ -525,9 +548,8 @@ def reduce_near_points(
 ) -> None:
     """Reduce the values of the rows within a surrogate distance of each row, itself among them, into its total.
 
-    Totals are sums of values that go on until they are `enough`. Or, if that is None, they are infinite and become the
-    least value; rows that have a finite one keep it. `values` and `total` are float64, (n,), the values None where each
-    is 1.
+    A total is a sum of values, which ends when it is `enough`. If `enough` is None, an infinite total becomes the least
+    value, and a finite total stays. `values` and `total` are float64, (n,); `values` is None where each is 1.
     """
     n, leaves = tree.order.size, tree.first.size // 2
     along, of_points = np.ones(n) if values is None else values[tree.order], total[tree.order]
@@ -542,7 +564,10 @@ def reduce_near_points(
 
 @njit(nogil=True, cache=True)
 def _reduce_leaves(formula, tree, limit, values, total, adds, enough, span):
-    """`reduce_near_points` of a span of leaves. A leaf meets itself first: many of its points are near."""
+    """Reduce as `reduce_near_points` does, for a span of leaves.
+
+    A leaf meets itself first, because many of its points are near.
+    """
     leaves, distance, gaps = tree.first.size // 2, np.empty(LEAF), np.empty(LEAF)
     points, stack, asked = np.empty((tree.low.shape[1], LEAF)), np.empty(STACK, np.int64), np.empty(LEAF, np.bool_)
     for own in range(span[0], span[1]):
@@ -578,9 +603,10 @@ def _reduce_leaves(formula, tree, limit, values, total, adds, enough, span):
 
 
 def write_friends(tree: Tree, limit: float, metric: Metric, labels: Array) -> int:
-    """Write the label of each row, (n,) int32, of clusters by steps of surrogate distances of at most `limit`.
+    """Write the label of each row, (n,) int32, and return the number of clusters.
 
-    Returns the number of clusters. Threads join the nodes of a subtree each, whose points' parents are its own.
+    Steps of surrogate distances of at most `limit` connect the rows of a cluster. Each thread joins the nodes of a
+    subtree, and reads and writes the parents of the subtree's points alone.
     """
     one, parent = np.zeros(tree.first.size, bool), np.arange(labels.size, dtype=np.int32)
     levels, upper = tree.first.size.bit_length(), 0  # of the tree, and of those that one thread joins at the end
@@ -598,9 +624,10 @@ def write_friends(tree: Tree, limit: float, metric: Metric, labels: Array) -> in
 
 @njit(nogil=True, cache=True)
 def _join_nodes(formula, tree, limit, one, parent, root, levels):
-    """Join the points of the nodes of a subtree, the lowest of some levels first, to those of the node's other child.
+    """Join the near points of a subtree's nodes, from the lowest of some levels up.
 
-    `one` is whether the points of a node are of one component, written for each.
+    The points of a leaf are joined to each other, and the points of a node's one child to those of the other. `one` is
+    whether the points of a node are of one component, and is written for each node.
     """
     leaves, distance, gaps = tree.first.size // 2, np.empty(LEAF), np.empty(LEAF)
     points, pairs = np.empty((tree.low.shape[1], LEAF)), np.empty((STACK, 2), np.int64)
@@ -630,14 +657,17 @@ def _join_nodes(formula, tree, limit, one, parent, root, levels):
 
 @njit(nogil=True, cache=True)
 def _join_points(parent, p, q):
-    """Join the components of two points: the later root goes under the other."""
+    """Join the components of two points by putting the later root under the other."""
     a, b = find_root(parent, p), find_root(parent, q)
     parent[max(a, b)] = min(a, b)
 
 
 @njit(nogil=True, cache=True)
 def _join_pairs(formula, tree, limit, one, parent, v, w, pairs, points, gaps, distance):
-    """Join the points of two nodes within the limit. Of two of one component each, the first near pair is the last."""
+    """Join the points of two nodes that are within the limit.
+
+    If each of two nodes is of one component, no pair is needed after the first near one.
+    """
     leaves, pairs[0, 0], pairs[0, 1], depth = tree.first.size // 2, v, w, 1
     while depth:
         depth -= 1
@@ -657,7 +687,10 @@ def _join_pairs(formula, tree, limit, one, parent, v, w, pairs, points, gaps, di
 
 @njit(nogil=True, cache=True)
 def _split_pair(tree, a, b, pairs, depth):
-    """Let the pairs of one node's children wait in place of the pair: of the node with more points, or of no leaf."""
+    """Let the pairs of one node's children wait in place of the pair; return how many wait.
+
+    The children are those of the node with more points, or of the only one that is no leaf.
+    """
     leaves, size, other_size = tree.first.size // 2, tree.last[a] - tree.first[a], tree.last[b] - tree.first[b]
     if b >= leaves or (a < leaves and size > other_size):
         pairs[depth, 0], pairs[depth, 1] = 2 * a + 1, b
@@ -670,7 +703,10 @@ def _split_pair(tree, a, b, pairs, depth):
 
 @njit(nogil=True, cache=True)
 def _join_leaves(formula, tree, limit, one, parent, a, b, points, gaps, distance):
-    """Join the points of two leaves within the limit; of a leaf of one component each point meets one."""
+    """Join the points of two leaves that are within the limit.
+
+    If a leaf is of one component, each point of the other needs only one near point in it.
+    """
     if one[a]:
         a, b = b, a
     first, size = tree.first[b], tree.last[b] - tree.first[b]
@@ -691,7 +727,7 @@ def _join_leaves(formula, tree, limit, one, parent, a, b, points, gaps, distance
 
 @njit(nogil=True, cache=True)
 def _number_friends(parent, position, labels):
-    """Labels in the order of rows; returns how many clusters there are."""
+    """Write labels in the order of rows; return the number of clusters."""
     number, count = np.full(parent.size, -1, np.int32), 0
     for p in range(parent.size):
         parent[p] = parent[parent[p]]  # parents come before their points

@@ -55,7 +55,7 @@ _launch_forest = partial(launch, FOREST)
 
 
 def last_listed(ids: Array, weights: Array) -> tuple[Array, Array]:
-    """See `rapids_slink.spanning_tree.cpu.last_listed`."""
+    """Return the weight and the code of the edge to the last entry of each row's list."""
     check_arrays("int32", ids)
     check_arrays("float64", weights)
     n, k = ids.shape
@@ -65,7 +65,7 @@ def last_listed(ids: Array, weights: Array) -> tuple[Array, Array]:
 
 
 def connected_components(ids: Array) -> int:
-    """The number of connected components of the undirected graph of neighbour lists."""
+    """Return the number of connected components of the undirected graph of neighbour lists."""
     check_arrays("int32", ids)
     n, k = ids.shape
     parent = cp.arange(n, dtype=cp.int32)
@@ -76,14 +76,14 @@ def connected_components(ids: Array) -> int:
 
 
 def join_pairs(parent: Array, src: Array, dst: Array) -> None:
-    """See `rapids_slink.spanning_tree.cpu.join_pairs`."""
+    """Join the trees of both ends of every pair in `parent`, as `cpu.join_pairs` does."""
     check_arrays("int32", parent, src)
     check_arrays("int32", dst, size=src.size)
     _launch_forest("join_pairs", src.size, np.int64(src.size), src, dst, parent)
 
 
 def grow_forest(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> Growth:
-    """See `rapids_slink.spanning_tree.cpu.grow_forest`, in one launch whose blocks wait for each other."""
+    """Run rounds of Borůvka as `cpu.grow_forest` does, in one launch whose blocks wait for each other."""
     f, (n, k) = forest, lists.ids.shape
     _check_forest(forest)
     check_arrays("int32", lists.ids)
@@ -104,7 +104,7 @@ def grow_forest(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> Grow
 
 
 def rows_to_search(forest: Any) -> Array:
-    """See `rapids_slink.spanning_tree.cpu.rows_to_search`, in any order."""
+    """Return the points, int32, in any order, that `cpu.rows_to_search` returns."""
     f, n = forest, forest.component.size
     _check_forest(forest)
     size = np.int64(n)
@@ -118,7 +118,7 @@ def rows_to_search(forest: Any) -> Array:
 
 
 def rows_of_small_components(forest: Any, rows: Array, max_rows: int) -> Array:
-    """See `rapids_slink.spanning_tree.cpu.rows_of_small_components`, in any order."""
+    """Return the rows whose component has at most `max_rows` of them, in any order."""
     check_arrays("int32", forest.component, rows)
     own, members = forest.component[rows], cp.zeros(forest.component.size, cp.int32)
     _launch_forest("count_members", rows.size, np.int64(rows.size), own, members)
@@ -129,7 +129,7 @@ def rows_of_small_components(forest: Any, rows: Array, max_rows: int) -> Array:
 
 
 def record_search(forest: Any, rows: Array, result: Any) -> None:
-    """See `rapids_slink.spanning_tree.cpu.record_search`."""
+    """Store the result of a search and the raised lower bounds, as `cpu.record_search` does."""
     f, m = forest, rows.size
     _check_forest(forest)
     check_arrays("int32", rows, result.ids, size=m)
@@ -151,7 +151,7 @@ def _check_forest(forest: Any) -> None:
 
 
 def find_cores(matrix: Array, min_samples: int) -> Any:
-    """The distance of each point from its `min_samples`-th nearest other, (n,) float64."""
+    """Return the distance of each point from its `min_samples`-th nearest other, (n,) float64."""
     check_arrays(matrix.dtype, matrix)
     n, options = len(matrix), (value_option(matrix.dtype),)
     core = cp.empty(n)
@@ -160,7 +160,7 @@ def find_cores(matrix: Array, min_samples: int) -> Any:
 
 
 def tree_of_matrix(matrix: Array, core: Array, edges: Mapping[str, Any]) -> None:
-    """See `rapids_slink.spanning_tree.cpu.tree_of_matrix`."""
+    """Write the tree of (n, n) distances in the total order; with (n,) core distances by mutual reachability."""
     check_arrays(matrix.dtype, matrix)
     check_arrays("float64", core)
     n, options = len(matrix), (value_option(matrix.dtype),)
@@ -176,7 +176,10 @@ NO_GROUP = np.iinfo(np.int32).max
 
 
 def trees_of_groups(trees: Trees) -> int:
-    """Write the edges. Returns the number of a group with a pair of `OVERFLOW`, or -1, if rows may miss values."""
+    """Write the edges of all groups' trees; return the number of a group with a pair of `OVERFLOW`, or -1.
+
+    The number is always -1 unless rows may miss values.
+    """
     rows, metric, edges = trees.rows, trees.metric, trees.edges
     check_arrays(rows.dtype, rows)
     check_arrays("int32", trees.order, *edges[:2])
@@ -211,7 +214,7 @@ _launch_pairs = partial(launch, COMPONENT_PAIRS)
 
 
 def sort_by_component(component: Array, k: int) -> tuple[Array, ...]:
-    """See `rapids_slink.spanning_tree.cpu.sort_by_component`."""
+    """Return the points sorted by their labels, k different ones, as the fields of `Components`."""
     check_arrays("int32", component)
     n = component.size
     (order, number, of_point), start = cp.empty((3, n), cp.int32), cp.empty(k + 1, cp.int64)
@@ -224,7 +227,7 @@ def sort_by_component(component: Array, k: int) -> tuple[Array, ...]:
 
 
 def sample_components(points: Array, components: Components, otherwise: Array) -> tuple[Array, Array]:
-    """See `rapids_slink.spanning_tree.cpu.sample_components`."""
+    """Return a sample of points of each component, and the means of the samples; see `cpu.sample_components`."""
     check_arrays(points.dtype, points)
     check_arrays("float64", otherwise)
     k, d = len(components), points.shape[1]
@@ -235,12 +238,12 @@ def sample_components(points: Array, components: Components, otherwise: Array) -
 
 
 def new_supports(k: int) -> Array:
-    """The support values and points of every two of k components, for `update_supports`."""
+    """Return the support values and points of every two of k components before `update_supports`."""
     return cp.zeros((k, k), cp.uint64)
 
 
 def update_supports(product: Array, number: Array, first: int, supports: Array) -> None:
-    """See `rapids_slink.spanning_tree.cpu.update_supports`."""
+    """Raise the support values of every two components by some points; see `cpu.update_supports`."""
     m, k = product.shape
     check_arrays("float32", product)
     check_arrays("int32", number)
@@ -251,7 +254,7 @@ def update_supports(product: Array, number: Array, first: int, supports: Array) 
 
 
 def measure_pairs(supports: Array, order: Array, y: Array, errors: SeparationErrors) -> tuple[Array, ...]:
-    """See `rapids_slink.spanning_tree.cpu.measure_pairs`."""
+    """Return all pairs of K components as the fields of `ComponentPairs`; see `cpu.measure_pairs`."""
     k = len(supports)
     check_arrays("int32", order)
     first, second = cp.empty((2, k * (k - 1) // 2), cp.int32)
@@ -262,13 +265,13 @@ def measure_pairs(supports: Array, order: Array, y: Array, errors: SeparationErr
 
 
 def _geometry(y: Array, errors: SeparationErrors) -> tuple[Any, Any]:
-    """Centroids in fp16, and the errors, as structs."""
+    """Return the centroids, in fp16, and the errors, each as a struct that kernels read."""
     check_arrays("float16", y)
     return c_struct(np.uint64(y.data.ptr), np.int64(y.shape[1] // 8)), c_struct(errors.products, errors.moved)
 
 
 def overlapping(pairs: ComponentPairs, weight: Array, radius_terms: tuple[float, ...]) -> Array:
-    """See `rapids_slink.spanning_tree.cpu.overlapping`, in any order."""
+    """Return the pairs, int32, in any order, that `cpu.overlapping` returns."""
     n = weight.size
     check_arrays("float64", pairs.separation, weight)
     at, count = cp.empty(n, cp.int32), cp.zeros(1, cp.int32)
@@ -277,7 +280,7 @@ def overlapping(pairs: ComponentPairs, weight: Array, radius_terms: tuple[float,
 
 
 def pair_samples(sample: Array, pairs: ComponentPairs, at: Array, step: int) -> tuple[Array, Array, Array]:
-    """See `rapids_slink.spanning_tree.cpu.pair_samples`."""
+    """Return all pairs of points between sampled points of two components; see `cpu.pair_samples`."""
     check_arrays("int32", sample, at)
     per_component = -(-SAMPLED // step)
     a, b, of_pair = cp.empty((3, at.size * per_component**2), cp.int32)
@@ -291,7 +294,7 @@ def pair_samples(sample: Array, pairs: ComponentPairs, at: Array, step: int) -> 
 def within_bottlenecks(
     pairs: ComponentPairs, bottlenecks: Array, radius_terms: tuple[float, ...]
 ) -> tuple[Array, Array, Array]:
-    """See `rapids_slink.spanning_tree.cpu.within_bottlenecks`, in any order."""
+    """Return the pairs, in any order, that `cpu.within_bottlenecks` returns, and their bottlenecks."""
     n = pairs.separation.size
     check_arrays("int32", pairs.first, pairs.second)
     check_arrays("float64", pairs.separation, bottlenecks)
@@ -304,7 +307,7 @@ def within_bottlenecks(
 
 
 def lightest(src: Array, dst: Array, pair: Array, weight: Array, least: Array) -> tuple[Array, Array, Array]:
-    """See `rapids_slink.spanning_tree.cpu.lightest`, in any order."""
+    """Return the pairs of points that weigh no more than their component pairs' `least`, in any order."""
     n, pairs = src.size, (src, dst, pair)
     check_arrays("int32", *pairs)
     check_arrays("float64", weight, least)
@@ -317,7 +320,7 @@ def lightest(src: Array, dst: Array, pair: Array, weight: Array, least: Array) -
 def facing_limits(
     ends: tuple[Array, Array], upper: Array, separations: Separations, radius_terms: tuple[float, ...]
 ) -> Array:
-    """The limits of `FacingPoints.append`: (K, K, 4), structs of component_pairs.cu."""
+    """Return the limits of `FacingPoints.append`, (K, K, 4) float32: structs of component_pairs.cu."""
     k = len(separations.centroids.y)
     check_arrays("int32", *ends)
     check_arrays("float64", upper)
@@ -336,7 +339,7 @@ class FacingPoints:
         self.listed, self.count = cp.empty(capacity, cp.uint64), cp.zeros(1, cp.uint64)
 
     def append(self, product: Array, number: Array, points: Array, limits: Array) -> None:
-        """Append those of some points whose products with the centroids of all components reach the limits."""
+        """Append those of some points whose products with the components' centroids reach the limits."""
         m, k = product.shape
         check_arrays("float32", product, limits)
         check_arrays("int32", number, points)
@@ -345,7 +348,7 @@ class FacingPoints:
         launch_blocks(COMPONENT_PAIRS, "list_facing", grid, SUPPORT_THREADS, *arguments, self.listed, self.count)
 
     def sorted(self) -> Array | None:
-        """The keys, int64 and ascending; None if there is no room for all."""
+        """Return the keys, int64 and ascending; None if there is no room for all."""
         count = int(self.count[0])
         return cp.sort(self.listed[:count].view(cp.int64)) if count <= self.listed.size else None
 
@@ -364,7 +367,10 @@ class ItemPlan:
 
 
 def plan_items(start: Array, ends: tuple[Array, Array]) -> ItemPlan:
-    """How to form the products of pairs of components, by the numbers of both; `start` says where each begins."""
+    """Return how to form the products of pairs of components.
+
+    `ends` are the numbers of both components of each pair, and `start` says where each component begins.
+    """
     check_arrays("int64", start)
     check_arrays("int32", *ends)
     n, k = ends[0].size, start.size - 1
@@ -379,9 +385,10 @@ def plan_items(start: Array, ends: tuple[Array, Array]) -> ItemPlan:
 def work_items(
     keys: Array, start: Array, ends: tuple[Array, Array], plan: ItemPlan, share: int = 1
 ) -> tuple[Array, Array]:
-    """The facing points of sorted keys in blocks, and the items as the fused filter takes them, numbered by pairs.
+    """Return the facing points of sorted keys in blocks, and the work items that the fused filter takes.
 
-    They have the tiles whose points may be near to a block's, or of these one in `share`.
+    Items are numbered by pairs. They have the tiles whose points may be near to those of a block, or one in `share` of
+    these tiles.
     """
     check_arrays("int64", keys)
     check_arrays("int32", *ends)
@@ -395,7 +402,7 @@ def work_items(
 
 
 def pair_numbers(ends: tuple[Array, Array], leaf: Array) -> Array:
-    """The number of the pair of each two of K components by their leaves, (K, K) int32; -1 if there is none."""
+    """Return the number of the pair of each two of K components by their leaves, (K, K) int32; -1 without a pair."""
     check_arrays("int32", *ends, leaf)
     k, n = leaf.size, ends[0].size
     number = cp.empty((k, k), cp.int32)
@@ -405,10 +412,10 @@ def pair_numbers(ends: tuple[Array, Array], leaf: Array) -> Array:
 
 
 def plan_blocks(component: Array, number: Array, upper: Array, limit: int | None = None) -> ItemPlan:
-    """How to form the products of pairs of components in blocks that may have points of several.
+    """Return how to form the products of pairs of components in blocks that may have points of several components.
 
-    `component`, (n,) int32, is ascending: that of each point in order. `number` is of `pair_numbers`, `upper` of pairs.
-    If more than `limit` pairs of points would be formed, some of these are not counted.
+    `component`, (n,) int32, is the component of each point, ascending. `number` is the result of `pair_numbers`, and
+    `upper` has a bound for each pair. If more than `limit` pairs of points would be formed, some are not counted.
     """
     totals = _list_block_items(component, number, upper, None, limit)
     n_items, _, tiles = totals.tolist()
@@ -416,7 +423,7 @@ def plan_blocks(component: Array, number: Array, upper: Array, limit: int | None
 
 
 def block_items(component: Array, number: Array, upper: Array, plan: ItemPlan) -> Array:
-    """The items that `plan_blocks` has planned, as the fused filter takes them."""
+    """Return the items that `plan_blocks` has planned, (n_items, 4) int32, as the fused filter takes them."""
     items = cp.empty((plan.n_items, 4), cp.int32)
     _list_block_items(component, number, upper, items)
     return items
@@ -425,7 +432,7 @@ def block_items(component: Array, number: Array, upper: Array, plan: ItemPlan) -
 def _list_block_items(
     component: Array, number: Array, upper: Array, items: Array | None, limit: int | None = None
 ) -> Array:
-    """The totals of list_block_items; the items, if there is an array for them."""
+    """Return the totals that list_block_items counts; write the items if there is an array for them."""
     check_arrays("int32", component, number, items)
     check_arrays("float64", upper)
     n, totals = component.size, cp.zeros(3, cp.int64)
@@ -444,14 +451,14 @@ def _tiling() -> tuple[np.int32, np.int32]:
 
 
 def make_boxes(rows: Array, metric: Metric) -> BoxSearch:
-    """The bounding volume hierarchy of rows."""
+    """Return the bounding volume hierarchy of rows."""
     return BoxSearch(rows, cuda(), Report(), metric=metric)
 
 
 def reduce_near_points(
     search: BoxSearch, limit: float, metric: Metric, values: Array | None, total: Array, enough: float | None
 ) -> None:
-    """See `rapids_slink.spanning_tree.cpu.reduce_near_points`."""
+    """Reduce the values of the rows near each row into its total, as `cpu.reduce_near_points` does."""
     n = search.order.size
     search.check()
     if values is not None:
@@ -466,7 +473,10 @@ def reduce_near_points(
 
 
 def write_friends(search: BoxSearch, limit: float, metric: Metric, labels: Array) -> int:
-    """See `rapids_slink.spanning_tree.cpu.write_friends`, for CuPy arrays. The search has other groups then."""
+    """Write the label of each row, (n,) int32, and return the number of clusters, as `cpu.write_friends` does.
+
+    Afterwards the search has other groups.
+    """
     n = search.order.size
     search.check()
     check_arrays("int32", labels, size=n)
@@ -487,7 +497,7 @@ def write_friends(search: BoxSearch, limit: float, metric: Metric, labels: Array
 
 
 def join_others(search: BoxSearch, cell: Array, limit: float, parent: Array) -> None:
-    """Join the points that are not the first of their cells, passing over nodes of one component."""
+    """Join the points that are not the first of their cells, and pass over nodes of one component."""
     n = search.order.size
     component, changes, counters = cp.empty(n, cp.int32), cp.empty(n, cp.uint32), cp.zeros(1, cp.uint64)
     _launch_friends(search, "find_components", n, np.int64(n), parent, component)

@@ -28,7 +28,7 @@ from rapids_slink.spanning_tree.ways import estimate_tree, tree_of_rows
 #: The most rows of a small group, whose tree one block of a GPU makes, or a thread of a CPU that stores the distances,
 #: which stay in its cache.
 MAX_ROWS, MAX_STORED = 2048, 512
-#: Bytes a row: in order, its group's state, its edge, and the scratch of the edges' sort.
+#: Bytes a row: its place in order, its group's state, its edge, and the scratch of the edges' sort.
 ROW_BYTES = 96
 
 
@@ -38,7 +38,7 @@ class Trees:
 
     rows: Array  # (n, d) array, as the metric's formula reads them
     metric: Metric
-    min_samples: int  # of a core distance in a group, or all other rows of a group that has fewer
+    min_samples: int  # how many other rows a core distance reaches; in a group that has fewer, all of them
     order: Array  # (n,) int32, the rows by group
     #: `first` and `size`: (m,) int64, on the host; where each group's rows are in `order`
     first: np.ndarray
@@ -48,17 +48,18 @@ class Trees:
 
 
 def is_stored(metric: Metric, min_samples: int, compact: bool) -> bool:
-    """Whether a CPU stores the distances of a group."""
+    """Return whether a CPU stores the distances of a group."""
     return metric.missing or stores_distances(1, metric, min_samples, CPU, compact)
 
 
 def forest_of_groups(
     problem: Problem, rows: Array, groups: Groups, values: Array, report: Report, numbers: Array = None
 ) -> Tree:
-    """The trees of all groups in the total order, weighing surrogate distances; and their components in k-NN graphs.
+    """Return the trees of all groups in the total order, and the number of their components in k-NN graphs.
 
-    `problem` and `values` are all points', `rows` what the metric's formula reads of them. Raises ValueError if a pair
-    of a group has no distance, and calls the rows by their `numbers` if they have others.
+    The weights are surrogate distances. `problem` and `values` are those of all points, and `rows` is what the metric's
+    formula reads of the values. Raises ValueError if a pair of a group has no distance, and names the rows by their
+    `numbers` if these are given.
     """
     device, metric, sizes, starts, order = problem.device, problem.metric, groups.sizes, groups.starts, groups.order
     is_large = sizes > most_rows(problem)
@@ -95,7 +96,7 @@ def forest_of_groups(
 
 
 def _usual_tree(problem: Problem, rows: Array) -> tuple[Tree, Report]:
-    """The tree of a large group as that of any points, and the report of it."""
+    """Return the tree of a large group, made as that of any points, and its report."""
     n, report = len(rows), Report()
     settings = replace(problem.settings, clipped=True).for_rows(n)
     tree = tree_of_rows(replace(problem, settings=settings, n=n), rows, report)
@@ -104,7 +105,7 @@ def _usual_tree(problem: Problem, rows: Array) -> tuple[Tree, Report]:
 
 
 def most_rows(problem: Problem) -> int:
-    """The most rows of a small group: more take less time in their usual way."""
+    """Return the most rows of a small group: more rows take less time in their usual way."""
     if forced().tree not in (None, "pairs"):
         return 1
     if problem.device.is_gpu:
@@ -114,7 +115,7 @@ def most_rows(problem: Problem) -> int:
 
 
 def estimate_groups(problem: Problem, sizes: np.ndarray) -> MemoryEstimate:
-    """Bytes of the metric's rows and the trees of groups of these sizes; the forest is retained."""
+    """Return the bytes of the metric's rows and the trees of groups of these sizes; the forest is retained."""
     n, largest = problem.n, int(sizes.max())
     rows = problem.metric.rows.row_bytes(problem.n_features) * n
     columns = 8 * problem.d * n if problem.device.is_gpu else 0  # the rows of each group by columns
@@ -126,7 +127,7 @@ def estimate_groups(problem: Problem, sizes: np.ndarray) -> MemoryEstimate:
 
 
 def check_zeros(values: Array, groups: Groups, metric: Metric, device: Device, numbers: Array = None) -> None:
-    """Raise if two rows of a group are zero, and have no distance by this metric."""
+    """Raise ValueError if two rows of a group are zero and have no distance by this metric."""
     if not metric.formula.is_undefined_for_zeros:
         return
     zeros = to_host(zero_rows(values, device))

@@ -73,8 +73,8 @@ class Forest:
     #: int32 and float64, the result of the last search, -1 if there was none
     nearest_outside: Array
     nearest_outside_weight: Array
-    #: float64 and int64: every edge from the point to an unlisted one outside its component comes after this key or
-    #: equals it; after a search, every edge to one outside
+    #: float64 and int64: every edge from the point to an unlisted point outside its component comes after this key or
+    #: equals it; after a search, every edge to any point outside
     bound_weight: Array
     bound_code: Array
     #: float64, int64 and bool, by component root: the lightest edge seen in the last round, and whether it is certain
@@ -86,7 +86,7 @@ class Forest:
 
     @classmethod
     def of_points(cls, lists: NeighborLists, device: Device) -> Self:
-        """A forest without edges: every point is a component, with the lower bound of its list."""
+        """Return a forest without edges: every point is a component, with the lower bound of its list."""
         xp, (n, k) = device.xp, lists.ids.shape
         rows = xp.arange(n, dtype="int32")
         if k >= n - 1 and lists.unlisted_lower_bound is None:  # every row lists all others
@@ -99,7 +99,7 @@ class Forest:
     def of_components(
         cls, component: Array, bound: tuple[Array, Array], device: Device, edges: PreallocatedFrame | None = None
     ) -> Self:
-        """These components, without lists: only the lower bounds (weights, codes) of their points are known."""
+        """Return a forest of these components, of whose points only the lower bounds (weights, codes) are known."""
         xp, n = device.xp, component.size
         of_none = exact_kernels(device).empty_lists(n, 1)
         return cls(
@@ -128,7 +128,7 @@ class Growth:
 
 
 def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
-    """Bytes of the rows, the search, which may be chosen, the lists and the tree."""
+    """Return the bytes of the rows, the lists, the tree and the search, which may be chosen already."""
     n, d, device, min_samples = problem.n, problem.n_features, problem.device, problem.settings.min_samples
     k = length_by_search(problem, chosen)
     search = estimate_search(
@@ -138,13 +138,13 @@ def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
 
 
 def prepare(look: Look) -> Prepared:
-    """The way by the search that suits the points, which is made now."""
+    """Return the way by the search that suits the points; the search is made now."""
     look.search  # noqa: B018 (so that the report of a plan names it)
     return Prepared(lambda: connected(look, lists_of(look)), lambda: estimate(look.problem, look.search))
 
 
 def lists_of(look: Look, by_distance: bool = False) -> NeighborLists:
-    """The lists of all points, of surrogate distances alone if they are wanted `by_distance`."""
+    """Return the lists of all points, by surrogate distances alone if they are wanted `by_distance`."""
     problem, search, device = look.problem, look.search, look.problem.device
     settings, k = problem.settings, length_by_search(problem, search)
     with look.report.stage("neighbors", device):
@@ -158,10 +158,10 @@ def lists_of(look: Look, by_distance: bool = False) -> NeighborLists:
 
 
 def connected(look: Look, lists: NeighborLists) -> Tree:
-    """The tree of the points that the lists are of."""
+    """Return the tree of the points whose lists these are."""
     report, device = look.report, look.problem.device
     for_connecting = look.search.for_connecting(lists.ids)
-    del look.search  # whose memory the next may take
+    del look.search  # the next search may take its memory
     search = for_connecting()
     release_cached()
     with report.stage("components", device):
@@ -170,16 +170,20 @@ def connected(look: Look, lists: NeighborLists) -> Tree:
 
 
 def list_length(settings: Settings) -> int:
-    """The length of the neighbour lists.
+    """Return the length of the neighbour lists.
 
-    With core distances it exceeds the core, so that edges that weigh the core distance come before the list's bound.
+    With core distances it exceeds `min_samples`, so that edges that weigh the core distance come before the list's
+    bound.
     """
     k = settings.n_neighbors or DEFAULT_NEIGHBORS
     return k if settings.min_samples == 1 else max(k, settings.min_samples + 1)
 
 
 def length_by_search(problem: Problem, search: Search | None = None) -> int:
-    """The length of the lists that the search makes, which may not be chosen yet: of joins they may be longer."""
+    """Return the length of the lists that the search makes; None stands for a search that is not chosen yet.
+
+    Lists that end where clusters become large may be longer than others.
+    """
     settings, n, device, metric = problem.settings, problem.n, problem.device, problem.metric
     joins = settings.n_neighbors is None and not problem.by_reachability and problem.part_lists is None
     if joins and search is not None and search.for_lists:
@@ -202,10 +206,10 @@ def _may_end(n: int, device: Device) -> bool:
 def tree_of_lists(
     lists: NeighborLists, search: Search, device: Device, report: Report, max_weight: float = inf
 ) -> PreallocatedFrame:
-    """The minimum spanning tree of all pairs, from the k-NN lists and a search over all points.
+    """Return the minimum spanning tree of all pairs, from the k-NN lists and a search over all points.
 
-    n - 1 edges in the total order, weighing surrogate distances. If `max_weight` is finite, those of the tree up to it,
-    and maybe some above.
+    It has n - 1 edges in the total order, whose weights are surrogate distances. If `max_weight` is finite, it has the
+    edges up to that, and maybe some above.
     """
     forest = Forest.of_points(lists, device)
     connect_forest(forest, lists, search, device, report, max_weight)
@@ -232,12 +236,12 @@ def connect_forest(
     end all except the largest are finished, and an edge that leaves the largest enters another.
     """
     searched, most_components, is_bounded, n_open = False, inf, max_weight < inf, inf
-    least_share = forest.component.size if is_bounded else LEAST_SHARE  # of many finished components few are certified
+    least_share = forest.component.size if is_bounded else LEAST_SHARE  # finished components never certify
     whole = among_all or search
     joins_late = whole.joins_late if forced().connect is None else forced().connect == "late"
 
     def are_joined(components: int, rows: Array) -> bool:
-        """Whether the last components have been joined at once."""
+        """Connect the last components at once if that is worthwhile; return whether it was done."""
         nonlocal most_components
         n = forest.component.size
         if is_bounded or components > most_components or not is_worthwhile(whole, components, n, rows):
@@ -249,7 +253,7 @@ def connect_forest(
             return False
         report.count("connect", edges_certified_by_search=components - 1)
         for column, values in zip(forest.edges.columns.values(), edges, strict=True):
-            column[column.size - len(values) :] = device.asarray(values)  # which may be the host's
+            column[column.size - len(values) :] = device.asarray(values)  # the values may be on the host
         return True
 
     while True:
@@ -275,7 +279,7 @@ def connect_forest(
             n_open = rows.size
             small = _of_small_components(forest, rows, device) if whole.is_over_all_pairs else rows[:0]
             if 0 < small.size <= rows.size / 2:
-                rows, least_share = small, forest.component.size  # of all components few may be small
+                rows, least_share = small, forest.component.size  # few of all components may be small
             elif not joins_late and are_joined(grown.components, rows):
                 return
             may_join = joins_late and not is_bounded and grown.components <= most_components
@@ -290,7 +294,7 @@ def connect_forest(
 
 
 def _of_small_components(forest: Forest, rows: Array, device: Device) -> Array:
-    """The rows that are in components with few of them; none if all rows take little time."""
+    """Return the rows that are in components with few of them; no rows if all take little time."""
     m, n = rows.size, forest.component.size
     if m < n / 4 or m * n < MIN_ROUND_PAIRS[device.name]:
         return rows[:0]
@@ -320,20 +324,21 @@ def _search_crossing_edges(
 
 #: Points of a large cluster.
 LARGE = 1024
-#: Of fewer points these weights take more time than the pairs above them.
+#: For fewer points these weights take more time than the pairs above them.
 MIN_JOINED_ROWS = {"cpu": 10_000, "cuda": 2**18}
 #: Neighbours a row where lists end at these weights: few rows have half as many within them, but points that have near
-#: copies list these first. Of more points such lists take too much memory.
+#: copies list these first. For more points such lists take too much memory.
 JOINED_NEIGHBORS, MAX_JOINED_ROWS = 16, 2**24
 #: Neighbours a row in clusters about as wide as they are far apart: another search connects most of the components.
 WIDE_NEIGHBORS = 4
 
 
 def join_weights(ids: Array, weights: Array, device: Device) -> Array:
-    """The weight, (n,) float64, at which each point joins a large cluster by the edges of lists, infinite if at none.
+    """Return the weight at which each point joins a large cluster by the edges of lists, (n,) float64.
 
-    `ids`, (n, k) int32, are -1 and `weights`, float64 and ascending, infinite where a list has fewer. The weight of a
-    few points is larger: without lower bounds of what is not listed Borůvka's forest is not always the lightest.
+    It is infinite for points that join none. `ids`, (n, k) int32, are -1, and `weights`, float64 and ascending,
+    infinite where a list has fewer entries. The weight of a few points is too large: without lower bounds of what is
+    not listed, Borůvka's forest is not always the lightest.
     """
     xp, n, large = device.xp, len(ids), forced().large_cluster or LARGE
     rows = xp.arange(n, dtype="int32")
@@ -347,7 +352,7 @@ def join_weights(ids: Array, weights: Array, device: Device) -> Array:
     src, dst, weight = edges.values()
     first, second, size = xp.empty((3, m), "int32")
     dendrogram_kernels(device).merge_in_order(src, dst, n, first, second, size)
-    # Of each cluster, leaves first: the largest that holds it and is not large, and the weight at which it ends.
+    # For each cluster, leaves first: the last that holds it and is not large, and the weight at which that ends.
     merge, within, end = xp.arange(n, n + m, dtype="int32"), xp.arange(n + m, dtype="int32"), xp.full(n + m, xp.inf)
     for child in (first, second):
         within[child] = xp.where(size < large, merge, child)

@@ -1,8 +1,8 @@
 """The minimum spanning tree of points from the distances of all pairs, without lists or searches.
 
-The distances are given, as a matrix, or computed where points are few, and of codes on a GPU where all fit into memory.
-A CPU takes Prim's algorithm, on the matrix or on points of few features, of which no distance is stored. A GPU takes
-Borůvka's on the matrix.
+The distances are given as a matrix, or computed: where points are few, and for codes on a GPU where all distances fit
+into memory. A CPU runs Prim's algorithm, on the matrix or, without storing a distance, on points of few features. A GPU
+runs Borůvka's on the matrix.
 """
 
 from collections.abc import Callable
@@ -22,23 +22,26 @@ from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
 #: way takes less time; above MAX_SLOW_WORK where a GPU's formula is slow, minkowski's.
 PAIR_WORK = 8
 MAX_WORK, MAX_SLOW_WORK = {"cpu": 3 * 2**28, "cuda": 2**34}, 2**29
-#: Up to this number of points a CPU takes this way. Of few features it takes a number of points a feature if that is
-#: more; above it a tree of boxes is faster. With core distances it takes up to twice as many.
+#: A CPU takes this way for up to FEW_POINTS points. With up to TREE_FEATURES features it takes up to TREE_POINTS points
+#: a feature if that is more; above it a tree of boxes is faster. With core distances it takes up to twice FEW_POINTS.
 FEW_POINTS, TREE_FEATURES, TREE_POINTS = 2000, 8, 400
-#: Of points of more features a CPU stores the distances, which are computed in tiles: it reads the points less often.
+#: For more features a CPU stores the distances, which are computed in tiles: so it reads the points less often.
 MAX_FEATURES = 64
-#: The most points whose distances a GPU stores, and a CPU of rows of words or codes.
+#: The most points whose distances a GPU stores, and a CPU if rows are words or codes.
 MAX_ROWS = 2**13
 #: The most neighbours in a core that a kernel finds.
 MAX_SAMPLES = {"cpu": 2**7, "cuda": 2**5}
-#: Where memory is limited: bytes a pair, 8 for its distance and 8 for everything else.
+#: Bytes a pair where memory is limited: 8 for its distance and 8 for everything else.
 LIMITED_PAIR_BYTES = 16
 #: Bytes a point at the peak, without the distances: the edges, the scratch of their sort, and the components.
 POINT_BYTES = 128
 
 
 def serves(problem: Problem) -> bool:
-    """Given distances; and few points, unless lists are asked for or core distances are of more points."""
+    """Return whether all pairs serve a problem whatever its values are.
+
+    They serve given distances; and few points, unless lists are asked for or core distances are of more points.
+    """
     settings = problem.settings
     if problem.metric is not PRECOMPUTED and (settings.n_neighbors is not None or problem.core is not None):
         return False
@@ -48,13 +51,16 @@ def serves(problem: Problem) -> bool:
 
 
 def may_serve_codes(problem: Problem) -> bool:
-    """Many codes on a GPU, if their distances fit into memory, unless lists are asked for or core distances given."""
+    """Return whether all pairs may serve codes on a GPU, if their distances fit into memory.
+
+    They do not if lists are asked for, if core distances are given, or if `min_samples` is too large for a kernel.
+    """
     settings, by_kernel = problem.settings, problem.settings.min_samples <= MAX_SAMPLES["cuda"]
     return problem.metric.filter == "codes" and by_kernel and settings.n_neighbors is None and problem.core is None
 
 
 def estimate(problem: Problem) -> MemoryEstimate:
-    """Bytes of the rows and of `tree_of_pairs`."""
+    """Return the bytes of the rows and of `tree_of_pairs`."""
     n, d, metric, device = problem.n, problem.d, problem.metric, problem.device
     min_samples = problem.settings.min_samples
     rows = metric.rows.row_bytes(problem.n_features) * n
@@ -69,12 +75,12 @@ def estimate(problem: Problem) -> MemoryEstimate:
 
 
 def prepare(look: Look) -> Prepared:
-    """The way by all pairs."""
+    """Return the way by all pairs."""
     return Prepared(lambda: _tree(look), lambda: estimate(look.problem))
 
 
 def prepare_codes(look: Look) -> Prepared | None:
-    """The way by all pairs of codes on a GPU, or None if their distances take more memory than others may."""
+    """Return the way by all pairs of codes on a GPU; None if their distances do not fit into memory."""
     from rapids_slink.neighbors import matrix
 
     n, d, metric = look.problem.n, look.problem.n_features, look.problem.metric
@@ -86,7 +92,7 @@ def prepare_codes(look: Look) -> Prepared | None:
 
 
 def _tree(look: Look, distances: Callable[[Array, Metric], Array] | None = None) -> Tree:
-    """The tree, by given distances or by those of all pairs, for which there may be a function."""
+    """Return the tree by given distances, by those that the function `distances` computes, or by those of all pairs."""
     problem, values, metric = look.problem, look.rows, look.problem.metric
     count = "pairs_given" if metric is PRECOMPUTED else "pairs_weighed"
     with look.report.stage("spanning_tree", problem.device):
@@ -97,7 +103,7 @@ def _tree(look: Look, distances: Callable[[Array, Metric], Array] | None = None)
 
 
 def is_worthwhile(n: int, d: int, metric: Metric, min_samples: int, device: Device, compact: bool = False) -> bool:
-    """Whether this is the fastest way to the tree of n points as the metric's formula reads them."""
+    """Return whether this is the fastest way to the tree of n points as the metric's formula reads them."""
     if metric is PRECOMPUTED:
         return True
     work = n * n * (d + PAIR_WORK)
@@ -114,18 +120,21 @@ def is_worthwhile(n: int, d: int, metric: Metric, min_samples: int, device: Devi
 
 
 def most_points(d: int, metric: Metric) -> int:
-    """The most points of d features whose pairs a CPU compares without storing distances, whatever the work."""
+    """Return the most points of d features whose pairs a CPU compares without storing distances, whatever the work."""
     return max(FEW_POINTS, TREE_POINTS * d) if metric.boxes and d <= TREE_FEATURES else FEW_POINTS
 
 
 def stores_distances(d: int, metric: Metric, min_samples: int, device: Device, compact: bool = False) -> bool:
-    """Whether all distances are stored: by one thread, which stores none, some formulas would take too long."""
+    """Return whether all distances are stored.
+
+    A CPU that stores none runs one thread, in which some formulas would take too long.
+    """
     by_one = d <= MAX_FEATURES and metric.has_half_integer_power and metric.space is None
     return compact or device.is_gpu or min_samples > 1 or not by_one
 
 
 def tree_of_pairs(values: Array, metric: Metric, min_samples: int, device: Device) -> PreallocatedFrame:
-    """The minimum spanning tree of all pairs: n - 1 edges in the total order, weighing surrogate distances.
+    """Return the minimum spanning tree of all pairs: n - 1 edges in the total order, by surrogate distances.
 
     `values` are the (n, d) rows that `neighbors.rows.metric_rows` makes, or the distances for `PRECOMPUTED`. If
     `min_samples` is above 1, weights are mutual reachability with core distances of this many neighbours.
@@ -150,7 +159,7 @@ def tree_of_pairs(values: Array, metric: Metric, min_samples: int, device: Devic
 
 
 def cores_by_partition(matrix: Array, min_samples: int, device: Device) -> Array:
-    """The distance of each point from its `min_samples`-th nearest other, (n,) float64, whatever the number."""
+    """Return the distance of each point from its `min_samples`-th nearest other, (n,) float64, whatever the number."""
     xp, n = device.xp, len(matrix)
     core = xp.empty(n)
 

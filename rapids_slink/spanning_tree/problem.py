@@ -21,10 +21,10 @@ from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, sequential
 from rapids_slink.settings import Settings
 
-#: n - 1 edges in the total order, weighing surrogate distances or mutual reachability; and the number of connected
-#: components of the k-NN graph, 1 if there was none. With a `Problem.max_weight` edges above it may be missing.
+#: n - 1 edges in the total order, by surrogate distances or mutual reachability; and the number of connected components
+#: of the k-NN graph, 1 if there was none. With a `Problem.max_weight` edges above it may be missing.
 Tree: TypeAlias = tuple[PreallocatedFrame, int]
-#: How far apart groups of rows on the unit sphere are put by a fourth coordinate: within a group no square is above 4.
+#: A fourth coordinate puts groups of rows on the unit sphere this far apart: within a group no square is above 4.
 GROUP_GAP = 3.0
 #: Bytes a row that `reported_cores` takes beside its search.
 CORE_BYTES = 80
@@ -65,7 +65,7 @@ class Problem:
             object.__setattr__(self, name, value)
 
     def of_rows(self, rows: Array) -> Self:
-        """The problem of these rows, as the metric's formula reads them."""
+        """Return the problem of these rows, as the metric's formula reads them."""
         return replace(self, compact_features=rows.shape[1]) if rows.dtype.kind == "u" else self
 
 
@@ -79,7 +79,10 @@ class Look:
 
     @cached_property
     def max_weight(self) -> float:
-        """`Problem.max_weight`, infinite where no pair is above it: a filter in float32 takes no bound of any size."""
+        """Return `Problem.max_weight`, or infinity if no pair is above it.
+
+        A filter in float32 does not take bounds of any size.
+        """
         problem, rows = self.problem, self.rows
         bound = problem.max_weight
         if problem.metric.filter != "product" or rows.dtype.kind == "u" or bound == inf:
@@ -91,7 +94,10 @@ class Look:
 
     @cached_property
     def search(self) -> Search:
-        """The search of the points, made when a way first asks for it. A way that uses it up deletes it."""
+        """Return the search of the points, made when a way first asks for it.
+
+        A way that uses the search up deletes it.
+        """
         problem, device, metric = self.problem, self.problem.device, self.problem.metric
         with self.report.stage("neighbors", device):
             max_weight = inf if is_searched_by_tree(problem.n, problem.d, metric, device) else self.max_weight
@@ -107,13 +113,13 @@ class Look:
 class Prepared:
     """A way that has looked at the points and serves them."""
 
-    #: makes the tree; None where that shows that the way does not serve the points after all
+    #: makes the tree; returns None if it shows that the way does not serve the points after all
     make: Callable[[], Tree | None]
     estimate: Callable[[], MemoryEstimate]  # bytes of the metric's rows and the tree of these points
 
 
 def weighted_problem(values: Array, weights: Array, problem: Problem, report: Report) -> tuple[Problem, Array]:
-    """The problem with the core distances of weighted rows, and these as they are reported."""
+    """Return the problem with the core distances of weighted rows, and these distances as they are reported."""
     device, metric, m, n = problem.device, problem.metric, problem.settings.min_samples, problem.n
     if n == 1:
         return problem, device.xp.zeros(1)
@@ -131,7 +137,7 @@ def weighted_problem(values: Array, weights: Array, problem: Problem, report: Re
 def reported_cores(
     tree: PreallocatedFrame, values: Array, rows: Array, problem: Problem, groups: Groups | None = None
 ) -> Array:
-    """The core distance of each row as it is reported, (n,) float64, for the edges of a tree by mutual reachability.
+    """Return the core distance of each row as it is reported, (n,) float64, for a tree by mutual reachability.
 
     None if the edges' weights tell their distances. `rows` are what the metric's formula reads of the `values`. With
     `groups` the tree is a forest, and a row's neighbours are those of its group.
@@ -163,7 +169,7 @@ def reported_cores(
 
 
 def estimate_cores(problem: Problem) -> MemoryEstimate:
-    """Bytes of `reported_cores`, all of which are free again."""
+    """Return the bytes of `reported_cores`, all of which are free afterwards."""
     if not (problem.by_reachability and problem.metric.is_of_ends):
         return MemoryEstimate(0)
     n, d, k, device = problem.n, problem.n_features, problem.settings.min_samples, problem.device

@@ -34,7 +34,7 @@ PAIR_BYTES = 192
 
 
 def connect_graph(graph: Any, X: Any, certified: bool, metric: Metric, device: Device) -> Any:
-    """`api.connect` on a device, within a run."""
+    """Return what `api.connect` returns, on a device, within a run."""
     graph, _ = OutputKind.of(graph, device)
     require_edges(graph, "graph")
 
@@ -65,7 +65,7 @@ def connect_graph(graph: Any, X: Any, certified: bool, metric: Metric, device: D
 
 
 def _row_numbers(graph: Any, n: int, device: Device) -> tuple[Array, Array]:
-    """The ends of the graph's edges without loops."""
+    """Return the ends of the graph's edges, int32, without loops; raise ValueError if they are no row numbers."""
     ends = [column_values(graph[end], device) for end in ("src", "dst")]
     for name, end in zip(("src", "dst"), ends, strict=True):
         if end.size and not (int(end.min()) >= 0 and int(end.max()) < n):
@@ -75,7 +75,7 @@ def _row_numbers(graph: Any, n: int, device: Device) -> tuple[Array, Array]:
 
 
 def _bounds(lists: tuple[Array, Array, Array], n: int, certified: bool, device: Device) -> Any:
-    """A lower bound for each row: no pair that the row does not list comes before it in the total order.
+    """Return a lower bound for each row: no pair that the row does not list comes before it in the total order.
 
     The bound is the last entry of a certified list. It is above all edges if the list is complete, and below all edges
     if the list is not certified.
@@ -104,11 +104,11 @@ ORDER = ["weight", "src", "dst"]
 
 
 def connect_lists(edges: Any, bounds: Any, search: Search, device: Device) -> Any:
-    """The minimum spanning tree of n points, from their k-NN graph and a search over all of them: an edge frame.
+    """Return the minimum spanning tree of n points, from their k-NN graph and a search over all of them.
 
     `edges` are the listed pairs, ``src`` < ``dst``, and ``weight``, their surrogate distances; a pair may come twice.
-    The result has these columns and n - 1 rows in the total order. So has `bounds`, with a row for each point: in the
-    total order, every pair of the point that is not listed comes after this row or equals it.
+    The result is an edge frame with these columns and n - 1 rows in the total order. `bounds` has these columns and a
+    row for each point: in the total order, each pair of the point that is not listed comes after this row or equals it.
     """
     xp, n = device.xp, len(bounds)
     tree: list[Any] = []
@@ -137,7 +137,7 @@ def connect_lists(edges: Any, bounds: Any, search: Search, device: Device) -> An
 
 
 def _crossing(edges: Any, component: Array, rows: Array) -> Any:
-    """The edges between two components, among some rows: columns a and b, the components, and rank, the row."""
+    """Return the edges between two components, among some rows: columns a and b, the components, and rank, the row."""
     edges = edges[["src", "dst"]].iloc[rows]
     a, b = (component[edges[end].values] for end in ("src", "dst"))
     crossing = edges.assign(a=a, b=b, rank=edges.index)[["a", "b", "rank"]]
@@ -145,14 +145,14 @@ def _crossing(edges: Any, component: Array, rows: Array) -> Any:
 
 
 def _lightest(crossing: Any, bounds: Any, device: Device) -> Any:
-    """The least rank of each component among the edges that cross its border and its points' bounds."""
+    """Return the least rank of each component among the edges that cross its border and its points' bounds."""
     sides = [crossing[[side, "rank"]].rename(columns={side: "component"}) for side in ("a", "b")]
     sides += [] if bounds is None else [bounds]
     return device.frames.concat(sides, ignore_index=True).groupby("component", as_index=False).agg({"rank": "min"})
 
 
 def _merge_components(crossing: Any, bounds: Any, component: Array, device: Device) -> tuple[Any, Array]:
-    """Merge each component whose lightest edge is certain along it; returns these edges and all points' components."""
+    """Merge each component whose lightest edge is certain along it; return these edges and all points' components."""
     xp = device.xp
     certain = _lightest(crossing, bounds, device).merge(crossing, on="rank")  # a bound's rank is no edge's
     own, a, b = (certain[name].values for name in ("component", "a", "b"))
@@ -169,7 +169,7 @@ def _merge_components(crossing: Any, bounds: Any, component: Array, device: Devi
 def _search_outside(
     ranked: Any, ranks: tuple[Array, Array], component: Array, search: Search, device: Device
 ) -> tuple[Any, Any]:
-    """Find the nearest outside of points whose bound comes before their component's best; returns edges and bounds."""
+    """Find the nearest outside of points whose bound comes before their component's best; return edges and bounds."""
     xp, (listed, rank_of_bound), n = device.xp, ranks, component.size
     lightest = _lightest(_crossing(ranked, component, listed), None, device)
     of_component = xp.full(n, len(ranked), "int64")

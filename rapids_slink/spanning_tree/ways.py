@@ -1,19 +1,19 @@
 """The ways to the tree of points, in one order, and the two that sort: a line, and rows that repeat.
 
-Some ways serve points by their sizes alone, and some by a look at the values as well. `ways_of` has those that may
-serve a problem: ways that look, and last the first that serves whatever the values are. The first that prepares makes
-the tree. The last one's memory is what a fit is checked for before there are values: a way that looks takes no more, or
-serves only where the rest fits into what that estimate leaves.
+Some ways serve points by their sizes alone, and some by a look at the values as well. `ways_of` returns those that may
+serve a problem: ways that look, and as the last one the first way that serves whatever the values are. The first way
+that prepares makes the tree. A fit is checked for the memory of the last way before there are values: a way that looks
+takes no more, or serves only where the rest fits into what that estimate leaves.
 
 **A line.** Equal points join at zero, each to the one of the least id. Each value joins the next value by the points of
 least ids of the two. No other pair across that gap has an equally small weight, unless rounding makes a larger
 difference equal to it. If a check finds that, `tree_of_line` returns None.
 
-*In a box that repeats* the line is a ring, and the last value joins the first. The tree is all of these edges but the
-last in the total order, across a gap h. For take any other gap i. The pairs between the two arcs that i and h leave
-cross one of both gaps either way round. Those but the edges themselves cross a further gap with it, so they weigh more
-than one of the two edges, and of these that across i comes first. Half a spacing of the length is lost at each of two
-differences, so here a longer way must be longer by more than that.
+*In a box that repeats* the line is a ring, and the last value joins the first. The tree is all of these edges except
+the last in the total order, which crosses a gap h. Proof: let i be any other gap. A pair between the two arcs that i
+and h leave crosses one of both gaps, whichever way round it goes. Except the two edges themselves, each such pair
+crosses a further gap as well, so it weighs more than one of the two edges, of which that across i comes first. Each of
+two differences loses half a spacing of the length, so here a longer way must be longer by more than that.
 
 **Repeats.** The tree of the distinct rows is searched, and `copies` joins the others. The weight between equal rows is
 what the metric says of the row with itself, or their core distance. If a row with copies has a lighter pair, for
@@ -45,12 +45,12 @@ from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
 
 #: Bytes per point at the peak: values, ids and weights in order, and the edges during their sort.
 LINE_BYTES = {"cpu": 128, "cuda": 160}
-#: More than rounding takes of two ways round a ring, in lengths of the box.
+#: More than rounding takes from two ways round a ring, in lengths of the box.
 SLACK = 2.0**-49
 
 
 def prepare_line(look: Look) -> Prepared | None:
-    """The tree of the points, or None if rounding makes the sorted order insufficient."""
+    """Return the way by a sort, with its tree; None if rounding makes the sorted order insufficient."""
     problem = look.problem
     with look.report.stage("spanning_tree", problem.device):
         edges = tree_of_line(look.rows, problem.metric, problem.device)
@@ -61,7 +61,7 @@ def prepare_line(look: Look) -> Prepared | None:
 
 
 def tree_of_line(rows: Array, metric: Metric, device: Device) -> PreallocatedFrame | None:
-    """n - 1 edges in the total order, their weights surrogate distances; None if a sort does not give the tree.
+    """Return n - 1 edges in the total order, weighted by surrogate distances; None if a sort does not give the tree.
 
     `rows`, (n, 1), n at least 2, is the result of `neighbors.rows.metric_rows`.
     """
@@ -96,7 +96,7 @@ def tree_of_line(rows: Array, metric: Metric, device: Device) -> PreallocatedFra
 
 
 def _surrogates(difference: Array, metric: Metric, xp: Any) -> Any:
-    """The surrogate distances of pairs, by their differences."""
+    """Return the surrogate distances of pairs, by their differences."""
     if metric.space is None:
         return difference * difference if metric.formula == "squared_euclidean" else difference
     scale = metric.space.scales[0] if metric.space.scales else None
@@ -113,13 +113,13 @@ SAMPLE_FACTOR = 4
 #: All rows are compared if the sample has at least this many equal pairs, and joined if this share of them is repeated.
 MIN_EQUAL, MIN_REPEATED = 16, 1 / 64
 COMPARED = 2**18  # values that are compared at a time
-ID_BYTES = 16  # of a row, kept: which rows are distinct and which repeat, and of what row
-HASH_BYTES = 64  # of a row at the peak: hashes, their order, and the numbers of equal rows
-JOIN_BYTES = 50  # of a row while its edges are sorted and joined to those of distinct rows
+ID_BYTES = 16  # bytes of a row that are kept: which rows are distinct, which repeat, and what row these repeat
+HASH_BYTES = 64  # bytes of a row at the peak: hashes, their order, and the numbers of equal rows
+JOIN_BYTES = 50  # bytes of a row while its edges are sorted and joined to those of distinct rows
 
 
 def prepare_repeats(look: Look) -> Prepared | None:
-    """The way by distinct rows, or None unless many rows are equal."""
+    """Return the way by distinct rows; None unless many rows are equal."""
     problem, rows, report, device = look.problem, look.rows, look.report, look.problem.device
     with report.stage("neighbors", device):
         repeats = find_repeats(rows, device)
@@ -152,9 +152,9 @@ def prepare_repeats(look: Look) -> Prepared | None:
 
 
 def tree_at_cores(repeats: Copies, distinct: Look, of_rows: NeighborLists) -> Tree | None:
-    """The tree of all rows by mutual reachability; None if others are nearer than equals.
+    """Return the tree of all rows by mutual reachability; None if a row has others that are nearer than its equals.
 
-    `of_rows` are lists of the distinct rows by distance, which are used for the result.
+    `of_rows` are lists of the distinct rows by distance, whose arrays are reused for the result.
     """
     problem, report, device = distinct.problem, distinct.report, distinct.problem.device
     xp, m = device.xp, problem.settings.min_samples
@@ -174,7 +174,7 @@ def tree_at_cores(repeats: Copies, distinct: Look, of_rows: NeighborLists) -> Tr
 
 
 def find_repeats(values: Array, device: Device) -> Copies | None:
-    """Which rows, as the metric's formula reads them, are equal; None if hardly any are."""
+    """Return which rows, as the metric's formula reads them, are copies of others; None if hardly any are."""
     xp, (n, d), hash_rows = device.xp, values.shape, kernels(device).hash_rows
     if values.nbytes + ID_BYTES * n > free_bytes():  # a copy of most rows may come on top of another way's memory
         return None
@@ -221,7 +221,7 @@ EDGE_BYTES = 20
 
 
 def tree_of_rows(problem: Problem, rows: Array, report: Report) -> Tree:
-    """The minimum spanning tree of the problem's points; `rows` is the result of `neighbors.rows.metric_rows`."""
+    """Return the minimum spanning tree of the problem's points; `rows` is what `neighbors.rows.metric_rows` returns."""
     for prepared in prepared_ways(problem, rows, report):
         tree = prepared.make()
         if tree is not None:
@@ -231,7 +231,7 @@ def tree_of_rows(problem: Problem, rows: Array, report: Report) -> Tree:
 
 
 def prepared_ways(problem: Problem, rows: Array, report: Report) -> Iterator[Prepared]:
-    """The ways that serve the points, in their order. The report names the last one that was asked for."""
+    """Yield the ways that serve the points, in their order; the report names the last one that was asked for."""
     if problem.n == 1:
         yield Prepared(lambda: (PreallocatedFrame.empty(problem.device, 0, EDGE_TYPES), 1), lambda: MemoryEstimate(0))
         return
@@ -272,20 +272,21 @@ def _serving_ways(problem: Problem) -> list[Way]:
     if by_distance and problem.device.is_gpu:
         if is_searched_by_tree(*sizes):
             return [*ways, BOXES]
-        if may_be_low_dimensional(*sizes):  # which the values tell
+        if may_be_low_dimensional(*sizes):  # the values decide
             ways.append(BOXES_IF_LOW)
     return [*ways, LISTS]
 
 
 def way_of(problem: Problem) -> str:
-    """The name of the way that serves the points whatever their values are."""
+    """Return the name of the way that serves the points whatever their values are."""
     return ways_of(problem)[-1].name
 
 
 def estimate_tree(problem: Problem, prepared: MemoryEstimate | None = None) -> MemoryEstimate:
-    """Bytes of the metric's rows and the tree of the points, of which the tree is retained.
+    """Return the bytes of the metric's rows and the tree of the points, of which the tree is retained.
 
-    The way is the one that serves the points whatever their values are, unless the bytes of a prepared one are given.
+    They are those of the way that serves the points whatever their values are, unless the bytes of a prepared way are
+    given.
     """
     if prepared is None:
         certain = ways_of(problem)[-1]

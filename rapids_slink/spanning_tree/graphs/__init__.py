@@ -65,12 +65,12 @@ class EdgeList:
 #: The kernels of a device, in `cpu` or `cuda`.
 kernels = partial(half, package=__name__)
 
-DENSE = 4  # from this many edges per node on the lightest go first
-SAMPLE = 4096  # weights that decide which these are
+DENSE = 4  # from this many edges per node on, the lightest go first
+SAMPLE = 4096  # weights that decide which edges these are
 
 
 def estimate_forest(edges: EdgeList, device: Device) -> MemoryEstimate:
-    """Bytes of `spanning_forest` and of the copy of its edges."""
+    """Return the bytes of `spanning_forest` and of the copy of its edges."""
     on_device = kernels(device)
     m, n = edges.src.size, edges.n_nodes
     first = int(on_device.SPARE * LIGHT_EDGES * n) if _is_dense(m, n, on_device.LARGE) else m
@@ -79,14 +79,14 @@ def estimate_forest(edges: EdgeList, device: Device) -> MemoryEstimate:
 
 
 def edges_text(edges: EdgeList) -> str:
-    """The size of a graph in words."""
+    """Return the size of a graph in words."""
     return f"{counted(edges.src.size, 'edge')} of {counted(edges.n_nodes, 'node')}"
 
 
 def spanning_forest(edges: EdgeList, device: Device) -> tuple[Any, Any]:
-    """Which edges are in the minimum spanning forest, (m,) bool, and pointers from each node to its component's root.
+    """Return which edges are in the minimum spanning forest, (m,) bool, and pointers from nodes to their roots.
 
-    The pointers, (n,) int32, are for `components`.
+    A node's pointers lead to the root of its component. They are (n,) int32, and are for `components`.
     """
     rounds = kernels(device)
     limit = _heaviest_of_lightest(edges, rounds.LARGE, device)
@@ -100,26 +100,26 @@ def spanning_forest(edges: EdgeList, device: Device) -> tuple[Any, Any]:
 
 
 def components(nodes: Any, parent: Array, device: Device) -> Any:
-    """The components of these nodes, numbered 0..c-1 in order of first appearance: an int32 array."""
+    """Return the components of these nodes, int32, numbered 0..c-1 in order of first appearance."""
     kernels(device).flatten(parent)
     return kernels(device).number_by_appearance(parent[nodes], parent.size)
 
 
 def merge_order(edges: EdgeList, rows: Array, device: Device) -> Any:
-    """The rows in the order of their edges; `rows` must ascend."""
+    """Return the rows in the order of their edges; `rows` must ascend."""
     keys = kernels(device).keys_of_rows(edges, rows)
     return rows[stable_order(keys, device.xp)]
 
 
 def promote_weights(array: Array) -> Any:
-    """Numbers in the smallest type of four or eight bytes that holds them."""
+    """Return numbers in the smallest type of four or eight bytes that holds them."""
     if array.dtype.itemsize >= 4:
         return array
     return array.astype({"i": "int32", "u": "uint32", "f": "float32"}[array.dtype.kind])
 
 
 def _heaviest_of_lightest(edges: EdgeList, smallest: int, device: Device) -> int | None:
-    """The row of the heaviest of the lightest edges, about `LIGHT_EDGES` per node, by a sample.
+    """Return the row of the heaviest of the lightest edges, about `LIGHT_EDGES` per node, by a sample.
 
     None if all edges are processed at once, as in graphs of fewer than `smallest` edges.
     """
@@ -155,7 +155,7 @@ class Graph:
 
     @property
     def estimate(self) -> MemoryEstimate:
-        """At most the bytes of its arrays, which may be the frame's."""
+        """Return the bytes of its arrays, which may be the frame's: an upper bound."""
         e = self.edges
         size = e.src.nbytes + e.dst.nbytes + e.weight.nbytes
         return MemoryEstimate(size, size)
@@ -172,13 +172,13 @@ class GivenGraph:
 
 
 def is_graph(X: Any) -> bool:
-    """Whether this is a graph by its type, or a frame of edges."""
+    """Return whether this is a graph by its type, or a frame of edges."""
     is_frame = bool(library_of(X)) and {*COLUMNS} <= {*(column_names(X) or ())}
     return is_frame or is_sparse(X) or _is_of("cugraph", X) or _is_of("networkx", X)
 
 
 def given_graph(graph: Any) -> GivenGraph:
-    """A sparse matrix or a graph of NetworkX or cuGraph as a frame of edges; anything else as it is."""
+    """Return a sparse matrix or a graph of NetworkX or cuGraph as a frame of edges; anything else as it is."""
     graph = as_known(on_current_gpu(graph))
     if _is_of("cugraph", graph):
         return GivenGraph(_cugraph_edges(graph), as_graph=as_cugraph)
@@ -190,12 +190,12 @@ def given_graph(graph: Any) -> GivenGraph:
 
 
 def _is_of(package: str, graph: Any) -> bool:
-    """Whether this is a ``Graph`` of a package, which is not imported."""
+    """Return whether this is a ``Graph`` of a package, which is not imported."""
     return any(base.__module__.split(".")[0] == package and base.__name__ == "Graph" for base in type(graph).__mro__)
 
 
 def _rows_of_table(table: Any, tree: Any) -> Any:
-    """The rows of a table of Polars or Arrow that are in a tree, in its types, and the tree's further columns."""
+    """Return the rows of a Polars or Arrow table that are in a tree, in its types, and the tree's further columns."""
     rows, library = take_rows(table.select(COLUMNS), tree.index.to_numpy()), library_of(table)
     more = {name: OutputKind(True, False, library).series(tree[name], name=name) for name in tree.columns.drop(COLUMNS)}
     if library == "polars":
@@ -204,7 +204,7 @@ def _rows_of_table(table: Any, tree: Any) -> Any:
 
 
 def _of_sparse(matrix: Any) -> GivenGraph:
-    """The stored entries of a square sparse matrix, zeros among them."""
+    """Return the stored entries of a square sparse matrix, zeros among them, as edges."""
     if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"a sparse matrix of edges must be square, got shape {tuple(matrix.shape)}")
     entries = matrix.tocsr().tocoo()  # SciPy adds up entries at the same place
@@ -218,7 +218,7 @@ def _of_sparse(matrix: Any) -> GivenGraph:
 
 
 def _of_networkx(graph: Any) -> GivenGraph:
-    """The edges of an undirected graph of NetworkX; an edge without a weight has 1, as NetworkX has it."""
+    """Return the edges of an undirected graph of NetworkX; an edge without a weight has weight 1, as in NetworkX."""
     if graph.is_directed():
         raise ValueError("edges must be an undirected graph of NetworkX: G.to_undirected()")
     frames, names = CPU.frames, list(graph)
@@ -241,7 +241,7 @@ def _of_networkx(graph: Any) -> GivenGraph:
 
 
 def _cugraph_edges(graph: Any) -> Any:
-    """The edges of a ``cugraph.Graph`` as a frame of ``src``, ``dst``, ``weight``."""
+    """Return the edges of a ``cugraph.Graph`` as a frame of ``src``, ``dst``, ``weight``."""
     if graph.is_directed():
         raise ValueError("edges must be an undirected cugraph.Graph, or a DataFrame")
     if not graph.is_weighted():
@@ -261,14 +261,14 @@ def _cugraph_edges(graph: Any) -> Any:
 
 
 def as_cugraph(tree: Any) -> Any:
-    """A cuDF frame of edges as a ``cugraph.Graph``."""
+    """Return a cuDF frame of edges as a ``cugraph.Graph``."""
     graph = sys.modules["cugraph"].Graph()
     graph.from_cudf_edgelist(tree, source="src", destination="dst", edge_attr="weight")
     return graph
 
 
 def read_graph(frame: Any, device: Device, *, maximum: bool = False, most_numbers: int | None = None) -> Graph:
-    """The checked edges of a frame on `device`.
+    """Return the checked edges of a frame on `device`.
 
     Integer ids are node numbers if none is negative and all are below `most_numbers`, by default a small multiple of
     the number of edges. Other ids are names, which are numbered.
@@ -298,7 +298,7 @@ def read_graph(frame: Any, device: Device, *, maximum: bool = False, most_number
 
 
 def tree_of_edges(frame: Any, device: Device, *, maximum: bool, component: bool) -> Any:
-    """`api.minimum_spanning_tree` of a frame, on a device, within a run."""
+    """Return what `api.minimum_spanning_tree` returns for a frame, on a device, within a run."""
     graph = read_graph(frame, device, maximum=maximum)
     estimate = sequential(graph.estimate, estimate_forest(graph.edges, device))
     check_memory(device, estimate, edges_text(graph.edges), graph.estimate.retained)
@@ -333,19 +333,19 @@ def _check_columns(columns: dict[str, Any]) -> None:
 
 
 def _kind(dtype: Any) -> str:
-    """NumPy's letter for a type of ids: one for all integers, and one for all strings and objects."""
+    """Return NumPy's letter for a type of ids: one for all integers, and one for all strings and objects."""
     if hasattr(dtype, "categories"):
         dtype = dtype.categories.dtype
     return "i" if dtype.kind == "u" else "O" if dtype.kind in "OSTU" else dtype.kind
 
 
 def _array(column: Array, device: Device) -> Any:
-    """The values of a column of numbers without gaps, contiguous on `device`."""
+    """Return the values of a column of numbers without gaps, contiguous on `device`."""
     return device.xp.ascontiguousarray(column_values(column, device))
 
 
 def _signed(src: Array, dst: Array) -> tuple[Any, Any]:
-    """Both ends as int32 or int64. An id that fits into neither becomes negative."""
+    """Return both ends as int32 or int64; an id that fits into neither becomes negative."""
     narrow = all(end.dtype.itemsize < 4 or end.dtype == np.int32 for end in (src, dst))
     ends = (end.view("int64") if end.dtype == np.uint64 else end for end in (src, dst))
     src, dst = (end.astype("int32" if narrow else "int64", copy=False) for end in ends)
@@ -353,7 +353,7 @@ def _signed(src: Array, dst: Array) -> tuple[Any, Any]:
 
 
 def _factorize(src: Array, dst: Array) -> tuple[Any, Any]:
-    """Codes of the ids, of ``src`` and then of ``dst``, in order of first appearance, and the ids of the codes."""
+    """Return codes of the ids, of ``src`` and then ``dst``, in order of first appearance, and the ids of the codes."""
     if src.dtype != dst.dtype:
         src, dst = (c.astype(c.dtype.categories.dtype) if hasattr(c.dtype, "categories") else c for c in (src, dst))
     if src.dtype != dst.dtype and src.dtype.kind in "iu":  # int64 and uint64 would meet in float64
@@ -374,22 +374,23 @@ FOREST_BYTES, CORE_BYTES = 96, 224
 
 
 def estimate_given(edges: int, nodes: int, min_samples: int) -> MemoryEstimate:
-    """Bytes of `forest_of_edges`."""
+    """Return the bytes of `forest_of_edges`."""
     return MemoryEstimate(edges * (CORE_BYTES if min_samples > 1 else FOREST_BYTES) + 64 * nodes)
 
 
 def edges_of_matrix(matrix: Array, device: Device) -> EdgeList:
-    """The finite entries above the diagonal."""
+    """Return the finite entries above the diagonal as edges."""
     xp = device.xp
     src, dst = (end.astype("int32") for end in xp.nonzero(xp.triu(xp.isfinite(matrix), 1)))
     return EdgeList(src, dst, matrix[src, dst], len(matrix))
 
 
 def forest_of_edges(edges: EdgeList, min_samples: int, device: Device, row_weight: Array = None) -> tuple[Tree, Array]:
-    """The minimum spanning forest in the total order with the number of connected components, and core distances.
+    """Return the minimum spanning forest in the total order with its number of trees, and the core distances.
 
     The lightest of parallel edges counts; loops and infinite weights do not. If `min_samples` is above 1, the weights
-    become mutual reachability. `row_weight`, (n,) float64, is how many equal rows each counts for.
+    become mutual reachability; else the core distances are None. `row_weight`, (n,) float64, is how many equal rows
+    each row counts for.
     """
     xp, n = device.xp, edges.n_nodes
     joins = (edges.src != edges.dst) & (edges.weight < xp.inf)
@@ -417,7 +418,7 @@ def forest_of_edges(edges: EdgeList, min_samples: int, device: Device, row_weigh
 
 
 def core_distances_of(ends: tuple[Array, Array], weight: Array, row_weight: Array, min_samples: Any, xp: Any) -> Array:
-    """The least weight within which there are `min_samples` other rows, infinite if there are fewer.
+    """Return the least weight within which each row has `min_samples` others, (n,) float64, infinite if it has fewer.
 
     `min_samples` is a number, or an (n,) array of a number for each row.
     """

@@ -43,7 +43,7 @@ def constrained_forest(edges: EdgeList, marks: Marks, device: Device) -> tuple[A
 
 
 def join_unless_marked(src: np.ndarray, dst: np.ndarray, n: int, marks: Marks) -> tuple[np.ndarray, int]:
-    """Return which of the edges among n nodes merge if they come in this order, and the number of refused ones."""
+    """Return the positions of the edges among n nodes that merge, taken in this order, and how many are refused."""
     size = marks.node.size
     place = np.int32 if size < 2**31 else np.int64
     first, last, following, chain = (np.full(length, -1, place) for length in (n, n, size, size))
@@ -57,7 +57,7 @@ def join_unless_marked(src: np.ndarray, dst: np.ndarray, n: int, marks: Marks) -
 
 @njit(cache=True, inline="always")
 def _bucket(cluster, mark, buckets):
-    """The bucket of a mark that a cluster has, of a power of two of them."""
+    """Return the bucket of a mark that a cluster has; the number of buckets is a power of two."""
     mixed = np.uint64(cluster) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(mark) * np.uint64(0xC2B2AE3D27D4EB4F)
     return np.int64((mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9) >> np.uint64(20)) & (
         buckets.size - 1
@@ -66,7 +66,7 @@ def _bucket(cluster, mark, buckets):
 
 @njit(cache=True)
 def _have_common_mark(fewer, more, owner, mark, first, following, buckets, chain):
-    """Whether a mark of the one cluster is a mark of the other."""
+    """Return whether a mark of the one cluster is a mark of the other."""
     entry = first[fewer]
     while entry >= 0:
         other = buckets[_bucket(more, mark[entry], buckets)]
@@ -104,7 +104,10 @@ def _hand_over(fewer, more, owner, mark, first, last, count, following, buckets,
 
 @njit(nogil=True, cache=True)
 def _join(src, dst, owner, mark, first, last, count, following, buckets, chain, parent, taken):
-    """Join the ends of the edges in turn; the marks' entries are in a list for each cluster and in the buckets."""
+    """Merge the clusters of the ends of the edges in turn; return how many edges merged, and how many were refused.
+
+    The marks' entries are in a list for each cluster and in the buckets.
+    """
     for entry in range(owner.size):
         node = owner[entry]
         following[entry] = first[node]

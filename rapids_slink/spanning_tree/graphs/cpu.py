@@ -10,7 +10,7 @@ from rapids_slink.ordering import ascending_bits
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.spanning_tree.graphs import ALL, LIGHTEST, EdgeList
 
-LARGE = 2**15  # from this many edges on a second set of rounds is worthwhile
+LARGE = 2**15  # from this many edges on, a second set of rounds is worthwhile
 SPARE = 1.0  # the share of the worklist that is written: unwritten pages take no memory
 FLOATING, SIGNED = ord("f"), ord("i")  # NumPy's kinds
 
@@ -28,13 +28,13 @@ class State:
 
 
 def workspace(first: int, m: int, n: int, itemsize: int) -> int:
-    """Bytes of a `State`. The worklist's first `first` edges are written."""
+    """Return the bytes of a `State` of which the first edges of the worklist, `first` of them, are written."""
     place = 4 if m < 2**31 else 8
     return first * (8 + itemsize + place) + m + n * (8 + place)
 
 
 def start(edges: EdgeList, _part: int) -> State:
-    """Every node is a component, and no edge is taken."""
+    """Return the state in which every node is a component, and no edge is taken."""
     m, n = edges.src.size, edges.n_nodes
     place = np.int32 if m < 2**31 else np.int64
     types = (np.int32, np.int32, _bits(edges.weight).dtype, place)
@@ -67,17 +67,17 @@ def run_rounds(edges: EdgeList, state: State, part: int, limit: int | None) -> N
 
 
 def keys_of_rows(edges: EdgeList, rows: np.ndarray) -> np.ndarray:
-    """The keys of some rows' weights."""
+    """Return the keys of the weights of these rows."""
     return ascending_bits(edges.weight[rows]) ^ _weight_kind(edges)[2]
 
 
 def number_by_appearance(labels: np.ndarray, n_labels: int) -> np.ndarray:
-    """Labels below `n_labels` as int32 numbers 0..k-1, in order of first appearance."""
+    """Return labels below `n_labels` as int32 numbers 0..k-1, in order of first appearance."""
     return pd.factorize(labels)[0].astype(np.int32)
 
 
 def inspect(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> tuple[int, int, bool]:
-    """The least and the largest id, and whether a weight is NaN; the columns must not be empty."""
+    """Return the least and the largest id, and whether a weight is NaN; the columns must not be empty."""
     low, high = min(src.min(), dst.min()), max(src.max(), dst.max())
     return int(low), int(high), weight.dtype.kind == "f" and bool(np.isnan(weight).any())
 
@@ -87,14 +87,14 @@ def _bits(weight: np.ndarray) -> np.ndarray:
 
 
 def _weight_kind(edges: EdgeList) -> tuple[int, np.uint64, np.uint64]:
-    """The kind of the weights, their sign bit, and the mask that inverts their keys."""
+    """Return the kind of the weights, their sign bit, and the mask that inverts their keys."""
     top = 1 << (8 * edges.weight.dtype.itemsize - 1)
     return ord(edges.weight.dtype.kind), np.uint64(top), np.uint64(2 * top - 1 if edges.maximum else 0)
 
 
 @njit(cache=True, inline="always")
 def _key(bits, kind, top, invert):
-    """The bits of a weight as an unsigned integer of the same order; both zeros are one."""
+    """Return the bits of a weight as an unsigned integer of the same order; both zeros have the same one."""
     key = np.uint64(bits)
     if kind == FLOATING:
         if key == top:
@@ -107,7 +107,10 @@ def _key(bits, kind, top, invert):
 
 @njit(cache=True, inline="always")
 def _offer(best, component, keys, i):
-    """Offer edge i to a component. Rows ascend along the worklist, so the first of equal keys wins."""
+    """Offer edge i to a component.
+
+    Rows ascend along the worklist, so the first of equal keys wins.
+    """
     if best[component] < 0 or keys[i] < keys[best[component]]:
         best[component] = i
 

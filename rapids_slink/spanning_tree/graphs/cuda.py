@@ -16,12 +16,12 @@ from rapids_slink.runtime.device import Array
 from rapids_slink.spanning_tree.graphs import ALL, LIGHT_EDGES, LIGHTEST, EdgeList
 
 ZEROS = 512  # counters of the rounds, more than they can use
-MOST_PACKED = 2**32 - 1  # edges
+MOST_PACKED = 2**32 - 1  # the most edges whose rows fit into the words
 SPARE = 1.25  # capacity, as a multiple of the number of edges that the sample predicts
-LARGE = 2**22  # from this many edges on a second set of rounds, with its synchronizations, is worthwhile
+LARGE = 2**22  # from this many edges on, a second set of rounds, with its synchronizations, is worthwhile
 SOURCE = "spanning_tree/graphs/edges.cu"
 KINDS = {"u": constant(SOURCE, "UNSIGNED"), "i": constant(SOURCE, "SIGNED"), "f": constant(SOURCE, "FLOATING")}
-ITEMS = constant(SOURCE, "ITEMS")  # of a thread
+ITEMS = constant(SOURCE, "ITEMS")  # edges or components of a thread
 _launch = partial(launch, SOURCE, items=ITEMS)
 
 
@@ -39,12 +39,12 @@ class State:
 
     @property
     def packed(self) -> np.int32:
-        """Whether words hold rows, in the type that the kernels take."""
+        """Return whether words hold rows, in the type that the kernels take."""
         return np.int32(self.best_row is None)
 
 
 def workspace(first: int, m: int, n: int, itemsize: int) -> int:
-    """Bytes of a `State` with room for the first edges, in two worklists."""
+    """Return the bytes of a `State` with room for `first` edges in each of two worklists."""
     planes = _planes(m, itemsize)
     return 2 * 8 * planes * first + (8 * planes - 1) * n + m + 2**14
 
@@ -54,7 +54,10 @@ def _planes(m: int, itemsize: int) -> int:
 
 
 def start(edges: EdgeList, part: int) -> State:
-    """Every node is a component, and no edge is taken. There is room for the `part` of the edges that goes first."""
+    """Return the state in which every node is a component, and no edge is taken.
+
+    There is room for the `part` of the edges that goes first.
+    """
     m, n = edges.src.size, edges.n_nodes
     planes = _planes(m, edges.weight.dtype.itemsize)
     packed = planes == 2
@@ -74,7 +77,7 @@ def start(edges: EdgeList, part: int) -> State:
 
 
 def run_rounds(edges: EdgeList, state: State, part: int, limit: int | None) -> None:
-    """See `rapids_slink.spanning_tree.graphs.cpu.run_rounds`."""
+    """Fill the worklist with a part of the edges and run all rounds on it, as `cpu.run_rounds` does."""
     m, n = edges.src.size, edges.n_nodes
     columns = _columns(edges)
     check_arrays("int32", state.parent, size=n)
@@ -118,7 +121,7 @@ def flatten(parent: Array) -> None:
 
 
 def keys_of_rows(edges: EdgeList, rows: Array) -> Any:
-    """The keys of some rows' weights."""
+    """Return the keys of the weights of these rows."""
     check_arrays("int64", rows)
     keys = cp.empty(rows.size, cp.uint64)
     weight = _columns(edges)[3:]
@@ -127,7 +130,7 @@ def keys_of_rows(edges: EdgeList, rows: Array) -> Any:
 
 
 def number_by_appearance(labels: Array, n_labels: int) -> Any:
-    """Labels below `n_labels` as int32 numbers 0..k-1, in order of first appearance."""
+    """Return labels below `n_labels` as int32 numbers 0..k-1, in order of first appearance."""
     check_arrays("int32", labels)
     first = cp.full(n_labels, -1, cp.int64).view(cp.uint64)  # `NOTHING` of edges.cu
     _launch("find_first", labels.size, np.int64(labels.size), labels, first)
@@ -136,7 +139,7 @@ def number_by_appearance(labels: Array, n_labels: int) -> Any:
 
 
 def inspect(src: Array, dst: Array, weight: Array) -> tuple[int, int, bool]:
-    """The least and the largest id, and whether a weight is NaN; the columns must not be empty."""
+    """Return the least and the largest id, and whether a weight is NaN; the columns must not be empty."""
     extremes = cp.zeros(3, cp.uint64)
     columns = _columns(EdgeList(src, dst, weight, 0))
     _launch("inspect_edges", min(src.size, 2**20), np.int64(src.size), *columns, extremes)
@@ -149,7 +152,7 @@ def _capacity(worklist: Any) -> int:
 
 
 def _columns(edges: EdgeList) -> tuple[Any, ...]:
-    """The columns in the form that the kernels take."""
+    """Return the columns in the form that the kernels take; raise TypeError for types that they do not take."""
     src, dst, weight = edges.src, edges.dst, edges.weight
     if src.dtype != dst.dtype or src.dtype not in (np.int32, np.int64) or not src.size == dst.size == weight.size:
         raise TypeError(f"ends must be two int32 or two int64 arrays of one size, got {src.dtype} and {dst.dtype}")

@@ -44,7 +44,7 @@ class Marks:
 def marks_of_nodes(cannot_link: Any, ids: Any, n: int) -> Marks:
     """Return the marks of the n nodes of a graph by the parameter of `fit_graph`.
 
-    `ids` are the nodes', None for their numbers. What is no node has no mark.
+    `ids` are the nodes' ids; None if these are their numbers. Ids that are no node's are ignored.
     """
     cannot_link = _known(cannot_link)
     index = pd.RangeIndex(n) if ids is None else pd.Index(on_host(ids))
