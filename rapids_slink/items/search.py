@@ -296,7 +296,10 @@ def room(device: Device) -> int:
 def pairs_of_ranges(
     first: Array, count: Array, device: Device, progress: bool | str = False
 ) -> Iterator[tuple[Array, Array]]:
-    """Yield each owner with each place of its range, some pairs at a time; `first` and `count` are (m,)."""
+    """Yield each owner with each place of its range, int64, some pairs at a time.
+
+    Owner i has the `count[i]` places from `first[i]` on; both arrays are (m,).
+    """
     total = int(count.sum())
     bar = Progress("Comparing pairs", total, progress, " pairs") if progress else None
     yield from with_progress(_parts_of_ranges(first, count, total, device), max(1, ceil(total / room(device))), bar)
