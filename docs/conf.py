@@ -74,12 +74,12 @@ def prepare_page(app: Any, page: str, source: list[str]) -> None:
 
 
 def _from_here(table: str) -> str:
-    """A table whose links start at the repository's root as one for a page in this folder."""
+    """Return a table whose links start at the repository's root as one for a page in this folder."""
     return table.replace("](bench/", "](../bench/")
 
 
 def keep_bars(app: Any, what: str, name: str, item: Any, options: Any, lines: list[str]) -> None:
-    """A module's |x| as it reads: between plain bars it would be the name of a substitution."""
+    """Keep a module's |x| as it reads: between plain bars it would be the name of a substitution."""
     if what == "module":
         lines[:] = [line.replace("|", "\u2223") for line in lines]
 
@@ -87,7 +87,7 @@ def keep_bars(app: Any, what: str, name: str, item: Any, options: Any, lines: li
 def sign_classes(
     app: Any, what: str, name: str, item: Any, options: Any, signature: str | None, returned: str | None
 ) -> tuple[str | None, str | None]:
-    """A class's signature as Python has it: autodoc takes that of the base's ``__new__``, which takes anything."""
+    """Return a class's signature as Python has it: autodoc would take that of the base's ``__new__``."""
     if what != "class":
         return signature, returned
     plain = [parameter.replace(annotation=parameter.empty) for parameter in inspect.signature(item).parameters.values()]

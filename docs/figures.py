@@ -54,7 +54,7 @@ def main(folder: Path = FOLDER) -> None:
 
 
 def gallery(names: Sequence[str] = (), folder: Path = FOLDER / "gallery") -> None:
-    """The last picture of each notebook, or of those of these names, small; of the explorer's its own."""
+    """Draw the last picture of each notebook, or of those of these names, small; the explorer has its own."""
     import nbclient
     import nbformat
 
@@ -119,7 +119,7 @@ def _save(image: Any, path: Path) -> None:
 
 
 def pipeline() -> Any:
-    """The stages on a few points: each panel adds what the stage makes."""
+    """Draw the stages on a few points: each panel adds what the stage makes."""
     rng = np.random.default_rng(3)
     centres = np.array([[0, 0], [4.6, 0.7], [1.6, 3.6]])
     xy = centres[np.repeat(range(3), (22, 16, 14))] + rng.uniform(-1.1, 1.1, (52, 2))
@@ -154,13 +154,13 @@ def pipeline() -> Any:
 
 
 def _middle_of_cut(model: Any) -> float:
-    """A distance between the last merge below the cut and the first one above it."""
+    """Return a distance between the last merge below the cut and the first one above it."""
     heights = model.linkage_["height"].to_numpy()
     return float(heights[-model.n_clusters_ :][:2].mean())
 
 
 def cluster() -> Any:
-    """What the workers of a Dask cluster do, as boxes and arrows: of one block, and of several."""
+    """Draw what the workers of a Dask cluster do, as boxes and arrows: of one block, and of several."""
     steps = (
         ("partitions", "checked\nwhere they are"),
         ("blocks", "b of n/b rows"),
@@ -192,12 +192,12 @@ def cluster() -> Any:
 
 
 def cities() -> Any:
-    """The demo's: the world's cities by great-circle distance."""
+    """Draw the demo's picture: the world's cities by great-circle distance."""
     return cli.map_of(*cli.cluster_cities("cpu"))
 
 
 def clusters() -> Any:
-    """What a fitted model draws: its clusters, its heights, its dendrogram."""
+    """Draw what a fitted model draws: its clusters, its heights, its dendrogram."""
     moons, _ = make_moons(1500, noise=0.05, random_state=0)
     rings, _ = make_circles(1500, factor=0.5, noise=0.04, random_state=0)
     xy = np.vstack([moons, rings + np.array([3.7, 0.25])])
@@ -239,7 +239,7 @@ def choosing() -> Any:
 
 
 def pictures() -> Any:
-    """The pictures of a whole tree: the condensed tree, the spanning tree on the rows, the dendrogram's top."""
+    """Draw the pictures of a whole tree: the condensed tree, the spanning tree on the rows, the dendrogram's top."""
     rng = np.random.default_rng(0)
     centres = rng.normal(scale=8, size=(7, 2))
     xy = centres[rng.integers(0, 7, 20_000)] + rng.normal(size=(20_000, 2)) * rng.uniform(0.4, 1.2, (20_000, 1))
@@ -253,7 +253,7 @@ def pictures() -> Any:
 
 
 def forests() -> Any:
-    """A part of the strings of groups: the recipe's tree beside the exact one."""
+    """Draw a part of the strings of groups: the recipe's tree beside the exact one."""
     points = recipe.CASES[0].points()
     k = recipe.neighbors(len(points))
     theirs = recipe.recipe(points, k)
@@ -306,7 +306,7 @@ def scaling() -> Any:
 
 
 def stages() -> Any:
-    """What part of a run each stage takes, a bar for each case and device, from the result files."""
+    """Draw what part of a run each stage takes, a bar for each case and device, from the result files."""
     rows = [row for row in _results() if row.get("stage_seconds")]
     names = list(dict.fromkeys(name for row in rows for name in row["stage_seconds"]))
     figure, panel = plt.subplots(figsize=(8.2, 1 + 0.2 * len(rows)), layout="constrained")  # as wide as the page's text
@@ -324,7 +324,7 @@ def stages() -> Any:
 
 
 def _results(cases: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """The newest results of whole runs, of these cases or of all but the scaling and the other metrics'."""
+    """Return the newest results of whole runs, of these cases or of all but the scaling and the other metrics'."""
     rows = report.pick(report.load(report.FOLDER), ["fit", *(["scaling"] if cases else [])])
     return [row for row in rows if row["stage"] == "fit" and (not cases or row["case"] in cases)]
 

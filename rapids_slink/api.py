@@ -1,22 +1,20 @@
-"""The public functions: whole runs first, then single stages.
+"""The public functions: whole runs here; single stages and pairs from their modules.
 
 Each passes its input to the engine that serves it, one device or the cluster of a Dask client: see `engine_of`.
 """
 
 import platform
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from importlib.metadata import distributions
 from os import PathLike
-from typing import Any, Literal, Never, overload
-
-import numpy as np
+from typing import Any, Literal, Never
 
 from rapids_slink import groups as grouped
 from rapids_slink import pipeline
 from rapids_slink.dbscan import DBSCAN as DBSCAN
-from rapids_slink.dendrogram.cutting import MEANINGS, Cut, CutParameters, threshold_of, warn_of_heavy_rows
+from rapids_slink.dendrogram.cutting import MEANINGS, Cut, threshold_of
 from rapids_slink.duplicates import Duplicates as Duplicates
 from rapids_slink.duplicates import deduplicate as deduplicate
 from rapids_slink.graph import COMPLETE, GraphHierarchy
@@ -29,32 +27,30 @@ from rapids_slink.near_pairs import count_pairs as count_pairs
 from rapids_slink.near_pairs import iter_pairs as iter_pairs
 from rapids_slink.near_pairs import pairs as pairs
 from rapids_slink.near_pairs import to_csr as to_csr
-from rapids_slink.neighbors import check_n_neighbors
-from rapids_slink.neighbors.queries import NearestTask
 from rapids_slink.points import Scaled as Scaled
 from rapids_slink.points.keys import GroupBy
-from rapids_slink.points.output import Distances, Frame, Numbers, Rows, Values, is_collection
+from rapids_slink.points.output import is_collection
 from rapids_slink.precompile import compile as compile
 from rapids_slink.report import Report, with_hints
 from rapids_slink.runtime.device import DeviceUnavailableError as DeviceUnavailableError
 from rapids_slink.runtime.device import gpu_is_usable
 from rapids_slink.runtime.memory import DeviceMemoryError as DeviceMemoryError
 from rapids_slink.runtime.memory import free_memory as free_memory
-from rapids_slink.settings import metric_of
 from rapids_slink.single_linkage import SingleLinkage as SingleLinkage
 from rapids_slink.single_linkage import engine_of
+from rapids_slink.stages import connect as connect
+from rapids_slink.stages import cut as cut
+from rapids_slink.stages import knn_graph as knn_graph
+from rapids_slink.stages import linkage as linkage
+from rapids_slink.stages import minimum_spanning_tree as minimum_spanning_tree
+from rapids_slink.stages import nearest_neighbors as nearest_neighbors
 from rapids_slink.version import __version__
 
-#: What `nearest_neighbors` returns.
-OUTPUTS = "frame", "arrays"
 #: What the names of the packages begin with, whatever their builds for a version of CUDA are called.
 PACKAGES = (
     "numpy", "pandas", "scipy", "scikit-learn", "numba", "pyarrow", "matplotlib", "cudf", "pylibraft", "cugraph",
     "cuml", "cupy", "nvidia-cuda-nvrtc",
 )  # fmt: skip
-
-
-# ---------------------------------------------------------------------------------------------------- whole runs
 
 
 def fit(
@@ -288,7 +284,7 @@ def fit_graph(
     device: str = "auto",
     memory_limit: int | str | None = None,
 ) -> GraphHierarchy:
-    """Single-linkage clustering of a weighted undirected graph, whose edges give any dissimilarity.
+    """Cluster the nodes of a weighted undirected graph, whose edges give any dissimilarity, by single linkage.
 
     Parameters
     ----------
@@ -408,456 +404,6 @@ def load(path: str | PathLike[str], *, device: str = "auto") -> SingleLinkage | 
     model: SingleLinkage | HDBSCAN | GraphHierarchy
     model = storage.read(path, device, (GraphHierarchy, HDBSCAN, SingleLinkage))
     return model
-
-
-# ------------------------------------------------------------------------------------------------- single stages
-
-
-def knn_graph(
-    X: Any,
-    n_neighbors: int,
-    *,
-    metric: MetricName = "euclidean",
-    p: float = 2.0,
-    box: float | Collection[float] | None = None,
-    scales: Mapping[Any, float] | None = None,
-    device: str = "auto",
-    memory_limit: int | str | None = None,
-) -> Frame:
-    """Return the exact k-nearest-neighbour graph of the rows of `X`.
-
-    Parameters
-    ----------
-    X : dataframe or array, (n, d)
-        A DataFrame of cuDF, pandas, Polars or Arrow, a CuPy or NumPy array, an object with DLPack, or a Dask DataFrame
-        or Array.
-    n_neighbors : int
-        Neighbours per row, without the row itself; at most n - 1.
-    metric, p, box, scales, device, memory_limit : optional
-        See `SingleLinkage`, except "precomputed".
-
-    Returns
-    -------
-    DataFrame
-        One row per edge, n·k in all: ``src``, ``dst`` (int32 row numbers) and ``weight`` (float64 distance). Edges are
-        sorted by ``src``, then by distance. Neighbours of equal surrogate distance (the square, for euclidean) are
-        sorted by ``dst``. In the library of `X`; for an array cuDF if it is on a GPU, else pandas.
-
-    Raises
-    ------
-    ValueError, TypeError
-        `X` or a parameter is not valid, or a row has no distance in this metric. The message names it.
-    DeviceMemoryError
-        The work needs more memory than there is or than `memory_limit`.
-    """
-    chosen = metric_of(metric, p, None, box, scales)
-    result: Frame = engine_of(X, metric=chosen).knn_graph(X, n_neighbors, chosen, device, memory_limit)
-    return result
-
-
-@overload
-def nearest_neighbors(
-    X: Any,
-    Y: Any,
-    n_neighbors: int = 1,
-    *,
-    groups: Any = None,
-    dropna: bool = True,
-    output: Literal["frame"] = "frame",
-    metric: MetricName = "euclidean",
-    p: float = 2.0,
-    box: float | Collection[float] | None = None,
-    scales: Mapping[Any, float] | None = None,
-    device: str = "auto",
-    memory_limit: int | str | None = None,
-) -> Frame: ...
-@overload
-def nearest_neighbors(
-    X: Any,
-    Y: Any,
-    n_neighbors: int = 1,
-    *,
-    groups: Any = None,
-    dropna: bool = True,
-    output: Literal["arrays"],
-    metric: MetricName = "euclidean",
-    p: float = 2.0,
-    box: float | Collection[float] | None = None,
-    scales: Mapping[Any, float] | None = None,
-    device: str = "auto",
-    memory_limit: int | str | None = None,
-) -> tuple[Values, Values]: ...
-def nearest_neighbors(
-    X: Any,
-    Y: Any,
-    n_neighbors: int = 1,
-    *,
-    groups: Any = None,
-    dropna: bool = True,
-    output: str = "frame",
-    metric: MetricName = "euclidean",
-    p: float = 2.0,
-    box: float | Collection[float] | None = None,
-    scales: Mapping[Any, float] | None = None,
-    device: str = "auto",
-    memory_limit: int | str | None = None,
-) -> Frame | tuple[Values, Values]:
-    """Find the exact nearest rows of `Y` for each row of `X`.
-
-    Parameters
-    ----------
-    X, Y : dataframe or array, (m, d) and (n, d)
-        See `knn_graph`. For metrics of text, sets and sparse rows what `SingleLinkage.fit` takes.
-    n_neighbors : int
-        Neighbours of each row of `X`, from 1 to n. Unlike `knn_graph`, a row of `Y` that is equal to it counts.
-    groups : column name, list of names, or pair of Series, arrays or DataFrames, optional
-        Keys of both tables: only rows of `Y` with the key of a row of `X` are its neighbours. Names are those of
-        columns that both have, which are no features then. A pair, such as ``(a, b)``, has a key for each row of `X`
-        and one for each of `Y`. A row of `X` of whose key `Y` has fewer than `n_neighbors` rows gets these: it has
-        fewer edges, or none.
-    dropna : bool
-        Whether missing keys are an error. False makes them a group of their own.
-    output : {"frame", "arrays"}
-        Whether to return a frame of edges, or arrays of distances and of row numbers.
-    metric, p, box, scales, device, memory_limit : optional
-        See `SingleLinkage`, except "precomputed".
-
-    Returns
-    -------
-    DataFrame
-        An edge for each row of `X` and neighbour, m·k in all without groups: ``src``, ``dst`` (int32 row numbers in `X`
-        and `Y`) and ``weight`` (float64 distance). They are sorted by ``src``, then by distance. Rows of equal
-        surrogate distance (the square, for euclidean) are sorted by ``dst``, and the first ones are taken. In the
-        library of `X`; for an array cuDF if it is on a GPU, else pandas.
-    distances, indices : ndarray, (m, k)
-        With ``output="arrays"``: float64 distances and int32 row numbers of `Y`, in this order. Behind the last row of
-        a group the distances are infinite and the row numbers -1. CuPy's if `X` is on a GPU, else NumPy's.
-
-    Raises
-    ------
-    ValueError, TypeError
-        `X`, `Y`, the keys or a parameter are not valid, or a row has no distance in this metric. The message names it.
-    DeviceMemoryError
-        The work needs more memory than there is or than `memory_limit`.
-
-    See Also
-    --------
-    knn_graph : Of each row the nearest others of the same table.
-    pairs : All pairs of rows within a distance.
-    rapids_slink.sklearn.NearestNeighbors : The same with scikit-learn's methods.
-
-    Notes
-    -----
-    One neighbour is the fused 1-NN of cuSLINK's Algorithm 4.
-
-    Examples
-    --------
-    >>> import numpy as np, rapids_slink
-    >>> X, Y = np.array([[0.0], [4.0]]), np.array([[1.0], [3.0], [-1.0]])
-    >>> rapids_slink.nearest_neighbors(X, Y, 2, device="cpu")
-       src  dst  weight
-    0    0    0     1.0
-    1    0    2     1.0
-    2    1    1     1.0
-    3    1    0     3.0
-    >>> keys = ["a", "b"], ["b", "a", "a"]
-    >>> distances, indices = rapids_slink.nearest_neighbors(X, Y, 2, groups=keys, output="arrays", device="cpu")
-    >>> indices.tolist(), distances.tolist()
-    ([[2, 1], [0, -1]], [[1.0, 3.0], [3.0, inf]])
-    """
-    chosen = metric_of(metric, p, None, box, scales)
-    if output not in OUTPUTS:
-        raise ValueError(f"output must be one of {', '.join(map(repr, OUTPUTS))}, got {output!r}")
-    by = None if groups is None else GroupBy(groups, dropna)
-    task = NearestTask(chosen, check_n_neighbors(n_neighbors), output == "arrays", by, memory_limit)
-    result: Frame | tuple[Values, Values] = engine_of(X, Y, metric=chosen).nearest_neighbors(X, Y, task, device)
-    return result
-
-
-def connect(
-    graph: Any,
-    X: Any,
-    *,
-    certified: bool = True,
-    metric: MetricName = "euclidean",
-    p: float = 2.0,
-    box: float | Collection[float] | None = None,
-    scales: Mapping[Any, float] | None = None,
-    device: str = "auto",
-    memory_limit: int | str | None = None,
-) -> Frame:
-    """Return the exact minimum spanning tree of the rows of `X`, found from their k-NN graph.
-
-    Parameters
-    ----------
-    graph : DataFrame (cuDF, pandas, Polars or Arrow)
-        ``src``, ``dst`` (row numbers of `X`) and ``weight``, as `knn_graph` returns it. Weights are computed again.
-    X : dataframe or array, (n, d)
-        See `knn_graph`, except Dask collections.
-    certified : bool
-        Whether every row lists exactly its k nearest others. Then the distance of a row's last neighbour is a lower
-        bound for all rows that it does not list, and most edges are certain without a search. False for any other
-        graph, such as an approximate one: each row searches at least once, and the tree is the same.
-    metric, p, box, scales, device, memory_limit : optional
-        See `SingleLinkage`.
-
-    Returns
-    -------
-    DataFrame
-        ``src``, ``dst`` (int32), ``weight`` (float64 distance): n - 1 edges in the order in which they merge, the
-        `mst_` of `SingleLinkage`. In the library of `X`; for an array cuDF if it is on a GPU, else pandas.
-
-    Raises
-    ------
-    ValueError, TypeError, DeviceMemoryError
-        See `knn_graph`.
-
-    Notes
-    -----
-    Section 3.2.1 of the cuSLINK paper joins the components of the graph by edges that need not be in the tree. Here
-    Borůvka's rounds continue, by groupby and merge of frames, and take only edges that are certain.
-
-    Examples
-    --------
-    >>> import numpy as np, rapids_slink
-    >>> X = np.array([[0.0], [1.0], [10.0], [12.0]])
-    >>> graph = rapids_slink.knn_graph(X, 1, device="cpu")
-    >>> rapids_slink.connect(graph, X, device="cpu")["weight"].tolist()
-    [1.0, 2.0, 9.0]
-    """
-    chosen = metric_of(metric, p, None, box, scales)
-    result: Frame = engine_of(graph, X, metric=chosen, rows=(X,)).connect(
-        graph, X, certified=certified, metric=chosen, device=device, memory_limit=memory_limit
-    )
-    return result
-
-
-def minimum_spanning_tree(
-    edges: Any,
-    *,
-    maximum: bool = False,
-    component: bool = False,
-    device: str = "auto",
-    memory_limit: int | str | None = None,
-) -> Frame | Any:
-    """Return the minimum spanning tree of a weighted undirected graph, or its forest if it is not connected.
-
-    Parameters
-    ----------
-    edges : DataFrame (cuDF, pandas, Polars or Arrow), sparse matrix, or graph of NetworkX or cuGraph
-        A square sparse matrix (SciPy's or CuPy's) joins what it stores. The columns of a frame are these.
-        ``src`` and ``dst``, the ends: integers of any range, strings or any other values that a frame can hold, both of
-        the same type. ``weight``: any number, also negative or zero. An edge may have one direction or both. Self-loops
-        are ignored, and the lightest of parallel edges counts. A ``cugraph.Graph`` must be undirected and weighted; its
-        edges are those of ``view_edge_list()``.
-    maximum : bool
-        Return the maximum spanning tree instead.
-    component : bool
-        Add a column ``component`` (int32): the number of the edge's tree in the forest. Trees are numbered from 0 in
-        the order in which they first appear in the result.
-    device, memory_limit : str, int or str
-        See `SingleLinkage`.
-
-    Returns
-    -------
-    DataFrame, sparse matrix or graph
-        The rows of `edges` that are in the tree, in their order, with their types and their index, as from
-        ``edges[mask][["src", "dst", "weight"]]``: ``edges.loc[tree.index]`` has the other columns. The earlier row wins
-        among equal weights. For a sparse matrix a matrix of its format with these entries, for a graph a graph of its
-        class with these edges; a ``cugraph.Graph`` lacks the nodes that have no edge.
-
-    Raises
-    ------
-    ValueError, TypeError
-        Columns are missing, have the wrong type, or hold nulls or NaN; or the graph is directed or not weighted.
-    DeviceMemoryError
-        The work needs more memory than there is or than `memory_limit`.
-
-    Notes
-    -----
-    Section 3.2 of the cuSLINK paper alters the weights, which cannot keep zeros. Here the order (weight, row) replaces
-    that. No two edges are equal in it, so the tree is unique, and the same on either device.
-    """
-    return engine_of(edges).minimum_spanning_tree(
-        edges, maximum=maximum, component=component, device=device, memory_limit=memory_limit
-    )
-
-
-def linkage(
-    tree: Any, *, n_nodes: int | None = None, device: str = "auto", memory_limit: int | str | None = None
-) -> Frame:
-    """Return the single-linkage dendrogram of a weighted tree.
-
-    Parameters
-    ----------
-    tree : DataFrame (cuDF, pandas, Polars or Arrow)
-        Columns ``src``, ``dst`` (integer node ids) and ``weight``, one row per edge, in any order. Other columns are
-        ignored.
-    n_nodes : int, optional
-        The number of nodes, if the edges form a forest or some nodes have no edge. By default the edges must form one
-        tree over nodes 0 to the number of edges.
-    device, memory_limit : str, int or str
-        See `SingleLinkage`. The result has the type of `tree` on either device.
-
-    Returns
-    -------
-    DataFrame
-        ``left``, ``right`` (int32), ``height`` (float64, the weight) and ``size`` (int32): the columns of
-        ``scipy.cluster.hierarchy.linkage(X, "single")``. Row i forms cluster ``n + i``. Edges of equal weight merge in
-        the order of (smaller id, larger id).
-
-    Raises
-    ------
-    ValueError
-        Columns are missing or hold nulls or NaN, ids are not in range, or the edges close a cycle.
-    InputTypeError
-        `tree` is not a DataFrame, ids are not integers, or weights are not numbers.
-    DeviceMemoryError
-        The work needs more memory than there is or than `memory_limit`.
-
-    Notes
-    -----
-    Section 3.3.1 of the cuSLINK paper does this on the host. Here a GPU does it in parallel: see `dendrogram.cuda`.
-    """
-    result: Frame = engine_of(tree).linkage(tree, n_nodes=n_nodes, device=device, memory_limit=memory_limit)
-    return result
-
-
-@overload
-def cut(
-    linkage: Any,
-    *,
-    n_clusters: int | str | None = None,
-    distance_threshold: float | None = None,
-    min_cluster_size: int | None = None,
-    max_cluster_size: int | None = None,
-    count_small: bool = True,
-    closed: str = "left",
-    names: str = "number",
-    n_leaves: int | None = None,
-    method: str = "kernel",
-    sample_weight: Any = None,
-) -> Rows: ...
-@overload
-def cut(
-    linkage: Any,
-    *,
-    n_clusters: Sequence[int] | np.ndarray[Any, Any],
-    distance_threshold: None = None,
-    min_cluster_size: int | None = None,
-    max_cluster_size: int | None = None,
-    count_small: bool = True,
-    closed: str = "left",
-    names: str = "number",
-    n_leaves: int | None = None,
-    method: str = "kernel",
-    sample_weight: Any = None,
-) -> Frame: ...
-@overload
-def cut(
-    linkage: Any,
-    *,
-    n_clusters: None = None,
-    distance_threshold: Sequence[float] | np.ndarray[Any, Any],
-    min_cluster_size: int | None = None,
-    max_cluster_size: int | None = None,
-    count_small: bool = True,
-    closed: str = "left",
-    names: str = "number",
-    n_leaves: int | None = None,
-    method: str = "kernel",
-    sample_weight: Any = None,
-) -> Frame: ...
-@with_hints(MEANINGS)
-def cut(
-    linkage: Any,
-    *,
-    n_clusters: Numbers | str | None = None,
-    distance_threshold: Distances | None = None,
-    min_cluster_size: int | None = None,
-    max_cluster_size: int | None = None,
-    count_small: bool = True,
-    closed: str = "left",
-    names: str = "number",
-    n_leaves: int | None = None,
-    method: str = "kernel",
-    sample_weight: Any = None,
-) -> Rows | Frame:
-    """Flat clusters from a dendrogram.
-
-    Parameters
-    ----------
-    linkage : DataFrame (cuDF, pandas, Polars or Arrow)
-        The result of `rapids_slink.linkage`: ``left``, ``right``, ``height``, ``size``.
-    n_clusters : int, sequence of int, or "widest_gap", optional
-        The number of clusters, from 1 to the number of leaves: the last ``n_clusters - 1`` merges are undone. The
-        number is exact, even if heights tie. A list, tuple, range or 1-d array makes a cut for each value.
-        "widest_gap" cuts between the two successive merges that are farthest apart, among the cuts with at least two
-        clusters of `min_cluster_size`. So a few outliers are not the clusters.
-    distance_threshold : float or sequence of float, optional
-        Clusters at or above this distance are not merged (scikit-learn's meaning). Give either this or `n_clusters`.
-    min_cluster_size : int, optional
-        Clusters of fewer leaves are labelled -1, the others 0..k-1. They still count in `n_clusters`. By default 1; for
-        "widest_gap" a hundredth of the leaves, at least 5.
-    max_cluster_size : int, optional
-        Clusters of more leaves are split as the tree splits them, until none has more: the coarsest clusters of at most
-        this size, alone or below a `distance_threshold`. Merges of equal height are undone in the reverse of their
-        order, so that every cluster can be split, and a warning counts the leaves whose own `sample_weight` is larger.
-    count_small : bool
-        Whether clusters below `min_cluster_size` count in `n_clusters`. False: there are `n_clusters` clusters of at
-        least that size, by the coarsest cut that has exactly so many, which labels the fewest leaves -1.
-    closed : {"left", "right"}
-        "right" also merges clusters at exactly `distance_threshold`: "at most 10 alleles".
-    names : {"number", "first_row"}
-        "first_row" labels each cluster by its smallest row number in place of 0..k-1. Such a label stays when rows are
-        added behind, as long as no cluster with a smaller row number joins.
-    n_leaves : int, optional
-        The number of leaves, for a forest's linkage; by default one more than the number of merges.
-    method : {"kernel", "merge"}
-        How labels are inherited. "kernel" uses gathers, in one launch on a GPU and one pass on a CPU. "merge" uses
-        groupby and merge of frames, which takes longer. The labels are the same.
-    sample_weight : array or Series of shape (n_leaves,), optional
-        Numbers above 0. Sizes are compared with the sum of a cluster's weights, not the number of leaves.
-
-    Returns
-    -------
-    Series or DataFrame of int32
-        A label 0..k-1 for each leaf, numbered in order of first appearance, in the library of `linkage`. For a sequence
-        of cuts a frame with one column per value, named by the value, by its text in Polars and Arrow.
-
-    Raises
-    ------
-    ValueError
-        Both or neither cut is given, a value is out of range or occurs twice, no cut has so many large clusters, or
-        `linkage` is not the dendrogram of `n_leaves` leaves.
-    TypeError
-        `n_clusters` is not an integer, `distance_threshold` is not a number, or `linkage` is not a DataFrame.
-    DeviceMemoryError
-        The work needs more memory than there is.
-
-    Notes
-    -----
-    Section 3.3.2 of the cuSLINK paper inherits labels level by level. A chain has as many levels as leaves.
-    """
-    sizes = min_cluster_size, max_cluster_size, count_small
-    parameters = CutParameters(
-        n_clusters,
-        threshold_of(n_clusters, distance_threshold, *sizes),
-        min_cluster_size,
-        method,
-        closed,
-        names,
-        sample_weight,
-        max_cluster_size=max_cluster_size,
-        count_small=count_small,
-    )
-    labels: Rows | Frame = engine_of(linkage).cut(linkage, parameters, n_leaves)
-    if sample_weight is not None:
-        warn_of_heavy_rows(parameters, len(labels))
-    return labels
-
-
-# ------------------------------------------------------------------------------------------------------ versions
 
 
 def show_versions() -> None:
