@@ -46,9 +46,10 @@ def all_distances(X, device="cpu", **how):
 
 
 def expected(matrix, eps, m, weights=None):
-    """scikit-learn's labels and core rows, by distances that are given."""
+    """scikit-learn's labels and core rows, by distances that are given. A row is always near itself."""
+    near = (matrix <= eps) | np.eye(len(matrix), dtype=bool)
     model = SklearnDBSCAN(eps=max(eps, 5e-324), min_samples=m, metric="precomputed").fit(
-        np.where(matrix <= eps, 0, FAR), sample_weight=weights
+        np.where(near, 0, FAR), sample_weight=weights
     )
     return model.labels_, model.core_sample_indices_
 
