@@ -7,8 +7,6 @@ All pairs are needed, not only a minimum spanning tree: where an edge of it is r
 
 from typing import Any
 
-import numpy as np
-
 from rapids_slink import item_pipeline, pipeline
 from rapids_slink.dendrogram import estimate_linkage
 from rapids_slink.dendrogram.cutting import ClusterRule
@@ -57,13 +55,7 @@ def fit_rows(X: Any, settings: Settings, rule: ClusterRule, device: Device, repo
     assert settings.max_distance is not None
     with report.stage("input", device):
         X, marked = read_rows(X, settings.cannot_link, device)
-        task = PairTask(
-            settings.metric,
-            np.array([settings.max_distance]),
-            missing_values=settings.missing_values,
-            memory_limit=settings.memory_limit,
-            progress=settings.progress,
-        )
+        task = PairTask.of(settings, settings.max_distance)
         near: PairFrames
         if kind_of(settings.metric, X):
             near = item_pipeline.NearItems(X, None, task, device)

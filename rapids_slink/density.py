@@ -3,7 +3,7 @@
 X ──▶ rows ──▶ core rows and labels ──▶ results in the type of X
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -13,7 +13,7 @@ import numpy as np
 
 from rapids_slink import groups as grouped
 from rapids_slink import pipeline
-from rapids_slink.dendrogram.cutting import clusters_of_groups, frame_of_groups, number_of_clusters
+from rapids_slink.dendrogram.cutting import OUTLIER, clusters_of_groups, frame_of_groups, number_of_clusters
 from rapids_slink.item_pipeline import NearItems
 from rapids_slink.items.search import pairs_of_ranges
 from rapids_slink.metrics import PRECOMPUTED, distances
@@ -36,7 +36,6 @@ from rapids_slink.spanning_tree import kernels as tree_kernels
 from rapids_slink.spanning_tree.ahead import compile_for
 from rapids_slink.spanning_tree.boxes import estimate_friends, serves_friends
 from rapids_slink.spanning_tree.core_rows import (
-    NOISE,
     in_units,
     label_borders,
     label_by_boxes,
@@ -48,8 +47,8 @@ from rapids_slink.spanning_tree.grouped import check_zeros
 from rapids_slink.spanning_tree.problem import Problem
 from rapids_slink.spanning_tree.ways import tree_of_rows
 
-#: The pairs of rows in parts, each of them src and dst.
-Parts = Iterator[tuple[Array, Array]]
+#: Parts of pairs of rows: src and dst, and maybe distances, which are not read.
+Parts = Iterator[tuple[Array, ...]]
 #: The bytes of a row: its weights, whether it is core, its label, and kept pairs. The entries of a matrix that are
 #: compared at a time.
 ROW_BYTES, COMPARED = 160, 2**24
@@ -63,16 +62,6 @@ class DensityRule:
 
     eps: float  # the distance within which rows count, and which joins core rows
     min_samples: float  # the least sum of the weights within it
-
-    def task(self, settings: Settings) -> PairTask:
-        """Return the task that asks for the pairs of rows within `eps`."""
-        return PairTask(
-            settings.metric,
-            np.array([self.eps]),
-            missing_values=settings.missing_values,
-            memory_limit=settings.memory_limit,
-            progress=settings.progress,
-        )
 
 
 def fit(X: Any, settings: Settings, rule: DensityRule, of_items: bool) -> dict[str, Any]:
@@ -90,7 +79,7 @@ def _fit(
         if settings.metric is PRECOMPUTED:
             raise ValueError(grouped.GIVEN)
         with report.stage("groups", device):
-            X, groups = grouped.read_groups(X, settings, device)
+            X, groups = grouped.read_groups(X, settings.groups, device)
     find = _of_items if of_items else _of_points
     points, shape, labels, is_core = find(X, settings, rule, groups, device, report)
     with report.stage("output", device), outside_pool(device):
@@ -117,10 +106,7 @@ def _components(X: Any, points: Points, core: Array) -> dict[str, Any]:
         return {"components_": take_rows(X, to_host(core))}
     if points.values.size:
         return {"components_": points.output.array(points.values[core])}
-    rows = to_host(core)
-    if is_sparse(X):
-        return {"components_": X.tocsr()[rows]}
-    return {"components_": X[rows] if hasattr(X, "shape") else [X[row] for row in rows.tolist()]}
+    return {"components_": take_rows(X.tocsr() if is_sparse(X) else X, to_host(core))}
 
 
 Labelled = tuple[Points, tuple[int, int], Array, Array]
@@ -152,7 +138,7 @@ def _of_points(
         index = None if edges is not None and is_graph(X) else points.index
         weights, enough = _weights(settings, rule, n, index, device)
     values, problem = points.values, Problem(settings, device, n, d, points.values.dtype.itemsize)
-    task, most = rule.task(settings), most_pairs(n, device)
+    task, most = PairTask.of(settings, rule.eps), most_pairs(n, device)
     if edges is None and groups is None and settings.metric is not PRECOMPUTED and serves_friends(problem):
         report["way"] = "boxes"
         with report.stage("neighbors", device):
@@ -160,6 +146,7 @@ def _of_points(
         given = None if settings.weights is None else weights
         return points, (n, d), *label_by_boxes(rows, problem, given, enough, report)
     report["way"] = "pairs" if groups is None else "groups"
+    parts: Callable[[], Parts]
     with report.stage("pairs", device):
         if edges is not None:
             parts = partial(_of_edges, edges, rule.eps, device)
@@ -199,7 +186,7 @@ def _by_trees(
             is_core[part] = search.find(SearchTask(own, k, number, number)).weights[:, k - 1] <= limit
         del search
     core, others = xp.flatnonzero(is_core), xp.flatnonzero(~is_core)
-    labels = xp.full(n, NOISE, "int32")
+    labels = xp.full(n, OUTLIER, "int32")
     if core.size:
         settings = replace(problem.settings, max_distance=rule.eps, friends_within=None)
         of_core = replace(problem, settings=settings, n=core.size)
@@ -211,7 +198,7 @@ def _by_trees(
     if core.size and others.size:
         x, y = (replace(points, values=values[rows], index=None) for rows in (others, core))
         near = NearPairs(PairPoints(x, y, (x.values, y.values), is_one=False), task, device)
-        pairs = ((others[src], core[dst]) for src, dst in near.parts(most_pairs(n, device)))
+        pairs = ((others[src], core[dst]) for src, dst, _ in near.parts(most_pairs(n, device)))
         label_borders(labels, is_core, pairs, device)
     part_report.pop("way", None)
     part_report.pop("seconds", None)
@@ -225,7 +212,7 @@ def _of_items(
     """Return for items what `_of_points` returns for points."""
     report["way"] = "items" if groups is None else "groups"
     with report.stage("input", device):
-        near = NearItems(X, None, rule.task(settings), device, groups)
+        near = NearItems(X, None, PairTask.of(settings, rule.eps), device, groups)
         points, n = near.ends[0], near.n_rows
         weights, enough = _weights(settings, rule, n, points.index, device)
     with report.stage("pairs", device):
@@ -283,5 +270,5 @@ def _of_groups(points: Points, groups: Groups, task: PairTask, most: float, devi
         own = order[groups.starts[group] : groups.starts[group + 1]]
         some = replace(points, values=values[own], index=None)
         near = NearPairs(PairPoints(some, some, (some.values, some.values), is_one=True), task, device)
-        for src, dst in near.parts(most):
+        for src, dst, _ in near.parts(most):
             yield own[src], own[dst]

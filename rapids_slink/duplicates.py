@@ -8,17 +8,16 @@ before, see `neighbors.within.nearest`; for them the rows are put into the order
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
 
+from rapids_slink import groups as grouped
 from rapids_slink.metrics import PRECOMPUTED, MetricName
 from rapids_slink.near_pairs import limit_of, require_one, task_of
 from rapids_slink.neighbors.within import PairTask
-from rapids_slink.points import Scaled
 from rapids_slink.points.check import column_values
-from rapids_slink.points.keys import GroupBy, check_keys, keys_of, numbered, without_columns
+from rapids_slink.points.keys import GroupBy, check_keys, without_columns
 from rapids_slink.points.output import (
     OutputKind,
     Rows,
@@ -226,9 +225,10 @@ class _Run:
                 goes = elsewhere >= 0
                 self.duplicate_of[goes], self.distance[goes] = ELSEWHERE, distance[goes]
         if groups is not None:
-            self.X, keys, _ = keys_of(self.X, GroupBy(groups, dropna), self.device)
-            check_keys(len(keys), self.n)
-            group = to_host(numbered(keys, self.device).number)
+            with run_scope(self.device, self.task.memory_limit):
+                self.X, keyed = grouped.read_groups(self.X, GroupBy(groups, dropna), self.device)
+            check_keys(keyed.number.size, self.n)
+            group = to_host(keyed.number)
         if by is not None:
             order = self.order if elsewhere is None else self.order[elsewhere[self.order] < 0]
             if order.size:
@@ -303,15 +303,5 @@ def _without_ranks(X: Any, keep: Any, device: Device) -> tuple[Any, np.ndarray]:
 
 
 def _rows_of(X: Any, rows: np.ndarray) -> Any:
-    """Return these rows of `X`; return `X` itself if they are all its rows in their order."""
-    if rows.size == number_of_rows(X) and bool((rows[1:] > rows[:-1]).all()):
-        return X
-    if library_of(X):
-        return take_rows(X, rows)
-    if isinstance(X, Scaled):
-        of_rows = library_of(X.scale) or np.ndim(X.scale)
-        return Scaled(_rows_of(X.values, rows), _rows_of(X.scale, rows) if of_rows else X.scale)
-    if not hasattr(X, "shape"):
-        return [X[row] for row in rows]
-    rows = np.ascontiguousarray(rows)  # Torch takes no other
-    return X[import_module("cupy").asarray(rows)] if type(X).__module__.startswith("cupy") else X[rows]
+    """Return rows of `X`, which is itself if these are all in their order."""
+    return X if rows.size == number_of_rows(X) and bool((rows[1:] > rows[:-1]).all()) else take_rows(X, rows)

@@ -15,7 +15,7 @@ from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.pipeline import RESULT_BYTES, is_shape
 from rapids_slink.points import Points
 from rapids_slink.points.check import check_finite
-from rapids_slink.points.keys import KEPT_BYTES, ROW_BYTES, Groups, check_keys, keys_of, names_of, numbered
+from rapids_slink.points.keys import KEPT_BYTES, ROW_BYTES, GroupBy, Groups, check_keys, keys_of, names_of, numbered
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check_memory, sequential
@@ -43,7 +43,7 @@ def fit_groups(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
     assert isinstance(rule, Cut)
     key_columns = names_of(X, settings.groups.groups) or []
     with report.stage("groups", device):
-        X, groups = read_groups(X, settings, device)
+        X, groups = read_groups(X, settings.groups, device)
     of_groups = GroupedCut(rule, groups.keys, groups.sizes, groups.first)
     with report.stage("input", device):
         estimate = partial(_checked_estimate, settings, device, groups)
@@ -68,7 +68,7 @@ def plan_groups(X: Any, settings: Settings, device: Device, report: Report) -> N
         raise ValueError(GIVEN)
     if is_shape(X):
         raise ValueError("a plan of groups takes the rows and their keys: X is a shape")
-    X, groups = read_groups(X, settings, device)
+    X, groups = read_groups(X, settings.groups, device)
     report["way"], report["fits"] = "groups", True
     report.count("groups", groups=len(groups), rows_of_largest=groups.sizes.max())
     whole = MemoryEstimate(0)
@@ -96,9 +96,9 @@ def attributes_of_groups(frame: Any, groups: Groups, key_columns: list[Any], rul
     }
 
 
-def read_groups(X: Any, settings: Settings, device: Device) -> tuple[Any, Groups]:
+def read_groups(X: Any, by: GroupBy, device: Device) -> tuple[Any, Groups]:
     """Return `X` without the columns that are keys, and its groups."""
-    X, keys, columns = keys_of(X, settings.groups, device)
+    X, keys, columns = keys_of(X, by, device)
     check_memory(device, MemoryEstimate(ROW_BYTES * len(keys)), counted(len(keys), "key"))
     return X, numbered(keys, device).with_columns_of(columns)
 

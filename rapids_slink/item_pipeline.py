@@ -173,7 +173,7 @@ def _fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: 
     if by_group:
         key_columns = names_of(X, settings.groups.groups) or []
         with report.stage("groups", device):
-            X, groups = grouped.read_groups(X, settings, device)
+            X, groups = grouped.read_groups(X, settings.groups, device)
     with report.stage("input", device):
         items, (points,) = read_items({"X": X}, settings.metric, device)
         n = len(items)

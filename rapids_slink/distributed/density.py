@@ -13,6 +13,7 @@ from rapids_slink.distributed.cluster import Run, on_worker, with_bytes
 from rapids_slink.distributed.points import attributes, model_attributes, read_points
 from rapids_slink.distributed.within import meet, near_blocks_of, near_pairs_of
 from rapids_slink.metrics import PRECOMPUTED
+from rapids_slink.neighbors.within import PairTask
 from rapids_slink.pipeline import size_attributes
 from rapids_slink.points import Points
 from rapids_slink.points.output import OutputKind
@@ -74,12 +75,12 @@ def _core_rows_of_blocks(
     `others` is None for the pairs within one block.
     """
     xp, m = device.xp, len(rows)
-    near, between = near_pairs_of(device, rule.task(settings), rows, others), others is not None
+    near, between = near_pairs_of(device, PairTask.of(settings, rule.eps), rows, others), others is not None
     ids = xp.arange(starts[0], starts[0] + m, dtype="int32")
     if between:
         ids = xp.concatenate((ids, xp.arange(starts[1], starts[1] + len(others), dtype="int32")))
     told = CoreRows(xp.ones(ids.size), rule.min_samples, device)
-    for src, dst in near.parts(most_pairs(ids.size, device)):
+    for src, dst, _ in near.parts(most_pairs(ids.size, device)):
         told.add(src, dst + xp.int32(m) if between else dst)
     if told.kept is None:
         raise DeviceMemoryError(f"not enough memory for the pairs of {ids.size:,} rows that may be core: take fewer")

@@ -227,9 +227,7 @@ def columns_of(data: Any) -> list[Any]:
 
 def rows_of(data: Any, rows: np.ndarray) -> Any:
     """Return these rows of a table, in its type, or of an array."""
-    if library_of(data):
-        return take_rows(data, rows)
-    return (data if hasattr(data, "shape") else np.asarray(data))[rows]
+    return take_rows(data if library_of(data) or hasattr(data, "shape") else np.asarray(data), rows)
 
 
 def described(data: Any, row: int) -> tuple[str, list[str]]:

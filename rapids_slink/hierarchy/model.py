@@ -25,6 +25,7 @@ from rapids_slink.dendrogram.cutting import (
     check_max_distance,
     cut_frame,
     distance_limit,
+    least_size,
     name_by_first_row,
     threshold_of,
     warn_of_heavy_rows,
@@ -491,7 +492,7 @@ class Hierarchy(Exports):
     def _condensed(self, min_cluster_size: int | None) -> CondensedTree:
         """Return the condensed tree with the labels of its most stable clusters. Raise for negative heights."""
         n = self.n_leaves_
-        least = max(5, n // 100) if min_cluster_size is None else as_integer(min_cluster_size, "min_cluster_size")
+        least = least_size(n) if min_cluster_size is None else as_integer(min_cluster_size, "min_cluster_size")
         linkage = on_host(self.linkage_)
         if least < 2:
             raise ValueError(f"min_cluster_size must be at least 2, got {min_cluster_size}")

@@ -17,7 +17,7 @@ import numpy as np
 from rapids_slink.metrics import Metric, distances
 from rapids_slink.neighbors import EDGE_BYTES, MAX_FRAME_ROWS, estimate_search, prepare_search
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, kernels
-from rapids_slink.neighbors.rows import check_zeros_between, in_one_type, metric_rows, zero_rows
+from rapids_slink.neighbors.rows import check_zeros_between, in_one_type, rows_of_both, zero_rows
 from rapids_slink.neighbors.task import BLOCK, SearchTask
 from rapids_slink.ordering import stable_order
 from rapids_slink.points import Points, as_points, codes_of
@@ -184,9 +184,7 @@ def _lists(both: tuple[Any, Any], k: int, together: Together | None, metric: Met
     Raise ValueError if the distance of a query and a point that are compared is not defined.
     """
     xp = device.xp
-    queries, points = (
-        metric_rows(metric, part, device, name=name, alone=False) for part, name in zip(both, "XY", strict=True)
-    )
+    queries, points = rows_of_both(metric, both, device)
     if metric.formula.is_undefined_for_zeros:
         x, y = (zero_rows(part, device) for part in both)
         if together is None:
@@ -197,15 +195,26 @@ def _lists(both: tuple[Any, Any], k: int, together: Together | None, metric: Met
                 check_zeros_between(x[of_x == group], y[of_y == group], metric)
     if together is not None:
         return _lists_within_groups(queries, points, k, together, metric, device)
-    return _search(queries, points, k, metric, device)
+    return search_lists(queries, points, k, metric, device)
 
 
-def _search(queries: Array, points: Array, k: int, metric: Metric, device: Device) -> Lists:
-    """Return the lists of all queries among all points, both as the metric reads them."""
+def search_lists(
+    queries: Array,
+    points: Array,
+    k: int,
+    metric: Metric,
+    device: Device,
+    upper: Array = None,
+    progress: bool | str = False,
+) -> Lists:
+    """Return the lists of all queries among all points, both as the metric reads them.
+
+    `upper`, (m,) float64, is the surrogate distance up to which each query's points are wanted, by default any.
+    """
     xp = device.xp
-    search = prepare_search(points, device, Report(), queries=queries, metric=metric)
+    search = prepare_search(points, device, Report(), queries=queries, metric=metric, progress=progress)
     rows, no_group = xp.arange(len(queries), dtype="int32"), xp.full(len(points), -1, "int32")
-    nearest = search.find(SearchTask(rows, k, rows, no_group))
+    nearest = search.find(SearchTask(rows, k, rows, no_group, upper))
     return Lists(nearest.ids, nearest.weights)
 
 
@@ -222,7 +231,7 @@ def _lists_within_groups(
     is_large = (asked > 0) & ((sizes > SMALL_GROUP) | (asked * sizes > SMALL_PAIRS[device.name]))
     for group in np.flatnonzero(is_large & (sizes > 0)).tolist():
         rows, own = order[first[group] : first[group + 1]], groups.order[starts[group] : starts[group + 1]]
-        found = _search(queries[rows], points[own], min(k, own.size), metric, device)
+        found = search_lists(queries[rows], points[own], min(k, own.size), metric, device)
         lists.ids[rows, : own.size], lists.weights[rows, : own.size] = own[found.ids], found.weights
     of_small = np.repeat(is_large, asked)
     small_rows, their_sizes = order[device.asarray(~of_small)], np.repeat(sizes, asked)[~of_small]

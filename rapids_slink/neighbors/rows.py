@@ -78,6 +78,12 @@ def metric_rows(
     return rows
 
 
+def rows_of_both(metric: Metric, both: tuple[Array, Array], device: Device) -> tuple[Array, Array]:
+    """Return `metric_rows` of X and of Y, `both`, where pairs are formed of a row of each."""
+    x, y = (metric_rows(metric, part, device, name=name, alone=False) for part, name in zip(both, "XY", strict=True))
+    return x, y
+
+
 def zero_rows(values: Array, device: Device) -> Array:
     """Return the numbers of the rows that are zero in every column."""
     return device.xp.flatnonzero(~values.any(axis=1))

@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from rapids_slink.points.check import InputTypeError
+from rapids_slink.points.output import library_of, take_rows
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu
 
@@ -151,6 +152,11 @@ class Scaled:
 
     def __len__(self) -> int:
         return self.shape[0]
+
+    def __getitem__(self, rows: np.ndarray) -> Self:
+        is_one = not library_of(self.scale) and np.ndim(self.scale) == 0
+        scale = self.scale if is_one else take_rows(self.scale, rows)
+        return replace(self, values=take_rows(self.values, rows), scale=scale)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (2 if is_on_gpu(self.values) else 1), 0

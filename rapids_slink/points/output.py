@@ -193,10 +193,15 @@ def number_of_rows(X: Any) -> int:
 
 
 def take_rows(X: Any, rows: np.ndarray) -> Any:
-    """Return these rows of a frame or table of any library."""
+    """Return these rows of a frame, a table, an array, a tensor or a list of any library, in its type."""
     if library_of(X) in FRAMES:
         return X.iloc[rows]
-    return X.take(rows) if library_of(X) == "pyarrow" else X[rows]
+    if library_of(X) == "pyarrow":
+        return X.take(rows)
+    if not (library_of(X) or hasattr(X, "shape")):
+        return [X[row] for row in rows.tolist()]
+    rows = np.ascontiguousarray(rows)  # Torch takes no other
+    return X[import_module("cupy").asarray(rows)] if type(X).__module__.startswith("cupy") else X[rows]
 
 
 def as_frame(X: Any, exact: bool = False) -> Any:

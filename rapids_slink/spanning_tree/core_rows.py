@@ -19,6 +19,7 @@ and all come once more for each step.
 from collections.abc import Callable, Iterable
 from math import frexp, inf, ldexp
 
+from rapids_slink.dendrogram.cutting import OUTLIER
 from rapids_slink.neighbors.within import Limit, room_for_pairs
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, all_true
@@ -26,8 +27,8 @@ from rapids_slink.spanning_tree import graphs, kernels
 from rapids_slink.spanning_tree.boxes import label_friends
 from rapids_slink.spanning_tree.problem import Problem
 
-#: Parts of pairs, src and dst (int32), each of which comes once.
-Parts = Callable[[], Iterable[tuple[Array, Array]]]
+#: Parts of pairs, each of which comes once: src and dst (int32), and maybe distances, which are not read.
+Parts = Callable[[], Iterable[tuple[Array, ...]]]
 #: A part has up to PAIRS_A_ROW pairs for each row, and LEAST_PAIRS besides. As many are kept, or for each row as many
 #: as are enough for a core row, if that is more.
 PAIRS_A_ROW, LEAST_PAIRS = 16, 2**24
@@ -35,7 +36,6 @@ PAIRS_A_ROW, LEAST_PAIRS = 16, 2**24
 EXACT_BITS = 52
 #: The most bits by which weights are shifted, so that the least sum can be shifted, too.
 MOST_SHIFT = 900
-NOISE = -1
 
 
 def in_units(weights: Array, least: float, device: Device) -> tuple[Array, float]:
@@ -97,33 +97,33 @@ class CoreRows:
         """
         kept = self.kept
         again: Parts = parts if kept is None else lambda: [kept]
-        for src, dst in again():
+        for src, dst, *_ in again():
             self.join(src, dst)
         xp, core = self.device.xp, self.device.xp.flatnonzero(self.is_core)
-        labels = xp.full(self.total.size, NOISE, "int32")
+        labels = xp.full(self.total.size, OUTLIER, "int32")
         labels[core] = graphs.components(core, self.parent, self.device)
         label_borders(labels, self.is_core, again(), self.device)
         return labels
 
 
-def label_borders(labels: Array, is_core: Array, parts: Iterable[tuple[Array, Array]], device: Device) -> None:
+def label_borders(labels: Array, is_core: Array, parts: Iterable[tuple[Array, ...]], device: Device) -> None:
     """Write the labels of rows that are not core: the least label of core rows within the distance, or noise.
 
     The parts hold all pairs of such rows with core rows.
     """
     xp, none = device.xp, labels.size
     labels[~is_core] = none
-    for src, dst in parts:
+    for src, dst, *_ in parts:
         for row, other in ((src, dst), (dst, src)):
             at = is_core[other] & ~is_core[row]
             xp.minimum.at(labels, row[at], labels[other[at]])
-    labels[labels == none] = NOISE
+    labels[labels == none] = OUTLIER
 
 
 def label_by_pairs(parts: Parts, weights: Array, enough: float, device: Device) -> tuple[Array, Array]:
     """Return the labels, (n,) int32, and which rows are core, (n,) bool, by all pairs within the distance."""
     rows = CoreRows(weights, enough, device)
-    for src, dst in parts():
+    for src, dst, *_ in parts():
         rows.add(src, dst)
     return rows.labels(parts), rows.is_core
 
@@ -144,7 +144,7 @@ def label_by_boxes(
         of_device.reduce_near_points(boxes, limit.surrogate, metric, weights, total, stops)
         is_core = total >= enough
         core = xp.flatnonzero(is_core)
-    labels = xp.full(n, NOISE, "int32")
+    labels = xp.full(n, OUTLIER, "int32")
     if not core.size:
         return labels, is_core
     of_core = xp.zeros(core.size, "int32")
@@ -155,5 +155,5 @@ def label_by_boxes(
         with report.stage("borders", device):
             least = xp.where(is_core, labels.astype("float64"), inf)
             of_device.reduce_near_points(boxes, limit.surrogate, metric, least, least, None)
-            labels = xp.where(least < inf, least, NOISE).astype("int32")
+            labels = xp.where(least < inf, least, OUTLIER).astype("int32")
     return labels, is_core

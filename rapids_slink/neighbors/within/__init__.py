@@ -32,6 +32,7 @@ from rapids_slink.neighbors.rows import (
     in_one_type,
     metric_rows,
     require_common_features_with,
+    rows_of_both,
     zero_rows,
 )
 from rapids_slink.neighbors.task import equal_slices
@@ -52,6 +53,7 @@ from rapids_slink.runtime.memory import (
     size_text,
 )
 from rapids_slink.runtime.threads import Progress
+from rapids_slink.settings import Settings
 
 #: Bytes of a pair while it is collected: its columns as they are found, in order, and as distances.
 PAIR_BYTES = {"cpu": 48, "cuda": 72}
@@ -153,6 +155,17 @@ class PairTask:
     memory_limit: Any = None
     progress: bool | str = False
 
+    @classmethod
+    def of(cls, settings: Settings, distance: float) -> Self:
+        """Return the task of a fit with these settings that asks for the pairs within a distance."""
+        return cls(
+            settings.metric,
+            np.array([distance]),
+            missing_values=settings.missing_values,
+            memory_limit=settings.memory_limit,
+            progress=settings.progress,
+        )
+
 
 class PairPoints(NamedTuple):
     """The points and queries of a search for pairs."""
@@ -240,10 +253,11 @@ class PairFrames:
         """Count the pairs of a range of rows within each distance, (distances,) int64."""
         raise NotImplementedError
 
-    def parts(self, most: float) -> Iterator[tuple[Array, Array]]:
-        """Yield the pairs of all rows, src and dst, in parts of about `most` pairs; a part has all pairs of some rows.
+    def parts(self, most: float) -> Iterator[tuple[Array, Array, Array]]:
+        """Yield the pairs of all rows in parts of about `most` pairs; a part has all pairs of some rows.
 
-        Raises DeviceMemoryError if the pairs of one row do not fit into memory.
+        A part is src, dst and the distances, in the order of `find`; a later part has later rows. Raises
+        DeviceMemoryError if the pairs of one row do not fit into memory.
         """
         waiting, room = [slice(0, self.n_rows)], min(most, room_for_pairs(self.device) / 2)
         while waiting:
@@ -251,7 +265,7 @@ class PairFrames:
             size = part.stop - part.start
             result = self.find(part, max(room, room_for_pairs(self.device) if size == 1 else 0))
             if result.src is not None:
-                yield result.src, result.dst
+                yield result.src, result.dst, result.weight
             elif size == 1:
                 self.refuse(result.count, part, room_for_pairs(self.device))
             else:
@@ -302,10 +316,7 @@ class NearPairs(PairFrames):
         self.search: PairSearch | None = None  # one row has no pairs and no search
         limit = self.limits[-1].surrogate
         if not pair_points.is_one:
-            queries, points = (
-                metric_rows(metric, part, device, name=name, alone=False)
-                for part, name in zip(pair_points.both, "XY", strict=True)
-            )
+            queries, points = rows_of_both(metric, pair_points.both, device)
             self.search = prepare_pairs(points, queries, limit, metric, device, task.progress)
         elif len(x) > 1:
             rows = metric_rows(metric, x, device, compact=True)

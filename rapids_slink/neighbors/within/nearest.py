@@ -11,26 +11,21 @@ rows. Pairs come sorted by (src, dst), so all pairs of a row with earlier rows a
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric, distances
-from rapids_slink.neighbors import prepare_search
-from rapids_slink.neighbors.rows import metric_rows
-from rapids_slink.neighbors.task import SearchTask
+from rapids_slink.neighbors.queries import search_lists
+from rapids_slink.neighbors.rows import metric_rows, rows_of_both
 from rapids_slink.neighbors.within import (
-    Found,
     Limit,
     NearPairs,
     PairFrames,
     PairPoints,
     PairTask,
     prepare_pairs,
-    room_for_pairs,
 )
-from rapids_slink.report import Report
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.threads import Progress, progress_bar
@@ -38,6 +33,8 @@ from rapids_slink.runtime.threads import Progress, progress_bar
 #: How many rows' pairs are found at once, and how many pairs these may be.
 BLOCK = {"cpu": 2**12, "cuda": 2**16}
 ROOM = {"cpu": 2**18, "cuda": 2**19}
+#: About how many pairs are seen at once where all pairs are.
+PART = 2**24
 #: The groups of rows that are all in one.
 NO_GROUPS = np.zeros(0, np.int32)
 
@@ -61,7 +58,8 @@ def nearest_earlier(
         rows if group is None else rows[device.asarray(order)], limit.surrogate, metric, device, leaders,
         NO_GROUPS if group is None else group[order],
     )  # fmt: skip
-    with _bar(n, task) as halves.advance:
+    shown = Progress("Searching pairs", n, task.progress) if task.progress else None
+    with progress_bar(n, shown) as halves.advance:
         halves.solve(0, n)
     nearest, distance = np.full(n, -1, np.int32), np.full(n, np.inf)
     at = np.flatnonzero(halves.nearest >= 0)
@@ -79,10 +77,9 @@ def nearest_elsewhere(points: PairPoints, task: PairTask, device: Device) -> tup
     limit = Limit.of(metric, float(task.distances[-1]), d)
     if not limit.decides:
         return nearest_of_pairs(NearPairs(points, task, device))
-    queries, others = (
-        metric_rows(metric, part, device, name=name, alone=False) for part, name in zip(points.both, "XY", strict=True)
-    )
-    ids, weight = _nearest(queries, others, xp.full(m, limit.surrogate), metric, device, task.progress)
+    queries, others = rows_of_both(metric, points.both, device)
+    lists = search_lists(queries, others, 1, metric, device, xp.full(m, limit.surrogate), task.progress)
+    ids, weight = lists.ids[:, 0], lists.weights[:, 0]
     nearest, distance = np.full(m, -1, np.int32), np.full(m, np.inf)
     at = xp.flatnonzero((ids >= 0) & (weight <= limit.surrogate)).astype("int32")
     nearest[to_host(at)] = to_host(ids[at])
@@ -94,30 +91,11 @@ def nearest_of_pairs(
     near: PairFrames, *, leaders: bool = False, group: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return `nearest_earlier` of one set of rows, `nearest_elsewhere` of two, by all pairs within the distance."""
-    device, task, n = near.device, near.task, near.n_rows
+    n, group = near.n_rows, NO_GROUPS if group is None else group
     nearest, distance = np.full(n, -1, np.int32), np.full(n, np.inf)
-    start, step, most = 0, BLOCK[device.name], room_for_pairs(device)
-    with _bar(n, task) as advance:
-        while start < n:
-            part = slice(start, min(start + step, n))
-            room = most if step == 1 else min(most, ROOM[device.name])
-            found = near.find(part, room)
-            if found.src is None:
-                if step == 1:
-                    near.refuse(found.count, part, room)
-                step = max(1, step // 8)
-                continue
-            ends = (found.dst, found.src) if near.is_one else (found.src, found.dst)
-            _see(
-                Found(found.count, *ends, found.weight),
-                NO_GROUPS if group is None else group,
-                leaders,
-                nearest,
-                distance,
-            )
-            advance(part.stop - start)
-            start = part.stop
-            step = 2 * step if 4 * found.count < ROOM[device.name] else step
+    for src, dst, weight in near.parts(PART):
+        rows, others = (dst, src) if near.is_one else (src, dst)
+        _see(rows, others, weight, group, leaders, nearest, distance)
     return nearest, distance
 
 
@@ -152,14 +130,11 @@ class _Halves:
         if end - begin < 2:
             return True
         search = prepare_pairs(self.rows[begin:end], None, self.limit, self.metric, self.device)
-        found = search.find(slice(0, end - begin), ROOM[self.device.name])
+        found = search.find(slice(0, end - begin), ROOM[self.device.name], goes_on=False)
         if found.src is None:
             return False
-        shift = np.int32(begin)
-        _see(
-            Found(found.count, found.dst + shift, found.src + shift, found.weight),
-            self.group, self.leaders, self.nearest, self.weight,
-        )  # fmt: skip
+        rows, others = found.dst + np.int32(begin), found.src + np.int32(begin)
+        _see(rows, others, found.weight, self.group, self.leaders, self.nearest, self.weight)
         return True
 
     def _across(self, begin: int, middle: int, end: int) -> None:
@@ -176,31 +151,24 @@ class _Halves:
         device, behind = self.device, slice(middle, end)
         others = self.rows[begin:middle] if points.size == middle - begin else self.rows[device.asarray(points)]
         upper = device.asarray(self.weight[behind])
-        ids, weight = map(to_host, _nearest(self.rows[behind], others, upper, self.metric, device))
+        lists = search_lists(self.rows[behind], others, 1, self.metric, device, upper)
+        ids, weight = to_host(lists.ids[:, 0]), to_host(lists.weights[:, 0])
         nearer = (ids >= 0) & (weight < self.weight[behind])
         self.nearest[behind] = np.where(nearer, points[ids], self.nearest[behind])
         self.weight[behind] = np.where(nearer, weight, self.weight[behind])
 
 
-def _nearest(
-    queries: Array, points: Array, upper: Array, metric: Metric, device: Device, progress: bool | str = False
-) -> tuple[Array, Array]:
-    """Return the nearest point of each query, (m,) int32, or -1, and its surrogate distance; none is above `upper`."""
-    xp = device.xp
-    rows, no_group = xp.arange(len(queries), dtype="int32"), xp.full(len(points), -1, "int32")
-    search = prepare_search(points, device, Report(), queries=queries, metric=metric, progress=progress)
-    found = search.find(SearchTask(rows, 1, rows, no_group, upper))
-    return found.ids[:, 0], found.weights[:, 0]
-
-
-def _bar(n: int, task: PairTask) -> Any:
-    """Return the progress bar of n rows; it is empty if the task shows none."""
-    return progress_bar(n, Progress("Searching pairs", n, task.progress) if task.progress else None)
-
-
-def _see(found: Found, group: np.ndarray, leaders: bool, nearest: np.ndarray, weight: np.ndarray) -> None:
-    """Lower the nearest of the rows ``src`` to the ``dst`` of pairs, in their order."""
-    _lower(*map(to_host, (found.src, found.dst, found.weight)), group, leaders, nearest, weight)
+def _see(
+    rows: Array,
+    others: Array,
+    weight: Array,
+    group: np.ndarray,
+    leaders: bool,
+    nearest: np.ndarray,
+    least: np.ndarray,
+) -> None:
+    """Lower the nearest of some rows by pairs with others, in their order; see `_lower`."""
+    _lower(to_host(rows), to_host(others), to_host(weight), group, leaders, nearest, least)
 
 
 @njit(nogil=True, cache=True)
