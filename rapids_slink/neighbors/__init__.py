@@ -202,18 +202,23 @@ def prepare_search(
     n, has_numbers = n or len(values), values.dtype.kind != "u"  # no words, nor a CPU's codes
     kind = _search_class(n, values.shape[1], metric, device) if has_numbers else BruteForceSearch
     search = None
-    may_choose = kind is BruteForceSearch and has_numbers and queries is None
-    wanted = forced().search
-    if may_choose and may_be_low_dimensional(n, values.shape[1], metric, device):
+    may_choose = kind is BruteForceSearch and has_numbers
+    wanted, fewest = forced().search, n if queries is None else min(n, len(queries))
+    if may_choose and queries is None and may_be_low_dimensional(n, values.shape[1], metric, device):
         search = _low_dimensional(values, device, metric, made)
     if wanted in TILES:
-        if may_choose and TileSearch.serves(values, device, metric):
+        if may_choose and TileSearch.serves(values, device, metric, queries):
             search = made(TileSearch, partial(made, BruteForceSearch) if wanted == TILES[1] else None)
-    elif may_choose and not (wanted or search) and metric.filter == "product" and n >= STRUCTURED_POINTS[device.name]:
+    elif (
+        may_choose
+        and not (wanted or search)
+        and metric.filter == "product"
+        and fewest >= STRUCTURED_POINTS[device.name]
+    ):
         within = expansion(values, device, TIMES)
         is_near = within <= MAX_SPREAD and nearest_by_spread(values, device) <= MAX_NEAREST
         is_clustered = within <= MAX_CLUSTER and n >= CLUSTERED_POINTS[device.name]
-        if (is_near or is_clustered) and TileSearch.serves(values, device, metric):
+        if (is_near or is_clustered) and TileSearch.serves(values, device, metric, queries):
             tiles: Any = made(TileSearch, None if is_near else partial(made, BruteForceSearch))
             search = tiles if tiles.share() <= MAX_SHARE[device.name] else None
     if search is None:

@@ -7,7 +7,7 @@ g·k candidates a row. If there are few pairs, a GPU tests all of them in one ba
 are visited in ascending order of these instead, and a search stops where they exceed the bounds of all its rows. A row
 whose candidates all fitted into its buffer is proven (filter/bounds.py says why). The others are searched again with
 the bounds that they have reached. On a GPU a finer filter follows, and then tiles of near points, which have scales of
-their own. Queries have no such tiles: filters of groups of rows follow for them. At last every distance is computed.
+their own. At last every distance is computed.
 
 For the k-NN graph the fused filter and a CPU's form each pair of points once and test it for both: a symmetric pass. If
 the lists within two parts of the points are known, only pairs between the parts are formed.
@@ -97,8 +97,6 @@ MORE_ROOM = 8
 #: Before a CPU searches many rows again, it tries this number of them, if they are at most one in `MIN_TRIED`. Unless
 #: the filter proves half of those, computing all distances takes less time than the filter and the rows that it leaves.
 TRIED_AGAIN, MIN_TRIED = 2**7, 16
-#: The most passes of queries with a filter of their own: each pass tightens their bounds.
-PASSES = 2
 #: A GPU tests up to this number of pairs at once: more bands cost more in launches than they save in candidates.
 ONE_BAND = 2**26
 
@@ -205,14 +203,19 @@ class BruteForceSearch(Search):
     def _may_have_tiles(self) -> bool:
         """Return whether points that the filter does not tell apart are searched in tiles of near points."""
         of_products = self.device.is_gpu and self.metric.filter == "product" and forced().search != "all pairs"
-        if not of_products or self.queries is not self.values or self.filter is None or self.filter.has_exact_products:
+        if not of_products or self.filter is None or self.filter.has_exact_products:
             return False
-        return TileSearch.serves(self.values, self.device, self.metric)
+        return TileSearch.serves(self.values, self.device, self.metric, self._other_queries)
+
+    @property
+    def _other_queries(self) -> Array:
+        """Return the queries if these are not the points themselves, otherwise None."""
+        return None if self.queries is self.values else self.queries
 
     @cached_property
     def tiles(self) -> TileSearch:
         """Return the search in tiles of near points, which is prepared once."""
-        return TileSearch(self.values, self.device, self.report, progress=self.progress, metric=self.metric)
+        return TileSearch(self.values, self.device, self.report, self._other_queries, self.progress, self.metric)
 
     def _first_pass(self, filter_: TileFilter, task: SearchTask, reached: SearchState) -> tuple[Array, Array] | None:
         """Filter all rows once; return the rows that are not proven, and the outliers, which the filter leaves out.
@@ -239,29 +242,20 @@ class BruteForceSearch(Search):
 
     def _search_again(self, task: SearchTask, unproven: Array, reached: SearchState) -> Array:
         """Search some rows again, at first with the bounds that they have reached; return those still not proven."""
-        filter_ = finest = self.filter
+        filter_ = self.filter
         if not self.device.is_gpu and filter_ is not None and unproven.size >= MIN_TRIED * TRIED_AGAIN:
             some = unproven[:: unproven.size // TRIED_AGAIN]
             if 2 * self._pass(task, filter_, some, reached, again=True).size > some.size:
                 return unproven
         while unproven.size and filter_ is not None:
-            unproven, finest = self._pass(task, filter_, unproven, reached, again=True), filter_
+            unproven = self._pass(task, filter_, unproven, reached, again=True)
             filter_ = filter_.finer() if unproven.size else None
-        if not unproven.size or finest is None:
+        if unproven.size < MIN_ROWS or not self._may_have_tiles:
             return unproven
-        if self._may_have_tiles and unproven.size >= MIN_ROWS:
-            rows = task.rows[unproven]
-            result, _ = self.tiles.search(replace(task, rows=rows, upper=reached.upper[unproven], part_lists=None))
-            self.kernels.put_lists(reached, unproven, result.upper, TopLists(result.ids, result.weights, None))
-            return unproven[:0]
-        remaining = []
-        for local, some in finest.localized(task.rows[unproven], reached.upper[unproven]):
-            rows = unproven[some]
-            for _ in range(PASSES):
-                if local is not None and rows.size:
-                    rows = self._pass(task, local, rows, reached, again=True)
-            remaining.append(rows)
-        return self.device.xp.concatenate(remaining)
+        rows = task.rows[unproven]
+        result, _ = self.tiles.search(replace(task, rows=rows, upper=reached.upper[unproven], part_lists=None))
+        self.kernels.put_lists(reached, unproven, result.upper, TopLists(result.ids, result.weights, None))
+        return unproven[:0]
 
     def _pass(
         self,

@@ -119,33 +119,6 @@ def test_tiles_connect_what_the_filter_did_not_tell_apart(monkeypatch):
 
 
 @pytest.mark.gpu
-def test_surroundings():
-    """Each row once; members near their centre for how far they look; none that look nowhere or for anything."""
-    import cupy
-
-    from rapids_slink.neighbors.filter.fused.filter import surroundings
-
-    rng, n = np.random.default_rng(0), 3000
-    X = clusters(rng, n, 9)
-    X[-200:] = X[0]
-    rows, reach = rng.permutation(n)[: n - 100].astype(np.int32), rng.choice([0.0, 1e-3, 5.0, 1e200, np.inf], n - 100)
-    groups = list(surroundings(*map(cupy.asarray, (X, rows, reach))))
-    members = [to_host(group[0]) for group in groups]
-    np.testing.assert_array_equal(np.sort(np.concatenate(members)), np.arange(n - 100))
-    assert [group[1] is None for group in groups] == [False] * (len(groups) - 1) + [True]
-    assert len(groups) > 4
-    for of, (_, centre, radius) in zip(members[:-1], groups[:-1], strict=True):
-        distance = np.sqrt(((X[rows[of]] - X[centre]) ** 2).sum(axis=1))
-        assert of.size >= 64
-        assert (distance <= 64 * reach[of]).all()
-        assert reach[of].max() <= 4 * reach[of].min()
-        assert radius == pytest.approx((distance + reach[of]).max())
-    assert np.isin(np.flatnonzero((reach == 0) | (reach > 5)), members[-1]).all()
-    few = list(surroundings(*map(cupy.asarray, (X, rows[:10], reach[:10]))))
-    assert [(to_host(group[0]).tolist(), group[1]) for group in few] == [(list(range(10)), None)]
-
-
-@pytest.mark.gpu
 @pytest.mark.parametrize("points", [clusters, a_dense_and_a_wide_cluster, far_apart_in_one_feature, twins_and_clusters])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("d", [6, 40])

@@ -375,7 +375,7 @@ def test_kernel_of_bounds(metric, d, k, scale, with_core, dtype, engine):
     search = TileSearch(metric_rows(metric, X, engine), engine, Report(), metric=metric)
     rows, group = rng.integers(0, n, 2 * n).astype(np.int32), rng.integers(0, 9, n).astype(np.int32)
     ids, count = rng.permuted(np.tile(np.arange(n), (2 * n, 1)), axis=1)[:, :width], rng.integers(0, 99, 2 * n)
-    weights = to_host(exact_kernels(engine).all_distances(search.values, metric))
+    weights = to_host(exact_kernels(engine).all_distances(search.exact.points, metric))
     core = np.quantile(weights, 0.1) * rng.random(n) if with_core else np.zeros(n)
     weights = np.maximum(weights, np.maximum(core, core[:, None]))[rows[:, None], ids]
     near = (np.arange(width) < count[:, None]) & (group[ids] != group[rows][:, None])
@@ -477,7 +477,7 @@ def test_kernels_of_cells(cells, dtype, engine):
         begins, ends, tiles = (to_host(part) for part in (lists.begins, lists.ends, lists.tiles))
         assert lists.lengths is None
         for b in range(cells):
-            mean = between[b] + spread
+            mean = np.where(size == 0, np.inf, between[b] + spread)  # an empty cell is of queries alone
             if groups is not None and groups[0][b] >= 0:
                 mean[groups[1][::2] == groups[0][b]] = np.inf
             allowed = [c for c in np.argsort(mean) if mean[c] < np.inf]
@@ -768,10 +768,33 @@ def test_lists_by_cosines(engine):
     assert_lists(found, (to_host(expected.ids), to_host(expected.weights)))
 
 
-def test_tiles_are_of_one_set(engine):
-    X = engine.asarray(np.eye(9))
-    with pytest.raises(ValueError, match="tiles are of one set of points"):
-        TileSearch(X, engine, Report(), X[:2])
+@pytest.mark.parametrize(("m", "n"), [(300, 5000), (2500, 2200), (5000, 400)])
+@by_family
+def test_queries_are_in_tiles(points, m, n, engine):
+    """Some are where no point is, and some are equal to points."""
+    rng, k = np.random.default_rng(m), 4
+    X = points(rng, n + m, 20)
+    X[n : n + m // 9] += 50
+    X[-20:] = X[:20]
+    search = TileSearch(engine.asarray(X[:n]), engine, Report(), engine.asarray(X[n:]))
+    distances = squared_distances(X[n:], X[:n])
+    xp, rows = engine.xp, engine.xp.arange(m, dtype="int32")
+    assert 0 < search.share() <= 1
+    no_group, some = xp.full(n, -1, "int32"), rows[::3]
+    for length in (k, min(n, search.exact_kernels.MAX_LIST + 1)):
+        found = search.find(SearchTask(some, length, rows, no_group))
+        assert_lists(found, least(distances[::3], length))
+    upper = np.quantile(distances.min(axis=1), 0.6)
+    found = search.find(SearchTask(rows, k, rows, no_group, xp.full(m, upper)))
+    ids, weights = least(distances, k)
+    ours = to_host(found.ids), to_host(found.weights)
+    np.testing.assert_array_equal(ours[0][weights <= upper], ids[weights <= upper])
+    np.testing.assert_array_equal(ours[1][weights <= upper], weights[weights <= upper])
+    groups = rows % 5, xp.arange(n, dtype="int32") % 7
+    distances[to_host(groups[0])[:, None] == to_host(groups[1])] = np.inf
+    assert_lists(search.find(SearchTask(rows, k, *groups)), least(distances, k))
+    found = to_host(search.find(SearchTask(rows, 1, *groups, per_group_minimum=True)).weights)
+    assert [found[g::5].min() for g in range(5)] == [distances[g::5].min() for g in range(5)]
 
 
 # ------------------------------------------------------------------------------------------------------ when it serves

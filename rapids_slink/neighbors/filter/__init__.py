@@ -176,13 +176,6 @@ class TileFilter:
         """Return the groups of some rows, and of the points by id, as `candidates` takes them."""
         return groups
 
-    def localized(self, rows: Array, bound: Array) -> Iterator[tuple[TileFilter | None, Array]]:
-        """Yield filters as fine as some rows with these bounds need, each with the numbers of the rows that it serves.
-
-        Each number comes once. The numbers of rows that no filter serves come last, with None.
-        """
-        yield None, self.device.xp.arange(rows.size, dtype="int32")
-
     def by_band(
         self, task: SearchTask, rows: Array, groups: Groups, bound: Array, bands: list[slice], capacity: int | None
     ) -> Iterator[Candidates]:

@@ -81,7 +81,6 @@ class Scaling:
     scale: float  # a power of two
     byte_values: bool = False  # all values are integers from 0 to 255
     bits: int = 8  # that the largest of these integers has, from 1 to 8
-    limit: float = inf  # in fp16 a larger |z| is cut off
 
 
 def scale_of(largest: float, points: Array) -> float:

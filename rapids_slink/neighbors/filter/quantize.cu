@@ -20,11 +20,11 @@ union Chunk {
 // The fp16 points, `lanes` of a warp a row: z = scale (x - centre) in float64, y its rounding, and what bounds the rounding. Rows `rows`
 // of `values` (all in order if it is null) go to rows 0.. of y, which have `chunks` times 8 features or, with `atoms`, are an
 // image for fused/pass.cuh, whose half norms are negated.
-// A |z| above `limit` is cut off, which moves no two points apart. `half_shrink` is (1 - eta) / 2 with all slack, `round_up`
-// and `tiny` are those of bounds.round_up. Rows from m to `padded` are zeros with an infinite half norm.
+// `half_shrink` is (1 - eta) / 2 with all slack, `round_up` and `tiny` are those of bounds.round_up. Rows from m to `padded` are zeros
+// with an infinite half norm.
 extern "C" __global__ void quantize(
     const VALUE* __restrict__ values, int d, const int* __restrict__ rows, long long m, long long padded,
-    const double* __restrict__ centre, double scale, double limit, double half_shrink, double round_up, double tiny,
+    const double* __restrict__ centre, double scale, double half_shrink, double round_up, double tiny,
     int chunks, int atoms, int lanes, uint4* __restrict__ y, float* __restrict__ half_norm, float* __restrict__ error) {
     long long r = thread_index() / lanes;
     int lane = threadIdx.x % lanes;
@@ -40,7 +40,6 @@ extern "C" __global__ void quantize(
         for (int e = 0; e < CHUNK; e++) {
             int f = c * CHUNK + e;
             double z = real && f < d ? times(minus(widen(loaded[e]), centre[f]), scale) : 0;
-            z = fmin(fmax(z, -limit), limit);
             out.half[e] = to_half((float)z);
             double rounded = from_half(out.half[e]), off = rounded - z;
             norm += rounded * rounded, moved += off * off, length += z * z;

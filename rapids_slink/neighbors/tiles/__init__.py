@@ -60,7 +60,15 @@ from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import ProductFilter, choose_filter, scaling_of, serves_products
 from rapids_slink.neighbors.filter import kernels as filter_kernels
 from rapids_slink.neighbors.rows import product_form
-from rapids_slink.neighbors.task import ManyTilesError, Search, SearchResult, SearchTask, equal_slices, geometric_slices
+from rapids_slink.neighbors.task import (
+    ManyTilesError,
+    Search,
+    SearchResult,
+    SearchTask,
+    equal_slices,
+    geometric_slices,
+    row_blocks,
+)
 from rapids_slink.neighbors.tiles.order import (
     AXES,
     BLOCK,
@@ -106,6 +114,8 @@ JOINING_SHARE = {"cpu": 0.0, "cuda": 0.5}
 #: The most bytes of terms and candidates at a time; the bytes of a term, that of a row or a point for a cell, and of
 #: the product that it comes from.
 MAX_BYTES, TERM_BYTES, PRODUCT_BYTES = {"cpu": 2**31, "cuda": 2**35}, {"cpu": 32, "cuda": 4}, 8
+#: Values that are counted from the origin, in float64, at a time.
+CENTRED = 2**28
 #: The most bytes of a value in the filter that joins components.
 FILTER_BYTES = 8
 #: The fewest rows of a group in a cell that have blocks of their own.
@@ -120,7 +130,7 @@ def estimate_tiles(n: int, m: int, d: int, k: int, itemsize: int, device: Device
     a_row = 8 * -(-d // 64) * 64 if device.is_gpu else 12 * d  # once rounded and once with twice the digits
     retained = unit_rows + n * (8 * axes + 28) + slots * (a_row + 4 * axes + 28)
     listed = int(tiles * blocks * (1 / 2 + 16 * MAX_SHARE[device.name]))
-    peak = retained + max(8 * slots * (d + cells), 2 * m * (12 * k + 8) + listed)
+    peak = retained + max(8 * min(slots * d, CENTRED), 2 * m * (12 * k + 8) + listed)
     of_term = TERM_BYTES[device.name]
     of_slot, of_cell = 4 * (ROOM + 12 * k) + (PRODUCT_BYTES + of_term) * cells, (PRODUCT_BYTES + 2 * of_term) * slots
     preferred = min(of_slot * slots + of_cell * cells, MAX_BYTES[device.name])
@@ -158,10 +168,11 @@ class Terms:
 
 
 class TileSearch(Search):
-    """Search among points for neighbours of the same points, in tiles.
+    """Search among points for neighbours of the same points or of `queries`, in tiles.
 
-    `values` are those that `rows.metric_rows` makes for a metric with a product form. `all_pairs` makes a search over
-    all pairs: it is given where clusters are so wide that such a search connects them in less time.
+    Both are as `rows.metric_rows` makes them for a metric with a product form. Queries are in the order and in cells
+    as points are, but in no tile that a row is tested with. `all_pairs` makes a search over all pairs: it is given
+    where clusters are so wide that such a search connects them in less time.
     """
 
     name = "tiles of near points"  # for reports
@@ -180,12 +191,14 @@ class TileSearch(Search):
     ) -> None:
         self.all_pairs, self.for_lists = all_pairs, all_pairs is not None
         self.joins_late = JOINING_SHARE[device.name] > 0
-        if queries is not None:
-            raise ValueError("tiles are of one set of points")
-        self.values, self.device, self.report, self.progress, self.metric = values, device, report, progress, metric
-        self.exact, self.points = ExactPoints(values, values, metric), product_form(values, metric, device)
-        points, xp = self.points, device.xp
-        self.n_features, self.free_bytes = points.shape[1], free_bytes() - self._peak(values, device, metric)
+        self.device, self.report, self.progress, self.metric = device, report, progress, metric
+        xp, n = device.xp, len(values)
+        self.exact = ExactPoints(values if queries is None else queries, values, metric)
+        rows = values if queries is None else xp.concatenate((values, queries))
+        #: all rows in one array, the points first, and as products read them; the first row that is a query
+        self.rows, self.first_query = replace(self.exact, queries=rows, points=rows), n if queries is not None else 0
+        points = self.points = product_form(rows, metric, device)
+        self.n_features, self.free_bytes = points.shape[1], free_bytes() - self._peak(values, device, metric, queries)
         self.kernels, self.exact_kernels = kernels(device), exact_kernels(device)
         self.axes = Axes.of(points, device)
         self.places, self.errors, farthest, error = self.axes.places(points)
@@ -194,10 +207,16 @@ class TileSearch(Search):
         self.order, self.place_of, begins = near_order(self.places, device)
         self.cell_size, self.slot_of = cell_size(len(points)), xp.empty(len(points), "int32")
         self.slots = Slots.of(self.order, begins, device, slot_of=self.slot_of)
+        self.columns_in = self.slots  # the points alone
+        if queries is not None:
+            is_point = self.order < n
+            self.columns_in = replace(self.slots, rows=xp.where(self.slots.rows < n, self.slots.rows, xp.int32(-1)))
+            self.place_of = xp.maximum(xp.cumsum(is_point) - 1, 0).astype("int32")[self.place_of]
+            self.order = self.order[is_point]
         cells = np.searchsorted(self.slots.cell_of_block, np.arange(self.slots.cells + 1))
         self.first_block = cells  # the first block of each cell, then the number of blocks, on the host
         self.first_tile = device.asarray((cells * (BLOCK // TILE)).astype(np.int32))
-        self.boxes = self.kernels.boxes(self.places, self.errors, self.slots.rows)
+        self.boxes = self.kernels.boxes(self.places, self.errors, self.columns_in.rows)
         self.turned = self.kernels.turned(self.boxes)
         self.places_of_slots = self.kernels.places_of_slots(self.places, self.slots.rows)
         #: what float32 places may be off by, and E of the test by its squares
@@ -211,16 +230,18 @@ class TileSearch(Search):
         self._buffers = dict[str, Array]()
 
     @classmethod
-    def serves(cls, values: Array, device: Device, metric: Metric) -> bool:
+    def serves(cls, values: Array, device: Device, metric: Metric, queries: Array = None) -> bool:
         """Return whether the device's products prove something of such points and the search's memory is free."""
         if metric.filter != "product" or values.dtype.kind != "f" or not serves_products(values, metric, device):
             return False
-        return kernels(device).products_are_precise() and cls._peak(values, device, metric) < free_bytes()
+        return kernels(device).products_are_precise() and cls._peak(values, device, metric, queries) < free_bytes()
 
     @staticmethod
-    def _peak(values: Array, device: Device, metric: Metric) -> int:
+    def _peak(values: Array, device: Device, metric: Metric, queries: Array = None) -> int:
         (n, d), itemsize = values.shape, values.dtype.itemsize
-        return estimate_tiles(n, n, d, IN_ORDER, itemsize, device, metric).least
+        copy = 0 if queries is None else (n + len(queries)) * d * itemsize
+        n += copy and len(queries)
+        return estimate_tiles(n, n, d, IN_ORDER, itemsize, device, metric).least + copy
 
     @np.errstate(over="ignore", invalid="ignore")
     def share(self) -> float:
@@ -228,14 +249,17 @@ class TileSearch(Search):
 
         It is 1 if places may be off by more than float32 holds: these tell no points apart.
         """
-        xp, n = self.device.xp, len(self.points)
+        xp, queries, n = self.device.xp, self.exact.queries, len(self.exact.points)
         if not self.lost < np.finfo("float32").max:
             return 1.0
-        blocks = self.slots.cell_of_block.size
+        rows = xp.arange(len(queries), dtype="int32")
+        task = SearchTask(rows, SHARE_NEIGHBORS, rows, rows if not self.first_query else xp.full(n, -1, "int32"))
+        task = self._among_all(task)
+        slots = self._slots_of(task, None)
+        blocks = slots.cell_of_block.size
         some = np.arange(0, blocks, max(1, blocks // SHARE_BLOCKS))
-        everyone = xp.arange(n, dtype="int32")
-        task, slots = SearchTask(everyone, SHARE_NEIGHBORS, everyone, everyone), self.slots.some(some, self.device)
-        rows = self.kernels.put_rows(slots, everyone, everyone, self.slot_of, (0, 0))
+        slots = slots.some(some, self.device)
+        rows = self.kernels.put_rows(slots, task.rows, task.row_group, self.slot_of, (0, 0))
         self._bound_in_order(task, rows)
         boxes = self.kernels.boxes(self.places, self.errors, rows.real)
         listed = self._near_tiles(boxes, rows, *self._groups_of(task, rows)[1:])
@@ -275,7 +299,7 @@ class TileSearch(Search):
     @np.errstate(over="ignore", invalid="ignore")
     def search(self, task: SearchTask) -> tuple[SearchResult, int]:
         """Return the neighbours of a task's rows, up to `MAX_LIST`, and how many rows were searched again."""
-        xp, m, kernels = self.device.xp, task.rows.size, self.exact_kernels
+        xp, m, kernels, task = self.device.xp, task.rows.size, self.exact_kernels, self._among_all(task)
         upper, top = task.bounds(xp), kernels.empty_lists(m, task.k)
         minima = xp.full(task.row_group.size, xp.inf) if task.per_group_minimum else None
         index, unproven, room, redone, columns = None, m, ROOM + 12 * task.k, None, self.columns
@@ -290,6 +314,14 @@ class TileSearch(Search):
             kernels.drop_above_bound(top.ids, top.weights, upper)
         return SearchResult(top.ids, top.weights, upper), redone or 0
 
+    def _among_all(self, task: SearchTask) -> SearchTask:
+        """Return the task with the numbers of its rows among all rows, and a group for each of these."""
+        if not self.first_query:
+            return task
+        first = self.device.xp.int32(self.first_query)
+        of_rows = self.device.xp.concatenate((self.device.xp.zeros(self.first_query, "int32"), task.row_group))
+        return replace(task, rows=task.rows + first, row_group=of_rows)
+
     def _scan(self, task: SearchTask) -> SearchResult:
         """Return the neighbours of a task's rows by all distances.
 
@@ -300,7 +332,7 @@ class TileSearch(Search):
             1,
             int(
                 min(self.free_bytes / 4, MAX_BYTES[self.device.name])
-                // self.exact_kernels.scan_bytes(len(self.points), task.k)
+                // self.exact_kernels.scan_bytes(len(self.exact.points), task.k)
             ),
         )
 
@@ -340,9 +372,10 @@ class TileSearch(Search):
 
     def _encode_points(self, cells: tuple[Array, Array], fine: bool) -> Encoded:
         """Return the points as columns of products, counted from the centres of `cells` and scaled by their scales."""
-        y, error, length = self.kernels.encode(self.points, self.slots, self.axes.centre, *cells, fine, columns=True)
-        most_moved, longest, squares, sizes = self.kernels.sums_of_cells(self.slots, error, length)
-        return Encoded(self.slots, *cells, y, error, length, fine, most_moved, longest, squares, sizes)
+        slots = self.columns_in
+        y, error, length = self.kernels.encode(self.points, slots, self.axes.centre, *cells, fine, columns=True)
+        most_moved, longest, squares, sizes = self.kernels.sums_of_cells(slots, error, length)
+        return Encoded(slots, *cells, y, error, length, fine, most_moved, longest, squares, sizes)
 
     def _encode_rows(self, slots: Slots, columns: Encoded) -> Encoded:
         """Return rows in slots, counted from the same centres and scaled likewise."""
@@ -427,10 +460,12 @@ class TileSearch(Search):
 
     def _products(self, name: str, cells: slice, rows: Array) -> tuple[Array, Array, Array]:
         """Return the products of some centres with the points of some slots, and the squares of either's lengths."""
-        w, norms = self.kernels.centred(self.points, rows, self.axes.centre)
-        centres = self.columns.centres[cells]
-        products = self._buffer(name, (len(centres), len(w)), "float64")
-        return self.device.xp.matmul(centres, w.T, out=products), self.between[0][cells], norms
+        centres, xp = self.columns.centres[cells], self.device.xp
+        products, norms = self._buffer(name, (len(centres), rows.size), "float64"), xp.empty(rows.size)
+        for some in row_blocks(rows.size, self.n_features, CENTRED):
+            w, norms[some] = self.kernels.centred(self.points, rows[some], self.axes.centre)
+            xp.matmul(centres, w.T, out=products[:, some])
+        return products, self.between[0][cells], norms
 
     def _search_slots(
         self, task: SearchTask, slots: Slots, terms: Terms, columns: Encoded, state: Any, room: int, is_first: bool
@@ -445,7 +480,7 @@ class TileSearch(Search):
         of_points, of_tiles, of_blocks = self._groups_of(task, rows)
         if minima is not None and is_first:
             ids = self._buffer("candidates", (rows.ids.size, SAMPLED), "int32")
-            near = self._near_cells(slots, 0, of_tiles, of_blocks), self.slots.rows
+            near = self._near_cells(slots, 0, of_tiles, of_blocks), self.columns_in.rows
             some = self.kernels.sample_lists(*near, rows, task.point_group, ids)
             self._rerank(rows, some, groups, exact.empty_lists(rows.ids.size, 1), minima, task, for_bounds=True)
 
@@ -494,9 +529,9 @@ class TileSearch(Search):
         """
         of_rows = rows.ids, candidates, groups, rows.bound, lists, task.core
         if for_bounds:
-            self.kernels.bound_rows(self.exact, self.points, self.axes.unit, *of_rows)
+            self.kernels.bound_rows(self.rows, self.points, self.axes.unit, *of_rows)
         else:
-            self.kernels.rerank(self.exact, *of_rows)
+            self.kernels.rerank(self.rows, *of_rows)
         if minima is not None:  # a minimum bounds many rows at once; empty slots' lists have no finite weight
             self.exact_kernels.scatter_min(minima, rows.groups, lists.weights)
             self.exact_kernels.gather_min(rows.bound, minima, rows.groups)
@@ -508,13 +543,13 @@ class TileSearch(Search):
         """
         if task.is_knn_graph:
             return self.slots.rows, None, None
-        of_points, of_tiles = self.kernels.groups_of_slots(self.slots.rows, task.point_group, TILE)
+        of_points, of_tiles = self.kernels.groups_of_slots(self.columns_in.rows, task.point_group, TILE)
         return of_points, of_tiles, self.kernels.groups_of_slots(rows.real, task.row_group, BLOCK)[1]
 
     def _bound_in_order(self, task: SearchTask, rows: Rows) -> None:
         """Tighten the rows' bounds by the distances of their neighbours in the order."""
-        n, groups = len(self.points), (rows.groups, task.point_group)
-        width = min(n, max(IN_ORDER, 4 * task.k))
+        groups = rows.groups, task.point_group
+        width = min(self.order.size, max(IN_ORDER, 4 * task.k))
         top = self.exact_kernels.empty_lists(rows.ids.size, task.k)
         candidates = self.kernels.near_in_order(rows.ids, self.place_of, self.order, width, groups)
         self._rerank(rows, candidates, groups, top, None, task, for_bounds=True)

@@ -473,6 +473,7 @@ def near_cells(
     """
     spread, own = points.squares / np.maximum(points.sizes, 1) / points.scales**2, row_cell[:: BLOCK // TILE]
     squares = (between + spread)[own]
+    squares[:, points.sizes == 0] = np.inf  # cells of queries alone
     if block_group is not None:
         first, last = tile_group[first_tile[:-1]], tile_group[first_tile[1:] - BLOCK // TILE]  # whose first row is real
         squares[(block_group[:, None] >= 0) & (block_group[:, None] == first) & (first == last)] = np.inf

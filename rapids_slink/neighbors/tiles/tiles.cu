@@ -399,6 +399,7 @@ extern "C" __global__ void list_near_cells(
     int own = row_cell[b * (BLOCK / TILE)], nearest = -1, best[2] = {-1, -1};
     double of_own = spread(own), least_mean = INFINITE, least[2] = {INFINITE, INFINITE};
     for (int c = lane; c < cells; c += WARP) {
+        if (sizes[c] == 0) continue;  // a cell of queries alone
         int last = first_tile[c + 1] - BLOCK / TILE;  // the first tile of the last block: the second may be empty
         if (share_group(block_group, b, tile_group, first_tile[c]) && share_group(block_group, b, tile_group, last)) continue;
         double of_cell = spread(c), square = between[(size_t)own * cells + c] + of_cell, mean = fmax(square + of_own, 0.0);

@@ -94,8 +94,8 @@ def nearest_of_pairs(
     n, group = near.n_rows, NO_GROUPS if group is None else group
     nearest, distance = np.full(n, -1, np.int32), np.full(n, np.inf)
     for src, dst, weight in near.parts(PART):
-        rows, others = (dst, src) if near.is_one else (src, dst)
-        _see(rows, others, weight, group, leaders, nearest, distance)
+        rows, others = map(to_host, (dst, src) if near.is_one else (src, dst))
+        _lower(rows, others, to_host(weight), group, leaders, nearest, distance)
     return nearest, distance
 
 
@@ -126,16 +126,31 @@ class _Halves:
         self.solve(middle, end)
 
     def _by_pairs(self, begin: int, end: int) -> bool:
-        """Find the nearest earlier rows among the pairs of the range; return whether these were few enough."""
-        if end - begin < 2:
+        """Find the nearest earlier rows among the pairs of the range; return whether these were few enough.
+
+        If fewer than half of the rows may stay, these are the points, and all rows of the range are queries.
+        """
+        size, points = end - begin, self._points(begin, end)
+        if size < 2 or not points.size:
             return True
-        search = prepare_pairs(self.rows[begin:end], None, self.limit, self.metric, self.device)
-        found = search.find(slice(0, end - begin), ROOM[self.device.name], goes_on=False)
+        rows, is_one = self.rows[begin:end], 2 * points.size > size
+        if is_one:
+            points = np.arange(begin, end, dtype=np.int32)
+        others = (rows, None) if is_one else (self.rows[self.device.asarray(points)], rows)
+        search = prepare_pairs(*others, self.limit, self.metric, self.device)
+        found = search.find(slice(0, size), ROOM[self.device.name], goes_on=False)
         if found.src is None:
             return False
-        rows, others = found.dst + np.int32(begin), found.src + np.int32(begin)
-        _see(rows, others, found.weight, self.group, self.leaders, self.nearest, self.weight)
+        src, dst, weight = map(to_host, (found.src, found.dst, found.weight))
+        row, other = (dst + np.int32(begin), points[src]) if is_one else (src + np.int32(begin), points[dst])
+        earlier = slice(None) if is_one else other < row
+        _lower(row[earlier], other[earlier], weight[earlier], self.group, self.leaders, self.nearest, self.weight)
         return True
+
+    def _points(self, begin: int, end: int) -> np.ndarray:
+        """Return the rows of the range that may count as earlier rows, by all pairs with rows before the range."""
+        rows = np.arange(begin, end, dtype=np.int32)
+        return rows[self.nearest[begin:end] < 0] if self.leaders else rows
 
     def _across(self, begin: int, middle: int, end: int) -> None:
         """Find the nearest of the rows before the middle for each row behind it."""
@@ -143,9 +158,7 @@ class _Halves:
             own = self.group[middle]
             begin = begin + int(np.searchsorted(self.group[begin:middle], own, side="left"))
             end = middle + int(np.searchsorted(self.group[middle:end], own, side="right"))
-        points = np.arange(begin, middle)
-        if self.leaders:
-            points = points[self.nearest[begin:middle] < 0]
+        points = self._points(begin, middle)
         if not points.size:
             return
         device, behind = self.device, slice(middle, end)
@@ -156,19 +169,6 @@ class _Halves:
         nearer = (ids >= 0) & (weight < self.weight[behind])
         self.nearest[behind] = np.where(nearer, points[ids], self.nearest[behind])
         self.weight[behind] = np.where(nearer, weight, self.weight[behind])
-
-
-def _see(
-    rows: Array,
-    others: Array,
-    weight: Array,
-    group: np.ndarray,
-    leaders: bool,
-    nearest: np.ndarray,
-    least: np.ndarray,
-) -> None:
-    """Lower the nearest of some rows by pairs with others, in their order; see `_lower`."""
-    _lower(to_host(rows), to_host(others), to_host(weight), group, leaders, nearest, least)
 
 
 @njit(nogil=True, cache=True)

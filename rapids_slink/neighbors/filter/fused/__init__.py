@@ -351,8 +351,8 @@ def quantize_rows(values: Array, scaling: Scaling, rows: Array, padded: int, ato
     launch_blocks(
         QUANTIZE, "quantize", (-(-padded * lanes // (QUANTIZE_WARPS * WARP)),), QUANTIZE_WARPS * WARP,
         values, np.int32(d), rows, np.int64(m), np.int64(padded), scaling.centre, np.float64(scaling.scale),
-        np.float64(scaling.limit), np.float64(shrink / 2), np.float64(ROUND_UP),
-        np.float64(TINY), np.int32(chunks), np.int32(atoms), np.int32(lanes), y, half_norm, error,
+        np.float64(shrink / 2), np.float64(ROUND_UP), np.float64(TINY),
+        np.int32(chunks), np.int32(atoms), np.int32(lanes), y, half_norm, error,
         options=(value_option(values.dtype),),
     )  # fmt: skip
     return QuantizedPoints(y, half_norm, error)

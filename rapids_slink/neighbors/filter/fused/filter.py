@@ -2,17 +2,10 @@
 
 What the filters of products and of bits share is `ImageFilter`. Rows of bits are tested by the number of ones that two
 rows have in common; see `counts.cu`.
-
-Rows that are near each other for how far they look, as in a cluster far from all others, have filters of their own:
-`surroundings` groups them. No scale for all points serves such a cluster: fp16 rounds by more than the distances
-within. About one of its points z is precise, and what is far away is cut off, by `Scaling.limit`: a projection onto a
-cube. It moves no two points apart, so that the test of `bounds` loses no neighbour. But then products bound no distance
-from above.
 """
 
-from collections.abc import Iterator
 from functools import cached_property
-from math import inf, log2
+from math import inf
 from typing import Any
 
 import cupy as cp
@@ -20,9 +13,8 @@ import numpy as np
 
 from rapids_slink.metrics import WORD_BITS, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, candidate_capacity
-from rapids_slink.neighbors.exact.cuda import pair_distances
 from rapids_slink.neighbors.filter import ProductFilter, TileFilter
-from rapids_slink.neighbors.filter.bounds import QuantizedPoints, Scaling, radius_terms, scale_of
+from rapids_slink.neighbors.filter.bounds import QuantizedPoints, Scaling, radius_terms
 from rapids_slink.neighbors.filter.fused import (
     ATOM_STEPS,
     BLOCK_ROWS,
@@ -355,27 +347,6 @@ class FusedFilter(ImageFilter, ProductFilter):
         finer.arrange(self.order, self.far)
         return finer
 
-    def localized(self, rows: Array, bound: Array) -> Iterator[tuple[TileFilter | None, Array]]:
-        """Yield fp16 filters, each centred at a point that its rows are near, compared with how far they look.
-
-        See `TileFilter.localized`.
-        """
-        if not fp16_keeps_bound():
-            yield from super().localized(rows, bound)
-            return
-        self.points_image = None  # another image takes its memory
-        reach = self.metric.true_distance_bound(bound, cp, *self.metric.rounding_terms(self.n_features))
-        for members, centre, radius in surroundings(self.queries, rows, reach):
-            if centre is None:
-                yield None, members
-                continue
-            scale = scale_of(2 * radius, self.points)
-            scaling = Scaling(self.queries[centre].astype(float), scale, limit=2 * radius * scale)
-            arguments = self.points, self.queries, self.metric, self.device, scaling, self.exact
-            local = FusedFilter(*arguments, PRECISE, self.within)
-            local.arrange(self.order, self.far)
-            yield local, members
-
     def order_by_bound(self, bound: Array, first: int = 0) -> tuple[Array, Array]:
         """Return an order for `append_both`: tiles of points with similar bounds, in a low-discrepancy order.
 
@@ -501,69 +472,6 @@ class FusedFilter(ImageFilter, ProductFilter):
         arguments = np.int64(bound.size), bound, error, self.radius_struct, radii.of_row, radii.of_tile
         launch_blocks(TIGHTEN, "radius_of_rows", (size // TILE,), TILE, *arguments)
         return radii
-
-
-#: A row's centre may be `MAX_RATIO` times as far as the row looks, and a row may look `LEVEL` times as far as another
-#: of its group: fp16 moves a row by up to 2⁻¹² of its distance from the centre.
-MAX_RATIO, LEVEL = 2**6, 4
-#: The most centres, and the fewest rows of a group: all distances of fewer rows are computed in as little time.
-MAX_CENTRES, MIN_MEMBERS = 2**10, 2**6
-LEVELS, SMALLEST = 2**11, 1e-308  # more than there are levels of float64 numbers from here on
-
-
-def surroundings(values: Array, rows: Array, reach: Array) -> Iterator[tuple[Array, int | None, float]]:
-    """Yield groups of rows that are near one of them, their centre, and that look about equally far.
-
-    A next centre is the row without one that is farthest from all for how far it looks (Gonzalez 1985). It takes all
-    rows without a centre that are near it.
-
-    Parameters
-    ----------
-    values : (n, d) array
-    rows : (m,) int32 array
-        Of the values.
-    reach : (m,) float64 array
-        The distance up to which each looks.
-
-    Yields
-    ------
-    members : int32 array
-        Which of the m rows. Each comes once; the rows of no group come last.
-    centre : int, optional
-        A row of the values.
-    radius : float
-        All points that the members look for are within it of the centre.
-    """
-    m, centres = rows.size, list[int]()
-    if m < MIN_MEMBERS:
-        yield cp.arange(m, dtype=cp.int32), None, 0.0
-        return
-    nearest, own, of = cp.full(m, cp.inf), cp.full(m, cp.inf), cp.full(m, -1, cp.int32)
-    limit = (MAX_RATIO * reach) ** 2  # squares of distances, like `nearest` and, of a row's own centre, `own`
-    limit[limit == cp.inf] = 0  # there is no scale for these rows, nor for rows that look nowhere
-    while len(centres) < min(MAX_CENTRES, m // MIN_MEMBERS):
-        ratio = cp.where((of < 0) & (limit > 0), nearest / limit, 0)
-        farthest = int(ratio.argmax())
-        if ratio[farthest] == 0:
-            break
-        centre = rows[farthest : farthest + 1]
-        square = pair_distances(values, cp.repeat(centre, m), rows)
-        near = (of < 0) & (square <= limit) & (limit > 0)
-        of, own = cp.where(near, cp.int32(len(centres)), of), cp.where(near, square, own)
-        nearest = cp.minimum(square, nearest)
-        centres.append(int(centre[0]))
-    level = (cp.log2(cp.maximum(reach, SMALLEST)) // log2(LEVEL)).astype(cp.int32)
-    group = cp.where(of < 0, -1, of * LEVELS + level + LEVELS // 2)
-    radius, by_group = cp.sqrt(own) + reach, cp.argsort(group).astype(cp.int32)
-    numbers, starts = np.unique(group[by_group].get(), return_index=True)
-    others = []
-    for number, members in zip(numbers.tolist(), cp.split(by_group, starts[1:].tolist()), strict=True):
-        if number >= 0 and members.size >= MIN_MEMBERS:
-            yield members, centres[number // LEVELS], float(radius[members].max())
-        else:
-            others.append(members)
-    if others:
-        yield cp.concatenate(others), None, 0.0
 
 
 MAX_BITS = 2**24  # counts and numbers of ones are exact in float32
