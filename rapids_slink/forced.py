@@ -34,7 +34,8 @@ class Forced:
     connect: str | None = None
     #: lists end at the heights of clusters of this many points, read by `spanning_tree.lists`; with 0 they do not end
     large_cluster: int | None = None
-    #: the search for pairs within a distance, read by `neighbors.within`: "tree", "filter" or "distances"
+    #: the search for pairs within a distance, read by `neighbors.within`: "tree", "tiles",
+    #: "filter" or "distances"
     pairs: str | None = None
     #: the most rows whose pairs are all found at once, read by `neighbors.within.nearest`
     block: int | None = None

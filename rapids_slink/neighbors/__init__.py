@@ -194,37 +194,57 @@ def prepare_search(
     Most tasks want no surrogate distance above `max_weight`, by which a filter may be chosen. If `n` is given, the
     points are a sample of n, and the search is the one that suits n points.
     """
-
-    def made(kind: Any, *more: Any) -> Search:
-        search: Search = kind(values, device, report, queries, progress, metric, *more)
-        return search
-
     n, has_numbers = n or len(values), values.dtype.kind != "u"  # no words, nor a CPU's codes
     kind = _search_class(n, values.shape[1], metric, device) if has_numbers else BruteForceSearch
-    search = None
+    search: Search | None = None
     may_choose = kind is BruteForceSearch and has_numbers
-    wanted, fewest = forced().search, n if queries is None else min(n, len(queries))
+    wanted = forced().search
+    all_pairs = partial(BruteForceSearch, values, device, report, queries, progress, metric)
     if may_choose and queries is None and may_be_low_dimensional(n, values.shape[1], metric, device):
-        search = _low_dimensional(values, device, metric, made)
-    if wanted in TILES:
-        if may_choose and TileSearch.serves(values, device, metric, queries):
-            search = made(TileSearch, partial(made, BruteForceSearch) if wanted == TILES[1] else None)
-    elif (
-        may_choose
-        and not (wanted or search)
-        and metric.filter == "product"
-        and fewest >= STRUCTURED_POINTS[device.name]
-    ):
-        within = expansion(values, device, TIMES)
-        is_near = within <= MAX_SPREAD and nearest_by_spread(values, device) <= MAX_NEAREST
-        is_clustered = within <= MAX_CLUSTER and n >= CLUSTERED_POINTS[device.name]
-        if (is_near or is_clustered) and TileSearch.serves(values, device, metric, queries):
-            tiles: Any = made(TileSearch, None if is_near else partial(made, BruteForceSearch))
-            search = tiles if tiles.share() <= MAX_SHARE[device.name] else None
-    if search is None:
-        search = made(kind, max_weight) if kind is BruteForceSearch else made(kind)
+        by_tree = partial(_tree_class(device), values, device, report, None, progress, metric)
+        search = _low_dimensional(values, device, metric, by_tree, all_pairs)
+    if may_choose and not search and wanted in (None, *TILES):
+        for_wide = None if wanted == TILES[0] else all_pairs
+        search = search_in_tiles(values, device, report, queries, progress, metric, for_wide, n, wanted=bool(wanted))
+    if search is None and kind is BruteForceSearch:
+        search = all_pairs(max_weight)
+    elif search is None:
+        search = kind(values, device, report, queries, progress, metric)
     report.count("neighbors", filter=search.name)
     return search
+
+
+def search_in_tiles(
+    values: Array,
+    device: Device,
+    report: Report,
+    queries: Array = None,
+    progress: bool | str = False,
+    metric: Metric = EUCLIDEAN,
+    all_pairs: Callable[[], Search] | None = None,
+    n: int = 0,
+    within: float = inf,
+    wanted: bool = False,
+) -> TileSearch | None:
+    """Return the search in tiles of near points if few pairs of tiles are needed, or if it serves and is `wanted`.
+
+    See `prepare_search`. Clusters that are as wide as they are far apart are connected by the search that `all_pairs`
+    makes. If `within` is finite, all points up to that surrogate distance are wanted, otherwise the nearest.
+    """
+    n = n or len(values)
+    is_near = wanted and all_pairs is None
+    if not wanted:
+        fewest = n if queries is None else min(n, len(queries))
+        if metric.filter != "product" or fewest < STRUCTURED_POINTS[device.name]:
+            return None
+        share = expansion(values, device, TIMES)
+        is_near = share <= MAX_SPREAD and nearest_by_spread(values, device) <= MAX_NEAREST
+        if not is_near and (share > MAX_CLUSTER or n < CLUSTERED_POINTS[device.name]):
+            return None
+    if not TileSearch.serves(values, device, metric, queries):
+        return None
+    search = TileSearch(values, device, report, queries, progress, metric, None if is_near else all_pairs)
+    return search if wanted or search.share(within) <= MAX_SHARE[device.name] else None
 
 
 def estimate_search(
@@ -310,22 +330,23 @@ def may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> bo
     return not forced().search and metric.boxes and d in features and n >= min_points
 
 
-def _low_dimensional(values: Array, device: Device, metric: Metric, made: Callable[..., Search]) -> Search | None:
-    """Return the search by a tree, or None if a ball of neighbours touches too many of its nodes.
+def _low_dimensional(
+    values: Array, device: Device, metric: Metric, by_tree: Any, all_pairs: Callable[[], Search]
+) -> Search | None:
+    """Return the search that `by_tree` makes, or None if a ball of neighbours touches too many of its nodes.
 
     It is also None if a GPU lacks the memory for the tree.
     """
-    kind: Any = _tree_class(device)
     if device.is_gpu:
         (n, d), itemsize = values.shape, values.dtype.itemsize
-        needed = kind.estimate(n, n, d, DEFAULT_NEIGHBORS, itemsize, device, metric).peak
+        needed = by_tree.func.estimate(n, n, d, DEFAULT_NEIGHBORS, itemsize, device, metric).peak
         if needed > free_bytes() or expansion(values, device) > MAX_EXPANSION:
             return None
-        search: Any = made(kind)
+        search: Any = by_tree()
         limit = isqrt(n)  # with more visits the filter takes less time: see bench/NOTES.md
         return search if search.mean_visits(2 * limit) < limit else None
     from rapids_slink.neighbors.trees.tree import touched_share
 
     may_follow = metric.filter == "product" and _has_memory_for_all_pairs(values, device, metric)
-    search = made(kind, partial(made, BruteForceSearch) if may_follow else None)
+    search = by_tree(all_pairs if may_follow else None)
     return search if touched_share(search.tree, metric) <= MAX_TOUCHED_SHARE else None

@@ -475,6 +475,7 @@ FORCED = {
     "lists that do not end": ForcedWay({**BY_LISTS, "large_cluster": 0}, ["fit 3000 of noise"]),
     "near pairs by a tree": ForcedWay({"pairs": "tree"}, [*PAIRS, *PAIRS_IN_BOXES]),
     "near pairs by a filter": ForcedWay({"pairs": "filter"}, [*PAIRS, *PAIRS_IN_BOXES]),
+    "near pairs by tiles": ForcedWay({"pairs": "tiles"}, [*PAIRS, *PAIRS_IN_BOXES]),
     "near pairs by distances": ForcedWay({"pairs": "distances"}, [*PAIRS, *PAIRS_IN_BOXES]),
     "items by keys": ForcedWay({"items": "keys"}, ITEMS),
     "items by projections": ForcedWay({"items": "projections"}, ITEMS),

@@ -46,10 +46,11 @@ many or this was not enough, with twice the digits.
 """
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
-from typing import Any, cast
+from math import inf, prod
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -243,11 +244,18 @@ class TileSearch(Search):
         n += copy and len(queries)
         return estimate_tiles(n, n, d, IN_ORDER, itemsize, device, metric).least + copy
 
+    def copy(self) -> Self:
+        """Return a copy with terms and buffers of its own."""
+        other = copy(self)
+        other._kept_of, other._kept, other._buffers = None, {}, {}
+        return other
+
     @np.errstate(over="ignore", invalid="ignore")
-    def share(self) -> float:
+    def share(self, within: float = inf) -> float:
         """Estimate the share of pairs of tiles that lists of few neighbours need, by some blocks of rows.
 
-        It is 1 if places may be off by more than float32 holds: these tell no points apart.
+        If `within` is finite, the lists are of all points up to that surrogate distance. The share is 1 if places may
+        be off by more than float32 holds: these tell no points apart.
         """
         xp, queries, n = self.device.xp, self.exact.queries, len(self.exact.points)
         if not self.lost < np.finfo("float32").max:
@@ -259,8 +267,10 @@ class TileSearch(Search):
         blocks = slots.cell_of_block.size
         some = np.arange(0, blocks, max(1, blocks // SHARE_BLOCKS))
         slots = slots.some(some, self.device)
-        rows = self.kernels.put_rows(slots, task.rows, task.row_group, self.slot_of, (0, 0))
-        self._bound_in_order(task, rows)
+        upper = None if within == inf else xp.full(len(queries), within)
+        rows = self.kernels.put_rows(slots, task.rows, task.row_group, self.slot_of, (0, 0), upper)
+        if upper is None:
+            self._bound_in_order(task, rows)
         boxes = self.kernels.boxes(self.places, self.errors, rows.real)
         listed = self._near_tiles(boxes, rows, *self._groups_of(task, rows)[1:])
         return float(listed.lengths.sum()) / (some.size * len(self.boxes))

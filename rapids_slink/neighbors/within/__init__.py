@@ -4,6 +4,7 @@
                rows.py                cpu.py, cuda.py    of a range of rows, in order   of X's library
 
     k-d tree, bounding volume hierarchy    few features: rows that are near each other on the tree walk together
+    tiles of near points                   structured points: lists of the points within the bound
     filter by products or counts           many features: each pair of tiles once, without lists; survivors exactly
     exact tiles                            every other metric
 

@@ -32,6 +32,7 @@ from rapids_slink.neighbors.trees.tree import (
     to_points,
 )
 from rapids_slink.neighbors.within import Found, PairSearch, bar
+from rapids_slink.neighbors.within.tiles import in_tiles
 from rapids_slink.ordering import stable_order
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
@@ -64,6 +65,9 @@ def prepare(values: Array, queries: Array, limit: float, metric: Metric) -> Pair
         search = TreePairs(values, queries, limit, metric)
         if wanted or d <= TREE_FEATURES["cpu"] or search.touched_share() <= MAX_TOUCHED_SHARE:
             return search
+    tiles = in_tiles(values, queries, limit, metric, CPU)
+    if tiles is not None:
+        return tiles
     if not is_few and wanted != "distances":
         filter_, exact = choose_filter(ExactPoints(values if queries is None else queries, values, metric), CPU, limit)
         if filter_ is not None:

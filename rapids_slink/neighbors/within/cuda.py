@@ -22,6 +22,7 @@ from rapids_slink.neighbors.filter.fused import BLOCK_ROWS, TILE
 from rapids_slink.neighbors.task import equal_slices, inverse
 from rapids_slink.neighbors.trees.bvh import BoxSearch
 from rapids_slink.neighbors.within import Found, PairSearch, bar
+from rapids_slink.neighbors.within.tiles import in_tiles
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import check_arrays, constant, launch_blocks
 from rapids_slink.runtime.device import Array, cuda
@@ -55,6 +56,9 @@ def prepare(values: Array, queries: Array, limit: float, metric: Metric) -> Pair
         by_tree = wanted == "tree" and metric.boxes and d < LOW_DIMENSIONAL["cuda"][0].stop
     if limit > -inf and values.dtype.kind == "f" and by_tree:
         return BoxPairs(values, queries, limit, metric)
+    tiles = in_tiles(values, queries, limit, metric, device)
+    if tiles is not None:
+        return tiles
     is_one, total = queries is None, n if queries is None else n + len(queries)
     is_few = total < FEW_POINTS if wanted is None else wanted == "distances"
     if is_few or not _may_rule_out(values, queries, limit, metric):

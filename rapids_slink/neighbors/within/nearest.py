@@ -136,8 +136,8 @@ class _Halves:
         rows, is_one = self.rows[begin:end], 2 * points.size > size
         if is_one:
             points = np.arange(begin, end, dtype=np.int32)
-        others = (rows, None) if is_one else (self.rows[self.device.asarray(points)], rows)
-        search = prepare_pairs(*others, self.limit, self.metric, self.device)
+        others, queries = (rows, None) if is_one else (self.rows[self.device.asarray(points)], rows)
+        search = prepare_pairs(others, queries, self.limit, self.metric, self.device)
         found = search.find(slice(0, size), ROOM[self.device.name], goes_on=False)
         if found.src is None:
             return False

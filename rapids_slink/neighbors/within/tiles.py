@@ -1,0 +1,120 @@
+"""The pairs within a bound of points in tiles of near points, by lists of each row's nearest points within the bound.
+
+A list that is not full has all points within the bound. The rows of full lists get longer ones. A sample of rows shows
+beforehand that few lists are full: where most rows have many points within the bound, other searches list no points.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from rapids_slink.forced import forced
+from rapids_slink.metrics import Metric
+from rapids_slink.neighbors import search_in_tiles
+from rapids_slink.neighbors.exact import kernels
+from rapids_slink.neighbors.task import SearchTask, chunks_of, equal_slices, golden_stride
+from rapids_slink.neighbors.tiles import TileSearch
+from rapids_slink.neighbors.within import Found
+from rapids_slink.ordering import stable_order
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import Array, Device
+from rapids_slink.runtime.memory import free_bytes
+
+#: The length of the first lists, and how many times as long further ones are.
+FIRST_LISTED, LONGER = 32, 8
+#: Rows by which the share of full lists is estimated, and the largest such share.
+SAMPLED_ROWS, MAX_FULL = 2**10, 1 / 16
+#: Bytes of an entry of a list while pairs are taken from it; pairs whose distances are computed at a time.
+ENTRY_BYTES, AT_ONCE = 64, 2**24
+
+
+def in_tiles(values: Array, queries: Array, limit: float, metric: Metric, device: Device) -> "TilePairs | None":
+    """Return the search for the pairs of structured points; None unless lists within the limit serve them."""
+    n, wanted = len(values), forced().pairs
+    if values.dtype.kind != "f" or metric.filter != "product" or not -np.inf < limit < np.inf:
+        return None
+    if wanted not in (None, "tiles"):
+        return None
+    search = search_in_tiles(values, device, Report(), queries, metric=metric, within=limit, wanted=wanted == "tiles")
+    if search is None:
+        return None
+    pairs = TilePairs(search, n, limit, device)
+    return pairs if wanted or pairs.share_full() <= MAX_FULL else None
+
+
+class TilePairs:
+    """A search for pairs by lists of the points within the limit: see `PairSearch`."""
+
+    progress: bool | str = False
+
+    def __init__(self, search: TileSearch, n: int, limit: float, device: Device) -> None:
+        self.search, self.n, self.limit, self.device = search, n, limit, device
+        self.n_rows, self.is_one = len(search.exact.queries), not search.first_query
+
+    def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
+        """Find the pairs of some rows: see `PairSearch.find`."""
+        xp, total = self.device.xp, 0
+        parts = list[tuple[Array, Array, Array]]()
+        for part in self._parts(rows):
+            total += part[0].size
+            parts = [*parts, part] if total <= room else []
+            if total > room and not goes_on:
+                break
+        if total > room:
+            return Found(total)
+        src, dst, weight = map(xp.concatenate, zip(*parts, strict=True))
+        order = stable_order(dst, xp)
+        order = order[stable_order(src[order], xp)]
+        return Found(total, src[order], dst[order], weight[order])
+
+    def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
+        """Count the pairs of some rows within each limit: see `PairSearch.count`."""
+        xp, counts = self.device.xp, np.zeros(limits.size + 1, np.int64)
+        for _, _, weight in self._parts(rows):
+            at = xp.searchsorted(self.device.asarray(limits), weight)
+            counts += np.array(xp.bincount(at, minlength=counts.size).tolist(), np.int64)
+        return counts[:-1].cumsum()
+
+    def share_full(self) -> float:
+        """Estimate the share of rows that have at least `FIRST_LISTED` points within the limit."""
+        size = min(self.n_rows, SAMPLED_ROWS)
+        rows = self.device.asarray((np.arange(size) * golden_stride(self.n_rows) % self.n_rows).astype(np.int32))
+        return float(self._lists(self.search, rows, FIRST_LISTED)[2].mean())
+
+    def _parts(self, rows: slice) -> Iterator[tuple[Array, Array, Array]]:
+        """Yield the pairs of some rows and their surrogate distances, in parts and in no order."""
+        xp, search = self.device.xp, self.search.copy()  # what it makes in this run is gone with it
+        most_rows = max(1, int(min(self.n_rows, free_bytes() / 4 / ENTRY_BYTES / FIRST_LISTED)))
+        for chunk in equal_slices(rows, most_rows):
+            waiting, k = xp.arange(chunk.start, chunk.stop, dtype="int32"), FIRST_LISTED
+            while waiting.size and k <= search.exact_kernels.MAX_LIST:
+                ids, weights, is_full = self._lists(search, waiting, k)
+                listed = (ids >= 0) & (weights <= self.limit) & ~is_full[:, None]
+                if self.is_one:
+                    listed &= ids > waiting[:, None]
+                at, place = xp.nonzero(listed)
+                yield waiting[at], ids[at, place], weights[at, place]
+                waiting, k = waiting[is_full], LONGER * k
+            for some in chunks_of(waiting, max(1, AT_ONCE // self.n)):
+                yield self._all_of(some)
+
+    def _lists(self, search: TileSearch, rows: Array, k: int) -> tuple[Array, Array, Array]:
+        """Return lists of k of the points within the limit of some rows, and whether a list may lack some of them."""
+        xp, most = self.device.xp, self.n - self.is_one
+        everyone = xp.arange(self.n_rows, dtype="int32")
+        of_points = everyone if self.is_one else xp.full(self.n, -1, "int32")
+        upper = xp.full(rows.size, self.limit)
+        rows = everyone if self.is_one and rows.size == self.n_rows else rows
+        result, _ = search.search(SearchTask(rows, min(k, most), everyone, of_points, upper))
+        last = result.ids[:, -1], result.weights[:, -1]
+        return result.ids, result.weights, (last[0] >= 0) & (last[1] <= self.limit) & (k < most)
+
+    def _all_of(self, rows: Array) -> tuple[Array, Array, Array]:
+        """Return the pairs of rows with all points, which are compared one by one."""
+        xp, of = self.device.xp, self.search.rows
+        row, point = xp.repeat(rows, self.n), xp.tile(xp.arange(self.n, dtype="int32"), rows.size)
+        if self.is_one:
+            row, point = row[point > row], point[point > row]
+        weight = kernels(self.device).pair_distances(of.points, row + self.search.first_query, point, of.metric)
+        within = weight <= self.limit
+        return row[within], point[within], weight[within]
