@@ -122,24 +122,18 @@ def test_tiles_connect_what_the_filter_did_not_tell_apart(monkeypatch):
 @pytest.mark.parametrize("points", [clusters, a_dense_and_a_wide_cluster, far_apart_in_one_feature, twins_and_clusters])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("d", [6, 40])
-def test_rows_that_fp16_tells_apart_by_their_surroundings(points, d, dtype, monkeypatch, prescribe):
-    """With room for few candidates, too, so that a whole cluster has none. As of queries, which have no tiles."""
+def test_queries_that_fp16_does_not_tell_apart_are_in_tiles(points, d, dtype, monkeypatch):
+    """With room for few candidates, too, so that a whole cluster has none."""
     engine, n, k = resolve("cuda"), 6000, 3
     monkeypatch.setattr("rapids_slink.neighbors.brute_force.candidate_capacity", lambda k: 16)
-    prescribe(search="all pairs")
     X, report = points(np.random.default_rng(d), n, d).astype(dtype), Report()
-    search = BruteForceSearch(engine.asarray(X), engine, report)
+    search = BruteForceSearch(engine.asarray(X), engine, report, engine.asarray(X))
     rows, distances = engine.xp.arange(n, dtype="int32"), squared_distances(X)
-    assert_lists(neighbor_lists(search, n, k, engine), least(without_self(distances), k))
+    found = search.find(SearchTask(rows, k, rows.copy(), rows.copy()))
+    assert_lists(found, least(without_self(distances), k))
     counts = report["neighbors"]
     assert counts["rows_redone"] > n / 10
     assert counts["rows_scanned_exactly"] < n / 5
-    core = np.sort(distances, axis=1)[:, 5]
-    weight = np.maximum(np.maximum(distances, core[:, None]), core)
-    upper = np.quantile(without_self(weight), 0.01, axis=1)
-    wanted = np.where(without_self(weight) <= upper[:, None], without_self(weight), np.inf)
-    found = search.find(SearchTask(rows, k, rows.copy(), rows.copy(), engine.asarray(upper), core=engine.asarray(core)))
-    np.testing.assert_array_equal(to_host(found.weights), least(wanted, k)[1])
     group = (rows % 7).astype("int32")
     found = search.find(SearchTask(rows, 1, group, group, per_group_minimum=True))
     distances[to_host(group)[:, None] == to_host(group)] = np.inf

@@ -780,7 +780,7 @@ def test_queries_are_in_tiles(points, m, n, engine):
     distances = squared_distances(X[n:], X[:n])
     xp, rows = engine.xp, engine.xp.arange(m, dtype="int32")
     assert 0 < search.share() <= 1
-    no_group, some = xp.full(n, -1, "int32"), rows[::3]
+    no_group, some = xp.full(n, -1, "int32"), rows[::3].copy()
     for length in (k, min(n, search.exact_kernels.MAX_LIST + 1)):
         found = search.find(SearchTask(some, length, rows, no_group))
         assert_lists(found, least(distances[::3], length))

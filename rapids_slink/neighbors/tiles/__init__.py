@@ -149,9 +149,10 @@ class Encoded:
     error: Array  # (s,) float32, how far a row was moved, at most
     length: Array  # (s,) float32, how long it is, at most
     fine: bool
-    #: (cells,) float64, for points alone: the largest of these two, the sum of squared lengths, and the points' number
+    #: (cells,) float64, for columns alone: the largest of these two of a cell's rows, whether points or queries
     largest_error: Array = None
     largest_length: Array = None
+    #: (cells,) float64, for columns alone: the sum of the points' squared lengths, and their number
     squares: Array = None
     sizes: Array = None
 
@@ -382,10 +383,12 @@ class TileSearch(Search):
 
     def _encode_points(self, cells: tuple[Array, Array], fine: bool) -> Encoded:
         """Return the points as columns of products, counted from the centres of `cells` and scaled by their scales."""
-        slots = self.columns_in
-        y, error, length = self.kernels.encode(self.points, slots, self.axes.centre, *cells, fine, columns=True)
-        most_moved, longest, squares, sizes = self.kernels.sums_of_cells(slots, error, length)
-        return Encoded(slots, *cells, y, error, length, fine, most_moved, longest, squares, sizes)
+        y, error, length = self.kernels.encode(self.points, self.slots, self.axes.centre, *cells, fine, columns=True)
+        most_moved, longest, squares, sizes = self.kernels.sums_of_cells(self.slots, error, length)
+        if self.first_query:
+            length = self.device.xp.where(self.columns_in.rows < 0, length.dtype.type(0), length)
+            _, _, squares, sizes = self.kernels.sums_of_cells(self.columns_in, error, length)
+        return Encoded(self.columns_in, *cells, y, error, length, fine, most_moved, longest, squares, sizes)
 
     def _encode_rows(self, slots: Slots, columns: Encoded) -> Encoded:
         """Return rows in slots, counted from the same centres and scaled likewise."""
