@@ -1,10 +1,14 @@
 """The nearest earlier row within a distance of each row, or the nearest of another table; no list of pairs is kept.
 
-    rows in order ──▶ the first half ──▶ the nearest of these for each row of the second half ──▶ the second half
+    rows in order ──▶ lists ──▶ rows that go on asking ──▶ the first half ──▶ the nearest of these ──▶ the second half
 
-A half is done in the same way, until few pairs are left, which are found and seen one after the other. Where only rows
-that stay count, which are the rows without such a row, those of the first half are known when the second one asks. So
-the points of a search are then only the rows that stay. All searches together compare each pair of rows at most once.
+A list has a row's nearest others, up to the distance. Its first entry that is an earlier row is the nearest earlier
+one, and without such an entry there is none, unless the list is full: then the row goes on asking. Where only rows that
+stay count, which are the rows without an earlier row, a row also goes on asking if it is not known of an entry whether
+that stays.
+
+The first half of the rows is then done in the same way, and each row behind it that asks looks for the nearest one in
+it; the second half follows. Pairs of few rows are found and seen one after the other.
 
 Text, sets, and metrics whose reported distances alone tell which pairs are within, have their pairs found in ranges of
 rows. Pairs come sorted by (src, dst), so all pairs of a row with earlier rows are seen before the row is a ``src``.
@@ -16,8 +20,10 @@ import numpy as np
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric, distances
+from rapids_slink.neighbors import prepare_search
 from rapids_slink.neighbors.queries import search_lists
 from rapids_slink.neighbors.rows import metric_rows, rows_of_both
+from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.neighbors.within import (
     Limit,
     NearPairs,
@@ -26,10 +32,13 @@ from rapids_slink.neighbors.within import (
     PairTask,
     prepare_pairs,
 )
+from rapids_slink.report import Report
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.threads import Progress, progress_bar
 
+#: The length of lists.
+LISTED = 16
 #: How many rows' pairs are found at once, and how many pairs these may be.
 BLOCK = {"cpu": 2**12, "cuda": 2**16}
 ROOM = {"cpu": 2**18, "cuda": 2**19}
@@ -103,7 +112,7 @@ class _Halves:
     """The nearest earlier rows of rows in order, which are as `metric_rows` makes them.
 
     `nearest` and `weight` are what is known so far, on the host: the weight is the least surrogate distance, and just
-    above the limit where there is none.
+    above the limit where there is none. A row `asks` until they are known.
     """
 
     advance: Callable[..., None]
@@ -114,61 +123,85 @@ class _Halves:
         self.rows, self.limit, self.metric, self.device = rows, limit, metric, device
         self.leaders, self.group = leaders, group
         self.nearest, self.weight = np.full(len(rows), -1, np.int32), np.full(len(rows), np.nextafter(limit, np.inf))
+        self.asks = np.ones(len(rows), bool)
 
     def solve(self, begin: int, end: int) -> None:
-        """Find the nearest earlier row, among the rows of a range, of each of these rows."""
-        if end - begin <= (forced().block or BLOCK[self.device.name]) and self._by_pairs(begin, end):
-            self.advance(end - begin)
+        """Find the nearest earlier row, among the rows of a range, of each of these that asks."""
+        size, most_rows = end - begin, forced().block or BLOCK[self.device.name]
+        if not self.asks[begin:end].any() or (size <= most_rows and self._by_pairs(begin, end)):
+            self.advance(size)
             return
+        if not self.leaders or size == len(self.rows):
+            self._by_lists(begin, end)
         middle = (begin + end) // 2
         self.solve(begin, middle)
         self._across(begin, middle, end)
         self.solve(middle, end)
 
-    def _by_pairs(self, begin: int, end: int) -> bool:
-        """Find the nearest earlier rows among the pairs of the range; return whether these were few enough.
-
-        If fewer than half of the rows may stay, these are the points, and all rows of the range are queries.
-        """
-        size, points = end - begin, self._points(begin, end)
-        if size < 2 or not points.size:
-            return True
-        rows, is_one = self.rows[begin:end], 2 * points.size > size
-        if is_one:
-            points = np.arange(begin, end, dtype=np.int32)
-        others, queries = (rows, None) if is_one else (self.rows[self.device.asarray(points)], rows)
-        search = prepare_pairs(others, queries, self.limit, self.metric, self.device)
-        found = search.find(slice(0, size), ROOM[self.device.name], goes_on=False)
-        if found.src is None:
-            return False
-        src, dst, weight = map(to_host, (found.src, found.dst, found.weight))
-        row, other = (dst + np.int32(begin), points[src]) if is_one else (src + np.int32(begin), points[dst])
-        earlier = slice(None) if is_one else other < row
-        _lower(row[earlier], other[earlier], weight[earlier], self.group, self.leaders, self.nearest, self.weight)
-        return True
+    def _asking(self, begin: int, end: int) -> np.ndarray:
+        """Return the rows of the range that ask, int32."""
+        return np.flatnonzero(self.asks[begin:end]).astype(np.int32) + np.int32(begin)
 
     def _points(self, begin: int, end: int) -> np.ndarray:
-        """Return the rows of the range that may count as earlier rows, by all pairs with rows before the range."""
+        """Return the rows of the range that may count as earlier rows, int32."""
         rows = np.arange(begin, end, dtype=np.int32)
         return rows[self.nearest[begin:end] < 0] if self.leaders else rows
 
+    def _by_pairs(self, begin: int, end: int) -> bool:
+        """Find the nearest earlier rows among the pairs of the range; return whether these were few enough.
+
+        The pairs are those of the rows that ask with the rows that count, or of all rows if these are about as many.
+        """
+        size, asking, points = end - begin, self._asking(begin, end), self._points(begin, end)
+        if size < 2 or not points.size:
+            return True
+        among, queries = self.rows[begin:end], None
+        if 2 * asking.size * points.size > size * size:
+            asking = points = np.arange(begin, end, dtype=np.int32)
+        else:
+            among, queries = (self.rows[self.device.asarray(some)] for some in (points, asking))
+        search, rows = prepare_pairs(among, queries, self.limit, self.metric, self.device), slice(0, asking.size)
+        room = ROOM[self.device.name]
+        if search.count(rows, np.array([self.limit]))[0] > room:
+            return False
+        found = search.find(rows, room)
+        src, dst, weight = map(to_host, (found.src, found.dst, found.weight))
+        row, other = (points[dst], points[src]) if queries is None else (asking[src], points[dst])
+        earlier = slice(None) if queries is None else other < row
+        _lower(row[earlier], other[earlier], weight[earlier], self.group, self.leaders, self.nearest, self.weight)
+        return True
+
+    def _by_lists(self, begin: int, end: int) -> None:
+        """Find the nearest earlier rows of a range in lists; rows whose lists do not tell go on asking."""
+        xp, asking, size = self.device.xp, self._asking(begin, end), end - begin
+        rows, k, everyone = self.rows[begin:end], min(LISTED, size - 1), xp.arange(size, dtype="int32")
+        some = everyone if asking.size == size else self.device.asarray(asking - np.int32(begin))
+        upper = self.device.asarray(self.weight[asking])
+        search = prepare_search(rows, self.device, Report(), metric=self.metric, max_weight=self.limit)
+        lists = search.find(SearchTask(some, k, everyone, everyone, upper))
+        ids, weights = lists.ids, lists.weights
+        is_full = (ids[:, -1] >= 0) & (weights[:, -1] <= lists.upper) & (k < size - 1)
+        at, place = xp.nonzero((ids >= 0) & (ids < some[:, None]) & (weights < upper[:, None]))
+        row, other, weight = map(to_host, (some[at], ids[at, place], weights[at, place]))
+        row, other = row + np.int32(begin), other + np.int32(begin)
+        given = asking, to_host(is_full), row, other, weight, self.group, self.leaders
+        _read_lists(*given, self.asks, self.nearest, self.weight)
+
     def _across(self, begin: int, middle: int, end: int) -> None:
-        """Find the nearest of the rows before the middle for each row behind it."""
+        """Find the nearest of the rows before the middle for each row behind it that asks."""
         if self.group.size:  # these are sorted: only rows of the group around the middle have others across it
             own = self.group[middle]
             begin = begin + int(np.searchsorted(self.group[begin:middle], own, side="left"))
             end = middle + int(np.searchsorted(self.group[middle:end], own, side="right"))
-        points = self._points(begin, middle)
-        if not points.size:
+        points, behind = self._points(begin, middle), self._asking(middle, end)
+        if not points.size or not behind.size:
             return
-        device, behind = self.device, slice(middle, end)
-        others = self.rows[begin:middle] if points.size == middle - begin else self.rows[device.asarray(points)]
-        upper = device.asarray(self.weight[behind])
-        lists = search_lists(self.rows[behind], others, 1, self.metric, device, upper)
+        device = self.device
+        queries, others = (self.rows[device.asarray(some)] for some in (behind, points))
+        lists = search_lists(queries, others, 1, self.metric, device, device.asarray(self.weight[behind]))
         ids, weight = to_host(lists.ids[:, 0]), to_host(lists.weights[:, 0])
         nearer = (ids >= 0) & (weight < self.weight[behind])
-        self.nearest[behind] = np.where(nearer, points[ids], self.nearest[behind])
-        self.weight[behind] = np.where(nearer, weight, self.weight[behind])
+        self.nearest[behind[nearer]], self.weight[behind[nearer]] = points[ids[nearer]], weight[nearer]
 
 
 @njit(nogil=True, cache=True)
@@ -180,3 +213,21 @@ def _lower(rows, others, weight, group, leaders, nearest, least):
             continue
         if weight[e] < least[row] and (group.size == 0 or group[row] == group[other]):
             nearest[row], least[row] = other, weight[e]
+
+
+@njit(nogil=True, cache=True)
+def _read_lists(asking, is_full, rows, others, weight, group, leaders, asks, nearest, least):
+    """Read the earlier rows in lists, those of each row that asks in their order; note the rows that go on asking."""
+    e = 0
+    for a in range(asking.size):
+        row, goes_on, is_known = asking[a], is_full[a], False
+        while e < rows.size and rows[e] == row:
+            other = others[e]
+            counts = group.size == 0 or group[row] == group[other]
+            if not is_known and counts and leaders and asks[other]:
+                goes_on = is_known = True  # that row may stay or not
+            elif not is_known and counts and not (leaders and nearest[other] >= 0):
+                nearest[row], least[row] = other, weight[e]
+                goes_on, is_known = False, True
+            e += 1
+        asks[row] = goes_on
