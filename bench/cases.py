@@ -383,6 +383,11 @@ def lengths(n: int, d: int, length: Callable[[np.random.Generator, int], np.ndar
     return rows
 
 
+def documents(n: int, d: int) -> Rows:
+    """Return a function that draws directions, float32, whose lengths are the cube of a uniform number."""
+    return lengths(n, d, lambda rng, m: rng.random(m) ** 3)
+
+
 def heavy(n: int, d: int) -> Rows:
     """Return a function that draws features of Student's t distribution with two degrees of freedom, float32."""
 
@@ -401,6 +406,30 @@ def patches(n: int, d: int) -> Rows:
         wave = rng.standard_normal((n + extra, 2), np.float32) @ place
         wave += rng.uniform(0, 2 * np.pi, (n + extra, 1)).astype(np.float32)
         return np.sin(wave) * rng.random((n + extra, 1), np.float32) ** 3
+
+    return rows
+
+
+def tracks(n: int, d: int) -> Rows:
+    """Return a function that draws tracks of 400 small steps, rounded to integers, of which many are equal, float32."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        rng, count = np.random.default_rng(SEED), -(-(n + extra) // 400)
+        steps = 0.05 * rng.standard_normal((count, 400, d), np.float32)
+        starts = 3 * rng.standard_normal((count, 1, d), np.float32)
+        return np.rint(steps.cumsum(axis=1) + starts).reshape(-1, d)[: n + extra]
+
+    return rows
+
+
+def zipf(n: int, d: int) -> Rows:
+    """Return a function that draws 2,000 clusters a twentieth as wide as far apart, of Zipf's sizes, float32."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        rng, share = np.random.default_rng(SEED), 1 / np.arange(1, 2001) ** 1.1
+        of_point = rng.choice(2000, n + extra, p=share / share.sum())
+        centres = rng.standard_normal((2000, d), np.float32)
+        return centres[of_point] + np.float32(0.05) * rng.standard_normal((n + extra, d), np.float32)
 
     return rows
 
@@ -618,14 +647,17 @@ def shape_name(n: int, d: int) -> str:
 STRUCTURED = tuple(
     Case(f"{kind.__name__}-{shape_name(n, d)}", kind(n, d))
     for kind, sizes in (
-        (nested, ((200_000, 64), (200_000, 384), (1_000_000, 50))),
+        (nested, ((200_000, 64), (200_000, 384), (1_000_000, 50), (50_000, 1024))),
         (core, ((200_000, 64), (200_000, 384), (1_000_000, 50))),
-        (line, ((200_000, 64), (200_000, 384), (1_000_000, 50))),
-        (far, ((200_000, 64), (200_000, 384), (1_000_000, 50), (20_000, 64))),
+        (line, ((200_000, 64), (200_000, 384), (1_000_000, 50), (50_000, 1024))),
+        (far, ((200_000, 64), (200_000, 384), (1_000_000, 50), (20_000, 64), (50_000, 1024))),
         (blobs, ((1_000_000, 8), (1_000_000, 16), (4_000_000, 16), (20_000, 64))),
         (activations, ((1_000_000, 16), (1_000_000, 8))),
         (cells, ((1_000_000, 50), (50_000, 1536), (20_000, 8192), (20_000, 64))),
-        (topics, ((1_000_000, 50), (200_000, 384), (50_000, 1536))),
+        (topics, ((1_000_000, 50), (200_000, 384), (50_000, 1536), (50_000, 1024), (200_000, 64))),
+        (zipf, ((50_000, 1024),)),
+        (documents, ((50_000, 1024),)),
+        (tracks, ((200_000, 64),)),
         (twins, ((1_000_000, 50), (1_000_000, 8))),
     )
     for n, d in sizes
@@ -635,7 +667,7 @@ NOISE = tuple(
     Case(f"gauss-{shape_name(n, d)}", gauss(n, d, np.float32))
     for n, d in (
         (200_000, 64), (200_000, 384), (1_000_000, 8), (1_000_000, 16), (4_000_000, 16), (1_000_000, 50),
-        (50_000, 1536), (20_000, 8192),
+        (50_000, 1536), (50_000, 1024), (20_000, 8192),
     )
 )  # fmt: skip
 TINY = ((100, 3), (100, 8), (100, 64), (1000, 8), (1000, 16), (1000, 64), (5000, 16))
@@ -657,7 +689,7 @@ COUNTS = tuple(
     for name, rows in (
         ("noise", gauss(200_000, 64, np.float32)),
         ("core", core(200_000, 64)),
-        ("documents", lengths(200_000, 64, lambda rng, n: rng.random(n) ** 3)),
+        ("documents", documents(200_000, 64)),
         ("shells", lengths(200_000, 64, lambda rng, n: np.exp(rng.integers(0, 8, n)))),
         ("heavy", heavy(200_000, 64)),
         ("far", far(200_000, 64)),
@@ -732,6 +764,7 @@ CASES: dict[str, Case | Tree | Graph] = {
         Case("deep-40m-96", directions(40_000_000, 96, decay=0.5), n_clusters=100),
         Case("unit-20k-384", directions(20_000, 384, decay=0.5)),
         Case("unit-300k-768", directions(300_000, 768, decay=0.5)),
+        Case("unit-300k-768-k16", directions(300_000, 768)),
         Case("unit-1m-768", directions(1_000_000, 768, decay=0.5)),
         Case("duplicates-1m-128", near_duplicates(1_000_000, 128), n_clusters=1_000_000, max_distance=0.02),
         Case("blobs-200k-2", blobs(200_000, 2)),
