@@ -277,7 +277,12 @@ def _check_values(points: Any, name: str, metric: Metric, device: Device) -> Non
     if bad.size:
         columns = [_count_bad(_column(c, names), int(nans[c]), int(infinities[c])) for c in bad[:NAMED_COLUMNS]]
         more = f" and {bad.size - NAMED_COLUMNS} more columns" if bad.size > NAMED_COLUMNS else ""
-        raise ValueError(f"{name} contains values that are not finite: {'; '.join(columns)}{more}. Drop or fill them.")
+        wrong = xp.isinf(values) if metric.missing else ~xp.isfinite(values)
+        row = int(wrong.astype("int8").max(axis=1).argmax())
+        raise ValueError(
+            f"{name} contains values that are not finite: {'; '.join(columns)}{more}. The first is in row {row}. "
+            "Drop or fill them."
+        )
     check_spans(spans, names, name, metric)
     least = to_host(low)
     if metric.formula is Formula.HIERCC and least.min() <= 0:

@@ -263,7 +263,7 @@ for name in ("cpu", "cuda"):
         (pd.DataFrame({"o": pd.Series([1, None], dtype=object)}), ValueError, "column 'o' has 1 missing value "),
         (pd.DataFrame({"n": pd.array([1, None, None])}), ValueError, r"'n' has 2 missing values \(null or NaN\)"),
         ([[1, np.nan], [np.nan, np.inf]], ValueError, "column 0 has 1 NaN; column 1 has 1 NaN and 1 infinity"),
-        (np.float32([[1, -np.inf], [1, np.inf]]), ValueError, "column 1 has 2 infinity"),
+        (np.float32([[1, 2], [1, -np.inf], [1, np.inf]]), ValueError, "column 1 has 2 infinity. The first is in row 1"),
         (np.full((1, 9), np.nan), ValueError, "column 4 has 1 NaN and 4 more columns"),
         ([[1.7e308], [-1.7e308]], ValueError, "overflow float64: the values of column 0 span inf"),
         (pd.DataFrame({"far": [0, 2e154]}), ValueError, "column 'far' span 2e.154"),
