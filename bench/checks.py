@@ -133,16 +133,14 @@ def _condensed(points: np.ndarray, metric: str, p: float) -> np.ndarray:
 def mutual_heights(work: Work, clusters: Any) -> Verdict:
     """Check the heights of hdbscan's tree against SciPy's of mutual reachability.
 
-    For more than `SCIPY_ROWS` rows, check the tree's cycles.
+    For more than `SCIPY_ROWS` rows, check the tree's cycles, with core distances of lists that are checked in part.
     """
     from scipy.cluster.hierarchy import linkage
     from scipy.spatial.distance import pdist, squareform
 
     if len(work.points) > SCIPY_ROWS:
-        points = _float64(work.points)
-        right = cycles(
-            points, clusters.mst_, clusters.to_scipy()[:, 2], core=_core_squares(points, work.case.min_samples)
-        )
+        core, right = _core_squares(work)
+        right = right and cycles(work.points, clusters.mst_, clusters.to_scipy()[:, 2], core=core)
         return right, f"cycle property of {CYCLE_ROWS} rows' pairs with all others, in mutual reachability"
     weights = squareform(pdist(_float64(work.points)))
     core = np.array([np.partition(row, work.case.min_samples)[work.case.min_samples] for row in weights])
@@ -164,15 +162,17 @@ def own_fits(work: Work, labels: Any) -> Verdict:
     return len(pairs) == len(set(pairs)), "fits of their own" + " (two)" * of_many
 
 
-def _core_squares(points: np.ndarray, min_samples: int) -> np.ndarray:
-    """Return the square of each row's distance from its `min_samples`-th nearest other row."""
-    from scipy.spatial import cKDTree
+def _core_squares(work: Work) -> tuple[np.ndarray, bool]:
+    """Return the square of each row's distance from its `min_samples`-th nearest other row, by lists of neighbours.
 
-    listed = cKDTree(points).query(points, min_samples + 1, workers=-1)[1]  # the row itself is among them
-    squares = np.zeros(points.shape[0])
-    for near in listed.T:
-        np.maximum(squares, ((points - points[near]) ** 2).sum(axis=1), out=squares)
-    return squares
+    The second result is whether the lists of sampled rows are right, by SciPy's `cdist`.
+    """
+    points, m = work.points, work.case.min_samples
+    edges = rapids_slink.knn_graph(work.device.asarray(points), m, device=work.device.name)
+    src, dst = (_column(edges, name)[m - 1 :: m] for name in ("src", "dst"))
+    squares, none = np.empty(len(points)), np.zeros(len(points))
+    in_blocks(lambda at: _lengths(points, none, src[at], dst[at], False, squares[at]), len(points), BLOCK)
+    return squares, _has_nearest(points, edges, m)[0]
 
 
 def cycles(
@@ -249,11 +249,16 @@ def _is_undercut(points, core, order, parent, up, are_angles, row):  # type: ign
 
 def neighbours(work: Work, edges: Any) -> Verdict:
     """Check the distances of sampled rows' lists against SciPy's `cdist`."""
-    points, k = work.points, work.case.n_neighbors
+    right, rows = _has_nearest(work.points, edges, work.case.n_neighbors)
+    return right, f"scipy.spatial.distance.cdist, {rows} rows"
+
+
+def _has_nearest(points: np.ndarray, edges: Any, k: int) -> tuple[bool, int]:
+    """Return whether the k distances of sampled rows are those of SciPy's `cdist`, and the number of these rows."""
     rows = np.random.default_rng(0).choice(len(points), min(SAMPLE, len(points)), replace=False)
     expected = _nearest_distances(points[rows], points, k, rows)
     found = _column(edges, "weight").reshape(len(points), k)[rows]
-    return _same(found, expected), f"scipy.spatial.distance.cdist, {len(rows)} rows"
+    return _same(found, expected), len(rows)
 
 
 def nearest(work: Work, edges: Any) -> Verdict:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hard_cases import full
 from metric_cases import PACKED
+from scipy.spatial import cKDTree
 
 from bench import __main__ as harness
 from bench import at_scale, cases, checks, choice, regression, report, results
@@ -173,7 +174,9 @@ def test_check_of_hdbscan_of_many_rows_can_fail(set_constants):
     assert checks.mutual_heights(work, clusters)[0] is True
     assert checks.mutual_heights(work, work.model)[0] is False
     points, m = work.points.astype(np.float64), work.case.min_samples
-    core = checks._core_squares(points, m)
+    core, right = checks._core_squares(work)
+    assert right
+    np.testing.assert_allclose(core**0.5, cKDTree(points).query(points, m + 1)[0][:, -1])
     path = np.maximum([checks._length(points, i, i + 1, False) for i in range(499)], np.maximum(core[1:], core[:-1]))
     tree = clusters.mst_.assign(src=range(499), dst=range(1, 500), weight=path**0.5)
     assert not checks.cycles(points, tree, np.sort(path**0.5), core=core)

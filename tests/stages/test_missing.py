@@ -467,7 +467,7 @@ def test_parameters_are_checked(how, error, message, device):
 
 def test_infinity_and_overflow_are_refused_beside_gaps(device):
     X = np.array([[1.0, NAN], [2.0, np.inf]])
-    with pytest.raises(ValueError, match="column 1 has 1 infinity. The first is in row 1"):
+    with pytest.raises(ValueError, match=r"column 1 has 1 infinity\. The first is in row 1"):
         fit(X, 1, missing="pairwise", device=device)
     with pytest.raises(ValueError, match="euclidean distances may overflow float64: the values of column 0"):
         fit(np.array([[1e200, NAN], [-1e200, 1.0]]), 1, missing="pairwise", device=device)

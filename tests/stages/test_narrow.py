@@ -181,7 +181,7 @@ def test_gaps_and_infinities_are_refused_as_in_other_floats(name, device):
     largest = number(int(bits.max()), name)
     assert np.isfinite(largest)
     bits[3, 2] = np.iinfo(bits.dtype).max  # NaN in each type
-    with pytest.raises(ValueError, match="not finite: column 2 has 1 NaN. The first is in row 3"):
+    with pytest.raises(ValueError, match=r"not finite: column 2 has 1 NaN\. The first is in row 3"):
         fit(Tensor(bits, name), device=device)
     if name != "float8_e4m3fn":  # which has no infinity
         bits[3, 2] = {"bfloat16": 0x7F80, "float8_e5m2": 0x7C}[name]
