@@ -295,6 +295,25 @@ def as_bytes(points: Rows) -> Rows:
     return rows
 
 
+def bytes_in_blocks(n: int, d: int) -> Rows:
+    """Return a function that draws what `as_bytes` makes of a `mixture`, in blocks: uint8."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        points = np.empty((n + extra, d), np.uint8)
+        centre = np.random.default_rng(SEED).standard_normal((1000, d), np.float32) * np.float32(0.6)
+
+        def draw(at: slice) -> None:
+            rng = np.random.default_rng([SEED, at.start])
+            block = rng.standard_normal(points[at].shape, np.float32)
+            block += centre[rng.integers(len(centre), size=len(block))]
+            points[at] = as_bytes(lambda *_: block)(None, 0)
+
+        in_blocks(draw, n + extra, BLOCK)
+        return points
+
+    return rows
+
+
 def directions(n: int, d: int, decay: float = 0.0) -> Rows:
     """Return a function that draws normal points scaled to length one, float32.
 
@@ -587,7 +606,7 @@ SCALING = tuple(
 #: Queries among many more rows; each query finds its nearest 1, 10 or 100.
 QUERIES = (
     *(Case(f"queries-10k-1m-{d}", gauss(1_000_000, d, np.float32)) for d in (128, 768)),
-    Case("queries-1m-10m-128", as_bytes(mixture(10_000_000, 128)), n_queries=1_000_000),
+    Case("queries-1m-10m-128", bytes_in_blocks(10_000_000, 128), n_queries=1_000_000),
 )
 #: As many points as most people cluster by coordinates, a million values that repeat, and lists of 32 and of 33.
 FEW_FEATURES = (

@@ -224,6 +224,15 @@ def faiss_nearest(work: Work, k: int) -> Call:
     return lambda: index.search(queries, k)
 
 
+def certex_nearest(work: Work, k: int) -> Call:
+    """Prepare a search in certex's index, which holds the points already, as they are."""
+    certex: Any = importlib.import_module("certex")
+    queries, points = (work.device.asarray(part) for part in work.split)
+    index = certex.Index(dim=points.shape[1])
+    index.add(points)
+    return lambda: index.search(queries, k=k)
+
+
 def cuml_nearest(work: Work) -> Call:
     from cuml.neighbors import NearestNeighbors
 
@@ -521,7 +530,8 @@ PEERS = (
             ("sklearn", "cpu", sklearn_nearest, 2e14),
             ("faiss", "cpu", faiss_nearest, 2e14),
             ("faiss", "cuda", faiss_nearest, float("inf")),
-            ("cuvs", "cuda", cuvs_nearest, float("inf")),
+            ("cuvs", "cuda", cuvs_nearest, 2e15),
+            ("certex", "cuda", certex_nearest, float("inf")),
         )
     ),
     Peer("scipy", "pairs", "scipy", "cpu", scipy_pairs, 0, tree_features=8, metrics=EUCLIDEAN),
