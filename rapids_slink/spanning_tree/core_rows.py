@@ -85,10 +85,11 @@ class CoreRows:
 
     def join(self, src: Array, dst: Array) -> tuple[Array, Array]:
         """Connect the rows of pairs of core rows, and return the other pairs."""
-        both = self.is_core
-        both = both[src] & both[dst]
-        kernels(self.device).join_pairs(self.parent, src[both], dst[both])
-        return src[~both], dst[~both]
+        xp, is_core = self.device.xp, self.is_core
+        both = is_core[src] & is_core[dst]
+        joined, others = xp.flatnonzero(both), xp.flatnonzero(~both)
+        kernels(self.device).join_pairs(self.parent, src[joined], dst[joined])
+        return src[others], dst[others]
 
     def labels(self, parts: Parts) -> Array:
         """Return the label of each row, (n,) int32, when all pairs have come.
@@ -99,10 +100,10 @@ class CoreRows:
         again: Parts = parts if kept is None else lambda: [kept]
         for src, dst, *_ in again():
             self.join(src, dst)
-        xp, core = self.device.xp, self.device.xp.flatnonzero(self.is_core)
-        labels = xp.full(self.total.size, OUTLIER, "int32")
+        xp, is_core = self.device.xp, self.is_core
+        core, labels = xp.flatnonzero(is_core), xp.full(self.total.size, OUTLIER, "int32")
         labels[core] = graphs.components(core, self.parent, self.device)
-        label_borders(labels, self.is_core, again(), self.device)
+        label_borders(labels, is_core, again(), self.device)
         return labels
 
 
@@ -115,7 +116,7 @@ def label_borders(labels: Array, is_core: Array, parts: Iterable[tuple[Array, ..
     labels[~is_core] = none
     for src, dst, *_ in parts:
         for row, other in ((src, dst), (dst, src)):
-            at = is_core[other] & ~is_core[row]
+            at = xp.flatnonzero(is_core[other] & ~is_core[row])
             xp.minimum.at(labels, row[at], labels[other[at]])
     labels[labels == none] = OUTLIER
 

@@ -37,7 +37,7 @@ FEW_POINTS = 1024
 FIRST_ROOM, MOST_LIMITS = 2**22, 4096
 #: The most pairs that pass a filter at a time, and the bytes of each while distances decide.
 MOST_CANDIDATES, CANDIDATE_BYTES = 2**25, 96
-LEAST_CANDIDATES, CANDIDATES_A_ROW, LEAST_ROOM = 2**20, 32, 2**16
+LEAST_CANDIDATES, CANDIDATES_A_ROW, LEAST_ROOM = 2**20, 64, 2**16
 #: Tiles of points of a work item, by whether items are ruled out by numbers of ones.
 ITEM_TILES = {False: 128, True: 64}
 #: A filter gives way to a finer one if more than `MANY_PASSED` pairs a row pass, and a share below `LEAST_SHARE` of
