@@ -72,6 +72,8 @@ MAX_EXPANSION = 0.015
 #: `trees` at most `MAX_SPREAD` of them are within `TIMES` the distance to the nearest, and that is within this share of
 #: their spread.
 STRUCTURED_POINTS = {"cpu": 2**13, "cuda": 2**16}
+#: On a GPU so may fewer points, if all pairs of them have this number of features in all.
+FEWEST_STRUCTURED, STRUCTURED_WORK = 2**14, {"cpu": inf, "cuda": 2**38}
 TIMES, MAX_SPREAD, MAX_NEAREST = 3, 0.4, 0.1
 #: From `CLUSTERED_POINTS` on, tiles also serve clusters that are about as wide as they are far apart, if at most
 #: `MAX_CLUSTER` of a sample is within `TIMES` the distance to the nearest: then most tile pairs are of two clusters.
@@ -235,7 +237,8 @@ def search_in_tiles(
     is_near = wanted and all_pairs is None
     if not wanted:
         fewest = n if queries is None else min(n, len(queries))
-        if metric.filter != "product" or fewest < STRUCTURED_POINTS[device.name]:
+        is_wide = fewest >= FEWEST_STRUCTURED and fewest**2 * values.shape[1] >= STRUCTURED_WORK[device.name]
+        if metric.filter != "product" or (fewest < STRUCTURED_POINTS[device.name] and not is_wide):
             return None
         share = expansion(values, device, TIMES)
         is_near = share <= MAX_SPREAD and nearest_by_spread(values, device) <= MAX_NEAREST
