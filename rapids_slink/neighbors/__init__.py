@@ -148,7 +148,8 @@ def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:
     values, (n, d) = points.values, points.values.shape
     metric = metric.of_columns(points.names, d)
     edges = PreallocatedFrame.empty(device, n * n_neighbors, EDGE_TYPES)
-    search = prepare_search(metric_rows(metric, values, device, compact=True), device, Report(), metric=metric)
+    rows = metric_rows(metric, values, device, compact=True)
+    search = prepare_search(rows, device, Report(), metric=metric, listed=n_neighbors)
     lists = neighbor_lists(search, n, n_neighbors, device)
     src, dst, weight = edges.columns.values()
     src.reshape(n, n_neighbors)[...] = device.xp.arange(n, dtype="int32")[:, None]
@@ -190,11 +191,13 @@ def prepare_search(
     metric: Metric = EUCLIDEAN,
     max_weight: float = inf,
     n: int | None = None,
+    listed: int = 0,
 ) -> Search:
     """Return the search that suits the metric, the device and the points, which are as `rows.metric_rows` makes them.
 
-    Most tasks want no surrogate distance above `max_weight`, by which a filter may be chosen. If `n` is given, the
-    points are a sample of n, and the search is the one that suits n points.
+    Most tasks want no surrogate distance above `max_weight`, and full lists of `listed` neighbours unless that is 0. A
+    filter may be chosen by these. If `n` is given, the points are a sample of n, and the search is the one that suits n
+    points.
     """
     n, has_numbers = n or len(values), values.dtype.kind != "u"  # no words, nor a CPU's codes
     kind = _search_class(n, values.shape[1], metric, device) if has_numbers else BruteForceSearch
@@ -209,7 +212,7 @@ def prepare_search(
         for_wide = None if wanted == TILES[0] else all_pairs
         search = search_in_tiles(values, device, report, queries, progress, metric, for_wide, n, wanted=bool(wanted))
     if search is None and kind is BruteForceSearch:
-        search = all_pairs(max_weight)
+        search = all_pairs(max_weight, listed)
     elif search is None:
         search = kind(values, device, report, queries, progress, metric)
     report.count("neighbors", filter=search.name)

@@ -105,7 +105,8 @@ class BruteForceSearch(Search):
     """Search among `values` (the points) for neighbours of `queries` (default: the same points).
 
     Both are as `rows.metric_rows` makes them for `metric`, (n, d) and (m, d). `progress` is whether to show progress
-    bars, and `max_weight` the largest surrogate distance that is wanted in most tasks.
+    bars, `max_weight` the largest surrogate distance that is wanted in most tasks, and `listed` the length of their
+    lists if these are full.
     """
 
     estimate = staticmethod(estimate_brute_force)
@@ -119,12 +120,13 @@ class BruteForceSearch(Search):
         progress: bool | str = False,
         metric: Metric = EUCLIDEAN,
         max_weight: float = inf,
+        listed: int = 0,
     ) -> None:
         self.values, self.device, self.report, self.progress, self.metric = values, device, report, progress, metric
         self.queries = values if queries is None else queries
         self.kernels = exact_kernels(device)
         self.free_bytes = free_bytes()  # read here, since the threads that work on chunks belong to no run
-        self.filter, self.exact = choose_filter(ExactPoints(self.queries, values, metric), device, max_weight)
+        self.filter, self.exact = choose_filter(ExactPoints(self.queries, values, metric), device, max_weight, listed)
         self.in_tiles: TileSearch | None = None  # what searches once the filter has not told the points apart
         self.core: Array = None  # the core distances by which the points are ordered, and these in ascending order
         self.ascending_core: Array = None

@@ -212,7 +212,8 @@ def search_lists(
     `upper`, (m,) float64, is the surrogate distance up to which each query's points are wanted, by default any.
     """
     xp = device.xp
-    search = prepare_search(points, device, Report(), queries=queries, metric=metric, progress=progress)
+    listed = k if upper is None else 0
+    search = prepare_search(points, device, Report(), queries, progress, metric, listed=listed)
     rows, no_group = xp.arange(len(queries), dtype="int32"), xp.full(len(points), -1, "int32")
     nearest = search.find(SearchTask(rows, k, rows, no_group, upper))
     return Lists(nearest.ids, nearest.weights)

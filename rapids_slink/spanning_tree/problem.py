@@ -103,10 +103,11 @@ class Look:
             max_weight = inf if is_searched_by_tree(problem.n, problem.d, metric, device) else self.max_weight
             if problem.by_reachability or problem.part_lists is not None:
                 max_weight = inf
-            progress = problem.settings.progress
+            settings = problem.settings
             return prepare_search(
-                self.rows, device, self.report, progress=progress, metric=metric, max_weight=max_weight, n=problem.n
-            )
+                self.rows, device, self.report, None, settings.progress, metric, max_weight, problem.n,
+                listed=settings.min_samples + 1 if problem.by_reachability else 0,
+            )  # fmt: skip
 
 
 @dataclass(frozen=True)

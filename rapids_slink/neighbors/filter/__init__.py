@@ -48,12 +48,14 @@ TRIED, MIN_LOWERED = 64, 0.05
 MIN_ROWS = 64
 
 
-def choose_filter(exact: ExactPoints, device: Device, max_weight: float = inf) -> tuple[TileFilter | None, ExactPoints]:
+def choose_filter(
+    exact: ExactPoints, device: Device, max_weight: float = inf, listed: int = 0
+) -> tuple[TileFilter | None, ExactPoints]:
     """Return the filter for some points and queries, or None, and these in the type that is re-ranked fastest.
 
     It is None if a filter could prove nothing for these values, if the metric or the GPU has none, or if computing the
     distances takes as little time: on a CPU, for bits and codes. The caller wants no surrogate distance above
-    `max_weight`.
+    `max_weight`, and lists of `listed` neighbours, or 0 if most lists end before.
     """
     metric, of_device = exact.metric, kernels(device)
     if forced().filter == "none":
@@ -68,7 +70,9 @@ def choose_filter(exact: ExactPoints, device: Device, max_weight: float = inf) -
     queries = points if exact.queries is exact.points else product_form(exact.queries, metric, device)
     scaling = scaling_of(*([points] if queries is points else [points, queries]), device=device)
     within = float(metric.true_distance_bound(np.float64(max_weight), np, *metric.rounding_terms(points.shape[1])))
-    chosen: tuple[TileFilter, ExactPoints] = of_device.filter_of_products(points, queries, exact, scaling, within)
+    chosen: tuple[TileFilter, ExactPoints] = of_device.filter_of_products(
+        points, queries, exact, scaling, within, listed
+    )
     return chosen
 
 

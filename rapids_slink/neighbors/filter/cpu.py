@@ -49,7 +49,7 @@ COSTS = FilterCosts(1.2e-11, 2e-9, 4e-11, rounding=1e-6, again=5e-11, axis=6e-11
 
 
 def filter_of_products(
-    points: Array, queries: Array, exact: ExactPoints, scaling: Scaling, within: float
+    points: Array, queries: Array, exact: ExactPoints, scaling: Scaling, within: float, _listed: int
 ) -> tuple[TileFilter, ExactPoints]:
     """Return the filter of points and queries in product form, and `exact` itself, which is re-ranked fastest as it is.
 

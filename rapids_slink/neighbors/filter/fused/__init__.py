@@ -331,6 +331,8 @@ COSTS = {
 MAX_INT8 = 1024
 #: Seconds by which a product of one feature takes longer in fp16, and the survivors that fp16 saves a Gaussian point.
 FP16_TIME, FP16_SURVIVORS = {True: 0.85e-15, False: 1.7e-15}, 200
+#: The same for each neighbour of a full list and each squared feature: see bench/NOTES.md.
+FP16_LISTED = 2.0**-11
 
 
 def quantize_rows(values: Array, scaling: Scaling, rows: Array, padded: int, atoms: int = 0) -> QuantizedPoints:
@@ -497,18 +499,22 @@ class Projected(Int8):
         return image
 
 
-def cheapest(points: Array, n_queries: int, scaling: Scaling, device: Device, within: float) -> Fp16 | Int8:
+def cheapest(
+    points: Array, n_queries: int, scaling: Scaling, device: Device, within: float, listed: int
+) -> Fp16 | Int8:
     """Return the encoding with which the queries take the least time.
 
     fp16 takes longer for the products, by `FP16_TIME` for each, and leaves fewer survivors. For Gaussian points it
-    leaves `FP16_SURVIVORS` fewer a query, and with many features it saves more, since distances then differ by less
-    than eight bits move a point. Bytes are exact in int8, and only int8 serves where sums of fp16 are not precise.
+    leaves `FP16_SURVIVORS` fewer a query, and `FP16_LISTED` d² fewer for each neighbour of full lists: with many
+    features distances differ by less than eight bits move a point. Bytes are exact in int8, and only int8 serves where
+    sums of fp16 are not precise.
     """
     (n, d), cost = points.shape, COSTS[is_hopper()]
     projection = worthwhile_projection(points, n_queries, scaling, cost, device, within)
     if projection:
         return Projected(points, projection)
-    saves_time = n * d * FP16_TIME[is_hopper()] > FP16_SURVIVORS * cost.survivor
+    fewer = FP16_SURVIVORS + FP16_LISTED * d * d * listed
+    saves_time = n * d * FP16_TIME[is_hopper()] > fewer * cost.survivor
     saves_time = (forced().filter == "int8" if forced().filter in ("int8", "fp16") else saves_time) and d <= MAX_INT8
     if scaling.byte_values or saves_time or not fp16_keeps_bound():
         return Int8(points, scaling)

@@ -296,7 +296,8 @@ FIRST_PAIRS = 2**24
 class FusedFilter(ImageFilter, ProductFilter):
     """The product filter over a whole band of points in one launch.
 
-    `exact` has the same points as they are re-ranked, and `within` is the largest distance that is wanted. The `tier`
+    `exact` has the same points as they are re-ranked, `within` is the largest distance that is wanted, and `listed` the
+    length of full lists. The `tier`
     is `ON_AXES`, which uses principal axes where that takes less time, `ALL_FEATURES` or `PRECISE`.
     """
 
@@ -310,6 +311,7 @@ class FusedFilter(ImageFilter, ProductFilter):
         exact: ExactPoints,
         tier: int = 0,
         within: float = inf,
+        listed: int = 0,
     ) -> None:
         super().__init__(points, queries, metric, device, scaling)
         self.exact, self.within = exact, within
@@ -319,7 +321,7 @@ class FusedFilter(ImageFilter, ProductFilter):
         elif tier == ALL_FEATURES:
             self.encoding = Int8(points, scaling)
         else:
-            self.encoding = cheapest(points, len(queries), scaling, device, within)
+            self.encoding = cheapest(points, len(queries), scaling, device, within, listed)
         self.name = self.encoding.name
         terms = radius_terms(self.n_features, self.encoding.scale * self.encoding.stretch, metric)
         self.radius_struct = c_struct(*terms)
