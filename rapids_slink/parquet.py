@@ -147,8 +147,9 @@ class VectorFiles:
         with ParquetFile(self.paths[file], memory_map=True) as source:
             groups = [source.metadata.row_group(group) for group in range(source.num_row_groups)]
             columns = [groups[0].column(i) for i in range(groups[0].num_columns)] if groups else []
+            codec = {"UNCOMPRESSED": "NONE"}
             how = {
-                "compression": {column.path_in_schema: column.compression for column in columns} or "snappy",
+                "compression": {c.path_in_schema: codec.get(c.compression, c.compression) for c in columns} or "NONE",
                 "use_dictionary": [c.path_in_schema for c in columns if "DICTIONARY" in str(c.encodings)] or False,
             }
             size, waiting, at = max((group.num_rows for group in groups), default=1), [], 0
