@@ -200,6 +200,26 @@ class _Pieces:
         """Return a piece, mapped into memory."""
         return np.asarray(np.load(self.path(piece), mmap_mode="r"))
 
+    def together(self, step: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the numbers of the rows of some pieces, and their vectors."""
+        ranges = [np.arange(*self.bounds[piece : piece + 2]) for piece in step]
+        parts = [self.load(piece) for piece in step]
+        if len(parts) == 1:
+            return ranges[0], parts[0]
+        values = np.empty((sum(map(len, parts)), parts[0].shape[1]), parts[0].dtype)
+        first = np.cumsum([0, *map(len, parts)]).tolist()
+        chunks = [
+            (at, part, start) for at, part in zip(first, parts, strict=False) for start in range(0, len(part), TAKEN)
+        ]
+
+        def copy(chunk: tuple[int, np.ndarray, int]) -> None:
+            at, part, start = chunk
+            some = part[start : start + TAKEN]
+            values[at + start : at + start + len(some)] = some
+
+        on_all_cores(copy, chunks)
+        return np.concatenate(ranges), values
+
     def take(self, numbers: np.ndarray) -> np.ndarray:
         """Return the vectors of rows, in their order."""
         one = self.load(0)
@@ -467,10 +487,8 @@ def _results(work: Callable[[Any], Any], parts: dict[Any, Any]) -> Iterator[tupl
 
 def _joined(pieces: _Pieces, how: dict[str, Any], step: tuple[int, int]) -> np.ndarray:
     """Return pairs of rows that join the components of two pieces, or of one, (2, m) int64."""
-    numbers = [np.arange(*pieces.bounds[piece : piece + 2]) for piece in dict.fromkeys(step)]
-    values = [pieces.load(piece) for piece in dict.fromkeys(step)]
-    first = np.asarray(deduplicate(values[0] if len(values) == 1 else np.concatenate(values), **how))
-    row = np.concatenate(numbers)
+    row, values = pieces.together(tuple(dict.fromkeys(step)))
+    first = np.asarray(deduplicate(values, **how))
     goes = np.flatnonzero(first != np.arange(row.size))
     return np.stack((row[goes], row[first[goes]]))
 
