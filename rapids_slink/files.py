@@ -12,20 +12,19 @@ whole, and a run that was ended goes on behind the last one. The result depends 
 """
 
 import json
-import os
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
-from itertools import combinations, pairwise
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rapids_slink.blocks import Blocks, Pieces, blocks_of_piece, boot, pivots_of, radius_of, save, saved
 from rapids_slink.duplicates import MEANINGS, RULES, deduplicate, order_of
 from rapids_slink.forced import forced
 from rapids_slink.hierarchy.storage import replace_file
@@ -35,7 +34,7 @@ from rapids_slink.parquet import VectorFiles, on_all_cores
 from rapids_slink.pipeline import estimate_fit
 from rapids_slink.report import Report, with_hints
 from rapids_slink.runtime.device import CPU, Device, resolve
-from rapids_slink.runtime.memory import as_bytes, free_on_gpu, free_on_host, size_text
+from rapids_slink.runtime.memory import as_bytes, free_on_gpu, free_on_host, run_scope, size_text
 from rapids_slink.runtime.threads import Progress, shown_progress, with_progress
 from rapids_slink.settings import Settings, metric_of
 from rapids_slink.single_linkage import engine_of
@@ -50,8 +49,6 @@ MOST_BYTES, SHARE = {"cpu": 16 * 10**9, "cuda": 30 * 10**9}, 0.8
 ESTIMATED, SAMPLE = 2**20, {"cpu": 2**14, "cuda": 2**18}
 #: From how many places of the files the sample is.
 SAMPLED_PLACES = 16
-#: How many rows a thread takes at a time from pieces.
-TAKEN = 2**14
 #: The most files that are written at a time: each of them has a row group in memory.
 MOST_WRITERS = 8
 
@@ -185,68 +182,6 @@ def _most_rows(files: VectorFiles, settings: Settings, device: Device, limit: in
     return int(limit / a_row)
 
 
-@dataclass(frozen=True)
-class _Pieces:
-    """The vectors of all rows in files of NumPy, each of as many rows but the last; workers of Dask read them, too."""
-
-    folder: Path
-    bounds: tuple[int, ...]  # the number of the first row of each piece, and behind them the number of rows
-
-    def path(self, piece: int) -> Path:
-        """Return the file of a piece. What was written before the machine started again may not be on its disk."""
-        return self.folder / f"piece-{_boot()}-{piece}.npy"
-
-    def load(self, piece: int) -> np.ndarray:
-        """Return a piece, mapped into memory."""
-        return np.asarray(np.load(self.path(piece), mmap_mode="r"))
-
-    def together(self, step: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the numbers of the rows of some pieces, and their vectors."""
-        ranges = [np.arange(*self.bounds[piece : piece + 2]) for piece in step]
-        parts = [self.load(piece) for piece in step]
-        if len(parts) == 1:
-            return ranges[0], parts[0]
-        values = np.empty((sum(map(len, parts)), parts[0].shape[1]), parts[0].dtype)
-        first = np.cumsum([0, *map(len, parts)]).tolist()
-        chunks = [
-            (at, part, start) for at, part in zip(first, parts, strict=False) for start in range(0, len(part), TAKEN)
-        ]
-
-        def copy(chunk: tuple[int, np.ndarray, int]) -> None:
-            at, part, start = chunk
-            some = part[start : start + TAKEN]
-            values[at + start : at + start + len(some)] = some
-
-        on_all_cores(copy, chunks)
-        return np.concatenate(ranges), values
-
-    def take(self, numbers: np.ndarray) -> np.ndarray:
-        """Return the vectors of rows, in their order."""
-        one = self.load(0)
-        values = np.empty((numbers.size, one.shape[1]), one.dtype)
-        order = np.argsort(numbers, kind="stable")
-        places = np.searchsorted(numbers[order], self.bounds)
-        chunks = [
-            (piece, start, min(start + TAKEN, stop))
-            for piece, (begin, stop) in enumerate(pairwise(places.tolist()))
-            for start in range(begin, stop, TAKEN)
-        ]
-
-        def copy(chunk: tuple[int, int, int]) -> None:
-            piece, start, stop = chunk
-            at = order[start:stop]
-            values[at] = self.load(piece)[numbers[at] - self.bounds[piece]]
-
-        on_all_cores(copy, chunks)
-        return values
-
-
-def _boot() -> str:
-    """Return the name of the time since which this machine has run; "" if it is not known."""
-    path = Path("/proc/sys/kernel/random/boot_id")
-    return path.read_text().strip() if path.exists() else ""
-
-
 class _Run:
     """A run: its plan, which a manifest keeps, and what it has found so far, in files."""
 
@@ -256,7 +191,7 @@ class _Run:
     ) -> None:  # fmt: skip
         self.files, self.output, self.keep, self.by, self.as_rows = files, output, keep, by, as_rows
         self.how, self.most, self.progress, self.report = how, most, progress, report
-        self.folder = output / UNFINISHED
+        self.folder, self.device = output / UNFINISHED, resolve(how["device"])
         self.counts: dict[str, int] | None = None  # once the output files are whole
 
     # ------------------------------------------------------------------------------------------------- the manifest
@@ -289,7 +224,7 @@ class _Run:
         self.plan = plan
         n = self.files.n_rows
         count = 1 if n <= self.most else -(-n // max(1, self.most // 2))
-        self.pieces = _Pieces(self.folder, tuple(n * i // count for i in range(count + 1)))
+        self.pieces = Pieces(self.folder, tuple(n * i // count for i in range(count + 1)))
         self._write_manifest()
 
     def _write_manifest(self) -> None:
@@ -304,8 +239,10 @@ class _Run:
             self._read_pieces()
         place = np.empty_like(order)
         place[order] = np.arange(order.size)
+        with self.report.stage("blocks", CPU):
+            blocks = self._blocks(metric)
         with self.report.stage("search", CPU):
-            root = self._components()
+            root = self._components(blocks)
         with self.report.stage(self.by, CPU):
             goes, to, distance = self._choose(root, place, order, metric)
         with self.report.stage("write", CPU):
@@ -339,16 +276,34 @@ class _Run:
             shutil.rmtree(self.folder)
             raise
 
-    def _components(self) -> np.ndarray:
+    def _blocks(self, metric: Metric) -> Blocks:
+        """Return the blocks of the rows: one if two pieces are all, or if the metric has no pivots."""
+        pieces, folder, is_cosine = self.pieces, self.folder, metric.formula.is_of_unit_rows
+        count = len(pieces.bounds) - 1
+        radius = radius_of(metric, limit_of(metric, self.how["max_distance"], self.how["min_similarity"]))
+        if count < 3 or radius is None:
+            return Blocks(pieces, 1, self.most)
+        pivots = saved(folder / "pivots.npy", lambda: pivots_of(pieces, is_cosine, count))
+        blocks = Blocks(pieces, int(pivots[-1, 0]) + 1, self.most)
+        if blocks.count > 1:
+            for piece in self._shown("Dealing out", range(count)):
+                with run_scope(self.device, self.how["memory_limit"]):
+                    found = partial(blocks_of_piece, pieces.load(piece), pivots, radius, is_cosine, self.device)
+                    saved(blocks.path(piece), found)
+        return blocks
+
+    def _components(self, blocks: Blocks) -> np.ndarray:
         """Return the least row of the component of each row, (n,) int64."""
         parent, join = np.arange(self.files.n_rows), kernels(CPU).join_pairs
-        steps = list(combinations(range(len(self.pieces.bounds) - 1), 2)) or [(0, 0)]
-        paths = {step: self.folder / f"joined-{step[0]}-{step[1]}.npy" for step in steps}
+        steps = list(blocks.steps())
+        sizes = [blocks.rows(step).size for step in steps]
+        self.report.count("search", searches=len(steps), pairs_of_rows=sum(m * (m - 1) // 2 for m in sizes))
+        paths = {step: self.folder / f"joined-{step[0]}-{step[1]}-{step[2]}.npy" for step in steps}
         left = {step: step for step in steps if not paths[step].exists()}
         for step in steps:
             if step not in left:
                 join(parent, *np.load(paths[step]))
-        work = partial(_joined, self.pieces, self.how)
+        work = partial(_joined, blocks, self.how)
         for step, pairs in self._shown("Searching", _results(work, left), len(left)):
             save(paths[step], pairs)
             join(parent, *pairs)
@@ -434,25 +389,13 @@ class _Run:
         write_table(pa.table(columns), path)
 
     def _drafts(self) -> Path:
-        return self.folder / f"output-{_boot()}"
+        return self.folder / f"output-{boot()}"
 
     def _shown(self, label: str, parts: Iterable[Any], total: int | None = None) -> Iterator[Any]:
         """Yield parts of the work on all rows, with a progress bar."""
         total = len(list(parts)) if total is None else total
         bar = Progress(label, self.files.n_rows, self.progress) if self.progress and total else None
         yield from with_progress(parts, total, bar)
-
-
-def save(path: Path, array: np.ndarray) -> None:
-    """Save an array to a file, which is on the disk when it has its name."""
-
-    def write(draft: Path) -> None:
-        with draft.open("wb") as file:
-            np.save(file, array)
-            file.flush()
-            os.fsync(file.fileno())
-
-    replace_file(path, write)
 
 
 def _decode(files: VectorFiles, start: int, stop: int, path: Path) -> None:
@@ -485,15 +428,15 @@ def _results(work: Callable[[Any], Any], parts: dict[Any, Any]) -> Iterator[tupl
         yield names.pop(future), result
 
 
-def _joined(pieces: _Pieces, how: dict[str, Any], step: tuple[int, int]) -> np.ndarray:
-    """Return pairs of rows that join the components of two pieces, or of one, (2, m) int64."""
-    row, values = pieces.together(tuple(dict.fromkeys(step)))
-    first = np.asarray(deduplicate(values, **how))
+def _joined(blocks: Blocks, how: dict[str, Any], step: tuple[int, int, int]) -> np.ndarray:
+    """Return pairs of rows that join the components of the rows of a search, (2, m) int64."""
+    row = blocks.rows(step)
+    first = np.asarray(deduplicate(blocks.pieces.take(row), **how))
     goes = np.flatnonzero(first != np.arange(row.size))
     return np.stack((row[goes], row[first[goes]]))
 
 
-def _distances(pieces: _Pieces, how: dict[str, Any], metric: Metric, pairs: np.ndarray) -> np.ndarray:
+def _distances(pieces: Pieces, how: dict[str, Any], metric: Metric, pairs: np.ndarray) -> np.ndarray:
     """Return pairs of rows, (2, m) int64, with their distances, the bits of float64: (3, m) int64."""
     rows, ends = np.unique(pairs, return_inverse=True)
     X, task = pieces.take(rows), task_of([0.0], metric, None, None, how["memory_limit"])
@@ -502,7 +445,7 @@ def _distances(pieces: _Pieces, how: dict[str, Any], metric: Metric, pairs: np.n
     return np.stack((*pairs, distance.view(np.int64)))
 
 
-def _by_pairs(pieces: _Pieces, how: dict[str, Any], by: str, size: int, most: int, rows: np.ndarray) -> np.ndarray:
+def _by_pairs(pieces: Pieces, how: dict[str, Any], by: str, size: int, most: int, rows: np.ndarray) -> np.ndarray:
     """Return the rows that go, the row that each goes to, and the bits of the distance, (3, m) int64.
 
     `rows` are all of some components, by rank. If there are more than `most`, they are taken in chunks of `size`. Of

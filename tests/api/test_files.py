@@ -10,10 +10,11 @@ import pytest
 from hard_cases import full
 
 import rapids_slink
-from rapids_slink import deduplicate, deduplicate_files, files
+from rapids_slink import blocks, deduplicate, deduplicate_files, files
 from rapids_slink.cli import main
 from rapids_slink.forced import force
 from rapids_slink.points.output import on_host
+from rapids_slink.runtime.device import resolve
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -300,3 +301,57 @@ def test_the_workers_of_dask_search(tmp_path):
 
 def test_is_public():
     assert rapids_slink.deduplicate_files is deduplicate_files
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "cosine"])
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_blocks_of_near_rows(tmp_path, metric, dtype, set_constants, device):
+    """Rows around few places are in blocks that meet few others, and no near pair is lost."""
+    set_constants(blocks, ROWS_A_PIVOT=4, PRODUCTS={"cpu": 400, "cuda": 400})
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(9, 16))[rng.integers(0, 9, 360)] + 0.2 * rng.normal(size=(360, 16))
+    X[300:] = X[:60] + 0.02 * rng.normal(size=(60, 16))
+    X = (300 * X).astype(dtype)
+    t = {"euclidean": 40.0, "sqeuclidean": 1600.0, "cosine": 2e-3}[metric]
+    source, how = write(tmp_path / "in", X), {"max_distance": t, "metric": metric, "by": "leaders", "device": device}
+    of = np.asarray(on_host(deduplicate(X, keep=SCORE, **how)))
+    assert 40 < (of != np.arange(360)).sum() < 120
+    with force(file_rows=120):
+        report = deduplicate_files(source, tmp_path / "out", keep="score", **how)
+    assert ids_in(tmp_path / "out") == np.flatnonzero(of == np.arange(360)).tolist()
+    assert report["search"]["pairs_of_rows"] < 360 * 359 / 2
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize("scale", [1e-20, 1.0, 1e20])
+def test_each_near_pair_meets(tmp_path, metric, scale, set_constants, device):
+    """At any scale a row may be near each block that has a row near it, of noise too, and with small radii not near all."""
+    set_constants(blocks, ROWS_A_PIVOT=4, PRODUCTS={"cpu": 400, "cuda": 400})
+    X = scale * np.random.default_rng(6).normal(size=(240, 3))
+    pieces = blocks.Pieces(tmp_path, (0, 100, 240))
+    for i, (start, stop) in enumerate(pairwise(pieces.bounds)):
+        blocks.save(pieces.path(i), X[start:stop])
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True) if metric == "cosine" else X
+    gap = np.sqrt(((unit[:, None] - unit[None]) ** 2).sum(axis=2))
+    on, is_cosine, visits = resolve(device), metric == "cosine", []
+    pivots = blocks.pivots_of(pieces, is_cosine, 8)
+    for radius in np.quantile(gap, [0.01, 0.1, 0.5]):
+        found = np.concatenate(
+            [blocks.blocks_of_piece(pieces.load(i), pivots, radius, is_cosine, on) for i in (0, 1)], 1
+        )
+        may_be_near = (found[1] >> np.arange(8)[:, None]) & 1 == 1  # of each block and row
+        rows, others = np.nonzero(gap <= radius)
+        assert may_be_near[found[0][others], rows].all()
+        visits.append(may_be_near.mean())
+    assert visits[0] < visits[1] <= visits[2]
+
+
+def test_each_two_rows_meet_in_a_search(tmp_path):
+    """In one block, in one that is too large with those that visit it, and in all of them."""
+    for most in (1, 2, 3, 5, 8, 30):
+        whole = blocks.Blocks(blocks.Pieces(tmp_path, (0, 17)), 1, most)
+        met = np.zeros((17, 17), bool)
+        for rows in map(whole.rows, whole.steps()):
+            met[np.ix_(rows, rows)] = True
+            assert rows.size <= max(2, most)
+        assert met.all()
