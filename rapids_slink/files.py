@@ -1,11 +1,11 @@
 """Near duplicates of Parquet files, whose rows need not fit into memory.
 
-    files ──▶ pieces on disk ──▶ near rows of each two pieces ──▶ components ──▶ packs of them ──▶ a rule ──▶ files
+    files ──▶ pieces ──▶ blocks of near rows ──▶ components of each ──▶ packs of components ──▶ a rule ──▶ files
 
-Rows of one component alone can be near each other. So the components are found first: those of each two pieces, which
-`deduplicate` finds for both together, are joined. A rule by pairs then takes packs of whole components, most of which
-are of a few rows. A component that is larger than memory is taken in chunks, by rank: a row of a later chunk goes to
-the nearest row of the earlier ones that counts, or of its own chunk.
+Rows of one component alone can be near each other. So the components are found first: `deduplicate` finds those of a
+block and of the rows that visit it, which are joined. A rule by pairs then takes packs of whole components, most of
+which are of a few rows. A component that is larger than memory is taken in chunks, by rank: a row of a later chunk goes
+to the nearest row of the earlier ones that counts, or of its own chunk.
 
 All that is found is saved beside the output at once, by a file that is renamed to its name. So a file that is there is
 whole, and a run that was ended goes on behind the last one. The result depends on none of this.
@@ -120,8 +120,10 @@ def deduplicate_files(
 
     Notes
     -----
-    The vectors are decoded once into pieces on the disk of the output, which takes their bytes there meanwhile. Each
-    two pieces are searched together, so the time grows with the square of the number of rows where these are many.
+    The vectors are decoded once into pieces on the disk of the output, which takes their bytes there meanwhile. More
+    rows than are searched together are dealt out to blocks around pivots, for euclidean, sqeuclidean and cosine. A
+    block is searched with those rows of later blocks that may be near one of it: few, if the rows have structure.
+    Otherwise, and for other metrics, all rows meet, and the time grows with the square of their number.
 
     Examples
     --------

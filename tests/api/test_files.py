@@ -325,7 +325,7 @@ def test_blocks_of_near_rows(tmp_path, metric, dtype, set_constants, device):
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 @pytest.mark.parametrize("scale", [1e-20, 1.0, 1e20])
 def test_each_near_pair_meets(tmp_path, metric, scale, set_constants, device):
-    """At any scale a row may be near each block that has a row near it, of noise too, and with small radii not near all."""
+    """At any scale a row visits each block that has a row near it, of noise too, and with small radii not all."""
     set_constants(blocks, ROWS_A_PIVOT=4, PRODUCTS={"cpu": 400, "cuda": 400})
     X = scale * np.random.default_rng(6).normal(size=(240, 3))
     pieces = blocks.Pieces(tmp_path, (0, 100, 240))
