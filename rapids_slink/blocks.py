@@ -24,8 +24,9 @@ import numpy as np
 
 from rapids_slink.hierarchy.storage import replace_file
 from rapids_slink.metrics import Metric
+from rapids_slink.neighbors.filter.bounds import accumulation_bound
 from rapids_slink.parquet import on_all_cores
-from rapids_slink.runtime.device import Array, Device, to_host
+from rapids_slink.runtime.device import Array, Device, half, to_host
 
 #: How many rows a thread takes at a time from pieces.
 TAKEN = 2**14
@@ -33,11 +34,7 @@ TAKEN = 2**14
 #: how many rows are.
 ROWS_A_PIVOT, MOST_PIVOTS = 256, 2**16
 #: Products that are in memory at a time.
-PRODUCTS = {"cpu": 2**24, "cuda": 2**29}
-#: A bound of the error of a squared distance of rows that are scaled to a length of at most 1. In float16 both factors
-#: of a product, the pivot's own half square and the sum, which is at most 1.5, are rounded by 2^-11 of each; the sum is
-#: made in float32. That is below 2^-9 for a product, and twice that for the square, for rows of `MOST_FEATURES`.
-ERROR, MOST_FEATURES = 2.0**-6, 2**12
+PRODUCTS = {"cpu": 2**24, "cuda": 2**28}
 #: Rows of lengths beyond these are not scaled.
 LENGTHS = 1e-30, 1e30
 
@@ -127,8 +124,13 @@ class Blocks:
         return np.concatenate(own), np.concatenate(visiting)
 
 
-def radius_of(metric: Metric, distance: float) -> float | None:
-    """Return a bound of the Euclidean distance of near rows, of unit rows for cosine; None if there is none."""
+def radius_of(metric: Metric, distance: float, device: Device) -> float | None:
+    """Return a bound of the Euclidean distance of near rows, of unit rows for cosine; None if there is none.
+
+    It is also None on a GPU whose sums of products are not known to be as precise as `error_of` says.
+    """
+    if not half(device, "rapids_slink.neighbors.filter").products_keep_bound():
+        return None
     if metric.missing or metric.space is not None or metric.name not in ("euclidean", "sqeuclidean", "cosine"):
         return None
     square = {"euclidean": distance * distance, "sqeuclidean": distance, "cosine": 2 * distance}[metric.name]
@@ -143,8 +145,7 @@ def pivots_of(pieces: Pieces, is_cosine: bool, count: int) -> np.ndarray:
         k = 1
     pivots = _scaled(pieces.take(np.arange(k) * n // k), is_cosine, np.float32(1 / longest), np)
     block = np.zeros(k, np.int64)
-    if pivots.shape[1] <= MOST_FEATURES:
-        _split(pivots, np.arange(k), min(count, k), block)
+    _split(pivots, np.arange(k), min(count, k), block)
     order = np.argsort(block, kind="stable")
     return np.column_stack((block[order], np.full(k, 1 / longest), pivots[order])).astype(np.float32)
 
@@ -155,27 +156,48 @@ def blocks_of_piece(
     """Return the block of each row, and bits of the blocks that may have a row near it, (1 + words, m) uint16."""
     (block, scale), pivots, xp, (m, d) = pivots[:, :2].T, pivots[:, 2:], device.xp, values.shape
     bounds = np.searchsorted(block, np.arange(int(block[-1]) + 2)).tolist()
-    kind = "float16" if device.is_gpu else "float32"
-    sides = np.column_stack((pivots, -0.5 * (pivots * pivots).sum(axis=1)))
-    columns = device.asarray(np.ascontiguousarray(sides.T.astype(kind)))
+    kind, filler = "float16" if device.is_gpu else "float32", -(d + 1) % 8  # tensor cores read eight values at a time
+    sides = np.column_stack((pivots, -0.5 * (pivots * pivots).sum(axis=1), np.zeros((len(pivots), filler))))
+    pivots_of_blocks = [device.asarray(sides[low:high].astype(kind)) for low, high in pairwise(bounds)]
     rounding = (8 + d) * 2.0**-24  # of float64 rows, of lengths and of the scale
-    near = radius * float(scale[0]) + 2 * rounding
-    found = np.zeros((1 + -(-(len(bounds) - 1) // 16), m), np.uint16)
+    near, error = radius * float(scale[0]) + 2 * rounding, np.float32(error_of(sides.shape[1]))
+    found = np.zeros((1 + -(-len(pivots_of_blocks) // 16), m), np.uint16)
     step = max(1, PRODUCTS[device.name] // int(np.diff(bounds).max()))
     for start in range(0, m, step):
         rows = _scaled(device.asarray(values[start : start + step]), is_cosine, scale[0], xp)
-        square, one = (rows * rows).sum(axis=1), xp.ones((len(rows), 1), "float32")
+        square, one = (rows * rows).sum(axis=1), xp.ones((len(rows), 1 + filler), "float32")
         rows = xp.concatenate((rows, one), axis=1).astype(kind)
-        least = xp.empty((len(bounds) - 1, len(rows)), "float32")
-        for b, (low, high) in enumerate(pairwise(bounds)):
-            least[b] = square - 2 * (rows @ columns[:, low:high]).max(axis=1).astype("float32")
-        nearest = xp.sqrt(xp.maximum(least.min(axis=0), 0) + np.float32(ERROR))
-        reach = near + xp.sqrt((near + nearest) ** 2 + np.float32(2 * ERROR))
-        may_be_near = ~(xp.sqrt(xp.maximum(least - np.float32(ERROR), 0)) > reach * np.float32(1 + 1e-5))
+        least = xp.empty((len(pivots_of_blocks), len(rows)), "float32")
+        for b, others in enumerate(pivots_of_blocks):
+            least[b] = square - 2 * _products(rows, others, device).max(axis=1)
+        nearest = xp.sqrt(xp.maximum(least.min(axis=0), 0) + error)
+        reach = near + xp.sqrt((near + nearest) ** 2 + 2 * error)
+        may_be_near = ~(xp.sqrt(xp.maximum(least - error, 0)) > reach * np.float32(1 + 1e-5))
         found[0, start : start + step] = to_host(least.argmin(axis=0))
         for b, visits in enumerate(to_host(may_be_near)):
             found[1 + b // 16, start : start + step] |= visits.astype(np.uint16) << np.uint16(b % 16)
     return found
+
+
+def error_of(width: int) -> float:
+    """Return a bound of the error of a squared distance by products of `width` values, of rows of at most length 1.
+
+    In float16 each of both rows is wrong by 2^-11 of its length, and the half square by 2^-12. The sum has the error of
+    `accumulation_bound` of both lengths, which are at most sqrt(2) and sqrt(1.25) with what stands behind the features.
+    The square is twice the product.
+    """
+    return 2 * (3 * 2.0**-11 + 1.6 * accumulation_bound(width))
+
+
+def _products(rows: Array, others: Array, device: Device) -> Array:
+    """Return the products of rows with others, (m, k) float32."""
+    if not device.is_gpu:
+        return rows @ others.T
+    from rapids_slink.neighbors.filter.cuda import form_product
+
+    products = device.xp.empty((len(rows), len(others)), "float32")
+    form_product(rows, others, products)
+    return products
 
 
 def _scaled(values: Array, is_cosine: bool, scale: Any, xp: Any) -> Array:

@@ -282,8 +282,9 @@ class _Run:
         """Return the blocks of the rows: one if two pieces are all, or if the metric has no pivots."""
         pieces, folder, is_cosine = self.pieces, self.folder, metric.formula.is_of_unit_rows
         count = len(pieces.bounds) - 1
-        radius = radius_of(metric, limit_of(metric, self.how["max_distance"], self.how["min_similarity"]))
-        if count < 3 or radius is None:
+        distance = limit_of(metric, self.how["max_distance"], self.how["min_similarity"])
+        radius = radius_of(metric, distance, self.device) if count > 2 else None
+        if radius is None:
             return Blocks(pieces, 1, self.most)
         pivots = saved(folder / "pivots.npy", lambda: pivots_of(pieces, is_cosine, count))
         blocks = Blocks(pieces, int(pivots[-1, 0]) + 1, self.most)
