@@ -30,11 +30,23 @@ from rapids_slink.forced import forced
 from rapids_slink.hierarchy.storage import replace_file
 from rapids_slink.metrics import PRECOMPUTED, Metric, MetricName
 from rapids_slink.near_pairs import limit_of, require_one, task_of
+from rapids_slink.neighbors import is_searched_by_tree
+from rapids_slink.neighbors.tiles import IN_ORDER, estimate_tiles
 from rapids_slink.parquet import VectorFiles, on_all_cores
 from rapids_slink.pipeline import estimate_fit
+from rapids_slink.points.check import MAX_ROWS
 from rapids_slink.report import Report, with_hints
 from rapids_slink.runtime.device import CPU, Device, resolve
-from rapids_slink.runtime.memory import as_bytes, free_on_gpu, free_on_host, run_scope, size_text
+from rapids_slink.runtime.memory import (
+    MemoryEstimate,
+    as_bytes,
+    free_on_gpu,
+    free_on_host,
+    required_bytes,
+    run_scope,
+    sequential,
+    size_text,
+)
 from rapids_slink.runtime.threads import Progress, shown_progress, with_progress
 from rapids_slink.settings import Settings, metric_of
 from rapids_slink.single_linkage import engine_of
@@ -45,9 +57,8 @@ from rapids_slink.spanning_tree.problem import Problem
 UNFINISHED = ".unfinished"
 #: The most bytes that a search may take without a `memory_limit`, by device, and at most this share of what is free.
 MOST_BYTES, SHARE = {"cpu": 16 * 10**9, "cuda": 30 * 10**9}, 0.8
-#: The rows whose memory is estimated, and the rows of the sample of a dry run.
-ESTIMATED, SAMPLE = 2**20, {"cpu": 2**14, "cuda": 2**18}
-#: From how many places of the files the sample is.
+#: The rows of the sample of a dry run, and from how many places of the files they are.
+SAMPLE = {"cpu": 2**14, "cuda": 2**18}
 SAMPLED_PLACES = 16
 #: The most files that are written at a time: each of them has a row group in memory.
 MOST_WRITERS = 8
@@ -174,14 +185,24 @@ def _most_bytes(memory_limit: Any, device: Device) -> int:
 
 
 def _most_rows(files: VectorFiles, settings: Settings, device: Device, limit: int) -> int:
-    """Return how many rows are searched together: as many as fit into `limit` bytes with their search."""
-    stored = files.dtype.itemsize
-    itemsize = 1 if settings.metric.rows.are_packed else 4 if stored < 4 or files.dtype == np.float32 else 8
-    search = estimate_fit(Problem(settings, device, ESTIMATED, files.width, itemsize)).preferred
-    a_row = search / ESTIMATED + (stored + itemsize) * files.width
-    if limit < a_row * 4:
-        raise ValueError(f"memory_limit of {size_text(limit)} holds no search of rows of {files.width:,} values")
-    return int(limit / a_row)
+    """Return how many rows are searched together: as many as fit into `limit` bytes, with a search in tiles."""
+    stored, d, metric = files.dtype.itemsize, files.width, settings.metric
+    itemsize = 1 if metric.rows.are_packed else 4 if stored < 4 or files.dtype == np.float32 else 8
+
+    def fits(n: int) -> bool:
+        copies = MemoryEstimate((stored + itemsize) * d * n, (stored + itemsize) * d * n)
+        needed = required_bytes(device, sequential(copies, estimate_fit(Problem(settings, device, n, d, itemsize))))
+        if metric.filter == "product" and not is_searched_by_tree(n, d, metric, device):
+            needed += estimate_tiles(n, n, d, IN_ORDER, itemsize, device, metric).least
+        return needed <= limit
+
+    if not fits(2):
+        raise ValueError(f"memory_limit of {size_text(limit)} holds no search of rows of {d:,} values")
+    low, high = 2, MAX_ROWS
+    while high - low > max(1, low // 100):
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
 
 
 class _Run:
