@@ -9,7 +9,6 @@ of the near pairs that share a cell.
 from __future__ import annotations
 
 import argparse
-import resource
 import shutil
 import sys
 import threading
@@ -125,16 +124,21 @@ def read(folder: Path) -> np.ndarray:
 
 
 class Peak(threading.Thread):
-    """The most bytes that the GPU has given, by a look at it every ten milliseconds."""
+    """The most bytes of the GPU and of the process itself, without mapped files, by a look every ten milliseconds."""
 
     def __init__(self, device: Device) -> None:
         super().__init__(daemon=True)
-        self.bytes, self.ended, self.device = 0, threading.Event(), device
+        self.on_gpu, self.on_host, self.ended, self.device = 0, 0, threading.Event(), device
 
     def run(self) -> None:
-        while self.device.is_gpu and not self.ended.wait(0.01):
-            free, total = self.device.xp.cuda.runtime.memGetInfo()
-            self.bytes = max(self.bytes, total - free)
+        while not self.ended.wait(0.01):
+            own = next(
+                line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon")
+            )
+            self.on_host = max(self.on_host, 1024 * int(own.split()[1]))
+            if self.device.is_gpu:
+                free, total = self.device.xp.cuda.runtime.memGetInfo()
+                self.on_gpu = max(self.on_gpu, total - free)
 
 
 def measure(source: Path, output: Path, by: str, device: Device) -> None:
@@ -146,11 +150,8 @@ def measure(source: Path, output: Path, by: str, device: Device) -> None:
     whole = time.perf_counter() - start
     peak.ended.set()
     stages = ", ".join(f"{name} {seconds:.1f}" for name, seconds in report["seconds"].items())
-    host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    print(
-        f"{by}: {whole:.1f} s ({stages}); GPU {peak.bytes / 1e9:.1f} GB, host {host:.1f} GB; {report['rows']}",
-        flush=True,
-    )
+    peaks = f"GPU {peak.on_gpu / 1e9:.1f} GB, host {peak.on_host / 1e9:.1f} GB"
+    print(f"{by}: {whole:.1f} s ({stages}); {peaks}; {report['search']}; {report['rows']}", flush=True)
     shutil.rmtree(output)
 
 

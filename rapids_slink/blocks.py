@@ -14,11 +14,11 @@ is wrong by at most e, |y - c|² may be 2e above that of the pivot of x, and the
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -35,6 +35,9 @@ TAKEN = 2**14
 ROWS_A_PIVOT, MOST_PIVOTS = 256, 2**16
 #: Products that are in memory at a time.
 PRODUCTS = {"cpu": 2**24, "cuda": 2**28}
+#: A search: a block, the first of those of its rows that meet others, and the first of these, which are later rows of
+#: the block and then its visitors.
+Search: TypeAlias = tuple[int, int, int]
 #: Rows of lengths beyond these are not scaled.
 LENGTHS = 1e-30, 1e30
 
@@ -87,33 +90,34 @@ class Blocks:
         """Return the file with the blocks of the rows of a piece, in the order of `_Pivots.blocks_of`."""
         return self.pieces.folder / f"blocks-{piece}.npy"
 
-    def steps(self) -> Iterator[tuple[int, int, int]]:
-        """Yield the searches: a block, the first of its rows that take part, and the first of the others with them."""
+    def searches(self) -> dict[Search, int]:
+        """Return the searches in which all rows of a block meet each other and its visitors, with their sizes."""
+        half, found = max(1, self.most // 2), {}
         for block in range(self.count):
-            own, visiting = (part.size for part in self._rows_of(block))
+            own, visiting = (len(part) for part in self._rows_of(block))
             if own + visiting <= self.most:
-                yield block, 0, own
+                found[block, 0, own] = own + visiting
                 continue
-            half = max(1, self.most // 2)
             for start in range(0, own, half):
                 behind = min(start + half, own)
                 for other in range(behind, own + visiting, half) or [behind] * (start == 0):
-                    yield block, start, other
+                    found[block, start, other] = behind - start + min(half, own + visiting - other)
+        return found
 
-    def rows(self, step: tuple[int, int, int]) -> np.ndarray:
+    def rows(self, search: Search) -> np.ndarray:
         """Return the numbers of the rows of a search."""
-        block, start, other = step
+        block, start, other = search
         own, visiting = self._rows_of(block)
-        rows = np.concatenate((own, visiting))
-        if rows.size <= self.most:
-            return rows
-        half = max(1, self.most // 2)
-        return np.concatenate((rows[start : min(start + half, own.size)], rows[other : other + half]))
+        half = max(1, self.most // 2) if len(own) + len(visiting) > self.most else self.most
+        low, high = max(0, other - len(own)), max(0, other + half - len(own))
+        behind = own[other : other + half] if other > start else own[:0]
+        parts = own[start : min(start + half, other)], behind, visiting[low:high]
+        return np.concatenate([np.asarray(part, np.int64) for part in parts])
 
-    def _rows_of(self, block: int) -> tuple[np.ndarray, np.ndarray]:
+    def _rows_of(self, block: int) -> tuple[Any, Any]:
         """Return the rows of a block, and those of later blocks that visit it, ascending."""
         if self.count == 1:
-            return np.arange(self.pieces.bounds[-1]), np.zeros(0, np.int64)
+            return range(self.pieces.bounds[-1]), range(0)
         own, visiting = [], []
         for piece, first in enumerate(self.pieces.bounds[:-1]):
             found = np.load(self.path(piece), mmap_mode="r")

@@ -214,7 +214,7 @@ class _Run:
     ) -> None:  # fmt: skip
         self.files, self.output, self.keep, self.by, self.as_rows = files, output, keep, by, as_rows
         self.how, self.most, self.progress, self.report = how, most, progress, report
-        self.folder, self.device = output / UNFINISHED, resolve(how["device"])
+        self.folder, self.device = output.resolve() / UNFINISHED, resolve(how["device"])
         self.counts: dict[str, int] | None = None  # once the output files are whole
 
     # ------------------------------------------------------------------------------------------------- the manifest
@@ -319,9 +319,8 @@ class _Run:
     def _components(self, blocks: Blocks) -> np.ndarray:
         """Return the least row of the component of each row, (n,) int64."""
         parent, join = np.arange(self.files.n_rows), kernels(CPU).join_pairs
-        steps = list(blocks.steps())
-        sizes = [blocks.rows(step).size for step in steps]
-        self.report.count("search", searches=len(steps), pairs_of_rows=sum(m * (m - 1) // 2 for m in sizes))
+        steps = blocks.searches()
+        self.report.count("search", searches=len(steps), pairs_of_rows=sum(m * (m - 1) // 2 for m in steps.values()))
         paths = {step: self.folder / f"joined-{step[0]}-{step[1]}-{step[2]}.npy" for step in steps}
         left = {step: step for step in steps if not paths[step].exists()}
         for step in steps:
