@@ -109,7 +109,7 @@ def deduplicate_files(
         Write the rows that go, in place of those that stay: ``file`` and ``row``, ``kept_file`` and ``kept_row`` of the
         row that each goes to, and the ``distance`` of both. Rows are numbered from 0 in each file, int64.
     dry_run : bool
-        Write nothing: read and search a sample, and tell the time and the memory of the run by these.
+        Write nothing: read and search a sample, and tell the time and the memory of the run by these, if all rows meet.
     device, progress : optional
         See `SingleLinkage`. If there is a Dask client, its workers search; they read the same paths.
     memory_limit : int or str, optional
@@ -505,7 +505,7 @@ def _by_pairs(pieces: Pieces, how: dict[str, Any], by: str, size: int, most: int
 
 
 def _estimated(files: VectorFiles, report: Report, device: Device, how: dict[str, Any], by: str, most: int) -> Report:
-    """Return the report of a dry run: time and memory, by a sample of rows that lie evenly in the files."""
+    """Return the report of a dry run: time and memory by a sample of rows from all over the files, if all rows meet."""
     n, size = files.n_rows, min(files.n_rows, SAMPLE[device.name])
     values = np.empty((size, files.width), files.dtype)
     start = time.perf_counter()
