@@ -104,6 +104,10 @@ class Blocks:
                     found[block, start, other] = behind - start + min(half, own + visiting - other)
         return found
 
+    def pairs_of_rows(self) -> int:
+        """Return how many pairs of rows meet in all searches."""
+        return sum(size * (size - 1) // 2 for size in self.searches().values())
+
     def rows(self, search: Search) -> np.ndarray:
         """Return the numbers of the rows of a search."""
         block, start, other = search

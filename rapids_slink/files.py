@@ -57,6 +57,8 @@ from rapids_slink.spanning_tree.problem import Problem
 UNFINISHED = ".unfinished"
 #: The most bytes that a search may take without a `memory_limit`, by device, and at most this share of what is free.
 MOST_BYTES, SHARE = {"cpu": 16 * 10**9, "cuda": 30 * 10**9}, 0.8
+#: Where all rows fit into memory, a block has about this number of them.
+BLOCK_ROWS = {"cpu": 2**16, "cuda": 2**21}
 #: The rows of the sample of a dry run, and from how many places of the files they are.
 SAMPLE = {"cpu": 2**14, "cuda": 2**18}
 SAMPLED_PLACES = 16
@@ -300,27 +302,29 @@ class _Run:
             raise
 
     def _blocks(self, metric: Metric) -> Blocks:
-        """Return the blocks of the rows: one if two pieces are all, or if the metric has no pivots."""
+        """Return the blocks of the rows: those around pivots, or one of all rows if fewer pairs meet in it."""
         pieces, folder, is_cosine = self.pieces, self.folder, metric.formula.is_of_unit_rows
-        count = len(pieces.bounds) - 1
+        whole, n_pieces = Blocks(pieces, 1, self.most), len(pieces.bounds) - 1
+        count = max(n_pieces, pieces.bounds[-1] // BLOCK_ROWS[self.device.name])
         distance = limit_of(metric, self.how["max_distance"], self.how["min_similarity"])
-        radius = radius_of(metric, distance, self.device) if count > 2 else None
+        radius = radius_of(metric, distance, self.device) if count > 1 else None
         if radius is None:
-            return Blocks(pieces, 1, self.most)
+            return whole
         pivots = saved(folder / "pivots.npy", lambda: pivots_of(pieces, is_cosine, count))
         blocks = Blocks(pieces, int(pivots[-1, 0]) + 1, self.most)
-        if blocks.count > 1:
-            for piece in self._shown("Dealing out", range(count)):
-                with run_scope(self.device, self.how["memory_limit"]):
-                    found = partial(blocks_of_piece, pieces.load(piece), pivots, radius, is_cosine, self.device)
-                    saved(blocks.path(piece), found)
-        return blocks
+        if blocks.count == 1:
+            return whole
+        for piece in self._shown("Dealing out", range(n_pieces)):
+            with run_scope(self.device, self.how["memory_limit"]):
+                found = partial(blocks_of_piece, pieces.load(piece), pivots, radius, is_cosine, self.device)
+                saved(blocks.path(piece), found)
+        return min(blocks, whole, key=Blocks.pairs_of_rows)
 
     def _components(self, blocks: Blocks) -> np.ndarray:
         """Return the least row of the component of each row, (n,) int64."""
         parent, join = np.arange(self.files.n_rows), kernels(CPU).join_pairs
         steps = blocks.searches()
-        self.report.count("search", searches=len(steps), pairs_of_rows=sum(m * (m - 1) // 2 for m in steps.values()))
+        self.report.count("search", searches=len(steps), pairs_of_rows=blocks.pairs_of_rows())
         paths = {step: self.folder / f"joined-{step[0]}-{step[1]}-{step[2]}.npy" for step in steps}
         left = {step: step for step in steps if not paths[step].exists()}
         for step in steps:
