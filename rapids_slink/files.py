@@ -62,8 +62,8 @@ BLOCK_ROWS = {"cpu": 2**16, "cuda": 2**21}
 #: The rows of the sample of a dry run, and from how many places of the files they are.
 SAMPLE = {"cpu": 2**14, "cuda": 2**18}
 SAMPLED_PLACES = 16
-#: The most files that are written at a time: each of them has a row group in memory.
-MOST_WRITERS = 8
+#: The most bytes that are in memory while files are written, by about how many row groups of each file these are.
+WRITTEN_BYTES, GROUPS_WRITTEN = 8 * 10**9, 4
 
 
 @with_hints(MEANINGS | {"columns": "column", "features": "column"})
@@ -397,7 +397,8 @@ class _Run:
             kept[goes[here] - start] = False
             replace_file(path, lambda draft: self.files.write_some(file, kept, draft))
 
-        on_all_cores(write, range(len(self.files.paths)), MOST_WRITERS)
+        most = max(1, WRITTEN_BYTES // (GROUPS_WRITTEN * max(1, self.files.group_bytes)))
+        on_all_cores(write, range(len(self.files.paths)), most)
 
     def _write_rows(self, file: int, goes: np.ndarray, to: np.ndarray, distance: np.ndarray, path: Path) -> None:
         """Write a table of rows of a file that go, with their reasons."""

@@ -46,6 +46,7 @@ class VectorFiles:
     dtype: np.dtype  # the type of a value
     width: int = 0  # the number of values of a vector
     refuses_zeros: bool = False  # whether a vector of zeros is an error
+    group_bytes: int = 0  # the bytes of the largest row group
 
     @classmethod
     def of(cls, paths: Any, column: Any, refuses_zeros: bool) -> Self:
@@ -57,7 +58,7 @@ class VectorFiles:
             raise ImportError(NO_PYARROW)
         from pyarrow.parquet import read_metadata
 
-        files, kinds, parts, start = _paths_of(paths), [], [], 0
+        files, kinds, parts, start, group_bytes = _paths_of(paths), [], [], 0, 0
         columns: tuple[str, ...] = () if column is None else (column,) if isinstance(column, str) else tuple(column)
         for number, path in enumerate(files):
             try:
@@ -73,12 +74,13 @@ class VectorFiles:
                 raise ValueError(f"{path} has {what}, and {files[0]} {other if dtype != other else size or 'others'}")
             for group in range(metadata.num_row_groups):
                 stop = start + metadata.row_group(group).num_rows
+                group_bytes = max(group_bytes, metadata.row_group(group).total_byte_size)
                 parts.append(Part(number, group, start, stop))
                 start = stop
         if not start:
             raise ValueError(f"there are no rows in {listed(map(str, files))}")
         dtype, width = kinds[0]
-        made = cls(tuple(files), columns, tuple(parts), dtype, width, refuses_zeros)
+        made = cls(tuple(files), columns, tuple(parts), dtype, width, refuses_zeros, group_bytes)
         return made if width else replace(made, width=made._width_of_first())
 
     @property
@@ -151,6 +153,12 @@ class VectorFiles:
             how = {
                 "compression": {c.path_in_schema: codec.get(c.compression, c.compression) for c in columns} or "NONE",
                 "use_dictionary": [c.path_in_schema for c in columns if "DICTIONARY" in str(c.encodings)] or False,
+                "write_statistics": [
+                    c.path_in_schema
+                    for c in columns
+                    if c.is_stats_set and c.path_in_schema.partition(".")[0] not in self.columns
+                ]
+                or False,  # those of vectors take a third of the time, and nobody reads them
             }
             size, waiting, at = max((group.num_rows for group in groups), default=1), [], 0
             with ParquetWriter(path, source.schema_arrow, **how) as writer:
