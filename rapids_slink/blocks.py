@@ -87,7 +87,7 @@ class Blocks:
     most: int  # how many rows are searched together
 
     def path(self, piece: int) -> Path:
-        """Return the file with the blocks of the rows of a piece, in the order of `_Pivots.blocks_of`."""
+        """Return the file with the blocks of the rows of a piece, as `blocks_of_piece` makes them."""
         return self.pieces.folder / f"blocks-{piece}.npy"
 
     def searches(self) -> dict[Search, int]:
