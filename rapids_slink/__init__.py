@@ -14,8 +14,8 @@ with its ``.cu`` files, `cpu.py`). All stages run on `runtime/`.
 
 Whole runs: `fit`, `SingleLinkage`, `HDBSCAN`, `DBSCAN`, `fit_graph`. Single stages: `knn_graph`, `nearest_neighbors`,
 `connect`, `minimum_spanning_tree`, `linkage`, `cut`. Pairs within a distance: `pairs`, `count_pairs`, `iter_pairs`,
-`to_csr`, `deduplicate`. Points of int8 with scales: `Scaled`. Before a run: `plan`, `compile`. Saved models: `load`.
-Memory kept for the next call: `free_memory`. Bug reports: `show_versions`.
+`to_csr`, `deduplicate`, and `deduplicate_files` of Parquet. Points of int8 with scales: `Scaled`. Before a run: `plan`,
+`compile`. Saved models: `load`. Memory kept for the next call: `free_memory`. Bug reports: `show_versions`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DBSCAN", "HDBSCAN", "DeviceMemoryError", "DeviceUnavailableError", "Scaled", "SingleLinkage", "compile", "connect",
-    "count_pairs", "cut", "deduplicate", "fit", "fit_graph", "free_memory", "iter_pairs", "knn_graph", "linkage",
-    "load", "minimum_spanning_tree", "nearest_neighbors", "pairs", "plan", "show_versions", "to_csr",
+    "count_pairs", "cut", "deduplicate", "deduplicate_files", "fit", "fit_graph", "free_memory", "iter_pairs",
+    "knn_graph", "linkage", "load", "minimum_spanning_tree", "nearest_neighbors", "pairs", "plan", "show_versions",
+    "to_csr",
 ]  # fmt: skip
 
 

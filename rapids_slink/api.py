@@ -17,6 +17,7 @@ from rapids_slink.dbscan import DBSCAN as DBSCAN
 from rapids_slink.dendrogram.cutting import MEANINGS, Cut, threshold_of
 from rapids_slink.duplicates import Duplicates as Duplicates
 from rapids_slink.duplicates import deduplicate as deduplicate
+from rapids_slink.files import deduplicate_files as deduplicate_files
 from rapids_slink.graph import COMPLETE, GraphHierarchy
 from rapids_slink.hdbscan import HDBSCAN as HDBSCAN
 from rapids_slink.hierarchy import storage

@@ -1,4 +1,6 @@
-"""The command line: a table in, labels out. `tables` reads the table. And the check of ``rapids doctor``.
+"""The command line: a table in, labels out; or files in, files without near duplicates out.
+
+`tables` reads a table, and `files` removes near duplicates. Here is also the check of ``rapids doctor``.
 
 ::
 
@@ -6,6 +8,7 @@
     python -m rapids_slink points.csv --hdbscan --min-cluster-size 15 --output labels.csv
     zcat points.csv.gz | python -m rapids_slink - --output labels.csv
     python -m rapids_slink points.csv --columns x,y --output - | head
+    python -m rapids_slink deduplicate embeddings/ --column embedding --max-distance 0.1 --output kept/
     python -m rapids_slink --demo
 """
 
@@ -27,10 +30,12 @@ import pandas as pd
 import rapids_slink
 from rapids_slink.datasets import EARTH_RADIUS, load_cities
 from rapids_slink.dendrogram.cutting import WIDEST_GAP
+from rapids_slink.duplicates import RULES
 from rapids_slink.hdbscan import METHODS
 from rapids_slink.hierarchy.plotting import COLORS, plot_heights
 from rapids_slink.hierarchy.storage import replace_file
 from rapids_slink.metrics import ITEM_METRICS, METRICS, PRECOMPUTED
+from rapids_slink.parquet import NO_PYARROW
 from rapids_slink.points.output import on_host
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import DEVICE_NAMES, resolve
@@ -39,7 +44,6 @@ from rapids_slink.tables import (
     DECIMAL_SIGNS,
     EMPTY_TEXT,
     NAMED_SEPARATORS,
-    NO_PYARROW,
     STANDARD_INPUT,
     Table,
     read_table,
@@ -48,6 +52,7 @@ from rapids_slink.tables import (
 
 TABLES = (".csv", ".parquet")
 STANDARD_OUTPUT = Path("-")
+DEDUPLICATE = "deduplicate"  # the first argument if files are cleaned of near duplicates
 PICTURES = (".pdf", ".png", ".svg")
 DEMO_PICTURE = Path("cities.png")
 MOST_SIZES = 20  # the largest number of clusters that are printed
@@ -86,13 +91,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: Sequence[str] | None) -> int:
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    _check(parser, options)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    run: Callable[[argparse.Namespace], None]
+    if arguments[:1] == [DEDUPLICATE]:
+        parser, run = _deduplicate_parser(), _deduplicate
+        options = parser.parse_args(arguments[1:])
+    else:
+        parser, run = _parser(), _run
+        options = parser.parse_args(arguments)
+        _check(parser, options)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = lambda text, *_, **__: _say(f"{parser.prog}: warning: {text}", sys.stderr)
-            _run(options)
+            run(options)
     except (ImportError, MemoryError, OSError, TypeError, ValueError) as error:
         message = " ".join(str(error).split()) or type(error).__name__
         _say(f"{parser.prog}: error: {message}", sys.stderr)
@@ -127,6 +138,7 @@ def _parser() -> Parser:
     parser = Parser("rapids_slink", description="Exact single-linkage clustering of a table.", allow_abbrev=False)
     points = "table of one row a point: CSV or its like, also compressed, or Parquet; - is the standard input"
     parser.add_argument("points", nargs="?", type=Path, help=points)
+    parser.epilog = f"'{parser.prog} {DEDUPLICATE} --help' is about near duplicates in Parquet files."
     parser.add_argument("--demo", action="store_true", help="cluster the world's cities instead, on a map")
     group = parser.add_argument_group("table", "How the table is read.")
     group.add_argument(
@@ -158,10 +170,7 @@ def _parser() -> Parser:
     _add_clusters(parser)
     group = parser.add_argument_group("run")
     group.add_argument("--n-neighbors", type=int, help="size of the neighbour lists; does not change the result")
-    group.add_argument("--device", default="auto", choices=DEVICE_NAMES, help="(default: auto, a GPU if there is one)")
-    group.add_argument("--memory-limit", help="bytes that may be taken, such as 8GiB (default: what is free)")
-    bars = "show progress bars (default: on a terminal, in a run of more than ten seconds)"
-    group.add_argument("--progress", action="store_true", default="auto", help=bars)
+    _add_run(group)
     group = parser.add_argument_group("results")
     group.add_argument(
         "--output", type=Path,
@@ -173,6 +182,43 @@ def _parser() -> Parser:
     group.add_argument("--plot", type=Path, help="draw the dendrogram, or --demo's map, here (.png, .svg or .pdf)")
     parser.add_argument("--version", action="version", version=f"%(prog)s {rapids_slink.__version__}")
     return parser
+
+
+def _add_run(group: argparse._ArgumentGroup) -> None:
+    """Add the options of every run."""
+    group.add_argument("--device", default="auto", choices=DEVICE_NAMES, help="(default: auto, a GPU if there is one)")
+    group.add_argument("--memory-limit", help="bytes that may be taken, such as 8GiB (default: what is free)")
+    bars = "show progress bars (default: on a terminal, in a run of more than ten seconds)"
+    group.add_argument("--progress", action="store_true", default="auto", help=bars)
+
+
+def _deduplicate_parser() -> Parser:
+    """Return the parser of the options of `deduplicate_files`, by the names of its parameters."""
+    what = "Remove near duplicates from Parquet files, exactly, however many rows they have."
+    parser = Parser(f"rapids_slink {DEDUPLICATE}", description=what, allow_abbrev=False)
+    parser.add_argument("paths", nargs="+", metavar="IN", help="Parquet files, and folders of them")
+    parser.add_argument("--output", metavar="DIR", required=True, help="folder of the files without near duplicates")
+    parser.add_argument(
+        "--column", metavar="NAMES", type=split_names, help="the column of lists, or columns of numbers"
+    )
+    near = parser.add_mutually_exclusive_group(required=True)
+    near.add_argument("--max-distance", type=float, help="the largest distance of near rows")
+    near.add_argument("--min-similarity", type=float, help="the same by a similarity: cosine, jaccard, dice")
+    parser.add_argument("--metric", default="euclidean", help="(default: euclidean)")
+    parser.add_argument(
+        "--keep", default="first", help="first, last, or a column whose larger number stays (default: first)"
+    )
+    parser.add_argument(
+        "--by", default=RULES[0], choices=RULES, help=f"the rule by which rows go (default: {RULES[0]})"
+    )
+    parser.add_argument("--rows", action="store_true", help="write the rows that go and why, not those that stay")
+    parser.add_argument("--dry-run", action="store_true", help="write nothing, and say what time and memory it takes")
+    _add_run(parser.add_argument_group("run"))
+    return parser
+
+
+def _deduplicate(options: argparse.Namespace) -> None:
+    _say(str(rapids_slink.deduplicate_files(**vars(options))), sys.stdout)
 
 
 def _add_clusters(parser: Parser) -> None:

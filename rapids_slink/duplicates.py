@@ -299,7 +299,12 @@ def _without_ranks(X: Any, keep: Any, device: Device) -> tuple[Any, np.ndarray]:
         raise TypeError(f"keep must hold numbers, got dtype {rank.dtype}")
     if rank.dtype.kind == "f" and np.isnan(rank).any():
         raise ValueError(f"keep must have no missing values, got {int(np.isnan(rank).sum())} NaN")
-    return X, n - 1 - np.argsort(rank[::-1], kind="stable")[::-1]  # among equal ranks the earlier row is first
+    return X, order_of(rank)
+
+
+def order_of(rank: np.ndarray) -> np.ndarray:
+    """Return the rows by rank, (n,) int64: the largest is first, and among equal ones the earlier row."""
+    return rank.size - 1 - np.argsort(rank[::-1], kind="stable")[::-1]
 
 
 def _rows_of(X: Any, rows: np.ndarray) -> Any:

@@ -43,6 +43,8 @@ class Forced:
     items: str | None = None
     #: the number of blocks of a Dask collection, read by `distributed`
     blocks: int | None = None
+    #: the most rows of files that are searched together, read by `files`
+    file_rows: int | None = None
 
 
 NOTHING = Forced()

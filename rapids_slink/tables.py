@@ -26,9 +26,9 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from rapids_slink.parquet import NO_PYARROW
 from rapids_slink.report import counted, listed
 
-NO_PYARROW = "Parquet files need pyarrow: pip install 'rapids_slink[parquet]'"
 STANDARD_INPUT = Path("-")
 #: " " is any run of blanks and tabs, and is tried last.
 SEPARATORS = (",", ";", "\t", "|", " ")

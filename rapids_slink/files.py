@@ -1,0 +1,535 @@
+"""Near duplicates of Parquet files, whose rows need not fit into memory.
+
+    files ──▶ pieces ──▶ blocks of near rows ──▶ components of each ──▶ packs of components ──▶ a rule ──▶ files
+
+Rows of one component alone can be near each other. So the components are found first: `deduplicate` finds those of a
+block and of the rows that visit it, which are joined. A rule by pairs then takes packs of whole components, most of
+which are of a few rows. A component that is larger than memory is taken in chunks, by rank: a row of a later chunk goes
+to the nearest row of the earlier ones that counts, or of its own chunk.
+
+All that is found is saved beside the output at once, by a file that is renamed to its name. So a file that is there is
+whole, and a run that was ended goes on behind the last one. The result depends on none of this.
+"""
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import pairwise
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rapids_slink.blocks import Blocks, Pieces, blocks_of_piece, boot, pivots_of, radius_of, save, saved
+from rapids_slink.duplicates import MEANINGS, RULES, deduplicate, order_of
+from rapids_slink.forced import forced
+from rapids_slink.hierarchy.storage import replace_file
+from rapids_slink.metrics import PRECOMPUTED, Metric, MetricName
+from rapids_slink.near_pairs import limit_of, require_one, task_of
+from rapids_slink.neighbors import is_searched_by_tree
+from rapids_slink.neighbors.tiles import IN_ORDER, estimate_tiles
+from rapids_slink.parquet import VectorFiles, on_all_cores
+from rapids_slink.pipeline import estimate_fit
+from rapids_slink.points.check import MAX_ROWS
+from rapids_slink.report import Report, with_hints
+from rapids_slink.runtime.device import CPU, Device, resolve
+from rapids_slink.runtime.memory import (
+    MemoryEstimate,
+    as_bytes,
+    free_on_gpu,
+    free_on_host,
+    required_bytes,
+    run_scope,
+    sequential,
+    size_text,
+)
+from rapids_slink.runtime.threads import Progress, shown_progress, with_progress
+from rapids_slink.settings import Settings, metric_of
+from rapids_slink.single_linkage import engine_of
+from rapids_slink.spanning_tree import kernels
+from rapids_slink.spanning_tree.problem import Problem
+
+#: The folder beside the output files in which an unfinished run keeps what it has found.
+UNFINISHED = ".unfinished"
+#: The most bytes that a search may take without a `memory_limit`, by device, and at most this share of what is free.
+MOST_BYTES, SHARE = {"cpu": 16 * 10**9, "cuda": 30 * 10**9}, 0.8
+#: Where all rows fit into memory, a block has about this number of them.
+BLOCK_ROWS = {"cpu": 2**16, "cuda": 2**21}
+#: The rows of the sample of a dry run, and from how many places of the files they are.
+SAMPLE = {"cpu": 2**14, "cuda": 2**18}
+SAMPLED_PLACES = 16
+#: The most bytes that are in memory while files are written, by about how many row groups of each file these are.
+WRITTEN_BYTES, GROUPS_WRITTEN = 8 * 10**9, 4
+
+
+@with_hints(MEANINGS | {"columns": "column", "features": "column"})
+def deduplicate_files(
+    paths: Any,
+    output: str | PathLike[str],
+    *,
+    column: Any = None,
+    max_distance: float | None = None,
+    min_similarity: float | None = None,
+    keep: str = "first",
+    by: str = "components",
+    metric: MetricName = "euclidean",
+    p: float = 2.0,
+    rows: bool = False,
+    dry_run: bool = False,
+    device: str = "auto",
+    progress: bool | str = "auto",
+    memory_limit: int | str | None = None,
+) -> Report:
+    """Remove the near duplicates of all rows of Parquet files, and write files like these of the rows that stay.
+
+    The rows that stay are those of `deduplicate` for all rows in one array, whatever fits into memory.
+
+    Parameters
+    ----------
+    paths : path or list of paths
+        Parquet files, and folders, which stand for their ``*.parquet`` by name. All are of one kind.
+    output : path
+        The folder of the results: a file for each one of the input, with its name. It is made if it is not there. Of a
+        run that was ended it has a folder ``.unfinished``, with which the same call goes on.
+    column : str or list of str
+        The column of the vectors, whose rows are lists of one length, or several columns of numbers. By default the
+        only column of lists. The values are float16, float32, float64, int8 or other numbers. Parquet has no bfloat16.
+    max_distance, min_similarity : float
+        See `deduplicate`.
+    keep : {"first", "last"} or column name
+        Which rows rank first: the earlier ones over all files, the later ones, or those with the larger number in a
+        column, a tie to the earlier row.
+    by : {"components", "ranked", "leaders"}
+        How rows are chosen that go: see `deduplicate`.
+    metric, p : optional
+        See `SingleLinkage`, except "precomputed".
+    rows : bool
+        Write the rows that go, in place of those that stay: ``file`` and ``row``, ``kept_file`` and ``kept_row`` of the
+        row that each goes to, and the ``distance`` of both. Rows are numbered from 0 in each file, int64.
+    dry_run : bool
+        Write nothing: read and search a sample, and tell the time and the memory of the run by these, if all rows meet.
+    device, progress : optional
+        See `SingleLinkage`. If there is a Dask client, its workers search; they read the same paths.
+    memory_limit : int or str, optional
+        The most bytes that a search takes, by default 30 GB on a GPU and 16 GB on a CPU, or less if less is free.
+
+    Returns
+    -------
+    Report
+        The seconds of each stage. ``report["rows"]`` counts the rows ``kept`` and ``removed``, and ``largest_group``.
+        Of a dry run ``report["memory"]`` and ``report["disk"]`` have bytes, and ``report["time"]["about_minutes"]``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        A file or a parameter is not valid; the message names the file and the row. Or the output has such a file, or an
+        unfinished run of other files or parameters. No file of the output is written then.
+    OSError
+        A file is not there, or the disk is full.
+
+    Notes
+    -----
+    The vectors are decoded once into pieces on the disk of the output, which takes their bytes there meanwhile. More
+    rows than are searched together are dealt out to blocks around pivots, for euclidean, sqeuclidean and cosine. A
+    block is searched with those rows of later blocks that may be near one of it: few, if the rows have structure.
+    Otherwise, and for other metrics, all rows meet, and the time grows with the square of their number.
+
+    Examples
+    --------
+    >>> import rapids_slink
+    >>> report = rapids_slink.deduplicate_files(
+    ...     "embeddings/", "kept/", column="embedding", max_distance=0.1, keep="score"
+    ... )  # doctest: +SKIP
+    """
+    require_one(max_distance, min_similarity)
+    if by not in RULES:
+        raise ValueError(f"by must be one of {', '.join(map(repr, RULES))}, got {by!r}")
+    if metric == PRECOMPUTED.name:
+        raise ValueError("metric='precomputed' has no vectors: use deduplicate")
+    chosen, on = metric_of(metric, p), resolve(device)
+    distance = limit_of(chosen, max_distance, min_similarity)
+    files = VectorFiles.of(paths, column, chosen.formula.is_of_unit_rows)
+    limit = _most_bytes(memory_limit, on)
+    how = {
+        "max_distance": max_distance, "min_similarity": min_similarity, "metric": metric, "p": p, "device": on.name,
+        "memory_limit": limit,
+    }  # fmt: skip
+    most = forced().file_rows or _most_rows(files, Settings(chosen, on.name, max_distance=distance), on, limit)
+    report = Report(device=on.name, metric=metric)
+    if dry_run:
+        return _estimated(files, report, on, how, by, most)
+    run = _Run(files, Path(output), keep, by, bool(rows), how, most, shown_progress(progress), report)
+    order = _order(files, keep)
+    run.open()
+    if run.counts is None:
+        run.search(chosen, order)
+    run.close()
+    return report
+
+
+def _order(files: VectorFiles, keep: str) -> np.ndarray:
+    """Return the rows by rank, (n,) int64."""
+    if keep in ("first", "last"):
+        return np.arange(files.n_rows)[:: 1 if keep == "first" else -1]
+    return order_of(files.column(keep))
+
+
+def _most_bytes(memory_limit: Any, device: Device) -> int:
+    """Return how many bytes a search may take."""
+    if memory_limit is not None:
+        return int(as_bytes(memory_limit) or 0)
+    free = free_on_gpu(sys.modules["cupy"].cuda) if device.is_gpu else free_on_host()
+    return MOST_BYTES[device.name] if free is None else int(min(MOST_BYTES[device.name], SHARE * free))
+
+
+def _most_rows(files: VectorFiles, settings: Settings, device: Device, limit: int) -> int:
+    """Return how many rows are searched together: as many as fit into `limit` bytes, with a search in tiles."""
+    stored, d, metric = files.dtype.itemsize, files.width, settings.metric
+    itemsize = 1 if metric.rows.are_packed else 4 if stored < 4 or files.dtype == np.float32 else 8
+
+    def fits(n: int) -> bool:
+        copies = MemoryEstimate((stored + itemsize) * d * n, (stored + itemsize) * d * n)
+        needed = required_bytes(device, sequential(copies, estimate_fit(Problem(settings, device, n, d, itemsize))))
+        if metric.filter == "product" and not is_searched_by_tree(n, d, metric, device):
+            needed += estimate_tiles(n, n, d, IN_ORDER, itemsize, device, metric).least
+        return needed <= limit
+
+    if not fits(2):
+        raise ValueError(f"memory_limit of {size_text(limit)} holds no search of rows of {d:,} values")
+    low, high = 2, MAX_ROWS
+    while high - low > max(1, low // 100):
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+class _Run:
+    """A run: its plan, which a manifest keeps, and what it has found so far, in files."""
+
+    def __init__(
+        self, files: VectorFiles, output: Path, keep: str, by: str, as_rows: bool, how: dict[str, Any], most: int,
+        progress: bool | str, report: Report,
+    ) -> None:  # fmt: skip
+        self.files, self.output, self.keep, self.by, self.as_rows = files, output, keep, by, as_rows
+        self.how, self.most, self.progress, self.report = how, most, progress, report
+        self.folder, self.device = output.resolve() / UNFINISHED, resolve(how["device"])
+        self.counts: dict[str, int] | None = None  # once the output files are whole
+
+    # ------------------------------------------------------------------------------------------------- the manifest
+
+    def open(self) -> None:
+        """Begin the run, or go on with the one whose manifest is there; raise ValueError if that is another one."""
+        names = [path.name for path in self.files.paths]
+        if len(set(names)) < len(names):
+            raise ValueError("two input files have one name, and their outputs would, too: rename one")
+        if any(path.resolve().parent == self.output.resolve() for path in self.files.paths):
+            raise ValueError(f"the input is in the folder of the output, {self.output}: name another one")
+        plan = {
+            "files": [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in self.files.paths],
+            "keep": self.keep, "by": self.by, "rows": self.as_rows, "column": list(self.files.columns),
+        }  # fmt: skip
+        plan |= {name: self.how[name] for name in ("max_distance", "min_similarity", "metric", "p")}
+        self.manifest = self.folder / "manifest.json"
+        if self.manifest.exists():
+            found = json.loads(self.manifest.read_text())
+            changed = [name for name, value in plan.items() if found["plan"].get(name) != value]
+            if changed:
+                what = f"the unfinished run in {self.folder} has other {', '.join(changed)}"
+                raise ValueError(f"{what}: pass the same to go on, or remove the folder")
+            self.most, self.counts = found["most"], found["counts"]
+        else:
+            there = [name for name in names if (self.output / name).exists()]
+            if there:
+                raise ValueError(f"the output has {self.output / there[0]}: remove it, or name another folder")
+            self.folder.mkdir(parents=True, exist_ok=True)
+        self.plan = plan
+        n = self.files.n_rows
+        count = 1 if n <= self.most else -(-n // max(1, self.most // 2))
+        self.pieces = Pieces(self.folder, tuple(n * i // count for i in range(count + 1)))
+        self._write_manifest()
+
+    def _write_manifest(self) -> None:
+        text = json.dumps({"plan": self.plan, "most": self.most, "counts": self.counts})
+        replace_file(self.manifest, lambda draft: draft.write_text(text))
+
+    # --------------------------------------------------------------------------------------------------- the stages
+
+    def search(self, metric: Metric, order: np.ndarray) -> None:
+        """Find which row each row goes to, and write the output files where nobody looks for them."""
+        with self.report.stage("read", CPU):
+            self._read_pieces()
+        place = np.empty_like(order)
+        place[order] = np.arange(order.size)
+        with self.report.stage("blocks", CPU):
+            blocks = self._blocks(metric)
+        with self.report.stage("search", CPU):
+            root = self._components(blocks)
+        with self.report.stage(self.by, CPU):
+            goes, to, distance = self._choose(root, place, order, metric)
+        with self.report.stage("write", CPU):
+            self._write(goes, to, distance)
+            duplicate_of = np.arange(self.files.n_rows)
+            duplicate_of[goes] = to
+            largest, kept = int(np.bincount(duplicate_of).max()), self.files.n_rows - goes.size
+            self.counts = {"kept": kept, "removed": goes.size, "largest_group": largest}
+            self._write_manifest()
+
+    def close(self) -> None:
+        """Move the output files to their places, and remove all else."""
+        assert self.counts is not None
+        for path in self.files.paths:
+            if (self._drafts() / path.name).exists():  # else it is in its place
+                (self._drafts() / path.name).replace(self.output / path.name)
+        for path in self.folder.iterdir():
+            if path != self.manifest:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.rmtree(self.folder)
+        self.report.count("rows", **self.counts)
+
+    def _read_pieces(self) -> None:
+        """Write the vectors of all rows into pieces; raise ValueError for a bad row, and then leave nothing behind."""
+        try:
+            for piece, bounds in self._shown("Reading", list(enumerate(pairwise(self.pieces.bounds)))):
+                path = self.pieces.path(piece)
+                if not path.exists():
+                    replace_file(path, partial(_decode, self.files, *bounds))
+        except ValueError:
+            shutil.rmtree(self.folder)
+            raise
+
+    def _blocks(self, metric: Metric) -> Blocks:
+        """Return the blocks of the rows: those around pivots, or one of all rows if fewer pairs meet in it."""
+        pieces, folder, is_cosine = self.pieces, self.folder, metric.formula.is_of_unit_rows
+        whole, n_pieces = Blocks(pieces, 1, self.most), len(pieces.bounds) - 1
+        count = max(n_pieces, pieces.bounds[-1] // BLOCK_ROWS[self.device.name])
+        distance = limit_of(metric, self.how["max_distance"], self.how["min_similarity"])
+        radius = radius_of(metric, distance, self.device) if count > 1 else None
+        if radius is None:
+            return whole
+        pivots = saved(folder / "pivots.npy", lambda: pivots_of(pieces, is_cosine, count))
+        blocks = Blocks(pieces, int(pivots[-1, 0]) + 1, self.most)
+        if blocks.count == 1:
+            return whole
+        for piece in self._shown("Dealing out", range(n_pieces)):
+            with run_scope(self.device, self.how["memory_limit"]):
+                found = partial(blocks_of_piece, pieces.load(piece), pivots, radius, is_cosine, self.device)
+                saved(blocks.path(piece), found)
+        return min(blocks, whole, key=Blocks.pairs_of_rows)
+
+    def _components(self, blocks: Blocks) -> np.ndarray:
+        """Return the least row of the component of each row, (n,) int64."""
+        parent, join = np.arange(self.files.n_rows), kernels(CPU).join_pairs
+        steps = blocks.searches()
+        self.report.count("search", searches=len(steps), pairs_of_rows=blocks.pairs_of_rows())
+        paths = {step: self.folder / f"joined-{step[0]}-{step[1]}-{step[2]}.npy" for step in steps}
+        left = {step: step for step in steps if not paths[step].exists()}
+        for step in steps:
+            if step not in left:
+                join(parent, *np.load(paths[step]))
+        work = partial(_joined, blocks, self.how)
+        for step, pairs in self._shown("Searching", _results(work, left), len(left)):
+            save(paths[step], pairs)
+            join(parent, *pairs)
+        while not np.array_equal(upper := parent[parent], parent):
+            parent = upper
+        return parent
+
+    def _choose(
+        self, root: np.ndarray, place: np.ndarray, order: np.ndarray, metric: Metric
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the rows that go, ascending, which row each goes to, and the distances, which may be left out."""
+        n = self.files.n_rows
+        work: Callable[[np.ndarray], np.ndarray]
+        if self.by == "components":
+            first = np.empty(n, np.int64)
+            first[root[order[::-1]]] = order[::-1]  # the last write to a place stays: the first rank
+            to = first[root]
+            goes = np.flatnonzero(to != np.arange(n))
+            if not self.as_rows:
+                return goes, to[goes], np.zeros(0)
+            size = max(1, self.most // 2)
+            packs = [np.stack((goes[i : i + size], to[goes[i : i + size]])) for i in range(0, goes.size, size)]
+            work = partial(_distances, self.pieces, self.how, metric)
+        else:
+            packs = list(self._packs(root, place))
+            work = partial(_by_pairs, self.pieces, self.how, self.by, max(1, self.most // 2), self.most)
+        paths = [self.folder / f"pack-{i}.npy" for i in range(len(packs))]
+        left = {i: pack for i, pack in enumerate(packs) if not paths[i].exists()}
+        for i, found in self._shown("Choosing", _results(work, left), len(left)):
+            save(paths[i], found)
+        every = np.concatenate([np.zeros((3, 0), np.int64), *map(np.load, paths)], axis=1)
+        goes, to, distance = every[:, np.argsort(every[0])]
+        return goes, to, distance.view(np.float64)
+
+    def _packs(self, root: np.ndarray, place: np.ndarray) -> Iterator[np.ndarray]:
+        """Yield the rows of whole components, by rank, as many as fit; those of one that does not fit, alone."""
+        sizes = np.bincount(root, minlength=root.size)
+        rows = np.flatnonzero(sizes[root] > 1)
+        rows = rows[np.argsort(root[rows], kind="stable")]
+        starts = np.flatnonzero(np.diff(root[rows], prepend=-1))
+        begin = 0
+        for start, stop in pairwise([*starts.tolist(), rows.size]):
+            if stop - begin > self.most and start > begin:
+                yield _by_place(rows[begin:start], place)
+                begin = start
+        if rows.size:
+            yield _by_place(rows[begin:], place)
+
+    def _write(self, goes: np.ndarray, to: np.ndarray, distance: np.ndarray) -> None:
+        drafts = self._drafts()
+        drafts.mkdir(exist_ok=True)
+        starts = self.files.starts
+
+        def write(file: int) -> None:
+            path, (start, stop) = drafts / self.files.paths[file].name, starts[file : file + 2].tolist()
+            here = slice(*np.searchsorted(goes, (start, stop)).tolist())
+            if path.exists():
+                return
+            if self.as_rows:
+                part = goes[here], to[here], distance[here]
+                replace_file(path, lambda draft: self._write_rows(file, *part, draft))
+                return
+            kept = np.ones(stop - start, bool)
+            kept[goes[here] - start] = False
+            replace_file(path, lambda draft: self.files.write_some(file, kept, draft))
+
+        most = max(1, WRITTEN_BYTES // (GROUPS_WRITTEN * max(1, self.files.group_bytes)))
+        on_all_cores(write, range(len(self.files.paths)), most)
+
+    def _write_rows(self, file: int, goes: np.ndarray, to: np.ndarray, distance: np.ndarray, path: Path) -> None:
+        """Write a table of rows of a file that go, with their reasons."""
+        import pyarrow as pa
+        from pyarrow.parquet import write_table
+
+        starts, names = self.files.starts, pa.array([str(path) for path in self.files.paths])
+        kept_file = np.searchsorted(starts, to, side="right") - 1
+        columns = {
+            "file": pa.DictionaryArray.from_arrays(np.full(goes.size, file, np.int32), names),
+            "row": goes - starts[file],
+            "kept_file": pa.DictionaryArray.from_arrays(kept_file.astype(np.int32), names),
+            "kept_row": to - starts[kept_file],
+            "distance": distance,
+        }
+        write_table(pa.table(columns), path)
+
+    def _drafts(self) -> Path:
+        return self.folder / f"output-{boot()}"
+
+    def _shown(self, label: str, parts: Iterable[Any], total: int | None = None) -> Iterator[Any]:
+        """Yield parts of the work on all rows, with a progress bar."""
+        total = len(list(parts)) if total is None else total
+        bar = Progress(label, self.files.n_rows, self.progress) if self.progress and total else None
+        yield from with_progress(parts, total, bar)
+
+
+def _decode(files: VectorFiles, start: int, stop: int, path: Path) -> None:
+    """Write the vectors of a range of rows into a file of NumPy."""
+    mapped = np.lib.format.open_memmap(path, "w+", files.dtype, (stop - start, files.width))
+    files.read(start, mapped)
+
+
+def _by_place(rows: np.ndarray, place: np.ndarray) -> np.ndarray:
+    ordered: np.ndarray = rows[np.argsort(place[rows])]
+    return ordered
+
+
+# ------------------------------------------------------------------------- what one device does, or a worker of Dask
+
+
+def _results(work: Callable[[Any], Any], parts: dict[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield the name of each part and its result: one after the other, or as workers of a Dask client end them."""
+    distributed: Any = sys.modules.get("distributed")
+    try:
+        client = distributed and distributed.get_client()
+    except ValueError:  # there is none
+        client = None
+    if not client:
+        for name, part in parts.items():
+            yield name, work(part)
+        return
+    names = {client.submit(work, part, pure=False): name for name, part in parts.items()}
+    for future, result in distributed.as_completed(list(names), with_results=True):
+        yield names.pop(future), result
+
+
+def _joined(blocks: Blocks, how: dict[str, Any], step: tuple[int, int, int]) -> np.ndarray:
+    """Return pairs of rows that join the components of the rows of a search, (2, m) int64."""
+    row = blocks.rows(step)
+    first = np.asarray(deduplicate(blocks.pieces.take(row), **how))
+    goes = np.flatnonzero(first != np.arange(row.size))
+    return np.stack((row[goes], row[first[goes]]))
+
+
+def _distances(pieces: Pieces, how: dict[str, Any], metric: Metric, pairs: np.ndarray) -> np.ndarray:
+    """Return pairs of rows, (2, m) int64, with their distances, the bits of float64: (3, m) int64."""
+    rows, ends = np.unique(pairs, return_inverse=True)
+    X, task = pieces.take(rows), task_of([0.0], metric, None, None, how["memory_limit"])
+    first, second = ends.reshape(pairs.shape).astype(np.int32)
+    distance = engine_of(X, metric=metric).pair_distances(X, (first, second), task, resolve(how["device"]))
+    return np.stack((*pairs, distance.view(np.int64)))
+
+
+def _by_pairs(pieces: Pieces, how: dict[str, Any], by: str, size: int, most: int, rows: np.ndarray) -> np.ndarray:
+    """Return the rows that go, the row that each goes to, and the bits of the distance, (3, m) int64.
+
+    `rows` are all of some components, by rank. If there are more than `most`, they are taken in chunks of `size`. Of
+    each earlier chunk those rows take part that count and are the nearest one of a row of this chunk. So the rule has
+    for this chunk and these rows the result that it has for all rows up to this chunk.
+    """
+    chunks = [rows] if rows.size <= most else [rows[i : i + size] for i in range(0, rows.size, size)]
+    counting: list[np.ndarray] = []  # of each earlier chunk
+    results = []
+    for chunk in chunks:
+        X = pieces.take(chunk)
+        named, nearest = [], np.full(chunk.size, np.inf)
+        for earlier in counting:
+            found: Any = deduplicate(X, against=pieces.take(earlier), details=True, **how)
+            goes = np.flatnonzero(found.against >= 0)
+            named.append((goes, earlier[found.against[goes]], found.distance[goes]))
+            nearest[goes] = np.minimum(nearest[goes], found.distance[goes])
+        before = [
+            earlier[np.isin(earlier, to[distance <= nearest[goes]])]  # several of a row, if they are as near
+            for earlier, (goes, to, distance) in zip(counting, named, strict=True)
+        ]
+        both = np.concatenate([*before, chunk])
+        found = deduplicate(pieces.take(both) if before else X, by=by, details=True, **how)
+        own = slice(both.size - chunk.size, None)
+        to, distance = both[found.duplicate_of[own]], found.distance[own]
+        goes = np.flatnonzero(to != chunk)
+        results.append(np.stack((chunk[goes], to[goes], distance[goes].view(np.int64))))
+        counts = chunk if by == "ranked" else np.delete(chunk, goes)
+        counting += [counts] if counts.size else []
+    return np.concatenate(results, axis=1)
+
+
+# ------------------------------------------------------------------------------------------------------- a dry run
+
+
+def _estimated(files: VectorFiles, report: Report, device: Device, how: dict[str, Any], by: str, most: int) -> Report:
+    """Return the report of a dry run: time and memory by a sample of rows from all over the files, if all rows meet."""
+    n, size = files.n_rows, min(files.n_rows, SAMPLE[device.name])
+    values = np.empty((size, files.width), files.dtype)
+    start = time.perf_counter()
+    bounds = np.linspace(0, size, min(SAMPLED_PLACES, size) + 1).astype(int).tolist()
+    for begin, end in pairwise(bounds):
+        files.read(begin + (n - size) * begin // size, values[begin:end])
+    reading = (time.perf_counter() - start) * n / size
+    seconds = []
+    for part in (values[: size // 2 + 1], values[: size // 2 + 1], values):  # the first one compiles
+        start = time.perf_counter()
+        deduplicate(part, by=by, **how)
+        seconds.append(time.perf_counter() - start)
+    power = float(np.clip(np.log2(seconds[2] / seconds[1]), 1, 2)) if size > 1 else 1.0
+    count = 1 if n <= most else -(-n // max(1, most // 2))
+    steps = max(1, count * (count - 1) // 2)
+    step = seconds[2] * (min(n, 2 * n / count) / size) ** power
+    report.count("rows", rows=n, features=files.width, rows_together=min(n, most), searches=steps)
+    report["memory"] = {"peak_bytes": int(how["memory_limit"] * min(1.0, n / most))}
+    report["disk"] = {"pieces_bytes": n * files.width * files.dtype.itemsize}
+    report["seconds"] = {"read": reading, "search": steps * step}
+    report["time"] = {"about_minutes": float(f"{(2 * reading + steps * step) / 60:.2g}")}
+    return report

@@ -1,0 +1,294 @@
+"""Parquet files in which each row has a vector: what they hold, blocks of their rows, and files of some of their rows.
+
+    files ──VectorFiles.of──▶ schemas ──read──▶ (m, d) arrays ──write_some──▶ files like these, of some rows
+
+A vector is in one column of lists, or in several columns of numbers, with a value in each. Rows are numbered over all
+files, in their order. A block is decoded by all cores, each of which takes a row group at a time.
+"""
+
+import importlib.util
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from rapids_slink.report import listed
+from rapids_slink.runtime.memory import usable_cores
+
+NO_PYARROW = "Parquet files need pyarrow: pip install 'rapids_slink[parquet]'"
+#: How many rows are decoded at a time.
+BATCH = 2**14
+#: The bits of the exponent of a float, by its bytes: all of them are set in what is no finite number.
+EXPONENTS = {2: 0x7C00, 4: 0x7F800000, 8: 0x7FF0000000000000}
+
+
+class Part(NamedTuple):
+    """A row group of a file."""
+
+    file: int
+    group: int
+    start: int  # the number of its first row
+    stop: int  # one more than that of its last
+
+
+@dataclass(frozen=True)
+class VectorFiles:
+    """Parquet files of one kind, and the columns that have their vectors."""
+
+    paths: tuple[Path, ...]
+    columns: tuple[str, ...]
+    parts: tuple[Part, ...]  # in the order of the rows
+    dtype: np.dtype  # the type of a value
+    width: int = 0  # the number of values of a vector
+    refuses_zeros: bool = False  # whether a vector of zeros is an error
+    group_bytes: int = 0  # the bytes of the largest row group
+
+    @classmethod
+    def of(cls, paths: Any, column: Any, refuses_zeros: bool) -> Self:
+        """Return the files at `paths`, whose vectors are in `column`: a name or several, None for the only list column.
+
+        Raise ValueError or TypeError, which names the file, unless all files have these columns in one type.
+        """
+        if importlib.util.find_spec("pyarrow") is None:
+            raise ImportError(NO_PYARROW)
+        from pyarrow.parquet import read_metadata
+
+        files, kinds, parts, start, group_bytes = _paths_of(paths), [], [], 0, 0
+        columns: tuple[str, ...] = () if column is None else (column,) if isinstance(column, str) else tuple(column)
+        for number, path in enumerate(files):
+            try:
+                metadata = read_metadata(path)
+                schema = metadata.schema.to_arrow_schema()
+            except Exception as error:  # pyarrow's errors share no base class
+                raise ValueError(f"cannot read {path}: {error}") from error
+            columns = columns or _list_column(schema, path)
+            kinds.append(_kind_of(schema, columns, path))
+            if kinds[-1] != kinds[0]:
+                (dtype, width), (other, size) = kinds[-1], kinds[0]
+                what = f"{dtype} vectors" if dtype != other else f"vectors of {width or 'any number of'} values"
+                raise ValueError(f"{path} has {what}, and {files[0]} {other if dtype != other else size or 'others'}")
+            for group in range(metadata.num_row_groups):
+                stop = start + metadata.row_group(group).num_rows
+                group_bytes = max(group_bytes, metadata.row_group(group).total_byte_size)
+                parts.append(Part(number, group, start, stop))
+                start = stop
+        if not start:
+            raise ValueError(f"there are no rows in {listed(map(str, files))}")
+        dtype, width = kinds[0]
+        made = cls(tuple(files), columns, tuple(parts), dtype, width, refuses_zeros, group_bytes)
+        return made if width else replace(made, width=made._width_of_first())
+
+    @property
+    def n_rows(self) -> int:
+        """Return the number of rows of all files."""
+        return self.parts[-1].stop
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """Return the number of the first row of each file, and behind them the number of all rows, int64."""
+        sizes = np.zeros(len(self.paths) + 1, np.int64)
+        for part in self.parts:
+            sizes[part.file + 1] += part.stop - part.start
+        return np.cumsum(sizes)
+
+    def read(self, start: int, values: np.ndarray) -> None:
+        """Write the vectors of the rows from number `start` on into `values`, (m, d).
+
+        Raise ValueError, which names the file and the row, for one that is missing, not finite or of another width.
+        """
+        stop = start + len(values)
+
+        def read_part(part: Part) -> None:
+            for at, batch in self._batches(part, start, stop):
+                low, high = max(start, at), min(stop, at + batch.num_rows)
+                some = self._vectors(batch, at)[low - at : high - at]
+                self._check_values(some, low)
+                values[low - start : high - start] = some
+
+        on_all_cores(read_part, [part for part in self.parts if part.start < stop and part.stop > start])
+
+    def column(self, name: str) -> np.ndarray:
+        """Return a column of numbers of all rows, (n,); raise ValueError or TypeError unless each row has one."""
+        from pyarrow.parquet import ParquetFile
+
+        columns: list[np.ndarray] = []
+        for path in self.paths:
+            with ParquetFile(path) as file:
+                if name not in file.schema_arrow.names:
+                    raise ValueError(f"{path} has no column {name!r}, only {listed(file.schema_arrow.names)}")
+                column = file.read([name]).column(name)
+            values = column.to_numpy()
+            if column.null_count or (values.dtype.kind == "f" and np.isnan(values).any()):
+                missing = np.asarray(column.is_null(nan_is_null=True))
+                raise ValueError(f"row {int(missing.argmax())} of {path} has no value in column {name!r}")
+            if values.dtype.kind not in "biuf":
+                raise TypeError(f"column {name!r} of {path} must hold numbers, got {column.type}")
+            if columns and values.dtype != columns[0].dtype:
+                raise TypeError(f"column {name!r} is {values.dtype} in {path}, and {columns[0].dtype} in others")
+            columns.append(values)
+        return np.concatenate(columns)
+
+    def place(self, row: int) -> str:
+        """Return which row of which file has this number, as text."""
+        file = int(np.searchsorted(self.starts, row, side="right")) - 1
+        return f"row {row - int(self.starts[file])} of {self.paths[file]}"
+
+    def write_some(self, file: int, kept: np.ndarray, path: Path) -> None:
+        """Write a file like one of these, of the rows that are `kept`, (rows of the file,) bool.
+
+        It has the same schema, compression, and number of rows of a row group.
+        """
+        from pyarrow import Table
+        from pyarrow.parquet import ParquetFile, ParquetWriter
+
+        with ParquetFile(self.paths[file], memory_map=True) as source:
+            groups = [source.metadata.row_group(group) for group in range(source.num_row_groups)]
+            columns = [groups[0].column(i) for i in range(groups[0].num_columns)] if groups else []
+            codec = {"UNCOMPRESSED": "NONE"}
+            how = {
+                "compression": {c.path_in_schema: codec.get(c.compression, c.compression) for c in columns} or "NONE",
+                "use_dictionary": [c.path_in_schema for c in columns if "DICTIONARY" in str(c.encodings)] or False,
+                "write_statistics": [
+                    c.path_in_schema
+                    for c in columns
+                    if c.is_stats_set and c.path_in_schema.partition(".")[0] not in self.columns
+                ]
+                or False,  # those of vectors take a third of the time, and nobody reads them
+            }
+            size, waiting, at = max((group.num_rows for group in groups), default=1), [], 0
+            with ParquetWriter(path, source.schema_arrow, **how) as writer:
+                for batch in source.iter_batches(BATCH):
+                    waiting.append(batch.filter(kept[at : at + batch.num_rows]))
+                    at += batch.num_rows
+                    if sum(part.num_rows for part in waiting) >= size:
+                        table = Table.from_batches(waiting)
+                        writer.write_table(table[:size], row_group_size=size)
+                        waiting = table[size:].to_batches()
+                if any(part.num_rows for part in waiting):
+                    writer.write_table(Table.from_batches(waiting), row_group_size=size)
+
+    # ----------------------------------------------------------------------------------------------------- a batch
+
+    def _batches(self, part: Part, first: int, last: int) -> Iterator[tuple[int, Any]]:
+        """Yield the batches of a row group that have rows from `first` to before `last`, each with its first row."""
+        from pyarrow.parquet import ParquetFile
+
+        at = part.start
+        with ParquetFile(self.paths[part.file], memory_map=True) as file:
+            how = {"row_groups": [part.group], "columns": list(self.columns), "use_threads": False}
+            for batch in file.iter_batches(BATCH, **how):
+                if at >= last:
+                    return
+                if at + batch.num_rows > first:
+                    yield at, batch
+                at += batch.num_rows
+
+    def _vectors(self, batch: Any, at: int) -> np.ndarray:
+        """Return the vectors of a batch of rows from number `at` on; raise unless each row has one of this width."""
+        import pyarrow.compute as pc
+
+        columns = [batch.column(batch.schema.get_field_index(name)) for name in self.columns]
+        for column in columns:
+            if column.null_count:
+                row = at + int(np.asarray(column.is_null()).argmax())
+                raise ValueError(f"{self.place(row)} has no value in column {self.columns[0]!r}")
+        if not _is_list(columns[0].type):
+            values = np.stack([column.to_numpy(zero_copy_only=False) for column in columns], axis=1)
+            return values.astype(self.dtype, copy=False)
+        lengths = pc.list_value_length(columns[0])
+        other = np.asarray(lengths) != self.width
+        if other.any():
+            row = int(other.argmax())
+            what = f"{lengths[row]} values in column {self.columns[0]!r}, and rows before it {self.width}"
+            raise ValueError(f"{self.place(at + row)} has {what}")
+        flat = columns[0].flatten()
+        if flat.null_count:
+            row = at + int(np.asarray(flat.is_null()).argmax()) // self.width
+            raise ValueError(f"{self.place(row)} has a missing value in column {self.columns[0]!r}")
+        return np.asarray(flat.to_numpy(zero_copy_only=False)).reshape(-1, self.width)
+
+    def _check_values(self, values: np.ndarray, first: int) -> None:
+        """Raise unless all values are finite and, if a vector of zeros is an error, each row has one that is not 0."""
+        bits = np.ascontiguousarray(values)
+        if values.dtype.kind == "f":
+            bits, exponent = bits.view(f"u{values.dtype.itemsize}"), EXPONENTS[values.dtype.itemsize]
+            wrong = (bits & exponent) == exponent
+            if wrong.any():
+                row = first + int(wrong.any(axis=1).argmax())
+                raise ValueError(f"{self.place(row)} has a value that is not finite: NaN or infinite")
+            bits = bits << 1  # without the sign
+        if self.refuses_zeros and not (is_any := bits.any(axis=1)).all():
+            raise ValueError(f"{self.place(first + int(is_any.argmin()))} is zero in every value: it has no cosine")
+
+    def _width_of_first(self) -> int:
+        part = next(part for part in self.parts if part.stop > part.start)
+        _, batch = next(self._batches(part, part.start, part.stop))
+        first = batch.column(0)[0].as_py()
+        if not first:
+            raise ValueError(f"{self.place(part.start)} has no value in column {self.columns[0]!r}")
+        return len(first)
+
+
+def on_all_cores(work: Callable[[Any], object], parts: Iterable[Any], most: int | None = None) -> None:
+    """Call `work` for every part, in as many threads as there are cores, or in `most`; raise the first error."""
+    threads = ThreadPoolExecutor(min(usable_cores(), most or usable_cores()))
+    try:
+        for _ in threads.map(work, parts):
+            pass
+    finally:
+        threads.shutdown(cancel_futures=True)
+
+
+def _paths_of(paths: Any) -> list[Path]:
+    """Return the files at some paths, of which a folder stands for its ``*.parquet``, by name."""
+    given = [paths] if isinstance(paths, str | PathLike) else list(paths)
+    files: list[Path] = []
+    for path in map(Path, given):
+        if not path.exists():
+            raise FileNotFoundError(f"no such file: {path}")
+        files += sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    if not files:
+        raise ValueError(f"there is no *.parquet in {listed(map(str, given))}")
+    if len({file.resolve() for file in files}) < len(files):
+        raise ValueError("a file is there twice among the paths")
+    return files
+
+
+def _is_list(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _list_column(schema: Any, path: Path) -> tuple[str, ...]:
+    """Return the only column of lists of a schema; raise ValueError if there is none or more than one."""
+    names = [field.name for field in schema if _is_list(field.type)]
+    if len(names) != 1:
+        columns = listed(names or schema.names)
+        raise ValueError(f"name the column of the vectors of {path} (column=, --column); it may be one of {columns}")
+    return tuple(names)
+
+
+def _kind_of(schema: Any, columns: tuple[str, ...], path: Path) -> tuple[np.dtype, int]:
+    """Return the type of the values of the vectors and their number, 0 if only the rows tell."""
+    from pyarrow import types
+
+    kinds, width = [], len(columns)
+    for name in columns:
+        if name not in schema.names:
+            raise ValueError(f"{path} has no column {name!r}, only {listed(schema.names)}")
+        kind = schema.field(name).type
+        if len(columns) == 1 and _is_list(kind):
+            width, kind = kind.list_size if types.is_fixed_size_list(kind) else 0, kind.value_type
+        if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
+            raise TypeError(
+                f"column {name!r} of {path} is {kind}: a vector is a list of float16, float32, float64 or int8, or "
+                "several columns of numbers. Parquet has no bfloat16: write float16 or float32"
+            )
+        kinds.append(np.dtype(kind.to_pandas_dtype()))
+    return np.result_type(*kinds), width

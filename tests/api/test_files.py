@@ -1,0 +1,360 @@
+"""Near duplicates of Parquet files: equal to those of the array in blocks of any size, also after runs that ended."""
+
+import json
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hard_cases import full
+
+import rapids_slink
+from rapids_slink import blocks, deduplicate, deduplicate_files, files
+from rapids_slink.cli import main
+from rapids_slink.forced import force
+from rapids_slink.points.output import on_host
+from rapids_slink.runtime.device import resolve
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+RULES = ("components", "ranked", "leaders")
+SIZES = (0, 130, 131, 360)  # the first rows of three files, and the number of all
+SCORE = np.random.default_rng(3).integers(0, 40, SIZES[-1])
+
+
+def rows_of(seed=0, d=5):
+    """Rows of a coarse grid, with many ties, copies and chains."""
+    return np.random.default_rng(seed).integers(0, 3, (SIZES[-1], d)).astype(np.float32)
+
+
+def lists(X, fixed=True):
+    column = pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), X.shape[1])
+    return column if fixed else column.cast(pa.list_(column.type.value_type))
+
+
+def write(folder, X, column=lists, sizes=SIZES, **how):
+    """Write rows in three files with ids and scores; return the folder."""
+    folder.mkdir(exist_ok=True)
+    for i, (start, stop) in enumerate(pairwise(sizes)):
+        ids, score = np.arange(start, stop), SCORE[start:stop]
+        table = pa.table({"id": ids, "vector": column(X[start:stop]), "score": score, "text": ids.astype(str)})
+        pq.write_table(table, folder / f"{i}.parquet", row_group_size=50, **how)
+    return folder
+
+
+def ids_in(folder):
+    return pq.read_table(folder, columns=["id"])["id"].to_numpy().tolist()
+
+
+def reasons_in(folder):
+    """The rows that go, the row that each goes to, and their distances, numbered over all files."""
+    table = pq.read_table(folder)
+    first = dict(zip(["0", "1", "2"], SIZES, strict=False))
+
+    def numbers(file, row):
+        return [
+            first[Path(name).stem] + at for name, at in zip(*(table[c].to_pylist() for c in (file, row)), strict=True)
+        ]
+
+    return numbers("file", "row"), numbers("kept_file", "kept_row"), table["distance"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("by", "keep", "most"),
+    [
+        (by, keep, most) if keep == "score" and most != 200 else full(by, keep, most)
+        for by in RULES
+        for keep in ("first", "last", "score")
+        for most in (None, 200, 90)
+    ],
+)
+def test_files_are_as_one_array(tmp_path, by, keep, most, device):
+    """Of 360 rows one component has nearly all: 90 rows at once are pieces of 45 and chunks of them."""
+    X = rows_of()
+    source, how = write(tmp_path / "in", X), {"max_distance": 1.0, "by": by, "device": device}
+    expected = deduplicate(X, keep=SCORE if keep == "score" else keep, details=True, **how)
+    to, distance = np.asarray(on_host(expected.duplicate_of)), np.asarray(on_host(expected.distance))
+    goes = np.flatnonzero(to != np.arange(len(X)))
+    assert goes.size > 100
+    with force(file_rows=most):
+        report = deduplicate_files(source, tmp_path / "kept", keep=keep, **how)
+        deduplicate_files([source], tmp_path / "rows", column=["vector"], keep=keep, rows=True, **how)
+    assert ids_in(tmp_path / "kept") == np.flatnonzero(to == np.arange(len(X))).tolist()
+    rows, kept, lengths = reasons_in(tmp_path / "rows")
+    assert (rows, kept, lengths) == (goes.tolist(), to[goes].tolist(), distance[goes].tolist())
+    assert report["rows"] == expected.report_["rows"]
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["0.parquet", "1.parquet", "2.parquet"]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8"])
+@pytest.mark.parametrize("how", ["fixed", "lists", "columns"])
+def test_kinds_of_columns(tmp_path, dtype, how):
+    X = (rows_of(1) + 1).astype(dtype)
+    expected = np.flatnonzero(deduplicate(X, max_distance=0.2, metric="cosine", device="cpu") == np.arange(len(X)))
+    if how == "columns":
+        pq.write_table(
+            pa.table({"id": np.arange(len(X)), **{f"v{i}": X[:, i] for i in range(5)}}), tmp_path / "a.parquet"
+        )
+        source, column = tmp_path / "a.parquet", [f"v{i}" for i in range(5)]
+    else:
+        source, column = write(tmp_path / "in", X, partial(lists, fixed=how == "fixed")), None
+    with force(file_rows=250):
+        deduplicate_files(source, tmp_path / "out", column=column, max_distance=0.2, metric="cosine", device="cpu")
+    assert ids_in(tmp_path / "out") == expected.tolist()
+
+
+@pytest.mark.parametrize("codec", ["zstd", "none", "lz4"])
+def test_files_stay_as_they_are(tmp_path, codec):
+    """Schema, metadata, compression, other columns, and the number of rows of a row group."""
+    X, source = rows_of(), tmp_path / "a.parquet"
+    table = pa.table({"x": pa.array([{"a": [i]} for i in range(len(X))]), "vector": lists(X)})
+    pq.write_table(table.replace_schema_metadata({"who": "me"}), source, row_group_size=100, compression=codec)
+    deduplicate_files(source, tmp_path / "out", max_distance=0.0, device="cpu")
+    kept = np.flatnonzero(deduplicate(X, max_distance=0.0, device="cpu") == np.arange(len(X)))
+    made, group = pq.read_table(tmp_path / "out" / "a.parquet"), pq.read_metadata(tmp_path / "out" / "a.parquet")
+    assert made.equals(pq.read_table(source).take(kept))
+    assert made.schema.equals(pq.read_schema(source), check_metadata=True)
+    sizes = [group.row_group(i).num_rows for i in range(group.num_row_groups)]
+    assert sizes == [*[100] * (len(kept) // 100), *([len(kept) % 100] if len(kept) % 100 else [])]
+    name = {"none": "UNCOMPRESSED"}.get(codec, codec.upper())
+    assert {group.row_group(0).column(i).compression for i in range(group.num_columns)} == {name}
+
+
+@pytest.mark.parametrize("by", RULES)
+def test_a_run_that_ended_goes_on(tmp_path, by, monkeypatch):
+    """It is ended at five random places, where a file is about to get its name; the bytes are those of one run."""
+    source = write(tmp_path / "in", rows_of())
+    how = {"max_distance": 1.0, "by": by, "keep": "score", "rows": True, "device": "cpu"}
+    renames, real, ends = [0], Path.replace, []
+
+    def replace(self, target):
+        renames[0] += 1
+        if renames[0] in ends:
+            raise KeyboardInterrupt
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    with force(file_rows=120):
+        deduplicate_files(source, tmp_path / "whole", **how)
+        total, renames[0] = renames[0], 0
+        ends += np.sort(np.random.default_rng(len(by)).choice(np.arange(1, total), 5, replace=False)).tolist()
+        for _ in range(5):
+            with pytest.raises(KeyboardInterrupt):
+                deduplicate_files(source, tmp_path / "ended", **how)
+            assert not (tmp_path / "whole" / files.UNFINISHED).exists()
+        deduplicate_files(source, tmp_path / "ended", **how)
+    # a whole run and five ended ones rename few more files than one run, since no work is done twice
+    assert renames[0] <= total + 15
+    for path in sorted((tmp_path / "whole").iterdir()):
+        assert path.read_bytes() == (tmp_path / "ended" / path.name).read_bytes()
+    assert len(list((tmp_path / "ended").iterdir())) == 3
+
+
+def test_unfinished_runs_of_others_are_refused(tmp_path, monkeypatch):
+    source, how = write(tmp_path / "in", rows_of()), {"device": "cpu", "output": tmp_path / "out"}
+    monkeypatch.setattr(files, "_joined", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        deduplicate_files(source, max_distance=1.0, **how)
+    assert json.loads((tmp_path / "out" / files.UNFINISHED / "manifest.json").read_text())["plan"]["by"] == "components"
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="has other max_distance: pass the same to go on"):
+        deduplicate_files(source, max_distance=0.5, **how)
+    deduplicate_files(source, max_distance=1.0, **how)
+    with pytest.raises(ValueError, match=r"the output has .*0\.parquet: remove it"):
+        deduplicate_files(source, max_distance=1.0, **how)
+
+
+def bad(value):
+    def change(X):
+        X[200] = value
+        return X
+
+    return change
+
+
+def ragged(X):
+    return pa.array([row[: 4 if i == 69 else 5] for i, row in enumerate(X.tolist())], pa.list_(pa.float32()))
+
+
+def with_null(X):
+    return pa.array([None if i == 69 else row for i, row in enumerate(X.tolist())], pa.list_(pa.float32(), 5))
+
+
+@pytest.mark.parametrize(
+    ("change", "column", "message"),
+    [
+        (bad(np.nan), lists, r"row 69 of .*2\.parquet has a value that is not finite"),
+        (bad(-np.inf), lists, r"row 69 of .*2\.parquet has a value that is not finite"),
+        (bad(0), lists, r"row 69 of .*2\.parquet is zero in every value"),
+        (bad(-0.0), lists, r"row 69 of .*2\.parquet is zero in every value"),
+        (bad(1), ragged, r"row 69 of .*parquet has 4 values in column 'vector', and rows before it 5"),
+        (bad(1), with_null, r"row 69 of .*parquet has no value in column 'vector'"),
+    ],
+)
+def test_bad_rows_are_named(tmp_path, change, column, message):
+    source = write(tmp_path / "in", change(rows_of() + 1), column)
+    for most in (None, 100):
+        with force(file_rows=most), pytest.raises(ValueError, match=message):
+            deduplicate_files(source, tmp_path / "out", max_distance=0.1, metric="cosine", device="cpu")
+        assert not list((tmp_path / "out").iterdir())
+
+
+def test_bad_files_are_named(tmp_path):
+    source, how = write(tmp_path / "in", rows_of()), {"max_distance": 0.1, "device": "cpu", "output": tmp_path / "out"}
+    for column, error, message in (
+        ("nothing", ValueError, r"0\.parquet has no column 'nothing', only 'id'"),
+        ("text", TypeError, "column 'text' of .* is string: a vector is a list of float16"),
+    ):
+        with pytest.raises(error, match=message):
+            deduplicate_files(source, column=column, **how)
+    with pytest.raises(ValueError, match=r"0\.parquet has no column 'best'"):
+        deduplicate_files(source, keep="best", **how)
+    with pytest.raises(TypeError, match=r"column 'text' of .* must hold numbers"):
+        deduplicate_files(source, keep="text", **how)
+    with pytest.raises(ValueError, match="the input is in the folder of the output"):
+        deduplicate_files(source, tmp_path / "in", max_distance=0.1, device="cpu")
+    with pytest.raises(FileNotFoundError, match=r"no such file: .*other"):
+        deduplicate_files(tmp_path / "other", **how)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"there is no \*.parquet in"):
+        deduplicate_files(tmp_path / "empty", **how)
+    with pytest.raises(ValueError, match="a file is there twice"):
+        deduplicate_files([source, source / "0.parquet"], **how)
+    with pytest.raises(ValueError, match="by must be one of 'components', 'ranked', 'leaders'"):
+        deduplicate_files(source, by="best", **how)
+    with pytest.raises(TypeError, match="max_distance must be a number"):
+        deduplicate_files(source, tmp_path / "out", device="cpu")
+    with pytest.raises(ValueError, match=r"use deduplicate"):
+        deduplicate_files(source, metric="precomputed", **how)
+    with pytest.raises(TypeError, match=r"no parameter 'columns'. Did you mean 'column'"):
+        deduplicate_files(source, columns="vector", **how)
+    with pytest.raises(ValueError, match=r"memory_limit of .* holds no search"):
+        deduplicate_files(source, memory_limit=100, **how)
+    (tmp_path / "in" / "9.parquet").write_bytes(b"PAR1, and nothing")
+    with pytest.raises(ValueError, match=r"cannot read .*9\.parquet"):
+        deduplicate_files(source, **how)
+    pq.write_table(pa.table({"vector": lists(rows_of(d=4))}), tmp_path / "in" / "9.parquet")
+    with pytest.raises(ValueError, match=r"9\.parquet has vectors of 4 values, and .*0\.parquet 5"):
+        deduplicate_files(source, **how)
+    pq.write_table(pa.table({"vector": lists(rows_of().astype("float64"))}), tmp_path / "in" / "9.parquet")
+    with pytest.raises(ValueError, match=r"9\.parquet has float64 vectors, and .*0\.parquet float32"):
+        deduplicate_files(source, **how)
+    pq.write_table(pa.table({"a": lists(rows_of()), "b": lists(rows_of())}), tmp_path / "in" / "9.parquet")
+    with pytest.raises(ValueError, match=r"name the column of the vectors of .* it may be one of 'a', 'b'"):
+        deduplicate_files(tmp_path / "in" / "9.parquet", **how)
+
+
+def test_missing_scores_are_named(tmp_path):
+    table = pa.table({"vector": lists(rows_of()[:4]), "score": pa.array([1.0, 2.0, None, 3.0])})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=r"row 2 of .*a\.parquet has no value in column 'score'"):
+        deduplicate_files(tmp_path / "a.parquet", tmp_path / "out", max_distance=0.1, keep="score", device="cpu")
+
+
+def test_a_dry_run_writes_nothing(tmp_path):
+    source = write(tmp_path / "in", rows_of())
+    with force(file_rows=100):
+        report = deduplicate_files(source, tmp_path / "out", max_distance=1.0, dry_run=True, device="cpu")
+    assert not (tmp_path / "out").exists()
+    assert report["rows"] == {"rows": 360, "features": 5, "rows_together": 100, "searches": 28}
+    assert report["disk"] == {"pieces_bytes": 360 * 5 * 4}
+    assert report["time"]["about_minutes"] > 0
+    assert report["memory"]["peak_bytes"] > 0
+
+
+def test_the_command_line(tmp_path, capsys):
+    source, X = write(tmp_path / "in", rows_of()), rows_of()
+    names = [str(source / f"{i}.parquet") for i in range(3)]
+    command = ["deduplicate", *names, "--column", "vector", "--max-distance", "1", "--keep", "score", "--device", "cpu"]
+    assert main([*command, "--by", "leaders", "--output", str(tmp_path / "out")]) == 0
+    of = deduplicate(X, max_distance=1.0, keep=SCORE, by="leaders", device="cpu")
+    assert ids_in(tmp_path / "out") == np.flatnonzero(of == np.arange(360)).tolist()
+    assert f"kept {(of == np.arange(360)).sum()}" in capsys.readouterr().out
+    assert main([*command, "--rows", "--output", str(tmp_path / "rows")]) == 0
+    assert pq.read_schema(tmp_path / "rows" / "0.parquet").names == ["file", "row", "kept_file", "kept_row", "distance"]
+    assert main([*command, "--dry-run", "--output", str(tmp_path / "dry")]) == 0
+    assert "about minutes" in capsys.readouterr().out
+    assert not (tmp_path / "dry").exists()
+    assert main([*command, "--output", str(tmp_path / "out")]) == 1
+    assert "error: the output has" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["deduplicate", names[0], "--max-distance", "1"])
+    assert "--output" in capsys.readouterr().err
+
+
+def test_the_workers_of_dask_search(tmp_path):
+    """With the bytes of one process."""
+    dask_clusters = pytest.importorskip("dask_clusters")
+    source, how = (
+        write(tmp_path / "in", rows_of()),
+        {"max_distance": 1.0, "by": "leaders", "rows": True, "device": "cpu"},
+    )
+    with force(file_rows=120):
+        deduplicate_files(source, tmp_path / "alone", **how)
+        with dask_clusters.workers_within_this_process(2) as cluster, cluster.get_client():
+            deduplicate_files(source, tmp_path / "workers", **how)
+    for path in (tmp_path / "alone").iterdir():
+        assert path.read_bytes() == (tmp_path / "workers" / path.name).read_bytes()
+
+
+def test_is_public():
+    assert rapids_slink.deduplicate_files is deduplicate_files
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "cosine"])
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_blocks_of_near_rows(tmp_path, metric, dtype, set_constants, device):
+    """Rows around few places are in blocks that meet few others, and no near pair is lost."""
+    set_constants(blocks, ROWS_A_PIVOT=4, PRODUCTS={"cpu": 400, "cuda": 400})
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(9, 16))[rng.integers(0, 9, 360)] + 0.2 * rng.normal(size=(360, 16))
+    X[300:] = X[:60] + 0.02 * rng.normal(size=(60, 16))
+    X = (300 * X).astype(dtype)
+    t = {"euclidean": 40.0, "sqeuclidean": 1600.0, "cosine": 2e-3}[metric]
+    source, how = write(tmp_path / "in", X), {"max_distance": t, "metric": metric, "by": "leaders", "device": device}
+    of = np.asarray(on_host(deduplicate(X, keep=SCORE, **how)))
+    assert 40 < (of != np.arange(360)).sum() < 120
+    for most in (120, 50):  # blocks of 30 rows with visitors fit, or not all of them
+        with force(file_rows=most):
+            report = deduplicate_files(source, tmp_path / f"out{most}", keep="score", **how)
+        assert ids_in(tmp_path / f"out{most}") == np.flatnonzero(of == np.arange(360)).tolist()
+        assert report["search"]["pairs_of_rows"] < 360 * 359 / 2
+    assert report["search"]["searches"] > 15
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize("scale", [1e-20, 1.0, 1e20])
+def test_each_near_pair_meets(tmp_path, metric, scale, set_constants, device):
+    """At any scale a row visits each block that has a row near it, of noise too, and with small radii not all."""
+    set_constants(blocks, ROWS_A_PIVOT=4, PRODUCTS={"cpu": 400, "cuda": 400})
+    X = scale * np.random.default_rng(6).normal(size=(240, 3))
+    pieces = blocks.Pieces(tmp_path, (0, 100, 240))
+    for i, (start, stop) in enumerate(pairwise(pieces.bounds)):
+        blocks.save(pieces.path(i), X[start:stop])
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True) if metric == "cosine" else X
+    gap = np.sqrt(((unit[:, None] - unit[None]) ** 2).sum(axis=2))
+    on, is_cosine, visits = resolve(device), metric == "cosine", []
+    pivots = blocks.pivots_of(pieces, is_cosine, 8)
+    for radius in np.quantile(gap, [0.01, 0.1, 0.5]):
+        found = np.concatenate(
+            [blocks.blocks_of_piece(pieces.load(i), pivots, radius, is_cosine, on) for i in (0, 1)], 1
+        )
+        may_be_near = (found[1] >> np.arange(8)[:, None]) & 1 == 1  # of each block and row
+        rows, others = np.nonzero(gap <= radius)
+        assert may_be_near[found[0][others], rows].all()
+        visits.append(may_be_near.mean())
+    assert visits[0] < visits[1] <= visits[2]
+
+
+def test_each_two_rows_meet_in_a_search(tmp_path):
+    """In one block, in one that is too large with those that visit it, and in all of them."""
+    for most in (1, 2, 3, 5, 8, 30):
+        whole = blocks.Blocks(blocks.Pieces(tmp_path, (0, 17)), 1, most)
+        met = np.zeros((17, 17), bool)
+        for search, size in whole.searches().items():
+            rows = whole.rows(search)
+            met[np.ix_(rows, rows)] = True
+            assert np.unique(rows).size == rows.size == size <= max(2, most)
+        assert met.all()
