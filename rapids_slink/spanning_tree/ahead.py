@@ -54,7 +54,7 @@ def _work(problem: Problem) -> Iterator[Ahead]:
     if metric.rows.have_norms or metric.rows is Rows.SPHERE:
         value = value_option("float64")
     formula = value, *(metric.bit_options if metric.rows.are_words else metric.cuda_options)
-    boxes = value, f"-DFEATURES={problem.d}", *metric.cuda_options, "-DLIST=1"
+    boxes = value, f"-DFEATURES={problem.d}", *metric.cuda_options
     if problem.n * problem.n_features > FEW_VALUES:
         yield "points/points.cu", of_input
     if metric.rows is not Rows.GIVEN:

@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) find_nearest(
     long long p = thread_index(), first = p - threadIdx.x % WARP;
     if (first >= n) return;
     VALUE x[FEATURES];
-    for (int f = 0; f < FEATURES; f++) x[f] = features[min(p, n - 1) * FEATURES + f];
+    load(features, min(p, n - 1), x);
     double least[NEAREST];
     int nearest[NEAREST];
 #pragma unroll
@@ -51,14 +51,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) find_nearest(
     int last_id = EMPTY_ID;
     auto id_of = [&](int q) { return q < 0 ? EMPTY_ID : order[q]; };
     walk(
-        nodes, first_leaf[first / WARP], true,
+        nodes, first_leaf[first / WARP], ALTERNATE,
         [&](const Node& node, int) {
             double gap = lower_bound(x, node.low, node.high);
             return __all_sync(ALL_LANES, gap > last || (gap == last && node.least > last_id));
         },
         [&](int begin, int end) {
             for (int q = begin; q <= end; q++) {
-                double w = surrogate_distance(x, features + (long long)q * FEATURES, FEATURES);
+                double w = distance_to(x, features, q);
                 if (q == p || w > last || !before(w, order[q], last, last_id)) continue;
 #pragma unroll
                 for (int e = NEAREST - 1; e >= 0; e--) {
@@ -114,10 +114,10 @@ __device__ __forceinline__ void search(
     if (!votes) return;
     if (p == first) atomicAdd(&counters->searched, (unsigned long long)__popc(votes));
     VALUE x[FEATURES];
-    for (int f = 0; f < FEATURES; f++) x[f] = points.features[min(p, points.n - 1) * FEATURES + f];
+    load(points.features, min(p, points.n - 1), x);
     double least = INFINITE, reach = active ? fmin(SEARCH_MARGIN * bound[own], limit) : -1;  // no point is as near
     walk(
-        points.nodes, points.first_leaf[first / WARP], false,
+        points.nodes, points.first_leaf[first / WARP], BOTH,
         [&](const Node& node, int) {
             double gap = lower_bound(x, node.low, node.high);
             bool pass = node.group == own || gap > reach || (gap == least && node.least > other_id);
@@ -126,9 +126,8 @@ __device__ __forceinline__ void search(
         [&](int begin, int end) {
             double found = least;
             for (int q = begin; q <= end; q++) {
-                const VALUE* y = points.features + (long long)q * FEATURES;
                 if (component[q] == own) continue;
-                double w = surrogate_distance(x, y, FEATURES);
+                double w = distance_to(x, points.features, q);
                 if (w > reach || !before(w, points.order[q], least, other_id)) continue;
                 least = reach = w, other = q, other_id = points.order[q];
             }

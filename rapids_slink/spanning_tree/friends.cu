@@ -19,23 +19,18 @@ extern "C" __global__ void __launch_bounds__(THREADS) reduce_near_points(
     double result = total[order[p]];
     if (!adds && result < INFINITE) return;
     VALUE x[FEATURES];
-    for (int f = 0; f < FEATURES; f++) x[f] = points[p * FEATURES + f];
-    for (int way = 0; way < 2; way++) {
-        bool forward = way == 0;
-        int v = forward ? 2 * leaf_of[p] : nodes[2 * leaf_of[p]].previous;
-        while (v != NO_NODE && !(adds && result >= enough)) {
-            Node node = nodes[v];
-            bool passed = lower_bound(x, node.low, node.high) > limit, opens = !passed && node.right >= 0;
-            if (!passed && !opens)
-                for (int q = node.left; q <= ~node.right; q++) {
-                    if (surrogate_distance(x, points + (long long)q * FEATURES, FEATURES) > limit) continue;
-                    double value = values ? values[q] : 1;
-                    result = adds ? result + value : min(result, value);
-                }
-            if (opens) v = forward ? node.left : node.right;
-            else v = forward ? node.next : node.previous;
-        }
-    }
+    load(points, p, x);
+    walk(
+        nodes, leaf_of[p], BOTH,
+        [&](const Node& node, int) { return lower_bound(x, node.low, node.high) > limit; },
+        [&](int first, int last) {
+            for (int q = first; q <= last; q++) {
+                if (distance_to(x, points, q) > limit) continue;
+                double value = values ? values[q] : 1;
+                result = adds ? result + value : min(result, value);
+            }
+        },
+        [&] { return adds && result >= enough; });
     total[order[p]] = result;
 }
 
@@ -73,25 +68,25 @@ extern "C" __global__ void __launch_bounds__(THREADS) join_near_points(
     long long p = thread_index();
     if (p >= n || (cell[p] == p) != firsts) return;
     VALUE x[FEATURES];
-    for (int f = 0; f < FEATURES; f++) x[f] = points[p * FEATURES + f];
+    load(points, p, x);
     int own = find_root(parent, p);
-    for (int v = 2 * leaf_of[p]; v != NO_NODE;) {
-        Node node = nodes[v];
-        bool passed = lower_bound(x, node.low, node.high) > limit;
-        if (!passed && node.group != MIXED) {
+    bool is_mixed;
+    walk(
+        nodes, leaf_of[p], ONWARD,
+        [&](const Node& node, int) {
+            is_mixed = node.group == MIXED;
+            if (lower_bound(x, node.low, node.high) > limit) return true;
+            if (is_mixed) return false;
             own = find_root(parent, own);
-            passed = find_root(parent, node.group) == own;
-        }
-        bool opens = !passed && node.right >= 0;
-        if (!passed && !opens) {
-            for (int q = max(node.left, (int)p + 1); q <= ~node.right; q++) {
-                if (surrogate_distance(x, points + (long long)q * FEATURES, FEATURES) > limit) continue;
+            return find_root(parent, node.group) == own;
+        },
+        [&](int first, int last) {
+            for (int q = max(first, (int)p + 1); q <= last; q++) {
+                if (distance_to(x, points, q) > limit) continue;
                 own = join(parent, own, q);
-                if (node.group != MIXED) break;
+                if (!is_mixed) break;
             }
-        }
-        v = opens ? node.left : node.next;
-    }
+        });
 }
 
 // The component of each point.

@@ -112,7 +112,6 @@ def test_they_are_those_of_the_way(capability):
         "-DVALUE=float",
         "-DFEATURES=3",
         "-DFORMULA=squared_euclidean",
-        "-DLIST=1",
     )
     body = "wgmma.cu" if capability == 90 else "mma.cu"
     for found in (lists, wide):

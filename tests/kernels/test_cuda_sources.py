@@ -124,9 +124,9 @@ OPTIONS = {
         [BIT_OPTIONS[1], (VALUES[1], "-DFORMULA=hiercc"), (VALUES[1], "-DFORMULA=cosine")],
         [(PACKED,), *BIT_OPTIONS, *product_of(VALUES[:1], FORMULA_OPTIONS)],
     ),
-    **dict.fromkeys(
-        ["neighbors/exact/scan.cu", "neighbors/exact/pair_distances.cu"],
-        ([BIT_OPTIONS[1], (VALUES[1], "-DFORMULA=cosine")], [(PACKED,), *BIT_OPTIONS]),
+    "neighbors/exact/pair_distances.cu": (
+        [BIT_OPTIONS[1], (VALUES[1], "-DFORMULA=cosine")],
+        [(PACKED,), *BIT_OPTIONS],
     ),
     "neighbors/exact/all_distances.cu": (
         [*BIT_OPTIONS, *product_of(VALUES[1:], FORMULA_OPTIONS)],
@@ -147,21 +147,21 @@ OPTIONS = {
         [(BIT_OPTIONS[0][1], *defined(KEYS_PER_LANE=4))],
         [(option, *defined(KEYS_PER_LANE=keys)) for _, option in BIT_OPTIONS for keys in (4, 256)],
     ),
-    # `long_lists.cu` has each formula between boxes; the others take as long for each. The full set has one feature.
-    "neighbors/trees/long_lists.cu": (
-        in_boxes()[1:],
-        [(value, *defined(FEATURES=d)) for value in VALUES for d in EACH],
-    ),
-    "spanning_tree/boxes.cu": (
-        in_boxes(BOX_OPTIONS[-1:])[1:],
-        [*in_boxes(), *((value, *defined(FEATURES=d)) for value in VALUES for d in EACH)],
-    ),
-    "neighbors/trees/bvh.cu": (
-        in_boxes(BOX_OPTIONS[-1:], LIST=8)[1:],
+    # `nearest.cu` has each formula between boxes, for warps' lists; the others take as long for each. The full set has
+    # one feature.
+    "neighbors/trees/nearest.cu": (
+        [*in_boxes(LIST=0)[1:], *in_boxes(BOX_OPTIONS[-1:], LIST=8)[1:]],
         [
             *in_boxes(LIST=8),
-            *((VALUES[(d + k) % 2], *defined(FEATURES=d, LIST=k)) for d in EACH for k in (1, 8, 16)),
+            *((VALUES[(d + k) % 2], *defined(FEATURES=d, LIST=k)) for d in EACH for k in (0, 1, 8, 16)),
         ],
+    ),
+    **dict.fromkeys(
+        ["neighbors/trees/bvh.cu", "spanning_tree/boxes.cu"],
+        (
+            in_boxes(BOX_OPTIONS[-1:])[1:],
+            [*in_boxes(), *((value, *defined(FEATURES=d)) for value in VALUES for d in EACH)],
+        ),
     ),
     "spanning_tree/friends.cu": (in_boxes(BOX_OPTIONS[-1:])[1:], in_boxes()),
     "neighbors/within/within.cu": (

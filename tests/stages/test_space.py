@@ -483,7 +483,7 @@ def test_a_launch_reads_the_space_of_its_thread(monkeypatch):
 
         def start(box):
             options = metric_of("euclidean", box=box).of_columns(None, 1).cuda_options
-            launch("neighbors/exact/scan.cu", "scan", 1, box, options=options)
+            launch("neighbors/exact/rerank.cu", "rerank", 1, box, options=options)
 
         threads = [threading.Thread(target=start, args=(box,)) for box in (5.0, 6.0)]
         for thread in threads:
@@ -501,5 +501,5 @@ def test_a_space_is_written_while_the_gpu_rests(monkeypatch):
         gpu.constants["SPACE"] = bytearray(CONSTANT_MEMORY)
         for box in (5.0, 5.0, 6.0, 6.0, 5.0):
             options = metric_of("euclidean", box=box).of_columns(None, 1).cuda_options
-            launch("neighbors/exact/scan.cu", "scan", 1, options=options)
+            launch("neighbors/exact/rerank.cu", "rerank", 1, options=options)
     assert [float(np.frombuffer(rest)[0]) for rest in rests] == [0, 5, 5, 6, 6, 5]

@@ -6,11 +6,10 @@
 #endif
 constexpr int TILE = 32, STEP = 8, THREADS = TILE * STEP;  // a block makes TILE x TILE distances, each thread TILE / STEP
 
-// out[i, j] = the distance of (rows[i], j), infinite within a group. `rows` may be null, for all queries in turn, and the
-// groups, for none.
+// out[i, j] = the distance of (rows[i], j). `rows` may be null, for all queries in turn.
 extern "C" __global__ void __launch_bounds__(THREADS) all_distances(
     const VALUE* __restrict__ queries, const VALUE* __restrict__ points, int d, const int* __restrict__ rows, int n_rows,
-    const int* __restrict__ row_group, const int* __restrict__ point_group, int n_points, double* __restrict__ out) {
+    int n_points, double* __restrict__ out) {
     __shared__ VALUE x[TILE][TILE + 1], y[TILE][TILE + 1];
     int column = threadIdx.x % TILE, first = threadIdx.x / TILE, summed = FORMULA::summed(d);
     int row0 = blockIdx.y * TILE, point0 = blockIdx.x * TILE, j = point0 + column;
@@ -35,7 +34,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) all_distances(
     for (int s = 0; s < TILE / STEP; s++) {
         int i = row0 + first + s * STEP;
         if (i >= n_rows) return;
-        double distance = sum[s].value(query(i), points + (size_t)j * d, d);
-        out[(size_t)i * n_points + j] = row_group && row_group[i] == point_group[j] ? 1.0 / 0.0 : distance;
+        out[(size_t)i * n_points + j] = sum[s].value(query(i), points + (size_t)j * d, d);
     }
 }

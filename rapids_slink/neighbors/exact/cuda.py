@@ -26,8 +26,9 @@ from rapids_slink.runtime.device import Array
 MAX_LIST = 2000  # with features and what waits to be merged into it, this fits into shared memory on every GPU
 
 ROWS = "neighbors/rows.cu"
-PAIR_DISTANCES, LISTS, REACHABILITY, ALL_DISTANCES = (
-    f"neighbors/exact/{name}.cu" for name in ("pair_distances", "lists", "mutual_reachability", "all_distances")
+RERANK, PAIR_DISTANCES, LISTS, REACHABILITY, ALL_DISTANCES = (
+    f"neighbors/exact/{name}.cu"
+    for name in ("rerank", "pair_distances", "lists", "mutual_reachability", "all_distances")
 )
 CANDIDATES = "neighbors/exact/candidates.cuh"
 DISTANCE_TILE = constant(ALL_DISTANCES, "TILE")
@@ -80,12 +81,9 @@ def rerank(
     check_arrays("float64", upper, top.weights, core)
     check_arrays("bool", top.overflowed)
     rows_a_warp = WARP if more_than else SEVERAL if m >= MANY_ROWS else 1
-    arguments = (
-        rows, np.int32(m), candidates.ids, candidates.count, np.int32(more_than), np.int32(rows_a_warp),
-        np.int32(candidates.capacity), candidates.order, row_group, point_group, core, upper,
-    )  # fmt: skip
-    outputs = top.ids, top.weights, top.overflowed
-    _launch_by_warp("rerank", exact, -(-m // rows_a_warp), top.ids.shape[1], arguments, outputs)
+    how = candidates.ids, candidates.count, np.int32(more_than), np.int32(rows_a_warp), np.int32(candidates.capacity)
+    given = *how, candidates.order, row_group, point_group, core, upper
+    _merge(exact, rows, 1, rows_a_warp, given, top)
 
 
 def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, core: Array = None) -> TopLists:
@@ -94,15 +92,29 @@ def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, 
     check_arrays("int32", rows, *groups)
     check_arrays("float64", upper, core)
     if k > MAX_LIST:
-        distance = _distances_between(exact.queries, exact.points, exact.metric, rows, groups)
-        return lists_by_sorting(distance, rows, upper, k, core)
+        distance = _distances_between(exact.queries, exact.points, exact.metric, rows)
+        return lists_by_sorting(distance, rows, groups, upper, k, core)
     parts = int(max(1, min(8192 // max(m, 1), n // (WARP * k), 256)))
-    ids = cp.empty((m, parts * k), cp.int32)
-    arguments = rows, np.int32(m), *groups, np.int32(n), np.int32(parts), core, upper
-    _launch_by_warp("scan", exact, m * parts, k, arguments, (ids,))
+    of_parts = empty_lists(m * parts, k)
+    given = None, None, np.int32(0), np.int32(1), np.int32(-(-n // parts)), None, *groups, core, upper
+    _merge(exact, rows, parts, 1, given, of_parts)
     top = empty_lists(m, k)
-    rerank(exact, rows, Candidates(ids, cp.full(m, parts * k, cp.int32)), None, upper.copy(), top, core)
+    candidates = Candidates(of_parts.ids.reshape(m, parts * k), cp.full(m, parts * k, cp.int32))
+    rerank(exact, rows, candidates, None, upper.copy(), top, core)
     return top
+
+
+def _merge(exact: ExactPoints, rows: Array, parts: int, rows_a_warp: int, given: tuple, top: TopLists) -> None:
+    """Start `rerank` of the rows, each with `parts` lists; a warp has `rows_a_warp` of these."""
+    queries, points = exact.queries, exact.points
+    check_arrays(points.dtype, queries, points)
+    itemsize, (n, d), (lists, k) = points.dtype.itemsize, points.shape, top.ids.shape
+    layout, warps, bytes_a_warp = _warp_scratch(k, d, itemsize, alignment(points))
+    launch_blocks(
+        RERANK, "rerank", (-(-lists // (warps * rows_a_warp)),), warps * WARP, queries, points, np.int32(d), rows,
+        np.int32(lists), np.int32(parts), np.int32(n), *given, layout, top.ids, top.weights, top.overflowed,
+        options=_options(points, exact.metric), shared_memory=warps * bytes_a_warp,
+    )  # fmt: skip
 
 
 def read_lists(ids: Array, weights: Array, at: int) -> tuple[Array, Array, Array]:
@@ -284,28 +296,26 @@ def all_distances(values: Array, metric: Metric) -> Array:
     return _distances_between(values, values, metric)
 
 
-def _distances_between(
-    queries: Array, points: Array, metric: Metric, rows: Array = None, groups: Groups = (None, None)
-) -> Array:
-    """Return the surrogate distances of some queries, or all, to all points; infinite within a group."""
+def _distances_between(queries: Array, points: Array, metric: Metric, rows: Array = None) -> Array:
+    """Return the surrogate distances of some queries, or all, to all points."""
     check_arrays(points.dtype, queries, points)
-    check_arrays("int32", rows, *groups)
+    check_arrays("int32", rows)
     m, (n, d) = len(queries) if rows is None else rows.size, points.shape
     out, options = cp.empty((m, n)), _options(points, metric)
-    arguments = queries, points, np.int32(d), rows, np.int32(m), *groups, np.int32(n), out
+    arguments = queries, points, np.int32(d), rows, np.int32(m), np.int32(n), out
     grid = -(-n // DISTANCE_TILE), -(-m // DISTANCE_TILE)
     launch_blocks(ALL_DISTANCES, "all_distances", grid, THREADS, *arguments, options=options)
     return out
 
 
-def lists_by_sorting(distance: Array, rows: Array, upper: Array, k: int, core: Array) -> TopLists:
-    """Return the k least of each row's distances to all points, which are infinite for excluded points.
+def lists_by_sorting(distance: Array, rows: Array, groups: Groups, upper: Array, k: int, core: Array) -> TopLists:
+    """Return the k least of each row's distances to all points of other groups.
 
     The array `distance` may be overwritten.
     """
     if core is not None:
         distance = cp.maximum(distance, cp.maximum(core[rows, None], core))
-    distance[distance > upper[:, None]] = cp.inf
+    distance[(distance > upper[:, None]) | (groups[0][:, None] == groups[1])] = cp.inf
     few = _nearest_few(distance, k)
     ids, distance = (None, distance) if few is None else few
     order = cp.argsort(distance, axis=1)[:, :k]  # CuPy's sort is stable: equal distances by id
@@ -347,18 +357,6 @@ def _options(points: Array, metric: Metric) -> tuple[str, ...]:
     """Return the compiler's options for points of this type and the metric's formula, or that of bits for words."""
     formula = metric.bit_options if points.dtype == "uint64" else metric.cuda_options
     return value_option(points.dtype), *formula
-
-
-def _launch_by_warp(name: str, exact: ExactPoints, jobs: int, k: int, arguments: tuple, outputs: tuple) -> None:
-    """Start the kernel of `rerank.cu` or `scan.cu` with a warp for each of the jobs, which keeps k entries."""
-    queries, points = exact.queries, exact.points
-    check_arrays(points.dtype, queries, points)
-    itemsize, d = points.dtype.itemsize, points.shape[1]
-    layout, warps, bytes_a_warp = _warp_scratch(k, d, itemsize, alignment(points))
-    launch_blocks(
-        f"neighbors/exact/{name}.cu", name, (-(-jobs // warps),), warps * WARP, queries, points, np.int32(d),
-        *arguments, layout, *outputs, options=_options(points, exact.metric), shared_memory=warps * bytes_a_warp,
-    )  # fmt: skip
 
 
 def alignment(values: Array) -> int:

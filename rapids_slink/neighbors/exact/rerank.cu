@@ -7,36 +7,40 @@
 // the weight of a full list's last entry, overflowed[i] is set if there were more candidates than `capacity`, and count[i] is
 // zero. Rows with at most `more_than` candidates are left as they are. A warp has `rows_a_warp` rows, at most 32, and reads
 // their counts at once: many rows if most are left.
+//
+// Without `candidates` and `count` these are all n_points, dealt out to `parts` lists of a row, each with `capacity` points that follow
+// each other; nothing else is written. Otherwise `parts` is 1.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rerank(
-    const VALUE* __restrict__ queries, const VALUE* __restrict__ values, int d, const int* __restrict__ rows, int n_rows,
-    const int* __restrict__ candidates, int* __restrict__ count, int more_than, int rows_a_warp, int capacity,
+    const VALUE* __restrict__ queries, const VALUE* __restrict__ values, int d, const int* __restrict__ rows, int n_lists,
+    int parts, int n_points, const int* __restrict__ candidates, int* __restrict__ count, int more_than, int rows_a_warp, int capacity,
     const int* __restrict__ order, const int* __restrict__ row_group, const int* __restrict__ point_group,
     const double* __restrict__ core, double* __restrict__ upper, const WarpLayout layout, int* __restrict__ top_ids,
     double* __restrict__ top_weights, bool* __restrict__ overflowed) {
     extern __shared__ __align__(16) char shared[];
     int lane = threadIdx.x % WARP, warps = blockDim.x / WARP;
     int first = (blockIdx.x * warps + threadIdx.x / WARP) * rows_a_warp, mine = first + lane;
-    bool due = lane < rows_a_warp && mine < n_rows && count[mine] > more_than;
+    bool due = lane < rows_a_warp && mine < n_lists && !(count && count[mine] <= more_than);
     for (unsigned pending = __ballot_sync(ALL_LANES, due); pending; pending &= pending - 1) {
-        int i = first + __ffs(pending) - 1, m = min(count[i], capacity);
+        int i = first + __ffs(pending) - 1, row = i / parts, begin = i % parts * capacity;
+        int m = count ? min(count[i], capacity) : min(n_points - begin, capacity);
         Features features;
         TopK top = divide_shared_memory(shared, layout, features);
         top.load(top_ids + (size_t)i * layout.k, top_weights + (size_t)i * layout.k);
-        const VALUE* x = queries + (size_t)rows[i] * d;
+        const VALUE* x = queries + (size_t)rows[row] * d;
         for (int c = 0; c < m; c += WARP) {
-            int id = c + lane < m ? candidates[(size_t)i * capacity + c + lane] : -1;
+            int id = c + lane >= m ? -1 : candidates ? candidates[(size_t)i * capacity + c + lane] : begin + c + lane;
             if (order && id >= 0) id = order[id];
-            if (id >= 0 && point_group && point_group[id] == row_group[i]) id = -1;
-            if (id >= 0 && core && core[id] > upper[i]) id = -1;
+            if (id >= 0 && point_group && point_group[id] == row_group[row]) id = -1;
+            if (id >= 0 && core && core[id] > upper[row]) id = -1;
             double weight = exact_distance(x, values, d, id, features);
-            if (id >= 0 && core) weight = reachability(weight, core[rows[i]], core[id]);
-            top.offer(weight, id, id >= 0 && weight <= upper[i]);
+            if (id >= 0 && core) weight = reachability(weight, core[rows[row]], core[id]);
+            top.offer(weight, id, id >= 0 && weight <= upper[row]);
         }
         top.finish();
         top.store(top_ids + (size_t)i * layout.k, top_weights + (size_t)i * layout.k);
         double last = top.last_weight();
         __syncwarp();  // all lanes have read what changes now
-        if (lane == 0) {
+        if (lane == 0 && count) {
             if (count[i] > capacity) overflowed[i] = true;
             if (last < upper[i]) upper[i] = last;
             count[i] = 0;

@@ -295,7 +295,7 @@ class DirectFilter(TileFilter):
         tile, threads = constant(DIRECT, "TILE"), constant(DIRECT, "THREADS")
         launch_blocks(
             DIRECT, "append_candidates", (-(-n // tile), -(-m // tile)), threads,
-            rows.y, np.int64(m), points.y, np.int64(n), np.int32(d), radius, rows.error, points.error, *groups,
+            rows.y, np.int32(m), points.y, np.int32(n), np.int32(d), radius, rows.error, points.error, *groups,
             points.ids, np.int32(into.capacity), into.ids, into.count,
             options=(f"-DFORMULA={self.formula}", f"-DHALVES={self.halves}"),
         )  # fmt: skip

@@ -243,9 +243,7 @@ class MatrixSearch(Search):
             if k <= MAX_LIST:
                 _put_least(matrix, rows, groups, task.core, upper[part], ids[part], weights[part])
                 continue
-            distances = matrix.astype(cp.float64)
-            distances[groups[0][:, None] == groups[1]] = cp.inf
-            top = lists_by_sorting(distances, rows, upper[part], k, task.core)
+            top = lists_by_sorting(matrix.astype(cp.float64), rows, groups, upper[part], k, task.core)
             ids[part], weights[part] = top.ids, top.weights
         stage = "connect" if task.per_group_minimum else "neighbors"
         self.report.count(stage, rows_certified=0, rows_redone=0, rows_scanned_exactly=m)

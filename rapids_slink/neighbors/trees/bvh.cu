@@ -1,9 +1,5 @@
-// The bounding volume hierarchy of bvh.cuh: how it is made, and lists of neighbours by it.
+// The bounding volume hierarchy of bvh.cuh: how it is made.
 #include "neighbors/trees/bvh.cuh"
-
-#ifndef LIST
-#define LIST 8
-#endif
 
 constexpr int THREADS = 256, BLOCKS = 8;  // of a multiprocessor at a time, where blocks wait for each other
 constexpr int HIGHEST = 255;             // above all levels: where the curve ends
@@ -163,17 +159,17 @@ extern "C" __global__ void count_visits(
     long long first = thread_index() / WARP * step, p = first + threadIdx.x % WARP;
     if (first >= end) return;
     VALUE x[FEATURES];
-    for (int f = 0; f < FEATURES; f++) x[f] = points[min(p, n - 1) * FEATURES + f];
+    load(points, min(p, n - 1), x);
     double nearest = INFINITE;
     int visits = 0;
     walk(
-        nodes, leaf_of[first], true,
+        nodes, leaf_of[first], ALTERNATE,
         [&](const Node& node, int) {
             return ++visits > limit || __all_sync(ALL_LANES, lower_bound(x, node.low, node.high) > nearest);
         },
         [&](int begin, int end) {
             for (int q = begin; q <= end; q++)
-                if (q != p) nearest = fmin(nearest, surrogate_distance(x, points + (long long)q * FEATURES, FEATURES));
+                if (q != p) nearest = fmin(nearest, distance_to(x, points, q));
         });
     if (p == first) atomicAdd(total, (unsigned long long)min(visits, limit));
 }
@@ -193,71 +189,5 @@ extern "C" __global__ void core_nodes(
         if (!atomicAdd(arrived + v / 2, 1u)) return;
         __threadfence();
         least_core[v] = fmin(__ldcg(least_core + nodes[v].left), __ldcg(least_core + nodes[v].right));
-    }
-}
-
-// The least neighbours of a point found so far, sorted.
-struct List {
-    double weight[LIST];
-    int id[LIST];
-    double bound;  // nothing above this is wanted
-
-    __device__ void offer(double w, int candidate) {
-        if (w > bound || !before(w, candidate, weight[LIST - 1], id[LIST - 1])) return;
-#pragma unroll
-        for (int e = LIST - 1; e >= 0; e--) {
-            bool moves = e > 0 && before(w, candidate, weight[e - 1], id[e - 1]);
-            weight[e] = moves ? weight[e - 1] : w;
-            id[e] = moves ? id[e - 1] : candidate;
-            if (!moves) break;
-        }
-        bound = fmin(bound, weight[LIST - 1]);
-    }
-};
-
-// The lists of queries `at`, which begin near positions `start` of the curve, a point at its own. `minima`, if given, bounds
-// each group by the least value that any of its queries has found; read late it is only too high. If the points have core
-// distances (`core`, along the curve, and `least_core` of each node; else null), what is sought is mutual reachability, which
-// is no less than either.
-extern "C" __global__ void search(
-    const VALUE* __restrict__ queries, const int* __restrict__ rows, long long m, const int* __restrict__ start,
-    const int* __restrict__ row_group, const VALUE* __restrict__ points, const int* __restrict__ order,
-    const int* __restrict__ group, const int* __restrict__ leaf_of, const Node* __restrict__ nodes,
-    const double* __restrict__ core, const double* __restrict__ least_core, const int* __restrict__ at,
-    double* __restrict__ upper, double* minima, int* __restrict__ ids, double* __restrict__ weights) {
-    long long t = thread_index();
-    if (t >= m) return;
-    int i = at[t], row = rows[i], own_group = row_group[row];
-    VALUE x[FEATURES];
-    for (int f = 0; f < FEATURES; f++) x[f] = queries[(long long)row * FEATURES + f];
-    List list;
-    for (int e = 0; e < LIST; e++) list.weight[e] = INFINITE, list.id[e] = EMPTY_ID;
-    double own_core = core ? core[start[i]] : 0;
-    auto tighten = [&] {
-        if (minima) list.bound = fmin(list.bound, ((volatile double*)minima)[own_group]);
-    };
-    list.bound = upper[i];
-    tighten();
-    walk(
-        nodes, leaf_of[start[i]], true,
-        [&](const Node& node, int v) {
-            if (minima && node.group == own_group) return true;
-            double gap = lower_bound(x, node.low, node.high);
-            if (core) gap = reachability(gap, own_core, least_core[v]);
-            return gap > list.bound || (gap == list.weight[LIST - 1] && node.least > list.id[LIST - 1]);
-        },
-        [&](int first, int last) {
-            for (int p = first; p <= last; p++) {
-                if (group[p] == own_group || (core && core[p] > list.bound)) continue;
-                double weight = surrogate_distance(x, points + (long long)p * FEATURES, FEATURES);
-                list.offer(core ? reachability(weight, own_core, core[p]) : weight, order[p]);
-            }
-            tighten();
-        });
-    if (minima && list.weight[0] < INFINITE) atomic_min(minima + own_group, list.weight[0]);
-    upper[i] = list.bound;
-    for (int e = 0; e < LIST; e++) {
-        ids[(long long)i * LIST + e] = list.id[e] == EMPTY_ID ? -1 : list.id[e];
-        weights[(long long)i * LIST + e] = list.weight[e];
     }
 }

@@ -82,23 +82,41 @@ __device__ __forceinline__ double lower_bound(const VALUE* x, const VALUE* low, 
     return sum.of_gaps();
 }
 
-// Visits the leaves by their first and last positions: from one on to the end of the curve and, from the one before, back to
-// its beginning; a node of either way in turn, or one way after the other. Where pass_over(node, its number) is true, all
-// below is left out.
-template <class PassOver, class Visit>
-__device__ __forceinline__ void walk(const Node* nodes, int leaf, bool alternate, PassOver pass_over, Visit visit) {
+// A way along the curve: from a leaf on to the end and, from the leaf before, back to the beginning; a node of either in turn, or
+// one after the other. Or only onward.
+enum Way { ALTERNATE, BOTH, ONWARD };
+
+struct Never {
+    __device__ bool operator()() const { return false; }
+};
+
+// Visits the leaves by their first and last positions, until all is done. Where pass_over(node, its number) is true, all below is
+// left out.
+template <class PassOver, class Visit, class Done = Never>
+__device__ __forceinline__ void walk(
+    const Node* nodes, int leaf, Way way, PassOver pass_over, Visit visit, Done is_done = Never()) {
     bool forward = true;
-    int v = 2 * leaf, other = nodes[v].previous;
-    while (true) {
+    int v = 2 * leaf, other = way == ONWARD ? NO_NODE : nodes[v].previous;
+    while (!is_done()) {
         Node node = nodes[v];
         bool passed = pass_over(node, v), opens = !passed && node.right >= 0;
         if (!passed && !opens) visit(node.left, ~node.right);
         if (opens) v = forward ? node.left : node.right;
         else v = forward ? node.next : node.previous;
         if (v == NO_NODE && other == NO_NODE) return;
-        if (other != NO_NODE && (alternate || v == NO_NODE)) {
+        if (other != NO_NODE && (way == ALTERNATE || v == NO_NODE)) {
             int swap = v;
             v = other, other = swap, forward = !forward;
         }
     }
+}
+
+// A point's coordinates, in registers.
+__device__ __forceinline__ void load(const VALUE* __restrict__ points, long long row, VALUE* x) {
+    for (int f = 0; f < FEATURES; f++) x[f] = points[row * FEATURES + f];
+}
+
+// The surrogate distance from x to a point.
+__device__ __forceinline__ double distance_to(const VALUE* x, const VALUE* __restrict__ points, long long q) {
+    return surrogate_distance(x, points + q * FEATURES, FEATURES);
 }

@@ -1,4 +1,4 @@
-"""Search by boxes on the GPU: launchers of `bvh.cu`, and the bounding volume hierarchy of `bvh.cuh`."""
+"""Search by boxes on the GPU: launchers of `bvh.cu` and `nearest.cu`, and the hierarchy of `bvh.cuh`."""
 
 from functools import cached_property
 from typing import Any
@@ -12,6 +12,7 @@ from rapids_slink.neighbors.exact.cuda import drop_above_bound, list_entries
 from rapids_slink.neighbors.task import Search, SearchResult, SearchTask, inverse
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import (
+    THREADS,
     WARP,
     check_arrays,
     constant,
@@ -24,7 +25,7 @@ from rapids_slink.runtime.cuda import (
 from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.memory import MemoryEstimate, sequential
 
-SOURCE, LONG_LISTS = (f"neighbors/trees/{name}.cu" for name in ("bvh", "long_lists"))
+SOURCE, NEAREST = (f"neighbors/trees/{name}.cu" for name in ("bvh", "nearest"))
 NO_NODE = constant(SOURCE, "NO_NODE")
 MAX_BITS = 31  # of a code, per feature
 #: A code has 63 bits. With more than `MAX_CODED` features each would have few: codes are made of principal coordinates.
@@ -155,18 +156,14 @@ class BoxSearch(Search):
         start = (self.position if self.start is None else self.start)[task.rows]
         queue = cp.argsort(start).astype(cp.int32)  # neighbours on the curve visit the same nodes
         queries = self.values if self.queries is None else self.queries
-        arguments = queries, task.rows, np.int64(m), start, task.row_group, self.points, self.order, group, self.leaf_of
-        if size > LIST_SIZES[-1]:
-            list_size, entries = list_entries(k)
-            warps = min(MAX_WARPS, SHARED_ENTRIES // entries)
-            launch_blocks(
-                LONG_LISTS, "search_by_warp", (-(-m // warps),), warps * WARP, *arguments, self.tree[2], self.nodes,
-                *cores, queue, np.int32(k), np.int32(list_size), upper, ids, weights,
-                options=self._options(), shared_memory=warps * entries * ENTRY_BYTES,
-            )  # fmt: skip
-            return SearchResult(ids, weights, upper)
-        self.launch(
-            "search", m, *arguments, self.nodes, *cores, queue, upper, minima, ids, weights, list_size=size,
+        list_size, entries = list_entries(size)
+        warps = 0 if size <= LIST_SIZES[-1] else min(MAX_WARPS, SHARED_ENTRIES // entries)  # of a block of such warps
+        threads = WARP * warps or THREADS
+        launch_blocks(
+            NEAREST, "search", (-(-m * (WARP if warps else 1) // threads),), threads, queries, task.rows, np.int64(m),
+            start, task.row_group, self.points, self.order, group, self.leaf_of, *self.tree[2:], *cores, queue,
+            np.int32(size), np.int32(list_size), upper, minima, ids, weights,
+            options=(*self._options(), f"-DLIST={0 if warps else size}"), shared_memory=warps * entries * ENTRY_BYTES,
         )  # fmt: skip
         ids, weights = (cp.ascontiguousarray(part[:, :k]) for part in (ids, weights))
         if task.per_group_minimum:
@@ -185,19 +182,17 @@ class BoxSearch(Search):
             self.core, self.cores = core, (along, least)
         return self.cores
 
-    def launch(
-        self, name: str, jobs: int, *arguments: Any, list_size: int = 1, source: str = SOURCE, features: int = 0
-    ) -> None:
+    def launch(self, name: str, jobs: int, *arguments: Any, source: str = SOURCE, features: int = 0) -> None:
         """Start a kernel that is compiled for the metric and the points, or for another number of `features`."""
-        launch(source, name, jobs, *arguments, options=self._options(list_size, features))
+        launch(source, name, jobs, *arguments, options=self._options(features))
 
     def launch_resident(self, name: str, jobs: int, *arguments: Any, source: str = SOURCE) -> None:
         """Start a kernel whose blocks wait for each other."""
         launch_resident(source, name, jobs, *arguments, options=self._options())
 
-    def _options(self, list_size: int = 1, features: int = 0) -> tuple[str, ...]:
-        count, length = f"-DFEATURES={features or self.values.shape[1]}", f"-DLIST={list_size}"
-        return value_option(self.values.dtype), count, *self.metric.cuda_options, length
+    def _options(self, features: int = 0) -> tuple[str, ...]:
+        count = f"-DFEATURES={features or self.values.shape[1]}"
+        return value_option(self.values.dtype), count, *self.metric.cuda_options
 
     def _morton_codes(self, values: Array) -> Any:
         """Return the Morton codes of points, (n,) uint64, by where they are in the box.
