@@ -1,9 +1,10 @@
 """The pairs within a bound on a CPU: by a k-d tree, by products in float32, or by all surrogate distances.
 
-A thread takes a block of rows at a time. What it finds goes into arrays that grow, and is put into the order of the
-rows at the end of the block.
+A thread takes a part of the rows at a time. What it finds goes into arrays that grow. At the end all pairs are put into
+the order of the rows, and those of a row into the order of the points.
 """
 
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,24 +20,21 @@ from rapids_slink.neighbors.filter import cpu as products
 from rapids_slink.neighbors.filter.bounds import sure_radius
 from rapids_slink.neighbors.filter.cpu import Tested, _passes_check, _squared_distance, near_points, points_between
 from rapids_slink.neighbors.task import equal_slices
-from rapids_slink.neighbors.trees.kdtree import locate
 from rapids_slink.neighbors.trees.tree import (
     LEAF,
     add_gap,
-    box_to_box,
     build,
     count_touched,
-    may_wrap,
     or_in_space,
     surely_above,
     to_points,
 )
+from rapids_slink.neighbors.trees.walk import Queries, by_leaves, locate, mark_near, walk
 from rapids_slink.neighbors.within import Found, PairSearch, bar
 from rapids_slink.neighbors.within.tiles import in_tiles
-from rapids_slink.ordering import stable_order
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
-from rapids_slink.runtime.threads import for_each_chunk, shares, workers
+from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk, shares, workers
 
 #: A tree searches points of up to `MANY_FEATURES` features if a ball of the bound touches at most the share
 #: `MAX_TOUCHED_SHARE` of its leaves, by a sample of `SAMPLED_BALLS` balls.
@@ -49,9 +47,7 @@ BLOCK_ROWS, LEAST_TREE_ROWS, TREE_ROWS = 256, 2**11, 2**15
 BITS_POINTS = 512
 #: One test serves several limits if at most one pair in `FEW_BETWEEN` is weighed.
 FEW_BETWEEN = 64
-#: The first room for pairs: for a block, and for rows of a tree. There the rows of a leaf need room for all points of
-#: the leaves that they look at.
-FIRST_ROOM, FIRST_TREE_ROOM = 2**10, 2**15
+FIRST_ROOM = 2**10  # pairs
 #: If a row has at most this number of points, each is compared with all others, which takes less time than a sort.
 MAX_RANKED = 256
 
@@ -106,8 +102,8 @@ class Left:
         return self.pairs >= 0
 
 
-class _Blocks:
-    """A search for pairs by blocks of rows."""
+class _Search:
+    """A search for pairs by parts of the rows, which are blocks of them unless it says otherwise."""
 
     progress: bool | str = False
     limit: float
@@ -115,64 +111,53 @@ class _Blocks:
 
     def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
         """Find the pairs of some rows: see `PairSearch.find`."""
-        remaining = Left(room)
+        ends, remaining = np.zeros(rows.stop - rows.start + 1, np.int64), Left(room)
 
-        def work(block: slice) -> tuple[int, Any]:
+        def work(part: Any) -> tuple[int, Any]:
             if remaining.pairs < 0 and not goes_on:
                 return 0, None
-            buffer, count = self._scan(block, np.array([self.limit]), remaining.pairs, np.zeros(1, np.int64))
-            return count, _sorted(buffer, count, block) if remaining.take(count) else None
+            buffer, count = self._scan(part, np.array([self.limit]), remaining.pairs, np.zeros(1, np.int64))
+            if not remaining.take(count):
+                return count, None
+            _count_by_row(buffer.row, count, rows.start, ends)
+            return count, [column[:count].copy() for column in buffer]
 
-        parts = for_each_chunk(CPU, work, equal_slices(rows, self.block_rows), bar(self, rows))
+        parts = for_each_chunk(CPU, work, self._parts(rows), bar(self, rows))
         total = sum(count for count, _ in parts)
         if total > room:
             return Found(total)
-        return Found(total, *(_joined([columns[c] for _, columns in parts]) for c in range(3)))
+        np.cumsum(ends, out=ends)
+        at, out = ends.copy(), (np.empty(total, np.int32), np.empty(total, np.int32), np.empty(total))
+        parts = [pairs for _, pairs in parts]
+        for_each_chunk(CPU, lambda i: _place(*parts[i], rows.start, at, *out) or parts[i].clear(), range(len(parts)))
+        for_each_chunk(CPU, lambda some: _sort(ends, some.start, some.stop, *out[1:]), chunks_for_cores(at.size - 1, 1))
+        return Found(total, *out)
 
     def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
         """Count the pairs of some rows within each limit: see `PairSearch.count`."""
 
-        def work(block: slice) -> np.ndarray:
+        def work(part: Any) -> np.ndarray:
             counts = np.zeros(limits.size, np.int64)
-            self._scan(block, limits, 0, counts)
+            self._scan(part, limits, 0, counts)
             return counts
 
-        parts = for_each_chunk(CPU, work, equal_slices(rows, self.block_rows), bar(self, rows))
+        parts = for_each_chunk(CPU, work, self._parts(rows), bar(self, rows))
         total: np.ndarray = np.cumsum(np.sum(parts, axis=0, dtype=np.int64))
         return total
 
-    def _scan(self, rows: slice, limits: np.ndarray, room: int, counts: np.ndarray) -> tuple[Buffer, int]:
-        """Find the pairs of a block: return a buffer of them and their number.
+    def _parts(self, rows: slice) -> list[Any]:
+        """Return the parts of some rows."""
+        return equal_slices(rows, self.block_rows)
 
-        The pairs of each row are in ascending order of points. Adds to `counts` how many pairs are within each limit
-        and above the one before. No pair beyond `room` is kept.
+    def _scan(self, rows: Any, limits: np.ndarray, room: int, counts: np.ndarray) -> tuple[Buffer, int]:
+        """Find the pairs of a part: return a buffer of them and their number.
+
+        Adds to `counts` how many pairs are within each limit and above the one before. No pair beyond `room` is kept.
         """
         raise NotImplementedError
 
 
-def _joined(parts: list[np.ndarray]) -> np.ndarray:
-    """Return arrays as one; each of them is released once it is copied."""
-    whole = np.empty(sum(map(len, parts)), parts[0].dtype)
-    at = 0
-    parts.reverse()
-    while parts:
-        part = parts.pop()
-        whole[at : at + part.size] = part
-        at += part.size
-    return whole
-
-
-def _sorted(buffer: Buffer, count: int, rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    out = _columns(count)
-    _sort_by_row(buffer, count, rows.start, rows.stop - rows.start, out)
-    return out
-
-
-def _columns(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count)
-
-
-class ExactPairs(_Blocks):
+class ExactPairs(_Search):
     """A search for pairs by all surrogate distances, each of which is computed once."""
 
     block_rows = BLOCK_ROWS
@@ -187,7 +172,7 @@ class ExactPairs(_Blocks):
         return _scan_block(self.formula, both, span, self.is_one, limits, new_tile(), room, new_buffer(), counts)
 
 
-class BitPairs(_Blocks):
+class BitPairs(_Search):
     """A search for pairs by numbers of differing bits: a row's word meets that of many points at a time."""
 
     block_rows = BLOCK_ROWS
@@ -202,7 +187,7 @@ class BitPairs(_Blocks):
         return _scan_bits(self.queries, self.words, span, self.is_one, limits, room, new_buffer(), counts)
 
 
-class FilteredPairs(_Blocks):
+class FilteredPairs(_Search):
     """Products in float32 rule pairs out; the distances of those that pass are computed.
 
     Pairs that products prove to be within are counted without a distance. For several limits these are the pairs that
@@ -268,106 +253,56 @@ class FilteredPairs(_Blocks):
         return buffer, count
 
 
-class TreePairs:
-    """Rows of one leaf go down a k-d tree together."""
-
-    progress: bool | str = False
+class TreePairs(_Search):
+    """Walks of a k-d tree append the pairs within the limit, or count them."""
 
     def __init__(self, values: Array, queries: Array, limit: float, metric: Metric) -> None:
         self.limit, self.metric, self.tree, self.is_one = limit, metric, build(values), queries is None
-        tree, leaves = self.tree, self.tree.first.size // 2
-        if queries is None:
-            self.columns, self.place, self.size = tree.columns, tree.position, len(values)
-            start: np.ndarray = np.arange(len(values))
-        else:
-            points = np.ascontiguousarray(queries.T, np.float64)
-            start = locate(metric.cpu_formula, points, tree.low, tree.high, tree.first)
-            self.columns, self.place, self.size = points, start, len(queries)
-        self.leaf: np.ndarray = np.searchsorted(tree.first[leaves:], start, side="right") - 1
+        tree, self.points, self.size = self.tree, self.tree.columns, len(values)
+        if queries is not None:
+            self.points, self.size = np.ascontiguousarray(queries.T, np.float64), len(queries)
+            self.start = locate(metric.cpu_formula, self.points, tree.low, tree.high, tree.first)
 
     def touched_share(self) -> float:
         """Estimate the share of the leaves that a ball of the bound touches, by a sample."""
         at = np.random.default_rng(0).integers(0, self.size, SAMPLED_BALLS)
-        touched = count_touched(self.metric.cpu_formula, self.tree, self.columns, at, self.limit)
+        touched = count_touched(self.metric.cpu_formula, self.tree, self.points, at, self.limit)
         return float(touched / (at.size * (self.tree.first.size // 2 + 1)))
 
-    def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
-        """Find the pairs of some rows: see `PairSearch.find`."""
-        order, m = self._order(rows), rows.stop - rows.start
-        counts, remaining = np.zeros(m + 1, np.int64), Left(room)
-
-        def work(part: slice) -> tuple[slice, Any]:
-            count, pairs = self._search(order[part], rows.start, counts, remaining.pairs)
-            return part, pairs if remaining.take(count) else None
-
-        parts = for_each_chunk(CPU, work, self._shares(m), bar(self, rows))
-        starts = np.cumsum(counts)
-        total = int(starts[-1])
-        if total > room:
-            return Found(total)
-        out = _columns(total)
-
-        def place(of_part: tuple[slice, Any]) -> None:
-            part, pairs = of_part
-            _place(self._numbers(order[part])[1], rows.start, starts, *pairs, *out)
-
-        for_each_chunk(CPU, place, parts)
-        return Found(total, *out)
-
-    def _search(self, order: np.ndarray, first: int, counts: np.ndarray, room: int) -> tuple[int, Any]:
-        """Count the pairs of some rows, and return their points and distances, row after row.
-
-        The points and distances are complete only if there is room for all pairs.
-        """
-        arguments = self.metric.cpu_formula, self.tree, self.columns, *self._numbers(order), self.is_one, self.limit
-        buffers: Any = np.empty(FIRST_TREE_ROOM, np.int32), np.empty(FIRST_TREE_ROOM)
-        begin, size, dropped = 0, 0, 0
-        while True:
-            begin, appended = _search_tree(*arguments, first, counts, *buffers, begin, size)
-            if begin == order.size:
-                return dropped + appended, buffers
-            if dropped or appended > room:  # pairs are only counted, except those of one leaf's rows
-                dropped, size = dropped + appended, 0
-                if appended:
-                    continue
-            size = appended
-            more = [np.empty(2 * part.size, part.dtype) for part in buffers]
-            for part, old in zip(more, buffers, strict=True):
-                part[:size] = old[:size]
-            buffers = more
-
     def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
-        """Count the pairs of some rows within each limit: see `PairSearch.count`."""
-        order = self._order(rows)
-        whole = self.is_one and rows.stop - rows.start == self.size
+        """Count the pairs of some rows within each limit: see `PairSearch.count`.
 
-        def work(part: slice) -> np.ndarray:
-            counts = np.zeros(limits.size, np.int64)
-            arguments = self.metric.cpu_formula, self.tree, self.columns, *self._numbers(order[part])
-            _count_tree(*arguments, self.is_one and not whole, limits, counts)
-            return counts
+        If all points are rows, each pair is counted from both ends, which lets whole boxes count, and each point with
+        itself.
+        """
+        if not self.is_one or rows.stop - rows.start < self.size:
+            return super().count(rows, limits)
+        both = copy(self)
+        both.is_one, both.start = False, np.arange(self.size)
+        return (both.count(rows, limits) - self.size * (limits >= 0)) // 2
 
-        parts = for_each_chunk(CPU, work, self._shares(order.size), bar(self, rows))
-        counts: np.ndarray = np.cumsum(np.sum(parts, axis=0, dtype=np.int64))
-        # If all points are rows, each pair is counted twice, which lets whole boxes count, and each point with itself.
-        return (counts - self.size * (limits >= 0)) // 2 if whole else counts
+    def _parts(self, rows: slice) -> list[Any]:
+        """Return some rows in the order of the leaves, in parts."""
+        tree, m = self.tree, rows.stop - rows.start
+        if self.is_one:
+            start = np.arange(m) if m == self.size else np.sort(tree.position[rows]).astype(np.int64)
+            queries = Queries(self.points, start, start, tree.order[start])
+        else:
+            queries = by_leaves(self.points, self.start[rows], rows.start)
+        number = max(1, min(m // LEAST_TREE_ROWS, max(4 * workers(CPU), -(-m // TREE_ROWS))))
+        return [queries.take(part) for part in shares(slice(0, m), number)]
 
-    def _order(self, rows: slice) -> np.ndarray:
-        """Return the rows in the order of the leaves, as columns of points; columns of queries are rows."""
-        place = self.place[rows]
-        if not self.is_one:
-            return stable_order(place, np) + rows.start
-        if place.size == self.size:
-            return np.arange(self.size)
-        return np.sort(place).astype(np.int64)
-
-    def _numbers(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the columns of points at `at`, their row numbers, and their leaves."""
-        ids = self.tree.order[at] if self.is_one else at.astype(np.int32)
-        return at, ids, self.leaf[at]
-
-    def _shares(self, m: int) -> list[slice]:
-        return shares(slice(0, m), max(1, min(m // LEAST_TREE_ROWS, max(4 * workers(CPU), -(-m // TREE_ROWS)))))
+    def _scan(self, rows: Queries, limits: np.ndarray, room: int, counts: np.ndarray) -> tuple[Buffer, int]:
+        formula, after = self.metric.cpu_formula, rows.rows if self.is_one else np.full(rows.rows.size, -1, np.int32)
+        buffer, size, begin = new_buffer(), np.zeros(2, np.int64), 0
+        while begin < after.size and size[0] < room:
+            into = Emit(limits[-1], after[begin:], size, *buffer)
+            begin += walk(formula, self.tree, rows.take(slice(begin, None)), into)
+            buffer = _grown(buffer, buffer.row.size) if begin < after.size else buffer
+        if begin < after.size:
+            counted = Count(limits[-1], after[begin:], limits, counts, not self.is_one)
+            walk(formula, self.tree, rows.take(slice(begin, None)), counted)
+        return buffer, int(size[0] + counts.sum())
 
 
 @njit(nogil=True, cache=True)
@@ -383,18 +318,48 @@ def _grown(buffer, size):
 
 
 @njit(nogil=True, cache=True)
-def _sort_by_row(buffer, count, first, m, out):
-    """Sort pairs by row into `out`, by counting: the points of a row keep their order, which ascends."""
-    at = np.zeros(m + 1, np.int64)
+def _count_by_row(row, count, first, ends):
+    """Add the numbers of pairs of some rows, each to the place after the row's own."""
     for i in range(count):
-        at[buffer.row[i] - first + 1] += 1
-    for i in range(m):
-        at[i + 1] += at[i]
-    src, dst, weight = out
-    for i in range(count):
-        r = buffer.row[i] - first
-        src[at[r]], dst[at[r]], weight[at[r]] = buffer.row[i], buffer.point[i], buffer.weight[i]
-        at[r] += 1
+        ends[row[i] - first + 1] += 1
+
+
+@njit(nogil=True, cache=True)
+def _place(row, point, weight, first, at, src, dst, out_weight):
+    """Put pairs where their rows' pairs begin, in the order that they have."""
+    for i in range(row.size):
+        place = at[row[i] - first]
+        at[row[i] - first] += 1
+        src[place], dst[place], out_weight[place] = row[i], point[i], weight[i]
+
+
+@njit(nogil=True, cache=True)
+def _sort(ends, begin, end, point, weight):
+    """Sort the points of some rows unless they ascend."""
+    for row in range(begin, end):
+        a, b, ascends = ends[row], ends[row + 1], True
+        for e in range(a + 1, b):
+            ascends &= point[e - 1] < point[e]
+        if ascends:
+            continue
+        ids, weights = point[a:b].copy(), weight[a:b].copy()
+        if b - a <= MAX_RANKED:
+            for e in range(b - a):
+                place = a + _rank(ids, ids[e])
+                point[place], weight[place] = ids[e], weights[e]
+        else:
+            order = np.argsort(ids)
+            for e in range(b - a):
+                point[a + e], weight[a + e] = ids[order[e]], weights[order[e]]
+
+
+@njit(nogil=True, cache=True)
+def _rank(ids, id_):
+    """Return how many of some points come before one of them; it compiles to vector instructions."""
+    count = np.int32(0)
+    for e in range(np.uint64(ids.size)):
+        count += np.int32(ids[e] < id_)
+    return np.int64(count)
 
 
 @njit(nogil=True, cache=True)
@@ -577,106 +542,42 @@ def _count_products(
     return True
 
 
-@njit(nogil=True, cache=True)
-def _set_box(columns, at, begin, end, low, high):
-    """Set `low` and `high` to the box of some points."""
-    for f in range(low.size):
-        low[f], high[f] = np.inf, -np.inf
-        for i in range(begin, end):
-            low[f], high[f] = min(low[f], columns[f, at[i]]), max(high[f], columns[f, at[i]])
+class Emit(NamedTuple):
+    """A reducer: the pairs within a limit, in the order in which they are found.
 
-
-@njit(nogil=True, cache=True)
-def _end_of_leaf(leaf, begin):
-    """Return the end of the points from `begin` on that are in one leaf, at most `LEAF` of them."""
-    end = begin + 1
-    while end < leaf.size and end - begin < LEAF and leaf[end] == leaf[begin]:
-        end += 1
-    return end
-
-
-@njit(nogil=True, cache=True)
-def _search_tree(formula, tree, columns, at, ids, leaf, is_one, limit, first_row, counts, near, weight, begin, size):
-    """Append the points within the limit of some rows from number `begin` on, row after row, and their distances.
-
-    Returns the number of the first row that is not done, since its leaf's rows may find more than there is room for,
-    and the number of pairs. `counts` gets the number of a row's pairs at the place after the row's own. A row's points
-    are in no order. Nothing is allocated within the loops: Numba would count references to the arrays there.
+    A leaf's rows end a walk if they find more than there is room for: `LEAF` pairs beyond the last.
     """
-    d, leaves, order = columns.shape[0], tree.first.size // 2, tree.order
-    low, high, x, distance = np.empty(d), np.empty(d), np.empty(d), np.empty(LEAF)
-    stack, near_leaves = np.empty(128, np.int64), np.empty(tree.first.size - leaves, np.int64)
-    while begin < at.size:
-        end = _end_of_leaf(leaf, begin)
-        _set_box(columns, at, begin, end, low, high)
-        n_near, n_points, depth = 0, 0, 1
-        stack[0] = 0
-        while depth:
-            depth -= 1
-            v = stack[depth]
-            if box_to_box(formula, low, high, tree.low, tree.high, v) > limit:
-                continue
-            if v >= leaves:
-                near_leaves[n_near] = v
-                n_near, n_points = n_near + 1, n_points + tree.last[v] - tree.first[v]
-            else:
-                stack[depth], stack[depth + 1] = 2 * v + 2, 2 * v + 1
-                depth += 2
-        if size + (end - begin) * n_points > near.size:
-            break
-        for i in range(begin, end):
-            p, before, own = at[i], size, ids[i] if is_one else np.int32(-1)
-            for f in range(d):
-                x[f] = columns[f, p]
-            for e in range(n_near):
-                v = near_leaves[e]
-                if box_to_box(formula, x, x, tree.low, tree.high, v) > limit:
-                    continue
-                wraps = may_wrap(formula, x, x, tree.low, tree.high, v)
-                size = _append_leaf(
-                    formula, columns, p, tree.columns, order, tree.first[v], tree.last[v], own, limit, distance, near,
-                    weight, size, wraps,
-                )  # fmt: skip
-            counts[ids[i] - first_row + 1] = size - before
-        begin = end
-    return begin, size
 
+    limit: float
+    after: np.ndarray  # (m,) int32, the number after which points count for each row
+    size: np.ndarray  # (2,) int64, the number of pairs: of all rows, and of those before the leaf's
+    row: np.ndarray  # int32
+    point: np.ndarray  # int32
+    weight: np.ndarray  # float64
 
-@njit(nogil=True, cache=True)
-def _append_leaf(formula, queries, p, columns, order, first, last, own, limit, distance, near, weight, size, wraps):
-    """Append the points of a leaf within the limit whose numbers are above `own`, without a branch for each."""
-    to_points(formula, queries, p, columns, first, distance, wraps)
-    for j in range(np.uint64(last - first)):
-        id_ = order[np.uint64(first) + j]
-        near[size], weight[size] = id_, distance[j]
-        size += (distance[j] <= limit) & (id_ > own)
-    return size
+    def meet(self, formula, tree, queries, begin, m, node, leaf, wraps, lanes, largest):
+        """Append the near points of a leaf, without a branch for each."""
+        limit, row, point, weight, order = self.limit, self.row, self.point, self.weight, tree.order
+        must_visit, near, a = lanes.must_visit, lanes.near, np.uint64(tree.first[node])
+        mark_near(formula, tree, node, wraps, lanes)
+        for j in range(m):
+            if must_visit[j]:
+                to_points(formula, lanes.x, j, tree.columns, a, near, wraps)
+                at, own, count = min(self.size[0], row.size - LEAF), self.after[begin + j], 0
+                for c in range(np.uint64(tree.last[node]) - a):  # without a branch for each point
+                    id_ = order[a + c]
+                    row[at + count], point[at + count], weight[at + count] = queries.rows[begin + j], id_, near[c]
+                    count += (near[c] <= limit) & (id_ > own)
+                self.size[0] += count
+        return largest
 
-
-@njit(nogil=True, cache=True)
-def _place(ids, first_row, starts, near, weight, src, dst, out_weight):
-    """Put the points of some rows, one row after the other, where the rows begin, sorted."""
-    at = 0
-    for row in ids:
-        a, size = starts[row - first_row], starts[row - first_row + 1] - starts[row - first_row]
-        if size <= MAX_RANKED:
-            for e in range(at, at + size):
-                place = a + _rank(near, at, size, near[e])
-                src[place], dst[place], out_weight[place] = row, near[e], weight[e]
-        else:
-            order = np.argsort(near[at : at + size])
-            for e in range(size):
-                src[a + e], dst[a + e], out_weight[a + e] = row, near[at + order[e]], weight[at + order[e]]
-        at += size
-
-
-@njit(nogil=True, cache=True)
-def _rank(near, at, size, id_):
-    """Return how many of some points come before one of them; it compiles to vector instructions."""
-    count, at = np.int32(0), np.uint64(at)
-    for e in range(np.uint64(size)):
-        count += np.int32(near[at + e] < id_)
-    return np.int64(count)
+    def finish(self, queries, begin, m, lanes):
+        """Drop the pairs of these rows unless there is room for all."""
+        fits = self.size[0] <= self.row.size - LEAF
+        if fits:
+            self.size[1] = self.size[0]
+        self.size[0] = self.size[1]
+        return fits
 
 
 @or_in_space(formulas.farthest_in_space)
@@ -688,45 +589,38 @@ def _farthest(formula, lowest, highest, low, high, v):
     return surely_above(formula, total)
 
 
-@njit(nogil=True, cache=True)
-def _count_tree(formula, tree, columns, at, ids, leaf, only_later, limits, counts):
-    """Add to `counts` how many points are within each limit of some rows, and above the limit before.
+class Count(NamedTuple):
+    """A reducer: how many points are within each limit of the rows, and above the limit before.
 
-    A box whose points are all between the same two limits counts as a whole, except if `only_later` points count.
+    A box whose points are all between the same two limits counts as a whole if all points count.
     """
-    d, leaves = columns.shape[0], tree.first.size // 2
-    low, high, x, distance = np.empty(d), np.empty(d), np.empty(d), np.empty(LEAF)
-    stack, begin = np.empty(128, np.int64), 0
-    while begin < at.size:
-        end = _end_of_leaf(leaf, begin)
-        _set_box(columns, at, begin, end, low, high)
-        depth, stack[0] = 1, 0
-        while depth:
-            depth -= 1
-            v = stack[depth]
-            nearest = box_to_box(formula, low, high, tree.low, tree.high, v)
-            if nearest > limits[-1]:
-                continue
-            if not only_later:
-                farthest = _farthest(formula, low, high, tree.low, tree.high, v)
-                of_all = _first_limit(limits, nearest)
-                if farthest <= limits[-1] and _first_limit(limits, farthest) == of_all:
-                    counts[of_all] += (end - begin) * (tree.last[v] - tree.first[v])
-                    continue
-            if v < leaves:
-                stack[depth], stack[depth + 1] = 2 * v + 2, 2 * v + 1
-                depth += 2
-                continue
-            a = tree.first[v]
-            width = tree.last[v] - a
-            for i in range(begin, end):
-                for f in range(d):
-                    x[f] = columns[f, at[i]]
-                if box_to_box(formula, x, x, tree.low, tree.high, v) > limits[-1]:
-                    continue
-                wraps = may_wrap(formula, x, x, tree.low, tree.high, v)
-                to_points(formula, columns, at[i], tree.columns, a, distance[:width], wraps)
-                for j in range(width):
-                    if distance[j] <= limits[-1] and not (only_later and tree.order[a + j] <= ids[i]):
-                        counts[_first_limit(limits, distance[j])] += 1
-        begin = end
+
+    limit: float  # the last of the limits
+    after: np.ndarray  # (m,) int32, the number after which points count for each row
+    limits: np.ndarray  # float64, ascending
+    counts: np.ndarray  # int64
+    takes_boxes: bool
+
+    def visits(self, formula, tree, node, gap, m, shared_group, wraps, lanes):
+        """Count a box as a whole, or return True."""
+        limits, counts = self.limits, self.counts
+        if self.takes_boxes:
+            farthest = _farthest(formula, lanes.low, lanes.high, tree.low, tree.high, node)
+            of_all = _first_limit(limits, gap)
+            if farthest <= self.limit and _first_limit(limits, farthest) == of_all:
+                counts[of_all] += m * (tree.last[node] - tree.first[node])
+                return False
+        return True
+
+    def meet(self, formula, tree, queries, begin, m, node, leaf, wraps, lanes, largest):
+        """Count the near points of a leaf."""
+        limits, counts, after, order = self.limits, self.counts, self.after, tree.order
+        must_visit, near, a = lanes.must_visit, lanes.near, tree.first[node]
+        mark_near(formula, tree, node, wraps, lanes)
+        for j in range(m):
+            if must_visit[j]:
+                to_points(formula, lanes.x, j, tree.columns, a, near, wraps)
+                for c in range(tree.last[node] - a):
+                    if near[c] <= limits[-1] and order[a + c] > after[begin + j]:
+                        counts[_first_limit(limits, near[c])] += 1
+        return largest
