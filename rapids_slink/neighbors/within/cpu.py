@@ -13,12 +13,12 @@ from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors import TREE_FEATURES
 from rapids_slink.neighbors.exact import ExactPoints, formulas
-from rapids_slink.neighbors.exact.cpu import popcount, weigh
+from rapids_slink.neighbors.exact.cpu import new_candidates, popcount, weigh
 from rapids_slink.neighbors.exact.formulas import POINTS, ROWS, new_tile
 from rapids_slink.neighbors.filter import choose_filter
 from rapids_slink.neighbors.filter import cpu as products
 from rapids_slink.neighbors.filter.bounds import sure_radius
-from rapids_slink.neighbors.filter.cpu import Tested, _passes_check, _squared_distance, near_points, points_between
+from rapids_slink.neighbors.filter.cpu import Tested, points_between
 from rapids_slink.neighbors.task import equal_slices
 from rapids_slink.neighbors.trees.tree import (
     LEAF,
@@ -201,6 +201,9 @@ class FilteredPairs(_Search):
         self.filter, self.exact, self.is_one, self.limit = filter_, exact, is_one, limit
         filter_.arrange(np.arange(len(exact.points), dtype=np.int32))
         self.both = read_only(exact.queries), read_only(exact.points)
+        self.groups = (
+            np.arange(len(exact.points), dtype=np.int32) if is_one else np.full(len(exact.points), -1, np.int32)
+        )
 
     def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
         """Count the pairs of some rows within each limit: see `PairSearch.count`."""
@@ -238,17 +241,15 @@ class FilteredPairs(_Search):
 
     def _scan(self, rows: slice, limits: np.ndarray, room: int, counts: np.ndarray) -> tuple[Buffer, int]:
         filter_, n, ids = self.filter, len(self.exact.points), np.arange(rows.start, rows.stop, dtype=np.int32)
-        queries = filter_.query(ids)
+        queries, buffer, count, tile = filter_.query(ids), new_buffer(), 0, new_tile(1)
+        near = new_candidates(ids.size, 1, products.TILE_POINTS)
         radius = filter_.radius(np.full(ids.size, limits[-1]), queries)
-        of_rows = Tested(queries.half_norm, radius, queries.error, queries.longer)
-        buffer, count, tile = new_buffer(), 0, new_tile(1)
         for to in equal_slices(slice(rows.start if self.is_one else 0, n), products.TILE_POINTS):
-            points = filter_.quantized_points.take(to)
-            of_points = Tested(points.half_norm, points.error, points.error, points.longer)
-            buffer, count = _scan_products(
-                products.product(queries, points), of_rows, of_points,
-                filter_.check, self.exact.metric.cpu_formula, self.both, (rows.start, to.start), self.is_one, limits,
-                tile, room, buffer, count, counts,
+            near.count[:] = 0
+            filter_.append(queries, filter_.quantized_points.take(to), radius, (ids, self.groups), near)
+            buffer, count = _scan_candidates(
+                self.exact.metric.cpu_formula, self.both, ids, near.ids, near.count, self.is_one, limits, tile, room,
+                buffer, count, counts,
             )  # fmt: skip
         return buffer, count
 
@@ -462,44 +463,20 @@ def _differing_bits(queries, row, words, first, span, max_bits, differ):
 
 
 @njit(nogil=True, cache=True)
-def _scan_products(
-    product, rows, points, check, formula, both, first, is_one, limits, tile, room, buffer, size, counts
-):  # fmt: skip
-    """Find the pairs of a tile of products that pass the filter's test and whose distances are within the limit.
-
-    `rows` and `points` are `Tested`, and `first` has the numbers of the first row and the first point.
-    """
-    (queries, others), (first_row, first_point), limit = both, first, limits[-1]
-    m, n = product.shape
-    passed, one = np.zeros(-(-n // 8) * 8, np.uint8), np.empty(1, np.int32)
-    passing, near = np.empty(passed.size + 1, np.int64), np.empty(n + 1, np.int32)
-    for i in range(m):
-        seen = first_row + i + 1 - first_point if is_one else 0
-        if seen >= n:
-            continue
-        n_near = 0
-        for c in range(near_points(product, rows, i, points, passed, passing)):
-            near[n_near] = first_point + passing[c]
-            n_near += passing[c] >= seen
-        if check is not None:
-            kept = 0
-            for c in range(n_near):
-                square = _squared_distance(check.queries, first_row + i, check.points, near[c])
-                near[kept] = near[c]
-                kept += _passes_check(square, rows, i, check)
-            n_near = kept
-        one[0] = first_row + i
-        for start in range(0, n_near, POINTS):
-            width = min(POINTS, n_near - start)
-            weigh(formula, queries, one, others, near[start : start + width], tile)
-            for c in range(width):
+def _scan_candidates(formula, both, rows, ids, count, is_one, limits, tile, room, buffer, size, counts):
+    """Find the pairs of rows with their candidates whose distances are within the limit."""
+    (queries, points), limit = both, limits[-1]
+    for i in range(rows.size):
+        for start in range(0, count[i], POINTS):
+            near = ids[i, start : min(start + POINTS, count[i])]
+            weigh(formula, queries, rows[i : i + 1], points, near, tile)
+            for c in range(near.size):
                 weight = tile.total[0, c]
-                if weight <= limit:
+                if weight <= limit and (near[c] > rows[i] or not is_one):
                     counts[_first_limit(limits, weight)] += 1
                     if size < room:
                         buffer = _grown(buffer, size)
-                        buffer.row[size], buffer.point[size] = first_row + i, near[start + c]
-                        buffer.weight[size] = weight
+                        buffer.row[size], buffer.point[size], buffer.weight[size] = rows[i], near[c], weight
                     size += 1
     return buffer, size
 
@@ -510,9 +487,9 @@ def _count_products(
 ):  # fmt: skip
     """Add to `counts` how many pairs of a tile of products are within each limit; return whether it was done.
 
-    `radius` and `norm_slack` are those of `bounds.sure_radius`, for the first limit. If more than `most` pairs are
-    between the bounds and `most` is not negative, nothing is added, and the result is False. See `_scan_products` for
-    the others.
+    `rows` and `points` are `Tested`, and `first` has the numbers of the first row and the first point. `radius` and
+    `norm_slack` are those of `bounds.sure_radius`, for the first limit. If more than `most` pairs are
+    between the bounds and `most` is not negative, nothing is added, and the result is False.
     """
     (queries, others), (first_row, first_point) = both, first
     m, n = product.shape
