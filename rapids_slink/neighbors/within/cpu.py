@@ -166,10 +166,13 @@ class ExactPairs(_Search):
         self.limit, self.formula, self.is_one = limit, metric.cpu_formula, queries is None
         self.points = read_only(values)
         self.queries = self.points if queries is None else read_only(queries)
+        self.ids = np.arange(max(len(self.queries), len(values)), dtype=np.int32)
 
     def _scan(self, rows: slice, limits: np.ndarray, room: int, counts: np.ndarray) -> tuple[Buffer, int]:
         both, span = (self.queries, self.points), (rows.start, rows.stop)
-        return _scan_block(self.formula, both, span, self.is_one, limits, new_tile(), room, new_buffer(), counts)
+        return _scan_block(
+            self.formula, both, self.ids, span, self.is_one, limits, new_tile(), room, new_buffer(), counts
+        )
 
 
 class BitPairs(_Search):
@@ -181,10 +184,11 @@ class BitPairs(_Search):
         self.limit, self.is_one = limit, queries is None
         self.queries = read_only(values if queries is None else queries)
         self.words = read_only(np.ascontiguousarray(values.T[:-1]))  # without the number of ones
+        self.ids = np.arange(max(len(self.queries), len(values)), dtype=np.int32)
 
     def _scan(self, rows: slice, limits: np.ndarray, room: int, counts: np.ndarray) -> tuple[Buffer, int]:
         span = rows.start, rows.stop
-        return _scan_bits(self.queries, self.words, span, self.is_one, limits, room, new_buffer(), counts)
+        return _scan_bits(self.queries, self.words, self.ids, span, self.is_one, limits, room, new_buffer(), counts)
 
 
 class FilteredPairs(_Search):
@@ -299,7 +303,7 @@ class TreePairs(_Search):
         while begin < after.size and size[0] < room:
             into = Emit(limits[-1], after[begin:], size, *buffer)
             begin += walk(formula, self.tree, rows.take(slice(begin, None)), into)
-            buffer = _grown(buffer, buffer.row.size) if begin < after.size else buffer
+            buffer = _grown(buffer) if begin < after.size else buffer
         if begin < after.size:
             counted = Count(limits[-1], after[begin:], limits, counts, not self.is_one)
             walk(formula, self.tree, rows.take(slice(begin, None)), counted)
@@ -307,12 +311,10 @@ class TreePairs(_Search):
 
 
 @njit(nogil=True, cache=True)
-def _grown(buffer, size):
-    """Return the buffer, or one with twice its room if it is full."""
-    if size < buffer.row.size:
-        return buffer
-    row, point = np.empty(2 * size, np.int32), np.empty(2 * size, np.int32)
-    weight = np.empty(2 * size)
+def _grown(buffer):
+    """Return the buffer with twice its room."""
+    size = buffer.row.size
+    row, point, weight = np.empty(2 * size, np.int32), np.empty(2 * size, np.int32), np.empty(2 * size)
     for i in range(size):
         row[i], point[i], weight[i] = buffer.row[i], buffer.point[i], buffer.weight[i]
     return Buffer(row, point, weight)
@@ -364,12 +366,24 @@ def _rank(ids, id_):
 
 
 @njit(nogil=True, cache=True)
-def _any_within(total, i, size, limit):
-    """Return whether row i of a tile has a distance within the limit; it compiles to vector instructions."""
+def _append(row, after, points, distance, limit, limits, room, buffer, size, counts):
+    """Append a row's pairs with the points numbered above `after` within the limit, and count them by limits."""
     count = 0
-    for c in range(np.uint64(size)):
-        count += total[i, c] <= limit
-    return count > 0
+    for c in range(np.uint64(points.size)):  # in vector instructions
+        count += (distance[c] <= limit) & (points[c] > after)
+    if count == 0:
+        return buffer, size
+    keeps = size + count <= room
+    while keeps and buffer.row.size < size + count:
+        buffer = _grown(buffer)
+    rows, near, weights = buffer.row, buffer.point, buffer.weight
+    for c in range(points.size):
+        if distance[c] <= limit and points[c] > after:
+            counts[_first_limit(limits, np.float64(distance[c]))] += 1
+            if keeps:
+                rows[size], near[size], weights[size] = row, points[c], distance[c]
+            size += 1
+    return buffer, size
 
 
 @njit(nogil=True, cache=True)
@@ -386,98 +400,61 @@ def _first_limit(limits, weight):
 
 
 @njit(nogil=True, cache=True)
-def _scan_block(formula, both, span, is_one, limits, tile, room, buffer, counts):
-    """Find the pairs of a block of rows; within one set of points they are pairs with later points."""
-    (queries, points), (begin, end), limit, size = both, span, limits[-1], 0
-    rows, near = np.empty(ROWS, np.int32), np.empty(POINTS, np.int32)
-    for first in range(begin if is_one else 0, points.shape[0], POINTS):
-        width = min(POINTS, points.shape[0] - first)
-        for c in range(width):
-            near[c] = first + c
-        for start in range(begin, end, ROWS):
-            m = min(ROWS, end - start)
-            if is_one and first + width <= start + 1:
-                continue
-            for t in range(m):
-                rows[t] = start + t
-            weigh(formula, queries, rows[:m], points, near[:width], tile)
-            for t in range(m):
-                seen = max(0, start + t + 1 - first) if is_one else 0
-                if seen < width and _any_within(tile.total, t, width, limit):
-                    for c in range(seen, width):
-                        weight = tile.total[t, c]
-                        if weight <= limit:
-                            counts[_first_limit(limits, weight)] += 1
-                            if size < room:
-                                buffer = _grown(buffer, size)
-                                buffer.row[size], buffer.point[size] = start + t, first + c
-                                buffer.weight[size] = weight
-                            size += 1
-    return buffer, size
+def _scan_block(formula, both, ids, span, is_one, limits, tile, room, buffer, counts):
+    """Find the pairs of a block of rows; within one set of points they are pairs with later points.
 
-
-@njit(nogil=True, cache=True)
-def _scan_bits(queries, words, span, is_one, limits, room, buffer, counts):
-    """Find the pairs of a block as `_scan_block` does, of rows of words; `words` has the points' words by columns."""
-    (begin, end), limit, size = span, limits[-1], 0
-    differ = np.empty(BITS_POINTS, np.uint64)
-    max_bits = np.uint64(max(0.0, min(limit, 2.0**62))) if limit >= 0 else np.uint64(0)
-    for first in range(begin if is_one else 0, words.shape[1] if limit >= 0 else 0, BITS_POINTS):
-        width = min(BITS_POINTS, words.shape[1] - first)
-        for row in range(begin, end):
-            seen = max(0, row + 1 - first) if is_one else 0
-            if seen >= width:
-                continue
-            n_near = _differing_bits(queries, row, words, first, (seen, width), max_bits, differ)
-            if n_near == 0:
-                continue
-            keeps = size + n_near <= room
-            while keeps and buffer.row.size < size + n_near:
-                buffer = _grown(buffer, buffer.row.size)
-            near, weights, rows = buffer.point, buffer.weight, buffer.row
-            for c in range(seen, width):
-                if differ[c] <= max_bits:
-                    counts[_first_limit(limits, float(differ[c]))] += 1
-                    if keeps:
-                        rows[size], near[size], weights[size] = row, first + c, float(differ[c])
-                    size += 1
-    return buffer, size
-
-
-@njit(nogil=True, cache=True)
-def _differing_bits(queries, row, words, first, span, max_bits, differ):
-    """Count the bits in which a row differs from some points into `differ`; return how many of a span are near.
-
-    A point is near if it differs in at most `max_bits`.
+    `ids` are the numbers of all rows and points.
     """
-    seen, width = span
+    (queries, points), (begin, end), size = both, span, 0
+    for first in range(begin if is_one else 0, points.shape[0], POINTS):
+        near = ids[first : min(first + POINTS, points.shape[0])]
+        for start in range(begin, end, ROWS):
+            rows = ids[start : min(start + ROWS, end)]
+            if is_one and near[-1] <= start:
+                continue
+            weigh(formula, queries, rows, points, near, tile)
+            for t in range(rows.size):
+                after = rows[t] if is_one else -1
+                buffer, size = _append(
+                    rows[t], after, near, tile.total[t], limits[-1], limits, room, buffer, size, counts
+                )
+    return buffer, size
+
+
+@njit(nogil=True, cache=True)
+def _scan_bits(queries, words, ids, span, is_one, limits, room, buffer, counts):
+    """Find the pairs of a block as `_scan_block` does, of rows of words; `words` has the points' words by columns."""
+    size, differ, most = 0, np.empty(BITS_POINTS, np.uint64), np.uint64(max(0.0, min(limits[-1], 2.0**62)))
+    for first in range(span[0] if is_one else 0, words.shape[1] if limits[-1] >= 0 else 0, BITS_POINTS):
+        near = ids[first : min(first + BITS_POINTS, words.shape[1])]
+        for row in ids[span[0] : span[1]]:
+            after = row if is_one else -1
+            if near[-1] > after:
+                _count_bits(queries, row, words, first, near.size, differ)
+                buffer, size = _append(row, after, near, differ, most, limits, room, buffer, size, counts)
+    return buffer, size
+
+
+@njit(nogil=True, cache=True)
+def _count_bits(queries, row, words, first, width, differ):
+    """Count the bits in which a row differs from some points into `differ`."""
     differ[:width] = 0
     for word in range(words.shape[0]):
         own, others = queries[row, word], words[word, first : first + width]
         for c in range(np.uint64(width)):  # an unsigned number, so that the loop is one of vector instructions
             differ[c] += popcount(own ^ others[c])
-    count = 0
-    for c in range(np.uint64(seen), np.uint64(width)):
-        count += differ[c] <= max_bits
-    return count
 
 
 @njit(nogil=True, cache=True)
 def _scan_candidates(formula, both, rows, ids, count, is_one, limits, tile, room, buffer, size, counts):
     """Find the pairs of rows with their candidates whose distances are within the limit."""
-    (queries, points), limit = both, limits[-1]
+    queries, points = both
     for i in range(rows.size):
+        after = rows[i] if is_one else -1
         for start in range(0, count[i], POINTS):
             near = ids[i, start : min(start + POINTS, count[i])]
             weigh(formula, queries, rows[i : i + 1], points, near, tile)
-            for c in range(near.size):
-                weight = tile.total[0, c]
-                if weight <= limit and (near[c] > rows[i] or not is_one):
-                    counts[_first_limit(limits, weight)] += 1
-                    if size < room:
-                        buffer = _grown(buffer, size)
-                        buffer.row[size], buffer.point[size], buffer.weight[size] = rows[i], near[c], weight
-                    size += 1
+            buffer, size = _append(rows[i], after, near, tile.total[0], limits[-1], limits, room, buffer, size, counts)
     return buffer, size
 
 
