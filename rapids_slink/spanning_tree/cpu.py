@@ -9,7 +9,7 @@ points, or none.
 
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from rapids_slink.neighbors.trees.tree import (
     to_boxes,
     to_points,
 )
+from rapids_slink.neighbors.trees.walk import Queries, largest_bound, mark_near, walk
 from rapids_slink.ordering import NO_EDGE, edge_code, edge_codes, lighter, sort_in_place, stable_order
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
@@ -551,55 +552,52 @@ def reduce_near_points(
     A total is a sum of values, which ends when it is `enough`. If `enough` is None, an infinite total becomes the least
     value, and a finite total stays. `values` and `total` are float64, (n,); `values` is None where each is 1.
     """
-    n, leaves = tree.order.size, tree.first.size // 2
+    n, adds = tree.order.size, enough is not None
     along, of_points = np.ones(n) if values is None else values[tree.order], total[tree.order]
+    queries = Queries(tree.columns, np.arange(n), np.arange(n), np.arange(n, dtype=np.int32))
 
     def work(part: slice) -> None:
-        span, adds = (part.start, part.stop), enough is not None
-        _reduce_leaves(metric.cpu_formula, tree, limit, along, of_points, adds, enough or 0.0, span)
+        walk(metric.cpu_formula, tree, queries.take(part), Reduce(limit, along, of_points, adds, enough or 0.0))
 
-    for_each_chunk(CPU, work, shares(slice(leaves, tree.first.size), 1 if n < SERIAL_POINTS else 4 * workers(CPU)))
+    for_each_chunk(CPU, work, shares(slice(0, n), 1 if n < SERIAL_POINTS else 4 * workers(CPU)))
     total[tree.order] = of_points
 
 
-@njit(nogil=True, cache=True)
-def _reduce_leaves(formula, tree, limit, values, total, adds, enough, span):
-    """Reduce as `reduce_near_points` does, for a span of leaves.
+class Reduce(NamedTuple):
+    """A reducer: the sum, or the least, of values of the points within a limit, as `reduce_near_points` says.
 
-    A leaf meets itself first, because many of its points are near.
+    Values and totals are by position. A leaf meets itself first, because many of its points are near.
     """
-    leaves, distance, gaps = tree.first.size // 2, np.empty(LEAF), np.empty(LEAF)
-    points, stack, asked = np.empty((tree.low.shape[1], LEAF)), np.empty(STACK, np.int64), np.empty(LEAF, np.bool_)
-    for own in range(span[0], span[1]):
-        begin, size, lacking = tree.first[own], tree.last[own] - tree.first[own], 0
-        for i in range(size):
-            asked[i] = adds or total[begin + i] == np.inf
-            lacking += asked[i]
-        points[:] = tree.columns[:, begin : begin + LEAF]
-        stack[0], stack[1], depth = 0, own, 2 if own else 1
-        while depth and lacking:
-            depth -= 1
-            v = stack[depth]
-            if box_to_box(formula, tree.low[own], tree.high[own], tree.low, tree.high, v) > limit:
-                continue
-            if v < leaves:
-                for child in (2 * v + 2, 2 * v + 1):
-                    stack[depth] = child
-                    depth += child != own
-                continue
-            first, width = tree.first[v], tree.last[v] - tree.first[v]
-            wraps = may_wrap(formula, tree.low[own], tree.high[own], tree.low, tree.high, v)
-            to_boxes(formula, points, tree.low, tree.high, v, gaps, wraps)
-            for i in range(size):
-                if not asked[i] or gaps[i] > limit:
-                    continue
-                to_points(formula, tree.columns, begin + i, tree.columns, first, distance[:width], wraps)
-                for j in range(width):
-                    if distance[j] <= limit:
-                        value = values[first + j]
-                        total[begin + i] = total[begin + i] + value if adds else min(total[begin + i], value)
-                asked[i] = not (adds and total[begin + i] >= enough)
-                lacking -= not asked[i]
+
+    limit: float
+    values: np.ndarray  # (n,) float64
+    total: np.ndarray  # (n,) float64
+    adds: bool
+    enough: float
+
+    def load(self, queries, begin, m, lanes):
+        """Let the rows search whose totals have no end."""
+        total, adds, limit, bound, rows = self.total, self.adds, self.limit, lanes.bound, queries.rows
+        for j in range(m):
+            bound[j] = limit if adds or total[rows[begin + j]] == np.inf else -1.0
+        return largest_bound(bound), np.int64(-1)
+
+    def meet(self, formula, tree, queries, begin, m, node, leaf, wraps, lanes, largest):
+        """Reduce the values of a leaf's near points."""
+        values, total, adds, limit = self.values, self.total, self.adds, self.limit
+        must_visit, near, bound, first = lanes.must_visit, lanes.near, lanes.bound, tree.first[node]
+        mark_near(formula, tree, node, wraps, lanes)
+        for j in range(m):
+            if must_visit[j]:
+                p = queries.rows[begin + j]
+                to_points(formula, lanes.x, j, tree.columns, first, near, wraps)
+                for c in range(tree.last[node] - first):
+                    if near[c] <= limit:
+                        value = values[first + c]
+                        total[p] = total[p] + value if adds else min(total[p], value)
+                if adds and total[p] >= self.enough:
+                    bound[j] = -1.0
+        return largest_bound(bound)
 
 
 def write_friends(tree: Tree, limit: float, metric: Metric, labels: Array) -> int:

@@ -605,20 +605,30 @@ def weigh_words(formula, x, rows, y, points, tile):
         copy_features(x, rows, begin, width, mine)
         copy_features(y, points, begin, width, columns.T)
         for i in range(rows.size):
-            _add_common(mine, columns, common, i, lanes, width + -width % PASS)
+            _add_common(mine, columns, common, i, lanes, width)
     kind = 0
     if formula is not None:
         kind = formula[0]
+    others = tile.columns[0]  # which the words have left
+    for j in range(points.size):
+        others[j] = y[points[j], words]
     for i in range(rows.size):
-        for j in range(points.size):
-            ones, others = x[rows[i], words], y[points[j], words]
-            tile.total[i, j] = _of_counts(kind, np.float64(common[i, j]), np.float64(ones), np.float64(others))
+        _put_distances(kind, common[i], np.float64(x[rows[i], words]), others, tile.total[i], points.size)
+
+
+@_kernel
+def _put_distances(kind, common, ones, others, out, size):
+    for j in range(np.uint64(size)):
+        out[j] = _of_counts(kind, np.float64(common[j]), ones, others[j])
 
 
 @_kernel
 def _add_common(x, columns, common, i, lanes, width):
     lanes = np.uint64(lanes)
-    for f in range(0, width, PASS):
+    for f in range(width % PASS):
+        for j in range(lanes):
+            common[i, j] += popcount(x[i, f] & columns[f, j])
+    for f in range(width % PASS, width, PASS):
         q, r, s, t = x[i, f], x[i, f + 1], x[i, f + 2], x[i, f + 3]
         for j in range(lanes):
             total = popcount(q & columns[f, j]) + popcount(r & columns[f + 1, j])

@@ -99,8 +99,6 @@ IN_ORDER = 32
 FIRST_NEAR, FIRST_BAND, GROWTH, GROWTH_OF_MINIMA = 2, 32, 4, 64
 #: Candidates that a row has room for, beside 12 k, and how many times as many when it is tested again.
 ROOM, MORE_ROOM = 256, 8
-#: The largest share of rows that are tested again by the same digits: twice the digits need not be made for them.
-FEW_AGAIN = 1 / 256
 #: How many points of the nearest cells a row is compared with at first if its group's minimum is wanted.
 SAMPLED = 8
 #: Standard deviations that are subtracted from the mean squared distance to estimate a cell's nearest point: see
@@ -318,8 +316,7 @@ class TileSearch(Search):
             self._search(task, index, (upper, top, minima), min(room, self.slots.rows.size), columns)
             index = kernels.flatnonzero(top.overflowed)
             unproven, room = index.size, MORE_ROOM * room
-            if unproven and (redone is not None or unproven > FEW_AGAIN * m):
-                columns = self.fine
+            columns = self.fine if unproven else columns
             redone = unproven if redone is None else redone
         if task.per_group_minimum:
             kernels.drop_above_bound(top.ids, top.weights, upper)

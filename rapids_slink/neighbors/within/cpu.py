@@ -1,9 +1,10 @@
 """The pairs within a bound on a CPU: by a k-d tree, by products in float32, or by all surrogate distances.
 
-A thread takes a block of rows at a time. What it finds goes into arrays that grow, and is put into the order of the
-rows at the end of the block.
+A thread takes a part of the rows at a time. What it finds goes into arrays that grow. At the end all pairs are put into
+the order of the rows, and those of a row into the order of the points.
 """
 
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,31 +13,28 @@ from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors import TREE_FEATURES
 from rapids_slink.neighbors.exact import ExactPoints, formulas
-from rapids_slink.neighbors.exact.cpu import popcount, weigh
+from rapids_slink.neighbors.exact.cpu import new_candidates, popcount, weigh
 from rapids_slink.neighbors.exact.formulas import POINTS, ROWS, new_tile
 from rapids_slink.neighbors.filter import choose_filter
 from rapids_slink.neighbors.filter import cpu as products
 from rapids_slink.neighbors.filter.bounds import sure_radius
-from rapids_slink.neighbors.filter.cpu import Tested, _passes_check, _squared_distance, near_points, points_between
+from rapids_slink.neighbors.filter.cpu import Tested, points_between
 from rapids_slink.neighbors.task import equal_slices
-from rapids_slink.neighbors.trees.kdtree import locate
 from rapids_slink.neighbors.trees.tree import (
     LEAF,
     add_gap,
-    box_to_box,
     build,
     count_touched,
-    may_wrap,
     or_in_space,
     surely_above,
     to_points,
 )
+from rapids_slink.neighbors.trees.walk import Queries, by_leaves, locate, mark_near, walk
 from rapids_slink.neighbors.within import Found, PairSearch, bar
 from rapids_slink.neighbors.within.tiles import in_tiles
-from rapids_slink.ordering import stable_order
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
-from rapids_slink.runtime.threads import for_each_chunk, shares, workers
+from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk, shares, workers
 
 #: A tree searches points of up to `MANY_FEATURES` features if a ball of the bound touches at most the share
 #: `MAX_TOUCHED_SHARE` of its leaves, by a sample of `SAMPLED_BALLS` balls.
@@ -49,9 +47,7 @@ BLOCK_ROWS, LEAST_TREE_ROWS, TREE_ROWS = 256, 2**11, 2**15
 BITS_POINTS = 512
 #: One test serves several limits if at most one pair in `FEW_BETWEEN` is weighed.
 FEW_BETWEEN = 64
-#: The first room for pairs: for a block, and for rows of a tree. There the rows of a leaf need room for all points of
-#: the leaves that they look at.
-FIRST_ROOM, FIRST_TREE_ROOM = 2**10, 2**15
+FIRST_ROOM = 2**10  # pairs
 #: If a row has at most this number of points, each is compared with all others, which takes less time than a sort.
 MAX_RANKED = 256
 
@@ -106,8 +102,8 @@ class Left:
         return self.pairs >= 0
 
 
-class _Blocks:
-    """A search for pairs by blocks of rows."""
+class _Search:
+    """A search for pairs by parts of the rows, which are blocks of them unless it says otherwise."""
 
     progress: bool | str = False
     limit: float
@@ -115,64 +111,53 @@ class _Blocks:
 
     def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
         """Find the pairs of some rows: see `PairSearch.find`."""
-        remaining = Left(room)
+        ends, remaining = np.zeros(rows.stop - rows.start + 1, np.int64), Left(room)
 
-        def work(block: slice) -> tuple[int, Any]:
+        def work(part: Any) -> tuple[int, Any]:
             if remaining.pairs < 0 and not goes_on:
                 return 0, None
-            buffer, count = self._scan(block, np.array([self.limit]), remaining.pairs, np.zeros(1, np.int64))
-            return count, _sorted(buffer, count, block) if remaining.take(count) else None
+            buffer, count = self._scan(part, np.array([self.limit]), remaining.pairs, np.zeros(1, np.int64))
+            if not remaining.take(count):
+                return count, None
+            _count_by_row(buffer.row, count, rows.start, ends)
+            return count, [column[:count].copy() for column in buffer]
 
-        parts = for_each_chunk(CPU, work, equal_slices(rows, self.block_rows), bar(self, rows))
+        parts = for_each_chunk(CPU, work, self._parts(rows), bar(self, rows))
         total = sum(count for count, _ in parts)
         if total > room:
             return Found(total)
-        return Found(total, *(_joined([columns[c] for _, columns in parts]) for c in range(3)))
+        np.cumsum(ends, out=ends)
+        at, out = ends.copy(), (np.empty(total, np.int32), np.empty(total, np.int32), np.empty(total))
+        parts = [pairs for _, pairs in parts]
+        for_each_chunk(CPU, lambda i: _place(*parts[i], rows.start, at, *out) or parts[i].clear(), range(len(parts)))
+        for_each_chunk(CPU, lambda some: _sort(ends, some.start, some.stop, *out[1:]), chunks_for_cores(at.size - 1, 1))
+        return Found(total, *out)
 
     def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
         """Count the pairs of some rows within each limit: see `PairSearch.count`."""
 
-        def work(block: slice) -> np.ndarray:
+        def work(part: Any) -> np.ndarray:
             counts = np.zeros(limits.size, np.int64)
-            self._scan(block, limits, 0, counts)
+            self._scan(part, limits, 0, counts)
             return counts
 
-        parts = for_each_chunk(CPU, work, equal_slices(rows, self.block_rows), bar(self, rows))
+        parts = for_each_chunk(CPU, work, self._parts(rows), bar(self, rows))
         total: np.ndarray = np.cumsum(np.sum(parts, axis=0, dtype=np.int64))
         return total
 
-    def _scan(self, rows: slice, limits: np.ndarray, room: int, counts: np.ndarray) -> tuple[Buffer, int]:
-        """Find the pairs of a block: return a buffer of them and their number.
+    def _parts(self, rows: slice) -> list[Any]:
+        """Return the parts of some rows."""
+        return equal_slices(rows, self.block_rows)
 
-        The pairs of each row are in ascending order of points. Adds to `counts` how many pairs are within each limit
-        and above the one before. No pair beyond `room` is kept.
+    def _scan(self, rows: Any, limits: np.ndarray, room: int, counts: np.ndarray) -> tuple[Buffer, int]:
+        """Find the pairs of a part: return a buffer of them and their number.
+
+        Adds to `counts` how many pairs are within each limit and above the one before. No pair beyond `room` is kept.
         """
         raise NotImplementedError
 
 
-def _joined(parts: list[np.ndarray]) -> np.ndarray:
-    """Return arrays as one; each of them is released once it is copied."""
-    whole = np.empty(sum(map(len, parts)), parts[0].dtype)
-    at = 0
-    parts.reverse()
-    while parts:
-        part = parts.pop()
-        whole[at : at + part.size] = part
-        at += part.size
-    return whole
-
-
-def _sorted(buffer: Buffer, count: int, rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    out = _columns(count)
-    _sort_by_row(buffer, count, rows.start, rows.stop - rows.start, out)
-    return out
-
-
-def _columns(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count)
-
-
-class ExactPairs(_Blocks):
+class ExactPairs(_Search):
     """A search for pairs by all surrogate distances, each of which is computed once."""
 
     block_rows = BLOCK_ROWS
@@ -181,13 +166,16 @@ class ExactPairs(_Blocks):
         self.limit, self.formula, self.is_one = limit, metric.cpu_formula, queries is None
         self.points = read_only(values)
         self.queries = self.points if queries is None else read_only(queries)
+        self.ids = np.arange(max(len(self.queries), len(values)), dtype=np.int32)
 
     def _scan(self, rows: slice, limits: np.ndarray, room: int, counts: np.ndarray) -> tuple[Buffer, int]:
         both, span = (self.queries, self.points), (rows.start, rows.stop)
-        return _scan_block(self.formula, both, span, self.is_one, limits, new_tile(), room, new_buffer(), counts)
+        return _scan_block(
+            self.formula, both, self.ids, span, self.is_one, limits, new_tile(), room, new_buffer(), counts
+        )
 
 
-class BitPairs(_Blocks):
+class BitPairs(_Search):
     """A search for pairs by numbers of differing bits: a row's word meets that of many points at a time."""
 
     block_rows = BLOCK_ROWS
@@ -196,13 +184,14 @@ class BitPairs(_Blocks):
         self.limit, self.is_one = limit, queries is None
         self.queries = read_only(values if queries is None else queries)
         self.words = read_only(np.ascontiguousarray(values.T[:-1]))  # without the number of ones
+        self.ids = np.arange(max(len(self.queries), len(values)), dtype=np.int32)
 
     def _scan(self, rows: slice, limits: np.ndarray, room: int, counts: np.ndarray) -> tuple[Buffer, int]:
         span = rows.start, rows.stop
-        return _scan_bits(self.queries, self.words, span, self.is_one, limits, room, new_buffer(), counts)
+        return _scan_bits(self.queries, self.words, self.ids, span, self.is_one, limits, room, new_buffer(), counts)
 
 
-class FilteredPairs(_Blocks):
+class FilteredPairs(_Search):
     """Products in float32 rule pairs out; the distances of those that pass are computed.
 
     Pairs that products prove to be within are counted without a distance. For several limits these are the pairs that
@@ -216,6 +205,9 @@ class FilteredPairs(_Blocks):
         self.filter, self.exact, self.is_one, self.limit = filter_, exact, is_one, limit
         filter_.arrange(np.arange(len(exact.points), dtype=np.int32))
         self.both = read_only(exact.queries), read_only(exact.points)
+        self.groups = (
+            np.arange(len(exact.points), dtype=np.int32) if is_one else np.full(len(exact.points), -1, np.int32)
+        )
 
     def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
         """Count the pairs of some rows within each limit: see `PairSearch.count`."""
@@ -253,157 +245,145 @@ class FilteredPairs(_Blocks):
 
     def _scan(self, rows: slice, limits: np.ndarray, room: int, counts: np.ndarray) -> tuple[Buffer, int]:
         filter_, n, ids = self.filter, len(self.exact.points), np.arange(rows.start, rows.stop, dtype=np.int32)
-        queries = filter_.query(ids)
+        queries, buffer, count, tile = filter_.query(ids), new_buffer(), 0, new_tile(1)
+        near = new_candidates(ids.size, 1, products.TILE_POINTS)
         radius = filter_.radius(np.full(ids.size, limits[-1]), queries)
-        of_rows = Tested(queries.half_norm, radius, queries.error, queries.longer)
-        buffer, count, tile = new_buffer(), 0, new_tile(1)
         for to in equal_slices(slice(rows.start if self.is_one else 0, n), products.TILE_POINTS):
-            points = filter_.quantized_points.take(to)
-            of_points = Tested(points.half_norm, points.error, points.error, points.longer)
-            buffer, count = _scan_products(
-                products.product(queries, points), of_rows, of_points,
-                filter_.check, self.exact.metric.cpu_formula, self.both, (rows.start, to.start), self.is_one, limits,
-                tile, room, buffer, count, counts,
+            near.count[:] = 0
+            filter_.append(queries, filter_.quantized_points.take(to), radius, (ids, self.groups), near)
+            buffer, count = _scan_candidates(
+                self.exact.metric.cpu_formula, self.both, ids, near.ids, near.count, self.is_one, limits, tile, room,
+                buffer, count, counts,
             )  # fmt: skip
         return buffer, count
 
 
-class TreePairs:
-    """Rows of one leaf go down a k-d tree together."""
-
-    progress: bool | str = False
+class TreePairs(_Search):
+    """Walks of a k-d tree append the pairs within the limit, or count them."""
 
     def __init__(self, values: Array, queries: Array, limit: float, metric: Metric) -> None:
         self.limit, self.metric, self.tree, self.is_one = limit, metric, build(values), queries is None
-        tree, leaves = self.tree, self.tree.first.size // 2
-        if queries is None:
-            self.columns, self.place, self.size = tree.columns, tree.position, len(values)
-            start: np.ndarray = np.arange(len(values))
-        else:
-            points = np.ascontiguousarray(queries.T, np.float64)
-            start = locate(metric.cpu_formula, points, tree.low, tree.high, tree.first)
-            self.columns, self.place, self.size = points, start, len(queries)
-        self.leaf: np.ndarray = np.searchsorted(tree.first[leaves:], start, side="right") - 1
+        tree, self.points, self.size = self.tree, self.tree.columns, len(values)
+        if queries is not None:
+            self.points, self.size = np.ascontiguousarray(queries.T, np.float64), len(queries)
+            self.start = locate(metric.cpu_formula, self.points, tree.low, tree.high, tree.first)
 
     def touched_share(self) -> float:
         """Estimate the share of the leaves that a ball of the bound touches, by a sample."""
         at = np.random.default_rng(0).integers(0, self.size, SAMPLED_BALLS)
-        touched = count_touched(self.metric.cpu_formula, self.tree, self.columns, at, self.limit)
+        touched = count_touched(self.metric.cpu_formula, self.tree, self.points, at, self.limit)
         return float(touched / (at.size * (self.tree.first.size // 2 + 1)))
 
-    def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
-        """Find the pairs of some rows: see `PairSearch.find`."""
-        order, m = self._order(rows), rows.stop - rows.start
-        counts, remaining = np.zeros(m + 1, np.int64), Left(room)
-
-        def work(part: slice) -> tuple[slice, Any]:
-            count, pairs = self._search(order[part], rows.start, counts, remaining.pairs)
-            return part, pairs if remaining.take(count) else None
-
-        parts = for_each_chunk(CPU, work, self._shares(m), bar(self, rows))
-        starts = np.cumsum(counts)
-        total = int(starts[-1])
-        if total > room:
-            return Found(total)
-        out = _columns(total)
-
-        def place(of_part: tuple[slice, Any]) -> None:
-            part, pairs = of_part
-            _place(self._numbers(order[part])[1], rows.start, starts, *pairs, *out)
-
-        for_each_chunk(CPU, place, parts)
-        return Found(total, *out)
-
-    def _search(self, order: np.ndarray, first: int, counts: np.ndarray, room: int) -> tuple[int, Any]:
-        """Count the pairs of some rows, and return their points and distances, row after row.
-
-        The points and distances are complete only if there is room for all pairs.
-        """
-        arguments = self.metric.cpu_formula, self.tree, self.columns, *self._numbers(order), self.is_one, self.limit
-        buffers: Any = np.empty(FIRST_TREE_ROOM, np.int32), np.empty(FIRST_TREE_ROOM)
-        begin, size, dropped = 0, 0, 0
-        while True:
-            begin, appended = _search_tree(*arguments, first, counts, *buffers, begin, size)
-            if begin == order.size:
-                return dropped + appended, buffers
-            if dropped or appended > room:  # pairs are only counted, except those of one leaf's rows
-                dropped, size = dropped + appended, 0
-                if appended:
-                    continue
-            size = appended
-            more = [np.empty(2 * part.size, part.dtype) for part in buffers]
-            for part, old in zip(more, buffers, strict=True):
-                part[:size] = old[:size]
-            buffers = more
-
     def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
-        """Count the pairs of some rows within each limit: see `PairSearch.count`."""
-        order = self._order(rows)
-        whole = self.is_one and rows.stop - rows.start == self.size
+        """Count the pairs of some rows within each limit: see `PairSearch.count`.
 
-        def work(part: slice) -> np.ndarray:
-            counts = np.zeros(limits.size, np.int64)
-            arguments = self.metric.cpu_formula, self.tree, self.columns, *self._numbers(order[part])
-            _count_tree(*arguments, self.is_one and not whole, limits, counts)
-            return counts
+        If all points are rows, each pair is counted from both ends, which lets whole boxes count, and each point with
+        itself.
+        """
+        if not self.is_one or rows.stop - rows.start < self.size:
+            return super().count(rows, limits)
+        both = copy(self)
+        both.is_one, both.start = False, np.arange(self.size)
+        return (both.count(rows, limits) - self.size * (limits >= 0)) // 2
 
-        parts = for_each_chunk(CPU, work, self._shares(order.size), bar(self, rows))
-        counts: np.ndarray = np.cumsum(np.sum(parts, axis=0, dtype=np.int64))
-        # If all points are rows, each pair is counted twice, which lets whole boxes count, and each point with itself.
-        return (counts - self.size * (limits >= 0)) // 2 if whole else counts
+    def _parts(self, rows: slice) -> list[Any]:
+        """Return some rows in the order of the leaves, in parts."""
+        tree, m = self.tree, rows.stop - rows.start
+        if self.is_one:
+            start = np.arange(m) if m == self.size else np.sort(tree.position[rows]).astype(np.int64)
+            queries = Queries(self.points, start, start, tree.order[start])
+        else:
+            queries = by_leaves(self.points, self.start[rows], rows.start)
+        number = max(1, min(m // LEAST_TREE_ROWS, max(4 * workers(CPU), -(-m // TREE_ROWS))))
+        return [queries.take(part) for part in shares(slice(0, m), number)]
 
-    def _order(self, rows: slice) -> np.ndarray:
-        """Return the rows in the order of the leaves, as columns of points; columns of queries are rows."""
-        place = self.place[rows]
-        if not self.is_one:
-            return stable_order(place, np) + rows.start
-        if place.size == self.size:
-            return np.arange(self.size)
-        return np.sort(place).astype(np.int64)
-
-    def _numbers(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the columns of points at `at`, their row numbers, and their leaves."""
-        ids = self.tree.order[at] if self.is_one else at.astype(np.int32)
-        return at, ids, self.leaf[at]
-
-    def _shares(self, m: int) -> list[slice]:
-        return shares(slice(0, m), max(1, min(m // LEAST_TREE_ROWS, max(4 * workers(CPU), -(-m // TREE_ROWS)))))
+    def _scan(self, rows: Queries, limits: np.ndarray, room: int, counts: np.ndarray) -> tuple[Buffer, int]:
+        formula, after = self.metric.cpu_formula, rows.rows if self.is_one else np.full(rows.rows.size, -1, np.int32)
+        buffer, size, begin = new_buffer(), np.zeros(2, np.int64), 0
+        while begin < after.size and size[0] < room:
+            into = Emit(limits[-1], after[begin:], size, *buffer)
+            begin += walk(formula, self.tree, rows.take(slice(begin, None)), into)
+            buffer = _grown(buffer) if begin < after.size else buffer
+        if begin < after.size:
+            counted = Count(limits[-1], after[begin:], limits, counts, not self.is_one)
+            walk(formula, self.tree, rows.take(slice(begin, None)), counted)
+        return buffer, int(size[0] + counts.sum())
 
 
 @njit(nogil=True, cache=True)
-def _grown(buffer, size):
-    """Return the buffer, or one with twice its room if it is full."""
-    if size < buffer.row.size:
-        return buffer
-    row, point = np.empty(2 * size, np.int32), np.empty(2 * size, np.int32)
-    weight = np.empty(2 * size)
+def _grown(buffer):
+    """Return the buffer with twice its room."""
+    size = buffer.row.size
+    row, point, weight = np.empty(2 * size, np.int32), np.empty(2 * size, np.int32), np.empty(2 * size)
     for i in range(size):
         row[i], point[i], weight[i] = buffer.row[i], buffer.point[i], buffer.weight[i]
     return Buffer(row, point, weight)
 
 
 @njit(nogil=True, cache=True)
-def _sort_by_row(buffer, count, first, m, out):
-    """Sort pairs by row into `out`, by counting: the points of a row keep their order, which ascends."""
-    at = np.zeros(m + 1, np.int64)
+def _count_by_row(row, count, first, ends):
+    """Add the numbers of pairs of some rows, each to the place after the row's own."""
     for i in range(count):
-        at[buffer.row[i] - first + 1] += 1
-    for i in range(m):
-        at[i + 1] += at[i]
-    src, dst, weight = out
-    for i in range(count):
-        r = buffer.row[i] - first
-        src[at[r]], dst[at[r]], weight[at[r]] = buffer.row[i], buffer.point[i], buffer.weight[i]
-        at[r] += 1
+        ends[row[i] - first + 1] += 1
 
 
 @njit(nogil=True, cache=True)
-def _any_within(total, i, size, limit):
-    """Return whether row i of a tile has a distance within the limit; it compiles to vector instructions."""
+def _place(row, point, weight, first, at, src, dst, out_weight):
+    """Put pairs where their rows' pairs begin, in the order that they have."""
+    for i in range(row.size):
+        place = at[row[i] - first]
+        at[row[i] - first] += 1
+        src[place], dst[place], out_weight[place] = row[i], point[i], weight[i]
+
+
+@njit(nogil=True, cache=True)
+def _sort(ends, begin, end, point, weight):
+    """Sort the points of some rows unless they ascend."""
+    for row in range(begin, end):
+        a, b, ascends = ends[row], ends[row + 1], True
+        for e in range(a + 1, b):
+            ascends &= point[e - 1] < point[e]
+        if ascends:
+            continue
+        ids, weights = point[a:b].copy(), weight[a:b].copy()
+        if b - a <= MAX_RANKED:
+            for e in range(b - a):
+                place = a + _rank(ids, ids[e])
+                point[place], weight[place] = ids[e], weights[e]
+        else:
+            order = np.argsort(ids)
+            for e in range(b - a):
+                point[a + e], weight[a + e] = ids[order[e]], weights[order[e]]
+
+
+@njit(nogil=True, cache=True)
+def _rank(ids, id_):
+    """Return how many of some points come before one of them; it compiles to vector instructions."""
+    count = np.int32(0)
+    for e in range(np.uint64(ids.size)):
+        count += np.int32(ids[e] < id_)
+    return np.int64(count)
+
+
+@njit(nogil=True, cache=True)
+def _append(row, after, points, distance, limit, limits, room, buffer, size, counts):
+    """Append a row's pairs with the points numbered above `after` within the limit, and count them by limits."""
     count = 0
-    for c in range(np.uint64(size)):
-        count += total[i, c] <= limit
-    return count > 0
+    for c in range(np.uint64(points.size)):  # in vector instructions
+        count += (distance[c] <= limit) & (points[c] > after)
+    if count == 0:
+        return buffer, size
+    keeps = size + count <= room
+    while keeps and buffer.row.size < size + count:
+        buffer = _grown(buffer)
+    rows, near, weights = buffer.row, buffer.point, buffer.weight
+    for c in range(points.size):
+        if distance[c] <= limit and points[c] > after:
+            counts[_first_limit(limits, np.float64(distance[c]))] += 1
+            if keeps:
+                rows[size], near[size], weights[size] = row, points[c], distance[c]
+            size += 1
+    return buffer, size
 
 
 @njit(nogil=True, cache=True)
@@ -420,122 +400,61 @@ def _first_limit(limits, weight):
 
 
 @njit(nogil=True, cache=True)
-def _scan_block(formula, both, span, is_one, limits, tile, room, buffer, counts):
-    """Find the pairs of a block of rows; within one set of points they are pairs with later points."""
-    (queries, points), (begin, end), limit, size = both, span, limits[-1], 0
-    rows, near = np.empty(ROWS, np.int32), np.empty(POINTS, np.int32)
-    for first in range(begin if is_one else 0, points.shape[0], POINTS):
-        width = min(POINTS, points.shape[0] - first)
-        for c in range(width):
-            near[c] = first + c
-        for start in range(begin, end, ROWS):
-            m = min(ROWS, end - start)
-            if is_one and first + width <= start + 1:
-                continue
-            for t in range(m):
-                rows[t] = start + t
-            weigh(formula, queries, rows[:m], points, near[:width], tile)
-            for t in range(m):
-                seen = max(0, start + t + 1 - first) if is_one else 0
-                if seen < width and _any_within(tile.total, t, width, limit):
-                    for c in range(seen, width):
-                        weight = tile.total[t, c]
-                        if weight <= limit:
-                            counts[_first_limit(limits, weight)] += 1
-                            if size < room:
-                                buffer = _grown(buffer, size)
-                                buffer.row[size], buffer.point[size] = start + t, first + c
-                                buffer.weight[size] = weight
-                            size += 1
-    return buffer, size
+def _scan_block(formula, both, ids, span, is_one, limits, tile, room, buffer, counts):
+    """Find the pairs of a block of rows; within one set of points they are pairs with later points.
 
-
-@njit(nogil=True, cache=True)
-def _scan_bits(queries, words, span, is_one, limits, room, buffer, counts):
-    """Find the pairs of a block as `_scan_block` does, of rows of words; `words` has the points' words by columns."""
-    (begin, end), limit, size = span, limits[-1], 0
-    differ = np.empty(BITS_POINTS, np.uint64)
-    max_bits = np.uint64(max(0.0, min(limit, 2.0**62))) if limit >= 0 else np.uint64(0)
-    for first in range(begin if is_one else 0, words.shape[1] if limit >= 0 else 0, BITS_POINTS):
-        width = min(BITS_POINTS, words.shape[1] - first)
-        for row in range(begin, end):
-            seen = max(0, row + 1 - first) if is_one else 0
-            if seen >= width:
-                continue
-            n_near = _differing_bits(queries, row, words, first, (seen, width), max_bits, differ)
-            if n_near == 0:
-                continue
-            keeps = size + n_near <= room
-            while keeps and buffer.row.size < size + n_near:
-                buffer = _grown(buffer, buffer.row.size)
-            near, weights, rows = buffer.point, buffer.weight, buffer.row
-            for c in range(seen, width):
-                if differ[c] <= max_bits:
-                    counts[_first_limit(limits, float(differ[c]))] += 1
-                    if keeps:
-                        rows[size], near[size], weights[size] = row, first + c, float(differ[c])
-                    size += 1
-    return buffer, size
-
-
-@njit(nogil=True, cache=True)
-def _differing_bits(queries, row, words, first, span, max_bits, differ):
-    """Count the bits in which a row differs from some points into `differ`; return how many of a span are near.
-
-    A point is near if it differs in at most `max_bits`.
+    `ids` are the numbers of all rows and points.
     """
-    seen, width = span
+    (queries, points), (begin, end), size = both, span, 0
+    for first in range(begin if is_one else 0, points.shape[0], POINTS):
+        near = ids[first : min(first + POINTS, points.shape[0])]
+        for start in range(begin, end, ROWS):
+            rows = ids[start : min(start + ROWS, end)]
+            if is_one and near[-1] <= start:
+                continue
+            weigh(formula, queries, rows, points, near, tile)
+            for t in range(rows.size):
+                after = rows[t] if is_one else -1
+                buffer, size = _append(
+                    rows[t], after, near, tile.total[t], limits[-1], limits, room, buffer, size, counts
+                )
+    return buffer, size
+
+
+@njit(nogil=True, cache=True)
+def _scan_bits(queries, words, ids, span, is_one, limits, room, buffer, counts):
+    """Find the pairs of a block as `_scan_block` does, of rows of words; `words` has the points' words by columns."""
+    size, differ, most = 0, np.empty(BITS_POINTS, np.uint64), np.uint64(max(0.0, min(limits[-1], 2.0**62)))
+    for first in range(span[0] if is_one else 0, words.shape[1] if limits[-1] >= 0 else 0, BITS_POINTS):
+        near = ids[first : min(first + BITS_POINTS, words.shape[1])]
+        for row in ids[span[0] : span[1]]:
+            after = row if is_one else -1
+            if near[-1] > after:
+                _count_bits(queries, row, words, first, near.size, differ)
+                buffer, size = _append(row, after, near, differ, most, limits, room, buffer, size, counts)
+    return buffer, size
+
+
+@njit(nogil=True, cache=True)
+def _count_bits(queries, row, words, first, width, differ):
+    """Count the bits in which a row differs from some points into `differ`."""
     differ[:width] = 0
     for word in range(words.shape[0]):
         own, others = queries[row, word], words[word, first : first + width]
         for c in range(np.uint64(width)):  # an unsigned number, so that the loop is one of vector instructions
             differ[c] += popcount(own ^ others[c])
-    count = 0
-    for c in range(np.uint64(seen), np.uint64(width)):
-        count += differ[c] <= max_bits
-    return count
 
 
 @njit(nogil=True, cache=True)
-def _scan_products(
-    product, rows, points, check, formula, both, first, is_one, limits, tile, room, buffer, size, counts
-):  # fmt: skip
-    """Find the pairs of a tile of products that pass the filter's test and whose distances are within the limit.
-
-    `rows` and `points` are `Tested`, and `first` has the numbers of the first row and the first point.
-    """
-    (queries, others), (first_row, first_point), limit = both, first, limits[-1]
-    m, n = product.shape
-    passed, one = np.zeros(-(-n // 8) * 8, np.uint8), np.empty(1, np.int32)
-    passing, near = np.empty(passed.size + 1, np.int64), np.empty(n + 1, np.int32)
-    for i in range(m):
-        seen = first_row + i + 1 - first_point if is_one else 0
-        if seen >= n:
-            continue
-        n_near = 0
-        for c in range(near_points(product, rows, i, points, passed, passing)):
-            near[n_near] = first_point + passing[c]
-            n_near += passing[c] >= seen
-        if check is not None:
-            kept = 0
-            for c in range(n_near):
-                square = _squared_distance(check.queries, first_row + i, check.points, near[c])
-                near[kept] = near[c]
-                kept += _passes_check(square, rows, i, check)
-            n_near = kept
-        one[0] = first_row + i
-        for start in range(0, n_near, POINTS):
-            width = min(POINTS, n_near - start)
-            weigh(formula, queries, one, others, near[start : start + width], tile)
-            for c in range(width):
-                weight = tile.total[0, c]
-                if weight <= limit:
-                    counts[_first_limit(limits, weight)] += 1
-                    if size < room:
-                        buffer = _grown(buffer, size)
-                        buffer.row[size], buffer.point[size] = first_row + i, near[start + c]
-                        buffer.weight[size] = weight
-                    size += 1
+def _scan_candidates(formula, both, rows, ids, count, is_one, limits, tile, room, buffer, size, counts):
+    """Find the pairs of rows with their candidates whose distances are within the limit."""
+    queries, points = both
+    for i in range(rows.size):
+        after = rows[i] if is_one else -1
+        for start in range(0, count[i], POINTS):
+            near = ids[i, start : min(start + POINTS, count[i])]
+            weigh(formula, queries, rows[i : i + 1], points, near, tile)
+            buffer, size = _append(rows[i], after, near, tile.total[0], limits[-1], limits, room, buffer, size, counts)
     return buffer, size
 
 
@@ -545,9 +464,9 @@ def _count_products(
 ):  # fmt: skip
     """Add to `counts` how many pairs of a tile of products are within each limit; return whether it was done.
 
-    `radius` and `norm_slack` are those of `bounds.sure_radius`, for the first limit. If more than `most` pairs are
-    between the bounds and `most` is not negative, nothing is added, and the result is False. See `_scan_products` for
-    the others.
+    `rows` and `points` are `Tested`, and `first` has the numbers of the first row and the first point. `radius` and
+    `norm_slack` are those of `bounds.sure_radius`, for the first limit. If more than `most` pairs are
+    between the bounds and `most` is not negative, nothing is added, and the result is False.
     """
     (queries, others), (first_row, first_point) = both, first
     m, n = product.shape
@@ -577,106 +496,42 @@ def _count_products(
     return True
 
 
-@njit(nogil=True, cache=True)
-def _set_box(columns, at, begin, end, low, high):
-    """Set `low` and `high` to the box of some points."""
-    for f in range(low.size):
-        low[f], high[f] = np.inf, -np.inf
-        for i in range(begin, end):
-            low[f], high[f] = min(low[f], columns[f, at[i]]), max(high[f], columns[f, at[i]])
+class Emit(NamedTuple):
+    """A reducer: the pairs within a limit, in the order in which they are found.
 
-
-@njit(nogil=True, cache=True)
-def _end_of_leaf(leaf, begin):
-    """Return the end of the points from `begin` on that are in one leaf, at most `LEAF` of them."""
-    end = begin + 1
-    while end < leaf.size and end - begin < LEAF and leaf[end] == leaf[begin]:
-        end += 1
-    return end
-
-
-@njit(nogil=True, cache=True)
-def _search_tree(formula, tree, columns, at, ids, leaf, is_one, limit, first_row, counts, near, weight, begin, size):
-    """Append the points within the limit of some rows from number `begin` on, row after row, and their distances.
-
-    Returns the number of the first row that is not done, since its leaf's rows may find more than there is room for,
-    and the number of pairs. `counts` gets the number of a row's pairs at the place after the row's own. A row's points
-    are in no order. Nothing is allocated within the loops: Numba would count references to the arrays there.
+    A leaf's rows end a walk if they find more than there is room for: `LEAF` pairs beyond the last.
     """
-    d, leaves, order = columns.shape[0], tree.first.size // 2, tree.order
-    low, high, x, distance = np.empty(d), np.empty(d), np.empty(d), np.empty(LEAF)
-    stack, near_leaves = np.empty(128, np.int64), np.empty(tree.first.size - leaves, np.int64)
-    while begin < at.size:
-        end = _end_of_leaf(leaf, begin)
-        _set_box(columns, at, begin, end, low, high)
-        n_near, n_points, depth = 0, 0, 1
-        stack[0] = 0
-        while depth:
-            depth -= 1
-            v = stack[depth]
-            if box_to_box(formula, low, high, tree.low, tree.high, v) > limit:
-                continue
-            if v >= leaves:
-                near_leaves[n_near] = v
-                n_near, n_points = n_near + 1, n_points + tree.last[v] - tree.first[v]
-            else:
-                stack[depth], stack[depth + 1] = 2 * v + 2, 2 * v + 1
-                depth += 2
-        if size + (end - begin) * n_points > near.size:
-            break
-        for i in range(begin, end):
-            p, before, own = at[i], size, ids[i] if is_one else np.int32(-1)
-            for f in range(d):
-                x[f] = columns[f, p]
-            for e in range(n_near):
-                v = near_leaves[e]
-                if box_to_box(formula, x, x, tree.low, tree.high, v) > limit:
-                    continue
-                wraps = may_wrap(formula, x, x, tree.low, tree.high, v)
-                size = _append_leaf(
-                    formula, columns, p, tree.columns, order, tree.first[v], tree.last[v], own, limit, distance, near,
-                    weight, size, wraps,
-                )  # fmt: skip
-            counts[ids[i] - first_row + 1] = size - before
-        begin = end
-    return begin, size
 
+    limit: float
+    after: np.ndarray  # (m,) int32, the number after which points count for each row
+    size: np.ndarray  # (2,) int64, the number of pairs: of all rows, and of those before the leaf's
+    row: np.ndarray  # int32
+    point: np.ndarray  # int32
+    weight: np.ndarray  # float64
 
-@njit(nogil=True, cache=True)
-def _append_leaf(formula, queries, p, columns, order, first, last, own, limit, distance, near, weight, size, wraps):
-    """Append the points of a leaf within the limit whose numbers are above `own`, without a branch for each."""
-    to_points(formula, queries, p, columns, first, distance, wraps)
-    for j in range(np.uint64(last - first)):
-        id_ = order[np.uint64(first) + j]
-        near[size], weight[size] = id_, distance[j]
-        size += (distance[j] <= limit) & (id_ > own)
-    return size
+    def meet(self, formula, tree, queries, begin, m, node, leaf, wraps, lanes, largest):
+        """Append the near points of a leaf, without a branch for each."""
+        limit, row, point, weight, order = self.limit, self.row, self.point, self.weight, tree.order
+        must_visit, near, a = lanes.must_visit, lanes.near, np.uint64(tree.first[node])
+        mark_near(formula, tree, node, wraps, lanes)
+        for j in range(m):
+            if must_visit[j]:
+                to_points(formula, lanes.x, j, tree.columns, a, near, wraps)
+                at, own, count = min(self.size[0], row.size - LEAF), self.after[begin + j], 0
+                for c in range(np.uint64(tree.last[node]) - a):  # without a branch for each point
+                    id_ = order[a + c]
+                    row[at + count], point[at + count], weight[at + count] = queries.rows[begin + j], id_, near[c]
+                    count += (near[c] <= limit) & (id_ > own)
+                self.size[0] += count
+        return largest
 
-
-@njit(nogil=True, cache=True)
-def _place(ids, first_row, starts, near, weight, src, dst, out_weight):
-    """Put the points of some rows, one row after the other, where the rows begin, sorted."""
-    at = 0
-    for row in ids:
-        a, size = starts[row - first_row], starts[row - first_row + 1] - starts[row - first_row]
-        if size <= MAX_RANKED:
-            for e in range(at, at + size):
-                place = a + _rank(near, at, size, near[e])
-                src[place], dst[place], out_weight[place] = row, near[e], weight[e]
-        else:
-            order = np.argsort(near[at : at + size])
-            for e in range(size):
-                src[a + e], dst[a + e], out_weight[a + e] = row, near[at + order[e]], weight[at + order[e]]
-        at += size
-
-
-@njit(nogil=True, cache=True)
-def _rank(near, at, size, id_):
-    """Return how many of some points come before one of them; it compiles to vector instructions."""
-    count, at = np.int32(0), np.uint64(at)
-    for e in range(np.uint64(size)):
-        count += np.int32(near[at + e] < id_)
-    return np.int64(count)
+    def finish(self, queries, begin, m, lanes):
+        """Drop the pairs of these rows unless there is room for all."""
+        fits = self.size[0] <= self.row.size - LEAF
+        if fits:
+            self.size[1] = self.size[0]
+        self.size[0] = self.size[1]
+        return fits
 
 
 @or_in_space(formulas.farthest_in_space)
@@ -688,45 +543,38 @@ def _farthest(formula, lowest, highest, low, high, v):
     return surely_above(formula, total)
 
 
-@njit(nogil=True, cache=True)
-def _count_tree(formula, tree, columns, at, ids, leaf, only_later, limits, counts):
-    """Add to `counts` how many points are within each limit of some rows, and above the limit before.
+class Count(NamedTuple):
+    """A reducer: how many points are within each limit of the rows, and above the limit before.
 
-    A box whose points are all between the same two limits counts as a whole, except if `only_later` points count.
+    A box whose points are all between the same two limits counts as a whole if all points count.
     """
-    d, leaves = columns.shape[0], tree.first.size // 2
-    low, high, x, distance = np.empty(d), np.empty(d), np.empty(d), np.empty(LEAF)
-    stack, begin = np.empty(128, np.int64), 0
-    while begin < at.size:
-        end = _end_of_leaf(leaf, begin)
-        _set_box(columns, at, begin, end, low, high)
-        depth, stack[0] = 1, 0
-        while depth:
-            depth -= 1
-            v = stack[depth]
-            nearest = box_to_box(formula, low, high, tree.low, tree.high, v)
-            if nearest > limits[-1]:
-                continue
-            if not only_later:
-                farthest = _farthest(formula, low, high, tree.low, tree.high, v)
-                of_all = _first_limit(limits, nearest)
-                if farthest <= limits[-1] and _first_limit(limits, farthest) == of_all:
-                    counts[of_all] += (end - begin) * (tree.last[v] - tree.first[v])
-                    continue
-            if v < leaves:
-                stack[depth], stack[depth + 1] = 2 * v + 2, 2 * v + 1
-                depth += 2
-                continue
-            a = tree.first[v]
-            width = tree.last[v] - a
-            for i in range(begin, end):
-                for f in range(d):
-                    x[f] = columns[f, at[i]]
-                if box_to_box(formula, x, x, tree.low, tree.high, v) > limits[-1]:
-                    continue
-                wraps = may_wrap(formula, x, x, tree.low, tree.high, v)
-                to_points(formula, columns, at[i], tree.columns, a, distance[:width], wraps)
-                for j in range(width):
-                    if distance[j] <= limits[-1] and not (only_later and tree.order[a + j] <= ids[i]):
-                        counts[_first_limit(limits, distance[j])] += 1
-        begin = end
+
+    limit: float  # the last of the limits
+    after: np.ndarray  # (m,) int32, the number after which points count for each row
+    limits: np.ndarray  # float64, ascending
+    counts: np.ndarray  # int64
+    takes_boxes: bool
+
+    def visits(self, formula, tree, node, gap, m, shared_group, wraps, lanes):
+        """Count a box as a whole, or return True."""
+        limits, counts = self.limits, self.counts
+        if self.takes_boxes:
+            farthest = _farthest(formula, lanes.low, lanes.high, tree.low, tree.high, node)
+            of_all = _first_limit(limits, gap)
+            if farthest <= self.limit and _first_limit(limits, farthest) == of_all:
+                counts[of_all] += m * (tree.last[node] - tree.first[node])
+                return False
+        return True
+
+    def meet(self, formula, tree, queries, begin, m, node, leaf, wraps, lanes, largest):
+        """Count the near points of a leaf."""
+        limits, counts, after, order = self.limits, self.counts, self.after, tree.order
+        must_visit, near, a = lanes.must_visit, lanes.near, tree.first[node]
+        mark_near(formula, tree, node, wraps, lanes)
+        for j in range(m):
+            if must_visit[j]:
+                to_points(formula, lanes.x, j, tree.columns, a, near, wraps)
+                for c in range(tree.last[node] - a):
+                    if near[c] <= limits[-1] and order[a + c] > after[begin + j]:
+                        counts[_first_limit(limits, near[c])] += 1
+        return largest
