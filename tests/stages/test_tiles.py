@@ -768,8 +768,10 @@ def test_lists_by_cosines(engine):
     assert_lists(found, (to_host(expected.ids), to_host(expected.weights)))
 
 
-@pytest.mark.parametrize(("m", "n"), [(300, 5000), (2500, 2200), (5000, 400)])
-@by_family
+@pytest.mark.parametrize(("points", "m", "n"), [
+    (nested, 300, 5000), (core, 2500, 2200), full(line, 5000, 400), full(nested, 2500, 2200), full(sheet, 2500, 2200),
+    full(core, 5000, 400), full(pairs_of_clusters, 300, 5000),
+])  # fmt: skip
 def test_queries_are_in_tiles(points, m, n, engine):
     """Some are where no point is, and some are equal to points."""
     rng, k = np.random.default_rng(m), 4
