@@ -141,7 +141,7 @@ def blobs(seed, d=2, n=400, noise=40):
 
 def every_pair(search):
     """Return the ids of all pairs of points and their surrogate distances."""
-    src, dst = np.triu_indices(len(search.values), 1)
+    src, dst = np.triu_indices(len(search.exact.points), 1)
     return src, dst, to_host(kernels(search.device).all_distances(search.exact.points, search.metric))[src, dst]
 
 
