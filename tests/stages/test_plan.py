@@ -441,6 +441,6 @@ def test_guide_says_which_filter_is_used(device):
             assert found == {"cpu": "k-d tree", "cuda": "bounding volume hierarchy"}[device]
         else:
             assert found.partition(",")[0] in said.pop(name)
-    bits = rapids_slink.plan(X["boolean"], metric="hamming", device=device)["neighbors"]["filter"]
+    bits = rapids_slink.plan(X["boolean"], metric="hamming", n_neighbors=8, device=device)["neighbors"]["filter"]
     assert bits in said.pop("hamming of booleans")
     assert not said

@@ -811,9 +811,16 @@ def filter_of(X, engine):
 @pytest.mark.parametrize("points", [nested, line, pairs_of_clusters], ids=lambda family: family.__name__)
 def test_tiles_serve_points_that_are_near_each_other(points, engine):
     n = neighbors.STRUCTURED_POINTS[engine.name]
-    X = points(np.random.default_rng(6), n, 70).astype(np.float32)
+    X = points(np.random.default_rng(6), n, 60).astype(np.float32)
     assert filter_of(X, engine) == "tiles of near points"
     assert filter_of(X[: n - 1], engine) != "tiles of near points"
+
+
+@pytest.mark.gpu
+def test_tiles_serve_fewer_wide_points():
+    X = nested(np.random.default_rng(6), neighbors.FEWEST_STRUCTURED, 1024).astype(np.float32)
+    assert filter_of(X, cuda()) == "tiles of near points"
+    assert filter_of(X[:-1], cuda()) != "tiles of near points"
 
 
 def test_tiles_do_not_serve_noise_nor_clusters_as_wide_as_they_are_apart(engine):
