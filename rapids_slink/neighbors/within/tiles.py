@@ -24,8 +24,9 @@ from rapids_slink.runtime.memory import free_bytes
 FIRST_LISTED, LONGER = 32, 8
 #: Rows by which the share of full lists is estimated, and the largest such share.
 SAMPLED_ROWS, MAX_FULL = 2**10, 1 / 16
-#: Bytes of an entry of a list while pairs are taken from it; pairs whose distances are computed at a time.
-ENTRY_BYTES, AT_ONCE = 64, 2**24
+#: Rows that are listed at a time, at most, and bytes of an entry while pairs are taken from it; pairs whose distances are
+#: computed at a time.
+LISTED_ROWS, ENTRY_BYTES, AT_ONCE = 2**21, 64, 2**24
 
 
 def in_tiles(values: Array, queries: Array, limit: float, metric: Metric, device: Device) -> "TilePairs | None":
@@ -84,7 +85,7 @@ class TilePairs:
     def _parts(self, rows: slice) -> Iterator[tuple[Array, Array, Array]]:
         """Yield the pairs of some rows and their surrogate distances, in parts and in no order."""
         xp, search = self.device.xp, self.search.copy()  # what it makes in this run is gone with it
-        most_rows = max(1, int(min(self.n_rows, free_bytes() / 4 / ENTRY_BYTES / FIRST_LISTED)))
+        most_rows = max(1, int(min(LISTED_ROWS, free_bytes() / 4 / ENTRY_BYTES / FIRST_LISTED)))
         for chunk in equal_slices(rows, most_rows):
             waiting, k = xp.arange(chunk.start, chunk.stop, dtype="int32"), FIRST_LISTED
             while waiting.size and k <= search.exact_kernels.MAX_LIST:
