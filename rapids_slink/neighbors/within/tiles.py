@@ -24,8 +24,8 @@ from rapids_slink.runtime.memory import free_bytes
 FIRST_LISTED, LONGER = 32, 8
 #: Rows by which the share of full lists is estimated, and the largest such share.
 SAMPLED_ROWS, MAX_FULL = 2**10, 1 / 16
-#: Rows that are listed at a time, at most, and bytes of an entry while pairs are taken from it; pairs whose distances are
-#: computed at a time.
+#: The most rows that are listed at a time, the bytes of an entry of a list while pairs are taken from it, and how many
+#: pairs have their distances computed at a time.
 LISTED_ROWS, ENTRY_BYTES, AT_ONCE = 2**21, 64, 2**24
 
 
