@@ -101,6 +101,13 @@ class Found:
     dst: Array = None  # (count,) int32
     weight: Array = None  # (count,) float64, surrogate distances
 
+    @classmethod
+    def of(cls, pair: Array, weight: Array, xp: Any) -> Self:
+        """Return pairs in their order; a pair is an int64, src in its upper half and dst in the lower."""
+        order = xp.argsort(pair)
+        pair, weight = pair[order], weight[order]
+        return cls(pair.size, (pair >> 32).astype("int32"), (pair & 0xFFFFFFFF).astype("int32"), weight)
+
 
 class PairSearch(Protocol):
     """A search for the pairs of some points, or of queries and points, within a bound.
@@ -123,6 +130,44 @@ class PairSearch(Protocol):
         The limits ascend up to the bound.
         """
         ...
+
+
+class PairsInParts:
+    """A search whose pairs come in parts, as `Found.of` takes them: see `PairSearch`."""
+
+    progress: bool | str = False
+    device: Device
+    limit: float
+
+    def parts(self, rows: slice) -> Iterator[tuple[Array, Array]]:
+        """Yield the pairs of some rows and their surrogate distances, in parts and in no order."""
+        raise NotImplementedError
+
+    def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
+        """Find the pairs of some rows: see `PairSearch.find`."""
+        total, pairs, weights = 0, [], []
+        for pair, weight in self.parts(rows):
+            total += pair.size
+            if total <= room:
+                pairs.append(pair)
+                weights.append(weight)
+            else:
+                pairs, weights = [], []
+                if not goes_on:
+                    break
+        if total > room:
+            return Found(total)
+        xp = self.device.xp
+        pair, weight = (part[0] if len(part) == 1 else xp.concatenate(part) for part in (pairs, weights))
+        return Found.of(pair, weight, xp)
+
+    def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
+        """Count the pairs of some rows within each limit: see `PairSearch.count`."""
+        xp, ascending = self.device.xp, self.device.asarray(limits)
+        counts = xp.zeros(limits.size + 1, "int64")
+        for _, weight in self.parts(rows):
+            counts += xp.bincount(xp.searchsorted(ascending, weight), minlength=counts.size)
+        return np.cumsum(to_host(counts)[:-1])
 
 
 def bar(search: PairSearch, rows: slice) -> Progress | None:

@@ -21,7 +21,7 @@ from rapids_slink.neighbors.filter import choose_filter
 from rapids_slink.neighbors.filter.fused import BLOCK_ROWS, TILE
 from rapids_slink.neighbors.task import equal_slices, inverse
 from rapids_slink.neighbors.trees.bvh import BoxSearch
-from rapids_slink.neighbors.within import Found, PairSearch, bar
+from rapids_slink.neighbors.within import Found, PairSearch, PairsInParts, bar
 from rapids_slink.neighbors.within.tiles import in_tiles
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import check_arrays, constant, launch_blocks
@@ -86,48 +86,6 @@ def _may_rule_out(values: Array, queries: Array, limit: float, metric: Metric) -
     return limit < span * span * values.shape[1]
 
 
-def _sorted(pair: Array, weight: Array) -> Found:
-    """Return pairs in their order; a pair is src in the upper half of its number and dst in the lower."""
-    order = cp.argsort(pair)
-    pair, weight = pair[order], weight[order]
-    return Found(pair.size, (pair >> 32).astype(cp.int32), (pair & 0xFFFFFFFF).astype(cp.int32), weight)
-
-
-class _Pairs:
-    """A search whose pairs come in parts."""
-
-    progress: bool | str = False
-    limit: float
-
-    def parts(self, rows: slice) -> Iterator[tuple[Array, Array]]:
-        """Yield the pairs of some rows and their surrogate distances, in parts and in no order."""
-        raise NotImplementedError
-
-    def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
-        """Find the pairs of some rows: see `PairSearch.find`."""
-        total, pairs, weights = 0, [], []
-        for pair, weight in self.parts(rows):
-            total += pair.size
-            if total <= room:
-                pairs.append(pair)
-                weights.append(weight)
-            else:
-                pairs, weights = [], []
-                if not goes_on:
-                    break
-        if total > room:
-            return Found(total)
-        pair, weight = (part[0] if len(part) == 1 else cp.concatenate(part) for part in (pairs, weights))
-        return _sorted(pair, weight)
-
-    def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
-        """Count the pairs of some rows within each limit: see `PairSearch.count`."""
-        counts, on_gpu = cp.zeros(limits.size + 1, np.int64), cp.asarray(limits)
-        for _, weight in self.parts(rows):
-            counts += cp.bincount(cp.searchsorted(on_gpu, weight), minlength=counts.size)
-        return np.cumsum(counts.get()[:-1])
-
-
 class BoxPairs:
     """A search for pairs by a bounding volume hierarchy."""
 
@@ -151,7 +109,7 @@ class BoxPairs:
             if total > room:
                 return Found(total)
             capacity = total
-        return _sorted(pair[:total], weight[:total])
+        return Found.of(pair[:total], weight[:total], cp)
 
     def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
         """Count the pairs of some rows within each limit: see `PairSearch.count`."""
@@ -186,15 +144,16 @@ class BoxPairs:
         )
 
 
-class ExactPairs(_Pairs):
+class ExactPairs(PairsInParts):
     """A search for pairs by all surrogate distances, a chunk of rows at a time."""
 
     def __init__(self, values: Array, queries: Array, limit: float, metric: Metric) -> None:
+        self.device = cuda()
         self.points, self.limit, self.metric, self.is_one = values, limit, metric, queries is None
         self.queries = values if queries is None else queries
 
     def parts(self, rows: slice) -> Iterator[tuple[Array, Array]]:
-        """Yield the pairs of some rows, a chunk of rows at a time: see `_Pairs.parts`."""
+        """Yield the pairs of some rows, a chunk of rows at a time: see `PairsInParts.parts`."""
         max_distances = int(min(MOST_DISTANCES, free_bytes() / 2 / DISTANCE_BYTES))
         chunks = equal_slices(rows, max(1, max_distances // len(self.points)))
         for chunk in with_progress(chunks, len(chunks), bar(self, rows)):
@@ -208,7 +167,7 @@ class ExactPairs(_Pairs):
             yield (row + chunk.start) << 32 | (point + first), distance[row, point]
 
 
-class ImagePairs(_Pairs):
+class ImagePairs(PairsInParts):
     """A fused filter tests each pair of blocks once, and the distances of those that pass are computed.
 
     The rows come first, sorted by what the filter's test depends on, then the points that are no rows. A work item is a
@@ -217,11 +176,11 @@ class ImagePairs(_Pairs):
     """
 
     def __init__(self, filter_: Any, exact: ExactPoints, n_queries: int, limit: float) -> None:
-        self.filter, self.exact, self.limit = filter_, exact, limit
+        self.filter, self.exact, self.limit, self.device = filter_, exact, limit, cuda()
         self.n_queries, self.is_one = n_queries, n_queries == 0  # queries are the first of the points
 
     def parts(self, rows: slice) -> Iterator[tuple[Array, Array]]:
-        """Yield the pairs of some rows: see `_Pairs.parts`.
+        """Yield the pairs of some rows: see `PairsInParts.parts`.
 
         Copies of the search and its filter are arranged for the rows, and are gone with the run.
         """

@@ -14,8 +14,7 @@ from rapids_slink.neighbors import search_in_tiles
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.task import SearchTask, chunks_of, equal_slices, golden_stride
 from rapids_slink.neighbors.tiles import TileSearch
-from rapids_slink.neighbors.within import Found
-from rapids_slink.ordering import stable_order
+from rapids_slink.neighbors.within import PairsInParts
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.memory import free_bytes
@@ -43,38 +42,12 @@ def in_tiles(values: Array, queries: Array, limit: float, metric: Metric, device
     return pairs if wanted or pairs.share_full() <= MAX_FULL else None
 
 
-class TilePairs:
-    """A search for pairs by lists of the points within the limit: see `PairSearch`."""
-
-    progress: bool | str = False
+class TilePairs(PairsInParts):
+    """A search for pairs by lists of the points within the limit."""
 
     def __init__(self, search: TileSearch, n: int, limit: float, device: Device) -> None:
         self.search, self.n, self.limit, self.device = search, n, limit, device
         self.n_rows, self.is_one = len(search.exact.queries), not search.first_query
-
-    def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
-        """Find the pairs of some rows: see `PairSearch.find`."""
-        xp, total = self.device.xp, 0
-        parts = list[tuple[Array, Array, Array]]()
-        for part in self._parts(rows):
-            total += part[0].size
-            parts = [*parts, part] if total <= room else []
-            if total > room and not goes_on:
-                break
-        if total > room:
-            return Found(total)
-        src, dst, weight = map(xp.concatenate, zip(*parts, strict=True))
-        order = stable_order(dst, xp)
-        order = order[stable_order(src[order], xp)]
-        return Found(total, src[order], dst[order], weight[order])
-
-    def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
-        """Count the pairs of some rows within each limit: see `PairSearch.count`."""
-        xp, counts = self.device.xp, np.zeros(limits.size + 1, np.int64)
-        for _, _, weight in self._parts(rows):
-            at = xp.searchsorted(self.device.asarray(limits), weight)
-            counts += np.array(xp.bincount(at, minlength=counts.size).tolist(), np.int64)
-        return counts[:-1].cumsum()
 
     def share_full(self) -> float:
         """Estimate the share of rows that have at least `FIRST_LISTED` points within the limit."""
@@ -82,8 +55,8 @@ class TilePairs:
         rows = self.device.asarray((np.arange(size) * golden_stride(self.n_rows) % self.n_rows).astype(np.int32))
         return float(self._lists(self.search, rows, FIRST_LISTED)[2].mean())
 
-    def _parts(self, rows: slice) -> Iterator[tuple[Array, Array, Array]]:
-        """Yield the pairs of some rows and their surrogate distances, in parts and in no order."""
+    def parts(self, rows: slice) -> Iterator[tuple[Array, Array]]:
+        """Yield the pairs of some rows: see `PairsInParts.parts`."""
         xp, search = self.device.xp, self.search.copy()  # what it makes in this run is gone with it
         most_rows = max(1, int(min(LISTED_ROWS, free_bytes() / 4 / ENTRY_BYTES / FIRST_LISTED)))
         for chunk in equal_slices(rows, most_rows):
@@ -94,7 +67,7 @@ class TilePairs:
                 if self.is_one:
                     listed &= ids > waiting[:, None]
                 at, place = xp.nonzero(listed)
-                yield waiting[at], ids[at, place], weights[at, place]
+                yield waiting[at].astype("int64") << 32 | ids[at, place], weights[at, place]
                 waiting, k = waiting[is_full], LONGER * k
             for some in chunks_of(waiting, max(1, AT_ONCE // self.n)):
                 yield self._all_of(some)
@@ -110,7 +83,7 @@ class TilePairs:
         last = result.ids[:, -1], result.weights[:, -1]
         return result.ids, result.weights, (last[0] >= 0) & (last[1] <= self.limit) & (k < most)
 
-    def _all_of(self, rows: Array) -> tuple[Array, Array, Array]:
+    def _all_of(self, rows: Array) -> tuple[Array, Array]:
         """Return the pairs of rows with all points, which are compared one by one."""
         xp, of = self.device.xp, self.search.rows
         row, point = xp.repeat(rows, self.n), xp.tile(xp.arange(self.n, dtype="int32"), rows.size)
@@ -118,4 +91,4 @@ class TilePairs:
             row, point = row[point > row], point[point > row]
         weight = kernels(self.device).pair_distances(of.points, row + self.search.first_query, point, of.metric)
         within = weight <= self.limit
-        return row[within], point[within], weight[within]
+        return row[within].astype("int64") << 32 | point[within], weight[within]
