@@ -16,6 +16,7 @@ is wrong by at most e, |y - c|² may be 2e above that of the pivot of x, and the
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -90,6 +91,7 @@ class Blocks:
         """Return the file with the blocks of the rows of a piece, as `blocks_of_piece` makes them."""
         return self.pieces.folder / f"blocks-{piece}.npy"
 
+    @cached_property
     def searches(self) -> dict[Search, int]:
         """Return the searches in which all rows of a block meet each other and its visitors, with their sizes."""
         half, found = max(1, self.most // 2), {}
@@ -106,7 +108,7 @@ class Blocks:
 
     def pairs_of_rows(self) -> int:
         """Return how many pairs of rows meet in all searches."""
-        return sum(size * (size - 1) // 2 for size in self.searches().values())
+        return sum(size * (size - 1) // 2 for size in self.searches.values())
 
     def rows(self, search: Search) -> np.ndarray:
         """Return the numbers of the rows of a search."""

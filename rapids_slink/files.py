@@ -323,7 +323,7 @@ class _Run:
     def _components(self, blocks: Blocks) -> np.ndarray:
         """Return the least row of the component of each row, (n,) int64."""
         parent, join = np.arange(self.files.n_rows), kernels(CPU).join_pairs
-        steps = blocks.searches()
+        steps = blocks.searches
         self.report.count("search", searches=len(steps), pairs_of_rows=blocks.pairs_of_rows())
         paths = {step: self.folder / f"joined-{step[0]}-{step[1]}-{step[2]}.npy" for step in steps}
         left = {step: step for step in steps if not paths[step].exists()}

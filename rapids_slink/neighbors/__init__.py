@@ -337,7 +337,7 @@ def may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> bo
 
 
 def _low_dimensional(
-    values: Array, device: Device, metric: Metric, by_tree: Any, all_pairs: Callable[[], Search]
+    values: Array, device: Device, metric: Metric, by_tree: Callable[..., Any], all_pairs: Callable[[], Search]
 ) -> Search | None:
     """Return the search that `by_tree` makes, or None if a ball of neighbours touches too many of its nodes.
 
@@ -345,7 +345,7 @@ def _low_dimensional(
     """
     if device.is_gpu:
         (n, d), itemsize = values.shape, values.dtype.itemsize
-        needed = by_tree.func.estimate(n, n, d, DEFAULT_NEIGHBORS, itemsize, device, metric).peak
+        needed = _tree_class(device).estimate(n, n, d, DEFAULT_NEIGHBORS, itemsize, device, metric).peak
         if needed > free_bytes() or expansion(values, device) > MAX_EXPANSION:
             return None
         search: Any = by_tree()

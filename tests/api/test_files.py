@@ -353,7 +353,7 @@ def test_each_two_rows_meet_in_a_search(tmp_path):
     for most in (1, 2, 3, 5, 8, 30):
         whole = blocks.Blocks(blocks.Pieces(tmp_path, (0, 17)), 1, most)
         met = np.zeros((17, 17), bool)
-        for search, size in whole.searches().items():
+        for search, size in whole.searches.items():
             rows = whole.rows(search)
             met[np.ix_(rows, rows)] = True
             assert np.unique(rows).size == rows.size == size <= max(2, most)
