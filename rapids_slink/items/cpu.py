@@ -8,14 +8,14 @@ Sums over sparse rows are float64, term by term in the order of the columns, as 
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import numpy as np
 
+from rapids_slink.items.kind import Holders
 from rapids_slink.metrics import METRICS, WORD_BITS
 from rapids_slink.neighbors.exact.cpu import all_distances
 from rapids_slink.neighbors.task import equal_slices
-from rapids_slink.ordering import stable_order
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import CPU
@@ -428,7 +428,7 @@ def all_common(starts: np.ndarray, number: np.ndarray, use: Callable[[slice, np.
 
     `number` holds the elements, numbered from 0.
     """
-    n, holders = starts.size - 1, Holders.of(starts, number)
+    n, holders = starts.size - 1, Holders.of(starts, number, CPU)
 
     def work(part: slice) -> None:
         common = np.zeros((part.stop - part.start, n), np.int64)
@@ -436,21 +436,6 @@ def all_common(starts: np.ndarray, number: np.ndarray, use: Callable[[slice, np.
         use(part, common)
 
     for_each_chunk(CPU, work, equal_slices(slice(0, n), ROWS_AT_A_TIME))
-
-
-class Holders(NamedTuple):
-    """The rows that hold each column."""
-
-    starts: np.ndarray  # (columns + 1,) int64
-    rows: np.ndarray  # int64, ascending for each column
-    entries: np.ndarray  # int64: the place of each in the order of the rows
-
-    @classmethod
-    def of(cls, starts: np.ndarray, column: np.ndarray) -> Self:
-        """Return the rows that hold each column; row i has the columns from `starts[i]` on, numbered from 0."""
-        counts = np.bincount(column)
-        rows, entries = np.repeat(np.arange(starts.size - 1), np.diff(starts)), stable_order(column, np)
-        return cls(np.concatenate(([0], np.cumsum(counts))), rows[entries], entries)
 
 
 def hash_sets(starts: np.ndarray, elements: np.ndarray, seed: int) -> np.ndarray:
@@ -581,7 +566,7 @@ def all_dot_products(rows: Any, number: np.ndarray, use: Callable[[slice, np.nda
 
     `number` holds the columns of the entries, numbered from 0.
     """
-    n, holders = len(rows), Holders.of(rows.starts, number)
+    n, holders = len(rows), Holders.of(rows.starts, number, CPU)
     values, columns, others = rows.values, rows.columns, rows.values[holders.entries]
 
     def work(part: slice) -> None:

@@ -1,11 +1,14 @@
 """Items on a GPU: launchers of `strings.cu`, with a thread for each pair or string, `sets.cu` and `sparse.cu`."""
 
+from collections.abc import Callable
 from typing import Any
 
 import cupy as cp
 import numpy as np
 
+from rapids_slink.items.kind import Holders
 from rapids_slink.metrics import WORD_BITS
+from rapids_slink.neighbors.task import row_blocks
 from rapids_slink.runtime.cuda import (
     MIN_SHARED_MEMORY,
     WARP,
@@ -16,10 +19,14 @@ from rapids_slink.runtime.cuda import (
     launch_blocks,
     value_option,
 )
-from rapids_slink.runtime.device import Array
+from rapids_slink.runtime.device import Array, cuda
 from rapids_slink.runtime.memory import free_bytes
+from rapids_slink.spanning_tree.cuda import find_cores
 
 STRINGS, EDITS, SETS, SPARSE = "items/strings.cu", "items/edits.cu", "items/sets.cu", "items/sparse.cu"
+COMMON = "items/common.cu"
+#: Counts and sums of all rows that are found at a time.
+SUMS_AT_A_TIME = 2**24
 #: The most bytes of scratch for long strings, and the fewest pairs of them at a time.
 EDGE_BYTES, FEWEST = 2**30, 2**10
 WORD = constant(STRINGS, "WORD")
@@ -183,6 +190,11 @@ def common_elements(starts: Array, elements: Array, src: Array, dst: Array) -> A
     return common
 
 
+def all_common(starts: Array, number: Array, use: Callable[[slice, Array], None]) -> None:
+    """Call `use` with ranges of sets and the numbers of elements that each has in common with all; see `cpu`."""
+    _use_sums(starts, number, "int32", constant(COMMON, "COUNTED"), use)
+
+
 def hash_sets(starts: Array, elements: Array, seed: int) -> Array:
     """Return a hash of each set, (n,) uint64, the same for equal sets."""
     n = starts.size - 1
@@ -203,6 +215,11 @@ def _of_sets(elements: Array) -> tuple[str, ...]:
 def dot_products(rows: Any, src: Array, dst: Array) -> Array:
     """Return the dot products of pairs of rows, (m,) float64."""
     return _of_row_pairs("dot_products", rows, src, dst, cp.float64)
+
+
+def all_dot_products(rows: Any, number: Array, use: Callable[[slice, Array], None]) -> None:
+    """Call `use` with ranges of rows and their dot products with all, (r, n) float64; see `cpu`."""
+    _use_sums(rows.starts, number, "float64", constant(COMMON, "SUMMED"), use, rows)
 
 
 def squared_distances(rows: Any, src: Array, dst: Array) -> Array:
@@ -242,3 +259,33 @@ def _of_row_pairs(name: str, rows: Any, src: Array, dst: Array, dtype: Any) -> A
 def _of_rows(rows: Any) -> tuple[str, ...]:
     """Return the compiler's options for the kernels of sparse rows."""
     return value_option(rows.values.dtype), f"-DCOLUMN={c_name(rows.columns.dtype)}"
+
+
+# -------------------------------------------------------------------------------------------------- all pairs of items
+
+
+def core_distances(matrix: Array, counts: Array, samples: Array) -> Array:
+    """Return the distance within which each item has as many other rows as `samples`, (n,) float64; see `dense`."""
+    return find_cores(matrix, 0, counts.astype("int64"), samples.astype("int64"))
+
+
+def _use_sums(
+    starts: Array, number: Array, dtype: str, rows_a_warp: int, use: Callable[[slice, Array], None], rows: Any = None
+) -> None:
+    """Call `use` with ranges of rows and the sums of each with all, (r, n); without `rows` the sums are counts."""
+    n, holders, number = starts.size - 1, Holders.of(starts, number, cuda()), number.astype("int32", copy=False)
+    check_arrays("int64", starts, holders.starts)
+    columns, values, held, d, options = None, None, None, 0, ()
+    if rows is not None:
+        columns, values, held, d = rows.columns, rows.values, rows.values[holders.entries], rows.n_features
+        options = _of_rows(rows)
+    holding, threads = holders.rows.astype("int32"), constant(COMMON, "THREADS")
+    across = -(-n // (rows_a_warp * threads // WARP))
+    for part in row_blocks(n, n, SUMS_AT_A_TIME):
+        sums = cp.empty((part.stop - part.start, n), dtype)
+        launch_blocks(
+            COMMON, "put_sums", (len(sums), across), threads,
+            starts, number, columns, values, holders.starts, holding, held, np.int32(n), np.int64(d),
+            np.int32(part.start), sums, options=options,
+        )  # fmt: skip
+        use(part, sums)

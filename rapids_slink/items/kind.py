@@ -9,22 +9,25 @@ No feature bounds the distance of such rows. So most pairs are ruled out by some
 The definition decides about every candidate, in float64 and with the same bits on either device.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple, Protocol, Self
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
 from rapids_slink.metrics import Formula, Metric
+from rapids_slink.ordering import stable_order
 from rapids_slink.points import is_sparse
 from rapids_slink.points.check import InputTypeError, check_shape
-from rapids_slink.runtime.device import Array, Device, all_true, half, on_current_gpu
+from rapids_slink.runtime.device import CPU, Array, Device, all_true, half, on_current_gpu
 
 #: The kernels of a device, in `cpu` or `cuda`.
 kernels = partial(half, package=__package__)
 #: A function that raises if the values, (m,), of rows with these starts are not valid for the argument of this name.
 Check = Callable[[Array, Array, str], None]
+#: The most steps of a matrix of stored rows on a GPU, some seconds.
+MOST_STEPS = 2**41
 
 
 def without_features(metric: Metric) -> str:
@@ -105,11 +108,21 @@ class Items(Protocol):
         ...
 
     def matrix(self) -> Array:
-        """Return the distances of all pairs, (n, n) float64 on a CPU. What is on the diagonal has no meaning."""
+        """Return the distances of all pairs, or lower bounds on them, (n, n); what is on the diagonal has no meaning.
+
+        Distances are float64, of strings small integers on a GPU.
+        """
         ...
 
-    def matrix_bytes(self) -> float:
-        """Return the bytes that a distance of `matrix` takes on a GPU; infinite if a GPU makes no matrix."""
+    def matrix_error(self) -> Array | None:
+        """Return how much the square of a distance of each item is above that of `matrix` at most, (n,) float64.
+
+        It is None if `matrix` has the distances themselves.
+        """
+        ...
+
+    def matrix_bytes(self, limit: float) -> float:
+        """Return the bytes that an entry of `matrix` takes on a GPU; infinite if another search serves a limit."""
         ...
 
     def keys_an_item(self, limit: float) -> float:
@@ -135,6 +148,12 @@ class Items(Protocol):
 class StoredRows:
     """The shared implementation of `Items` for sets and sparse rows: n rows on a device."""
 
+    #: the names of arrays with a number for each entry, and for each row
+    ENTRIES: ClassVar[tuple[str, ...]]
+    ROWS: ClassVar[tuple[str, ...]] = ()
+    #: steps of a pair besides its common columns
+    PAIR_STEPS: ClassVar[int]
+
     metric: Metric
     device: Device
     starts: Array  # (n + 1,) int64
@@ -147,22 +166,98 @@ class StoredRows:
     def __len__(self) -> int:
         return int(self.starts.size) - 1
 
+    def take(self, rows: Array) -> Self:
+        """Return these rows, in their order."""
+        xp, rows = self.device.xp, self.device.asarray(rows, "int64")
+        first = self.starts[rows]
+        begins = xp.concatenate((xp.zeros(1, "int64"), xp.cumsum(self.starts[rows + 1] - first)))
+        at = xp.arange(int(begins[-1]), dtype="int64")
+        row = xp.searchsorted(begins, at, side="right") - 1
+        at += first[row] - begins[row]
+        entries = {name: getattr(self, name)[at] for name in self.ENTRIES}
+        return replace(self, starts=begins, **entries, **{name: getattr(self, name)[rows] for name in self.ROWS})
+
     def classes(self) -> Array | None:
         """Return None: all rows have distances to each other."""
         return None
 
-    def matrix_bytes(self) -> float:
-        """Return infinity: a GPU makes no matrix of these rows."""
-        return np.inf
+    def steps(self) -> float:
+        """Return how many steps `matrix` takes: one for each two rows that have a column, and some for each pair."""
+        number = self.column_numbers
+        counts = self.device.xp.bincount(number).astype("float64") if number.size else np.zeros(1)
+        return float((counts * counts).sum()) + self.PAIR_STEPS * float(len(self)) ** 2
+
+    def matrix_error(self) -> Array | None:
+        """Return None: `matrix` has the distances."""
+        return None
+
+    def matrix_bytes(self, limit: float) -> float:
+        """Return the bytes of a float64; infinite if there is a limit, or if a GPU takes long for all pairs."""
+        return 8 if limit == np.inf and self.steps() <= MOST_STEPS else np.inf
+
+    @property
+    def columns_of_entries(self) -> Array:
+        """Return the column of each entry, (m,) int32 or int64."""
+        return getattr(self, self.ENTRIES[0])
+
+    @cached_property
+    def column_numbers(self) -> Array:
+        """Return the number of each entry's column, (m,) integers, in the order of the columns.
+
+        Columns that are not empty are numbered from 0; if there are few others, all columns are.
+        """
+        columns = self.columns_of_entries
+        if self.fit(4 * columns.size + 1024):
+            return columns
+        return self.device.xp.unique(columns, return_inverse=True)[1].reshape(-1)
+
+    def fit(self, width: int) -> bool:
+        """Return whether all columns are numbers from 0 to below `width`."""
+        columns = self.columns_of_entries
+        return not columns.size or (int(columns.min()) >= 0 and int(columns.max()) < width)
+
+    def sample(self, size: int) -> tuple[Self, np.ndarray, np.ndarray]:
+        """Return up to `size` rows, evenly spread, on a CPU, and both ends of all their pairs, (p,) int32."""
+        some = self.take(np.linspace(0, len(self) - 1, min(len(self), size)).astype(np.int64))
+        arrays = {name: CPU.asarray(getattr(some, name)) for name in ("starts", *self.ENTRIES, *self.ROWS)}
+        first, second = (end.astype(np.int32) for end in np.triu_indices(len(some), 1))
+        return replace(some, device=CPU, **arrays), first, second
 
 
-def entries_of(starts: Array, rows: Array, xp: Any) -> tuple[Array, Array]:
-    """Return where some rows start if they alone are stored, (m + 1,) int64, and where their entries are now, int64."""
-    sizes = starts[rows + 1] - starts[rows]
-    begins = xp.concatenate((xp.zeros(1, "int64"), xp.cumsum(sizes)))
-    at = xp.arange(int(begins[-1]), dtype="int64")
-    row = xp.searchsorted(begins, at, side="right") - 1
-    return begins, at - begins[row] + starts[rows][row]
+def cheapest_size(sizes: Sequence[int], least: float, measure: Callable[[int], tuple[float, float, bool]]) -> int:
+    """Return the number of bits or axes with which a search takes the least time.
+
+    `measure` returns the time of a pair, that of those that pass, and whether more bits or axes change nothing. `least`
+    is the time of the pairs that pass with every size.
+    """
+    best, time = sizes[0], np.inf
+    for size in sizes:
+        each, passing, is_last = measure(size)
+        if each + passing < time:
+            best, time = size, each + passing
+        if each + least >= time or is_last:  # more cannot take less
+            break
+    return best
+
+
+class Holders(NamedTuple):
+    """The rows that hold each column."""
+
+    starts: Array  # (columns + 1,) int64
+    rows: Array  # int64, ascending for each column
+    entries: Array  # int64: the place of each in the order of the rows
+
+    @classmethod
+    def of(cls, starts: Array, column: Array, device: Device) -> Self:
+        """Return the rows that hold each column; row i has the columns from `starts[i]` on, numbered from 0."""
+        xp, n = device.xp, starts.size - 1
+        rows = (
+            xp.searchsorted(starts, xp.arange(column.size), side="right") - 1
+            if device.is_gpu
+            else np.repeat(np.arange(n), np.diff(starts))
+        )
+        entries, counts = stable_order(column, xp), xp.bincount(column)
+        return cls(xp.concatenate((xp.zeros(1, "int64"), xp.cumsum(counts))), rows[entries], entries)
 
 
 def stored_entries(inputs: dict[str, Any], device: Device, check: Check) -> tuple[Array, Array, Array, int]:

@@ -113,6 +113,7 @@ OPTIONS = {
         [*((f"-DCOLUMN={column}", VALUES[0]) for column in C_NAMES.values()), ("-DCOLUMN=unsigned char", PACKED)],
         [(f"-DCOLUMN={column}", VALUES[1]) for column in C_NAMES.values()],
     ),
+    "items/common.cu": ([("-DCOLUMN=int", VALUES[0])], [("-DCOLUMN=long long", VALUES[1])]),
     "items/edits.cu": (
         [("-DMASK=unsigned long long", "-DWORDS=5", "-DCOUNT=unsigned short")],
         [("-DMASK=unsigned long long", f"-DWORDS={words}", "-DCOUNT=unsigned char") for words in (1, 2, 4, 8)],

@@ -402,6 +402,7 @@ def sets():
         given.hashes(1)
         given.rows_of_bits(128)
         given.distances(ids(n), ids(n))
+        given.matrix()
 
 
 def sparse_rows():
@@ -414,6 +415,7 @@ def sparse_rows():
         given.hashes(1)
         given.equal(ids(n), ids(n))
         given.distances(ids(n), ids(n))
+        given.matrix()
 
 
 def expansion_of_points():
@@ -483,6 +485,7 @@ def cores_of_matrix():
     from rapids_slink.spanning_tree.cuda import find_cores
 
     find_cores(points(300, 300), 5)
+    find_cores(points(300, 300, "uint8"), 0, points(300, 1, "int64").ravel(), points(300, 1, "int64").ravel())
 
 
 def searched_forest():
