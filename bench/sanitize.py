@@ -234,7 +234,7 @@ def strings(device: Device, values: list[str], metric: str) -> tuple[Any, ...]:
     keys = *items.keys(1, every), *items.keys(2, every), items.projection(2).values
     trees: list[Any] = []
     if items.metric is ITEM_METRICS["levenshtein"]:
-        trees.append(items.matrix().astype("float64"))
+        trees.append(items.matrix()[0].astype("float64"))
     for limit in (2.0, None):
         settings = Settings(items.metric, max_distance=limit)
         tree, _ = forest_of_items(items, device.xp.zeros(n, "int32"), settings, Report())

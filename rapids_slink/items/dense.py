@@ -59,7 +59,7 @@ def tree_of_items(items: Items, by_cores: tuple[Array, Array] | None) -> tuple[P
     For core distances `by_cores` has how many equal rows each item stands for, (n,), and the `min_samples` of each,
     (n,). A core distance is infinite if there are fewer rows, and so are the weights of the item's pairs.
     """
-    device, matrix, error, core = items.device, items.matrix(), items.matrix_error(), None
+    device, (matrix, error), core = items.device, items.matrix(), None
     xp, find_cores = device.xp, items_kernels(device).core_distances
     if by_cores is not None:
         core = find_cores(matrix, *by_cores)

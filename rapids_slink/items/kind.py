@@ -107,17 +107,11 @@ class Items(Protocol):
         """Return how many steps `matrix` takes, each of about two nanoseconds on one core."""
         ...
 
-    def matrix(self) -> Array:
-        """Return the distances of all pairs, or lower bounds on them, (n, n); what is on the diagonal has no meaning.
+    def matrix(self) -> tuple[Array, Array | None]:
+        """Return the distances of all pairs, (n, n), and None; or lower bounds on them and their errors, (n,) float64.
 
-        Distances are float64, of strings small integers on a GPU.
-        """
-        ...
-
-    def matrix_error(self) -> Array | None:
-        """Return how much the square of a distance of each item is above that of `matrix` at most, (n,) float64.
-
-        It is None if `matrix` has the distances themselves.
+        Distances are float64, of strings small integers on a GPU. What is on the diagonal has no meaning. An error is
+        the most by which the square of a distance of an item is above that of its bound.
         """
         ...
 
@@ -148,15 +142,16 @@ class Items(Protocol):
 class StoredRows:
     """The shared implementation of `Items` for sets and sparse rows: n rows on a device."""
 
-    #: the names of arrays with a number for each entry, and for each row
-    ENTRIES: ClassVar[tuple[str, ...]]
-    ROWS: ClassVar[tuple[str, ...]] = ()
     #: steps of a pair besides its common columns
     PAIR_STEPS: ClassVar[int]
 
     metric: Metric
     device: Device
     starts: Array  # (n + 1,) int64
+    columns: Array  # int32 or int64; those of row i ascend from starts[i] to starts[i + 1], each once
+    values: Array  # float32 or float64, none of them zero; None for sets
+    norms: Array  # (n,) float64, as the cosine of dense rows has them; None for sets
+    n_features: int
 
     @classmethod
     def kept(cls, X: Any, metric: Metric, device: Device) -> np.ndarray:
@@ -174,8 +169,16 @@ class StoredRows:
         at = xp.arange(int(begins[-1]), dtype="int64")
         row = xp.searchsorted(begins, at, side="right") - 1
         at += first[row] - begins[row]
-        entries = {name: getattr(self, name)[at] for name in self.ENTRIES}
-        return replace(self, starts=begins, **entries, **{name: getattr(self, name)[rows] for name in self.ROWS})
+        some = replace(self, starts=begins, columns=self.columns[at])
+        return some if self.values is None else replace(some, values=self.values[at], norms=self.norms[rows])
+
+    def hashes(self, seed: int) -> Array:
+        """Return a hash of each row, (n,) uint64, the same for equal rows."""
+        return kernels(self.device).hash_rows(self, seed)
+
+    def equal(self, src: Array, dst: Array) -> Array:
+        """Return whether both rows of each pair have the same entries, (m,) bool."""
+        return kernels(self.device).equal_rows(self, src, dst)
 
     def classes(self) -> Array | None:
         """Return None: all rows have distances to each other."""
@@ -187,18 +190,9 @@ class StoredRows:
         counts = self.device.xp.bincount(number).astype("float64") if number.size else np.zeros(1)
         return float((counts * counts).sum()) + self.PAIR_STEPS * float(len(self)) ** 2
 
-    def matrix_error(self) -> Array | None:
-        """Return None: `matrix` has the distances."""
-        return None
-
     def matrix_bytes(self, limit: float) -> float:
         """Return the bytes of a float64; infinite if there is a limit, or if a GPU takes long for all pairs."""
         return 8 if limit == np.inf and self.steps() <= MOST_STEPS else np.inf
-
-    @property
-    def columns_of_entries(self) -> Array:
-        """Return the column of each entry, (m,) int32 or int64."""
-        return getattr(self, self.ENTRIES[0])
 
     @cached_property
     def column_numbers(self) -> Array:
@@ -206,20 +200,19 @@ class StoredRows:
 
         Columns that are not empty are numbered from 0; if there are few others, all columns are.
         """
-        columns = self.columns_of_entries
-        if self.fit(4 * columns.size + 1024):
-            return columns
-        return self.device.xp.unique(columns, return_inverse=True)[1].reshape(-1)
+        if self.fit(4 * self.columns.size + 1024):
+            return self.columns
+        return self.device.xp.unique(self.columns, return_inverse=True)[1].reshape(-1)
 
     def fit(self, width: int) -> bool:
         """Return whether all columns are numbers from 0 to below `width`."""
-        columns = self.columns_of_entries
-        return not columns.size or (int(columns.min()) >= 0 and int(columns.max()) < width)
+        return not self.columns.size or (int(self.columns.min()) >= 0 and int(self.columns.max()) < width)
 
     def sample(self, size: int) -> tuple[Self, np.ndarray, np.ndarray]:
         """Return up to `size` rows, evenly spread, on a CPU, and both ends of all their pairs, (p,) int32."""
         some = self.take(np.linspace(0, len(self) - 1, min(len(self), size)).astype(np.int64))
-        arrays = {name: CPU.asarray(getattr(some, name)) for name in ("starts", *self.ENTRIES, *self.ROWS)}
+        arrays = {name: getattr(some, name) for name in ("starts", "columns", "values", "norms")}
+        arrays = {name: CPU.asarray(array) for name, array in arrays.items() if array is not None}
         first, second = (end.astype(np.int32) for end in np.triu_indices(len(some), 1))
         return replace(some, device=CPU, **arrays), first, second
 
@@ -240,24 +233,37 @@ def cheapest_size(sizes: Sequence[int], least: float, measure: Callable[[int], t
     return best
 
 
-class Holders(NamedTuple):
-    """The rows that hold each column."""
+def holders_of(rows: StoredRows) -> tuple[Array, Array, Array]:
+    """Return where the holders of each number of a column begin, (c + 1,) int64, and the holders, (m,) int64 each.
 
-    starts: Array  # (columns + 1,) int64
-    rows: Array  # int64, ascending for each column
-    entries: Array  # int64: the place of each in the order of the rows
+    These are rows, ascending for each number, and the place of their entries in the order of the rows. See
+    `StoredRows.column_numbers`.
+    """
+    xp, number = rows.device.xp, rows.column_numbers
+    row, entries, counts = row_of_entries(rows.starts, rows.device), stable_order(number, xp), xp.bincount(number)
+    return xp.concatenate((xp.zeros(1, "int64"), xp.cumsum(counts))), row[entries], entries
 
-    @classmethod
-    def of(cls, starts: Array, column: Array, device: Device) -> Self:
-        """Return the rows that hold each column; row i has the columns from `starts[i]` on, numbered from 0."""
-        xp, n = device.xp, starts.size - 1
-        rows = (
-            xp.searchsorted(starts, xp.arange(column.size), side="right") - 1
-            if device.is_gpu
-            else np.repeat(np.arange(n), np.diff(starts))
-        )
-        entries, counts = stable_order(column, xp), xp.bincount(column)
-        return cls(xp.concatenate((xp.zeros(1, "int64"), xp.cumsum(counts))), rows[entries], entries)
+
+def row_of_entries(starts: Array, device: Device) -> Array:
+    """Return the row of each entry, (m,) int64."""
+    if device.is_gpu:
+        return device.xp.searchsorted(starts, device.xp.arange(int(starts[-1])), side="right") - 1
+    return np.repeat(np.arange(starts.size - 1), np.diff(starts))
+
+
+def ascending(starts: Array, columns: Array, device: Device) -> tuple[Array, Array]:
+    """Return the starts and the columns, with those of each row in ascending order, each once.
+
+    If they are so already, the arguments themselves are returned.
+    """
+    xp, row = device.xp, row_of_entries(starts, device)
+    is_first = xp.ones(row.size, bool)
+    is_first[1:] = row[1:] != row[:-1]
+    if all_true(is_first[1:] | (columns[1:] > columns[:-1])):
+        return starts, columns
+    columns = kernels(device).sort_rows(starts, columns, row)
+    is_first[1:] |= columns[1:] != columns[:-1]
+    return xp.searchsorted(row[is_first], xp.arange(starts.size), side="left"), columns[is_first]
 
 
 def stored_entries(inputs: dict[str, Any], device: Device, check: Check) -> tuple[Array, Array, Array, int]:

@@ -36,7 +36,7 @@ from typing import Any, Self
 import numpy as np
 
 from rapids_slink.forced import forced
-from rapids_slink.items.kind import Projection, StoredRows, cheapest_size, kernels, stored_entries
+from rapids_slink.items.kind import Projection, StoredRows, ascending, cheapest_size, kernels, stored_entries
 from rapids_slink.metrics import METRICS, OVERFLOW, SET_METRICS, WORD_BITS, Metric, Rows
 from rapids_slink.points import is_sparse
 from rapids_slink.points.check import LISTS, InputTypeError, check_shape, is_list_type
@@ -62,10 +62,7 @@ HOLDERS = (set, frozenset, list, tuple, np.ndarray)
 class Sets(StoredRows):
     """n sets of numbered elements on a device; see `items.kind`."""
 
-    ENTRIES, PAIR_STEPS = ("elements",), 4
-
-    elements: Array  # int32 or int64; those of set i ascend from starts[i] to starts[i + 1], each once
-    n_features: int  # columns of the matrix, 1 for a column
+    PAIR_STEPS = 4
 
     @classmethod
     def read(cls, inputs: dict[str, Any], metric: Metric, device: Device) -> Self:
@@ -82,8 +79,7 @@ class Sets(StoredRows):
             starts, elements, n_features = _of_matrices(parts, metric, device)
         else:
             starts, elements, n_features = *_of_columns(parts, device), 1
-        starts, elements = kernels(device).ascending(starts, elements)
-        sets = cls(metric, device, starts, elements, n_features)
+        sets = cls(metric, device, *ascending(starts, elements, device), None, None, n_features)
         sets._check_empty(list(inputs), [number_of_rows(X) for X in parts.values()])
         return sets
 
@@ -92,31 +88,21 @@ class Sets(StoredRows):
         """Return the number of elements of each set, (n,) int64."""
         return self.starts[1:] - self.starts[:-1]
 
-    def hashes(self, seed: int) -> Array:
-        """Return a hash of each set, (n,) uint64, the same for equal sets."""
-        hashes: Array = kernels(self.device).hash_sets(self.starts, self.elements, seed)
-        return hashes
-
-    def equal(self, src: Array, dst: Array) -> Array:
-        """Return whether both sets of each pair have the same elements, (m,) bool."""
-        common, sizes = kernels(self.device).common_elements(self.starts, self.elements, src, dst), self.sizes
-        return (sizes[src] == common) & (sizes[dst] == common)
-
     def distances(self, src: Array, dst: Array, cutoff: float = np.inf) -> Array:
         """Return the distances of the pairs, (m,) float64, to the bit those of the same rows of booleans."""
-        common, sizes = kernels(self.device).common_elements(self.starts, self.elements, src, dst), self.sizes
+        common, sizes = kernels(self.device).common_elements(self, src, dst), self.sizes
         return distances_of(self.metric, common, sizes[src], sizes[dst], self.device.xp)
 
-    def matrix(self) -> Array:
-        """Return the distances of all pairs, (n, n) float64."""
+    def matrix(self) -> tuple[Array, None]:
+        """Return the distances of all pairs, (n, n) float64, and None."""
         xp, sizes = self.device.xp, self.sizes
         matrix = xp.empty((len(self), len(self)))
 
         def use(rows: slice, common: Array) -> None:
             matrix[rows] = distances_of(self.metric, common, sizes[rows, None], sizes, xp)
 
-        kernels(self.device).all_common(self.starts, self.column_numbers, use)
-        return matrix
+        kernels(self.device).all_sums(self, use)
+        return matrix, None
 
     def keys_an_item(self, limit: float) -> float:
         """Return the mean number of keys of a set; infinite where rows of bits take less time, as on a GPU.
@@ -161,7 +147,7 @@ class Sets(StoredRows):
         xp, counts = self.device.xp, self.device.xp.bincount(self.column_numbers)
         rank = xp.empty(counts.size, "int64")
         rank[xp.argsort(counts)] = xp.arange(counts.size)
-        return kernels(self.device).ascending(self.starts, rank[self.column_numbers])[1]
+        return ascending(self.starts, rank[self.column_numbers], self.device)[1]
 
     def projection(self, limit: float) -> Projection:
         """Return rows of bits whose near pairs hold the pairs of sets within a limit."""
@@ -175,7 +161,7 @@ class Sets(StoredRows):
         of a row has `width` bits. If the elements are numbers below `width`, each has its own bit.
         """
         xp, n = self.device.xp, len(self)
-        words, ones = kernels(self.device).hashed_bits(self.starts, self.elements, width, self.fit(width))
+        words, ones = kernels(self.device).hashed_bits(self, width, self.fit(width))
         lacking = self.sizes - ones
         order = xp.argsort(-lacking)
         n_large, longest = self._large_sets(to_host(lacking[order]), to_host(self.sizes[order]))

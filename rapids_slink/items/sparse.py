@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from rapids_slink.items.kind import Projection, StoredRows, cheapest_size, kernels, stored_entries
+from rapids_slink.items.kind import Projection, StoredRows, cheapest_size, kernels, row_of_entries, stored_entries
 from rapids_slink.metrics import EPSILON, EUCLIDEAN, OVERFLOW, Metric
 from rapids_slink.neighbors.task import row_blocks
 from rapids_slink.points import is_sparse
@@ -42,12 +42,7 @@ BLOCK, FLOAT32, LEAST_FLOAT32, LEAST = 2**24, 2.0**-23, 2.0**-149, 2.0**-1074
 class SparseRows(StoredRows):
     """n rows on a device; see `items.kind`."""
 
-    ENTRIES, ROWS, PAIR_STEPS = ("columns", "values"), ("norms",), 12
-
-    columns: Array  # int32 or int64; those of row i ascend from starts[i] to starts[i + 1], each once
-    values: Array  # float32 or float64, none of them zero
-    norms: Array  # (n,) float64, as the cosine of dense rows has them
-    n_features: int
+    PAIR_STEPS = 12
 
     @classmethod
     def read(cls, inputs: dict[str, Any], metric: Metric, device: Device) -> Self:
@@ -83,16 +78,6 @@ class SparseRows(StoredRows):
             rows._check_norms([(name, int(X.shape[0])) for name, X in parts.items()])
         return rows
 
-    def hashes(self, seed: int) -> Array:
-        """Return a hash of each row, (n,) uint64, the same for equal rows."""
-        hashes: Array = kernels(self.device).hash_rows(self, seed)
-        return hashes
-
-    def equal(self, src: Array, dst: Array) -> Array:
-        """Return whether both rows of each pair have the same entries, (m,) bool."""
-        equal: Array = kernels(self.device).equal_rows(self, src, dst)
-        return equal
-
     def distances(self, src: Array, dst: Array, cutoff: float = inf) -> Array:
         """Return the distances of pairs, (m,) float64, to the bit those of the same dense rows; 0 for equal rows."""
         xp = self.device.xp
@@ -126,25 +111,19 @@ class SparseRows(StoredRows):
         m = 2 * int((self.starts[1:] - self.starts[:-1]).max())
         return 4 * (m + 8) * EPSILON, 8 * (m + 8) * LEAST
 
-    def matrix(self) -> Array:
-        """Return the distances of all pairs by cosine, and lower bounds on them by euclidean, (n, n) float64."""
-        xp, n, weigh = self.device.xp, len(self), self._distances_of
+    def matrix(self) -> tuple[Array, Array | None]:
+        """Return the distances of all pairs, (n, n) float64, and None; by euclidean lower bounds and their errors."""
+        xp, n, weigh, error = self.device.xp, len(self), self._distances_of, None
         if self.metric.name == "euclidean":
-            weigh = self._bounds_of
+            weigh, square, (share, rest) = self._bounds_of, self.norms * self.norms, self._rounding()
+            error = 3 * (share * (square + square.max()) + rest)
         matrix, row = xp.empty((n, n)), xp.arange(n, dtype="int32")
 
         def use(rows: slice, dots: Array) -> None:
             matrix[rows] = weigh(dots, row[rows, None], row)
 
-        kernels(self.device).all_dot_products(self, self.column_numbers, use)
-        return matrix
-
-    def matrix_error(self) -> Array | None:
-        """Return the most by which squared distances are above those of `matrix`, (n,); None by cosine."""
-        if self.metric.name == "cosine":
-            return None
-        square, (share, rest) = self.norms * self.norms, self._rounding()
-        return 3 * (share * (square + square.max()) + rest)
+        kernels(self.device).all_sums(self, use)
+        return matrix, error
 
     def keys_an_item(self, limit: float) -> float:
         """Return infinity: sparse rows have no keys."""
@@ -165,28 +144,25 @@ class SparseRows(StoredRows):
 
     def dense_rows(self, n_axes: int, scale: float) -> Array:
         """Return the rows on the axes of the projection, (n, d) float32; for euclidean multiplied by `scale`."""
-        xp, n = self.device.xp, len(self)
-        column = self.column_numbers
-        count = int(column.max()) + 1 if column.size else 1
+        xp, n, column = self.device.xp, len(self), self.column_numbers
+        row, count = row_of_entries(self.starts, self.device), int(column.max()) + 1 if column.size else 1
+        value = self.values.astype("float64")
+        value = value * scale if self.metric.name == "euclidean" else value / self.norms[row]
         if count <= n_axes:
             axis, n_heavy, n_axes = xp.arange(count), count, count
         else:
             n_heavy = int(HEAVY * n_axes)
-            order = xp.argsort(-xp.bincount(column, weights=self._scaled(slice(0, n), scale) ** 2, minlength=count))
+            order = xp.argsort(-xp.bincount(column, weights=value * value, minlength=count))
             axis = xp.empty(count, "int64")
             axis[order] = xp.arange(count)
             light = axis >= n_heavy
             axis[light] = n_heavy + (axis[light] - n_heavy) % (n_axes - n_heavy)
-        out = xp.empty((n, n_axes), "float32")
+        at, out = axis[column], xp.empty((n, n_axes), "float32")
+        value = xp.where(at < n_heavy, value, value * value)
         for block in row_blocks(n, n_axes, BLOCK):
             own = slice(int(self.starts[block.start]), int(self.starts[block.stop]))
-            value, at = self._scaled(block, scale), axis[column[own]]
-            row = xp.searchsorted(
-                self.starts[block.start : block.stop + 1], xp.arange(own.start, own.stop), side="right"
-            )
-            value = xp.where(at < n_heavy, value, value * value)
-            size = (block.stop - block.start) * n_axes
-            sums = xp.bincount((row - 1) * n_axes + at, weights=value, minlength=size).reshape(-1, n_axes)
+            place, size = (row[own] - block.start) * n_axes + at[own], (block.stop - block.start) * n_axes
+            sums = xp.bincount(place, weights=value[own], minlength=size).reshape(-1, n_axes)
             sums[:, n_heavy:] = xp.sqrt(sums[:, n_heavy:])
             out[block] = sums
         return out
@@ -236,16 +212,6 @@ class SparseRows(StoredRows):
         """Return a power of two by which the longest row becomes at most as long as 1."""
         longest = float(self.norms.max()) if len(self) else 0.0
         return 2.0 ** -max(-1000, frexp(longest)[1])
-
-    def _scaled(self, rows: slice, scale: float) -> Array:
-        """Return the values of some rows as the projection reads them, float64."""
-        begin, end = int(self.starts[rows.start]), int(self.starts[rows.stop])
-        values = self.values[begin:end].astype("float64")
-        if self.metric.name == "euclidean":
-            return values * scale
-        xp = self.device.xp
-        row = xp.searchsorted(self.starts[rows.start : rows.stop + 1], xp.arange(begin, end), side="right") - 1
-        return values / self.norms[rows][row]
 
     def _check_norms(self, inputs: list[tuple[str, int]]) -> None:
         """Raise unless every row has a cosine distance, as rows.py does for dense rows."""

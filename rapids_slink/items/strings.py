@@ -130,10 +130,6 @@ class Strings:
             return n * (self.codes.size / COMPARED + PAIR_STEPS * n) / 2
         return float((-(-self.lengths // kernels(self.device).WORD)).sum()) * (self.codes.size + PAIR_STEPS * n) / 2
 
-    def matrix_error(self) -> Array | None:
-        """Return None: `matrix` has the distances."""
-        return None
-
     def matrix_bytes(self, limit: float) -> float:
         """Return the bytes of a number of edits; infinite if pairs are found by keys, or if a GPU makes no matrix.
 
@@ -144,10 +140,10 @@ class Strings:
             return inf
         return find.edit_type(self).itemsize if self.metric is LEVENSHTEIN and find.finds_all_edits(self) else inf
 
-    def matrix(self) -> Array:
-        """Return the distances of all pairs, (n, n): float64 on a CPU, small integers on a GPU."""
+    def matrix(self) -> tuple[Array, None]:
+        """Return the distances of all pairs, (n, n), and None: float64 on a CPU, small integers on a GPU."""
         find = kernels(self.device).all_edits if self.metric is LEVENSHTEIN else kernels(self.device).all_differences
-        return find(self)
+        return find(self), None
 
     def keys_an_item(self, limit: float) -> float:
         """Return the mean number of keys of a string, for pairs within a limit; infinite if the limit is too large."""
@@ -160,10 +156,7 @@ class Strings:
         ends = xp.cumsum(counts)
         total = int(ends[-1]) if ends.size else 0
         item, key = xp.empty(total, "int32"), xp.empty(total, "uint64")
-        make = kernels(self.device).delete_characters
-        if self.metric is STRING_HAMMING:
-            make = kernels(self.device).mask_characters
-        make(self, rows, deleted, ends - counts, item, key)
+        kernels(self.device).make_keys(self, rows, deleted, ends - counts, item, key)
         return item, key
 
     def _counts(self, deleted: int, rows: slice) -> Array:
