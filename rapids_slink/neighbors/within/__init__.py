@@ -50,7 +50,6 @@ from rapids_slink.runtime.memory import (
     outside_pool,
     room_bytes,
     run_scope,
-    sequential,
     size_text,
 )
 from rapids_slink.runtime.threads import Progress
@@ -272,7 +271,7 @@ def estimate_pairs(
     m, n, d = shape
     copies = 0 if is_one else (itemsize * d + metric.rows.row_bytes(d)) * (m + n)
     search = estimate_search(n, d, itemsize, 1, device, n_queries=None if is_one else m, metric=metric)
-    return sequential(MemoryEstimate(copies, copies), search)
+    return MemoryEstimate(copies) + search
 
 
 def room_for_pairs(device: Device) -> float:
@@ -443,7 +442,7 @@ def iter_pairs(X: Any, Y: Any, task: PairTask, rows: int, device: Device) -> Ite
     what = f"{counted(points.shape[0], 'row')} of {counted(points.shape[2], 'feature')}"
     for part in equal_slices(slice(0, near.n_rows), rows):
         with run_scope(device, task.memory_limit):
-            check_memory(device, estimate, what, already_taken=estimate.retained)
+            check_memory(device, estimate, what, already_taken=estimate.peak)
             frame = near.frame(part)
         yield frame
 
