@@ -282,7 +282,7 @@ def estimate_search(
     coding = a_value * min(n * d, BLOCK) * (not device.is_gpu)
     search = max((kind.estimate(*sizes) for kind in kinds), key=lambda needed: needed.least)
     if min_samples > 1:  # the points are put into the order of their core distances
-        search += MemoryEstimate(CORE_BYTES * n + 40 * min(n * d, BLOCK))
+        search += MemoryEstimate(CORE_BYTES * n, 40 * min(n * d, BLOCK))
     return replace(search, peak=rows + max(coding, search.peak + later * m))
 
 

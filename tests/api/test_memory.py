@@ -127,6 +127,7 @@ OF_OTHER_ROWS = {
     "appended": appended,
 }
 CODED = RNG.integers(0, 4, (6000, 20)).astype(float)
+DISTANCES = np.abs(CODED[:1000, :1] - CODED[:1000, 0])
 MEASURED = {
     **CALLS,
     **OF_OTHER_ROWS,
@@ -145,9 +146,9 @@ MEASURED = {
     "DBSCAN, pairs": lambda **how: DBSCAN(2.0, 5, **how).fit(points(4000, 12)),
     "pairs": lambda **how: pairs(points(5000, 12), max_distance=1.0, **how),
     "pairs of two tables": lambda **how: pairs(points(5000, 12), points(3000, 12, 1), max_distance=1.0, **how),
-    "a tree to draw": lambda **how: fit(points(5000, 64), 3, gen_min_span_tree=True, **how),
+    "a tree to draw": lambda **how: HDBSCAN(gen_min_span_tree=True, **how).fit(points(5000, 64)),
     "predictions": lambda **how: fit(points(9000, 5), 3, prediction_data=True, **how),
-    "distances": lambda **how: fit(np.abs(CODED[:1000, :1] - CODED[:1000, 0]), 3, metric="precomputed", **how),
+    "distances": lambda **how: fit(DISTANCES, 3, metric="precomputed", **how),
 }
 
 
