@@ -7,6 +7,7 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.items.kind import holders_of
+from rapids_slink.items.search import room
 from rapids_slink.metrics import WORD_BITS
 from rapids_slink.neighbors.task import row_blocks
 from rapids_slink.runtime.cuda import (
@@ -24,8 +25,6 @@ from rapids_slink.runtime.memory import free_bytes
 from rapids_slink.spanning_tree.cuda import find_cores
 
 STRINGS, EDITS, ROWS = "items/strings.cu", "items/edits.cu", "items/rows.cu"
-#: Counts and sums of all rows that are found at a time.
-SUMS_AT_A_TIME = 2**24
 #: The most bytes of scratch for long strings, and the fewest pairs of them at a time.
 EDGE_BYTES, FEWEST = 2**30, 2**10
 WORD = constant(STRINGS, "WORD")
@@ -200,7 +199,7 @@ def all_sums(rows: Any, use: Callable[[slice, Array], None]) -> None:
         name, dtype, each = "sum_all_products", "float64", constant(ROWS, "SUMMED")
         more = rows.columns, rows.values, rows.values[entries], np.int64(rows.n_features)
     across = -(-n // (each * constant(ROWS, "WARPS")))
-    for part in row_blocks(n, n, SUMS_AT_A_TIME):
+    for part in row_blocks(n, n, room(rows.device) // 2):
         sums = cp.empty((part.stop - part.start, n), dtype)
         launch_blocks(
             ROWS, name, (len(sums), across), constant(ROWS, "THREADS"),

@@ -35,8 +35,6 @@ PAIR_BYTES = 16
 MATRIX_SHARE = 1 / 2
 #: How often a GPU reads a row for its core distance at most.
 MOST_SAMPLES = 2**8
-#: Pairs that are compared with their bottlenecks at a time.
-BLOCK = {"cpu": 2**20, "cuda": 2**24}
 
 
 def may_serve(device: Device, samples: int, limit: float) -> bool:
@@ -84,7 +82,7 @@ def _put_distances(items: Items, matrix: Array, core: Array, bound: Callable[[sl
     """Store the distances of those pairs whose weights by the matrix are at most the bounds of rows and later ones."""
     device, n = items.device, len(items)
     xp = device.xp
-    for rows in row_blocks(n, n, BLOCK[device.name]):
+    for rows in row_blocks(n, n, room(device) // 2):
         later = slice(rows.start, n)
         weight = matrix[rows, later]
         if core is not None:
