@@ -1,0 +1,187 @@
+"""Blocks of near rows around pivots, of which each two near rows meet in one.
+
+    some rows ──pivots_of──▶ pivots ──deal_out──▶ the block of each row, and the blocks that may have a row near it
+
+Some rows are pivots. A row is in the cell of its nearest pivot, and near pivots make a block: a leader is the first of
+some near pivots, which follow it into its block. A row also visits each earlier block that may have a row near it. So
+two near rows of two blocks meet in the earlier one, where the second visits, and a block need only be searched by
+itself. This saves work where the rows have structure. Otherwise the rows visit most blocks, and all pairs of rows meet.
+
+Why no near row is missed: let d be the distance of x to its nearest pivot, and y a row within r of x, whose nearest
+pivot is c. Then |y - c| is at most the distance of y to the pivot of x, which is at most r + d. So |x - c| <= 2r + d,
+and x visits the block of c, as y visits that of x. Here the distances are of float16 or float32 products. If a square
+is wrong by at most e, |y - c|² may be 2e above that of the pivot of x, and then |x - c| <= r + sqrt((r + d)² + 2e).
+
+A row that is longer than all pivots may be too long for these products. It is in the last block and visits all others,
+so it meets every row.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from rapids_slink.metrics import Metric, Rows
+from rapids_slink.neighbors.filter.bounds import accumulation_bound
+from rapids_slink.runtime.device import Array, Device, half, to_host
+
+#: One of how many rows is a pivot, so that finding cells takes a small part of the products of all pairs; at least how
+#: many are in a block; and at most how many rows are.
+ROWS_A_PIVOT, PIVOTS_A_BLOCK, MOST_PIVOTS = 256, 16, 2**16
+#: Pivots this many times as far from each other as the nearest mostly are, beside twice the radius, follow one leader.
+TIMES = 1.25
+#: Products that are in memory at a time.
+PRODUCTS = {"cpu": 2**24, "cuda": 2**28}
+#: Rows of lengths beyond these are not scaled.
+LENGTHS = 1e-30, 1e30
+#: The square of a length up to which a row is not long, scaled; unit rows may be a little above 1.
+NOT_LONG = 1 + 1e-5
+
+
+def radius_of(metric: Metric, max_weight: float, n_features: int, device: Device) -> float | None:
+    """Return a bound of the Euclidean distance of rows up to a surrogate distance, of unit rows for cosine.
+
+    It is None if there is no such bound, or on a GPU whose sums of products are not known to be as precise as
+    `error_of` says.
+    """
+    of_rows = metric.filter == "product" and metric.rows in (Rows.GIVEN, Rows.NORMED)
+    if not of_rows or metric.missing or metric.space is not None or not max_weight < np.inf:
+        return None
+    if not half(device, "rapids_slink.neighbors.filter").products_keep_bound():
+        return None
+    return float(metric.true_distance_bound(max_weight, np, *metric.rounding_terms(n_features))) * (1 + 1e-6)
+
+
+def number_of_pivots(n: int, count: int) -> int:
+    """Return how many of n rows are pivots of a number of blocks."""
+    return min(n, MOST_PIVOTS, max(n // ROWS_A_PIVOT, PIVOTS_A_BLOCK * count))
+
+
+def pivots_of(rows: Array, radius: float, is_cosine: bool, count: int, device: Device) -> Array:
+    """Return pivots, (k, 2 + d) float32: the number of the block of each, the scale of rows, and the scaled row.
+
+    They are in the order of their blocks, of which there are `count`, or one if the rows' lengths are extreme.
+    """
+    xp, k = device.xp, len(rows)
+    longest = 1.0
+    if not is_cosine:
+        squares = rows.astype("float64")
+        longest = float(xp.sqrt((squares * squares).sum(axis=1).max())) * (1 + 1e-3)
+    if not LENGTHS[0] < longest < LENGTHS[1]:
+        count, longest = 1, 1.0
+    pivots, block = _scaled(rows, is_cosine, np.float32(1 / longest), xp), xp.zeros(k, "int64")
+    if count > 1:
+        leader = _leaders(pivots, radius / longest, device)
+        _split(pivots, leader, xp.arange(k), min(count, k), block, xp)
+    order = xp.argsort(block, kind="stable")
+    return xp.column_stack((block[order], xp.full(k, 1 / longest), pivots[order])).astype("float32")
+
+
+def _leaders(pivots: Array, radius: float, device: Device) -> Array:
+    """Return the first pivot whose block most rows around each pivot would visit, (k,) int64.
+
+    A row is mostly as far from its pivot as pivots are from each other.
+    """
+    xp, k = device.xp, len(pivots)
+    squares, kind = (pivots * pivots).sum(axis=1), "float16" if device.is_gpu else "float32"
+    padded = xp.pad(pivots, ((0, 0), (0, -pivots.shape[1] % 8))).astype(kind)
+    chunks = [slice(i, i + step) for step in (max(1, PRODUCTS[device.name] // k),) for i in range(0, k, step)]
+
+    def gaps(some: slice) -> Array:
+        square = squares[some][:, None] + squares - 2 * _products(padded[some], padded, device)
+        return xp.sqrt(xp.maximum(square, 0))
+
+    def nearest(some: slice) -> Array:
+        gap = gaps(some)
+        gap[xp.arange(len(gap)), xp.arange(k)[some]] = np.inf
+        return gap.min(axis=1)
+
+    reach = 2 * radius + TIMES * float(xp.median(xp.concatenate([nearest(some) for some in chunks])))
+    return xp.concatenate([(gaps(some) <= reach).argmax(axis=1) for some in chunks])
+
+
+def deal_out(
+    values: Array, pivots: Array, radius: float, is_cosine: bool, device: Device
+) -> Iterator[tuple[slice, Array, Array]]:
+    """Yield ranges of rows, the block of each row, (m,), and whether a block may have a row near it, (blocks, m) bool.
+
+    `values` may be on the host.
+    """
+    xp, block, scale = device.xp, to_host(pivots[:, 0]), np.float32(float(pivots[0, 1]))
+    pivots = device.asarray(pivots[:, 2:])
+    bounds = np.searchsorted(block, np.arange(int(block[-1]) + 2)).tolist()
+    d, kind = pivots.shape[1], "float16" if device.is_gpu else "float32"
+    filler = -(d + 1) % 8  # tensor cores read eight values at a time
+    halves = -0.5 * (pivots * pivots).sum(axis=1, keepdims=True)
+    sides = xp.concatenate((pivots, halves, xp.zeros((len(pivots), filler), "float32")), axis=1).astype(kind)
+    rounding = (8 + d) * 2.0**-24  # of float64 rows, of lengths and of the scale
+    near, error = radius * float(scale) + 2 * rounding, np.float32(error_of(sides.shape[1]))
+    step = max(1, PRODUCTS[device.name] // int(np.diff(bounds).max()))
+    for start in range(0, len(values), step):
+        some = slice(start, min(start + step, len(values)))
+        with np.errstate(over="ignore", invalid="ignore"):  # of rows that are too long
+            rows = _scaled(device.asarray(values[some]), is_cosine, scale, xp)
+            square, one = (rows * rows).sum(axis=1), xp.ones((len(rows), 1 + filler), "float32")
+            rows = xp.concatenate((rows, one), axis=1).astype(kind)
+            least = xp.empty((len(bounds) - 1, len(rows)), "float32")
+            for b, (low, high) in enumerate(pairwise(bounds)):
+                least[b] = square - 2 * _products(rows, sides[low:high], device).max(axis=1)
+            nearest = xp.sqrt(xp.maximum(least.min(axis=0), 0) + error)
+            reach = near + xp.sqrt((near + nearest) ** 2 + 2 * error)
+            is_long = ~(square <= np.float32(NOT_LONG))
+            may_be_near = is_long | ~(xp.sqrt(xp.maximum(least - error, 0)) > reach * np.float32(1 + 1e-5))
+            block_of_row = xp.where(is_long, len(least) - 1, least.argmin(axis=0))
+        yield some, block_of_row, may_be_near
+
+
+def error_of(width: int) -> float:
+    """Return a bound of the error of a squared distance by products of `width` values, of rows of at most length 1.
+
+    In float16 each of both rows is wrong by 2^-11 of its length, and the half square by 2^-12. The sum has the error of
+    `accumulation_bound` of both lengths, which are at most sqrt(2) and sqrt(1.25) with what stands behind the features.
+    The square is twice the product.
+    """
+    return 2 * (3 * 2.0**-11 + 1.6 * accumulation_bound(width))
+
+
+def _products(rows: Array, others: Array, device: Device) -> Array:
+    """Return the products of rows with others, (m, k) float32."""
+    if not device.is_gpu:
+        return rows @ others.T
+    from rapids_slink.neighbors.filter.cuda import form_product
+
+    products = device.xp.empty((len(rows), len(others)), "float32")
+    form_product(rows, others, products)
+    return products
+
+
+def _scaled(values: Array, is_cosine: bool, scale: Any, xp: Any) -> Array:
+    """Return rows times a scale in float32, or of length 1 for cosine."""
+    rows = values.astype("float64" if values.dtype.itemsize == 8 else "float32")
+    if is_cosine:
+        rows = rows / xp.abs(rows).max(axis=1, keepdims=True)
+        rows = rows / xp.sqrt((rows * rows).sum(axis=1, keepdims=True))
+    return (rows if is_cosine else rows * scale).astype("float32")
+
+
+def _split(pivots: Array, leader: Array, ids: Array, count: int, block: Array, xp: Any) -> None:
+    """Give numbers of blocks to some pivots, halves of halves along the line between two that are far apart.
+
+    Pivots of one leader are where it is, so that few of them are apart.
+    """
+    if count == 1:
+        return
+    own, first = pivots[leader[ids]], count // 2
+
+    def farthest(other: Array) -> Array:
+        gaps = own - other
+        return own[int((gaps * gaps).sum(axis=1).argmax())]
+
+    one = farthest(own[0])
+    line = farthest(one) - one
+    along = xp.lexsort(xp.stack((pivots[ids] @ line, leader[ids].astype("float32"), own @ line)))
+    cut = ids.size * first // count
+    block[ids[along[cut:]]] += first
+    _split(pivots, leader, ids[along[:cut]], first, block, xp)
+    _split(pivots, leader, ids[along[cut:]], count - first, block, xp)
