@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rapids_slink.hierarchy.storage import replace_file
-from rapids_slink.neighbors.pivots import deal_out, number_of_pivots, pivots_of
+from rapids_slink.neighbors.pivots import candidates, deal_out, pivots_of
 from rapids_slink.parquet import on_all_cores
 from rapids_slink.runtime.device import Device, to_host
 
@@ -127,9 +127,8 @@ class Blocks:
 
 def pivots_of_pieces(pieces: Pieces, radius: float, is_cosine: bool, count: int, device: Device) -> np.ndarray:
     """Return pivots of the rows of pieces, (k, 2 + d) float32: see `neighbors.pivots.pivots_of`."""
-    n = pieces.bounds[-1]
-    k = number_of_pivots(n, count)
-    return to_host(pivots_of(device.asarray(pieces.take(np.arange(k) * n // k)), radius, is_cosine, count, device))
+    rows = pieces.take(candidates(pieces.bounds[-1], count))
+    return to_host(pivots_of(device.asarray(rows), radius, is_cosine, count, device))
 
 
 def blocks_of_piece(

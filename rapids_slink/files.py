@@ -53,14 +53,13 @@ from rapids_slink.runtime.threads import Progress, shown_progress, with_progress
 from rapids_slink.settings import Settings, metric_of
 from rapids_slink.single_linkage import engine_of
 from rapids_slink.spanning_tree import kernels
+from rapids_slink.spanning_tree.blocks import BLOCK_ROWS
 from rapids_slink.spanning_tree.problem import Problem
 
 #: The folder beside the output files in which an unfinished run keeps what it has found.
 UNFINISHED = ".unfinished"
 #: The most bytes that a search may take without a `memory_limit`, by device, and at most this share of what is free.
 MOST_BYTES, SHARE = {"cpu": 16 * 10**9, "cuda": 30 * 10**9}, 0.8
-#: Where all rows fit into memory, a block has about this number of them.
-BLOCK_ROWS = {"cpu": 2**16, "cuda": 2**21}
 #: The rows of the sample of a dry run, and from how many places of the files they are.
 SAMPLE = {"cpu": 2**14, "cuda": 2**18}
 SAMPLED_PLACES = 16
@@ -175,10 +174,10 @@ def deduplicate_files(
     if dry_run:
         return _estimated(files, report, on, how, by, most)
     run = _Run(files, Path(output), keep, by, groups, bool(rows), how, most, shown_progress(progress), report)
-    order = _order(files, keep)
+    order, keys = _order(files, keep), None if groups is None else files.keys(groups)
     run.open()
     if run.counts is None:
-        run.search(chosen, order)
+        run.search(chosen, order, keys)
     run.close()
     return report
 
@@ -272,8 +271,11 @@ class _Run:
 
     # --------------------------------------------------------------------------------------------------- the stages
 
-    def search(self, metric: Metric, order: np.ndarray) -> None:
-        """Find which row each row goes to, and write the output files where nobody looks for them."""
+    def search(self, metric: Metric, order: np.ndarray, keys: np.ndarray | None) -> None:
+        """Find which row each row goes to, and write the output files where nobody looks for them.
+
+        `order` has the rows by rank, and `keys` the group of each.
+        """
         with self.report.stage("read", CPU):
             self._read_pieces()
         place = np.empty_like(order)
@@ -286,7 +288,7 @@ class _Run:
                 gone = self._elsewhere(blocks)
         parts = [gone]
         if self.by is not None:
-            self._write_keys(gone[0])
+            self._write_keys(gone[0], keys)
             with self.report.stage("search", CPU):
                 root = self._components(blocks)
             with self.report.stage(self.by, CPU):
@@ -329,10 +331,9 @@ class _Run:
         pieces, folder, is_cosine = self.pieces, self.folder, metric.formula.is_of_unit_rows
         whole, n_pieces = Blocks(pieces, 1, self.most), len(pieces.bounds) - 1
         count = max(n_pieces, pieces.bounds[-1] // BLOCK_ROWS[self.device.name])
-        distance = limit_of(metric, self.how["max_distance"], self.how["min_similarity"])
-        width = self.files.width
-        radius = radius_of(metric, surrogate_bound(metric, distance, width), width, self.device) if count > 1 else None
-        if radius is None:
+        distance, width = limit_of(metric, self.how["max_distance"], self.how["min_similarity"]), self.files.width
+        radius = radius_of(metric, surrogate_bound(metric, distance, width), width, self.device)
+        if count == 1 or radius is None:
             return whole
         with run_scope(self.device, self.how["memory_limit"]):
             pivots = saved(
@@ -372,18 +373,14 @@ class _Run:
             nearest[:, np.searchsorted(nearest[0], rows)] = _nearest_others(self.pieces, self.how, rows, others)
         return nearest
 
-    def _write_keys(self, gone: np.ndarray) -> None:
+    def _write_keys(self, gone: np.ndarray, keys: np.ndarray | None) -> None:
         """Write which rows are compared among themselves, as `Pieces.keys` reads them, unless all are."""
-        if self.groups is None and self.n == self.files.n_rows:
+        if keys is None and self.n == self.files.n_rows:
             return
-
-        def make() -> np.ndarray:
-            keys = np.full(self.files.n_rows, -1)
-            keys[: self.n] = 0 if self.groups is None else self.files.keys(self.groups)
-            keys[gone] = -1
-            return keys
-
-        saved(self.folder / KEYS, make)
+        every = np.full(self.files.n_rows, -1)
+        every[: self.n] = 0 if keys is None else keys
+        every[gone] = -1
+        save(self.folder / KEYS, every)
 
     def _components(self, blocks: Blocks) -> np.ndarray:
         """Return the least row of the component of each row, (n,) int64."""
@@ -526,7 +523,7 @@ def _joined(blocks: Blocks, how: dict[str, Any], step: Search) -> np.ndarray:
 
 def _near_others(blocks: Blocks, how: dict[str, Any], n: int, step: Search) -> np.ndarray:
     """Return rows below n of a search, each with its nearest row from n on, and the bits of the distance, (3, m)."""
-    rows = blocks.rows(step)
+    rows = np.sort(blocks.rows(step))  # of equally near ones the first counts
     own, others = rows[rows < n], rows[rows >= n]
     return _nearest_others(blocks.pieces, how, own, others) if own.size and others.size else np.zeros((3, 0), np.int64)
 

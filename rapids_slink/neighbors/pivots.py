@@ -2,10 +2,11 @@
 
     some rows ──pivots_of──▶ pivots ──deal_out──▶ the block of each row, and the blocks that may have a row near it
 
-Some rows are pivots. A row is in the cell of its nearest pivot, and near pivots make a block: a leader is the first of
-some near pivots, which follow it into its block. A row also visits each earlier block that may have a row near it. So
-two near rows of two blocks meet in the earlier one, where the second visits, and a block need only be searched by
-itself. This saves work where the rows have structure. Otherwise the rows visit most blocks, and all pairs of rows meet.
+Some rows are candidates. Of candidates that are near each other the first is a pivot, so a cluster has one or few. A
+row is in the cell of its nearest pivot, and near pivots make a block. A row also visits each earlier block that may have
+a row near it. So two near rows of two blocks meet in the earlier one, where the second visits, and a block need only be
+searched by itself. This saves work where the rows have structure. Otherwise the rows visit most blocks, and all pairs of
+rows meet.
 
 Why no near row is missed: let d be the distance of x to its nearest pivot, and y a row within r of x, whose nearest
 pivot is c. Then |y - c| is at most the distance of y to the pivot of x, which is at most r + d. So |x - c| <= 2r + d,
@@ -26,10 +27,11 @@ from rapids_slink.metrics import Metric, Rows
 from rapids_slink.neighbors.filter.bounds import accumulation_bound
 from rapids_slink.runtime.device import Array, Device, half, to_host
 
-#: One of how many rows is a pivot, so that finding cells takes a small part of the products of all pairs; at least how
-#: many are in a block; and at most how many rows are.
-ROWS_A_PIVOT, PIVOTS_A_BLOCK, MOST_PIVOTS = 256, 16, 2**16
-#: Pivots this many times as far from each other as the nearest mostly are, beside twice the radius, follow one leader.
+#: One of how many rows is a candidate, so that the products of all candidates take little time beside the search; the
+#: fewest for a block; and the most.
+ROWS_A_CANDIDATE, CANDIDATES_A_BLOCK, MOST_CANDIDATES = 128, 16, 2**17
+#: A candidate is no pivot if an earlier one is about as near: the distance of the nearest mostly is multiplied by this,
+#: and twice the radius added.
 TIMES = 1.25
 #: Products that are in memory at a time.
 PRODUCTS = {"cpu": 2**24, "cuda": 2**28}
@@ -53,40 +55,42 @@ def radius_of(metric: Metric, max_weight: float, n_features: int, device: Device
     return float(metric.true_distance_bound(max_weight, np, *metric.rounding_terms(n_features))) * (1 + 1e-6)
 
 
-def number_of_pivots(n: int, count: int) -> int:
-    """Return how many of n rows are pivots of a number of blocks."""
-    return min(n, MOST_PIVOTS, max(n // ROWS_A_PIVOT, PIVOTS_A_BLOCK * count))
+def candidates(n: int, count: int) -> np.ndarray:
+    """Return the numbers of the rows of n, evenly spread, that are candidates for the pivots of a number of blocks."""
+    k = min(n, MOST_CANDIDATES, max(n // ROWS_A_CANDIDATE, CANDIDATES_A_BLOCK * count))
+    return np.arange(k) * n // k
 
 
 def pivots_of(rows: Array, radius: float, is_cosine: bool, count: int, device: Device) -> Array:
-    """Return pivots, (k, 2 + d) float32: the number of the block of each, the scale of rows, and the scaled row.
+    """Return pivots of candidates, (k, 2 + d) float32: the number of the block of each, the scale of rows, and the row.
 
-    They are in the order of their blocks, of which there are `count`, or one if the rows' lengths are extreme.
+    They are scaled, in the order of their blocks. There are up to `count` of these, or one if the lengths are extreme.
     """
-    xp, k = device.xp, len(rows)
-    longest = 1.0
+    xp, longest = device.xp, 1.0
     if not is_cosine:
         squares = rows.astype("float64")
         longest = float(xp.sqrt((squares * squares).sum(axis=1).max())) * (1 + 1e-3)
     if not LENGTHS[0] < longest < LENGTHS[1]:
-        count, longest = 1, 1.0
-    pivots, block = _scaled(rows, is_cosine, np.float32(1 / longest), xp), xp.zeros(k, "int64")
-    if count > 1:
-        leader = _leaders(pivots, radius / longest, device)
-        _split(pivots, leader, xp.arange(k), min(count, k), block, xp)
+        return xp.zeros((1, 2 + rows.shape[1]), "float32")
+    every = _scaled(rows, is_cosine, np.float32(1 / longest), xp)
+    first, size = xp.unique(_leaders(every, radius / longest, device), return_counts=True)
+    pivots, block = every[first], xp.zeros(first.size, "int64")
+    _split(pivots, size, xp.arange(first.size), count, block, xp)
     order = xp.argsort(block, kind="stable")
-    return xp.column_stack((block[order], xp.full(k, 1 / longest), pivots[order])).astype("float32")
+    return xp.column_stack((block[order], xp.full(first.size, 1 / longest), pivots[order])).astype("float32")
 
 
-def _leaders(pivots: Array, radius: float, device: Device) -> Array:
-    """Return the first pivot whose block most rows around each pivot would visit, (k,) int64.
+def _leaders(rows: Array, radius: float, device: Device) -> Array:
+    """Return the first candidate that is about as near to each as others, (k,) int64.
 
-    A row is mostly as far from its pivot as pivots are from each other.
+    Rows around two that are nearer would visit each other's block: a row is mostly as far from its pivot as candidates
+    are from each other.
     """
-    xp, k = device.xp, len(pivots)
-    squares, kind = (pivots * pivots).sum(axis=1), "float16" if device.is_gpu else "float32"
-    padded = xp.pad(pivots, ((0, 0), (0, -pivots.shape[1] % 8))).astype(kind)
-    chunks = [slice(i, i + step) for step in (max(1, PRODUCTS[device.name] // k),) for i in range(0, k, step)]
+    xp, k = device.xp, len(rows)
+    squares, kind = (rows * rows).sum(axis=1), "float16" if device.is_gpu else "float32"
+    padded = xp.pad(rows, ((0, 0), (0, -rows.shape[1] % 8))).astype(kind)
+    step = max(1, PRODUCTS[device.name] // k)
+    chunks = [slice(i, i + step) for i in range(0, k, step)]
 
     def gaps(some: slice) -> Array:
         square = squares[some][:, None] + squares - 2 * _products(padded[some], padded, device)
@@ -165,23 +169,24 @@ def _scaled(values: Array, is_cosine: bool, scale: Any, xp: Any) -> Array:
     return (rows if is_cosine else rows * scale).astype("float32")
 
 
-def _split(pivots: Array, leader: Array, ids: Array, count: int, block: Array, xp: Any) -> None:
+def _split(pivots: Array, size: Array, ids: Array, count: int, block: Array, xp: Any) -> None:
     """Give numbers of blocks to some pivots, halves of halves along the line between two that are far apart.
 
-    Pivots of one leader are where it is, so that few of them are apart.
+    A pivot counts as the `size` of its cell.
     """
+    count = min(count, ids.size)
     if count == 1:
         return
-    own, first = pivots[leader[ids]], count // 2
+    own, first = pivots[ids], count // 2
 
     def farthest(other: Array) -> Array:
         gaps = own - other
         return own[int((gaps * gaps).sum(axis=1).argmax())]
 
     one = farthest(own[0])
-    line = farthest(one) - one
-    along = xp.lexsort(xp.stack((pivots[ids] @ line, leader[ids].astype("float32"), own @ line)))
-    cut = ids.size * first // count
+    along = xp.argsort(own @ (farthest(one) - one), kind="stable")
+    up_to = to_host(xp.cumsum(size[ids[along]]))
+    cut = int(np.clip(np.searchsorted(up_to, up_to[-1] * first / count), first, ids.size - (count - first)))
     block[ids[along[cut:]]] += first
-    _split(pivots, leader, ids[along[:cut]], first, block, xp)
-    _split(pivots, leader, ids[along[cut:]], count - first, block, xp)
+    _split(pivots, size, ids[along[:cut]], first, block, xp)
+    _split(pivots, size, ids[along[cut:]], count - first, block, xp)

@@ -16,7 +16,7 @@ from math import inf
 import numpy as np
 
 from rapids_slink.forced import forced
-from rapids_slink.neighbors.pivots import deal_out, number_of_pivots, pivots_of, radius_of
+from rapids_slink.neighbors.pivots import candidates, deal_out, pivots_of, radius_of
 from rapids_slink.neighbors.task import golden_stride
 from rapids_slink.runtime.device import Array
 from rapids_slink.runtime.memory import MemoryEstimate, sequential
@@ -34,9 +34,9 @@ MAX_SHARE, PRODUCT_PAIRS = 0.5, {"cpu": 1, "cuda": 16}
 
 def may_serve(problem: Problem) -> bool:
     """Return whether blocks may serve a problem up to a distance: the values decide."""
-    of_products = problem.metric.filter == "product" and not problem.is_compact
-    is_alone = not problem.by_reachability and problem.part_lists is None
-    return of_products and is_alone
+    if problem.by_reachability or problem.part_lists is not None:
+        return False
+    return problem.metric.filter == "product" and not problem.is_compact
 
 
 def prepare(look: Look) -> Prepared | None:
@@ -50,8 +50,8 @@ def prepare(look: Look) -> Prepared | None:
     if radius is None:
         return None
     with look.report.stage("neighbors", device):
-        k, values = number_of_pivots(n, count), rows[:, : problem.n_features]
-        pivots = pivots_of(values[device.asarray(np.arange(k) * n // k)], radius, is_cosine, count, device)
+        values = rows[:, : problem.n_features]
+        pivots = pivots_of(values[device.asarray(candidates(n, count))], radius, is_cosine, count, device)
         count = int(pivots[-1, 0]) + 1
 
         def meeting(values: Array) -> Iterator[tuple[slice, Array]]:
@@ -62,9 +62,11 @@ def prepare(look: Look) -> Prepared | None:
 
         sample = device.asarray(np.sort(np.arange(min(n, SAMPLED_ROWS)) * golden_stride(n) % n))
         shares = sum(meets.sum(axis=1) for _, meets in meeting(values[sample])) / sample.size
-        share = float((shares * shares).sum()) + 2 * PRODUCT_PAIRS[device.name] * k / n
-    if not is_wanted and (count == 1 or share > MAX_SHARE):
+        share = float((shares * shares).sum())
+    of_pivots = 2 * PRODUCT_PAIRS[device.name] * len(pivots) / n
+    if not is_wanted and share + of_pivots > MAX_SHARE:
         return None
+    look.report.count("neighbors", blocks=count, pairs_of_rows=int(share * n * n / 2))
 
     def make() -> Tree:
         del look.search  # those of the blocks take its memory
@@ -72,7 +74,6 @@ def prepare(look: Look) -> Prepared | None:
             meets = xp.empty((count, n), bool)
             for some, of_some in meeting(values):
                 meets[:, some] = of_some
-            look.report.count("neighbors", blocks=count, pairs_of_rows=int((meets.sum(axis=1) ** 2).sum()) // 2)
         edges = [_edges_of(look, xp.flatnonzero(block).astype("int32")) for block in meets]
         with look.report.stage("spanning_tree", device):
             src, dst, weight = (xp.concatenate(column) for column in zip(*edges, strict=True))

@@ -415,7 +415,7 @@ def test_is_public():
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_blocks_of_near_rows(tmp_path, metric, dtype, set_constants, device):
     """Rows around few places are in blocks that meet few others, and no near pair is lost."""
-    set_constants(pivots, PRODUCTS=400, PIVOTS_A_BLOCK=6)
+    set_constants(pivots, PRODUCTS=400)
     rng = np.random.default_rng(5)
     X = rng.normal(size=(9, 16))[rng.integers(0, 9, 360)] + 0.2 * rng.normal(size=(360, 16))
     X[300:] = X[:60] + 0.02 * rng.normal(size=(60, 16))
@@ -444,7 +444,7 @@ def test_each_near_pair_meets(metric, scale, set_constants, device):
     gap = np.sqrt(((unit[:, None] - unit[None]) ** 2).sum(axis=2))
     others = np.delete(np.arange(240), np.s_[7::50])
     for radius in np.quantile(gap[np.ix_(others, others)], [0.01, 0.1, 0.5]):
-        around = pivots.pivots_of(on.asarray(X[others[:128]]), radius, is_cosine, 8, on)
+        around = pivots.pivots_of(on.asarray(X[others[:128]]), radius / 9, is_cosine, 8, on)
         dealt = list(pivots.deal_out(X, around, radius, is_cosine, on))
         block, may_be_near = (np.concatenate([to_host(part[i]) for part in dealt], axis=-1) for i in (1, 2))
         near = np.nonzero(gap <= radius)
