@@ -2,11 +2,11 @@
 
     some rows ──pivots_of──▶ pivots ──deal_out──▶ the block of each row, and the blocks that may have a row near it
 
-Some rows are candidates. Of candidates that are near each other the first is a pivot, so a cluster has one or few. A
-row is in the cell of its nearest pivot, and near pivots make a block. A row also visits each earlier block that may have
-a row near it. So two near rows of two blocks meet in the earlier one, where the second visits, and a block need only be
-searched by itself. This saves work where the rows have structure. Otherwise the rows visit most blocks, and all pairs of
-rows meet.
+Some rows are candidates. Of candidates that are near each other the first is a pivot, so a cluster has one or few.
+A row is in the cell of its nearest pivot, and near pivots make a block. A row also visits each earlier block that may
+have a row near it. So two near rows of two blocks meet in the earlier one, where the second visits, and a block need
+only be searched by itself. This saves work where the rows have structure. Otherwise the rows visit most blocks, and all
+pairs of rows meet.
 
 Why no near row is missed: let d be the distance of x to its nearest pivot, and y a row within r of x, whose nearest
 pivot is c. Then |y - c| is at most the distance of y to the pivot of x, which is at most r + d. So |x - c| <= 2r + d,
