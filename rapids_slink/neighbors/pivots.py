@@ -31,8 +31,8 @@ from rapids_slink.runtime.device import Array, Device, half, to_host
 #: fewest for a block; and the most.
 ROWS_A_CANDIDATE, CANDIDATES_A_BLOCK, MOST_CANDIDATES = 128, 16, 2**17
 #: A candidate is no pivot if an earlier one is about as near: the distance of the nearest mostly is multiplied by this,
-#: and twice the radius added.
-TIMES = 1.25
+#: and twice the radius added. How many candidates tell the distance of the nearest.
+TIMES, SAMPLED = 1.25, 2**10
 #: Products that are in memory at a time.
 PRODUCTS = {"cpu": 2**24, "cuda": 2**28}
 #: Rows of lengths beyond these are not scaled.
@@ -81,28 +81,24 @@ def pivots_of(rows: Array, radius: float, is_cosine: bool, count: int, device: D
 
 
 def _leaders(rows: Array, radius: float, device: Device) -> Array:
-    """Return the first candidate that is about as near to each as others, (k,) int64.
+    """Return the first candidate that is about as near to each as others, (k,) int32.
 
     Rows around two that are nearer would visit each other's block: a row is mostly as far from its pivot as candidates
-    are from each other.
+    are from each other, of which a sample tells.
     """
     xp, k = device.xp, len(rows)
-    squares, kind = (rows * rows).sum(axis=1), "float16" if device.is_gpu else "float32"
-    padded = xp.pad(rows, ((0, 0), (0, -rows.shape[1] % 8))).astype(kind)
-    step = max(1, PRODUCTS[device.name] // k)
-    chunks = [slice(i, i + step) for i in range(0, k, step)]
-
-    def gaps(some: slice) -> Array:
-        square = squares[some][:, None] + squares - 2 * _products(padded[some], padded, device)
-        return xp.sqrt(xp.maximum(square, 0))
-
-    def nearest(some: slice) -> Array:
-        gap = gaps(some)
-        gap[xp.arange(len(gap)), xp.arange(k)[some]] = np.inf
-        return gap.min(axis=1)
-
-    reach = 2 * radius + TIMES * float(xp.median(xp.concatenate([nearest(some) for some in chunks])))
-    return xp.concatenate([(gaps(some) <= reach).argmax(axis=1) for some in chunks])
+    squares, number, columns = (rows * rows).sum(axis=1), xp.arange(k, dtype="int32"), _columns(rows, device)
+    some = slice(0, k, -(-k // SAMPLED))
+    closeness = _closeness(_rows(rows[some], columns, device), columns, device)[:, :k]
+    closeness[number[: len(closeness)], number[some]] = -np.inf
+    nearest = xp.sqrt(xp.maximum(squares[some] - 2 * closeness.max(axis=1), 0))
+    reach, step = 2 * radius + TIMES * float(np.median(to_host(nearest))), max(1, PRODUCTS[device.name] // k)
+    least, parts = (squares - reach**2) / 2, []
+    for start in range(0, k, step):
+        some = slice(start, start + step)
+        is_near = _closeness(_rows(rows[some], columns, device), columns, device)[:, :k] >= least[some, None]
+        parts.append(xp.minimum(xp.where(is_near, number, np.int32(k)).min(axis=1), number[some]))
+    return xp.concatenate(parts)
 
 
 def deal_out(
@@ -113,24 +109,20 @@ def deal_out(
     `values` may be on the host.
     """
     xp, block, scale = device.xp, to_host(pivots[:, 0]), np.float32(float(pivots[0, 1]))
-    pivots = device.asarray(pivots[:, 2:])
+    pivots, d = device.asarray(pivots[:, 2:]), pivots.shape[1] - 2
     bounds = np.searchsorted(block, np.arange(int(block[-1]) + 2)).tolist()
-    d, kind = pivots.shape[1], "float16" if device.is_gpu else "float32"
-    filler = -(d + 1) % 8  # tensor cores read eight values at a time
-    halves = -0.5 * (pivots * pivots).sum(axis=1, keepdims=True)
-    sides = xp.concatenate((pivots, halves, xp.zeros((len(pivots), filler), "float32")), axis=1).astype(kind)
+    columns = [_columns(pivots[low:high], device) for low, high in pairwise(bounds)]
     rounding = (8 + d) * 2.0**-24  # of float64 rows, of lengths and of the scale
-    near, error = radius * float(scale) + 2 * rounding, np.float32(error_of(sides.shape[1]))
-    step = max(1, PRODUCTS[device.name] // int(np.diff(bounds).max()))
+    near, error = radius * float(scale) + 2 * rounding, np.float32(error_of(columns[0].shape[1]))
+    step = max(1, PRODUCTS[device.name] // max(map(len, columns)))
     for start in range(0, len(values), step):
         some = slice(start, min(start + step, len(values)))
         with np.errstate(over="ignore", invalid="ignore"):  # of rows that are too long
             rows = _scaled(device.asarray(values[some]), is_cosine, scale, xp)
-            square, one = (rows * rows).sum(axis=1), xp.ones((len(rows), 1 + filler), "float32")
-            rows = xp.concatenate((rows, one), axis=1).astype(kind)
-            least = xp.empty((len(bounds) - 1, len(rows)), "float32")
-            for b, (low, high) in enumerate(pairwise(bounds)):
-                least[b] = square - 2 * _products(rows, sides[low:high], device).max(axis=1)
+            square, rows = (rows * rows).sum(axis=1), _rows(rows, columns[0], device)
+            least = xp.empty((len(columns), len(rows)), "float32")
+            for b, of_block in enumerate(columns):
+                least[b] = square - 2 * _closeness(rows, of_block, device).max(axis=1)
             nearest = xp.sqrt(xp.maximum(least.min(axis=0), 0) + error)
             reach = near + xp.sqrt((near + nearest) ** 2 + 2 * error)
             is_long = ~(square <= np.float32(NOT_LONG))
@@ -149,14 +141,35 @@ def error_of(width: int) -> float:
     return 2 * (3 * 2.0**-11 + 1.6 * accumulation_bound(width))
 
 
-def _products(rows: Array, others: Array, device: Device) -> Array:
-    """Return the products of rows with others, (m, k) float32."""
+def _columns(pivots: Array, device: Device) -> Array:
+    """Return pivots p, each followed by -|p|²/2, for `_closeness`.
+
+    Tensor cores read eight values at a time, and write eight products: the last pivot fills them up.
+    """
+    xp, (k, d) = device.xp, pivots.shape
+    columns = xp.zeros((k + -k % 8, d + 1 + -(d + 1) % 8), "float16" if device.is_gpu else "float32")
+    columns[:k, :d] = pivots
+    columns[:k, d] = -0.5 * (pivots * pivots).sum(axis=1)
+    columns[k:] = columns[k - 1]
+    return columns
+
+
+def _rows(rows: Array, columns: Array, device: Device) -> Array:
+    """Return rows, each followed by 1, in the type of the columns."""
+    xp, (m, d) = device.xp, rows.shape
+    padded = xp.zeros((m, columns.shape[1]), columns.dtype)
+    padded[:, :d], padded[:, d] = rows, 1
+    return padded
+
+
+def _closeness(rows: Array, columns: Array, device: Device) -> Array:
+    """Return x·p - |p|²/2 of each row x and each column of a pivot p, (m, k) float32."""
     if not device.is_gpu:
-        return rows @ others.T
+        return rows @ columns.T
     from rapids_slink.neighbors.filter.cuda import form_product
 
-    products = device.xp.empty((len(rows), len(others)), "float32")
-    form_product(rows, others, products)
+    products = device.xp.empty((len(rows), len(columns)), "float32")
+    form_product(rows, columns, products)
     return products
 
 

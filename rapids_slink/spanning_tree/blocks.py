@@ -19,7 +19,7 @@ from rapids_slink.forced import forced
 from rapids_slink.neighbors.pivots import candidates, deal_out, pivots_of, radius_of
 from rapids_slink.neighbors.task import golden_stride
 from rapids_slink.runtime.device import Array
-from rapids_slink.runtime.memory import MemoryEstimate, sequential
+from rapids_slink.runtime.memory import MemoryEstimate
 from rapids_slink.spanning_tree import lists
 from rapids_slink.spanning_tree.graphs import EdgeList, forest_of_edges
 from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
@@ -81,8 +81,8 @@ def prepare(look: Look) -> Prepared | None:
 
     def estimate() -> MemoryEstimate:
         most = min(n, int(1.1 * n * float(shares.max())) + 1)
-        kept = n * (count + lists.POINT_BYTES[device.name]) + most * rows.shape[1] * rows.dtype.itemsize
-        return sequential(MemoryEstimate(kept, kept), lists.estimate(replace(problem, n=most)))
+        kept = n * (count + lists.TREE_BYTES[device.name]) + most * rows.shape[1] * rows.dtype.itemsize
+        return MemoryEstimate(kept) + lists.estimate(replace(problem, n=most))
 
     return Prepared(make, estimate)
 
@@ -93,7 +93,9 @@ def _edges_of(look: Look, numbers: Array) -> tuple[Array, Array, Array]:
     if numbers.size < 2:
         return numbers[:0], numbers[:0], xp.empty(0)
     part = Look(replace(problem, n=numbers.size), look.rows[numbers], look.report)
-    tree, _ = lists.connected(part, lists.lists_of(part))
+    near = lists.lists_of(part)
+    search = part.search.for_connecting(near.ids)()
+    tree = lists.tree_of_lists(near, search, problem.device, look.report, part.max_weight)
     src, dst, weight = tree.columns.values()
     kept = weight <= problem.max_weight
     return numbers[src[kept]], numbers[dst[kept]], weight[kept]
