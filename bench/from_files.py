@@ -101,10 +101,10 @@ def make_files(folder: Path, n: int, d: int, device: Device) -> None:
         ids = np.arange(len(values)) + file * (n // files)
         write_table(
             pa.table({"id": ids, "embedding": vectors}), folder / f"{file:04}.parquet", row_group_size=GROUP_ROWS,
-            compression="none", use_dictionary=False,
+            compression="none", use_dictionary=False, write_statistics=["id"],
         )  # fmt: skip
 
-    with ThreadPoolExecutor(8) as threads:
+    with ThreadPoolExecutor(16) as threads:
         waiting: list[Any] = []
         for file in range(files):
             m = n // files

@@ -110,7 +110,7 @@ def extremes(values: Array) -> tuple[float, float]:
 
     By columns CuPy takes thirty times as long, and a single block of threads reduces 2³¹ values or more at once.
     """
-    parts = [values[rows] for rows in row_blocks(*values.shape, EXTREMES)]
+    parts = [values[rows] for rows in row_blocks(len(values), values.shape[1], EXTREMES)]
     return min(float(part.min()) for part in parts), max(float(part.max()) for part in parts)
 
 

@@ -19,7 +19,7 @@ from rapids_slink.forced import forced
 from rapids_slink.neighbors.pivots import candidates, deal_out, pivots_of, radius_of
 from rapids_slink.neighbors.task import golden_stride
 from rapids_slink.runtime.device import Array
-from rapids_slink.runtime.memory import MemoryEstimate
+from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate
 from rapids_slink.spanning_tree import lists
 from rapids_slink.spanning_tree.graphs import EdgeList, forest_of_edges
 from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
@@ -81,7 +81,7 @@ def prepare(look: Look) -> Prepared | None:
 
     def estimate() -> MemoryEstimate:
         most = min(n, int(1.1 * n * float(shares.max())) + 1)
-        kept = n * (count + lists.TREE_BYTES[device.name]) + most * rows.shape[1] * rows.dtype.itemsize
+        kept = n * (count + TREE_BYTES[device.name]) + most * rows.shape[1] * rows.dtype.itemsize
         return MemoryEstimate(kept) + lists.estimate(replace(problem, n=most))
 
     return Prepared(make, estimate)
