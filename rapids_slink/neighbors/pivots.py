@@ -29,7 +29,7 @@ from rapids_slink.runtime.device import Array, Device, half, to_host
 
 #: One of how many rows is a candidate, so that the products of all candidates take little time beside the search; the
 #: fewest for a block; and the most.
-ROWS_A_CANDIDATE, CANDIDATES_A_BLOCK, MOST_CANDIDATES = 128, 16, 2**17
+ROWS_A_CANDIDATE, CANDIDATES_A_BLOCK, MOST_CANDIDATES = 128, 16, 2**19
 #: A candidate is no pivot if an earlier one is about as near: the distance of the nearest mostly is multiplied by this,
 #: and twice the radius added. How many candidates tell the distance of the nearest.
 TIMES, SAMPLED = 1.25, 2**10
