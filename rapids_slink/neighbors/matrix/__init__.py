@@ -17,10 +17,9 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.metrics import EUCLIDEAN, Metric, Rows
+from rapids_slink.metrics import Metric, Rows
 from rapids_slink.neighbors.exact.cuda import MAX_LIST, list_entries, lists_by_sorting
 from rapids_slink.neighbors.task import BLOCK, Search, SearchResult, SearchTask, equal_slices
-from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import (
     WARP,
     c_name,
@@ -201,22 +200,14 @@ RANKING_BYTES = 48
 
 
 class MatrixSearch(Search):
-    """Search among `values` for neighbours of the same points, or of `queries`; see `BruteForceSearch`."""
+    """A search by distances that are computed from bit planes; see `Search`."""
 
     name = "bit planes"  # for reports
 
-    def __init__(
-        self,
-        values: Array,
-        device: Device,
-        report: Report,
-        queries: Array = None,
-        progress: bool | str = False,
-        metric: Metric = EUCLIDEAN,
-    ) -> None:
-        self.report, self.progress, self.metric = report, progress, metric
-        self.points, *others = bit_planes([values] if queries is None else [values, queries], metric)
-        self.queries = others[0] if others else self.points
+    def __post_init__(self) -> None:
+        metric, queries = self.metric, self.queries
+        self.points, *others = bit_planes([self.values] if queries is None else [self.values, queries], metric)
+        self.queries, self.values = others[0] if others else self.points, None  # the planes take their place
         n, d = self.points.n, self.points.n_features
         self.fits, self.room = queries is None and fits(n, d, metric), min(PART_BYTES, free_bytes() * MATRIX_SHARE)
         self.matrix: Any = None  # of all distances, once they are computed
