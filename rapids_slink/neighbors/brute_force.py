@@ -121,9 +121,11 @@ class BruteForceSearch(ListSearch):
         self.in_tiles: TileSearch | None = None  # what searches once the filter has not told the points apart
         self.core: Array = None  # the core distances by which the points are ordered, and these in ascending order
         self.ascending_core: Array = None
+        self.name = "none"
         if self.filter is not None:
             self.filter.arrange(self.filter.first_order())
-        self.name = self.filter.name if self.filter else "none"
+            self.name = self.filter.name
+            self.ends_lists = self.filter.is_of_products and (self.filter.is_symmetric or not self.device.is_gpu)
 
     @property
     def is_over_all_pairs(self) -> bool:
@@ -168,13 +170,6 @@ class BruteForceSearch(ListSearch):
             if rows.size:
                 self.scan(task, rows, reached)
         return m - redone - far.size, redone, unproven.size + far.size
-
-    @property
-    def ends_lists(self) -> bool:
-        """Return whether bounds by lists cut off the lists of its k-NN graph, and few distances are equal."""
-        if self.filter is None or self.metric.filter != "product":
-            return False
-        return self.filter.is_symmetric or not self.device.is_gpu
 
     @property
     def by_products(self) -> ProductFilter | None:

@@ -161,6 +161,7 @@ class Search:
     name = ""  # for reports
     joins_late = False  # whether components are connected at once only after it has raised `ManyTilesError`
     for_lists = False  # whether another search connects its lists, whatever they are
+    ends_lists = False  # whether bounds by lists cut off the lists of its k-NN graph, and few distances are equal
     #: set by a search that has `by_products`; the memory is for its tasks and for connecting components at once
     exact: ExactPoints = field(init=False)
     free_bytes: float = field(init=False)
@@ -195,11 +196,6 @@ class Search:
     def distances(self, src: Array, dst: Array) -> Array:
         """Return the surrogate distances of pairs of points, float64, for connecting components at once."""
         return kernels(self.device).pair_distances(self.exact.points, src, dst, self.exact.metric)
-
-    @property
-    def ends_lists(self) -> bool:
-        """Return whether bounds by lists cut off the lists of its k-NN graph, and few distances are equal."""
-        return False
 
     @property
     def by_boxes(self) -> "BoxSearch | None":
