@@ -158,6 +158,7 @@ class Encoded:
 class Terms:
     """The terms of some cells of rows by which the test decides: see the module's docstring."""
 
+    columns: Encoded
     first_cell: int
     first_slot: int  # of the cells' points
     #: of all centres with these points, float64, and the squares of either's lengths
@@ -286,7 +287,8 @@ class TileSearch(ListSearch):
     def settle(self, task: SearchTask, reached: SearchState, index: Array = None) -> tuple[int, int, int]:
         """Fill the lists of a task's rows: see `ListSearch.settle`.
 
-        If there is an `index`, only these rows of the task are searched for, which have overflowed.
+        If there is an `index`, only these rows of the task are searched for, which have overflowed. The first search
+        bounds the rows by near points alone before it tests all tiles.
         """
         m, redone, room, columns = task.rows.size, -1, ROOM + 12 * task.k, self.columns
         if task.k > self.exact_kernels.MAX_LIST:  # such lists are too long to be kept beside candidates
@@ -294,11 +296,14 @@ class TileSearch(ListSearch):
             return 0, 0, m
         among_all, unproven = self._among_all(task), m
         while unproven:
-            self._search(among_all, index, reached, min(room, self.slots.rows.size), columns, redone < 0)
+            slots, again, room = self._slots_of(among_all, index), redone >= 0, min(room, self.slots.rows.size)
+            chunks, progress = self._chunks(slots, room), task.progress(self.progress and not again)
+            for cells, part in with_progress(chunks, len(chunks), progress):
+                self._search_slots(among_all, part, self._terms(columns, cells), reached, room, again)
             index = self.exact_kernels.flatnonzero(reached.top.overflowed)
             unproven, room = index.size, MORE_ROOM * room
             columns = self.fine if unproven else columns
-            redone = unproven if redone < 0 else redone
+            redone = redone if again else unproven
         return m - max(redone, 0), max(redone, 0), 0
 
     def _among_all(self, task: SearchTask) -> SearchTask:
@@ -346,18 +351,6 @@ class TileSearch(ListSearch):
             self.points, slots, self.axes.centre, *cells, columns.fine, columns=False
         )
         return Encoded(slots, *cells, y, error, length, columns.fine)
-
-    def _search(
-        self, task: SearchTask, index: Array, reached: SearchState, room: int, columns: Encoded, is_first: bool
-    ) -> None:
-        """Search for the task's rows, or for those of an `index`.
-
-        The first search bounds the rows by near points alone before it tests all tiles.
-        """
-        slots = self._slots_of(task, index)
-        chunks, progress = self._chunks(slots, room), task.progress(self.progress and is_first)
-        for cells, part in with_progress(chunks, len(chunks), progress):
-            self._search_slots(task, part, self._terms(columns, cells), columns, reached, room, is_first)
 
     def _slots_of(self, task: SearchTask, index: Array) -> Slots:
         """Return the task's rows, or those of an `index`, in slots; each block is of one cell.
@@ -419,7 +412,7 @@ class TileSearch(ListSearch):
             begins = self._buffer(f"begins, {columns.fine}", of_centres[0].shape, kind)
             self.kernels.put_begins(of_centres, self.between[1][cells], columns, cells, eta, begins)
             squares = self.kernels.squares_of_cells(self.between[0], columns)
-            self._kept[columns.fine] = Terms(cells.start, begin, products, begins, squares)
+            self._kept[columns.fine] = Terms(columns, cells.start, begin, products, begins, squares)
         return self._kept[columns.fine]
 
     def _products(self, name: str, cells: slice, rows: Array) -> tuple[Array, Array, Array]:
@@ -432,16 +425,9 @@ class TileSearch(ListSearch):
         return products, self.between[0][cells], norms
 
     def _search_slots(
-        self,
-        task: SearchTask,
-        slots: Slots,
-        terms: Terms,
-        columns: Encoded,
-        reached: SearchState,
-        room: int,
-        is_first: bool,
+        self, task: SearchTask, slots: Slots, terms: Terms, reached: SearchState, room: int, again: bool
     ) -> None:
-        exact, upper, minima = self.exact_kernels, reached.upper, reached.minima
+        exact, columns, upper, minima = self.exact_kernels, terms.columns, reached.upper, reached.minima
         begin = terms.first_slot, terms.first_cell
         rows = self.kernels.put_rows(slots, task.rows, task.row_group, self.slot_of, begin, upper, minima)
         groups, encoded, boxes = (rows.groups, task.point_group), columns, self.boxes
@@ -449,7 +435,7 @@ class TileSearch(ListSearch):
             encoded = self._encode_rows(replace(slots, rows=rows.real), columns)
             boxes = self.kernels.boxes(self.places, self.errors, rows.real)
         of_points, of_tiles, of_blocks = self._groups_of(task, rows)
-        if minima is not None and is_first:
+        if minima is not None and not again:
             ids = self._buffer("candidates", (rows.ids.size, SAMPLED), "int32")
             near = self._near_cells(slots, 0, of_tiles, of_blocks), self.columns_in.rows
             some = self.kernels.sample_lists(*near, rows, task.point_group, ids)
@@ -469,12 +455,12 @@ class TileSearch(ListSearch):
                 self._rerank(rows, into, None, lists, minima, task, for_bounds)  # none is of the row's group
             return lists
 
-        if minima is None and is_first:
+        if minima is None and not again:
             self._bound_in_order(task, rows)
             of_cells = self._near_cells(slots, DEVIATIONS, of_tiles, of_blocks)
             bands = geometric_slices(FIRST_NEAR + 4 * task.k // TILE, of_cells.longest, GROWTH)
             look(of_cells, bands, for_bounds=True)
-        listed = self._near_tiles(boxes, rows, of_tiles, of_blocks, (terms, columns))
+        listed = self._near_tiles(boxes, rows, of_tiles, of_blocks, terms)
         counts = {"tile_pairs": slots.cell_of_block.size * len(self.boxes), "tile_pairs_formed": listed.lengths.sum()}
         many = 0 if forced().connect == "late" else JOINING_SHARE[self.device.name] * counts["tile_pairs"]
         if task.may_join and counts["tile_pairs_formed"] >= many:
@@ -526,16 +512,15 @@ class TileSearch(ListSearch):
         self._rerank(rows, candidates, groups, top, None, task, for_bounds=True)
 
     def _near_tiles(
-        self, row_boxes: Array, rows: Rows, of_tiles: Array, of_blocks: Array, test: tuple[Terms, Encoded] | None = None
+        self, row_boxes: Array, rows: Rows, of_tiles: Array, of_blocks: Array, terms: Terms | None = None
     ) -> Lists:
         """Return the tiles that may have a point within the bound of a row of each block, by boxes, places and cells.
 
-        Cells are looked at if places leave features out, and if the terms of a `test` of these rows are at hand.
+        Cells are looked at if places leave features out, and if the `terms` of these rows are at hand.
         """
         balls = None
-        if test is not None and self.n_features > AXES:
-            terms, columns = test
-            balls = Balls(terms.products, rows.in_terms, columns, self.rounding, (1 + 1e-12) / self.axes.stretch)
+        if terms is not None and self.n_features > AXES:
+            balls = Balls(terms.products, rows.in_terms, terms.columns, self.rounding, (1 + 1e-12) / self.axes.stretch)
         reach, reach_of_block = self.kernels.reach(rows.bound, self.reach, self.axes.stretch)
         listed: Lists = self.kernels.near_tiles(
             row_boxes, self.boxes, self.turned, self.places_of_slots, self.lost, rows.where, reach, reach_of_block,
