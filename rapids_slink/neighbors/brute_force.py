@@ -15,7 +15,6 @@ the lists within two parts of the points are known, only pairs between the parts
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
@@ -30,7 +29,6 @@ from rapids_slink.neighbors.filter import kernels as filter_kernels
 from rapids_slink.neighbors.task import (
     BLOCK,
     ListSearch,
-    Search,
     SearchState,
     SearchTask,
     chunks_of,
@@ -111,6 +109,7 @@ class BruteForceSearch(ListSearch):
     max_weight: float = inf
     listed: int = 0
 
+    is_over_all_pairs = True  # until it is in tiles
     estimate = staticmethod(estimate_brute_force)
 
     def __post_init__(self) -> None:
@@ -126,16 +125,6 @@ class BruteForceSearch(ListSearch):
             self.filter.arrange(self.filter.first_order())
             self.name = self.filter.name
             self.ends_lists = self.filter.is_of_products and (self.filter.is_symmetric or not self.device.is_gpu)
-
-    @property
-    def is_over_all_pairs(self) -> bool:
-        """Return whether the search is by a filter or by all distances, not in tiles; see `Search`."""
-        return self.in_tiles is None
-
-    def for_connecting(self, ids: Array) -> Callable[[], Search]:
-        """Return a function that returns the search that has made the lists: this one, or the one in tiles."""
-        search = self.in_tiles or self
-        return lambda: search
 
     def settle(self, task: SearchTask, reached: SearchState) -> tuple[int, int, int]:
         """Fill the lists of a task's rows: see `ListSearch.settle`."""
@@ -159,9 +148,10 @@ class BruteForceSearch(ListSearch):
         passed = self._first_pass(self.filter, task, reached)
         if passed is None:  # the filter would not tell the points of further tasks apart either
             self.filter = None  # the tiles take the memory of its images
-            self.in_tiles = self.tiles
+            self.in_tiles = tiles = self.tiles
+            self.is_over_all_pairs, self.follower = False, lambda: tiles
             self.report.count("neighbors", filter=TileSearch.name)
-            return self.in_tiles.settle(task, reached)
+            return tiles.settle(task, reached)
         unproven, far = passed
         redone = unproven.size
         if redone:

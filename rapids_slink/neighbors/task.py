@@ -146,8 +146,8 @@ class Search:
     """A prepared search: `find` solves tasks, and stages may use the other members too.
 
     `values`, (n, d), are the points, and `queries`, (m, d), the rows of its tasks, by default the same points. Both are
-    as `rows.metric_rows` makes them for `metric`. `progress` is whether to show progress bars. `all_pairs` makes a
-    search over all pairs, if that may connect components in less time.
+    as `rows.metric_rows` makes them for `metric`. `progress` is whether to show progress bars. `follower` makes another
+    search, if that may connect components in less time.
     """
 
     values: Array
@@ -156,9 +156,10 @@ class Search:
     queries: Array = None
     progress: bool | str = False
     metric: Metric = EUCLIDEAN
-    all_pairs: "Callable[[], Search] | None" = None
+    follower: "Callable[[], Search] | None" = None
 
     name = ""  # for reports
+    is_over_all_pairs = False  # whether a task takes time in proportion to the number of its pairs
     joins_late = False  # whether components are connected at once only after it has raised `ManyTilesError`
     for_lists = False  # whether another search connects its lists, whatever they are
     ends_lists = False  # whether bounds by lists cut off the lists of its k-NN graph, and few distances are equal
@@ -169,17 +170,12 @@ class Search:
     def __post_init__(self) -> None:
         """Prepare the search."""
 
-    @property
-    def is_over_all_pairs(self) -> bool:
-        """Return whether a task takes time in proportion to the number of its pairs."""
-        return False
-
     def for_connecting(self, ids: Array) -> "Callable[[], Search]":
         """Return a function that makes the search for connecting its lists, (n, k) ids.
 
         It makes this search or another, which may take this one's memory.
         """
-        return lambda: self
+        return self.follower or (lambda: self)
 
     @property
     def by_products(self) -> "ProductFilter | None":

@@ -45,7 +45,6 @@ for the next. A row with more candidates than there is room for is tested again,
 many or this was not enough, with twice the digits.
 """
 
-from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -64,7 +63,6 @@ from rapids_slink.neighbors.rows import product_form
 from rapids_slink.neighbors.task import (
     ListSearch,
     ManyTilesError,
-    Search,
     SearchState,
     SearchTask,
     geometric_slices,
@@ -171,7 +169,7 @@ class TileSearch(ListSearch):
     """A search in tiles of near points; see `Search`.
 
     The metric has a product form. Queries are in the order and in cells as points are, but in no tile that a row is
-    tested with. `all_pairs` is for clusters that are so wide that such a search connects them in less time.
+    tested with. A `follower` is for clusters that are so wide that a search over all pairs connects them in less time.
     """
 
     name = "tiles of near points"  # for reports
@@ -180,7 +178,7 @@ class TileSearch(ListSearch):
     @np.errstate(over="ignore", invalid="ignore")  # what overflows, or is no number then, is not ruled out
     def __post_init__(self) -> None:
         values, device, queries, metric = self.values, self.device, self.queries, self.metric
-        self.for_lists, self.joins_late = self.all_pairs is not None, JOINING_SHARE[device.name] > 0
+        self.for_lists, self.joins_late = self.follower is not None, JOINING_SHARE[device.name] > 0
         xp, n = device.xp, len(values)
         self.exact = ExactPoints(values if queries is None else queries, values, metric)
         rows = values if queries is None else xp.concatenate((values, queries))
@@ -262,10 +260,6 @@ class TileSearch(ListSearch):
         boxes = self.kernels.boxes(self.places, self.errors, rows.real)
         listed = self._near_tiles(boxes, rows, *self._groups_of(task, rows)[1:])
         return float(listed.lengths.sum()) / (some.size * len(self.boxes))
-
-    def for_connecting(self, ids: Array) -> Callable[[], Search]:
-        """Return the maker of the search over all pairs, if there is one; otherwise see `Search.for_connecting`."""
-        return self.all_pairs or super().for_connecting(ids)
 
     @cached_property
     def by_products(self) -> ProductFilter | None:

@@ -226,12 +226,12 @@ class TreeSearch(Search):
 
         It makes this search if most rows' searches visit few enough leaves, otherwise the one over all pairs.
         """
-        if not self.all_pairs:
-            return lambda: self
+        if not self.follower:
+            return super().for_connecting(ids)
         component, n = components(ids), len(ids)
         few = np.count_nonzero(component == np.arange(n)) <= n / MIN_POINTS_OF_COMPONENT
         most = MAX_JOINING_SHARE if few and n >= MIN_JOINED else MAX_CONNECTING_SHARE
-        return self.all_pairs if share_between(self.tree, self.metric, component) > most else lambda: self
+        return self.follower if share_between(self.tree, self.metric, component) > most else lambda: self
 
     def find(self, task: SearchTask) -> SearchResult:
         """Return the nearest points of a task's rows, as a `SearchResult`."""
