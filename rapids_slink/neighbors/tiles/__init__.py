@@ -284,11 +284,11 @@ class TileSearch(ListSearch):
         If there is an `index`, only these rows of the task are searched for, which have overflowed. The first search
         bounds the rows by near points alone before it tests all tiles.
         """
-        m, redone, room, columns = task.rows.size, -1, ROOM + 12 * task.k, self.columns
+        m, unproven, redone, room = task.rows.size, task.rows.size, -1, ROOM + 12 * task.k
         if task.k > self.exact_kernels.MAX_LIST:  # such lists are too long to be kept beside candidates
             self.scan(task, self.device.xp.arange(m, dtype="int32"), reached)
             return 0, 0, m
-        among_all, unproven = self._among_all(task), m
+        among_all, columns = self._among_all(task), self.columns
         while unproven:
             slots, again, room = self._slots_of(among_all, index), redone >= 0, min(room, self.slots.rows.size)
             chunks, progress = self._chunks(slots, room), task.progress(self.progress and not again)
