@@ -279,16 +279,7 @@ def near_tiles(
     of_blocks, of_tiles = block_group, tile_group
     if block_group is None:
         of_blocks, of_tiles = np.full(n_blocks, -1, np.int32), np.full(n_tiles, -1, np.int32)
-    flags = np.empty((n_blocks, n_tiles), np.bool_)
-    order = np.arange(n_tiles) * golden_stride(n_tiles) % n_tiles
-
-    def mark(rows: slice) -> None:
-        _mark_near(blocks, boxes, reach_of_block, of_blocks, of_tiles, rows.start, rows.stop, flags)
-
-    for_each_chunk(CPU, mark, row_blocks(n_blocks, 1, 16))
-    tiles = order[np.nonzero(flags[:, order])[1]].astype(np.int32)
-    starts, kept = np.concatenate(([0], np.cumsum(flags.sum(axis=1)))), np.ones(tiles.size, np.bool_)
-    most_off = float32_above(lost)
+    flags, most_off = np.empty((n_blocks, n_tiles), np.bool_), float32_above(lost)
     if balls is not None:
         (products, centre_norms, norms), points = balls.products, balls.points
         of_balls = (
@@ -296,16 +287,17 @@ def near_tiles(
             (points.largest_length + points.largest_error) / points.scales,
         )  # fmt: skip
 
-    def look(some: slice) -> None:
-        own = some.start, some.stop, kept
+    def mark(some: slice) -> None:
+        own = some.start, some.stop, flags
+        _mark_near(blocks, boxes, reach_of_block, of_blocks, of_tiles, *own)
         if balls is not None:
-            _keep_near_cells(starts, tiles, reach, *of_balls, *own)
-        _refine(starts, tiles, blocks, boxes, places, where, reach, most_off, *own)
+            _drop_far_cells(reach, *of_balls, *own)
+        _drop_far_places(blocks, boxes, places, where, reach, most_off, *own)
 
-    for_each_chunk(CPU, look, row_blocks(n_blocks, 1, 4))
-    starts = np.concatenate(([0], np.cumsum(kept)))[starts]
-    lengths = np.diff(starts)
-    return Lists(starts[:-1], starts[1:], tiles[kept], int(lengths.max()), lengths)
+    for_each_chunk(CPU, mark, row_blocks(n_blocks, 1, 4))
+    order, lengths = np.arange(n_tiles) * golden_stride(n_tiles) % n_tiles, flags.sum(axis=1)
+    tiles, ends = order[np.nonzero(flags[:, order])[1]].astype(np.int32), np.cumsum(lengths)
+    return Lists(ends - lengths, ends, tiles, int(lengths.max()), lengths)
 
 
 @njit(nogil=True, cache=True)
@@ -333,14 +325,14 @@ def _any_near(places, where, limits, box, lost, square):
 
 
 @njit(nogil=True, cache=True)
-def _keep_near_cells(
-    starts, tiles, reach, shrink, products, centre_norms, norms, where, cell_of_tile, rounding, radius, begin, end, kept
+def _drop_far_cells(
+    reach, shrink, products, centre_norms, norms, where, cell_of_tile, rounding, radius, begin, end, flags
 ):
     for b in range(begin, end):
         state = np.full(radius.size, -1, np.int8)
-        for p in range(starts[b], starts[b + 1]):
-            c = cell_of_tile[tiles[p]]
-            if state[c] < 0:
+        for t in range(flags.shape[1]):
+            c = cell_of_tile[t]
+            if flags[b, t] and state[c] < 0:
                 state[c] = 0
                 for i in range(b * BLOCK, (b + 1) * BLOCK):
                     within, at = reach[i] * shrink + radius[c], where[i]
@@ -349,27 +341,23 @@ def _keep_near_cells(
                     if not (reach[i] < 0 or square > within * within * (1 + 1e-12)):
                         state[c] = 1
                         break
-            kept[p] = state[c] > 0
+            flags[b, t] = state[c] > 0 and flags[b, t]
 
 
 @njit(nogil=True, cache=True)
-def _refine(starts, tiles, blocks, boxes, places, where, reach, lost, begin, end, kept):
-    of_rows, of_points = np.empty(BLOCK, np.float32), np.empty(TILE, np.float32)
-    points = np.arange(places.shape[1])
+def _drop_far_places(blocks, boxes, places, where, reach, lost, begin, end, flags):
+    square, points = np.empty(BLOCK, np.float32), np.arange(places.shape[1])
     for b in range(begin, end):
-        first, farthest = b * BLOCK, np.float32(-1)
-        limits = np.empty(BLOCK, np.float32)
+        limits, farthest = np.empty(BLOCK, np.float32), np.float32(-1)
         for i in range(BLOCK):
-            own = reach[first + i]
+            own = reach[b * BLOCK + i]
             limits[i] = np.float32(-1) if own < 0 else own * own * np.float32(1 + 2.0**-16)
             farthest = max(farthest, limits[i])
-        of_block = np.full(TILE, farthest, np.float32)
-        own_rows = where[first : first + BLOCK]
-        for p in range(starts[b], starts[b + 1]):
-            t = tiles[p]
+        of_block, rows = np.full(TILE, farthest, np.float32), where[b * BLOCK : (b + 1) * BLOCK]
+        for t in range(flags.shape[1]):
             own_points = points[t * TILE : (t + 1) * TILE]
-            kept[p] = kept[p] and _any_near(places, own_rows, limits, boxes[t], lost, of_rows)
-            kept[p] = kept[p] and _any_near(places, own_points, of_block, blocks[b], lost, of_points)
+            flags[b, t] = flags[b, t] and _any_near(places, rows, limits, boxes[t], lost, square)
+            flags[b, t] = flags[b, t] and _any_near(places, own_points, of_block, blocks[b], lost, square[:TILE])
 
 
 def rerank(

@@ -17,7 +17,7 @@ from rapids_slink.neighbors.exact.cpu import new_candidates, popcount, weigh
 from rapids_slink.neighbors.exact.formulas import POINTS, ROWS, new_tile
 from rapids_slink.neighbors.filter import choose_filter
 from rapids_slink.neighbors.filter import cpu as products
-from rapids_slink.neighbors.filter.bounds import sure_radius
+from rapids_slink.neighbors.filter.bounds import QuantizedPoints, sure_radius
 from rapids_slink.neighbors.filter.cpu import Tested, points_between
 from rapids_slink.neighbors.task import equal_slices
 from rapids_slink.neighbors.trees.tree import (
@@ -209,53 +209,50 @@ class FilteredPairs(_Search):
             np.arange(len(exact.points), dtype=np.int32) if is_one else np.full(len(exact.points), -1, np.int32)
         )
 
-    def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
-        """Count the pairs of some rows within each limit: see `PairSearch.count`."""
-        if self.filter.check is not None:  # coordinates bound no distance from above
-            return super().count(rows, limits)
-
-        def work(block: slice) -> np.ndarray:
-            return self._count(block, limits)
-
-        parts = for_each_chunk(CPU, work, equal_slices(rows, self.block_rows), bar(self, rows))
-        total: np.ndarray = np.sum(np.stack(parts), axis=0)
-        return total
-
-    def _count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
-        """Count the pairs of a block within each limit, (limits,) int64."""
-        filter_, n, ids = self.filter, len(self.exact.points), np.arange(rows.start, rows.stop, dtype=np.int32)
-        queries, counts, tile = filter_.query(ids), np.zeros(limits.size, np.int64), new_tile(1)
-        metric, scaling = self.exact.metric, filter_.scaling
-        sure = [sure_radius(float(limit), filter_.n_features, scaling.scale, metric) for limit in limits]
-        radii = [filter_.radius(np.full(ids.size, limit), queries) for limit in limits]
-        for to in equal_slices(slice(rows.start if self.is_one else 0, n), products.TILE_POINTS):
-            points = filter_.quantized_points.take(to)
-            of_points = Tested(points.half_norm, points.error, points.error, points.longer)
-            product, waiting = products.product(queries, points), [slice(0, limits.size)]
-            while waiting:
-                some = waiting.pop()
-                of_rows = Tested(queries.half_norm, radii[some.stop - 1], queries.error, queries.longer)
-                first, most = (rows.start, to.start), product.size // FEW_BETWEEN if some.stop > some.start + 1 else -1
-                if not _count_products(
-                    product, of_rows, of_points, *sure[some.start], metric.cpu_formula, self.both, first,
-                    self.is_one, limits[some], most, tile, counts[some],
-                ):  # fmt: skip
-                    waiting += equal_slices(some, -(-(some.stop - some.start) // 2))
-        return counts
-
     def _scan(self, rows: slice, limits: np.ndarray, room: int, counts: np.ndarray) -> tuple[Buffer, int]:
         filter_, n, ids = self.filter, len(self.exact.points), np.arange(rows.start, rows.stop, dtype=np.int32)
         queries, buffer, count, tile = filter_.query(ids), new_buffer(), 0, new_tile(1)
-        near = new_candidates(ids.size, 1, products.TILE_POINTS)
-        radius = filter_.radius(np.full(ids.size, limits[-1]), queries)
+        near, within = new_candidates(ids.size, 1, products.TILE_POINTS), np.zeros(limits.size, np.int64)
+        radii = [filter_.radius(np.full(ids.size, limit), queries) for limit in limits]
         for to in equal_slices(slice(rows.start if self.is_one else 0, n), products.TILE_POINTS):
+            points = filter_.quantized_points.take(to)
+            if room <= 0 and filter_.check is None:  # coordinates bound no distance from above
+                self._count(queries, points, (rows.start, to.start), limits, radii, tile, within)
+                continue
             near.count[:] = 0
-            filter_.append(queries, filter_.quantized_points.take(to), radius, (ids, self.groups), near)
+            filter_.append(queries, points, radii[-1], (ids, self.groups), near)
             buffer, count = _scan_candidates(
                 self.exact.metric.cpu_formula, self.both, ids, near.ids, near.count, self.is_one, limits, tile, room,
                 buffer, count, counts,
             )  # fmt: skip
-        return buffer, count
+        counts += np.diff(within, prepend=0)
+        return buffer, count + int(within[-1])
+
+    def _count(
+        self,
+        queries: QuantizedPoints,
+        points: QuantizedPoints,
+        first: tuple[int, int],
+        limits: np.ndarray,
+        radii: list[np.ndarray],
+        tile: Any,
+        within: np.ndarray,
+    ) -> None:
+        """Add to `within` how many pairs of a tile are within each limit; `first` are its first row and first point."""
+        product, waiting = products.product(queries, points), [slice(0, limits.size)]
+        of_points = Tested(points.half_norm, points.error, points.error, points.longer)
+        while waiting:
+            some = waiting.pop()
+            of_rows = Tested(queries.half_norm, radii[some.stop - 1], queries.error, queries.longer)
+            sure = sure_radius(
+                float(limits[some.start]), self.filter.n_features, self.filter.scaling.scale, self.exact.metric
+            )
+            most = product.size // FEW_BETWEEN if some.stop > some.start + 1 else -1
+            if not _count_products(
+                product, of_rows, of_points, *sure, self.exact.metric.cpu_formula, self.both, first, self.is_one,
+                limits[some], most, tile, within[some],
+            ):  # fmt: skip
+                waiting += equal_slices(some, -(-(some.stop - some.start) // 2))
 
 
 class TreePairs(_Search):
