@@ -157,10 +157,8 @@ def peak_of(call):
         tracemalloc.stop()
 
 
-def test_a_limit_makes_smaller_chunks(monkeypatch, device):
-    rows = []
-    method = BruteForceSearch._rows_at_once
-    monkeypatch.setattr(BruteForceSearch, "_rows_at_once", lambda *a: rows.append(method(*a)) or rows[-1])
+def test_a_limit_makes_smaller_chunks(watch, device):
+    rows = watch(BruteForceSearch, "_rows_at_once", lambda result, *_: result)
     knn_graph(points(3000, 12), 5, device=device)
     most = max(rows)
     least_limit(lambda **how: rows.clear() or knn_graph(points(3000, 12), 5, **how), device)

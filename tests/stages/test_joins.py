@@ -97,14 +97,14 @@ def test_lists_are_complete_up_to_the_bounds_reached(name, share, k, engine, ear
     assert bounds.calls
 
 
-def test_rows_with_too_many_candidates(engine, early, monkeypatch):
+def test_rows_with_too_many_candidates(engine, early, monkeypatch, prescribe):
     """They are searched again, up to the bounds that they have reached."""
     X, bounds, report = CASES["integer_grid_10d"]("float64")[:900], Bounds(1.0), Report()
     if engine is CPU:
-        monkeypatch.setattr(cpu, "candidate_capacity", lambda k: 4)
+        prescribe(candidates=4)
     else:
         monkeypatch.setattr("rapids_slink.neighbors.filter.SEED_POINTS", 64)
-        monkeypatch.setattr("rapids_slink.neighbors.filter.fused.filter.survivor_capacity", lambda k, d: k + 2)
+        prescribe(candidates=8)
     assert_complete(prepare_search(engine.asarray(X), engine, report), X, 6, engine, bounds)
     assert bounds.calls
     assert report["neighbors"]["rows_redone"] > 0
@@ -132,15 +132,10 @@ def test_far_rows_and_a_finer_filter(way, monkeypatch, prescribe):
 @pytest.mark.parametrize(
     "name", [name if name == "uneven_blobs_8d" else full(name) for name in CASES if name != "one_row"]
 )
-def test_trees_are_the_same(name, device, early, monkeypatch, prescribe):
-    X, calls = CASES[name]("float64"), []
+def test_trees_are_the_same(name, device, early, watch, prescribe):
+    X = CASES[name]("float64")
     X = np.hstack([X] * -(-9 // X.shape[1]))  # enough features for a filter
-
-    def counted(*so_far, **how):
-        calls.append(name)
-        return join_weights(*so_far, **how)
-
-    monkeypatch.setattr(lists, "join_weights", counted)
+    calls = watch(lists, "join_weights")
     found = rapids_slink.fit(X, device=device)
     assert calls or name != "uneven_blobs_8d"
     prescribe(large_cluster=0)
