@@ -169,7 +169,7 @@ def wide_clusters(rng, n, d):
     return rng.normal(size=(n, d)) + 4 * rng.normal(size=(40, d))[rng.integers(0, 40, n)]
 
 
-@pytest.mark.parametrize(("points", "by_tree"), [(wide_clusters, False), (far_clusters, True), (curve, True)])
+@pytest.mark.parametrize(("points", "by_tree"), [(wide_clusters, False), full(far_clusters, True), full(curve, True)])
 def test_all_pairs_connect_what_searches_by_a_tree_would_visit_whole(points, by_tree):
     X = points(np.random.default_rng(1), 2**13, 48).astype(np.float32)
     model = rapids_slink.fit(X, device="cpu")
@@ -178,7 +178,7 @@ def test_all_pairs_connect_what_searches_by_a_tree_would_visit_whole(points, by_
     np.testing.assert_array_equal(model.distances_, linkage(X.astype(np.float64), "single")[:, 2])
 
 
-@pytest.mark.parametrize("joins", [True, False])
+@pytest.mark.parametrize("joins", [True, full(False)])
 def test_all_pairs_join_many_points_of_few_tight_clusters(joins, set_constants):
     """Of which a search by a tree visits a third of the leaves, for each of the points."""
     rng, n = np.random.default_rng(0), 2**13

@@ -692,7 +692,7 @@ def test_cells_are_taken_in_turn_if_memory_is_short(room, d, engine, monkeypatch
         assert found[group == one].min() == distances[group == one].min()
 
 
-@pytest.mark.parametrize(("size", "most_pairs", "most_redone"), [(600, 0.3, 0.3), (100, 0.05, 0.02)])
+@pytest.mark.parametrize(("size", "most_pairs", "most_redone"), [(600, 0.3, 0.3), full(100, 0.05, 0.02)])
 def test_least_distances_of_clusters_need_few_pairs_of_tiles(size, most_pairs, most_redone, engine):
     """Of clusters in more features than places have, by balls, or of their parts; few points of each row bound them."""
     rng, n, report = np.random.default_rng(5), 24_000, Report()
