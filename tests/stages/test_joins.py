@@ -8,7 +8,6 @@ from oracles import assert_unlisted_are_above, least, squared_distances, without
 import rapids_slink
 from rapids_slink.dendrogram.cpu import find_root
 from rapids_slink.neighbors import prepare_search
-from rapids_slink.neighbors.filter import cpu
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, resolve, to_host
@@ -19,12 +18,10 @@ LARGE = 8  # points of a large cluster
 
 
 @pytest.fixture
-def early(monkeypatch, set_constants, prescribe, device):
-    """Bounds by lists for few rows, and large clusters of few points."""
-    prescribe(tree="lists", large_cluster=LARGE)
-    if device == "cpu":
-        set_constants(cpu, MIN_BLOCK_ROWS=8, MIN_BLOCK_ROWS_LOW_MEMORY=8)
-    else:
+def early(monkeypatch, prescribe, device):
+    """Bounds by lists for few rows, of which several threads make several blocks, and large clusters of few points."""
+    prescribe(tree="lists", large_cluster=LARGE, cores=4)
+    if device == "cuda":
         from rapids_slink.neighbors.filter.fused.filter import ImageFilter
 
         monkeypatch.setattr(ImageFilter, "listed_offsets", 1)

@@ -260,7 +260,7 @@ def test_kernel_of_slots(begins, engine):
     ("n", "n_tiles", "m", "with_groups"),
     [
         (1, 4, 4, False), (1, 4, 4, True), (2900, 24, 17, False), (2900, 24, 9, True), full(1500, 280, 4, False),
-        (1500, 280, 4, True),
+        full(1500, 280, 4, True),
     ],
 )  # fmt: skip
 def test_kernel_of_near_tiles(n, n_tiles, m, with_groups, with_balls, engine):
