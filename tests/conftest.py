@@ -72,7 +72,11 @@ def pytest_xdist_make_scheduler(config, log):
     return Scheduling(config, log) if len(config.getoption("tx")) <= 4 else None
 
 
-@pytest.fixture(scope="session", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+#: Half of all items would be made for nothing where there is no GPU.
+DEVICES = ["cpu", *[pytest.param("cuda", marks=pytest.mark.gpu)] * gpu_is_usable()]
+
+
+@pytest.fixture(scope="session", params=DEVICES)
 def device(request):
     """The name of each device in turn."""
     return request.param

@@ -627,6 +627,7 @@ def test_the_standard_input(folder, name, pack):
     assert Path("labels.csv").read_text() == LABELS
 
 
+@pytest.mark.full
 def test_no_standard_input(folder):
     closed = ["sh", "-c", 'exec "$@" <&-', "sh", *COMMAND]
     status, out, err = as_process("-", command=closed)
@@ -649,7 +650,8 @@ def test_a_pipe_with_a_name(folder, table):
     assert pd.read_csv("labels.csv")["label"].tolist() == [0, 0, 0, 1, 1, 1]
 
 
-@pytest.mark.parametrize(("stdout", "stderr"), [(True, False), full(False, True), full(True, True)])
+@pytest.mark.full
+@pytest.mark.parametrize(("stdout", "stderr"), [(True, False), (False, True), (True, True)])
 def test_readers_that_have_gone(folder, stdout, stderr):
     """Such as ``head``: the run ends well, and says nothing of it."""
     read, write = os.pipe()
@@ -665,6 +667,7 @@ def test_readers_that_have_gone(folder, stdout, stderr):
         os.close(write)
 
 
+@pytest.mark.full
 def test_encodings_without_a_name(folder):
     """What the terminal cannot show is escaped, and is in the file as it was."""
     POINTS.set_axis(pd.Index(["Málaga", "東京", *"abcd"], name="é")).to_csv("points.csv")

@@ -191,8 +191,7 @@ def test_missing_values(missing, as_text, device):
     assert_pairs(half, (src[across], dst[across] - 150, weight[across]), t)
 
 
-@pytest.mark.parametrize("rows", [1, 7, 100, 1000])
-@pytest.mark.parametrize("d", [3, 30])
+@pytest.mark.parametrize(("rows", "d"), combinations((1, 7, 100, 1000), (3, 30), quick=[(7, 3), (100, 30), (1000, 3)]))
 def test_ranges_of_rows(d, rows, device, watch):
     """Of one search, which is prepared once."""
     prepared = watch(within, "prepare_pairs")

@@ -258,6 +258,7 @@ def test_rows_of_bits_are_no_farther_than_the_sets(metric, step):
     assert projection.surrogate_bound == 0.5
 
 
+@pytest.mark.full
 @EVERY_METRIC
 def test_a_few_large_sets_do_not_make_all_rows_of_bits_long(metric):
     """Their own rows are too short for them, so they are compared with each other."""
