@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from calls import CALLS, EVERY_CALL, least_limit, points
+from hard_cases import full
 from scipy import sparse
 from spanning_trees import bits
 
@@ -162,7 +163,7 @@ def test_what_is_needed_on_the_cpu(name):
     assert as_bytes(limit) <= 2 * (taken + slack)
 
 
-@pytest.mark.parametrize("limit", ["16MiB", "64MiB"])
+@pytest.mark.parametrize("limit", ["16MiB", full("64MiB")])
 @pytest.mark.parametrize("name", OF_OTHER_ROWS)
 def test_a_limit_holds_for_other_rows(name, limit):
     """Also for pairs that wait until they are a part of the forest."""

@@ -6,6 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from calls import CALLS, Failing, points, spread, stray_threads
+from hard_cases import full
 from spanning_trees import bits
 
 from rapids_slink import DeviceMemoryError, fit, knn_graph, nearest_neighbors, neighbors
@@ -25,7 +26,7 @@ CALLED = {
 }
 
 
-@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("cores", [1, full(2)])
 @pytest.mark.parametrize(("name", "function"), [(name, function) for name in CALLED for function in CALLED[name]])
 def test_running_out_of_memory(monkeypatch, prescribe, name, function, cores):
     prescribe(cores=cores)
