@@ -15,7 +15,6 @@ from itertools import groupby
 import numpy as np
 import pytest
 from fake_gpu import fake_gpu
-from hard_cases import full
 from numba.core.caching import IndexDataCacheFile
 
 import rapids_slink
@@ -413,13 +412,14 @@ def test_kernels_are_kept_in_such_files():
     assert find_root._cache._cache_file.save.__module__ == compiling.__name__
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "hide",
     [
         "del caching.IndexDataCacheFile",
-        full("del caching.IndexDataCacheFile._save_index"),
-        full("caching.FunctionCache._cache_file = property(fset=lambda self, file: None)"),
-        full("del core.event; sys.modules['numba.core.event'] = None"),
+        "del caching.IndexDataCacheFile._save_index",
+        "caching.FunctionCache._cache_file = property(fset=lambda self, file: None)",
+        "del core.event; sys.modules['numba.core.event'] = None",
     ],
 )
 def test_names_of_numba_that_another_one_may_lack(hide, tmp_path):
