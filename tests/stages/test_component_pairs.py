@@ -200,11 +200,13 @@ def test_pairs_that_int8_cannot_tell_apart(monkeypatch, set_constants):
 
 
 @pytest.mark.parametrize("is_bounded", [False, full(True)])
-def test_clusters_that_no_filter_tells_apart(is_bounded, engine, monkeypatch, watch, set_constants):
+def test_clusters_that_no_filter_tells_apart(is_bounded, engine, monkeypatch, set_constants):
     """Their outlying points search alone at first; then projections of points, or tiles, connect the clusters."""
     monkeypatch.setitem(component_pairs.MIN_ROUND_PAIRS, engine.name, 0)
     set_constants(component_pairs, ROUNDS=MANY_ROUNDS)
-    searched = watch(by_lists, "_search_crossing_edges", lambda result, forest, rows, *_: rows.size)
+    searched, search_edges = [], by_lists._search_crossing_edges
+    noted = lambda forest, rows, *more: searched.append(rows.size) or search_edges(forest, rows, *more)  # noqa: E731
+    monkeypatch.setattr(by_lists, "_search_crossing_edges", noted)
     rng, n = np.random.default_rng(0), 1500
     X = (1e6 * rng.normal(size=(5, 40)))[np.arange(n) % 5] + rng.normal(size=(n, 40))
     search, report = BruteForceSearch(engine.asarray(X), engine, Report()), Report()
@@ -281,6 +283,6 @@ def test_too_many_pairs_are_left_to_rounds(engine, watch, set_constants):
     found = join(**({"ROUNDS": MANY_ROUNDS} if engine.is_gpu else {"WEIGHT_COST": 1}))
     assert found is not None
     assert tried == [True]
-    by_projections = join(PROJECTION_COST=0)
-    assert engine.is_gpu or all((one == other).all() for one, other in zip(found, by_projections, strict=True))
+    set_constants(component_pairs, PROJECTION_COST=0)
+    assert engine.is_gpu or all((one == other).all() for one, other in zip(found, join(), strict=True))
     assert engine.is_gpu or tried == []  # the projections served
