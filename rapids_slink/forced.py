@@ -24,7 +24,7 @@ class Forced:
     #: "pairs" all groups count as large
     tree: str | None = None
     #: the search for neighbours, read by `neighbors`: "all pairs", "tree", "tiles", "tiles for lists", which all pairs
-    #: connect, or "few queries", which a GPU has
+    #: connect, or "few queries", which a GPU has. With any of them each group of queries has a search of its own
     search: str | None = None
     #: the filter of all pairs, read by `neighbors.filter`: "none", "products" of all features, "axes" of a projection;
     #: on a GPU "int8" or "fp16" are the types of products
@@ -41,10 +41,14 @@ class Forced:
     block: int | None = None
     #: the search among items, read by `items.search`: "keys", "projections" or "distances"; "stored" by `items.dense`
     items: str | None = None
-    #: the number of blocks of a Dask collection, read by `distributed`
+    #: the number of blocks of a Dask collection, read by `distributed` and `distributed.within`
     blocks: int | None = None
     #: the most rows of files that are searched together, read by `files`
     file_rows: int | None = None
+    #: room for this many candidates of a row, read by `neighbors.exact`, the fused filter and `neighbors.small_batch`
+    candidates: int | None = None
+    #: the number of threads that work on a CPU, read by `runtime.threads`
+    cores: int | None = None
 
 
 NOTHING = Forced()

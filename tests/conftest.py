@@ -72,7 +72,11 @@ def pytest_xdist_make_scheduler(config, log):
     return Scheduling(config, log) if len(config.getoption("tx")) <= 4 else None
 
 
-@pytest.fixture(scope="session", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+#: Half of all items would be made for nothing where there is no GPU.
+DEVICES = ["cpu", *[pytest.param("cuda", marks=pytest.mark.gpu)] * gpu_is_usable()]
+
+
+@pytest.fixture(scope="session", params=DEVICES)
 def device(request):
     """The name of each device in turn."""
     return request.param
@@ -98,16 +102,31 @@ def set_constants(monkeypatch):
 
 
 @pytest.fixture
-def set_cores(monkeypatch):
-    """Call it to have as many threads work on a CPU."""
-    return lambda cores: monkeypatch.setattr("rapids_slink.runtime.threads.workers", lambda device: cores)
-
-
-@pytest.fixture
 def prescribe():
     """Call it to prescribe ways for the rest of a test: `prescribe(tree="lists")`; see `rapids_slink.forced`."""
     with ExitStack() as prescribed:
         yield lambda **ways: prescribed.enter_context(force(**ways))
+
+
+@pytest.fixture
+def watch(monkeypatch):
+    """Call it to note a function's calls: of `watch(owner, "name")` each has the arguments by position, in a tuple.
+
+    `note` makes something else of a call's result and arguments. The function does what it ever did.
+    """
+
+    def watch(owner, name, note=lambda result, *given, **more: given):
+        function, calls = getattr(owner, name), []
+
+        def watched(*given, **more):
+            result = function(*given, **more)
+            calls.append(note(result, *given, **more))
+            return result
+
+        monkeypatch.setattr(owner, name, watched)
+        return calls
+
+    return watch
 
 
 class Proxy:

@@ -20,6 +20,7 @@ from rapids_slink.distributed.points import (
     make_blocks,
     read_points,
 )
+from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric, surrogate_bound
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.rows import check_zeros_between
@@ -108,7 +109,8 @@ def blocks_of_both(
 def _count_near_blocks(run: Run, points: Partitions) -> int:
     """Return the number of blocks: a few for each device, unless they would be small."""
     name = points.settings.device
-    return max(1, min(BLOCKS_A_DEVICE * run.devices(name == "cuda"), points.n_rows // MIN_BLOCK_ROWS[name]))
+    blocks = min(BLOCKS_A_DEVICE * run.devices(name == "cuda"), points.n_rows // MIN_BLOCK_ROWS[name])
+    return forced().blocks or max(1, blocks)
 
 
 def near_pairs_of(device: Device, task: PairTask, rows: Array, others: Array) -> NearPairs:

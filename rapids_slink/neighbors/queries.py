@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric, distances
 from rapids_slink.neighbors import EDGE_BYTES, MAX_FRAME_ROWS, estimate_search, prepare_search
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, kernels
@@ -231,7 +232,8 @@ def _lists_within_groups(
     asked = to_host(xp.bincount(together.of_query, minlength=sizes.size))
     first = np.concatenate(([0], np.cumsum(asked)))
     lists = Lists(xp.full((len(queries), k), -1, "int32"), xp.full((len(queries), k), xp.inf))
-    is_large = (asked > 0) & ((sizes > SMALL_GROUP) | (asked * sizes > SMALL_PAIRS[device.name]))
+    searches_all = forced().search is not None
+    is_large = (asked > 0) & (searches_all | (sizes > SMALL_GROUP) | (asked * sizes > SMALL_PAIRS[device.name]))
     for group in np.flatnonzero(is_large & (sizes > 0)).tolist():
         rows, own = order[first[group] : first[group + 1]], groups.order[starts[group] : starts[group + 1]]
         found = search_lists(queries[rows], points[own], min(k, own.size), metric, device)

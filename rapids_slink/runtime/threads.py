@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import threadpoolctl
 
+from rapids_slink.forced import forced
 from rapids_slink.runtime.device import CPU, Device
 from rapids_slink.runtime.memory import run_start, usable_cores
 
@@ -105,7 +106,7 @@ def with_progress(parts: Iterable[Any], total: int, progress: Progress | None) -
 
 def workers(device: Device) -> int:
     """Return the number of chunks that are processed at the same time."""
-    return 1 if device.is_gpu else usable_cores()
+    return 1 if device.is_gpu else forced().cores or usable_cores()
 
 
 def shares(whole: slice, number: int) -> list[slice]:

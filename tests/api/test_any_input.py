@@ -2,6 +2,7 @@
 
 import sys
 from decimal import Decimal
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy import sparse
 from spanning_trees import bits
 
 from rapids_slink import (
+    HDBSCAN,
     connect,
     cut,
     fit,
@@ -22,6 +24,7 @@ from rapids_slink import (
     nearest_neighbors,
     pairs,
 )
+from rapids_slink.points.check import MAX_ROWS
 
 TABLE = np.random.default_rng(0).normal(size=(6, 3))
 FRAME = pd.DataFrame(TABLE, columns=["a", "b", "c"])
@@ -280,3 +283,80 @@ def test_objects_with_annotations_are_refused_with_advice(device):
     X = type("AnnData", (), {})()
     with pytest.raises(TypeError, match=r"^X is of type AnnData\. Pass X\.obsm\['X_pca'\], or X\.X$"):
         fit(X, device=device)
+
+
+# ------------------------------------------------------------- what would give nonsense, or an error from deep inside
+
+
+def test_columns_in_another_order():
+    with pytest.raises(ValueError, match=r"same order, but column 0 is 'a' in X and 'b' in Y"):
+        nearest_neighbors(FRAME, FRAME[["b", "a", "c"]], device="cpu")
+    with pytest.raises(ValueError, match="column 1 is 'b' in X and 'z' in Y"):
+        nearest_neighbors(FRAME, FRAME.rename(columns={"b": "z"}), device="cpu")
+    expected = nearest_neighbors(FRAME, FRAME, device="cpu")
+    numbered = FRAME.set_axis([0, 1, 2], axis=1)
+    pd.testing.assert_frame_equal(nearest_neighbors(FRAME, numbered, device="cpu"), expected)
+
+
+@pytest.mark.parametrize("path", ["points.csv", Path("points.csv")])
+def test_path_in_the_place_of_a_table(path):
+    for function in (fit, HDBSCAN().fit, lambda X: knn_graph(X, 1)):
+        with pytest.raises(TypeError, match=r"X is the text 'points\.csv'. Read a file first"):
+            function(path)
+
+
+def test_column_that_is_there_twice():
+    merges = fit(FRAME, device="cpu").linkage_
+    edges = pd.DataFrame([[0, 1, 1.0, 2.0]], columns=["src", "dst", "weight", "weight"])
+    for function in (minimum_spanning_tree, linkage, fit_graph):
+        with pytest.raises(ValueError, match="'weight' is there 2 times"):
+            function(edges, device="cpu")
+    with pytest.raises(ValueError, match="'height' is there 2 times"):
+        cut(pd.concat([merges, merges[["height"]]], axis=1), n_clusters=2)
+
+
+def test_more_leaves_than_can_be_numbered():
+    with pytest.raises(ValueError, match=f"n_leaves must be at most {MAX_ROWS}"):
+        cut(fit(FRAME, device="cpu").linkage_, n_clusters=2**31 - 5, n_leaves=2**31)
+
+
+@pytest.mark.parametrize(
+    ("p", "error"), [(-1, ValueError), (float("nan"), ValueError), ("2", TypeError), (True, TypeError)]
+)
+def test_p_of_any_metric(p, error):
+    with pytest.raises(error, match="p must be"):
+        fit(FRAME, p=p, device="cpu")
+
+
+def test_integers_beyond_float64():
+    X = pd.DataFrame({"a": [1, 2], "b": [1, 10**400]}, dtype=object)
+    with pytest.raises(ValueError, match="column 'b' holds an integer beyond float64's range"):
+        fit(X, device="cpu")
+
+
+class Tensor:
+    """A stand-in for a tensor of PyTorch whose sign is still to be applied."""
+
+    def __init__(self, values, is_resolved=False):
+        self.values, self.is_resolved = values, is_resolved
+
+    def detach(self):
+        return self
+
+    def resolve_conj(self):
+        return self
+
+    def resolve_neg(self):
+        return Tensor(-self.values, is_resolved=True)
+
+    def __array__(self, dtype=None, copy=None):
+        if not self.is_resolved:
+            raise RuntimeError(
+                "Can't call numpy() on Tensor that has negative bit set. Use tensor.resolve_neg().numpy()"
+            )
+        return np.asarray(self.values, dtype)
+
+
+def test_tensor_with_a_negative_bit():
+    found = fit(Tensor(-TABLE), device="cpu")
+    np.testing.assert_array_equal(found.distances_, fit(TABLE, device="cpu").distances_)

@@ -158,9 +158,10 @@ def test_labels_within_a_similarity(run):
     assert pd.read_csv("labels.csv")["label"].tolist() == [0, 0, -1]
 
 
-def test_labels_within_a_distance_need_no_tree(run, monkeypatch):
-    monkeypatch.setattr(rapids_slink.SingleLinkage, "cut", None)
+def test_labels_within_a_distance_need_no_tree(run, watch):
+    cuts = watch(rapids_slink.SingleLinkage, "cut")
     assert run("points.csv", "--columns", "x,y", "--max-distance", "0.4", "--output", "labels.csv")[0] == 0
+    assert not cuts
     model = rapids_slink.fit(POINTS[["x", "y"]], max_distance=0.4, device="cpu")
     assert pd.read_csv("labels.csv")["label"].tolist() == model.labels_.tolist()
 
@@ -431,31 +432,31 @@ def test_the_widest_gap_is_between_large_clusters(run):
     assert np.array_equal(pd.read_csv("labels.csv")["label"], expected)
 
 
-def test_options_reach_the_model(run, monkeypatch):
-    seen = {}
-    fit = rapids_slink.fit
-    monkeypatch.setattr(rapids_slink, "fit", lambda frame, **given: seen.update(given) or fit(frame, **given))
+def test_options_reach_the_model(run, watch):
+    calls = watch(rapids_slink, "fit", lambda result, frame, **given: given)
     options = ["--metric", "minkowski", "--p", 3, "--n-neighbors", 2, "--min-samples", 3, "--progress"]
     options += ["--memory-limit", "1GiB"]
     run("points.csv", "--columns", "x,y", *options)
-    assert seen == {
-        "n_clusters": 2,
-        "min_cluster_size": None,
-        "max_cluster_size": None,
-        "count_small": True,
-        "missing": None,
-        "missing_value": None,
-        "max_distance": None,
-        "min_similarity": None,
-        "groups": None,
-        "metric": "minkowski",
-        "p": 3.0,
-        "n_neighbors": 2,
-        "min_samples": 3,
-        "device": "cpu",
-        "progress": True,
-        "memory_limit": "1GiB",
-    }
+    assert calls == [
+        {
+            "n_clusters": 2,
+            "min_cluster_size": None,
+            "max_cluster_size": None,
+            "count_small": True,
+            "missing": None,
+            "missing_value": None,
+            "max_distance": None,
+            "min_similarity": None,
+            "groups": None,
+            "metric": "minkowski",
+            "p": 3.0,
+            "n_neighbors": 2,
+            "min_samples": 3,
+            "device": "cpu",
+            "progress": True,
+            "memory_limit": "1GiB",
+        }
+    ]
 
 
 @pytest.mark.parametrize("name", ["tree.png", full("tree.svg"), full("tree.pdf")])
@@ -626,6 +627,7 @@ def test_the_standard_input(folder, name, pack):
     assert Path("labels.csv").read_text() == LABELS
 
 
+@pytest.mark.full
 def test_no_standard_input(folder):
     closed = ["sh", "-c", 'exec "$@" <&-', "sh", *COMMAND]
     status, out, err = as_process("-", command=closed)
@@ -648,7 +650,8 @@ def test_a_pipe_with_a_name(folder, table):
     assert pd.read_csv("labels.csv")["label"].tolist() == [0, 0, 0, 1, 1, 1]
 
 
-@pytest.mark.parametrize(("stdout", "stderr"), [(True, False), full(False, True), full(True, True)])
+@pytest.mark.full
+@pytest.mark.parametrize(("stdout", "stderr"), [(True, False), (False, True), (True, True)])
 def test_readers_that_have_gone(folder, stdout, stderr):
     """Such as ``head``: the run ends well, and says nothing of it."""
     read, write = os.pipe()
@@ -664,6 +667,7 @@ def test_readers_that_have_gone(folder, stdout, stderr):
         os.close(write)
 
 
+@pytest.mark.full
 def test_encodings_without_a_name(folder):
     """What the terminal cannot show is escaped, and is in the file as it was."""
     POINTS.set_axis(pd.Index(["Málaga", "東京", *"abcd"], name="é")).to_csv("points.csv")

@@ -15,6 +15,8 @@ from rapids_slink.runtime.device import DeviceUnavailableError, gpu_is_usable, t
 class Graph:
     """As much of `cugraph.Graph` as is used, over a frame; `test_real_graphs` has the real one."""
 
+    __module__ = "cugraph.structure.graph_classes"
+
     def __init__(self, source="src", destination="dst", directed=False, weighted=True):
         self.source_columns, self.destination_columns = source, destination
         self.directed, self.weighted, self.edges = directed, weighted, None
@@ -37,7 +39,6 @@ class Graph:
 def fake_cugraph(monkeypatch):
     module = types.ModuleType("cugraph")
     module.Graph = Graph
-    monkeypatch.setattr(Graph, "__module__", "cugraph.structure.graph_classes")
     monkeypatch.setitem(sys.modules, "cugraph", module)
 
 

@@ -36,6 +36,7 @@ def test_belts(device):
         assert (people.sum(), people.size) == (row["people"], row["cities"])
 
 
+@pytest.mark.full
 def test_map(tmp_path):
     pytest.importorskip("matplotlib")
     cities, model = cli.cluster_cities("cpu")

@@ -63,10 +63,19 @@ def run(check, estimator):
 
 
 # None is expected to fail. scikit-learn skips check_array_api_input unless SCIPY_ARRAY_API is set, as .ci/run sets it.
-@parametrize_with_checks(
-    [DBSCAN(), MixedDBSCAN(), *(kind(prediction_data=keeps) for kind in ESTIMATORS for keeps in (False, True))]
-)
+@parametrize_with_checks([DBSCAN(), SingleLinkage(prediction_data=True), HDBSCAN(prediction_data=True)])
 def test_scikit_learns_checks(estimator, check):
+    run(check, estimator)
+
+
+@pytest.mark.full
+@parametrize_with_checks(
+    [
+        *(MixedDBSCAN(), SingleLinkage(), HDBSCAN()),
+        *(kind(prediction_data=keeps) for kind in (MixedSingleLinkage, MixedHDBSCAN) for keeps in (False, True)),
+    ]
+)
+def test_scikit_learns_checks_of_heirs_and_without_data(estimator, check):
     run(check, estimator)
 
 

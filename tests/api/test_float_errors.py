@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from hard_cases import full
+from hard_cases import combinations
 from metric_cases import ALL_METRICS, PACKED, takes_booleans, without_zeros
 
 import rapids_slink
@@ -90,9 +90,13 @@ def outcomes(X, metric, p, device):
     return {name: outcome(call) for name, call in calls.items()}
 
 
-@pytest.mark.parametrize("scale", ["tiny", *map(full, list(SCALES)[1:])])
-@pytest.mark.parametrize(("metric", "p"), [*ALL_METRICS, *((name, 2.0) for name in PACKED), ("haversine", 2.0)])
-def test_calls(metric, p, scale, device):
+EVERY_METRIC = [*ALL_METRICS, *((name, 2.0) for name in PACKED), ("haversine", 2.0)]
+QUICK = [((name, 2.0), "tiny") for name in ("euclidean", "cosine", "cityblock", "hamming", "jaccard", "bit_jaccard")]
+
+
+@pytest.mark.parametrize(("metric", "scale"), combinations(EVERY_METRIC, SCALES, quick=QUICK))
+def test_calls(metric, scale, device):
+    metric, p = metric
     X = rows(scale, metric)
     expected = outcomes(X, metric, p, device)
     with strict():

@@ -144,9 +144,8 @@ def test_estimates(watched_memory, monkeypatch, n, d, k):
 
         return record
 
-    for owner in (boxes, lists, pipeline):
-        monkeypatch.setattr(owner, "release_cached", recorded(owner.release_cached))
-    monkeypatch.setattr(pipeline, "build_linkage", recorded(pipeline.build_linkage))
+    for owner, name in (*((one, "release_cached") for one in (boxes, lists, pipeline)), (pipeline, "build_linkage")):
+        monkeypatch.setattr(owner, name, recorded(getattr(owner, name)))
     fit(X, 3, n_neighbors=k, device="cuda", memory_limit=limit)
     size = as_bytes(limit)
     assert size / 4 < max(taken) <= size

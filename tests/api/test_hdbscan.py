@@ -1,4 +1,7 @@
-"""hdbscan beside mutual reachability: the same heights and clusters, and what its options and attributes become."""
+"""hdbscan beside mutual reachability: the same heights and clusters, and what its options and attributes become.
+
+Its own tests and scikit-learn's of HDBSCAN run with our class; `tests_of_hdbscan` says which do not apply.
+"""
 
 import sys
 
@@ -12,6 +15,7 @@ from scipy.spatial.distance import pdist, squareform
 from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.pairwise import haversine_distances
 from spanning_trees import by_appearance
+from tests_of_others import run_tests_of
 
 from rapids_slink import HDBSCAN, fit, fit_graph
 from rapids_slink.datasets import load_cities
@@ -133,3 +137,9 @@ def test_what_hdbscan_cannot_have(monkeypatch):
     monkeypatch.setitem(sys.modules, "hdbscan", None)
     with pytest.raises(ImportError, match=r"pip install 'rapids_slink\[hdbscan\]'"):
         model.to_hdbscan()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("module", ["hdbscan.tests.test_hdbscan", "sklearn.cluster.tests.test_hdbscan"])
+def test_their_tests(module, device):
+    assert run_tests_of(module, device, "tests_of_hdbscan") > 100

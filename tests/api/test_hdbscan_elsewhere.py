@@ -178,6 +178,7 @@ print(type(clusters).__module__, topics, probabilities.round(9).tolist(), np.asa
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stand_in", [False, True], ids=["bertopic", "its calls"])
 def test_recipe_of_topics(stand_in):
     """The page's, with the matrix of probabilities that the package hdbscan gives."""

@@ -191,13 +191,10 @@ def test_missing_values(missing, as_text, device):
     assert_pairs(half, (src[across], dst[across] - 150, weight[across]), t)
 
 
-@pytest.mark.parametrize("rows", [1, 7, 100, 1000])
-@pytest.mark.parametrize("d", [3, 30])
-def test_ranges_of_rows(d, rows, device, monkeypatch):
+@pytest.mark.parametrize(("rows", "d"), combinations((1, 7, 100, 1000), (3, 30), quick=[(7, 3), (100, 30), (1000, 3)]))
+def test_ranges_of_rows(d, rows, device, watch):
     """Of one search, which is prepared once."""
-    prepared = []
-    prepare = within.prepare_pairs
-    monkeypatch.setattr(within, "prepare_pairs", lambda *args: prepared.append(args) or prepare(*args))
+    prepared = watch(within, "prepare_pairs")
     X = np.random.default_rng(0).integers(0, 4, (300, d)) / 2
     t = {3: 0.5, 30: 3.0}[d]
     frames = list(iter_pairs(X, max_distance=t, rows=rows, device=device))
@@ -483,16 +480,12 @@ def client():
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize(
     ("metric", "d"),
-    combinations(
-        ("euclidean", "cosine", "jaccard"), (3, 30), quick=[("euclidean", 3), ("cosine", 30), ("jaccard", 30)]
-    ),
+    combinations(("euclidean", "cosine", "jaccard"), (3, 30), quick=[("euclidean", 3), ("jaccard", 30)]),
 )
-def test_dask(client, d, metric, set_constants):
+def test_dask(client, d, metric, prescribe):
     """The bits of one device, in partitions of blocks, of which those far apart do not meet."""
     dd = pytest.importorskip("dask.dataframe")
-    from rapids_slink.distributed import within
-
-    set_constants(within, MIN_BLOCK_ROWS=100, BLOCKS_A_DEVICE=5)
+    prescribe(blocks=5)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, d)) + np.sort(rng.integers(1, 5, 600))[:, None] * 20.0
     X = (X % 2 > 1) | (np.arange(d) == 0) if metric == "jaccard" else X

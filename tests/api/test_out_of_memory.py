@@ -6,6 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from calls import CALLS, Failing, points, spread, stray_threads
+from hard_cases import full
 from spanning_trees import bits
 
 from rapids_slink import DeviceMemoryError, fit, knn_graph, nearest_neighbors, neighbors
@@ -25,10 +26,10 @@ CALLED = {
 }
 
 
-@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("cores", [1, full(2)])
 @pytest.mark.parametrize(("name", "function"), [(name, function) for name in CALLED for function in CALLED[name]])
-def test_running_out_of_memory(monkeypatch, set_cores, name, function, cores):
-    set_cores(cores)
+def test_running_out_of_memory(monkeypatch, prescribe, name, function, cores):
+    prescribe(cores=cores)
     call = CALLS[name]
     expected, before = bits(call(device="cpu")), stray_threads()
     failing = Failing(getattr(np, function), MemoryError("Unable to allocate 93.1 TiB"))
@@ -84,16 +85,14 @@ def test_other_errors_stay_what_they_are(error):
     ],
     ids=["knn_graph", "few queries", "many queries"],
 )
-def test_a_frame_is_there_before_the_kernels_that_write_it(monkeypatch, device, call):
+def test_a_frame_is_there_before_the_kernels_that_write_it(monkeypatch, watch, device, call):
     """So that no memory of a kernel that is under way comes back because there is none for the frame."""
-    begun = []
-    for module in (neighbors, queries):
-        monkeypatch.setattr(module, "prepare_search", lambda *_, **__: begun.append("search"))
+    begun = [watch(module, "prepare_search") for module in (neighbors, queries)]
     if device == "cuda":
         from rapids_slink.neighbors.small_batch import SmallBatchSearch
 
-        monkeypatch.setattr(SmallBatchSearch, "write_edges", lambda *_: begun.append("small batch"))
+        begun.append(watch(SmallBatchSearch, "write_edges"))
     monkeypatch.setattr(PreallocatedFrame, "empty", Failing(None, MemoryError("none for a frame"), fails_at=1))
     with pytest.raises(DeviceMemoryError, match="none for a frame"):
         call(device)
-    assert not begun
+    assert not any(begun)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hard_cases import CASES, case_dtypes, full
+from hard_cases import CASES, QUICK, case_dtypes, combinations, full
 from scipy.cluster import hierarchy
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
@@ -54,8 +54,12 @@ def fitted(name, dtype, n_neighbors, device):
 # ---------------------------------------------------------------------------------------------- the answer
 
 
-@pytest.mark.parametrize("n_neighbors", [1, None, full(2), full(3), full(8)])
-@EVERY_CASE
+@pytest.mark.parametrize(
+    ("name", "dtype", "n_neighbors"),
+    combinations(
+        CASES, ("float32", "float64"), (1, None, 2, 3, 8), quick=[(*one, k) for one in QUICK.items() for k in (1, None)]
+    ),
+)
 def test_dendrogram_is_scipys(name, dtype, n_neighbors, device):
     X, expected = points(name, dtype), scipys(name, dtype)
     model = fitted(name, dtype, n_neighbors, device)
@@ -298,17 +302,16 @@ def test_a_script_that_takes_long_shows_its_bar(device, capsys, monkeypatch, set
     """By itself, if somebody sees it: on a terminal or in Jupyter."""
     X = points("few_big_clusters", "float32")
 
-    def said(**how):
+    def said(long=0.0, **how):
+        set_constants(threads, LONG=long, TRIED=0.0)
         fit(X, n_neighbors=8, device=device, **how)
         return capsys.readouterr().err
 
-    set_constants(threads, LONG=0.0, TRIED=0.0)
     assert said() == ""  # in a pipe
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     assert "Searching neighbours" in said()
     assert said(progress=False) == ""
-    set_constants(threads, LONG=1000.0)
-    assert said() == ""  # a short run
+    assert said(long=1000.0) == ""  # a short run
     with pytest.raises(ValueError, match="progress must be True, False or 'auto', got 'yes'"):
         fit(X, progress="yes", device=device)
 

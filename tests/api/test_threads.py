@@ -300,15 +300,9 @@ def handler():
     signal.signal(signal.SIGINT, usual)
 
 
-def test_a_run_in_a_thread_leaves_the_handler_of_signals(device, handler, monkeypatch):
+def test_a_run_in_a_thread_leaves_the_handler_of_signals(device, handler, watch):
     """Python swaps handlers in its main thread alone, and there a run on a GPU notes Ctrl-C while it lasts."""
-    seen, stage = [], Report.stage
-
-    def watched(report, name, device):
-        seen.append(signal.getsignal(signal.SIGINT))
-        return stage(report, name, device)
-
-    monkeypatch.setattr(Report, "stage", watched)
+    seen = watch(Report, "stage", lambda *_: signal.getsignal(signal.SIGINT))
     (in_thread,) = run_at_once(lambda i: bits(fit(INPUTS[0], 5, device=device)), 1)
     assert seen
     assert set(seen) == {handler}
@@ -341,9 +335,9 @@ def test_interruptions_are_noted_in_the_main_thread(handler):
 
 @pytest.mark.parametrize("cores", [1, 2, 7])
 @pytest.mark.parametrize(("least", "most"), [(1, None), (1, 1), (10, 40), (10, None)])
-def test_chunks_for_cores(cores, least, most, set_cores):
+def test_chunks_for_cores(cores, least, most, prescribe):
     """Each core has as many, of sizes that differ by one at most."""
-    set_cores(cores)
+    prescribe(cores=cores)
     for n in (0, 1, 9, 10, 19, 20, 41, 1000):
         parts = chunks_for_cores(n, least, most)
         assert [i for part in parts for i in range(n)[part]] == list(range(n))

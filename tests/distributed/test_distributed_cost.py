@@ -86,11 +86,10 @@ def test_one_block(d, parameters, on_workers, monkeypatch):
 
 
 @pytest.mark.parametrize("workers", [4, 8])
-def test_six_blocks(workers, on_workers, blocks, monkeypatch):
+def test_six_blocks(workers, on_workers, blocks, watch):
     """Every worker has as much to test as any other, give or take a tree, and gets the blocks of trees from others."""
-    made, make_blocks = [], distributed.make_blocks
+    made = watch(distributed, "make_blocks", lambda result, *_, **how: result)
     blocks(6)
-    monkeypatch.setattr(distributed, "make_blocks", lambda *a, **how: made.append(make_blocks(*a, **how)) or made[0])
     X = np.random.default_rng(0).normal(size=(6000, 40)).astype("float32")
     parts, finished = on_workers(workers, X)
     model = fit(parts, 4, n_neighbors=8, device="cpu")

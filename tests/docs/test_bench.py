@@ -149,14 +149,19 @@ def test_check_of_a_metric_can_fail(case):
     assert checks.heights(work, SimpleNamespace(to_scipy=lambda: heights))[0] is False
 
 
+@pytest.fixture
+def as_of_many_rows(set_constants):
+    """Few rows are checked as more than SciPy takes are."""
+    set_constants(checks, SCIPY_ROWS=0, ALL_PAIRS_WORK=0, CYCLE_ROWS=500)
+
+
 @pytest.mark.parametrize(
     ("case", "rows"),
     [("gauss-20k-16", cases.gauss(500, 3, np.float32)), full("places-20k-haversine", cases.places(500))],
 )
-def test_check_of_large_cases_can_fail(case, rows, monkeypatch):
+@pytest.mark.usefixtures("as_of_many_rows")
+def test_check_of_large_cases_can_fail(case, rows):
     """A tree that is not minimal, weights that are off, an edge that is missing."""
-    for name, value in (("SCIPY_ROWS", 0), ("ALL_PAIRS_WORK", 0), ("CYCLE_ROWS", 500)):
-        monkeypatch.setattr(checks, name, value)
     work = Work(replace(CASES[case], rows=rows), CPU, None)
     tree, metric = work.tree, work.case.metric
     assert checks.heights(work, work.model) == (True, "cycle property of 500 rows' pairs with all others")
@@ -166,9 +171,9 @@ def test_check_of_large_cases_can_fail(case, rows, monkeypatch):
         assert not checks.cycles(work.points, wrong, np.sort(wrong["weight"].to_numpy()), metric)
 
 
-def test_check_of_hdbscan_of_many_rows_can_fail(set_constants):
+@pytest.mark.usefixtures("as_of_many_rows")
+def test_check_of_hdbscan_of_many_rows_can_fail():
     """A tree of other distances, and one of mutual reachability that is not minimal."""
-    set_constants(checks, SCIPY_ROWS=0, CYCLE_ROWS=500)
     work = Work(replace(CASES["blobs-200k-2"], rows=cases.blobs(500, 2)), CPU, None)
     clusters = STAGES["hdbscan"](work)()
     assert checks.mutual_heights(work, clusters)[0] is True

@@ -57,6 +57,7 @@ def test_readme_example_prints_what_it_says_and_its_check_of_exactness_holds():
     assert python(example + check).rstrip() == readme_blocks("text")[0].rstrip()
 
 
+@pytest.mark.full
 def test_starting_points_run(tmp_path):
     rng, cities = np.random.default_rng(0), load_cities()
     cities.to_csv(tmp_path / "cities.csv", index=False)

@@ -134,11 +134,11 @@ def test_they_compile(shape, metric):
         assert_compiles(source, "sm_90a" if "wgmma" in source else "compute_90", *options)
 
 
-def test_a_cpu_compiles_nothing_ahead(monkeypatch):
-    monkeypatch.setattr(pipeline, "compile_for", None)
+def test_a_cpu_compiles_nothing_ahead(watch):
+    calls = [watch(pipeline, "compile_for"), watch(ahead, "compile_ahead")]
     rapids_slink.fit(np.eye(9)[:, :2], device="cpu")
-    monkeypatch.setattr(ahead, "compile_ahead", None)
     ahead.compile_for(Problem(Settings(get_metric("precomputed", allow_precomputed=True)), Device("cuda", np), 9, 9, 8))
+    assert not any(calls)
 
 
 def test_what_joins_few_components_is_compiled_on_the_host():

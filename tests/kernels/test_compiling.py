@@ -15,7 +15,6 @@ from itertools import groupby
 import numpy as np
 import pytest
 from fake_gpu import fake_gpu
-from hard_cases import full
 from numba.core.caching import IndexDataCacheFile
 
 import rapids_slink
@@ -129,12 +128,10 @@ def test_a_kernel_waits_for_the_thread_that_compiles_it(tmp_path):
         assert compiled == ["-DNUMBER=0", "-DNUMBER=1"]
 
 
-def test_names_are_defined_in_the_text(monkeypatch):
+def test_names_are_defined_in_the_text(watch):
     """CuPy compiles an empty program for every set of options, in each process."""
-    given = []
     with fake_gpu():
-        module = sys.modules["cupy"].RawModule
-        monkeypatch.setattr(sys.modules["cupy"], "RawModule", lambda **how: given.append(how) or module(**how))
+        given = watch(sys.modules["cupy"], "RawModule", lambda result, **how: how)
         kernel = cuda.cuda_kernel("ordering.cu", "order_ties", "-arch=sm_90a", "-DVALUE=unsigned char", "-DNUMBER=1")
     (how,) = given
     assert how["options"] == ("--std=c++17", "-arch=sm_90a")
@@ -199,18 +196,24 @@ def test_a_threads_error_is_left_to_the_launch(monkeypatch, tmp_path):
 # ------------------------------------------------------------------------------------------------- compile()
 
 
-def test_compile_fits_models_of_each_kind(monkeypatch, set_constants):
-    fitted = []
+@pytest.fixture
+def fitted(monkeypatch, set_constants):
+    """What models would be fitted, which are not: kind, metric, device, type and shape."""
+    models = []
 
     def fit(model, X):
-        fitted.append((type(model).__name__, model.metric, model.device, X.dtype.name, X.shape))
+        models.append((type(model).__name__, model.metric, model.device, X.dtype.name, X.shape))
 
-    set_constants(precompile, SHAPES={"cpu": [(60, 16)]})
+    set_constants(precompile, SHAPES={"cpu": [(12, 16)]})
     for kind in (SingleLinkage, HDBSCAN):
         monkeypatch.setattr(kind, "fit", fit)
+    return models
+
+
+def test_compile_fits_models_of_each_kind(fitted):
     assert rapids_slink.compile("cpu", metrics=["euclidean", "jaccard", "haversine", "bit_jaccard"]) >= 0
-    shapes = [("euclidean", type_, (60, 16)) for type_ in 2 * ("float32", "float64")]
-    shapes += [("jaccard", "bool", (60, 16)), ("haversine", "float64", (60, 2)), ("bit_jaccard", "uint8", (60, 16))]
+    shapes = [("euclidean", type_, (12, 16)) for type_ in 2 * ("float32", "float64")]
+    shapes += [("jaccard", "bool", (12, 16)), ("haversine", "float64", (12, 2)), ("bit_jaccard", "uint8", (12, 16))]
     assert fitted == [(kind, metric, "cpu", *rest) for metric, *rest in shapes for kind in ("SingleLinkage", "HDBSCAN")]
 
 
@@ -289,9 +292,19 @@ def test_an_edit_reaches_what_calls_it(copy_of_package):
     assert len(list((folder / "__pycache__").iterdir())) == 1  # what the old sources left is gone
 
 
-def test_a_folder_that_another_process_has_just_made_stays(tmp_path, monkeypatch, set_constants):
-    set_constants(compiling, PACKAGE=tmp_path)
-    monkeypatch.setattr(compiling.CONFIG, "CACHE_DIR", "")
+@pytest.fixture
+def keep_in(monkeypatch):
+    """Call it to have code kept in NUMBA_CACHE_DIR, or else in a package."""
+
+    def keep_in(cache, package):
+        monkeypatch.setattr(compiling.CONFIG, "CACHE_DIR", str(cache))
+        monkeypatch.setattr(compiling, "PACKAGE", package)
+
+    return keep_in
+
+
+def test_a_folder_that_another_process_has_just_made_stays(tmp_path, monkeypatch, keep_in):
+    keep_in("", tmp_path)
     older = tmp_path / "__pycache__" / "rapids_slink-0"
     folder = compiling.cache_folder.__wrapped__()
     (folder / "code").touch()
@@ -399,13 +412,14 @@ def test_kernels_are_kept_in_such_files():
     assert find_root._cache._cache_file.save.__module__ == compiling.__name__
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "hide",
     [
         "del caching.IndexDataCacheFile",
-        full("del caching.IndexDataCacheFile._save_index"),
-        full("caching.FunctionCache._cache_file = property(fset=lambda self, file: None)"),
-        full("del core.event; sys.modules['numba.core.event'] = None"),
+        "del caching.IndexDataCacheFile._save_index",
+        "caching.FunctionCache._cache_file = property(fset=lambda self, file: None)",
+        "del core.event; sys.modules['numba.core.event'] = None",
     ],
 )
 def test_names_of_numba_that_another_one_may_lack(hide, tmp_path):
@@ -421,11 +435,10 @@ def test_names_of_numba_that_another_one_may_lack(hide, tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="folders have no owner")
 @pytest.mark.parametrize("change", [lambda folder: folder.chmod(0o777), lambda folder: os.chown(folder, 12345, -1)])
-def test_a_folder_that_others_may_write_is_not_used(tmp_path, monkeypatch, set_constants, change):
+def test_a_folder_that_others_may_write_is_not_used(tmp_path, keep_in, change):
     """Nor is one that belongs to another user."""
     other = tmp_path / "other"
-    monkeypatch.setattr(compiling.CONFIG, "CACHE_DIR", str(other))
-    set_constants(compiling, PACKAGE=tmp_path / "package")
+    keep_in(other, tmp_path / "package")
     folder = compiling.cache_folder.__wrapped__()
     assert folder.parent == other
     try:
@@ -435,8 +448,8 @@ def test_a_folder_that_others_may_write_is_not_used(tmp_path, monkeypatch, set_c
     assert compiling.cache_folder.__wrapped__().parent == tmp_path / "package" / "__pycache__"
 
 
-def test_a_folder_is_never_made_for_all(tmp_path, monkeypatch):
-    monkeypatch.setattr(compiling.CONFIG, "CACHE_DIR", str(tmp_path))
+def test_a_folder_is_never_made_for_all(tmp_path, keep_in):
+    keep_in(tmp_path, compiling.PACKAGE)
     usual = os.umask(0)
     try:
         assert [compiling.cache_folder.__wrapped__().parent for _ in range(2)] == [tmp_path] * 2

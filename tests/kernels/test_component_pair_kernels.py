@@ -284,9 +284,9 @@ def test_items_of_blocks_of_several_components(k):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("spread", [0.0, 2.0, 9.0])
-def test_facing_points(spread, set_constants):
+def test_facing_points(spread, prescribe):
     """The bins of two points within their component pair's distance are at most BINS together."""
-    set_constants(component_pairs, MAX_FACING=1000)
+    prescribe(connect="facing")
     engine, rng = resolve("cuda"), np.random.default_rng(7)
     component = rng.choice(5, 2000, p=[0.4, 0.3, 0.2, 0.09, 0.01]).astype(np.int32)
     X = rng.normal(size=(5, 6))[component] * spread + rng.normal(size=(2000, 6))

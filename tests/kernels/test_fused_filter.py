@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hard_cases import full
-from oracles import assert_lists, least, squared_distances, without_self
+from oracles import assert_lists, assert_neighbors, least, squared_distances, without_self
 from rounding_cases import BYTES, pairs_hard_to_sum
 
+from rapids_slink.forced import force
 from rapids_slink.metrics import EUCLIDEAN, METRICS
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
@@ -239,31 +240,7 @@ def test_partial_distances_bound_distances(m, kind):
     from rapids_slink.runtime.cuda import c_struct
 
     filter_.radius_struct = c_struct(*radius_terms(d, encoding.scale * encoding.stretch, EUCLIDEAN))
-    assert_lists(neighbor_lists(search, n, k, device), least(without_self(squared_distances(X)), k))
-
-
-def test_axes_are_taken_where_the_spectrum_falls(monkeypatch, set_constants):
-    import cupy
-
-    from rapids_slink.neighbors.filter import bounds
-    from rapids_slink.neighbors.filter import fused as encodings
-
-    monkeypatch.setitem(bounds.MIN_PRODUCTS, "cuda", 0)
-    slow = bounds.FilterCosts(product=1e-12, survivor=1e-9, byte=0, rounding=0.01)
-    set_constants(encodings, COSTS={True: slow, False: slow})
-    n, d, rng = 20_000, 256, np.random.default_rng(0)
-    X = rng.normal(size=(n, d)).astype(np.float32)
-    falling = (X * np.arange(1, d + 1) ** -0.8).astype(np.float32)
-    device = resolve("cuda")
-    for values, projects in ((X, False), (falling, True)):
-        search = BruteForceSearch(cupy.asarray(values), device, Report())
-        assert ("coordinates" in search.name) == projects
-        lists, some = neighbor_lists(search, n, 8, device), np.arange(0, n, 500)
-        distances = squared_distances(values[some].astype(float), values.astype(float))
-        distances[np.arange(some.size), some] = np.inf
-        expected = least(distances, 8)
-        np.testing.assert_array_equal(to_host(lists.ids)[some], expected[0])
-        np.testing.assert_array_equal(to_host(lists.weights)[some], expected[1])
+    assert_neighbors(neighbor_lists(search, n, k, device), X, k)
 
 
 @pytest.mark.parametrize("precise", [False, True])
@@ -289,12 +266,12 @@ def test_radii(m, metric, precise):
 # ------------------------------------------------------------------------------------------- the symmetric pass
 
 
-def all_survive(filter_, n, monkeypatch):
+def all_survive(filter_, n):
     """Each point's survivors when nothing bounds them: everyone else."""
     import cupy
 
-    monkeypatch.setattr(f"{FUSED}.filter.survivor_capacity", lambda k, d: n - 1)
-    found = filter_.empty_survivors(1)
+    with force(candidates=n - 1):
+        found = filter_.empty_survivors(1)
     filter_.append_both(slice(0, filter_.symmetric_slices()[-1].stop), cupy.full(n, cupy.inf), found)
     assert (to_host(found.count) == n - 1).all()
     return found
@@ -303,7 +280,7 @@ def all_survive(filter_, n, monkeypatch):
 @pytest.mark.parametrize("precise", [False, True])
 @pytest.mark.parametrize("d", [64, 700, *map(full, (300, 1000))])
 @pytest.mark.parametrize(("n", "split"), [(1500, 256), (1500, 768), (1500, 1280), (512, 256), (257, 256)])
-def test_pairs_between_two_parts_survive_once(n, split, d, precise, monkeypatch):
+def test_pairs_between_two_parts_survive_once(n, split, d, precise):
     import cupy
 
     rng = np.random.default_rng(split)
@@ -313,8 +290,8 @@ def test_pairs_between_two_parts_survive_once(n, split, d, precise, monkeypatch)
     assert filter_.arrange_parts(cupy.asarray(rng.random(n)), split)
     order = to_host(filter_.order)
     assert sorted(order[:split]) == list(range(split))
-    monkeypatch.setattr(f"{FUSED}.filter.survivor_capacity", lambda k, d: n)
-    found = filter_.empty_survivors(1)
+    with force(candidates=n):
+        found = filter_.empty_survivors(1)
     for offsets in filter_.symmetric_slices(split):
         filter_.append_both(offsets, cupy.full(n, cupy.inf), found, split)
     sides = np.arange(split), np.arange(split, n)
@@ -332,7 +309,7 @@ def test_rows_far_from_all_others(n_far):
     X[rng.choice(n, n_far, replace=False)] *= 1e6
     search = BruteForceSearch(cupy.asarray(X), device, report)
     assert "fused" in search.filter.name
-    assert_lists(neighbor_lists(search, n, k, device), least(without_self(squared_distances(X)), k))
+    assert_neighbors(neighbor_lists(search, n, k, device), X, k)
     counts = report["neighbors"]
     if n_far <= 32:
         assert counts["rows_scanned_exactly"] == n_far
@@ -345,7 +322,7 @@ KINDS = [(kind, d) for kind in ("normal", "offset", "outlier", "twins", *BYTES) 
 @pytest.mark.parametrize(("kind", "d"), KINDS)
 @pytest.mark.parametrize("precise", [False, True])
 @pytest.mark.parametrize("k", [16, full(1), full(40)])
-def test_tighten(k, precise, kind, d, monkeypatch):
+def test_tighten(k, precise, kind, d):
     """Bounds come down to just above the k-th of the survivors, of which those within them stay."""
     import cupy
 
@@ -367,7 +344,7 @@ def test_tighten(k, precise, kind, d, monkeypatch):
     filter_ = fused_filter(values, scaling, order, exact=exact, tier=2 * precise)
     at = to_host(order)
     distances = squared_distances(X)[at][:, at]
-    bound, found = cupy.full(n, cupy.inf), all_survive(filter_, n, monkeypatch)
+    bound, found = cupy.full(n, cupy.inf), all_survive(filter_, n)
     everyone_else = np.array([[j for j in range(n) if j != i] for i in range(n)])
     np.testing.assert_array_equal(np.sort(to_host(found.ids), axis=1), everyone_else)
     held = np.sort(distances, axis=1)[::3, k // 2]  # bounds that hold already
@@ -399,7 +376,7 @@ def test_tighten(k, precise, kind, d, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["hard to sum", "directions", "offset"])
 @pytest.mark.parametrize("d", [8, 784, *map(full, (104, 300))])
-def test_survivors_carry_half_their_squared_distance(d, kind, monkeypatch):
+def test_survivors_carry_half_their_squared_distance(d, kind):
     """A pair's half is off by no more, either way, than `UpperBound` has it."""
     import cupy
 
@@ -415,7 +392,7 @@ def test_survivors_carry_half_their_squared_distance(d, kind, monkeypatch):
     scaling = unscaled(d) if kind == "hard to sum" else scaling_of(values, device=resolve("cuda"))
     order = cupy.asarray(rng.permutation(n).astype(np.int32))
     filter_ = fused_filter(values, scaling, order, tier=2)
-    found = all_survive(filter_, n, monkeypatch)
+    found = all_survive(filter_, n)
     ids, half = to_host(found.ids), to_host(found.half_sq_dist).astype(np.longdouble)
     y = to_host(cuda.quantize(values, scaling, order).y).astype(np.longdouble)
     norm = -to_host(filter_.image().half_norm)[:n].astype(np.longdouble)
@@ -452,15 +429,13 @@ def test_rows_that_overflow(of_bytes, is_knn_graph, monkeypatch, prescribe):
     engine, n, k = resolve("cuda"), 3000, 5
     rng = np.random.default_rng(0)
     X = rng.integers(0, 256, (n, 20)).astype(np.float32) if of_bytes else rng.normal(size=(n, 20))
-    capacity = "survivor_capacity" if is_knn_graph else "candidate_capacity"
-    monkeypatch.setattr(f"{FUSED}.filter.{capacity}", lambda k, *_: k + 1)
     monkeypatch.setattr("rapids_slink.neighbors.brute_force.ONE_BAND", 0)
-    prescribe(search="all pairs")
+    prescribe(search="all pairs", candidates=k + 1)
     report, rows = Report(), engine.xp.arange(n, dtype="int32")
     search = BruteForceSearch(engine.asarray(X), engine, report)
     task = SearchTask(rows, k, rows, rows) if is_knn_graph else SearchTask(rows, k, rows.copy(), rows.copy())
     assert task.is_knn_graph == is_knn_graph
-    assert_lists(search.find(task), least(without_self(squared_distances(X)), k))
+    assert_neighbors(search.find(task), X, k)
     assert report["neighbors"]["rows_redone"] > n / 10
 
 

@@ -224,14 +224,14 @@ def test_no_filter_serves_more_features_than_int8_has_without_fp16(without_fp16)
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("clusters", [1, 20])
-def test_first_bounds_without_products(clusters, monkeypatch):
+def test_first_bounds_without_products(clusters, monkeypatch, watch):
     """By distances, and components are connected by rounds of searches."""
     from rapids_slink import SingleLinkage
     from rapids_slink.neighbors.filter import cuda
     from rapids_slink.spanning_tree import component_pairs
 
     monkeypatch.setattr(cuda, "products_keep_bound", lambda: False)
-    monkeypatch.setattr(cuda, "product", None)
+    formed = watch(cuda, "product")
     monkeypatch.setitem(component_pairs.MIN_ROUND_PAIRS, "cuda", 0)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(4000, 40)) + 100 * rng.normal(size=(clusters, 40))[rng.integers(0, clusters, 4000)]
@@ -239,6 +239,7 @@ def test_first_bounds_without_products(clusters, monkeypatch):
     found, expected = (SingleLinkage(n_clusters=3, device=device).fit(X) for device in ("cuda", "cpu"))
     np.testing.assert_array_equal(found.linkage_, expected.linkage_)
     assert "joined_at_once" not in found.report_.get("connect", {})
+    assert not formed
 
 
 @pytest.mark.gpu

@@ -5,13 +5,14 @@ import math
 import numpy as np
 import pytest
 from hard_cases import CASES, full
-from oracles import assert_lists, assert_unlisted_are_above, least, squared_distances, without_self
+from oracles import assert_lists, assert_neighbors, assert_unlisted_are_above, least, squared_distances, without_self
 
 from rapids_slink import knn_graph
 from rapids_slink.metrics import METRICS
 from rapids_slink.neighbors import _search_class, brute_force, estimate_search, neighbor_lists, prepare_search
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import kernels as exact_kernels
+from rapids_slink.neighbors.filter.bounds import MAX_FEATURES
 from rapids_slink.neighbors.filter.cpu import BlasFilter
 from rapids_slink.neighbors.task import SearchTask, equal_slices, geometric_slices
 from rapids_slink.report import Report
@@ -83,18 +84,12 @@ def twins_and_clusters(rng, n, d):
     return X
 
 
-def test_few_rows_try_whether_a_second_pass_proves_them(monkeypatch):
+def test_few_rows_try_whether_a_second_pass_proves_them(watch):
     """A cluster that float32 takes for a point: some of its rows say so, and all distances follow."""
-    rng, passed = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
     X = rng.normal(size=(6000, 20))
     X[::2] = 1 + 1e-7 * X[::2]
-    one_pass = BruteForceSearch._pass
-
-    def counted(self, task, filter_, rows, reached, **more):
-        passed.append(len(rows))
-        return one_pass(self, task, filter_, rows, reached, **more)
-
-    monkeypatch.setattr(BruteForceSearch, "_pass", counted)
+    passed = watch(BruteForceSearch, "_pass", lambda result, search, task, filter_, rows, *_, **more: len(rows))
     report, rows = Report(), np.arange(6000, dtype="int32")
     assert_lists(
         BruteForceSearch(X, CPU, report).find(SearchTask(rows, 5, rows, rows)),
@@ -111,7 +106,7 @@ def test_tiles_connect_what_the_filter_did_not_tell_apart(monkeypatch):
     search = BruteForceSearch(X, CPU, report)
     assert search.for_connecting(None)() is search
     lists = neighbor_lists(search, 3000, 5, CPU)
-    assert_lists(lists, least(without_self(squared_distances(X)), 5))
+    assert_neighbors(lists, X, 5)
     assert search.filter is None
     assert search.for_connecting(lists.ids)() is search.in_tiles
     assert not search.is_over_all_pairs
@@ -122,10 +117,10 @@ def test_tiles_connect_what_the_filter_did_not_tell_apart(monkeypatch):
 @pytest.mark.parametrize("points", [clusters, a_dense_and_a_wide_cluster, far_apart_in_one_feature, twins_and_clusters])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("d", [6, 40])
-def test_queries_that_fp16_does_not_tell_apart_are_in_tiles(points, d, dtype, monkeypatch):
+def test_queries_that_fp16_does_not_tell_apart_are_in_tiles(points, d, dtype, prescribe):
     """With room for few candidates, too, so that a whole cluster has none."""
     engine, n, k = resolve("cuda"), 6000, 3
-    monkeypatch.setattr("rapids_slink.neighbors.brute_force.candidate_capacity", lambda k: 16)
+    prescribe(candidates=16)
     X, report = points(np.random.default_rng(d), n, d).astype(dtype), Report()
     search = BruteForceSearch(engine.asarray(X), engine, report, engine.asarray(X))
     rows, distances = engine.xp.arange(n, dtype="int32"), squared_distances(X)
@@ -181,14 +176,13 @@ def test_a_loose_bound_makes_no_buffer_overflow(bound):
     assert report["neighbors"]["rows_redone"] == 0
 
 
-def test_more_features_than_the_proof_allows(engine, monkeypatch):
+def test_more_features_than_the_proof_allows(engine):
     """Every distance is computed then."""
-    monkeypatch.setattr("rapids_slink.neighbors.filter.MAX_FEATURES", 19)
-    X, report = np.random.default_rng(0).normal(size=(400, 20)), Report()
+    X, report = np.random.default_rng(0).normal(size=(4, MAX_FEATURES + 1)), Report()
     search = BruteForceSearch(engine.asarray(X), engine, report)
     assert search.name == "none"
-    assert_lists(neighbor_lists(search, 400, 3, engine), least(without_self(squared_distances(X)), 3))
-    assert report["neighbors"] == {"rows_certified": 0, "rows_redone": 0, "rows_scanned_exactly": 400}
+    assert_neighbors(neighbor_lists(search, 4, 3, engine), X, 3)
+    assert report["neighbors"] == {"rows_certified": 0, "rows_redone": 0, "rows_scanned_exactly": 4}
 
 
 @pytest.mark.parametrize("name", ["one_far_outlier", "tight_clusters", "blobs_1e4_apart", "all_rows_equal"])
@@ -226,7 +220,7 @@ def test_chunks_are_as_large_as_memory_allows(free, engine):
     else:
         assert rows % 64 == 0
         assert 64 <= rows < 2000
-    assert_lists(neighbor_lists(search, 2000, 3, engine), least(without_self(squared_distances(X)), 3))
+    assert_neighbors(neighbor_lists(search, 2000, 3, engine), X, 3)
 
 
 @pytest.mark.parametrize("d", [3, 20])

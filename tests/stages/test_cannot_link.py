@@ -70,6 +70,7 @@ def test_graphs_are_those_of_brute_force(kind, weights, seed, device):
     assert model.n_clusters_ == model.n_connected_components_ == n - len(taken)
 
 
+@pytest.mark.full
 @KINDS
 def test_larger_graphs(kind):
     """The table of marks, filled and emptied many times."""

@@ -260,36 +260,27 @@ def test_what_is_worthwhile(engine):
     assert not worthwhile(500, n, n)  # no memory
 
 
-def test_too_many_pairs_are_left_to_rounds(engine, monkeypatch, set_constants):
+def test_too_many_pairs_are_left_to_rounds(engine, watch, set_constants):
     """Whatever the limit: of samples, of what is formed, of pairs that pass."""
     X = np.random.default_rng(0).normal(size=(1000, 16))
-    search, report, tried = BruteForceSearch(engine.asarray(X), engine, Report()), Report(), []
+    search, report = BruteForceSearch(engine.asarray(X), engine, Report()), Report()
     component = (engine.xp.arange(1000) % 20).astype("int32")
-
     name = "_by_filter" if engine.is_gpu else "_by_products"
-    way = getattr(component_pairs, name)
+    tried = watch(component_pairs, name, lambda found, *_: found is not None)
 
-    def find(*given):
-        found = way(*given)
-        tried.append(found is not None)
-        return found
-
-    monkeypatch.setattr(component_pairs, name, find)
-
-    def join():
+    def join(**constants):
+        set_constants(component_pairs, **constants)
         tried.clear()
         return connect_components(search, None, component, 20, engine.xp.arange(1000), report)
 
     assert join() is None
     assert not tried  # the samples are too many
     assert "connect" not in report
-    set_constants(component_pairs, MIN_SAMPLED=1, ROUNDS=ROUNDS if engine.is_gpu else 0.4)
-    of_a_cpu = [{"ROUNDS": ROUNDS, "WEIGHT_COST": 10_000}, {"WEIGHT_COST": 1}]
-    for enough in [{"ROUNDS": MANY_ROUNDS}] if engine.is_gpu else of_a_cpu:
-        assert join() is None
+    too_little = [{"ROUNDS": ROUNDS}] if engine.is_gpu else [{"ROUNDS": 0.4}, {"ROUNDS": ROUNDS, "WEIGHT_COST": 10_000}]
+    for limit in too_little:
+        assert join(MIN_SAMPLED=1, **limit) is None
         assert tried == [False]
-        set_constants(component_pairs, **enough)
-    found = join()
+    found = join(**({"ROUNDS": MANY_ROUNDS} if engine.is_gpu else {"WEIGHT_COST": 1}))
     assert found is not None
     assert tried == [True]
     set_constants(component_pairs, PROJECTION_COST=0)

@@ -127,18 +127,19 @@ def test_thresholds_that_are_closed_on_the_right(engine, n, shape, seed):
         assert to_host(cuts[t].values).tolist() == cut_plainly(frame, n, n - kept)
 
 
-@given(n=st.integers(1, 40), shape=st.sampled_from(SHAPES), seed=st.integers(0, 2**32 - 1), least=st.integers(1, 3))
-def test_clusters_named_by_their_first_row(engine, n, shape, seed, least):
+@given(
+    n=st.integers(1, 40), shape=st.sampled_from(SHAPES), seed=st.integers(0, 2**32 - 1), least=st.integers(1, 3),
+    method=st.sampled_from(["kernel", "merge"]),
+)  # fmt: skip
+def test_clusters_named_by_their_first_row(engine, n, shape, seed, least, method):
     frame = linkage_on(engine, shaped_tree(np.random.default_rng(seed), n, shape))
-    counts = sorted({1, n, (n + 1) // 2})
-    for method in ("kernel", "merge"):
-        how = {"min_cluster_size": least, "method": method}
-        numbered, named = (cut(frame, n_clusters=counts, names=names, **how) for names in ("number", "first_row"))
-        for k in counts:
-            labels = to_host(numbered[k].values).tolist()
-            assert named[k].dtype == np.int32
-            expected = [label if label < 0 else labels.index(label) for label in labels]
-            assert to_host(named[k].values).tolist() == expected
+    counts, how = sorted({1, n, (n + 1) // 2}), {"min_cluster_size": least, "method": method}
+    numbered, named = (cut(frame, n_clusters=counts, names=names, **how) for names in ("number", "first_row"))
+    for k in counts:
+        labels = to_host(numbered[k].values).tolist()
+        assert named[k].dtype == np.int32
+        expected = [label if label < 0 else labels.index(label) for label in labels]
+        assert to_host(named[k].values).tolist() == expected
 
 
 def test_names_stay_when_rows_are_added(device):

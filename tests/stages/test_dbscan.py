@@ -7,7 +7,7 @@ from unittest.mock import patch
 import numpy as np
 import pandas as pd
 import pytest
-from hard_cases import CASES, full
+from hard_cases import CASES, combinations, full
 from hypothesis import given
 from hypothesis import strategies as st
 from metric_cases import ALL_METRICS, points, without_zeros
@@ -102,9 +102,13 @@ def test_labels_are_those_of_sklearn(device, n, d, side, eps, m, weighing, singl
     np.testing.assert_array_equal(to_host(model.components_), theirs.components_)
 
 
-@pytest.mark.parametrize("weighing", WEIGHTS)
-@pytest.mark.parametrize("way", ["friends", "lists"])
-@pytest.mark.parametrize("d", [2, 3])
+BOTH_WAYS = combinations(
+    WEIGHTS, ("friends", "lists"), (2, 3),
+    quick=[("none", "lists", 2), ("zeros", "friends", 2), ("signed", "lists", 3), ("copies", "friends", 3)],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("weighing", "way", "d"), BOTH_WAYS)
 def test_both_ways(d, way, weighing, device, prescribe):
     """Islands, a dense core and a border between two clusters, by boxes and by pairs."""
     rng = np.random.default_rng(d)
@@ -130,8 +134,8 @@ def test_the_first_cluster_takes_a_border(device):
         assert theirs.labels_[order == 5] == 0
 
 
-@pytest.mark.parametrize("weighing", ["none", "zeros", "signed"])
-@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize("weighing", ["none", full("zeros"), "signed"])
+@pytest.mark.parametrize("metric", ["euclidean", full("cosine")])
 def test_few_pairs_at_a_time(metric, weighing, device, set_constants):
     """Parts of few pairs; and if none is kept all come again."""
     set_constants(core_rows, LEAST_PAIRS=0, PAIRS_A_ROW=0.5)
@@ -159,7 +163,7 @@ def test_labels_by_trees(device, n, d, side, eps, m, seed):
     np.testing.assert_array_equal(to_host(model.core_sample_indices_), theirs.core_sample_indices_)
 
 
-@pytest.mark.parametrize("metric", ["euclidean", "cosine", "chebyshev", "jaccard"])
+@pytest.mark.parametrize("metric", ["euclidean", *map(full, ("cosine", "chebyshev")), "jaccard"])
 def test_a_dense_core_by_trees(metric, device):
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(size=(2500, 20)) * 0.1, rng.normal(size=(300, 20)) * 5])
@@ -177,7 +181,7 @@ def test_many_rows(d, device):
     """Several threads, and cells of many points: the clusters of core rows are those of mutual reachability."""
     rng = np.random.default_rng(d)
     X = np.concatenate(
-        [rng.random((20_000, d)), 0.5 + rng.normal(size=(10_000, d)) * 1e-3, rng.random((10, d)).repeat(300, 0)]
+        [rng.random((6000, d)), 0.5 + rng.normal(size=(4000, d)) * 1e-3, rng.random((10, d)).repeat(100, 0)]
     ).astype(np.float32)
     X = X[rng.permutation(len(X))]
     for scale, m in product((0.1, 0.7, 1.5), (2, 8)):
@@ -243,6 +247,7 @@ def test_hard_cases(name, device):
                 assert_labels(DBSCAN(eps, 3, device=device).fit(X), matrix, eps, 3)
 
 
+@pytest.mark.full
 def test_in_a_box(device):
     rng = np.random.default_rng(0)
     X = rng.integers(0, 20, (300, 3)) / 2

@@ -13,7 +13,6 @@ from rapids_slink import HDBSCAN, SingleLinkage
 from rapids_slink.metrics import METRICS
 from rapids_slink.points.output import on_host
 from rapids_slink.runtime.device import to_host
-from rapids_slink.spanning_tree import grouped
 
 EDGES = ["src", "dst", "weight"]
 
@@ -137,9 +136,9 @@ def test_a_number_of_clusters_beside_a_largest_distance(device):
     assert on_host(model.groups_)["clusters"].tolist() == [3, 2]
 
 
-@pytest.mark.parametrize("large", [2, full(40)])
-def test_large_groups_take_their_usual_way(device, large, monkeypatch):
-    monkeypatch.setattr(grouped, "most_rows", lambda problem: large)
+@pytest.mark.parametrize("tree", ["lists", "line"])
+def test_large_groups_take_their_usual_way(device, tree, prescribe):
+    prescribe(tree=tree)
     rng = np.random.default_rng(4)
     for d, metric in ((1, "euclidean"), (3, "euclidean"), (12, "cosine"), (6, "braycurtis")):
         X, keys = rng.random((400, d)).round(2) + 0.01, random_keys(400, rng)

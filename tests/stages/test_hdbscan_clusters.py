@@ -74,7 +74,7 @@ def test_persistence_is_what_its_docstring_says(points, options):
 
 
 @pytest.mark.parametrize("seed", [0, full(1), full(2)])
-@pytest.mark.parametrize("step", [0.0, 0.25, 1.0], ids=lambda step: f"steps of {step}")
+@pytest.mark.parametrize("step", [full(0.0), 0.25, full(1.0)], ids=lambda step: f"steps of {step}")
 def test_clusters_by_all_combinations_of_options_are_hdbscans(step, seed):
     """From the same tree: the labels and the probabilities of points without and with much structure.
 

@@ -8,7 +8,6 @@ from oracles import assert_unlisted_are_above, least, squared_distances, without
 import rapids_slink
 from rapids_slink.dendrogram.cpu import find_root
 from rapids_slink.neighbors import prepare_search
-from rapids_slink.neighbors.filter import cpu
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, resolve, to_host
@@ -19,12 +18,10 @@ LARGE = 8  # points of a large cluster
 
 
 @pytest.fixture
-def early(monkeypatch, set_constants, prescribe, device):
-    """Bounds by lists for few rows, and large clusters of few points."""
-    prescribe(tree="lists", large_cluster=LARGE)
-    if device == "cpu":
-        set_constants(cpu, MIN_BLOCK_ROWS=8, MIN_BLOCK_ROWS_LOW_MEMORY=8)
-    else:
+def early(monkeypatch, prescribe, device):
+    """Bounds by lists for few rows, of which several threads make several blocks, and large clusters of few points."""
+    prescribe(tree="lists", large_cluster=LARGE, cores=4)
+    if device == "cuda":
         from rapids_slink.neighbors.filter.fused.filter import ImageFilter
 
         monkeypatch.setattr(ImageFilter, "listed_offsets", 1)
@@ -97,14 +94,14 @@ def test_lists_are_complete_up_to_the_bounds_reached(name, share, k, engine, ear
     assert bounds.calls
 
 
-def test_rows_with_too_many_candidates(engine, early, monkeypatch):
+def test_rows_with_too_many_candidates(engine, early, monkeypatch, prescribe):
     """They are searched again, up to the bounds that they have reached."""
     X, bounds, report = CASES["integer_grid_10d"]("float64")[:900], Bounds(1.0), Report()
     if engine is CPU:
-        monkeypatch.setattr(cpu, "candidate_capacity", lambda k: 4)
+        prescribe(candidates=4)
     else:
         monkeypatch.setattr("rapids_slink.neighbors.filter.SEED_POINTS", 64)
-        monkeypatch.setattr("rapids_slink.neighbors.filter.fused.filter.survivor_capacity", lambda k, d: k + 2)
+        prescribe(candidates=8)
     assert_complete(prepare_search(engine.asarray(X), engine, report), X, 6, engine, bounds)
     assert bounds.calls
     assert report["neighbors"]["rows_redone"] > 0
@@ -132,15 +129,10 @@ def test_far_rows_and_a_finer_filter(way, monkeypatch, prescribe):
 @pytest.mark.parametrize(
     "name", [name if name == "uneven_blobs_8d" else full(name) for name in CASES if name != "one_row"]
 )
-def test_trees_are_the_same(name, device, early, monkeypatch, prescribe):
-    X, calls = CASES[name]("float64"), []
+def test_trees_are_the_same(name, device, early, watch, prescribe):
+    X = CASES[name]("float64")
     X = np.hstack([X] * -(-9 // X.shape[1]))  # enough features for a filter
-
-    def counted(*so_far, **how):
-        calls.append(name)
-        return join_weights(*so_far, **how)
-
-    monkeypatch.setattr(lists, "join_weights", counted)
+    calls = watch(lists, "join_weights")
     found = rapids_slink.fit(X, device=device)
     assert calls or name != "uneven_blobs_8d"
     prescribe(large_cluster=0)

@@ -62,15 +62,22 @@ def merge_in_order(tree, n, engine):
 # ------------------------------------------------------------------------------------------- the total order
 
 
+SIZES = [(1, 1), (256, 1), (257, 1), (2000, 3), (40_000, 1), (40_000, 3), (50_000, 200), (50_000, 4000),
+         (33_000, 10**9)]  # fmt: skip
+STEPS = [(0, 1 / 7), (1, 2.0**-50), (-1e-41, 2.0**-148), (1e300, 1e290)]
+
+
 @pytest.mark.parametrize(
-    ("n", "values"), [(1, 1), (256, 1), (257, 1), (2000, 1), (2000, 3), (5000, 200), (5000, 4000), (1000, 10**9)]
+    ("size", "values", "threads"),
+    combinations(SIZES, STEPS, (1, 7), quick=[(size, STEPS[i % 4], (7, 1)[i % 2]) for i, size in enumerate(SIZES)]),
 )
-@pytest.mark.parametrize("threads", [1, 7])
-@pytest.mark.parametrize(("start", "step"), [(0, 1 / 7), (1, 2.0**-50), (-1e-41, 2.0**-148), (1e300, 1e290)])
-def test_ties_go_by_ids(n, values, threads, start, step, engine, set_cores, set_constants):
-    """Runs of one row, of as many as are compared with each other, and of more; some tie only in float32."""
-    set_constants(ordering, MIN_PLACED=100)
-    set_cores(threads)
+def test_ties_go_by_ids(size, values, threads, engine, prescribe):
+    """Runs of one row, of as many as are compared with each other, and of more; some tie only in float32.
+
+    Many rows are placed by several threads.
+    """
+    prescribe(cores=threads)
+    (n, values), (start, step) = size, values
     rng = np.random.default_rng(values)
     u, v = rng.permutation(n).astype(np.int32), (n + rng.permutation(n)).astype(np.int32)
     u, v = np.where(rng.random(n) < 0.5, (u, v), (v, u))

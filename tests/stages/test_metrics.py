@@ -281,8 +281,7 @@ def test_haversine_is_the_great_circle(n_neighbors, device):
     assert (np.diff(weight) >= 0).all()
 
 
-@pytest.mark.parametrize("copies", [1, 3])
-@pytest.mark.parametrize("min_samples", [2, 6])
+@pytest.mark.parametrize(("copies", "min_samples"), [(1, 6), (3, 2), full(1, 2), full(3, 6)])
 def test_core_distances_on_the_sphere(min_samples, copies, device):
     """They are angles of rows, with the bits that `knn_graph` reports, in whatever way the tree is made."""
     X = np.repeat(places(300), copies, axis=0)

@@ -4,11 +4,12 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hard_cases import CASES, case_dtypes, full
+from hard_cases import CASES, QUICK, case_dtypes, combinations, full
 from oracles import core_distances, mutual_reachability, tree_of
 from scipy.cluster.hierarchy import linkage
 
 import rapids_slink
+from rapids_slink.forced import force
 from rapids_slink.metrics import EUCLIDEAN, PRECOMPUTED, get_metric
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.runtime.device import CPU, Device, to_host
@@ -18,10 +19,9 @@ from rapids_slink.spanning_tree import pairs
 METRICS = ("cityblock", "chebyshev", "minkowski", "canberra", "cosine", "hamming", "jaccard", "inner_product")
 
 
-def by_lists(monkeypatch, X, **parameters):
+def by_lists(X, **parameters):
     """The tree as it is found where not all pairs are weighed."""
-    with monkeypatch.context() as patch:
-        patch.setattr(pairs, "is_worthwhile", lambda *_: False)
+    with force(tree="lists"):
         return rapids_slink.fit(X, device="cpu", n_clusters=1, **parameters).mst_
 
 
@@ -45,13 +45,13 @@ def stores(request, device, monkeypatch):
 
 @pytest.mark.usefixtures("stores")
 @pytest.mark.parametrize(("name", "dtype"), case_dtypes())
-def test_heights_are_scipys_and_edges_those_of_the_total_order(name, dtype, engine, monkeypatch):
+def test_heights_are_scipys_and_edges_those_of_the_total_order(name, dtype, engine):
     X = CASES[name](dtype)[:1500]
     if len(X) < 2:
         return
     tree = by_pairs(X, EUCLIDEAN, 1, engine)
     np.testing.assert_array_equal(np.sqrt(tree["weight"]), linkage(X.astype(np.float64), "single")[:, 2])
-    assert_edges(tree, by_lists(monkeypatch, X))
+    assert_edges(tree, by_lists(X))
 
 
 @pytest.mark.usefixtures("stores")
@@ -62,21 +62,25 @@ def test_heights_are_scipys_and_edges_those_of_the_total_order(name, dtype, engi
         for metric, d in product(METRICS, (7, 130))
     ],
 )
-def test_metrics(metric, d, engine, monkeypatch):
+def test_metrics(metric, d, engine):
     X = np.random.default_rng(0).integers(0, 2 if metric == "jaccard" else 4, (60, d)) + (metric == "cosine")
     X = np.unique(X, axis=0).astype(np.float32)
     tree = by_pairs(X, get_metric(metric, 2.5), 1, engine)
-    assert_edges(tree, by_lists(monkeypatch, X, metric=metric, p=2.5))
+    assert_edges(tree, by_lists(X, metric=metric, p=2.5))
 
 
-@pytest.mark.parametrize(("name", "dtype"), case_dtypes())
-@pytest.mark.parametrize("min_samples", [2, 9, 32, 40])
-def test_mutual_reachability(name, dtype, min_samples, engine, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "dtype", "min_samples"),
+    combinations(
+        CASES, ("float32", "float64"), (2, 9, 32, 40), quick=[(*one, m) for one in QUICK.items() for m in (2, 32)]
+    ),
+)
+def test_mutual_reachability(name, dtype, min_samples, engine):
     X = CASES[name](dtype)[:1500]
     if len(X) <= min_samples:
         return
     tree = by_pairs(X, EUCLIDEAN, min_samples, engine)
-    expected = by_lists(monkeypatch, X, min_samples=min_samples)
+    expected = by_lists(X, min_samples=min_samples)
     assert_edges(tree, expected)
     np.testing.assert_array_equal(np.sqrt(tree["weight"]), expected["weight"])
 

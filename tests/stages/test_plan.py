@@ -54,6 +54,12 @@ def test_estimate_is_that_of_the_way(engine):
         assert short == long if (d, min_samples, engine.is_gpu) == (6, 1, True) else short < long
 
 
+@pytest.fixture
+def fused_on_gpus(monkeypatch):
+    """A GPU that is not there has a fused filter."""
+    monkeypatch.setattr(neighbors, "fused_filter", lambda device: device.is_gpu or None)
+
+
 @pytest.mark.parametrize(
     ("device", "n", "d", "how", "expected"),
     [
@@ -68,9 +74,9 @@ def test_estimate_is_that_of_the_way(engine):
         (Device("cuda", np), 2**18, 33, {}, ["repeats", "lists"]),
     ],
 )
-def test_ways_have_one_order(device, n, d, how, expected, monkeypatch):
+@pytest.mark.usefixtures("fused_on_gpus")
+def test_ways_have_one_order(device, n, d, how, expected):
     """Some look at the values, and the last one, whose memory a fit is checked for, serves whatever they are."""
-    monkeypatch.setattr(neighbors, "fused_filter", lambda device: device.is_gpu or None)
     problem = Problem(Settings(EUCLIDEAN, **how), device, n, d, 4)
     *looking, certain = ways_of(problem)
     assert [way.name for way in (*looking, certain)] == expected
@@ -163,7 +169,7 @@ def wide_clusters(rng, n, d):
     return rng.normal(size=(n, d)) + 4 * rng.normal(size=(40, d))[rng.integers(0, 40, n)]
 
 
-@pytest.mark.parametrize(("points", "by_tree"), [(wide_clusters, False), (far_clusters, True), (curve, True)])
+@pytest.mark.parametrize(("points", "by_tree"), [(wide_clusters, False), full(far_clusters, True), full(curve, True)])
 def test_all_pairs_connect_what_searches_by_a_tree_would_visit_whole(points, by_tree):
     X = points(np.random.default_rng(1), 2**13, 48).astype(np.float32)
     model = rapids_slink.fit(X, device="cpu")
@@ -172,7 +178,7 @@ def test_all_pairs_connect_what_searches_by_a_tree_would_visit_whole(points, by_
     np.testing.assert_array_equal(model.distances_, linkage(X.astype(np.float64), "single")[:, 2])
 
 
-@pytest.mark.parametrize("joins", [True, False])
+@pytest.mark.parametrize("joins", [True, full(False)])
 def test_all_pairs_join_many_points_of_few_tight_clusters(joins, set_constants):
     """Of which a search by a tree visits a third of the leaves, for each of the points."""
     rng, n = np.random.default_rng(0), 2**13
@@ -269,7 +275,7 @@ def decisions(report):
 
 
 #: Planned and run as others are.
-ALIKE = ("cosine", "booleans", "gaps")
+ALIKE = ("cosine", "booleans", "gaps", "curve", "cityblock", "bits", "repeats")
 
 
 @pytest.mark.parametrize("name", [full(name) if name in ALIKE else name for name in PLANNED])
@@ -284,10 +290,7 @@ def test_a_plan_is_what_the_report_says_afterwards(name, device):
         assert decisions(rapids_slink.plan(X.shape, device=device, **how)) == decisions(report)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["line", "few features", "curve", "many", "repeats", "cityblock", "bits", "codes", *map(full, ALIKE)],
-)
+@pytest.mark.parametrize("name", ["few features", "many", "codes", *map(full, ("line", *ALIKE))])
 def test_a_plan_covers_the_memory_of_a_run(name):
     X, how = PLANNED[name]
     rapids_slink.fit(X, 1, device="cpu", **how)  # compiles
@@ -400,12 +403,15 @@ def test_guide_names_the_ways_in_their_order():
 LIMIT = re.compile(r"`(\w+)`(?: up to ([\d,]+) rows)?")
 
 
-@pytest.mark.parametrize("row", table("features")[1:], ids=lambda row: f"{row[0]} features")
+@pytest.mark.parametrize(
+    "row",
+    [pytest.param(row, id=f"{row[0]} features", marks=[pytest.mark.full] * (i % 3 > 0))
+     for i, row in enumerate(table("features")[1:])],
+)  # fmt: skip
 @pytest.mark.parametrize("column", range(1, 5), ids=table("features")[0][1:])
-def test_guide_says_which_way_is_taken(row, column, device, monkeypatch):
+@pytest.mark.usefixtures("fused_on_gpus")
+def test_guide_says_which_way_is_taken(row, column, device):
     """Up to a limit, and from the next row on. Without a GPU its ways are asked, not its plan."""
-    if device == "cpu":
-        monkeypatch.setattr(neighbors, "fused_filter", lambda device: device.is_gpu or None)
     column_device = "cuda" if "GPU" in table("features")[0][column] else "cpu"
     if device == "cuda" and column_device == "cpu":
         pytest.skip("a CPU's ways are asked on the CPU")
@@ -426,6 +432,7 @@ def test_guide_says_which_way_is_taken(row, column, device, monkeypatch):
     assert first == 2_000_001
 
 
+@pytest.mark.full
 def test_guide_says_which_filter_is_used(device):
     """Of points that no tree searches. haversine's has three coordinates, so that one does."""
     column, said = {"cpu": 1, "cuda": 2}[device], {}

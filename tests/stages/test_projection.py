@@ -129,9 +129,9 @@ def test_components_are_connected_with_all_features(engine, monkeypatch):
 
 
 @pytest.mark.parametrize("n", [1, 7, 9, 31, 33])
-def test_fewer_points_than_a_query_has_neighbors(n, device, set_constants):
+def test_fewer_points_than_a_query_has_neighbors(n, device, prescribe):
     """Among all points, or among the quarter that shows how survivors grow."""
-    set_constants(bounds, MIN_PRODUCTS=0)
+    prescribe(filter="axes")
     X, Y = falling(400, 96, 1.5), falling(n, 96, 1.5, seed=1)
     found = on_host(rapids_slink.nearest_neighbors(X, Y, device=device))
     distances = cdist(X, Y, "sqeuclidean")
@@ -155,7 +155,7 @@ def test_few_axes_do_for_a_short_distance(metric, engine, monkeypatch):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("block", "parts"), [(2**21, 1), (96, 5), (96 * 500, 3)])
-def test_images_in_parts(block, parts, monkeypatch, set_constants):
+def test_images_in_parts(block, parts, watch, set_constants):
     """The image of coordinates is the same in however many parts it is made."""
     import cupy
 
@@ -164,10 +164,9 @@ def test_images_in_parts(block, parts, monkeypatch, set_constants):
     engine, X = resolve("cuda"), falling(1500, 96, 1.0).astype(np.float32)
     values, axes = cupy.asarray(X), cupy.asarray(np.ascontiguousarray(np.linalg.svd(X)[2][:28].T, np.float64))
     encoding = encodings.Projected(values, Projection.of(values, scaling_of(values, device=engine), axes, engine))
-    order, calls = cupy.arange(1500, dtype="int32")[::-1].copy(), []
+    order = cupy.arange(1500, dtype="int32")[::-1].copy()
     expected = encoding.encode(values, order, 1536)
-    launch = encoding._launch
-    monkeypatch.setattr(encoding, "_launch", lambda *a: calls.append(1) or launch(*a))
+    calls = watch(encoding, "_launch")
     set_constants(encodings, BLOCK=block, MAX_PARTS=5)
     found = encoding.encode(values, order, 1536)
     assert len(calls) <= parts

@@ -11,7 +11,6 @@ from sklearn.metrics.pairwise import haversine_distances
 
 from rapids_slink import DeviceMemoryError, knn_graph, nearest_neighbors
 from rapids_slink.metrics import get_metric
-from rapids_slink.neighbors import queries
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.runtime.device import CPU, on_current_gpu, to_host
@@ -169,10 +168,10 @@ def keys_of_two(m, n, rng):
 
 
 @pytest.mark.parametrize("k", [1, 2, 33, 100, 1200])
-@pytest.mark.parametrize(("small", "d"), [(1024, 20), (16, 3), (0, 20)])
-def test_groups(small, d, k, device, set_constants):
+@pytest.mark.parametrize(("search", "d"), [(None, 20), ("tree", 3), ("all pairs", 20)])
+def test_groups(search, d, k, device, prescribe):
     """Rows of Y with the same key alone, whether each group is searched or all of its rows are compared."""
-    set_constants(queries, SMALL_GROUP=small)
+    prescribe(search=search)
     rng = np.random.default_rng(k)
     X, Y = rng.integers(0, 5, (150, d)) / 4, rng.integers(0, 5, (1200, d)) / 4
     x, y = keys_of_two(150, 1200, rng)
@@ -181,9 +180,10 @@ def test_groups(small, d, k, device, set_constants):
     assert_nearest(expected, X, Y, k, groups=(x, y), device=device)
 
 
+@pytest.mark.parametrize("search", [None, "all pairs"])
 @pytest.mark.parametrize("metric", ["cosine", "cityblock", "jaccard", "hamming", "minkowski"])
-def test_metrics_of_groups(metric, device, set_constants):
-    set_constants(queries, SMALL_GROUP=60)
+def test_metrics_of_groups(metric, search, device, prescribe):
+    prescribe(search=search)
     rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(60, 12)), rng.normal(size=(400, 12))
     if metric in ("jaccard", "hamming"):

@@ -12,7 +12,6 @@ from scipy.spatial.distance import squareform
 
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
-from rapids_slink.items import search
 from rapids_slink.items.sets import OF_BITS, WIDTHS, Sets, distances_of
 from rapids_slink.metrics import get_metric
 from rapids_slink.runtime.device import CPU, to_host
@@ -259,6 +258,7 @@ def test_rows_of_bits_are_no_farther_than_the_sets(metric, step):
     assert projection.surrogate_bound == 0.5
 
 
+@pytest.mark.full
 @EVERY_METRIC
 def test_a_few_large_sets_do_not_make_all_rows_of_bits_long(metric):
     """Their own rows are too short for them, so they are compared with each other."""
@@ -305,8 +305,8 @@ def test_sets_within_the_limit_share_a_key(metric, limit):
         assert np.mean([len(keys) for keys in held]) <= 1 + (limit + 0.05) * made.sizes.mean() * (1.4 if limit else 1)
 
 
-def test_sets_without_a_key(set_constants):
-    set_constants(search, SMALL_GROUP=0)
+def test_sets_without_a_key(prescribe):
+    prescribe(items="projections")
     found = rapids_slink.pairs([set(), set()], max_distance=0.3, metric="jaccard", device="cpu")
     assert found.to_numpy().tolist() == [[0, 1, 0]]
 

@@ -9,6 +9,7 @@ from oracles import least, squared_distances
 from rounding_cases import rows_hard_to_round
 
 from rapids_slink import nearest_neighbors
+from rapids_slink.forced import force
 from rapids_slink.metrics import EUCLIDEAN, METRICS
 from rapids_slink.neighbors.filter.bounds import accumulation_bound
 from rapids_slink.runtime.device import to_host
@@ -141,12 +142,7 @@ def test_rows_beyond_fp16_are_not_proven(where, row, value, dtype, small_batch):
     assert edges(small_batch, X, Y) is None
 
 
-def only_candidates(small_batch, monkeypatch, capacity):
-    for name in ("MIN_CANDIDATES", "MAX_CANDIDATES"):
-        monkeypatch.setattr(small_batch, name, capacity)
-
-
-def test_more_candidates_than_there_is_room_for(small_batch, monkeypatch):
+def test_more_candidates_than_there_is_room_for(small_batch, prescribe):
     rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(300, 20)), rng.normal(size=(3000, 20))
     assert edges(small_batch, X, Y) is not None
@@ -154,7 +150,7 @@ def test_more_candidates_than_there_is_room_for(small_batch, monkeypatch):
     most = small_batch.MAX_CANDIDATES
     assert_edges(edges(small_batch, X[:1], np.ones((most, 20))), X[:1], np.ones((most, 20)))
     assert edges(small_batch, X[:1], np.ones((most + 1, 20))) is None
-    only_candidates(small_batch, monkeypatch, 1)
+    prescribe(candidates=1)
     assert edges(small_batch, X, Y) is None
 
 
@@ -170,21 +166,18 @@ def test_what_is_supported(small_batch):
 
 
 @pytest.fixture
-def proven(small_batch, monkeypatch):
+def proven(small_batch, watch):
     """Whether each search for few queries was proven, in turn."""
-    found, write = [], small_batch.SmallBatchSearch.write_edges
-    noted = lambda *given: found.append(write(*given)) or found[-1]  # noqa: E731
-    monkeypatch.setattr(small_batch.SmallBatchSearch, "write_edges", noted)
-    return found
+    return watch(small_batch.SmallBatchSearch, "write_edges", lambda result, *_: result)
 
 
-def test_both_searches_agree(small_batch, proven, monkeypatch, prescribe):
+def test_both_searches_agree(small_batch, proven, prescribe):
     """Proven at once, not proven and so searched in the other way, and that way from the start."""
     rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(700, 40)), rng.normal(size=(9000, 40))
     quick = nearest_neighbors(X, Y, device="cuda")
     assert_edges(columns(quick), X, Y)
-    only_candidates(small_batch, monkeypatch, 1)
+    prescribe(candidates=1)
     assert nearest_neighbors(X, Y, device="cuda").equals(quick)
     assert proven == [True, False]
     prescribe(search="all pairs")
@@ -231,12 +224,12 @@ def all_pairs(small_batch, X, Y, monkeypatch):
     """All pairs as the filter sees them, by an upper bound that tightens nothing; None if the numbers do not suit."""
     search = small_batch.SmallBatchSearch(len(X), *Y.shape, EUCLIDEAN)
     known, upper_bound = constants(search), small_batch.UpperBound
-    only_candidates(small_batch, monkeypatch, len(Y))
     endless = SimpleNamespace(of=lambda *given: upper_bound.of(*given)._replace(factor=np.inf))
     monkeypatch.setattr(small_batch, "UpperBound", endless)
     launches = Launches(small_batch, monkeypatch)
-    if written(search, X, Y) is None:
-        return None
+    with force(candidates=len(Y)):
+        if written(search, X, Y) is None:
+            return None
     m, centring = len(X), to_host(launches.centring)
     rows, candidates = to_host(launches.rows)[:m], to_host(launches.candidates)[:m]
     assert (rows[:, 3].view(np.int32) == len(Y)).all()

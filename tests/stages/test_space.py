@@ -467,17 +467,15 @@ def test_kernels_are_compiled_once_for_all_boxes():
         assert len(options) == 1
 
 
-def test_a_launch_reads_the_space_of_its_thread(monkeypatch):
+def test_a_launch_reads_the_space_of_its_thread(watch):
     """Two threads launch one kernel with different spaces: none writes between the other's write and its launch."""
     barrier, read = threading.Barrier(2), {}
-    write = ConstantOption.write
 
-    def slow(self, *of_kernel):
-        write(self, *of_kernel)
+    def wait(*_):
         with suppress(threading.BrokenBarrierError):
             barrier.wait(0.1)
 
-    monkeypatch.setattr(ConstantOption, "write", slow)
+    watch(ConstantOption, "write", wait)
     with fake_gpu() as gpu:
         gpu.run = lambda launch: read.update({launch.arguments[0]: bytes(gpu.constants["SPACE"][:8])})
 
@@ -493,10 +491,9 @@ def test_a_launch_reads_the_space_of_its_thread(monkeypatch):
     assert {box: float(np.frombuffer(period)[0]) for box, period in read.items()} == {5.0: 5.0, 6.0: 6.0}
 
 
-def test_a_space_is_written_while_the_gpu_rests(monkeypatch):
+def test_a_space_is_written_while_the_gpu_rests(watch):
     """Launches of other streams may still read the former bytes, and later ones must read the new."""
-    rests = []
-    monkeypatch.setattr(FakeDevice, "synchronize", lambda self: rests.append(bytes(gpu.constants["SPACE"][:8])))
+    rests = watch(FakeDevice, "synchronize", lambda *_: bytes(gpu.constants["SPACE"][:8]))
     with fake_gpu() as gpu:
         gpu.constants["SPACE"] = bytearray(CONSTANT_MEMORY)
         for box in (5.0, 5.0, 6.0, 6.0, 5.0):

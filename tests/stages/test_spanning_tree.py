@@ -16,7 +16,6 @@ from spanning_trees import COLUMNS, all_pairs_tree, assert_same_edges, by_appear
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.task import NeighborLists, Search, SearchResult
-from rapids_slink.neighbors.trees import kdtree
 from rapids_slink.neighbors.trees.kdtree import TreeSearch
 from rapids_slink.ordering import NO_EDGE
 from rapids_slink.report import Report
@@ -233,11 +232,10 @@ def test_tree_of_points_on_small_grids(n, d, k, side, by_tree, seed):
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
-def test_same_tree_whoever_searches_when(threads, set_cores, set_constants):
+def test_same_tree_whoever_searches_when(threads, prescribe):
     """Threads of a CPU lower the bounds of components without a lock."""
-    X = np.round(blobs(0, d=3, n=600), 1)
-    set_constants(kdtree, MIN_CHUNK=1, MAX_CHUNK=1)
-    set_cores(threads)
+    X = np.round(blobs(0, d=3, n=3000), 1)
+    prescribe(cores=threads)
     tree = tree_by_search(TreeSearch(X, CPU, Report()), len(X), 1, CPU)
     assert_same_edges(tree, all_pairs_tree(squared_distances(X)))
 

@@ -7,11 +7,12 @@ from math import inf
 import numpy as np
 import pandas as pd
 import pytest
+from hard_cases import full
 from scipy.cluster.hierarchy import linkage
 
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
-from rapids_slink.items import cpu, dense, search
+from rapids_slink.items import cpu, dense, forest, search
 from rapids_slink.items.strings import Strings, _decoded
 from rapids_slink.metrics import ITEM_METRICS
 from rapids_slink.runtime.device import CPU, to_host
@@ -77,7 +78,7 @@ SPECIAL = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", [METRICS[0], *map(full, METRICS[1:])])
 def test_all_pairs_have_the_distances_of_the_definition(metric):
     values = SPECIAL + words(24, longest=200, seed=1)
     expected = table(values, metric)
@@ -90,14 +91,14 @@ def test_all_pairs_have_the_distances_of_the_definition(metric):
         np.testing.assert_array_equal(found, np.where(expected <= most, expected, inf).ravel())
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", [METRICS[0], *map(full, METRICS[1:])])
 def test_the_matrix_of_all_distances(metric):
     for values in (SPECIAL + words(40, longest=140, seed=22), ["", ""], ["a"], ["a" * 65, "", "b" * 64]):
         np.testing.assert_array_equal(strings_of(values, metric).matrix()[0], table(values, metric))
 
 
 @pytest.mark.parametrize("samples", [1, 4])
-def test_which_groups_store_all_distances(samples, monkeypatch):
+def test_which_groups_store_all_distances(samples, monkeypatch, prescribe):
     """Those of which it takes few steps and little memory; all have the same tree."""
     values, keys = words(500, letters="ABCDEF", longest=12, seed=23), np.repeat([0, 1, 2, 3], [200, 150, 30, 120])
 
@@ -114,7 +115,7 @@ def test_which_groups_store_all_distances(samples, monkeypatch):
         patch.setattr(dense, "PAIR_BYTES", 2**40)
         limited = fitted(memory_limit="1GiB")
     assert "spanning_tree" not in limited.report_
-    monkeypatch.setattr(dense, "MAX_STEPS", 0)
+    prescribe(items="projections")
     searched = fitted()
     assert "spanning_tree" not in searched.report_
     for other in (limited, searched):
@@ -226,15 +227,18 @@ def test_a_key_that_a_string_has_many_times_counts_once(metric, monkeypatch):
     assert found.to_numpy().tolist() == [[0, 1, 1]]
 
 
-@pytest.mark.parametrize("few", [0, None])
+@pytest.fixture(params=["searched", "stored"])
+def ways(request, monkeypatch, prescribe):
+    """All distances are stored, or more and more of them are searched for."""
+    if request.param == "searched":
+        monkeypatch.setitem(forest.FEW_PAIRS, "cpu", 0)
+        prescribe(items="projections")
+
+
+@pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize("limit", [None, 1, 3])
 @pytest.mark.parametrize("metric", METRICS)
-def test_heights_are_those_of_all_pairs(metric, limit, few, monkeypatch):
-    if few is not None:
-        from rapids_slink.items import forest
-
-        monkeypatch.setitem(forest.FEW_PAIRS, "cpu", few)
-        monkeypatch.setattr(dense, "MAX_ITEMS", 0)
+def test_heights_are_those_of_all_pairs(metric, limit):
     values = words(160, seed=6)
     distances = table(values, metric)
     model = rapids_slink.fit(values, 160 if limit is None else None, metric=metric, max_distance=limit, device="cpu")
@@ -279,16 +283,10 @@ def test_hashes_that_collide_for_every_seed(metric, monkeypatch):
 
 
 @pytest.mark.parametrize("samples", [3, 1000])
-def test_copies_are_counted_and_not_compared(samples, monkeypatch):
+def test_copies_are_counted_and_not_compared(samples, watch):
     """Of 16,000 strings 10 differ: the pairs of the 10 are all that is compared."""
     distinct = words(400, letters="ABCDEFGH", longest=12, seed=20)[:10]
-    compared, distances = [], Strings.distances
-
-    def count(items, src, dst, cutoff=inf):
-        compared.append(src.size)
-        return distances(items, src, dst, cutoff)
-
-    monkeypatch.setattr(Strings, "distances", count)
+    compared = watch(Strings, "distances", lambda result, *_, **more: result.size)
     values = distinct * 1600
     model = SingleLinkage(None, distance_threshold=1, metric="levenshtein", min_samples=samples, device="cpu").fit(
         values
@@ -301,14 +299,9 @@ def test_copies_are_counted_and_not_compared(samples, monkeypatch):
     np.testing.assert_array_equal(heights[16_000 - 10 :], tree)
 
 
-@pytest.mark.parametrize("few", [0, None])
+@pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize("metric", METRICS)
-def test_mutual_reachability(metric, few, monkeypatch):
-    if few is not None:
-        from rapids_slink.items import forest
-
-        monkeypatch.setitem(forest.FEW_PAIRS, "cpu", few)
-        monkeypatch.setattr(dense, "MAX_ITEMS", 0)
+def test_mutual_reachability(metric):
     values = words(120, seed=7)
     distances = table(values, metric)
     model = SingleLinkage(120, metric=metric, min_samples=4, device="cpu").fit(values)
@@ -334,12 +327,9 @@ def test_nothing_is_within_a_negative_distance(metric, samples):
     assert rapids_slink.deduplicate(values, **how).tolist() == [0, 1, 2, 3]
 
 
-def test_core_distances_above_the_level_in_groups_of_single_rows(monkeypatch):
+@pytest.mark.usefixtures("ways")
+def test_core_distances_above_the_level_in_groups_of_single_rows():
     """A pair that is farther than the rest is searched for again from both of its rows."""
-    from rapids_slink.items import forest
-
-    monkeypatch.setitem(forest.FEW_PAIRS, "cpu", 0)
-    monkeypatch.setattr(dense, "MAX_ITEMS", 0)
     near = ["a" * i for i in range(40)]
     model = SingleLinkage(
         None, distance_threshold=1.5, metric="levenshtein", min_samples=2, device="cpu"

@@ -1,17 +1,19 @@
 """Point sets that break single linkage that is only nearly exact. ``CASES[name](dtype)`` makes one, always the same.
 
 Tests take them by `cases` or `case_dtypes`, which leave all but a few to the full set, as `combinations` does with the
-combinations of other parameters.
+combinations of other parameters. Of long products of parameters `covering` draws a sample.
 """
 
+import itertools
 import zlib
 from functools import cache
-from itertools import product
 
 import numpy as np
 import pytest
 
 CASES = {}
+#: What each case is hard by.
+FAMILY = {}
 
 # The cases of the quick set: together they have several blocks of rows, bytes, ties, offsets, every extreme of
 # magnitude, outliers, repeated rows, one feature and the smallest inputs. The dtype is the one in which the case is
@@ -41,11 +43,28 @@ def full(*values):
     return pytest.param(*values, marks=pytest.mark.full)
 
 
-def combinations(*factors, quick):
-    """Return the parameter sets of all combinations; those that are not `quick` are left to the full set."""
-    every = list(product(*factors))
+def covering(every, traits, quick=()):
+    """Return a sample of parameter sets, always the same, in which each trait of any of them occurs.
+
+    `traits` makes a set of a parameter set. All `quick` ones are in the sample; the others are left to the full set.
+    """
     assert set(quick) <= set(every)
-    return [values if values in quick else full(*values) for values in every]
+    chosen, missing = set(quick), set().union(*map(traits, every)) - set().union(*map(traits, quick))
+    drawn = [every[i] for i in np.random.default_rng(0).permutation(len(every))]
+    for least in range(max(map(len, map(traits, every))), 0, -1):  # those with many missing traits first
+        for values in drawn:
+            new = missing & traits(values)
+            if len(new) >= least:
+                chosen.add(values)
+                missing -= new
+    return [values if values in quick else full(*values) for values in every if values in chosen]
+
+
+def combinations(*factors, quick):
+    """Return a sample of combinations in which each pair of values of two factors occurs, as `covering` does."""
+    return covering(
+        list(itertools.product(*factors)), lambda values: set(itertools.combinations(enumerate(values), 2)), quick
+    )
 
 
 @cache
@@ -76,7 +95,7 @@ def case(function):
         rng = np.random.default_rng(zlib.crc32(function.__name__.encode()))
         return np.ascontiguousarray(function(rng, np.dtype(dtype)), dtype=dtype)
 
-    CASES[function.__name__] = make
+    CASES[function.__name__], FAMILY[function.__name__] = make, family
     return function
 
 
@@ -86,7 +105,7 @@ def _blobs(rng, n, d, centers, deviations):
     return centers[which] + rng.normal(size=(n, d)) * np.asarray(deviations)[which, None]
 
 
-# Large enough for bands, several chunks of rows and many rounds of connecting.
+family = "structure"  # large enough for bands, several chunks of rows and many rounds of connecting
 
 
 @case
@@ -189,7 +208,7 @@ def one_wide_feature(rng, dtype):
     return X
 
 
-# Offsets and magnitudes.
+family = "magnitudes"
 
 
 @case
@@ -285,7 +304,7 @@ def one_far_outlier_2d(rng, dtype):
     return X
 
 
-# Ties.
+family = "ties"
 
 
 @case
@@ -363,7 +382,7 @@ def simplex(rng, dtype):
     return np.eye(60)
 
 
-# Shapes of trees.
+family = "shapes of trees"
 
 
 @case
@@ -404,7 +423,7 @@ def more_features_than_rows(rng, dtype):
     return rng.normal(size=(50, 300))
 
 
-# The smallest inputs.
+family = "smallest"
 
 
 @case

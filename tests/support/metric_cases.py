@@ -4,7 +4,7 @@ import math
 from functools import cache
 
 import numpy as np
-from hard_cases import CASES, full, shape
+from hard_cases import CASES, FAMILY, covering, shape
 
 from rapids_slink.metrics import METRICS
 
@@ -24,10 +24,17 @@ HARD = [name for name in CASES if shape(name)[0] > 1]  # SciPy has no linkage of
 
 
 def with_cases(metrics, *quick):
-    """Return the parameters ``metric, p, name``: each metric with every case; only the `quick` ones are quick."""
-    assert set(quick) < set(HARD)
+    """Return a sample of parameters ``metric, p, name``; each metric with a `quick` case is quick.
+
+    Each metric meets each family of cases, and each kind of metric, which has searches of its own, meets each case.
+    """
+
+    def traits(values):
+        metric, p, name = values
+        return {(metric, p, FAMILY[name]), (METRICS[metric].filter, METRICS[metric].boxes, name)}
+
     each = [(metric, p, name) for metric, p in metrics for name in HARD]
-    return [given if given[2] in quick else full(*given) for given in each]
+    return covering(each, traits, [values for values in each if values[2] in quick])
 
 
 def takes_booleans(metric):

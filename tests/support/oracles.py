@@ -9,7 +9,7 @@ import pytest
 from hard_cases import CASES
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import minimum_spanning_tree as scipys_tree
-from scipy.spatial.distance import pdist, squareform
+from scipy.spatial.distance import cdist, pdist, squareform
 
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import kernels
@@ -76,6 +76,16 @@ def case_lists(name, dtype, most, k):
 def assert_lists(found, expected):
     np.testing.assert_array_equal(to_host(found.ids), expected[0])
     np.testing.assert_array_equal(to_host(found.weights), expected[1])
+
+
+def assert_neighbors(found, X, k, step=1):
+    """Assert that the list of every `step`-th row has its k nearest rows, by all its distances."""
+    rows = np.arange(0, len(X), step)
+    distances = cdist(X[rows].astype(np.float64), X.astype(np.float64), "sqeuclidean")
+    distances[np.arange(rows.size), rows] = np.inf
+    ids, weights = least(distances, k)
+    np.testing.assert_array_equal(to_host(found.ids)[rows], ids)
+    np.testing.assert_array_equal(to_host(found.weights)[rows], weights)
 
 
 def assert_edges(frame, expected):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
+from rapids_slink.forced import forced
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.runtime.device import Array, Device, half
 
@@ -61,4 +62,4 @@ def same_candidates(ids: Array, rows: int, device: Device) -> Candidates:
 
 def candidate_capacity(k: int) -> int:
     """Return the capacity for a row's candidates of one band, about k of which are kept."""
-    return 64 + 12 * k
+    return forced().candidates or 64 + 12 * k

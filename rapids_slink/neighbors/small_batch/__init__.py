@@ -134,7 +134,7 @@ class SmallBatchSearch:
     @property
     def _capacity(self) -> int:
         fitting = CANDIDATE_BYTES // (4 * CANDIDATE_NUMBERS * TILE * self._tiles)
-        return max(MIN_CANDIDATES, min(MAX_CANDIDATES, fitting))
+        return forced().candidates or max(MIN_CANDIDATES, min(MAX_CANDIDATES, fitting))
 
     @property
     def _shared_memory(self) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
+from rapids_slink.forced import forced
 from rapids_slink.metrics import WORD_BITS, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, candidate_capacity
 from rapids_slink.neighbors.filter import ProductFilter, TileFilter
@@ -282,7 +283,7 @@ def survivor_capacity(k: int, d: int) -> int:
 
     Survivors that fill half of it are re-ranked, which takes longer the more features there are.
     """
-    return 48 + 4 * k + d // 8
+    return forced().candidates or 48 + 4 * k + d // 8
 
 
 #: Outliers are points whose bounds of squared distances exceed `FAR` times the median, if at most `MAX_FAR` do.
