@@ -195,13 +195,11 @@ def test_pairs_that_int8_cannot_tell_apart(monkeypatch, set_constants):
     X = (30 * rng.normal(size=(8, 64))[label] + rng.normal(size=(800, 64))).astype(np.float32)
     search, component = BruteForceSearch(engine.asarray(X), engine, Report()), by_first_point(label)
     assert connected(search, component) == crossing_edges(*every_pair(search), component)
-    monkeypatch.setattr(type(search.filter), "finer", lambda _: None)  # then their projections tell
-    assert connected(search, component) == crossing_edges(*every_pair(search), component)
 
 
 @pytest.mark.parametrize("is_bounded", [False, full(True)])
 def test_clusters_that_no_filter_tells_apart(is_bounded, engine, monkeypatch, set_constants):
-    """Their outlying points search alone at first; then projections of points, or tiles, connect the clusters."""
+    """Their outlying points search alone at first; then products in float64, or tiles, connect them."""
     monkeypatch.setitem(component_pairs.MIN_ROUND_PAIRS, engine.name, 0)
     set_constants(component_pairs, ROUNDS=MANY_ROUNDS)
     searched, search_edges = [], by_lists._search_crossing_edges
@@ -292,6 +290,3 @@ def test_too_many_pairs_are_left_to_rounds(engine, monkeypatch, set_constants):
     found = join()
     assert found is not None
     assert tried == [True]
-    set_constants(component_pairs, PROJECTION_COST=0)
-    assert engine.is_gpu or all((one == other).all() for one, other in zip(found, join(), strict=True))
-    assert engine.is_gpu or tried == []  # the projections served
