@@ -202,7 +202,7 @@ FEW_EDGES = 2**15  # the tree of fewer edges takes less time on the host than a 
 #: Rounds of searches of fewer pairs of points, of up to `FEATURES` features, take less time than connecting at once.
 MIN_ROUND_PAIRS, FEATURES = {"cpu": 2**23, "cuda": 2**32}, 128
 #: The least share of all points, and the least rows per component, that have to search if components are separated.
-MIN_ROW_SHARE, MIN_ROWS_PER_COMPONENT = 1 / 16, 48
+MIN_ROW_SHARE, MIN_ROWS_PER_COMPONENT = 1 / 16, 24
 ROUNDS = 3  # the estimated number of rounds of searches that this replaces
 MANY_ROUNDS = 10**5  # more than anything costs, where components are connected at once whatever it costs
 ROUNDS_OF_TILES = 1  # the number of rounds of searches in tiles, in the time of rounds over all pairs

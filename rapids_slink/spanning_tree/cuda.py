@@ -117,17 +117,6 @@ def rows_to_search(forest: Any) -> Array:
     return rows[: int(count[0])]
 
 
-def rows_of_small_components(forest: Any, rows: Array, max_rows: int) -> Array:
-    """Return the rows whose component has at most `max_rows` of them, in any order."""
-    check_arrays("int32", forest.component, rows)
-    own, members = forest.component[rows], cp.zeros(forest.component.size, cp.int32)
-    _launch_forest("count_members", rows.size, np.int64(rows.size), own, members)
-    listed, count = cp.empty_like(rows), cp.zeros(1, cp.int32)
-    sizes = np.int64(rows.size), np.int32(max_rows)
-    _launch_forest("list_small", rows.size, *sizes, rows, own, members, listed, count)
-    return listed[: int(count[0])]
-
-
 def record_search(forest: Any, rows: Array, result: Any) -> None:
     """Store the result of a search and the raised lower bounds, as `cpu.record_search` does."""
     f, m = forest, rows.size

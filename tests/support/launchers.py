@@ -495,7 +495,6 @@ def searched_forest():
     kernels.connected_components(points(n, 5, "int32"))
     kernels.join_pairs(ids(n), ids(9), ids(9))
     kernels.rows_to_search(forest)
-    kernels.rows_of_small_components(forest, ids(9), 5)
     kernels.record_search(forest, ids(9), SearchResult(points(9, 1, "int32"), points(9, 1, "float64"), xp.zeros(9)))
 
 
