@@ -459,7 +459,7 @@ def components():
     kernels.block_items(ids(n), number, upper, replace(kernels.plan_blocks(ids(n), number, upper), n_items=9))
     keys, plan = points(n, 1, "int64").ravel(), replace(kernels.plan_items(start, ends), n_items=9, n_rows=256)
     kernels.work_items(keys, start, ends, plan)
-    separations = Separations(centroids, supports, errors, 1.0)
+    separations = Separations(centroids, supports, errors)
     listed = kernels.FacingPoints(n)
     limits = kernels.facing_limits(ends, xp.zeros(pairs.first.size), separations, terms)
     listed.append(points(n, k), ids(n), ids(n), limits)
