@@ -167,10 +167,6 @@ class JoinContext:
             yield at, rows, filter_.kernels.product(rows, centroids)
             del rows
 
-    def blocks(self, n: int, size: int) -> list[slice]:
-        """Return slices of n rows of `size` numbers each, a few rows at a time."""
-        return row_blocks(n, size, min(BLOCK, self.capacity(FOUND_BYTES)))
-
     @cached_property
     def samples(self) -> tuple[Any, Any]:
         """Return a sample of each component and its mean, the centroid.
@@ -195,7 +191,6 @@ PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured,
 #: Facing points are listed if there are more than FACING_COST pairs of points for each point and component. A point is
 #: listed MAX_FACING times, on average, at most.
 FACING_COST, MAX_FACING = 32, 16
-SHARE_OF_FACING = 16  # one pair in this number of them lowers the bounds of all
 MAX_OVERLAPPING = 32  # pairs of small or negative separation, per component
 MIN_SAMPLED = 8  # points of a component that are compared with another's
 FEW_EDGES = 2**15  # the tree of fewer edges takes less time on the host than a GPU's calls do
@@ -294,7 +289,7 @@ def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Array)
     are_many = near.size > MAX_OVERLAPPING * len(context.components) and not forced().connect
     if are_many or width < MIN_SAMPLED:
         return False
-    for at in context.blocks(near.size, SAMPLED**2):
+    for at in row_blocks(near.size, SAMPLED**2, min(BLOCK, context.capacity(FOUND_BYTES))):
         sampled = context.kernels.pair_samples(context.samples[0], pairs, near[at], -(-SAMPLED // width))
         context.tighten(weight, *sampled)
     return True
@@ -318,8 +313,7 @@ def _by_filter(context: JoinContext, ends: Ends, upper: Array, leaf: Array, sepa
     They are found by the fused filter; None if they are too many. Components follow each other as the leaves of their
     dendrogram do. So the components of a tile are near each other, and their pairs with those of another tile have
     about the same bottlenecks. The products are tested with the largest bottleneck, and those that pass with that of
-    their own pair. If the pairs of points are many, only those of facing points are formed. A share of them comes first
-    and lowers `upper`, so that fewer points face each other.
+    their own pair. If the pairs of points are many, only those of facing points are formed.
     """
     components, kernels = context.components, context.kernels
     order, component, *_ = kernels.sort_by_component(leaf[components.of_point], len(components))
@@ -328,25 +322,15 @@ def _by_filter(context: JoinContext, ends: Ends, upper: Array, leaf: Array, sepa
     plan = kernels.plan_blocks(*tested, upper, many)
     if plan.formed > many:
         sets = _facing(context, ends, upper, separations)
-        some = None if sets is None else _of_facing(context, sets, upper, SHARE_OF_FACING)
-        if some is not None:
-            context.tighten(upper, *some)
-            sets = _facing(context, ends, upper, separations) or sets
         if sets is not None:
-            return _of_facing(context, sets, upper)
+            plan = kernels.plan_items(*sets[1:])
+            if not _fits(context, plan):
+                return None
+            return _passing(context, *kernels.work_items(*sets, plan), upper, (None, None))
         plan = kernels.plan_blocks(*tested, upper)
     if not _fits(context, plan):
         return None
     return _passing(context, order, kernels.block_items(*tested, upper, plan), upper, tested)
-
-
-def _of_facing(context: JoinContext, sets: Sets, upper: Array, share: int = 1) -> PointPairs:
-    """Return the pairs of facing points that pass; of about one pair in `share`. None if they are too many."""
-    plan = context.kernels.plan_items(*sets[1:])
-    if not _fits(context, plan):
-        return None
-    order, items = context.kernels.work_items(*sets, plan, share)
-    return _passing(context, order, items, upper, (None, None))
 
 
 def _fits(context: JoinContext, plan: Any) -> bool:

@@ -371,13 +371,10 @@ def plan_items(start: Array, ends: tuple[Array, Array]) -> ItemPlan:
     return ItemPlan(sums, n_items, n_blocks * BLOCK_ROWS, tiles * TILE**2)
 
 
-def work_items(
-    keys: Array, start: Array, ends: tuple[Array, Array], plan: ItemPlan, share: int = 1
-) -> tuple[Array, Array]:
+def work_items(keys: Array, start: Array, ends: tuple[Array, Array], plan: ItemPlan) -> tuple[Array, Array]:
     """Return the facing points of sorted keys in blocks, and the work items that the fused filter takes.
 
-    Items are numbered by pairs. They have the tiles whose points may be near to those of a block, or one in `share` of
-    these tiles.
+    Items are numbered by pairs. They have the tiles whose points may be near to those of a block.
     """
     check_arrays("int64", keys)
     check_arrays("int32", *ends)
@@ -386,7 +383,7 @@ def work_items(
     k = np.int32(start.size - 1)
     launch(WORK_ITEMS, "fill_blocks", filled.size, np.int64(filled.size), k, keys, start, plan.ends, block, filled)
     sizes, of_keys = (np.int64(plan.n_items), k, np.int32(ends[0].size)), (*ends, start, keys)
-    launch(WORK_ITEMS, "list_items", plan.n_items, *sizes, *of_keys, plan.ends, block, tile, np.int32(share), items)
+    launch(WORK_ITEMS, "list_items", plan.n_items, *sizes, *of_keys, plan.ends, block, tile, items)
     return filled, items
 
 
