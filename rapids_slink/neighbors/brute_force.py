@@ -109,6 +109,7 @@ class BruteForceSearch(Search):
     """
 
     estimate = staticmethod(estimate_brute_force)
+    joins = "first"
 
     def __init__(
         self,

@@ -141,7 +141,8 @@ class Search:
     """A prepared search over n points: `find` solves tasks, and stages may use the other members too."""
 
     name = ""  # for reports
-    joins_late = False  # whether components are connected at once only after it has raised `ManyTilesError`
+    #: when components may be connected at once: "first", "late", after it has raised `ManyTilesError`, or never
+    joins = ""
     for_lists = False  # whether another search connects its lists, whatever they are
     #: set by a search that has `by_products`; the memory is for its tasks and for connecting components at once
     device: Device

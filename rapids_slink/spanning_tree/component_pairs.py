@@ -203,29 +203,16 @@ MANY_ROUNDS = 10**5  # more than anything costs, where components are connected 
 ROUNDS_OF_TILES = 1  # the number of rounds of searches in tiles, in the time of rounds over all pairs
 
 
-def are_many_rows(components: int, n: int, m: int) -> bool:
-    """Return whether the m rows of n points that search are enough, and components few enough, to connect at once."""
-    few = components <= MAX_COMPONENTS and n <= MAX_POINTS
-    return few and m >= max(MIN_ROWS_PER_COMPONENT * components, MIN_ROW_SHARE * n)
+def is_worthwhile(search: Search, components: int, n: int, m: int) -> bool:
+    """Return whether connecting that many components of n points at once costs less than searching m rows.
 
-
-def is_worthwhile(search: Search, components: int, n: int, rows: Array) -> bool:
-    """Return whether connecting that many components of n points at once costs less than searching the `rows`.
-
-    Many points of a well separated component have to search, because all their neighbours are in it. Connecting at once
-    needs products that are as precise as the separations assume.
+    Many points of a well separated component have to search, because all their neighbours are in it.
     """
-    m, filter_ = rows.size, search.by_products
-    if filter_ is None:
+    if not search.joins or components > MAX_COMPONENTS or n > MAX_POINTS or forced().connect == "rounds":
         return False
-    products = m * n * max(1.0, filter_.n_features / FEATURES)
-    if forced().connect:
-        if forced().connect == "rounds" or components > MAX_COMPONENTS or n > MAX_POINTS:
-            return False
-    elif products < MIN_ROUND_PAIRS[filter_.device.name] or not are_many_rows(components, n, m):
-        return False
-    needed = PAIR_BYTES * components**2 / 2 + CENTROID_BYTES * components * filter_.n_features
-    return bool(needed <= search.free_bytes / 4) and bool(filter_.kernels.products_keep_bound())
+    pairs = m * n * max(1.0, search.exact.points.shape[1] / FEATURES)
+    are_many = m >= max(MIN_ROWS_PER_COMPONENT * components, MIN_ROW_SHARE * n)
+    return bool(forced().connect) or (are_many and pairs >= MIN_ROUND_PAIRS[search.device.name])
 
 
 def connect_components(
@@ -238,12 +225,16 @@ def connect_components(
 ) -> tuple[Any, Any, Any] | None:
     """Return the edges that connect all k components into one tree; None if too many pairs of points are candidates.
 
+    There are none either without memory, or without products that are as precise as the separations assume.
     `core` is as in a `SearchTask`, `component` is each point's label, and `rows` are the points that would otherwise
     have to search. The edges, arrays of the device or the host, are in the total order, ``src < dst``.
     """
     filter_, rounds = search.by_products, ROUNDS if search.is_over_all_pairs else ROUNDS_OF_TILES
     rounds = MANY_ROUNDS if forced().connect else rounds
-    assert filter_ is not None
+    if filter_ is None or not filter_.kernels.products_keep_bound():
+        return None
+    if PAIR_BYTES * k**2 / 2 + CENTROID_BYTES * k * filter_.n_features > search.free_bytes / 4:
+        return None
     components = Components(*kernels(filter_.device).sort_by_component(component, k))
     context = JoinContext(search, filter_, core, components, rounds * rows.size * component.size)
     pairs, separations = _separations(context)

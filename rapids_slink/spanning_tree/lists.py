@@ -46,7 +46,6 @@ from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, release_cach
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree import kernels
 from rapids_slink.spanning_tree.component_pairs import (
-    are_many_rows,
     connect_components,
     is_worthwhile,
 )
@@ -230,14 +229,11 @@ def connect_forest(
     searched, most_components, is_bounded, n_open = False, inf, max_weight < inf, inf
     least_share = forest.component.size if is_bounded else LEAST_SHARE  # finished components never certify
     whole = among_all or search
-    joins_late = whole.joins_late if forced().connect is None else forced().connect == "late"
+    joins_late = (forced().connect or whole.joins) == "late"
 
     def are_joined(components: int, rows: Array) -> bool:
-        """Connect the last components at once if that is worthwhile; return whether it was done."""
+        """Connect the last components at once; return whether it was done."""
         nonlocal most_components
-        n = forest.component.size
-        if is_bounded or components > most_components or not is_worthwhile(whole, components, n, rows):
-            return False
         edges = connect_components(whole, lists.core, forest.component, components, rows, report)
         if edges is None:
             # Try again when half of them remain, unless rounds take less time than that.
@@ -269,12 +265,13 @@ def connect_forest(
             if searched and not grown.edges and (not is_bounded or rows.size >= n_open):
                 raise RuntimeError("a search has made no component certain of an edge: please report this")
             n_open = rows.size
-            if not joins_late and are_joined(grown.components, rows):
+            may_join = not is_bounded and grown.components <= most_components
+            may_join = may_join and is_worthwhile(whole, grown.components, forest.component.size, rows.size)
+            if may_join and not joins_late and are_joined(grown.components, rows):
                 return
-            may_join = joins_late and not is_bounded and grown.components <= most_components
-            may_join = may_join and are_many_rows(grown.components, forest.component.size, rows.size)
+            by_tiles = may_join and joins_late
             try:
-                _search_crossing_edges(forest, rows, search, lists.core, device, report, max_weight, may_join)
+                _search_crossing_edges(forest, rows, search, lists.core, device, report, max_weight, by_tiles)
             except ManyTilesError:
                 if are_joined(grown.components, rows):
                     return

@@ -227,7 +227,7 @@ def test_what_is_worthwhile(engine):
     n = 200_000
 
     def worthwhile(components, rows, points):
-        return is_worthwhile(search, components, points, engine.xp.empty(rows, "int8"))
+        return is_worthwhile(search, components, points, rows)
 
     assert worthwhile(500, n, n)
     assert not worthwhile(5000, n, n)  # components
@@ -235,8 +235,15 @@ def test_what_is_worthwhile(engine):
     assert not worthwhile(500, 2**24, 2**26 + 1)  # points
     assert not worthwhile(500, n // 20, n)  # most points are certain
     assert not worthwhile(30, 1000, 2000)  # too little to do
-    search.free_bytes = 2**20
-    assert not worthwhile(500, n, n)  # no memory
+
+
+def test_components_are_not_joined_without_memory(engine, prescribe):
+    prescribe(connect="at once")
+    rows, component = engine.xp.arange(900), (engine.xp.arange(900) % 30).astype("int32")
+    search = BruteForceSearch(engine.asarray(np.random.default_rng(0).normal(size=(900, 16))), engine, Report())
+    assert connect_components(search, None, component, 30, rows, Report()) is not None
+    search.free_bytes = 2**17
+    assert connect_components(search, None, component, 30, rows, Report()) is None
 
 
 def test_too_many_pairs_are_left_to_rounds(engine, monkeypatch, set_constants):

@@ -190,7 +190,7 @@ class TileSearch(Search):
         all_pairs: Callable[[], Search] | None = None,
     ) -> None:
         self.all_pairs, self.for_lists = all_pairs, all_pairs is not None
-        self.joins_late = JOINING_SHARE[device.name] > 0
+        self.joins = "late" if JOINING_SHARE[device.name] > 0 else "first"
         self.device, self.report, self.progress, self.metric = device, report, progress, metric
         xp, n = device.xp, len(values)
         self.exact = ExactPoints(values if queries is None else queries, values, metric)
