@@ -317,7 +317,8 @@ def _by_filter(context: JoinContext, ends: Ends, upper: Array, leaf: Array, sepa
             plan = kernels.plan_items(*sets[1:])
             if not _fits(context, plan):
                 return None
-            return _passing(context, *kernels.work_items(*sets, plan), upper, (None, None))
+            order, items = kernels.work_items(*sets, plan)
+            return _passing(context, order, items, upper, (None, None))
         plan = kernels.plan_blocks(*tested, upper)
     if not _fits(context, plan):
         return None
