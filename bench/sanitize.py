@@ -358,15 +358,6 @@ def sum_up(device: Device) -> tuple[Any, ...]:
     return *sums, *kernels.label_points(*placed, label, 2 * birth, 0.1), kernels.score_points(*placed, 2 * birth)
 
 
-def list_small_components(device: Device) -> tuple[Any, ...]:
-    """Return those of some rows whose component holds at most three of them, in order."""
-    rng = np.random.default_rng(0)
-    component, rows = rng.integers(0, 500, 3000).astype(np.int32), np.arange(0, 3000, 2, dtype=np.int32)
-    forest = SimpleNamespace(component=device.asarray(component))
-    found = tree_kernels(device).rows_of_small_components(forest, device.asarray(rows), 3)
-    return (device.xp.sort(found),)
-
-
 def compare_items(device: Device, kind: Any, metric: str, rows: Any) -> tuple[Any, ...]:
     """Return the hashes and the distances of sets or sparse rows, which pairs are equal, and the stored matrix.
 
@@ -460,7 +451,6 @@ def steps() -> Iterator[tuple[str, Step]]:
     for joins in (chain, star, random, balanced):
         yield f"tree, {joins.__name__}", partial(merge, joins=joins, n=257)
         yield f"tree of two, {joins.__name__}", partial(merge, joins=joins, n=2)
-    yield "rows of small components", list_small_components
     yield "condensed dendrogram", condense_tree
     yield "sums of clusters", sum_up
     for d, dtype in ((2, "float32"), (3, "float64")):

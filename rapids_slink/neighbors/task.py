@@ -160,7 +160,8 @@ class Search:
 
     name = ""  # for reports
     is_over_all_pairs = False  # whether a task takes time in proportion to the number of its pairs
-    joins_late = False  # whether components are connected at once only after it has raised `ManyTilesError`
+    #: when components may be connected at once: "first", "late", after it has raised `ManyTilesError`, or never
+    joins = ""
     for_lists = False  # whether another search connects its lists, whatever they are
     ends_lists = False  # whether bounds by lists cut off the lists of its k-NN graph, and few distances are equal
     #: set by a search that has `by_products`; the memory is for its tasks and for connecting components at once

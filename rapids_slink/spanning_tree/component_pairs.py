@@ -15,8 +15,8 @@ nearly the closest pair if the components are well separated.
 3. Few component pairs have a separation below their bottleneck, and they have few pairs of points to test. A GPU finds
    these by the fused filter, whose tiles take components in the order of the tree's dendrogram, several small ones in a
    tile. If the components are large, the filter gets those points alone that *face* the other component: by their
-   products they may be within the bottleneck of the nearest of its points. A CPU finds them by the points' projections
-   x·w, and so does a GPU if too many pass. If too many are near by these, a CPU forms the products of all points.
+   products they may be within the bottleneck of the nearest of its points. A CPU forms the products of all points, in
+   float32, and again in float64 where these tell few points apart.
 4. The minimum spanning tree of the components over these pairs of points completes the forest.
 """
 
@@ -90,7 +90,6 @@ class Separations:
     centroids: Any  # quantized
     supports: Any  # see `new_supports`
     errors: "SeparationErrors"
-    radius: float  # an upper bound of the points' distances from the centre of the scaling
 
 
 @dataclass(frozen=True)
@@ -168,10 +167,6 @@ class JoinContext:
             yield at, rows, filter_.kernels.product(rows, centroids)
             del rows
 
-    def blocks(self, n: int, size: int) -> list[slice]:
-        """Return slices of n rows of `size` numbers each, a few rows at a time."""
-        return row_blocks(n, size, min(BLOCK, self.capacity(FOUND_BYTES)))
-
     @cached_property
     def samples(self) -> tuple[Any, Any]:
         """Return a sample of each component and its mean, the centroid.
@@ -196,42 +191,28 @@ PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured,
 #: Facing points are listed if there are more than FACING_COST pairs of points for each point and component. A point is
 #: listed MAX_FACING times, on average, at most.
 FACING_COST, MAX_FACING = 32, 16
-SHARE_OF_FACING = 16  # one pair in this number of them lowers the bounds of all
 MAX_OVERLAPPING = 32  # pairs of small or negative separation, per component
 MIN_SAMPLED = 8  # points of a component that are compared with another's
 FEW_EDGES = 2**15  # the tree of fewer edges takes less time on the host than a GPU's calls do
 #: Rounds of searches of fewer pairs of points, of up to `FEATURES` features, take less time than connecting at once.
 MIN_ROUND_PAIRS, FEATURES = {"cpu": 2**23, "cuda": 2**32}, 128
 #: The least share of all points, and the least rows per component, that have to search if components are separated.
-MIN_ROW_SHARE, MIN_ROWS_PER_COMPONENT = 1 / 16, 48
+MIN_ROW_SHARE, MIN_ROWS_PER_COMPONENT = 1 / 16, 24
 ROUNDS = 3  # the estimated number of rounds of searches that this replaces
 MANY_ROUNDS = 10**5  # more than anything costs, where components are connected at once whatever it costs
 ROUNDS_OF_TILES = 1  # the number of rounds of searches in tiles, in the time of rounds over all pairs
 
 
-def are_many_rows(components: int, n: int, m: int) -> bool:
-    """Return whether the m rows of n points that search are enough, and components few enough, to connect at once."""
-    few = components <= MAX_COMPONENTS and n <= MAX_POINTS
-    return few and m >= max(MIN_ROWS_PER_COMPONENT * components, MIN_ROW_SHARE * n)
+def is_worthwhile(search: Search, components: int, n: int, m: int) -> bool:
+    """Return whether connecting that many components of n points at once costs less than searching m rows.
 
-
-def is_worthwhile(search: Search, components: int, n: int, rows: Array) -> bool:
-    """Return whether connecting that many components of n points at once costs less than searching the `rows`.
-
-    Many points of a well separated component have to search, because all their neighbours are in it. Connecting at once
-    needs products that are as precise as the separations assume.
+    Many points of a well separated component have to search, because all their neighbours are in it.
     """
-    m, filter_ = rows.size, search.by_products
-    if filter_ is None:
+    if not search.joins or components > MAX_COMPONENTS or n > MAX_POINTS or forced().connect == "rounds":
         return False
-    products = m * n * max(1.0, filter_.n_features / FEATURES)
-    if forced().connect:
-        if forced().connect == "rounds" or components > MAX_COMPONENTS or n > MAX_POINTS:
-            return False
-    elif products < MIN_ROUND_PAIRS[filter_.device.name] or not are_many_rows(components, n, m):
-        return False
-    needed = PAIR_BYTES * components**2 / 2 + CENTROID_BYTES * components * filter_.n_features
-    return bool(needed <= search.free_bytes / 4) and bool(filter_.kernels.products_keep_bound())
+    pairs = m * n * max(1.0, search.exact.points.shape[1] / FEATURES)
+    are_many = m >= max(MIN_ROWS_PER_COMPONENT * components, MIN_ROW_SHARE * n)
+    return bool(forced().connect) or (are_many and pairs >= MIN_ROUND_PAIRS[search.device.name])
 
 
 def connect_components(
@@ -244,12 +225,16 @@ def connect_components(
 ) -> tuple[Any, Any, Any] | None:
     """Return the edges that connect all k components into one tree; None if too many pairs of points are candidates.
 
+    There are none either without memory, or without products that are as precise as the separations assume.
     `core` is as in a `SearchTask`, `component` is each point's label, and `rows` are the points that would otherwise
     have to search. The edges, arrays of the device or the host, are in the total order, ``src < dst``.
     """
     filter_, rounds = search.by_products, ROUNDS if search.is_over_all_pairs else ROUNDS_OF_TILES
     rounds = MANY_ROUNDS if forced().connect else rounds
-    assert filter_ is not None
+    if filter_ is None or not filter_.kernels.products_keep_bound():
+        return None
+    if PAIR_BYTES * k**2 / 2 + CENTROID_BYTES * k * filter_.n_features > search.free_bytes / 4:
+        return None
     components = Components(*kernels(filter_.device).sort_by_component(component, k))
     context = JoinContext(search, filter_, core, components, rounds * rows.size * component.size)
     pairs, separations = _separations(context)
@@ -258,10 +243,9 @@ def connect_components(
         return None
     ends, upper, leaf = _within_bottlenecks(context, pairs, weight)
     del weight, pairs
-    close_pairs = _by_filter(context, ends, upper, leaf, separations) if filter_.device.is_gpu else None
-    if close_pairs is None:
-        close_pairs = by_projection(context, ends, upper, separations.radius)
-    if close_pairs is None and not filter_.device.is_gpu:
+    if filter_.device.is_gpu:
+        close_pairs = _by_filter(context, ends, upper, leaf, separations)
+    else:
         close_pairs = _by_products(context, ends, upper)
     return None if close_pairs is None else _lightest_edges(context, close_pairs, upper, report)
 
@@ -286,8 +270,7 @@ def _separations(context: JoinContext) -> tuple[ComponentPairs, Separations]:
     moved = 2**0.5 * max(map(float, largest_errors))
     errors = SeparationErrors(4 * (accumulation_bound(width) + rounding) * square, 2 * moved)
     pairs = ComponentPairs(*context.kernels.measure_pairs(supports, components.order, centroids.y, errors))
-    radius = (square**0.5 + moved) / filter_.scaling.scale
-    return pairs, Separations(centroids, supports, errors, radius)
+    return pairs, Separations(centroids, supports, errors)
 
 
 def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Array) -> bool:
@@ -297,7 +280,7 @@ def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Array)
     are_many = near.size > MAX_OVERLAPPING * len(context.components) and not forced().connect
     if are_many or width < MIN_SAMPLED:
         return False
-    for at in context.blocks(near.size, SAMPLED**2):
+    for at in row_blocks(near.size, SAMPLED**2, min(BLOCK, context.capacity(FOUND_BYTES))):
         sampled = context.kernels.pair_samples(context.samples[0], pairs, near[at], -(-SAMPLED // width))
         context.tighten(weight, *sampled)
     return True
@@ -321,8 +304,7 @@ def _by_filter(context: JoinContext, ends: Ends, upper: Array, leaf: Array, sepa
     They are found by the fused filter; None if they are too many. Components follow each other as the leaves of their
     dendrogram do. So the components of a tile are near each other, and their pairs with those of another tile have
     about the same bottlenecks. The products are tested with the largest bottleneck, and those that pass with that of
-    their own pair. If the pairs of points are many, only those of facing points are formed. A share of them comes first
-    and lowers `upper`, so that fewer points face each other.
+    their own pair. If the pairs of points are many, only those of facing points are formed.
     """
     components, kernels = context.components, context.kernels
     order, component, *_ = kernels.sort_by_component(leaf[components.of_point], len(components))
@@ -331,25 +313,16 @@ def _by_filter(context: JoinContext, ends: Ends, upper: Array, leaf: Array, sepa
     plan = kernels.plan_blocks(*tested, upper, many)
     if plan.formed > many:
         sets = _facing(context, ends, upper, separations)
-        some = None if sets is None else _of_facing(context, sets, upper, SHARE_OF_FACING)
-        if some is not None:
-            context.tighten(upper, *some)
-            sets = _facing(context, ends, upper, separations) or sets
         if sets is not None:
-            return _of_facing(context, sets, upper)
+            plan = kernels.plan_items(*sets[1:])
+            if not _fits(context, plan):
+                return None
+            order, items = kernels.work_items(*sets, plan)
+            return _passing(context, order, items, upper, (None, None))
         plan = kernels.plan_blocks(*tested, upper)
     if not _fits(context, plan):
         return None
     return _passing(context, order, kernels.block_items(*tested, upper, plan), upper, tested)
-
-
-def _of_facing(context: JoinContext, sets: Sets, upper: Array, share: int = 1) -> PointPairs:
-    """Return the pairs of facing points that pass; of about one pair in `share`. None if they are too many."""
-    plan = context.kernels.plan_items(*sets[1:])
-    if not _fits(context, plan):
-        return None
-    order, items = context.kernels.work_items(*sets, plan, share)
-    return _passing(context, order, items, upper, (None, None))
 
 
 def _fits(context: JoinContext, plan: Any) -> bool:
@@ -450,99 +423,10 @@ def _device_for(edges: int, context: JoinContext) -> Device:
     return CPU if edges <= FEW_EDGES else context.device
 
 
-#: The cost of a float64 projection, and of the calls for a pair of components, in units of one filter pair.
-PROJECTION_COST, CALLS_COST = 512, {"cpu": 0, "cuda": 2**29}
-PROJECTION_BYTES = 16
-UNDERFLOW = 1e-290  # above the error of products of tiny numbers
-ROOT_OF_UNDERFLOW = 1.5e-154  # above the error of the root of a tiny square
-PROJECTED = 2**18  # features, or projections, at a time
-
-
-def by_projection(context: JoinContext, ends: Ends, upper: Array, radius: float) -> PointPairs:
-    """Return the pairs of points that weigh at most their component pair's `upper`, and some others.
-
-    They are found by projections; None if they are too many. Projections are (x - o)·w, where o is the centre of the
-    scaling and w leads from one centroid to the other. The error is below (d + 4) roundings of float64, relative to
-    |x - o||w|; `radius` is the largest |x - o|.
-    """
-    components, filter_, core, xp = context.components, context.filter, context.core, context.device.xp
-    first, second, size = (to_host(part) for part in (*ends, components.size))
-    n_projections, d = int((size[first] + size[second]).sum()), filter_.n_features
-    cost = PROJECTION_COST * n_projections + CALLS_COST[context.device.name] * first.size
-    if cost > context.budget or n_projections > context.capacity(PROJECTION_BYTES):
-        return None
-    centroids, length = context.samples[1].astype("float64", copy=False), xp.empty_like(upper)
-    for at in context.blocks(length.size, d):
-        between = centroids[ends[1][at]] - centroids[ends[0][at]]
-        length[at] = xp.sqrt((between**2).sum(axis=1)) + d**0.5 * ROOT_OF_UNDERFLOW
-    error = 4 * (d + 8) * EPSILON * radius
-    projected = project(filter_.points, filter_.scaling.centre, components, centroids, (first, second), xp)
-    points = [[components.points(number) for number in end] for end in (first, second)]
-    highest = xp.stack([ids[values.argmax()] for ids, values in zip(points[0], projected[0], strict=True)])
-    lowest = xp.stack([ids[values.argmin()] for ids, values in zip(points[1], projected[1], strict=True)])
-    context.tighten(upper, highest, lowest, xp.arange(first.size, dtype="int32"))
-    metric = filter_.metric
-    distance = metric.true_distance_bound(upper, xp, *metric.rounding_terms(d))
-    max_difference = to_host((distance * (1 + ROUNDING) + error) * length + UNDERFLOW)  # of two points' projections
-    close_pairs, room = [xp.empty((3, 0), "int32")], context.max_pairs
-    for c in range(first.size):
-        sides = [(ids[c], values[c]) for ids, values in zip(points, projected, strict=True)]
-        if core is not None:
-            sides = [(ids[low], values[low]) for ids, values in sides for low in [core[ids] <= upper[c]]]
-        (ids, values), (others, other_values) = sides
-        near = near_pairs(values, other_values, float(max_difference[c]), room, xp)
-        if near is None:
-            return None
-        room -= near[0].size
-        close_pairs.append(xp.stack([ids[near[0]], others[near[1]], xp.full(near[0].size, c, "int32")]))
-    src, dst, pair = xp.concatenate(close_pairs, axis=1)
-    return src, dst, pair
-
-
-def project(
-    points: Array,
-    origin: Array,
-    components: Components,
-    centroids: Array,
-    ends: tuple[np.ndarray, np.ndarray],
-    xp: Any,
-) -> tuple[list[Any], list[Any]]:
-    """Return (x - origin)·(centroid of the second end - centroid of the first) for each pair's points, by end."""
-    of_first, of_second = ([None] * ends[0].size for _ in range(2))
-    for (own, others), sign, values in ((ends, 1.0, of_first), (ends[::-1], -1.0, of_second)):
-        order = np.argsort(own, kind="stable")
-        for which in np.split(order, np.flatnonzero(np.diff(own[order])) + 1):
-            number = int(own[which[0]])
-            between = sign * (centroids[xp.asarray(others[which])] - centroids[number])
-            ids = components.points(number)
-            blocks = row_blocks(ids.size, max(points.shape[1], which.size), PROJECTED)
-            projected = [between @ (points[ids[some]] - origin).T for some in blocks]
-            for c, row in zip(which.tolist(), xp.concatenate(projected, axis=1), strict=True):
-                values[c] = row
-    return of_first, of_second
-
-
-def near_pairs(first: Array, second: Array, max_difference: float, room: int, xp: Any) -> tuple[Any, Any] | None:
-    """Return all i and j with second[j] <= first[i] + max_difference; None if there are more than `room`.
-
-    The sum is rounded, by less than the error that `by_projection` adds.
-    """
-    if not (first.size and second.size):
-        return xp.empty(0, "int64"), xp.empty(0, "int64")
-    reach = first + max_difference
-    near, facing = xp.flatnonzero(reach >= second.min()), xp.flatnonzero(second <= reach.max())
-    facing = facing[xp.argsort(second[facing])]
-    count = xp.searchsorted(second[facing], reach[near], side="right")
-    total = int(count.sum())
-    if total > room:
-        return None
-    end, number = xp.cumsum(count), xp.arange(total)
-    row = xp.searchsorted(end, number, side="right")
-    return near[row], facing[number - (end - count)[row]]
-
-
-MAX_OF_TILE = 2**15  # pairs of points of a tile that may pass: if more pass, the products tell few apart
+#: The share of a tile's pairs that may pass: if more do, the products in float32 tell too few apart.
+MAX_SHARE = 1 / 128
 TESTED_BYTES = 32  # bytes of a point for each component that it is paired with
+UNDERFLOW = 1e-290  # above the error of sums of squares of tiny numbers
 
 
 def _by_products(context: JoinContext, ends: Ends, upper: Array) -> PointPairs:
@@ -576,13 +460,15 @@ def _by_products(context: JoinContext, ends: Ends, upper: Array) -> PointPairs:
             some = points.take(at)
             passed = filter_.exact_kernels.new_candidates(others.size, 1, some.ids.size)
             filter_.append(rows, some, filter_.radius(upper[pair], rows), groups, passed)
-            near = np.flatnonzero(passed.count)
-            count = passed.count[near]
-            if count.sum() > MAX_OF_TILE:
-                has_failed = True
-            elif near.size:
-                src, of_pair = np.repeat(rows.ids[near], count), np.repeat(pair[near], count)
-                dst = passed.ids[near][np.arange(some.ids.size) < count[:, None]]
+            if passed.count.sum() > MAX_SHARE * passed.ids.size:
+                near, points_near = _near_points(filter_, rows.ids, some.ids, upper[pair])
+                dst = some.ids[points_near]
+            else:
+                at_row = np.flatnonzero(passed.count)
+                count = passed.count[at_row]
+                near, dst = np.repeat(at_row, count), passed.ids[at_row][np.arange(some.ids.size) < count[:, None]]
+            if near.size:
+                src, of_pair = rows.ids[near], pair[near]
                 light = context.tighten(upper, src, dst, of_pair) <= upper[of_pair]
                 close_pairs.append(np.stack((src, dst, of_pair))[:, light])
                 room -= src.size  # if two threads write at once, one update may be lost, which leaves too much room
@@ -591,6 +477,22 @@ def _by_products(context: JoinContext, ends: Ends, upper: Array) -> PointPairs:
 
     for_each_chunk(context.device, test, tiles)
     return None if has_failed else tuple(np.concatenate(close_pairs, axis=1))
+
+
+@np.errstate(over="ignore", invalid="ignore")  # what overflows, or is no number then, is near
+def _near_points(filter_: ProductFilter, rows: np.ndarray, points: np.ndarray, upper: np.ndarray) -> Any:
+    """Return the positions of pairs of rows and points of at most the rows' surrogate distances `upper`, and of others.
+
+    The first of the points becomes the origin, which moves a point x by 2⁻⁵³|x| at most. With this and the roundings of
+    sums of d terms, the computed square of a distance is too large by less than (d + 8) 2⁻⁵² (|x|² + |y|²): twice that
+    is subtracted.
+    """
+    metric, d, values = filter_.metric, filter_.n_features, filter_.points
+    limit = metric.true_distance_bound(upper, np, *metric.rounding_terms(d)) * (1 + ROUNDING)
+    x, y = (values[ids] - values[points[0]].astype(np.float64) for ids in (rows, points))
+    of_x, of_y = ((1 - 2 * (d + 8) * EPSILON) * (part * part).sum(axis=1) for part in (x, y))
+    square = (of_x - (limit * limit + UNDERFLOW))[:, None] + of_y - 2 * (x @ y.T)
+    return np.nonzero(~(square > 0))
 
 
 def path_bottlenecks(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> np.ndarray:

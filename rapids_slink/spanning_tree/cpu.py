@@ -68,12 +68,6 @@ def rows_to_search(forest: Any) -> np.ndarray:
     return np.flatnonzero(lower).astype(np.int32)
 
 
-def rows_of_small_components(forest: Any, rows: np.ndarray, max_rows: int) -> np.ndarray:
-    """Return the rows whose component has at most `max_rows` of them."""
-    own = forest.component[rows]
-    return rows[np.bincount(own)[own] <= max_rows]
-
-
 def record_search(forest: Any, rows: np.ndarray, result: Any) -> None:
     """Store the result of a search: each row's nearest point outside its component, and its raised lower bound.
 

@@ -117,17 +117,6 @@ def rows_to_search(forest: Any) -> Array:
     return rows[: int(count[0])]
 
 
-def rows_of_small_components(forest: Any, rows: Array, max_rows: int) -> Array:
-    """Return the rows whose component has at most `max_rows` of them, in any order."""
-    check_arrays("int32", forest.component, rows)
-    own, members = forest.component[rows], cp.zeros(forest.component.size, cp.int32)
-    _launch_forest("count_members", rows.size, np.int64(rows.size), own, members)
-    listed, count = cp.empty_like(rows), cp.zeros(1, cp.int32)
-    sizes = np.int64(rows.size), np.int32(max_rows)
-    _launch_forest("list_small", rows.size, *sizes, rows, own, members, listed, count)
-    return listed[: int(count[0])]
-
-
 def record_search(forest: Any, rows: Array, result: Any) -> None:
     """Store the result of a search and the raised lower bounds, as `cpu.record_search` does."""
     f, m = forest, rows.size
@@ -386,13 +375,10 @@ def plan_items(start: Array, ends: tuple[Array, Array]) -> ItemPlan:
     return ItemPlan(sums, n_items, n_blocks * BLOCK_ROWS, tiles * TILE**2)
 
 
-def work_items(
-    keys: Array, start: Array, ends: tuple[Array, Array], plan: ItemPlan, share: int = 1
-) -> tuple[Array, Array]:
+def work_items(keys: Array, start: Array, ends: tuple[Array, Array], plan: ItemPlan) -> tuple[Array, Array]:
     """Return the facing points of sorted keys in blocks, and the work items that the fused filter takes.
 
-    Items are numbered by pairs. They have the tiles whose points may be near to those of a block, or one in `share` of
-    these tiles.
+    Items are numbered by pairs. They have the tiles whose points may be near to those of a block.
     """
     check_arrays("int64", keys)
     check_arrays("int32", *ends)
@@ -401,7 +387,7 @@ def work_items(
     k = np.int32(start.size - 1)
     launch(WORK_ITEMS, "fill_blocks", filled.size, np.int64(filled.size), k, keys, start, plan.ends, block, filled)
     sizes, of_keys = (np.int64(plan.n_items), k, np.int32(ends[0].size)), (*ends, start, keys)
-    launch(WORK_ITEMS, "list_items", plan.n_items, *sizes, *of_keys, plan.ends, block, tile, np.int32(share), items)
+    launch(WORK_ITEMS, "list_items", plan.n_items, *sizes, *of_keys, plan.ends, block, tile, items)
     return filled, items
 
 

@@ -147,16 +147,6 @@ extern "C" __global__ void list_rows_to_search(
     if (wanted) rows[slot] = v;
 }
 
-// The rows whose components have at most `most` of them, in any order. own: the rows' components.
-extern "C" __global__ void list_small(
-    long long m, int most, const int* __restrict__ rows, const int* __restrict__ own, const int* __restrict__ members,
-    int* __restrict__ listed, int* count) {
-    long long i = thread_index();
-    bool small = i < m && members[own[i]] <= most;
-    int slot = claim_in_warp(small, count);
-    if (small) listed[slot] = rows[i];
-}
-
 // Stores the point that a search found for each row, and the row's raised lower bound.
 extern "C" __global__ void record_search(
     long long m, const int* __restrict__ rows, const int* __restrict__ ids, const double* __restrict__ weights,

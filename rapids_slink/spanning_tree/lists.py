@@ -17,9 +17,8 @@ device runs the rounds in ``grow_forest(lists, forest)``.
 **Connecting.** The lists cannot prove all edges. Each round searches for every component that is not certified, except
 the largest. Those of its points search that may have an edge lighter than the component's best one. They look for the
 nearest point outside, bounded by that best edge. The forest records the points found and the raised bounds, so the next
-round of Borůvka certifies the lightest edge of each of these components. If most points would search, and most of these
-are in large components, the small ones are searched for alone: when few large ones remain, component_pairs.py may
-connect them all at once instead.
+round of Borůvka certifies the lightest edge of each of these components. If most points would search,
+component_pairs.py may connect all components at once instead.
 
 **Joins.** Most edges of a minimum spanning tree join a small cluster, of fewer than `LARGE` points, to another. Let w
 be the weight at which a point's cluster becomes large, by the edges found so far. More edges let it become large no
@@ -47,9 +46,6 @@ from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, release_cach
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree import kernels
 from rapids_slink.spanning_tree.component_pairs import (
-    MIN_ROUND_PAIRS,
-    MIN_ROWS_PER_COMPONENT,
-    are_many_rows,
     connect_components,
     is_worthwhile,
 )
@@ -233,14 +229,11 @@ def connect_forest(
     searched, most_components, is_bounded, n_open = False, inf, max_weight < inf, inf
     least_share = forest.component.size if is_bounded else LEAST_SHARE  # finished components never certify
     whole = among_all or search
-    joins_late = whole.joins_late if forced().connect is None else forced().connect == "late"
+    joins_late = (forced().connect or whole.joins) == "late"
 
     def are_joined(components: int, rows: Array) -> bool:
-        """Connect the last components at once if that is worthwhile; return whether it was done."""
+        """Connect the last components at once; return whether it was done."""
         nonlocal most_components
-        n = forest.component.size
-        if is_bounded or components > most_components or not is_worthwhile(whole, components, n, rows):
-            return False
         edges = connect_components(whole, lists.core, forest.component, components, rows, report)
         if edges is None:
             # Try again when half of them remain, unless rounds take less time than that.
@@ -272,28 +265,18 @@ def connect_forest(
             if searched and not grown.edges and (not is_bounded or rows.size >= n_open):
                 raise RuntimeError("a search has made no component certain of an edge: please report this")
             n_open = rows.size
-            small = _of_small_components(forest, rows, device) if whole.is_over_all_pairs else rows[:0]
-            if 0 < small.size <= rows.size / 2:
-                rows, least_share = small, forest.component.size  # few of all components may be small
-            elif not joins_late and are_joined(grown.components, rows):
+            may_join = not is_bounded and grown.components <= most_components
+            may_join = may_join and is_worthwhile(whole, grown.components, forest.component.size, rows.size)
+            if may_join and not joins_late and are_joined(grown.components, rows):
                 return
-            may_join = joins_late and not is_bounded and grown.components <= most_components
-            may_join = may_join and are_many_rows(grown.components, forest.component.size, rows.size)
+            by_tiles = may_join and joins_late
             try:
-                _search_crossing_edges(forest, rows, search, lists.core, device, report, max_weight, may_join)
+                _search_crossing_edges(forest, rows, search, lists.core, device, report, max_weight, by_tiles)
             except ManyTilesError:
                 if are_joined(grown.components, rows):
                     return
                 _search_crossing_edges(forest, rows, search, lists.core, device, report, max_weight)
             searched = True
-
-
-def _of_small_components(forest: Forest, rows: Array, device: Device) -> Array:
-    """Return the rows that are in components with few of them; no rows if all take little time."""
-    m, n = rows.size, forest.component.size
-    if m < n / 4 or m * n < MIN_ROUND_PAIRS[device.name]:
-        return rows[:0]
-    return kernels(device).rows_of_small_components(forest, rows, MIN_ROWS_PER_COMPONENT)
 
 
 def _search_crossing_edges(

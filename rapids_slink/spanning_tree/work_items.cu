@@ -48,12 +48,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) count_items(
 }
 
 // The items in the form that mma.cu and wgmma.cu take: of each block of rows those tiles that have points which may be near to the
-// block's first, by the bins of `keys`, or of these one in `share`, rounded up. `ends` holds running totals over the blocks of k
+// block's first, by the bins of `keys`. `ends` holds running totals over the blocks of k
 // components, then the pairs' items.
 extern "C" __global__ void list_items(
     long long n, int k, int pairs, const int* __restrict__ first, const int* __restrict__ second,
     const long long* __restrict__ start, const long long* __restrict__ keys, const u32* __restrict__ ends, int of_rows, int of_points,
-    int share, int4* __restrict__ item) {
+    int4* __restrict__ item) {
     long long i = thread_index();
     if (i >= n) return;
     const u32* last_item = ends + k;
@@ -70,7 +70,7 @@ extern "C" __global__ void list_items(
         if (facing_bin(point[(long long)(middle - 1) * of_points]) <= most) near = middle;
         else above = middle;
     }
-    item[i] = make_int4(row_tile, tile, tile + (near + share - 1) / share, c);
+    item[i] = make_int4(row_tile, tile, tile + near, c);
 }
 
 // The number of the pair of each two of k components, in the order of the dendrogram's leaves; -1, as it is at first, of none.

@@ -1,7 +1,5 @@
 """The kernels of surrogate distances and lists alone."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from hard_cases import combinations, full
@@ -297,12 +295,9 @@ def test_lists_are_put_where_their_rows_are(dtype, engine, kernels):
     kernels.put_lists(reached, xp.empty(0, dtype), xp.empty(0), kernels.empty_lists(0, 2))
 
 
-def test_last_entries_and_small_components(engine):
+def test_last_entries(engine):
     kernels = tree_kernels(engine)
     ids, weights = (engine.asarray(part) for part in (np.int32([[1, 2], [0, 2], [1, 0]]), np.arange(6.0).reshape(3, 2)))
     weight, code = map(to_host, kernels.last_listed(ids, weights))
     assert weight.tolist() == [1, 3, 5]
     assert code.tolist() == [2, 1 << 32 | 2, 2]
-    forest = SimpleNamespace(component=engine.asarray(np.int32([0, 0, 0, 3, 3, 5])))
-    rows = engine.asarray(np.int32([5, 0, 3, 1, 2]))
-    assert sorted(to_host(kernels.rows_of_small_components(forest, rows, 2)).tolist()) == [3, 5]

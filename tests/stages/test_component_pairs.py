@@ -195,18 +195,13 @@ def test_pairs_that_int8_cannot_tell_apart(monkeypatch, set_constants):
     X = (30 * rng.normal(size=(8, 64))[label] + rng.normal(size=(800, 64))).astype(np.float32)
     search, component = BruteForceSearch(engine.asarray(X), engine, Report()), by_first_point(label)
     assert connected(search, component) == crossing_edges(*every_pair(search), component)
-    monkeypatch.setattr(type(search.filter), "finer", lambda _: None)  # then their projections tell
-    assert connected(search, component) == crossing_edges(*every_pair(search), component)
 
 
 @pytest.mark.parametrize("is_bounded", [False, full(True)])
 def test_clusters_that_no_filter_tells_apart(is_bounded, engine, monkeypatch, set_constants):
-    """Their outlying points search alone at first; then projections of points, or tiles, connect the clusters."""
+    """Products in float64, or tiles, connect them."""
     monkeypatch.setitem(component_pairs.MIN_ROUND_PAIRS, engine.name, 0)
     set_constants(component_pairs, ROUNDS=MANY_ROUNDS)
-    searched, search_edges = [], by_lists._search_crossing_edges
-    noted = lambda forest, rows, *more: searched.append(rows.size) or search_edges(forest, rows, *more)  # noqa: E731
-    monkeypatch.setattr(by_lists, "_search_crossing_edges", noted)
     rng, n = np.random.default_rng(0), 1500
     X = (1e6 * rng.normal(size=(5, 40)))[np.arange(n) % 5] + rng.normal(size=(n, 40))
     search, report = BruteForceSearch(engine.asarray(X), engine, Report()), Report()
@@ -215,28 +210,12 @@ def test_clusters_that_no_filter_tells_apart(is_bounded, engine, monkeypatch, se
     tree, kept = by_lists.tree_of_lists(lists, search, engine, report, limit).columns, (expected[2] <= limit).sum()
     for name, column in zip(("src", "dst", "weight"), expected, strict=True):
         np.testing.assert_array_equal(to_host(tree[name])[:kept], column[:kept])
-    assert 0 < searched[0] < n / 4
     if engine.is_gpu:  # tiles, which tell them apart
         assert search.in_tiles
         assert search.filter is None
         assert "joined_at_once" not in report["connect"]
     elif not is_bounded:
         assert report["connect"]["joined_at_once"] == 1
-        assert max(searched) < n / 4
-
-
-def test_one_small_component_among_many_large_ones(engine, monkeypatch, prescribe):
-    """It searches alone, and is certified although all others are not."""
-    monkeypatch.setitem(component_pairs.MIN_ROUND_PAIRS, engine.name, 0)
-    prescribe(connect="rounds")
-    rng, n = np.random.default_rng(0), 1530
-    X = (np.arange(n) % 25)[:, None] + 0.01 * rng.random((n, 9))
-    X[-30:] += 0.2 - np.arange(n)[-30:, None] % 25
-    search, report = BruteForceSearch(engine.asarray(X), engine, Report()), Report()
-    tree = by_lists.tree_of_lists(neighbor_lists(search, n, 20, engine), search, engine, report)
-    for name, column in zip(("src", "dst", "weight"), tree_of(squared_distances(X)), strict=True):
-        np.testing.assert_array_equal(to_host(tree.columns[name]), column)
-    assert report["connect"]["rounds"] > 2
 
 
 # ---------------------------------------------------------------------------------------------------- limits
@@ -248,7 +227,7 @@ def test_what_is_worthwhile(engine):
     n = 200_000
 
     def worthwhile(components, rows, points):
-        return is_worthwhile(search, components, points, engine.xp.empty(rows, "int8"))
+        return is_worthwhile(search, components, points, rows)
 
     assert worthwhile(500, n, n)
     assert not worthwhile(5000, n, n)  # components
@@ -256,8 +235,15 @@ def test_what_is_worthwhile(engine):
     assert not worthwhile(500, 2**24, 2**26 + 1)  # points
     assert not worthwhile(500, n // 20, n)  # most points are certain
     assert not worthwhile(30, 1000, 2000)  # too little to do
-    search.free_bytes = 2**20
-    assert not worthwhile(500, n, n)  # no memory
+
+
+def test_components_are_not_joined_without_memory(engine, prescribe):
+    prescribe(connect="at once")
+    rows, component = engine.xp.arange(900), (engine.xp.arange(900) % 30).astype("int32")
+    search = BruteForceSearch(engine.asarray(np.random.default_rng(0).normal(size=(900, 16))), engine, Report())
+    assert connect_components(search, None, component, 30, rows, Report()) is not None
+    search.free_bytes = 2**17
+    assert connect_components(search, None, component, 30, rows, Report()) is None
 
 
 def test_too_many_pairs_are_left_to_rounds(engine, watch, set_constants):
@@ -283,6 +269,3 @@ def test_too_many_pairs_are_left_to_rounds(engine, watch, set_constants):
     found = join(**({"ROUNDS": MANY_ROUNDS} if engine.is_gpu else {"WEIGHT_COST": 1}))
     assert found is not None
     assert tried == [True]
-    set_constants(component_pairs, PROJECTION_COST=0)
-    assert engine.is_gpu or all((one == other).all() for one, other in zip(found, join(), strict=True))
-    assert engine.is_gpu or tried == []  # the projections served

@@ -879,9 +879,9 @@ def test_clusters_are_joined_at_once_where_boxes_rule_little_out(connect, engine
     model = rapids_slink.fit(tight, device=engine.name, n_neighbors=4)
     counts = model.report_["connect"]
     assert model.report_["neighbors"]["filter"] == "tiles of near points"
-    assert counts["tile_pairs_formed"] > 0
+    assert ("tile_pairs_formed" in counts) is (connect == "rounds")
     assert counts.get("joined_at_once", 0) == (connect == "late")
-    assert (counts["rows_searched"] < n / 10) is (connect == "late")
+    assert (counts.get("rows_searched", 0) < n / 10) is (connect == "late")
     np.testing.assert_array_equal(to_host(model.distances_), linkage(tight, "single")[:, 2])
 
 

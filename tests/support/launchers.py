@@ -461,7 +461,7 @@ def components():
     kernels.block_items(ids(n), number, upper, replace(kernels.plan_blocks(ids(n), number, upper), n_items=9))
     keys, plan = points(n, 1, "int64").ravel(), replace(kernels.plan_items(start, ends), n_items=9, n_rows=256)
     kernels.work_items(keys, start, ends, plan)
-    separations = Separations(centroids, supports, errors, 1.0)
+    separations = Separations(centroids, supports, errors)
     listed = kernels.FacingPoints(n)
     limits = kernels.facing_limits(ends, xp.zeros(pairs.first.size), separations, terms)
     listed.append(points(n, k), ids(n), ids(n), limits)
@@ -498,7 +498,6 @@ def searched_forest():
     kernels.connected_components(points(n, 5, "int32"))
     kernels.join_pairs(ids(n), ids(9), ids(9))
     kernels.rows_to_search(forest)
-    kernels.rows_of_small_components(forest, ids(9), 5)
     kernels.record_search(forest, ids(9), SearchResult(points(9, 1, "int32"), points(9, 1, "float64"), xp.zeros(9)))
 
 

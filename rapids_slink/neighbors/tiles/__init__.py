@@ -178,7 +178,8 @@ class TileSearch(ListSearch):
     @np.errstate(over="ignore", invalid="ignore")  # what overflows, or is no number then, is not ruled out
     def __post_init__(self) -> None:
         values, device, queries, metric = self.values, self.device, self.queries, self.metric
-        self.for_lists, self.joins_late = self.follower is not None, JOINING_SHARE[device.name] > 0
+        self.for_lists = self.follower is not None
+        self.joins = "late" if JOINING_SHARE[device.name] > 0 else "first"
         xp, n = device.xp, len(values)
         self.exact = ExactPoints(values if queries is None else queries, values, metric)
         rows = values if queries is None else xp.concatenate((values, queries))
