@@ -544,17 +544,17 @@ def size_attributes(n: int, d: int, components: int, names: list[Any] | None) ->
 
 
 def estimate_fit(
-    problem: Problem, of_tree: MemoryEstimate | None = None, rule: ClusterRule | type[Cut] = Cut
+    problem: Problem, tree_estimate: MemoryEstimate | None = None, rule: ClusterRule | type[Cut] = Cut
 ) -> MemoryEstimate:
-    """Estimate the bytes of a fit without the points; with a tree of any values unless `of_tree` is given.
+    """Estimate the bytes of a fit without the points; with a tree of any values unless `tree_estimate` is given.
 
-    `of_tree` is the estimate of the tree of known values. The memory of the lists is free again once the tree is there.
+    `tree_estimate` is that of the tree of known values. The memory of the lists is free again once the tree is there.
     """
     if serves_friends(problem):
         return estimate_friends(problem)
-    of_tree = estimate_tree(problem, of_tree)
+    tree_estimate = estimate_tree(problem, tree_estimate)
     choice = MemoryEstimate(rule.row_bytes * problem.n, 4 * problem.n)
-    stages = [of_tree, estimate_cores(problem), estimate_linkage(problem.n, problem.device), choice]
+    stages = [tree_estimate, estimate_cores(problem), estimate_linkage(problem.n, problem.device), choice]
     if problem.settings.prediction_data:
         stages.append(estimate_prediction(problem))
     elif keeps_rows(problem.settings):
@@ -636,19 +636,19 @@ def plan_points(X: Any, settings: Settings, device: Device, report: Report) -> N
     problem = replace(problem, settings=problem.settings.of_columns(names, problem.n_features))
     if values is None and settings.metric is not PRECOMPUTED:
         values = _sample(problem)
-    of_tree = None
+    tree_estimate = None
     if serves_friends(problem):
         report["way"] = "friends"
         report.count("neighbors", filter=FILTERS[device.name])
     elif edges is None:
-        of_tree = _prepared_estimate(problem, values, report)
+        tree_estimate = _prepared_estimate(problem, values, report)
     else:
         report["way"] = "edges"
-        of_tree = estimate_given(edges.src.size, edges.n_nodes, problem.settings.min_samples)
+        tree_estimate = estimate_given(edges.src.size, edges.n_nodes, problem.settings.min_samples)
     checked, reserved = checked_estimate()
     copied = checked.retained - estimate_fit(problem).retained if checked else 0  # bytes of X that were copied
     copy = MemoryEstimate(2 * copied, copied)
-    whole = sequential(copy, estimate_fit(problem, of_tree))
+    whole = sequential(copy, estimate_fit(problem, tree_estimate))
     report.pop("seconds", None)
     peak = max(whole.preferred, reserved) + RESULT_BYTES * problem.n * device.is_gpu
     report["memory"] = {"peak_bytes": peak}
