@@ -81,9 +81,9 @@ def rerank(
     check_arrays("float64", upper, top.weights, core)
     check_arrays("bool", top.overflowed)
     rows_a_warp = WARP if more_than else SEVERAL if m >= MANY_ROWS else 1
-    how = candidates.ids, candidates.count, np.int32(more_than), np.int32(rows_a_warp), np.int32(candidates.capacity)
-    given = *how, candidates.order, row_group, point_group, core, upper
-    _merge(exact, rows, 1, rows_a_warp, given, top)
+    sizes = np.int32(more_than), np.int32(rows_a_warp), np.int32(candidates.capacity)
+    offers = candidates.ids, candidates.count, *sizes, candidates.order, row_group, point_group, core, upper
+    _merge(exact, rows, 1, rows_a_warp, offers, top)
 
 
 def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, core: Array = None) -> TopLists:
@@ -95,24 +95,24 @@ def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, 
         distance = _distances_between(exact.queries, exact.points, exact.metric, rows)
         return lists_by_sorting(distance, rows, groups, upper, k, core)
     parts = int(max(1, min(8192 // max(m, 1), n // (WARP * k), 256)))
-    of_parts = empty_lists(m * parts, k)
-    given = None, None, np.int32(0), np.int32(1), np.int32(-(-n // parts)), None, *groups, core, upper
-    _merge(exact, rows, parts, 1, given, of_parts)
+    part_lists = empty_lists(m * parts, k)
+    offers = None, None, np.int32(0), np.int32(1), np.int32(-(-n // parts)), None, *groups, core, upper
+    _merge(exact, rows, parts, 1, offers, part_lists)
     top = empty_lists(m, k)
-    candidates = Candidates(of_parts.ids.reshape(m, parts * k), cp.full(m, parts * k, cp.int32))
+    candidates = Candidates(part_lists.ids.reshape(m, parts * k), cp.full(m, parts * k, cp.int32))
     rerank(exact, rows, candidates, None, upper.copy(), top, core)
     return top
 
 
-def _merge(exact: ExactPoints, rows: Array, parts: int, rows_a_warp: int, given: tuple, top: TopLists) -> None:
-    """Start `rerank` of the rows, each with `parts` lists; a warp has `rows_a_warp` of these."""
+def _merge(exact: ExactPoints, rows: Array, parts: int, rows_a_warp: int, offers: tuple, top: TopLists) -> None:
+    """Start `rerank` of the rows, each with `parts` lists, of these `offers`; a warp has `rows_a_warp` lists."""
     queries, points = exact.queries, exact.points
     check_arrays(points.dtype, queries, points)
     itemsize, (n, d), (lists, k) = points.dtype.itemsize, points.shape, top.ids.shape
     layout, warps, bytes_a_warp = _warp_scratch(k, d, itemsize, alignment(points))
     launch_blocks(
         RERANK, "rerank", (-(-lists // (warps * rows_a_warp)),), warps * WARP, queries, points, np.int32(d), rows,
-        np.int32(lists), np.int32(parts), np.int32(n), *given, layout, top.ids, top.weights, top.overflowed,
+        np.int32(lists), np.int32(parts), np.int32(n), *offers, layout, top.ids, top.weights, top.overflowed,
         options=_options(points, exact.metric), shared_memory=warps * bytes_a_warp,
     )  # fmt: skip
 
@@ -123,8 +123,8 @@ def read_lists(ids: Array, weights: Array, at: int) -> tuple[Array, Array, Array
     check_arrays("float64", weights)
     n, k = ids.shape
     last, (last_weight, weight) = cp.empty(n, cp.int32), cp.empty((2, n))
-    sizes, found = (np.int64(n), np.int32(k), np.int32(at)), (last, last_weight, weight)
-    launch(REACHABILITY, "read_lists", n, *sizes, ids, weights, *found)
+    sizes, results = (np.int64(n), np.int32(k), np.int32(at)), (last, last_weight, weight)
+    launch(REACHABILITY, "read_lists", n, *sizes, ids, weights, *results)
     return last, last_weight, weight
 
 
@@ -232,8 +232,10 @@ def with_norms(values: Array, centre: bool) -> Array:
     check_arrays(values.dtype, values)
     n, d = values.shape
     rows = cp.empty((n, d + 1))
-    arguments = values, np.int64(n), np.int32(d), np.bool_(centre), rows
-    launch(ROWS, "put_norms", n, *arguments, options=(value_option(values.dtype),))
+    launch(
+        ROWS, "put_norms", n, values, np.int64(n), np.int32(d), np.bool_(centre), rows,
+        options=(value_option(values.dtype),),
+    )  # fmt: skip
     return rows
 
 
@@ -275,8 +277,10 @@ def words_of(values: Array) -> Array:
     check_arrays(values.dtype, values)
     n, d = values.shape
     words = cp.empty((n, word_count(d)), cp.uint64)
-    arguments = values, np.int64(n), np.int32(d), np.int32(words.shape[1]), words
-    launch(ROWS, "put_words", n * WARP, *arguments, options=(value_option(values.dtype),))
+    launch(
+        ROWS, "put_words", n * WARP, values, np.int64(n), np.int32(d), np.int32(words.shape[1]), words,
+        options=(value_option(values.dtype),),
+    )  # fmt: skip
     return words
 
 
@@ -286,8 +290,10 @@ def hash_rows(values: Array, rows: Array = None) -> Array:
     check_arrays("int64", rows)
     m = len(values) if rows is None else rows.size
     hashes = cp.empty(m, cp.uint64)
-    arguments = values, np.int32(values.shape[1]), rows, np.int64(m), hashes
-    launch(ROWS, "hash_rows", m * WARP, *arguments, options=(value_option(values.dtype),))
+    launch(
+        ROWS, "hash_rows", m * WARP, values, np.int32(values.shape[1]), rows, np.int64(m), hashes,
+        options=(value_option(values.dtype),),
+    )  # fmt: skip
     return hashes
 
 
