@@ -8,7 +8,6 @@ All pairs are needed, not only a minimum spanning tree: where an edge of it is r
 from typing import Any
 
 from rapids_slink import item_pipeline, pipeline
-from rapids_slink.dendrogram import estimate_linkage
 from rapids_slink.dendrogram.cutting import ClusterRule
 from rapids_slink.items import kind_of
 from rapids_slink.metrics import PRECOMPUTED
@@ -18,10 +17,10 @@ from rapids_slink.points.output import is_collection
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.runtime.memory import MemoryEstimate, check_memory, sequential
+from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, check_memory
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.graphs import EdgeList
-from rapids_slink.spanning_tree.graphs.constrained import constrained_forest, estimate_constrained
+from rapids_slink.spanning_tree.graphs.constrained import constrained_bytes, constrained_forest
 from rapids_slink.spanning_tree.graphs.marks import NAME, marks_of_rows, read_rows
 
 ADVICE = "Pass a smaller max_distance, or collect the edges of iter_pairs for fit_graph(edges, cannot_link=...)"
@@ -77,9 +76,8 @@ def fit_rows(X: Any, settings: Settings, rule: ClusterRule, device: Device, repo
         edges = EdgeList(near_pairs.src, near_pairs.dst, near_pairs.weight, n)
         report.count("pairs", pairs=near_pairs.count)
     with report.stage("spanning_tree", device):
-        m, cut = near_pairs.count, MemoryEstimate(rule.row_bytes * n, 4 * n)
-        estimate = sequential(estimate_constrained(m, n, marks), estimate_linkage(n, device), cut)
-        check_memory(device, estimate, f"{counted(m, 'pair')} of {counted(n, 'row')}")
+        needed = MemoryEstimate(constrained_bytes(near_pairs.count, marks) + TREE_BYTES[device.name] * n)
+        check_memory(device, needed, f"{counted(near_pairs.count, 'pair')} of {counted(n, 'row')}")
         rows, refused = constrained_forest(edges, marks, device)
         report.count("spanning_tree", refused=refused)
         tree = PreallocatedFrame.empty(device, rows.size, EDGE_TYPES)

@@ -30,7 +30,7 @@ from rapids_slink.points.keys import Groups, check_keys
 from rapids_slink.points.output import library_of, take_rows
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import Array, Device, all_true, half, to_host
-from rapids_slink.runtime.memory import MemoryEstimate, check_memory, copy_out, outside_pool, sequential
+from rapids_slink.runtime.memory import MemoryEstimate, check_memory, copy_out, outside_pool
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree import kernels as tree_kernels
 from rapids_slink.spanning_tree.ahead import compile_for
@@ -124,9 +124,8 @@ def _of_points(
         if serves_friends(problem) and groups is None:
             if device.is_gpu:
                 compile_for(problem)
-            boxes = estimate_friends(problem)
-            return sequential(replace(boxes, retained=boxes.peak), boxes, state)
-        return sequential(estimate_pairs((n, n, d), itemsize, True, settings.metric, device), state)
+            return estimate_friends(problem) + MemoryEstimate((ROW_BYTES + d * itemsize) * n)
+        return estimate_pairs((n, n, d), itemsize, True, settings.metric, device) + state
 
     with report.stage("input", device):
         points, edges = pipeline.read_points(X, settings, device, estimate, checked=groups is None)

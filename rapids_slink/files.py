@@ -44,7 +44,6 @@ from rapids_slink.runtime.memory import (
     free_on_host,
     required_bytes,
     run_scope,
-    sequential,
     size_text,
 )
 from rapids_slink.runtime.threads import Progress, shown_progress, with_progress
@@ -192,8 +191,8 @@ def _most_rows(files: VectorFiles, settings: Settings, device: Device, limit: in
     itemsize = 1 if metric.rows.are_packed else 4 if stored < 4 or files.dtype == np.float32 else 8
 
     def fits(n: int) -> bool:
-        copies = MemoryEstimate((stored + itemsize) * d * n, (stored + itemsize) * d * n)
-        needed = required_bytes(device, sequential(copies, estimate_fit(Problem(settings, device, n, d, itemsize))))
+        copies = MemoryEstimate((stored + itemsize) * d * n)
+        needed = required_bytes(device, copies + estimate_fit(Problem(settings, device, n, d, itemsize)))
         if metric.filter == "product" and not is_searched_by_tree(n, d, metric, device):
             needed += estimate_tiles(n, n, d, IN_ORDER, itemsize, device, metric).least
         return needed <= limit

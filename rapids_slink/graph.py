@@ -3,29 +3,28 @@
 from dataclasses import replace
 from typing import Any
 
-from rapids_slink.dendrogram import build_linkage, cut_labels, estimate_linkage, soonest
-from rapids_slink.dendrogram.cutting import Cut, CutParameters, estimate_cut
+from rapids_slink.dendrogram import build_linkage, cut_labels, soonest
+from rapids_slink.dendrogram.cutting import Cut, CutParameters
 from rapids_slink.hierarchy.model import Hierarchy
 from rapids_slink.points.check import MAX_ROWS, as_integer
 from rapids_slink.points.output import OutputKind, Rows
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, device_of
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
-from rapids_slink.runtime.memory import MemoryEstimate, check_memory, sequential
+from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, check_memory
 from rapids_slink.spanning_tree.graphs import (
     COLUMNS,
     NO_NODES,
-    EdgeList,
     GivenGraph,
     Graph,
     edges_text,
-    estimate_forest,
+    forest_bytes,
     merge_order,
     read_graph,
     spanning_forest,
 )
-from rapids_slink.spanning_tree.graphs.constrained import constrained_forest, estimate_constrained
-from rapids_slink.spanning_tree.graphs.marks import Marks, marks_of_nodes
+from rapids_slink.spanning_tree.graphs.constrained import constrained_bytes, constrained_forest
+from rapids_slink.spanning_tree.graphs.marks import marks_of_nodes
 
 COMPLETE = ("keep", "error")
 
@@ -74,7 +73,9 @@ def fit_graph(
         edges = replace(graph.edges, n_nodes=n)
         ids = graph.ids if source.names is None else source.names
         marks = None if cannot_link is None else marks_of_nodes(cannot_link, ids, n)
-        check_memory(device, _estimate(graph, edges, marks, device), edges_text(edges), graph.estimate.retained)
+        tree, m = TREE_BYTES[device.name] * n, edges.src.size
+        later = max(forest_bytes(edges, device), tree) if marks is None else constrained_bytes(m, marks) + tree
+        check_memory(device, MemoryEstimate(graph.nbytes + later), edges_text(edges), graph.nbytes)
     with report.stage("spanning_tree", device):
         if marks is None:
             in_forest, _ = spanning_forest(edges, device)
@@ -112,14 +113,6 @@ def fit_graph(
     result.n_clusters_ = flat.n_clusters
     result.__dict__.update(flat.values)
     return result
-
-
-def _estimate(graph: Graph, edges: EdgeList, marks: Marks | None, device: Device) -> MemoryEstimate:
-    """Estimate the bytes of `fit_graph` after its edges are read."""
-    n = edges.n_nodes
-    merged = MemoryEstimate(64 * n, 16 * n)  # the forest's rows and keys while sorted, and its frame
-    forest = estimate_forest(edges, device) if marks is None else estimate_constrained(edges.src.size, n, marks)
-    return sequential(graph.estimate, forest, merged, estimate_linkage(n, device), estimate_cut(n, 2))
 
 
 def _count_nodes(graph: Graph, n_nodes: Any) -> int:

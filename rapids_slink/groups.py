@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import Any
 
 from rapids_slink import pipeline
-from rapids_slink.dendrogram import estimate_linkage
 from rapids_slink.dendrogram.cutting import ClusterRule, Cut, GroupedCut
 from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.pipeline import RESULT_BYTES, is_shape
@@ -18,10 +17,10 @@ from rapids_slink.points.check import check_finite
 from rapids_slink.points.keys import KEPT_BYTES, ROW_BYTES, GroupBy, Groups, check_keys, keys_of, names_of, numbered
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import Array, Device
-from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check_memory, sequential
+from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check_memory
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.grouped import estimate_groups, forest_of_groups
-from rapids_slink.spanning_tree.problem import Problem, Tree, estimate_cores
+from rapids_slink.spanning_tree.problem import Problem, Tree
 
 GIVEN = "metric='precomputed' takes no groups: make the distances between them infinite, and each group has its tree"
 
@@ -134,11 +133,5 @@ def _grow(problem: Problem, rows: Array, report: Report, groups: Groups, values:
 
 def estimate_fit(problem: Problem, groups: Groups) -> MemoryEstimate:
     """Estimate the bytes of a fit of groups, without the points."""
-    n = problem.n
-    kept = MemoryEstimate(KEPT_BYTES * n, KEPT_BYTES * n)
-    choice = MemoryEstimate(GroupedCut.row_bytes * n, 8 * n)
-    trees = estimate_groups(problem, groups.sizes), estimate_cores(problem)
-    stages = [kept, *trees, estimate_linkage(n, problem.device), choice]
-    if pipeline.keeps_rows(problem.settings):
-        stages.append(MemoryEstimate(n * problem.n_features * problem.itemsize))
-    return sequential(*stages)
+    row_bytes = KEPT_BYTES + problem.n_features * problem.itemsize * pipeline.keeps_rows(problem.settings)
+    return MemoryEstimate(row_bytes * problem.n) + estimate_groups(problem, groups.sizes)

@@ -25,7 +25,7 @@ from rapids_slink.points.output import Frame, OutputKind, Rows, Values, array_of
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import device_of, on_current_gpu, resolve, to_host
 from rapids_slink.runtime.frames import PreallocatedFrame
-from rapids_slink.runtime.memory import MemoryEstimate, check_memory, run_scope
+from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, check_memory, run_scope
 from rapids_slink.settings import Settings
 from rapids_slink.single_linkage import PointHierarchy, engine_of
 
@@ -530,8 +530,8 @@ class HDBSCAN(DensityHierarchy):
         linkage, _ = OutputKind.of(self.linkage_, resolve("auto", self.linkage_))
         device, n = device_of(linkage), self.n_leaves_
         with run_scope(device):
-            estimate = MemoryEstimate(StableClusters.row_bytes * n, 4 * n * len(rules))
-            check_memory(device, estimate, f"the clusters of {counted(n, 'row')}")
+            needed = MemoryEstimate((TREE_BYTES[device.name] + 4 * len(rules)) * n)
+            check_memory(device, needed, f"the clusters of {counted(n, 'row')}")
             columns = {name: column_values(linkage[name], device) for name in COLUMNS}
             labels = PreallocatedFrame.empty(device, n, dict.fromkeys(map(str, range(len(rules))), "int32"))
             write_labels(rules, PreallocatedFrame(columns, device), n, list(labels.columns.values()))

@@ -15,10 +15,10 @@ import numpy as np
 
 from rapids_slink import dendrogram as dendrograms
 from rapids_slink import graph, neighbors
-from rapids_slink.dendrogram import build_linkage, cutting, estimate_linkage, soonest
+from rapids_slink.dendrogram import build_linkage, cutting, soonest
 from rapids_slink.dendrogram.cutting import SERIES_NAMES, ClusterRule, Cut, FlatClusters, StableClusters
 from rapids_slink.metrics import PRECOMPUTED, Metric, Rows, distances
-from rapids_slink.neighbors import DEFAULT_NEIGHBORS, queries
+from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, queries
 from rapids_slink.neighbors import within as near_pairs
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.within.nearest import nearest_earlier, nearest_elsewhere
@@ -36,7 +36,7 @@ from rapids_slink.points.check import (
 )
 from rapids_slink.points.keys import Groups
 from rapids_slink.points.output import OutputKind, library_of
-from rapids_slink.prediction import Fitted, centroids, core_distances, estimate_prediction, medoids
+from rapids_slink.prediction import Fitted, centroids, core_distances, medoids
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.compiling import compiling_bar
 from rapids_slink.runtime.device import CPU, Array, Device, on_current_gpu, resolve, to_host
@@ -51,7 +51,6 @@ from rapids_slink.runtime.memory import (
     release_cached,
     required_bytes,
     run_scope,
-    sequential,
     size_text,
 )
 from rapids_slink.settings import Settings, parameters_of
@@ -71,7 +70,7 @@ from rapids_slink.spanning_tree.graphs import (
     tree_of_edges,
 )
 from rapids_slink.spanning_tree.lists import list_length
-from rapids_slink.spanning_tree.problem import Problem, Tree, estimate_cores, reported_cores, weighted_problem
+from rapids_slink.spanning_tree.problem import Problem, Tree, reported_cores, weighted_problem
 from rapids_slink.spanning_tree.relational import connect_graph
 from rapids_slink.spanning_tree.ways import SharedLists, estimate_tree, prepared_ways, tree_of_rows, way_of
 
@@ -247,7 +246,7 @@ def fit_points(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
         problem = Problem(settings, device, n, d, itemsize)
         if device.is_gpu:
             compile_for(problem)
-        return estimate_fit(problem, rule=rule)
+        return estimate_fit(problem)
 
     with report.stage("input", device):
         weighted = settings.weights is not None
@@ -289,8 +288,7 @@ def select_points(
     def estimate(n: int, d: int, itemsize: int) -> MemoryEstimate:
         problem = Problem(settings.for_rows(n), device, n, d, itemsize)
         lists, labels = LIST_BYTES * list_length(problem.settings) * n, 4 * n * len(rules) * len(samples)
-        own = MemoryEstimate(labels + lists, labels + lists)
-        return sequential(own, estimate_fit(problem, rule=rules[0]))
+        return MemoryEstimate(labels + lists) + estimate_fit(problem)
 
     points, edges = read_points(X, settings, device, estimate)
     n, d = points.values.shape if edges is None else 2 * (edges.n_nodes,)
@@ -344,9 +342,8 @@ def append_points(
         if problem.settings.min_samples > 1:
             raise ValueError("append is for min_samples=1: with new rows core distances fall, and no edge is certain")
         rule.check_rows(n)
-        size = MemoryEstimate(n * old.shape[1] * old.dtype.itemsize, n * old.shape[1] * old.dtype.itemsize)
-        stages = estimate_appended(problem, len(old)), estimate_linkage(n, device), MemoryEstimate(rule.row_bytes * n)
-        check_memory(device, sequential(size, *stages), f"append to {counted(len(old), 'row')}")
+        copy = MemoryEstimate(n * old.shape[1] * old.dtype.itemsize)
+        check_memory(device, copy + estimate_appended(problem, len(old)), f"append to {counted(len(old), 'row')}")
         with outside_pool(device):  # since the model keeps them
             values = device.xp.concatenate([old, added])
         points = Points(values, model.rows.names, model.index_with(new), model.output)
@@ -543,23 +540,21 @@ def size_attributes(n: int, d: int, components: int, names: list[Any] | None) ->
     return {"n_leaves_": n, "n_features_in_": d, "n_connected_components_": components, **named}
 
 
-def estimate_fit(
-    problem: Problem, tree_estimate: MemoryEstimate | None = None, rule: ClusterRule | type[Cut] = Cut
-) -> MemoryEstimate:
+def estimate_fit(problem: Problem, tree_estimate: MemoryEstimate | None = None) -> MemoryEstimate:
     """Estimate the bytes of a fit without the points; with a tree of any values unless `tree_estimate` is given.
 
     `tree_estimate` is that of the tree of known values. The memory of the lists is free again once the tree is there.
     """
     if serves_friends(problem):
         return estimate_friends(problem)
-    tree_estimate = estimate_tree(problem, tree_estimate)
-    choice = MemoryEstimate(rule.row_bytes * problem.n, 4 * problem.n)
-    stages = [tree_estimate, estimate_cores(problem), estimate_linkage(problem.n, problem.device), choice]
+    needed, n, d, itemsize = tree_estimate or estimate_tree(problem), problem.n, problem.n_features, problem.itemsize
+    copy, k = n * d * itemsize, problem.settings.min_samples - 1
     if problem.settings.prediction_data:
-        stages.append(estimate_prediction(problem))
-    elif keeps_rows(problem.settings):
-        stages.append(MemoryEstimate(problem.n * problem.n_features * problem.itemsize))
-    return sequential(*stages)
+        cores = estimate_search(n, d, itemsize, max(1, k), problem.device, metric=problem.metric)
+        return max(needed, cores, key=lambda stage: stage.least) + MemoryEstimate(copy)
+    if keeps_rows(problem.settings):  # the copy is made beside the result alone
+        return replace(needed, peak=max(needed.peak, (RESULT_BYTES + 8) * n + copy))
+    return needed
 
 
 def tree_of_points(
@@ -646,9 +641,8 @@ def plan_points(X: Any, settings: Settings, device: Device, report: Report) -> N
         report["way"] = "edges"
         tree_estimate = estimate_given(edges.src.size, edges.n_nodes, problem.settings.min_samples)
     checked, reserved = checked_estimate()
-    copied = checked.retained - estimate_fit(problem).retained if checked else 0  # bytes of X that were copied
-    copy = MemoryEstimate(2 * copied, copied)
-    whole = sequential(copy, estimate_fit(problem, tree_estimate))
+    copy = MemoryEstimate(checked.peak - estimate_fit(problem).peak if checked else 0)  # of X
+    whole = copy + estimate_fit(problem, tree_estimate)
     report.pop("seconds", None)
     peak = max(whole.preferred, reserved) + RESULT_BYTES * problem.n * device.is_gpu
     report["memory"] = {"peak_bytes": peak}
@@ -724,7 +718,7 @@ def _alternatives(problem: Problem, copy: MemoryEstimate) -> Iterator[str]:
     """Yield other parameters with which the fit, and the copy of X on the device before it, would fit into memory."""
     settings = problem.settings
     if settings.memory_limit is not None and _fits(replace(settings, memory_limit=None), problem, copy):
-        yield f"memory_limit={size_text(required_bytes(problem.device, sequential(copy, estimate_fit(problem))))!r}"
+        yield f"memory_limit={size_text(required_bytes(problem.device, copy + estimate_fit(problem)))!r}"
     for k in range(settings.n_neighbors - 1 if settings.n_neighbors else DEFAULT_NEIGHBORS, 0, -1):
         if _fits(replace(settings, n_neighbors=k), problem, copy):
             yield f"n_neighbors={k}"
@@ -738,7 +732,7 @@ def _fits(settings: Settings, problem: Problem, copy: MemoryEstimate) -> bool:
     device = problem.device
     with run_scope(device, settings.memory_limit):
         try:
-            check_memory(device, sequential(copy, estimate_fit(replace(problem, settings=settings))), "")
+            check_memory(device, copy + estimate_fit(replace(problem, settings=settings)), "")
         except DeviceMemoryError:
             return False
         return True

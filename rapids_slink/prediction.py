@@ -17,7 +17,7 @@ from rapids_slink.dendrogram.condense import Condensed, enclosing, raise_to_thos
 from rapids_slink.items import kind_of
 from rapids_slink.items.search import nearest_items
 from rapids_slink.metrics import Metric, distances
-from rapids_slink.neighbors import estimate_search, neighbor_lists, prepare_search
+from rapids_slink.neighbors import neighbor_lists, prepare_search
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.queries import NearestTask, nearest_neighbors
 from rapids_slink.neighbors.rows import metric_rows, require_common_features_with
@@ -27,9 +27,8 @@ from rapids_slink.points.output import OutputKind, column_names, library_of
 from rapids_slink.report import Report, listed
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import Array, Device, device_of, to_host
-from rapids_slink.runtime.memory import MemoryEstimate, outside_pool, sequential
+from rapids_slink.runtime.memory import outside_pool
 from rapids_slink.runtime.threads import for_each_chunk
-from rapids_slink.spanning_tree.problem import Problem
 
 #: The number of pairs whose distances are computed at a time, for medoids.
 MEDOID_BLOCK = 2**20
@@ -133,13 +132,6 @@ def results(device: Device, convert: Callable[..., Any], values: Array, *names: 
     """Return the results of a prediction, in memory that outlives the run."""
     with outside_pool(device):
         return convert(values if isinstance(values, np.ndarray) else values.copy(), *names)
-
-
-def estimate_prediction(problem: Problem) -> MemoryEstimate:
-    """Estimate the bytes of a copy of the rows and of `core_distances`."""
-    n, d, k, itemsize = problem.n, problem.n_features, max(1, problem.settings.min_samples - 1), problem.itemsize
-    search = estimate_search(n, d, itemsize, k, problem.device, metric=problem.metric)
-    return sequential(MemoryEstimate(n * d * itemsize, n * d * itemsize), search)
 
 
 # ------------------------------------------------------------------------------------------------------- centres

@@ -24,7 +24,7 @@ from rapids_slink.points.check import MAX_ROWS, as_integer, column_values, requi
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import Array, Device, half
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.runtime.memory import MemoryEstimate, check_memory, either
+from rapids_slink.runtime.memory import MemoryEstimate, check_memory
 
 #: The kernels of a device, in `cpu` or `cuda`.
 kernels = partial(half, package=__name__)
@@ -33,8 +33,8 @@ __all__ = ["build_linkage", "cut_labels", "linkage_of_edges", "soonest"]
 
 #: The columns of a linkage frame.
 MERGE_TYPES = {"left": "int32", "right": "int32", "height": "float64", "size": "int32"}
-#: Bytes per edge at the peak, by device; bytes per edge that a sort takes; bytes per merge of a linkage frame.
-EDGE_BYTES, SORT_BYTES, MERGE_BYTES = {"cpu": 40, "cuda": 96}, 96, 20
+#: Bytes per edge while the edges are sorted, and while they are merged.
+EDGE_BYTES = 96
 
 
 @dataclass(frozen=True)
@@ -46,18 +46,12 @@ class Members:
     weight: Array  # (n,) float64, the mass of each row, or None for 1
 
 
-def estimate_linkage(n: int, device: Device) -> MemoryEstimate:
-    """Estimate the bytes that the linkage of a tree of n nodes takes. Its frame is retained."""
-    return MemoryEstimate(EDGE_BYTES[device.name] * n, MERGE_BYTES * n)
-
-
 def linkage_of_edges(tree: Any, n_nodes: int | None, device: Device) -> PreallocatedFrame:
     """Return the linkage frame of an edge frame, on a device, within a run: the work of `api.linkage`."""
     require_edges(tree, "tree")
     n = _count_nodes(len(tree), n_nodes)
     edges = len(tree)
-    estimate = either(MemoryEstimate(SORT_BYTES * edges), estimate_linkage(edges, device))
-    check_memory(device, estimate, f"a tree of {counted(edges, 'edge')}")
+    check_memory(device, MemoryEstimate(EDGE_BYTES * edges), f"a tree of {counted(edges, 'edge')}")
     columns = {name: column_values(tree[name], device) for name in EDGE_TYPES}
     _check_ids(columns["src"], columns["dst"], n, n_nodes is not None)
     columns = {name: part.astype(EDGE_TYPES[name]) for name, part in columns.items()}

@@ -55,8 +55,8 @@ from rapids_slink.runtime.frames import PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory, copy_out, run_scope
 
 COLUMNS = ("left", "right", "height", "size")
-#: Bytes per leaf that checking and cutting take at their peak.
-LEAF_BYTES = 64
+#: Bytes per leaf that checking and cutting take at their peak, and of a label in an array and in a frame.
+LEAF_BYTES, LABEL_BYTES = 64, 8
 #: Up to this number of leaves the host makes the dendrogram of a GPU's tree faster than the GPU launches kernels.
 FEW_LEAVES = 2**11
 #: The label of rows in clusters that are too small.
@@ -295,11 +295,6 @@ def warn_of_outliers(merges: Merges, n: int, n_clusters: int) -> None:
         )
 
 
-def estimate_cut(n: int, cuts: int = 1) -> MemoryEstimate:
-    """Estimate the bytes that cuts of a dendrogram of n leaves take. The labels are retained."""
-    return MemoryEstimate((LEAF_BYTES + 8 * cuts) * n, 4 * cuts * n)  # the labels are an array and then a frame
-
-
 def cut_frame(
     linkage: Any,
     n_leaves: int,
@@ -318,7 +313,7 @@ def cut_frame(
     values, many = parameters.values
     with run_scope(device):
         what = f"{counted(len(values), 'cut')} of {counted(merges, 'merge')}"
-        check_memory(device, estimate_cut(n_leaves, len(values)), what)
+        check_memory(device, MemoryEstimate((LEAF_BYTES + LABEL_BYTES * len(values)) * n_leaves), what)
         check(device)
         by_size = is_widest_gap(parameters.n_clusters) or not parameters.count_small
         read = COLUMNS if by_size or parameters.max_cluster_size is not None else COLUMNS[:3]
@@ -643,7 +638,6 @@ class ClusterRule:
     """The rule by which a model chooses clusters. It may be sent to a Dask worker."""
 
     predicts_by_density: ClassVar[bool] = False  # whether predictions need core distances
-    row_bytes: ClassVar[int] = 48  # bytes per row that the choice takes at its peak
     #: the group of each merge, and how many groups there are, if rows are in groups: see `build_linkage`
     merge_groups: ClassVar[tuple[Array, int] | None] = None
 
@@ -713,8 +707,6 @@ class GroupedCut(ClusterRule):
     sizes: Any
     first: Any
     merge_group: Array = None  # (merges,) int32, the group of each merge
-
-    row_bytes = 96
 
     @property
     def merge_groups(self) -> tuple[Array, int] | None:  # type: ignore[override]
@@ -794,7 +786,6 @@ class StableClusters(ClusterRule):
     weighting: Weighting | None = None
 
     predicts_by_density: ClassVar[bool] = True
-    row_bytes: ClassVar[int] = 80
 
     def weighted(self, weight: np.ndarray, core: np.ndarray | None) -> Self:
         """Return the rule for rows of these weights, (n,), and core distances, (n,) or None."""

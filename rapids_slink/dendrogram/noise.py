@@ -17,15 +17,6 @@ from typing import Any
 
 from rapids_slink.dendrogram.cutting import OUTLIER
 from rapids_slink.runtime.device import Array, Device, half
-from rapids_slink.runtime.memory import MemoryEstimate
-
-#: Bytes per row: the columns that are read, the marks, the edges that stay, and their merges and labels.
-ROW_BYTES = 128
-
-
-def estimate_reduction(n: int) -> MemoryEstimate:
-    """Estimate the bytes that `reduce_outliers` takes for n rows. The labels are retained."""
-    return MemoryEstimate(ROW_BYTES * n, 4 * n)
 
 
 def reduce_outliers(

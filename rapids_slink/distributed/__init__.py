@@ -64,7 +64,7 @@ from rapids_slink.points.output import is_collection
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import CPU, Device, resolve
 from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
-from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, sequential, size_text
+from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, size_text
 from rapids_slink.runtime.threads import Progress
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.lists import list_length
@@ -148,7 +148,7 @@ def _fitting_blocks(settings: Settings, n: int, d: int, dtype: str, wanted: int)
         values = m * d * itemsize
         if count > 1:  # the blocks and their lists, if there are any, and both in one array
             values = 2 * (values + (m * LIST_BYTES * k if may_have_lists(settings, m, d, device) else 0))
-        return sequential(MemoryEstimate(values, values), estimate_fit(Problem(settings, device, m, d, itemsize)))
+        return MemoryEstimate(values) + estimate_fit(Problem(settings, device, m, d, itemsize))
 
     max_blocks = max(wanted, min(MAX_BLOCKS, n // 2))
     pairs = {count: pair(count) for count in range(wanted, max_blocks + 1)}

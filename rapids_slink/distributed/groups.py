@@ -23,10 +23,10 @@ from rapids_slink.points.output import OutputKind, is_collection
 from rapids_slink.report import Report, counted, listed
 from rapids_slink.runtime.device import CPU, Device, device_of, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
-from rapids_slink.runtime.memory import check_memory, sequential
+from rapids_slink.runtime.memory import check_memory
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.grouped import estimate_groups, forest_of_groups
-from rapids_slink.spanning_tree.problem import Problem, estimate_cores, reported_cores
+from rapids_slink.spanning_tree.problem import Problem, reported_cores
 
 #: The number of meetings for each worker. At a meeting the rows of groups that lie in several partitions come together.
 MEETINGS = 2
@@ -177,8 +177,7 @@ def _trees_of_groups(device: Device, settings: Settings, pieces: list[Any], dtyp
     values, report, metric = values.astype(dtype, copy=False), Report(), settings.metric
     (n, d), groups = values.shape, numbered(device.frames.DataFrame({"group": group}), device)
     problem = Problem(settings, device, n, d, values.dtype.itemsize)
-    estimate = sequential(estimate_groups(problem, groups.sizes), estimate_cores(problem))
-    check_memory(device, estimate, f"{counted(n, 'row')} of {counted(d, 'feature')}")
+    check_memory(device, estimate_groups(problem, groups.sizes), f"{counted(n, 'row')} of {counted(d, 'feature')}")
     rows = metric_rows(metric, values, device, alone=False, compact=True)
     forest, components = forest_of_groups(problem.of_rows(rows), rows, groups, values, report, numbers)
     src, dst, weight = forest.columns.values()

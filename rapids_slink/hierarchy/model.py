@@ -31,7 +31,7 @@ from rapids_slink.dendrogram.cutting import (
     warn_of_heavy_rows,
     warn_of_outliers,
 )
-from rapids_slink.dendrogram.noise import estimate_reduction, reduce_outliers
+from rapids_slink.dendrogram.noise import reduce_outliers
 from rapids_slink.hierarchy import plotting, storage
 from rapids_slink.hierarchy.explorer import Explorer
 from rapids_slink.hierarchy.exports import Exports
@@ -57,7 +57,7 @@ from rapids_slink.points.output import (
 )
 from rapids_slink.report import counted, did_you_mean, with_hints
 from rapids_slink.runtime.device import Array, device_of, on_current_gpu, resolve
-from rapids_slink.runtime.memory import check_memory, copy_out, run_scope, usual_errors
+from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, check_memory, copy_out, run_scope, usual_errors
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -292,7 +292,8 @@ class Hierarchy(Exports):
         linkage, tree = (OutputKind.of(frame, resolve("auto", frame))[0] for frame in frames)
         device = device_of(linkage)
         with run_scope(device):
-            check_memory(device, estimate_reduction(self.n_leaves_), counted(self.n_leaves_, "row"))
+            needed = MemoryEstimate(TREE_BYTES[device.name] * self.n_leaves_)
+            check_memory(device, needed, counted(self.n_leaves_, "row"))
             labels = self.labels_ if labels is None else labels
             labels = check_labels(labels, self.n_leaves_, device, self._index)
             merges = {name: column_values(linkage[name], device) for name in COLUMNS[:3]}

@@ -50,7 +50,7 @@ from rapids_slink.points.check import as_integer
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.runtime.memory import MemoryEstimate, either, free_bytes, sequential
+from rapids_slink.runtime.memory import SEARCH_BYTES, MemoryEstimate, free_bytes
 
 #: Bytes of an edge in a frame.
 EDGE_BYTES = 16
@@ -167,8 +167,7 @@ def _estimate_graph(n: int, d: int, itemsize: int, k: int, metric: Metric, devic
         raise ValueError(f"n_neighbors must be at most n - 1 = {n - 1}, got {k}")
     if device.is_gpu and n * k > MAX_FRAME_ROWS:
         raise ValueError(f"n_neighbors={k} makes {n * k:,} edges, and a cuDF frame holds {MAX_FRAME_ROWS:,} rows")
-    frame = MemoryEstimate(EDGE_BYTES * n * k, EDGE_BYTES * n * k)
-    return sequential(frame, estimate_search(n, d, itemsize, k, device, metric=metric), frame)
+    return MemoryEstimate(2 * EDGE_BYTES * n * k) + estimate_search(n, d, itemsize, k, device, metric=metric)
 
 
 def check_n_neighbors(n_neighbors: Any, name: str = "n_neighbors") -> int:
@@ -263,29 +262,28 @@ def estimate_search(
     min_samples: int = 1,
     metric: Metric = EUCLIDEAN,
     chosen: Search | None = None,
+    later: int = SEARCH_BYTES,
 ) -> MemoryEstimate:
-    """Estimate the bytes of the metric's rows, the search and the lists of k neighbours, all of which are retained.
+    """Estimate the bytes of the metric's rows, the search, and the lists of k neighbours.
 
-    `chosen` is the search, if the points' values have decided which it is.
+    `chosen` is the search, if the points' values have decided which it is. `later` is the bytes of a row that has a
+    list in the stages after the search.
     """
     m = n if n_queries is None else n_queries
     rows = metric.rows.row_bytes(d) * (n if n_queries is None else n + m)
     d = metric.rows.width(d) if metric.rows is Rows.SPHERE else d
     sizes = n, m, d, max(1, min(k, n - (n_queries is None))), itemsize, device, metric
-    kind: Any = chosen or _search_class(n, d, metric, device)
-    search = kind.estimate(*sizes)
-    if chosen and chosen.for_lists:
-        search = either(search, BruteForceSearch.estimate(*sizes))
+    kinds: list[Any] = [chosen or _search_class(n, d, metric, device)]
+    if k > exact_kernels(device).MAX_LIST or (chosen and chosen.for_lists):
+        kinds.append(BruteForceSearch)
     if chosen is None and n_queries is None and not device.is_gpu and may_be_low_dimensional(n, d, metric, device):
-        search = either(search, _tree_class(device).estimate(*sizes))
+        kinds.append(_tree_class(device))
     a_value = CODING_BYTES * (metric.filter == "codes") + WRAPPING_BYTES * (metric.rows is Rows.PLACED)
-    a_value *= not device.is_gpu
-    estimate = sequential(MemoryEstimate(rows + a_value * min(n * d, BLOCK), rows), search)
-    if min_samples == 1:
-        return estimate
-    arranging = 40 * min(n * d, BLOCK)  # points put into the order of their core distances
-    peak, retained = estimate.peak + CORE_BYTES * n, estimate.retained + CORE_BYTES * n + arranging
-    return replace(estimate, peak=peak, retained=retained)
+    coding = a_value * min(n * d, BLOCK) * (not device.is_gpu)
+    search = max((kind.estimate(*sizes) for kind in kinds), key=lambda needed: needed.least)
+    if min_samples > 1:  # the points are put into the order of their core distances
+        search += MemoryEstimate(CORE_BYTES * n, 40 * min(n * d, BLOCK))
+    return replace(search, peak=rows + max(coding, search.peak + later * m))
 
 
 def is_searched_by_tree(n: int, n_features: int, metric: Metric, device: Device) -> bool:

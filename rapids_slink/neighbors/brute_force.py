@@ -58,12 +58,12 @@ def estimate_brute_force(
     if not device.is_gpu and metric.filter != "product":  # without a filter: tiles, and the lists of a chunk
         from rapids_slink.neighbors.exact.cpu import TILE_BYTES, scan_bytes
 
-        tiles = workers(device) * (TILE_BYTES + MIN_ROWS * (12 * k + 64) + scan_bytes(n, k))
-        return MemoryEstimate(lists + 44 * m + 4 * n, lists, tiles)
+        a_worker = TILE_BYTES + MIN_ROWS * (12 * k + 64) + scan_bytes(n, k)
+        return MemoryEstimate(lists + 4 * n, workers(device) * a_worker)
     fused = fused_filter(device) if device.is_gpu and metric.filter in ("product", "bits") else None
     a_row = fused.row_bytes(d) if fused else (2 if device.is_gpu else 4) * -(-d // 8) * 8 + 8
     a_row += 4 * d * (metric.filter == "direct")
-    quantized = n * (a_row + d + 8) + (m * (a_row + d + 4) if m != n else 0)  # d: a copy of small integers
+    quantized = (n + m * (m != n)) * (a_row + d + 8)  # d: a copy of small integers
     # A CPU quantizes in float64. On a GPU a kernel quantizes, and only a random order is made for it.
     packing = 24 * n if device.is_gpu else PACKED_BYTES * min(max(n, m) * d, BLOCK)
     chunks = workers(device) * MIN_ROWS * chunk_row_bytes(n, d, k, device)
@@ -71,15 +71,14 @@ def estimate_brute_force(
         chunks += workers(device) * exact_kernels(device).scan_bytes(n, k)
     if not device.is_gpu and m == n:  # the candidates and lists of all blocks that meet at a time
         block = min(n // (2 * kernels.MIN_PAIRS) + kernels.MIN_BLOCK_ROWS_LOW_MEMORY, kernels.MAX_BLOCK_ROWS)
-        packing_a_tile = 2 * workers(device) * block * (36 * k + 160)
+        chunks += 2 * workers(device) * block * (36 * k + 160)
     else:
-        packing_a_tile = PACKED_BYTES * workers(device) * min(n, kernels.TILE_POINTS) * d
-    peak = quantized + max(packing, lists + m * 44 + packing_a_tile)
+        chunks += PACKED_BYTES * workers(device) * min(n, kernels.TILE_POINTS) * d
     products = m * n_seeds(n, k) if metric.filter == "product" else 0  # of the seeds
     preferred = 4 * min(products, kernels.TILE_ROWS * kernels.TILE_POINTS)
     if fused and m == n:
         preferred += fused.symmetric_bytes(n, k, d)
-    return MemoryEstimate(peak, quantized + lists, chunks, preferred)
+    return MemoryEstimate(quantized + lists, max(packing, chunks), preferred)
 
 
 def chunk_row_bytes(n: int, d: int, k: int, device: Device) -> int:

@@ -27,11 +27,13 @@ from rapids_slink.points.output import as_known
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.runtime.memory import MemoryEstimate, check_memory, sequential
+from rapids_slink.runtime.memory import MemoryEstimate, check_memory
 from rapids_slink.runtime.threads import for_each_chunk
 
 #: A search for few queries may take this number of bytes even if the other search takes less.
 SMALL_BATCH_BYTES = 2**28
+#: Bytes of an entry of a list, if there are several for a query, while lists become results.
+RESULT_BYTES = 24
 #: A group is small if it has at most `SMALL_GROUP` rows of Y and at most `SMALL_PAIRS` pairs. A GPU can re-rank lists
 #: of any length up to `SMALL_GROUP`.
 SMALL_GROUP, SMALL_PAIRS = 2000, {"cpu": 2**15, "cuda": 2**22}
@@ -291,9 +293,8 @@ def _estimate(shape: tuple[int, int, int], itemsize: int, task: NearestTask, dev
     `shape` is (m, n, d). Rows that have groups are copied once more, and have keys and lists.
     """
     (m, n, d), k = shape, task.k
-    copies = itemsize * d * (m + n) + EDGE_BYTES * m * k
+    copies = itemsize * d * (m + n) + (EDGE_BYTES + RESULT_BYTES * (k > 1)) * m * k
     search = estimate_search(n, d, itemsize, k, device, n_queries=m, metric=task.metric)
     if task.by is not None:
         copies += (itemsize * d + task.metric.rows.row_bytes(d) + ROW_BYTES) * (m + n) + 12 * m * k
-    results = MemoryEstimate(24 * m * k if k > 1 else 0)
-    return sequential(MemoryEstimate(copies, copies), search, results)
+    return MemoryEstimate(copies) + search

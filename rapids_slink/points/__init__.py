@@ -41,7 +41,7 @@ from rapids_slink.points.narrow import Stored, from_dlpack, narrow_type, of_bits
 from rapids_slink.points.output import OutputKind, array_of, column_names, is_dataframe, library_of
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import CPU, Array, Device, all_true, is_elsewhere, is_on_gpu, to_host
-from rapids_slink.runtime.memory import MemoryEstimate, check_memory, sequential
+from rapids_slink.runtime.memory import MemoryEstimate, check_memory
 from rapids_slink.runtime.threads import for_each_chunk
 from rapids_slink.settings import up_to_of
 
@@ -197,10 +197,9 @@ def _check_memory(shape: tuple[int, ...], dtype: np.dtype, copies: int, device: 
     if not copies and not estimate:
         return
     size = n * d * dtype.itemsize
-    stages = [MemoryEstimate(copies * size, retained=size)] if copies else []
-    if estimate:
-        stages.append(estimate(n, d, dtype.itemsize))
-    check_memory(device, sequential(*stages), f"{counted(n, 'row')} of {counted(d, 'feature')}")
+    later = estimate(n, d, dtype.itemsize) if estimate else MemoryEstimate(0)
+    needed = replace(later, peak=max(copies * size, size * bool(copies) + later.peak))
+    check_memory(device, needed, f"{counted(n, 'row')} of {counted(d, 'feature')}")
 
 
 def _frame_values(
@@ -419,8 +418,8 @@ def as_distances(X: Any, device: Device, estimate: Following = None) -> tuple[Po
 
     def of_square(_: int, m: int, itemsize: int) -> MemoryEstimate:
         n = _side(m)
-        matrix = MemoryEstimate(2 * n * n * itemsize, n * n * itemsize)
-        return matrix if estimate is None else sequential(matrix, estimate(n, n, itemsize))
+        matrix = MemoryEstimate(2 * n * n * itemsize)
+        return matrix if estimate is None else matrix + estimate(n, n, itemsize)
 
     points = as_points(X[None, :], device, of_square, checked=False)
     _warn_of_lower_triangle(points.values[0], device)

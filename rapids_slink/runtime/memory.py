@@ -5,9 +5,10 @@
         ...
         return copy_out(device, result)             a result on a GPU outlives the pool
 
-Each stage has a function that counts the bytes of the arrays alive at its peak; a stage that does not fit is refused
-before it starts. These are estimates: a run may take less. On a GPU the run's memory pool enforces the limit whatever
-the estimate says.
+What work needs is a sum: the bytes that a search keeps for its points and lists, and `TREE_BYTES` for all else that a
+row takes, in whatever stage. Everything else is a chunk, whose size is what `free_bytes` leaves. Work that does not fit
+is refused before it starts. A run may take less than the sum. On a GPU the run's memory pool enforces the limit
+whatever the sum says.
 
 A pool allocates from the current allocator, rmm's or CuPy's. Without a pool every temporary array would cost a device
 allocation and a wait for the GPU when it is freed. All idle pools together keep up to `IDLE_BYTES` for the next run.
@@ -25,7 +26,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from math import inf
@@ -53,6 +54,9 @@ ROUNDING_BYTES = 2**21
 RESERVED_SHARE = 1 / 8
 #: Estimates below this many bytes pass without a look at how much memory is free.
 UNCHECKED_BYTES = 2**26
+#: Bytes of a row beside what a search keeps: its bound, its places in orders, what is drawn from its list. And of a row
+#: whose tree is made, in the stage that takes most: the search, the forest, the sort of its edges, linkage, or labels.
+SEARCH_BYTES, TREE_BYTES = 48, {"cpu": 144, "cuda": 192}
 
 
 # ----------------------------------------------------------------------------------------------------- estimates
@@ -60,10 +64,9 @@ UNCHECKED_BYTES = 2**26
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes that a stage takes."""
+    """Bytes that work takes. A sum has the bytes of both parts, and the larger chunks."""
 
     peak: int  # bytes at its peak, without the chunks of its work
-    retained: int = 0  # the part of the peak that is kept for later stages
     min_chunk: int = 0  # the chunks at their smallest
     preferred_chunk: int = 0  # the chunks if there is room
 
@@ -77,20 +80,9 @@ class MemoryEstimate:
         """Return the bytes with which the stage is fastest."""
         return self.peak + max(self.min_chunk, self.preferred_chunk)
 
-
-def sequential(*stages: MemoryEstimate) -> MemoryEstimate:
-    """Return the estimate of stages that follow one another."""
-    peak = retained = min_chunk = preferred_chunk = 0
-    for stage in stages:
-        peak = max(peak, retained + stage.peak)
-        retained += stage.retained
-        min_chunk, preferred_chunk = max(min_chunk, stage.min_chunk), max(preferred_chunk, stage.preferred_chunk)
-    return MemoryEstimate(peak, retained, min_chunk, preferred_chunk)
-
-
-def either(*estimates: MemoryEstimate) -> MemoryEstimate:
-    """Return an estimate that covers each of several stages, of which one will run."""
-    return MemoryEstimate(*(max(values) for values in zip(*map(astuple, estimates), strict=True)))
+    def __add__(self, other: "MemoryEstimate") -> "MemoryEstimate":
+        chunks = max(self.min_chunk, other.min_chunk), max(self.preferred_chunk, other.preferred_chunk)
+        return MemoryEstimate(self.peak + other.peak, *chunks)
 
 
 def as_bytes(limit: Any) -> int | None:

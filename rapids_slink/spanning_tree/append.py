@@ -21,8 +21,8 @@ from rapids_slink.ordering import NO_EDGE, edge_codes, sort_in_place, stable_ord
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.runtime.frames import PreallocatedFrame
-from rapids_slink.runtime.memory import MemoryEstimate, sequential
-from rapids_slink.spanning_tree.lists import POINT_BYTES, Forest, connect_forest
+from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate
+from rapids_slink.spanning_tree.lists import Forest, connect_forest
 from rapids_slink.spanning_tree.problem import Problem
 
 #: How many new points and how many edges of the old tree an old point lists. With many features one point in 15 has
@@ -32,8 +32,8 @@ NEW_LISTED, TREE_LISTED = 2, 8
 LISTED_BY_NEW = 6
 #: An old point lists new points up to the height at which its cluster is expected to hold this number of them.
 NEW_A_CLUSTER = 4
-#: Bytes per point: an entry of a list, and the old tree's edges in both directions.
-ENTRY_BYTES, EDGE_BYTES = 12, 96
+#: Bytes of an entry of a list.
+ENTRY_BYTES = 12
 
 
 @dataclass(frozen=True)
@@ -183,8 +183,7 @@ def _lists(
 def estimate_appended(problem: Problem, n_old: int) -> MemoryEstimate:
     """Return the bytes that `tree_of_appended` takes, its rows included."""
     n, d, itemsize, device, metric = problem.n, problem.n_features, problem.itemsize, problem.device, problem.metric
-    width = NEW_LISTED + TREE_LISTED
-    lists = MemoryEstimate(n * (width * ENTRY_BYTES + EDGE_BYTES), n * (width * ENTRY_BYTES + EDGE_BYTES))
-    among_all = estimate_search(n, d, itemsize, LISTED_BY_NEW, device, metric=metric)
+    lists = MemoryEstimate(n * (NEW_LISTED + TREE_LISTED) * ENTRY_BYTES)
+    among_all = estimate_search(n, d, itemsize, LISTED_BY_NEW, device, metric=metric, later=TREE_BYTES[device.name])
     among_new = estimate_search(n - n_old, d, itemsize, NEW_LISTED, device, n_queries=n, metric=metric)
-    return sequential(among_all, among_new, lists, MemoryEstimate(POINT_BYTES[device.name] * n))
+    return among_all + among_new + lists

@@ -41,6 +41,7 @@ Nodes whose points are all within the distance of each other, cells, are one com
 of all cells search first, then nodes of one component are found anew, and the other points pass over most nodes.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,19 +55,20 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import WARP, constant, number_a_block
 from rapids_slink.runtime.device import Array
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.runtime.memory import MemoryEstimate, release_cached, sequential
+from rapids_slink.runtime.memory import MemoryEstimate, release_cached
 from rapids_slink.spanning_tree import kernels
 from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
 
-#: Bytes per point at the peak: its state and its edge.
-POINT_BYTES = 56
+#: Bytes per point, its state and its edge, beside what the search takes while it is made; and without the search, its
+#: edge and its linkage.
+POINT_BYTES, LINKED_BYTES = 28, 116
 
 
 def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
     """Return the bytes of the rows, their tree of boxes, and the state of each point."""
     n, d, itemsize = problem.n, problem.n_features, problem.itemsize
     search = estimate_search(n, d, itemsize, 1, problem.device, n_queries=0, metric=problem.metric, chosen=chosen)
-    return sequential(search, MemoryEstimate(POINT_BYTES * n))
+    return replace(search, peak=max(search.peak + POINT_BYTES * n, LINKED_BYTES * n))
 
 
 def prepare(look: Look) -> Prepared | None:
@@ -135,8 +137,9 @@ FRIEND_FEATURES = {"cpu": range(2, 5), "cuda": range(2, 4)}
 MIN_FRIENDS = {"cpu": 512, "cuda": 2}
 #: What the trees of boxes are called in reports.
 FILTERS = {"cpu": "k-d tree", "cuda": "bounding volume hierarchy"}
-#: Bytes per point at the peak: its parent, its cell, its component, and what is counted along the curve or the rows.
-FRIEND_BYTES = 20
+#: Bytes per point at the peak: its parent, its cell, its component, and what is counted along the curve or the rows. On
+#: a GPU this is less than what is free again once the tree of boxes is made.
+FRIEND_BYTES = {"cpu": 20, "cuda": 0}
 
 
 def serves_friends(problem: Problem) -> bool:
@@ -163,8 +166,7 @@ def estimate_friends(problem: Problem) -> MemoryEstimate:
     """Return the bytes of the rows' tree of boxes and the components; the labels and a copy of the rows are kept."""
     n, d, itemsize = problem.n, problem.n_features, problem.itemsize
     search = estimate_search(n, d, itemsize, 1, problem.device, n_queries=0, metric=problem.metric)
-    kept = n * (d * itemsize + 4)
-    return sequential(search, MemoryEstimate(FRIEND_BYTES * n + kept, kept))
+    return search + MemoryEstimate(n * (FRIEND_BYTES[problem.device.name] + d * itemsize + 4))
 
 
 def label_friends(rows: Array, problem: Problem, labels: Array, report: Report) -> int:

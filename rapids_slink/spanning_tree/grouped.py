@@ -13,13 +13,14 @@ import numpy as np
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
+from rapids_slink.neighbors import estimate_search
 from rapids_slink.neighbors.rows import require_common_features, undefined_for_zeros, zero_rows
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points.keys import Groups
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, Array, Device, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.runtime.memory import MemoryEstimate, sequential
+from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate
 from rapids_slink.spanning_tree import kernels
 from rapids_slink.spanning_tree.pairs import most_points, stores_distances
 from rapids_slink.spanning_tree.problem import Problem, Tree
@@ -28,8 +29,6 @@ from rapids_slink.spanning_tree.ways import estimate_tree, tree_of_rows
 #: The most rows of a small group, whose tree one block of a GPU makes, or a thread of a CPU that stores the distances,
 #: which stay in its cache.
 MAX_ROWS, MAX_STORED = 2048, 512
-#: Bytes a row: its place in order, its group's state, its edge, and the scratch of the edges' sort.
-ROW_BYTES = 96
 
 
 @dataclass(frozen=True)
@@ -115,15 +114,19 @@ def most_rows(problem: Problem) -> int:
 
 
 def estimate_groups(problem: Problem, sizes: np.ndarray) -> MemoryEstimate:
-    """Return the bytes of the metric's rows and the trees of groups of these sizes; the forest is retained."""
-    n, largest = problem.n, int(sizes.max())
-    rows = problem.metric.rows.row_bytes(problem.n_features) * n
-    columns = 8 * problem.d * n if problem.device.is_gpu else 0  # the rows of each group by columns
-    parts = [MemoryEstimate(rows, rows), MemoryEstimate(ROW_BYTES * n + columns, ROW_BYTES // 4 * n)]
+    """Return the bytes of the metric's rows, the trees of groups of these sizes, their core distances, and the rest."""
+    n, d, metric, device, largest = problem.n, problem.n_features, problem.metric, problem.device, int(sizes.max())
+    later, itemsize, samples = TREE_BYTES[device.name], problem.itemsize, problem.settings.min_samples
+    if problem.by_reachability and metric.is_of_ends:  # then core distances are searched for among all rows
+        needed = estimate_search(n, d, itemsize, samples, device, metric=metric, later=later)
+    else:
+        needed = MemoryEstimate((metric.rows.row_bytes(d) + later) * n)
+    if device.is_gpu:  # the rows of each group by columns
+        needed += MemoryEstimate(8 * problem.d * n)
     if largest > most_rows(problem):
         settings = replace(problem.settings, clipped=True).for_rows(largest)
-        parts.append(estimate_tree(replace(problem, settings=settings, n=largest)))
-    return sequential(*parts)
+        needed += estimate_tree(replace(problem, settings=settings, n=largest))
+    return needed
 
 
 def check_zeros(values: Array, groups: Groups, metric: Metric, device: Device, numbers: Array = None) -> None:

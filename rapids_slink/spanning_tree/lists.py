@@ -43,7 +43,7 @@ from rapids_slink.ordering import NO_EDGE, sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.runtime.memory import MemoryEstimate, release_cached, sequential
+from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, release_cached
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree import kernels
 from rapids_slink.spanning_tree.component_pairs import (
@@ -58,9 +58,6 @@ from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
 #: If fewer than one component in LEAST_SHARE is certified, another round merges too little. Then a search certifies all
 #: others.
 LEAST_SHARE = 32
-#: Bytes per point at the peak of `tree_of_lists`, in addition to the lists and the search: the forest's arrays, a
-#: search's task and answer, and the edges during the sort. Before, `join_weights` takes no more.
-POINT_BYTES = {"cpu": 144, "cuda": 192}
 
 
 @dataclass(frozen=True)
@@ -131,10 +128,8 @@ def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
     """Return the bytes of the rows, the lists, the tree and the search, which may be chosen already."""
     n, d, device, min_samples = problem.n, problem.n_features, problem.device, problem.settings.min_samples
     k = length_by_search(problem, chosen)
-    search = estimate_search(
-        n, d, problem.itemsize, k, device, min_samples=min_samples, metric=problem.metric, chosen=chosen
-    )
-    return sequential(search, MemoryEstimate(POINT_BYTES[device.name] * n))
+    later, metric = TREE_BYTES[device.name], problem.metric
+    return estimate_search(n, d, problem.itemsize, k, device, None, min_samples, metric, chosen, later)
 
 
 def prepare(look: Look) -> Prepared:

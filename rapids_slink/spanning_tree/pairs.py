@@ -13,7 +13,7 @@ from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.task import BLOCK, row_blocks
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.runtime.memory import MemoryEstimate, limit_bytes, sequential
+from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, limit_bytes
 from rapids_slink.runtime.threads import for_each_chunk, workers
 from rapids_slink.spanning_tree import kernels
 from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
@@ -33,8 +33,6 @@ MAX_ROWS = 2**13
 MAX_SAMPLES = {"cpu": 2**7, "cuda": 2**5}
 #: Bytes a pair where memory is limited: 8 for its distance and 8 for everything else.
 LIMITED_PAIR_BYTES = 16
-#: Bytes a point at the peak, without the distances: the edges, the scratch of their sort, and the components.
-POINT_BYTES = 128
 
 
 def serves(problem: Problem) -> bool:
@@ -63,15 +61,13 @@ def estimate(problem: Problem) -> MemoryEstimate:
     """Return the bytes of the rows and of `tree_of_pairs`."""
     n, d, metric, device = problem.n, problem.d, problem.metric, problem.device
     min_samples = problem.settings.min_samples
-    rows = metric.rows.row_bytes(problem.n_features) * n
-    cores = 8 * min(n * n, workers(device) * max(n, BLOCK)) if min_samples > 1 else 0
+    others = (metric.rows.row_bytes(problem.n_features) + TREE_BYTES[device.name]) * n
+    others += 8 * min(n * n, workers(device) * max(n, BLOCK)) if min_samples > 1 else 0
     if metric is PRECOMPUTED:
-        tree = MemoryEstimate(cores + POINT_BYTES * n)
-    elif stores_distances(d, metric, min_samples, device, problem.is_compact):
-        tree = MemoryEstimate(8 * n * n + cores + POINT_BYTES * n, min_chunk=workers(device) * 2**19)
-    else:
-        tree = MemoryEstimate(8 * n * (d + 4) + 2**10 * (d + 4) + POINT_BYTES * n)
-    return sequential(MemoryEstimate(rows, rows), tree)
+        return MemoryEstimate(others)
+    if stores_distances(d, metric, min_samples, device, problem.is_compact):
+        return MemoryEstimate(8 * n * n + others, workers(device) * 2**19)
+    return MemoryEstimate((8 * n + 2**10) * (d + 4) + others)
 
 
 def prepare(look: Look) -> Prepared:
@@ -86,9 +82,8 @@ def prepare_codes(look: Look) -> Prepared | None:
     n, d, metric = look.problem.n, look.problem.n_features, look.problem.metric
     if not matrix.fits(n, d, metric):
         return None
-    rows = MemoryEstimate(metric.rows.row_bytes(d) * n, metric.rows.row_bytes(d) * n)
-    tree = matrix.estimate_matrix(n, d, metric), MemoryEstimate(POINT_BYTES * n)
-    return Prepared(lambda: _tree(look, matrix.all_distances), lambda: sequential(rows, *tree))
+    others = MemoryEstimate((metric.rows.row_bytes(d) + TREE_BYTES["cuda"]) * n)
+    return Prepared(lambda: _tree(look, matrix.all_distances), lambda: others + matrix.estimate_matrix(n, d, metric))
 
 
 def _tree(look: Look, distances: Callable[[Array, Metric], Array] | None = None) -> Tree:

@@ -11,14 +11,14 @@ from math import ceil, inf
 from typing import Self, TypeAlias
 
 from rapids_slink.metrics import Metric, distances, surrogate_bound
-from rapids_slink.neighbors import estimate_search, is_searched_by_tree, neighbor_lists, prepare_search
+from rapids_slink.neighbors import is_searched_by_tree, neighbor_lists, prepare_search
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import PartLists, Search, SearchTask, core_places
 from rapids_slink.points.keys import Groups
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.frames import PreallocatedFrame
-from rapids_slink.runtime.memory import MemoryEstimate, sequential
+from rapids_slink.runtime.memory import MemoryEstimate
 from rapids_slink.settings import Settings
 
 #: n - 1 edges in the total order, by surrogate distances or mutual reachability; and the number of connected components
@@ -26,8 +26,6 @@ from rapids_slink.settings import Settings
 Tree: TypeAlias = tuple[PreallocatedFrame, int]
 #: A fourth coordinate puts groups of rows on the unit sphere this far apart: within a group no square is above 4.
 GROUP_GAP = 3.0
-#: Bytes a row that `reported_cores` takes beside its search.
-CORE_BYTES = 80
 
 
 @dataclass(frozen=True)
@@ -167,13 +165,3 @@ def reported_cores(
     surrogate, ends = nearest.weights[at], (wanted, nearest.ids[at])
     core[wanted] = xp.where(surrogate > 0, distances(metric, surrogate, ends, (values, values), device), 0.0)
     return core
-
-
-def estimate_cores(problem: Problem) -> MemoryEstimate:
-    """Return the bytes of `reported_cores`, all of which are free afterwards."""
-    if not (problem.by_reachability and problem.metric.is_of_ends):
-        return MemoryEstimate(0)
-    n, d, k, device = problem.n, problem.n_features, problem.settings.min_samples, problem.device
-    search = estimate_search(n, d, problem.itemsize, k, device, metric=problem.metric)
-    of_rows = MemoryEstimate(CORE_BYTES * n, CORE_BYTES * n)
-    return replace(sequential(of_rows, search), retained=0)

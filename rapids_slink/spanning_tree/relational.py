@@ -26,7 +26,7 @@ from rapids_slink.points.output import OutputKind, on_device
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
-from rapids_slink.runtime.memory import MemoryEstimate, sequential
+from rapids_slink.runtime.memory import MemoryEstimate
 from rapids_slink.spanning_tree.lists import LEAST_SHARE
 
 #: Bytes of a pair or of a point's bound in the frames of a round.
@@ -39,8 +39,8 @@ def connect_graph(graph: Any, X: Any, certified: bool, metric: Metric, device: D
     require_edges(graph, "graph")
 
     def following(n: int, d: int, itemsize: int) -> MemoryEstimate:
-        search = estimate_search(n, d, itemsize, 1, device, metric=metric)
-        return sequential(search, MemoryEstimate(PAIR_BYTES * (n + len(graph))))
+        search = estimate_search(n, d, itemsize, 1, device, metric=metric, later=PAIR_BYTES)
+        return search + MemoryEstimate(PAIR_BYTES * len(graph))
 
     points = as_points(X, device, following, metric=metric, codes={})
     values, (n, d) = points.values, points.values.shape

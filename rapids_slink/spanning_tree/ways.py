@@ -36,7 +36,7 @@ from rapids_slink.ordering import sort_in_place, stable_order
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, all_true, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.runtime.memory import MemoryEstimate, free_bytes, sequential
+from rapids_slink.runtime.memory import MemoryEstimate, free_bytes
 from rapids_slink.spanning_tree import boxes, lists, pairs
 from rapids_slink.spanning_tree.copies import Copies
 from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
@@ -114,8 +114,7 @@ SAMPLE_FACTOR = 4
 MIN_EQUAL, MIN_REPEATED = 16, 1 / 64
 COMPARED = 2**18  # values that are compared at a time
 ID_BYTES = 16  # bytes of a row that are kept: which rows are distinct, which repeat, and what row these repeat
-HASH_BYTES = 64  # bytes of a row at the peak: hashes, their order, and the numbers of equal rows
-JOIN_BYTES = 50  # bytes of a row while its edges are sorted and joined to those of distinct rows
+REPEAT_BYTES = 80  # bytes of a row at the peak: hashes and their order, or edges that are joined to those of others
 
 
 def prepare_repeats(look: Look) -> Prepared | None:
@@ -145,10 +144,8 @@ def prepare_repeats(look: Look) -> Prepared | None:
             edges = repeats.join(tree[0], own, device)
         return None if edges is None else (edges, tree[1])
 
-    n, m = problem.n, repeats.first.size
-    kept = m * problem.d * rows.dtype.itemsize + n * ID_BYTES
-    looking = MemoryEstimate(n * (problem.metric.rows.row_bytes(problem.n_features) + HASH_BYTES), kept)
-    return Prepared(make, lambda: sequential(looking, of_distinct.estimate(), MemoryEstimate(n * JOIN_BYTES)))
+    copy = repeats.first.size * problem.d * rows.dtype.itemsize
+    return Prepared(make, lambda: MemoryEstimate(REPEAT_BYTES * problem.n + copy) + of_distinct.estimate())
 
 
 def tree_at_cores(repeats: Copies, distinct: Look, of_rows: NeighborLists) -> Tree | None:
@@ -216,9 +213,6 @@ WAYS = LINE, PAIRS, REPEATS, CODES, BOXES, BOXES_IF_LOW, LISTS = (
     Way("lists", lists.prepare, lists.estimate),  # all others: n² tests, or n log n by a tree
 )
 
-#: Bytes of a tree's edge.
-EDGE_BYTES = 20
-
 
 def tree_of_rows(problem: Problem, rows: Array, report: Report) -> Tree:
     """Return the minimum spanning tree of the problem's points; `rows` is what `neighbors.rows.metric_rows` returns."""
@@ -282,17 +276,11 @@ def way_of(problem: Problem) -> str:
     return ways_of(problem)[-1].name
 
 
-def estimate_tree(problem: Problem, prepared: MemoryEstimate | None = None) -> MemoryEstimate:
-    """Return the bytes of the metric's rows and the tree of the points, of which the tree is retained.
-
-    They are those of the way that serves the points whatever their values are, unless the bytes of a prepared way are
-    given.
-    """
-    if prepared is None:
-        certain = ways_of(problem)[-1]
-        assert certain.estimate is not None
-        prepared = certain.estimate(problem)
-    return replace(prepared, retained=EDGE_BYTES * problem.n)
+def estimate_tree(problem: Problem) -> MemoryEstimate:
+    """Return the bytes of the metric's rows and the tree by the way that serves whatever the points' values are."""
+    certain = ways_of(problem)[-1]
+    assert certain.estimate is not None
+    return certain.estimate(problem)
 
 
 # ------------------------------------------------------------------------------------------------------ several trees

@@ -183,9 +183,9 @@ def fits(n: int, d: int, metric: Metric) -> bool:
 
 
 def estimate_matrix(n: int, d: int, metric: Metric) -> MemoryEstimate:
-    """Estimate the bytes of `all_distances`, whose result is retained."""
+    """Estimate the bytes of `all_distances`."""
     matrix, planes = stored_type(metric, d).itemsize * n * n, _line_bytes(d, metric) * padded(n)
-    return MemoryEstimate(planes + max(matrix, RANKING_BYTES * max(32 * n, BLOCK) + planes), matrix)
+    return MemoryEstimate(planes + max(matrix, RANKING_BYTES * max(32 * n, BLOCK) + planes))
 
 
 LEAST = "neighbors/matrix/least.cu"
@@ -230,7 +230,7 @@ class MatrixSearch(Search):
         itemsize = stored_type(metric, d).itemsize
         matrix = itemsize * n * n if m == n and itemsize * n * n <= MAX_MATRIX_BYTES else PART_BYTES
         part = TILE * _row_bytes(n, k, itemsize, line)
-        return MemoryEstimate(planes + max(ranking, lists), planes + lists, part, matrix)
+        return MemoryEstimate(planes + lists, max(part, ranking), matrix)
 
     def find(self, task: SearchTask) -> SearchResult:
         """Return the nearest points of a task's rows, as a `SearchResult`."""

@@ -127,13 +127,13 @@ def estimate_tiles(n: int, m: int, d: int, k: int, itemsize: int, device: Device
     size, axes, tiles, blocks = cell_size(n), min(AXES, d) + 1, slots // TILE, slots // BLOCK
     cells, unit_rows = slots // size + 1, n * d * itemsize * metric.formula.is_of_unit_rows
     a_row = 8 * -(-d // 64) * 64 if device.is_gpu else 12 * d  # once rounded and once with twice the digits
-    retained = unit_rows + n * (8 * axes + 28) + slots * (a_row + 4 * axes + 28)
+    kept = unit_rows + n * (8 * axes + 28) + slots * (a_row + 4 * axes + 28)
     listed = int(tiles * blocks * (1 / 2 + 16 * MAX_SHARE[device.name]))
-    peak = retained + max(8 * min(slots * d, CENTRED), 2 * m * (12 * k + 8) + listed)
+    peak = kept + max(8 * min(slots * d, CENTRED), 2 * m * (12 * k + 8) + listed)
     of_term = TERM_BYTES[device.name]
     of_slot, of_cell = 4 * (ROOM + 12 * k) + (PRODUCT_BYTES + of_term) * cells, (PRODUCT_BYTES + 2 * of_term) * slots
     preferred = min(of_slot * slots + of_cell * cells, MAX_BYTES[device.name])
-    return MemoryEstimate(peak, retained, of_slot * size + of_cell, preferred)
+    return MemoryEstimate(peak, of_slot * size + of_cell, preferred)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from rapids_slink.runtime.cuda import (
     value_option,
 )
 from rapids_slink.runtime.device import Array, Device, to_host
-from rapids_slink.runtime.memory import MemoryEstimate, sequential
+from rapids_slink.runtime.memory import MemoryEstimate
 
 SOURCE, NEAREST = (f"neighbors/trees/{name}.cu" for name in ("bvh", "nearest"))
 NO_NODE = constant(SOURCE, "NO_NODE")
@@ -91,13 +91,8 @@ class BoxSearch(Search):
     @staticmethod
     def estimate(n: int, m: int, d: int, k: int, itemsize: int, device: Device, metric: Metric) -> MemoryEstimate:
         """Estimate the bytes of a search among n points of d features for the k neighbours of m points or queries."""
-        if k > MAX_LIST:
-            first = BoxSearch.estimate(n, m, d, 1, itemsize, device, metric)
-            return sequential(first, BruteForceSearch.estimate(n, m, d, k, itemsize, device, metric))
-        size = _list_size(k)
-        tree = n * (d * itemsize + 12) + NODES * n * (_node_bytes(d, itemsize) + 12)
-        lists = m * (12 * size + 8)
-        return MemoryEstimate(tree + n * 28 + lists + m * 36, tree + lists)
+        tree = n * (d * itemsize + 40) + NODES * n * (_node_bytes(d, itemsize) + 12)
+        return MemoryEstimate(tree + m * (12 * _list_size(k) + 8))
 
     @property
     def by_boxes(self) -> "BoxSearch":

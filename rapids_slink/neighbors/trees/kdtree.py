@@ -36,7 +36,7 @@ from rapids_slink.neighbors.trees.walk import INLINED, Queries, by_leaves, large
 from rapids_slink.report import Report
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU, Device
-from rapids_slink.runtime.memory import MemoryEstimate, sequential
+from rapids_slink.runtime.memory import MemoryEstimate
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
 
 ANY_ID = np.iinfo(np.int32).max
@@ -223,18 +223,8 @@ class TreeSearch(Search):
 
     @staticmethod
     def estimate(n: int, m: int, d: int, k: int, itemsize: int, device: Device, metric: Metric) -> MemoryEstimate:
-        """Estimate the bytes of a search among n points of d features for the k neighbours of m points or queries.
-
-        `build` and `find` take them; each term is a sum over points, nodes or rows.
-        """
-        if k > MAX_LIST:
-            first = TreeSearch.estimate(n, m, d, 1, itemsize, device, metric)
-            return sequential(first, BruteForceSearch.estimate(n, m, d, k, itemsize, device, metric))
-        nodes = 2 ** (depth_of(n) + 1)
-        tree = n * (8 * d + 8) + nodes * (16 * d + 20)
-        groups = n * 4 + nodes * 8
-        lists = m * (12 * k + 8)
-        return MemoryEstimate(tree + groups + lists + m * (8 * d + 48), tree + lists)
+        """Estimate the bytes of a search among n points of d features for the k neighbours of m points or queries."""
+        return MemoryEstimate(n * (8 * d + 12) + 2 ** (depth_of(n) + 1) * (16 * d + 28) + m * (8 * d + 12 * k + 8))
 
     def for_connecting(self, ids: np.ndarray) -> Callable[[], Search]:
         """Return a function that makes the search between the components of these lists, (n, k) ids.

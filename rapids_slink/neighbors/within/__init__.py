@@ -50,14 +50,14 @@ from rapids_slink.runtime.memory import (
     outside_pool,
     room_bytes,
     run_scope,
-    sequential,
     size_text,
 )
 from rapids_slink.runtime.threads import Progress
 from rapids_slink.settings import Settings
 
-#: Bytes of a pair while it is collected: its columns as they are found, in order, and as distances.
-PAIR_BYTES = {"cpu": 48, "cuda": 72}
+#: Bytes of a pair while it is collected: its columns as they are found, in order, and as distances. Bytes of the
+#: buffers in which few pairs are collected.
+PAIR_BYTES, BUFFER_BYTES = {"cpu": 48, "cuda": 72}, 2**21
 #: How many rows' pairs are found at a time where only distances tell which pairs are within.
 COUNTED_ROWS = 2**16
 ADVICE = "iter_pairs makes them a range of rows at a time, and count_pairs counts them"
@@ -272,7 +272,7 @@ def estimate_pairs(
     m, n, d = shape
     copies = 0 if is_one else (itemsize * d + metric.rows.row_bytes(d)) * (m + n)
     search = estimate_search(n, d, itemsize, 1, device, n_queries=None if is_one else m, metric=metric)
-    return sequential(MemoryEstimate(copies, copies), search)
+    return MemoryEstimate(copies + BUFFER_BYTES) + search
 
 
 def room_for_pairs(device: Device) -> float:
@@ -443,7 +443,7 @@ def iter_pairs(X: Any, Y: Any, task: PairTask, rows: int, device: Device) -> Ite
     what = f"{counted(points.shape[0], 'row')} of {counted(points.shape[2], 'feature')}"
     for part in equal_slices(slice(0, near.n_rows), rows):
         with run_scope(device, task.memory_limit):
-            check_memory(device, estimate, what, already_taken=estimate.retained)
+            check_memory(device, estimate, what, already_taken=estimate.peak)
             frame = near.frame(part)
         yield frame
 

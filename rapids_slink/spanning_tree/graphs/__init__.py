@@ -41,7 +41,7 @@ from rapids_slink.report import counted
 from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import CPU, Array, Device, device_of, half, is_on_gpu, on_current_gpu, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.runtime.memory import MemoryEstimate, check_memory, copy_out, sequential
+from rapids_slink.runtime.memory import MemoryEstimate, check_memory, copy_out
 from rapids_slink.spanning_tree.problem import Tree
 
 LIGHT_EDGES = 1.5  # edges per node in the part that goes first
@@ -69,13 +69,12 @@ DENSE = 4  # from this many edges per node on, the lightest go first
 SAMPLE = 4096  # weights that decide which edges these are
 
 
-def estimate_forest(edges: EdgeList, device: Device) -> MemoryEstimate:
+def forest_bytes(edges: EdgeList, device: Device) -> int:
     """Return the bytes of `spanning_forest` and of the copy of its edges."""
     on_device = kernels(device)
     m, n = edges.src.size, edges.n_nodes
     first = int(on_device.SPARE * LIGHT_EDGES * n) if _is_dense(m, n, on_device.LARGE) else m
-    workspace = on_device.workspace(min(m, first), m, n, edges.weight.dtype.itemsize)
-    return MemoryEstimate(workspace + 24 * n, m + 8 * n)
+    return int(on_device.workspace(min(m, first), m, n, edges.weight.dtype.itemsize)) + 24 * n
 
 
 def edges_text(edges: EdgeList) -> str:
@@ -154,11 +153,9 @@ class Graph:
     ids: Array = None  # of the nodes, as they first appear in ``src``, then ``dst``; None if ids are node numbers
 
     @property
-    def estimate(self) -> MemoryEstimate:
+    def nbytes(self) -> int:
         """Return the bytes of its arrays, which may be the frame's: an upper bound."""
-        e = self.edges
-        size = e.src.nbytes + e.dst.nbytes + e.weight.nbytes
-        return MemoryEstimate(size, size)
+        return int(self.edges.src.nbytes + self.edges.dst.nbytes + self.edges.weight.nbytes)
 
 
 @dataclass(frozen=True)
@@ -300,8 +297,8 @@ def read_graph(frame: Any, device: Device, *, maximum: bool = False, most_number
 def tree_of_edges(frame: Any, device: Device, *, maximum: bool, component: bool) -> Any:
     """Return what `api.minimum_spanning_tree` returns for a frame, on a device, within a run."""
     graph = read_graph(frame, device, maximum=maximum)
-    estimate = sequential(graph.estimate, estimate_forest(graph.edges, device))
-    check_memory(device, estimate, edges_text(graph.edges), graph.estimate.retained)
+    needed = MemoryEstimate(graph.nbytes + forest_bytes(graph.edges, device))
+    check_memory(device, needed, edges_text(graph.edges), graph.nbytes)
     in_forest, parent = spanning_forest(graph.edges, device)
     columns = frame if list(frame.columns) == COLUMNS else frame[COLUMNS]
     tree = columns[device_of(frame).asarray(in_forest)]

@@ -17,17 +17,16 @@ import numpy as np
 from rapids_slink.dendrogram.cpu import find_root
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import Device, to_host
-from rapids_slink.runtime.memory import MemoryEstimate
 from rapids_slink.spanning_tree.graphs import EdgeList, merge_order
 from rapids_slink.spanning_tree.graphs.marks import Marks
 
-#: Bytes of an edge, a node and a mark of a node.
-EDGE_BYTES, NODE_BYTES, MARK_BYTES = 56, 24, 48
+#: Bytes of an edge and of a mark of a node.
+EDGE_BYTES, MARK_BYTES = 56, 48
 
 
-def estimate_constrained(edges: int, nodes: int, marks: Marks) -> MemoryEstimate:
-    """Return the bytes of `constrained_forest`."""
-    return MemoryEstimate(EDGE_BYTES * edges + NODE_BYTES * nodes + MARK_BYTES * marks.node.size, 8 * nodes)
+def constrained_bytes(edges: int, marks: Marks) -> int:
+    """Return the bytes of `constrained_forest` without those of nodes."""
+    return EDGE_BYTES * edges + MARK_BYTES * int(marks.node.size)
 
 
 def constrained_forest(edges: EdgeList, marks: Marks, device: Device) -> tuple[Any, int]:
