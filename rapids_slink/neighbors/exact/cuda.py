@@ -261,13 +261,13 @@ def unit_rows(rows: Array) -> Array:
 def wrapped(values: Array, periods: np.ndarray) -> Array:
     """See `rapids_slink.neighbors.exact.cpu.wrapped`."""
     check_arrays(values.dtype, values)
-    outside, options = cp.zeros(1, cp.int32), (value_option(values.dtype),)
-    arguments = values, np.int64(values.size), np.int32(values.shape[1]), cp.asarray(periods), outside
-    launch(ROWS, "wrap", values.size, *arguments, None, options=options)
+    outside, on_gpu, options = cp.zeros(1, cp.int32), cp.asarray(periods), (value_option(values.dtype),)
+    n, d = np.int64(values.size), np.int32(values.shape[1])
+    launch(ROWS, "wrap", values.size, values, n, d, on_gpu, outside, None, options=options)
     if not int(outside[0]):
         return values
     rows = cp.empty_like(values)
-    launch(ROWS, "wrap", values.size, *arguments, rows, options=options)
+    launch(ROWS, "wrap", values.size, values, n, d, on_gpu, outside, rows, options=options)
     return rows
 
 
@@ -308,9 +308,11 @@ def _distances_between(queries: Array, points: Array, metric: Metric, rows: Arra
     check_arrays("int32", rows)
     m, (n, d) = len(queries) if rows is None else rows.size, points.shape
     out, options = cp.empty((m, n)), _options(points, metric)
-    arguments = queries, points, np.int32(d), rows, np.int32(m), np.int32(n), out
     grid = -(-n // DISTANCE_TILE), -(-m // DISTANCE_TILE)
-    launch_blocks(ALL_DISTANCES, "all_distances", grid, THREADS, *arguments, options=options)
+    launch_blocks(
+        ALL_DISTANCES, "all_distances", grid, THREADS, queries, points, np.int32(d), rows, np.int32(m), np.int32(n),
+        out, options=options,
+    )  # fmt: skip
     return out
 
 

@@ -512,9 +512,10 @@ def largest_differences(points: Array, slots: Any, origin: Array, centres: Array
     check_arrays("int32", slots.rows, slots.cell_of_tile)
     check_arrays("float64", origin, centres)
     largest = cp.zeros(len(centres))
-    arguments = points, np.int32(points.shape[1]), slots.rows, slots.cell_of_tile, origin, centres, largest
-    tiles = (slots.cell_of_tile.size,)
-    launch_blocks(ENCODE, "find_largest_differences", tiles, MARK_THREADS, *arguments, options=_options(points))
+    launch_blocks(
+        ENCODE, "find_largest_differences", (slots.cell_of_tile.size,), MARK_THREADS, points, np.int32(points.shape[1]),
+        slots.rows, slots.cell_of_tile, origin, centres, largest, options=_options(points),
+    )  # fmt: skip
     return largest
 
 
