@@ -333,6 +333,8 @@ MAX_INT8 = 1024
 FP16_TIME, FP16_SURVIVORS = {True: 0.85e-15, False: 1.7e-15}, 200
 #: The same for each neighbour of a full list and each squared feature: see bench/NOTES.md.
 FP16_LISTED = 2.0**-11
+#: How many times as much each listed neighbour counts for queries that are other rows: see bench/NOTES.md.
+FP16_QUERIES = 16
 
 
 def quantize_rows(values: Array, scaling: Scaling, rows: Array, padded: int, atoms: int = 0) -> QuantizedPoints:

@@ -18,6 +18,7 @@ from rapids_slink.neighbors.filter.bounds import QuantizedPoints, Scaling, radiu
 from rapids_slink.neighbors.filter.fused import (
     ATOM_STEPS,
     BLOCK_ROWS,
+    FP16_QUERIES,
     MAX_FEATURES,
     STEP_BYTES,
     TILE,
@@ -321,6 +322,7 @@ class FusedFilter(ImageFilter, ProductFilter):
         elif tier == ALL_FEATURES:
             self.encoding = Int8(points, scaling)
         else:
+            listed *= 1 if queries is points else FP16_QUERIES
             self.encoding = cheapest(points, len(queries), scaling, device, within, listed)
         self.name = self.encoding.name
         terms = radius_terms(self.n_features, self.encoding.scale * self.encoding.stretch, metric)
