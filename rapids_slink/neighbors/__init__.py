@@ -211,7 +211,7 @@ def prepare_search(
         for_wide = None if wanted == TILES[0] else all_pairs
         search = search_in_tiles(values, device, report, queries, progress, metric, for_wide, n, wanted=bool(wanted))
     if search is None and kind is BruteForceSearch:
-        search = all_pairs(max_weight, listed)
+        search = all_pairs(max_weight=max_weight, listed=listed)
     elif search is None:
         search = kind(values, device, report, queries, progress, metric)
     report.count("neighbors", filter=search.name)

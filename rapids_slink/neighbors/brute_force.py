@@ -15,29 +15,26 @@ the lists within two parts of the points are known, only pairs between the parts
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
 from rapids_slink.forced import forced
-from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.neighbors.exact import ExactPoints, TopLists, candidate_capacity, same_candidates
+from rapids_slink.metrics import Metric
+from rapids_slink.neighbors.exact import ExactPoints, candidate_capacity, same_candidates
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import MIN_ROWS, TileFilter, choose_filter, fused_filter, n_seeds
 from rapids_slink.neighbors.filter import kernels as filter_kernels
 from rapids_slink.neighbors.task import (
     BLOCK,
-    Search,
-    SearchResult,
+    ListSearch,
     SearchState,
     SearchTask,
     chunks_of,
     geometric_slices,
 )
 from rapids_slink.neighbors.tiles import TileSearch
-from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.memory import MemoryEstimate, free_bytes
 from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
@@ -100,100 +97,68 @@ TRIED_AGAIN, MIN_TRIED = 2**7, 16
 ONE_BAND = 2**26
 
 
-class BruteForceSearch(Search):
-    """Search among `values` (the points) for neighbours of `queries` (default: the same points).
+@dataclass(eq=False, repr=False)
+class BruteForceSearch(ListSearch):
+    """A search over all pairs of rows and points; see `Search`.
 
-    Both are as `rows.metric_rows` makes them for `metric`, (n, d) and (m, d). `progress` is whether to show progress
-    bars, `max_weight` the largest surrogate distance that is wanted in most tasks, and `listed` the length of their
-    lists if these are full.
+    `max_weight` is the largest surrogate distance that is wanted in most tasks, and `listed` the length of their lists
+    if these are full.
     """
 
+    max_weight: float = inf
+    listed: int = 0
+
+    is_over_all_pairs = True  # until it is in tiles
     estimate = staticmethod(estimate_brute_force)
 
-    def __init__(
-        self,
-        values: Array,
-        device: Device,
-        report: Report,
-        queries: Array = None,
-        progress: bool | str = False,
-        metric: Metric = EUCLIDEAN,
-        max_weight: float = inf,
-        listed: int = 0,
-    ) -> None:
-        self.values, self.device, self.report, self.progress, self.metric = values, device, report, progress, metric
-        self.queries = values if queries is None else queries
-        self.kernels = exact_kernels(device)
+    def __post_init__(self) -> None:
+        self.kernels = exact_kernels(self.device)
         self.free_bytes = free_bytes()  # read here, since the threads that work on chunks belong to no run
-        self.filter, self.exact = choose_filter(ExactPoints(self.queries, values, metric), device, max_weight, listed)
+        exact = ExactPoints(self.values if self.queries is None else self.queries, self.values, self.metric)
+        self.filter, self.exact = choose_filter(exact, self.device, self.max_weight, self.listed)
         self.in_tiles: TileSearch | None = None  # what searches once the filter has not told the points apart
         self.core: Array = None  # the core distances by which the points are ordered, and these in ascending order
         self.ascending_core: Array = None
+        self.name = "none"
         if self.filter is not None:
             self.filter.arrange(self.filter.first_order())
-        self.name = self.filter.name if self.filter else "none"
+            self.name = self.filter.name
+            self.ends_lists = self.filter.is_of_products and (self.filter.is_symmetric or not self.device.is_gpu)
 
-    @property
-    def is_over_all_pairs(self) -> bool:
-        """Return whether the search is by a filter or by all distances, not in tiles; see `Search`."""
-        return self.in_tiles is None
-
-    def for_connecting(self, ids: Array) -> Callable[[], Search]:
-        """Return a function that returns the search that has made the lists: this one, or the one in tiles."""
-        search = self.in_tiles or self
-        return lambda: search
-
-    def find(self, task: SearchTask) -> SearchResult:
-        """Return the nearest points of a task's rows, as a `SearchResult`."""
+    def settle(self, task: SearchTask, reached: SearchState) -> tuple[int, int, int]:
+        """Fill the lists of a task's rows: see `ListSearch.settle`."""
         if self.in_tiles:
-            return self.in_tiles.find(replace(task, part_lists=None))
-        xp, m = self.device.xp, task.rows.size
+            return self.in_tiles.settle(task, reached)
+        m, few, is_short = task.rows.size, max(16 * task.k, 256), task.k <= self.kernels.MAX_LIST
         if task.part_lists is not None and min(task.part_lists.split, m - task.part_lists.split) <= task.k:
             task = replace(task, part_lists=None)  # lists that are not full give no bounds
         if task.core is not None and task.core is not self.core:
             self.core, (order, self.ascending_core) = task.core, self.kernels.in_order(task.core)
             if self.filter is not None:
                 self.filter.arrange(order)
-        minima = xp.full(task.row_group.size, xp.inf) if task.per_group_minimum else None
-        reached = SearchState(task.bounds(xp), self.kernels.empty_lists(m, task.k), minima)
-        far, certified, redone, by_pairs = task.rows[:0], 0, 0, False
-        few = len(self.values) <= max(16 * task.k, 256)
-        if few or not m or task.k > self.kernels.MAX_LIST or self.filter is None:
-            unproven = xp.arange(m, dtype="int32")
-            by_pairs = task.is_knn_graph and task.core is None and not self.device.is_gpu
-            by_pairs &= task.k <= self.kernels.MAX_LIST
-        else:
-            passed = self._first_pass(self.filter, task, reached)
-            if passed is None:  # the filter would not tell the points of further tasks apart either
-                self.filter = None  # the tiles take the memory of its images
-                self.in_tiles = self.tiles
-                self.report.count("neighbors", filter=TileSearch.name)
-                return self.in_tiles.find(replace(task, upper=reached.upper, part_lists=None))
-            unproven, far = passed
-            certified, redone = m - unproven.size - far.size, unproven.size
-            if unproven.size:
-                unproven = self._search_again(task, unproven, reached)
-        if by_pairs:
-            from rapids_slink.neighbors.exact.cpu import scan_each_pair
+        if len(self.values) <= few or not m or not is_short or self.filter is None:
+            if task.is_knn_graph and task.core is None and is_short and not self.device.is_gpu:
+                from rapids_slink.neighbors.exact.cpu import scan_each_pair
 
-            scan_each_pair(self.values, self.metric, reached.top, reached.upper, task.progress(self.progress))
-        else:
-            for rows in (unproven, far):
-                if rows.size:
-                    self._scan(task, rows, reached)
-        counts = {"rows_certified": certified, "rows_redone": redone, "rows_scanned_exactly": unproven.size + far.size}
-        self.report.count("connect" if task.per_group_minimum else "neighbors", **counts)
-        ids, weights, upper = reached.top.ids, reached.top.weights, reached.upper
-        if task.per_group_minimum:
-            self.kernels.drop_above_bound(ids, weights, upper)
-        return SearchResult(ids, weights, upper)
-
-    @property
-    def ends_lists(self) -> bool:
-        """Return whether bounds by lists cut off the lists of its k-NN graph, and few distances are equal."""
-        if self.filter is None or self.metric.filter != "product":
-            return False
-        return self.filter.is_symmetric or not self.device.is_gpu
+                scan_each_pair(self.values, self.metric, reached.top, reached.upper, task.progress(self.progress))
+            else:
+                self.scan(task, self.device.xp.arange(m, dtype="int32"), reached)
+            return 0, 0, m
+        passed = self._first_pass(self.filter, task, reached)
+        if passed is None:  # the filter would not tell the points of further tasks apart either
+            self.filter = None  # the tiles take the memory of its images
+            self.in_tiles = tiles = self.tiles
+            self.is_over_all_pairs, self.follower = False, lambda: tiles
+            self.report.count("neighbors", filter=TileSearch.name)
+            return tiles.settle(task, reached)
+        unproven, far = passed
+        redone = unproven.size
+        if redone:
+            unproven = self._search_again(task, unproven, reached)
+        for rows in (unproven, far):
+            if rows.size:
+                self.scan(task, rows, reached)
+        return m - redone - far.size, redone, unproven.size + far.size
 
     @property
     def by_products(self) -> ProductFilter | None:
@@ -206,17 +171,12 @@ class BruteForceSearch(Search):
         of_products = self.device.is_gpu and self.metric.filter == "product" and forced().search != "all pairs"
         if not of_products or self.filter is None or self.filter.has_exact_products:
             return False
-        return TileSearch.serves(self.values, self.device, self.metric, self._other_queries)
-
-    @property
-    def _other_queries(self) -> Array:
-        """Return the queries if these are not the points themselves, otherwise None."""
-        return None if self.queries is self.values else self.queries
+        return TileSearch.serves(self.values, self.device, self.metric, self.queries)
 
     @cached_property
     def tiles(self) -> TileSearch:
         """Return the search in tiles of near points, which is prepared once."""
-        return TileSearch(self.values, self.device, self.report, self._other_queries, self.progress, self.metric)
+        return TileSearch(self.values, self.device, self.report, self.queries, self.progress, self.metric)
 
     def _first_pass(self, filter_: TileFilter, task: SearchTask, reached: SearchState) -> tuple[Array, Array] | None:
         """Filter all rows once; return the rows that are not proven, and the outliers, which the filter leaves out.
@@ -253,9 +213,8 @@ class BruteForceSearch(Search):
             filter_ = filter_.finer() if unproven.size else None
         if unproven.size < MIN_ROWS or not self._may_have_tiles:
             return unproven
-        rows = task.rows[unproven]
-        result, _ = self.tiles.search(replace(task, rows=rows, upper=reached.upper[unproven], part_lists=None))
-        self.kernels.put_lists(reached, unproven, result.upper, TopLists(result.ids, result.weights, None))
+        cast("ImageFilter", self.filter).points_image = None  # until a task needs it again, tiles have its memory
+        self.tiles.settle(task, reached, unproven)
         return unproven[:0]
 
     def _pass(
@@ -362,23 +321,11 @@ class BruteForceSearch(Search):
         kernels.put_lists(reached, rows, bound, top)
         return rows[kernels.flatnonzero(top.overflowed)], filter_.far
 
-    def _scan(self, task: SearchTask, rows: Array, reached: SearchState) -> None:
-        """Compute every distance of some of the task's rows."""
-
-        def scan(chunk: Any) -> None:
-            ids, bound = task.rows[chunk], reached.upper[chunk]
-            groups = task.groups(ids), task.point_group
-            top = self.kernels.scan(self.exact, ids, groups, bound, task.k, task.core)
-            self.kernels.put_lists(reached, chunk, bound, top)
-
-        rows_a_chunk = self._rows_at_once(filter_kernels(self.device).TILE_ROWS, task.k)
-        for_each_chunk(self.device, scan, chunks_of(rows, rows_a_chunk))
-
     def _rows_a_chunk(self, task: SearchTask, filter_: TileFilter, again: bool = False) -> int:
         """Return the number of rows that a filter takes at once; fewer, in the same memory, for a search `again`."""
         of_filter = filter_.rows_at_once(task.k)
         rows = of_filter if task.core is None else min(ROWS_OF_SIMILAR_BOUND, of_filter)
-        rows = min(self._rows_at_once(rows, task.k), len(self.queries))
+        rows = min(self._rows_at_once(rows, task.k), len(self.exact.queries))
         return max(MIN_ROWS, rows // MORE_ROOM) if again else rows
 
     def _rows_at_once(self, preferred: int, k: int) -> int:

@@ -19,14 +19,16 @@ weight than the bound, however.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import ceil, gcd
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import ExactPoints, TopLists, kernels
+from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
-from rapids_slink.runtime.threads import Progress
+from rapids_slink.runtime.threads import Progress, for_each_chunk, workers
 
 if TYPE_CHECKING:
     from rapids_slink.neighbors.filter import ProductFilter
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 FEW = 2
 #: Values converted at a time.
 BLOCK = 2**21
+#: Rows of a chunk that are compared with all points.
+SCANNED_ROWS = {"cpu": 2**9, "cuda": 2**13}
 BoundsByLists: TypeAlias = Callable[[Array, Array], Array]
 
 
@@ -122,7 +126,7 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class SearchState:
-    """The state of a search by brute force, for all rows of its task."""
+    """The state of a `ListSearch`, for all rows of its task."""
 
     upper: Array  # (m,) float64, their bounds
     top: TopLists
@@ -137,28 +141,41 @@ class ManyTilesError(Exception):
     """A search for each group's least distance would form most tile pairs: connecting at once may take less time."""
 
 
+@dataclass(eq=False, repr=False)
 class Search:
-    """A prepared search over n points: `find` solves tasks, and stages may use the other members too."""
+    """A prepared search: `find` solves tasks, and stages may use the other members too.
+
+    `values`, (n, d), are the points, and `queries`, (m, d), the rows of its tasks, by default the same points. Both are
+    as `rows.metric_rows` makes them for `metric`. `progress` is whether to show progress bars. `follower` makes another
+    search, if that may connect components in less time.
+    """
+
+    values: Array
+    device: Device
+    report: Report
+    queries: Array = None
+    progress: bool | str = False
+    metric: Metric = EUCLIDEAN
+    follower: "Callable[[], Search] | None" = None
 
     name = ""  # for reports
+    is_over_all_pairs = False  # whether a task takes time in proportion to the number of its pairs
     joins_late = False  # whether components are connected at once only after it has raised `ManyTilesError`
     for_lists = False  # whether another search connects its lists, whatever they are
+    ends_lists = False  # whether bounds by lists cut off the lists of its k-NN graph, and few distances are equal
     #: set by a search that has `by_products`; the memory is for its tasks and for connecting components at once
-    device: Device
-    exact: ExactPoints
-    free_bytes: float
+    exact: ExactPoints = field(init=False)
+    free_bytes: float = field(init=False)
 
-    @property
-    def is_over_all_pairs(self) -> bool:
-        """Return whether a task takes time in proportion to the number of its pairs."""
-        return False
+    def __post_init__(self) -> None:
+        """Prepare the search."""
 
     def for_connecting(self, ids: Array) -> "Callable[[], Search]":
         """Return a function that makes the search for connecting its lists, (n, k) ids.
 
         It makes this search or another, which may take this one's memory.
         """
-        return lambda: self
+        return self.follower or (lambda: self)
 
     @property
     def by_products(self) -> "ProductFilter | None":
@@ -177,14 +194,47 @@ class Search:
         return kernels(self.device).pair_distances(self.exact.points, src, dst, self.exact.metric)
 
     @property
-    def ends_lists(self) -> bool:
-        """Return whether bounds by lists cut off the lists of its k-NN graph, and few distances are equal."""
-        return False
-
-    @property
     def by_boxes(self) -> "BoxSearch | None":
         """Return this search if it has a GPU's tree of boxes, otherwise None."""
         return None
+
+
+class ListSearch(Search):
+    """A search that weighs what a test leaves of the points for each row, and all points where it proves nothing."""
+
+    def find(self, task: SearchTask) -> SearchResult:
+        """Return the nearest points of a task's rows, and report how many were proven, searched again and scanned."""
+        xp, on_device, stage = self.device.xp, kernels(self.device), "neighbors"
+        reached = SearchState(task.bounds(xp), on_device.empty_lists(task.rows.size, task.k))
+        if task.per_group_minimum:
+            reached, stage = replace(reached, minima=xp.full(task.row_group.size, xp.inf)), "connect"
+        certified, redone, scanned = self.settle(task, reached)
+        self.report.count(stage, rows_certified=certified, rows_redone=redone, rows_scanned_exactly=scanned)
+        ids, weights, upper = reached.top.ids, reached.top.weights, reached.upper
+        if task.per_group_minimum:
+            on_device.drop_above_bound(ids, weights, upper)
+        return SearchResult(ids, weights, upper)
+
+    def settle(self, task: SearchTask, reached: SearchState) -> tuple[int, int, int]:
+        """Fill the lists of a task's rows, and tighten their bounds.
+
+        Returns how many rows were proven at once, were searched again, and were compared with all points.
+        """
+        raise NotImplementedError
+
+    def scan(self, task: SearchTask, rows: Array, reached: SearchState) -> None:
+        """Compute every distance of some of the task's rows."""
+        on_device = kernels(self.device)
+
+        def scan(chunk: Array) -> None:
+            ids, bound = task.rows[chunk], reached.upper[chunk]
+            groups = task.groups(ids), task.point_group
+            top = on_device.scan(self.exact, ids, groups, bound, task.k, task.core)
+            on_device.put_lists(reached, chunk, bound, top)
+
+        row_bytes = on_device.scan_bytes(len(self.values), task.k) + 36 * task.k + 64
+        size = min(SCANNED_ROWS[self.device.name], self.free_bytes / workers(self.device) / row_bytes)
+        for_each_chunk(self.device, scan, chunks_of(rows, max(1, int(size))))
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ def test_the_oracle_is_scipys():
 @pytest.mark.parametrize("min_samples", [1, 3])
 def test_lists_that_are_short_are_an_error(min_samples, engine):
     ids, weights = np.int32([[1, 2], [0, -1], [0, 1]]), np.array([[1.0, 2], [1, np.inf], [2, 3]])
-    search = Search()
+    search = Search(engine.asarray(weights), engine, Report())
     search.find = lambda task: SearchResult(*map(engine.asarray, (ids, weights, weights[:, 1].copy())))
     with pytest.raises(RuntimeError, match="a search has not found all neighbours"):
         neighbor_lists(search, 3, 2, engine, min_samples)

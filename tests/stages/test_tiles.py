@@ -20,7 +20,7 @@ from rapids_slink.neighbors.exact import Candidates
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter.bounds import accumulation_bound
 from rapids_slink.neighbors.rows import metric_rows
-from rapids_slink.neighbors.task import SearchTask, golden_stride
+from rapids_slink.neighbors.task import SearchState, SearchTask, golden_stride
 from rapids_slink.neighbors.tiles import TileSearch, order
 from rapids_slink.neighbors.tiles.order import BLOCK, TILE, Lists, kernels
 from rapids_slink.neighbors.trees import nearest_by_spread
@@ -797,6 +797,21 @@ def test_queries_are_in_tiles(points, m, n, engine):
     assert_lists(search.find(SearchTask(rows, k, *groups)), least(distances, k))
     found = to_host(search.find(SearchTask(rows, 1, *groups, per_group_minimum=True)).weights)
     assert [found[g::5].min() for g in range(5)] == [distances[g::5].min() for g in range(5)]
+
+
+def test_rows_that_another_search_leaves_are_searched_alone(engine):
+    """These have overflowed; the lists of all other rows stay as they are."""
+    n, k, xp = 2500, 4, engine.xp
+    X = nested(np.random.default_rng(0), n, 20)
+    rows, some = xp.arange(n, dtype="int32"), xp.arange(0, n, 7, dtype="int32")
+    reached = SearchState(xp.full(n, xp.inf), exact_kernels(engine).empty_lists(n, k))
+    reached.top.overflowed[some] = True
+    search_of(X, engine).settle(SearchTask(rows, k, rows, rows), reached, some)
+    expected = least(without_self(squared_distances(X)), k)
+    for found, wanted in zip((reached.top.ids, reached.top.weights), expected, strict=True):
+        np.testing.assert_array_equal(to_host(found)[::7], wanted[::7])
+    assert (to_host(reached.top.ids)[np.arange(n) % 7 > 0] == -1).all()
+    assert not to_host(reached.top.overflowed).any()
 
 
 # ------------------------------------------------------------------------------------------------------ when it serves

@@ -17,10 +17,9 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.metrics import EUCLIDEAN, Metric, Rows
+from rapids_slink.metrics import Metric, Rows
 from rapids_slink.neighbors.exact.cuda import MAX_LIST, list_entries, lists_by_sorting
-from rapids_slink.neighbors.task import BLOCK, Search, SearchResult, SearchTask, equal_slices
-from rapids_slink.report import Report
+from rapids_slink.neighbors.task import BLOCK, ListSearch, SearchState, SearchTask, equal_slices
 from rapids_slink.runtime.cuda import (
     WARP,
     c_name,
@@ -200,23 +199,15 @@ USUAL_PLANES = 20
 RANKING_BYTES = 48
 
 
-class MatrixSearch(Search):
-    """Search among `values` for neighbours of the same points, or of `queries`; see `BruteForceSearch`."""
+class MatrixSearch(ListSearch):
+    """A search by distances that are computed from bit planes; see `Search`."""
 
     name = "bit planes"  # for reports
 
-    def __init__(
-        self,
-        values: Array,
-        device: Device,
-        report: Report,
-        queries: Array = None,
-        progress: bool | str = False,
-        metric: Metric = EUCLIDEAN,
-    ) -> None:
-        self.report, self.progress, self.metric = report, progress, metric
-        self.points, *others = bit_planes([values] if queries is None else [values, queries], metric)
-        self.queries = others[0] if others else self.points
+    def __post_init__(self) -> None:
+        metric, queries = self.metric, self.queries
+        self.points, *others = bit_planes([self.values] if queries is None else [self.values, queries], metric)
+        self.queries, self.values = others[0] if others else self.points, None  # the planes take their place
         n, d = self.points.n, self.points.n_features
         self.fits, self.room = queries is None and fits(n, d, metric), min(PART_BYTES, free_bytes() * MATRIX_SHARE)
         self.matrix: Any = None  # of all distances, once they are computed
@@ -232,10 +223,10 @@ class MatrixSearch(Search):
         part = TILE * _row_bytes(n, k, itemsize, line)
         return MemoryEstimate(planes + lists, max(part, ranking), matrix)
 
-    def find(self, task: SearchTask) -> SearchResult:
-        """Return the nearest points of a task's rows, as a `SearchResult`."""
+    def settle(self, task: SearchTask, reached: SearchState) -> tuple[int, int, int]:
+        """Fill the lists of a task's rows: see `ListSearch.settle`."""
         m, k = task.rows.size, task.k
-        ids, weights, upper = cp.empty((m, k), cp.int32), cp.empty((m, k)), task.bounds(cp)
+        ids, weights, upper = reached.top.ids, reached.top.weights, reached.upper
         parts = equal_slices(slice(0, m), self._rows_at_once(k))
         for part in with_progress(parts, len(parts), task.progress(self.progress)):
             rows = task.rows[part]
@@ -245,9 +236,7 @@ class MatrixSearch(Search):
                 continue
             top = lists_by_sorting(matrix.astype(cp.float64), rows, groups, upper[part], k, task.core)
             ids[part], weights[part] = top.ids, top.weights
-        stage = "connect" if task.per_group_minimum else "neighbors"
-        self.report.count(stage, rows_certified=0, rows_redone=0, rows_scanned_exactly=m)
-        return SearchResult(ids, weights, upper)
+        return 0, 0, m
 
     def _distances(self, rows: Array, wanted: int) -> Array:
         """Return the distances of some rows from all points, (rows, n).

@@ -45,7 +45,6 @@ for the next. A row with more candidates than there is room for is tested again,
 many or this was not enough, with twice the digits.
 """
 
-from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -55,18 +54,17 @@ from typing import Any, Self, cast
 import numpy as np
 
 from rapids_slink.forced import forced
-from rapids_slink.metrics import EUCLIDEAN, Metric
+from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import ProductFilter, choose_filter, scaling_of, serves_products
 from rapids_slink.neighbors.filter import kernels as filter_kernels
 from rapids_slink.neighbors.rows import product_form
 from rapids_slink.neighbors.task import (
+    ListSearch,
     ManyTilesError,
-    Search,
-    SearchResult,
+    SearchState,
     SearchTask,
-    equal_slices,
     geometric_slices,
     row_blocks,
 )
@@ -84,10 +82,9 @@ from rapids_slink.neighbors.tiles.order import (
     kernels,
     near_order,
 )
-from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.memory import MemoryEstimate, free_bytes
-from rapids_slink.runtime.threads import for_each_chunk, with_progress
+from rapids_slink.runtime.threads import with_progress
 
 #: Binary digits of the largest differences of a cell's points from its centre, scaled.
 DIGITS = 14
@@ -159,6 +156,7 @@ class Encoded:
 class Terms:
     """The terms of some cells of rows by which the test decides: see the module's docstring."""
 
+    columns: Encoded
     first_cell: int
     first_slot: int  # of the cells' points
     #: of all centres with these points, float64, and the squares of either's lengths
@@ -167,31 +165,20 @@ class Terms:
     squares: Array  # (all cells,) float64: see E
 
 
-class TileSearch(Search):
-    """Search among points for neighbours of the same points or of `queries`, in tiles.
+class TileSearch(ListSearch):
+    """A search in tiles of near points; see `Search`.
 
-    Both are as `rows.metric_rows` makes them for a metric with a product form. Queries are in the order and in cells
-    as points are, but in no tile that a row is tested with. `all_pairs` makes a search over all pairs: it is given
-    where clusters are so wide that such a search connects them in less time.
+    The metric has a product form. Queries are in the order and in cells as points are, but in no tile that a row is
+    tested with. A `follower` is for clusters that are so wide that a search over all pairs connects them in less time.
     """
 
     name = "tiles of near points"  # for reports
     estimate = staticmethod(estimate_tiles)
 
     @np.errstate(over="ignore", invalid="ignore")  # what overflows, or is no number then, is not ruled out
-    def __init__(
-        self,
-        values: Array,
-        device: Device,
-        report: Report,
-        queries: Array = None,
-        progress: bool | str = False,
-        metric: Metric = EUCLIDEAN,
-        all_pairs: Callable[[], Search] | None = None,
-    ) -> None:
-        self.all_pairs, self.for_lists = all_pairs, all_pairs is not None
-        self.joins_late = JOINING_SHARE[device.name] > 0
-        self.device, self.report, self.progress, self.metric = device, report, progress, metric
+    def __post_init__(self) -> None:
+        values, device, queries, metric = self.values, self.device, self.queries, self.metric
+        self.for_lists, self.joins_late = self.follower is not None, JOINING_SHARE[device.name] > 0
         xp, n = device.xp, len(values)
         self.exact = ExactPoints(values if queries is None else queries, values, metric)
         rows = values if queries is None else xp.concatenate((values, queries))
@@ -274,10 +261,6 @@ class TileSearch(Search):
         listed = self._near_tiles(boxes, rows, *self._groups_of(task, rows)[1:])
         return float(listed.lengths.sum()) / (some.size * len(self.boxes))
 
-    def for_connecting(self, ids: Array) -> Callable[[], Search]:
-        """Return the maker of the search over all pairs, if there is one; otherwise see `Search.for_connecting`."""
-        return self.all_pairs or super().for_connecting(ids)
-
     @cached_property
     def by_products(self) -> ProductFilter | None:
         """Return a filter that joins components; None if there is no memory for one, or none of products."""
@@ -294,33 +277,28 @@ class TileSearch(Search):
         filter_.arrange(filter_.first_order())
         return cast("ProductFilter", filter_)
 
-    def find(self, task: SearchTask) -> SearchResult:
-        """Return the neighbours of a task's rows, and report how many rows were proven, redone and scanned."""
-        if task.k > self.exact_kernels.MAX_LIST:
-            result, redone, scanned = self._scan(task), 0, task.rows.size
-        else:
-            (result, redone), scanned = self.search(task), 0
-        counts = {"rows_certified": task.rows.size - redone - scanned, "rows_redone": redone}
-        stage = "connect" if task.per_group_minimum else "neighbors"
-        self.report.count(stage, **counts, rows_scanned_exactly=scanned)
-        return result
-
     @np.errstate(over="ignore", invalid="ignore")
-    def search(self, task: SearchTask) -> tuple[SearchResult, int]:
-        """Return the neighbours of a task's rows, up to `MAX_LIST`, and how many rows were searched again."""
-        xp, m, kernels, task = self.device.xp, task.rows.size, self.exact_kernels, self._among_all(task)
-        upper, top = task.bounds(xp), kernels.empty_lists(m, task.k)
-        minima = xp.full(task.row_group.size, xp.inf) if task.per_group_minimum else None
-        index, unproven, room, redone, columns = None, m, ROOM + 12 * task.k, None, self.columns
+    def settle(self, task: SearchTask, reached: SearchState, index: Array = None) -> tuple[int, int, int]:
+        """Fill the lists of a task's rows: see `ListSearch.settle`.
+
+        If there is an `index`, only these rows of the task are searched for, which have overflowed. The first search
+        bounds the rows by near points alone before it tests all tiles.
+        """
+        m, unproven, redone, room = task.rows.size, task.rows.size, -1, ROOM + 12 * task.k
+        if task.k > self.exact_kernels.MAX_LIST:  # such lists are too long to be kept beside candidates
+            self.scan(task, self.device.xp.arange(m, dtype="int32"), reached)
+            return 0, 0, m
+        among_all, columns = self._among_all(task), self.columns
         while unproven:
-            self._search(task, index, (upper, top, minima), min(room, self.slots.rows.size), columns)
-            index = kernels.flatnonzero(top.overflowed)
+            slots, again, room = self._slots_of(among_all, index), redone >= 0, min(room, self.slots.rows.size)
+            chunks, progress = self._chunks(slots, room), task.progress(self.progress and not again)
+            for cells, part in with_progress(chunks, len(chunks), progress):
+                self._search_slots(among_all, part, self._terms(columns, cells), reached, room, again)
+            index = self.exact_kernels.flatnonzero(reached.top.overflowed)
             unproven, room = index.size, MORE_ROOM * room
             columns = self.fine if unproven else columns
-            redone = unproven if redone is None else redone
-        if task.per_group_minimum:
-            kernels.drop_above_bound(top.ids, top.weights, upper)
-        return SearchResult(top.ids, top.weights, upper), redone or 0
+            redone = redone if again else unproven
+        return m - max(redone, 0), max(redone, 0), 0
 
     def _among_all(self, task: SearchTask) -> SearchTask:
         """Return the task with the numbers of its rows among all rows, and a group for each of these."""
@@ -329,33 +307,6 @@ class TileSearch(Search):
         first = self.device.xp.int32(self.first_query)
         of_rows = self.device.xp.concatenate((self.device.xp.zeros(self.first_query, "int32"), task.row_group))
         return replace(task, rows=task.rows + first, row_group=of_rows)
-
-    def _scan(self, task: SearchTask) -> SearchResult:
-        """Return the neighbours of a task's rows by all distances.
-
-        This serves lists that are too long to be kept beside candidates.
-        """
-        upper = task.bounds(self.device.xp)
-        size = max(
-            1,
-            int(
-                min(self.free_bytes / 4, MAX_BYTES[self.device.name])
-                // self.exact_kernels.scan_bytes(len(self.exact.points), task.k)
-            ),
-        )
-
-        def scan(rows: slice) -> TopLists:
-            groups = task.groups(task.rows[rows]), task.point_group
-            lists: TopLists = self.exact_kernels.scan(
-                self.exact, task.rows[rows], groups, upper[rows], task.k, task.core
-            )
-            return lists
-
-        top = for_each_chunk(self.device, scan, equal_slices(slice(0, task.rows.size), size))
-        ids, weights = (
-            self.device.xp.concatenate([getattr(part, name) for part in top]) for name in ("ids", "weights")
-        )
-        return SearchResult(ids, weights, upper)
 
     @cached_property
     def columns(self) -> Encoded:
@@ -394,16 +345,6 @@ class TileSearch(Search):
             self.points, slots, self.axes.centre, *cells, columns.fine, columns=False
         )
         return Encoded(slots, *cells, y, error, length, columns.fine)
-
-    def _search(self, task: SearchTask, index: Array, state: Any, room: int, columns: Encoded) -> None:
-        """Search for the task's rows, or again for those of an `index`.
-
-        The first search bounds the rows by near points alone before it tests all tiles.
-        """
-        slots, is_first = self._slots_of(task, index), index is None
-        chunks, progress = self._chunks(slots, room), task.progress(self.progress and is_first)
-        for cells, part in with_progress(chunks, len(chunks), progress):
-            self._search_slots(task, part, self._terms(columns, cells), columns, state, room, is_first)
 
     def _slots_of(self, task: SearchTask, index: Array) -> Slots:
         """Return the task's rows, or those of an `index`, in slots; each block is of one cell.
@@ -465,7 +406,7 @@ class TileSearch(Search):
             begins = self._buffer(f"begins, {columns.fine}", of_centres[0].shape, kind)
             self.kernels.put_begins(of_centres, self.between[1][cells], columns, cells, eta, begins)
             squares = self.kernels.squares_of_cells(self.between[0], columns)
-            self._kept[columns.fine] = Terms(cells.start, begin, products, begins, squares)
+            self._kept[columns.fine] = Terms(columns, cells.start, begin, products, begins, squares)
         return self._kept[columns.fine]
 
     def _products(self, name: str, cells: slice, rows: Array) -> tuple[Array, Array, Array]:
@@ -478,9 +419,9 @@ class TileSearch(Search):
         return products, self.between[0][cells], norms
 
     def _search_slots(
-        self, task: SearchTask, slots: Slots, terms: Terms, columns: Encoded, state: Any, room: int, is_first: bool
+        self, task: SearchTask, slots: Slots, terms: Terms, reached: SearchState, room: int, again: bool
     ) -> None:
-        exact, (upper, top, minima) = self.exact_kernels, state
+        exact, columns, upper, minima = self.exact_kernels, terms.columns, reached.upper, reached.minima
         begin = terms.first_slot, terms.first_cell
         rows = self.kernels.put_rows(slots, task.rows, task.row_group, self.slot_of, begin, upper, minima)
         groups, encoded, boxes = (rows.groups, task.point_group), columns, self.boxes
@@ -488,7 +429,7 @@ class TileSearch(Search):
             encoded = self._encode_rows(replace(slots, rows=rows.real), columns)
             boxes = self.kernels.boxes(self.places, self.errors, rows.real)
         of_points, of_tiles, of_blocks = self._groups_of(task, rows)
-        if minima is not None and is_first:
+        if minima is not None and not again:
             ids = self._buffer("candidates", (rows.ids.size, SAMPLED), "int32")
             near = self._near_cells(slots, 0, of_tiles, of_blocks), self.columns_in.rows
             some = self.kernels.sample_lists(*near, rows, task.point_group, ids)
@@ -508,12 +449,12 @@ class TileSearch(Search):
                 self._rerank(rows, into, None, lists, minima, task, for_bounds)  # none is of the row's group
             return lists
 
-        if minima is None and is_first:
+        if minima is None and not again:
             self._bound_in_order(task, rows)
             of_cells = self._near_cells(slots, DEVIATIONS, of_tiles, of_blocks)
             bands = geometric_slices(FIRST_NEAR + 4 * task.k // TILE, of_cells.longest, GROWTH)
             look(of_cells, bands, for_bounds=True)
-        listed = self._near_tiles(boxes, rows, of_tiles, of_blocks, (terms, columns))
+        listed = self._near_tiles(boxes, rows, of_tiles, of_blocks, terms)
         counts = {"tile_pairs": slots.cell_of_block.size * len(self.boxes), "tile_pairs_formed": listed.lengths.sum()}
         many = 0 if forced().connect == "late" else JOINING_SHARE[self.device.name] * counts["tile_pairs"]
         if task.may_join and counts["tile_pairs_formed"] >= many:
@@ -521,7 +462,7 @@ class TileSearch(Search):
         self.report.count("connect" if task.per_group_minimum else "neighbors", **counts)
         growth = GROWTH if minima is None else GROWTH_OF_MINIMA
         lists = look(listed, geometric_slices(FIRST_BAND, listed.longest, growth))
-        self.kernels.put_back(slots.rows, rows.bound, lists, upper, top)
+        self.kernels.put_back(slots.rows, rows.bound, lists, upper, reached.top)
 
     def _rerank(
         self,
@@ -565,16 +506,15 @@ class TileSearch(Search):
         self._rerank(rows, candidates, groups, top, None, task, for_bounds=True)
 
     def _near_tiles(
-        self, row_boxes: Array, rows: Rows, of_tiles: Array, of_blocks: Array, test: tuple[Terms, Encoded] | None = None
+        self, row_boxes: Array, rows: Rows, of_tiles: Array, of_blocks: Array, terms: Terms | None = None
     ) -> Lists:
         """Return the tiles that may have a point within the bound of a row of each block, by boxes, places and cells.
 
-        Cells are looked at if places leave features out, and if the terms of a `test` of these rows are at hand.
+        Cells are looked at if places leave features out, and if the `terms` of these rows are at hand.
         """
         balls = None
-        if test is not None and self.n_features > AXES:
-            terms, columns = test
-            balls = Balls(terms.products, rows.in_terms, columns, self.rounding, (1 + 1e-12) / self.axes.stretch)
+        if terms is not None and self.n_features > AXES:
+            balls = Balls(terms.products, rows.in_terms, terms.columns, self.rounding, (1 + 1e-12) / self.axes.stretch)
         reach, reach_of_block = self.kernels.reach(rows.bound, self.reach, self.axes.stretch)
         listed: Lists = self.kernels.near_tiles(
             row_boxes, self.boxes, self.turned, self.places_of_slots, self.lost, rows.where, reach, reach_of_block,

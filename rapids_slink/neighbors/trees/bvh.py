@@ -6,11 +6,10 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.metrics import EUCLIDEAN, Metric
+from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact.cuda import drop_above_bound, list_entries
 from rapids_slink.neighbors.task import Search, SearchResult, SearchTask, inverse
-from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import (
     THREADS,
     WARP,
@@ -42,21 +41,12 @@ SHARED_ENTRIES, ENTRY_BYTES, MAX_WARPS = 4096, 12, 4  # of a block's lists
 
 
 class BoxSearch(Search):
-    """Search among `values` for neighbours of the same points, or of `queries`; see `BruteForceSearch`."""
+    """A search by a hierarchy of boxes; see `Search`."""
 
     name = "bounding volume hierarchy"  # for reports
 
-    def __init__(
-        self,
-        values: Array,
-        device: Device,
-        report: Report,
-        queries: Array = None,
-        progress: bool | str = False,
-        metric: Metric = EUCLIDEAN,
-    ) -> None:
-        self.metric = metric
-        self.values, self.device, self.report, self.queries, self.progress = values, device, report, queries, progress
+    def __post_init__(self) -> None:
+        values, queries = self.values, self.queries
         check_arrays(values.dtype, values, queries)
         n, d = values.shape
         self.axes: Array = None  # of the coordinates of which codes are made; None if they are made of the features

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rapids_slink.metrics import EUCLIDEAN, Metric
+from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact.cpu import (
     MAX_LIST,
@@ -33,7 +33,6 @@ from rapids_slink.neighbors.trees.tree import (
     to_points,
 )
 from rapids_slink.neighbors.trees.walk import INLINED, Queries, by_leaves, largest_bound, locate, walk
-from rapids_slink.report import Report
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU, Device
 from rapids_slink.runtime.memory import MemoryEstimate
@@ -200,26 +199,12 @@ MAX_JOINING_SHARE, MIN_POINTS_OF_COMPONENT, MIN_JOINED = 1 / 8, 48, 2**14
 
 
 class TreeSearch(Search):
-    """Search among `values` for neighbours of the same points, or of `queries`; see `BruteForceSearch`.
-
-    `all_pairs` makes a search over all pairs, which may connect components in less time.
-    """
+    """A search by a k-d tree; see `Search`."""
 
     name = "k-d tree"  # for reports
 
-    def __init__(
-        self,
-        values: np.ndarray,
-        device: Device,
-        report: Report,
-        queries: np.ndarray | None = None,
-        progress: bool | str = False,
-        metric: Metric = EUCLIDEAN,
-        all_pairs: Callable[[], Search] | None = None,
-    ) -> None:
-        self.metric, self.tree = metric, build(values)
-        self.values, self.report = values, report
-        self.queries, self.progress, self.all_pairs = queries, progress, all_pairs
+    def __post_init__(self) -> None:
+        self.tree = build(self.values)
 
     @staticmethod
     def estimate(n: int, m: int, d: int, k: int, itemsize: int, device: Device, metric: Metric) -> MemoryEstimate:
@@ -231,12 +216,12 @@ class TreeSearch(Search):
 
         It makes this search if most rows' searches visit few enough leaves, otherwise the one over all pairs.
         """
-        if not self.all_pairs:
-            return lambda: self
+        if not self.follower:
+            return super().for_connecting(ids)
         component, n = components(ids), len(ids)
         few = np.count_nonzero(component == np.arange(n)) <= n / MIN_POINTS_OF_COMPONENT
         most = MAX_JOINING_SHARE if few and n >= MIN_JOINED else MAX_CONNECTING_SHARE
-        return self.all_pairs if share_between(self.tree, self.metric, component) > most else lambda: self
+        return self.follower if share_between(self.tree, self.metric, component) > most else lambda: self
 
     def find(self, task: SearchTask) -> SearchResult:
         """Return the nearest points of a task's rows, as a `SearchResult`."""

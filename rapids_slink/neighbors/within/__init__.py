@@ -299,17 +299,19 @@ class PairFrames:
         """Count the pairs of a range of rows within each distance, (distances,) int64."""
         raise NotImplementedError
 
-    def parts(self, most: float) -> Iterator[tuple[Array, Array, Array]]:
-        """Yield the pairs of all rows in parts of about `most` pairs; a part has all pairs of some rows.
+    def parts(
+        self, most: float, rows: slice | None = None, goes_on: bool = True
+    ) -> Iterator[tuple[Array, Array, Array]]:
+        """Yield the pairs of a range of rows, by default all, in parts of about `most` pairs.
 
-        A part is src, dst and the distances, in the order of `find`; a later part has later rows. Raises
-        DeviceMemoryError if the pairs of one row do not fit into memory.
+        A part has all pairs of some rows: src, dst and the distances, in the order of `find`, which has `goes_on`. A
+        later part has later rows. Raises DeviceMemoryError if the pairs of one row do not fit into memory.
         """
-        waiting, room = [slice(0, self.n_rows)], min(most, room_for_pairs(self.device) / 2)
+        waiting, room = [rows or slice(0, self.n_rows)], min(most, room_for_pairs(self.device) / 2)
         while waiting:
             part = waiting.pop()
             size = part.stop - part.start
-            result = self.find(part, max(room, room_for_pairs(self.device) if size == 1 else 0))
+            result = self.find(part, max(room, room_for_pairs(self.device) if size == 1 else 0), goes_on)
             if result.src is not None:
                 yield result.src, result.dst, result.weight
             elif size == 1:
@@ -389,26 +391,11 @@ class NearPairs(PairFrames):
             return np.zeros(len(self.limits), np.int64)
         if all(limit.decides for limit in self.limits):
             return self.search.count(rows, np.array([limit.surrogate for limit in self.limits]))
-        return self._count_by_distances(rows, room_bytes(self.device) / PAIR_BYTES[self.device.name])
-
-    def _count_by_distances(self, rows: slice, room: float) -> np.ndarray:
-        """Count as `count` does where only the reported distances tell, in ranges whose pairs fit into memory."""
-        counts, start, step = np.zeros(len(self.limits), np.int64), rows.start, COUNTED_ROWS
-        xp = self.device.xp
-        while start < rows.stop:
-            part = slice(start, min(start + step, rows.stop))
-            result = self.search.find(part, room) if self.search else Found(0)
-            if result.src is None:
-                if step == 1:
-                    raise DeviceMemoryError(f"not enough memory for the {result.count:,} pairs of row {start}")
-                step = max(1, step // 4)
-                continue
-            ends = result.src, result.dst
-            weight = distances(self.task.metric, result.weight, ends, self.pair_points.both, self.device)
-            order = xp.searchsorted(xp.asarray(self.task.distances), weight, side="left")
-            within = xp.bincount(order, minlength=counts.size + 1)[: counts.size]
-            counts += np.array(within.tolist(), np.int64).cumsum()
-            start = part.stop
+        xp, counts = self.device.xp, np.zeros(len(self.limits), np.int64)  # only the reported distances tell
+        for some in equal_slices(rows, COUNTED_ROWS):
+            for _, _, weight in self.parts(np.inf, some, goes_on=False):
+                order = xp.searchsorted(xp.asarray(self.task.distances), weight)
+                counts += to_host(xp.bincount(order, minlength=counts.size)).cumsum()
         return counts
 
 

@@ -19,6 +19,7 @@ from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.exact.cuda import _distances_between, pair_distances
 from rapids_slink.neighbors.filter import choose_filter
 from rapids_slink.neighbors.filter.fused import BLOCK_ROWS, TILE
+from rapids_slink.neighbors.rows import extremes
 from rapids_slink.neighbors.task import equal_slices, inverse
 from rapids_slink.neighbors.trees.bvh import BoxSearch
 from rapids_slink.neighbors.within import Found, PairSearch, PairsInParts, bar
@@ -81,8 +82,8 @@ def _may_rule_out(values: Array, queries: Array, limit: float, metric: Metric) -
         return False
     if metric.formula.is_of_unit_rows:
         return limit < 2
-    parts = [values] if queries is None else [values, queries]
-    span = max(float(part.max()) for part in parts) - min(float(part.min()) for part in parts)
+    least, largest = zip(*map(extremes, [values] if queries is None else [values, queries]), strict=True)
+    span = max(largest) - min(least)
     return limit < span * span * values.shape[1]
 
 
@@ -218,7 +219,7 @@ class ImagePairs(PairsInParts):
             if found is not None:
                 (a, b, _), surely = found
                 counts[some] += surely
-                add(some, self._within(cp.minimum(a, b), cp.maximum(a, b))[1])
+                add(some, self._within(a, b)[1])
             elif some.stop > some.start + 1:
                 waiting += [(blocks, half) for half in equal_slices(some, -(-(some.stop - some.start) // 2))]
             elif not self.filter.is_finest:
@@ -312,11 +313,15 @@ class ImagePairs(PairsInParts):
         """Return the pairs within the limit of those that passed, each once, and their surrogate distances."""
         if self.is_one:
             once = (a < b) | ((a > b) & (self.block[a] != self.block[b]))  # in one block a pair passes both ways
-            a, b = cp.minimum(a, b)[once], cp.maximum(a, b)[once]
+            a, b = a[once], b[once]
         return self._within(a, b)
 
     def _within(self, a: Array, b: Array) -> tuple[Array, Array]:
-        a, b = cp.ascontiguousarray(a), cp.ascontiguousarray(b)
+        """Return those of some pairs that are within the limit, and their surrogate distances.
+
+        The pairs are of a point or an array of points, and of an array of others, in any order.
+        """
+        a, b = cp.minimum(a, b), cp.maximum(a, b)
         weight = pair_distances(self.exact.points, a, b, self.exact.metric)
         kept = weight <= self.limit
         src, dst = a[kept].astype(cp.int64), b[kept].astype(cp.int64)
@@ -332,9 +337,7 @@ class ImagePairs(PairsInParts):
         points = cp.unique(self.filter.order[start:])
         is_row = cp.isin(points, rows)
         for row in rows.tolist():
-            others = points[~is_row | (points > row)] if self.is_one else points
-            a = cp.full(others.size, row, cp.int32)
-            yield self._within(cp.minimum(a, others), cp.maximum(a, others))
+            yield self._within(np.int32(row), points[~is_row | (points > row)] if self.is_one else points)
 
     def _of_far(self, rows: slice) -> Iterator[tuple[Array, Array]]:
         """Yield the pairs that hold a point which is in no block."""
@@ -346,13 +349,12 @@ class ImagePairs(PairsInParts):
             if self.is_one and len(of_far) > 1:  # two of them meet once
                 earlier = cp.asarray([f for f in of_far if f < row], np.int32)
                 others = others[~cp.isin(others, earlier)]
-            a = cp.full(others.size, row, cp.int32)
-            yield self._within(cp.minimum(a, others), cp.maximum(a, others))
+            yield self._within(np.int32(row), others)
         near = points[rows.start : rows.stop]
         if of_far:
             near = near[~cp.isin(near, self.far)]
         for point in self.far_others.tolist():
-            yield self._within(near, cp.full(near.size, point, cp.int32))
+            yield self._within(np.int32(point), near)
 
     def _refine(self) -> None:
         """Take a finer filter for what is left, if there is one."""

@@ -79,7 +79,7 @@ class TilePairs(PairsInParts):
         of_points = everyone if self.is_one else xp.full(self.n, -1, "int32")
         upper = xp.full(rows.size, self.limit)
         rows = everyone if self.is_one and rows.size == self.n_rows else rows
-        result, _ = search.search(SearchTask(rows, min(k, most), everyone, of_points, upper))
+        result = search.find(SearchTask(rows, min(k, most), everyone, of_points, upper))
         last = result.ids[:, -1], result.weights[:, -1]
         return result.ids, result.weights, (last[0] >= 0) & (last[1] <= self.limit) & (k < most)
 

@@ -348,6 +348,7 @@ class FusedFilter(ImageFilter, ProductFilter):
         tier = ALL_FEATURES if isinstance(self.encoding, Projected) else PRECISE
         points = self.points, self.queries, self.metric, self.device, self.scaling, self.exact
         finer = FusedFilter(*points, tier, self.within)
+        self.points_image = None  # the finer one takes its memory
         finer.arrange(self.order, self.far)
         return finer
 
