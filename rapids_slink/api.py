@@ -290,7 +290,7 @@ def fit_graph(
     Parameters
     ----------
     edges : DataFrame (cuDF, pandas, Polars or Arrow), sparse matrix, or graph of NetworkX or cuGraph
-        A square sparse matrix (SciPy's or CuPy's) joins what it stores. The columns of a frame are these.
+        A square sparse matrix (SciPy's or CuPy's) has an edge for each stored entry. A frame has these columns:
         ``src``, ``dst``, the ends: integers, strings or any other values that a frame can hold, both of the same type.
         ``weight``: the dissimilarity, any number. An edge may have one direction or both. Self-loops are ignored, and
         the lightest of parallel edges counts. Integers from 0 to four times the number of edges plus 1,023 are node
@@ -408,7 +408,7 @@ def load(path: str | PathLike[str], *, device: str = "auto") -> SingleLinkage | 
 
 
 def show_versions() -> None:
-    """Print the versions of this package, of Python, of what is installed of its dependencies, and of the GPU.
+    """Print the versions of this package, of Python and of the installed dependencies, and the GPU.
 
     Examples
     --------

@@ -60,23 +60,24 @@ def fit_rows(X: Any, settings: Settings, rule: ClusterRule, device: Device, repo
             near = item_pipeline.NearItems(X, None, task, device)
             d = near.distinct.items.n_features
         else:
-            given = read_pairs(X, None, task, device)
-            warn_of_distances(given.queries.values, device)
-            near, d = NearPairs(given, task, device), given.shape[2]
+            points_of_pairs = read_pairs(X, None, task, device)
+            warn_of_distances(points_of_pairs.queries.values, device)
+            near, d = NearPairs(points_of_pairs, task, device), points_of_pairs.shape[2]
         n, points = near.n_rows, near.ends[0]
         rule.check_rows(n)
         marks = marks_of_rows(marked, n)
     report["way"] = NAME
     with report.stage("pairs", device):
         every, room = slice(0, n), room_for_pairs(device)
-        found = near.find(every, room)
-        if found.src is None:
-            near.refuse(found.count, every, room, ADVICE)
-        edges = EdgeList(found.src, found.dst, found.weight, n)  # by (src, dst): rows have the order of the total order
-        report.count("pairs", pairs=found.count)
+        near_pairs = near.find(every, room)
+        if near_pairs.src is None:
+            near.refuse(near_pairs.count, every, room, ADVICE)
+        # Pairs are sorted by (src, dst), so the edges' numbers have the order of the total order among equal weights.
+        edges = EdgeList(near_pairs.src, near_pairs.dst, near_pairs.weight, n)
+        report.count("pairs", pairs=near_pairs.count)
     with report.stage("spanning_tree", device):
-        needed = MemoryEstimate(constrained_bytes(found.count, marks) + TREE_BYTES[device.name] * n)
-        check_memory(device, needed, f"{counted(found.count, 'pair')} of {counted(n, 'row')}")
+        needed = MemoryEstimate(constrained_bytes(near_pairs.count, marks) + TREE_BYTES[device.name] * n)
+        check_memory(device, needed, f"{counted(near_pairs.count, 'pair')} of {counted(n, 'row')}")
         rows, refused = constrained_forest(edges, marks, device)
         report.count("spanning_tree", refused=refused)
         tree = PreallocatedFrame.empty(device, rows.size, EDGE_TYPES)

@@ -1,12 +1,12 @@
-"""A catalogue of clusters: of each its size, its centre of mass, and how far its members are from it.
+"""A catalogue of clusters: the size of each, its centre of mass, and how far its members are from the centre.
 
     rows, labels ──▶ members by cluster ──▶ means ──▶ distances from the means ──▶ a row for each cluster
                                             `means_of_clusters`, `deviations_of_clusters`
 
-Sums are in float64 and in one order on either device: of `PART` members of a cluster at a time, in the order of their
-rows, and then of these parts. So all columns have the same bits on both, in every run.
+Sums are in float64 and in one order on either device: `PART` members of a cluster are added in the order of their rows,
+and then these sums. So all columns have the same bits on both devices, in every run.
 
-A box that repeats is the length of each feature, infinite for a feature that does not repeat. Members are moved by
+A box that repeats has a length for each feature, infinite for a feature that does not repeat. Members are moved by
 whole lengths to where they are nearest to the first one, then averaged, and the mean is moved into the box. Distances
 from it are those of the nearest images.
 """
@@ -56,7 +56,7 @@ class Rows:
 def read_rows(
     X: Any, features: list[Any], columns: Any, weights: Any, n: int, device: Device, index: Any = None
 ) -> Rows:
-    """Read the caller's rows, what is averaged besides their features, and their weights; within a run.
+    """Read the caller's rows, further columns to average, and the rows' weights; within a run.
 
     `index` is the index of the n rows that were clustered, None if they have none. `columns` and `weights` are values,
     or names of columns of `X`. `features` are the names of the fit's columns, if these had names. If a frame has all of
@@ -120,18 +120,17 @@ def catalogue_of(
     float64, infinite by default.
     """
     n, (values, weight) = labels.size, (rows.points.values, rows.weight)
-    sums = (n // PART + n // min_size) * 16 * (len(rows.names) + 3)  # of parts and of clusters
+    sums = (n // PART + n // min_size) * 16 * (len(rows.names) + 3)  # the bytes of the sums of parts and of clusters
     check_memory(device, MemoryEstimate(ROW_BYTES * n + sums), f"a catalogue of {counted(n, 'row')}")
     label, size, members = members_of(labels, min_size, weight, device)
     lengths = device.asarray(np.full(values.shape[1], np.inf) if box is None else box, "float64")
-    of_device = kernels(device)
-    mean, mass = of_device.means_of_clusters(values, members, lengths)
-    radius, spread = of_device.deviations_of_clusters(values, members, lengths, mean, mass)
+    mean, mass = kernels(device).means_of_clusters(values, members, lengths)
+    radius, spread = kernels(device).deviations_of_clusters(values, members, lengths, mean, mass)
     means = list(mean.T)
     if rows.others is not None:
         others = rows.others.values
         no_box = device.asarray(np.full(others.shape[1], np.inf))
-        means += list(of_device.means_of_clusters(others, members, no_box)[0].T)
+        means += list(kernels(device).means_of_clusters(others, members, no_box)[0].T)
     columns = {"label": label, "size": size} | ({} if weight is None else {"mass": mass})
     columns |= dict(zip(rows.names, map(device.xp.ascontiguousarray, means), strict=True))
     return PreallocatedFrame.of(device, {**columns, "radius": radius, "spread": spread})
@@ -144,8 +143,9 @@ def members_of(labels: Array, min_size: int, weight: Array, device: Device) -> t
     label = xp.flatnonzero(sizes >= min_size).astype("int32")
     number = xp.full(sizes.size + 1, -1, "int32")  # the last is that of no cluster
     number[label] = xp.arange(label.size, dtype="int32")
-    of_row = number[labels]
-    rows = xp.flatnonzero(of_row >= 0)
+    cluster_of_row = number[labels]
+    rows = xp.flatnonzero(cluster_of_row >= 0)
     size, start = sizes[label], xp.zeros(label.size + 1, "int64")
     start[1:] = xp.cumsum(size)
-    return label, size.astype("int64"), Members(rows[stable_order(of_row[rows], xp)].astype("int64"), start, weight)
+    ordered = rows[stable_order(cluster_of_row[rows], xp)].astype("int64")
+    return label, size.astype("int64"), Members(ordered, start, weight)

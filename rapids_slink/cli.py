@@ -317,8 +317,8 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
     if options.demo:
         _refuse(parser, "--demo", (name for name in changed if name not in DEMO_OPTIONS))
     if options.hdbscan:
-        of_cuts = ("n_clusters", "distance_threshold", "count_large", "groups", *LINKAGE_OPTIONS)
-        _refuse(parser, "--hdbscan", (name for name in changed if name in of_cuts))
+        cut_options = ("n_clusters", "distance_threshold", "count_large", "groups", *LINKAGE_OPTIONS)
+        _refuse(parser, "--hdbscan", (name for name in changed if name in cut_options))
     else:
         _refuse(parser, "a cut, without --hdbscan,", (name for name in changed if name in HDBSCAN_OPTIONS))
         if options.max_cluster_size is not None:
@@ -585,9 +585,9 @@ def map_of(cities: pd.DataFrame, model: Any) -> Any:
     from matplotlib.figure import Figure
 
     both = Figure(figsize=(15, 5.7), layout="constrained")
-    of_heights, of_world = both.subplots(1, 2, width_ratios=[1, 2.6])
-    _draw_heights(model, of_heights)
-    _draw_world(cities, of_world)
+    heights_ax, world_ax = both.subplots(1, 2, width_ratios=[1, 2.6])
+    _draw_heights(model, heights_ax)
+    _draw_world(cities, world_ax)
     return both
 
 

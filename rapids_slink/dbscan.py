@@ -172,7 +172,7 @@ class DBSCAN(CoreClusters):
         if engine.__name__.endswith(".distributed"):
             fitted = engine.fit_dbscan(X, settings, rule)
         else:
-            fitted = density.fit(X, settings, rule, of_items=engine is not pipeline)
+            fitted = density.fit(X, settings, rule, are_items=engine is not pipeline)
         kept = {name: value for name, value in vars(self).items() if not name.endswith("_")}
         self.__dict__ = {**kept, **fitted}  # at once
         return self

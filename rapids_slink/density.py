@@ -60,27 +60,27 @@ FEW_PAIRS, FEW_PAIRS_A_ROW = 2**20, 16
 class DensityRule:
     """When a row is core: the parameters of `DBSCAN`."""
 
-    eps: float  # the distance within which rows count, and which joins core rows
+    eps: float  # the distance within which rows count, and core rows are connected
     min_samples: float  # the least sum of the weights within it
 
 
-def fit(X: Any, settings: Settings, rule: DensityRule, of_items: bool) -> dict[str, Any]:
+def fit(X: Any, settings: Settings, rule: DensityRule, are_items: bool) -> dict[str, Any]:
     """Return the attributes of a `DBSCAN` fitted to rows on one device."""
-    rows: Any = partial(_fit, of_items=of_items)
+    rows: Any = partial(_fit, are_items=are_items)
     return pipeline.fit(X, settings, rule, rows)  # type: ignore[arg-type]
 
 
 def _fit(
-    X: Any, settings: Settings, rule: DensityRule, device: Device, report: Report, of_items: bool
+    X: Any, settings: Settings, rule: DensityRule, device: Device, report: Report, are_items: bool
 ) -> dict[str, Any]:
     """Return the attributes that `fit` returns; within a run."""
-    groups, given = None, X
+    groups, rows = None, X
     if settings.groups is not None:
         if settings.metric is PRECOMPUTED:
             raise ValueError(grouped.GIVEN)
         with report.stage("groups", device):
             X, groups = grouped.read_groups(X, settings.groups, device)
-    find = _of_items if of_items else _of_points
+    find = _of_items if are_items else _of_points
     points, shape, labels, is_core = find(X, settings, rule, groups, device, report)
     with report.stage("output", device), outside_pool(device):
         core = device.xp.flatnonzero(is_core)
@@ -88,14 +88,14 @@ def _fit(
             "labels_": points.labels(copy_out(device, labels)),
             "n_clusters_": number_of_clusters(labels, None),
             "core_sample_indices_": points.output.from_cuml_setting().array(core),
-            **_components(given, points, core),
+            **_components(rows, points, core),
         }
         if groups is not None:
             counts = groups.sizes, *clusters_of_groups(labels, groups.number, len(groups), device.xp)
             frame = points.frame(frame_of_groups(groups.keys, counts))
             fitted["groups_"] = groups.in_types_of_tables(frame)
-    of_shape = size_attributes(*shape, 1, points.names)
-    return fitted | {name: of_shape[name] for name in ("n_features_in_", "feature_names_in_") if name in of_shape}
+    size_values = size_attributes(*shape, 1, points.names)
+    return fitted | {name: size_values[name] for name in ("n_features_in_", "feature_names_in_") if name in size_values}
 
 
 def _components(X: Any, points: Points, core: Array) -> dict[str, Any]:
@@ -137,13 +137,13 @@ def _of_points(
         index = None if edges is not None and is_graph(X) else points.index
         weights, enough = _weights(settings, rule, n, index, device)
     values, problem = points.values, Problem(settings, device, n, d, points.values.dtype.itemsize)
-    task, most = PairTask.of(settings, rule.eps), most_pairs(n, device)
+    task, max_pairs = PairTask.of(settings, rule.eps), most_pairs(n, device)
     if edges is None and groups is None and settings.metric is not PRECOMPUTED and serves_friends(problem):
         report["way"] = "boxes"
         with report.stage("neighbors", device):
             rows = metric_rows(settings.metric, values, device, compact=True)
-        given = None if settings.weights is None else weights
-        return points, (n, d), *label_by_boxes(rows, problem, given, enough, report)
+        row_weights = None if settings.weights is None else weights
+        return points, (n, d), *label_by_boxes(rows, problem, row_weights, enough, report)
     report["way"] = "pairs" if groups is None else "groups"
     parts: Callable[[], Parts]
     with report.stage("pairs", device):
@@ -152,16 +152,16 @@ def _of_points(
         elif settings.metric is PRECOMPUTED:
             parts = partial(_of_matrix, values, rule.eps, device)
         elif groups is not None:
-            parts = partial(_of_groups, points, groups, task, most, device)
+            parts = partial(_of_groups, points, groups, task, max_pairs, device)
         else:
             near = NearPairs(PairPoints(points, points, (values, values), is_one=True), task, device)
-            parts = partial(near.parts, most)
+            parts = partial(near.parts, max_pairs)
             if settings.weights is None and near.limits[-1].decides:
-                found = near.find(slice(0, n), min(most, FEW_PAIRS_A_ROW * n + FEW_PAIRS), goes_on=False)
-                if found.src is None:
+                near_pairs = near.find(slice(0, n), min(max_pairs, FEW_PAIRS_A_ROW * n + FEW_PAIRS), goes_on=False)
+                if near_pairs.src is None:
                     del near, parts
                     return points, (n, d), *_by_trees(points, problem, task, rule, report)
-                parts = partial(iter, [(found.src, found.dst)])
+                parts = partial(iter, [(near_pairs.src, near_pairs.dst)])
         return points, (n, d), *label_by_pairs(parts, weights, enough, device)
 
 
@@ -188,9 +188,9 @@ def _by_trees(
     labels = xp.full(n, OUTLIER, "int32")
     if core.size:
         settings = replace(problem.settings, max_distance=rule.eps, friends_within=None)
-        of_core = replace(problem, settings=settings, n=core.size)
-        check_memory(device, pipeline.estimate_fit(of_core), counted(core.size, "core row"))
-        tree, _ = pipeline.tree_of_points(values[core], of_core, part_report, tree_of_rows)
+        core_problem = replace(problem, settings=settings, n=core.size)
+        check_memory(device, pipeline.estimate_fit(core_problem), counted(core.size, "core row"))
+        tree, _ = pipeline.tree_of_points(values[core], core_problem, part_report, tree_of_rows)
         parent = xp.arange(core.size, dtype="int32")
         tree_kernels(device).join_pairs(parent, tree.columns["src"], tree.columns["dst"])
         labels[core] = components(xp.arange(core.size), parent, device)
@@ -239,13 +239,13 @@ def _of_matrix(matrix: Array, eps: float, device: Device) -> Parts:
 
 
 def _of_edges(edges: EdgeList, eps: float, device: Device) -> Parts:
-    """Yield the pairs of nodes that an edge of at most `eps` joins; parallel edges are one pair."""
+    """Yield the pairs of nodes with an edge of at most `eps` between them; parallel edges are one pair."""
     near = (edges.src != edges.dst) & (edges.weight.astype("float64") <= eps)
     code = device.xp.unique(edge_codes(edges.src[near], edges.dst[near], device.xp))
     yield (code >> 32).astype("int32"), (code & 0xFFFFFFFF).astype("int32")
 
 
-def _of_groups(points: Points, groups: Groups, task: PairTask, most: float, device: Device) -> Parts:
+def _of_groups(points: Points, groups: Groups, task: PairTask, max_pairs: float, device: Device) -> Parts:
     """Yield the near pairs of each group: from all distances of small groups, from a search in each larger one."""
     xp, metric, values, order = device.xp, task.metric, points.values, groups.order
     limit = Limit.of(metric, float(task.distances[-1]), values.shape[1])
@@ -269,5 +269,5 @@ def _of_groups(points: Points, groups: Groups, task: PairTask, most: float, devi
         own = order[groups.starts[group] : groups.starts[group + 1]]
         some = replace(points, values=values[own], index=None)
         near = NearPairs(PairPoints(some, some, (some.values, some.values), is_one=True), task, device)
-        for src, dst, _ in near.parts(most):
+        for src, dst, _ in near.parts(max_pairs):
             yield own[src], own[dst]

@@ -43,21 +43,21 @@ def fit_groups(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
     key_columns = names_of(X, settings.groups.groups) or []
     with report.stage("groups", device):
         X, groups = read_groups(X, settings.groups, device)
-    of_groups = GroupedCut(rule, groups.keys, groups.sizes, groups.first)
+    grouped_cut = GroupedCut(rule, groups.keys, groups.sizes, groups.first)
     with report.stage("input", device):
         estimate = partial(_checked_estimate, settings, device, groups)
         points, _ = pipeline.read_points(X, settings, device, estimate, checked=False)
         check_values(points, groups, settings.metric, device)
         n, d = points.values.shape
         settings = settings.of_columns(points.names, d)
-        of_groups.check_rows(n)
+        grouped_cut.check_rows(n)
         if not settings.clipped or settings.min_samples > 1:
             report["min_samples"] = settings.min_samples
     problem = Problem(settings, device, n, d, points.values.dtype.itemsize)
     report["way"] = "groups"
     tree = tree_of_groups(points.values, problem, groups, report)
-    of_groups = replace(of_groups, merge_group=groups.number[tree[0].columns["src"]])
-    fitted = pipeline.attributes_of(points, tree, (n, d), settings, of_groups, device, report)
+    grouped_cut = replace(grouped_cut, merge_group=groups.number[tree[0].columns["src"]])
+    fitted = pipeline.attributes_of(points, tree, (n, d), settings, grouped_cut, device, report)
     return {**fitted, **attributes_of_groups(fitted["groups_"], groups, key_columns, rule)}
 
 

@@ -115,7 +115,7 @@ class DensityHierarchy(PointHierarchy):
         return [self._output.array(chosen[label == k]) for k in range(self.n_clusters_)]
 
     def approximate_predict(self, X: Any) -> tuple[Rows, Rows]:
-        """Return the clusters that new rows would join, and how deep in them they would be, without a new fit.
+        """Return the clusters in which new rows would be, and how deep they would be in them, without a new fit.
 
         These are the definitions of the package hdbscan. Among the `min_samples` · 2 nearest fitted rows the one of the
         least mutual reachability decides, the nearest of equals. `report_` counts the new rows and the noise.
@@ -196,7 +196,7 @@ class DensityHierarchy(PointHierarchy):
         return self._predict(lambda X, **how: answer(self._output, **how), None)
 
     def _predict_with_rows(self, X: Any) -> tuple[Any, Any, Any]:
-        """Return what `approximate_predict` returns, and the fitted row that each new row joins."""
+        """Return what `approximate_predict` returns, and the fitted row whose cluster each new row takes."""
         labels, probabilities, rows = self._predict(partial(prediction.approximate_predict, model=self._density()), X)
         return labels, probabilities, rows
 
@@ -473,12 +473,12 @@ class HDBSCAN(DensityHierarchy):
     def layers(self) -> Frame:
         """Return the values of `min_cluster_size` at which the choice of clusters is the most persistent.
 
-        As `min_cluster_size` grows, clusters that do not split further appear and vanish: a cluster is one from the
-        size on above which nothing in it splits, up to the size of the smaller of it and the part that it split from.
-        The persistence of a size is the sum over its clusters of the number of sizes at which each of them is one. A
-        layer is a range of sizes with the same clusters, and those are returned that persist longer than the ranges
-        beside them. Nobody has to guess `min_cluster_size` then; ``select(min_cluster_size=...)`` makes the labels, and
-        with ``cluster_selection_method="leaf"`` they are these very clusters. It takes linear time and a sort, on the
+        As `min_cluster_size` grows, clusters that do not split further appear and vanish. Each cluster does so for a
+        range of sizes: from the first size at which nothing in it splits, up to the number of rows of the smaller side
+        of the split that made it. The persistence of a size adds up the lengths of these ranges over its clusters. A
+        layer is a range of sizes with the same clusters, and the layers that persist longer than those beside them are
+        returned. So nobody has to guess `min_cluster_size`. ``select(min_cluster_size=...)`` makes the labels, and with
+        ``cluster_selection_method="leaf"`` they are these very clusters. This takes linear time and a sort, on the
         host.
 
         Returns
@@ -513,9 +513,9 @@ class HDBSCAN(DensityHierarchy):
         self._require_own_tree("layers")
         linkage = on_host(self.linkage_)
         merges = condense.Merges(*(linkage[name].to_numpy() for name in COLUMNS))
-        found = np.array(condense.layers(merges, self.n_leaves_), np.int64).reshape(-1, len(condense.Layer._fields))
+        layers = np.array(condense.layers(merges, self.n_leaves_), np.int64).reshape(-1, len(condense.Layer._fields))
         names = ["min_cluster_size", *condense.Layer._fields[1:]]
-        return self._output.frame(pd.DataFrame(dict(zip(names, found.T, strict=True))))
+        return self._output.frame(pd.DataFrame(dict(zip(names, layers.T, strict=True))))
 
     def _require_own_tree(self, method: str) -> None:
         """Raise unless the model is fitted on rows that count as one each, on one device."""
@@ -587,14 +587,14 @@ class HDBSCAN(DensityHierarchy):
         return StableClusters(int(self.min_cluster_size), rule, self.metric)
 
 
-def _values_of(given: Any, own: int, name: str, least: int) -> tuple[list[int], bool]:
+def _values_of(asked: Any, own: int, name: str, least: int) -> tuple[list[int], bool]:
     """Return the values of the parameter `name`, by default the model's own one, and whether it is a sequence."""
-    values, many = CutParameters(own if given is None else given).values
+    values, many = CutParameters(own if asked is None else asked).values
     values = [as_integer(value, name) for value in values]
     if not values or min(values) < least:
-        raise ValueError(f"{name} must be at least {least}, got {given}")
+        raise ValueError(f"{name} must be at least {least}, got {asked}")
     if len(set(values)) < len(values):
-        raise ValueError(f"{name} must not hold a value twice, since each names a column; got {given}")
+        raise ValueError(f"{name} must not hold a value twice, since each names a column; got {asked}")
     return [int(value) for value in values], many
 
 
@@ -618,7 +618,7 @@ def approximate_predict(
     points_to_predict : dataframe or array, (m, d)
         New rows.
     return_connecting_points : bool
-        Also return the fitted row that each new one joins.
+        Also return the fitted row whose cluster each new one takes.
 
     Returns
     -------

@@ -1,8 +1,8 @@
-"""The engine of rows that have no coordinates: the functions of `pipeline` for what `items` has.
+"""The engine of rows that have no coordinates: the functions of `pipeline`, for the kinds of rows of `items`.
 
     X ──▶ items ──▶ forest ──▶ linkage, cut, labels, as those of points
 
-`items` has the stages up to the forest, `pipeline.attributes_of` the rest.
+`items` has the stages up to the forest, and `pipeline.attributes_of` makes the rest.
 """
 
 from collections.abc import Iterator
@@ -294,11 +294,11 @@ class NearItems(PairFrames):
 
     def _of_items(self, rows: slice, room: float) -> Pairs | None:
         """Return the pairs of distinct items of which one has a copy among these rows; None if over `room`."""
-        items, of_row, device = self.distinct.items, self.distinct.of_row, self.device
+        items, item_of_row, device = self.distinct.items, self.distinct.of_row, self.device
         limit, parts, count = float(self.task.distances[-1]), [], 0
         src, dst = (device.xp.zeros(len(items), bool) for _ in range(2))
-        src[of_row[rows]] = True
-        dst[of_row[0 if self.is_one else self.n_rows :]] = True
+        src[item_of_row[rows]] = True
+        dst[item_of_row[0 if self.is_one else self.n_rows :]] = True
         every = self.is_one and rows == slice(0, self.n_rows)
         search = ItemSearch(items, self.distinct.groups, limit, self.task.progress)
         for part in search.parts(*(() if every else (src, dst))):

@@ -277,8 +277,8 @@ class Metric:
     @property
     def bit_options(self) -> tuple[str, ...]:
         """Return the compiler's options for rows of words, which have fewer formulas; see neighbors/rows.py."""
-        of_shares = Formula.JACCARD, Formula.BRAYCURTIS, Formula.CONTAINMENT
-        formula = self.formula if self.formula in of_shares else Formula.HAMMING
+        share_formulas = Formula.JACCARD, Formula.BRAYCURTIS, Formula.CONTAINMENT
+        formula = self.formula if self.formula in share_formulas else Formula.HAMMING
         return (f"-DFORMULA=bit_{formula}",)
 
     @cached_property
@@ -326,7 +326,7 @@ class Metric:
         return n_features * 5e-324, 1 + (n_features + 8) * EPSILON, 1.0, 0.0
 
     def surrogate_bound_terms(self, n_features: int) -> tuple[float, float, float]:
-        """Return the converse: `more`, `factor` and `error` of an upper bound of the computed surrogate distance.
+        """Return `more`, `factor` and `error`, by which the true distance bounds the computed surrogate distance.
 
         The bound is (D + more)² factor + error for points at a distance of at most D in the product form. The errors
         are those of `rounding_terms`; the factor covers a few roundings of this expression.

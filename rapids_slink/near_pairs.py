@@ -149,9 +149,9 @@ def count_pairs(
     [1, 3, 10]
     """
     chosen = metric_of(metric, p, missing, box, scales)
-    given: tuple[Any, Any] = max_distance, min_similarity
-    are_one = [isinstance(value, Real) or np.ndim(value) == 0 for value in given]
-    values = ([value] if is_one else value for value, is_one in zip(given, are_one, strict=True))
+    limits: tuple[Any, Any] = max_distance, min_similarity
+    are_one = [isinstance(value, Real) or np.ndim(value) == 0 for value in limits]
+    values = ([value] if is_one else value for value, is_one in zip(limits, are_one, strict=True))
     several = [limit_of(chosen, *pair) for pair in product(*values)]
     if not several:
         raise ValueError("max_distance must hold at least one distance, or min_similarity one similarity, got none")

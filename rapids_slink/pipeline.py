@@ -540,14 +540,14 @@ def size_attributes(n: int, d: int, components: int, names: list[Any] | None) ->
     return {"n_leaves_": n, "n_features_in_": d, "n_connected_components_": components, **named}
 
 
-def estimate_fit(problem: Problem, of_tree: MemoryEstimate | None = None) -> MemoryEstimate:
-    """Estimate the bytes of a fit without the points; with a tree of any values unless `of_tree` is given.
+def estimate_fit(problem: Problem, tree_estimate: MemoryEstimate | None = None) -> MemoryEstimate:
+    """Estimate the bytes of a fit without the points; with a tree of any values unless `tree_estimate` is given.
 
-    `of_tree` is the estimate of the tree of known values. The memory of the lists is free again once the tree is there.
+    `tree_estimate` is that of the tree of known values. The memory of the lists is free again once the tree is there.
     """
     if serves_friends(problem):
         return estimate_friends(problem)
-    needed, n, d, itemsize = of_tree or estimate_tree(problem), problem.n, problem.n_features, problem.itemsize
+    needed, n, d, itemsize = tree_estimate or estimate_tree(problem), problem.n, problem.n_features, problem.itemsize
     copy, k = n * d * itemsize, problem.settings.min_samples - 1
     if problem.settings.prediction_data:
         cores = estimate_search(n, d, itemsize, max(1, k), problem.device, metric=problem.metric)
@@ -631,18 +631,18 @@ def plan_points(X: Any, settings: Settings, device: Device, report: Report) -> N
     problem = replace(problem, settings=problem.settings.of_columns(names, problem.n_features))
     if values is None and settings.metric is not PRECOMPUTED:
         values = _sample(problem)
-    of_tree = None
+    tree_estimate = None
     if serves_friends(problem):
         report["way"] = "friends"
         report.count("neighbors", filter=FILTERS[device.name])
     elif edges is None:
-        of_tree = _prepared_estimate(problem, values, report)
+        tree_estimate = _prepared_estimate(problem, values, report)
     else:
         report["way"] = "edges"
-        of_tree = estimate_given(edges.src.size, edges.n_nodes, problem.settings.min_samples)
+        tree_estimate = estimate_given(edges.src.size, edges.n_nodes, problem.settings.min_samples)
     checked, reserved = checked_estimate()
     copy = MemoryEstimate(checked.peak - estimate_fit(problem).peak if checked else 0)  # of X
-    whole = copy + estimate_fit(problem, of_tree)
+    whole = copy + estimate_fit(problem, tree_estimate)
     report.pop("seconds", None)
     peak = max(whole.preferred, reserved) + RESULT_BYTES * problem.n * device.is_gpu
     report["memory"] = {"peak_bytes": peak}

@@ -1,9 +1,9 @@
 """New rows beside a fitted model: their nearest rows, their clusters, how far rows belong to each; cluster centres.
 
-HDBSCAN's definitions are those of the package hdbscan. A new row has a list of its 2m nearest rows, m being
-`min_samples`. Its core distance is that of the m + 1-th nearest, and a fitted row's that of the m - 1-th nearest other
-row. It joins the listed row of the least mutual reachability, the first among equals, at λ = 1 / mutual reachability.
-That row's cluster in the condensed tree, or the first one around it that was born below λ, is the new row's.
+HDBSCAN's definitions are those of the package hdbscan. With m = `min_samples` a new row lists its 2m nearest rows. Its
+core distance is that of the m + 1-th nearest, and a fitted row's is that of the m - 1-th nearest other row. The anchor
+of a new row is the listed row of the least mutual reachability, the first among equals, at λ = 1 / mutual reachability.
+The new row is in the anchor's cluster of the condensed tree, or in the first one around that which was born below λ.
 """
 
 from collections.abc import Callable
@@ -56,9 +56,9 @@ class FittedRows:
         X = self.columns_of(X)
         points = as_points(X, device, metric=self.metric, missing_values=self.missing_values)
         points = replace(points, index=output.index_of(X), output=output)
-        d, of_fit = points.values.shape[1], self.values.shape[1]
-        if d != of_fit:
-            raise ValueError(f"X has {d} features, but {self.kind} is expecting {of_fit} features as input")
+        d, fitted_d = points.values.shape[1], self.values.shape[1]
+        if d != fitted_d:
+            raise ValueError(f"X has {d} features, but {self.kind} is expecting {fitted_d} features as input")
         dtype = np.result_type(points.values.dtype, self.values.dtype)
         both = points.values.astype(dtype, copy=False), device.asarray(self.values, dtype)
         return points, both
@@ -211,12 +211,12 @@ class Density:
 
     def rates(self, cluster: np.ndarray, rate: np.ndarray, device: Device) -> Array:
         """Return the λ at which rows of these clusters and λ part from each selected cluster, (rows, k)."""
-        of_clusters = _parting_rates(self.tree.parent, self.tree.birth, self.selected, self.label)
-        parted = device.asarray(of_clusters)[device.asarray(cluster)]
+        parting_rates = _parting_rates(self.tree.parent, self.tree.birth, self.selected, self.label)
+        parted = device.asarray(parting_rates)[device.asarray(cluster)]
         return device.xp.minimum(device.xp.where(parted < 0, device.asarray(rate)[:, None], parted), LARGEST_RATE)
 
-    def join(self, X: Any, device: Device) -> tuple[Points, Array, np.ndarray, np.ndarray]:
-        """Return new rows as points, their values, the fitted row that each joins, and the λ at which it joins."""
+    def anchors(self, X: Any, device: Device) -> tuple[Points, Array, np.ndarray, np.ndarray]:
+        """Return new rows as points, their values, and the anchor of each with its λ."""
         points, (new, old) = self.rows.read(X, device)
         metric, n, xp = self.rows.metric, len(old), device.xp
         reading = [metric_rows(metric, part, device, alone=False) for part in (old, new)]
@@ -237,30 +237,30 @@ class Density:
 
 
 def approximate_predict(X: Any, model: Density, device: Device, report: Report) -> tuple[Any, Any, Any]:
-    """Return new rows' labels and probabilities, and the row that each joins; see `HDBSCAN.approximate_predict`."""
+    """Return new rows' labels, probabilities and anchors; see `HDBSCAN.approximate_predict`."""
     with report.stage("predict", device):
         output = OutputKind.of(X, device)[1].from_cuml_setting()
-        points, _, joined, rate = model.join(X, device)
-        cluster = _place(model.tree.parent, model.tree.birth, model.tree.cluster, model.tree.departure, joined, rate)
+        points, _, anchor, rate = model.anchors(X, device)
+        cluster = _place(model.tree.parent, model.tree.birth, model.tree.cluster, model.tree.departure, anchor, rate)
         label = model.label[cluster]
         largest = np.where(label < 0, np.inf, model.largest[model.selected[label]] if model.selected.size else np.inf)
         probability = np.where(label < 0, 0.0, 1.0)
         finite = (label >= 0) & (rate < largest)
         probability[finite] = rate[finite] / largest[finite]
         report.count("predict", rows=label.size, noise=(label < 0).sum())
-        named = (label, "label"), (probability, "probability"), (joined, "row")
-        label, probability, joined = (results(device, output.labels, part, points.index, name) for part, name in named)
-    return label, probability, joined
+        named = (label, "label"), (probability, "probability"), (anchor, "row")
+        label, probability, anchor = (results(device, output.labels, part, points.index, name) for part, name in named)
+    return label, probability, anchor
 
 
 def predict_scores(X: Any, model: Density, device: Device, report: Report) -> Any:
     """Return the outlier score of each new row; see `hdbscan.approximate_predict_scores`."""
     with report.stage("predict", device):
         output = OutputKind.of(X, device)[1].from_cuml_setting()
-        points, _, joined, rate = model.join(X, device)
+        points, _, anchor, rate = model.anchors(X, device)
         largest = model.largest.copy()
         raise_to_those_within(model.tree.parent, largest)
-        densest = np.minimum(largest[model.tree.cluster[joined]], LARGEST_RATE)
+        densest = np.minimum(largest[model.tree.cluster[anchor]], LARGEST_RATE)
         score = (densest - np.minimum(rate, LARGEST_RATE)) / densest
         return results(device, output.labels, score, points.index, "outlier_score")
 
@@ -269,9 +269,9 @@ def membership_vector(X: Any, model: Density, device: Device, report: Report) ->
     """Return how far new rows belong to each cluster, (m, k); see `HDBSCAN.membership_vector`."""
     with report.stage("predict", device):
         output = OutputKind.of(X, device)[1].from_cuml_setting()
-        _, new, joined, rate = model.join(X, device)
-        clusters, xp = model.tree.cluster[joined], device.xp
-        rate = np.minimum(rate, model.tree.departure[joined])
+        _, new, anchor, rate = model.anchors(X, device)
+        clusters, xp = model.tree.cluster[anchor], device.xp
+        rate = np.minimum(rate, model.tree.departure[anchor])
         with np.errstate(over="ignore"):
             rounded = rate.astype(np.float32).astype(np.float64)  # as hdbscan takes it for its scores
 
@@ -380,11 +380,11 @@ def relative_validity(labels: np.ndarray, src: np.ndarray, dst: np.ndarray, weig
 
 
 @njit(nogil=True, cache=True)
-def _place(parent: Any, birth: Any, cluster: Any, departure: Any, joined: Any, rate: Any) -> Any:
-    """Return each new row's cluster: that of the row that it joins, or the first around it born below its λ."""
-    place = cluster[joined]
-    for i in range(joined.size):
-        if departure[joined[i]] > rate[i]:
+def _place(parent: Any, birth: Any, cluster: Any, departure: Any, anchor: Any, rate: Any) -> Any:
+    """Return each new row's cluster: that of its anchor, or the first around that which was born below the row's λ."""
+    place = cluster[anchor]
+    for i in range(anchor.size):
+        if departure[anchor[i]] > rate[i]:
             while place[i] > 0 and birth[place[i]] >= rate[i]:
                 place[i] = parent[place[i]]
     return place

@@ -26,9 +26,9 @@ differences of two rows. With scales the surrogate distance is the distance.
 
 Rows are read with the columns of a group together, in the order in which `scales` has them.
 
-*A box of points bounds them.* Of coordinates in [a, b] and [p, q] let m = max(p - b, a - q) and n = min(p - b, a - q).
+*A box of points bounds them.* For coordinates in [a, b] and [p, q] let m = max(p - b, a - q) and n = min(p - b, a - q).
 Every |x - y| is from m to -n. So no difference is below min(m, L + n), nor below 0, and the formula of these is a lower
-bound. It holds for what is computed, too: rounding is monotone, and so are all operations but the differences, in which
+bound. It also bounds the computed values: rounding is monotone, and so are all operations except the differences, where
 m and n are rounded as |x - y| and its negative are, or down.
 """
 

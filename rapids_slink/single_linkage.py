@@ -59,14 +59,14 @@ def engine_of(*inputs: Any, metric: Metric | None = None, rows: tuple[Any, ...] 
     The modules have the same functions: those of `api`, and `fit`, `append` and `predict` for models. If there is a
     ``_layout`` among the attributes that `fit` returns, its ``cut`` makes the model's further cuts.
     """
-    of_items = metric is not None and kind_of(metric, *(inputs if rows is None else rows)) is not None
+    are_items = metric is not None and kind_of(metric, *(inputs if rows is None else rows)) is not None
     if any(map(is_collection, inputs)):
-        if metric is not None and of_items:
+        if metric is not None and are_items:
             raise ValueError(f"metric={metric.name!r} takes no Dask collection: pass a frame of one partition")
         from rapids_slink import distributed  # it needs Dask
 
         return distributed
-    return item_pipeline if of_items else pipeline
+    return item_pipeline if are_items else pipeline
 
 
 class PointHierarchy(Hierarchy, Estimator):
@@ -461,8 +461,8 @@ class SingleLinkage(PointHierarchy):
             scales. For ``metric="precomputed"`` a symmetric matrix
             of distances, (n, n), or SciPy's condensed vector, (n(n - 1)/2,). Rounding errors of its symmetry and of its
             zero diagonal are ignored up to √ε times the largest entry. Or a graph: a sparse matrix, a frame of ``src``,
-            ``dst``, ``weight``, a graph of NetworkX or cuGraph. Pairs that are infinite or not in the graph are not
-            joined, so that there may be several trees. For metrics of text a Series, a frame of one column, an array or
+            ``dst``, ``weight``, a graph of NetworkX or cuGraph. Pairs that are infinite or not in the graph have no
+            edge, so there may be several trees. For metrics of text a Series, a frame of one column, an array or
             a list of strings without nulls. For jaccard, dice and containment also sets: a sparse matrix of booleans,
             or a column of sets or lists. For cosine and euclidean also a sparse matrix of numbers. The cluster of the
             current Dask client fits a Dask DataFrame or Array of points, and the results are Dask collections.

@@ -24,7 +24,7 @@ class AgglomerativeClustering(cluster.AgglomerativeClustering):
     Single linkage is computed here; scikit-learn computes any other linkage, with a warning. The whole tree is always
     made, and `labels_` are numbered in the order in which they first appear. Arrays and frames must be on the host; use
     `rapids_slink.SingleLinkage` for those on a GPU. With ``connectivity`` the tree is that of the graph's edges, after
-    scikit-learn has joined the graph's components.
+    scikit-learn has connected the graph's components.
 
     Parameters
     ----------
@@ -189,10 +189,10 @@ class _Rows:
     ) -> Any:
         """Return the numbers of the rows within a radius of each query, and their distances: arrays of arrays."""
         radius = np.asarray(radius, np.float64)
-        found = pairs(
+        near_pairs = pairs(
             self._read(X), self._read(self.values), max_distance=float(radius.max()), metric=self.metric, p=self.p
         )
-        src, ids, distances = (np.array(found[name]) for name in ("src", "dst", "weight"))
+        src, ids, distances = (np.array(near_pairs[name]) for name in ("src", "dst", "weight"))
         if radius.ndim:
             near = distances <= radius[src]
             src, ids, distances = src[near], ids[near], distances[near]

@@ -220,7 +220,7 @@ def connect(
 
     Notes
     -----
-    Section 3.2.1 of the cuSLINK paper joins the components of the graph by edges that need not be in the tree. Here
+    Section 3.2.1 of the cuSLINK paper connects the components of the graph by edges that need not be in the tree. Here
     Borůvka's rounds continue, by groupby and merge of frames, and take only edges that are certain.
 
     Examples
@@ -251,7 +251,7 @@ def minimum_spanning_tree(
     Parameters
     ----------
     edges : DataFrame (cuDF, pandas, Polars or Arrow), sparse matrix, or graph of NetworkX or cuGraph
-        A square sparse matrix (SciPy's or CuPy's) joins what it stores. The columns of a frame are these.
+        A square sparse matrix (SciPy's or CuPy's) has an edge for each stored entry. A frame has these columns:
         ``src`` and ``dst``, the ends: integers of any range, strings or any other values that a frame can hold, both of
         the same type. ``weight``: any number, also negative or zero. An edge may have one direction or both. Self-loops
         are ignored, and the lightest of parallel edges counts. A ``cugraph.Graph`` must be undirected and weighted; its
@@ -411,12 +411,13 @@ def cut(
         order, so that every cluster can be split, and a warning counts the leaves whose own `sample_weight` is larger.
     count_small : bool
         Whether clusters below `min_cluster_size` count in `n_clusters`. False: there are `n_clusters` clusters of at
-        least that size, by the coarsest cut that has exactly so many, which labels the fewest leaves -1.
+        least that size. Of the cuts with exactly that number of them it is the coarsest, which labels the fewest leaves
+        -1.
     closed : {"left", "right"}
         "right" also merges clusters at exactly `distance_threshold`: "at most 10 alleles".
     names : {"number", "first_row"}
         "first_row" labels each cluster by its smallest row number in place of 0..k-1. Such a label stays when rows are
-        added behind, as long as no cluster with a smaller row number joins.
+        added behind, as long as the cluster does not merge with one of a smaller row number.
     n_leaves : int, optional
         The number of leaves, for a forest's linkage; by default one more than the number of merges.
     method : {"kernel", "merge"}
@@ -434,8 +435,8 @@ def cut(
     Raises
     ------
     ValueError
-        Both or neither cut is given, a value is out of range or occurs twice, no cut has so many large clusters, or
-        `linkage` is not the dendrogram of `n_leaves` leaves.
+        Both or neither cut is given, a value is out of range or occurs twice, no cut has that number of large clusters,
+        or `linkage` is not the dendrogram of `n_leaves` leaves.
     TypeError
         `n_clusters` is not an integer, `distance_threshold` is not a number, or `linkage` is not a DataFrame.
     DeviceMemoryError

@@ -51,7 +51,8 @@ ROW_NAME = re.compile(
     re.IGNORECASE,
 )
 EVERY_COLUMN = "*"  # in `columns`
-FIRST_ROWS = 1000  # so many rows of a column are searched for repeated values before all are
+#: The number of rows of a column that are searched for repeated values before all are.
+FIRST_ROWS = 1000
 #: Cells that mean that there is no text, unless `empty_text` is "keep".
 NO_TEXT = ("", "-", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NULL", "null", "NaN", "nan", "None")
 EMPTY_TEXT = ("refuse", "keep", "drop")

@@ -5,7 +5,7 @@
 - A tree is an edge frame of n - 1 rows over nodes 0..n-1; a forest of c components has n - c rows.
 - Inside the pipeline a tree is sorted in the total order (`ordering`) of surrogate distances, because two different
   ones may have equal square roots. Its weights are already the heights.
-- Row i of a linkage frame joins clusters left < right at height into cluster n + i of size leaves; clusters 0..n-1
+- Row i of a linkage frame merges clusters left < right at height into cluster n + i of size leaves; clusters 0..n-1
   are the leaves. It is SciPy's Z. Heights never fall from one row to the next.
 - The linkage of a forest has fewer rows, so it needs n.
 

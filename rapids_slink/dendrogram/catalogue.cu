@@ -1,7 +1,8 @@
-// Sums over the members of clusters, operation by operation those of cpu.py.
+// These kernels add up the members of clusters, operation by operation as cpu.py does.
 //
-// rows: the members, cluster after cluster. start: where each cluster begins, and the number of members. A cluster's members are
-// cut into parts of PART; first_part is the number of each cluster's first part, and the number of all. `weight` is null for 1.
+// `rows` has the members, cluster after cluster, and `start` says where each cluster begins and ends. A cluster's members are cut
+// into parts of PART; `first_part` has the number of each cluster's first part, and then the number of all parts. `weight` is null
+// if all weights are 1.
 #include "neighbors/exact/formulas.cuh"
 #include "runtime/include/threads.cuh"
 
@@ -18,7 +19,7 @@ struct Members {
     const double* weight;
 };
 
-// The cluster of a part: the last one whose first part is not after it.
+// Returns the cluster of a part, which is the last one whose first part is not after it.
 __device__ __forceinline__ int cluster_of(const Members& members, long long part) {
     int low = 0, high = members.clusters;
     while (high - low > 1) {
@@ -28,12 +29,13 @@ __device__ __forceinline__ int cluster_of(const Members& members, long long part
     return low;
 }
 
-// The gap between two coordinates, one of which is moved by whole lengths to where it is nearest.
+// Returns the gap between two coordinates, one of which is moved by whole lengths to where it is nearest.
 __device__ __forceinline__ double nearest_gap(double gap, double length) {
     return length < INFINITE ? minus(gap, times(length, rint(__ddiv_rn(gap, length)))) : gap;
 }
 
-// Sums of part t / (d + 1): over features, of the gaps from the cluster's first row; and of the weights.
+// Writes d + 1 sums for each part: of each feature's gaps from the cluster's first row, which keep precision far from the origin,
+// and of the weights.
 extern "C" __global__ void sum_gaps(
     const VALUE* __restrict__ values, int d, const long long* rows, const long long* start, const long long* first_part,
     int clusters, const double* weight, const double* __restrict__ box, double* __restrict__ sums) {
@@ -52,7 +54,7 @@ extern "C" __global__ void sum_gaps(
     sums[t] = sum;
 }
 
-// The means and the masses of clusters, of the sums of their parts.
+// Writes the means and the masses of clusters, from the sums of their parts.
 extern "C" __global__ void write_means(
     const VALUE* __restrict__ values, int d, const long long* rows, const long long* start, const long long* first_part,
     int clusters, const double* __restrict__ box, const double* __restrict__ sums, double* __restrict__ mean,
@@ -74,7 +76,7 @@ extern "C" __global__ void write_means(
     if (f == 0) mass[c] = whole;
 }
 
-// Of each part the largest squared distance from the cluster's mean, and the weighted sum of all.
+// Writes for each part the largest squared distance from the cluster's mean, and the weighted sum of all these squares.
 extern "C" __global__ void sum_squares(
     const VALUE* __restrict__ values, int d, const long long* rows, const long long* start, const long long* first_part,
     int clusters, const double* weight, const double* __restrict__ box, const double* __restrict__ mean,
@@ -98,7 +100,7 @@ extern "C" __global__ void sum_squares(
     largest[part] = most, sums[part] = sum;
 }
 
-// The largest distance from the mean, and the root of the mean square, of each cluster.
+// Writes for each cluster the largest distance from its mean, and the root of the mean square.
 extern "C" __global__ void write_deviations(
     int clusters, const long long* __restrict__ first_part, const double* __restrict__ largest,
     const double* __restrict__ sums, const double* __restrict__ mass, double* __restrict__ radius,

@@ -1,8 +1,9 @@
-// A condensed dendrogram, see cuda.condense, and sums over the points of each of its clusters, in one order whatever the GPU:
-// see cpu.sum_up_clusters.
+// These kernels condense a dendrogram (see cuda.condense) and add up the points of each of its clusters. The order of the sums does
+// not depend on the GPU: see cpu.sum_up_clusters.
 //
-// key: the points by cluster, and then by number, each below its cluster. start: the first place in it of each cluster, and its size.
-// A cluster's points are cut into parts of SUMMED; first_part is the number of each cluster's first part, and the number of all.
+// `key` has the points sorted by cluster and then by number, with the cluster in the upper half. `start` has the position of each
+// cluster's first key, and then the number of keys. A cluster's points are cut into parts of SUMMED; `first_part` has the number of
+// each cluster's first part, and then the number of all parts.
 
 #include "runtime/include/threads.cuh"
 
@@ -10,8 +11,9 @@ constexpr int SUMMED = 256;
 
 __device__ __forceinline__ int points_of(int node, int n, const int* __restrict__ size) { return node < n ? 1 : size[node - n]; }
 
-// Of n leaves. Each node that has too few points points at the merge that joins it, in `large`; in `side` each does that is no
-// side of a split. Others, and the last merge, point at themselves. The rate of each merge, and the splits in no order.
+// Sets the pointers of a dendrogram of n leaves. In `large` a node of too few points points at the merge that takes it, and in
+// `side` a node does so unless it is a side of a split. Other nodes, and the last merge, point at themselves. Writes the rate
+// of each merge, and the splits in no order.
 extern "C" __global__ void begin_parts(
     int n, const int* __restrict__ left_child, const int* __restrict__ right_child, const double* __restrict__ height,
     const int* __restrict__ size, int min_size, double* __restrict__ rate, int* __restrict__ large, int* __restrict__ side,
@@ -28,13 +30,13 @@ extern "C" __global__ void begin_parts(
     if (splits) split[atomicAdd(count, 1)] = i;
 }
 
-// Lets the pointers of two arrays of `nodes` each reach at least twice as far.
+// Makes the pointers of two arrays of `nodes` each lead at least twice as far.
 extern "C" __global__ void follow(long long nodes, int* pointer) {
     long long i = thread_index();
     if (i < 2 * nodes) pointer[i] = pointer[(i < nodes ? 0 : nodes) + pointer[i]];
 }
 
-// The sides of the splits from the top down are clusters: their numbers, by node, births and sizes.
+// Numbers the sides of the splits from the top down, because they are the clusters, and writes their births and sizes.
 extern "C" __global__ void number_sides(
     int splits, const int* __restrict__ split, int n, const int* __restrict__ left_child, const int* __restrict__ right_child,
     const int* __restrict__ size, const double* __restrict__ rate, int* __restrict__ number, double* __restrict__ birth,
@@ -47,7 +49,7 @@ extern "C" __global__ void number_sides(
     points[2 * s] = points_of(left, n, size), points[2 * s + 1] = points_of(right, n, size);
 }
 
-// The cluster that each of n leaves falls out of, and when, and the cluster that each split divides.
+// Writes which cluster each of n leaves falls out of, and at which λ, and which cluster each split divides.
 extern "C" __global__ void place_leaves(
     int splits, const int* __restrict__ split, int n, const int* __restrict__ large, const int* __restrict__ side,
     const double* __restrict__ rate, const int* __restrict__ number, int* __restrict__ cluster, double* __restrict__ departure,
@@ -57,7 +59,7 @@ extern "C" __global__ void place_leaves(
     if (i < splits) parent[2 * i] = parent[2 * i + 1] = number[side[n + split[i]]];
 }
 
-// The label of each point by its cluster's, and how deep it is in that: see cpu.label_points.
+// Writes the label of each point, which is its cluster's, and how deep the point is in the cluster: see cpu.label_points.
 extern "C" __global__ void label_points(
     int n, const int* __restrict__ cluster, const double* __restrict__ departure, const int* __restrict__ label,
     const double* __restrict__ largest, double stay, int* __restrict__ labels, double* __restrict__ depth) {
@@ -68,7 +70,7 @@ extern "C" __global__ void label_points(
     depth[i] = labels[i] < 0 ? 0 : rate < most ? rate / most : 1;
 }
 
-// The outlier score of each point by its cluster's largest λ.
+// Writes the outlier score of each point, from its cluster's largest λ.
 extern "C" __global__ void score_points(
     int n, const int* __restrict__ cluster, const double* __restrict__ departure, const double* __restrict__ largest,
     double* __restrict__ score) {
@@ -78,7 +80,7 @@ extern "C" __global__ void score_points(
     score[i] = rate >= most ? 0 : 1 - rate / most;
 }
 
-// The rows of a condensed tree: of the clusters within that of all points, and of n points.
+// Writes the rows of a condensed tree: first those of the clusters within the cluster of all points, then those of n points.
 extern "C" __global__ void put_columns(
     int clusters, const int* __restrict__ parent, const double* __restrict__ birth, const int* __restrict__ size, int n,
     const int* __restrict__ cluster, const double* __restrict__ departure, long long* __restrict__ of, long long* __restrict__ child,
@@ -92,13 +94,13 @@ extern "C" __global__ void put_columns(
     child_size[i] = is_point ? 1 : size[i];
 }
 
-// What sorts points by cluster: this above the point.
+// Writes the keys that sort points by cluster.
 extern "C" __global__ void pack_clusters(int n, const int* __restrict__ cluster, unsigned long long* __restrict__ key) {
     long long i = thread_index();
     if (i < n) key[i] = (unsigned long long)cluster[i] << 32 | i;
 }
 
-// Where each cluster's points start in the order of these keys, and n.
+// Writes where each cluster's points start among the sorted keys, and then n.
 extern "C" __global__ void find_starts(
     int n, int clusters, const unsigned long long* __restrict__ key, long long* __restrict__ start) {
     long long i = thread_index();
@@ -107,7 +109,8 @@ extern "C" __global__ void find_starts(
     for (int c = i > 0 ? int(key[i - 1] >> 32) + 1 : 0; c <= here; c++) start[c] = i;
 }
 
-// The sum of the times that the points of a part are in their cluster, and the largest λ at which one of them falls out.
+// Writes for each part the sum of the ranges of λ in which its points are in their cluster, and the largest λ at which one of them
+// falls out.
 extern "C" __global__ void sum_parts(
     int n, int clusters, const unsigned long long* __restrict__ key, const long long* __restrict__ start,
     const long long* __restrict__ first_part, const double* __restrict__ departure, const double* __restrict__ birth,
@@ -130,7 +133,7 @@ extern "C" __global__ void sum_parts(
     largest[part] = most;
 }
 
-// The sums of each cluster's parts, and its first point.
+// Writes the sums of each cluster's parts, and the cluster's first point.
 extern "C" __global__ void sum_clusters(
     int n, int clusters, const unsigned long long* __restrict__ key, const long long* __restrict__ start,
     const long long* __restrict__ first_part, const double* __restrict__ sum, const double* __restrict__ largest,

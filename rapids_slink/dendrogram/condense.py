@@ -57,7 +57,7 @@ def condense(merges: Merges, n: int, min_size: int, weighting: Weighting | None 
     except in a merge at its core distance, where its copies part.
     """
     if merges.height.size < n - 1:
-        merges = _joined(merges, n)
+        merges = _as_one_tree(merges, n)
     weight, own_rate = (NOTHING, NOTHING) if weighting is None else weighting
     total: float = n
     if weight.size:
@@ -72,8 +72,8 @@ def condense(merges: Merges, n: int, min_size: int, weighting: Weighting | None 
     return tree._replace(parent=tree.parent[:count], birth=tree.birth[:count], size=tree.size[:count])
 
 
-def _joined(merges: Merges, n: int) -> Merges:
-    """Return a forest's merges and then those that join its trees at infinity, one by one, the largest tree first.
+def _as_one_tree(merges: Merges, n: int) -> Merges:
+    """Return a forest's merges, and then merges at infinity that add its trees to the largest one, in order of size.
 
     Small trees merge last, so that they fall out of the cluster of all points, not out of another tree's cluster.
     """
@@ -175,7 +175,7 @@ def weigh(left_child, right_child, weight):
 def _is_large(node, rate, min_size, size, weight, own_rate):
     """Return whether a part of a merge at λ = `rate` may be a cluster.
 
-    A point is none if its copies part at this λ or at a smaller one.
+    A point is no cluster if its copies part at this λ or at a smaller one.
     """
     n = size.size + 1
     return _points(node, size, n, weight) >= min_size and (node >= n or own_rate[node] > rate)
@@ -324,7 +324,7 @@ def _select_stable(parent, best, allowed, within, selected, covered):
 def _above(parent, split_at, selected, epsilon, allow_single):
     """Replace each selected cluster that split off below `epsilon` by the first one around it that did so above.
 
-    A selected cluster that split off at exactly `epsilon` stays. One around a selected cluster is passed over if it
+    A selected cluster that split off at exactly `epsilon` stays. A cluster around a selected one is passed over if it
     split off there. The package hdbscan does the same. So a cluster that stays may be within one that replaces others.
     It is dropped if that one is the cluster of all points: there the package has a cluster without points.
     """
@@ -369,10 +369,11 @@ def _label(
     number = np.full(selected.size + 1, -1, np.int32)  # the last is that of no cluster
     number[clusters] = np.arange(clusters.size)
     stay = 0.0
-    if selected[0]:  # all points are one cluster: of the points that stay as long as it does, or until epsilon
+    if selected[0]:  # all points are one cluster, and those that leave it before its end, or before epsilon, are noise
         stay = 1 / epsilon if epsilon > 0 else float(summary.largest[0])
-    of_clusters = number[around], summary.largest[around], stay
-    labels, depth = half(device, __package__).label_points(tree.cluster, tree.departure, *of_clusters)
+    labels, depth = half(device, __package__).label_points(
+        tree.cluster, tree.departure, number[around], summary.largest[around], stay
+    )
     if selected[0]:
         clusters = clusters[: int(labels.max() >= 0)]
     return labels, depth, clusters
@@ -396,7 +397,7 @@ def layers(merges: Merges, n: int) -> list[Layer]:
     hold it (Bot, McInnes and Aerts, "Persistent multiscale density-based clustering", arXiv 2512.16558).
     """
     if merges.height.size < n - 1:
-        merges = _joined(merges, n)
+        merges = _as_one_tree(merges, n)
     begin, end = _ranges_of_sizes(*merges, n)
     lasts = begin < end
     begin, end = begin[lasts] + 1, end[lasts] + 1
@@ -422,12 +423,12 @@ def _ranges_of_sizes(left_child, right_child, height, size, n):
     within = np.ones(n + m, np.int64)  # the largest size at which anything in a leaf or a merge splits, at least 1
     first, last = np.ones(2 * m, np.int64), np.ones(2 * m, np.int64)
     for i in range(m):
-        left, right = left_child[i], right_child[i]
-        smaller = min(size[left - n] if left >= n else 1, size[right - n] if right >= n else 1)
+        a, b = left_child[i], right_child[i]
+        smaller = min(size[a - n] if a >= n else 1, size[b - n] if b >= n else 1)
         if height[i] > 0 and 1 / height[i] < np.inf:
-            first[2 * i], first[2 * i + 1] = within[left], within[right]
+            first[2 * i], first[2 * i + 1] = within[a], within[b]
             last[2 * i] = last[2 * i + 1] = smaller
         else:
             smaller = 1
-        within[n + i] = max(smaller, within[left], within[right])
+        within[n + i] = max(smaller, within[a], within[b])
     return first, last

@@ -28,11 +28,11 @@ def find_root(parent, v):
 
 
 def merge_in_order(src, dst, n, left_child, right_child, size):
-    """Join the ends of the edges of a tree of n leaves, (m,) int32 `src` and `dst`, in turn.
+    """Merge the clusters at the ends of the edges of a tree of n leaves, (m,) int32 `src` and `dst`, in turn.
 
-    Writes the clusters that each edge joins, the lesser first, and the number of leaves that they have together, (m,)
-    int32. Returns the number of edges merged: fewer than m if the next one closes a cycle. Union by size with path
-    halving is O(m α(m)).
+    Writes the two clusters that each edge merges, the lesser first, and the number of leaves that they have together,
+    (m,) int32. Returns the number of edges that merge clusters: fewer than m if the next one closes a cycle. Union by
+    size with path halving is O(m α(m)).
     """
     parent = np.arange(n, dtype=np.int32)  # NumPy makes the arrays: Numba takes long to compile that
     sets = np.stack((np.ones_like(parent), parent), axis=1)
@@ -45,7 +45,7 @@ def _merge_all(src, dst, n, parent, sets, left_child, right_child, size):
 
 
 def merge_groups(src, dst, group, n_groups, n, left_child, right_child, size):
-    """Join the ends of the edges of a forest in groups, as `merge_in_order` does.
+    """Merge the clusters at the ends of the edges of a forest in groups, as `merge_in_order` does.
 
     `group` is the group of each edge, (m,) int32. Groups share no leaf and have no cycle. All cores take groups in
     turn, and the edges of a group find their sets in a core's cache.
@@ -63,7 +63,7 @@ def merge_groups(src, dst, group, n_groups, n, left_child, right_child, size):
 
 @njit(nogil=True, cache=True)
 def _merge_edges(edges, src, dst, n, parent, sets, left_child, right_child, size):
-    """Join the ends of these edges in turn; return how many there are before one whose ends are in one set.
+    """Merge the clusters at the ends of these edges in turn; return how many there are before one within a cluster.
 
     A root's row of `sets` holds, in one cache line, the size and the cluster of its set.
     """
@@ -145,19 +145,19 @@ def heights_of_size(left_child, right_child, height, size, min_size):
     If there is none, it is the height of the last merge.
     """
     n = height.size + 1
-    of_leaf, of_merge = np.empty(n), height.copy()
+    leaf_height, merge_height = np.empty(n), height.copy()
     for i in range(n - 2, -1, -1):
         for child in (left_child[i], right_child[i]):
             if child < n:
-                of_leaf[child] = of_merge[i]
+                leaf_height[child] = merge_height[i]
             elif size[child - n] < min_size:
-                of_merge[child - n] = of_merge[i]
-    return of_leaf
+                merge_height[child - n] = merge_height[i]
+    return leaf_height
 
 
 @njit(cache=True)
 def mark_upwards(left_child, right_child, mark):
-    """Return whether each leaf, and then each merge, holds a leaf that `mark`, (n,) bool, marks: (n + m,) bool."""
+    """Return whether each leaf, and then each merge, has a leaf that `mark`, (n,) bool, marks: (n + m,) bool."""
     n, m = mark.size, left_child.size
     holds = np.empty(n + m, np.bool_)
     holds[:n] = mark
@@ -167,20 +167,20 @@ def mark_upwards(left_child, right_child, mark):
 
 
 @njit(cache=True)
-def places_in_groups(group, n_groups):
+def ranks_in_groups(group, n_groups):
     """Count for each entry those before it that have its group, a number below `n_groups`: (m,) int64."""
-    place, seen = np.empty(group.size, np.int64), np.zeros(n_groups, np.int64)
+    rank, seen = np.empty(group.size, np.int64), np.zeros(n_groups, np.int64)
     for i in range(group.size):
-        place[i] = seen[group[i]]
+        rank[i] = seen[group[i]]
         seen[group[i]] += 1
-    return place
+    return rank
 
 
 @njit(cache=True)
 def label_kept(left_child, right_child, kept, n):
     """Return the flat cluster of each of n leaves, (n,) int32, after the merges that are marked in `kept`.
 
-    Clusters are numbered in the order of their first leaves. The merges that a kept merge joins must be kept, too.
+    Clusters are numbered in the order of their first leaves. Merges within a kept merge must be kept, too.
     """
     flat = np.empty(n + len(kept), np.int32)
     for c in range(n + len(kept)):
@@ -285,15 +285,15 @@ def _write_means(values, rows, start, weight, box, begin, end, mean, mass):
         first, whole = rows[start[c]], 0.0
         total[:] = 0.0
         for part in range(start[c], start[c + 1], PART):
-            sums[:], of_part = 0.0, 0.0
+            sums[:], part_mass = 0.0, 0.0
             for i in range(part, min(part + PART, start[c + 1])):
                 row = rows[i]
                 w = weight[row] if weight.size else 1.0
-                of_part += w
+                part_mass += w
                 for f in range(d):
                     gap = _nearest_gap(np.float64(values[row, f]) - np.float64(values[first, f]), box[f])
                     sums[f] += w * gap
-            whole += of_part
+            whole += part_mass
             for f in range(d):
                 total[f] += sums[f]
         mass[c] = whole
@@ -306,13 +306,13 @@ def _write_deviations(values, rows, start, weight, box, mean, mass, begin, end, 
     for c in range(begin, end):
         largest, total = 0.0, 0.0
         for part in range(start[c], start[c + 1], PART):
-            of_part = 0.0
+            part_sum = 0.0
             for i in range(part, min(part + PART, start[c + 1])):
                 row, square = rows[i], 0.0
                 for f in range(values.shape[1]):
                     gap = _nearest_gap(np.float64(values[row, f]) - mean[c, f], box[f])
                     square += gap * gap
                 largest = max(largest, square)
-                of_part += (weight[row] if weight.size else 1.0) * square
-            total += of_part
+                part_sum += (weight[row] if weight.size else 1.0) * square
+            total += part_sum
         radius[c], spread[c] = np.sqrt(largest), np.sqrt(total / mass[c])

@@ -50,7 +50,7 @@ COUNTERS = 512  # more than a launch needs: two per level and one per round of p
 
 
 def merge_in_order(src: Array, dst: Array, n: int, left_child: Any, right_child: Any, size: Any) -> int:
-    """Join the ends of a tree's edges, CuPy arrays, in turn, as `rapids_slink.dendrogram.cpu.merge_in_order` does."""
+    """Merge the clusters at the ends of a tree's edges, as `rapids_slink.dendrogram.cpu.merge_in_order` does."""
     check_arrays("int32", src, dst, left_child, right_child, size)
     m = src.size
     if not m:
@@ -74,7 +74,7 @@ def merge_in_order(src: Array, dst: Array, n: int, left_child: Any, right_child:
 def merge_groups(
     src: Array, dst: Array, group: Array, n_groups: int, n: int, left_child: Any, right_child: Any, size: Any
 ) -> None:
-    """Join the ends of the edges of a forest in groups, as `rapids_slink.dendrogram.cpu.merge_groups` does.
+    """Merge the clusters at the ends of a forest's edges, as `rapids_slink.dendrogram.cpu.merge_groups` does.
 
     The groups are not needed, because a GPU merges all edges at once anyway.
     """
@@ -87,8 +87,10 @@ def label_clusters(left_child: Any, right_child: Any, n: int) -> Any:
     clusters = n + left_child.size
     pointer, first_leaf, label = cp.empty((3, clusters), cp.int32)
     number = cp.empty(n, cp.uint32)
-    arguments = np.int32(n), np.int32(left_child.size), left_child, right_child
-    _launch("label_clusters", clusters, *arguments, pointer, first_leaf, number, number_a_block(SOURCE), label)
+    _launch(
+        "label_clusters", clusters, np.int32(n), np.int32(left_child.size), left_child, right_child, pointer,
+        first_leaf, number, number_a_block(SOURCE), label,
+    )  # fmt: skip
     return label
 
 
@@ -108,13 +110,13 @@ def mark_upwards(left_child: Array, right_child: Array, mark: Array) -> Array:
     return holds
 
 
-def places_in_groups(group: Any, n_groups: int) -> Any:
-    """Count for each entry those before it in its group, as `rapids_slink.dendrogram.cpu.places_in_groups` does."""
+def ranks_in_groups(group: Any, n_groups: int) -> Any:
+    """Count for each entry those before it in its group, as `rapids_slink.dendrogram.cpu.ranks_in_groups` does."""
     order, begin = cp.argsort(group), cp.zeros(n_groups + 1, cp.int64)  # CuPy sorts stably
     cp.cumsum(cp.bincount(group, minlength=n_groups), out=begin[1:])
-    place = cp.empty(group.size, cp.int64)
-    place[order] = cp.arange(group.size) - begin[group[order]]
-    return place
+    rank = cp.empty(group.size, cp.int64)
+    rank[order] = cp.arange(group.size) - begin[group[order]]
+    return rank
 
 
 def label_kept(left_child: Any, right_child: Any, kept: Any, n: int) -> Any:
@@ -133,7 +135,7 @@ def condense(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Array, Array]:
     """Return the columns of a `Condensed` for one tree without weights. Those of points stay on the GPU.
 
-    Every node of the dendrogram, leaf or merge, points at the merge that joins it. From each leaf, pointers within
+    Every node of the dendrogram, leaf or merge, points at the merge that takes it. From each leaf, pointers within
     parts that are too small are followed to the first merge that is large enough: it tells when the leaf falls out.
     Other pointers are followed up to the nearest side of a split: it tells which cluster the leaf falls out of.
     """
@@ -145,11 +147,10 @@ def condense(
     number, birth = cp.zeros(2 * n - 1, cp.int32), cp.empty(2 * top_down.size)
     parent, points = cp.empty((2, 2 * top_down.size), cp.int32)
     cluster, departure = cp.empty(n, cp.int32), cp.empty(n)
-    of_nodes = left_child, right_child, size, rate, number
-    launch(SUMS, "number_sides", n, *splits, *of_nodes, birth, points)
+    launch(SUMS, "number_sides", n, *splits, left_child, right_child, size, rate, number, birth, points)
     launch(SUMS, "place_leaves", n, *splits, large, side, rate, number, cluster, departure, parent)
-    of_clusters = ((-1, parent), (0.0, birth), (n, points))
-    return *(np.append(np.array([first], a.dtype), a.get()) for first, a in of_clusters), cluster, departure
+    root_first = ((-1, parent), (0.0, birth), (n, points))
+    return *(np.append(np.array([root], a.dtype), a.get()) for root, a in root_first), cluster, departure
 
 
 def columns_of(
@@ -160,8 +161,9 @@ def columns_of(
     check_arrays("float64", birth, departure)
     rows = parent.size - 1 + cluster.size
     columns = (*cp.empty((2, rows), cp.int64), cp.empty(rows), cp.empty(rows, cp.int64))
-    of_clusters = np.int32(parent.size - 1), *(cp.asarray(column[1:]) for column in (parent, birth, size))
-    launch(SUMS, "put_columns", rows, *of_clusters, np.int32(cluster.size), cluster, departure, *columns)
+    parent, birth, size = (cp.asarray(column[1:]) for column in (parent, birth, size))
+    counts = np.int32(parent.size), np.int32(cluster.size)
+    launch(SUMS, "put_columns", rows, counts[0], parent, birth, size, counts[1], cluster, departure, *columns)
     return columns
 
 
@@ -172,8 +174,10 @@ def label_points(
     check_arrays("int32", cluster, label)
     check_arrays("float64", departure, largest)
     labels, depth = cp.empty_like(cluster), cp.empty_like(departure)
-    of_clusters = cp.asarray(label), cp.asarray(largest), np.float64(stay)
-    launch(SUMS, "label_points", cluster.size, np.int32(cluster.size), cluster, departure, *of_clusters, labels, depth)
+    launch(
+        SUMS, "label_points", cluster.size, np.int32(cluster.size), cluster, departure, cp.asarray(label),
+        cp.asarray(largest), np.float64(stay), labels, depth,
+    )  # fmt: skip
     return labels, depth
 
 
@@ -182,8 +186,7 @@ def score_points(cluster: Array, departure: Array, largest: np.ndarray) -> Array
     check_arrays("int32", cluster)
     check_arrays("float64", departure, largest)
     score = cp.empty_like(departure)
-    arguments = np.int32(cluster.size), cluster, departure, cp.asarray(largest), score
-    launch(SUMS, "score_points", cluster.size, *arguments)
+    launch(SUMS, "score_points", cluster.size, np.int32(cluster.size), cluster, departure, cp.asarray(largest), score)
     return score
 
 

@@ -1,6 +1,6 @@
 """Labels from a linkage frame, on the frame's device, and the rules by which models choose flat clusters.
 
-A cut keeps a prefix of the merges. Each kept merge points at the kept merge that joins its cluster, and these pointers
+A cut keeps a prefix of the merges. Each kept merge points at the kept merge that takes its cluster, and these pointers
 lead to the last one. On a GPU pointers are doubled among a sample of the merges, so the time hardly depends on the
 shape of the tree. The finest of several cuts is made first; each further one cuts the dendrogram over the clusters of
 the one before.
@@ -76,7 +76,7 @@ MEANINGS = {
 MOST_ROWS = 0.95
 #: The sides at which a range up to a threshold is closed: "left" keeps merges below it, "right" also those at it.
 CLOSED = ("left", "right")
-#: The names of a cluster: its place in the order of first appearance, or its smallest row number.
+#: The names of a cluster: its rank in the order of first appearance, or its smallest row number.
 NAMES = ("number", "first_row")
 
 
@@ -264,11 +264,11 @@ def small_enough(linkage: PreallocatedFrame, n: int, parameters: CutParameters) 
 
 def warn_of_heavy_rows(parameters: CutParameters, n: int) -> None:
     """Warn if single rows weigh more than the largest cluster may."""
-    most, weights = parameters.max_cluster_size, parameters.weights(n, CPU)
-    heavy = 0 if most is None or weights is None else int((weights > most).sum())
+    max_size, weights = parameters.max_cluster_size, parameters.weights(n, CPU)
+    heavy = 0 if max_size is None or weights is None else int((weights > max_size).sum())
     if heavy:
         warn(
-            f"{counted(heavy, 'row')} of a weight above max_cluster_size={most} cannot be split: "
+            f"{counted(heavy, 'row')} of a weight above max_cluster_size={max_size} cannot be split: "
             f"{'it is a cluster' if heavy == 1 else 'each is a cluster'} by itself"
         )
 
@@ -426,7 +426,7 @@ def cut_groups(
     frames = (OutputKind.of(frame, device)[0] for frame in (merge_group, groups))
     group, rows = (column_values(frame[name], device) for frame, name in zip(frames, ("group", "rows"), strict=True))
     labels = PreallocatedFrame.empty(device, n_leaves, dict.fromkeys(names, "int32"))
-    place = half(device, __package__).places_in_groups(group, len(rows))
+    place = half(device, __package__).ranks_in_groups(group, len(rows))
     for column, value in zip(labels.columns.values(), values, strict=True):
         kept = place < (rows - min(int(value), n_leaves))[group]
         column[...] = label_kept(linkage, kept, n_leaves, parameters)
@@ -513,8 +513,10 @@ def check_cut(
     if is_widest_gap(n_clusters):
         return
     if not components <= as_integer(n_clusters, "n_clusters") <= n:
-        left = f"max_distance={max_distance} leaves {components} trees" if max_distance is not None else ""
-        why = f" ({left or f'the graph has {components} components, which nothing joins'})" if components > 1 else ""
+        cause = f"the graph has {components} components, which nothing joins"
+        if max_distance is not None:
+            cause = f"max_distance={max_distance} leaves {components} trees"
+        why = f" ({cause})" if components > 1 else ""
         raise ValueError(f"n_clusters must be from {components} to {n}, the number of rows, got {n_clusters}{why}")
 
 
@@ -566,7 +568,7 @@ def check_number(n_clusters: Any, count_small: bool) -> None:
 
 
 def check_groups(linkage: Any, merge_group: Any, groups: Any, n: int) -> None:
-    """Raise unless these frames of pandas are valid for a model, and each merge joins clusters of one group.
+    """Raise unless these frames of pandas are valid for a model, and each merge has clusters of one group.
 
     `label_kept` needs such merges.
     """
@@ -729,7 +731,7 @@ class GroupedCut(ClusterRule):
                 if parameters.max_cluster_size is not None:
                     kept &= small_enough(merges, n, parameters)
             else:
-                place = half(device, __package__).places_in_groups(self.merge_group, count)
+                place = half(device, __package__).ranks_in_groups(self.merge_group, count)
                 kept = place < (rows - min(int(parameters.n_clusters), n))[self.merge_group]
             labels = label_kept(merges, kept, n, replace(parameters, min_cluster_size=1))
             clusters = rows - xp.bincount(self.merge_group[kept], minlength=count)
@@ -758,10 +760,10 @@ def clusters_of_groups(labels: Array, group: Array, count: int, xp: Any) -> tupl
     `labels` and `group` are (n,) arrays, the label and the group of each row.
     """
     number = number_of_clusters(labels, None)
-    of_label, first = xp.zeros(number, "int32"), xp.full(count, number, "int32")
-    of_label[labels[labels >= 0]] = group[labels >= 0]
-    xp.minimum.at(first, of_label, xp.arange(number, dtype="int32"))
-    return xp.bincount(of_label, minlength=count), xp.where(first < number, first, OUTLIER)
+    group_of_label, first = xp.zeros(number, "int32"), xp.full(count, number, "int32")
+    group_of_label[labels[labels >= 0]] = group[labels >= 0]
+    xp.minimum.at(first, group_of_label, xp.arange(number, dtype="int32"))
+    return xp.bincount(group_of_label, minlength=count), xp.where(first < number, first, OUTLIER)
 
 
 def frame_of_groups(keys: Any, counts: Sequence[Array]) -> Any:
@@ -796,26 +798,26 @@ class StableClusters(ClusterRule):
 
         Raises ValueError if a height is negative.
         """
-        columns, place = Merges(*(merges.columns[name] for name in COLUMNS)), merges.device
+        columns, tree_device = Merges(*(merges.columns[name] for name in COLUMNS)), merges.device
         lowest = float(columns.height[0]) if columns.height.size else 0.0
         if lowest < 0:
             raise ValueError(f"HDBSCAN needs distances that are not negative, and {self.metric} gives {lowest}")
-        if place.is_gpu and self.weighting is None and columns.height.size == n - 1 > 0:
-            tree = Condensed(*half(place, __package__).condense(*columns, self.min_size))
+        if tree_device.is_gpu and self.weighting is None and columns.height.size == n - 1 > 0:
+            tree = Condensed(*half(tree_device, __package__).condense(*columns, self.min_size))
         else:
-            place, columns = CPU, Merges(*map(to_host, columns))
+            tree_device, columns = CPU, Merges(*map(to_host, columns))
             tree = condense(columns, n, self.min_size, self.weighting)
-        summary = summarize(tree, place, self.weighting)
-        return tree, summary, select(tree, self.rule, summary, place), place
+        summary = summarize(tree, tree_device, self.weighting)
+        return tree, summary, select(tree, self.rule, summary, tree_device), tree_device
 
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
         """Return HDBSCAN's clusters of the linkage of n rows."""
         with report.stage("clusters", device):
-            tree, summary, selected, place = self.select(merges, n)
-            scores = outlier_scores(tree, summary, place)
-            condensed = {name: device.asarray(v) for name, v in columns_of(tree, self.weighting, place).items()}
+            tree, summary, selected, tree_device = self.select(merges, n)
+            scores = outlier_scores(tree, summary, tree_device)
+            condensed = {name: device.asarray(v) for name, v in columns_of(tree, self.weighting, tree_device).items()}
             rows = {"labels_": selected.labels, "probabilities_": selected.probabilities, "outlier_scores_": scores}
-            rows = {name: copy_out(place, values) for name, values in rows.items()}
+            rows = {name: copy_out(tree_device, values) for name, values in rows.items()}
         return FlatClusters(
             selected.persistence.size,
             rows,
@@ -833,11 +835,11 @@ def write_labels(rules: list[StableClusters], merges: PreallocatedFrame, n: int,
 
 def large_clusters(labels: Array, count: int, parameters: CutParameters, xp: Any) -> FlatClusters:
     """Return those of `count` clusters with labels 0..count-1 that have at least the smallest size, labelled anew."""
-    least, most = parameters.min_cluster_size or 1, parameters.max_cluster_size
+    least, max_size = parameters.min_cluster_size or 1, parameters.max_cluster_size
     labels = without_small(labels, least, None, xp)
     large = number_of_clusters(labels, None if least > 1 else count)
     values = {"_least_size_": least, "_small_clusters_": count - large}
-    values |= {} if most is None else {"_split_above_": int(most)}
+    values |= {} if max_size is None else {"_split_above_": int(max_size)}
     return FlatClusters(large, {"labels_": labels}, values=values)
 
 

@@ -1,5 +1,5 @@
-// From ranked tree edges to a dendrogram, and from a dendrogram to labels. cuda.py explains each step and proves it. Each
-// kernel is one cooperative launch, because most steps take less time than a launch.
+// These kernels make a dendrogram from ranked tree edges, and labels from a dendrogram. cuda.py explains each step and proves
+// it. Each kernel is one cooperative launch, because most steps take less time than a launch.
 //
 // A *part* is a set of nodes: parts 0..n-1 are the leaves, and contraction makes those of higher numbers.
 // lightest_exit[part] is (rank of the lightest edge that leaves the part) << 32 | x. First x is the part across that edge, later
@@ -13,14 +13,14 @@ constexpr int HOPS = 3, MAX_LEVELS = 32, SAMPLED = 32;
 
 struct Pair { int a, b; };
 
-// The levels of a contraction: their number, and the first part of each; one past the last part closes them. Zeros at first.
+// The levels of a contraction: their number, and the first part of each, closed by one past the last part. All are zero at first.
 struct Levels { int count, has_cycle, first[MAX_LEVELS + 2]; };
 
 __device__ __forceinline__ int upper(long long packed) { return packed >> 32; }
 __device__ __forceinline__ int lower(long long packed) { return packed & 0xffffffff; }
 __device__ __forceinline__ long long pack(int upper, int lower) { return ((long long)upper << 32) | (unsigned)lower; }
 
-// A slot, counted from `counter`, for every thread of the block that wants one.
+// Returns a slot, counted from `counter`, for every thread of the block that wants one.
 __device__ __forceinline__ int claim(bool wanted, int* counter) {
     const bool one[1] = {wanted};
     int slot[1];
@@ -28,9 +28,10 @@ __device__ __forceinline__ int claim(bool wanted, int* counter) {
     return slot[0];
 }
 
-// Pointer doubling. Entries below zero are ends. Each entry that takes part becomes the end to which its pointers lead through
-// other such entries. A stale pointer is only shorter: at the start of a round pointers lead at least (HOPS + 1)^round steps, at
-// its end (HOPS + 1) times as many. Each round uses one of the zeros at `pending`; returns the unused ones.
+// Doubles pointers until they lead to their ends, which are entries below zero. Each entry that takes part becomes the end to
+// which its pointers lead through other such entries. A stale pointer is only shorter: at the start of a round pointers lead at
+// least (HOPS + 1)^round steps, at its end (HOPS + 1) times as many. Each round uses one of the zeros at `pending`; returns the
+// unused ones.
 template <class TakesPart>
 __device__ int* follow_pointers(ResidentBlocks& blocks, long long count, int* pointer, int* pending, TakesPart takes_part) {
     do {
@@ -49,9 +50,9 @@ __device__ int* follow_pointers(ResidentBlocks& blocks, long long count, int* po
 
 // --- contraction -----------------------------------------------------------------------------------------------------
 
-// The levels of a forest of m edges in ascending order, and the key (chain, rank) of each edge.
+// Contracts a forest of m edges in ascending order: writes its levels, and the key (chain, rank) of each edge.
 //
-// children[rank]: the part whose lightest edge it was, and -1; both parts if it was the lightest at both its ends. `kept` has
+// children[rank] is the part whose lightest edge it was, and -1, or both parts if it was the lightest at both its ends. `kept` has
 // room for six numbers per edge. `counters` are zeros: the first counts arrivals, and each of the others is used once.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) contract(
     int m, int n, const int* __restrict__ src, const int* __restrict__ dst, long long* lightest_exit, Pair* children,
@@ -126,9 +127,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) contract(
 
 // --- chains ----------------------------------------------------------------------------------------------------------
 
-// The linkage's columns, from the sorted keys, unless there was a cycle.
+// Writes the linkage's columns from the sorted keys, unless there was a cycle.
 //
-// start[chain - n]: where a chain starts in the keys; no chain is empty, and one more entry closes the last. `sum` is the
+// start[chain - n] is where a chain starts in the keys; no chain is empty, and one more entry closes the last. `sum` is the
 // running sum of the leaves that the edges of all chains merge, modulo 2^32, which keeps differences right.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) merge_along_chains(
     int m, int n, const Levels* __restrict__ levels, const Pair* __restrict__ children, const long long* __restrict__ key,
@@ -156,7 +157,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) merge_along_chains
     auto cluster_of = [&](int part) {  // in which the chain of a part ends
         return part < n ? part : n + lower(key[start[part - n + 1] - 1]);
     };
-    // An edge joins its child to the edge before it in its chain. A chain's first edge has a part at both ends and joins these.
+    // An edge merges its child with the cluster of the edge before it in its chain. A chain's first edge merges the parts at
+    // its ends.
     blocks.each(m, [&](long long p) {
         int chain = upper(key[p]), r = lower(key[p]);
         Pair parts = children[r];
@@ -168,15 +170,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) merge_along_chains
 
 // --- cuts ------------------------------------------------------------------------------------------------------------
 
-// Whether a merge is in the sample, by a hash: one in SAMPLED is, whatever the pattern in which merges point at each other.
+// Returns whether a merge is in the sample. A hash chooses one in SAMPLED, whatever the pattern in which merges point at each
+// other.
 __device__ __forceinline__ bool is_sampled(unsigned merge) {
     merge = (merge ^ merge >> 16) * 0x7feb352d;
     return (merge ^ merge >> 15) % SAMPLED == 0;
 }
 
-// The flat cluster of each leaf and each kept merge, numbered in the order of their first leaves.
+// Labels each leaf and each kept merge with its flat cluster. Flat clusters are numbered in the order of their first leaves.
 //
-// Clusters are leaves and merges. pointer[cluster] is the kept merge that joins it, or ~itself; at the end it is ~ the last cluster
+// Clusters are leaves and merges. pointer[cluster] is the kept merge that takes it, or ~itself; at the end it is ~ the last cluster
 // that contains it. Pointers are doubled only among a sample of the merges, which all others reach in few steps.
 // first_leaf[cluster] is the first leaf of a last cluster; number[leaf] is how many flat clusters begin with a leaf up to this one.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) label_clusters(

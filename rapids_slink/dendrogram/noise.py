@@ -1,14 +1,14 @@
 """Noise to clusters: each row without a label takes the label of the cluster that its branch of the tree meets first.
 
-Go up from a row without a label to the first merge at which its part meets labelled rows. The edge of this merge ends
-at a row of the other part, and the row takes that row's label. If that row has none itself, it has met labelled rows
-before, within its own part, and has taken theirs.
+Go up from a row without a label to the first merge at which its branch meets labelled rows. The edge of this merge ends
+at a row of the other branch, and the row takes that row's label. If that row has none itself, it has met labelled rows
+before, within its own branch, and has taken their label.
 
-So the edges of merges that join two labelled parts are left out. By induction over the merges, what the other edges
-connect holds exactly one labelled row where its part holds any: a merge joins two trees of which at most one has a
-labelled row. Every other row takes the label of this one. It is the row that it reaches by the path in the tree whose
-largest edge is the least in the total order, and the forest is the minimum spanning forest that is rooted in the
-labelled rows (Cousty et al., "Watershed cuts: minimum spanning forests and the drop of water principle", TPAMI 2009).
+So the edges of merges of two labelled branches are left out. By induction over the merges, a component of the other
+edges has exactly one labelled row if its branch has any: an edge connects two components of which at most one has a
+labelled row. Every other row takes the label of this one, which it reaches by the path in the tree whose largest edge
+is the least in the total order. The forest is the minimum spanning forest that is rooted in the labelled rows
+(Cousty et al., "Watershed cuts: minimum spanning forests and the drop of water principle", TPAMI 2009).
 The numbers of the clusters do not matter.
 """
 
@@ -35,8 +35,8 @@ def reduce_outliers(
     src, dst = edges["src"][stays], edges["dst"][stays]
     first, second, size = xp.empty((3, src.size), "int32")
     kernels.merge_in_order(src, dst, n, first, second, size)
-    part = kernels.label_clusters(first, second, n)[:n]
-    of_part: Any = xp.full(n, OUTLIER, "int32")
-    of_part[part[is_labelled]] = labels[is_labelled]
-    reduced: Array = of_part[part]
+    component = kernels.label_clusters(first, second, n)[:n]
+    label_of_component: Any = xp.full(n, OUTLIER, "int32")
+    label_of_component[component[is_labelled]] = labels[is_labelled]
+    reduced: Array = label_of_component[component]
     return reduced

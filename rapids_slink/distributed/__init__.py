@@ -49,7 +49,7 @@ from rapids_slink.distributed.trees import (
 from rapids_slink.distributed.within import (
     blocks_of_both,
     count_of_block,
-    joined_pairs,
+    frame_of_pairs,
     near_blocks,
     pairs_of_block,
     pairs_within,
@@ -247,7 +247,7 @@ def pairs(X: Any, Y: Any, task: PairTask, device: str) -> Any:
         raise ValueError("names=True is for rows on one device, and X is a Dask collection: merge its index by number")
     with Run() as run:
         rows, settings = near_blocks(run, X, Y, task, device, pairs_of_block)
-        parts = [run.task("pairs", joined_pairs, settings, row, index=(b,)) for b, row in enumerate(rows)]
+        parts = [run.task("pairs", frame_of_pairs, settings, row, index=(b,)) for b, row in enumerate(rows)]
         run.wait(parts)
         (meta,) = run.gather([run.task("pairs-meta", getitem, parts[0], slice(0))])
         return frame_of_parts("pairs", parts, meta, (None,) * (len(parts) + 1))

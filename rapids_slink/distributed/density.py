@@ -1,6 +1,6 @@
 """DBSCAN of a Dask collection: what the pairs of each two blocks tell of core rows, put together on one worker.
 
-blocks that may be near ──CoreRows──▶ weights, joined rows, pairs that are left ──▶ labels ──▶ partitions
+blocks that may be near ──CoreRows──▶ weights, united rows, other pairs ──▶ labels ──▶ partitions
 """
 
 from dataclasses import replace
@@ -31,12 +31,12 @@ def check_settings(settings: Settings) -> None:
         raise ValueError("metric='precomputed' takes a matrix in one piece, not a Dask collection")
     if settings.metric.missing:  # rows without a common feature are looked for among all rows
         raise ValueError("missing= takes points in one piece, not a Dask collection")
-    of_one_device = {
+    one_device_settings = {
         "prediction_data=True": settings.prediction_data,
         "store_centers": settings.store_centers is not None,
         "sample_weight": settings.weights is not None,
     }
-    if refused := [name for name, asked in of_one_device.items() if asked]:
+    if refused := [name for name, asked in one_device_settings.items() if asked]:
         raise ValueError(f"{refused[0]} is for rows on one device, and X is a Dask collection")
 
 
@@ -51,7 +51,7 @@ def fit_dbscan(X: Any, settings: Settings, rule: DensityRule) -> dict[str, Any]:
             settings = replace(with_bytes(settings), max_distance=rule.eps)
             points = read_points(run, X, settings).check_zeros()
             settings, layout, n = points.settings, points.layout, points.n_rows
-            of_shape = size_attributes(n, points.n_features, 1, points.names)
+            size_values = size_attributes(n, points.n_features, 1, points.names)
             report["device"] = settings.device
         with report.stage("pairs", CPU):
             blocks, met = near_blocks_of(run, points)
@@ -61,9 +61,9 @@ def fit_dbscan(X: Any, settings: Settings, rule: DensityRule) -> dict[str, Any]:
         fitted = attributes(run, labelled, layout)
         report.count("pairs", pairs_of_blocks=len(met))
         report.count("cluster", **run.counts())
-    fitted |= {name: of_shape[name] for name in ("n_features_in_", "feature_names_in_") if name in of_shape}
-    made = model_attributes(fitted, layout, report, start)
-    return {name: value for name, value in made.items() if name.endswith("_")}
+    fitted |= {name: size_values[name] for name in ("n_features_in_", "feature_names_in_") if name in size_values}
+    fitted = model_attributes(fitted, layout, report, start)
+    return {name: value for name, value in fitted.items() if name.endswith("_")}
 
 
 @on_worker
@@ -84,12 +84,12 @@ def _core_rows_of_blocks(
         told.add(src, dst + xp.int32(m) if between else dst)
     if told.kept is None:
         raise DeviceMemoryError(f"not enough memory for the pairs of {ids.size:,} rows that may be core: take fewer")
-    joined = xp.flatnonzero(told.parent != xp.arange(ids.size, dtype="int32"))
-    pairs = joined, told.parent[joined]
+    united = xp.flatnonzero(told.parent != xp.arange(ids.size, dtype="int32"))
+    pairs = united, told.parent[united]
     return {
         "ids": ids,
         "weight": told.total - 1,
-        "joined": [ids[end] for end in pairs],
+        "united": [ids[end] for end in pairs],
         "kept": [ids[end] for end in told.kept],
     }
 
@@ -103,7 +103,7 @@ def _label(
     rows = CoreRows(xp.ones(n), rule.min_samples, device)
     for part in parts:
         rows.total[part["ids"]] += part["weight"]
-        kernels(device).join_pairs(rows.parent, *part["joined"])
+        kernels(device).join_pairs(rows.parent, *part["united"])
     rows.kept = xp.concatenate([part["kept"][0] for part in parts]), xp.concatenate([part["kept"][1] for part in parts])
     labels = rows.labels(lambda: [])
     output = Points(xp.empty((n, 0)), None, None, OutputKind(is_frame=True, gpu=device.is_gpu))

@@ -147,8 +147,10 @@ def _trees_of_partitions(
     for place, (p, read, i, holder) in enumerate(_filled_partitions(points)):
         for at in meetings[place]:
             through_host = at >= 0 and run.copies_through_host(settings)
-            arguments = read, i, tables[place], groups, place, at, through_host
-            piece = run.task("group-rows", _rows_that_meet, *arguments, index=(p, at), worker=holder)
+            piece = run.task(
+                "group-rows", _rows_that_meet, read, i, tables[place], groups, place, at, through_host, index=(p, at),
+                worker=holder,
+            )  # fmt: skip
             together.setdefault((at, p if at < 0 else -1), []).append(piece)
     return [
         run.task("trees", _trees_of_groups, settings, pieces, points.dtype, index=place)
@@ -193,9 +195,9 @@ def _fit_forest(
     """Return the attributes of n rows from the trees of all their groups."""
     xp, report = device.xp, Report()
     with report.stage("spanning_tree", device):
-        for of_part in trees:
-            report.add(of_part["report"])
-        frames = [of_part["edges"] for of_part in trees]
+        for part in trees:
+            report.add(part["report"])
+        frames = [part["edges"] for part in trees]
         edges = frames[0] if len(frames) == 1 else device.frames.concat(frames, ignore_index=True)
         columns = {name: edges[name].values for name in edges}
         order = stable_order(edge_codes(columns["src"], columns["dst"], xp), xp)
@@ -205,10 +207,10 @@ def _fit_forest(
         tree = within_distance(PreallocatedFrame.of(device, forest), settings.max_distance)
     merge_group = ordered["group"][: len(tree.columns["src"])].astype("int32")
     keys, sizes, first = groups["keys"], *(to_host(groups[name]) for name in ("sizes", "first"))
-    of_groups = GroupedCut(rule, keys, sizes, first, merge_group)
+    grouped_cut = GroupedCut(rule, keys, sizes, first, merge_group)
     with report.stage("linkage", device):
-        merges = build_linkage(tree, n, of_groups.merge_groups)
+        merges = build_linkage(tree, n, grouped_cut.merge_groups)
     rows = Points(xp.empty((n, 0)), None, None, OutputKind(is_frame=True, gpu=device.is_gpu))
-    flat = flat_attributes(of_groups.choose(merges, n, device, report), rows)
-    components = sum(of_part["components"] for of_part in trees)
+    flat = flat_attributes(grouped_cut.choose(merges, n, device, report), rows)
+    components = sum(part["components"] for part in trees)
     return {"linkage_": merges.frame, "mst_": tree.frame, **flat, "report_": report, "components": components}

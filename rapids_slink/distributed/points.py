@@ -5,7 +5,7 @@
 Every pair of blocks is a task, so there are few blocks, whatever the numbers of rows and partitions. Small partitions
 share a block, and a large one is spread over several.
 
-A row's number is its place among all rows, partition after partition. A worker's results for all rows go back to the
+A row's number is its position among all rows, partition after partition. A worker's results for all rows go back to the
 partitions by that number: a merge on it is a slice, because each partition's rows follow one another.
 """
 
@@ -85,7 +85,7 @@ class Layout:
                     gathered(run, keys, ("rows",), "groups"),
                 )
             results = run.task("cut", _cut, whole, n_leaves, parameters, groups)
-            return attributes(run, results, self, of_rows=("labels",))["labels"]
+            return attributes(run, results, self, row_names=("labels",))["labels"]
 
 
 def is_frame(X: Any) -> bool:
@@ -111,13 +111,18 @@ def partitions_of(X: Any) -> list[Any]:
     return list(X.to_delayed(optimize_graph=False)) if is_frame(X) else list(X.to_delayed().ravel())
 
 
-def attributes(run: Run, results: Future, layout: Layout | None = None, of_rows: Sequence[str] = ()) -> dict[str, Any]:
-    """Return a task's results by name, frames as collections, and Series and others `of_rows` in their layout."""
+def attributes(
+    run: Run, results: Future, layout: Layout | None = None, row_names: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return a task's results by name: frames become collections, and Series have the layout of the rows.
+
+    `row_names` names further results that have a value for each row, and so that layout.
+    """
     ((worker, described),) = run.gather([run.task("results", _described, results)])
     by_name = {}
     for name, (value, divisions) in described.items():
         by_name[name] = value
-        if divisions is not None and layout is not None and (value.ndim == 1 or name in of_rows):
+        if divisions is not None and layout is not None and (value.ndim == 1 or name in row_names):
             by_name[name] = layout.collection(name, run.task(name, getitem, results, name, worker=worker), value)
         elif divisions is not None:
             output = None if layout is None else layout.output
@@ -253,8 +258,12 @@ def read_points(run: Run, X: Any, settings: Settings, name: str = "X") -> Partit
     places: dict[int, tuple[int, int]] = {}
     for g, (group, holder) in enumerate(groups):
         called = [f"partition {p} of {name}" for p in group]
-        arguments = settings, [parts[p] for p in group], columns, called
-        tasks.append(run.task("read", read_partitions, *arguments, index=(name, g), worker=holder))
+        tasks.append(
+            run.task(
+                "read", read_partitions, settings, [parts[p] for p in group], columns, called, index=(name, g),
+                worker=holder,
+            )
+        )  # fmt: skip
         places |= {p: (g, i) for i, p in enumerate(group)}
 
     def of_groups(what: str, function: Callable[..., Any], *args: Any) -> list[Future]:
@@ -374,8 +383,8 @@ def make_blocks(run: Run, points: Partitions, count: int, name: str = "block", n
         worker, pieces = run.worker(owners[b]) if held[b] else None, []
         for g, parts in groups.items():
             _, read, holder = points.read[g]
-            arguments = read, list(parts.values()), holder != worker and run.copies_through_host(settings)
-            pieces.append(run.task(f"{name}-piece", _piece, *arguments, index=(b, g), worker=holder))
+            ranges, copied = list(parts.values()), holder != worker and run.copies_through_host(settings)
+            pieces.append(run.task(f"{name}-piece", _piece, read, ranges, copied, index=(b, g), worker=holder))
         order = [p for parts in groups.values() for p in parts]
         blocks.append(run.task(name, _block, pieces, order, points.dtype, device, index=(b,), worker=worker))
     return Blocks(blocks, starts, owners, settings)

@@ -1,6 +1,6 @@
 """The spanning tree of points in blocks: a tree for each pair of blocks, and the forest of all their edges.
 
-    blocks ──lists_of_block──▶ their neighbour lists ──pair_tree──▶ a tree for each pair ──join_trees──▶ one tree
+    blocks ──lists_of_block──▶ their neighbour lists ──pair_tree──▶ a tree for each pair ──forest_of_trees──▶ one tree
 
 Every edge of the tree of all points is in the tree of each part that holds its two ends: a lighter path within the part
 would be a lighter path among all points. Any two points are in some pair of blocks. So the tree of the union of the
@@ -52,8 +52,8 @@ from rapids_slink.spanning_tree.lists import list_length
 from rapids_slink.spanning_tree.problem import Problem
 from rapids_slink.spanning_tree.ways import tree_of_rows, way_of
 
-#: The number of trees that are joined at a time.
-JOINED = 8
+#: The number of trees whose edges are put together at a time.
+TREES_AT_ONCE = 8
 
 
 def tree_of_blocks(run: Run, blocks: Blocks, pairs: list[tuple[int, int]], progress: Progress | None) -> list[Future]:
@@ -74,20 +74,20 @@ def tree_of_blocks(run: Run, blocks: Blocks, pairs: list[tuple[int, int]], progr
     sent = dict(enumerate(here))
     if run.copies_through_host(settings):
         sent |= {b: run.task("send", _on_host, here[b], index=(b,), worker=keepers[b]) for b in sorted(moved)}
-    results, joined, with_edges = [], [], set[int]()
+    results, trees, with_edges = [], [], set[int]()
     for pair, w in order:
         parts = [here[b] if owners[b] == w else sent[b] for b in pair]
-        arguments = parts, [blocks.starts[b] for b in pair], [b not in with_edges for b in pair]
-        results.append(run.task("tree", pair_tree, settings, *arguments, index=pair, worker=run.worker(w)))
+        starts, are_new = [blocks.starts[b] for b in pair], [b not in with_edges for b in pair]
+        results.append(run.task("tree", pair_tree, settings, parts, starts, are_new, index=pair, worker=run.worker(w)))
         with_edges.update(pair)
-        joined.append(results[-1])
-        level = 0
-        while len(joined) >= JOINED and (len(results) // JOINED**level) % JOINED == 0:  # as counters carry over
-            tree = run.task("join", join_trees, settings, joined[-JOINED:], index=(level, len(results)))
-            joined[-JOINED:] = [tree]
+        trees.append(results[-1])
+        level = 0  # trees of more and more pairs are put together, as the digits of a counter carry over
+        while len(trees) >= TREES_AT_ONCE and (len(results) // TREES_AT_ONCE**level) % TREES_AT_ONCE == 0:
+            tree = run.task("join", forest_of_trees, settings, trees[-TREES_AT_ONCE:], index=(level, len(results)))
+            trees[-TREES_AT_ONCE:] = [tree]
             level += 1
     run.wait(results, progress)
-    return joined
+    return trees
 
 
 def _on_host(parts: list[Any]) -> list[Any]:
@@ -195,13 +195,13 @@ def edges_frame(
 
 
 @on_worker
-def join_trees(device: Device, settings: Settings, trees: list[dict[str, Any]]) -> dict[str, Any]:
+def forest_of_trees(device: Device, settings: Settings, trees: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the minimum spanning forest of the edges of several trees, and what their reports count together."""
     report = Report()
-    return {"edges": _joined(device, trees, report), "report": report}
+    return {"edges": _edges_of_trees(device, trees, report), "report": report}
 
 
-def _joined(device: Device, trees: list[dict[str, Any]], report: Report) -> Any:
+def _edges_of_trees(device: Device, trees: list[dict[str, Any]], report: Report) -> Any:
     for tree in trees:
         report.add(tree["report"])
     edges = device.frames.concat([tree["edges"] for tree in trees], ignore_index=True)
@@ -231,7 +231,7 @@ def fit_trees(
     """Return the attributes of n rows, from trees whose edges together hold the tree of all rows."""
     report = Report()
     with report.stage("spanning_tree", device):
-        tree = _joined(device, trees, report)
+        tree = _edges_of_trees(device, trees, report)
     columns = {
         name: tree[column].values.copy() for name, column in (("src", "src"), ("dst", "dst"), ("weight", "distance"))
     }
@@ -292,8 +292,9 @@ def search_blocks(
     first = name[-1] if own is not None else -1
     others = [b % count for b in range(first + 1, first + count + (own is None))]  # every call starts at another block
     for b in others:
-        arguments = queries, blocks.rows[b], starts[b], k, bound
-        lists.append(run.task("neighbors", block_lists, settings, *arguments, index=(*name, b)))
+        lists.append(
+            run.task("neighbors", block_lists, settings, queries, blocks.rows[b], starts[b], k, bound, index=(*name, b))
+        )
         if len(lists) > MERGED or b == others[-1]:
             lists = [run.task("merge", merge_lists, settings, lists, k, index=(*name, b))]
     return lists[0]

@@ -72,11 +72,11 @@ def near_blocks_of(run: Run, points: Partitions) -> tuple[Blocks, set[tuple[int,
 
 
 def meet(
-    run: Run, blocks: Blocks, others: Blocks | None, met: set[tuple[int, int]], work: Callable[..., Any], *given: Any
+    run: Run, blocks: Blocks, others: Blocks | None, met: set[tuple[int, int]], work: Callable[..., Any], *details: Any
 ) -> list[list[Future]]:
     """Return the results of `work` for each block with the others that it meets, in order, as futures.
 
-    `others` is None if the blocks meet those of their own set. `work` gets what is `given`, the rows of both blocks and
+    `others` is None if the blocks meet those of their own set. `work` gets the `details`, the rows of both blocks and
     the numbers of their first rows; the second rows are None for a block with itself.
     """
     results: list[list[Future]] = []
@@ -86,7 +86,7 @@ def meet(
         for b in sorted(b for first, b in met if first == a):
             rows = blocks.rows[a], None if others is None and a == b else second.rows[b]
             numbers, worker = (blocks.starts[a], second.starts[b]), run.worker(blocks.owners[a])
-            row.append(run.task("near", work, blocks.settings, *given, *rows, numbers, index=(a, b), worker=worker))
+            row.append(run.task("near", work, blocks.settings, *details, *rows, numbers, index=(a, b), worker=worker))
         results.append(row)
     run.wait([part for row in results for part in row])
     return results
@@ -155,7 +155,7 @@ def count_of_block(
 
 
 @on_worker
-def joined_pairs(device: Device, settings: Settings, parts: list[tuple[Array, Array, Array]]) -> Any:
+def frame_of_pairs(device: Device, settings: Settings, parts: list[tuple[Array, Array, Array]]) -> Any:
     """Return the frame of the pairs of a block of rows, row by row; those with later blocks follow."""
     xp = device.xp
     columns = [xp.concatenate(column) for column in zip(*parts, strict=True)]

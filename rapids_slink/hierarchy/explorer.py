@@ -110,10 +110,10 @@ class Explorer:
         self._make_panels()
         self._make_controls()
         first = self._setting.value, self._setting.min_size
-        of_model = model._cut_clusters, model._least_size_
-        own = isinstance(self._setting, SizeSetting) or first == of_model
+        model_cut = model._cut_clusters, model._least_size_
+        own = isinstance(self._setting, SizeSetting) or first == model_cut
         if not own:
-            self._history.append(of_model)
+            self._history.append(model_cut)
         self._following = True
         self.min_size.value = first[1]
         self._show(first[0], model.labels_ if own else None)
@@ -227,14 +227,14 @@ class Explorer:
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(13, 5), layout="constrained")
-        of_rows, of_curve = figure.subplots(1, 2, width_ratios=[1.6, 1])
-        plotting.plot_clusters(self._coordinates, self.labels, ax=of_rows)
-        of_rows.set(xlabel=self._axis_names[0], ylabel=self._axis_names[1])
+        rows_ax, curve_ax = figure.subplots(1, 2, width_ratios=[1.6, 1])
+        plotting.plot_clusters(self._coordinates, self.labels, ax=rows_ax)
+        rows_ax.set(xlabel=self._axis_names[0], ylabel=self._axis_names[1])
         if is_map(self._model):
-            plotting.as_map(of_rows)
-        of_curve.plot(self._setting.values, self._setting.curve, color=COLORS[0])
-        of_curve.axvline(self._value, color=COLORS[1], linestyle="--")
-        of_curve.set(
+            plotting.as_map(rows_ax)
+        curve_ax.plot(self._setting.values, self._setting.curve, color=COLORS[0])
+        curve_ax.axvline(self._value, color=COLORS[1], linestyle="--")
+        curve_ax.set(
             xscale="log", yscale="log" if self._setting.is_log else "linear", xlabel=self._setting.names[0],
             ylabel=self._setting.names[1],
         )  # fmt: skip
@@ -336,11 +336,11 @@ class Explorer:
             self.tree.titles = [counted(int(size), "row") for size in bars.sizes]
             self.tree.fills = []
             self.tree.bars = bars.corners
-        of_bars = setting.bar_labels(self._bars, value, labels)
+        bar_labels = setting.bar_labels(self._bars, value, labels)
         position = np.full(self._groups.sizes.size + 1, len(COLORS))  # the last is for no cluster
         position[self._groups.largest] = np.arange(self._groups.largest.size)
         colors = [*COLORS, OTHERS]
-        self.tree.fills = [colors[position[label]] if label >= 0 else "" for label in of_bars.tolist()]
+        self.tree.fills = [colors[position[label]] if label >= 0 else "" for label in bar_labels.tolist()]
         self.tree.cut = setting.cut(value)
 
     def _names_of(self, clusters: np.ndarray, labels: np.ndarray) -> dict[int, str]:
@@ -348,13 +348,13 @@ class Explorer:
         names = {int(i): str(i) for i in clusters}
         if self._names is not None:
             for i in names:
-                of_rows = self._names[labels == i].dropna()
-                counts = of_rows.value_counts(sort=False)
+                row_names = self._names[labels == i].dropna()
+                counts = row_names.value_counts(sort=False)
                 if counts.size:
-                    places = self._coordinates[of_rows.index]
+                    places = self._coordinates[row_names.index]
                     central = np.square(places - np.median(places, axis=0)).sum(axis=1).argmin()
-                    is_common = counts.max() >= max(2, COMMON * of_rows.size)
-                    names[i] = f"{i}: {counts.idxmax() if is_common else of_rows.iloc[central]}"
+                    is_common = counts.max() >= max(2, COMMON * row_names.size)
+                    names[i] = f"{i}: {counts.idxmax() if is_common else row_names.iloc[central]}"
         return names
 
     def _places(self, names: dict[int, str], labels: np.ndarray) -> list[tuple[str, float, float]]:

@@ -97,7 +97,7 @@ class Hierarchy(Exports):
 
     @property
     def children_(self) -> Values:
-        """Return the two clusters that each merge joins, (merges, 2) int32, as scikit-learn does."""
+        """Return the two clusters of each merge, (merges, 2) int32, as scikit-learn does."""
         self._require_fit()
         return self._array(as_frame(self.linkage_)[["left", "right"]].values)
 
@@ -448,8 +448,10 @@ class Hierarchy(Exports):
         """
         self._require_tree("plot_condensed(), plot_heights() and plot_clusters(X) draw one")
         cut = (self._cut_clusters, np.asarray(on_host(self.labels_))) if self._labels_are_a_cut else None
-        of_model: dict[str, Any] = {"cut": cut, "names": self.nodes_, "unit": plotting.unit_of(self)}
-        return plotting.plot_dendrogram(self.linkage_, ax=ax, p=p, truncate_mode=truncate_mode, **of_model, **kwargs)
+        return plotting.plot_dendrogram(
+            self.linkage_, cut=cut, names=self.nodes_, unit=plotting.unit_of(self), ax=ax, p=p,
+            truncate_mode=truncate_mode, **kwargs,
+        )  # fmt: skip
 
     @usual_errors()
     def plot_condensed(self, *, min_cluster_size: int | None = None, ax: Any = None, **options: Any) -> Any:
@@ -514,7 +516,7 @@ class Hierarchy(Exports):
             The rows that were clustered, which the model does not keep; for a graph's hierarchy, any coordinates of its
             nodes. If there are more than two columns, the first two principal components are drawn.
         max_edges : int
-            If there are more edges, the longest are drawn, which join whole parts of the data.
+            If there are more edges, only the longest are drawn. They connect whole regions of the data.
         ax : matplotlib Axes, optional
             Where to draw; the current Axes by default.
 
@@ -813,9 +815,9 @@ class Estimator:
         names = list(_parameters(kind))
         for name in parameters:
             if name not in names:
-                of_fit = _parameters_of_fit(kind)
-                meant = did_you_mean(name, [*names, *of_fit], MEANINGS) or f", only {names}"
-                meant = f". It is a parameter of fit(X, {name}=...)" if name in of_fit else meant
+                fit_names = _parameters_of_fit(kind)
+                meant = did_you_mean(name, [*names, *fit_names], MEANINGS) or f", only {names}"
+                meant = f". It is a parameter of fit(X, {name}=...)" if name in fit_names else meant
                 raise error(f"{cls.__name__} has no parameter {name!r}{meant}")
 
     @classmethod

@@ -270,14 +270,14 @@ def as_map(ax: Any) -> None:
     """Give degrees of longitude and latitude their lengths, within the poles, and draw a bar of round kilometres."""
     ax.autoscale_view()
     low, high = np.clip(ax.get_ylim(), -90, 90)
-    left, right = ax.get_xlim()
+    west, east = ax.get_xlim()
     shrunk = max(float(np.cos(np.radians((low + high) / 2))), 0.1)  # length of a degree: longitude / latitude
-    ax.set(xlim=(left, right), ylim=(low, high), aspect=1 / shrunk)
+    ax.set(xlim=(west, east), ylim=(low, high), aspect=1 / shrunk)
     degree = np.radians(1) * EARTH_RADIUS * shrunk
-    most = (right - left) / 4 * degree
-    length = 10 ** np.floor(np.log10(most))
-    length *= max(factor for factor in (1, 2, 5) if factor * length <= most)
-    x, y = left + 0.04 * (right - left), low + 0.05 * (high - low)
+    longest = (east - west) / 4 * degree
+    length = 10 ** np.floor(np.log10(longest))
+    length *= max(factor for factor in (1, 2, 5) if factor * length <= longest)
+    x, y = west + 0.04 * (east - west), low + 0.05 * (high - low)
     ax.plot([x, x + length / degree], [y, y], color="black", linewidth=2, solid_capstyle="butt")
     ax.annotate(f"{length:,g} km", (x, y), (0, 3), textcoords="offset points")
 

@@ -395,9 +395,9 @@ def _check(model: Any) -> None:
     if not (isinstance(model.n_clusters_, int) and model._output.wrapper in ("", PROXIED, *TABLES)):
         raise ValueError("n_clusters_ or the kind of output is not valid")
     labels = np.asarray(model.labels_)
-    most = max(model.n_clusters_, getattr(model, "_next_label_", 0)) - 1
-    if labels.dtype.kind not in "iu" or labels.min() < OUTLIER or labels.max() > most:
-        raise ValueError(f"labels_ must hold integers from {OUTLIER} to {most}")
+    last_label = max(model.n_clusters_, getattr(model, "_next_label_", 0)) - 1
+    if labels.dtype.kind not in "iu" or labels.min() < OUTLIER or labels.max() > last_label:
+        raise ValueError(f"labels_ must hold integers from {OUTLIER} to {last_label}")
     if model._least_size_ < 1 or not 0 <= model._small_clusters_ <= n - model.n_clusters_:
         raise ValueError(f"{model._small_clusters_} clusters are too small for a label, of {model._least_size_} rows")
     for name in ("_index", "probabilities_", "outlier_scores_", "component_", "_core_", "_points_", "_drawn_"):

@@ -275,11 +275,11 @@ class CondensedTree:
         bars = Bars(tree, self.unit.length, 0.0, is_log)
         height = None if cut is None else cut[0] * self.unit.length
         labels = labels if cut is None else cut[1]
-        of_bars = bars.labels_of_clusters(selected_clusters(tree, labels)) if cut is None else labels[bars.rows]
+        bar_labels = bars.labels_of_clusters(selected_clusters(tree, labels)) if cut is None else labels[bars.rows]
         if not select_clusters:
-            of_bars = np.full_like(of_bars, -1)
+            bar_labels = np.full_like(bar_labels, -1)
         largest = plotting.colored_groups(labels, len(COLORS)).largest
-        return plot_bars(bars, of_bars, largest, is_log=is_log, unit=self.unit, cut=height, ax=axis)
+        return plot_bars(bars, bar_labels, largest, is_log=is_log, unit=self.unit, cut=height, ax=axis)
 
     @staticmethod
     def _plot_by_hdbscan(frame: pd.DataFrame, labels: np.ndarray, axis: Any, **options: Any) -> Any:

@@ -201,8 +201,8 @@ def _pair_without_common_feature(values: Array, others: Array, device: Device) -
 
     arrays = (values,) if others is values else (values, others)
     count = xp.concatenate([present(a, rows).sum(axis=1) for a in arrays for rows in row_blocks(len(a), d)])
-    count, of_others = count[: len(values)], count[-len(others) :]
-    few, eligible = xp.flatnonzero(2 * count <= d), xp.flatnonzero(of_others <= d - count.min())
+    count, others_count = count[: len(values)], count[-len(others) :]
+    few, eligible = xp.flatnonzero(2 * count <= d), xp.flatnonzero(others_count <= d - count.min())
     for rows in (few[block] for block in row_blocks(few.size, d)):
         is_present = present(values, rows)
         for columns in (eligible[block] for block in row_blocks(eligible.size, d)):

@@ -110,7 +110,7 @@ def as_points(
     names, index = column_names(X), output.index_of(X) if is_frame else None
     if not (is_frame or np.ma.isMaskedArray(X)):
         X = as_array(X, device, name, metric)
-    given, dtypes, is_text = X, None, None
+    uncoded, dtypes, is_text = X, None, None
     coded = codes is not None and metric.name == "hamming"
     if metric.name == "hamming" or metric.missing:
         table = _table_with_text(X, any_type=bool(codes))
@@ -124,7 +124,7 @@ def as_points(
     else:
         values = _array_values(X, device, estimate, name, metric)
     if coded and _are_rounded(values, list(X.dtypes) if is_frame else [X.dtype]):
-        table = _with_categories(given if is_dataframe(given) else CPU.frames.DataFrame(to_host(given)))
+        table = _with_categories(uncoded if is_dataframe(uncoded) else CPU.frames.DataFrame(to_host(uncoded)))
         points = as_points(
             table, device, estimate, metric=metric, name=name, checked=checked, missing_values=missing_values,
             codes=codes,
@@ -266,8 +266,8 @@ def _type_of_all(columns: list[Any]) -> list[Any] | None:
     if len(kinds) != 1:
         return None
     library = import_module("pylibcudf")
-    of_kind = {library.TypeId.BOOL8: bool, library.TypeId.FLOAT32: np.float32, library.TypeId.FLOAT64: np.float64}
-    dtype = of_kind.get(kinds.pop())
+    types = {library.TypeId.BOOL8: bool, library.TypeId.FLOAT32: np.float32, library.TypeId.FLOAT64: np.float64}
+    dtype = types.get(kinds.pop())
     return None if dtype is None else [np.dtype(dtype)] * len(columns)
 
 
@@ -399,8 +399,8 @@ def _of_bit_vectors(vectors: Any, name: str) -> np.ndarray:
 def as_distances(X: Any, device: Device, estimate: Following = None) -> tuple[Points, bool]:
     """Return the checked distances `X` as a square matrix on `device`, and whether all are finite.
 
-    `X` is a frame, an array or nested lists, (n, n), symmetric, zero on the diagonal, infinite for pairs that are not
-    joined; or a vector or list of the entries above the diagonal, row by row, as `scipy.spatial.distance.pdist` returns
+    `X` is a frame, an array or nested lists, (n, n), symmetric, zero on the diagonal, infinite for pairs without an
+    edge; or a vector or list of the entries above the diagonal, row by row, as `scipy.spatial.distance.pdist` returns
     them. The two entries of a pair may differ, and a diagonal entry may differ from zero, by the rounding error of a
     difference of squares: √ε times the largest finite entry (1.5e-8 in float64, 3.5e-4 in float32). Then the entry
     above the diagonal counts, and the diagonal is ignored. `estimate` and the errors are those of `as_points`. If `X`

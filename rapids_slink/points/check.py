@@ -81,9 +81,9 @@ def check_shape(shape: tuple[int, ...], name: str) -> None:
 
 def check_same_columns(x: tuple[int, list[Any] | None], y: tuple[int, list[Any] | None]) -> None:
     """Raise unless X and Y, by their numbers of features and a frame's names, have the same columns in one order."""
-    (d, names), (of_y, others) = x, y
-    if d != of_y:
-        raise ValueError(f"X and Y must have the same number of features, got {d} and {of_y}")
+    (d, names), (d_of_y, others) = x, y
+    if d != d_of_y:
+        raise ValueError(f"X and Y must have the same number of features, got {d} and {d_of_y}")
     if names and others and all(isinstance(name, str) for name in names + others) and names != others:
         i = next(i for i in range(d) if names[i] != others[i])
         raise ValueError(

@@ -185,10 +185,11 @@ def numbered_with(keys: Any, others: Any, device: Device) -> tuple[Array, Groups
     both = [on_device(frame, device_of(keys)) for frame in (others, keys)]
     for frame in both:
         frame.columns = range(frame.shape[1])
-    of_all = numbered(device_of(keys).frames.concat(both, ignore_index=True), device)
+    all_groups = numbered(device_of(keys).frames.concat(both, ignore_index=True), device)
     n = len(others)
-    groups = groups_of(of_all.number[:n], len(of_all), device)  # the numbers are the same: these rows appear first
-    return device.xp.minimum(of_all.number[n:], len(groups)), groups
+    # The numbers stay the same, because these rows appear first.
+    groups = groups_of(all_groups.number[:n], len(all_groups), device)
+    return device.xp.minimum(all_groups.number[n:], len(groups)), groups
 
 
 def check_keys(count: int, n: int, name: str = "X") -> None:
@@ -214,8 +215,8 @@ def numbered(keys: Any, device: Device) -> Groups:
     """Return the groups of a frame of keys, numbered in order of first appearance."""
     codes, count = _codes(keys.iloc[:, 0], device)
     for i in range(1, keys.shape[1]):
-        more, of_more = _codes(keys.iloc[:, i], device)
-        codes, count = _codes(device.frames.Series(codes.astype("int64") * of_more + more), device)
+        more, more_count = _codes(keys.iloc[:, i], device)
+        codes, count = _codes(device.frames.Series(codes.astype("int64") * more_count + more), device)
     groups = groups_of(codes, count, device)
     first = device_of(keys).asarray(groups.first)
     return Groups(groups.number, groups.order, groups.starts, keys.iloc[first].reset_index(drop=True))

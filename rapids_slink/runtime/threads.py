@@ -83,8 +83,8 @@ class _Bar:
 
     def _is_long(self) -> bool:
         now = time.perf_counter()
-        left = (now - self.start) * (self.total / self.done - 1)
-        return now - self.start >= TRIED and now - self.run_start + left > LONG
+        remaining = (now - self.start) * (self.total / self.done - 1)
+        return now - self.start >= TRIED and now - self.run_start + remaining > LONG
 
     def _show(self) -> None:
         with warnings.catch_warnings():
@@ -121,8 +121,8 @@ def chunks_for_cores(n: int, shortest: int, longest: int | None = None) -> list[
     A slice has at least `shortest` items unless it is the only one, and at most `longest` if that does not conflict.
     """
     cores = workers(CPU)
-    of_a_core = 1 if longest is None else -(-n // (cores * longest))
-    return shares(slice(0, n), max(1, min(n // shortest, cores * of_a_core)))
+    slices_of_a_core = 1 if longest is None else -(-n // (cores * longest))
+    return shares(slice(0, n), max(1, min(n // shortest, cores * slices_of_a_core)))
 
 
 class _Helpers:

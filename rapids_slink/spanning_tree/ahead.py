@@ -49,16 +49,16 @@ def _work(problem: Problem) -> Iterator[Ahead]:
     metric = problem.metric
     if isinstance(metric.space, Space):  # the columns have not been read
         metric = replace(metric, space=metric.space.like(problem.n_features))
-    of_input = value_option("float32" if problem.itemsize == 4 else "float64")
-    value = value_option("uint64") if metric.rows.are_words else of_input
+    input_value = value_option("float32" if problem.itemsize == 4 else "float64")
+    value = value_option("uint64") if metric.rows.are_words else input_value
     if metric.rows.have_norms or metric.rows is Rows.SPHERE:
         value = value_option("float64")
     formula = value, *(metric.bit_options if metric.rows.are_words else metric.cuda_options)
     boxes = value, f"-DFEATURES={problem.d}", *metric.cuda_options
     if problem.n * problem.n_features > FEW_VALUES:
-        yield "points/points.cu", of_input
+        yield "points/points.cu", input_value
     if metric.rows is not Rows.GIVEN:
-        yield from (("neighbors/rows.cu", of_input), ("neighbors/rows.cu", value))
+        yield from (("neighbors/rows.cu", input_value), ("neighbors/rows.cu", value))
     if serves_friends(problem):
         yield from (("neighbors/trees/bvh.cu", *boxes), ("spanning_tree/friends.cu", *boxes))
         return

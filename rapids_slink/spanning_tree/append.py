@@ -73,9 +73,9 @@ class AppendedSearch(Search):
         """Return the nearest new points of the old rows, up to their bounds, and the nearest others of the new rows."""
         xp, n_old = self.xp, self.n_old
         rows, no_group = xp.arange(n, dtype="int32"), xp.full(n - n_old, -1, "int32")
-        of_old = self.among_new.find(SearchTask(rows[:n_old], k_old, rows, no_group, upper))
-        of_old.ids[of_old.ids >= 0] += n_old
-        return of_old, self.among_all.find(SearchTask(rows[n_old:], k_new, rows, rows))
+        old_nearest = self.among_new.find(SearchTask(rows[:n_old], k_old, rows, no_group, upper))
+        old_nearest.ids[old_nearest.ids >= 0] += n_old
+        return old_nearest, self.among_all.find(SearchTask(rows[n_old:], k_new, rows, rows))
 
     def find(self, task: SearchTask) -> SearchResult:
         """Return one neighbour outside its component for each row of a task, whose groups are the components."""
@@ -133,13 +133,13 @@ def tree_of_appended(
             weight, merges = merged["height"], (merged["left"], merged["right"], merged["size"])
         sort_in_place(columns, xp)
         search = AppendedSearch(rows, n_old, among_all, problem, report)
-        of_old = TreeEdges.of(columns, xp)
-        search.unlisted = of_old.at(xp.flatnonzero(of_old.place >= TREE_LISTED))
+        old_edges = TreeEdges.of(columns, xp)
+        search.unlisted = old_edges.at(xp.flatnonzero(old_edges.place >= TREE_LISTED))
         upper, min_size = xp.full(n_old, xp.inf), NEW_A_CLUSTER * max(1, n_old // (n - n_old))
         if weight.size == n_old - 1 > 0:
             first, second, size = merges
             upper = dendrogram_kernels(device).heights_of_size(first, second, columns["weight"], size, min_size)
-        lists, bound = _lists(search, of_old, upper, n, device)
+        lists, bound = _lists(search, old_edges, upper, n, device)
     forest = Forest.of_components(xp.arange(n, dtype="int32"), bound, device)
     connect_forest(forest, lists, search, device, report, among_all=among_all)
     with report.stage("spanning_tree", device):
@@ -155,11 +155,11 @@ def _lists(
     k_old, k_new = min(NEW_LISTED, n - n_old), min(LISTED_BY_NEW, n - 1)
     rows = xp.arange(n, dtype="int32")
     ids, weights = xp.repeat(rows[:, None], width, axis=1), xp.full((n, width), xp.inf)  # a row itself is passed over
-    of_old, of_new = search.nearest(upper, n, k_new, k_old)
+    old_nearest, new_nearest = search.nearest(upper, n, k_new, k_old)
     bound, code = xp.full(n, xp.inf), xp.full(n, NO_EDGE)
     for part, nearest, k, is_complete in (
-        (slice(0, n_old), of_old, k_old, k_old == n - n_old),
-        (slice(n_old, n), of_new, k_new, k_new == n - 1),
+        (slice(0, n_old), old_nearest, k_old, k_old == n - n_old),
+        (slice(n_old, n), new_nearest, k_new, k_new == n - 1),
     ):
         own, last = rows[part, None], nearest.ids[:, k - 1]
         ids[part, :k] = xp.where(nearest.ids < 0, own, nearest.ids)

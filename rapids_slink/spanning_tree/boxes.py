@@ -173,10 +173,10 @@ def label_friends(rows: Array, problem: Problem, labels: Array, report: Report) 
     """Write the label of each row, (n,) int32, in the order of first appearance; return the number of clusters."""
     assert problem.settings.friends_within is not None
     device, metric = problem.device, problem.metric
-    of_device, limit = kernels(device), Limit.of(metric, problem.settings.friends_within, problem.n_features)
+    device_kernels, limit = kernels(device), Limit.of(metric, problem.settings.friends_within, problem.n_features)
     report.count("neighbors", filter=FILTERS[device.name])
     with report.stage("neighbors", device):
-        boxes = of_device.make_boxes(rows, metric)
+        boxes = device_kernels.make_boxes(rows, metric)
     with report.stage("friends", device):
-        clusters: int = of_device.write_friends(boxes, limit.surrogate, metric, labels)
+        clusters: int = device_kernels.write_friends(boxes, limit.surrogate, metric, labels)
     return clusters

@@ -138,23 +138,23 @@ def label_by_boxes(
     """
     device, metric, settings, n = problem.device, problem.metric, problem.settings, len(rows)
     assert settings.friends_within is not None
-    xp, of_device, limit = device.xp, kernels(device), Limit.of(metric, settings.friends_within, problem.n_features)
+    xp, limit = device.xp, Limit.of(metric, settings.friends_within, problem.n_features)
     stops = enough if weights is None or all_true(weights >= 0) else inf
     with report.stage("neighbors", device):
-        boxes, total = of_device.make_boxes(rows, metric), xp.zeros(n)
-        of_device.reduce_near_points(boxes, limit.surrogate, metric, weights, total, stops)
+        boxes, total = kernels(device).make_boxes(rows, metric), xp.zeros(n)
+        kernels(device).reduce_near_points(boxes, limit.surrogate, metric, weights, total, stops)
         is_core = total >= enough
         core = xp.flatnonzero(is_core)
     labels = xp.full(n, OUTLIER, "int32")
     if not core.size:
         return labels, is_core
-    of_core = xp.zeros(core.size, "int32")
+    core_labels = xp.zeros(core.size, "int32")
     if core.size > 1:
-        label_friends(rows if core.size == n else rows[core], problem, of_core, report)
-    labels[core] = of_core
+        label_friends(rows if core.size == n else rows[core], problem, core_labels, report)
+    labels[core] = core_labels
     if core.size < n:
         with report.stage("borders", device):
             least = xp.where(is_core, labels.astype("float64"), inf)
-            of_device.reduce_near_points(boxes, limit.surrogate, metric, least, least, None)
+            kernels(device).reduce_near_points(boxes, limit.surrogate, metric, least, least, None)
             labels = xp.where(least < inf, least, OUTLIER).astype("int32")
     return labels, is_core

@@ -68,20 +68,20 @@ def forest_of_groups(
     for own in (order[starts[g] : starts[g + 1]] for g in large.tolist()):
         if metric.formula.is_undefined_without_common:
             require_common_features(values[own], "X", device, own)
-        (tree, count), of_tree = _usual_tree(problem, rows[own])
+        (tree, count), tree_report = _usual_tree(problem, rows[own])
         src, dst, weight = tree.columns.values()
         large_trees.append((own[src], own[dst], weight))
         components += count
-        report.add(of_tree)
+        report.add(tree_report)
     with report.stage("spanning_tree", device):
         begin = int(sizes[small].sum()) - small.size
         forest = PreallocatedFrame.empty(device, begin + sum(part[2].size for part in large_trees), EDGE_TYPES)
         edges = list(forest.columns.values())
         if small.size:
-            of_small = [column[:begin] for column in edges]
+            small_edges = [column[:begin] for column in edges]
             first, size = starts[small], sizes[small]
             samples = min(problem.settings.min_samples, int(size.max()))
-            undefined = kernels(device).trees_of_groups(Trees(rows, metric, samples, order, first, size, of_small))
+            undefined = kernels(device).trees_of_groups(Trees(rows, metric, samples, order, first, size, small_edges))
             if undefined >= 0:
                 own = order[first[undefined] :][: size[undefined]]
                 require_common_features(values[own], "X", device, own)

@@ -118,14 +118,14 @@ def connect_lists(edges: Any, bounds: Any, search: Search, device: Device) -> An
         # An edge comes before a bound that is equal to it, whose point lists the edge.
         ranked = device.frames.concat([edges.drop_duplicates().assign(point=-1), bounds.assign(point=points)])
         ranked = ranked.sort_values([*ORDER, "point"], ignore_index=True)
-        of_bound = ranked["point"].values >= 0
+        is_bound = ranked["point"].values >= 0
         rank_of_bound = xp.empty(n, "int64")
-        rank_of_bound[ranked["point"].values[of_bound]] = xp.flatnonzero(of_bound)
-        listed = xp.flatnonzero(~of_bound)
+        rank_of_bound[ranked["point"].values[is_bound]] = xp.flatnonzero(is_bound)
+        listed = xp.flatnonzero(~is_bound)
         while True:
             crossing = _crossing(ranked, component, listed)
-            of_points = device.frames.DataFrame({"component": component, "rank": rank_of_bound})
-            certain, component = _merge_components(crossing, of_points, component, device)
+            point_ranks = device.frames.DataFrame({"component": component, "rank": rank_of_bound})
+            certain, component = _merge_components(crossing, point_ranks, component, device)
             few = len(certain) < max(1, (n - n_edges) / LEAST_SHARE)
             tree.append(ranked.iloc[certain["rank"].drop_duplicates()][ORDER])
             n_edges += len(tree[-1])
@@ -172,13 +172,13 @@ def _search_outside(
     """Find the nearest outside of points whose bound comes before their component's best; return edges and bounds."""
     xp, (listed, rank_of_bound), n = device.xp, ranks, component.size
     lightest = _lightest(_crossing(ranked, component, listed), None, device)
-    of_component = xp.full(n, len(ranked), "int64")
-    of_component[lightest["component"].values] = lightest["rank"].values
+    best_rank = xp.full(n, len(ranked), "int64")
+    best_rank[lightest["component"].values] = lightest["rank"].values
     sizes = device.frames.DataFrame({"component": component}).groupby("component", as_index=False).size()
     largest = int(sizes.sort_values("size", ignore_index=True)["component"].iloc[-1])
-    rows = xp.flatnonzero((rank_of_bound < of_component[component]) & (component != largest)).astype("int32")
+    rows = xp.flatnonzero((rank_of_bound < best_rank[component]) & (component != largest)).astype("int32")
     weights = xp.concatenate([ranked["weight"].values, xp.full(1, xp.inf)])
-    upper = weights[of_component[component[rows]]]
+    upper = weights[best_rank[component[rows]]]
     result = search.find(SearchTask(rows, 1, component, component, upper, per_group_minimum=True))
     ids, weight = result.ids[:, 0], result.weights[:, 0]
     bounds = ranked.iloc[rank_of_bound][ORDER]

@@ -135,6 +135,21 @@ def test_commands(page, module, arguments, tmp_path, monkeypatch, capsys):
 TEXTS = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY")]
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_page_begins_with_its_question(page):
+    text = (ROOT / "CHANGELOG.md" if page.stem == "changelog" else page).read_text()
+    _, first, _ = text.split("\n\n", 2)
+    assert "?" in first
+
+
+def test_glossary_is_in_order_and_has_one_sense_for_each_word():
+    words = re.findall(
+        r"^\| ([^|]+) \| [^|]+ \| `[^|]+` \|$", (ROOT / "docs" / "glossary.md").read_text(), flags=re.MULTILINE
+    )
+    assert 35 <= len(words) <= 50
+    assert words == sorted(set(words))
+
+
 @pytest.mark.parametrize("page", [*PAGES, *TEXTS], ids=lambda page: page.stem)
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):

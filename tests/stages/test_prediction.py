@@ -82,8 +82,8 @@ def test_memberships_are_hdbscans(case, method, device):
     np.testing.assert_allclose(vectors[rows], expected[rows], rtol=1e-6, atol=1e-12)
     np.testing.assert_array_equal(vectors, on_host(ours.all_points_membership_vectors(model)))
     assert rows.mean() > 0.3
-    _, _, joined, rate = density.join(Y, CPU)
-    rows = unique_nearest(model, density.tree.cluster[joined], np.minimum(rate, density.tree.departure[joined]))
+    _, _, anchor, rate = density.anchors(Y, CPU)
+    rows = unique_nearest(model, density.tree.cluster[anchor], np.minimum(rate, density.tree.departure[anchor]))
     vectors = on_host(model.membership_vector(Y))
     expected = theirs.membership_vector(other, Y)[:, renamed]
     np.testing.assert_allclose(vectors[rows], expected[rows], rtol=1e-6, atol=1e-12)

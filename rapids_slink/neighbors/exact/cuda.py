@@ -70,7 +70,7 @@ def rerank(
     *,
     more_than: int = 0,
 ) -> None:
-    """See `rapids_slink.neighbors.exact.cpu.rerank`.
+    """Merge the candidates of some rows into their lists; see `exact.cpu.rerank`.
 
     `groups` are the rows' and the points', if there are any: candidates of a row's own group are passed over. Rows
     with at most `more_than` candidates are left as they are; the buffers of the others are emptied.
@@ -81,13 +81,13 @@ def rerank(
     check_arrays("float64", upper, top.weights, core)
     check_arrays("bool", top.overflowed)
     rows_a_warp = WARP if more_than else SEVERAL if m >= MANY_ROWS else 1
-    how = candidates.ids, candidates.count, np.int32(more_than), np.int32(rows_a_warp), np.int32(candidates.capacity)
-    given = *how, candidates.order, row_group, point_group, core, upper
-    _merge(exact, rows, 1, rows_a_warp, given, top)
+    sizes = np.int32(more_than), np.int32(rows_a_warp), np.int32(candidates.capacity)
+    offers = candidates.ids, candidates.count, *sizes, candidates.order, row_group, point_group, core, upper
+    _merge(exact, rows, 1, rows_a_warp, offers, top)
 
 
 def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, core: Array = None) -> TopLists:
-    """See `rapids_slink.neighbors.exact.cpu.scan`."""
+    """Return the lists of rows with every point of another group as a candidate; see `exact.cpu.scan`."""
     m, n = rows.size, exact.points.shape[0]
     check_arrays("int32", rows, *groups)
     check_arrays("float64", upper, core)
@@ -95,41 +95,44 @@ def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, 
         distance = _distances_between(exact.queries, exact.points, exact.metric, rows)
         return lists_by_sorting(distance, rows, groups, upper, k, core)
     parts = int(max(1, min(8192 // max(m, 1), n // (WARP * k), 256)))
-    of_parts = empty_lists(m * parts, k)
-    given = None, None, np.int32(0), np.int32(1), np.int32(-(-n // parts)), None, *groups, core, upper
-    _merge(exact, rows, parts, 1, given, of_parts)
+    part_lists = empty_lists(m * parts, k)
+    offers = None, None, np.int32(0), np.int32(1), np.int32(-(-n // parts)), None, *groups, core, upper
+    _merge(exact, rows, parts, 1, offers, part_lists)
     top = empty_lists(m, k)
-    candidates = Candidates(of_parts.ids.reshape(m, parts * k), cp.full(m, parts * k, cp.int32))
+    candidates = Candidates(part_lists.ids.reshape(m, parts * k), cp.full(m, parts * k, cp.int32))
     rerank(exact, rows, candidates, None, upper.copy(), top, core)
     return top
 
 
-def _merge(exact: ExactPoints, rows: Array, parts: int, rows_a_warp: int, given: tuple, top: TopLists) -> None:
-    """Start `rerank` of the rows, each with `parts` lists; a warp has `rows_a_warp` of these."""
+def _merge(exact: ExactPoints, rows: Array, parts: int, rows_a_warp: int, offers: tuple, top: TopLists) -> None:
+    """Start `rerank` of the rows, each with `parts` lists, of these `offers`; a warp has `rows_a_warp` lists."""
     queries, points = exact.queries, exact.points
     check_arrays(points.dtype, queries, points)
     itemsize, (n, d), (lists, k) = points.dtype.itemsize, points.shape, top.ids.shape
     layout, warps, bytes_a_warp = _warp_scratch(k, d, itemsize, alignment(points))
     launch_blocks(
         RERANK, "rerank", (-(-lists // (warps * rows_a_warp)),), warps * WARP, queries, points, np.int32(d), rows,
-        np.int32(lists), np.int32(parts), np.int32(n), *given, layout, top.ids, top.weights, top.overflowed,
+        np.int32(lists), np.int32(parts), np.int32(n), *offers, layout, top.ids, top.weights, top.overflowed,
         options=_options(points, exact.metric), shared_memory=warps * bytes_a_warp,
     )  # fmt: skip
 
 
 def read_lists(ids: Array, weights: Array, at: int) -> tuple[Array, Array, Array]:
-    """See `rapids_slink.neighbors.exact.cpu.read_lists`."""
+    """Return the last ids and weights of lists, and the weights of their entries `at`; see `exact.cpu.read_lists`."""
     check_arrays("int32", ids)
     check_arrays("float64", weights)
     n, k = ids.shape
     last, (last_weight, weight) = cp.empty(n, cp.int32), cp.empty((2, n))
-    sizes, found = (np.int64(n), np.int32(k), np.int32(at)), (last, last_weight, weight)
-    launch(REACHABILITY, "read_lists", n, *sizes, ids, weights, *found)
+    sizes, results = (np.int64(n), np.int32(k), np.int32(at)), (last, last_weight, weight)
+    launch(REACHABILITY, "read_lists", n, *sizes, ids, weights, *results)
     return last, last_weight, weight
 
 
 def sort_by_reachability(ids: Array, weights: Array, core: Array) -> None:
-    """See `rapids_slink.neighbors.exact.cpu.sort_by_reachability`."""
+    """Raise each list's surrogate distances to mutual reachability, and sort it again.
+
+    See `exact.cpu.sort_by_reachability`.
+    """
     check_arrays("int32", ids)
     check_arrays("float64", weights, core)
     n, k = ids.shape
@@ -137,7 +140,7 @@ def sort_by_reachability(ids: Array, weights: Array, core: Array) -> None:
 
 
 def in_order(values: Array) -> tuple[Array, Array]:
-    """See `rapids_slink.neighbors.exact.cpu.in_order`."""
+    """Return an order, int32, in which float64 numbers ascend, and the ascending numbers; see `exact.cpu.in_order`."""
     check_arrays("float64", values)
     order, ascending = cp.empty(values.size, cp.int32), cp.empty_like(values)
     launch(LISTS, "put_in_order", values.size, np.int64(values.size), cp.argsort(values), values, order, ascending)
@@ -145,7 +148,7 @@ def in_order(values: Array) -> tuple[Array, Array]:
 
 
 def count_up_to(ascending: Array, bound: Array) -> int:
-    """See `rapids_slink.neighbors.exact.cpu.count_up_to`."""
+    """Return how many of ascending numbers are at most the largest of the bounds; see `exact.cpu.count_up_to`."""
     check_arrays("float64", ascending, bound)
     count = cp.empty(1, cp.int64)
     launch(LISTS, "count_up_to", 1, np.int64(ascending.size), ascending, bound.max(), count)
@@ -153,7 +156,7 @@ def count_up_to(ascending: Array, bound: Array) -> int:
 
 
 def are_full(ids: Array) -> bool:
-    """See `rapids_slink.neighbors.exact.cpu.are_full`."""
+    """Return whether all lists, (n, k) ids, are full; see `exact.cpu.are_full`."""
     check_arrays("int32", ids)
     (n, k), missing = ids.shape, cp.zeros(1, cp.int32)
     launch(LISTS, "find_short_lists", n, np.int64(n), np.int32(k), ids, missing)
@@ -172,7 +175,7 @@ def flatnonzero(flags: Array) -> Array:
 
 
 def unbounded(bound: Array) -> Array:
-    """See `rapids_slink.neighbors.exact.cpu.unbounded`, in no order."""
+    """Return the indices of the bounds that are infinite, in no order; see `exact.cpu.unbounded`."""
     check_arrays("float64", bound)
     position, count = cp.empty(bound.size, cp.int32), cp.zeros(1, cp.int32)
     launch(LISTS, "list_unbounded", bound.size, np.int64(bound.size), bound, position, count)
@@ -180,7 +183,7 @@ def unbounded(bound: Array) -> Array:
 
 
 def put_lists(into: Any, rows: Array, bound: Array, top: TopLists) -> None:
-    """See `rapids_slink.neighbors.exact.cpu.put_lists`."""
+    """Store the bounds and the lists of some rows in a `SearchState`; see `exact.cpu.put_lists`."""
     check_arrays("int32", top.ids, into.top.ids)
     check_arrays("float64", bound, top.weights, into.upper, into.top.weights)
     (m, k), rows = top.ids.shape, rows.astype(cp.int32, copy=False)
@@ -189,7 +192,7 @@ def put_lists(into: Any, rows: Array, bound: Array, top: TopLists) -> None:
 
 
 def scatter_min(least: Array, group: Array, weights: Array) -> None:
-    """See `rapids_slink.neighbors.exact.cpu.scatter_min`.
+    """Lower each group's least weight to the first weights of its rows' lists; see `exact.cpu.scatter_min`.
 
     CuPy's own scattered minimum was found too low in float64.
     """
@@ -200,14 +203,14 @@ def scatter_min(least: Array, group: Array, weights: Array) -> None:
 
 
 def gather_min(bound: Array, least: Array, group: Array) -> None:
-    """See `rapids_slink.neighbors.exact.cpu.gather_min`."""
+    """Lower each row's bound to its group's least weight; see `exact.cpu.gather_min`."""
     check_arrays("int32", group)
     check_arrays("float64", bound, least)
     launch(LISTS, "gather_min", bound.size, np.int64(bound.size), group, least, bound)
 
 
 def drop_above_bound(ids: Array, weights: Array, upper: Array) -> None:
-    """See `rapids_slink.neighbors.exact.cpu.drop_above_bound`."""
+    """Empty the entries above the bound that a task of minima per group reached; see `exact.cpu.drop_above_bound`."""
     check_arrays("int32", ids)
     check_arrays("float64", weights, upper)
     m, k = ids.shape
@@ -232,13 +235,18 @@ def with_norms(values: Array, centre: bool) -> Array:
     check_arrays(values.dtype, values)
     n, d = values.shape
     rows = cp.empty((n, d + 1))
-    arguments = values, np.int64(n), np.int32(d), np.bool_(centre), rows
-    launch(ROWS, "put_norms", n, *arguments, options=(value_option(values.dtype),))
+    launch(
+        ROWS, "put_norms", n, values, np.int64(n), np.int32(d), np.bool_(centre), rows,
+        options=(value_option(values.dtype),),
+    )  # fmt: skip
     return rows
 
 
 def norms_are_within(rows: Array, least: float, largest: float) -> bool:
-    """See `rapids_slink.neighbors.exact.cpu.norms_are_within`."""
+    """Return whether the norms at the ends of rows are numbers above `least`, up to `largest`.
+
+    See `exact.cpu.norms_are_within`.
+    """
     check_arrays("float64", rows)
     n, d = len(rows), rows.shape[1] - 1
     outside, options = cp.zeros(1, cp.int32), (value_option(rows.dtype),)
@@ -248,7 +256,7 @@ def norms_are_within(rows: Array, least: float, largest: float) -> bool:
 
 
 def unit_rows(rows: Array) -> Array:
-    """See `rapids_slink.neighbors.exact.cpu.unit_rows`."""
+    """Return the rows divided by the norms that follow them, without the norms: (n, d); see `exact.cpu.unit_rows`."""
     check_arrays("float64", rows)
     n, d = len(rows), rows.shape[1] - 1
     unit, options = cp.empty((n, d)), (value_option(rows.dtype),)
@@ -257,37 +265,44 @@ def unit_rows(rows: Array) -> Array:
 
 
 def wrapped(values: Array, periods: np.ndarray) -> Array:
-    """See `rapids_slink.neighbors.exact.cpu.wrapped`."""
+    """Return the rows with each column in [0, its period), or `values` itself if they are so.
+
+    See `exact.cpu.wrapped`.
+    """
     check_arrays(values.dtype, values)
-    outside, options = cp.zeros(1, cp.int32), (value_option(values.dtype),)
-    arguments = values, np.int64(values.size), np.int32(values.shape[1]), cp.asarray(periods), outside
-    launch(ROWS, "wrap", values.size, *arguments, None, options=options)
+    outside, on_gpu, options = cp.zeros(1, cp.int32), cp.asarray(periods), (value_option(values.dtype),)
+    n, d = np.int64(values.size), np.int32(values.shape[1])
+    launch(ROWS, "wrap", values.size, values, n, d, on_gpu, outside, None, options=options)
     if not int(outside[0]):
         return values
     rows = cp.empty_like(values)
-    launch(ROWS, "wrap", values.size, *arguments, rows, options=options)
+    launch(ROWS, "wrap", values.size, values, n, d, on_gpu, outside, rows, options=options)
     return rows
 
 
 def words_of(values: Array) -> Array:
-    """See `rapids_slink.neighbors.exact.cpu.words_of`, with the features of a word in another order."""
+    """Return rows of zeros and ones as words, whose features have another order than in `exact.cpu.words_of`."""
     values = values.view(cp.uint8) if values.dtype == bool else values
     check_arrays(values.dtype, values)
     n, d = values.shape
     words = cp.empty((n, word_count(d)), cp.uint64)
-    arguments = values, np.int64(n), np.int32(d), np.int32(words.shape[1]), words
-    launch(ROWS, "put_words", n * WARP, *arguments, options=(value_option(values.dtype),))
+    launch(
+        ROWS, "put_words", n * WARP, values, np.int64(n), np.int32(d), np.int32(words.shape[1]), words,
+        options=(value_option(values.dtype),),
+    )  # fmt: skip
     return words
 
 
 def hash_rows(values: Array, rows: Array = None) -> Array:
-    """See `rapids_slink.neighbors.exact.cpu.hash_rows`, with other factors."""
+    """Return a hash of each row, or of some, that is equal for equal rows; its factors are not those of `exact.cpu`."""
     check_arrays(values.dtype, values)
     check_arrays("int64", rows)
     m = len(values) if rows is None else rows.size
     hashes = cp.empty(m, cp.uint64)
-    arguments = values, np.int32(values.shape[1]), rows, np.int64(m), hashes
-    launch(ROWS, "hash_rows", m * WARP, *arguments, options=(value_option(values.dtype),))
+    launch(
+        ROWS, "hash_rows", m * WARP, values, np.int32(values.shape[1]), rows, np.int64(m), hashes,
+        options=(value_option(values.dtype),),
+    )  # fmt: skip
     return hashes
 
 
@@ -302,9 +317,11 @@ def _distances_between(queries: Array, points: Array, metric: Metric, rows: Arra
     check_arrays("int32", rows)
     m, (n, d) = len(queries) if rows is None else rows.size, points.shape
     out, options = cp.empty((m, n)), _options(points, metric)
-    arguments = queries, points, np.int32(d), rows, np.int32(m), np.int32(n), out
     grid = -(-n // DISTANCE_TILE), -(-m // DISTANCE_TILE)
-    launch_blocks(ALL_DISTANCES, "all_distances", grid, THREADS, *arguments, options=options)
+    launch_blocks(
+        ALL_DISTANCES, "all_distances", grid, THREADS, queries, points, np.int32(d), rows, np.int32(m), np.int32(n),
+        out, options=options,
+    )  # fmt: skip
     return out
 
 

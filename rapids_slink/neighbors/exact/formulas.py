@@ -125,8 +125,8 @@ def add_features(
     They are the features from span[0] on, as many as `x` holds, of span[1] features in all. After the last feature the
     first of the two sums is the distance. The type of the formula chooses the kernel.
     """
-    of_types = {Products: _add_products, Powers: _add_to_powers, Present: _add_present}
-    kernel = _add_squared if formula is types.none else of_types.get(formula.instance_class, _add_sums)
+    kernels = {Products: _add_products, Powers: _add_to_powers, Present: _add_present}
+    kernel = _add_squared if formula is types.none else kernels.get(formula.instance_class, _add_sums)
     function = typeof(kernel)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -57,11 +57,11 @@ def choose_filter(
     distances takes as little time: on a CPU, for bits and codes. The caller wants no surrogate distance above
     `max_weight`, and lists of `listed` neighbours, or 0 if most lists end before.
     """
-    metric, of_device = exact.metric, kernels(device)
+    metric, device_kernels = exact.metric, kernels(device)
     if forced().filter == "none":
         return None, exact
     if exact.points.dtype == "uint64" or metric.filter == "direct":
-        return of_device.filter_of_sums(exact), exact
+        return device_kernels.filter_of_sums(exact), exact
     if metric.filter in ("bits", "codes", "none"):
         return None, exact
     if not all(serves_products(rows, metric, device) for rows in (exact.points, exact.queries)):
@@ -70,7 +70,7 @@ def choose_filter(
     queries = points if exact.queries is exact.points else product_form(exact.queries, metric, device)
     scaling = scaling_of(*([points] if queries is points else [points, queries]), device=device)
     within = float(metric.true_distance_bound(np.float64(max_weight), np, *metric.rounding_terms(points.shape[1])))
-    chosen: tuple[TileFilter, ExactPoints] = of_device.filter_of_products(
+    chosen: tuple[TileFilter, ExactPoints] = device_kernels.filter_of_products(
         points, queries, exact, scaling, within, listed
     )
     return chosen
@@ -290,8 +290,8 @@ class ProductFilter(TileFilter):
         as_tested, order = self.seeds_as_tested, self.order[sample]
         points = self.quantized_points.take(sample) if as_tested else self.quantize(self.points, order)
         upper_bound = UpperBound.of(self.n_features, self.scaling.scale, self.metric)
-        of_a_tile = max(MIN_ROWS, self.kernels.TILE_ROWS * self.kernels.TILE_POINTS // sample.stop)
-        for at in equal_slices(slice(0, rows.size), min(most_rows, of_a_tile)):
+        tile_rows = max(MIN_ROWS, self.kernels.TILE_ROWS * self.kernels.TILE_POINTS // sample.stop)
+        for at in equal_slices(slice(0, rows.size), min(most_rows, tile_rows)):
             queries = self.query(rows[at]) if as_tested else self.quantize(self.queries, rows[at])
             seeds = queries, points, task, upper_bound, bound[at], *([self.check] if self.check else [])
             self.kernels.seed_bounds(self.kernels.product(queries, points), *seeds)

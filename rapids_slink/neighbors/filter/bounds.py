@@ -181,8 +181,8 @@ class UpperBound(NamedTuple):
         width = -(-n_features // 8) * 8
         eta, slack = accumulation_bound(width), SLACK * FLOAT32_EPSILON
         norm_slack = (1 + slack) / shrink_factor(width) * (1 + 2 * eta) - (1 - eta) + slack
-        of_distances = metric.surrogate_bound_terms(n_features)
-        return cls(float(norm_slack), ABSOLUTE_SLACK, float(2**0.5 / scale), *of_distances)
+        more, factor, error = metric.surrogate_bound_terms(n_features)
+        return cls(float(norm_slack), ABSOLUTE_SLACK, float(2**0.5 / scale), more, factor, error)
 
 
 def sure_radius(surrogate: float, n_features: int, scale: float, metric: Metric) -> tuple[np.float32, np.float32]:
@@ -388,24 +388,24 @@ def worthwhile_projection(
         return None
     rows = ((points[:: _stride(n, d, POINTS)] - scaling.centre) * scaling.scale).astype("float32")
     sampled = _Sample(rows, axes.astype("float32"), within * scaling.scale, xp)
-    of_row, rest, step = costs.survivor + costs.byte * d * points.dtype.itemsize, costs.rest, costs.step
+    row_time, rest, step = costs.survivor + costs.byte * d * points.dtype.itemsize, costs.rest, costs.step
     best, first, best_time = d, None, inf  # seconds of a query
     shorter: list[tuple[int, float, float]] = []  # numbers of axes, the seconds for their products, and their survivors
     ends = (step * s - rest for s in STEPS)
     for m in [*(end for end in ends if end + rest <= MAX_SHARE * d and end <= axes.shape[1]), d]:
         width = m + rest if m < d else -(-d // step) * step
-        before, of_first = n * width * costs.product, None
+        before, first_axes = n * width * costs.product, None
         for few, products, passed in shorter:
             twice = products + passed * (costs.survivor + costs.again * width)
             if few + m + 2 * rest <= d and twice < before and passed <= MAX_PASSED * n:
-                before, of_first = twice, few
+                before, first_axes = twice, few
         before += d * m * costs.axis if m < d else 0
         if before >= best_time:
             break
         survivors = sampled.survivors(m, costs.rounding * width**0.5, n)
         shorter.append((m, n * width * costs.product, survivors))
-        if before + survivors * of_row < best_time:
-            best, first, best_time = m, of_first, before + survivors * of_row
+        if before + survivors * row_time < best_time:
+            best, first, best_time = m, first_axes, before + survivors * row_time
     if best == d:
         return None
     return Projection.of(points, scaling, xp.ascontiguousarray(axes[:, :best]), device, rest, first)
@@ -464,15 +464,15 @@ class _Sample:
 
     def survivors(self, m: int, rounding: float, n: int) -> float:
         """Estimate how many of n points pass the test on the first m axes, or on all features, over all bands."""
-        xp, distances, of_axes = self.xp, self.exact, self.norms
+        xp, distances, axes_norms = self.xp, self.exact, self.norms
         if m < self.d:
             more = slice(self.axes, m)
             self.partial += self._distances(self.queries[:, more], self.z[:, more])
             self.axes = m
-            of_axes = [(rows[:, :m] ** 2).sum(axis=1) for rows in (self.queries, self.z)]
-            rest = [xp.sqrt(xp.maximum(norm - part, 0)) for norm, part in zip(self.norms, of_axes, strict=True)]
+            axes_norms = [(rows[:, :m] ** 2).sum(axis=1) for rows in (self.queries, self.z)]
+            rest = [xp.sqrt(xp.maximum(norm - part, 0)) for norm, part in zip(self.norms, axes_norms, strict=True)]
             distances = self.partial + (rest[0][:, None] - rest[1]) ** 2
-        slack = 2 * rounding * (float(of_axes[1].sum()) / of_axes[1].size / m) ** 0.5
+        slack = 2 * rounding * (float(axes_norms[1].sum()) / axes_norms[1].size / m) ** 0.5
         counts = []
         for some, bound in self.bounds:
             within = distances[:, some] <= (bound + slack)[:, None] ** 2

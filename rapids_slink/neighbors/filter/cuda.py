@@ -164,8 +164,10 @@ def centre_of_rows(values: Array, step: int) -> Array:
     check_arrays(values.dtype, values)
     n, d = values.shape
     centre = cp.zeros(d)  # a coordinate stays 0 if its means are no numbers: then none of them is the median
-    arguments, options = (values, np.int64(n), np.int32(d), np.int64(step), centre), (value_option(values.dtype),)
-    launch_blocks(QUANTIZE, "centre_of_rows", (-(-d // WARP),), WARP * WARP, *arguments, options=options)
+    launch_blocks(
+        QUANTIZE, "centre_of_rows", (-(-d // WARP),), WARP * WARP, values, np.int64(n), np.int32(d), np.int64(step),
+        centre, options=(value_option(values.dtype),),
+    )  # fmt: skip
     return centre
 
 
@@ -177,8 +179,10 @@ def value_ranges(point_sets: Sequence[Array], centre: Array) -> list[ValueRange]
         check_arrays(values.dtype, values)
         n, d = values.shape
         blocks = min(-(-n // QUANTIZE_WARPS), 16 * multiprocessors())
-        arguments, options = (values, np.int64(n), np.int32(d), centre, into), (value_option(values.dtype),)
-        launch_blocks(QUANTIZE, "value_range", (blocks,), QUANTIZE_WARPS * WARP, *arguments, options=options)
+        launch_blocks(
+            QUANTIZE, "value_range", (blocks,), QUANTIZE_WARPS * WARP, values, np.int64(n), np.int32(d), centre, into,
+            options=(value_option(values.dtype),),
+        )  # fmt: skip
     return [
         ValueRange(deviation, largest, byte_values=not other_numbers)
         for deviation, largest, other_numbers in ranges.tolist()

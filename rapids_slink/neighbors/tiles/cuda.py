@@ -207,8 +207,7 @@ def fill_slots(rows: Array, blocks: np.ndarray, slot_of: Array = None) -> tuple[
     check_arrays("int32", rows, slot_of)
     begins, counts, cells = cp.asarray(blocks)
     slots, cell_of_tile = cp.empty(cells.size * BLOCK, cp.int32), cp.empty(cells.size * BLOCK // TILE, cp.int32)
-    arguments = rows, begins, counts, cells, slots, cell_of_tile, slot_of
-    launch_blocks(ORDER, "fill_slots", (cells.size,), BLOCK, *arguments)
+    launch_blocks(ORDER, "fill_slots", (cells.size,), BLOCK, rows, begins, counts, cells, slots, cell_of_tile, slot_of)
     return slots, cell_of_tile
 
 
@@ -320,8 +319,10 @@ def put_rows(
     n = slots.rows.size
     ids, real, groups, where, in_terms = cp.empty((5, n), cp.int32)
     put = Rows(ids, real, groups, cp.empty(n), where, in_terms, cp.empty(n // TILE, cp.int32))
-    arguments = slots.rows, slots.cell_of_tile, rows, row_group, upper, least, slot_of, *map(np.int32, first)
-    launch(TILES, "put_rows", n, np.int64(n), *arguments, *put)
+    launch(
+        TILES, "put_rows", n, np.int64(n), slots.rows, slots.cell_of_tile, rows, row_group, upper, least, slot_of,
+        *map(np.int32, first), *put,
+    )  # fmt: skip
     return put
 
 
@@ -334,9 +335,10 @@ def put_back(slots: Array, bound: Array, lists: Any, upper: Array, top: Any) -> 
     check_arrays("float64", bound, upper, top.weights)
     check_arrays("bool", top.overflowed)
     n, k = slots.size, top.ids.shape[1]
-    of_lists = lists.ids, lists.weights, lists.overflowed
-    to = upper, top.ids, top.weights, top.overflowed
-    launch(TILES, "put_back", n * k, np.int64(n), np.int32(k), slots, bound, *of_lists, *to)
+    launch(
+        TILES, "put_back", n * k, np.int64(n), np.int32(k), slots, bound, lists.ids, lists.weights, lists.overflowed,
+        upper, top.ids, top.weights, top.overflowed,
+    )  # fmt: skip
 
 
 def near_in_order(ids: Array, place_of: Array, order: Array, width: int, groups: Groups) -> Candidates:
@@ -363,8 +365,10 @@ def sample_lists(lists: Lists, points: Array, rows: Rows, point_group: Array, id
     check_arrays("float64", rows.bound)
     m, size = ids.shape
     into = Candidates(ids, cp.empty(m, cp.int32))
-    arguments = rows.bound, lists.begins, lists.ends, lists.tiles, points, ids, into.count
-    launch(TILES, "sample_lists", m * size, np.int64(m), np.int32(size), *arguments)
+    launch(
+        TILES, "sample_lists", m * size, np.int64(m), np.int32(size), rows.bound, lists.begins, lists.ends, lists.tiles,
+        points, ids, into.count,
+    )  # fmt: skip
     return into
 
 
@@ -391,16 +395,16 @@ def bound_rows(
     (m, k), d = top.ids.shape, points.shape[1]
     size, entries = list_entries(k)
     warps = warps_that_fit(constant(BOUND, "BOUND_WARPS"), 12 * entries)
-    more, *of_square = exact.metric.surrogate_bound_terms(d)
+    more, factor, error = exact.metric.surrogate_bound_terms(d)
     if points.dtype == "float32":
         unit = min(max(unit, 1 / MOST_UNIT), MOST_UNIT)
         more += FLUSHED * d**0.5
-    square_bound = c_struct(unit, 1 / unit, more, *of_square)
-    of_candidates = candidates.ids, candidates.count, np.int32(candidates.capacity), candidates.order
+    square_bound = c_struct(unit, 1 / unit, more, factor, error)
+    buffers = candidates.ids, candidates.count, np.int32(candidates.capacity), candidates.order
     lists = np.int32(k), np.int32(size), np.int32(alignment(points)), top.ids, top.weights
     launch_blocks(
         BOUND, "bound_rows", (-(-m // (warps * ROWS_A_WARP)),), warps * WARP, points, np.int32(d), square_bound, rows,
-        np.int32(m), *of_candidates, *both, core, upper, *lists, options=_options(points),
+        np.int32(m), *buffers, *both, core, upper, *lists, options=_options(points),
         shared_memory=warps * 12 * entries,
     )  # fmt: skip
 
@@ -428,9 +432,9 @@ def groups_of_slots(rows: Array, group: Array, size: int) -> tuple[Array, Array]
     See `rapids_slink.neighbors.tiles.cpu.groups_of_slots`.
     """
     check_arrays("int32", rows, group)
-    of_slots, common = cp.empty(rows.size, cp.int32), cp.empty(rows.size // size, cp.int32)
-    launch_blocks(TILES, "share_groups", (common.size,), size, rows, group, of_slots, common)
-    return of_slots, common
+    slot_group, common = cp.empty(rows.size, cp.int32), cp.empty(rows.size // size, cp.int32)
+    launch_blocks(TILES, "share_groups", (common.size,), size, rows, group, slot_group, common)
+    return slot_group, common
 
 
 def reach(bound: Array, terms: tuple[float, ...], stretch: float) -> tuple[Array, Array]:
@@ -440,10 +444,11 @@ def reach(bound: Array, terms: tuple[float, ...], stretch: float) -> tuple[Array
     """
     check_arrays("float64", bound)
     n = bound.size
-    reaches, of_blocks = cp.empty(n, cp.float32), cp.empty(n // BLOCK)
-    arguments = bound, c_struct(*terms), np.float64(stretch), reaches, of_blocks
-    launch_blocks(TILES, "put_reach", (n // BLOCK,), BLOCK, *arguments)
-    return reaches, of_blocks
+    reaches, block_reach = cp.empty(n, cp.float32), cp.empty(n // BLOCK)
+    launch_blocks(
+        TILES, "put_reach", (n // BLOCK,), BLOCK, bound, c_struct(*terms), np.float64(stretch), reaches, block_reach
+    )
+    return reaches, block_reach
 
 
 def near_cells(
@@ -478,8 +483,10 @@ def centres_of_cells(points: Array, slots: Any, first_tile: Array, origin: Array
     check_arrays("int32", slots.rows, first_tile)
     check_arrays("float64", origin)
     out = cp.empty((slots.cells, points.shape[1]))
-    arguments = points, np.int32(points.shape[1]), slots.rows, first_tile, origin, out
-    launch_blocks(ENCODE, "find_centres", (slots.cells,), MARK_THREADS, *arguments, options=_options(points))
+    launch_blocks(
+        ENCODE, "find_centres", (slots.cells,), MARK_THREADS, points, np.int32(points.shape[1]), slots.rows, first_tile,
+        origin, out, options=_options(points),
+    )  # fmt: skip
     return out
 
 
@@ -505,9 +512,10 @@ def largest_differences(points: Array, slots: Any, origin: Array, centres: Array
     check_arrays("int32", slots.rows, slots.cell_of_tile)
     check_arrays("float64", origin, centres)
     largest = cp.zeros(len(centres))
-    arguments = points, np.int32(points.shape[1]), slots.rows, slots.cell_of_tile, origin, centres, largest
-    tiles = (slots.cell_of_tile.size,)
-    launch_blocks(ENCODE, "find_largest_differences", tiles, MARK_THREADS, *arguments, options=_options(points))
+    launch_blocks(
+        ENCODE, "find_largest_differences", (slots.cell_of_tile.size,), MARK_THREADS, points, np.int32(points.shape[1]),
+        slots.rows, slots.cell_of_tile, origin, centres, largest, options=_options(points),
+    )  # fmt: skip
     return largest
 
 
@@ -566,10 +574,10 @@ def squares_of_cells(centre_norms: Array, points: Any) -> Array:
 
     See `rapids_slink.neighbors.tiles.cpu.squares_of_cells`.
     """
-    of_cells = centre_norms, points.largest_error, points.largest_length, points.scales
-    check_arrays("float64", *of_cells)
+    columns = centre_norms, points.largest_error, points.largest_length, points.scales
+    check_arrays("float64", *columns)
     squares = cp.empty(centre_norms.size)
-    launch(TILES, "put_squares_of_cells", squares.size, np.int32(squares.size), *of_cells, squares)
+    launch(TILES, "put_squares_of_cells", squares.size, np.int32(squares.size), *columns, squares)
     return squares
 
 

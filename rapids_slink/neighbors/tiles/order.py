@@ -181,12 +181,12 @@ class Slots:
         the slots of the rows.
         """
         counts = np.diff(begins, append=rows.size)
-        of_run = -(-counts // BLOCK)  # blocks
-        run = np.repeat(np.arange(begins.size), of_run)
-        in_run = np.arange(run.size) - (np.cumsum(of_run) - of_run)[run]
+        blocks_of_run = -(-counts // BLOCK)
+        run = np.repeat(np.arange(begins.size), blocks_of_run)
+        in_run = np.arange(run.size) - (np.cumsum(blocks_of_run) - blocks_of_run)[run]
         if cell_of_run is None:
             size = cell_size(rows.size) // BLOCK
-            cells_of_run = -(-of_run // size)
+            cells_of_run = -(-blocks_of_run // size)
             cell, cells = (np.cumsum(cells_of_run) - cells_of_run)[run] + in_run // size, int(cells_of_run.sum())
         else:
             cell = cell_of_run[run]

@@ -35,8 +35,10 @@ def expansion(values: Array, device: Device, times: float = 2) -> float:
     if device.is_gpu:
         check_arrays(values.dtype, values)
         within = device.xp.empty(BALLS, "int32")
-        arguments = values, np.int64(n), np.int32(d), np.int64(golden_stride(n)), np.float64(times**2), within
-        launch_blocks(SOURCE, "count_within", (BALLS,), THREADS, *arguments, options=(value_option(values.dtype),))
+        launch_blocks(
+            SOURCE, "count_within", (BALLS,), THREADS, values, np.int64(n), np.int32(d), np.int64(golden_stride(n)),
+            np.float64(times**2), within, options=(value_option(values.dtype),),
+        )  # fmt: skip
         return float(to_host(within).sum()) / (BALLS * POINTS)
     from rapids_slink.neighbors.exact.cpu import distances_between
 
@@ -70,8 +72,10 @@ def _sample(values: Array, size: int, device: Device) -> Any:
         return values[np.arange(size) * golden_stride(n) % n]
     check_arrays(values.dtype, values)
     out, options = device.xp.empty((size, d), values.dtype), (value_option(values.dtype),)
-    arguments = values, np.int32(d), np.int64(n), np.int64(golden_stride(n)), np.int64(size), out
-    launch(SOURCE, "gather_sample", out.size, *arguments, options=options)
+    launch(
+        SOURCE, "gather_sample", out.size, values, np.int32(d), np.int64(n), np.int64(golden_stride(n)), np.int64(size),
+        out, options=options,
+    )  # fmt: skip
     return to_host(out)
 
 
@@ -100,8 +104,10 @@ def _least_squares_on_gpu(values: Array, some: Array, mean: Array, per_spread: f
     for rows in row_blocks(n, d, AT_ONCE):
         m = rows.stop - rows.start
         others, norms = xp.empty((m, d), "float32"), xp.empty(m, "float32")
-        arguments = values[rows], np.int32(d), np.int64(m), centre, np.float64(per_spread), others, norms
-        launch(SOURCE, "scale_points", m * WARP, *arguments, options=options)
+        launch(
+            SOURCE, "scale_points", m * WARP, values[rows], np.int32(d), np.int64(m), centre, np.float64(per_spread),
+            others, norms, options=options,
+        )  # fmt: skip
         products = xp.matmul(queries, others.T)
         sizes = map(np.int64, (rows.start, m, n, golden_stride(n)))
         launch_blocks(

@@ -242,8 +242,8 @@ def groups_of_nodes(first: np.ndarray, group: np.ndarray) -> np.ndarray:
     return np.where(least == -least_of_nodes(first, -group), least, np.int32(-1))
 
 
-def or_in_space(of_space: Any) -> Callable[[Any], Any]:
-    """Return a decorator: compiled code calls the decorated function or, with a `SpatialFormula`, `of_space`.
+def or_in_space(spatial: Any) -> Callable[[Any], Any]:
+    """Return a decorator: compiled code calls the decorated function or, with a `SpatialFormula`, `spatial`.
 
     Both are inlined.
     """
@@ -251,7 +251,7 @@ def or_in_space(of_space: Any) -> Callable[[Any], Any]:
     def decorate(function: Any) -> Any:
         @overload(function, strict=False, jit_options={"nogil": True, "forceinline": True})
         def choose(formula: Any, *_: Any) -> Any:
-            return of_space.py_func if isinstance(formula, types.NamedUniTuple) else function
+            return spatial.py_func if isinstance(formula, types.NamedUniTuple) else function
 
         return function
 

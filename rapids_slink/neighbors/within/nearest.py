@@ -164,8 +164,8 @@ class _Halves:
         room = ROOM[self.device.name]
         if search.count(rows, np.array([self.limit]))[0] > room:
             return False
-        found = search.find(rows, room)
-        src, dst, weight = map(to_host, (found.src, found.dst, found.weight))
+        near_pairs = search.find(rows, room)
+        src, dst, weight = map(to_host, (near_pairs.src, near_pairs.dst, near_pairs.weight))
         row, other = (points[dst], points[src]) if queries is None else (asking[src], points[dst])
         earlier = slice(None) if queries is None else other < row
         _lower(row[earlier], other[earlier], weight[earlier], self.group, self.leaders, self.nearest, self.weight)
@@ -184,8 +184,9 @@ class _Halves:
         at, place = xp.nonzero((ids >= 0) & (ids < some[:, None]) & (weights < upper[:, None]))
         row, other, weight = map(to_host, (some[at], ids[at, place], weights[at, place]))
         row, other = row + np.int32(begin), other + np.int32(begin)
-        given = asking, to_host(is_full), row, other, weight, self.group, self.leaders
-        _read_lists(*given, self.asks, self.nearest, self.weight)
+        _read_lists(
+            asking, to_host(is_full), row, other, weight, self.group, self.leaders, self.asks, self.nearest, self.weight
+        )
 
     def _across(self, begin: int, middle: int, end: int) -> None:
         """Find the nearest of the rows before the middle for each row behind it that asks."""

@@ -228,10 +228,10 @@ def _of_networkx(graph: Any) -> GivenGraph:
     })  # fmt: skip
 
     def as_networkx(tree: Any) -> Any:
-        of_tree = graph.__class__()
-        of_tree.add_nodes_from(graph.nodes(data=True))
-        of_tree.add_edges_from(edges[row] for row in tree.index)
-        return of_tree
+        result = graph.__class__()
+        result.add_nodes_from(graph.nodes(data=True))
+        result.add_edges_from(edges[row] for row in tree.index)
+        return result
 
     labels = None if names == list(range(len(names))) else frames.Index(names, tupleize_cols=False)
     return GivenGraph(frame, len(names), labels, as_networkx)

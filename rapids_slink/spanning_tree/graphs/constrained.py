@@ -37,8 +37,8 @@ def constrained_forest(edges: EdgeList, marks: Marks, device: Device) -> tuple[A
     """
     rows = merge_order(edges, device.xp.arange(edges.src.size), device)
     src, dst = (np.ascontiguousarray(to_host(end[rows]), np.int32) for end in (edges.src, edges.dst))
-    taken, refused = join_unless_marked(src, dst, edges.n_nodes, marks)
-    return rows[device.asarray(taken)], refused
+    merging, refused = join_unless_marked(src, dst, edges.n_nodes, marks)
+    return rows[device.asarray(merging)], refused
 
 
 def join_unless_marked(src: np.ndarray, dst: np.ndarray, n: int, marks: Marks) -> tuple[np.ndarray, int]:
@@ -48,10 +48,10 @@ def join_unless_marked(src: np.ndarray, dst: np.ndarray, n: int, marks: Marks) -
     first, last, following, chain = (np.full(length, -1, place) for length in (n, n, size, size))
     buckets = np.full(1 << max(1, (2 * size).bit_length()), -1, place)
     owner, mark, parent = marks.node.astype(np.int32), marks.mark.astype(place), np.arange(n, dtype=np.int32)
-    taken = np.empty(min(max(n - 1, 0), src.size), np.int64)
+    merging = np.empty(min(max(n - 1, 0), src.size), np.int64)
     lists = first, last, np.zeros(n, place), following
-    merged, refused = _join(src, dst, owner, mark, *lists, buckets, chain, parent, taken)
-    return taken[:merged], int(refused)
+    merged, refused = _join(src, dst, owner, mark, *lists, buckets, chain, parent, merging)
+    return merging[:merged], int(refused)
 
 
 @njit(cache=True, inline="always")
@@ -102,7 +102,7 @@ def _hand_over(fewer, more, owner, mark, first, last, count, following, buckets,
 
 
 @njit(nogil=True, cache=True)
-def _join(src, dst, owner, mark, first, last, count, following, buckets, chain, parent, taken):
+def _join(src, dst, owner, mark, first, last, count, following, buckets, chain, parent, merging):
     """Merge the clusters of the ends of the edges in turn; return how many edges merged, and how many were refused.
 
     The marks' entries are in a list for each cluster and in the buckets.
@@ -128,6 +128,6 @@ def _join(src, dst, owner, mark, first, last, count, following, buckets, chain, 
             continue
         _hand_over(fewer, more, owner, mark, first, last, count, following, buckets, chain)
         parent[fewer] = more
-        taken[merged] = i
+        merging[merged] = i
         merged += 1
     return merged, refused

@@ -1,4 +1,4 @@
-// Boruvka's rounds on a list of edges. __init__.py explains each step and why the result is the tree.
+// These kernels run Boruvka's rounds on a list of edges. __init__.py explains each step and why the result is the tree.
 //
 // An edge is (weight, row), and its key is an unsigned integer in the order of the weights. Components compare *words*. With
 // packed rows a word is key << 32 | row, an altered weight that is exact and unique to the edge. Otherwise it is the key alone,
@@ -10,7 +10,7 @@
 #include "runtime/include/resident.cuh"
 #include "spanning_tree/graphs/worklist.cuh"
 
-// Initial state: each of n nodes is a component without an offer, and none of m edges is taken.
+// Sets the initial state: each of n nodes is a component without an offer, and none of m edges is taken.
 extern "C" __global__ void start_forest(
     long long n, long long m, int* __restrict__ parent, word_t* __restrict__ best, word_t* __restrict__ best_row,
     bool* __restrict__ taken) {
@@ -24,8 +24,8 @@ extern "C" __global__ void start_forest(
     }
 }
 
-// found, zero at first: the largest of all ids, as unsigned integers of the same order; the largest complement of these
-// integers; and whether a weight is NaN.
+// Writes into `found`, zero at first, the largest of all ids, as unsigned integers of the same order, the largest complement of
+// these integers, and whether a weight is NaN.
 extern "C" __global__ void inspect_edges(
     long long m, const void* __restrict__ src, const void* __restrict__ dst, int id_bytes,
     const void* __restrict__ weight, int weight_bytes, int kind, word_t* found) {
@@ -275,7 +275,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) boruvka_rounds(
     }
 }
 
-// The keys of these rows.
+// Writes the keys of these rows.
 extern "C" __global__ void keys_of_rows(
     long long m, const long long* __restrict__ rows, const void* __restrict__ weight, int weight_bytes, int kind,
     int maximum, word_t* __restrict__ keys) {
@@ -286,7 +286,7 @@ extern "C" __global__ void keys_of_rows(
     }
 }
 
-// The first position of each label.
+// Writes the first position of each label.
 extern "C" __global__ void find_first(long long m, const int* __restrict__ labels, word_t* first) {
     for (int j = 0; j < ITEMS; j++) {
         long long i = item(j);

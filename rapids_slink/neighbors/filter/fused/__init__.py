@@ -425,7 +425,7 @@ class Int8:
         return float(sure_radius(limit, n_features, self.scale, metric)[0]), 0.0, 2.0
 
     def missing(self, half_norm: Array) -> float:
-        """Return the most that half a squared distance lacks: halves are rounded down."""
+        """Return how much a computed half of a squared distance may lack, because halves are rounded down."""
         return 1.0
 
     def _empty(self, size: int) -> QuantizedPoints:
