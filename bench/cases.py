@@ -18,6 +18,7 @@ from bench.blocks import in_blocks
 from bench.categories import fingerprints, packed, profiles
 from bench.graphs import GRAPHS, Graph
 from bench.sparse import sketches, tfidf
+from bench.sparse import zipf as zipf_rows
 from bench.text import genes, letters, receptors, words
 from bench.trees import TREES, Tree
 
@@ -737,6 +738,11 @@ DENSITY = (
 SPARSE = (
     SparseCase("sketches-85k", sketches(85_205, 1000), n_clusters=85_000, metric="jaccard", max_distance=0.5),
     SparseCase("tfidf-100k-50k", tfidf(100_000, 50_000), n_clusters=100_000, metric="cosine", max_distance=0.3),
+    SparseCase("sets-zipf-20k", zipf_rows(20_000, 200_000, 120, are_sets=True), metric="jaccard"),
+    *(
+        SparseCase(f"sparse-zipf-20k-{metric}", zipf_rows(20_000, 200_000, 120, are_sets=False), metric=metric)
+        for metric in ("cosine", "euclidean")
+    ),
 )
 #: Text: whole trees, and trees that end at one edit or at ten.
 TEXT = (

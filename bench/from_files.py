@@ -1,14 +1,15 @@
 """``python -m bench.from_files``: near duplicates from files to files, and beside NeMo Curator's recipe.
 
 Parquet files of unit rows are made, in one topic per 1,000 rows, of which 5 % are near copies of rows of another file.
-Then `deduplicate_files` is timed by its stages, with the peaks of memory. With ``--recipe`` the same rows are searched
-as NeMo Curator's semantic deduplication does: k-means, then all pairs within each cell. It tells the time and the share
-of the near pairs that share a cell.
+Then `deduplicate_files` is timed by its stages, with the peaks of memory; ``--out`` is the folder of the day's result
+file. With ``--recipe`` the same rows are searched as NeMo Curator's semantic deduplication does: k-means, then all
+pairs within each cell. It tells the time and the share of the near pairs that share a cell.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import shutil
 import sys
 import threading
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 
 import rapids_slink
+from bench import results
 from rapids_slink.runtime.device import DEVICE_NAMES, Device, resolve, to_host
 
 #: Rows and features of the cases.
@@ -46,8 +48,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--array", action="store_true", help="time deduplicate of the rows in one array, too")
     parser.add_argument("--device", choices=DEVICE_NAMES, default="auto")
     parser.add_argument("--folder", type=Path, default=Path("/tmp/from_files"), help="of the files, which are removed")
+    parser.add_argument("--out", type=Path, help="folder of result files (default: only print)")
+    parser.add_argument("--date", default=datetime.date.today().isoformat(), help="of the result file")
+    parser.add_argument("--commit", help="what is measured (default: git's HEAD)")
     options = parser.parse_args(arguments)
     device = resolve(options.device)
+    header = results.header(device, options.date, options.commit)
     for case in options.cases:
         (n, d), source = CASES[case], options.folder / case
         start = time.perf_counter()
@@ -55,7 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{case}: files made in {time.perf_counter() - start:.1f} s", flush=True)
         try:
             for by in options.by:
-                measure(source, options.folder / f"{case}-{by}", by, device)
+                measured = measure(source, options.folder / f"{case}-{by}", by, device)
+                if options.out:
+                    sizes = {"case": case, "stage": f"files-{by}", "n": n, "d": d, "rmm_pool": False}
+                    results.save(options.out, header, {**sizes, **measured})
             if options.array or options.recipe:
                 rows = read(source)
             if options.array:
@@ -92,10 +101,10 @@ def make_files(folder: Path, n: int, d: int, device: Device) -> None:
         ids = np.arange(len(values)) + file * (n // files)
         write_table(
             pa.table({"id": ids, "embedding": vectors}), folder / f"{file:04}.parquet", row_group_size=GROUP_ROWS,
-            compression="none", use_dictionary=False,
+            compression="none", use_dictionary=False, write_statistics=["id"],
         )  # fmt: skip
 
-    with ThreadPoolExecutor(8) as threads:
+    with ThreadPoolExecutor(16) as threads:
         waiting: list[Any] = []
         for file in range(files):
             m = n // files
@@ -141,8 +150,11 @@ class Peak(threading.Thread):
                 self.on_gpu = max(self.on_gpu, total - free)
 
 
-def measure(source: Path, output: Path, by: str, device: Device) -> None:
-    """Run `deduplicate_files` once, and print the seconds of its stages and the peaks of memory."""
+def measure(source: Path, output: Path, by: str, device: Device) -> dict[str, Any]:
+    """Run `deduplicate_files` once; print and return the seconds of its stages and the peaks of memory.
+
+    Exactly the copies go, since other rows of a topic are farther apart.
+    """
     peak = Peak(device)
     peak.start()
     start = time.perf_counter()
@@ -153,6 +165,13 @@ def measure(source: Path, output: Path, by: str, device: Device) -> None:
     peaks = f"GPU {peak.on_gpu / 1e9:.1f} GB, host {peak.on_host / 1e9:.1f} GB"
     print(f"{by}: {whole:.1f} s ({stages}); {peaks}; {report['search']}; {report['rows']}", flush=True)
     shutil.rmtree(output)
+    rows = report["rows"]
+    return {
+        "seconds": whole, "least_seconds": whole, "peers": {}, "references": {},
+        "exact": rows["removed"] * COPIES == rows["kept"] + rows["removed"], "checked_against": "the planted copies",
+        "peak_device_bytes": peak.on_gpu, "peak_host_bytes": peak.on_host, "stages": dict(report["seconds"]),
+        "search": dict(report["search"]), "rows": dict(rows),
+    }  # fmt: skip
 
 
 def recipe(rows: np.ndarray, device: Device) -> None:

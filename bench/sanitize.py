@@ -234,7 +234,7 @@ def strings(device: Device, values: list[str], metric: str) -> tuple[Any, ...]:
     keys = *items.keys(1, every), *items.keys(2, every), items.projection(2).values
     trees: list[Any] = []
     if items.metric is ITEM_METRICS["levenshtein"]:
-        trees.append(items.matrix().astype("float64"))
+        trees.append(items.matrix()[0].astype("float64"))
     for limit in (2.0, None):
         settings = Settings(items.metric, max_distance=limit)
         tree, _ = forest_of_items(items, device.xp.zeros(n, "int32"), settings, Report())
@@ -368,14 +368,14 @@ def list_small_components(device: Device) -> tuple[Any, ...]:
 
 
 def compare_items(device: Device, kind: Any, metric: str, rows: Any) -> tuple[Any, ...]:
-    """Return the hashes and the distances of sets or sparse rows, and which pairs are equal.
+    """Return the hashes and the distances of sets or sparse rows, which pairs are equal, and the stored matrix.
 
     For sets the rows of bits follow.
     """
     items = kind.read({"X": rows}, get_metric(metric), device)
     ends = [device.asarray(end.astype(np.int32)) for end in np.triu_indices(len(items), 1)]
     bits = [items.rows_of_bits(128)[0]] if kind is Sets else []
-    return items.hashes(1), items.distances(*ends), items.equal(*ends), *bits
+    return items.hashes(1), items.distances(*ends), items.equal(*ends), items.matrix()[0][tuple(ends)], *bits
 
 
 def steps() -> Iterator[tuple[str, Step]]:

@@ -40,6 +40,29 @@ def tfidf(n: int, d: int, length: int = 150, family: int = 5) -> Matrix:
     return rows
 
 
+def zipf(n: int, d: int, size: int, *, are_sets: bool) -> Matrix:
+    """Return a function that draws rows of `size` of d columns by Zipf's law, (n, d): a CSR matrix.
+
+    They are booleans, or normal float64 numbers.
+    """
+
+    def rows(_folder: Path | None, extra: int) -> Any:
+        return _zipf(n + extra, d, size, are_sets)
+
+    return rows
+
+
+def _zipf(n: int, d: int, size: int, are_sets: bool) -> Any:
+    from scipy.sparse import csr_matrix
+
+    rng = np.random.default_rng(SEED)
+    frequency = np.cumsum(1 / np.arange(1, d + 1))
+    draws = np.searchsorted(frequency, rng.random((n, 4 * size)) * frequency[-1]).astype(np.int32)
+    columns = np.array([np.sort(list(dict.fromkeys(row.tolist()))[:size]) for row in draws], np.int32)
+    values = np.ones(n * size, bool) if are_sets else rng.standard_normal(n * size)
+    return csr_matrix((values, columns.ravel(), np.arange(0, n * size + 1, size)), (n, d))
+
+
 def _sketches(n: int, size: int, family: int) -> Any:
     from scipy.sparse import csr_matrix
 

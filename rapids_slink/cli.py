@@ -36,6 +36,7 @@ from rapids_slink.hierarchy.plotting import COLORS, plot_heights
 from rapids_slink.hierarchy.storage import replace_file
 from rapids_slink.metrics import ITEM_METRICS, METRICS, PRECOMPUTED
 from rapids_slink.parquet import NO_PYARROW
+from rapids_slink.points.narrow import NARROW
 from rapids_slink.points.output import on_host
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import DEVICE_NAMES, resolve
@@ -201,6 +202,9 @@ def _deduplicate_parser() -> Parser:
     parser.add_argument(
         "--column", metavar="NAMES", type=split_names, help="the column of lists, or columns of numbers"
     )
+    parser.add_argument(
+        "--dtype", choices=NARROW, help="what the bits of integers or bytes stand for: Parquet has none"
+    )
     near = parser.add_mutually_exclusive_group(required=True)
     near.add_argument("--max-distance", type=float, help="the largest distance of near rows")
     near.add_argument("--min-similarity", type=float, help="the same by a similarity: cosine, jaccard, dice")
@@ -209,8 +213,10 @@ def _deduplicate_parser() -> Parser:
         "--keep", default="first", help="first, last, or a column whose larger number stays (default: first)"
     )
     parser.add_argument(
-        "--by", default=RULES[0], choices=RULES, help=f"the rule by which rows go (default: {RULES[0]})"
+        "--by", choices=RULES, help=f"the rule by which rows go (default: {RULES[0]}, or none with --against)"
     )
+    parser.add_argument("--against", nargs="+", metavar="FILES", help="first, what is near a row of these files goes")
+    parser.add_argument("--groups", metavar="NAME", help="only rows of one value of this column are duplicates")
     parser.add_argument("--rows", action="store_true", help="write the rows that go and why, not those that stay")
     parser.add_argument("--dry-run", action="store_true", help="write nothing, and say what time and memory it takes")
     _add_run(parser.add_argument_group("run"))

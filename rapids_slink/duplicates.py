@@ -2,8 +2,9 @@
 
     rows ──▶ those near a row of another table ──▶ in the order of their rank ──▶ a rule ──▶ which row each goes to
 
-By components the labels of `fit(X, max_distance=...)` tell. The other rules are of pairs with rows that are ranked
-before, see `neighbors.within.nearest`; for them the rows are put into the order of their rank first.
+The labels of `fit(X, max_distance=...)` tell the components. The other rules are of pairs with rows that are ranked
+before, see `neighbors.within.nearest`. Near rows are in one component, so these rules take the rows that are not alone
+in theirs, in the order of their rank.
 """
 
 from collections.abc import Collection, Mapping
@@ -161,10 +162,7 @@ def deduplicate(
     [0, 1, 0, 3, 4]
     """
     require_one(max_distance, min_similarity)
-    if by is None and against is None:
-        by = "components"
-    if by is not None and by not in RULES:
-        raise ValueError(f"by must be one of {', '.join(map(repr, RULES))}, got {by!r}")
+    by = rule_of(by, against, groups)
     model = SingleLinkage(
         None,
         metric=metric,
@@ -191,8 +189,6 @@ def deduplicate(
         raise TypeError("n_neighbors and min_samples are for by='components'")
     if metric == PRECOMPUTED.name:
         raise ValueError("metric='precomputed' takes by='components' with keep='first' alone, without details")
-    if against is not None and groups is not None:
-        raise TypeError("groups are of one table: pass groups or against")
     chosen = metric_of(metric, p, missing, box, scales)
     task = task_of(
         [limit_of(chosen, max_distance, min_similarity)], chosen, missing, missing_value, memory_limit, False, progress
@@ -200,6 +196,15 @@ def deduplicate(
     if not library_of(keep) and np.ndim(keep) == 0 and keep in (column_names(against) or ()):
         against = without_columns(against, [keep])
     return _Run(X, keep, resolve(device, X, against), task, model).result(by, against, groups, dropna, details)
+
+
+def rule_of(by: str | None, against: Any, groups: Any) -> str | None:
+    """Return the rule by which rows go, None if they only go because of another table; raise unless all go together."""
+    if by is not None and by not in RULES:
+        raise ValueError(f"by must be one of {', '.join(map(repr, RULES))}, got {by!r}")
+    if against is not None and groups is not None:
+        raise TypeError("groups are of one table: pass groups or against")
+    return "components" if by is None and against is None else by
 
 
 class _Run:
@@ -251,17 +256,20 @@ class _Run:
     def _of_rows(self, values: np.ndarray, name: str) -> Rows:
         return self.output.from_cuml_setting().labels(values, self.index, name)
 
-    def _by_components(self, order: np.ndarray, group: np.ndarray | None, details: bool) -> None:
-        """Let each row of a component go to the one that ranks first; `order` has the rows that take part, by rank."""
+    def _components(self, order: np.ndarray, group: np.ndarray | None) -> np.ndarray:
+        """Return the component of each of these rows, int32; rows of two groups are in two components."""
         rows = np.sort(order)
         some = None if group is None else group[rows]
-        model = self.model.fit(_rows_of(self.X, rows), groups=some)
-        labels = np.asarray(on_host(model.labels_))
-        first = np.empty(self.n, np.int32)
         component = np.empty(self.n, np.int32)
-        component[rows] = labels
-        first[component[order[::-1]]] = order[::-1]  # the last write to a place stays: the first rank
-        self.duplicate_of[rows] = first[labels]
+        component[rows] = on_host(self.model.fit(_rows_of(self.X, rows), groups=some).labels_)
+        return component[order]
+
+    def _by_components(self, order: np.ndarray, group: np.ndarray | None, details: bool) -> None:
+        """Let each row of a component go to the one that ranks first; `order` has the rows that take part, by rank."""
+        component = self._components(order, group)
+        first = np.empty(self.n, np.int32)
+        first[component[::-1]] = order[::-1]  # the last write to a place stays: the first rank
+        self.duplicate_of[order] = first[component]
         goes = np.flatnonzero((self.duplicate_of != np.arange(self.n)) & (self.duplicate_of >= 0))
         if details and goes.size:
             ends = goes.astype(np.int32), self.duplicate_of[goes]
@@ -270,10 +278,14 @@ class _Run:
 
     def _by_pairs(self, order: np.ndarray, group: np.ndarray | None, leaders: bool) -> None:
         """Let each row go to the nearest row that ranks before it, or with `leaders` to the nearest that stayed."""
+        component = self._components(order, group)
+        has_others = np.bincount(component)[component] > 1
+        order, component = order[has_others], component[has_others]
+        if not order.size:
+            return
         nearest, distance = engine_of(self.X, metric=self.task.metric).nearest_rows(
-            _rows_of(self.X, order), None, self.task, self.device,
-            leaders=leaders, group=None if group is None else group[order],
-        )  # fmt: skip
+            _rows_of(self.X, order), None, self.task, self.device, leaders=leaders, group=component
+        )
         goes = nearest >= 0
         self.duplicate_of[order[goes]], self.distance[order[goes]] = order[nearest[goes]], distance[goes]
 

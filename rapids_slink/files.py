@@ -2,10 +2,11 @@
 
     files ──▶ pieces ──▶ blocks of near rows ──▶ components of each ──▶ packs of components ──▶ a rule ──▶ files
 
-Rows of one component alone can be near each other. So the components are found first: `deduplicate` finds those of a
-block and of the rows that visit it, which are joined. A rule by pairs then takes packs of whole components, most of
-which are of a few rows. A component that is larger than memory is taken in chunks, by rank: a row of a later chunk goes
-to the nearest row of the earlier ones that counts, or of its own chunk.
+Rows that are near a row of another table, whose files stand behind these, go first. Rows of one component alone can be
+near each other. So the components are found then: `deduplicate` finds those of a block and of the rows that visit it,
+which are joined. A rule by pairs takes packs of whole components, most of which are of a few rows. A component that is
+larger than memory is taken in chunks, by rank: a row of a later chunk goes to the nearest row of the earlier ones that
+counts, or of its own chunk.
 
 All that is found is saved beside the output at once, by a file that is renamed to its name. So a file that is there is
 whole, and a run that was ended goes on behind the last one. The result depends on none of this.
@@ -24,13 +25,14 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.blocks import Blocks, Pieces, blocks_of_piece, boot, pivots_of, radius_of, save, saved
-from rapids_slink.duplicates import MEANINGS, RULES, deduplicate, order_of
+from rapids_slink.blocks import KEYS, Blocks, Pieces, Search, blocks_of_piece, boot, pivots_of_pieces, save, saved
+from rapids_slink.duplicates import MEANINGS, deduplicate, order_of, rule_of
 from rapids_slink.forced import forced
 from rapids_slink.hierarchy.storage import replace_file
-from rapids_slink.metrics import PRECOMPUTED, Metric, MetricName
+from rapids_slink.metrics import PRECOMPUTED, Metric, MetricName, surrogate_bound
 from rapids_slink.near_pairs import limit_of, require_one, task_of
 from rapids_slink.neighbors import is_searched_by_tree
+from rapids_slink.neighbors.pivots import radius_of
 from rapids_slink.neighbors.tiles import IN_ORDER, estimate_tiles
 from rapids_slink.parquet import VectorFiles, on_all_cores
 from rapids_slink.pipeline import estimate_fit
@@ -50,14 +52,13 @@ from rapids_slink.runtime.threads import Progress, shown_progress, with_progress
 from rapids_slink.settings import Settings, metric_of
 from rapids_slink.single_linkage import engine_of
 from rapids_slink.spanning_tree import kernels
+from rapids_slink.spanning_tree.blocks import BLOCK_ROWS
 from rapids_slink.spanning_tree.problem import Problem
 
 #: The folder beside the output files in which an unfinished run keeps what it has found.
 UNFINISHED = ".unfinished"
 #: The most bytes that a search may take without a `memory_limit`, by device, and at most this share of what is free.
 MOST_BYTES, SHARE = {"cpu": 16 * 10**9, "cuda": 30 * 10**9}, 0.8
-#: Where all rows fit into memory, a block has about this number of them.
-BLOCK_ROWS = {"cpu": 2**16, "cuda": 2**21}
 #: The rows of the sample of a dry run, and from how many places of the files they are.
 SAMPLE = {"cpu": 2**14, "cuda": 2**18}
 SAMPLED_PLACES = 16
@@ -71,10 +72,13 @@ def deduplicate_files(
     output: str | PathLike[str],
     *,
     column: Any = None,
+    dtype: str | None = None,
     max_distance: float | None = None,
     min_similarity: float | None = None,
     keep: str = "first",
-    by: str = "components",
+    by: str | None = None,
+    against: Any = None,
+    groups: str | None = None,
     metric: MetricName = "euclidean",
     p: float = 2.0,
     rows: bool = False,
@@ -96,14 +100,22 @@ def deduplicate_files(
         run that was ended it has a folder ``.unfinished``, with which the same call goes on.
     column : str or list of str
         The column of the vectors, whose rows are lists of one length, or several columns of numbers. By default the
-        only column of lists. The values are float16, float32, float64, int8 or other numbers. Parquet has no bfloat16.
+        only column of lists. The values are float16, float32, float64, int8 or other numbers.
+    dtype : {"bfloat16", "float8_e4m3fn", "float8_e5m2"}, optional
+        What the bits of the values stand for, since Parquet has no such types: the column has lists of uint16, or for
+        float8 of uint8, or bytes of a fixed number; or there are several columns of these integers.
     max_distance, min_similarity : float
         See `deduplicate`.
     keep : {"first", "last"} or column name
         Which rows rank first: the earlier ones over all files, the later ones, or those with the larger number in a
         column, a tie to the earlier row.
     by : {"components", "ranked", "leaders"}
-        How rows are chosen that go: see `deduplicate`.
+        How rows are chosen that go: see `deduplicate`. By default "components", or none of them if `against` is given.
+    against : path or list of paths, optional
+        Files of another table, of the same kind: rows that are near one of its rows go first. The others are then
+        compared among themselves if `by` is given.
+    groups : column name, optional
+        Only rows of one group are duplicates, those with one value of a column. Not with `against`.
     metric, p : optional
         See `SingleLinkage`, except "precomputed".
     rows : bool
@@ -145,13 +157,12 @@ def deduplicate_files(
     ... )  # doctest: +SKIP
     """
     require_one(max_distance, min_similarity)
-    if by not in RULES:
-        raise ValueError(f"by must be one of {', '.join(map(repr, RULES))}, got {by!r}")
+    by = rule_of(by, against, groups)
     if metric == PRECOMPUTED.name:
         raise ValueError("metric='precomputed' has no vectors: use deduplicate")
     chosen, on = metric_of(metric, p), resolve(device)
     distance = limit_of(chosen, max_distance, min_similarity)
-    files = VectorFiles.of(paths, column, chosen.formula.is_of_unit_rows)
+    files = VectorFiles.of(paths, column, chosen.formula.is_of_unit_rows, dtype, against)
     limit = _most_bytes(memory_limit, on)
     how = {
         "max_distance": max_distance, "min_similarity": min_similarity, "metric": metric, "p": p, "device": on.name,
@@ -161,11 +172,11 @@ def deduplicate_files(
     report = Report(device=on.name, metric=metric)
     if dry_run:
         return _estimated(files, report, on, how, by, most)
-    run = _Run(files, Path(output), keep, by, bool(rows), how, most, shown_progress(progress), report)
-    order = _order(files, keep)
+    run = _Run(files, Path(output), keep, by, groups, bool(rows), how, most, shown_progress(progress), report)
+    order, keys = _order(files, keep), None if groups is None else files.keys(groups)
     run.open()
     if run.counts is None:
-        run.search(chosen, order)
+        run.search(chosen, order, keys)
     run.close()
     return report
 
@@ -173,7 +184,7 @@ def deduplicate_files(
 def _order(files: VectorFiles, keep: str) -> np.ndarray:
     """Return the rows by rank, (n,) int64."""
     if keep in ("first", "last"):
-        return np.arange(files.n_rows)[:: 1 if keep == "first" else -1]
+        return np.arange(files.n_cleaned)[:: 1 if keep == "first" else -1]
     return order_of(files.column(keep))
 
 
@@ -210,10 +221,11 @@ class _Run:
     """A run: its plan, which a manifest keeps, and what it has found so far, in files."""
 
     def __init__(
-        self, files: VectorFiles, output: Path, keep: str, by: str, as_rows: bool, how: dict[str, Any], most: int,
-        progress: bool | str, report: Report,
+        self, files: VectorFiles, output: Path, keep: str, by: str | None, groups: str | None, as_rows: bool,
+        how: dict[str, Any], most: int, progress: bool | str, report: Report,
     ) -> None:  # fmt: skip
         self.files, self.output, self.keep, self.by, self.as_rows = files, output, keep, by, as_rows
+        self.groups, self.n = groups, files.n_cleaned
         self.how, self.most, self.progress, self.report = how, most, progress, report
         self.folder, self.device = output.resolve() / UNFINISHED, resolve(how["device"])
         self.counts: dict[str, int] | None = None  # once the output files are whole
@@ -222,7 +234,7 @@ class _Run:
 
     def open(self) -> None:
         """Begin the run, or go on with the one whose manifest is there; raise ValueError if that is another one."""
-        names = [path.name for path in self.files.paths]
+        names = [path.name for path in self.files.paths[: self.files.n_own]]
         if len(set(names)) < len(names):
             raise ValueError("two input files have one name, and their outputs would, too: rename one")
         if any(path.resolve().parent == self.output.resolve() for path in self.files.paths):
@@ -230,6 +242,7 @@ class _Run:
         plan = {
             "files": [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in self.files.paths],
             "keep": self.keep, "by": self.by, "rows": self.as_rows, "column": list(self.files.columns),
+            "dtype": self.files.narrow, "groups": self.groups, "files_cleaned": self.files.n_own,
         }  # fmt: skip
         plan |= {name: self.how[name] for name in ("max_distance", "min_similarity", "metric", "p")}
         self.manifest = self.folder / "manifest.json"
@@ -257,30 +270,42 @@ class _Run:
 
     # --------------------------------------------------------------------------------------------------- the stages
 
-    def search(self, metric: Metric, order: np.ndarray) -> None:
-        """Find which row each row goes to, and write the output files where nobody looks for them."""
+    def search(self, metric: Metric, order: np.ndarray, keys: np.ndarray | None) -> None:
+        """Find which row each row goes to, and write the output files where nobody looks for them.
+
+        `order` has the rows by rank, and `keys` the group of each.
+        """
         with self.report.stage("read", CPU):
             self._read_pieces()
         place = np.empty_like(order)
         place[order] = np.arange(order.size)
         with self.report.stage("blocks", CPU):
             blocks = self._blocks(metric)
-        with self.report.stage("search", CPU):
-            root = self._components(blocks)
-        with self.report.stage(self.by, CPU):
-            goes, to, distance = self._choose(root, place, order, metric)
+        gone = np.zeros((3, 0), np.int64)
+        if self.files.n_own < len(self.files.paths):
+            with self.report.stage("against", CPU):
+                gone = self._elsewhere(blocks)
+        parts = [gone]
+        if self.by is not None:
+            self._write_keys(gone[0], keys)
+            with self.report.stage("search", CPU):
+                root = self._components(blocks)
+            with self.report.stage(self.by, CPU):
+                parts.append(self._choose(self.by, root, place, order, metric))
+        every = np.concatenate(parts, axis=1)
+        goes, to, distance = every[:, np.argsort(every[0])]
         with self.report.stage("write", CPU):
-            self._write(goes, to, distance)
-            duplicate_of = np.arange(self.files.n_rows)
+            self._write(goes, to, distance.view(np.float64))
+            duplicate_of = np.arange(self.n)
             duplicate_of[goes] = to
-            largest, kept = int(np.bincount(duplicate_of).max()), self.files.n_rows - goes.size
-            self.counts = {"kept": kept, "removed": goes.size, "largest_group": largest}
+            largest = int(np.bincount(duplicate_of[duplicate_of < self.n], minlength=1).max())
+            self.counts = {"kept": self.n - goes.size, "removed": goes.size, "largest_group": largest}
             self._write_manifest()
 
     def close(self) -> None:
         """Move the output files to their places, and remove all else."""
         assert self.counts is not None
-        for path in self.files.paths:
+        for path in self.files.paths[: self.files.n_own]:
             if (self._drafts() / path.name).exists():  # else it is in its place
                 (self._drafts() / path.name).replace(self.output / path.name)
         for path in self.folder.iterdir():
@@ -305,11 +330,14 @@ class _Run:
         pieces, folder, is_cosine = self.pieces, self.folder, metric.formula.is_of_unit_rows
         whole, n_pieces = Blocks(pieces, 1, self.most), len(pieces.bounds) - 1
         count = max(n_pieces, pieces.bounds[-1] // BLOCK_ROWS[self.device.name])
-        distance = limit_of(metric, self.how["max_distance"], self.how["min_similarity"])
-        radius = radius_of(metric, distance, self.device) if count > 1 else None
-        if radius is None:
+        distance, width = limit_of(metric, self.how["max_distance"], self.how["min_similarity"]), self.files.width
+        radius = radius_of(metric, surrogate_bound(metric, distance, width), width, self.device)
+        if count == 1 or radius is None:
             return whole
-        pivots = saved(folder / "pivots.npy", lambda: pivots_of(pieces, is_cosine, count))
+        with run_scope(self.device, self.how["memory_limit"]):
+            pivots = saved(
+                folder / "pivots.npy", lambda: pivots_of_pieces(pieces, radius, is_cosine, count, self.device)
+            )
         blocks = Blocks(pieces, int(pivots[-1, 0]) + 1, self.most)
         if blocks.count == 1:
             return whole
@@ -319,50 +347,73 @@ class _Run:
                 saved(blocks.path(piece), found)
         return min(blocks, whole, key=Blocks.pairs_of_rows)
 
+    def _found(self, label: str, parts: dict[str, Any], work: Callable[[Any], np.ndarray]) -> Iterator[np.ndarray]:
+        """Yield the result of each part of some work: those that are in files of the parts' names, and then others."""
+        paths = {name: self.folder / f"{name}.npy" for name in parts}
+        left = {name: part for name, part in parts.items() if not paths[name].exists()}
+        yield from (np.load(paths[name]) for name in parts if name not in left)
+        for name, result in self._shown(label, _results(work, left), len(left)):
+            save(paths[name], result)
+            yield result
+
+    def _elsewhere(self, blocks: Blocks) -> np.ndarray:
+        """Return the rows that are near one of another table, the nearest of these, and bits of distances, (3, m)."""
+        steps, work = blocks.searches, partial(_near_others, blocks, self.how, self.n)
+        named = {f"against-{'-'.join(map(str, step))}": step for step in steps}
+        every = np.concatenate(list(self._found("Searching", named, work)), axis=1)
+        row, other, bits = every[:, np.lexsort((every[1], every[2].view(np.float64), every[0]))]
+        is_first = np.diff(row, prepend=-1) > 0
+        nearest = np.stack((row, other, bits))[:, is_first]
+        _, least, distance = nearest[:, np.cumsum(is_first) - 1]
+        is_tied = (bits == distance) & (bits > 0) & (other != least)
+        if is_tied.any():  # roots of different squares may be equal
+            rows = np.unique(row[is_tied])
+            others = np.unique(other[np.isin(row, rows)])
+            nearest[:, np.searchsorted(nearest[0], rows)] = _nearest_others(self.pieces, self.how, rows, others)
+        return nearest
+
+    def _write_keys(self, gone: np.ndarray, keys: np.ndarray | None) -> None:
+        """Write which rows are compared among themselves, as `Pieces.keys` reads them, unless all are."""
+        if keys is None and self.n == self.files.n_rows:
+            return
+        every = np.full(self.files.n_rows, -1)
+        every[: self.n] = 0 if keys is None else keys
+        every[gone] = -1
+        save(self.folder / KEYS, every)
+
     def _components(self, blocks: Blocks) -> np.ndarray:
         """Return the least row of the component of each row, (n,) int64."""
-        parent, join = np.arange(self.files.n_rows), kernels(CPU).join_pairs
+        parent, join = np.arange(self.n), kernels(CPU).join_pairs
         steps = blocks.searches
         self.report.count("search", searches=len(steps), pairs_of_rows=blocks.pairs_of_rows())
-        paths = {step: self.folder / f"joined-{step[0]}-{step[1]}-{step[2]}.npy" for step in steps}
-        left = {step: step for step in steps if not paths[step].exists()}
-        for step in steps:
-            if step not in left:
-                join(parent, *np.load(paths[step]))
-        work = partial(_joined, blocks, self.how)
-        for step, pairs in self._shown("Searching", _results(work, left), len(left)):
-            save(paths[step], pairs)
+        named = {f"joined-{'-'.join(map(str, step))}": step for step in steps}
+        for pairs in self._found("Searching", named, partial(_joined, blocks, self.how)):
             join(parent, *pairs)
         while not np.array_equal(upper := parent[parent], parent):
             parent = upper
         return parent
 
-    def _choose(
-        self, root: np.ndarray, place: np.ndarray, order: np.ndarray, metric: Metric
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the rows that go, ascending, which row each goes to, and the distances, which may be left out."""
-        n = self.files.n_rows
+    def _choose(self, by: str, root: np.ndarray, place: np.ndarray, order: np.ndarray, metric: Metric) -> np.ndarray:
+        """Return the rows that go, the row that each goes to, and the bits of distances, (3, m) int64.
+
+        Without a need for distances these are zeros.
+        """
         work: Callable[[np.ndarray], np.ndarray]
-        if self.by == "components":
-            first = np.empty(n, np.int64)
+        if by == "components":
+            first = np.empty(self.n, np.int64)
             first[root[order[::-1]]] = order[::-1]  # the last write to a place stays: the first rank
             to = first[root]
-            goes = np.flatnonzero(to != np.arange(n))
+            goes = np.flatnonzero(to != np.arange(self.n))
             if not self.as_rows:
-                return goes, to[goes], np.zeros(0)
+                return np.stack((goes, to[goes], np.zeros_like(goes)))
             size = max(1, self.most // 2)
             packs = [np.stack((goes[i : i + size], to[goes[i : i + size]])) for i in range(0, goes.size, size)]
             work = partial(_distances, self.pieces, self.how, metric)
         else:
-            packs = list(self._packs(root, place))
-            work = partial(_by_pairs, self.pieces, self.how, self.by, max(1, self.most // 2), self.most)
-        paths = [self.folder / f"pack-{i}.npy" for i in range(len(packs))]
-        left = {i: pack for i, pack in enumerate(packs) if not paths[i].exists()}
-        for i, found in self._shown("Choosing", _results(work, left), len(left)):
-            save(paths[i], found)
-        every = np.concatenate([np.zeros((3, 0), np.int64), *map(np.load, paths)], axis=1)
-        goes, to, distance = every[:, np.argsort(every[0])]
-        return goes, to, distance.view(np.float64)
+            packs = [np.stack((rows, root[rows])) for rows in self._packs(root, place)]
+            work = partial(_by_pairs, self.pieces, self.how, by, max(1, self.most // 2), self.most)
+        named = {f"pack-{i}": pack for i, pack in enumerate(packs)}
+        return np.concatenate([np.zeros((3, 0), np.int64), *self._found("Choosing", named, work)], axis=1)
 
     def _packs(self, root: np.ndarray, place: np.ndarray) -> Iterator[np.ndarray]:
         """Yield the rows of whole components, by rank, as many as fit; those of one that does not fit, alone."""
@@ -397,7 +448,7 @@ class _Run:
             replace_file(path, lambda draft: self.files.write_some(file, kept, draft))
 
         most = max(1, WRITTEN_BYTES // (GROUPS_WRITTEN * max(1, self.files.group_bytes)))
-        on_all_cores(write, range(len(self.files.paths)), most)
+        on_all_cores(write, range(self.files.n_own), most)
 
     def _write_rows(self, file: int, goes: np.ndarray, to: np.ndarray, distance: np.ndarray, path: Path) -> None:
         """Write a table of rows of a file that go, with their reasons."""
@@ -455,12 +506,32 @@ def _results(work: Callable[[Any], Any], parts: dict[Any, Any]) -> Iterator[tupl
         yield names.pop(future), result
 
 
-def _joined(blocks: Blocks, how: dict[str, Any], step: tuple[int, int, int]) -> np.ndarray:
+def _joined(blocks: Blocks, how: dict[str, Any], step: Search) -> np.ndarray:
     """Return pairs of rows that join the components of the rows of a search, (2, m) int64."""
-    row = blocks.rows(step)
-    first = np.asarray(deduplicate(blocks.pieces.take(row), **how))
+    row, keys = blocks.rows(step), blocks.pieces.keys()
+    groups = None
+    if keys is not None:
+        row = row[keys[row] >= 0]
+        groups = keys[row] if keys[row].any() else None
+    if not row.size:
+        return np.stack((row, row))
+    first = np.asarray(deduplicate(blocks.pieces.take(row), groups=groups, **how))
     goes = np.flatnonzero(first != np.arange(row.size))
     return np.stack((row[goes], row[first[goes]]))
+
+
+def _near_others(blocks: Blocks, how: dict[str, Any], n: int, step: Search) -> np.ndarray:
+    """Return rows below n of a search, each with its nearest row from n on, and the bits of the distance, (3, m)."""
+    rows = np.sort(blocks.rows(step))  # of equally near ones the first counts
+    own, others = rows[rows < n], rows[rows >= n]
+    return _nearest_others(blocks.pieces, how, own, others) if own.size and others.size else np.zeros((3, 0), np.int64)
+
+
+def _nearest_others(pieces: Pieces, how: dict[str, Any], rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return the rows that are near one of some others, the nearest of these, and bits of distances, (3, m) int64."""
+    found: Any = deduplicate(pieces.take(rows), against=pieces.take(others), details=True, **how)
+    goes = np.flatnonzero(found.against >= 0)
+    return np.stack((rows[goes], others[found.against[goes]], found.distance[goes].view(np.int64)))
 
 
 def _distances(pieces: Pieces, how: dict[str, Any], metric: Metric, pairs: np.ndarray) -> np.ndarray:
@@ -472,13 +543,14 @@ def _distances(pieces: Pieces, how: dict[str, Any], metric: Metric, pairs: np.nd
     return np.stack((*pairs, distance.view(np.int64)))
 
 
-def _by_pairs(pieces: Pieces, how: dict[str, Any], by: str, size: int, most: int, rows: np.ndarray) -> np.ndarray:
+def _by_pairs(pieces: Pieces, how: dict[str, Any], by: str, size: int, most: int, pack: np.ndarray) -> np.ndarray:
     """Return the rows that go, the row that each goes to, and the bits of the distance, (3, m) int64.
 
-    `rows` are all of some components, by rank. If there are more than `most`, they are taken in chunks of `size`. Of
-    each earlier chunk those rows take part that count and are the nearest one of a row of this chunk. So the rule has
-    for this chunk and these rows the result that it has for all rows up to this chunk.
+    A pack has all rows of some components, by rank, and their components. If there are more than `most`, they are taken
+    in chunks of `size`. Of each earlier chunk those rows take part that count and are the nearest one of a row of this
+    chunk. So the rule has for this chunk and these rows the result that it has for all rows up to this chunk.
     """
+    rows, component = pack
     chunks = [rows] if rows.size <= most else [rows[i : i + size] for i in range(0, rows.size, size)]
     counting: list[np.ndarray] = []  # of each earlier chunk
     results = []
@@ -495,7 +567,8 @@ def _by_pairs(pieces: Pieces, how: dict[str, Any], by: str, size: int, most: int
             for earlier, (goes, to, distance) in zip(counting, named, strict=True)
         ]
         both = np.concatenate([*before, chunk])
-        found = deduplicate(pieces.take(both) if before else X, by=by, details=True, **how)
+        groups = component if len(chunks) == 1 else None  # else all are of one component
+        found = deduplicate(pieces.take(both) if before else X, by=by, groups=groups, details=True, **how)
         own = slice(both.size - chunk.size, None)
         to, distance = both[found.duplicate_of[own]], found.distance[own]
         goes = np.flatnonzero(to != chunk)
@@ -508,7 +581,9 @@ def _by_pairs(pieces: Pieces, how: dict[str, Any], by: str, size: int, most: int
 # ------------------------------------------------------------------------------------------------------- a dry run
 
 
-def _estimated(files: VectorFiles, report: Report, device: Device, how: dict[str, Any], by: str, most: int) -> Report:
+def _estimated(
+    files: VectorFiles, report: Report, device: Device, how: dict[str, Any], by: str | None, most: int
+) -> Report:
     """Return the report of a dry run: time and memory by a sample of rows from all over the files, if all rows meet."""
     n, size = files.n_rows, min(files.n_rows, SAMPLE[device.name])
     values = np.empty((size, files.width), files.dtype)

@@ -19,9 +19,9 @@ from typing import Any
 class Forced:
     """The ways that are prescribed; each field is read by the one who chooses among its values."""
 
-    #: the way to the tree, read by `spanning_tree.ways`: "line", "pairs", "repeats", "boxes" or "lists". "friends"
-    #: makes labels without a tree; every other way makes them from the tree. With every way
-    #: except "pairs" all groups count as large
+    #: the way to the tree, read by `spanning_tree.ways`: "line", "pairs", "repeats", "boxes", "blocks" or
+    #: "lists". "friends" makes labels without a tree; every other way makes them from the tree. With every way except
+    #: "pairs" all groups count as large
     tree: str | None = None
     #: the search for neighbours, read by `neighbors`: "all pairs", "tree", "tiles", "tiles for lists", which all pairs
     #: connect, or "few queries", which a GPU has

@@ -2,8 +2,9 @@
 
     files ──VectorFiles.of──▶ schemas ──read──▶ (m, d) arrays ──write_some──▶ files like these, of some rows
 
-A vector is in one column of lists, or in several columns of numbers, with a value in each. Rows are numbered over all
-files, in their order. A block is decoded by all cores, each of which takes a row group at a time.
+A vector is in one column of lists, or in several columns of numbers, with a value in each. Parquet has no bfloat16 and
+no float8: their bits are unsigned integers, or bytes of a fixed number. Rows are numbered over all files, in their
+order. A block is decoded by all cores, each of which takes a row group at a time.
 """
 
 import importlib.util
@@ -17,7 +18,9 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from rapids_slink.points.narrow import NARROW, NarrowRows
 from rapids_slink.report import listed
+from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.memory import usable_cores
 
 NO_PYARROW = "Parquet files need pyarrow: pip install 'rapids_slink[parquet]'"
@@ -47,18 +50,27 @@ class VectorFiles:
     width: int = 0  # the number of values of a vector
     refuses_zeros: bool = False  # whether a vector of zeros is an error
     group_bytes: int = 0  # the bytes of the largest row group
+    narrow: str = ""  # the type in `NARROW` whose bits are stored; then `dtype` is float32
+    n_own: int = 0  # how many of the files are cleaned; the others, behind them, are another table
 
     @classmethod
-    def of(cls, paths: Any, column: Any, refuses_zeros: bool) -> Self:
+    def of(cls, paths: Any, column: Any, refuses_zeros: bool, narrow: str | None = None, against: Any = None) -> Self:
         """Return the files at `paths`, whose vectors are in `column`: a name or several, None for the only list column.
 
-        Raise ValueError or TypeError, which names the file, unless all files have these columns in one type.
+        `narrow` is the type in `NARROW` whose bits they hold, if any, and `against` the paths of another table. Raise
+        ValueError or TypeError, which names the file, unless all files have these columns in one type.
         """
+        if narrow is not None and narrow not in NARROW:
+            raise ValueError(f"dtype must be one of {listed(NARROW)}, or None for numbers, got {narrow!r}")
         if importlib.util.find_spec("pyarrow") is None:
             raise ImportError(NO_PYARROW)
         from pyarrow.parquet import read_metadata
 
         files, kinds, parts, start, group_bytes = _paths_of(paths), [], [], 0, 0
+        n_own = len(files)
+        files += [] if against is None else _paths_of(against)
+        if len({file.resolve() for file in files}) < len(files):
+            raise ValueError("a file is there twice among the paths")
         columns: tuple[str, ...] = () if column is None else (column,) if isinstance(column, str) else tuple(column)
         for number, path in enumerate(files):
             try:
@@ -66,8 +78,8 @@ class VectorFiles:
                 schema = metadata.schema.to_arrow_schema()
             except Exception as error:  # pyarrow's errors share no base class
                 raise ValueError(f"cannot read {path}: {error}") from error
-            columns = columns or _list_column(schema, path)
-            kinds.append(_kind_of(schema, columns, path))
+            columns = columns or _list_column(schema, path, narrow)
+            kinds.append(_kind_of(schema, columns, path, narrow))
             if kinds[-1] != kinds[0]:
                 (dtype, width), (other, size) = kinds[-1], kinds[0]
                 what = f"{dtype} vectors" if dtype != other else f"vectors of {width or 'any number of'} values"
@@ -77,16 +89,21 @@ class VectorFiles:
                 group_bytes = max(group_bytes, metadata.row_group(group).total_byte_size)
                 parts.append(Part(number, group, start, stop))
                 start = stop
-        if not start:
-            raise ValueError(f"there are no rows in {listed(map(str, files))}")
+        if not any(part.file < n_own and part.stop > part.start for part in parts):
+            raise ValueError(f"there are no rows in {listed(map(str, files[:n_own]))}")
         dtype, width = kinds[0]
-        made = cls(tuple(files), columns, tuple(parts), dtype, width, refuses_zeros, group_bytes)
+        made = cls(tuple(files), columns, tuple(parts), dtype, width, refuses_zeros, group_bytes, narrow or "", n_own)
         return made if width else replace(made, width=made._width_of_first())
 
     @property
     def n_rows(self) -> int:
         """Return the number of rows of all files."""
         return self.parts[-1].stop
+
+    @property
+    def n_cleaned(self) -> int:
+        """Return the number of rows of the files that are cleaned."""
+        return int(self.starts[self.n_own])
 
     @cached_property
     def starts(self) -> np.ndarray:
@@ -113,25 +130,45 @@ class VectorFiles:
         on_all_cores(read_part, [part for part in self.parts if part.start < stop and part.stop > start])
 
     def column(self, name: str) -> np.ndarray:
-        """Return a column of numbers of all rows, (n,); raise ValueError or TypeError unless each row has one."""
-        from pyarrow.parquet import ParquetFile
+        """Return a column of numbers of all rows that are cleaned, (n,).
 
+        Raise ValueError or TypeError unless each row has one.
+        """
         columns: list[np.ndarray] = []
-        for path in self.paths:
-            with ParquetFile(path) as file:
-                if name not in file.schema_arrow.names:
-                    raise ValueError(f"{path} has no column {name!r}, only {listed(file.schema_arrow.names)}")
-                column = file.read([name]).column(name)
+        for path, column in self._columns(name):
             values = column.to_numpy()
-            if column.null_count or (values.dtype.kind == "f" and np.isnan(values).any()):
-                missing = np.asarray(column.is_null(nan_is_null=True))
-                raise ValueError(f"row {int(missing.argmax())} of {path} has no value in column {name!r}")
             if values.dtype.kind not in "biuf":
                 raise TypeError(f"column {name!r} of {path} must hold numbers, got {column.type}")
             if columns and values.dtype != columns[0].dtype:
                 raise TypeError(f"column {name!r} is {values.dtype} in {path}, and {columns[0].dtype} in others")
             columns.append(values)
         return np.concatenate(columns)
+
+    def keys(self, name: str) -> np.ndarray:
+        """Return a number for each value of a column, of all rows that are cleaned, (n,) int64; raise as `column`."""
+        import pyarrow as pa
+
+        columns = dict(self._columns(name))
+        types = {column.type for column in columns.values()}
+        if len(types) > 1:
+            raise TypeError(f"column {name!r} has several types: {listed(map(str, types))}")
+        chunks = [chunk for column in columns.values() for chunk in column.chunks]
+        encoded = pa.chunked_array(chunks).dictionary_encode()
+        return np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks]).astype(np.int64)
+
+    def _columns(self, name: str) -> Iterator[tuple[Path, Any]]:
+        """Yield the files that are cleaned, each with a column, of which no value is missing."""
+        from pyarrow.parquet import ParquetFile
+
+        for path in self.paths[: self.n_own]:
+            with ParquetFile(path) as file:
+                if name not in file.schema_arrow.names:
+                    raise ValueError(f"{path} has no column {name!r}, only {listed(file.schema_arrow.names)}")
+                column = file.read([name]).column(name)
+            missing = np.asarray(column.is_null(nan_is_null=True))
+            if missing.any():
+                raise ValueError(f"row {int(missing.argmax())} of {path} has no value in column {name!r}")
+            yield path, column
 
     def place(self, row: int) -> str:
         """Return which row of which file has this number, as text."""
@@ -190,16 +227,25 @@ class VectorFiles:
 
     def _vectors(self, batch: Any, at: int) -> np.ndarray:
         """Return the vectors of a batch of rows from number `at` on; raise unless each row has one of this width."""
+        values = self._stored(batch, at)
+        return NarrowRows(values, self.narrow).decode(CPU) if self.narrow else values
+
+    def _stored(self, batch: Any, at: int) -> np.ndarray:
+        """Return `_vectors` as they are stored."""
         import pyarrow.compute as pc
+        from pyarrow.types import is_fixed_size_binary
 
         columns = [batch.column(batch.schema.get_field_index(name)) for name in self.columns]
         for column in columns:
             if column.null_count:
                 row = at + int(np.asarray(column.is_null()).argmax())
                 raise ValueError(f"{self.place(row)} has no value in column {self.columns[0]!r}")
+        if is_fixed_size_binary(columns[0].type):
+            every = np.frombuffer(columns[0].buffers()[1], NARROW[self.narrow][1]).reshape(-1, self.width)
+            return every[columns[0].offset :][: batch.num_rows]
         if not _is_list(columns[0].type):
             values = np.stack([column.to_numpy(zero_copy_only=False) for column in columns], axis=1)
-            return values.astype(self.dtype, copy=False)
+            return values if self.narrow else values.astype(self.dtype, copy=False)
         lengths = pc.list_value_length(columns[0])
         other = np.asarray(lengths) != self.width
         if other.any():
@@ -254,8 +300,6 @@ def _paths_of(paths: Any) -> list[Path]:
         files += sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not files:
         raise ValueError(f"there is no *.parquet in {listed(map(str, given))}")
-    if len({file.resolve() for file in files}) < len(files):
-        raise ValueError("a file is there twice among the paths")
     return files
 
 
@@ -265,30 +309,43 @@ def _is_list(kind: Any) -> bool:
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
-def _list_column(schema: Any, path: Path) -> tuple[str, ...]:
-    """Return the only column of lists of a schema; raise ValueError if there is none or more than one."""
-    names = [field.name for field in schema if _is_list(field.type)]
+def _list_column(schema: Any, path: Path, narrow: str | None) -> tuple[str, ...]:
+    """Return the only column of lists of a schema; raise ValueError if there is none or more than one.
+
+    Bytes of a fixed number are like lists if they may be bits of a `narrow` type.
+    """
+    from pyarrow.types import is_fixed_size_binary
+
+    names = [field.name for field in schema if _is_list(field.type) or (narrow and is_fixed_size_binary(field.type))]
     if len(names) != 1:
         columns = listed(names or schema.names)
         raise ValueError(f"name the column of the vectors of {path} (column=, --column); it may be one of {columns}")
     return tuple(names)
 
 
-def _kind_of(schema: Any, columns: tuple[str, ...], path: Path) -> tuple[np.dtype, int]:
+def _kind_of(schema: Any, columns: tuple[str, ...], path: Path, narrow: str | None) -> tuple[np.dtype, int]:
     """Return the type of the values of the vectors and their number, 0 if only the rows tell."""
     from pyarrow import types
 
     kinds, width = [], len(columns)
+    bits = np.dtype(NARROW[narrow][1]) if narrow else None
     for name in columns:
         if name not in schema.names:
             raise ValueError(f"{path} has no column {name!r}, only {listed(schema.names)}")
-        kind = schema.field(name).type
+        kind, what = schema.field(name).type, f"column {name!r} of {path} is {schema.field(name).type}"
         if len(columns) == 1 and _is_list(kind):
             width, kind = kind.list_size if types.is_fixed_size_list(kind) else 0, kind.value_type
+        elif bits and len(columns) == 1 and types.is_fixed_size_binary(kind) and not kind.byte_width % bits.itemsize:
+            return np.dtype(np.float32), kind.byte_width // bits.itemsize
+        if bits and kind != str(bits):
+            raise TypeError(
+                f"{what}: with dtype={narrow!r} a vector is a list of {bits}, several columns of {bits}, or bytes of a "
+                f"fixed number, {bits.itemsize} for each value"
+            )
         if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
             raise TypeError(
-                f"column {name!r} of {path} is {kind}: a vector is a list of float16, float32, float64 or int8, or "
-                "several columns of numbers. Parquet has no bfloat16: write float16 or float32"
+                f"{what}: a vector is a list of float16, float32, float64 or int8, or several columns of numbers. "
+                "Parquet has no bfloat16: its bits, as uint16 or as bytes of a fixed number, take dtype='bfloat16'"
             )
         kinds.append(np.dtype(kind.to_pandas_dtype()))
-    return np.result_type(*kinds), width
+    return np.dtype(np.float32) if narrow else np.result_type(*kinds), width

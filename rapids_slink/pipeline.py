@@ -670,8 +670,9 @@ def _prepared_estimate(problem: Problem, values: Array, report: Report) -> Memor
 def expected_seconds(problem: Problem, values: Array, report: Report) -> float:
     """Return the seconds of the tree, from those of two samples and from how much more work all rows are.
 
-    The work is n² pairs of rows, or n log n visits if trees of boxes serve. A sample is of the points, (m, d), or of
-    others like them if these are fewer than n. Samples grow until one takes `LEAST_TIMED` seconds.
+    The work is n² pairs of rows, those that meet in blocks, or n log n visits if trees of boxes serve. A sample is of
+    the points, (m, d), or of others like them if these are fewer than n. Samples grow until one takes `LEAST_TIMED`
+    seconds.
     """
     by_boxes = report["way"] == "boxes" or report.get("neighbors", {}).get("filter") in BY_BOXES
     n, device = problem.n, problem.device
@@ -690,12 +691,14 @@ def expected_seconds(problem: Problem, values: Array, report: Report) -> float:
     m = min(n, max(SAMPLE_ROWS, 2 * problem.settings.min_samples))
     seconds(m)  # which loads the kernels
     last = seconds(m)
-    rate = last / work(m)
+    rate, whole = last / work(m), work(n)
+    if report["way"] == "blocks":
+        whole = 2.0 * report["neighbors"]["pairs_of_rows"]
     while m < n and last < LEAST_TIMED:
         before, fewer, m = last, m, min(n, 4 * m)
         last = seconds(m)
         rate = max(last - before, 0.0) / (work(m) - work(fewer))
-    return last + rate * (work(n) - work(m))
+    return last + rate * max(whole - work(m), 0.0)
 
 
 def is_shape(X: Any) -> bool:

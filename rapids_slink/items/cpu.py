@@ -8,14 +8,14 @@ Sums over sparse rows are float64, term by term in the order of the columns, as 
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import numpy as np
 
+from rapids_slink.items.kind import holders_of
 from rapids_slink.metrics import METRICS, WORD_BITS
 from rapids_slink.neighbors.exact.cpu import all_distances
 from rapids_slink.neighbors.task import equal_slices
-from rapids_slink.ordering import stable_order
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import CPU
@@ -109,29 +109,17 @@ def copy_strings(strings: Any, rows: np.ndarray, starts: np.ndarray, codes: np.n
     _copy_strings(strings.codes, strings.starts, rows, starts, codes)
 
 
-def delete_characters(
-    strings: Any, rows: slice, deleted: int, first: np.ndarray, item: np.ndarray, key: np.ndarray
-) -> None:
+def make_keys(strings: Any, rows: slice, deleted: int, first: np.ndarray, item: np.ndarray, key: np.ndarray) -> None:
     """Write each hash that a string of a range has after up to `deleted` deletions.
 
-    The hashes of the i-th string are in `key` from `first[i]` on, and its row is beside each of them in `item`.
+    If only equally long strings are compared, it is each that the string has without `deleted` of its places, or
+    without all if it has fewer. The hashes of the i-th string are in `key` from `first[i]` on, and its row is beside
+    each of them in `item`.
     """
-    _for_each_string(_delete, strings, rows, deleted, first, item, key)
+    make = _delete if strings.classes() is None else _mask
 
-
-def mask_characters(
-    strings: Any, rows: slice, deleted: int, first: np.ndarray, item: np.ndarray, key: np.ndarray
-) -> None:
-    """Write each hash that a string of a range has without `deleted` of its places, as `delete_characters` does.
-
-    A string with fewer places is hashed without all of them.
-    """
-    _for_each_string(_mask, strings, rows, deleted, first, item, key)
-
-
-def _for_each_string(make: Any, strings: Any, rows: slice, deleted: int, first: np.ndarray, *keys: np.ndarray) -> None:
     def work(part: slice) -> None:
-        make(strings.codes, strings.starts, rows.start + part.start, deleted, first[part], *keys)
+        make(strings.codes, strings.starts, rows.start + part.start, deleted, first[part], item, key)
 
     for_each_chunk(CPU, work, chunks_for_cores(first.size, LEAST_STRINGS))
 
@@ -377,32 +365,21 @@ def _project_strings(codes, starts, first_row, ones, buckets, bits, values):
 # ----------------------------------------------------------------------------------------------------------------- sets
 
 
-def ascending(starts: np.ndarray, elements: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the starts and the elements, with those of each set in ascending order, each once.
-
-    If they are so already, the arguments themselves are returned.
-    """
-    shares, starts, view = chunks_for_cores(starts.size - 1, LEAST_SETS), read_only(starts), read_only(elements)
-    if all(for_each_chunk(CPU, lambda part: _ascend(starts, view, part.start, part.stop), shares)):
-        return starts, elements
-    ordered, kept = np.empty_like(elements), np.empty(starts.size - 1, np.int64)
-    for_each_chunk(CPU, lambda part: _sort(starts, view, part.start, part.stop, ordered, kept), shares)
-    begins = np.concatenate(([0], np.cumsum(kept)))
-    if begins[-1] == elements.size:
-        return starts, ordered
-    once = np.empty(begins[-1], elements.dtype)
-    for_each_chunk(CPU, lambda part: _gather(starts, ordered, begins, part.start, part.stop, once), shares)
-    return begins, once
+def sort_rows(starts: np.ndarray, columns: np.ndarray, _row: np.ndarray) -> np.ndarray:
+    """Return the columns with those of each row in ascending order."""
+    shares, view, ordered = chunks_for_cores(starts.size - 1, LEAST_SETS), read_only(columns), np.empty_like(columns)
+    for_each_chunk(CPU, lambda part: _sort(read_only(starts), view, part.start, part.stop, ordered), shares)
+    return ordered
 
 
-def hashed_bits(starts: np.ndarray, elements: np.ndarray, width: int, fit: bool) -> tuple[np.ndarray, np.ndarray]:
+def hashed_bits(sets: Any, width: int, fit: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return the bits to which each set's elements are hashed, (n, width / 64) uint64, and the numbers of ones, (n,).
 
     If the elements `fit`, element i is bit i.
     """
-    n = starts.size - 1
+    n = len(sets)
     words, ones = np.zeros((n, width // WORD_BITS), np.uint64), np.zeros(n, np.int64)
-    arguments = read_only(starts), read_only(elements), width, fit
+    arguments = read_only(sets.starts), read_only(sets.columns), width, fit
 
     def work(part: slice) -> None:
         _put_bits(*arguments, part.start, part.stop, words, ones)
@@ -411,93 +388,15 @@ def hashed_bits(starts: np.ndarray, elements: np.ndarray, width: int, fit: bool)
     return words, ones
 
 
-def common_elements(starts: np.ndarray, elements: np.ndarray, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+def common_elements(sets: Any, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
     """Return the number of common elements of each pair of sets, (m,) int64."""
-    common = np.empty(src.size, np.int64)
-    arrays = [read_only(array) for array in (starts, elements, src, dst)]
-
-    def work(part: slice) -> None:
-        _count_common(*arrays, part.start, part.stop, common)
-
-    for_each_chunk(CPU, work, chunks_for_cores(src.size, LEAST_PAIRS))
-    return common
-
-
-def all_common(starts: np.ndarray, number: np.ndarray, use: Callable[[slice, np.ndarray], None]) -> None:
-    """Call `use` with ranges of sets and the numbers of elements that each has in common with all, (r, n) int64.
-
-    `number` holds the elements, numbered from 0.
-    """
-    n, holders = starts.size - 1, Holders.of(starts, number)
-
-    def work(part: slice) -> None:
-        common = np.zeros((part.stop - part.start, n), np.int64)
-        _count_common_of_rows(starts, number, holders.starts, holders.rows, part.start, common)
-        use(part, common)
-
-    for_each_chunk(CPU, work, equal_slices(slice(0, n), ROWS_AT_A_TIME))
-
-
-class Holders(NamedTuple):
-    """The rows that hold each column."""
-
-    starts: np.ndarray  # (columns + 1,) int64
-    rows: np.ndarray  # int64, ascending for each column
-    entries: np.ndarray  # int64: the place of each in the order of the rows
-
-    @classmethod
-    def of(cls, starts: np.ndarray, column: np.ndarray) -> Self:
-        """Return the rows that hold each column; row i has the columns from `starts[i]` on, numbered from 0."""
-        counts = np.bincount(column)
-        rows, entries = np.repeat(np.arange(starts.size - 1), np.diff(starts)), stable_order(column, np)
-        return cls(np.concatenate(([0], np.cumsum(counts))), rows[entries], entries)
-
-
-def hash_sets(starts: np.ndarray, elements: np.ndarray, seed: int) -> np.ndarray:
-    """Return a hash of each set, (n,) uint64: the sum of its elements' hashes."""
-    out = np.empty(starts.size - 1, np.uint64)
-    arguments = read_only(starts), read_only(elements), np.uint64(seed)
-    shares = chunks_for_cores(out.size, LEAST_SETS)
-    for_each_chunk(CPU, lambda part: _hash_sets(*arguments, part.start, part.stop, out), shares)
-    return out
+    return _of_row_pairs(_count_common, sets, src, dst, np.int64)
 
 
 @njit(nogil=True, cache=True)
-def _ascend(starts, elements, first, last):
-    """Return whether the elements of each of some sets ascend, each once."""
+def _sort(starts, columns, first, last, ordered):
     for i in range(first, last):
-        for e in range(starts[i] + 1, starts[i + 1]):
-            if elements[e - 1] >= elements[e]:
-                return False
-    return True
-
-
-@njit(nogil=True, cache=True)
-def _sort(starts, elements, first, last, ordered, kept):
-    """Write the elements of some sets in order, each once, from the set's start on, and their number into `kept`."""
-    for i in range(first, last):
-        row = np.sort(elements[starts[i] : starts[i + 1]])
-        at = starts[i]
-        for e in range(row.size):
-            if e == 0 or row[e] != row[e - 1]:
-                ordered[at], at = row[e], at + 1
-        kept[i] = at - starts[i]
-
-
-@njit(nogil=True, cache=True)
-def _gather(starts, ordered, begins, first, last, once):
-    for i in range(first, last):
-        for e in range(begins[i + 1] - begins[i]):
-            once[begins[i] + e] = ordered[starts[i] + e]
-
-
-@njit(nogil=True, cache=True)
-def _hash_sets(starts, elements, seed, first, last, out):
-    for i in range(first, last):
-        total = seed
-        for e in range(starts[i], starts[i + 1]):
-            total += mixed(np.uint64(elements[e]) + seed)
-        out[i] = total
+        ordered[starts[i] : starts[i + 1]] = np.sort(columns[starts[i] : starts[i + 1]])
 
 
 @njit(nogil=True, cache=True)
@@ -536,7 +435,7 @@ def _shorter_first(starts, row, other):
 
 
 @njit(nogil=True, cache=True)
-def _count_common(starts, elements, src, dst, first, last, common):
+def _count_common(starts, elements, _values, src, dst, _d, first, last, common):
     """Count the common elements of some pairs of sets by merging them.
 
     A step of the merge has no branch, since no branch could be predicted. The elements of a much shorter set are
@@ -573,22 +472,28 @@ def _count_common_of_rows(starts, number, column_starts, holders, first, common)
 
 def dot_products(rows: Any, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
     """Return the dot products of pairs of rows, (m,) float64."""
-    return _of_row_pairs(_dot_products, rows, src, dst, np.float64, rows.n_features)
+    return _of_row_pairs(_dot_products, rows, src, dst, np.float64)
 
 
-def all_dot_products(rows: Any, number: np.ndarray, use: Callable[[slice, np.ndarray], None]) -> None:
-    """Call `use` with ranges of rows and their dot products with all, (r, n) float64.
+def all_sums(rows: Any, use: Callable[[slice, np.ndarray], None]) -> None:
+    """Call `use` with ranges of rows and what each has in common with all, (r, n).
 
-    `number` holds the columns of the entries, numbered from 0.
+    Of sets it is the number of elements, int64, and of sparse rows the dot product, float64.
     """
-    n, holders = len(rows), Holders.of(rows.starts, number)
-    values, columns, others = rows.values, rows.columns, rows.values[holders.entries]
+    n, (begins, holders, entries), number = len(rows), holders_of(rows), rows.column_numbers
+    held = None if rows.values is None else rows.values[entries]
 
     def work(part: slice) -> None:
-        even, odd, lone = np.zeros((3, part.stop - part.start, n))
+        shape = part.stop - part.start, n
+        if held is None:
+            common = np.zeros(shape, np.int64)
+            _count_common_of_rows(rows.starts, number, begins, holders, part.start, common)
+            use(part, common)
+            return
+        even, odd, lone = np.zeros((3, *shape))
         _dot_products_of_rows(
-            rows.starts, columns, values, number, holders.starts, holders.rows, others, rows.n_features, part.start,
-            even, odd, lone,
+            rows.starts, rows.columns, rows.values, number, begins, holders, held, rows.n_features, part.start, even,
+            odd, lone,
         )  # fmt: skip
         use(part, (even + odd) + lone)
 
@@ -597,34 +502,29 @@ def all_dot_products(rows: Any, number: np.ndarray, use: Callable[[slice, np.nda
 
 def squared_distances(rows: Any, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
     """Return the squared distances of pairs of rows, (m,) float64."""
-    return _of_row_pairs(_squared_distances, rows, src, dst, np.float64, rows.n_features)
+    return _of_row_pairs(_squared_distances, rows, src, dst, np.float64)
 
 
 def equal_rows(rows: Any, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
     """Return whether the rows of each pair have the same entries, (m,) bool."""
-    return _of_row_pairs(_equal_rows, rows, src, dst, np.bool_, rows.n_features)
+    return _of_row_pairs(_equal_rows, rows, src, dst, np.bool_)
 
 
 def hash_rows(rows: Any, seed: int) -> np.ndarray:
     """Return a hash of each row, (n,) uint64: the sum of its entries' hashes."""
     out = np.empty(len(rows), np.uint64)
-    bits = rows.values.view(np.uint32 if rows.values.dtype == np.float32 else np.uint64)
-    arguments = read_only(rows.starts), read_only(rows.columns), read_only(bits), np.uint64(seed)
+    bits = None if rows.values is None else read_only(rows.values.view(f"uint{8 * rows.values.itemsize}"))
+    arguments = read_only(rows.starts), read_only(rows.columns), bits, np.uint64(seed)
     shares = chunks_for_cores(out.size, LEAST_ROWS)
     for_each_chunk(CPU, lambda part: _hash_rows(*arguments, part.start, part.stop, out), shares)
     return out
 
 
-def _of_row_pairs(
-    kernel: Callable[..., Any], rows: Any, src: np.ndarray, dst: np.ndarray, dtype: Any, n_features: int
-) -> np.ndarray:
-    out = np.empty(src.size, dtype)
-    arrays = [read_only(array) for array in (rows.starts, rows.columns, rows.values, src, dst)]
-    for_each_chunk(
-        CPU,
-        lambda part: kernel(*arrays, n_features, part.start, part.stop, out),
-        chunks_for_cores(src.size, LEAST_PAIRS),
-    )
+def _of_row_pairs(kernel: Callable[..., Any], rows: Any, src: np.ndarray, dst: np.ndarray, dtype: Any) -> np.ndarray:
+    arrays = (rows.starts, rows.columns, rows.values, src, dst)
+    arguments = [None if array is None else read_only(array) for array in arrays]
+    out, shares = np.empty(src.size, dtype), chunks_for_cores(src.size, LEAST_PAIRS)
+    for_each_chunk(CPU, lambda part: kernel(*arguments, rows.n_features, part.start, part.stop, out), shares)
     return out
 
 
@@ -696,7 +596,7 @@ def _equal_rows(starts, columns, values, src, dst, d, first, last, out):
         equal = starts[dst[p] + 1] - j == size
         e = 0
         while equal and e < size:
-            equal = columns[i + e] == columns[j + e] and values[i + e] == values[j + e]
+            equal = columns[i + e] == columns[j + e] and (values is None or values[i + e] == values[j + e])
             e += 1
         out[p] = equal
 
@@ -706,7 +606,7 @@ def _hash_rows(starts, columns, bits, seed, first, last, out):
     for i in range(first, last):
         total = seed
         for e in range(starts[i], starts[i + 1]):
-            total += mixed(mixed(np.uint64(columns[e]) + seed) ^ np.uint64(bits[e]))
+            total += mixed(mixed(np.uint64(columns[e]) + seed) ^ (ZERO if bits is None else np.uint64(bits[e])))
         out[i] = total
 
 

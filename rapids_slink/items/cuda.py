@@ -1,11 +1,15 @@
-"""Items on a GPU: launchers of `strings.cu`, with a thread for each pair or string, `sets.cu` and `sparse.cu`."""
+"""Items on a GPU: launchers of `strings.cu`, with a thread for each pair or string, `edits.cu` and `rows.cu`."""
 
+from collections.abc import Callable
 from typing import Any
 
 import cupy as cp
 import numpy as np
 
+from rapids_slink.items.kind import holders_of
+from rapids_slink.items.search import room
 from rapids_slink.metrics import WORD_BITS
+from rapids_slink.neighbors.task import row_blocks
 from rapids_slink.runtime.cuda import (
     MIN_SHARED_MEMORY,
     WARP,
@@ -18,8 +22,9 @@ from rapids_slink.runtime.cuda import (
 )
 from rapids_slink.runtime.device import Array
 from rapids_slink.runtime.memory import free_bytes
+from rapids_slink.spanning_tree.cuda import find_cores
 
-STRINGS, EDITS, SETS, SPARSE = "items/strings.cu", "items/edits.cu", "items/sets.cu", "items/sparse.cu"
+STRINGS, EDITS, ROWS = "items/strings.cu", "items/edits.cu", "items/rows.cu"
 #: The most bytes of scratch for long strings, and the fewest pairs of them at a time.
 EDGE_BYTES, FEWEST = 2**30, 2**10
 WORD = constant(STRINGS, "WORD")
@@ -111,17 +116,9 @@ def copy_strings(strings: Any, rows: Array, starts: Array, codes: Array) -> None
     launch(STRINGS, "copy_strings", rows.size, *arguments)
 
 
-def delete_characters(strings: Any, rows: slice, deleted: int, first: Array, item: Array, key: Array) -> None:
-    """Write each hash that a string of a range has after up to `deleted` deletions; see `cpu.delete_characters`."""
-    _make_keys("delete_characters", strings, rows, deleted, first, item, key)
-
-
-def mask_characters(strings: Any, rows: slice, deleted: int, first: Array, item: Array, key: Array) -> None:
-    """Write each hash that a string of a range has without `deleted` of its places; see `cpu.mask_characters`."""
-    _make_keys("mask_characters", strings, rows, deleted, first, item, key)
-
-
-def _make_keys(name: str, strings: Any, rows: slice, deleted: int, first: Array, item: Array, key: Array) -> None:
+def make_keys(strings: Any, rows: slice, deleted: int, first: Array, item: Array, key: Array) -> None:
+    """Write the hashes that a string of a range has without some characters; see `cpu.make_keys`."""
+    name = "delete_characters" if strings.classes() is None else "mask_characters"
     _check_strings(strings, item)
     check_arrays("int64", first, size=rows.stop - rows.start)
     check_arrays("uint64", key, size=item.size)
@@ -144,60 +141,27 @@ def _check_strings(strings: Any, *rows: Array) -> None:
     check_arrays("int64", strings.starts, size=len(strings) + 1)
 
 
-# ----------------------------------------------------------------------------------------------------------------- sets
+# ------------------------------------------------------------------------------------------------- sets and sparse rows
 
 
-def ascending(starts: Array, elements: Array) -> tuple[Array, Array]:
-    """Return the starts and the elements, with those of each set in ascending order, each once; see `cpu`."""
-    n, m = starts.size - 1, elements.size
-    if m < 2:
-        return starts, elements
-    row = cp.searchsorted(starts, cp.arange(m, dtype=cp.int64), side="right") - 1
-    if bool(((elements[1:] > elements[:-1]) | (row[1:] != row[:-1])).all()):
-        return starts, elements
-    order = cp.lexsort(cp.stack((elements.astype(cp.int64), row)))
-    row, elements = row[order], elements[order]
-    once = cp.concatenate((cp.ones(1, bool), (elements[1:] != elements[:-1]) | (row[1:] != row[:-1])))
-    return cp.searchsorted(row[once], cp.arange(n + 1), side="left"), elements[once]
+def sort_rows(_starts: Array, columns: Array, row: Array) -> Array:
+    """Return the columns with those of each row, `row` of each entry, in ascending order."""
+    return columns[cp.lexsort(cp.stack((columns.astype(cp.int64), row)))]
 
 
-def hashed_bits(starts: Array, elements: Array, width: int, fit: bool) -> tuple[Array, Array]:
+def hashed_bits(sets: Any, width: int, fit: bool) -> tuple[Array, Array]:
     """Return the bits to which each set's elements are hashed, and the numbers of ones; see `cpu`."""
-    n = starts.size - 1
-    check_arrays("int64", starts)
+    n = len(sets)
+    check_arrays("int64", sets.starts)
     words, ones = cp.zeros((n, width // WORD_BITS), cp.uint64), cp.empty(n, cp.int64)
-    launch(
-        SETS, "put_bits", WARP * n, starts, elements, np.int64(n), np.int32(width), np.bool_(fit), words, ones,
-        options=_of_sets(elements),
-    )  # fmt: skip
+    arguments = sets.starts, sets.columns, np.int64(n), np.int32(width), np.bool_(fit), words, ones
+    launch(ROWS, "put_bits", WARP * n, *arguments, options=_of_rows(sets))
     return words, ones
 
 
-def common_elements(starts: Array, elements: Array, src: Array, dst: Array) -> Array:
+def common_elements(sets: Any, src: Array, dst: Array) -> Array:
     """Return the number of common elements of each pair of sets, (m,) int64."""
-    m = src.size
-    check_arrays("int64", starts)
-    check_arrays("int32", src, dst, size=m)
-    common = cp.empty(m, cp.int64)
-    launch(SETS, "count_common", WARP * m, starts, elements, src, dst, np.int64(m), common, options=_of_sets(elements))
-    return common
-
-
-def hash_sets(starts: Array, elements: Array, seed: int) -> Array:
-    """Return a hash of each set, (n,) uint64, the same for equal sets."""
-    n = starts.size - 1
-    check_arrays("int64", starts)
-    out = cp.empty(n, cp.uint64)
-    launch(SETS, "hash_sets", WARP * n, starts, elements, np.int64(n), np.uint64(seed), out, options=_of_sets(elements))
-    return out
-
-
-def _of_sets(elements: Array) -> tuple[str, ...]:
-    """Return the compiler's options for the kernels of sets."""
-    return (f"-DELEMENT={c_name(elements.dtype)}",)
-
-
-# ---------------------------------------------------------------------------------------------------------- sparse rows
+    return _of_row_pairs("count_common", sets, src, dst, cp.int64, WARP)
 
 
 def dot_products(rows: Any, src: Array, dst: Array) -> Array:
@@ -219,20 +183,39 @@ def hash_rows(rows: Any, seed: int) -> Array:
     """Return a hash of each row, (n,) uint64, the same for equal rows."""
     out = cp.empty(len(rows), cp.uint64)
     check_arrays("int64", rows.starts, size=out.size + 1)
-    launch(
-        SPARSE, "hash_rows", WARP * out.size,
-        rows.starts, rows.columns, rows.values, np.int64(out.size), np.uint64(seed), out, options=_of_rows(rows),
-    )  # fmt: skip
+    arguments = rows.starts, rows.columns, rows.values, np.int64(out.size), np.uint64(seed), out
+    launch(ROWS, "hash_rows", WARP * out.size, *arguments, options=_of_rows(rows))
     return out
 
 
-def _of_row_pairs(name: str, rows: Any, src: Array, dst: Array, dtype: Any) -> Array:
+def all_sums(rows: Any, use: Callable[[slice, Array], None]) -> None:
+    """Call `use` with ranges of rows and what each has in common with all, as `cpu.all_sums` does; counts are int32."""
+    n, (begins, holders, entries) = len(rows), holders_of(rows)
+    number, holders = rows.column_numbers.astype("int32", copy=False), holders.astype("int32")
+    check_arrays("int64", rows.starts, begins)
+    more: tuple[Any, ...] = ()
+    name, dtype, each = "count_all_common", "int32", constant(ROWS, "COUNTED")
+    if rows.values is not None:
+        name, dtype, each = "sum_all_products", "float64", constant(ROWS, "SUMMED")
+        more = rows.columns, rows.values, rows.values[entries], np.int64(rows.n_features)
+    across = -(-n // (each * constant(ROWS, "WARPS")))
+    for part in row_blocks(n, n, room(rows.device) // 2):
+        sums = cp.empty((part.stop - part.start, n), dtype)
+        launch_blocks(
+            ROWS, name, (len(sums), across), constant(ROWS, "THREADS"),
+            rows.starts, number, begins, holders, np.int32(n), np.int32(part.start), sums, *more,
+            options=_of_rows(rows),
+        )  # fmt: skip
+        use(part, sums)
+
+
+def _of_row_pairs(name: str, rows: Any, src: Array, dst: Array, dtype: Any, threads: int = 1) -> Array:
     m = src.size
     check_arrays("int64", rows.starts, size=len(rows) + 1)
     check_arrays("int32", src, dst, size=m)
     out = cp.empty(m, dtype)
     launch(
-        SPARSE, name, m,
+        ROWS, name, threads * m,
         rows.starts, rows.columns, rows.values, src, dst, np.int64(m), np.int64(rows.n_features), out,
         options=_of_rows(rows),
     )  # fmt: skip
@@ -240,5 +223,14 @@ def _of_row_pairs(name: str, rows: Any, src: Array, dst: Array, dtype: Any) -> A
 
 
 def _of_rows(rows: Any) -> tuple[str, ...]:
-    """Return the compiler's options for the kernels of sparse rows."""
-    return value_option(rows.values.dtype), f"-DCOLUMN={c_name(rows.columns.dtype)}"
+    """Return the compiler's options for the kernels of rows."""
+    column = f"-DCOLUMN={c_name(rows.columns.dtype)}"
+    return (column,) if rows.values is None else (value_option(rows.values.dtype), column)
+
+
+# -------------------------------------------------------------------------------------------------- all pairs of items
+
+
+def core_distances(matrix: Array, counts: Array, samples: Array) -> Array:
+    """Return the distance within which each item has as many other rows as `samples`, (n,) float64; see `dense`."""
+    return find_cores(matrix, 0, counts.astype("int64"), samples.astype("int64"))

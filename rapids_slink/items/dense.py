@@ -1,35 +1,45 @@
 """Trees of groups of items from the distances of all pairs, which are stored.
 
 On a CPU all distances of up to a few thousand items take less time than a search by levels, which finds the pairs of
-each level anew. An item with copies counts for all of them in core distances. A GPU stores the edits of strings, in a
-byte or two, as long as they fit into memory.
+each level anew. A GPU stores them as long as they fit into memory. An item with copies counts for all of them in core
+distances.
+
+Euclidean distances of sparse rows cost a merge of each pair, and lower bounds on them a product. So the bounds are
+stored, and a distance takes the place of its bound where the tree depends on it. By the cycle property no edge is in
+the tree that is heavier than a path between its ends. Such a path is that in the tree of the bounds, with the distances
+of its edges: its heaviest is the *bottleneck* of the pair. A pair whose bound is above its bottleneck keeps the bound,
+and is in no tree. Likewise a core distance depends on those pairs alone whose bounds are up to a bound above it.
 """
+
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from rapids_slink.forced import forced
 from rapids_slink.items.kind import Items
 from rapids_slink.items.kind import kernels as items_kernels
-from rapids_slink.items.search import Pairs, pairs_of_ranges
-from rapids_slink.runtime.device import CPU, Array, Device
+from rapids_slink.items.search import Pairs, room
+from rapids_slink.neighbors.task import equal_slices, row_blocks
+from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import free_bytes, room_bytes
 from rapids_slink.spanning_tree import kernels
+from rapids_slink.spanning_tree.component_pairs import path_bottlenecks
 
-#: The most items whose distances are stored, and the most steps of finding these.
+#: The most items whose distances a CPU stores, and the most steps of finding these.
 MAX_ITEMS, MAX_STEPS = 2**13, 2**30
 #: Bytes of a pair: its distance, and as much for the scratch of finding it.
 PAIR_BYTES = 16
 #: The share of a GPU's free memory that the distances take at most.
 MATRIX_SHARE = 1 / 2
-#: Up to the distance BY_KEYS pairs are found by keys. For a larger one a GPU stores all distances, if they take at most
-#: LIMITED_STEPS steps, which are a fifth of a second.
-BY_KEYS, LIMITED_STEPS = 2, 2**35
+#: How often a GPU reads a row for its core distance at most.
+MOST_SAMPLES = 2**8
 
 
-def may_serve(device: Device, has_cores: bool, limit: float) -> bool:
+def may_serve(device: Device, samples: int, limit: float) -> bool:
     """Return whether all distances of some items may be stored, for core distances or for pairs within a limit."""
-    fits = limit > BY_KEYS and not has_cores if device.is_gpu else limit == np.inf
+    fits = samples <= MOST_SAMPLES if device.is_gpu else limit == np.inf
     return fits and forced().items in (None, "stored")
 
 
@@ -37,8 +47,7 @@ def serves(items: Items, limit: float) -> bool:
     """Return whether all distances of these items are stored, provided that `may_serve` allows it."""
     n = len(items)
     if items.device.is_gpu:
-        fits = items.matrix_bytes() * n * n <= MATRIX_SHARE * min(free_bytes(), room_bytes(items.device))
-        return fits and (limit == np.inf or items.steps() <= LIMITED_STEPS)
+        return items.matrix_bytes(limit) * n * n <= MATRIX_SHARE * min(free_bytes(), room_bytes(items.device))
     return n <= MAX_ITEMS and PAIR_BYTES * n * n <= free_bytes() and items.steps() <= MAX_STEPS
 
 
@@ -48,20 +57,48 @@ def tree_of_items(items: Items, by_cores: tuple[Array, Array] | None) -> tuple[P
     For core distances `by_cores` has how many equal rows each item stands for, (n,), and the `min_samples` of each,
     (n,). A core distance is infinite if there are fewer rows, and so are the weights of the item's pairs.
     """
-    matrix, n, core = items.matrix(), len(items), None
+    device, (matrix, error), core = items.device, items.matrix(), None
+    xp, find_cores = device.xp, items_kernels(device).core_distances
     if by_cores is not None:
-        core = items_kernels(CPU).core_distances(matrix, *by_cores)
-    edges = PreallocatedFrame.empty(items.device, n - 1, EDGE_TYPES)
-    kernels(items.device).tree_of_matrix(matrix, core, edges.columns)
+        core = find_cores(matrix, *by_cores)
+        if error is not None:
+            upper = xp.sqrt(core * core + error)
+            _put_distances(items, matrix, None, lambda rows, later: xp.maximum(upper[rows, None], upper[later]))
+            core = find_cores(matrix, *by_cores)
+    edges = PreallocatedFrame.empty(device, len(items) - 1, EDGE_TYPES)
+    kernels(device).tree_of_matrix(matrix, core, edges.columns)
     src, dst, weight = edges.columns.values()
+    if error is not None:
+        weight = items.distances(src, dst, np.inf)
+        weight = weight if core is None else xp.maximum(weight, xp.maximum(core[src], core[dst]))
+        table = device.asarray(path_bottlenecks(*map(to_host, (src, dst, weight))))
+        _put_distances(items, matrix, core, partial(_bottlenecks, table, device))
+        kernels(device).tree_of_matrix(matrix, core, edges.columns)
+        src, dst, weight = edges.columns.values()
     return (src, dst, weight), core
 
 
-def matrix_by_pairs(items: Items) -> np.ndarray:
-    """Return the distances of all pairs, (n, n) float64, found pair by pair."""
-    n = len(items)
-    matrix, row = np.zeros((n, n)), np.arange(n)
-    for src, dst in pairs_of_ranges(row + 1, n - 1 - row, CPU):
-        weight = items.distances(src.astype("int32"), dst.astype("int32"), np.inf)
-        matrix[src, dst] = matrix[dst, src] = weight
-    return matrix
+def _put_distances(items: Items, matrix: Array, core: Array, bound: Callable[[slice, slice], Array]) -> None:
+    """Store the distances of those pairs whose weights by the matrix are at most the bounds of rows and later ones."""
+    device, n = items.device, len(items)
+    xp = device.xp
+    for rows in row_blocks(n, n, room(device) // 2):
+        later = slice(rows.start, n)
+        weight = matrix[rows, later]
+        if core is not None:
+            weight = xp.maximum(weight, xp.maximum(core[rows, None], core[later]))
+        src, dst = (end + rows.start for end in xp.nonzero(weight <= bound(rows, later)))
+        src, dst = (end[src < dst].astype("int32") for end in (src, dst))
+        for part in equal_slices(slice(0, src.size), room(device)):
+            a, b = src[part], dst[part]
+            matrix[a, b] = matrix[b, a] = items.distances(a, b, np.inf)
+
+
+def _bottlenecks(table: Array, device: Device, rows: slice, later: slice) -> Array:
+    """Return the bottlenecks of some rows and later ones, (r, m), by the table of `path_bottlenecks`."""
+    xp, position, largest = device.xp, table[0].astype("int32"), table[1:]
+    level = device.asarray(np.maximum(np.frexp(np.arange(position.size))[1] - 1, 0))  # of ranges of each length
+    ends = position[rows, None], position[later]
+    low, high = xp.minimum(*ends), xp.maximum(*ends)
+    level = level[high - low]
+    return xp.maximum(largest[level, low], largest[level, high - (1 << level)])

@@ -1,7 +1,7 @@
 """The minimum spanning forest of items: of all pairs within a distance, or of all pairs.
 
-`dense` serves groups of up to some thousands of items on a CPU, and of strings on a GPU those whose edits fit into
-memory, unless a small distance is given. Else the forest grows by levels.
+`dense` serves groups of up to some thousands of items on a CPU, and on a GPU those whose distances fit into memory,
+unless a small distance is given. Else the forest grows by levels.
 The edges of a spanning tree up to a level are those of the whole tree, and every other one has an end outside the
 largest component of its group. So the next level searches for the pairs of those items alone, up to a distance that a
 sample of them has to its nearest other components. When few pairs are left all are compared.
@@ -55,16 +55,16 @@ def forest_of_items(
         distinct = distinct_items(items, number)
         report.count("neighbors", distinct_items=len(distinct.items))
     limit = inf if settings.max_distance is None else settings.max_distance
-    growing, core = _Growing(len(distinct.items), device, settings.progress), device.xp.zeros(len(distinct.items))
+    growing, samples = _Growing(len(distinct.items), device, settings.progress), None
     if settings.min_samples > 1:
         samples = device.xp.minimum(settings.min_samples, device.xp.bincount(number)[number] - 1)
-        core = _grow_by_cores(growing, distinct, samples[distinct.copies.first], settings, report)
-    elif old is None:
-        is_done, _ = _add_dense(growing, distinct, None, limit, report)
-        if not is_done.all():
-            _grow(growing, distinct.items, distinct.groups, limit, report, ~is_done if is_done.any() else None)
-    else:
-        _append(growing, distinct, *old, limit, report)
+        samples = samples[distinct.copies.first]
+    is_done, core = _add_dense(growing, distinct, samples, limit, report, is_appended=old is not None)
+    if not is_done.all():
+        if old is not None:
+            _append(growing, distinct, *old, limit, report)
+        else:
+            core = _grow(growing, distinct, ~is_done, limit, report, samples, core)
     with report.stage("spanning_tree", device):
         tree = distinct.copies.join(growing.forest, core, device)
         assert tree is not None  # items have no pair lighter than copies
@@ -112,27 +112,32 @@ class _Growing:
 
 
 def _grow(
-    growing: _Growing, items: Items, groups: Groups, limit: float, report: Report, wanted: Array | None = None
-) -> None:
-    """Add the edges up to a limit, or all that the trees of the groups need.
+    growing: _Growing, distinct: Distinct, outside: Array, limit: float, report: Report,
+    samples: Array | None = None, core: Array | None = None,
+) -> Array | None:  # fmt: skip
+    """Add the edges up to a limit, or all that the trees of the groups need; return the core distances.
 
-    Within a limit only pairs that have a `wanted` item, (n,) bool, are found; None if all are wanted.
+    `outside`, (n,) bool, tells which items are in no tree of their whole group yet. With `samples` the weights are
+    mutual reachability. `core`, (n,), has the core distances that are known, and infinity for other items. So have
+    those that are returned, up to the limit.
     """
-    device = items.device
-    if limit < inf:
-        outside = None if wanted is None else (wanted, growing.component())
-        _add_within(growing, items, groups, limit, outside, report)
-        return
-    level, component = -inf, growing.component()
-    outside = _outside(component, groups, device) if growing.edges[0].size else device.xp.ones(len(items), bool)
+    items, groups, device = distinct.items, distinct.groups, distinct.items.device
+    level, wanted, nearest, alone = limit if limit < inf else -inf, outside, 1, device.xp.arange(len(items))
+    if samples is not None:
+        nearest = int(samples.max())
+    component = growing.component()
     while (n_pairs := _pairs_left(outside, groups)) > 0:
-        few = are_few(n_pairs, FEW_PAIRS[device.name])
-        level = inf if few else next_level(items, groups, outside, component, level)
-        _add_within(growing, items, groups, level, (outside, component), report)
-        if level == inf:
-            return
+        if limit == inf:
+            few, part = are_few(n_pairs, FEW_PAIRS[device.name]), component if samples is None else alone
+            level = inf if few else next_level(items, groups, outside, part, level, nearest)
+        core = _add_within(growing, distinct, level, outside, component, report, samples, core)
+        if level in (limit, inf):
+            break
         component = growing.component()
         outside = _outside(component, groups, device)
+        if core is not None:
+            outside = wanted & (outside | (core == inf))
+    return core
 
 
 def _append(growing: _Growing, distinct: Distinct, n_old: int, old: Pairs, limit: float, report: Report) -> None:
@@ -146,33 +151,35 @@ def _append(growing: _Growing, distinct: Distinct, n_old: int, old: Pairs, limit
     is_new = xp.ones(len(distinct.items), bool)
     is_new[of_row[:n_old]] = False
     heaviest = limit if limit < inf else float(old[2].max()) if old[2].size else 0.0
-    component = xp.arange(is_new.size, dtype="int32")
-    _add_within(growing, distinct.items, distinct.groups, heaviest, (is_new, component), report)
+    _add_within(growing, distinct, heaviest, is_new, xp.arange(is_new.size), report)
     if limit == inf:
-        _grow(growing, distinct.items, distinct.groups, inf, report)
+        _grow(growing, distinct, _outside(growing.component(), distinct.groups, distinct.items.device), inf, report)
 
 
 def _add_dense(
-    growing: _Growing, distinct: Distinct, samples: Array | None, limit: float, report: Report
+    growing: _Growing, distinct: Distinct, samples: Array | None, limit: float, report: Report, is_appended: bool
 ) -> tuple[Array, Array]:
     """Add the trees of the groups whose distances are all stored; return the items of these groups, and core distances.
 
-    The items are (n,) bool, and the core distances (n,) float64, infinite for other items. Edges beyond the limit may
-    be added.
+    The items are (n,) bool, and the core distances (n,) float64: zero without `samples`, else infinite for other items
+    unless they have enough copies. Edges beyond the limit may be added. A CPU stores no distances for an append, since
+    those of the new rows are few.
     """
     items, groups, device = distinct.items, distinct.groups, distinct.items.device
-    counts = None if samples is None else distinct.copies.counts(device.xp) + 1.0
-    is_done, core = device.xp.zeros(len(items), bool), device.xp.full(len(items), inf)
-    if not dense.may_serve(device, samples is not None, limit):
+    xp, n, most = device.xp, len(items), 1
+    is_done, core, counts = xp.zeros(n, bool), xp.zeros(n), distinct.copies.counts(xp) + 1
+    if samples is not None:
+        core, most = xp.where(counts > samples, 0.0, inf), int(samples.max())
+    if not dense.may_serve(device, most, limit) or (is_appended and not device.is_gpu):
         return is_done, core
     for group in np.flatnonzero(groups.sizes > SMALL_GROUP[device.name]).tolist():
         rows = groups.order[groups.starts[group] : groups.starts[group + 1]]
-        own = items if rows.size == len(items) else items.take(rows)
+        own = items if rows.size == n else items.take(rows)
         if not dense.serves(own, limit):
             continue
         with report.stage("spanning_tree", device):
             report.count("spanning_tree", pairs_weighed=rows.size * (rows.size - 1) // 2)
-            by_cores = None if samples is None or counts is None else (counts[rows], samples[rows])
+            by_cores = None if samples is None else (counts[rows], samples[rows])
             (src, dst, weight), own_core = dense.tree_of_items(own, by_cores)
             growing.add((rows[src], rows[dst], weight))
             is_done[rows] = True
@@ -183,62 +190,29 @@ def _add_dense(
 
 
 def _add_within(
-    growing: _Growing,
-    items: Items,
-    groups: Groups,
-    limit: float,
-    components: tuple[Array, Array] | None,
-    report: Report,
-) -> None:
-    """Add the pairs within a limit.
+    growing: _Growing, distinct: Distinct, level: float, outside: Array, component: Array, report: Report,
+    samples: Array | None = None, core: Array | None = None,
+) -> Array | None:  # fmt: skip
+    """Add the pairs within a level of the items that search, `outside`, (n,) bool; return the core distances.
 
-    `components` tells which items search, (n,) bool, and the component of each item, (n,): only the pairs of these
-    items that are in two components are added. If it is None, all pairs are.
+    Only pairs of items in two components are added; `component` is (n,). See `_grow` for `samples` and `core`.
     """
-    device = items.device
-    outside, component = components or (None, None)
+    items, device = distinct.items, distinct.items.device
+    xp = device.xp
     with report.stage("neighbors", device):
-        search = ItemSearch(items, groups, limit, growing.progress)
-        for src, dst, weight in search.parts(outside):
-            if component is None:
-                growing.add((src, dst, weight))
-            else:
-                joins = component[src] != component[dst]
-                growing.add((src[joins], dst[joins], weight[joins]))
-    with report.stage("spanning_tree", device):
-        growing.settle()
-
-
-def _grow_by_cores(growing: _Growing, distinct: Distinct, samples: Array, settings: Settings, report: Report) -> Array:
-    """Add the edges by mutual reachability; return the core distances, (n,), infinite above `max_distance`.
-
-    `samples`, (n,) integers, is `min_samples` for each item, or the number of all others in a smaller group.
-    """
-    items, groups, device = distinct.items, distinct.groups, distinct.items.device
-    xp, n = device.xp, len(items)
-    counts = distinct.copies.counts(xp) + 1.0
-    core, is_done, alone = xp.where(counts > samples, 0.0, inf), xp.zeros(n, bool), xp.arange(n, dtype="int32")
-    if settings.max_distance is None:
-        is_done, core_of_done = _add_dense(growing, distinct, samples, inf, report)
-        core = xp.where(is_done, core_of_done, core)
-    outside = ~is_done
-    level = -inf if settings.max_distance is None else settings.max_distance
-    while (n_pairs := _pairs_left(outside, groups)) > 0:
-        if settings.max_distance is None:
-            few = are_few(n_pairs, FEW_PAIRS[device.name])
-            level = inf if few else next_level(items, groups, outside, alone, level, settings.min_samples)
-        with report.stage("neighbors", device):
-            parts = ItemSearch(items, groups, level, settings.progress).parts(outside)
+        parts = ItemSearch(items, distinct.groups, level, growing.progress).parts(outside)
+        if samples is not None:
             src, dst, weight = one_of_each(list(parts), device)
+            counts = distinct.copies.counts(xp) + 1.0
             core = xp.where(outside, core_distances_of((src, dst), weight, counts, samples, xp), core)
             weight = xp.maximum(weight, xp.maximum(core[src], core[dst]))
             within = (weight <= level) & (weight < inf)
-        with report.stage("spanning_tree", device):
-            growing.add((src[within], dst[within], weight[within]))
-            growing.settle()
-        if settings.max_distance is not None or level == inf:
-            break
-        outside = (_outside(growing.component(), groups, device) | (core == inf)) & ~is_done
+            parts = iter([(src[within], dst[within], weight[within])])
+        for src, dst, weight in parts:
+            joins = component[src] != component[dst]
+            growing.add((src[joins], dst[joins], weight[joins]))
+    with report.stage("spanning_tree", device):
+        growing.settle()
     return core
 
 

@@ -9,22 +9,25 @@ No feature bounds the distance of such rows. So most pairs are ruled out by some
 The definition decides about every candidate, in float64 and with the same bits on either device.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple, Protocol, Self
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
 from rapids_slink.metrics import Formula, Metric
+from rapids_slink.ordering import stable_order
 from rapids_slink.points import is_sparse
 from rapids_slink.points.check import InputTypeError, check_shape
-from rapids_slink.runtime.device import Array, Device, all_true, half, on_current_gpu
+from rapids_slink.runtime.device import CPU, Array, Device, all_true, half, on_current_gpu
 
 #: The kernels of a device, in `cpu` or `cuda`.
 kernels = partial(half, package=__package__)
 #: A function that raises if the values, (m,), of rows with these starts are not valid for the argument of this name.
 Check = Callable[[Array, Array, str], None]
+#: The most steps of a matrix of stored rows on a GPU, some seconds.
+MOST_STEPS = 2**41
 
 
 def without_features(metric: Metric) -> str:
@@ -104,12 +107,16 @@ class Items(Protocol):
         """Return how many steps `matrix` takes, each of about two nanoseconds on one core."""
         ...
 
-    def matrix(self) -> Array:
-        """Return the distances of all pairs, (n, n) float64 on a CPU. What is on the diagonal has no meaning."""
+    def matrix(self) -> tuple[Array, Array | None]:
+        """Return the distances of all pairs, (n, n), and None; or lower bounds on them and their errors, (n,) float64.
+
+        Distances are float64, of strings small integers on a GPU. What is on the diagonal has no meaning. An error is
+        the most by which the square of a distance of an item is above that of its bound.
+        """
         ...
 
-    def matrix_bytes(self) -> float:
-        """Return the bytes that a distance of `matrix` takes on a GPU; infinite if a GPU makes no matrix."""
+    def matrix_bytes(self, limit: float) -> float:
+        """Return the bytes that an entry of `matrix` takes on a GPU; infinite if another search serves a limit."""
         ...
 
     def keys_an_item(self, limit: float) -> float:
@@ -135,9 +142,16 @@ class Items(Protocol):
 class StoredRows:
     """The shared implementation of `Items` for sets and sparse rows: n rows on a device."""
 
+    #: steps of a pair besides its common columns
+    PAIR_STEPS: ClassVar[int]
+
     metric: Metric
     device: Device
     starts: Array  # (n + 1,) int64
+    columns: Array  # int32 or int64; those of row i ascend from starts[i] to starts[i + 1], each once
+    values: Array  # float32 or float64, none of them zero; None for sets
+    norms: Array  # (n,) float64, as the cosine of dense rows has them; None for sets
+    n_features: int
 
     @classmethod
     def kept(cls, X: Any, metric: Metric, device: Device) -> np.ndarray:
@@ -147,22 +161,109 @@ class StoredRows:
     def __len__(self) -> int:
         return int(self.starts.size) - 1
 
+    def take(self, rows: Array) -> Self:
+        """Return these rows, in their order."""
+        xp, rows = self.device.xp, self.device.asarray(rows, "int64")
+        first = self.starts[rows]
+        begins = xp.concatenate((xp.zeros(1, "int64"), xp.cumsum(self.starts[rows + 1] - first)))
+        at = xp.arange(int(begins[-1]), dtype="int64")
+        row = xp.searchsorted(begins, at, side="right") - 1
+        at += first[row] - begins[row]
+        some = replace(self, starts=begins, columns=self.columns[at])
+        return some if self.values is None else replace(some, values=self.values[at], norms=self.norms[rows])
+
+    def hashes(self, seed: int) -> Array:
+        """Return a hash of each row, (n,) uint64, the same for equal rows."""
+        return kernels(self.device).hash_rows(self, seed)
+
+    def equal(self, src: Array, dst: Array) -> Array:
+        """Return whether both rows of each pair have the same entries, (m,) bool."""
+        return kernels(self.device).equal_rows(self, src, dst)
+
     def classes(self) -> Array | None:
         """Return None: all rows have distances to each other."""
         return None
 
-    def matrix_bytes(self) -> float:
-        """Return infinity: a GPU makes no matrix of these rows."""
-        return np.inf
+    def steps(self) -> float:
+        """Return how many steps `matrix` takes: one for each two rows that have a column, and some for each pair."""
+        number = self.column_numbers
+        counts = self.device.xp.bincount(number).astype("float64") if number.size else np.zeros(1)
+        return float((counts * counts).sum()) + self.PAIR_STEPS * float(len(self)) ** 2
+
+    def matrix_bytes(self, limit: float) -> float:
+        """Return the bytes of a float64; infinite if there is a limit, or if a GPU takes long for all pairs."""
+        return 8 if limit == np.inf and self.steps() <= MOST_STEPS else np.inf
+
+    @cached_property
+    def column_numbers(self) -> Array:
+        """Return the number of each entry's column, (m,) integers, in the order of the columns.
+
+        Columns that are not empty are numbered from 0; if there are few others, all columns are.
+        """
+        if self.fit(4 * self.columns.size + 1024):
+            return self.columns
+        return self.device.xp.unique(self.columns, return_inverse=True)[1].reshape(-1)
+
+    def fit(self, width: int) -> bool:
+        """Return whether all columns are numbers from 0 to below `width`."""
+        return not self.columns.size or (int(self.columns.min()) >= 0 and int(self.columns.max()) < width)
+
+    def sample(self, size: int) -> tuple[Self, np.ndarray, np.ndarray]:
+        """Return up to `size` rows, evenly spread, on a CPU, and both ends of all their pairs, (p,) int32."""
+        some = self.take(np.linspace(0, len(self) - 1, min(len(self), size)).astype(np.int64))
+        arrays = {name: getattr(some, name) for name in ("starts", "columns", "values", "norms")}
+        arrays = {name: CPU.asarray(array) for name, array in arrays.items() if array is not None}
+        first, second = (end.astype(np.int32) for end in np.triu_indices(len(some), 1))
+        return replace(some, device=CPU, **arrays), first, second
 
 
-def entries_of(starts: Array, rows: Array, xp: Any) -> tuple[Array, Array]:
-    """Return where some rows start if they alone are stored, (m + 1,) int64, and where their entries are now, int64."""
-    sizes = starts[rows + 1] - starts[rows]
-    begins = xp.concatenate((xp.zeros(1, "int64"), xp.cumsum(sizes)))
-    at = xp.arange(int(begins[-1]), dtype="int64")
-    row = xp.searchsorted(begins, at, side="right") - 1
-    return begins, at - begins[row] + starts[rows][row]
+def cheapest_size(sizes: Sequence[int], least: float, measure: Callable[[int], tuple[float, float, bool]]) -> int:
+    """Return the number of bits or axes with which a search takes the least time.
+
+    `measure` returns the time of a pair, that of those that pass, and whether more bits or axes change nothing. `least`
+    is the time of the pairs that pass with every size.
+    """
+    best, time = sizes[0], np.inf
+    for size in sizes:
+        each, passing, is_last = measure(size)
+        if each + passing < time:
+            best, time = size, each + passing
+        if each + least >= time or is_last:  # more cannot take less
+            break
+    return best
+
+
+def holders_of(rows: StoredRows) -> tuple[Array, Array, Array]:
+    """Return where the holders of each number of a column begin, (c + 1,) int64, and the holders, (m,) int64 each.
+
+    These are rows, ascending for each number, and the place of their entries in the order of the rows. See
+    `StoredRows.column_numbers`.
+    """
+    xp, number = rows.device.xp, rows.column_numbers
+    row, entries, counts = row_of_entries(rows.starts, rows.device), stable_order(number, xp), xp.bincount(number)
+    return xp.concatenate((xp.zeros(1, "int64"), xp.cumsum(counts))), row[entries], entries
+
+
+def row_of_entries(starts: Array, device: Device) -> Array:
+    """Return the row of each entry, (m,) int64."""
+    if device.is_gpu:
+        return device.xp.searchsorted(starts, device.xp.arange(int(starts[-1])), side="right") - 1
+    return np.repeat(np.arange(starts.size - 1), np.diff(starts))
+
+
+def ascending(starts: Array, columns: Array, device: Device) -> tuple[Array, Array]:
+    """Return the starts and the columns, with those of each row in ascending order, each once.
+
+    If they are so already, the arguments themselves are returned.
+    """
+    xp, row = device.xp, row_of_entries(starts, device)
+    is_first = xp.ones(row.size, bool)
+    is_first[1:] = row[1:] != row[:-1]
+    if all_true(is_first[1:] | (columns[1:] > columns[:-1])):
+        return starts, columns
+    columns = kernels(device).sort_rows(starts, columns, row)
+    is_first[1:] |= columns[1:] != columns[:-1]
+    return xp.searchsorted(row[is_first], xp.arange(starts.size), side="left"), columns[is_first]
 
 
 def stored_entries(inputs: dict[str, Any], device: Device, check: Check) -> tuple[Array, Array, Array, int]:

@@ -25,7 +25,7 @@ from rapids_slink.neighbors.within import prepare_pairs
 from rapids_slink.ordering import stable_order
 from rapids_slink.points.keys import Groups, groups_of
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import Array, Device, to_host
+from rapids_slink.runtime.device import Array, Device, all_true, to_host
 from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check_memory, free_bytes
 from rapids_slink.runtime.threads import Progress, progress_bar, with_progress
 from rapids_slink.spanning_tree.copies import Copies
@@ -135,6 +135,8 @@ class ItemSearch:
         """
         if self.limit < 0:
             return
+        if src is not None and dst is None and all_true(src):
+            src = None
         candidates = self._that_share_a_key() if self.is_by_keys(src) else self._of_groups(src)
         for a, b in candidates:
             a, b = self._wanted(a, b, src, dst)

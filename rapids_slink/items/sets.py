@@ -36,7 +36,7 @@ from typing import Any, Self
 import numpy as np
 
 from rapids_slink.forced import forced
-from rapids_slink.items.kind import Projection, StoredRows, entries_of, kernels, stored_entries
+from rapids_slink.items.kind import Projection, StoredRows, ascending, cheapest_size, kernels, stored_entries
 from rapids_slink.metrics import METRICS, OVERFLOW, SET_METRICS, WORD_BITS, Metric, Rows
 from rapids_slink.points import is_sparse
 from rapids_slink.points.check import LISTS, InputTypeError, check_shape, is_list_type
@@ -50,8 +50,6 @@ WIDTHS, SAMPLE = tuple(2**i for i in range(7, 17)), 128
 #: The time of one step of a merge, and of a pair that shares a key, on a CPU, in words of bits that are compared; and
 #: the words of small sets.
 STEP_WORDS, PAIR_WORDS, LEAST_WORDS = 8.0, 1e3, 4
-#: Steps of a pair besides its common elements.
-PAIR_STEPS = 4
 #: The most that rounding takes from a number of common elements.
 ROUNDING = 1e-6
 #: The most keys of a set on average: more take longer than rows of bits.
@@ -64,8 +62,7 @@ HOLDERS = (set, frozenset, list, tuple, np.ndarray)
 class Sets(StoredRows):
     """n sets of numbered elements on a device; see `items.kind`."""
 
-    elements: Array  # int32 or int64; those of set i ascend from starts[i] to starts[i + 1], each once
-    n_features: int  # columns of the matrix, 1 for a column
+    PAIR_STEPS = 4
 
     @classmethod
     def read(cls, inputs: dict[str, Any], metric: Metric, device: Device) -> Self:
@@ -82,8 +79,7 @@ class Sets(StoredRows):
             starts, elements, n_features = _of_matrices(parts, metric, device)
         else:
             starts, elements, n_features = *_of_columns(parts, device), 1
-        starts, elements = kernels(device).ascending(starts, elements)
-        sets = cls(metric, device, starts, elements, n_features)
+        sets = cls(metric, device, *ascending(starts, elements, device), None, None, n_features)
         sets._check_empty(list(inputs), [number_of_rows(X) for X in parts.values()])
         return sets
 
@@ -92,40 +88,21 @@ class Sets(StoredRows):
         """Return the number of elements of each set, (n,) int64."""
         return self.starts[1:] - self.starts[:-1]
 
-    def take(self, rows: Array) -> Self:
-        """Return the sets of these rows, in their order."""
-        starts, at = entries_of(self.starts, self.device.asarray(rows, "int64"), self.device.xp)
-        return replace(self, starts=starts, elements=self.elements[at])
-
-    def hashes(self, seed: int) -> Array:
-        """Return a hash of each set, (n,) uint64, the same for equal sets."""
-        hashes: Array = kernels(self.device).hash_sets(self.starts, self.elements, seed)
-        return hashes
-
-    def equal(self, src: Array, dst: Array) -> Array:
-        """Return whether both sets of each pair have the same elements, (m,) bool."""
-        common, sizes = kernels(self.device).common_elements(self.starts, self.elements, src, dst), self.sizes
-        return (sizes[src] == common) & (sizes[dst] == common)
-
     def distances(self, src: Array, dst: Array, cutoff: float = np.inf) -> Array:
         """Return the distances of the pairs, (m,) float64, to the bit those of the same rows of booleans."""
-        common, sizes = kernels(self.device).common_elements(self.starts, self.elements, src, dst), self.sizes
+        common, sizes = kernels(self.device).common_elements(self, src, dst), self.sizes
         return distances_of(self.metric, common, sizes[src], sizes[dst], self.device.xp)
 
-    def steps(self) -> float:
-        """Return how many steps `matrix` takes: one for each two rows that have an element, and some for each pair."""
-        counts = self.device.xp.bincount(self._numbers).astype("float64") if self.elements.size else np.zeros(1)
-        return float((counts * counts).sum()) + PAIR_STEPS * float(len(self)) ** 2
+    def matrix(self) -> tuple[Array, None]:
+        """Return the distances of all pairs, (n, n) float64, and None."""
+        xp, sizes = self.device.xp, self.sizes
+        matrix = xp.empty((len(self), len(self)))
 
-    def matrix(self) -> np.ndarray:
-        """Return the distances of all pairs, (n, n) float64."""
-        matrix, sizes = np.empty((len(self), len(self))), self.sizes
+        def use(rows: slice, common: Array) -> None:
+            matrix[rows] = distances_of(self.metric, common, sizes[rows, None], sizes, xp)
 
-        def use(rows: slice, common: np.ndarray) -> None:
-            matrix[rows] = distances_of(self.metric, common, sizes[rows, None], sizes, np)
-
-        kernels(self.device).all_common(self.starts, self._numbers, use)
-        return matrix
+        kernels(self.device).all_sums(self, use)
+        return matrix, None
 
     def keys_an_item(self, limit: float) -> float:
         """Return the mean number of keys of a set; infinite where rows of bits take less time, as on a GPU.
@@ -165,19 +142,12 @@ class Sets(StoredRows):
         return xp.maximum(sizes - common + 1, 0)
 
     @cached_property
-    def _numbers(self) -> Array:
-        """Return the elements, numbered from 0 in their order unless they are small numbers already."""
-        if self._fit(4 * self.elements.size + 1024):
-            return self.elements
-        return self.device.xp.unique(self.elements, return_inverse=True)[1].reshape(-1)
-
-    @cached_property
     def _by_rarity(self) -> Array:
         """Return the elements of each set by the number of sets that have them, numbered in this order."""
-        xp, counts = self.device.xp, self.device.xp.bincount(self._numbers)
+        xp, counts = self.device.xp, self.device.xp.bincount(self.column_numbers)
         rank = xp.empty(counts.size, "int64")
         rank[xp.argsort(counts)] = xp.arange(counts.size)
-        return kernels(self.device).ascending(self.starts, rank[self._numbers])[1]
+        return ascending(self.starts, rank[self.column_numbers], self.device)[1]
 
     def projection(self, limit: float) -> Projection:
         """Return rows of bits whose near pairs hold the pairs of sets within a limit."""
@@ -191,7 +161,7 @@ class Sets(StoredRows):
         of a row has `width` bits. If the elements are numbers below `width`, each has its own bit.
         """
         xp, n = self.device.xp, len(self)
-        words, ones = kernels(self.device).hashed_bits(self.starts, self.elements, width, self._fit(width))
+        words, ones = kernels(self.device).hashed_bits(self, width, self.fit(width))
         lacking = self.sizes - ones
         order = xp.argsort(-lacking)
         n_large, longest = self._large_sets(to_host(lacking[order]), to_host(self.sizes[order]))
@@ -222,31 +192,19 @@ class Sets(StoredRows):
         The time is that of the words of bits of each pair, and of the steps of a merge of each pair that passes. The
         result is the same for the same sets on either device.
         """
-        sample = self.take(np.linspace(0, len(self) - 1, min(len(self), SAMPLE)).astype(np.int64))._on(CPU)
-        first, second = (end.astype(np.int32) for end in np.triu_indices(len(sample), 1))
+        sample, first, second = self.sample(SAMPLE)
         sizes, n_pairs = sample.sizes, max(1, first.size)
         steps = 2 * STEP_WORDS * np.minimum(sizes[first], sizes[second]) / n_pairs
         merged = float(steps[sample.distances(first, second) <= limit].sum())
-        best, least = WIDTHS[0], np.inf
-        for width in WIDTHS:
+
+        def measure(width: int) -> tuple[float, float, bool]:
             bits, _ = sample.rows_of_bits(width)
             unpacked = np.unpackbits(bits, axis=1).astype(np.float32)
             common = (unpacked @ unpacked.T).astype(np.int64)[first, second]
             passes = distances_of(self.metric, common, sizes[first], sizes[second], np) <= limit
-            words = bits.shape[1] * 8 / WORD_BITS
-            cost = words + float(steps[passes].sum())
-            if cost < least:
-                best, least = width, cost
-            if words + merged >= least or self._fit(width):  # wider ones cannot take less
-                break
-        return best
+            return bits.shape[1] * 8 / WORD_BITS, float(steps[passes].sum()), self.fit(width)
 
-    def _fit(self, width: int) -> bool:
-        """Return whether all elements are numbers from 0 to below `width`."""
-        return not self.elements.size or (int(self.elements.min()) >= 0 and int(self.elements.max()) < width)
-
-    def _on(self, device: Device) -> Self:
-        return replace(self, device=device, starts=device.asarray(self.starts), elements=device.asarray(self.elements))
+        return cheapest_size(WIDTHS, merged, measure)
 
     def _check_empty(self, names: list[str], lengths: list[int]) -> None:
         """Raise ValueError if empty sets have no distance: by containment to any set, by dice to one another."""

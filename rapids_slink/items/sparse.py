@@ -22,20 +22,17 @@ from typing import Any, Self
 
 import numpy as np
 
-from rapids_slink.items.dense import matrix_by_pairs
-from rapids_slink.items.kind import Projection, StoredRows, entries_of, kernels, stored_entries
+from rapids_slink.items.kind import Projection, StoredRows, cheapest_size, kernels, row_of_entries, stored_entries
 from rapids_slink.metrics import EPSILON, EUCLIDEAN, OVERFLOW, Metric
 from rapids_slink.neighbors.task import row_blocks
 from rapids_slink.points import is_sparse
 from rapids_slink.points.output import OutputKind
-from rapids_slink.runtime.device import CPU, Array, Device, all_true
+from rapids_slink.runtime.device import Array, Device, all_true
 
 #: The numbers of axes to choose from, the share of them that heavy columns take, and how many rows are sampled.
 AXES, HEAVY, SAMPLE = tuple(2**i for i in range(5, 12)), 1 / 4, 128
 #: The time of one step of a merge, in axes that are compared.
 STEP_AXES = 100.0
-#: Steps of a pair besides its common columns, and of an entry that is merged.
-PAIR_STEPS, MERGE_STEPS = 12, 1.5
 #: Values of the projection that are summed at a time; the spacing of float32 above 1; and the least positive numbers
 #: of float32 and of float64.
 BLOCK, FLOAT32, LEAST_FLOAT32, LEAST = 2**24, 2.0**-23, 2.0**-149, 2.0**-1074
@@ -45,10 +42,7 @@ BLOCK, FLOAT32, LEAST_FLOAT32, LEAST = 2**24, 2.0**-23, 2.0**-149, 2.0**-1074
 class SparseRows(StoredRows):
     """n rows on a device; see `items.kind`."""
 
-    columns: Array  # int32 or int64; those of row i ascend from starts[i] to starts[i + 1], each once
-    values: Array  # float32 or float64, none of them zero
-    norms: Array  # (n,) float64, as the cosine of dense rows has them
-    n_features: int
+    PAIR_STEPS = 12
 
     @classmethod
     def read(cls, inputs: dict[str, Any], metric: Metric, device: Device) -> Self:
@@ -84,22 +78,6 @@ class SparseRows(StoredRows):
             rows._check_norms([(name, int(X.shape[0])) for name, X in parts.items()])
         return rows
 
-    def take(self, rows: Array) -> Self:
-        """Return these rows, in their order."""
-        rows = self.device.asarray(rows, "int64")
-        starts, at = entries_of(self.starts, rows, self.device.xp)
-        return replace(self, starts=starts, columns=self.columns[at], values=self.values[at], norms=self.norms[rows])
-
-    def hashes(self, seed: int) -> Array:
-        """Return a hash of each row, (n,) uint64, the same for equal rows."""
-        hashes: Array = kernels(self.device).hash_rows(self, seed)
-        return hashes
-
-    def equal(self, src: Array, dst: Array) -> Array:
-        """Return whether both rows of each pair have the same entries, (m,) bool."""
-        equal: Array = kernels(self.device).equal_rows(self, src, dst)
-        return equal
-
     def distances(self, src: Array, dst: Array, cutoff: float = inf) -> Array:
         """Return the distances of pairs, (m,) float64, to the bit those of the same dense rows; 0 for equal rows."""
         xp = self.device.xp
@@ -110,37 +88,42 @@ class SparseRows(StoredRows):
     def _distances_of(self, dots: Array, src: Array, dst: Array) -> Array:
         """Return the cosine distances of pairs with these dot products."""
         xp = self.device.xp
-        cosine = dots / (self.norms[src] * self.norms[dst])
-        weight = 1.0 - xp.clip(cosine, -1.0, 1.0)
-        near = xp.flatnonzero(weight < 16 * EPSILON)
-        weight[near[self.equal(src[near], dst[near])]] = 0.0
+        weight = 1.0 - xp.clip(dots / (self.norms[src] * self.norms[dst]), -1.0, 1.0)
+        near = xp.nonzero(weight < 16 * EPSILON)
+        equal = self.equal(*(xp.broadcast_to(end, weight.shape)[near] for end in (src, dst)))
+        weight[near] = xp.where(equal, 0.0, weight[near])
         return weight
 
-    def steps(self) -> float:
-        """Return how many steps `matrix` takes.
+    def _bounds_of(self, dots: Array, src: Array, dst: Array) -> Array:
+        """Return lower bounds on the euclidean distances of pairs with these dot products; see `_rounding`."""
+        xp, square, (share, rest) = self.device.xp, self.norms * self.norms, self._rounding()
+        squares = square[src] + square[dst]
+        return xp.sqrt(xp.maximum(squares - 2 * dots - (share * squares + rest), 0.0))
 
-        By euclidean they are the entries of both rows of each pair, by cosine one for each two rows that have a column,
-        and some for each pair.
+    def _rounding(self) -> tuple[float, float]:
+        """Return how far ‖a‖² + ‖b‖² - 2a·b is from ‖a - b‖², as a share of ‖a‖² + ‖b‖² and besides.
+
+        Both are computed. Let m be the most entries of two rows, u = 2⁻⁵², and S = ‖a‖² + ‖b‖². Each of S and 2a·b is
+        off by at most (m + 4)uS, since 2|a||b| ≤ S, and their difference by 4uS more. The sum of (m + 4) roundings of
+        ‖a - b‖² ≤ 2S is off by at most 2(m + 4)uS. These are below 4(m + 8)uS, with room for the roundings of the bound
+        itself. Products next to zero are off by up to 2⁻¹⁰⁷⁵ each besides.
         """
-        n = float(len(self))
+        m = 2 * int((self.starts[1:] - self.starts[:-1]).max())
+        return 4 * (m + 8) * EPSILON, 8 * (m + 8) * LEAST
+
+    def matrix(self) -> tuple[Array, Array | None]:
+        """Return the distances of all pairs, (n, n) float64, and None; by euclidean lower bounds and their errors."""
+        xp, n, weigh, error = self.device.xp, len(self), self._distances_of, None
         if self.metric.name == "euclidean":
-            return n * MERGE_STEPS * self.columns.size
-        counts = self.device.xp.bincount(self._column_numbers()[0]).astype("float64")
-        return float((counts * counts).sum()) + PAIR_STEPS * n * n
+            weigh, square, (share, rest) = self._bounds_of, self.norms * self.norms, self._rounding()
+            error = 3 * (share * (square + square.max()) + rest)
+        matrix, row = xp.empty((n, n)), xp.arange(n, dtype="int32")
 
-    def matrix(self) -> np.ndarray:
-        """Return the distances of all pairs, (n, n) float64."""
-        if self.metric.name == "euclidean":
-            return matrix_by_pairs(self)
-        n, (number, _) = len(self), self._column_numbers()
-        matrix, row = np.empty((n, n)), np.arange(n, dtype="int32")
+        def use(rows: slice, dots: Array) -> None:
+            matrix[rows] = weigh(dots, row[rows, None], row)
 
-        def use(rows: slice, dots: np.ndarray) -> None:
-            src, dst = np.repeat(row[rows], n), np.tile(row, rows.stop - rows.start)
-            matrix[rows] = self._distances_of(dots.reshape(-1), src, dst).reshape(-1, n)
-
-        kernels(self.device).all_dot_products(self, number, use)
-        return matrix
+        kernels(self.device).all_sums(self, use)
+        return matrix, error
 
     def keys_an_item(self, limit: float) -> float:
         """Return infinity: sparse rows have no keys."""
@@ -161,27 +144,25 @@ class SparseRows(StoredRows):
 
     def dense_rows(self, n_axes: int, scale: float) -> Array:
         """Return the rows on the axes of the projection, (n, d) float32; for euclidean multiplied by `scale`."""
-        xp, n = self.device.xp, len(self)
-        column, count = self._column_numbers()
+        xp, n, column = self.device.xp, len(self), self.column_numbers
+        row, count = row_of_entries(self.starts, self.device), int(column.max()) + 1 if column.size else 1
+        value = self.values.astype("float64")
+        value = value * scale if self.metric.name == "euclidean" else value / self.norms[row]
         if count <= n_axes:
-            axis, n_heavy, n_axes = xp.arange(max(1, count)), max(1, count), max(1, count)
+            axis, n_heavy, n_axes = xp.arange(count), count, count
         else:
             n_heavy = int(HEAVY * n_axes)
-            order = xp.argsort(-xp.bincount(column, weights=self._scaled(slice(0, n), scale) ** 2, minlength=count))
+            order = xp.argsort(-xp.bincount(column, weights=value * value, minlength=count))
             axis = xp.empty(count, "int64")
             axis[order] = xp.arange(count)
             light = axis >= n_heavy
             axis[light] = n_heavy + (axis[light] - n_heavy) % (n_axes - n_heavy)
-        out = xp.empty((n, n_axes), "float32")
+        at, out = axis[column], xp.empty((n, n_axes), "float32")
+        value = xp.where(at < n_heavy, value, value * value)
         for block in row_blocks(n, n_axes, BLOCK):
             own = slice(int(self.starts[block.start]), int(self.starts[block.stop]))
-            value, at = self._scaled(block, scale), axis[column[own]]
-            row = xp.searchsorted(
-                self.starts[block.start : block.stop + 1], xp.arange(own.start, own.stop), side="right"
-            )
-            value = xp.where(at < n_heavy, value, value * value)
-            size = (block.stop - block.start) * n_axes
-            sums = xp.bincount((row - 1) * n_axes + at, weights=value, minlength=size).reshape(-1, n_axes)
+            place, size = (row[own] - block.start) * n_axes + at[own], (block.stop - block.start) * n_axes
+            sums = xp.bincount(place, weights=value[own], minlength=size).reshape(-1, n_axes)
             sums[:, n_heavy:] = xp.sqrt(sums[:, n_heavy:])
             out[block] = sums
         return out
@@ -191,22 +172,18 @@ class SparseRows(StoredRows):
 
         The time is that of the axes of each pair, and of the steps of a merge of each pair that passes.
         """
-        sample = self.take(np.linspace(0, len(self) - 1, min(len(self), SAMPLE)).astype(np.int64))._on(CPU)
-        first, second = (end.astype(np.int32) for end in np.triu_indices(len(sample), 1))
+        sample, first, second = self.sample(SAMPLE)
         steps, scale = 2 * STEP_AXES * float(sample.columns.size) / len(sample) / max(1, first.size), sample._scale()
         merged = steps * int((sample.distances(first, second) <= limit).sum())
-        best, least = AXES[0], inf
-        for n_axes in AXES:
+
+        def measure(n_axes: int) -> tuple[float, float, bool]:
             rows = sample.dense_rows(n_axes, scale)
             squares = (rows * rows).sum(axis=1)
             gaps = squares[first] + squares[second] - 2 * (rows @ rows.T)[first, second]
             passes = gaps <= np.float64(sample._bound(limit, rows.shape[1], scale) + 1e-5)  # may be above float32
-            cost = rows.shape[1] + steps * int(passes.sum())
-            if cost < least:
-                best, least = n_axes, cost
-            if n_axes + merged >= least or rows.shape[1] < n_axes:  # more cannot take less
-                break
-        return best
+            return rows.shape[1], steps * int(passes.sum()), rows.shape[1] < n_axes
+
+        return cheapest_size(AXES, merged, measure)
 
     def _bound(self, limit: float, n_axes: int, scale: float) -> float:
         """Return a bound on the surrogate distances of the dense rows of pairs within the limit.
@@ -235,30 +212,6 @@ class SparseRows(StoredRows):
         """Return a power of two by which the longest row becomes at most as long as 1."""
         longest = float(self.norms.max()) if len(self) else 0.0
         return 2.0 ** -max(-1000, frexp(longest)[1])
-
-    def _scaled(self, rows: slice, scale: float) -> Array:
-        """Return the values of some rows as the projection reads them, float64."""
-        begin, end = int(self.starts[rows.start]), int(self.starts[rows.stop])
-        values = self.values[begin:end].astype("float64")
-        if self.metric.name == "euclidean":
-            return values * scale
-        xp = self.device.xp
-        row = xp.searchsorted(self.starts[rows.start : rows.stop + 1], xp.arange(begin, end), side="right") - 1
-        return values / self.norms[rows][row]
-
-    def _column_numbers(self) -> tuple[Array, int]:
-        """Return the number of each entry's column, int64, and how many numbers there are.
-
-        Columns that are not empty are numbered from 0; if there are few others, all columns are.
-        """
-        if self.n_features <= 4 * self.columns.size + 1024:
-            return self.columns.astype("int64", copy=False), self.n_features
-        held, number = self.device.xp.unique(self.columns, return_inverse=True)
-        return number.reshape(-1), int(held.size)
-
-    def _on(self, device: Device) -> Self:
-        arrays = {name: device.asarray(getattr(self, name)) for name in ("starts", "columns", "values", "norms")}
-        return replace(self, device=device, **arrays)
 
     def _check_norms(self, inputs: list[tuple[str, int]]) -> None:
         """Raise unless every row has a cosine distance, as rows.py does for dense rows."""

@@ -33,8 +33,9 @@ from rapids_slink.points.output import OutputKind, column_names, is_dataframe, l
 from rapids_slink.report import counted, listed
 from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu
 
-#: For more deletions strings are searched by their projections.
-MOST_DELETED = 2
+#: For more deletions strings are searched by their projections, or a GPU stores all distances, if they take at most
+#: LIMITED_STEPS steps, which are a fifth of a second.
+MOST_DELETED, LIMITED_STEPS = 2, 2**35
 #: Buckets of characters; between which numbers the most ones of a bucket are, by the strings' mean length; and bits of
 #: places with characters.
 BUCKETS, FEW_ONES, MANY_ONES, PLACE_BITS = 32, 4, 32, 256
@@ -129,15 +130,20 @@ class Strings:
             return n * (self.codes.size / COMPARED + PAIR_STEPS * n) / 2
         return float((-(-self.lengths // kernels(self.device).WORD)).sum()) * (self.codes.size + PAIR_STEPS * n) / 2
 
-    def matrix_bytes(self) -> float:
-        """Return the bytes that a distance of `matrix` takes on a GPU; infinite if a GPU makes no matrix."""
-        find = kernels(self.device)
+    def matrix_bytes(self, limit: float) -> float:
+        """Return the bytes of a number of edits; infinite if pairs are found by keys, or if a GPU makes no matrix.
+
+        For a limit a GPU stores all distances if they take at most LIMITED_STEPS steps.
+        """
+        find, is_limited = kernels(self.device), limit < inf
+        if is_limited and (limit < MOST_DELETED + 1 or self.steps() > LIMITED_STEPS):
+            return inf
         return find.edit_type(self).itemsize if self.metric is LEVENSHTEIN and find.finds_all_edits(self) else inf
 
-    def matrix(self) -> Array:
-        """Return the distances of all pairs, (n, n): float64 on a CPU, small integers on a GPU."""
+    def matrix(self) -> tuple[Array, None]:
+        """Return the distances of all pairs, (n, n), and None: float64 on a CPU, small integers on a GPU."""
         find = kernels(self.device).all_edits if self.metric is LEVENSHTEIN else kernels(self.device).all_differences
-        return find(self)
+        return find(self), None
 
     def keys_an_item(self, limit: float) -> float:
         """Return the mean number of keys of a string, for pairs within a limit; infinite if the limit is too large."""
@@ -150,10 +156,7 @@ class Strings:
         ends = xp.cumsum(counts)
         total = int(ends[-1]) if ends.size else 0
         item, key = xp.empty(total, "int32"), xp.empty(total, "uint64")
-        make = kernels(self.device).delete_characters
-        if self.metric is STRING_HAMMING:
-            make = kernels(self.device).mask_characters
-        make(self, rows, deleted, ends - counts, item, key)
+        kernels(self.device).make_keys(self, rows, deleted, ends - counts, item, key)
         return item, key
 
     def _counts(self, deleted: int, rows: slice) -> Array:

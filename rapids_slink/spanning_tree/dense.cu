@@ -31,18 +31,23 @@ __device__ void find_least(const VALUE* __restrict__ values, int n, Weigh weigh,
     for (int offset = WARP / 2; offset; offset /= 2) exchange(weight, id, offset, true);
 }
 
-// Each point's distance from its min_samples-th neighbour. One warp per row, which it reads min_samples times.
-extern "C" __global__ void find_cores(const VALUE* __restrict__ matrix, int n, int min_samples, double* __restrict__ core) {
+// Each point's distance from its min_samples-th neighbour. One warp per row, which it reads min_samples times. If a point stands for
+// `counts` equal ones, all of these are neighbours, and each point has a number of `samples`.
+extern "C" __global__ void find_cores(
+    const VALUE* __restrict__ matrix, int n, int min_samples, const long long* __restrict__ counts,
+    const long long* __restrict__ samples, double* __restrict__ core) {
     int row = thread_index() / WARP;
     if (row >= n) return;
     const VALUE* values = matrix + (long long)row * n;
-    double weight = -INFINITE, last;
+    long long lacking = counts ? samples[row] - (counts[row] - 1) : min_samples;
+    double weight = lacking > 0 ? -INFINITE : 0, last;
     int id = -1, last_id;
-    for (int s = 0; s < min_samples; s++) {
+    while (lacking > 0 && id != EMPTY_ID) {
         last = weight, last_id = id, weight = INFINITE, id = EMPTY_ID;
         find_least(
             values, n, [](int, double w) { return w; },
             [&](int j, double w) { return j != row && before(last, last_id, w, j); }, weight, id);
+        if (id != EMPTY_ID) lacking -= counts ? counts[id] : 1;
     }
     if (threadIdx.x % WARP == 0) core[row] = weight;
 }

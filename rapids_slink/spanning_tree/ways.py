@@ -37,7 +37,7 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, all_true, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, free_bytes
-from rapids_slink.spanning_tree import boxes, lists, pairs
+from rapids_slink.spanning_tree import blocks, boxes, lists, pairs
 from rapids_slink.spanning_tree.copies import Copies
 from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
 
@@ -203,13 +203,14 @@ class Way:
     estimate: Callable[[Problem], MemoryEstimate] | None = None  # bytes for any values; None if it serves only some
 
 
-WAYS = LINE, PAIRS, REPEATS, CODES, BOXES, BOXES_IF_LOW, LISTS = (
+WAYS = LINE, PAIRS, REPEATS, CODES, BOXES, BOXES_IF_LOW, BLOCKS, LISTS = (
     Way("line", prepare_line),  # one feature: n log n, a sort
     Way("pairs", pairs.prepare, pairs.estimate),  # few points, or given distances: n²
     Way("repeats", prepare_repeats),  # repeated rows: n, and the tree of the distinct rows
     Way("pairs", pairs.prepare_codes),  # codes on a GPU whose distances fit into memory: n²
     Way("boxes", boxes.prepare, boxes.estimate),  # few features on a GPU: n log n
     Way("boxes", boxes.prepare),  # low dimension on a GPU: n log n
+    Way("blocks", blocks.prepare),  # up to a distance, many rows that are near few others: the trees of blocks
     Way("lists", lists.prepare, lists.estimate),  # all others: n² tests, or n log n by a tree
 )
 
@@ -268,6 +269,8 @@ def _serving_ways(problem: Problem) -> list[Way]:
             return [*ways, BOXES]
         if may_be_low_dimensional(*sizes):  # the values decide
             ways.append(BOXES_IF_LOW)
+    if problem.max_weight < math.inf and blocks.may_serve(problem):
+        ways.append(BLOCKS)
     return [*ways, LISTS]
 
 

@@ -13,8 +13,9 @@ import rapids_slink
 from rapids_slink import blocks, deduplicate, deduplicate_files, files
 from rapids_slink.cli import main
 from rapids_slink.forced import force
+from rapids_slink.neighbors import pivots
 from rapids_slink.points.output import on_host
-from rapids_slink.runtime.device import resolve
+from rapids_slink.runtime.device import resolve, to_host
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -88,6 +89,55 @@ def test_files_are_as_one_array(tmp_path, by, keep, most, device):
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["0.parquet", "1.parquet", "2.parquet"]
 
 
+@pytest.mark.parametrize("by", [None, *RULES])
+@pytest.mark.parametrize("most", [None, full(200), 90])
+def test_another_table(tmp_path, by, most, device):
+    """The rows of other files are none of the result, and they are not compared among themselves."""
+    X, how = rows_of(), {"max_distance": 1.0, "by": by, "device": device}
+    others, own = (
+        write(tmp_path / "others", X[:131], sizes=(0, 60, 131)),
+        write(tmp_path / "in", X[131:], sizes=(0, 229)),
+    )
+    expected = deduplicate(X[131:], against=X[:131:], details=True, keep="last", **how)
+    to, near, distance = (
+        np.asarray(on_host(part)) for part in (expected.duplicate_of, expected.against, expected.distance)
+    )
+    goes = np.flatnonzero(to != np.arange(229))
+    assert 20 < goes.size < 229
+    with force(file_rows=most):
+        report = deduplicate_files(own, tmp_path / "kept", against=others, keep="last", **how)
+        deduplicate_files(
+            own, tmp_path / "rows", against=[others / "0.parquet", others / "1.parquet"], keep="last", rows=True, **how
+        )
+    assert ids_in(tmp_path / "kept") == np.delete(np.arange(229), goes).tolist()
+    assert report["rows"] == expected.report_["rows"]
+    table = pq.read_table(tmp_path / "rows").to_pydict()
+    named = [str(others / f"{int(row >= 60)}.parquet") if row >= 0 else str(own / "0.parquet") for row in near[goes]]
+    kept = [row - 60 * (row >= 60) if row >= 0 else to[at] for at, row in zip(goes, near[goes], strict=True)]
+    assert (table["row"], table["kept_file"], table["kept_row"]) == (goes.tolist(), named, kept)
+    assert table["distance"] == distance[goes].tolist()
+
+
+@pytest.mark.parametrize("by", RULES)
+@pytest.mark.parametrize("most", [None, 90])
+def test_groups(tmp_path, by, most, device):
+    """Keys are text, and each file has others first."""
+    X, how = rows_of(), {"max_distance": 1.0, "by": by, "device": device}
+    source, group = write(tmp_path / "in", X), SCORE % 7
+    for i, (start, stop) in enumerate(pairwise(SIZES)):
+        table = pq.read_table(source / f"{i}.parquet").append_column("user", pa.array(group[start:stop].astype(str)))
+        pq.write_table(table, source / f"{i}.parquet")
+    to = np.asarray(on_host(deduplicate(X, groups=group, **how)))
+    with force(file_rows=most):
+        deduplicate_files(source, tmp_path / "kept", groups="user", column="vector", **how)
+    assert ids_in(tmp_path / "kept") == np.flatnonzero(to == np.arange(len(X))).tolist()
+    assert 20 < (to != np.arange(len(X))).sum() < 330
+    with pytest.raises(ValueError, match=r"0\.parquet has no column 'who'"):
+        deduplicate_files(source, tmp_path / "out", groups="who", column="vector", **how)
+    with pytest.raises(TypeError, match="groups are of one table"):
+        deduplicate_files(source, tmp_path / "out", groups="user", against=source, column="vector", **how)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8"])
 @pytest.mark.parametrize("how", ["fixed", "lists", "columns"])
 def test_kinds_of_columns(tmp_path, dtype, how):
@@ -103,6 +153,58 @@ def test_kinds_of_columns(tmp_path, dtype, how):
     with force(file_rows=250):
         deduplicate_files(source, tmp_path / "out", column=column, max_distance=0.2, metric="cosine", device="cpu")
     assert ids_in(tmp_path / "out") == expected.tolist()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("how", ["fixed", "lists", "columns", "bytes"])
+def test_bits_of_types_that_parquet_lacks(tmp_path, dtype, how):
+    X = rows_of(1) + 1  # 1, 2 and 3, which each of these types holds
+    of_value = {
+        "bfloat16": np.array([0, 0x3F80, 0x4000, 0x4040], np.uint16),
+        "float8_e4m3fn": np.array([0, 0x38, 0x40, 0x44], np.uint8),
+        "float8_e5m2": np.array([0, 0x3C, 0x40, 0x42], np.uint8),
+    }[dtype]
+    bits = of_value[X.astype(int)]
+    column = {
+        "fixed": lambda: {"v": lists(bits)},
+        "lists": lambda: {"v": lists(bits, fixed=False)},
+        "columns": lambda: {f"v{i}": bits[:, i] for i in range(5)},
+        "bytes": lambda: {"v": pa.array([row.tobytes() for row in bits], pa.binary(bits[0].nbytes))},
+    }[how]()
+    pq.write_table(pa.table({"id": np.arange(len(X)), **column}), tmp_path / "a.parquet", row_group_size=50)
+    how = {
+        "max_distance": 0.2,
+        "metric": "cosine",
+        "device": "cpu",
+        "column": list(column) if how == "columns" else None,
+    }
+    expected = np.flatnonzero(deduplicate(X, max_distance=0.2, metric="cosine", device="cpu") == np.arange(len(X)))
+    with force(file_rows=250):
+        deduplicate_files(tmp_path / "a.parquet", tmp_path / "out", dtype=dtype, **how)
+    assert ids_in(tmp_path / "out") == expected.tolist()
+    other = "bfloat16" if dtype != "bfloat16" else "float8_e5m2"
+    if "v" not in column or pa.types.is_fixed_size_binary(column["v"].type):
+        return
+    with pytest.raises(TypeError, match=rf"column 'v' of .* is .*: with dtype='{other}' a vector is a list of uint"):
+        deduplicate_files(tmp_path / "a.parquet", tmp_path / "other", dtype=other, **how)
+
+
+def test_bits_are_refused_unless_they_are_named(tmp_path):
+    table = pa.table({"v": pa.array([b"abc", b"def"], pa.binary(3))})
+    pq.write_table(table, tmp_path / "a.parquet")
+    how = {"max_distance": 0.2, "device": "cpu", "column": "v", "output": tmp_path / "out"}
+    with pytest.raises(TypeError, match=r"is fixed_size_binary\[3\]: a vector is a list .* take dtype='bfloat16'"):
+        deduplicate_files(tmp_path / "a.parquet", **how)
+    with pytest.raises(
+        TypeError, match="with dtype='bfloat16' a vector is a list of uint16, several columns of uint16"
+    ):
+        deduplicate_files(tmp_path / "a.parquet", dtype="bfloat16", **how)
+    with pytest.raises(ValueError, match="dtype must be one of 'bfloat16', 'float8_e4m3fn', 'float8_e5m2', or None"):
+        deduplicate_files(tmp_path / "a.parquet", dtype="float64", **how)
+    nan = pa.table({"v": lists(np.array([[0x3F80, 0x4000], [0x3F80, 0x7FC0]], np.uint16))})
+    pq.write_table(nan, tmp_path / "b.parquet")
+    with pytest.raises(ValueError, match=r"row 1 of .*b\.parquet has a value that is not finite"):
+        deduplicate_files(tmp_path / "b.parquet", dtype="bfloat16", **how)
 
 
 @pytest.mark.parametrize("codec", ["zstd", "none", "lz4"])
@@ -272,6 +374,12 @@ def test_the_command_line(tmp_path, capsys):
     of = deduplicate(X, max_distance=1.0, keep=SCORE, by="leaders", device="cpu")
     assert ids_in(tmp_path / "out") == np.flatnonzero(of == np.arange(360)).tolist()
     assert f"kept {(of == np.arange(360)).sum()}" in capsys.readouterr().out
+    others = ["--against", names[0], "--groups", "score"]
+    assert main(["deduplicate", *names[1:], *command[4:], *others, "--output", str(tmp_path / "some")]) == 1
+    assert "groups are of one table" in capsys.readouterr().err
+    assert main(["deduplicate", *names[1:], *command[4:], *others[:2], "--output", str(tmp_path / "some")]) == 0
+    of = deduplicate(X[130:], against=X[:130], max_distance=1.0, device="cpu")
+    assert ids_in(tmp_path / "some") == (130 + np.flatnonzero(of == np.arange(230))).tolist()
     assert main([*command, "--rows", "--output", str(tmp_path / "rows")]) == 0
     assert pq.read_schema(tmp_path / "rows" / "0.parquet").names == ["file", "row", "kept_file", "kept_row", "distance"]
     assert main([*command, "--dry-run", "--output", str(tmp_path / "dry")]) == 0
@@ -307,7 +415,7 @@ def test_is_public():
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_blocks_of_near_rows(tmp_path, metric, dtype, set_constants, device):
     """Rows around few places are in blocks that meet few others, and no near pair is lost."""
-    set_constants(blocks, ROWS_A_PIVOT=4, PRODUCTS={"cpu": 400, "cuda": 400})
+    set_constants(pivots, PRODUCTS=400)
     rng = np.random.default_rng(5)
     X = rng.normal(size=(9, 16))[rng.integers(0, 9, 360)] + 0.2 * rng.normal(size=(360, 16))
     X[300:] = X[:60] + 0.02 * rng.normal(size=(60, 16))
@@ -326,24 +434,24 @@ def test_blocks_of_near_rows(tmp_path, metric, dtype, set_constants, device):
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 @pytest.mark.parametrize("scale", [1e-20, 1.0, 1e20])
-def test_each_near_pair_meets(tmp_path, metric, scale, set_constants, device):
+def test_each_near_pair_meets(metric, scale, set_constants, device):
     """At any scale a row visits each block that has a row near it, of noise too, and with small radii not all."""
-    set_constants(blocks, ROWS_A_PIVOT=4, PRODUCTS={"cpu": 400, "cuda": 400})
-    X = scale * np.random.default_rng(6).normal(size=(240, 3))
-    pieces = blocks.Pieces(tmp_path, (0, 100, 240))
-    for i, (start, stop) in enumerate(pairwise(pieces.bounds)):
-        blocks.save(pieces.path(i), X[start:stop])
-    unit = X / np.linalg.norm(X, axis=1, keepdims=True) if metric == "cosine" else X
+    set_constants(pivots, PRODUCTS=400)
+    X = np.random.default_rng(6).normal(size=(240, 3))
+    X[7::50] *= 1e60  # which are longer than all pivots, and beyond float32
+    X, is_cosine, on, visits = scale * X, metric == "cosine", resolve(device), []
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True) if is_cosine else X
     gap = np.sqrt(((unit[:, None] - unit[None]) ** 2).sum(axis=2))
-    on, is_cosine, visits = resolve(device), metric == "cosine", []
-    pivots = blocks.pivots_of(pieces, is_cosine, 8)
-    for radius in np.quantile(gap, [0.01, 0.1, 0.5]):
-        found = np.concatenate(
-            [blocks.blocks_of_piece(pieces.load(i), pivots, radius, is_cosine, on) for i in (0, 1)], 1
-        )
-        may_be_near = (found[1] >> np.arange(8)[:, None]) & 1 == 1  # of each block and row
-        rows, others = np.nonzero(gap <= radius)
-        assert may_be_near[found[0][others], rows].all()
+    others = np.delete(np.arange(240), np.s_[7::50])
+    for radius in np.quantile(gap[np.ix_(others, others)], [0.01, 0.1, 0.5]):
+        around = pivots.pivots_of(on.asarray(X[others[:128]]), radius / 9, is_cosine, 8, on)
+        dealt = list(pivots.deal_out(X, around, radius, is_cosine, on))
+        block, may_be_near = (np.concatenate([to_host(part[i]) for part in dealt], axis=-1) for i in (1, 2))
+        near = np.nonzero(gap <= radius)
+        own = block[np.array(near)]
+        first = own.argmin(axis=0), np.arange(own.shape[1])
+        earlier, later = np.array(near)[first], np.array(near)[::-1][first]
+        assert ((block[earlier] == block[later]) | may_be_near[block[earlier], later]).all()
         visits.append(may_be_near.mean())
     assert visits[0] < visits[1] <= visits[2]
 

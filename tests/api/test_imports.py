@@ -14,10 +14,10 @@ GPU_PACKAGES = ["cudf", "cugraph", "cuml", "cupy", "cuvs", "pylibraft", "rmm"]
 SLOW_PACKAGES = ["dask", "distributed", "numba", "pandas", "scipy", "sklearn"]
 #: The rooms of the package, each of which imports from those after it alone.
 ROOMS = [
-    "__main__", "cli", "tables", "datasets", "scipy", "sklearn", "__init__", "api", "files", "blocks", "precompile",
-    "stages", "duplicates", "near_pairs", "dbscan", "hdbscan", "single_linkage", "distributed", "density",
+    "__main__", "cli", "tables", "datasets", "scipy", "sklearn", "__init__", "api", "files", "blocks", "parquet",
+    "precompile", "stages", "duplicates", "near_pairs", "dbscan", "hdbscan", "single_linkage", "distributed", "density",
     "cannot_link", "item_pipeline", "groups", "pipeline", "graph", "prediction", "hierarchy", "catalogue", "items",
-    "spanning_tree", "dendrogram", "neighbors", "points", "settings", "metrics", "trigonometry", "ordering", "parquet",
+    "spanning_tree", "dendrogram", "neighbors", "points", "settings", "metrics", "trigonometry", "ordering",
     "report", "runtime", "forced", "version",
 ]  # fmt: skip
 

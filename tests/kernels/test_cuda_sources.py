@@ -117,8 +117,7 @@ OPTIONS = {
         [("-DMASK=unsigned long long", "-DWORDS=5", "-DCOUNT=unsigned short")],
         [("-DMASK=unsigned long long", f"-DWORDS={words}", "-DCOUNT=unsigned char") for words in (1, 2, 4, 8)],
     ),
-    "items/sets.cu": ([("-DELEMENT=int",), ("-DELEMENT=long long",)], []),
-    "items/sparse.cu": ([("-DCOLUMN=int", VALUES[0])], [("-DCOLUMN=long long", VALUES[1])]),
+    "items/rows.cu": ([("-DCOLUMN=int", VALUES[0])], [("-DCOLUMN=long long", VALUES[1])]),
     # `all_distances.cu` compiles in a tenth of the time: it has each formula, `rerank.cu` one of each kind.
     "neighbors/exact/rerank.cu": (
         [BIT_OPTIONS[1], (VALUES[1], "-DFORMULA=hiercc"), (VALUES[1], "-DFORMULA=cosine")],

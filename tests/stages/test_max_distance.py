@@ -8,8 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapids_slink import SingleLinkage, fit
+from rapids_slink.metrics import get_metric
 from rapids_slink.points.output import on_device
-from rapids_slink.runtime.device import to_host
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import CPU, to_host
+from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree import blocks
+from rapids_slink.spanning_tree.problem import Look, Problem
 
 
 def rows_of(frame):
@@ -164,3 +169,42 @@ def test_outliers_share_tiles(metric, step):
     assert len(models[0].distances_) > 100
     counts = models[0].report_["neighbors"]
     assert counts["rows_redone"] + counts["rows_scanned_exactly"] < 1000
+
+
+def around_topics(n, d, topic=500):
+    """Rows around random places, the last twentieth of which are near copies of others."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n // topic, d))[rng.integers(0, n // topic, n)] + 0.3 * rng.normal(size=(n, d))
+    X[-(n // 20) :] = X[: n // 20] + 0.01 * rng.normal(size=(n // 20, d))
+    return X
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "cosine"])
+@pytest.mark.parametrize("kind", ["topics", "topics in float32", "topics in float16", "grid", full("noise"), "long"])
+def test_blocks_of_near_rows(metric, kind, device, prescribe):
+    """Rows that are dealt out to blocks around pivots, many or few of which visit others."""
+    prescribe(tree="blocks")
+    rng = np.random.default_rng(1)
+    X = around_topics(2500, 24)
+    if kind == "grid":
+        X = rng.integers(0, 3, (2500, 9)).astype(float) + 1
+    elif kind == "noise":
+        X = rng.normal(size=(2500, 24))
+    elif kind == "long":
+        X[3::90] *= 1e9
+        X[[5, 700]] = X[3]
+    elif kind != "topics":
+        X = X.astype(kind.split()[-1])
+    height = to_host(fit(X, 1, metric=metric, device=device).linkage_["height"].values)
+    for t in np.quantile(height, [0.03, 0.6, 0.99], method="nearest"):
+        model = assert_same_part(X, t, device, metric=metric)
+        assert model.report_["way"] == "blocks"
+        assert "blocks" in model.report_["neighbors"]
+
+
+def test_the_values_choose_blocks():
+    """By how many pairs meet in them, of a sample of rows: rows around topics are chosen, noise is not."""
+    n, noise = 3 * 2**16, np.random.default_rng(0).normal(size=(3 * 2**16, 80))
+    problem = Problem(Settings(get_metric("euclidean"), "cpu", max_distance=0.5), CPU, n, 80, 4)
+    for X, is_served in ((around_topics(n, 80, topic=2000), True), (noise, False)):
+        assert (blocks.prepare(Look(problem, X.astype("float32"), Report())) is not None) == is_served

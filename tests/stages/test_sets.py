@@ -15,7 +15,7 @@ from rapids_slink import HDBSCAN, SingleLinkage
 from rapids_slink.items import search
 from rapids_slink.items.sets import OF_BITS, WIDTHS, Sets, distances_of
 from rapids_slink.metrics import get_metric
-from rapids_slink.runtime.device import CPU
+from rapids_slink.runtime.device import CPU, to_host
 
 METRICS = ("jaccard", "dice", "containment")
 EVERY_METRIC = pytest.mark.parametrize("metric", METRICS)
@@ -94,9 +94,9 @@ def test_the_matrix_of_all_distances(metric):
     for values in (sets, far, matrix(sets), [{1}], [{1}, {2}, {1}]):
         made = sets_of(values, metric)
         src, dst = (end.astype(np.int32) for end in np.indices((len(made), len(made))).reshape(2, -1))
-        np.testing.assert_array_equal(made.matrix().ravel(), made.distances(src, dst))
-    assert (sets_of([set(), set(), {1}]).matrix() == [[0, 0, 1], [0, 0, 1], [1, 1, 0]]).all()
-    assert (sets_of([set(), set()]).matrix() == 0).all()
+        np.testing.assert_array_equal(made.matrix()[0].ravel(), made.distances(src, dst))
+    assert (sets_of([set(), set(), {1}]).matrix()[0] == [[0, 0, 1], [0, 0, 1], [1, 1, 0]]).all()
+    assert (sets_of([set(), set()]).matrix()[0] == 0).all()
 
 
 @pytest.mark.usefixtures("_how")
@@ -493,3 +493,31 @@ def test_what_needs_rows_of_features_is_refused():
         rapids_slink.knn_graph(X, 2, metric="jaccard", device="cpu")
     with pytest.raises(ValueError, match="a plan is of rows of features, and " + words):
         rapids_slink.plan(X, metric="jaccard", device="cpu")
+
+
+@pytest.mark.gpu
+@EVERY_METRIC
+def test_all_distances_on_a_gpu(metric):
+    from rapids_slink.runtime.device import cuda
+
+    rng = np.random.default_rng(13)
+    many = rng.random((5000, 90)) < rng.random(90) ** 3
+    many[:, 0] = True
+    for X in (sparse.csr_matrix(many), families(130), [{2**40 * e for e in held} for held in families(70)]):
+        on_cpu, on_gpu = (Sets.read({"X": X}, get_metric(metric), where) for where in (CPU, cuda()))
+        np.testing.assert_array_equal(to_host(on_gpu.matrix()[0]), on_cpu.matrix()[0])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("samples", [1, 4])
+@pytest.mark.parametrize("groups", [1, 3])
+@EVERY_METRIC
+def test_trees_on_a_gpu_are_those_of_the_cpu(metric, groups, samples):
+    sets = families(900, seed=14) + families(50, seed=14)
+    keys, models = np.minimum(np.arange(950) // 400, groups - 1), []
+    for device in ("cuda", "cpu"):
+        model = SingleLinkage(distance_threshold=0.5, metric=metric, min_samples=samples, device=device)
+        models.append(model.fit(sets, groups=keys))
+    assert "pairs_weighed" in models[0].report_["spanning_tree"]
+    for name in ("src", "dst", "weight"):
+        np.testing.assert_array_equal(*(to_host(model.mst_[name].to_numpy()) for model in models))

@@ -9,7 +9,7 @@ import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
 from rapids_slink.items.sparse import SparseRows
 from rapids_slink.metrics import get_metric
-from rapids_slink.runtime.device import CPU
+from rapids_slink.runtime.device import CPU, to_host
 
 METRICS = ("cosine", "euclidean")
 EVERY_METRIC = pytest.mark.parametrize("metric", METRICS)
@@ -79,12 +79,43 @@ def test_distances_are_plain_sums(metric, d):
 @pytest.mark.parametrize("d", [1, 7, 40, 301])
 @EVERY_METRIC
 def test_the_matrix_of_all_distances(metric, d, dtype):
-    for kind in (np.int32, np.int64):
-        X = sparse.csr_matrix(rows(90, d, 0.2, seed=d, dtype=dtype))
+    """By euclidean it has bounds from below, and squared distances are above theirs by little."""
+    for kind, scale in ((np.int32, 1), (np.int64, 1e-160 if dtype == np.float64 else 1e-30)):
+        X = sparse.csr_matrix(rows(90, d, 0.2, seed=d, dtype=dtype) * dtype(scale))
         X.indices, X.indptr = X.indices.astype(kind), X.indptr.astype(kind)
+        if metric == "cosine" and scale == 1e-160:
+            continue
         made = of_rows(X, metric)
         src, dst = (end.astype(np.int32) for end in np.indices((90, 90)).reshape(2, -1))
-        np.testing.assert_array_equal(made.matrix().ravel(), made.distances(src, dst))
+        (matrix, error), expected = made.matrix(), made.distances(src, dst)
+        matrix = matrix.ravel()
+        if metric == "cosine":
+            assert error is None
+            np.testing.assert_array_equal(matrix, expected)
+            continue
+        assert (matrix <= expected).all()
+        assert (expected**2 <= matrix**2 + error[src]).all()
+        assert error.max() <= 1e-12 * (expected**2).max() + 1e-318
+
+
+@pytest.mark.parametrize("samples", [1, 4])
+@pytest.mark.parametrize("kind", ["integers", "far from the origin", "copies"])
+def test_trees_of_bounds_are_those_of_all_distances(kind, samples, prescribe):
+    """Many distances are equal, or far smaller than the rows, or many rows are equal."""
+    rng = np.random.default_rng(7)
+    X = np.where(rng.random((150, 40)) < 0.2, rng.integers(1, 4, (150, 40)), 0).astype(float)
+    if kind == "far from the origin":
+        X[:, 0] = 1e6 + 1e-3 * rng.random(150)
+    if kind == "copies":
+        X[100:] = X[rng.integers(0, 30, 50)]
+    models = []
+    for way in ("stored", "distances"):
+        prescribe(items=way)
+        model = SingleLinkage(150, metric="euclidean", min_samples=samples, device="cpu")
+        models.append(model.fit(sparse.csr_matrix(X)))
+    assert models[0].report_["spanning_tree"]["pairs_weighed"] >= 99 * 50
+    assert "spanning_tree" not in models[1].report_
+    pd.testing.assert_frame_equal(models[0].mst_, models[1].mst_)
 
 
 @EVERY_METRIC
@@ -343,3 +374,31 @@ def test_a_dense_array_beside_a_matrix_is_refused():
         rapids_slink.pairs(X, X.toarray(), max_distance=1, device="cpu")
     with pytest.raises(ValueError, match="X and Y must have the same number of features, got 3 and 4"):
         rapids_slink.pairs(X, sparse.eye(4), max_distance=1, device="cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("d", "dtype", "kind"), [(40, np.float32, np.int32), (301, np.float64, np.int64)])
+@EVERY_METRIC
+def test_all_distances_on_a_gpu(metric, d, dtype, kind):
+    from rapids_slink.runtime.device import cuda
+
+    X = sparse.csr_matrix(rows(3500, d, 0.1, seed=d, dtype=dtype))
+    X.indices, X.indptr = X.indices.astype(kind), X.indptr.astype(kind)
+    on_cpu, on_gpu = (SparseRows.read({"X": X}, get_metric(metric), where) for where in (CPU, cuda()))
+    np.testing.assert_array_equal(to_host(on_gpu.matrix()[0]), on_cpu.matrix()[0])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("samples", [1, 4])
+@pytest.mark.parametrize("are_integers", [False, True])
+@EVERY_METRIC
+def test_trees_on_a_gpu_are_those_of_the_cpu(metric, are_integers, samples):
+    X, models = rows(900, 61, 0.1, seed=3), []
+    X = np.round(3 * X) if are_integers else X
+    X[~X.any(axis=1), 0] = 1
+    for device in ("cuda", "cpu"):
+        model = SingleLinkage(metric=metric, min_samples=samples, device=device)
+        models.append(model.fit(sparse.csr_matrix(X)))
+    assert "pairs_weighed" in models[0].report_["spanning_tree"]
+    for name in ("src", "dst", "weight"):
+        np.testing.assert_array_equal(*(to_host(model.mst_[name].to_numpy()) for model in models))

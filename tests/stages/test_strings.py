@@ -93,7 +93,7 @@ def test_all_pairs_have_the_distances_of_the_definition(metric):
 @pytest.mark.parametrize("metric", METRICS)
 def test_the_matrix_of_all_distances(metric):
     for values in (SPECIAL + words(40, longest=140, seed=22), ["", ""], ["a"], ["a" * 65, "", "b" * 64]):
-        np.testing.assert_array_equal(strings_of(values, metric).matrix(), table(values, metric))
+        np.testing.assert_array_equal(strings_of(values, metric).matrix()[0], table(values, metric))
 
 
 @pytest.mark.parametrize("samples", [1, 4])
@@ -635,22 +635,36 @@ def test_all_edits_on_a_gpu(longest):
     for letters in ("AB", "aé日本語😀"):
         values = ["", "é" * longest, *words(70, letters, longest, seed=24)]
         on_cpu, on_gpu = (Strings.read({"X": values}, ITEM_METRICS["levenshtein"], where) for where in (CPU, cuda()))
-        np.testing.assert_array_equal(to_host(on_gpu.matrix()), on_cpu.matrix())
+        np.testing.assert_array_equal(to_host(on_gpu.matrix()[0]), on_cpu.matrix()[0])
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("groups", [1, 2, 4])  # of the four one is too small to be stored
 @pytest.mark.parametrize("limit", [None, 3])
-def test_trees_of_stored_edits_are_those_of_the_cpu(groups, limit, prescribe):
+@pytest.mark.parametrize("samples", [1, 5])
+def test_trees_of_stored_edits_are_those_of_the_cpu(groups, limit, samples, prescribe):
     values, keys = words(1300, letters="ABCD", longest=20, seed=25), np.minimum(np.arange(1300) // 400, groups - 1)
     models = []
     for device in ("cuda", "cpu"):
         if device == "cuda":
             prescribe(items="stored")
-        model = SingleLinkage(distance_threshold=3, metric="levenshtein", max_distance=limit, device=device)
+        model = SingleLinkage(
+            distance_threshold=3, metric="levenshtein", max_distance=limit, min_samples=samples, device=device
+        )
         models.append(model.fit(values, groups=keys))
     for name in ("src", "dst", "weight"):
         np.testing.assert_array_equal(*(to_host(model.mst_[name].to_numpy()) for model in models))
+
+
+@pytest.mark.gpu
+def test_append_of_stored_edits():
+    values = words(900, letters="ABCD", longest=20, seed=26)
+    grown = SingleLinkage(metric="levenshtein", prediction_data=True, device="cuda").fit(values[:700])
+    grown.append(values[700:])
+    assert "pairs_weighed" in grown.report_["spanning_tree"]
+    whole = SingleLinkage(metric="levenshtein", device="cpu").fit(values)
+    for name in ("src", "dst", "weight"):
+        np.testing.assert_array_equal(*(to_host(model.mst_[name].to_numpy()) for model in (grown, whole)))
 
 
 @pytest.mark.gpu

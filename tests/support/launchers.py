@@ -398,10 +398,11 @@ def sets():
 
     xp, n = cuda().xp, 300
     for dtype in ("int32", "int64"):
-        given = Sets(get_metric("jaccard"), cuda(), xp.zeros(n + 1, "int64"), xp.zeros(n, dtype), 40)
+        given = Sets(get_metric("jaccard"), cuda(), xp.arange(n + 1, dtype="int64"), xp.zeros(n, dtype), None, None, 40)
         given.hashes(1)
         given.rows_of_bits(128)
         given.distances(ids(n), ids(n))
+        given.matrix()
 
 
 def sparse_rows():
@@ -409,11 +410,12 @@ def sparse_rows():
 
     xp, n = cuda().xp, 300
     for metric, (columns, values) in product(("cosine", "euclidean"), (("int32", "float32"), ("int64", "float64"))):
-        arrays = xp.zeros(n + 1, "int64"), xp.zeros(n, columns), xp.zeros(n, values), xp.ones(n)
+        arrays = xp.arange(n + 1, dtype="int64"), xp.zeros(n, columns), xp.zeros(n, values), xp.ones(n)
         given = SparseRows(get_metric(metric), cuda(), *arrays, 40)
         given.hashes(1)
         given.equal(ids(n), ids(n))
         given.distances(ids(n), ids(n))
+        given.matrix()
 
 
 def expansion_of_points():
@@ -483,6 +485,7 @@ def cores_of_matrix():
     from rapids_slink.spanning_tree.cuda import find_cores
 
     find_cores(points(300, 300), 5)
+    find_cores(points(300, 300, "uint8"), 0, points(300, 1, "int64").ravel(), points(300, 1, "int64").ravel())
 
 
 def searched_forest():

@@ -19,6 +19,7 @@ from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.exact.cuda import _distances_between, pair_distances
 from rapids_slink.neighbors.filter import choose_filter
 from rapids_slink.neighbors.filter.fused import BLOCK_ROWS, TILE
+from rapids_slink.neighbors.rows import extremes
 from rapids_slink.neighbors.task import equal_slices, inverse
 from rapids_slink.neighbors.trees.bvh import BoxSearch
 from rapids_slink.neighbors.within import Found, PairSearch, PairsInParts, bar
@@ -81,8 +82,8 @@ def _may_rule_out(values: Array, queries: Array, limit: float, metric: Metric) -
         return False
     if metric.formula.is_of_unit_rows:
         return limit < 2
-    parts = [values] if queries is None else [values, queries]
-    span = max(float(part.max()) for part in parts) - min(float(part.min()) for part in parts)
+    least, largest = zip(*map(extremes, [values] if queries is None else [values, queries]), strict=True)
+    span = max(largest) - min(least)
     return limit < span * span * values.shape[1]
 
 
