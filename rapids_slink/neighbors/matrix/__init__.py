@@ -19,7 +19,7 @@ import numpy as np
 
 from rapids_slink.metrics import Metric, Rows
 from rapids_slink.neighbors.exact.cuda import MAX_LIST, list_entries, lists_by_sorting
-from rapids_slink.neighbors.task import BLOCK, ListSearch, SearchState, SearchTask, equal_slices
+from rapids_slink.neighbors.task import BLOCK, Search, SearchResult, SearchTask, equal_slices
 from rapids_slink.runtime.cuda import (
     WARP,
     c_name,
@@ -199,7 +199,7 @@ USUAL_PLANES = 20
 RANKING_BYTES = 48
 
 
-class MatrixSearch(ListSearch):
+class MatrixSearch(Search):
     """A search by distances that are computed from bit planes; see `Search`."""
 
     name = "bit planes"  # for reports
@@ -223,10 +223,10 @@ class MatrixSearch(ListSearch):
         part = TILE * _row_bytes(n, k, itemsize, line)
         return MemoryEstimate(planes + lists, max(part, ranking), matrix)
 
-    def settle(self, task: SearchTask, reached: SearchState) -> tuple[int, int, int]:
-        """Fill the lists of a task's rows: see `ListSearch.settle`."""
+    def find(self, task: SearchTask) -> SearchResult:
+        """Return the nearest points of a task's rows, as a `SearchResult`."""
         m, k = task.rows.size, task.k
-        ids, weights, upper = reached.top.ids, reached.top.weights, reached.upper
+        ids, weights, upper = cp.empty((m, k), cp.int32), cp.empty((m, k)), task.bounds(cp)
         parts = equal_slices(slice(0, m), self._rows_at_once(k))
         for part in with_progress(parts, len(parts), task.progress(self.progress)):
             rows = task.rows[part]
@@ -236,7 +236,9 @@ class MatrixSearch(ListSearch):
                 continue
             top = lists_by_sorting(matrix.astype(cp.float64), rows, groups, upper[part], k, task.core)
             ids[part], weights[part] = top.ids, top.weights
-        return 0, 0, m
+        stage = "connect" if task.per_group_minimum else "neighbors"
+        self.report.count(stage, rows_certified=0, rows_redone=0, rows_scanned_exactly=m)
+        return SearchResult(ids, weights, upper)
 
     def _distances(self, rows: Array, wanted: int) -> Array:
         """Return the distances of some rows from all points, (rows, n).
