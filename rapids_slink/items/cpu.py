@@ -4,7 +4,7 @@ Edits of strings are found by bit-parallel columns (Myers, JACM 1999, as Hyyrö 
 shorter string are a word, whose bits are the differences of a column of the table from one row to the next. Longer
 strings take a word after the other, each of which reads what the one above it leaves at its lower edge.
 
-Sums over sparse rows are float64, term by term in the order of the columns, as `sparse.cu` has them.
+Sums over sparse rows are float64, term by term in the order of the columns, as `rows.cu` has them.
 """
 
 from collections.abc import Callable
