@@ -17,6 +17,7 @@ For cosine the rows are divided by their norms: ‖a - b‖² is then twice the 
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import frexp, hypot, inf, sqrt
 from typing import Any, Self
 
@@ -100,6 +101,11 @@ class SparseRows(StoredRows):
         squares = square[src] + square[dst]
         return xp.sqrt(xp.maximum(squares - 2 * dots - (share * squares + rest), 0.0))
 
+    @cached_property
+    def _most_entries(self) -> int:
+        """Return an upper bound of the entries of two rows together."""
+        return 2 * int((self.starts[1:] - self.starts[:-1]).max()) if len(self) else 0
+
     def _rounding(self) -> tuple[float, float]:
         """Return how far ‖a‖² + ‖b‖² - 2a·b is from ‖a - b‖², as a share of ‖a‖² + ‖b‖² and besides.
 
@@ -108,7 +114,7 @@ class SparseRows(StoredRows):
         ‖a - b‖² ≤ 2S is off by at most 2(m + 4)uS. These are below 4(m + 8)uS, with room for the roundings of the bound
         itself. Products next to zero are off by up to 2⁻¹⁰⁷⁵ each besides.
         """
-        m = 2 * int((self.starts[1:] - self.starts[:-1]).max())
+        m = self._most_entries
         return 4 * (m + 8) * EPSILON, 8 * (m + 8) * LEAST
 
     def matrix(self) -> tuple[Array, Array | None]:
@@ -198,7 +204,7 @@ class SparseRows(StoredRows):
         Squares and products next to zero are off by up to 2⁻¹⁰⁷⁵ besides, a sum of them by m 2⁻¹⁰⁷⁵: for euclidean that
         adds to the squared distance, for cosine it is a share of the least squared norm.
         """
-        m = 2 * int((self.starts[1:] - self.starts[:-1]).max()) if len(self) else 0
+        m = self._most_entries
         error = (m + 8) * EPSILON
         if self.metric.name == "cosine":
             error += m * LEAST / float(self.norms.min()) ** 2 if len(self) else 0.0
