@@ -25,7 +25,7 @@ from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import free_bytes, room_bytes
 from rapids_slink.spanning_tree import kernels
-from rapids_slink.spanning_tree.component_pairs import path_bottlenecks
+from rapids_slink.spanning_tree.component_pairs import path_bottlenecks, ranges_between
 
 #: The most items whose distances a CPU stores, and the most steps of finding these.
 MAX_ITEMS, MAX_STEPS = 2**13, 2**30
@@ -96,9 +96,6 @@ def _put_distances(items: Items, matrix: Array, core: Array, bound: Callable[[sl
 
 def _bottlenecks(table: Array, device: Device, rows: slice, later: slice) -> Array:
     """Return the bottlenecks of some rows and later ones, (r, m), by the table of `path_bottlenecks`."""
-    xp, position, largest = device.xp, table[0].astype("int32"), table[1:]
-    level = device.asarray(np.maximum(np.frexp(np.arange(position.size))[1] - 1, 0))  # of ranges of each length
-    ends = position[rows, None], position[later]
-    low, high = xp.minimum(*ends), xp.maximum(*ends)
-    level = level[high - low]
-    return xp.maximum(largest[level, low], largest[level, high - (1 << level)])
+    position, largest = table[0].astype("int32"), table[1:]
+    level, low, last = ranges_between(position[rows, None], position[later], position.size, device)
+    return device.xp.maximum(largest[level, low], largest[level, last])

@@ -33,7 +33,14 @@ from rapids_slink.ordering import NO_EDGE, edge_code, edge_codes, lighter, sort_
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk, shares, workers
-from rapids_slink.spanning_tree.component_pairs import ROUNDING, SAMPLED, ComponentPairs, Components, SeparationErrors
+from rapids_slink.spanning_tree.component_pairs import (
+    ROUNDING,
+    SAMPLED,
+    ComponentPairs,
+    Components,
+    SeparationErrors,
+    ranges_between,
+)
 from rapids_slink.spanning_tree.grouped import Trees, is_stored
 from rapids_slink.spanning_tree.lists import LEAST_SHARE, Growth
 
@@ -505,10 +512,8 @@ def within_bottlenecks(
     They are both ends and the bottlenecks.
     """
     position, largest = bottlenecks[0].astype(np.int32), bottlenecks[1:]
-    ends = position[pairs.first], position[pairs.second]
-    low, high = np.minimum(*ends), np.maximum(*ends)
-    level = np.frexp(high - low)[1] - 1  # of the largest power of two that is not above the difference
-    last, radius = high - (1 << level), _scaled_distance(largest, radius_terms)
+    level, low, last = ranges_between(position[pairs.first], position[pairs.second], position.size, CPU)
+    radius = _scaled_distance(largest, radius_terms)
     at = np.flatnonzero(pairs.separation <= np.maximum(radius[level, low], radius[level, last])).astype(np.int32)
     low, last, level = low[at], last[at], level[at]
     return pairs.first[at], pairs.second[at], np.maximum(largest[level, low], largest[level, last])
