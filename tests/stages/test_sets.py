@@ -1,205 +1,52 @@
 """Sets, in matrices and columns, against plain Python over all pairs and against rows of booleans."""
 
-from functools import cache
-from math import inf
-
 import numpy as np
 import pandas as pd
 import pytest
+from item_cases import EVERY_SET_METRIC, all_ends, families, matrix, pairs_within, table
 from scipy import sparse
-from scipy.cluster import hierarchy
-from scipy.spatial.distance import squareform
 
 import rapids_slink
-from rapids_slink import HDBSCAN, SingleLinkage
+from rapids_slink import SingleLinkage
 from rapids_slink.items.sets import OF_BITS, WIDTHS, Sets, distances_of
 from rapids_slink.metrics import get_metric
 from rapids_slink.runtime.device import CPU, to_host
-
-METRICS = ("jaccard", "dice", "containment")
-EVERY_METRIC = pytest.mark.parametrize("metric", METRICS)
-
-
-def distance(a, b, metric):
-    """The definition, for Python's sets."""
-    common, smaller = len(a & b), min(len(a), len(b))
-    if metric == "containment":
-        return (smaller - common) / smaller
-    of = len(a | b) if metric == "jaccard" else len(a) + len(b)
-    return (len(a) + len(b) - 2 * common) / of if of else 0.0
-
-
-def table(sets, metric):
-    return _table(tuple(map(frozenset, sets)), metric)
-
-
-@cache
-def _table(sets, metric):
-    distances = np.array([[distance(a, b, metric) for b in sets] for a in sets])
-    distances.flags.writeable = False
-    return distances
-
-
-def families(n, elements=3000, seed=0):
-    """Sets of one to a hundred elements: some equal, some alike, some within others."""
-    rng = np.random.default_rng(seed)
-    made = [set(rng.integers(0, elements, rng.integers(1, 100)).tolist()) for _ in range(n // 2)]
-    while len(made) < n:
-        own = sorted(made[rng.integers(n // 2)])
-        kept = set(own[: rng.integers(1, len(own) + 1)])
-        made.append(kept | set(rng.integers(0, elements, rng.choice([0, 0, 3, 20])).tolist()))
-    return made
-
-
-def matrix(sets, columns=3000, kind=sparse.csr_matrix, dtype=bool):
-    X = np.zeros((len(sets), columns), dtype)
-    for row, held in zip(X, sets, strict=True):
-        row[list(held)] = 1
-    return kind(X)
-
-
-def pairs_of(distances, limit):
-    src, dst = np.nonzero(np.triu(distances <= limit, 1))
-    return pd.DataFrame({"src": src.astype("int32"), "dst": dst.astype("int32"), "weight": distances[src, dst]})
 
 
 def sets_of(X, metric="jaccard"):
     return Sets.read({"X": X}, get_metric(metric), CPU)
 
 
-@pytest.fixture(params=["distances", "projections", "keys"])
-def _how(request, prescribe):
-    """Compare all pairs of these few sets, or as of many."""
-    prescribe(items=request.param)
-
-
-# -------------------------------------------------------------------------------------------------- the answer
-
-
-@EVERY_METRIC
+@EVERY_SET_METRIC
 def test_all_pairs_have_the_distances_of_the_definition_and_of_rows_of_booleans(metric):
     sets = families(120)
     src, dst = (end.astype(np.int32) for end in np.triu_indices(len(sets), 1))
-    expected = table(sets, metric)[src, dst]
+    expected = table(metric, sets)[src, dst]
     np.testing.assert_array_equal(sets_of(sets, metric).distances(src, dst), expected)
     rows = matrix(sets).toarray()
     dense = rapids_slink.pairs(rows, max_distance=1, metric=metric, device="cpu")["weight"].to_numpy()
     np.testing.assert_array_equal(dense, expected)
 
 
-@EVERY_METRIC
+@EVERY_SET_METRIC
 def test_the_matrix_of_all_distances(metric):
     sets, far = families(90, seed=12), [{2**40 * e for e in held} for held in families(40, seed=12)]
     for values in (sets, far, matrix(sets), [{1}], [{1}, {2}, {1}]):
         made = sets_of(values, metric)
-        src, dst = (end.astype(np.int32) for end in np.indices((len(made), len(made))).reshape(2, -1))
+        src, dst = all_ends(len(made))
         np.testing.assert_array_equal(made.matrix()[0].ravel(), made.distances(src, dst))
     assert (sets_of([set(), set(), {1}]).matrix()[0] == [[0, 0, 1], [0, 0, 1], [1, 1, 0]]).all()
     assert (sets_of([set(), set()]).matrix()[0] == 0).all()
 
 
-@pytest.mark.usefixtures("_how")
-@pytest.mark.parametrize("limit", [0.0, 0.3, 0.7, 1.0])
-@EVERY_METRIC
-def test_pairs(metric, limit):
-    sets = families(150, seed=1)
-    expected = pairs_of(table(sets, metric), limit)
-    for X in (sets, matrix(sets)):
-        pd.testing.assert_frame_equal(rapids_slink.pairs(X, max_distance=limit, metric=metric, device="cpu"), expected)
-        count = rapids_slink.count_pairs(X, max_distance=[0, limit], metric=metric, device="cpu")
-        assert count[1] == len(expected)
-    parts = rapids_slink.iter_pairs(matrix(sets), max_distance=limit, rows=40, metric=metric, device="cpu")
-    pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), expected)
-
-
-@pytest.mark.usefixtures("_how")
-@EVERY_METRIC
-def test_two_sets_of_sets(metric):
-    x, y = families(40, seed=2), families(90, seed=3)
-    x[:5] = y[:5]
-    between = np.array([[distance(a, b, metric) for b in y] for a in x])
-    src, dst = np.nonzero(between <= 0.6)
-    for X, Y in ((x, y), (matrix(x), matrix(y))):
-        found = rapids_slink.pairs(X, Y, max_distance=0.6, metric=metric, device="cpu")
-        np.testing.assert_array_equal(found[["src", "dst"]], np.column_stack([src, dst]))
-        np.testing.assert_array_equal(found["weight"], between[src, dst])
-        near = rapids_slink.nearest_neighbors(X, Y, metric=metric, device="cpu")
-        np.testing.assert_array_equal(near["weight"], between.min(axis=1))
-        np.testing.assert_array_equal(near["dst"], between.argmin(axis=1))
-        near = rapids_slink.nearest_neighbors(X, Y, 5, metric=metric, device="cpu")
-        ids = between.argsort(axis=1, kind="stable")[:, :5]
-        np.testing.assert_array_equal(near["dst"], ids.ravel())
-        np.testing.assert_array_equal(near["weight"], np.take_along_axis(between, ids, axis=1).ravel())
-
-
-@pytest.mark.usefixtures("_how")
-def test_the_first_of_all_sets_at_distance_zero_is_nearest():
+@pytest.mark.parametrize("way", ["distances", "projections", "keys"])
+def test_the_first_of_all_sets_at_distance_zero_is_nearest(way, prescribe):
     """By containment a set within another is at distance zero, and so is its copy."""
+    prescribe(items=way)
     points = [{9}, {1, 2, 3}, {1, 2}, {1}]
     found = rapids_slink.nearest_neighbors([{1}, {1, 2}, {1, 2, 3}], points, metric="containment", device="cpu")
     assert found["dst"].tolist() == [1, 1, 1]
     assert found["weight"].tolist() == [0, 0, 0]
-
-
-@pytest.mark.usefixtures("_how")
-@pytest.mark.parametrize("limit", [None, 0.5])
-@EVERY_METRIC
-def test_heights_are_those_of_all_pairs(metric, limit):
-    sets = families(130, seed=4)
-    expected = hierarchy.linkage(squareform(table(sets, metric), checks=False), "single")[:, 2]
-    model = SingleLinkage(None, distance_threshold=0.4, metric=metric, max_distance=limit, device="cpu")
-    for X in (sets, matrix(sets)):
-        heights = np.asarray(model.fit(X).linkage_["height"])
-        np.testing.assert_array_equal(heights, expected if limit is None else expected[expected <= limit])
-    dense = rapids_slink.fit(matrix(sets).toarray(), None, distance_threshold=0.4, metric=metric, device="cpu")
-    np.testing.assert_array_equal(model.labels_, dense.labels_)
-
-
-@pytest.mark.usefixtures("_how")
-@pytest.mark.parametrize("samples", [1, 2, 5])
-@EVERY_METRIC
-def test_edges_among_equal_weights_are_those_of_all_pairs(metric, samples):
-    """Of few elements: many sets are equal, and many others at distance zero by containment."""
-    rng = np.random.default_rng(samples)
-    for n in (5, 20, 100):
-        sets = [set(rng.integers(0, 6, rng.integers(1, 5)).tolist()) for _ in range(n)]
-        distances = table(sets, metric)
-        for limit in (inf, 0.5):
-            found, exact = (
-                SingleLinkage(
-                    None, distance_threshold=0.1, metric=how, min_samples=samples if n > samples else None,
-                    max_distance=None if limit == inf else limit, device="cpu",
-                ).fit(X).mst_
-                for how, X in ((metric, sets), ("precomputed", np.where(distances <= limit, distances, inf)))
-            )  # fmt: skip
-            pd.testing.assert_frame_equal(found, exact)
-
-
-@pytest.mark.usefixtures("_how")
-@EVERY_METRIC
-def test_hdbscan_is_that_of_rows_of_booleans(metric):
-    X = matrix(families(150, elements=200, seed=5), 200)
-    of_sets, of_rows = (
-        HDBSCAN(min_cluster_size=5, min_samples=3, metric=metric, device="cpu").fit(x) for x in (X, X.toarray())
-    )
-    np.testing.assert_array_equal(
-        of_sets.single_linkage_tree_.to_numpy()[:, 2], of_rows.single_linkage_tree_.to_numpy()[:, 2]
-    )
-    np.testing.assert_array_equal(of_sets.labels_, of_rows.labels_)
-
-
-def test_groups():
-    sets, keys = families(120, seed=6), np.arange(120) % 3
-    X = matrix(sets)
-    model = SingleLinkage(None, distance_threshold=0.5, metric="jaccard", device="cpu").fit(X, groups=keys)
-    given = SingleLinkage(None, distance_threshold=0.5, metric="jaccard", device="cpu").fit(X, groups=keys.tolist())
-    np.testing.assert_array_equal(given.labels_, model.labels_)
-    for key in range(3):
-        rows = np.flatnonzero(keys == key)
-        own = SingleLinkage(None, distance_threshold=0.5, metric="jaccard", device="cpu").fit(X[rows]).labels_
-        same = pd.Series(model.labels_[rows]).groupby(own).nunique()
-        assert (same == 1).all()
-        assert len(set(model.labels_[rows])) == len(set(own))
 
 
 def test_groups_by_a_column():
@@ -222,29 +69,25 @@ def test_near_duplicates():
     assert found.index.tolist() == list("pqrst")
 
 
-@pytest.mark.parametrize("held", [[{1, 2}], [{1, 2}] * 40, [{1}], [{1}, {2}], [set(range(5000)), {7}]], ids=str)
-@EVERY_METRIC
-def test_few_sets_equal_ones_and_large_ones(held, metric):
+@pytest.mark.parametrize("held", [[{1, 2}] * 40, [set(range(5000)), {7}]], ids=str)
+@EVERY_SET_METRIC
+def test_equal_sets_and_large_ones(held, metric):
     model = rapids_slink.fit(held, None, distance_threshold=0.5, metric=metric, device="cpu")
-    assert model.n_leaves_ == len(held)
-    expected = table(held, metric)
-    assert sorted(model.linkage_["height"]) == ([float(expected[0, 1])] * (len(held) - 1) if len(held) > 1 else [])
+    expected = table(metric, held)
+    assert model.linkage_["height"].tolist() == [expected[0, 1]] * (len(held) - 1)
     pairs = rapids_slink.pairs(held, max_distance=0.5, metric=metric, device="cpu")
-    pd.testing.assert_frame_equal(pairs, pairs_of(expected, 0.5))
-
-
-# ------------------------------------------------------------------------------------------------ rows of bits
+    pd.testing.assert_frame_equal(pairs, pairs_within(expected, 0.5))
 
 
 @pytest.mark.parametrize("step", [1, 7919, -1])
-@EVERY_METRIC
+@EVERY_SET_METRIC
 def test_rows_of_bits_are_no_farther_than_the_sets(metric, step):
     """Of elements that fit into the bits, of any integers, and of hashed text."""
     sets = families(120, seed=7)
     X = [{step * e if step > 0 else f"e{e}" for e in held} for held in sets]
     made = sets_of(X, metric)
     src, dst = np.triu_indices(len(sets), 1)
-    exact = table(sets, metric)[src, dst]
+    exact = table(metric, sets)[src, dst]
     for width in (*WIDTHS[:4], 4096):
         bits = np.unpackbits(made.rows_of_bits(width)[0], axis=1).astype(np.int64)
         np.testing.assert_array_equal(bits.sum(axis=1), made.sizes)
@@ -259,13 +102,13 @@ def test_rows_of_bits_are_no_farther_than_the_sets(metric, step):
 
 
 @pytest.mark.full
-@EVERY_METRIC
+@EVERY_SET_METRIC
 def test_a_few_large_sets_do_not_make_all_rows_of_bits_long(metric):
     """Their own rows are too short for them, so they are compared with each other."""
     rng = np.random.default_rng(0)
     sets = [set(rng.integers(0, 10**6, 20).tolist()) for _ in range(300)]
     sets[::100] = [set(range(size, 40 * size)) | sets[1] for size in (5000, 5001, 300)]
-    made, distances = sets_of(sets, metric), table(sets, metric)
+    made, distances = sets_of(sets, metric), table(metric, sets)
     for width in (128, 4096):
         bits, large = made.rows_of_bits(width)
         assert bits.shape[1] < 2 * width / 8
@@ -277,23 +120,23 @@ def test_a_few_large_sets_do_not_make_all_rows_of_bits_long(metric):
     for limit in (0.2, 0.95):
         for how in (sets, sets[::-1]):
             found = rapids_slink.pairs(how, max_distance=limit, metric=metric, device="cpu")
-            pd.testing.assert_frame_equal(found, pairs_of(table(how, metric), limit))
+            pd.testing.assert_frame_equal(found, pairs_within(table(metric, how), limit))
     parts = rapids_slink.iter_pairs(sets, max_distance=0.5, rows=150, metric=metric, device="cpu")
-    pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), pairs_of(distances, 0.5))
+    pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), pairs_within(distances, 0.5))
 
 
 def test_a_set_is_searched_for_in_a_much_longer_one():
     sets = [set(range(0, 3000, 3)), {0, 3, 4, 2997, 2998}, {5}, set(), {2999}, {0}, set(range(2990, 2996))]
-    src, dst = (end.astype(np.int32) for end in np.indices((7, 7)).reshape(2, -1))
-    expected = table(sets, "jaccard").ravel()
+    src, dst = all_ends(7)
+    expected = table("jaccard", sets).ravel()
     np.testing.assert_array_equal(sets_of(sets).distances(src, dst), expected)
 
 
 @pytest.mark.parametrize("limit", [0.0, 0.1, 0.5, 0.9, 0.999])
-@EVERY_METRIC
+@EVERY_SET_METRIC
 def test_sets_within_the_limit_share_a_key(metric, limit):
     sets = families(150, seed=9)
-    made, distances = sets_of(sets, metric), table(sets, metric)
+    made, distances = sets_of(sets, metric), table(metric, sets)
     item, key = made.keys(limit, slice(0, 100))
     more = made.keys(limit, slice(100, 150))
     item, key = np.concatenate([item, more[0]]), np.concatenate([key, more[1]])
@@ -330,9 +173,6 @@ def test_few_pairs_of_sketches_pass_that_are_not_near():
     bits = np.unpackbits(made.rows_of_bits(width)[0], axis=1).astype(np.float32)
     common = np.triu(bits @ bits.T, 1)
     assert (common / (2000 - common) >= 0.5).sum() < 220
-
-
-# ------------------------------------------------------------------------------------------------------- input
 
 
 def test_types_of_input():
@@ -438,8 +278,9 @@ def test_empty_sets():
             rapids_slink.pairs(X, Y, max_distance=1, metric=metric, device="cpu")
 
 
-@pytest.mark.usefixtures("_how")
-def test_empty_sets_of_one_input_are_not_compared():
+@pytest.mark.parametrize("way", ["distances", "projections", "keys"])
+def test_empty_sets_of_one_input_are_not_compared(way, prescribe):
+    prescribe(items=way)
     X, Y = [set(), {1}, set()], [{1}, {2}]
     for x, y, pairs in ((X, Y, [(1, 0)]), (Y, X, [(0, 1)])):
         found = rapids_slink.pairs(x, y, max_distance=0.5, metric="dice", device="cpu")
@@ -496,7 +337,7 @@ def test_what_needs_rows_of_features_is_refused():
 
 
 @pytest.mark.gpu
-@EVERY_METRIC
+@EVERY_SET_METRIC
 def test_all_distances_on_a_gpu(metric):
     from rapids_slink.runtime.device import cuda
 
@@ -506,18 +347,3 @@ def test_all_distances_on_a_gpu(metric):
     for X in (sparse.csr_matrix(many), families(130), [{2**40 * e for e in held} for held in families(70)]):
         on_cpu, on_gpu = (Sets.read({"X": X}, get_metric(metric), where) for where in (CPU, cuda()))
         np.testing.assert_array_equal(to_host(on_gpu.matrix()[0]), on_cpu.matrix()[0])
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("samples", [1, 4])
-@pytest.mark.parametrize("groups", [1, 3])
-@EVERY_METRIC
-def test_trees_on_a_gpu_are_those_of_the_cpu(metric, groups, samples):
-    sets = families(900, seed=14) + families(50, seed=14)
-    keys, models = np.minimum(np.arange(950) // 400, groups - 1), []
-    for device in ("cuda", "cpu"):
-        model = SingleLinkage(distance_threshold=0.5, metric=metric, min_samples=samples, device=device)
-        models.append(model.fit(sets, groups=keys))
-    assert "pairs_weighed" in models[0].report_["spanning_tree"]
-    for name in ("src", "dst", "weight"):
-        np.testing.assert_array_equal(*(to_host(model.mst_[name].to_numpy()) for model in models))

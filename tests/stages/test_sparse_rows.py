@@ -3,27 +3,14 @@
 import numpy as np
 import pandas as pd
 import pytest
+from item_cases import EVERY_SPARSE_METRIC, all_ends, rows, table
 from scipy import sparse
 
 import rapids_slink
-from rapids_slink import HDBSCAN, SingleLinkage
+from rapids_slink import SingleLinkage
 from rapids_slink.items.sparse import SparseRows
 from rapids_slink.metrics import get_metric
 from rapids_slink.runtime.device import CPU, to_host
-
-METRICS = ("cosine", "euclidean")
-EVERY_METRIC = pytest.mark.parametrize("metric", METRICS)
-
-
-def rows(n, d, share=0.1, seed=0, dtype=np.float64):
-    """Rows of which a share of the values is not zero: equal ones, parallel ones, and ones that differ a little."""
-    rng = np.random.default_rng(seed)
-    X = np.where(rng.random((n, d)) < share, rng.normal(size=(n, d)), 0)
-    X[~X.any(axis=1), 0] = 1
-    X[n // 2 : n // 2 + 4], X[n // 2 + 4] = X[:4], 3 * X[5]
-    X[n // 2 + 5 : -4] += np.where(rng.random((n - n // 2 - 9, d)) < 0.02, 0.1, 0) + 0.0
-    X[n // 2 + 5 : -4] = np.where(X[: n - n // 2 - 9] != 0, X[: n - n // 2 - 9] * (1 + 0.02 * rng.normal()), 0)
-    return X.astype(dtype)
 
 
 def of_rows(X, metric):
@@ -34,50 +21,18 @@ def ends(n):
     return (end.astype(np.int32) for end in np.triu_indices(n, 1))
 
 
-def plain(x, y, metric):
-    """The definition, one operation after the other."""
-    if metric == "euclidean":
-        total = np.float64(0)
-        for a, b in zip(x, y, strict=True):
-            total = total + (a - b) * (a - b)
-        return np.sqrt(total)
-    if (x == y).all():
-        return 0.0
-    lengths = np.sqrt(dot(x, x)) * np.sqrt(dot(y, y))
-    return 1 - max(-1.0, min(1.0, dot(x, y) / lengths))
-
-
-def dot(x, y):
-    even, odd, d = np.float64(0), np.float64(0), len(x)
-    for i in range(d - d % 2):
-        if i % 2:
-            odd = odd + x[i] * y[i]
-        else:
-            even = even + x[i] * y[i]
-    return even + odd + (x[-1] * y[-1] if d % 2 else 0.0)
-
-
-@pytest.fixture(params=["distances", "projections"])
-def _how(request, prescribe):
-    """Compare all pairs of these few rows, or as of many."""
-    prescribe(items=request.param)
-
-
-# -------------------------------------------------------------------------------------------------- the answer
-
-
 @pytest.mark.parametrize("d", [1, 2, 7, 40])
-@EVERY_METRIC
+@EVERY_SPARSE_METRIC
 def test_distances_are_plain_sums(metric, d):
     X = rows(30, d, 0.4, seed=d)
     src, dst = ends(len(X))
-    expected = [plain(X[i], X[j], metric) for i, j in zip(src, dst, strict=True)]
+    expected = table(metric, X)[src, dst]
     np.testing.assert_array_equal(of_rows(X, metric).distances(src, dst), expected)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("d", [1, 7, 40, 301])
-@EVERY_METRIC
+@EVERY_SPARSE_METRIC
 def test_the_matrix_of_all_distances(metric, d, dtype):
     """By euclidean it has bounds from below, and squared distances are above theirs by little."""
     for kind, scale in ((np.int32, 1), (np.int64, 1e-160 if dtype == np.float64 else 1e-30)):
@@ -86,7 +41,7 @@ def test_the_matrix_of_all_distances(metric, d, dtype):
         if metric == "cosine" and scale == 1e-160:
             continue
         made = of_rows(X, metric)
-        src, dst = (end.astype(np.int32) for end in np.indices((90, 90)).reshape(2, -1))
+        src, dst = all_ends(90)
         (matrix, error), expected = made.matrix(), made.distances(src, dst)
         matrix = matrix.ravel()
         if metric == "cosine":
@@ -118,19 +73,19 @@ def test_trees_of_bounds_are_those_of_all_distances(kind, samples, prescribe):
     pd.testing.assert_frame_equal(models[0].mst_, models[1].mst_)
 
 
-@EVERY_METRIC
+@EVERY_SPARSE_METRIC
 def test_distances_to_a_row_that_has_many_more_entries(metric):
     """A CPU searches in it for the entries of the others."""
     X = rows(30, 401, 0.01, seed=2)
     X[3], X[7, 397:] = np.random.default_rng(0).normal(size=401), 1
-    src, dst = (end.astype(np.int32) for end in np.indices((30, 30)).reshape(2, -1))
-    expected = [plain(X[i], X[j], metric) for i, j in zip(src, dst, strict=True)]
+    src, dst = all_ends(30)
+    expected = table(metric, X)[src, dst]
     np.testing.assert_array_equal(of_rows(X, metric).distances(src, dst), expected)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("d", [3, 64, 301])
-@EVERY_METRIC
+@EVERY_SPARSE_METRIC
 def test_distances_are_those_of_dense_rows(metric, d, dtype):
     X = rows(80, d, seed=d, dtype=dtype)
     src, dst = ends(len(X))
@@ -142,101 +97,16 @@ def test_distances_are_those_of_dense_rows(metric, d, dtype):
     np.testing.assert_array_equal(of_rows(X, metric).distances(src, dst), np.where(equal, 0, dense))
 
 
-@pytest.mark.usefixtures("_how")
-@EVERY_METRIC
-def test_squares_next_to_zero(metric):
+@pytest.mark.parametrize("way", ["distances", "projections"])
+@EVERY_SPARSE_METRIC
+def test_squares_next_to_zero(metric, way, prescribe):
     """Their roundings are as large as the gaps between distances."""
+    prescribe(items=way)
     X = np.round(np.random.default_rng(0).normal(size=(90, 200)) * 2) * 1e-160
     found = rapids_slink.pairs(X, max_distance=2, metric=metric, device="cpu")
     limit = found["weight"].median()
     within = rapids_slink.pairs(sparse.csr_matrix(X), max_distance=limit, metric=metric, device="cpu")
     pd.testing.assert_frame_equal(within, found[found["weight"] <= limit].reset_index(drop=True))
-
-
-@pytest.mark.usefixtures("_how")
-@EVERY_METRIC
-def test_all_pairs_are_within_a_huge_limit(metric):
-    X = sparse.csr_matrix(rows(40, 90, seed=1))
-    assert rapids_slink.count_pairs(X, max_distance=1e300, metric=metric, device="cpu") == 40 * 39 // 2
-
-
-@pytest.mark.usefixtures("_how")
-@pytest.mark.parametrize("limit", [0.0, 0.2, 0.8])
-@EVERY_METRIC
-def test_pairs(metric, limit):
-    X = rows(150, 90, seed=1)
-    dense = rapids_slink.pairs(X, max_distance=limit + 4.5e-16 * (metric == "cosine"), metric=metric, device="cpu")
-    equal = (X[dense["src"]] == X[dense["dst"]]).all(axis=1)
-    expected = dense.assign(weight=np.where(equal, 0.0, dense["weight"]))
-    expected = expected[expected["weight"] <= limit].reset_index(drop=True)
-    assert len(expected) >= 4
-    found = rapids_slink.pairs(sparse.csr_matrix(X), max_distance=limit, metric=metric, device="cpu")
-    pd.testing.assert_frame_equal(found, expected)
-    parts = rapids_slink.iter_pairs(sparse.csr_array(X), max_distance=limit, rows=40, metric=metric, device="cpu")
-    pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), expected)
-
-
-@pytest.mark.usefixtures("_how")
-@pytest.mark.parametrize("samples", [1, 2, 5])
-@EVERY_METRIC
-def test_edges_among_equal_weights_are_those_of_all_pairs(metric, samples):
-    """Of few values: many rows are equal, and others at a cosine distance of zero, or of what rounding leaves."""
-    rng = np.random.default_rng(samples)
-    for n in (8, 30, 130):
-        X = rng.integers(-1, 2, (n, 5)).astype(float)
-        X[~X.any(axis=1), 0] = 1
-        X[::4] *= 3
-        distances = np.zeros((n, n))
-        src, dst = ends(n)
-        distances[src, dst] = distances[dst, src] = of_rows(X, metric).distances(src, dst)
-        model, exact = (
-            SingleLinkage(None, distance_threshold=0.1, metric=how, min_samples=samples, device="cpu").fit(given)
-            for how, given in ((metric, sparse.csr_matrix(X)), ("precomputed", distances))
-        )
-        pd.testing.assert_frame_equal(model.mst_, exact.mst_)
-
-
-@pytest.mark.usefixtures("_how")
-@EVERY_METRIC
-def test_nearest(metric):
-    X = rows(120, 60, seed=2)
-    dense, found = (
-        rapids_slink.nearest_neighbors(x[:40], x[40:], metric=metric, device="cpu") for x in (X, sparse.csr_matrix(X))
-    )
-    np.testing.assert_allclose(found["weight"], dense["weight"], rtol=0, atol=4.5e-16)
-    near = (found["weight"] > 1e-15).to_numpy()
-    pd.testing.assert_frame_equal(found[near], dense[near])
-    several = (
-        rapids_slink.nearest_neighbors(x[:40], x[40:], 9, metric=metric, device="cpu")["weight"]
-        for x in (X, sparse.csr_matrix(X))
-    )
-    np.testing.assert_allclose(*several, rtol=0, atol=4.5e-16)
-
-
-@pytest.mark.usefixtures("_how")
-@pytest.mark.parametrize("limit", [None, 0.5])
-@EVERY_METRIC
-def test_heights(metric, limit):
-    X = rows(140, 80, seed=3)
-    dense, found = (
-        rapids_slink.fit(x, None, distance_threshold=0.3, max_distance=limit, metric=metric, device="cpu")
-        for x in (X, sparse.csr_matrix(X))
-    )
-    heights, expected = (np.asarray(model.linkage_["height"]) for model in (found, dense))
-    np.testing.assert_array_equal(heights[heights > 4.5e-16], expected[expected > 4.5e-16])
-    assert heights.size == expected.size
-    np.testing.assert_array_equal(found.labels_, dense.labels_)
-
-
-@pytest.mark.usefixtures("_how")
-@EVERY_METRIC
-def test_hdbscan(metric):
-    X = rows(140, 80, seed=4)
-    found, dense = (
-        HDBSCAN(min_cluster_size=4, min_samples=3, metric=metric, device="cpu").fit(x)
-        for x in (sparse.csr_matrix(X), X)
-    )
-    np.testing.assert_array_equal(found.labels_, dense.labels_)
 
 
 @pytest.mark.parametrize(
@@ -274,9 +144,6 @@ def test_few_pairs_of_texts_pass_that_are_not_near():
     squares = ((projection.values[src].astype(float) - projection.values[dst]) ** 2).sum(axis=1)
     passes = (squares <= projection.surrogate_bound).sum() - (made.distances(src, dst) <= 0.3).sum()
     assert 0 <= passes < 0.01 * src.size
-
-
-# ------------------------------------------------------------------------------------------------------- input
 
 
 def test_types_of_input():
@@ -378,7 +245,7 @@ def test_a_dense_array_beside_a_matrix_is_refused():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("d", "dtype", "kind"), [(40, np.float32, np.int32), (301, np.float64, np.int64)])
-@EVERY_METRIC
+@EVERY_SPARSE_METRIC
 def test_all_distances_on_a_gpu(metric, d, dtype, kind):
     from rapids_slink.runtime.device import cuda
 
@@ -386,19 +253,3 @@ def test_all_distances_on_a_gpu(metric, d, dtype, kind):
     X.indices, X.indptr = X.indices.astype(kind), X.indptr.astype(kind)
     on_cpu, on_gpu = (SparseRows.read({"X": X}, get_metric(metric), where) for where in (CPU, cuda()))
     np.testing.assert_array_equal(to_host(on_gpu.matrix()[0]), on_cpu.matrix()[0])
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("samples", [1, 4])
-@pytest.mark.parametrize("are_integers", [False, True])
-@EVERY_METRIC
-def test_trees_on_a_gpu_are_those_of_the_cpu(metric, are_integers, samples):
-    X, models = rows(900, 61, 0.1, seed=3), []
-    X = np.round(3 * X) if are_integers else X
-    X[~X.any(axis=1), 0] = 1
-    for device in ("cuda", "cpu"):
-        model = SingleLinkage(metric=metric, min_samples=samples, device=device)
-        models.append(model.fit(sparse.csr_matrix(X)))
-    assert "pairs_weighed" in models[0].report_["spanning_tree"]
-    for name in ("src", "dst", "weight"):
-        np.testing.assert_array_equal(*(to_host(model.mst_[name].to_numpy()) for model in models))

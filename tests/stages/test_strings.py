@@ -1,13 +1,12 @@
 """Strings by edits and by differing characters, against plain Python over all pairs."""
 
-import random
-from functools import cache
 from math import inf
 
 import numpy as np
 import pandas as pd
 import pytest
 from hard_cases import full
+from item_cases import EVERY_STRING_METRIC, SPECIAL, all_ends, edits, pairs_within, table, words
 from scipy.cluster.hierarchy import linkage
 
 import rapids_slink
@@ -17,73 +16,17 @@ from rapids_slink.items.strings import Strings, _decoded
 from rapids_slink.metrics import ITEM_METRICS
 from rapids_slink.runtime.device import CPU, to_host
 
-METRICS = ("levenshtein", "string_hamming")
-
-
-def edits(a, b):
-    """The table of Wagner and Fischer, row by row."""
-    row = list(range(len(b) + 1))
-    for i, x in enumerate(a, 1):
-        above, row = row, [i]
-        for j, y in enumerate(b, 1):
-            row.append(min(above[j] + 1, row[-1] + 1, above[j - 1] + (x != y)))
-    return row[-1]
-
-
-def differing(a, b):
-    return sum(x != y for x, y in zip(a, b, strict=True)) if len(a) == len(b) else inf
-
-
-REFERENCE = {"levenshtein": edits, "string_hamming": differing}
-
-
-def table(strings, metric):
-    """The distances of all pairs, which are the same both ways."""
-    return _table(tuple(strings), metric)
-
-
-@cache
-def _table(strings, metric):
-    later = [[REFERENCE[metric](a, b) for b in strings[:i]] for i, a in enumerate(strings)]
-    distances = np.array([row + [0] * (len(strings) - len(row)) for row in later], float)
-    distances = np.maximum(distances, distances.T)
-    distances.flags.writeable = False
-    return distances
-
-
-def words(n, letters="ABC", longest=9, seed=0):
-    """Random words, some of which are equal or one edit from others."""
-    rng = random.Random(seed)
-    made = ["".join(rng.choices(letters, k=rng.randint(0, longest))) for _ in range(n // 2)]
-    for _ in range(n - len(made)):
-        word = rng.choice(made)
-        at = rng.randint(0, len(word))
-        made.append(rng.choice((word, word[:at] + rng.choice(letters) + word[at + rng.randint(0, 1) :], word[1:])))
-    return made
-
-
-def pairs_of(distances, limit):
-    src, dst = np.nonzero(np.triu(distances <= limit, 1))
-    return pd.DataFrame({"src": src.astype("int32"), "dst": dst.astype("int32"), "weight": distances[src, dst]})
-
 
 def strings_of(values, metric="levenshtein"):
     return Strings.read({"X": values}, ITEM_METRICS[metric], CPU)
 
 
-SPECIAL = [
-    "", "a", "b", "é", "e\u0301", "😀", "😀a", "a😀", "ab", "", "\0", "日本語", "日本", "😀😁", "😁😀", "a" * 63,
-    "a" * 64, "a" * 65, "b" + "a" * 64, "a" * 64 + "b", "ab" * 64, "ba" * 64, "a" * 128, "a" * 129,
-    "xyz" * 70,
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("metric", [METRICS[0], *map(full, METRICS[1:])])
+@pytest.mark.parametrize("metric", ["levenshtein", full("string_hamming")])
 def test_all_pairs_have_the_distances_of_the_definition(metric):
     values = SPECIAL + words(24, longest=200, seed=1)
-    expected = table(values, metric)
+    expected = table(metric, values)
     n = len(values)
-    src, dst = (end.astype("int32") for end in np.indices((n, n)).reshape(2, -1))
+    src, dst = all_ends(n)
     found = strings_of(values, metric).distances(src, dst)
     np.testing.assert_array_equal(found, expected.ravel())
     for most in (0, 1, 2, 5, 63, 64):
@@ -91,10 +34,10 @@ def test_all_pairs_have_the_distances_of_the_definition(metric):
         np.testing.assert_array_equal(found, np.where(expected <= most, expected, inf).ravel())
 
 
-@pytest.mark.parametrize("metric", [METRICS[0], *map(full, METRICS[1:])])
+@pytest.mark.parametrize("metric", ["levenshtein", full("string_hamming")])
 def test_the_matrix_of_all_distances(metric):
     for values in (SPECIAL + words(40, longest=140, seed=22), ["", ""], ["a"], ["a" * 65, "", "b" * 64]):
-        np.testing.assert_array_equal(strings_of(values, metric).matrix()[0], table(values, metric))
+        np.testing.assert_array_equal(strings_of(values, metric).matrix()[0], table(metric, values))
 
 
 @pytest.mark.parametrize("samples", [1, 4])
@@ -135,46 +78,6 @@ def test_edits_of_ten_thousand_characters():
     assert exact[0] == edits(a[:900], b[2500:3400])
 
 
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("limit", [0, 0.5, 1, 2, 3, 5, 100])
-def test_pairs(metric, limit):
-    values = words(150, seed=2) + SPECIAL[:15]
-    expected = pairs_of(table(values, metric), limit)
-    found = rapids_slink.pairs(values, metric=metric, max_distance=limit, device="cpu")
-    pd.testing.assert_frame_equal(found, expected)
-    assert rapids_slink.count_pairs(values, metric=metric, max_distance=limit, device="cpu") == len(expected)
-    parts = list(rapids_slink.iter_pairs(values, metric=metric, max_distance=limit, rows=50, device="cpu"))
-    pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), expected)
-
-
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("limit", [0, 1, 2, 4])
-def test_pairs_of_two_sets(metric, limit):
-    x, y = words(90, seed=3), words(110, seed=3)[5:]
-    distances = np.array([[REFERENCE[metric](a, b) for b in y] for a in x], float)
-    src, dst = np.nonzero(distances <= limit)
-    found = rapids_slink.pairs(x, y, metric=metric, max_distance=limit, device="cpu")
-    np.testing.assert_array_equal(found[["src", "dst"]].to_numpy(), np.column_stack((src, dst)))
-    np.testing.assert_array_equal(found["weight"], distances[src, dst])
-    counts = rapids_slink.count_pairs(x, y, metric=metric, max_distance=[limit, 0], device="cpu")
-    assert counts.tolist() == [src.size, int((distances == 0).sum())]
-    parts = list(rapids_slink.iter_pairs(x, y, metric=metric, max_distance=limit, rows=40, device="cpu"))
-    pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), found)
-
-
-@pytest.mark.parametrize("how", ["keys", "projections", "distances"])
-@pytest.mark.parametrize("metric", METRICS)
-def test_each_search_finds_all_pairs(metric, how, monkeypatch, set_constants, prescribe):
-    prescribe(items=how)
-    monkeypatch.setitem(search.MOST_PAIRS, "cpu", 1024)  # several parts
-    set_constants(search, KEYED_ITEMS=100)
-    values = words(400, letters="ABCDEF", longest=12, seed=4)
-    expected = table(values, metric)
-    for limit in (1, 2):
-        found = rapids_slink.pairs(values, metric=metric, max_distance=limit, device="cpu")
-        pd.testing.assert_frame_equal(found, pairs_of(expected, limit))
-
-
 def test_which_search_serves():
     """Keys where they take less time than the pairs of items."""
 
@@ -199,7 +102,7 @@ def test_which_search_serves():
 
 
 @pytest.mark.parametrize("limit", [1, 2])
-@pytest.mark.parametrize("metric", METRICS)
+@EVERY_STRING_METRIC
 def test_strings_within_the_limit_share_a_key_and_projections_are_near(metric, limit):
     values = sorted(set(words(200, seed=5) + SPECIAL[:15]))
     items = strings_of(values, metric)
@@ -207,13 +110,13 @@ def test_strings_within_the_limit_share_a_key_and_projections_are_near(metric, l
     assert item.size == round(items.keys_an_item(limit) * len(values))
     keys = [set(key[item == i].tolist()) for i in range(len(values))]
     bits = np.unpackbits(items.projection(limit).values, axis=1).astype(int)
-    distances = table(values, metric)
+    distances = table(metric, values)
     for i, j in zip(*np.nonzero(distances <= limit), strict=True):
         assert keys[i] & keys[j]
         assert abs(bits[i] - bits[j]).sum() <= 2 * distances[i, j]
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@EVERY_STRING_METRIC
 def test_a_key_that_a_string_has_many_times_counts_once(metric, monkeypatch):
     """Whichever letter of a run is deleted, the same string is left."""
     monkeypatch.setitem(search.SMALL_GROUP, "cpu", 1)
@@ -225,31 +128,6 @@ def test_a_key_that_a_string_has_many_times_counts_once(metric, monkeypatch):
     assert sum(part[0].size for part in candidates) < 60 * 60
     found = rapids_slink.pairs(near, metric=metric, max_distance=1, device="cpu")
     assert found.to_numpy().tolist() == [[0, 1, 1]]
-
-
-@pytest.fixture(params=["searched", "stored"])
-def ways(request, monkeypatch, prescribe):
-    """All distances are stored, or more and more of them are searched for."""
-    if request.param == "searched":
-        monkeypatch.setitem(forest.FEW_PAIRS, "cpu", 0)
-        prescribe(items="projections")
-
-
-@pytest.mark.usefixtures("ways")
-@pytest.mark.parametrize("limit", [None, 1, 3])
-@pytest.mark.parametrize("metric", METRICS)
-def test_heights_are_those_of_all_pairs(metric, limit):
-    values = words(160, seed=6)
-    distances = table(values, metric)
-    model = rapids_slink.fit(values, 160 if limit is None else None, metric=metric, max_distance=limit, device="cpu")
-    finite = np.where(np.isinf(distances), 1e6, distances)
-    Z = linkage(finite[np.triu_indices(160, 1)], "single")
-    most = 1e5 if limit is None else limit
-    heights = Z[:, 2][Z[:, 2] <= most]
-    np.testing.assert_array_equal(model.linkage_["height"], heights)
-    given = np.where(distances <= most, distances, inf)
-    exact = rapids_slink.fit(given, 160, metric="precomputed", device="cpu")
-    pd.testing.assert_frame_equal(model.mst_, exact.mst_)  # the same edges among equal weights
 
 
 def test_strings_whose_sums_of_powers_are_equal_have_different_hashes():
@@ -264,12 +142,17 @@ def test_strings_whose_sums_of_powers_are_equal_have_different_hashes():
     ]
 
 
-@pytest.mark.parametrize("metric", METRICS)
-def test_hashes_that_collide_for_every_seed(metric, monkeypatch):
-    """Such strings are compared like any others."""
-    values = ["ab", "ab", "ba", "b", "ba", "ab", "", "ba"]
-    monkeypatch.setattr(cpu, "hash_strings", lambda strings, seed: np.zeros(len(strings), "uint64"))
-    distances = table(values, metric)
+@pytest.mark.parametrize("last", [0, 1, 99])
+@EVERY_STRING_METRIC
+def test_hashes_that_collide(metric, last, monkeypatch):
+    """Up to some seed, or for every seed: such strings are compared like any others."""
+    values, real = ["ab", "ab", "ba", "b", "ba", "ab", "", "ba"], cpu.hash_strings
+    monkeypatch.setattr(cpu, "hash_strings", lambda strings, seed: real(strings, seed) * np.uint64(seed > last))
+    distinct = search.distinct_items(strings_of(values, metric), np.zeros(8, "int32"))
+    if last < 99:
+        assert distinct.copies.first.tolist() == [0, 2, 3, 6]
+        assert distinct.of_row.tolist() == [0, 0, 1, 2, 1, 0, 3, 1]
+    distances = table(metric, values)
     for samples in (1, 3):
         found, exact = (
             SingleLinkage(None, max_distance=1, metric=how, min_samples=samples, device="cpu").fit(X).mst_
@@ -277,7 +160,7 @@ def test_hashes_that_collide_for_every_seed(metric, monkeypatch):
         )
         pd.testing.assert_frame_equal(found, exact)
     found = rapids_slink.pairs(values, metric=metric, max_distance=1, device="cpu")
-    pd.testing.assert_frame_equal(found, pairs_of(distances, 1))
+    pd.testing.assert_frame_equal(found, pairs_within(distances, 1))
     nearest = rapids_slink.nearest_neighbors(values, values[2:], metric=metric, device="cpu")
     assert nearest["dst"].tolist() == [3, 3, 0, 1, 0, 3, 4, 0]
 
@@ -292,27 +175,14 @@ def test_copies_are_counted_and_not_compared(samples, watch):
         values
     )
     assert sum(compared) <= 100
-    edges = table(distinct, "levenshtein")[np.triu_indices(10, 1)]
+    edges = table("levenshtein", distinct)[np.triu_indices(10, 1)]
     heights = np.sort(model.linkage_["height"].to_numpy())
     assert not heights[: 16_000 - 10].any()
     tree = linkage(edges, "single")[:, 2]
     np.testing.assert_array_equal(heights[16_000 - 10 :], tree)
 
 
-@pytest.mark.usefixtures("ways")
-@pytest.mark.parametrize("metric", METRICS)
-def test_mutual_reachability(metric):
-    values = words(120, seed=7)
-    distances = table(values, metric)
-    model = SingleLinkage(120, metric=metric, min_samples=4, device="cpu").fit(values)
-    exact = SingleLinkage(120, metric="precomputed", min_samples=4, device="cpu").fit(distances)
-    np.testing.assert_array_equal(model.linkage_["height"], exact.linkage_["height"])
-    limited = SingleLinkage(120, metric=metric, min_samples=4, max_distance=2, device="cpu").fit(values)
-    heights = exact.linkage_["height"].to_numpy()
-    np.testing.assert_array_equal(limited.linkage_["height"], heights[heights <= 2])
-
-
-@pytest.mark.parametrize("metric", METRICS)
+@EVERY_STRING_METRIC
 @pytest.mark.parametrize("samples", [1, 2])
 def test_nothing_is_within_a_negative_distance(metric, samples):
     values = ["ab", "abc", "ab", ""]
@@ -327,9 +197,11 @@ def test_nothing_is_within_a_negative_distance(metric, samples):
     assert rapids_slink.deduplicate(values, **how).tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.usefixtures("ways")
-def test_core_distances_above_the_level_in_groups_of_single_rows():
+@pytest.mark.parametrize("way", ["stored", "projections"])
+def test_core_distances_above_the_level_in_groups_of_single_rows(way, prescribe, monkeypatch):
     """A pair that is farther than the rest is searched for again from both of its rows."""
+    prescribe(items=way)
+    monkeypatch.setitem(forest.FEW_PAIRS, "cpu", 0)
     near = ["a" * i for i in range(40)]
     model = SingleLinkage(
         None, distance_threshold=1.5, metric="levenshtein", min_samples=2, device="cpu"
@@ -337,83 +209,30 @@ def test_core_distances_above_the_level_in_groups_of_single_rows():
     assert model.linkage_["height"].tolist() == [1] * 37 + [2] * 2 + [90]
 
 
-def test_hdbscan():
-    values = words(150, seed=8)
-    found = HDBSCAN(min_cluster_size=4, metric="levenshtein", device="cpu").fit(values)
-    exact = HDBSCAN(min_cluster_size=4, metric="precomputed", device="cpu").fit(table(values, "levenshtein"))
-    np.testing.assert_array_equal(found.linkage_["height"], exact.linkage_["height"])
+def test_hdbscan_of_text_has_no_prediction_data():
     with pytest.raises(ValueError, match="prediction_data=True of HDBSCAN takes the rows' features"):
-        HDBSCAN(metric="levenshtein", prediction_data=True, device="cpu").fit(values)
+        HDBSCAN(metric="levenshtein", prediction_data=True, device="cpu").fit(words(150, seed=8))
 
 
-@pytest.mark.parametrize("limit", [None, 1, 3])
-@pytest.mark.parametrize("samples", [None, 3])
-def test_groups(limit, samples):
-    values, rng = words(200, seed=9), np.random.default_rng(0)
-    frame = pd.DataFrame({"cdr3": values, "v": rng.choice(list("ab"), 200), "j": rng.integers(0, 4, 200)})
+def test_groups_of_columns():
+    frame = pd.DataFrame({"cdr3": words(200, seed=9), "v": list("ab") * 100, "j": np.arange(200) // 50})
     frame.index = frame.index + 1000
-    model = SingleLinkage(
-        None if limit else 5, metric="levenshtein", max_distance=limit, min_samples=samples, device="cpu"
-    ).fit(frame, groups=["v", "j"])
-    labels, heights, count = np.empty(200, int), [], 0
-    for _, own in frame.groupby(["v", "j"]):
-        alone = SingleLinkage(
-            None if limit else min(5, len(own)), metric="levenshtein", max_distance=limit, device="cpu",
-            min_samples=None if samples is None else min(samples, len(own) - 1),
-        ).fit(own[["cdr3"]])  # fmt: skip
-        labels[own.index - 1000] = count + alone.labels_
-        count += alone.n_clusters_
-        heights += alone.linkage_["height"].tolist()
-    assert model.n_clusters_ == count
-    np.testing.assert_array_equal(pd.factorize(model.labels_)[0], pd.factorize(labels)[0])
-    np.testing.assert_array_equal(model.linkage_["height"], sorted(heights))
+    model = SingleLinkage(None, metric="levenshtein", max_distance=1, device="cpu").fit(frame, groups=["v", "j"])
+    keys = frame.groupby(["v", "j"]).ngroup().to_numpy()
+    apart = SingleLinkage(None, metric="levenshtein", max_distance=1, device="cpu").fit(frame["cdr3"], groups=keys)
+    np.testing.assert_array_equal(pd.factorize(model.labels_)[0], pd.factorize(apart.labels_)[0])
     assert model.labels_.index.equals(frame.index)
     assert list(model.groups_) == ["v", "j", "rows", "clusters", "first_label"]
     assert model.feature_names_in_.tolist() == ["cdr3"]
 
 
-@pytest.mark.parametrize("few", [0, None])
-@pytest.mark.parametrize("metric", METRICS)
-def test_nearest(metric, few, monkeypatch):
-    if few is not None:
-        monkeypatch.setitem(search.FEW_PAIRS, "cpu", few)
-    x, y = words(70, seed=10), words(90, seed=11)
-    distances = np.array([[REFERENCE[metric](a, b) for b in y] for a in x], float)
-    found = rapids_slink.nearest_neighbors(pd.Series(x), y, metric=metric, device="cpu")
-    np.testing.assert_array_equal(found["src"], np.arange(70))
-    np.testing.assert_array_equal(found["weight"], distances.min(axis=1))
-    np.testing.assert_array_equal(found["dst"], distances.argmin(axis=1))
-
-
-@pytest.mark.parametrize("k", [2, 33, 90])
-@pytest.mark.parametrize("few", [0, None])
-@pytest.mark.parametrize("metric", METRICS)
-def test_several_nearest(metric, few, k, monkeypatch):
-    """Of all, and of those with the same key; those at an infinite distance come last, the first ones first."""
-    if few is not None:
-        monkeypatch.setitem(search.FEW_PAIRS, "cpu", few)
-    x, y = words(70, seed=10), words(90, seed=11)
-    distances = np.array([[REFERENCE[metric](a, b) for b in y] for a in x], float)
-    for apart, how in (
-        (np.zeros((70, 90), bool), {}),
-        (np.arange(70)[:, None] % 4 != np.arange(90) % 5, {"groups": (np.arange(70) % 4, np.arange(90) % 5)}),
-    ):
-        column = np.broadcast_to(np.arange(90), (70, 90))
-        ids = np.lexsort((column, distances, apart), axis=1)[:, :k]
-        src, place = np.nonzero(~np.take_along_axis(apart, ids, axis=1))
-        found = rapids_slink.nearest_neighbors(pd.Series(x), y, k, metric=metric, device="cpu", **how)
-        np.testing.assert_array_equal(found["src"], src)
-        np.testing.assert_array_equal(found["dst"], ids[src, place])
-        np.testing.assert_array_equal(found["weight"], distances[src, ids[src, place]])
-
-
 @pytest.mark.parametrize("limit", [None, 1, 3])
-@pytest.mark.parametrize("metric", METRICS)
+@EVERY_STRING_METRIC
 def test_predict(metric, limit):
     values, new = pd.DataFrame({"name": words(90, seed=13)}), pd.DataFrame({"name": words(60, seed=14)})
     n_clusters = None if limit else 40
     model = SingleLinkage(n_clusters, metric=metric, max_distance=limit, prediction_data=True, device="cpu").fit(values)
-    distances = np.array([[REFERENCE[metric](a, b) for b in values["name"]] for a in new["name"]], float)
+    distances = table(metric, new["name"], values["name"])
     nearest = distances.argmin(axis=1)
     near = distances.min(axis=1) <= limit if limit else distances.min(axis=1) < model.linkage_["height"][50]
     expected = np.where(near, model.labels_.to_numpy()[nearest], -1)
@@ -433,7 +252,7 @@ def test_saved_models_of_text_predict(tmp_path):
 
 @pytest.mark.parametrize("n_new", [1, 30, 89])
 @pytest.mark.parametrize("limit", [None, 2])
-@pytest.mark.parametrize("metric", METRICS)
+@EVERY_STRING_METRIC
 def test_append(metric, limit, n_new):
     frame = pd.DataFrame({"name": words(90, seed=16)})
     parameters = {"metric": metric, "max_distance": limit, "prediction_data": True, "device": "cpu"}
@@ -465,22 +284,6 @@ def test_duplicates_of_strings():
     first = rapids_slink.deduplicate(["kitten", "sitting", "mitten", "", "kitten"], metric="levenshtein",
                                      max_distance=1, device="cpu")  # fmt: skip
     assert first.tolist() == [0, 1, 0, 3, 0]
-
-
-def test_equal_hashes_of_strings_that_differ_are_no_copies(monkeypatch):
-    real = cpu.hash_strings
-    monkeypatch.setattr(cpu, "hash_strings", lambda strings, seed: real(strings, seed) * (seed > 1))
-    found = search.distinct_items(strings_of(["a", "b", "a"]), np.zeros(3, "int32"))
-    assert found.copies.first.tolist() == [0, 1]
-    assert found.of_row.tolist() == [0, 1, 0]
-
-
-@pytest.mark.parametrize("values", [["a"], ["", ""], ["a", "bc"], [""]])
-@pytest.mark.parametrize("metric", METRICS)
-def test_one_and_two_rows(values, metric):
-    model = rapids_slink.fit(values, 1 if len(set(map(len, values))) == 1 else 2, metric=metric, device="cpu")
-    assert model.n_leaves_ == len(values)
-    assert len(rapids_slink.pairs(values, metric=metric, max_distance=9, device="cpu")) == len(model.linkage_)
 
 
 def inputs():
@@ -601,7 +404,7 @@ def test_characters_of_utf8_words():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("metric", METRICS)
+@EVERY_STRING_METRIC
 def test_kernels_have_the_bits_of_the_cpu(metric):
     from rapids_slink.runtime.device import cuda
 
@@ -629,24 +432,6 @@ def test_all_edits_on_a_gpu(longest):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("groups", [1, 2, 4])  # of the four one is too small to be stored
-@pytest.mark.parametrize("limit", [None, 3])
-@pytest.mark.parametrize("samples", [1, 5])
-def test_trees_of_stored_edits_are_those_of_the_cpu(groups, limit, samples, prescribe):
-    values, keys = words(1300, letters="ABCD", longest=20, seed=25), np.minimum(np.arange(1300) // 400, groups - 1)
-    models = []
-    for device in ("cuda", "cpu"):
-        if device == "cuda":
-            prescribe(items="stored")
-        model = SingleLinkage(
-            distance_threshold=3, metric="levenshtein", max_distance=limit, min_samples=samples, device=device
-        )
-        models.append(model.fit(values, groups=keys))
-    for name in ("src", "dst", "weight"):
-        np.testing.assert_array_equal(*(to_host(model.mst_[name].to_numpy()) for model in models))
-
-
-@pytest.mark.gpu
 def test_append_of_stored_edits():
     values = words(900, letters="ABCD", longest=20, seed=26)
     grown = SingleLinkage(metric="levenshtein", prediction_data=True, device="cuda").fit(values[:700])
@@ -670,7 +455,7 @@ def test_strings_of_cudf():
         assert isinstance(models[1].labels_, cudf.Series)
         pd.testing.assert_frame_equal(models[0].mst_, models[1].mst_.to_pandas())
     found = rapids_slink.pairs(cudf.from_pandas(values["name"]), metric="levenshtein", max_distance=2)
-    pd.testing.assert_frame_equal(found.to_pandas(), pairs_of(table(SPECIAL, "levenshtein"), 2))
+    pd.testing.assert_frame_equal(found.to_pandas(), pairs_within(table("levenshtein", SPECIAL), 2))
     with pytest.raises(ValueError, match="column 'name' of X has 1 null"):
         rapids_slink.fit(cudf.DataFrame({"name": ["a", None]}), metric="levenshtein")
     with pytest.raises(TypeError, match="metric='levenshtein' takes text, and column 'key' of X has dtype int64"):
