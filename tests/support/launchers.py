@@ -1,19 +1,58 @@
 """Calls of all launchers, for GPUs that compute nothing: what each would launch at the sizes that take most."""
 
 from dataclasses import replace
+from importlib import import_module
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 from fake_gpu import fake_gpu
 
-from rapids_slink.metrics import get_metric
+from rapids_slink.catalogue import members_of
+from rapids_slink.items.sets import Sets
+from rapids_slink.items.sparse import SparseRows
+from rapids_slink.items.strings import LEVENSHTEIN, STRING_HAMMING, Strings
+from rapids_slink.metrics import distances, get_metric
 from rapids_slink.neighbors.exact import ExactPoints
-from rapids_slink.neighbors.filter.bounds import radius_terms
-from rapids_slink.neighbors.task import NeighborLists, SearchState, SearchTask
+from rapids_slink.neighbors.filter.bounds import QuantizedPoints, Scaling, UpperBound, radius_terms
+from rapids_slink.neighbors.task import NeighborLists, SearchResult, SearchState, SearchTask
 from rapids_slink.neighbors.tiles import Encoded
+from rapids_slink.neighbors.tiles.order import Balls, Lists, Slots
+from rapids_slink.neighbors.trees import expansion, nearest_by_spread
+from rapids_slink.ordering import _sort_by_codes, sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import cuda
 from rapids_slink.settings import metric_of
+from rapids_slink.spanning_tree.boxes import tree_of_boxes
+from rapids_slink.spanning_tree.component_pairs import ComponentPairs, Components, SeparationErrors, Separations
+from rapids_slink.spanning_tree.graphs import ALL, EdgeList
+from rapids_slink.spanning_tree.grouped import Trees
+from rapids_slink.spanning_tree.lists import Forest
+
+
+class Lazy:
+    """A module of the package that needs CuPy, which is imported again on every `fake_gpu`."""
+
+    def __init__(self, name):
+        self.name = f"rapids_slink.{name}"
+
+    def __getattr__(self, name):
+        return getattr(import_module(self.name), name)
+
+
+matrix = Lazy("neighbors.matrix")
+exact_cuda = Lazy("neighbors.exact.cuda")
+bvh = Lazy("neighbors.trees.bvh")
+fused = Lazy("neighbors.filter.fused")
+fused_filters = Lazy("neighbors.filter.fused.filter")
+filter_cuda = Lazy("neighbors.filter.cuda")
+tile_cuda = Lazy("neighbors.tiles.cuda")
+tree_cuda = Lazy("spanning_tree.cuda")
+graph_cuda = Lazy("spanning_tree.graphs.cuda")
+dendrogram_cuda = Lazy("dendrogram.cuda")
+point_cuda = Lazy("points.cuda")
+item_cuda = Lazy("items.cuda")
+within_cuda = Lazy("neighbors.within.cuda")
 
 
 def points(n, d, dtype="float32"):
@@ -26,23 +65,21 @@ def ids(n):
 
 def exact_kernels():
     """Launch for lists of one and of as many as there is room for, of rows of each type."""
-    from rapids_slink.neighbors.exact import cuda as exact
-
     xp, m = cuda().xp, 300
     for dtype, formula in (("uint8", "euclidean"), ("float32", "euclidean"), ("float64", "cosine")):
         given = ExactPoints(*[points(m, 784, dtype)] * 2, get_metric(formula))
-        for k in (1, exact.MAX_LIST):
-            top, rows = exact.empty_lists(m, k), ids(m)
-            exact.rerank(given, rows, exact.new_candidates(m, k), (rows, rows), xp.full(m, xp.inf), top)
-            exact.scan(given, rows, (rows, rows), xp.full(m, xp.inf), k)
-            exact.put_lists(SearchState(xp.zeros(m), top), rows.astype("int64"), xp.zeros(m), exact.empty_lists(m, k))
-        exact.pair_distances(given.points, rows, rows, given.metric)
-    exact.all_distances(given.points, given.metric)
+        for k in (1, exact_cuda.MAX_LIST):
+            top, rows = exact_cuda.empty_lists(m, k), ids(m)
+            exact_cuda.rerank(given, rows, exact_cuda.new_candidates(m, k), (rows, rows), xp.full(m, xp.inf), top)
+            exact_cuda.scan(given, rows, (rows, rows), xp.full(m, xp.inf), k)
+            exact_cuda.put_lists(
+                SearchState(xp.zeros(m), top), rows.astype("int64"), xp.zeros(m), exact_cuda.empty_lists(m, k)
+            )
+        exact_cuda.pair_distances(given.points, rows, rows, given.metric)
+    exact_cuda.all_distances(given.points, given.metric)
 
 
 def matrix_search():
-    from rapids_slink.neighbors import matrix
-
     metric, rows = get_metric("hamming"), ids(300)
     among = matrix.MatrixSearch(points(300, 40), cuda(), Report(), metric=metric)
     for k in (1, matrix.MAX_LIST):
@@ -51,8 +88,6 @@ def matrix_search():
 
 def box_search():
     """Launch for lists that threads and that warps keep, and for groups, where blocks wait for each other."""
-    from rapids_slink.neighbors.trees import bvh
-
     n = 100_000
     among, rows = bvh.BoxSearch(points(n, 3), cuda(), Report()), ids(n)
     for k in (1, 8, 16, 17, 300, bvh.MAX_LIST):
@@ -61,36 +96,26 @@ def box_search():
 
 
 def box_tree():
-    from rapids_slink.neighbors.trees.bvh import BoxSearch
-    from rapids_slink.spanning_tree.boxes import tree_of_boxes
-
     for d, dtype in ((3, "float32"), (32, "float64")):
-        tree_of_boxes(BoxSearch(points(100_000, d, dtype), cuda(), Report()), Report())
+        tree_of_boxes(bvh.BoxSearch(points(100_000, d, dtype), cuda(), Report()), Report())
 
 
 def int8_points():
-    from rapids_slink.neighbors.filter import fused as encodings
-    from rapids_slink.neighbors.filter.bounds import Scaling
-
-    for d in (1, 784, encodings.MAX_FEATURES):
+    for d in (1, 784, fused.MAX_FEATURES):
         given = points(300, d)
-        encodings.Int8(given, Scaling(cuda().xp.zeros(d), 1.0)).encode(given, ids(300), 512)
+        fused.Int8(given, Scaling(cuda().xp.zeros(d), 1.0)).encode(given, ids(300), 512)
 
 
 def fused_filter():
     """Launch for one to twelve atoms of features of each type and pass, and for each tightening of bounds."""
-    from rapids_slink.neighbors.filter import fused as launch
-
     for atoms in (*range(1, 10), 12):
         for sum_type, y_type in (("float32", "float16"), ("int32", "int8"), ("int32", "uint8")):
-            if y_type == "uint8" and not launch.has_bit_products():
+            if y_type == "uint8" and not fused.has_bit_products():
                 continue
-            append_survivors(launch, atoms, sum_type, y_type)
+            append_survivors(fused, atoms, sum_type, y_type)
 
 
 def append_survivors(launch, atoms, sum_type, y_type):
-    from rapids_slink.neighbors.filter.bounds import QuantizedPoints
-
     xp, n = cuda().xp, 1024
     image = QuantizedPoints(xp.zeros(n * atoms, y_type), xp.zeros(n, sum_type), xp.zeros(n, "float32"))
     radii = launch.Radii(xp.zeros(n, "float32"), xp.zeros(n // launch.TILE, "float32"))
@@ -102,101 +127,89 @@ def append_survivors(launch, atoms, sum_type, y_type):
 
 def bounds_of_filters():
     """Launch for many buckets, and for many survivors of a row."""
-    from rapids_slink.neighbors.filter import cuda as filters
-    from rapids_slink.neighbors.filter.bounds import QuantizedPoints, Scaling, UpperBound
-
     xp, n = cuda().xp, 300
-    filters.centre_of_rows(points(n, 100), 1)
-    filters.value_ranges([points(n, 100)], xp.zeros(100))
-    filters.to_uint8(points(n, 100), Scaling(xp.zeros(100), 1.0, byte_values=True))
-    filters.quantize(points(n, 100), Scaling(xp.zeros(100), 1.0))
+    filter_cuda.centre_of_rows(points(n, 100), 1)
+    filter_cuda.value_ranges([points(n, 100)], xp.zeros(100))
+    filter_cuda.to_uint8(points(n, 100), Scaling(xp.zeros(100), 1.0, byte_values=True))
+    filter_cuda.quantize(points(n, 100), Scaling(xp.zeros(100), 1.0))
     given = QuantizedPoints(points(n, 100, "float16"), *xp.zeros((2, n), "float32"), ids(n))
     known = UpperBound.of(100, 1.0, get_metric("euclidean"))
-    for k in (1, filters.MAX_BUCKETS // 2):
-        filters.seed_bounds(points(n, n), given, given, SearchTask(ids(n), k, ids(n), ids(n)), known, xp.zeros(n))
+    for k in (1, filter_cuda.MAX_BUCKETS // 2):
+        filter_cuda.seed_bounds(points(n, n), given, given, SearchTask(ids(n), k, ids(n), ids(n)), known, xp.zeros(n))
 
 
 def tightening():
-    from rapids_slink.neighbors.filter.bounds import Scaling
-    from rapids_slink.neighbors.filter.fused import Survivors
-    from rapids_slink.neighbors.filter.fused.filter import PRECISE, FusedFilter
-
     xp, n, given = cuda().xp, 300, points(300, 100)
     scaling, metric = Scaling(xp.zeros(100), 1.0), get_metric("euclidean")
-    filter_ = FusedFilter(given, given, metric, cuda(), scaling, ExactPoints(given, given), PRECISE)
+    filter_ = fused_filters.FusedFilter(
+        given, given, metric, cuda(), scaling, ExactPoints(given, given), fused_filters.PRECISE
+    )
     filter_.arrange(ids(n))
     for capacity in (60, 8000):
         found = xp.zeros((n, capacity), "int32"), xp.zeros(n, "int32"), None, xp.zeros((n, capacity), "float32")
-        filter_.tighten(Survivors(*found), xp.zeros(n), 5, last=True)
-    filter_.is_coarse(Survivors(*found))
+        filter_.tighten(fused.Survivors(*found), xp.zeros(n), 5, last=True)
+    filter_.is_coarse(fused.Survivors(*found))
     filter_.order_by_bound(xp.zeros(n))
 
 
 def tiles_of_near_points():
     """Launch for the order, rows in slots, what is listed for their blocks, and products; both types and tiers."""
-    from rapids_slink.neighbors.exact.cuda import empty_lists
-    from rapids_slink.neighbors.tiles import cuda as kernels
-    from rapids_slink.neighbors.tiles.order import Balls, Lists, Slots
-
     xp, n, d, m = cuda().xp, 1024, 100, 17
     tiles, blocks, cells = n // 128, n // 256, 2
     places = points(n, m, "float64")
-    kernels.order_by_leaf(kernels.leaves(kernels.cut(places, 512, 128, 512), places), ids(n + 1))
+    tile_cuda.order_by_leaf(tile_cuda.leaves(tile_cuda.cut(places, 512, 128, 512), places), ids(n + 1))
     first_tile = xp.arange(cells + 1, dtype="int32") * 4
     slots = Slots.of(ids(n), np.zeros(1, np.int64), cuda(), slot_of=ids(n))
     slots = Slots(ids(n), xp.arange(tiles, dtype="int32") // 4, np.arange(blocks) // 2, cells)
     given = slots.cell_of_tile, first_tile, ids(n)
-    kernels.rows_by_cells(ids(n), ids(n), ids(n), *given, 1024, 64)
-    boxes = kernels.boxes(places, points(n, 2, "float64"), slots.rows)
-    rows = kernels.put_rows(slots, ids(n), ids(n), ids(n), (0, 0), xp.zeros(n), xp.zeros(n))
-    kernels.put_back(slots.rows, rows.bound, empty_lists(n, 5), xp.zeros(n), empty_lists(n, 5))
-    kernels.near_in_order(rows.ids, ids(n), ids(n), 33, (ids(n), ids(n)))
+    tile_cuda.rows_by_cells(ids(n), ids(n), ids(n), *given, 1024, 64)
+    boxes = tile_cuda.boxes(places, points(n, 2, "float64"), slots.rows)
+    rows = tile_cuda.put_rows(slots, ids(n), ids(n), ids(n), (0, 0), xp.zeros(n), xp.zeros(n))
+    tile_cuda.put_back(slots.rows, rows.bound, exact_cuda.empty_lists(n, 5), xp.zeros(n), exact_cuda.empty_lists(n, 5))
+    tile_cuda.near_in_order(rows.ids, ids(n), ids(n), 33, (ids(n), ids(n)))
     for dtype, k in product(("float32", "float64"), (5, 500)):
-        given, near = points(n, d, dtype), kernels.near_in_order(rows.ids, ids(n), ids(n), 32, (ids(n), ids(n)))
-        lists = rows.ids, near, (ids(n), ids(n)), rows.bound, empty_lists(n, k), xp.zeros(n)
-        kernels.bound_rows(ExactPoints(given, given), given, 1.0, *lists)
+        given, near = points(n, d, dtype), tile_cuda.near_in_order(rows.ids, ids(n), ids(n), 32, (ids(n), ids(n)))
+        lists = rows.ids, near, (ids(n), ids(n)), rows.bound, exact_cuda.empty_lists(n, k), xp.zeros(n)
+        tile_cuda.bound_rows(ExactPoints(given, given), given, 1.0, *lists)
     terms = (0.0,) * 6
-    reaches = kernels.reach(rows.bound, terms, 1.0)
-    groups, in_slots = (ids(blocks), ids(tiles)), kernels.places_of_slots(places, slots.rows)
-    kernels.near_tiles(boxes, boxes, kernels.turned(boxes), in_slots, 0.0, rows.where, *reaches, *groups)
-    kernels.groups_of_slots(slots.rows, ids(n), 128)
+    reaches = tile_cuda.reach(rows.bound, terms, 1.0)
+    groups, in_slots = (ids(blocks), ids(tiles)), tile_cuda.places_of_slots(places, slots.rows)
+    tile_cuda.near_tiles(boxes, boxes, tile_cuda.turned(boxes), in_slots, 0.0, rows.where, *reaches, *groups)
+    tile_cuda.groups_of_slots(slots.rows, ids(n), 128)
     starts = xp.arange(blocks + 1, dtype="int64")
     listed = Lists(starts[:-1], starts[1:], ids(blocks), 1, np.ones(blocks, np.int64))
     for dtype, fine in product(("float32", "float64"), (False, True)):
         given = points(n, d, dtype)
-        _, origin, unit = kernels.centred_sample(given, 512)
-        kernels.places_of_points(given, origin, unit, points(m - 1, d, "float64"), 0.0)
-        centres, scales = kernels.centres_of_cells(given, slots, first_tile, origin), xp.zeros(cells)
-        squares, between = kernels.squares_between(centres)
-        products = xp.zeros((cells, n)), squares, kernels.centred(given, slots.rows, origin)[1]
-        kernels.largest_differences(given, slots, origin, centres)
-        y, error, length = kernels.encode(given, slots, origin, centres, scales, fine, columns=True)
-        sums = kernels.sums_of_cells(slots, error, length)
+        _, origin, unit = tile_cuda.centred_sample(given, 512)
+        tile_cuda.places_of_points(given, origin, unit, points(m - 1, d, "float64"), 0.0)
+        centres, scales = tile_cuda.centres_of_cells(given, slots, first_tile, origin), xp.zeros(cells)
+        squares, between = tile_cuda.squares_between(centres)
+        products = xp.zeros((cells, n)), squares, tile_cuda.centred(given, slots.rows, origin)[1]
+        tile_cuda.largest_differences(given, slots, origin, centres)
+        y, error, length = tile_cuda.encode(given, slots, origin, centres, scales, fine, columns=True)
+        sums = tile_cuda.sums_of_cells(slots, error, length)
         encoded = Encoded(slots, centres, scales, y, error, length, fine, *sums)
-        near = kernels.near_cells(slots.cell_of_tile, between, encoded, first_tile, 4, 2.0, *groups)
-        kernels.sample_lists(near, slots.rows, rows, ids(n), points(n, 5, "int32"))
+        near = tile_cuda.near_cells(slots.cell_of_tile, between, encoded, first_tile, 4, 2.0, *groups)
+        tile_cuda.sample_lists(near, slots.rows, rows, ids(n), points(n, 5, "int32"))
         balls = Balls(products, rows.in_terms, encoded, 0.0, 1.0)
-        kernels.near_tiles(boxes, boxes, kernels.turned(boxes), in_slots, 0.0, rows.where, *reaches, *groups, balls)
+        tile_cuda.near_tiles(boxes, boxes, tile_cuda.turned(boxes), in_slots, 0.0, rows.where, *reaches, *groups, balls)
         begins, least = points(cells, n), points(cells, n)
-        kernels.put_begins(products, between, encoded, slice(0, cells), 0.0, begins)
+        tile_cuda.put_begins(products, between, encoded, slice(0, cells), 0.0, begins)
         for lists in (near, listed):
-            plan = kernels.plan_band(lists, slice(0, 2), slots)
+            plan = tile_cuda.plan_band(lists, slice(0, 2), slots)
             of_rows = products, rows.in_terms, rows.bound, terms, encoded, encoded
-            kernels.put_thresholds(*of_rows, kernels.squares_of_cells(squares, encoded), 0.0, plan, least)
+            tile_cuda.put_thresholds(*of_rows, tile_cuda.squares_of_cells(squares, encoded), 0.0, plan, least)
             sums, of_rows = (least, begins, rows.cells), (rows.groups, ids(n))
-            kernels.append(encoded, encoded, sums, lists, slice(0, 2), plan, of_rows, points(n, 5, "int32"), fine)
+            tile_cuda.append(encoded, encoded, sums, lists, slice(0, 2), plan, of_rows, points(n, 5, "int32"), fine)
 
 
 def direct_filter():
-    from rapids_slink.neighbors.filter.cuda import DirectFilter
-
     n, metric = 300, get_metric("manhattan")
     exact = ExactPoints(*[points(n, 20)] * 2, metric)
-    filter_ = DirectFilter(exact, ("manhattan", 2), cuda().xp.zeros(20), 1.0, cuda())
-    from rapids_slink.neighbors.exact.cuda import new_candidates
+    filter_ = filter_cuda.DirectFilter(exact, ("manhattan", 2), cuda().xp.zeros(20), 1.0, cuda())
 
     rows = filter_.quantize(exact.points)
-    filter_.append(rows, rows, points(n, 1)[:, 0], (ids(n), ids(n)), new_candidates(n, 5))
+    filter_.append(rows, rows, points(n, 1)[:, 0], (ids(n), ids(n)), exact_cuda.new_candidates(n, 5))
 
 
 def small_batch():
@@ -217,62 +230,48 @@ def small_batch():
 
 
 def component_samples():
-    from rapids_slink.spanning_tree.component_pairs import Components
-    from rapids_slink.spanning_tree.cuda import sample_components
-
     xp, n = cuda().xp, 300
     components = Components(ids(n), ids(n), xp.zeros(11, "int64"), ids(n))
     for dtype in ("float32", "float64"):
-        sample_components(points(n, 20, dtype), components, xp.zeros(n))
+        tree_cuda.sample_components(points(n, 20, dtype), components, xp.zeros(n))
 
 
 def dendrogram():
-    from rapids_slink.dendrogram import cuda as kernels
-
     n = 100_000
-    kernels.merge_in_order(*(ids(n - 1) for _ in range(2)), n, *(ids(n - 1) for _ in range(3)))
-    kernels.label_clusters(ids(n // 2), ids(n // 2), n)
+    dendrogram_cuda.merge_in_order(*(ids(n - 1) for _ in range(2)), n, *(ids(n - 1) for _ in range(3)))
+    dendrogram_cuda.label_clusters(ids(n // 2), ids(n // 2), n)
 
 
 def tree_of_matrix():
-    from rapids_slink.spanning_tree.cuda import tree_of_matrix
-
     n = 3000
     for dtype in ("uint16", "float32", "float64"):
         columns = ids(n - 1), ids(n - 1), cuda().xp.zeros(n - 1)
-        tree_of_matrix(points(n, n, dtype), None, dict(zip(("src", "dst", "weight"), columns, strict=True)))
+        tree_cuda.tree_of_matrix(points(n, n, dtype), None, dict(zip(("src", "dst", "weight"), columns, strict=True)))
 
 
 def trees_of_groups():
     """Launch for teams of each size."""
-    from rapids_slink.spanning_tree import cuda as kernels
-    from rapids_slink.spanning_tree.grouped import Trees
-
-    largest = max(warps * kernels.WARP * items for warps, items in kernels.TEAMS)
+    largest = max(warps * tree_cuda.WARP * items for warps, items in tree_cuda.TEAMS)
     xp, size = cuda().xp, np.array([2, 64, 65, 256, 257, largest])
     n, begin = int(size.sum()), np.cumsum(size) - size
     for dtype, metric, min_samples in (("float32", "euclidean", 1), ("float64", "cosine", 5), ("uint64", "jaccard", 1)):
         edges = ids(n - size.size), ids(n - size.size), xp.zeros(n - size.size)
-        kernels.trees_of_groups(Trees(points(n, 5, dtype), get_metric(metric), min_samples, ids(n), begin, size, edges))
+        tree_cuda.trees_of_groups(
+            Trees(points(n, 5, dtype), get_metric(metric), min_samples, ids(n), begin, size, edges)
+        )
 
 
 def tree_of_lists():
-    from rapids_slink.spanning_tree.cuda import grow_forest
-    from rapids_slink.spanning_tree.lists import Forest
-
     n = 100_000
     lists = NeighborLists(points(n, 5, "int32"), points(n, 5, "float64"))
-    grow_forest(lists, Forest.of_points(lists, cuda()))
+    tree_cuda.grow_forest(lists, Forest.of_points(lists, cuda()))
 
 
 def forest_of_edges():
-    from rapids_slink.spanning_tree.graphs import ALL, EdgeList
-    from rapids_slink.spanning_tree.graphs import cuda as kernels
-
     n = 100_000
     for dtype in ("float32", "float64"):
         edges = EdgeList(ids(n), ids(n), points(n, 1, dtype)[:, 0], n)
-        kernels.run_rounds(edges, kernels.start(edges, ALL), ALL, None)
+        graph_cuda.run_rounds(edges, graph_cuda.start(edges, ALL), ALL, None)
 
 
 LAUNCHERS = [
@@ -286,116 +285,95 @@ LAUNCHERS = [
 
 
 def points_kernels():
-    from types import SimpleNamespace
-
-    from rapids_slink.points import cuda as kernels
 
     buffer = SimpleNamespace(ptr=0)
     column = SimpleNamespace(null_count=lambda: 0, data=lambda: buffer, offset=lambda: 0, size=lambda: 300)
     for dtype in ("float32", "float64"):
-        kernels.squares_are_finite(points(300, 3, dtype))
-        kernels.is_symmetric(points(300, 300, dtype))
-        kernels.interleave([column] * 3, np.dtype(dtype), np.dtype("float64"))
+        point_cuda.squares_are_finite(points(300, 3, dtype))
+        point_cuda.is_symmetric(points(300, 300, dtype))
+        point_cuda.interleave([column] * 3, np.dtype(dtype), np.dtype("float64"))
 
 
 def lists_kernels():
-    from rapids_slink.neighbors.exact import cuda as exact
-
     xp, n = cuda().xp, 300
-    exact.low_discrepancy_order(n)
-    exact.flatnonzero(xp.zeros(n, bool))
-    exact.scatter_min(xp.zeros(n), ids(n), points(n, 5, "float64"))
-    exact.gather_min(xp.zeros(n), xp.zeros(n), ids(n))
-    exact.drop_above_bound(points(n, 5, "int32"), points(n, 5, "float64"), xp.zeros(n))
-    exact.sort_by_reachability(points(n, 5, "int32"), points(n, 5, "float64"), xp.zeros(n))
-    exact.read_lists(points(n, 5, "int32"), points(n, 5, "float64"), 3)
-    exact.count_up_to(exact.in_order(xp.zeros(n))[1], xp.zeros(9))
-    exact.unbounded(xp.zeros(n))
-    exact.are_full(points(n, 5, "int32"))
-    exact.hash_rows(points(n, 5), xp.arange(9))
+    exact_cuda.low_discrepancy_order(n)
+    exact_cuda.flatnonzero(xp.zeros(n, bool))
+    exact_cuda.scatter_min(xp.zeros(n), ids(n), points(n, 5, "float64"))
+    exact_cuda.gather_min(xp.zeros(n), xp.zeros(n), ids(n))
+    exact_cuda.drop_above_bound(points(n, 5, "int32"), points(n, 5, "float64"), xp.zeros(n))
+    exact_cuda.sort_by_reachability(points(n, 5, "int32"), points(n, 5, "float64"), xp.zeros(n))
+    exact_cuda.read_lists(points(n, 5, "int32"), points(n, 5, "float64"), 3)
+    exact_cuda.count_up_to(exact_cuda.in_order(xp.zeros(n))[1], xp.zeros(9))
+    exact_cuda.unbounded(xp.zeros(n))
+    exact_cuda.are_full(points(n, 5, "int32"))
+    exact_cuda.hash_rows(points(n, 5), xp.arange(9))
     for dtype in ("float32", "float64"):
-        exact.wrapped(points(n, 5, dtype), np.ones(5))
-    exact.with_norms(points(n, 5), centre=True)
-    exact.norms_are_within(points(n, 5, "float64"), 0.0, 1.0)
-    exact.unit_rows(points(n, 5, "float64"))
-    exact.words_of(points(n, 5))
+        exact_cuda.wrapped(points(n, 5, dtype), np.ones(5))
+    exact_cuda.with_norms(points(n, 5), centre=True)
+    exact_cuda.norms_are_within(points(n, 5, "float64"), 0.0, 1.0)
+    exact_cuda.unit_rows(points(n, 5, "float64"))
+    exact_cuda.words_of(points(n, 5))
 
 
 def bit_filter():
-    from rapids_slink.neighbors.filter.fused import Survivors
-    from rapids_slink.neighbors.filter.fused.filter import CountFilter, sorted_keys, tiles_in_strides
-
     xp, n = cuda().xp, 300
-    filter_ = CountFilter(ExactPoints(*[points(n, 5, "uint64")] * 2, get_metric("jaccard")), cuda())
-    filter_.arrange(tiles_in_strides(sorted_keys(xp.ones(n)), n))
+    filter_ = fused_filters.CountFilter(ExactPoints(*[points(n, 5, "uint64")] * 2, get_metric("jaccard")), cuda())
+    filter_.arrange(fused_filters.tiles_in_strides(fused_filters.sorted_keys(xp.ones(n)), n))
     filter_.radii(xp.zeros(n), filter_.image().error, 512)
     found = xp.zeros((n, 60), "int32"), xp.zeros(n, "int32"), None, xp.zeros((n, 60), "int32")
-    filter_.tighten(Survivors(*found), xp.zeros(n), 5, last=True)
+    filter_.tighten(fused.Survivors(*found), xp.zeros(n), 5, last=True)
 
 
 def filter_radii():
-    from rapids_slink.neighbors.filter.bounds import Scaling
-    from rapids_slink.neighbors.filter.fused.filter import PRECISE, FusedFilter
-
     given, metric = points(300, 20), get_metric("euclidean")
     exact, scaling = ExactPoints(given, given), Scaling(cuda().xp.zeros(20), 1.0)
-    FusedFilter(given, given, metric, cuda(), scaling, exact, PRECISE).radii(cuda().xp.zeros(300), None, 512)
+    fused_filters.FusedFilter(given, given, metric, cuda(), scaling, exact, fused_filters.PRECISE).radii(
+        cuda().xp.zeros(300), None, 512
+    )
 
 
 def boxes_and_cores():
-    from rapids_slink.neighbors.trees.bvh import BoxSearch
-
     n = 300
-    among, rows = BoxSearch(points(n, 3), cuda(), Report()), ids(n)
+    among, rows = bvh.BoxSearch(points(n, 3), cuda(), Report()), ids(n)
     among.find(SearchTask(rows, 5, rows, rows, core=cuda().xp.zeros(n)))
     among.mean_visits(10)
 
 
 def pairs_within():
     """Launch by boxes, for one set of points and for two; and by common bits."""
-    from rapids_slink.neighbors.filter.fused.filter import CountFilter
-    from rapids_slink.neighbors.within.cuda import BoxPairs
-
     xp, n, metric = cuda().xp, 300, get_metric("euclidean")
     in_space = metric_of("euclidean", box=1.0, scales={(0, 1): 1.0, 2: 1.0}).of_columns(None, 3)
     for queries, by in ((None, metric), (points(9, 3), metric), (None, in_space)):
-        search = BoxPairs(points(n, 3), queries, 1.0, by)
+        search = within_cuda.BoxPairs(points(n, 3), queries, 1.0, by)
         for rows in (slice(0, 9), slice(0, search.n_rows)):
             search.find(rows, 1e6)
             search.count(rows, np.zeros(5))
-    filter_ = CountFilter(ExactPoints(*[points(n, 5, "uint64")] * 2, get_metric("jaccard")), cuda())
+    filter_ = fused_filters.CountFilter(ExactPoints(*[points(n, 5, "uint64")] * 2, get_metric("jaccard")), cuda())
     filter_.arrange(ids(n))
     filter_.pairs_within(xp.zeros((3, 4), "int32"), 0.5, 1000)
 
 
 def friends_of_rows():
     """Launch for cells of many points, and without cells."""
-    from rapids_slink.spanning_tree import cuda as kernels
-
     metric = get_metric("euclidean")
-    boxes = kernels.make_boxes(points(300, 3), metric)
-    kernels.write_friends(boxes, 1.0, metric, ids(300))
-    kernels.join_others(boxes, ids(300), 1.0, ids(300))
+    boxes = tree_cuda.make_boxes(points(300, 3), metric)
+    tree_cuda.write_friends(boxes, 1.0, metric, ids(300))
+    tree_cuda.join_others(boxes, ids(300), 1.0, ids(300))
     totals = [cuda().xp.zeros(300) for _ in range(3)]
-    kernels.reduce_near_points(boxes, 1.0, metric, None, totals[0], 5.0)
-    kernels.reduce_near_points(boxes, 1.0, metric, totals[1], totals[2], None)
+    tree_cuda.reduce_near_points(boxes, 1.0, metric, None, totals[0], 5.0)
+    tree_cuda.reduce_near_points(boxes, 1.0, metric, totals[1], totals[2], None)
 
 
 def catalogue():
     """Launch for clusters of one row each, with masses and without."""
-    from rapids_slink.catalogue import members_of
-    from rapids_slink.dendrogram import cuda as kernels
-
     xp = cuda().xp
     for weight in (None, xp.ones(300)):
         members = members_of(ids(300), 1, weight, cuda())[2]
-        mean, mass = kernels.means_of_clusters(points(300, 3), members, xp.ones(3))
-        kernels.deviations_of_clusters(points(300, 3), members, xp.ones(3), mean, mass)
+        mean, mass = dendrogram_cuda.means_of_clusters(points(300, 3), members, xp.ones(3))
+        dendrogram_cuda.deviations_of_clusters(points(300, 3), members, xp.ones(3), mean, mass)
 
 
 def sets():
-    from rapids_slink.items.sets import Sets
-
     xp, n = cuda().xp, 300
     for dtype in ("int32", "int64"):
         given = Sets(get_metric("jaccard"), cuda(), xp.arange(n + 1, dtype="int64"), xp.zeros(n, dtype), None, None, 40)
@@ -406,8 +384,6 @@ def sets():
 
 
 def sparse_rows():
-    from rapids_slink.items.sparse import SparseRows
-
     xp, n = cuda().xp, 300
     for metric, (columns, values) in product(("cosine", "euclidean"), (("int32", "float32"), ("int64", "float64"))):
         arrays = xp.arange(n + 1, dtype="int64"), xp.zeros(n, columns), xp.zeros(n, values), xp.ones(n)
@@ -419,106 +395,82 @@ def sparse_rows():
 
 
 def expansion_of_points():
-    from rapids_slink.neighbors.trees import expansion, nearest_by_spread
-
     for dtype in ("float32", "float64"):
         expansion(points(3000, 9, dtype), cuda())
         nearest_by_spread(points(3000, 9, dtype), cuda())
 
 
 def roots_of_weights():
-    from rapids_slink.metrics import distances
-
     distances(get_metric("euclidean"), cuda().xp.zeros(300), (None, None), (None, None), cuda())
 
 
 def order_of_edges():
-    from rapids_slink.ordering import _sort_by_codes, sort_in_place
-
     columns = ids(300), ids(300), cuda().xp.zeros(300)
     sort_in_place(dict(zip(("src", "dst", "weight"), columns, strict=True)), cuda().xp)
     _sort_by_codes(cuda().xp.zeros(300), cuda().xp.zeros(300, "int64"), columns, cuda().xp)
 
 
 def components():
-    from rapids_slink.neighbors.filter.bounds import QuantizedPoints
-    from rapids_slink.spanning_tree import cuda as kernels
-    from rapids_slink.spanning_tree.component_pairs import ComponentPairs, SeparationErrors, Separations
-
     xp, n, k = cuda().xp, 300, 10
-    kernels.sort_by_component(ids(n), k)
-    supports = kernels.new_supports(k)
-    kernels.update_supports(points(n, k), ids(n), 0, supports)
+    tree_cuda.sort_by_component(ids(n), k)
+    supports = tree_cuda.new_supports(k)
+    tree_cuda.update_supports(points(n, k), ids(n), 0, supports)
     errors, centroids = SeparationErrors(0.0, 0.0), QuantizedPoints(points(k, 24, "float16"), None, None)
-    pairs = ComponentPairs(*kernels.measure_pairs(supports, ids(n), centroids.y, errors))
+    pairs = ComponentPairs(*tree_cuda.measure_pairs(supports, ids(n), centroids.y, errors))
     terms = radius_terms(20, 1.0, get_metric("euclidean"))
-    kernels.overlapping(pairs, xp.zeros(pairs.first.size), terms)
-    kernels.pair_samples(points(k, 64, "int32"), pairs, ids(3), 2)
-    kernels.within_bottlenecks(pairs, points(k, k, "float64"), terms)
-    kernels.lightest(ids(n), ids(n), ids(n), xp.zeros(n), xp.zeros(n))
+    tree_cuda.overlapping(pairs, xp.zeros(pairs.first.size), terms)
+    tree_cuda.pair_samples(points(k, 64, "int32"), pairs, ids(3), 2)
+    tree_cuda.within_bottlenecks(pairs, points(k, k, "float64"), terms)
+    tree_cuda.lightest(ids(n), ids(n), ids(n), xp.zeros(n), xp.zeros(n))
     start, ends = xp.zeros(k + 1, "int64"), (pairs.first, pairs.second)
-    upper, number = xp.zeros(pairs.first.size), kernels.pair_numbers(ends, ids(k))
-    kernels.block_items(ids(n), number, upper, replace(kernels.plan_blocks(ids(n), number, upper), n_items=9))
-    keys, plan = points(n, 1, "int64").ravel(), replace(kernels.plan_items(start, ends), n_items=9, n_rows=256)
-    kernels.work_items(keys, start, ends, plan)
+    upper, number = xp.zeros(pairs.first.size), tree_cuda.pair_numbers(ends, ids(k))
+    tree_cuda.block_items(ids(n), number, upper, replace(tree_cuda.plan_blocks(ids(n), number, upper), n_items=9))
+    keys, plan = points(n, 1, "int64").ravel(), replace(tree_cuda.plan_items(start, ends), n_items=9, n_rows=256)
+    tree_cuda.work_items(keys, start, ends, plan)
     separations = Separations(centroids, supports, errors)
-    listed = kernels.FacingPoints(n)
-    limits = kernels.facing_limits(ends, xp.zeros(pairs.first.size), separations, terms)
+    listed = tree_cuda.FacingPoints(n)
+    limits = tree_cuda.facing_limits(ends, xp.zeros(pairs.first.size), separations, terms)
     listed.append(points(n, k), ids(n), ids(n), limits)
     listed.sorted()
 
 
 def clusters():
-    from rapids_slink.dendrogram import cuda as kernels
-
     xp = cuda().xp
     merges, placed, of_clusters = (ids(299), ids(299), xp.zeros(299), ids(299)), (ids(300), xp.zeros(300)), np.zeros(5)
-    kernels.condense(*merges, 5)
-    kernels.heights_of_size(*merges, 5)
-    kernels.columns_of(np.zeros(5, np.int32), of_clusters, np.zeros(5, np.int32), *placed)
-    kernels.label_points(*placed, np.zeros(5, np.int32), of_clusters, 0.0)
-    kernels.score_points(*placed, of_clusters)
-    kernels.sum_up_clusters(*placed, of_clusters, np.zeros(0))
+    dendrogram_cuda.condense(*merges, 5)
+    dendrogram_cuda.heights_of_size(*merges, 5)
+    dendrogram_cuda.columns_of(np.zeros(5, np.int32), of_clusters, np.zeros(5, np.int32), *placed)
+    dendrogram_cuda.label_points(*placed, np.zeros(5, np.int32), of_clusters, 0.0)
+    dendrogram_cuda.score_points(*placed, of_clusters)
+    dendrogram_cuda.sum_up_clusters(*placed, of_clusters, np.zeros(0))
 
 
 def cores_of_matrix():
-    from rapids_slink.spanning_tree.cuda import find_cores
-
-    find_cores(points(300, 300), 5)
-    find_cores(points(300, 300, "uint8"), 0, points(300, 1, "int64").ravel(), points(300, 1, "int64").ravel())
+    tree_cuda.find_cores(points(300, 300), 5)
+    tree_cuda.find_cores(points(300, 300, "uint8"), 0, points(300, 1, "int64").ravel(), points(300, 1, "int64").ravel())
 
 
 def searched_forest():
-    from rapids_slink.neighbors.task import SearchResult
-    from rapids_slink.spanning_tree import cuda as kernels
-    from rapids_slink.spanning_tree.lists import Forest
-
     xp, n = cuda().xp, 300
     forest = Forest.of_components(ids(n), (xp.zeros(n), xp.zeros(n, "int64")), cuda())
-    kernels.connected_components(points(n, 5, "int32"))
-    kernels.join_pairs(ids(n), ids(9), ids(9))
-    kernels.rows_to_search(forest)
-    kernels.record_search(forest, ids(9), SearchResult(points(9, 1, "int32"), points(9, 1, "float64"), xp.zeros(9)))
+    tree_cuda.connected_components(points(n, 5, "int32"))
+    tree_cuda.join_pairs(ids(n), ids(9), ids(9))
+    tree_cuda.rows_to_search(forest)
+    tree_cuda.record_search(forest, ids(9), SearchResult(points(9, 1, "int32"), points(9, 1, "float64"), xp.zeros(9)))
 
 
 def edges_of_graph():
-    from rapids_slink.spanning_tree.graphs import EdgeList
-    from rapids_slink.spanning_tree.graphs import cuda as kernels
-
     xp, n = cuda().xp, 300
     for dtype in ("float32", "int64"):
         weight = points(n, 1, dtype)[:, 0]
-        kernels.keys_of_rows(EdgeList(ids(n), ids(n), weight, n), xp.arange(9))
-        kernels.inspect(ids(n), ids(n), weight)
-    kernels.number_by_appearance(ids(n), n)
-    kernels.flatten(ids(n))
+        graph_cuda.keys_of_rows(EdgeList(ids(n), ids(n), weight, n), xp.arange(9))
+        graph_cuda.inspect(ids(n), ids(n), weight)
+    graph_cuda.number_by_appearance(ids(n), n)
+    graph_cuda.flatten(ids(n))
 
 
 def strings():
     """Launch for pairs of short and of long strings, and for the keys of each metric."""
-    from rapids_slink.items import cuda as kernels
-    from rapids_slink.items.strings import LEVENSHTEIN, STRING_HAMMING, Strings
-
     xp, n = cuda().xp, 300
     for length, metric in ((9, LEVENSHTEIN), (90, LEVENSHTEIN), (9, STRING_HAMMING)):
         starts = xp.arange(0, (n + 1) * length, length, dtype="int64")
@@ -530,7 +482,7 @@ def strings():
         items.projection(1)
         if metric is LEVENSHTEIN:
             items.matrix()
-    kernels._count_edits(items, ids(9), ids(9), 2, xp.zeros(9 * length, "int8"), xp.zeros(9))
+    item_cuda._count_edits(items, ids(9), ids(9), 2, xp.zeros(9 * length, "int8"), xp.zeros(9))
 
 
 OTHERS = [
