@@ -6,7 +6,7 @@ combinations of other parameters. Of long products of parameters `covering` draw
 
 import itertools
 import zlib
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -88,14 +88,19 @@ def case_dtypes(min_rows=1):
     ]
 
 
+def register(**functions):
+    """Register generators ``(rng, dtype) -> (n, d) array``; results are rounded to the dtype that is asked for."""
+
+    def make(name, dtype):
+        rng = np.random.default_rng(zlib.crc32(name.encode()))
+        return np.ascontiguousarray(functions[name](rng, np.dtype(dtype)), dtype=dtype)
+
+    for name in functions:
+        CASES[name], FAMILY[name] = partial(make, name), family
+
+
 def case(function):
-    """Register a generator ``(rng, dtype) -> (n, d) array``; its result is rounded to the dtype that is asked for."""
-
-    def make(dtype):
-        rng = np.random.default_rng(zlib.crc32(function.__name__.encode()))
-        return np.ascontiguousarray(function(rng, np.dtype(dtype)), dtype=dtype)
-
-    CASES[function.__name__], FAMILY[function.__name__] = make, family
+    register(**{function.__name__: function})
     return function
 
 
@@ -117,27 +122,6 @@ def filaments(rng, dtype):
         scale = 10 ** rng.uniform(-2.5, -1) * (1 + 5 * rng.random((steps, 1)) ** 4)
         walks.append(rng.uniform(-3, 3, 3) + np.cumsum(rng.normal(size=(steps, 3)) * scale, axis=0))
     return np.concatenate(walks)
-
-
-@case
-def uneven_blobs_2d(rng, dtype):
-    return _blobs(rng, 4000, 2, rng.normal(size=(20, 2)) * 5, np.geomspace(1e-2, 1, 20))
-
-
-@case
-def uneven_blobs_8d(rng, dtype):
-    return _blobs(rng, 4000, 8, rng.normal(size=(20, 8)) * 5, np.geomspace(1e-2, 1, 20))
-
-
-@case
-def uneven_blobs_32d(rng, dtype):
-    return _blobs(rng, 4000, 32, rng.normal(size=(20, 32)) * 5, np.geomspace(1e-2, 1, 20))
-
-
-@case
-def few_big_clusters(rng, dtype):
-    """Return well separated clusters: the last components hold all rows, so that they are joined at once."""
-    return _blobs(rng, 8400, 16, rng.normal(size=(6, 16)) * 6, np.ones(6))
 
 
 @case
@@ -184,16 +168,6 @@ def images(rng, dtype):
 
 
 @case
-def cauchy(rng, dtype):
-    return rng.standard_cauchy((1500, 10))
-
-
-@case
-def cauchy_3d(rng, dtype):
-    return rng.standard_cauchy((1500, 3))
-
-
-@case
 def sphere_of_radius_1e6(rng, dtype):
     """Return points on a sphere of radius 10⁶; half of them are within a few units of each other."""
     direction = rng.normal(size=(1000, 12))
@@ -208,64 +182,18 @@ def one_wide_feature(rng, dtype):
     return X
 
 
+register(
+    uneven_blobs_2d=lambda rng, dtype: _blobs(rng, 4000, 2, rng.normal(size=(20, 2)) * 5, np.geomspace(1e-2, 1, 20)),
+    uneven_blobs_8d=lambda rng, dtype: _blobs(rng, 4000, 8, rng.normal(size=(20, 8)) * 5, np.geomspace(1e-2, 1, 20)),
+    uneven_blobs_32d=lambda rng, dtype: _blobs(rng, 4000, 32, rng.normal(size=(20, 32)) * 5, np.geomspace(1e-2, 1, 20)),
+    # Well separated clusters: the last components hold all rows, so that they are joined at once.
+    few_big_clusters=lambda rng, dtype: _blobs(rng, 8400, 16, rng.normal(size=(6, 16)) * 6, np.ones(6)),
+    cauchy=lambda rng, dtype: rng.standard_cauchy((1500, 10)),
+    cauchy_3d=lambda rng, dtype: rng.standard_cauchy((1500, 3)),
+)
+
+
 family = "magnitudes"
-
-
-@case
-def offset_1e4(rng, dtype):
-    return _blobs(rng, 600, 10, np.repeat([[0.0], [6.0]], 10, axis=1), [1, 1]) + 1e4
-
-
-@case
-def offset_1e7(rng, dtype):
-    """Return blobs where the spacing of float32 numbers is 1: nearly all distances tie."""
-    return _blobs(rng, 600, 10, np.repeat([[0.0], [6.0]], 10, axis=1), [1, 1]) + 1e7
-
-
-@case
-def blobs_1e4_apart(rng, dtype):
-    return _blobs(rng, 600, 10, np.repeat([[0.0], [1e4]], 10, axis=1), [1, 1])
-
-
-@case
-def blobs_1e7_apart(rng, dtype):
-    return _blobs(rng, 600, 3, np.repeat([[0.0], [1e7]], 3, axis=1), [1, 1])
-
-
-@case
-def magnitude_1e_30(rng, dtype):
-    return rng.normal(size=(400, 10)) * 1e-30
-
-
-@case
-def magnitude_1e30(rng, dtype):
-    return rng.normal(size=(400, 10)) * 1e30
-
-
-@case
-def largest_magnitude(rng, dtype):
-    """Return points whose squared distances just fit into float64; float32's own range ends long before."""
-    return rng.normal(size=(300, 12)) * (1e37 if dtype == np.float32 else 1e152)
-
-
-@case
-def squares_underflow(rng, dtype):
-    """Return points whose squared differences are subnormal numbers of float64, and many tie.
-
-    As float32 all rows are equal.
-    """
-    return rng.normal(size=(400, 10)) * 1e-161
-
-
-@case
-def denormals(rng, dtype):
-    """Return small multiples of the smallest number that the dtype has."""
-    return rng.integers(0, 50, (300, 9)).astype(dtype) * np.finfo(dtype).smallest_subnormal
-
-
-@case
-def mixed_magnitudes(rng, dtype):
-    return rng.normal(size=(400, 10)) * 10.0 ** rng.integers(-30, 30, (400, 1))
 
 
 @case
@@ -304,46 +232,26 @@ def one_far_outlier_2d(rng, dtype):
     return X
 
 
+register(
+    offset_1e4=lambda rng, dtype: _blobs(rng, 600, 10, np.repeat([[0.0], [6.0]], 10, axis=1), [1, 1]) + 1e4,
+    # Blobs where the spacing of float32 numbers is 1: nearly all distances tie.
+    offset_1e7=lambda rng, dtype: _blobs(rng, 600, 10, np.repeat([[0.0], [6.0]], 10, axis=1), [1, 1]) + 1e7,
+    blobs_1e4_apart=lambda rng, dtype: _blobs(rng, 600, 10, np.repeat([[0.0], [1e4]], 10, axis=1), [1, 1]),
+    blobs_1e7_apart=lambda rng, dtype: _blobs(rng, 600, 3, np.repeat([[0.0], [1e7]], 3, axis=1), [1, 1]),
+    magnitude_1e_30=lambda rng, dtype: rng.normal(size=(400, 10)) * 1e-30,
+    magnitude_1e30=lambda rng, dtype: rng.normal(size=(400, 10)) * 1e30,
+    # Points whose squared distances just fit into float64; float32's own range ends long before.
+    largest_magnitude=lambda rng, dtype: rng.normal(size=(300, 12)) * (1e37 if dtype == np.float32 else 1e152),
+    # Points whose squared differences are subnormal numbers of float64, and many tie. As float32 all rows are
+    # equal.
+    squares_underflow=lambda rng, dtype: rng.normal(size=(400, 10)) * 1e-161,
+    # Small multiples of the smallest number that the dtype has.
+    denormals=lambda rng, dtype: rng.integers(0, 50, (300, 9)).astype(dtype) * np.finfo(dtype).smallest_subnormal,
+    mixed_magnitudes=lambda rng, dtype: rng.normal(size=(400, 10)) * 10.0 ** rng.integers(-30, 30, (400, 1)),
+)
+
+
 family = "ties"
-
-
-@case
-def integer_grid(rng, dtype):
-    return rng.permutation(np.argwhere(np.ones((20, 20))))
-
-
-@case
-def integer_grid_10d(rng, dtype):
-    return rng.permutation(np.argwhere(np.ones((2,) * 10)))
-
-
-@case
-def decimal_grid(rng, dtype):
-    """Return a grid of tenths.
-
-    Distances that are equal on paper differ in the last bit, and some only before the root is taken.
-    """
-    return rng.permutation(np.argwhere(np.ones((18, 18)))) * 0.1
-
-
-@case
-def repeated_rows(rng, dtype):
-    return rng.normal(size=(40, 10))[rng.integers(0, 40, 500)]
-
-
-@case
-def repeated_rows_2d(rng, dtype):
-    return rng.integers(0, 6, (500, 2)) / 7
-
-
-@case
-def all_rows_equal(rng, dtype):
-    return np.repeat(rng.normal(size=(1, 9)), 400, axis=0)
-
-
-@case
-def all_rows_equal_1d(rng, dtype):
-    return np.full((300, 1), 0.1)
 
 
 @case
@@ -356,11 +264,6 @@ def last_bit(rng, dtype):
 
 
 @case
-def equal_weight_path(rng, dtype):
-    return rng.permutation(np.arange(500.0))[:, None]
-
-
-@case
 def equal_weight_path_10d(rng, dtype):
     """Return a path of unit steps whose ends drift apart.
 
@@ -370,31 +273,25 @@ def equal_weight_path_10d(rng, dtype):
     return rng.permutation(np.cumsum(np.eye(10)[axis], axis=0))
 
 
-@case
-def half_empty_counts(rng, dtype):
-    """Return counts, half of them zero: there are ties everywhere, and a few rows repeat."""
-    return rng.poisson(np.log(2), (600, 9))
-
-
-@case
-def simplex(rng, dtype):
-    """Return points that are all equally far apart."""
-    return np.eye(60)
+register(
+    integer_grid=lambda rng, dtype: rng.permutation(np.argwhere(np.ones((20, 20)))),
+    integer_grid_10d=lambda rng, dtype: rng.permutation(np.argwhere(np.ones((2,) * 10))),
+    # Grid of tenths. Distances that are equal on paper differ in the last bit, and some only before the root is
+    # taken.
+    decimal_grid=lambda rng, dtype: rng.permutation(np.argwhere(np.ones((18, 18)))) * 0.1,
+    repeated_rows=lambda rng, dtype: rng.normal(size=(40, 10))[rng.integers(0, 40, 500)],
+    repeated_rows_2d=lambda rng, dtype: rng.integers(0, 6, (500, 2)) / 7,
+    all_rows_equal=lambda rng, dtype: np.repeat(rng.normal(size=(1, 9)), 400, axis=0),
+    all_rows_equal_1d=lambda rng, dtype: np.full((300, 1), 0.1),
+    equal_weight_path=lambda rng, dtype: rng.permutation(np.arange(500.0))[:, None],
+    # Counts, half of them zero: there are ties everywhere, and a few rows repeat.
+    half_empty_counts=lambda rng, dtype: rng.poisson(np.log(2), (600, 9)),
+    # Points that are all equally far apart.
+    simplex=lambda rng, dtype: np.eye(60),
+)
 
 
 family = "shapes of trees"
-
-
-@case
-def chain(rng, dtype):
-    """Return points at steps that grow along a line, so that the tree merges one point at a time."""
-    return np.cumsum(np.linspace(1, 2, 500))[rng.permutation(500), None] * np.ones((1, 2))
-
-
-@case
-def star(rng, dtype):
-    """Return a hub whose spokes point along different axes, each end nearer to the hub than to any other end."""
-    return np.concatenate([np.zeros((1, 100)), np.diag(rng.uniform(1, 1.3, 100))])
 
 
 @case
@@ -413,39 +310,23 @@ def exponential_gaps_12d(rng, dtype):
     return rng.permutation(points)[:, None] * np.eye(12)[5]
 
 
-@case
-def one_feature(rng, dtype):
-    return rng.normal(size=(1000, 1))
-
-
-@case
-def more_features_than_rows(rng, dtype):
-    return rng.normal(size=(50, 300))
+register(
+    # Points at steps that grow along a line, so that the tree merges one point at a time.
+    chain=lambda rng, dtype: np.cumsum(np.linspace(1, 2, 500))[rng.permutation(500), None] * np.ones((1, 2)),
+    # Hub whose spokes point along different axes, each end nearer to the hub than to any other end.
+    star=lambda rng, dtype: np.concatenate([np.zeros((1, 100)), np.diag(rng.uniform(1, 1.3, 100))]),
+    one_feature=lambda rng, dtype: rng.normal(size=(1000, 1)),
+    more_features_than_rows=lambda rng, dtype: rng.normal(size=(50, 300)),
+)
 
 
 family = "smallest"
 
 
-@case
-def one_row(rng, dtype):
-    return np.array([[1.5, -2.0]])
-
-
-@case
-def two_rows(rng, dtype):
-    return np.array([[0.1, 0.2], [0.3, -0.4]])
-
-
-@case
-def two_equal_rows(rng, dtype):
-    return np.ones((2, 3))
-
-
-@case
-def three_rows(rng, dtype):
-    return np.array([[0.0], [0.7], [0.3]])
-
-
-@case
-def three_wide_rows(rng, dtype):
-    return rng.normal(size=(3, 20))
+register(
+    one_row=lambda rng, dtype: np.array([[1.5, -2.0]]),
+    two_rows=lambda rng, dtype: np.array([[0.1, 0.2], [0.3, -0.4]]),
+    two_equal_rows=lambda rng, dtype: np.ones((2, 3)),
+    three_rows=lambda rng, dtype: np.array([[0.0], [0.7], [0.3]]),
+    three_wide_rows=lambda rng, dtype: rng.normal(size=(3, 20)),
+)
