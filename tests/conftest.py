@@ -45,7 +45,7 @@ COMPILING = [
     f"test_{name}.py"
     for name in (
         "any_input", "append", "brute_force", "compact", "connect", "estimator", "knn_graph", "memory",
-        "metric_searches", "metrics", "missing", "near_pairs", "neighbor_lists", "pairs", "search_tasks", "trees",
+        "items", "metrics", "missing", "near_pairs", "neighbor_lists", "pairs", "search_tasks", "trees",
     )
 ]  # fmt: skip
 
@@ -90,7 +90,7 @@ def engine(device):
 
 @pytest.fixture
 def set_constants(monkeypatch):
-    """Call it to set numbers of a module: `set_constants(lists, LARGE=8)`; one by device is set for each of them."""
+    """Call it with a module and its numbers, `LARGE=8`; one by device is set for each of them."""
 
     def choose(module, **values):
         for name, value in values.items():

@@ -140,15 +140,6 @@ def test_parameters_as_scikit_learn_wants_them(device):
         SingleLinkage(2, None)
 
 
-def test_fit_predict_and_fit_returns_itself(device):
-    X = blobs()
-    model = SingleLinkage(3, device=device)
-    labels = model.fit_predict(X)
-    assert model.fit(X) is model
-    np.testing.assert_array_equal(labels, model.labels_)
-    assert labels.tolist() == [0, 1, 2] * 20
-
-
 @pytest.mark.parametrize(
     ("parameters", "error", "message"),
     [
@@ -175,7 +166,13 @@ def test_fit_predict_and_fit_returns_itself(device):
         ({"n_neighbors": "8"}, TypeError, "n_neighbors must be an integer, got '8'"),
         ({"min_samples": 0}, ValueError, "min_samples must be at least 1, got 0"),
         ({"min_samples": 60}, ValueError, "min_samples must be at most n - 1 = 59, got 60"),
+        ({"min_samples": -3}, ValueError, "min_samples must be at least 1, got -3"),
         ({"min_samples": 1.5}, TypeError, "min_samples must be an integer, got 1.5"),
+        ({"min_samples": True}, TypeError, "min_samples must be an integer, got True"),
+        ({"min_samples": "5"}, TypeError, "min_samples must be an integer, got '5'"),
+        ({"max_distance": np.nan}, ValueError, "max_distance must not be NaN"),
+        ({"max_distance": "1"}, TypeError, "max_distance must be a number, got '1'"),
+        ({"max_distance": True}, TypeError, "max_distance must be a number, got True"),
         ({"device": "tpu"}, ValueError, "device must be one of 'auto', 'cpu', 'cuda', got 'tpu'"),
     ],
 )
@@ -209,11 +206,6 @@ def test_cuda_without_a_gpu_never_falls_back():
         with pytest.raises(DeviceUnavailableError, match="device='cuda' needs an NVIDIA GPU"):
             call()
     assert fit(blobs(), device="auto").report_["device"] == "cpu"
-
-
-def test_complete_linkage_is_refused():
-    with pytest.raises(TypeError, match="linkage"):
-        SingleLinkage(linkage="complete")
 
 
 MODELS = [SingleLinkage(3, prediction_data=True), HDBSCAN(3, prediction_data=True)]  # whose fit makes all frames

@@ -19,14 +19,12 @@ import pytest
 import sklearn
 from models import assert_same
 from repository import ROOT
-from scipy import sparse
 from scipy.cluster.hierarchy import linkage
 from sklearn.base import BaseEstimator, ClusterMixin, clone
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from sklearn.utils.validation import check_is_fitted
 
 import rapids_slink
 from rapids_slink import DBSCAN, HDBSCAN, SingleLinkage, fit, fit_graph, load, plan
@@ -206,22 +204,7 @@ def test_after_cumls_transformers():
     assert to_host(getattr(labels, "values", labels)).tolist() == np.repeat([0, 1, 2], 30).tolist()
 
 
-@pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csc_matrix, sparse.coo_array])
-def test_sparse_input_is_refused(kind, device):
-    with pytest.raises(TypeError, match=r"Sparse input is not supported: pass X\.toarray\(\)"):
-        fit(kind(np.eye(4)), 2, metric="cityblock", device=device)
-
-
 # -------------------------------------------------------------------------------------------------- copies
-
-
-def test_clone_is_unfitted(device):
-    model = SingleLinkage(4, n_neighbors=3, device=device).fit(FRAME)
-    other = clone(model)
-    assert other.get_params() == model.get_params()
-    with pytest.raises(sklearn.exceptions.NotFittedError):
-        check_is_fitted(other)
-    check_is_fitted(model)
 
 
 @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])

@@ -411,11 +411,16 @@ def test_is_public():
     assert rapids_slink.deduplicate_files is deduplicate_files
 
 
+@pytest.fixture
+def few_products(set_constants):
+    """Few rows have several pivots."""
+    set_constants(pivots, PRODUCTS=400)
+
+
 @pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "cosine"])
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
-def test_blocks_of_near_rows(tmp_path, metric, dtype, set_constants, device):
+def test_blocks_of_near_rows(tmp_path, metric, dtype, few_products, device):
     """Rows around few places are in blocks that meet few others, and no near pair is lost."""
-    set_constants(pivots, PRODUCTS=400)
     rng = np.random.default_rng(5)
     X = rng.normal(size=(9, 16))[rng.integers(0, 9, 360)] + 0.2 * rng.normal(size=(360, 16))
     X[300:] = X[:60] + 0.02 * rng.normal(size=(60, 16))
@@ -434,9 +439,8 @@ def test_blocks_of_near_rows(tmp_path, metric, dtype, set_constants, device):
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 @pytest.mark.parametrize("scale", [1e-20, 1.0, 1e20])
-def test_each_near_pair_meets(metric, scale, set_constants, device):
+def test_each_near_pair_meets(metric, scale, few_products, device):
     """At any scale a row visits each block that has a row near it, of noise too, and with small radii not all."""
-    set_constants(pivots, PRODUCTS=400)
     X = np.random.default_rng(6).normal(size=(240, 3))
     X[7::50] *= 1e60  # which are longer than all pivots, and beyond float32
     X, is_cosine, on, visits = scale * X, metric == "cosine", resolve(device), []

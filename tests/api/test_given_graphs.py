@@ -85,9 +85,6 @@ def test_graphs_of_networkx(device):
         fit_graph(nx.DiGraph([(0, 1)]))
 
 
-# ------------------------------------------------------------------------------------------- HDBSCAN
-
-
 class StableNumPy:
     """NumPy, except that equal values keep their order: otherwise it depends on the processor."""
 

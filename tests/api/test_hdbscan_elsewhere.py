@@ -199,9 +199,6 @@ def test_recipe_of_topics(stand_in):
         np.testing.assert_allclose(*(np.array(json.loads(answer[line])) for answer in answers), atol=1e-6)
 
 
-# ---------------------------------------------------------------------------------------------------- trees
-
-
 @pytest.fixture
 def both(device):
     """Our model, and the package's with the trees of ours."""
@@ -242,6 +239,11 @@ def test_condensed_tree_is_the_packages(both):
     for name in ("lambda_val", "child_size"):
         np.testing.assert_array_equal(np.sort(ours.to_numpy()[name]), np.sort(theirs.to_numpy()[name]))
     pd.testing.assert_frame_equal(ours.to_pandas(), pd.DataFrame(ours.to_numpy()))
+    points, others = (tree[tree["child"] < n].sort_values("child") for tree in (ours.to_pandas(), theirs.to_pandas()))
+    np.testing.assert_array_equal(points["lambda_val"], others["lambda_val"])
+    by_pairs = pd.crosstab(points["parent"].to_numpy(), others["parent"].to_numpy()) > 0
+    assert (by_pairs.sum() == 1).all()  # one cluster of ours is one of theirs
+    assert (by_pairs.sum(axis=1) == 1).all()
     graph, expected = ours.to_networkx(), theirs.to_networkx()
     assert graph.number_of_nodes() == expected.number_of_nodes()
     for row in range(n):
@@ -277,9 +279,6 @@ def test_rows_are_kept_for_the_drawing(device, tmp_path):
     of_distances = HDBSCAN(10, metric="precomputed", gen_min_span_tree=True, device=device)
     assert of_distances.fit(squareform(pdist(blobs(0)))).minimum_spanning_tree_.rows is None
     assert rapids_slink.plan((10**6, 64), device=device)["memory"]
-
-
-# ------------------------------------------------------------------------------------------------- pictures
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import ast
 import re
 from functools import cache
 from graphlib import TopologicalSorter
+from importlib import import_module
 
 import pytest
 from repository import PACKAGE, python
@@ -55,9 +56,6 @@ def test_every_public_name_is_there():
     assert set(rapids_slink.__all__) <= set(dir(rapids_slink))
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = rapids_slink.nonsense
-
-
-# ------------------------------------------------------------------------------------------- within the package
 
 
 def modules():
@@ -131,3 +129,24 @@ def test_no_stage_asks_for_the_class_of_a_search_or_a_filter():
     """They say themselves what they have: `Search` of neighbors/task.py, `TileFilter` of neighbors/filter."""
     asked = re.compile(r"isinstance\([^()]*,\s*\w*(?:Search|Filter)\)")
     assert [str(path) for path in PACKAGE.rglob("*.py") if asked.search(path.read_text())] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "feature"),
+    [
+        ("sklearn.cluster._agglomerative", "_fix_connectivity", "connectivity= of rapids_slink.sklearn's class"),
+        ("sklearn.neighbors._base", "NeighborsBase._fit", "rapids_slink.sklearn.NearestNeighbors"),
+        ("hdbscan.hdbscan_", "_tree_to_labels", "Hierarchy.to_hdbscan"),
+        ("jscatter.widget", "JupyterScatter._handle_tooltip", "what the explorer says of the row under the pointer"),
+        ("numba.core.event", "Listener", "the message that kernels are being compiled"),
+        ("numba.core.config", "CACHE_DIR", "the folder of the CPU's machine code"),
+        ("numba.core.caching", "IndexDataCacheFile", "the files of the CPU's machine code"),
+    ],
+)
+def test_private_names_are_there(module, name, feature):
+    package = pytest.importorskip(module.partition(".")[0])
+    holder, _, attribute = name.rpartition(".")
+    found = import_module(module)
+    assert hasattr(getattr(found, holder) if holder else found, attribute), (
+        f"{feature} needs {module}.{name}: not in {package.__version__}"
+    )

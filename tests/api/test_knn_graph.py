@@ -62,9 +62,6 @@ def test_nearest_neighbors_of_sets_far_apart_and_of_different_types(device):
     assert_edges(found, reported(least(squared_distances(X, Y), 1), "euclidean"))
 
 
-# -------------------------------------------------------------------------------------------------- refusals
-
-
 @pytest.mark.parametrize(
     ("n_neighbors", "error", "message"),
     [
@@ -94,9 +91,6 @@ def test_numbers_of_neighbors_are_checked(n_neighbors, error, message, device):
 def test_errors_of_two_sets_name_the_set(X, Y, error, message, device):
     with pytest.raises(error, match=message):
         nearest_neighbors(X, Y, device=device)
-
-
-# ---------------------------------------------------------------------------------------------------- memory
 
 
 @pytest.mark.parametrize("call", [lambda X, **on: knn_graph(X, 3, **on), lambda X, **on: nearest_neighbors(X, X, **on)])

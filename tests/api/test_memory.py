@@ -40,8 +40,6 @@ from rapids_slink.runtime.memory import (
     usable_cores,
 )
 
-# ----------------------------------------------------------------------------------------------- memory_limit
-
 
 @pytest.mark.parametrize(
     ("given", "size"),
@@ -201,9 +199,6 @@ def test_pairs_of_components_fit(monkeypatch):
     assert bits(found) == bits(expected)
 
 
-# ----------------------------------------------------------------------------------- what is refused at the start
-
-
 def free_is(monkeypatch, size):
     """So much memory is free, and none of it in idle pools."""
     free_memory()
@@ -269,9 +264,6 @@ def test_more_edges_than_a_frame_of_cudf_holds_are_refused():
     text = r"n_neighbors=16 makes 2,147,483,648 edges, and a cuDF frame holds 2,147,483,647"
     with pytest.raises(ValueError, match=text):
         knn_graph(X, 16, device="cuda")
-
-
-# ------------------------------------------------------------------------------------------------- free memory
 
 
 def host(root, files):

@@ -9,14 +9,12 @@ import pytest
 from hard_cases import CASES, QUICK, combinations, full
 from hypothesis import given
 from hypothesis import strategies as st
-from metric_cases import ALL_METRICS, HARD, points, takes_booleans, with_cases, without_zeros
+from metric_cases import ALL_METRICS, points, with_cases, without_zeros
 from numba import njit
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
-from scipy.spatial.distance import cdist
 from sklearn.cluster import DBSCAN
 
-import rapids_slink
 from rapids_slink import count_pairs, deduplicate, fit, fit_graph, iter_pairs, minimum_spanning_tree, pairs, to_csr
 from rapids_slink.forced import force
 from rapids_slink.metrics import METRICS, OVERFLOW, distances, get_metric, largest_distance
@@ -300,15 +298,6 @@ def test_few_rows(device):
     assert columns(pairs(np.zeros((2, 3)), max_distance=0, device=device))[1].tolist() == [1]
 
 
-def test_repeated_rows(device):
-    """All pairs of equal rows, at zero."""
-    for d in (3, 40):
-        X = np.repeat(np.random.default_rng(0).normal(size=(20, d)), 60, axis=0)
-        found = pairs(X, max_distance=0, device=device)
-        assert len(found) == 20 * 60 * 59 // 2
-        assert not columns(found)[2].any()
-
-
 def test_every_pair_is_within_infinity(device):
     X = np.random.default_rng(0).normal(size=(400, 20))
     assert len(pairs(X, max_distance=np.inf, device=device)) == 400 * 399 // 2
@@ -450,23 +439,6 @@ def test_the_limit_is_the_largest_surrogate_within(metric):
             assert weight(np.nextafter(limit.surrogate, np.inf)) > t
     if metric.distance != "value":
         assert Limit.of(metric, -1.0, 37).surrogate == -np.inf
-
-
-def test_blocks_of_cdist_find_the_same(device):
-    X = np.random.default_rng(0).normal(size=(3000, 100)).astype(np.float32)
-    X[::30] = X[1::30] + 1e-3
-    D = cdist(X.astype(np.float64), X.astype(np.float64))
-    found = pairs(X, max_distance=11.0, device=device)
-    src, dst = np.nonzero(np.triu(D <= 11.0, 1))
-    np.testing.assert_array_equal(columns(found)[0], src)
-    np.testing.assert_array_equal(columns(found)[1], dst)
-
-
-def test_every_name_is_public():
-    assert set(rapids_slink.__all__) > {"pairs", "count_pairs", "iter_pairs", "deduplicate", "to_csr"}
-    assert callable(rapids_slink.pairs)
-    assert not takes_booleans("euclidean")
-    assert len(HARD) > 5
 
 
 @pytest.fixture(scope="module")

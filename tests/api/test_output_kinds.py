@@ -103,9 +103,6 @@ def test_files_and_copies_under_an_output_type(monkeypatch, tmp_path, device, X,
     assert "90 rows in 3 clusters" in model._repr_html_()
 
 
-# ------------------------------------------------------------------------------------- tables of Polars and Arrow
-
-
 TABLES = {"polars": to_polars, "pyarrow": to_arrow, "a batch of pyarrow": to_batch, "a stream of pyarrow": to_stream}
 tables = pytest.mark.parametrize("library", TABLES)
 WEIGHTED = pd.DataFrame(

@@ -107,9 +107,6 @@ def test_frames_are_copied_to_the_current_gpu(two_gpus):
     np.testing.assert_array_equal(moved.part, FEW)
 
 
-# ----------------------------------------------------------------------------------------- on two GPUs that compute
-
-
 @pytest.fixture
 def second():
     """The GPU that is not current, and a check that the other stays so."""

@@ -15,7 +15,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist, pdist
 from spanning_trees import bits, by_appearance
 
-from rapids_slink import SingleLinkage, fit
+from rapids_slink import fit
 from rapids_slink.forced import force
 from rapids_slink.report import Report
 from rapids_slink.runtime import threads
@@ -33,10 +33,10 @@ def points(name, dtype):
 
 
 @cache
-def scipys(name, dtype, metric="euclidean"):
+def scipys(name, dtype):
     """SciPy's Z of a case."""
     X = points(name, dtype).astype(np.float64)
-    return hierarchy.linkage(X, "single", metric) if len(X) > 1 else np.empty((0, 4))
+    return hierarchy.linkage(X, "single") if len(X) > 1 else np.empty((0, 4))
 
 
 @cache
@@ -49,9 +49,6 @@ def has_ties(name, dtype):
 def fitted(name, dtype, n_neighbors, device):
     """A model of a case, which no test may change."""
     return fit(points(name, dtype), 1, n_neighbors=n_neighbors, device=device)
-
-
-# ---------------------------------------------------------------------------------------------- the answer
 
 
 @pytest.mark.parametrize(
@@ -147,13 +144,6 @@ def test_mnist_on_the_gpu():
     assert int(weight.max()) == 4_673_609
 
 
-@pytest.mark.parametrize("name", ["images", "decimal_grid", full("uneven_blobs_8d"), full("offset_1e7"), "three_rows"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_sqeuclidean_is_scipys(name, dtype, device):
-    model = fit(points(name, dtype), 1, metric="sqeuclidean", n_neighbors=3, device=device)
-    np.testing.assert_array_equal(model.to_scipy()[:, 2], scipys(name, dtype, "sqeuclidean")[:, 2])
-
-
 @pytest.mark.parametrize("n_neighbors", [7, 8, 1000])
 @pytest.mark.parametrize("d", [2, 12])
 def test_as_many_neighbors_as_rows(d, n_neighbors, device):
@@ -188,9 +178,6 @@ def test_connected_components_are_those_of_the_knn_graph(name, n_neighbors, devi
     assert model.n_connected_components_ == connected_components(graph, directed=False)[0]
 
 
-# -------------------------------------------------------------------------------------------------- cutting
-
-
 @pytest.mark.parametrize("name", ["integer_grid", "uneven_blobs_2d", full("few_big_clusters"), full("cauchy")])
 def test_cutting_again_is_fitting_again(name, device):
     X = points(name, "float64")[:1500]
@@ -216,23 +203,6 @@ def test_threshold_does_not_merge_at_the_distance_itself(device):
     assert cut(np.nextafter(1.0, 2.0)) == cut(2.0) == [0, 0, 1, 2]
     assert cut(3.0) == [0, 0, 0, 1]
     assert cut(3.5) == cut(np.inf) == [0, 0, 0, 0]
-
-
-def test_exactly_as_many_clusters_as_asked_for_under_ties(device):
-    X = np.arange(50.0)[:, None]
-    for k in (1, 2, 17, 49, 50):
-        labels = fit(X, k, device=device).labels_
-        assert np.unique(labels).tolist() == list(range(k))
-
-
-def test_two_clusters_unless_told_otherwise(device):
-    X = np.array([[0.0], [1.0], [50.0], [51.0], [80.0]])
-    assert fit(X, device=device).n_clusters_ == 2
-    assert SingleLinkage(device=device).fit(X).n_clusters_ == 2
-    assert fit(X, distance_threshold=15.0, device=device).n_clusters_ == 3
-
-
-# ------------------------------------------------------------------------------------------------ the report
 
 
 @pytest.mark.parametrize("n_neighbors", [1, 8, full(2), full(3)])

@@ -80,9 +80,6 @@ def test_tests_of_scikit_learn(device):
     assert run_tests_of("sklearn.cluster.tests.test_hierarchical", device) >= 20
 
 
-# --------------------------------------------------------------------------------------------- nearest neighbours
-
-
 def assert_same(found, expected):
     """Distances, and row numbers where no two are equal."""
     for ours, theirs in zip(found, expected, strict=True):

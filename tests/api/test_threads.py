@@ -29,8 +29,6 @@ from rapids_slink.spanning_tree import lists
 
 INPUTS = [points(3000, 12), points(4000, 3), points(2500, 40), np.repeat(points(500, 9), 5, axis=0)]
 
-# ------------------------------------------------------------------------------------------------------ threads
-
 
 def run_at_once(work, count=2):
     """`work` of 0, 1, ... in a thread each, all begun together."""
@@ -180,9 +178,6 @@ print("right")
     run = [sys.executable, str(script)]
     done = subprocess.run(run, capture_output=True, text=True, env=environment, timeout=120)
     assert done.stdout == "right\n", done.stderr
-
-
-# ------------------------------------------------------------------------------------------------ interruptions
 
 
 def fit_until_called(model, X, interrupting):

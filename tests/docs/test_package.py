@@ -1,10 +1,12 @@
 """What ships, and what the README says."""
 
+import ast
 import os
 import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 
 import numpy as np
@@ -14,6 +16,7 @@ from repository import PACKAGE, ROOT, python
 from scipy.spatial.distance import pdist, squareform
 
 import rapids_slink
+from rapids_slink import api
 from rapids_slink.datasets import load_cities
 
 
@@ -127,3 +130,79 @@ def test_readme_shows_the_pipeline_of_the_docstring():
     stages = re.findall(r"──▶ ([\w -]+\w)", diagram)
     assert stages == ["k-NN graph", "spanning forest", "connect", "linkage", "cut"]
     assert stages == re.findall(r"──▶ ([\w -]+\w)", readme_blocks("text")[1])
+
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def recipe():
+    """The conda recipe, with its few variables filled in."""
+    yaml, jinja2 = pytest.importorskip("yaml"), pytest.importorskip("jinja2")
+    text = jinja2.Template((ROOT / "conda" / "recipe" / "meta.yaml").read_text()).render(PYTHON="python")
+    return yaml.safe_load(text)
+
+
+def test_recipe_asks_for_what_the_project_does():
+    found = recipe()
+    assert found["package"] == {"name": PROJECT["name"], "version": rapids_slink.__version__}
+    python = f"python {PROJECT['requires-python']}"
+    wanted = {re.sub(r"(?=[<>=])", " ", name, count=1) for name in PROJECT["dependencies"]} | {python}
+    assert set(found["requirements"]["run"]) == wanted
+    gpu = {re.sub(r"(-cu|-cuda)1\dx?", "", name) for name in PROJECT["optional-dependencies"]["cu13"]}
+    assert gpu <= {name.replace(" ", "") for name in found["requirements"]["run_constrained"]}
+    assert found["about"]["summary"] == PROJECT["description"]
+
+
+def test_citation():
+    found = pytest.importorskip("yaml").safe_load((ROOT / "CITATION.cff").read_text())
+    assert found["version"] == rapids_slink.__version__
+    assert found["license"] == PROJECT["license"]
+    assert found["references"][0]["doi"].startswith("10.1007/")
+
+
+def test_changelog_begins_with_this_version():
+    (first, *_) = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    assert first == rapids_slink.__version__
+
+
+def test_show_versions(capsys, set_constants):
+    rapids_slink.show_versions()
+    said = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert said["rapids_slink"] == rapids_slink.__version__
+    assert said["Python"] == sys.version.split()[0]
+    assert re.match(r"\d", said["numpy"])
+    set_constants(api, PACKAGES=("no-such-package", "scikit-le"))
+    rapids_slink.show_versions()
+    said = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert said == ["rapids_slink", "Python", "system", "scikit-learn", "GPU"]
+
+
+def test_issues_ask_for_versions():
+    assert "show_versions()" in (ROOT / ".github" / "ISSUE_TEMPLATE" / "bug.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def sources():
+    return {path: ast.parse(path.read_text()) for path in sorted((ROOT / "tests").rglob("*.py"))}
+
+
+def test_no_test_imports_another(sources):
+    for path, tree in sources.items():
+        for node in ast.walk(tree):
+            names = [alias.name for alias in getattr(node, "names", ()) if isinstance(node, ast.Import)]
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not [name for name in names if name.split(".")[-1].startswith("test_")], path
+
+
+def test_names_of_files_differ(sources):
+    """What is shared is imported by its name alone, and some lists name tests by theirs."""
+    names = [path.name for path in sources if path.name != "conftest.py"]
+    assert len(set(names)) == len(names) > 90
+
+
+def test_processes_have_a_time_to_end(sources):
+    calls = [(path, node) for path, tree in sources.items() for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    runs = [(path, node) for path, node in calls if ast.unparse(node.func) == "subprocess.run"]
+    assert len(runs) > 20
+    without = [f"{path}:{node.lineno}" for path, node in runs if "timeout" not in {word.arg for word in node.keywords}]
+    assert without == []

@@ -49,8 +49,6 @@ def test_compile_check_can_fail():
     assert "error" in log
 
 
-# ------------------------------------------------------------------------------------------------------- options
-
 VALUES = [value_option(dtype) for dtype in ("float32", "float64")]
 PACKED = value_option("uint8")  # rows of packed bits, or of bytes
 SPACES = [

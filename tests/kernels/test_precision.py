@@ -143,9 +143,6 @@ def test_a_gpu_is_tried_once(monkeypatch):
         assert tried == [0, 1]
 
 
-# --------------------------------------------------------------------------------------------------- on a GPU
-
-
 @pytest.fixture(params=["wgmma", "mma", full("mma, one stage")])
 def encodings(request, fused_body, monkeypatch):
     """The module that tries each body of the fused kernel, without what it knows."""

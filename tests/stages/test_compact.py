@@ -105,9 +105,6 @@ def test_packed_rows_are_bytes(dtype, device):
             fit(np.ones((3, 2), dtype), 1, metric=metric, device=device)
 
 
-# ------------------------------------------------------------------------------------------------------- codes
-
-
 @pytest.mark.parametrize("spans", [[2, 5, 255, 256], full([257, 65535, 65536, 65537])])  # a byte, two, and none
 @given(st.integers(2, 60), st.integers(1, 140), st.sampled_from(range(4)), st.sampled_from([0, -3, 2**24, 2**40]),
        st.sampled_from([None, 1, 2]), st.integers(0, 2**32 - 1))  # fmt: skip
@@ -139,9 +136,6 @@ def test_codes_have_the_distances_of_their_features(missing, span, d, dtype):
     assert codes.dtype == ("uint8" if (span == 3 and d < 255) or (missing != "hiercc" and span == 3) else "uint16")
     assert features.dtype == dtype
     np.testing.assert_array_equal(*(kernels(CPU).all_distances(rows, metric) for rows in (codes, features)))
-
-
-# ------------------------------------------------------------------------------------------- categories and text
 
 
 def alleles():
@@ -262,9 +256,6 @@ def test_text_is_for_hamming_of_all_rows(engine):
         nearest_neighbors(X, X, device=engine.name)
     with pytest.raises(TypeError, match=r"not numeric|it holds text"):  # X's codes would not be those of rows to come
         fit(X, 3, metric="hamming", prediction_data=True, device=engine.name)
-
-
-# ------------------------------------------------------------------------------------------ which rows are compact
 
 
 @pytest.mark.parametrize(

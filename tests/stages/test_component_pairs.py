@@ -218,9 +218,6 @@ def test_clusters_that_no_filter_tells_apart(is_bounded, engine, monkeypatch, se
         assert report["connect"]["joined_at_once"] == 1
 
 
-# ---------------------------------------------------------------------------------------------------- limits
-
-
 def test_what_is_worthwhile(engine):
     X = np.random.default_rng(0).normal(size=(10_000, 16)).astype(np.float32)
     search = BruteForceSearch(engine.asarray(X), engine, Report())

@@ -6,7 +6,6 @@ import pytest
 from hard_cases import full
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.cluster import hierarchy
 from sklearn.cluster import AgglomerativeClustering
 from spanning_trees import DEEP, SHAPES, by_appearance, edges, linkage_on, matrix, shaped_tree, tree_of_all_pairs
 
@@ -84,21 +83,6 @@ def test_forest(engine):
     assert labels_of(without, n_leaves=3, n_clusters=3).tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("ties", [False, True])
-def test_cuts_are_scipys_between_heights(engine, ties):
-    rng = np.random.default_rng(1)
-    X = rng.integers(0, 9, (80, 2)).astype(float) if ties else rng.random((80, 2))
-    Z = hierarchy.linkage(X, "single")
-    frame = linkage_on(engine, tree_of_all_pairs(X))
-    heights = np.unique(Z[:, 2])
-    for t in [heights[0] - 1, *(heights[1:] + heights[:-1]) / 2, heights[-1] + 1]:
-        labels = labels_of(frame, distance_threshold=t)
-        assert labels.dtype == np.int32
-        assert same_partition(labels, hierarchy.fcluster(Z, t, "distance"))
-        assert in_order_of_appearance(labels)
-        assert labels_of(frame, n_clusters=labels.max() + 1).tolist() == labels.tolist()
-
-
 def test_thresholds_mean_what_they_mean_in_scikit_learn(engine):
     X = np.array([[0.0], [1.0], [2.0], [4.0], [6.0], [9.0]])
     frame = linkage_on(engine, tree_of_all_pairs(X))
@@ -140,16 +124,6 @@ def test_clusters_named_by_their_first_row(engine, n, shape, seed, least, method
         assert named[k].dtype == np.int32
         expected = [label if label < 0 else labels.index(label) for label in labels]
         assert to_host(named[k].values).tolist() == expected
-
-
-def test_names_stay_when_rows_are_added(device):
-    X = np.array([[0.0], [9.0], [0.5], [9.5], [1.0], [20.0], [20.5]])
-    few, all_rows = (
-        SingleLinkage(1, device=device).fit(rows).cut(distance_threshold=[0.5, 5], names="first_row", closed="right")
-        for rows in (X[:5], X)
-    )
-    assert to_host(few).tolist() == [[0, 0], [1, 1], [0, 0], [1, 1], [0, 0]]
-    assert to_host(all_rows)[:5].tolist() == to_host(few).tolist()
 
 
 @pytest.mark.parametrize("end", [range(49), np.zeros(49)], ids=["chain", "star"])

@@ -17,7 +17,7 @@ from sklearn.base import clone
 from sklearn.cluster import DBSCAN as SklearnDBSCAN
 
 import rapids_slink
-from rapids_slink import DBSCAN, DeviceMemoryError, SingleLinkage, fit, pairs
+from rapids_slink import DBSCAN, DeviceMemoryError, fit, pairs
 from rapids_slink.metrics import METRICS, get_metric
 from rapids_slink.points.output import as_frame, on_device, on_host
 from rapids_slink.runtime.device import to_host
@@ -429,12 +429,6 @@ def test_few_rows_and_extremes(device):
     X = np.array([[0.0, 0], [1e300, 0], [5e-324, 0], [0, -1e-160]]) * 1e-150
     assert to_host(DBSCAN(0.0, 1, device=device).fit(X).labels_).max() >= 1
     assert to_host(DBSCAN(np.inf, 4, device=device).fit(X).labels_).tolist() == [0] * 4
-
-
-def test_friends_are_dbscan_of_one(device):
-    X = np.random.default_rng(0).random((2000, 3))
-    ours, friends = DBSCAN(0.05, 1, device=device).fit(X), SingleLinkage(max_distance=0.05, device=device).fit(X)
-    np.testing.assert_array_equal(to_host(ours.labels_), to_host(friends.labels_))
 
 
 # ------------------------------------------------------------------------------------------------------- the kernels

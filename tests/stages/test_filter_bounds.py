@@ -44,9 +44,6 @@ def few_rows(name, dtype):
     return X[:: max(1, len(X) // 120)]
 
 
-# ------------------------------------------------------------------------------------------------- the test
-
-
 @pytest.mark.parametrize(("name", "dtype"), case_dtypes())
 def test_no_pair_beyond_a_limit_is_surely_within(name, dtype):
     """Limits just below each of some distances, and far above all: then every pair is."""
@@ -123,9 +120,6 @@ def test_the_test_is_tight(engine, kernels):
     assert passes.sum() <= 1.2 * (distances <= bound[:, None]).sum()
 
 
-# ------------------------------------------------------------------------------------------------ the converse
-
-
 def shares_of_upper_bound(X, engine, kernels):
     """Each pair's squared distance over what the filter says it is at most."""
     xp, n = engine.xp, len(X)
@@ -152,9 +146,6 @@ def test_upper_bounds_where_rounding_is_worst(d, engine, kernels):
     even = shares_of_upper_bound(rng.normal(size=(90, d)), engine, kernels)
     np.fill_diagonal(even, 1.0)
     assert even.min() > (0.9 if d > 1 else 0)  # a bound of everything would be of no use
-
-
-# ---------------------------------------------------------------------------------- the check of what passes
 
 
 @pytest.mark.parametrize(("name", "dtype"), case_dtypes(min_rows=2))
@@ -225,9 +216,6 @@ def test_the_second_test_is_tight():
     assert within.sum() < 0.5 * within.size
 
 
-# ------------------------------------------------------------------------------------------------- products
-
-
 def lengths(x):
     return np.sqrt((x * x).sum(axis=1))
 
@@ -247,9 +235,6 @@ def test_products_keep_their_bound(d, engine, kernels):
     assert (np.abs(found - x @ y.T) < bound).all()
     smaller = to_host(kernels.product(rows.take(slice(3, 9)), points.take(slice(5, 40))))  # in the same memory
     assert (np.abs(smaller - x[3:9] @ y[5:40].T) < bound[3:9, 5:40]).all()
-
-
-# ------------------------------------------------------------------------------------------- quantized points
 
 
 def test_quantized_points_are_what_they_claim(engine, kernels):

@@ -140,9 +140,6 @@ def test_a_threshold_below_the_distance(device):
         assert to_host(model.cut(distance_threshold=2, closed="right")).tolist() == [0, 0, 0, 0]  # and the tree up to 2
 
 
-# ------------------------------------------------------------------------------------------------------- the tree
-
-
 def is_made(model):
     return "spanning_tree" in model.report_["seconds"] or "linkage" in model.report_["seconds"]
 

@@ -18,13 +18,23 @@ LARGE = 8  # points of a large cluster
 
 
 @pytest.fixture
-def early(monkeypatch, prescribe, device):
+def listed_from(monkeypatch, device):
+    """Call it with the offset from which on lists give a GPU's filter its bounds."""
+
+    def listed_from(offset):
+        if device == "cuda":
+            from rapids_slink.neighbors.filter.fused.filter import ImageFilter
+
+            monkeypatch.setattr(ImageFilter, "listed_offsets", offset)
+
+    return listed_from
+
+
+@pytest.fixture
+def early(listed_from, prescribe):
     """Bounds by lists for few rows, of which several threads make several blocks, and large clusters of few points."""
     prescribe(tree="lists", large_cluster=LARGE, cores=4)
-    if device == "cuda":
-        from rapids_slink.neighbors.filter.fused.filter import ImageFilter
-
-        monkeypatch.setattr(ImageFilter, "listed_offsets", 1)
+    listed_from(1)
 
 
 def join_weights_one_by_one(src, dst, weight, n):
@@ -108,12 +118,13 @@ def test_rows_with_too_many_candidates(engine, early, monkeypatch, prescribe):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("device", ["cuda"], indirect=True)
 @pytest.mark.parametrize("way", ["far rows", "a finer filter"])
-def test_far_rows_and_a_finer_filter(way, monkeypatch, prescribe):
+def test_far_rows_and_a_finer_filter(way, listed_from, monkeypatch, prescribe):
     """Rows that the filter leaves out; and a filter that gives way after bounds by lists have been used."""
-    from rapids_slink.neighbors.filter.fused.filter import FusedFilter, ImageFilter
+    from rapids_slink.neighbors.filter.fused.filter import FusedFilter
 
-    monkeypatch.setattr(ImageFilter, "listed_offsets", 1)
+    listed_from(1)
     engine, rng, bounds, report = resolve("cuda"), np.random.default_rng(0), Bounds(1.0), Report()
     X = rng.normal(size=(3000, 20))
     if way == "far rows":
@@ -145,16 +156,13 @@ def test_trees_are_the_same(name, device, early, watch, prescribe):
             assert a.tobytes() == b.tobytes()
 
 
-def test_near_copies(device, monkeypatch, prescribe):
+def test_near_copies(device, listed_from, prescribe):
     """They do not end each other's lists, nor fill them: nearly all edges are certain."""
     rng, n = np.random.default_rng(0), 2**15
     X = rng.normal(size=(n // 4, 12)).astype(np.float32)[rng.permutation(n) // 4]
     X += 1e-5 * rng.normal(size=X.shape).astype(np.float32)
     prescribe(large_cluster=lists.LARGE)
-    if device == "cuda":
-        from rapids_slink.neighbors.filter.fused.filter import ImageFilter
-
-        monkeypatch.setattr(ImageFilter, "listed_offsets", 8)
+    listed_from(8)
     report = rapids_slink.fit(X, device=device).report_
     assert report["spanning_tree"]["edges_certified_by_lists"] > 0.9 * n
     assert report["connect"]["rows_searched"] < 0.2 * n

@@ -59,9 +59,6 @@ def merge_in_order(tree, n, engine):
     return np.column_stack([to_host(column)[:merged] for column in found]), merged
 
 
-# ------------------------------------------------------------------------------------------- the total order
-
-
 SIZES = [(1, 1), (256, 1), (257, 1), (2000, 3), (40_000, 1), (40_000, 3), (50_000, 200), (50_000, 4000),
          (33_000, 10**9)]  # fmt: skip
 STEPS = [(0, 1 / 7), (1, 2.0**-50), (-1e-41, 2.0**-148), (1e300, 1e290)]
@@ -123,9 +120,6 @@ def test_equal_numbers_keep_their_order(n, dtype, engine):
     np.testing.assert_array_equal(found, np.argsort(values, kind="stable"))
 
 
-# --------------------------------------------------------------------------------------------------- linkage
-
-
 @pytest.mark.parametrize("n", [2, 3, 10, 200])
 def test_linkage_is_scipys(engine, n):
     X = np.random.default_rng(n).random((n, 3))
@@ -133,13 +127,6 @@ def test_linkage_is_scipys(engine, n):
     found = linkage_on(engine, tree_of_all_pairs(X).sample(frac=1, random_state=0))
     assert found.dtypes.astype(str).to_dict() == DTYPES
     assert matrix(found).tobytes() == expected.tobytes()
-
-
-def test_heights_are_scipys_under_ties(engine):
-    X = np.random.default_rng(0).integers(0, 5, (60, 2)).astype(float)
-    found = linkage_on(engine, tree_of_all_pairs(X))
-    np.testing.assert_array_equal(matrix(found)[:, 2], hierarchy.linkage(X, "single")[:, 2])
-    assert hierarchy.is_valid_linkage(matrix(found))
 
 
 @given(n=st.integers(1, 40), shape=st.sampled_from(SHAPES), seed=st.integers(0, 2**32 - 1))
@@ -215,11 +202,6 @@ def test_linkage_leaves_its_input_alone_and_takes_other_columns(device):
     before = tree.copy()
     assert matrix(linkage(tree, device=device)).tolist() == [[0, 1, 3, 2], [2, 3, 5, 3]]
     pd.testing.assert_frame_equal(tree, before)
-
-
-def test_weights_may_be_zero_negative_or_integer(engine):
-    tree = pd.DataFrame({"src": [0, 1, 2], "dst": [1, 2, 3], "weight": [0, -2, 7]})
-    assert matrix(linkage_on(engine, tree))[:, 2].tolist() == [-2, 0, 7]
 
 
 def test_linkage_stays_with_its_kind_of_frame(engine, device):

@@ -143,19 +143,6 @@ def test_cuts_that_the_part_does_not_have(device):
     assert SingleLinkage(3, max_distance=2, device=device).fit(X).n_clusters_ == 3
 
 
-@pytest.mark.parametrize(
-    ("value", "error", "message"),
-    [
-        (np.nan, ValueError, "max_distance must not be NaN"),
-        ("1", TypeError, "max_distance must be a number, got '1'"),
-        (True, TypeError, "max_distance must be a number, got True"),
-    ],
-)
-def test_the_distance_is_checked(value, error, message):
-    with pytest.raises(error, match=message):
-        fit(np.ones((3, 2)), max_distance=value, device="cpu")
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("step", [125, 1000])  # outliers of a whole tile and the last one, or few
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])

@@ -1,10 +1,8 @@
 """Mutual reachability against its definition: heights, trees, lists, and what the estimator says of it."""
 
-import pickle
 from functools import cache
 
 import numpy as np
-import pandas as pd
 import pytest
 from hard_cases import CASES, case_dtypes, full
 from hypothesis import given
@@ -13,10 +11,9 @@ from oracles import assert_tree, blobs, core_distances, mutual_reachability, squ
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import pdist, squareform
 from sklearn.base import clone
+from spanning_trees import bits
 
-import rapids_slink
 from rapids_slink import SingleLinkage, fit
-from rapids_slink.cli import main
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.trees.kdtree import TreeSearch
@@ -25,9 +22,6 @@ from rapids_slink.runtime.device import CPU, to_host
 from rapids_slink.spanning_tree.lists import tree_of_lists
 
 SAMPLES = [1, 2, 5, 15]
-
-
-# -------------------------------------------------------------------------------------------------- oracles
 
 
 def rows_of(name, dtype, most=1100):
@@ -62,14 +56,6 @@ def heights_by_prim(X, m):
         v = int(np.argmin(np.where(outside, best, np.inf)))
         taken.append(best[v])
     return np.sort(taken)
-
-
-def bits(model):
-    frames = [to_host(frame[c].values) for frame in (model.linkage_, model.mst_) for c in frame.columns]
-    return b"".join(array.tobytes() for array in [*frames, to_host(model.labels_)])
-
-
-# ----------------------------------------------------------------------------------------------- the answer
 
 
 @pytest.mark.parametrize(("name", "dtype"), case_dtypes(min_rows=2))
@@ -121,17 +107,6 @@ def test_tree_of_points_on_small_grids(n, d, k, m, side, tree_search, seed):
     assert_tree(found.frame, tree_of(mutual_reachability(distances, core_distances(distances, m))))
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["tight_clusters", "integer_grid", *map(full, ("filaments", "uneven_blobs_32d", "images", "last_bit"))],
-)
-def test_same_bits_whatever_the_neighbors_and_twice_in_a_row(name, device):
-    X = CASES[name]("float32")
-    expected = bits(fit(X, 5, min_samples=4, device=device))
-    for n_neighbors in (None, 1, 5, 33):
-        assert bits(fit(X, 5, min_samples=4, n_neighbors=n_neighbors, device=device)) == expected
-
-
 @pytest.mark.parametrize("name", ["uneven_blobs_8d", "cauchy", "integer_grid", "three_wide_rows"])
 def test_one_sample_is_none(name, device):
     """No core is above a distance of its point then."""
@@ -166,25 +141,6 @@ def test_lists(engine):
         np.testing.assert_array_equal(to_host(lists.unlisted_lower_bound[1]), distances[np.arange(150), near[:, -1]])
 
 
-# -------------------------------------------------------------------------------------------- the estimator
-
-
-@pytest.mark.parametrize(
-    ("min_samples", "error", "message"),
-    [
-        (0, ValueError, "min_samples must be at least 1, got 0"),
-        (-3, ValueError, "min_samples must be at least 1, got -3"),
-        (2.5, TypeError, "min_samples must be an integer, got 2.5"),
-        (True, TypeError, "min_samples must be an integer, got True"),
-        ("5", TypeError, "min_samples must be an integer, got '5'"),
-        (60, ValueError, "min_samples must be at most n - 1 = 59, got 60"),
-    ],
-)
-def test_bad_min_samples(min_samples, error, message, device):
-    with pytest.raises(error, match=message):
-        fit(np.arange(60.0)[:, None], min_samples=min_samples, device=device)
-
-
 def test_one_row_has_no_neighbours(device):
     with pytest.raises(ValueError, match="min_samples must be at most n - 1 = 0, got 1"):
         fit(np.zeros((1, 1)), 1, min_samples=1, device=device)
@@ -210,24 +166,3 @@ def test_enough_neighbours_for_the_cores(device):
     assert few.n_connected_components_ == many.n_connected_components_ < fit(X, n_neighbors=1, device=device).n_leaves_
     assert bits(few) == bits(many)
     assert len(fit(X[:13], min_samples=12, device=device).mst_) == 12
-
-
-def test_kept_in_files_and_pickles(tmp_path, device):
-    pytest.importorskip("pyarrow")
-    model = fit(pd.DataFrame(blobs(0)), 3, min_samples=4, device=device)
-    model.save(tmp_path / "model.slink")
-    for again in (rapids_slink.load(tmp_path / "model.slink"), pickle.loads(pickle.dumps(model))):
-        assert again.min_samples == again.report_["min_samples"] == 4
-        np.testing.assert_array_equal(again.to_scipy(), model.to_scipy())
-
-
-def test_command_line(tmp_path, capsys):
-    X = pd.DataFrame(blobs(0), columns=["x", "y"])
-    X.to_csv(tmp_path / "points.csv", index=False)
-    arguments = [str(tmp_path / "points.csv"), "--min-samples", "4", "--device", "cpu", "--linkage"]
-    assert main([*arguments, str(tmp_path / "linkage.csv")]) == 0
-    written = pd.read_csv(tmp_path / "linkage.csv")["height"]
-    np.testing.assert_allclose(written, fit(X, min_samples=4, device="cpu").distances_, rtol=1e-15)
-    arguments[2] = "0"
-    assert main([*arguments, str(tmp_path / "other.csv")]) == 1
-    assert "min_samples must be at least 1, got 0" in capsys.readouterr().err

@@ -104,9 +104,6 @@ def test_queries_and_points_that_differ(make_search, name, dtype):
     assert_lists(make_search(Y, queries=X).find(task), least(squared_distances(X, Y), 4))
 
 
-# ------------------------------------------------------------- numbers of rows that bring several bands and slices
-
-
 def directions(rng, n, d):
     points = rng.normal(size=(n, d))
     return points / np.linalg.norm(points, axis=1)[:, None]

@@ -34,33 +34,15 @@ def test_floats_keep_type_and_bits(engine, dtype, order):
     assert found.tobytes() == np.ascontiguousarray(X).tobytes()  # -0.0 stays -0.0
 
 
-@pytest.mark.parametrize(
-    ("dtype", "expected"),
-    [
-        ("bool", "float32"),
-        ("int8", "float32"),
-        ("uint8", "float32"),
-        ("int16", "float32"),
-        ("uint16", "float32"),
-        ("float16", "float32"),
-        ("int32", "float64"),
-        ("uint32", "float64"),
-        ("int64", "float64"),
-        ("uint64", "float64"),
-        ("object", "float64"),
-        ("longdouble", "float64"),
-        (">f4", "float32"),
-    ],
-)
-def test_other_numbers_become_the_float_that_holds_them(engine, dtype, expected):
-    X = np.array([[0, 1], [1, 1]]).astype(dtype)
-    found = values(X, engine)
-    assert found.dtype == expected
-    np.testing.assert_array_equal(found, [[0, 1], [1, 1]])
-
-
-def test_nested_lists(engine):
-    assert values([[1, 2], [3, 4]], engine).tolist() == [[1, 2], [3, 4]]
+def test_other_numbers_become_the_float_that_holds_them(engine):
+    for expected, dtypes in {
+        "float32": ["bool", "int8", "uint8", "int16", "uint16", "float16", ">f4"],
+        "float64": ["int32", "uint32", "int64", "uint64", "object", "longdouble"],
+    }.items():
+        for dtype in dtypes:
+            found = values(np.array([[0, 1], [1, 1]]).astype(dtype), engine)
+            assert found.dtype == expected, dtype
+            np.testing.assert_array_equal(found, [[0, 1], [1, 1]])
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16", "uint16"])
@@ -114,11 +96,6 @@ def test_duplicate_and_odd_column_names(engine):
     points = as_points(pd.DataFrame(TABLE, columns=["x", "x", 3]), engine)
     assert points.names == ["x", "x", 3]
     np.testing.assert_array_equal(to_host(points.values), TABLE)
-
-
-def test_object_columns_that_are_numbers(engine):
-    X = pd.DataFrame({"a": pd.Series([1, 2.5], dtype=object), "b": [3, 4]})
-    np.testing.assert_array_equal(values(X, engine), [[1, 3], [2.5, 4]])
 
 
 class ByDlpack:
@@ -302,15 +279,3 @@ def test_refused_or_all_squared_distances_are_finite(X):
         return
     squared = ((kept[:, None] - kept[None]) ** 2).sum(axis=2)
     assert np.isfinite(squared).all()
-
-
-def test_points_import_no_gpu_package():
-    script = """
-import sys, pandas as pd
-from rapids_slink.runtime.device import CPU
-from rapids_slink.points import as_points
-as_points(pd.DataFrame({"a": [1.0]}), CPU).labels([0])
-assert not {"cudf", "cupy", "rmm"} & set(sys.modules)
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr

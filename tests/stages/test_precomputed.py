@@ -189,8 +189,6 @@ def test_what_is_no_distance_matrix(X, message, engine):
         fit(engine.asarray(X), device=engine.name)
 
 
-# ------------------------------------------------------------------------------- distances that are given as points
-
 SQUARE = squareform(pdist(np.random.default_rng(0).normal(size=(300, 3))))
 
 

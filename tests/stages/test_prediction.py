@@ -140,9 +140,6 @@ def test_few_rows(device):
     assert on_host(model.predict([[2.5]])).tolist() == [-1]
 
 
-# ------------------------------------------------------------------------------------------- nearest rows
-
-
 def expected_labels(model, X, Y, height, metric):
     distance = cdist(Y, X, metric)
     nearest = distance.argmin(axis=1)
@@ -243,9 +240,6 @@ def test_kinds_of_the_gpu():
     np.testing.assert_allclose(cupy.asnumpy(vectors), expected.membership_vector(Y), rtol=1e-6, atol=1e-12)
     assert isinstance(model.all_points_membership_vectors(), cupy.ndarray)
     assert isinstance(model.exemplars_[0], cupy.ndarray)
-
-
-# ------------------------------------------------------------------------------------------- what a model keeps
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

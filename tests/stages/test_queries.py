@@ -47,9 +47,6 @@ def two_sets(name, n=300):
     return X[: len(X) // 3].copy(), np.concatenate((X[len(X) // 4 :], X[::7]))
 
 
-# ------------------------------------------------------------------------------------------------------- any k
-
-
 @pytest.mark.parametrize("k", [*LENGTHS, 2500, 4200])
 @pytest.mark.parametrize("d", [2, 20])
 def test_lists_of_any_length(d, k, device):
@@ -156,9 +153,6 @@ def test_arrays_are_of_the_kind_of_x():
             assert {type(on_current_gpu(part)) for part in found} == {kind}
 
 
-# ------------------------------------------------------------------------------------------------------- groups
-
-
 def keys_of_two(m, n, rng):
     """Keys of two tables: some of one alone, some of few rows, one of most."""
     return (
@@ -247,9 +241,6 @@ def test_rows_of_zeros_meet_within_their_group_alone(metric, p, device):
         nearest_neighbors(X, Y, groups=([0, 1], [0, 1]), metric=metric, p=p, device=device)
     found = nearest_neighbors(X, Y, groups=([0, 1], [1, 0]), metric=metric, p=p, device=device)
     assert found["dst"].to_numpy().tolist() == [1, 0]
-
-
-# ------------------------------------------------------------------------------------------------------ refusals
 
 
 @pytest.mark.parametrize(

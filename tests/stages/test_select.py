@@ -144,9 +144,6 @@ def test_selections_that_are_refused(device):
     assert not hasattr(SingleLinkage, "select")
 
 
-# ------------------------------------------------------------------------------------------------------- layers
-
-
 def layers_by_trying(model, n):
     """By the leaf clusters of every size: the persistence of a size counts the sizes that each of its clusters has."""
     clusters, sizes = {}, range(2, n + 1)

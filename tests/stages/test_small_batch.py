@@ -63,9 +63,6 @@ def columns(frame):
     return [frame[column].to_numpy() for column in ("src", "dst", "weight")]
 
 
-# ------------------------------------------------------------------------------------------------ the edges
-
-
 @DTYPES
 @pytest.mark.parametrize(
     ("m", "n", "d"),
@@ -124,9 +121,6 @@ def test_rows_that_start_anywhere_and_equal_distances(start, metric, small_batch
     Y = to_host(held)
     X = Y[:50] + np.float32(0.25)
     assert_edges(edges(small_batch, X, held, METRICS[metric]), X, Y, root=metric == "euclidean")
-
-
-# ------------------------------------------------------------------------------------------ what is not proven
 
 
 @pytest.mark.parametrize(
@@ -192,9 +186,6 @@ def test_many_queries_are_not_few(proven):
         X = rng.normal(size=(m, 9)).astype(np.float32)
         assert_edges(columns(nearest_neighbors(X, Y, device="cuda")), X, Y)
         assert proven == expected
-
-
-# ------------------------------------------------------------------------------------------ the filter's proof
 
 
 class Launches:

@@ -80,9 +80,6 @@ def rows_of(frame):
     return list(zip(*(to_host(frame[name].values).tolist() for name in COLUMNS), strict=True))
 
 
-# -------------------------------------------------------------------------------------------------- certificates
-
-
 def certain_edges(lists, engine):
     """What the lists alone certify, the rows' components afterwards and their number."""
     forest = Forest.of_points(lists, engine)
@@ -109,13 +106,6 @@ def test_lists_certify_only_edges_of_the_tree(k, values, engine):
         assert (component[component] == component).all()
 
 
-def test_full_lists_certify_everything(engine):
-    distances = random_matrix(np.random.default_rng(0), 50, [1.0, 2.0, 3.0])
-    found, _, components = certain_edges(lists_of(distances, 49, engine), engine)
-    assert components == 1
-    assert len(found) == 49
-
-
 def test_certificates_wait_for_the_bound(engine):
     """0-1 and 2-3 pair up. Then all lists are used up: nothing may be chosen before a search has found 1-2."""
     distances = squareform([1.0, 2.0, 9.0, 1.5, 9.0, 1.2])  # 01 02 03 12 13 23
@@ -132,9 +122,6 @@ def test_a_tie_at_the_bound_is_not_certain(engine):
     """Row 1 lists 0; an unlisted point as far away might come before any edge of equal weight and later code."""
     tree = tree_by_lists(np.ones((6, 6)) - np.eye(6), 1, engine)
     assert rows_of(tree) == [(0, v, 1.0) for v in range(1, 6)]
-
-
-# ------------------------------------------------------------------------------------------------ the edges' frame
 
 
 def test_the_edges_are_one_frame_from_the_first_round_on(engine):
@@ -160,28 +147,6 @@ def test_the_edges_are_one_frame_from_the_first_round_on(engine):
     assert sorted(rows_of(frame)) == sorted(expected)
 
 
-@pytest.mark.parametrize("kind", ["spread", "grid", "equal"])
-@pytest.mark.parametrize("at_once", [True, False])
-def test_component_pairs_connect_what_rounds_would(kind, at_once, engine, prescribe):
-    """The same tree with all pairs of components at once and without, ties between clusters included, in one frame."""
-    rng = np.random.default_rng(0)
-    n, centers = 1200, 40 * np.eye(12)[rng.integers(0, 7, 1200)]
-    spread = {"spread": rng.normal(size=(n, 12)), "grid": rng.integers(0, 2, (n, 12)), "equal": np.zeros((n, 12))}
-    X = centers + spread[kind]
-    expected = all_pairs_tree(squareform(pdist(X, "sqeuclidean")))
-    search = BruteForceSearch(engine.asarray(X), engine, Report())
-    lists = neighbor_lists(search, n, 4, engine)
-    prescribe(connect="at once" if at_once else "rounds")
-    report = Report()
-    forest = Forest.of_points(lists, engine)
-    frame = forest.edges.frame
-    connect_forest(forest, lists, search, engine, report)
-    assert forest.edges.frame is frame
-    assert sorted(rows_of(frame)) == sorted(rows_of(expected))
-    assert report["connect"].get("joined_at_once", 0) == at_once
-    assert report["connect"]["edges_certified_by_search"] >= 6
-
-
 @pytest.mark.parametrize("max_weight", [np.inf, 2.0])
 def test_a_search_that_finds_nothing_is_an_error(max_weight, engine):
     """Whether or not the tree ends at a weight: with no edge and no higher bound a round would follow for ever."""
@@ -196,9 +161,6 @@ def test_a_search_that_finds_nothing_is_an_error(max_weight, engine):
     lists = lists_of(distances, 1, engine)
     with pytest.raises(RuntimeError, match="a search has made no component certain of an edge"):
         tree_of_lists(lists, Blind(distances, engine), engine, Report(), max_weight)
-
-
-# ------------------------------------------------------------------------------------------------------- the tree
 
 
 SIZES, LENGTHS, TIES = [2, 3, 10, 120], [1, 2, 3, 30], ["none", "all", "two values", "six values"]
@@ -263,9 +225,6 @@ def test_tree_of_points(make_search, name, k):
     X = X[:: max(1, len(X) // 350)]
     tree = tree_by_search(make_search(X), len(X), k, make_search.engine)
     assert_same_edges(tree, all_pairs_tree(squareform(pdist(X, "sqeuclidean"))))
-
-
-# --------------------------------------------------------------------------------------------------- the kernels
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])

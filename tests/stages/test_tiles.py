@@ -885,22 +885,20 @@ def test_clusters_are_joined_at_once_where_boxes_rule_little_out(connect, engine
     np.testing.assert_array_equal(to_host(model.distances_), linkage(tight, "single")[:, 2])
 
 
-def test_tiles_make_the_lists_of_wide_clusters(engine, set_constants):
-    """And all pairs connect them. Where clusters are as near as their points they make no lists."""
+def test_tiles_make_the_lists_of_wide_clusters(engine, prescribe):
+    """And all pairs connect them."""
     rng = np.random.default_rng(10)
     n = 9000 if engine.is_gpu else 2**13
     noise, label = rng.normal(size=(n, 30)), rng.integers(0, 12, n)
-    apart, near = ((noise + by * rng.normal(size=(12, 30))[label]) * np.arange(1, 31) ** -0.5 for by in (3, 0.5))
-    set_constants(neighbors, STRUCTURED_POINTS=0, CLUSTERED_POINTS=0, MAX_SHARE=0.6)
-    set_constants(tiles, MAX_SHARE=0.6)
+    apart = (noise + 3 * rng.normal(size=(12, 30))[label]) * np.arange(1, 31) ** -0.5
+    prescribe(search="tiles for lists")
     model = rapids_slink.fit(apart, 3, device=engine.name)
     assert model.report_["neighbors"]["filter"] == "tiles of near points"
     assert "tile_pairs" not in model.report_["connect"]
     np.testing.assert_array_equal(to_host(model.distances_), linkage(apart, "single")[:, 2])
     by_cores = rapids_slink.fit(apart, 3, min_samples=4, device=engine.name)
     assert by_cores.report_["neighbors"]["filter"] == "tiles of near points"
-    assert filter_of(near, engine) != "tiles of near points"
-    set_constants(neighbors, CLUSTERED_POINTS=2**14)
+    prescribe(search="all pairs")
     expected = rapids_slink.fit(apart, 3, min_samples=4, device=engine.name)
     assert expected.report_["neighbors"]["filter"] != "tiles of near points"
     np.testing.assert_array_equal(to_host(by_cores.distances_), to_host(expected.distances_))
