@@ -236,17 +236,6 @@ def test_boxes(engine):
     assert flat["radius"].tolist() == [4.75, 10.0]
 
 
-@pytest.mark.parametrize("box", [10, [10.0, np.inf]])
-def test_models_in_boxes(device, box):
-    """A model in a box has its centres there."""
-    X = np.array([[9.5, 5.0], [0.5, 5.0], [9.75, 5.0], [0.25, 5.0]])
-    model = fit(X, max_distance=0.5, box=box, device=device)
-    found = model.catalogue(X, min_size=2)
-    assert found["size"].tolist() == [4]
-    assert found["x0"].tolist() == [0.0]
-    assert found["radius"].tolist() == [0.5]
-
-
 def test_members():
     labels = np.array([2, -1, 0, 2, 2, 1, 0])
     label, size, members = members_of(labels, 2, None, CPU)

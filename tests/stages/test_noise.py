@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from oracles import blobs
 from spanning_trees import DEEP, NAMES, SHAPES, shaped_tree
 
-from rapids_slink import HDBSCAN, SingleLinkage, fit, fit_graph, load
+from rapids_slink import HDBSCAN, SingleLinkage, fit_graph, load
 from rapids_slink.points.output import on_device, on_host
 from rapids_slink.runtime.device import to_host
 
@@ -79,16 +79,6 @@ def test_noise_of_hdbscan(X, least, device):
     assert (found >= 0).all() == (labels.max() >= 0)
     for most in on_host(model.linkage_)["height"].quantile([0, 0.5, 0.9]):
         assert on_host(model.reduce_outliers(max_distance=most)).tolist() == walked(model, labels.to_numpy(), most)
-
-
-def test_several_clusters_within_the_other_part(device):
-    """The row at the end of the edge decides, whatever the clusters are called; noise follows noise."""
-    X = np.array([0.0, 0.1, 0.2, 2.0, 2.1, 2.2, 5.0, 9.0])[:, None]
-    model = fit(X, distance_threshold=1.0, min_cluster_size=3, device=device)
-    assert to_host(model.labels_).tolist() == [0, 0, 0, 1, 1, 1, -1, -1]
-    assert to_host(model.reduce_outliers()).tolist() == [0, 0, 0, 1, 1, 1, 1, 1]
-    assert to_host(model.reduce_outliers([1, 1, 1, 0, 0, 0, -1, -1])).tolist() == [1, 1, 1, 0, 0, 0, 0, 0]
-    assert to_host(model.reduce_outliers(max_distance=2.8)).tolist() == [0, 0, 0, 1, 1, 1, 1, -1]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
