@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from calls import Failing
 from hard_cases import full
 
 import rapids_slink
@@ -224,43 +225,41 @@ def test_files_stay_as_they_are(tmp_path, codec):
     assert {group.row_group(0).column(i).compression for i in range(group.num_columns)} == {name}
 
 
+@pytest.fixture
+def renames(monkeypatch):
+    """The calls of `Path.replace`, which ends the run where its `fails_at` says."""
+    renames = Failing(Path.replace, KeyboardInterrupt())
+    monkeypatch.setattr(Path, "replace", renames.as_method())
+    return renames
+
+
 @pytest.mark.parametrize("by", RULES)
-def test_a_run_that_ended_goes_on(tmp_path, by, monkeypatch):
+def test_a_run_that_ended_goes_on(tmp_path, by, renames):
     """It is ended at five random places, where a file is about to get its name; the bytes are those of one run."""
     source = write(tmp_path / "in", rows_of())
     how = {"max_distance": 1.0, "by": by, "keep": "score", "rows": True, "device": "cpu"}
-    renames, real, ends = [0], Path.replace, []
-
-    def replace(self, target):
-        renames[0] += 1
-        if renames[0] in ends:
-            raise KeyboardInterrupt
-        return real(self, target)
-
-    monkeypatch.setattr(Path, "replace", replace)
     with force(file_rows=120):
         deduplicate_files(source, tmp_path / "whole", **how)
-        total, renames[0] = renames[0], 0
-        ends += np.sort(np.random.default_rng(len(by)).choice(np.arange(1, total), 5, replace=False)).tolist()
-        for _ in range(5):
+        total, rng = renames.calls, np.random.default_rng(len(by))
+        for end in np.sort(rng.choice(np.arange(1, total), 5, replace=False)).tolist():
+            renames.fails_at = total + end
             with pytest.raises(KeyboardInterrupt):
                 deduplicate_files(source, tmp_path / "ended", **how)
             assert not (tmp_path / "whole" / files.UNFINISHED).exists()
         deduplicate_files(source, tmp_path / "ended", **how)
     # a whole run and five ended ones rename few more files than one run, since no work is done twice
-    assert renames[0] <= total + 15
+    assert renames.calls <= 2 * total + 15
     for path in sorted((tmp_path / "whole").iterdir()):
         assert path.read_bytes() == (tmp_path / "ended" / path.name).read_bytes()
     assert len(list((tmp_path / "ended").iterdir())) == 3
 
 
-def test_unfinished_runs_of_others_are_refused(tmp_path, monkeypatch):
+def test_unfinished_runs_of_others_are_refused(tmp_path, renames):
     source, how = write(tmp_path / "in", rows_of()), {"device": "cpu", "output": tmp_path / "out"}
-    monkeypatch.setattr(files, "_joined", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
+    renames.fails_at = 2
+    with pytest.raises(KeyboardInterrupt):
         deduplicate_files(source, max_distance=1.0, **how)
     assert json.loads((tmp_path / "out" / files.UNFINISHED / "manifest.json").read_text())["plan"]["by"] == "components"
-    monkeypatch.undo()
     with pytest.raises(ValueError, match="has other max_distance: pass the same to go on"):
         deduplicate_files(source, max_distance=0.5, **how)
     deduplicate_files(source, max_distance=1.0, **how)

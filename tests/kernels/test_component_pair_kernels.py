@@ -209,7 +209,7 @@ def test_capacities_are_whole_numbers(free, engine, components_of):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("first", "most", "tried"), [(50, 50, [50]), (50, 99, [50, 99]), (200, 99, [99])])
-def test_capacities_that_are_tried(first, most, tried, monkeypatch, set_constants):
+def test_capacities_that_are_tried(first, most, tried, set_constants):
     """A small one first, none twice."""
     from rapids_slink.neighbors.filter.fused import filter as fused
 
@@ -218,8 +218,7 @@ def test_capacities_that_are_tried(first, most, tried, monkeypatch, set_constant
     search = BruteForceSearch(engine.asarray(np.random.default_rng(0).normal(size=(600, 20))), engine, Report())
     if not search.filter.is_symmetric:
         pytest.skip("this GPU has no fused filter")
-    taken = lambda items, upper, capacity, components: capacities.append(capacity)  # noqa: E731
-    monkeypatch.setattr(search.filter, "pairs_of_items", taken)
+    search.filter.pairs_of_items = lambda items, upper, capacity, components: capacities.append(capacity)
     arguments = engine.xp.arange(600, dtype="int32"), None, engine.xp.ones(1), most
     assert search.filter.component_pairs(*arguments) is None
     assert capacities == tried

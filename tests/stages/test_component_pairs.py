@@ -198,10 +198,9 @@ def test_pairs_that_int8_cannot_tell_apart(monkeypatch, set_constants):
 
 
 @pytest.mark.parametrize("is_bounded", [False, full(True)])
-def test_clusters_that_no_filter_tells_apart(is_bounded, engine, monkeypatch, set_constants):
+def test_clusters_that_no_filter_tells_apart(is_bounded, engine, prescribe):
     """Products in float64, or tiles, connect them."""
-    monkeypatch.setitem(component_pairs.MIN_ROUND_PAIRS, engine.name, 0)
-    set_constants(component_pairs, ROUNDS=MANY_ROUNDS)
+    prescribe(connect="at once")
     rng, n = np.random.default_rng(0), 1500
     X = (1e6 * rng.normal(size=(5, 40)))[np.arange(n) % 5] + rng.normal(size=(n, 40))
     search, report = BruteForceSearch(engine.asarray(X), engine, Report()), Report()
