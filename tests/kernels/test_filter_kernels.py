@@ -191,7 +191,7 @@ def test_fused_filter_stops_where_shared_memory_is_not_aligned(resident):
     assert re.search(r"^\s*trap;", ptx, re.MULTILINE)
 
 
-@pytest.fixture(params=["wgmma", "mma"], autouse=True)
+@pytest.fixture(params=["wgmma", "mma"])
 def body(request, fused_body):
     """Each body of the kernel, where the GPU has its instructions."""
     if not fused_body(request.param).has_bit_products():
@@ -241,6 +241,7 @@ def kept_and_wanted(filter_, exact, rng, n):
 
 
 @pytest.mark.gpu
+@pytest.mark.usefixtures("body")
 @pytest.mark.parametrize("metric", ["jaccard", "dice", "containment", "hamming"])
 @pytest.mark.parametrize("d", [1, 65, 300, 2048, *map(full, (63, 64, 1024, 4097))])
 def test_of_bits_what_passes_is_near(d, metric):
@@ -259,6 +260,7 @@ def test_of_bits_what_passes_is_near(d, metric):
 
 
 @pytest.mark.gpu
+@pytest.mark.usefixtures("body")
 def test_a_symmetric_pass_tests_a_pair_for_both_its_rows():
     import cupy
 
@@ -289,6 +291,7 @@ def test_a_symmetric_pass_tests_a_pair_for_both_its_rows():
 
 
 @pytest.mark.gpu
+@pytest.mark.usefixtures("body")
 @pytest.mark.parametrize("metric", ["jaccard", "hamming"])
 def test_rows_without_ones(metric):
     """Their number of ones, negated, must not be a negative zero."""

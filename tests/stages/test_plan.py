@@ -182,7 +182,7 @@ def test_all_pairs_connect_what_searches_by_a_tree_would_visit_whole(points, by_
 def test_all_pairs_join_many_points_of_few_tight_clusters(joins, set_constants):
     """Of which a search by a tree visits a third of the leaves, for each of the points."""
     rng, n = np.random.default_rng(0), 2**13
-    X = rng.normal(size=(80, 64))[rng.integers(0, 80, n)] + 0.01 * rng.normal(size=(n, 64))
+    X = rng.normal(size=(80, 32))[rng.integers(0, 80, n)] + 0.01 * rng.normal(size=(n, 32))
     set_constants(kdtree, MIN_JOINED=n + (not joins))
     model = rapids_slink.fit(X, device="cpu")
     assert model.report_["neighbors"]["filter"] == "k-d tree"

@@ -62,7 +62,11 @@ def dots(X, Y):
 @cache
 def _table(x, y, metric):
     distance = {"levenshtein": edits, "string_hamming": differing}.get(metric, lambda a, b: of_sets(a, b, metric))
-    distances = np.array([[distance(a, b) for b in y] for a in x], float)
+    if x == y:  # each pair once
+        lower = [[distance(a, b) if j <= i else 0.0 for j, b in enumerate(x)] for i, a in enumerate(x)]
+        distances = np.maximum(lower, np.transpose(lower))
+    else:
+        distances = np.array([[distance(a, b) for b in y] for a in x], float)
     distances.flags.writeable = False
     return distances
 
