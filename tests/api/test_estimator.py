@@ -4,8 +4,6 @@ import ast
 import copy
 import pickle
 import re
-import subprocess
-import sys
 from functools import partial
 from html.parser import HTMLParser
 from inspect import getdoc, signature
@@ -18,7 +16,7 @@ import pandas as pd
 import pytest
 import sklearn
 from models import assert_same
-from repository import ROOT
+from repository import python
 from scipy.cluster.hierarchy import linkage
 from sklearn.base import BaseEstimator, ClusterMixin, clone
 from sklearn.decomposition import PCA
@@ -83,11 +81,10 @@ def test_scikit_learns_checks_on_the_gpu(estimator, check):
     run(check, estimator)
 
 
-def test_a_fit_does_not_import_scikit_learn(device):
-    code = "import sys, rapids_slink; rapids_slink.fit([[0.0], [1.0], [3.0]], 2, device=sys.argv[1]); "
-    code += "print('sklearn' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code, device], capture_output=True, text=True, cwd=ROOT, timeout=300)
-    assert done.stdout == "False\n", done.stderr
+@pytest.mark.gpu
+def test_a_fit_on_a_gpu_does_not_import_scikit_learn():
+    code = "import sys, rapids_slink; rapids_slink.fit([[0.0], [1.0], [3.0]], 2, device='cuda'); "
+    assert python(code + "print('sklearn' in sys.modules)") == "False\n"
 
 
 def test_parameters_that_there_are_not():
@@ -276,9 +273,8 @@ print(type(model.labels_).__module__.split(".")[0], type(model.children_).__modu
     for X, package in ((cudf.DataFrame(FRAME), "pandas"), (cupy.asarray(FRAME.to_numpy()), "numpy")):
         model = fit(X, 3, device="cuda")
         (tmp_path / "model").write_bytes(pickle.dumps(model))
-        arguments = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "model")]
-        done = subprocess.run(arguments, capture_output=True, text=True, cwd=ROOT, timeout=300)
-        assert done.stdout == f"{package} numpy {np.repeat([0, 1, 2], 30).tolist()}\n", done.stderr
+        said = python(code, tmp_path / "model", PYTHONWARNINGS="ignore")
+        assert said == f"{package} numpy {np.repeat([0, 1, 2], 30).tolist()}\n"
         for again in (copy.copy, copy.deepcopy):
             other = again(model)
             assert type(other.labels_) is type(model.labels_)

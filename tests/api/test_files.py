@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from calls import Failing
-from hard_cases import full
+from hard_cases import combinations, full
 
 import rapids_slink
 from rapids_slink import blocks, deduplicate, deduplicate_files, files
@@ -90,8 +90,10 @@ def test_files_are_as_one_array(tmp_path, by, keep, most, device):
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["0.parquet", "1.parquet", "2.parquet"]
 
 
-@pytest.mark.parametrize("by", [None, *RULES])
-@pytest.mark.parametrize("most", [None, full(200), 90])
+@pytest.mark.parametrize(
+    ("by", "most"),
+    combinations((None, *RULES), (None, 200, 90), quick=[(None, None), *((by, 90) for by in (None, *RULES))]),
+)
 def test_another_table(tmp_path, by, most, device):
     """The rows of other files are none of the result, and they are not compared among themselves."""
     X, how = rows_of(), {"max_distance": 1.0, "by": by, "device": device}
@@ -416,8 +418,14 @@ def few_products(set_constants):
     set_constants(pivots, PRODUCTS=400)
 
 
-@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "cosine"])
-@pytest.mark.parametrize("dtype", ["float16", "float64"])
+@pytest.mark.parametrize(
+    ("metric", "dtype"),
+    combinations(
+        ("euclidean", "sqeuclidean", "cosine"),
+        ("float16", "float64"),
+        quick=[("euclidean", "float16"), ("sqeuclidean", "float64"), ("cosine", "float16")],
+    ),
+)
 def test_blocks_of_near_rows(tmp_path, metric, dtype, few_products, device):
     """Rows around few places are in blocks that meet few others, and no near pair is lost."""
     rng = np.random.default_rng(5)

@@ -1,14 +1,11 @@
 """`knn_graph` and `nearest_neighbors`: their frames, what they refuse, and runs of several threads."""
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
 from hard_cases import full
 from oracles import assert_edges, least, squared_distances, without_self
+from repository import python
 from scipy.spatial.distance import cdist
 
 from rapids_slink import knn_graph, nearest_neighbors
@@ -132,7 +129,4 @@ print("done")
 @pytest.mark.parametrize("own_streams", ["0", "1"])
 def test_threads_search_at_once(own_streams):
     """Whether they share the default stream or, as CuPy can have it, each has its own."""
-    given = os.environ | {"CUPY_CUDA_PER_THREAD_DEFAULT_STREAM": own_streams}
-    ran = subprocess.run([sys.executable, "-c", THREADS], env=given, capture_output=True, text=True, timeout=180)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout == "done\n"
+    assert python(THREADS, CUPY_CUDA_PER_THREAD_DEFAULT_STREAM=own_streams) == "done\n"

@@ -121,10 +121,7 @@ print(os.wait()[1])
 
 
 def test_threads_are_kept_from_run_to_run_and_not_beyond_a_fork():
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", AFTER_A_FORK], capture_output=True, text=True, cwd=ROOT, timeout=300
-    )
-    assert done.stdout == "0\n", done.stderr
+    assert python(AFTER_A_FORK, PYTHONWARNINGS="ignore") == "0\n"
 
 
 @pytest.mark.gpu

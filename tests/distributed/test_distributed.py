@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from dask_clusters import assert_same, collection, from_delayed, start
-from hard_cases import CASES, cases, full
+from hard_cases import CASES, cases, combinations, full
 from hypothesis import given
 from hypothesis import strategies as st
 from metric_cases import PACKED, points, without_zeros
@@ -346,7 +346,10 @@ GRAPHS = {
 }
 
 
-@pytest.fixture(params=["read_csv", "from_map", "from_delayed"])
+COLLECTS = "read_csv", "from_map", "from_delayed"
+
+
+@pytest.fixture(params=COLLECTS)
 def collect(request, tmp_path):
     """Makes a collection of partitions; it says that all have the columns of the first."""
 
@@ -366,9 +369,13 @@ def rows_of_eighths():
     return pd.DataFrame(np.round(8 * blobs(0)) / 8, columns=["x", "y"])
 
 
-@pytest.mark.parametrize("result", RESULTS.values(), ids=RESULTS)
-def test_columns_in_another_order(result, collect, client, blocks):
-    frame = rows_of_eighths()
+@pytest.mark.parametrize(
+    ("name", "collect"),
+    combinations(RESULTS, COLLECTS, quick=[*zip(RESULTS, (*COLLECTS, COLLECTS[0]), strict=True)]),
+    indirect=["collect"],
+)
+def test_columns_in_another_order(name, collect, client, blocks):
+    frame, result = rows_of_eighths(), RESULTS[name]
     found = result(collect([frame[:200], frame[200:][["y", "x"]]]))
     np.testing.assert_array_equal(found.compute(), result(frame))
 

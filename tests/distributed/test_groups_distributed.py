@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from hard_cases import full
 
 import rapids_slink
 from rapids_slink import DBSCAN, SingleLinkage
@@ -27,7 +28,7 @@ def rows_with_keys(kind, n=300):
 
 
 @pytest.mark.parametrize("kind", ["sorted", "spread", "text", "one", "singles"])
-@pytest.mark.parametrize("parts", [1, 5])
+@pytest.mark.parametrize("parts", [full(1), 5])
 def test_the_bits_of_one_device(kind, parts, client):
     parts = dd.from_pandas(rows_with_keys(kind), npartitions=parts, sort=False)
     df = parts.compute()  # whose text is Arrow's

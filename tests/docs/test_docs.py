@@ -336,7 +336,7 @@ def test_figures_are_drawn_by_the_script(tmp_path):
     """And those in the repository are small."""
     pytest.importorskip("matplotlib")
     code = "import pathlib, sys; sys.path.insert(0, 'docs'); import figures; figures.main(pathlib.Path(sys.argv[1]))"
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, check=True, timeout=300)
+    python(code, tmp_path)
     committed = sorted((ROOT / "docs" / "_static").glob("*.png"))
     assert [path.name for path in committed] == sorted(path.name for path in tmp_path.glob("*.png"))
     assert all(1_000 < path.stat().st_size < 60_000 for path in committed)

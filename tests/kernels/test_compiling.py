@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from fake_gpu import fake_gpu
 from numba.core.caching import IndexDataCacheFile
+from repository import process, python
 
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage, fit, precompile
@@ -53,13 +54,7 @@ def test_a_new_process(tmp_path):
     """Whose cache is empty, and which need wait for less."""
     code = "import rapids_slink; from rapids_slink.runtime import compiling; compiling.SILENT = 0.1\n"
     code += "rapids_slink.fit([[0.0, 1.0], [1.0, 2.0], [5.0, 1.0]], 2, device='cpu')"
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    said = [
-        subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=300
-        ).stderr
-        for _ in range(2)
-    ]
+    said = [process(code, NUMBA_CACHE_DIR=str(tmp_path)).stderr for _ in range(2)]
     assert said == [f"{compiling.TEXT}\n", ""]
 
 
@@ -79,13 +74,7 @@ print(report)
 
 @pytest.mark.full
 def test_compiling_is_no_part_of_the_stages(tmp_path):
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    first, again = (
-        subprocess.run(
-            [sys.executable, "-c", EVENTS], env=environment, check=True, capture_output=True, text=True, timeout=300
-        )
-        for _ in range(2)
-    )
+    first, again = (process(EVENTS, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(2))
     modules, seconds, text = first.stdout.split("|")
     assert all(name in modules for name in ("neighbors.trees.kdtree", "spanning_tree.cpu", "dendrogram.cpu"))
     compiling = ast.literal_eval(seconds).pop("compiling")
@@ -231,12 +220,8 @@ def test_compile_refuses_what_is_no_metric():
 
 @pytest.mark.full
 def test_after_compile_no_fit_compiles(tmp_path):
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    for code in ("import rapids_slink; rapids_slink.compile('cpu')", EVENTS):
-        run = subprocess.run(
-            [sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True, timeout=300
-        )
-    assert run.stdout.split("|")[0] == "set()"
+    python("import rapids_slink; rapids_slink.compile('cpu')", NUMBA_CACHE_DIR=str(tmp_path))
+    assert python(EVENTS, NUMBA_CACHE_DIR=str(tmp_path)).split("|")[0] == "set()"
 
 
 def test_a_bar_counts_kernels(capsys, set_constants):
@@ -389,14 +374,11 @@ def run(add):
 def test_code_of_another_process_is_not_taken_for_ones_own(tmp_path):
     """Of two kernels that one factory makes, which processes compile in another order."""
     (tmp_path / "factory.py").write_text(FACTORY)
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(compiling.PACKAGE.parent)}
+    code = f"import sys; sys.path.append({str(tmp_path)!r}); from factory import *; print"
     printed = [
-        subprocess.run(
-            [sys.executable, "-c", f"from factory import *; print({calls})"],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=300,
-        ).stdout.split()
+        python(f"{code}({calls})", NUMBA_CACHE_DIR=str(tmp_path)).split()
         for calls in ("run(add_ones)", "run(add_ones), run(add_twos)", "run(add_ones), run(add_twos)")
-    ]  # fmt: skip
+    ]
     assert printed == [["12.0"], ["12.0", "24.0"], ["12.0", "24.0"]]
 
 
@@ -424,9 +406,7 @@ def test_kernels_are_kept_in_such_files():
 def test_names_of_numba_that_another_one_may_lack(hide, tmp_path):
     """The kernels are compiled in each process then, or their seconds are not counted; the fit is the same."""
     code = f"import sys; from numba import core; from numba.core import caching; {hide}; {LOGGED}; {FIT}"
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300)
+    done = process(code, NUMBA_CACHE_DIR=str(tmp_path))
     assert float(done.stdout) == fit(np.c_[:9, 1:10, :9, 1:10, :9] ** 2, device="cpu").distances_.sum()
     assert done.stderr.count(compiling.NO_FILES) == ("event" not in hide)
     assert any(tmp_path.rglob("*.nbc")) == ("event" in hide)
@@ -484,5 +464,4 @@ def test_no_program_of_cupys_takes_seconds_to_compile(tmp_path):
         slow = [str(source) for source in sources if "<cub/" in str(source)]
         assert not slow, slow
     """
-    environment = {**os.environ, "CUPY_CACHE_DIR": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env=environment, check=True, timeout=300)
+    python(textwrap.dedent(code), CUPY_CACHE_DIR=str(tmp_path))

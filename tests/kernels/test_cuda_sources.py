@@ -206,7 +206,7 @@ def test_cuda_source_compiles(source, architecture):
         pytest.param(source, options, marks=marks, id=f"{source} {' '.join(options)}")
         for source, (quick, rest) in OPTIONS.items()
         for options, marks in [
-            *((o, pytest.mark.full if i > 2 else ()) for i, o in enumerate(quick)),
+            *((o, pytest.mark.full if i > 1 else ()) for i, o in enumerate(quick)),
             *((o, pytest.mark.full) for o in rest if o not in quick),
         ]
     ],

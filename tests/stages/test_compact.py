@@ -219,8 +219,12 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("form_of_y", ["text", "categories"])
+@pytest.mark.parametrize(
+    ("form", "form_of_y"),
+    combinations(
+        FORMS, ("text", "categories"), quick=[(form, ("text", "categories")[i % 2]) for i, form in enumerate(FORMS)]
+    ),
+)
 def test_text_of_two_sets(form, form_of_y, device):
     """Rows of which neither holds all values; columns of numbers in the one and of the same as text in the other."""
     X, Y = alleles()[:50].replace({"locus 2": {"a": "5"}}), alleles()[50:].replace({"locus 1": {"bb": "new"}})

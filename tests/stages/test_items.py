@@ -53,6 +53,7 @@ def way(request, prescribe, monkeypatch, set_constants):
         set_constants(search, KEYED_ITEMS=100)
     if request.param in ("projections", "keys"):
         monkeypatch.setitem(forest.FEW_PAIRS, "cpu", 0)
+    return request.param
 
 
 @EVERY_WAY
@@ -62,7 +63,7 @@ def test_pairs(metric, way):
     distances, how = table(metric, values), {"metric": metric, "device": "cpu"}
     for limit in LIMITS[metric]:
         expected = pairs_within(distances, limit)
-        for X in forms(metric, values):
+        for X in forms(metric, values, way):
             pd.testing.assert_frame_equal(rapids_slink.pairs(X, max_distance=limit, **how), expected)
         assert rapids_slink.count_pairs(X, max_distance=limit, **how) == len(expected)
         parts = list(rapids_slink.iter_pairs(X, max_distance=limit, rows=40, **how))
@@ -77,7 +78,7 @@ def test_pairs_of_two_collections(metric, way):
     distances = table(metric, x, y)
     for limit in LIMITS[metric]:
         src, dst = np.nonzero(distances <= limit)
-        for X, Y in zip(forms(metric, x), forms(metric, y), strict=True):
+        for X, Y in zip(forms(metric, x, way), forms(metric, y, way), strict=True):
             found = rapids_slink.pairs(X, Y, max_distance=limit, **how)
             np.testing.assert_array_equal(found[["src", "dst"]].to_numpy(), np.column_stack((src, dst)))
             np.testing.assert_array_equal(found["weight"], distances[src, dst])
@@ -99,7 +100,7 @@ def test_nearest(metric, k, way):
     ):
         ids = np.lexsort((column, distances, apart), axis=1)[:, :k]
         src, place = np.nonzero(~np.take_along_axis(apart, ids, axis=1))
-        for X, Y in zip(forms(metric, x), forms(metric, y), strict=True):
+        for X, Y in zip(forms(metric, x, way), forms(metric, y, way), strict=True):
             found = rapids_slink.nearest_neighbors(X, Y, k, metric=metric, groups=groups, device="cpu")
             np.testing.assert_array_equal(found["src"], src)
             np.testing.assert_array_equal(found["dst"], ids[src, place])
@@ -116,7 +117,7 @@ def test_trees_are_those_of_all_distances(metric, samples, way):
             given = np.where(distances <= (inf if limit is None else limit), distances, inf)
             np.fill_diagonal(given, 0)
             exact = SingleLinkage(n, metric="precomputed", **how).fit(given)
-            for X in forms(metric, values):
+            for X in forms(metric, values, way):
                 found = SingleLinkage(n, metric=metric, max_distance=limit, **how).fit(X)
                 pd.testing.assert_frame_equal(found.mst_, exact.mst_)
                 pd.testing.assert_frame_equal(found.linkage_, exact.linkage_)
@@ -127,7 +128,7 @@ def test_trees_are_those_of_all_distances(metric, samples, way):
 def test_hdbscan(metric, way):
     values = families(100, elements=200, seed=5) if metric in SETS else some_items(metric, 100, 8)
     exact = HDBSCAN(4, 3, metric="precomputed", device="cpu").fit(table(metric, values))
-    for X in forms(metric, values):
+    for X in forms(metric, values, way):
         found = HDBSCAN(4, 3, metric=metric, device="cpu").fit(X)
         np.testing.assert_array_equal(found.linkage_["height"], exact.linkage_["height"])
         np.testing.assert_array_equal(found.labels_, exact.labels_)

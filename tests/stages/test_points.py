@@ -1,14 +1,12 @@
 """Input of every kind to points, results back in that kind, and every refusal."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from repository import python
 
 from rapids_slink.points import InputTypeError, as_points
 from rapids_slink.points.output import on_device
@@ -217,8 +215,7 @@ for name in ("cpu", "cuda"):
     assert cudf.pandas.is_proxy_object(labels), type(labels)
     assert list(labels.index) == [3, 4] and list(labels) == [0, 1]
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
+    python(script)
 
 
 @pytest.mark.parametrize(

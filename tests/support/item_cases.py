@@ -149,8 +149,10 @@ def tied_items(metric, n, seed=0):
     return X
 
 
-def forms(metric, values):
-    """The collections in which the package takes them."""
+def forms(metric, values, way=None):
+    """The collections in which the package takes them; one of them for a prescribed way."""
     if metric in SPARSE:
-        return [sparse.csr_matrix(values), sparse.csr_array(values)]
-    return [values, matrix(values)] if metric in SETS else [values]
+        found = [sparse.csr_matrix(values), sparse.csr_array(values)]
+    else:
+        found = [values, matrix(values)] if metric in SETS else [values]
+    return found[-1:] if way else found

@@ -11,12 +11,18 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = Path(rapids_slink.__file__).parent
 
 
-def python(code, **environment):
+def python(code, *arguments, **environment):
     """Return what `code` prints in a process of its own, which finds the package from any folder."""
+    return process(code, *arguments, **environment).stdout
+
+
+def process(code, *arguments, **environment):
+    """Return such a process, which has succeeded."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8", "PYTHONPATH": path, **environment}
     run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=environment, timeout=300
-    )
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True, text=True, cwd=ROOT, env=environment, timeout=300,
+    )  # fmt: skip
     assert run.returncode == 0, run.stderr
-    return run.stdout
+    return run
