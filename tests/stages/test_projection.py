@@ -48,9 +48,8 @@ def test_coordinates_are_no_farther_apart_than_points(m, kind, engine):
 
 
 @pytest.mark.parametrize("d", [40, 300, 3000])
-def test_axes_are_the_leading_ones(d, engine, set_constants):
+def test_axes_are_the_leading_ones(d, engine):
     """Of fewer features than rows of the sample and of more, the first axes hold what the best ones would."""
-    set_constants(bounds, SAMPLE=200)
     noise = np.random.default_rng(0).normal(size=(200, d))
     X = noise * np.arange(1, d + 1) ** -0.8 + 3
     values = engine.asarray(X)
