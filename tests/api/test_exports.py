@@ -1,4 +1,4 @@
-"""A hierarchy as SciPy's matrix, NetworkX's graph, Newick text and a table of its clusters; HDBSCAN's centres and validity."""
+"""A hierarchy as SciPy's matrix, NetworkX's graph, Newick text and a table of clusters; HDBSCAN's validity."""
 
 import re
 import sys

@@ -54,13 +54,19 @@ def test_hard_cases(name, client, blocks):
     assert_same(fit(parts, 1, device="cpu"), fit(frame, 1, device="cpu"))
 
 
+PARTITIONS = {"ones": ([1] * 30, 4), "one": ([30], 2), "empty": ([0, 1, 0, 28, 1, 0], 6), "a row": ([29, 1], 1),
+              "halves": ([15, 15], 30)}  # fmt: skip
+LISTED = [("n_neighbors", 1), ("n_neighbors", 5), ("min_samples", 4)]
+
+
 @pytest.mark.parametrize(
-    ("sizes", "count"),
-    [([1] * 30, 4), ([30], 2), ([0, 1, 0, 28, 1, 0], 6), full([29, 1], 1), full([15, 15], 30)],
-    ids=str,
+    ("partitions", "parameter"),
+    combinations(
+        PARTITIONS, LISTED, quick=[*(("empty", one) for one in LISTED), ("ones", LISTED[2]), ("one", LISTED[0])]
+    ),
 )
-@pytest.mark.parametrize("parameters", [{"n_neighbors": 1}, {"n_neighbors": 5}, {"min_samples": 4}], ids=str)
-def test_any_partitions(sizes, count, parameters, client, blocks):
+def test_any_partitions(partitions, parameter, client, blocks):
+    (sizes, count), parameters = PARTITIONS[partitions], dict([parameter])
     blocks(count)
     X = np.random.default_rng(0).integers(0, 5, (30, 3)).astype(np.float32)
     frame, parts = collection(X, sizes)

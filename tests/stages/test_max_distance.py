@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hard_cases import CASES, full
+from hard_cases import CASES, combinations, full
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -166,8 +166,18 @@ def around_topics(n, d, topic=500):
     return X
 
 
-@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "cosine"])
-@pytest.mark.parametrize("kind", ["topics", "topics in float32", "topics in float16", "grid", full("noise"), "long"])
+KINDS = "topics", "topics in float32", "topics in float16", "grid", "noise", "long"
+
+
+@pytest.mark.parametrize(
+    ("metric", "kind"),
+    combinations(
+        ("euclidean", "sqeuclidean", "cosine"),
+        KINDS,
+        quick=[*(("euclidean", kind) for kind in KINDS if kind != "noise"), ("sqeuclidean", "topics in float16"),
+               ("sqeuclidean", "long"), *(("cosine", kind) for kind in ("topics", "topics in float32", "long"))],
+    ),
+)  # fmt: skip
 def test_blocks_of_near_rows(metric, kind, device, prescribe):
     """Rows that are dealt out to blocks around pivots, many or few of which visit others."""
     prescribe(tree="blocks")

@@ -888,7 +888,7 @@ def test_clusters_are_joined_at_once_where_boxes_rule_little_out(connect, engine
 def test_tiles_make_the_lists_of_wide_clusters(engine, prescribe):
     """And all pairs connect them."""
     rng = np.random.default_rng(10)
-    n = 9000 if engine.is_gpu else 2**13
+    n = 9000 if engine.is_gpu else 4000
     noise, label = rng.normal(size=(n, 30)), rng.integers(0, 12, n)
     apart = (noise + 3 * rng.normal(size=(12, 30))[label]) * np.arange(1, 31) ** -0.5
     prescribe(search="tiles for lists")
