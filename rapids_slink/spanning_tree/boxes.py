@@ -47,7 +47,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rapids_slink.forced import forced
-from rapids_slink.neighbors import estimate_search, is_searched_by_tree
+from rapids_slink.neighbors import estimate_search
+from rapids_slink.neighbors.choose import COSTS, is_searched_by_tree
 from rapids_slink.neighbors.task import Search
 from rapids_slink.neighbors.within import Limit
 from rapids_slink.ordering import sort_in_place
@@ -131,8 +132,6 @@ def tree_of_boxes(search: "BoxSearch", report: Report, max_weight: float = np.in
 
 # ------------------------------------------------------------------------------------------------------------- friends
 
-#: Points of more features have too many others within a distance that connects most of them.
-FRIEND_FEATURES = {"cpu": range(2, 5), "cuda": range(2, 4)}
 #: For fewer rows the whole tree takes less time.
 MIN_FRIENDS = {"cpu": 512, "cuda": 2}
 #: What the trees of boxes are called in reports.
@@ -156,7 +155,7 @@ def serves_friends(problem: Problem) -> bool:
     ):
         return False
     return (
-        d in FRIEND_FEATURES[device.name]
+        2 <= d <= COSTS[device.name].tree_features // 2  # of more features too many others are within a distance
         and n >= MIN_FRIENDS[device.name]
         and is_searched_by_tree(n, d, metric, device)
     )

@@ -11,7 +11,8 @@ from math import ceil, inf
 from typing import Self, TypeAlias
 
 from rapids_slink.metrics import Metric, distances, surrogate_bound
-from rapids_slink.neighbors import is_searched_by_tree, neighbor_lists, prepare_search
+from rapids_slink.neighbors import neighbor_lists, prepare_search
+from rapids_slink.neighbors.choose import is_searched_by_tree
 from rapids_slink.neighbors.rows import extremes, metric_rows
 from rapids_slink.neighbors.task import PartLists, Search, SearchTask, core_places
 from rapids_slink.points.keys import Groups

@@ -11,7 +11,6 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import cdist, pdist
 
 import rapids_slink
-from rapids_slink import neighbors
 from rapids_slink.forced import force
 from rapids_slink.metrics import EUCLIDEAN, get_metric
 from rapids_slink.neighbors import neighbor_lists, prepare_search, tiles
@@ -804,9 +803,13 @@ def filter_of(X, engine):
     return report["neighbors"]["filter"]
 
 
+#: The fewest points of up to 64 features that are looked at.
+FEWEST = {"cpu": 2**13, "cuda": 2**16}
+
+
 @pytest.mark.parametrize("points", [nested, line, pairs_of_clusters], ids=lambda family: family.__name__)
 def test_tiles_serve_points_that_are_near_each_other(points, engine):
-    n, d = neighbors.STRUCTURED_POINTS[engine.name], 60 if engine.is_gpu else 70  # wide on a GPU; for a tree on a CPU
+    n, d = FEWEST[engine.name], 60 if engine.is_gpu else 70  # wide on a GPU; for a tree on a CPU
     X = points(np.random.default_rng(6), n, d).astype(np.float32)
     assert filter_of(X, engine) == "tiles of near points"
     assert filter_of(X[: n - 1], engine) != "tiles of near points"
@@ -814,13 +817,13 @@ def test_tiles_serve_points_that_are_near_each_other(points, engine):
 
 @pytest.mark.gpu
 def test_tiles_serve_fewer_wide_points():
-    X = nested(np.random.default_rng(6), neighbors.FEWEST_STRUCTURED, 1024).astype(np.float32)
+    X = nested(np.random.default_rng(6), 2**14, 1024).astype(np.float32)
     assert filter_of(X, cuda()) == "tiles of near points"
     assert filter_of(X[:-1], cuda()) != "tiles of near points"
 
 
 def test_tiles_do_not_serve_noise_nor_clusters_as_wide_as_they_are_apart(engine):
-    rng, n = np.random.default_rng(7), neighbors.STRUCTURED_POINTS[engine.name]
+    rng, n = np.random.default_rng(7), FEWEST[engine.name]
     noise = rng.normal(size=(n, 70)).astype(np.float32)
     clusters = noise + 2 * rng.normal(size=(20, 70)).astype(np.float32)[rng.integers(0, 20, n)]
     for X in (noise, clusters):
@@ -885,25 +888,22 @@ def test_clusters_are_joined_at_once_where_boxes_rule_little_out(connect, engine
     np.testing.assert_array_equal(to_host(model.distances_), linkage(tight, "single")[:, 2])
 
 
-def test_tiles_make_the_lists_of_wide_clusters(engine, set_constants):
-    """And all pairs connect them. Where clusters are as near as their points they make no lists."""
+@pytest.mark.parametrize("min_samples", [1, 4])
+def test_tiles_make_the_lists_of_wide_clusters(min_samples, engine):
+    """And all pairs connect them."""
     rng = np.random.default_rng(10)
     n = 9000 if engine.is_gpu else 2**13
-    noise, label = rng.normal(size=(n, 30)), rng.integers(0, 12, n)
-    apart, near = ((noise + by * rng.normal(size=(12, 30))[label]) * np.arange(1, 31) ** -0.5 for by in (3, 0.5))
-    set_constants(neighbors, STRUCTURED_POINTS=0, CLUSTERED_POINTS=0, MAX_SHARE=0.6)
-    set_constants(tiles, MAX_SHARE=0.6)
-    model = rapids_slink.fit(apart, 3, device=engine.name)
-    assert model.report_["neighbors"]["filter"] == "tiles of near points"
-    assert "tile_pairs" not in model.report_["connect"]
-    np.testing.assert_array_equal(to_host(model.distances_), linkage(apart, "single")[:, 2])
-    by_cores = rapids_slink.fit(apart, 3, min_samples=4, device=engine.name)
-    assert by_cores.report_["neighbors"]["filter"] == "tiles of near points"
-    assert filter_of(near, engine) != "tiles of near points"
-    set_constants(neighbors, CLUSTERED_POINTS=2**14)
-    expected = rapids_slink.fit(apart, 3, min_samples=4, device=engine.name)
-    assert expected.report_["neighbors"]["filter"] != "tiles of near points"
-    np.testing.assert_array_equal(to_host(by_cores.distances_), to_host(expected.distances_))
+    apart = (rng.normal(size=(n, 30)) + 3 * rng.normal(size=(12, 30))[rng.integers(0, 12, n)]) * np.arange(
+        1, 31
+    ) ** -0.5
+    trees = {}
+    for way in ("tiles for lists", "all pairs"):
+        with force(search=way):
+            trees[way] = rapids_slink.fit(apart, 3, min_samples=min_samples, device=engine.name)
+        filter_ = trees[way].report_["neighbors"]["filter"]
+        assert (filter_ == "tiles of near points") is (way == "tiles for lists")
+        assert "tile_pairs" not in trees[way].report_["connect"]
+    np.testing.assert_array_equal(*(to_host(tree.distances_) for tree in trees.values()))
 
 
 @pytest.mark.parametrize(

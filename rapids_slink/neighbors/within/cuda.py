@@ -14,7 +14,7 @@ import numpy as np
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors import LOW_DIMENSIONAL, is_searched_by_tree
+from rapids_slink.neighbors.choose import COSTS, is_searched_by_tree
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.exact.cuda import _distances_between, pair_distances
 from rapids_slink.neighbors.filter import choose_filter
@@ -54,7 +54,7 @@ def prepare(values: Array, queries: Array, limit: float, metric: Metric) -> Pair
     wanted = forced().pairs
     by_tree = is_searched_by_tree(n, d, metric, device)
     if wanted:
-        by_tree = wanted == "tree" and metric.boxes and d < LOW_DIMENSIONAL["cuda"][0].stop
+        by_tree = wanted == "tree" and metric.boxes and d <= COSTS["cuda"].low_features
     if limit > -inf and values.dtype.kind == "f" and by_tree:
         return BoxPairs(values, queries, limit, metric)
     tiles = in_tiles(values, queries, limit, metric, device)

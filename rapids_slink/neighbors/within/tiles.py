@@ -35,7 +35,7 @@ def in_tiles(values: Array, queries: Array, limit: float, metric: Metric, device
         return None
     if wanted not in (None, "tiles"):
         return None
-    search = search_in_tiles(values, device, Report(), queries, metric=metric, within=limit, wanted=wanted == "tiles")
+    search = search_in_tiles(values, device, Report(), queries, metric=metric, within=limit)
     if search is None:
         return None
     pairs = TilePairs(search, n, limit, device)
