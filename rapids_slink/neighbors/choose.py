@@ -142,17 +142,20 @@ TILES = "tiles", "tiles for lists"
 TIMES, MAX_SPREAD, MAX_NEAREST, MAX_CLUSTER = 3, 0.4, 0.1, 0.15
 
 
+def may_have_tiles(n: int, d: int, device: Device) -> bool:
+    """Return whether the values should decide if tiles search n points, which takes a CPU longer with more features."""
+    cost = COSTS[device.name]
+    return products(n, n, d) >= cost.look if device.is_gpu else products(n, n) >= cost.prepare
+
+
 def possible_tiles(values: Array, n_queries: int, n: int, metric: Metric, device: Device) -> str | None:
     """Return which of `TILES` may serve n points, of which `values` are some; None if none does."""
-    cost, m = COSTS[device.name], min(n, n_queries)
-    # A CPU's look takes longer with more features, a GPU's hardly does.
-    may_pay = products(m, m, values.shape[1]) >= cost.look if device.is_gpu else products(m, m) >= cost.prepare
-    if metric.filter != "product" or not may_pay:
+    if metric.filter != "product" or not may_have_tiles(min(n, n_queries), values.shape[1], device):
         return None
     share = expansion(values, device, TIMES)
     if share <= MAX_SPREAD and nearest_by_spread(values, device) <= MAX_NEAREST:
         return TILES[0]
-    return TILES[1] if device.is_gpu and share <= MAX_CLUSTER and products(n, n) >= 8 * cost.prepare else None
+    return TILES[1] if device.is_gpu and share <= MAX_CLUSTER and products(n, n) >= 8 * COSTS["cuda"].prepare else None
 
 
 # ------------------------------------------------------------------------------------------------------------ blocks

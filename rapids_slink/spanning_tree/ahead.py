@@ -15,7 +15,7 @@ import numpy as np
 from rapids_slink.dendrogram import build_linkage, condense, cut_labels
 from rapids_slink.dendrogram.cutting import FEW_LEAVES, CutParameters
 from rapids_slink.metrics import PRECOMPUTED, Rows
-from rapids_slink.neighbors import STRUCTURED_POINTS
+from rapids_slink.neighbors.choose import may_have_tiles
 from rapids_slink.neighbors.filter import fused_filter
 from rapids_slink.points.check import FEW_VALUES
 from rapids_slink.runtime.cuda import WARP, Ahead, compile_ahead, power_of_two, value_option
@@ -118,7 +118,7 @@ def _of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> I
         ("neighbors/exact/pair_distances.cu", *formula),
         source_of(fp16, between=True),
     )
-    if problem.n >= STRUCTURED_POINTS["cuda"]:
+    if may_have_tiles(problem.n, d, problem.device):
         yield from (("neighbors/tiles/order.cu",), ("neighbors/tiles/encode.cu", value), ("neighbors/tiles/tiles.cu",))
         yield from (("neighbors/tiles/bound.cu", value), source_of(fp16, local=True))
 
