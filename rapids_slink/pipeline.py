@@ -18,7 +18,7 @@ from rapids_slink import graph, neighbors
 from rapids_slink.dendrogram import build_linkage, cutting, soonest
 from rapids_slink.dendrogram.cutting import SERIES_NAMES, ClusterRule, Cut, FlatClusters, StableClusters
 from rapids_slink.metrics import PRECOMPUTED, Metric, Rows, distances
-from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, queries
+from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, queries, tree_class
 from rapids_slink.neighbors import within as near_pairs
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.within.nearest import nearest_earlier, nearest_elsewhere
@@ -56,7 +56,7 @@ from rapids_slink.runtime.memory import (
 from rapids_slink.settings import Settings, parameters_of
 from rapids_slink.spanning_tree.ahead import compile_for
 from rapids_slink.spanning_tree.append import estimate_appended, tree_of_appended
-from rapids_slink.spanning_tree.boxes import FILTERS, estimate_friends, label_friends, serves_friends
+from rapids_slink.spanning_tree.boxes import estimate_friends, label_friends, serves_friends
 from rapids_slink.spanning_tree.graphs import (
     NO_NODES,
     EdgeList,
@@ -634,7 +634,7 @@ def plan_points(X: Any, settings: Settings, device: Device, report: Report) -> N
     tree_estimate = None
     if serves_friends(problem):
         report["way"] = "friends"
-        report.count("neighbors", filter=FILTERS[device.name])
+        report.count("neighbors", filter=tree_class(device).name)
     elif edges is None:
         tree_estimate = _prepared_estimate(problem, values, report)
     else:

@@ -189,7 +189,7 @@ def prepare_search(
     all_pairs = partial(BruteForceSearch, values, device, report, queries, progress, metric)
     if kind is BruteForceSearch and has_numbers:
         if queries is None and may_be_low_dimensional(n, values.shape[1], metric, device):
-            by_tree = partial(_tree_class(device), values, device, report, None, progress, metric)
+            by_tree = partial(tree_class(device), values, device, report, None, progress, metric)
             search = _low_dimensional(values, device, report, metric, by_tree, all_pairs)
         if not search:
             search = search_in_tiles(values, device, report, queries, progress, metric, all_pairs, n)
@@ -257,7 +257,7 @@ def estimate_search(
     if k > exact_kernels(device).MAX_LIST or (chosen and chosen.for_lists):
         kinds.append(BruteForceSearch)
     if chosen is None and n_queries is None and not device.is_gpu and may_be_low_dimensional(n, d, metric, device):
-        kinds.append(_tree_class(device))
+        kinds.append(tree_class(device))
     a_value = CODING_BYTES * (metric.filter == "codes") + WRAPPING_BYTES * (metric.rows is Rows.PLACED)
     coding = a_value * min(n * d, BLOCK) * (not device.is_gpu)
     search = max((kind.estimate(*sizes) for kind in kinds), key=lambda needed: needed.least)
@@ -280,10 +280,10 @@ def _search_class(n: int, n_features: int, metric: Metric, device: Device) -> An
         return MatrixSearch
     if not is_searched_by_tree(n, n_features, metric, device):
         return BruteForceSearch
-    return _tree_class(device)
+    return tree_class(device)
 
 
-def _tree_class(device: Device) -> Any:
+def tree_class(device: Device) -> Any:
     """Return the class of searches by the device's tree."""
     if device.is_gpu:
         from rapids_slink.neighbors.trees.bvh import BoxSearch
@@ -309,7 +309,7 @@ def _low_dimensional(
     """
     (n, d), itemsize = values.shape, values.dtype.itemsize
     if device.is_gpu:
-        needed = _tree_class(device).estimate(n, n, d, DEFAULT_NEIGHBORS, itemsize, device, metric).peak
+        needed = tree_class(device).estimate(n, n, d, DEFAULT_NEIGHBORS, itemsize, device, metric).peak
         if needed > free_bytes() or expansion(values, device) > MAX_EXPANSION:
             return None
         search: Any = by_tree()

@@ -47,7 +47,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rapids_slink.forced import forced
-from rapids_slink.neighbors import estimate_search
+from rapids_slink.neighbors import estimate_search, tree_class
 from rapids_slink.neighbors.choose import COSTS, is_searched_by_tree
 from rapids_slink.neighbors.task import Search
 from rapids_slink.neighbors.within import Limit
@@ -134,8 +134,6 @@ def tree_of_boxes(search: "BoxSearch", report: Report, max_weight: float = np.in
 
 #: For fewer rows the whole tree takes less time.
 MIN_FRIENDS = {"cpu": 512, "cuda": 2}
-#: What the trees of boxes are called in reports.
-FILTERS = {"cpu": "k-d tree", "cuda": "bounding volume hierarchy"}
 #: Bytes per point at the peak: its parent, its cell, its component, and what is counted along the curve or the rows. On
 #: a GPU this is less than what is free again once the tree of boxes is made.
 FRIEND_BYTES = {"cpu": 20, "cuda": 0}
@@ -173,7 +171,7 @@ def label_friends(rows: Array, problem: Problem, labels: Array, report: Report) 
     assert problem.settings.friends_within is not None
     device, metric = problem.device, problem.metric
     device_kernels, limit = kernels(device), Limit.of(metric, problem.settings.friends_within, problem.n_features)
-    report.count("neighbors", filter=FILTERS[device.name])
+    report.count("neighbors", filter=tree_class(device).name)
     with report.stage("neighbors", device):
         boxes = device_kernels.make_boxes(rows, metric)
     with report.stage("friends", device):
