@@ -132,8 +132,7 @@ def tree_of_boxes(search: "BoxSearch", report: Report, max_weight: float = np.in
 
 # ------------------------------------------------------------------------------------------------------------- friends
 
-#: For fewer rows the whole tree takes less time.
-MIN_FRIENDS = {"cpu": 512, "cuda": 2}
+MIN_FRIENDS = 512  # for fewer rows the whole tree takes less time
 #: Bytes per point at the peak: its parent, its cell, its component, and what is counted along the curve or the rows. On
 #: a GPU this is less than what is free again once the tree of boxes is made.
 FRIEND_BYTES = {"cpu": 20, "cuda": 0}
@@ -154,7 +153,7 @@ def serves_friends(problem: Problem) -> bool:
         return False
     return (
         2 <= d <= COSTS[device.name].tree_features // 2  # of more features too many others are within a distance
-        and n >= MIN_FRIENDS[device.name]
+        and n >= MIN_FRIENDS
         and is_searched_by_tree(n, d, metric, device)
     )
 

@@ -28,7 +28,7 @@ from rapids_slink.spanning_tree.core_rows import in_units
 @pytest.fixture(autouse=True)
 def few_rows(monkeypatch):
     """Boxes serve few rows, too, although all pairs take less time."""
-    monkeypatch.setitem(boxes.MIN_FRIENDS, "cpu", 2)
+    monkeypatch.setattr(boxes, "MIN_FRIENDS", 2)
 
 
 FAR = 1e300

@@ -29,7 +29,7 @@ from rapids_slink.spanning_tree.problem import Problem
 @pytest.fixture(scope="module", autouse=True)
 def few_rows():
     """Labels alone are made of few rows, too, although their tree takes less time."""
-    with patch.dict(boxes.MIN_FRIENDS, cpu=2):
+    with patch.object(boxes, "MIN_FRIENDS", 2):
         yield
 
 
@@ -227,9 +227,9 @@ def test_other_fits_make_the_tree(X, how, device):
 
 def test_few_rows_have_their_tree():
     X = np.random.default_rng(0).random((600, 2))
-    with patch.dict(boxes.MIN_FRIENDS, cpu=601):
+    with patch.object(boxes, "MIN_FRIENDS", 601):
         assert fit(X, max_distance=0.1, device="cpu").report_["way"] == "pairs"
-    with patch.dict(boxes.MIN_FRIENDS, cpu=600):
+    with patch.object(boxes, "MIN_FRIENDS", 600):
         assert fit(X, max_distance=0.1, device="cpu").report_["way"] == "friends"
 
 

@@ -13,7 +13,7 @@ from repository import ROOT
 from scipy.cluster.hierarchy import linkage
 
 import rapids_slink
-from rapids_slink import neighbors, pipeline
+from rapids_slink import pipeline
 from rapids_slink.metrics import EUCLIDEAN, METRICS, get_metric
 from rapids_slink.neighbors import choose, trees
 from rapids_slink.neighbors.brute_force import BruteForceSearch
@@ -54,12 +54,6 @@ def test_estimate_is_that_of_the_way(engine):
         assert short == long if (d, min_samples, engine.is_gpu) == (6, 1, True) else short < long
 
 
-@pytest.fixture
-def fused_on_gpus(monkeypatch):
-    """A GPU that is not there has a fused filter."""
-    monkeypatch.setattr(neighbors, "fused_filter", lambda device: device.is_gpu or None)
-
-
 @pytest.mark.parametrize(
     ("device", "n", "d", "how", "expected"),
     [
@@ -74,7 +68,6 @@ def fused_on_gpus(monkeypatch):
         (Device("cuda", np), 2**18, 33, {}, ["repeats", "lists"]),
     ],
 )
-@pytest.mark.usefixtures("fused_on_gpus")
 def test_ways_have_one_order(device, n, d, how, expected):
     """Some look at the values, and the last one, whose memory a fit is checked for, serves whatever they are."""
     problem = Problem(Settings(EUCLIDEAN, **how), device, n, d, 4)
@@ -409,7 +402,6 @@ LIMIT = re.compile(r"`(\w+)`(?: up to ([\d,]+) rows)?")
      for i, row in enumerate(table("features")[1:])],
 )  # fmt: skip
 @pytest.mark.parametrize("column", range(1, 5), ids=table("features")[0][1:])
-@pytest.mark.usefixtures("fused_on_gpus")
 def test_guide_says_which_way_is_taken(row, column, device):
     """Up to a limit, and from the next row on. Without a GPU its ways are asked, not its plan."""
     column_device = "cuda" if "GPU" in table("features")[0][column] else "cpu"

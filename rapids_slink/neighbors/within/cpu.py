@@ -36,9 +36,7 @@ from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk, shares, workers
 
-#: A tree searches points of many features if a ball of the bound touches at most the share `MAX_TOUCHED_SHARE` of its
-#: leaves, by a sample of `SAMPLED_BALLS` balls.
-MAX_TOUCHED_SHARE, SAMPLED_BALLS = 1 / 256, 64
+SAMPLED_BALLS = 64  # by which the share of leaves is estimated that a ball of the bound touches
 #: Fewer points than this have their distances computed: a tree or a filter would take longer to make.
 FEW_POINTS = 256
 #: Rows of a block of exact tiles, and of tree searches at least and at most.
@@ -59,7 +57,7 @@ def prepare(values: Array, queries: Array, limit: float, metric: Metric) -> Pair
     may_have_tree = metric.boxes and d <= cost.low_features and values.dtype.kind == "f" and limit > -np.inf
     if may_have_tree and not is_few and wanted in (None, "tree"):
         search = TreePairs(values, queries, limit, metric)
-        if wanted or d <= cost.tree_features or search.touched_share() <= MAX_TOUCHED_SHARE:
+        if wanted or d <= cost.tree_features or search.touched_share() * cost.visit <= 1:
             return search
     tiles = in_tiles(values, queries, limit, metric, CPU)
     if tiles is not None:
