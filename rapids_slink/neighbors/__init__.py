@@ -310,7 +310,7 @@ def _low_dimensional(
     (n, d), itemsize = values.shape, values.dtype.itemsize
     if device.is_gpu:
         needed = tree_class(device).estimate(n, n, d, DEFAULT_NEIGHBORS, itemsize, device, metric).peak
-        if needed > free_bytes() or expansion(values, device) > MAX_EXPANSION:
+        if needed > free_bytes() or expansion(values, device)[0] > MAX_EXPANSION:
             return None
         search: Any = by_tree()
         limit = isqrt(n)

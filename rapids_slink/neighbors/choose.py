@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.filter.bounds import REST, SAMPLE, Projection, Scaling, sample_stride
-from rapids_slink.neighbors.trees import expansion, nearest_by_spread
+from rapids_slink.neighbors.trees import expansion
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, Array, Device, share_true
 
@@ -139,7 +139,7 @@ TILES = "tiles", "tiles for lists"
 #: Tiles may serve if at most `MAX_SPREAD` of a sample are within `TIMES` the distance to the nearest, and that is
 #: within `MAX_NEAREST` of their spread. They may serve for lists if at most `MAX_CLUSTER` are: then most pairs of tiles
 #: are of two clusters.
-TIMES, MAX_SPREAD, MAX_NEAREST, MAX_CLUSTER = 3, 0.4, 0.1, 0.15
+TIMES, MAX_SPREAD, MAX_NEAREST, MAX_CLUSTER = 3, 0.4, 0.15, 0.15
 
 
 def may_have_tiles(n: int, d: int, device: Device) -> bool:
@@ -152,8 +152,8 @@ def possible_tiles(values: Array, n_queries: int, n: int, metric: Metric, device
     """Return which of `TILES` may serve n points, of which `values` are some; None if none does."""
     if metric.filter != "product" or not may_have_tiles(min(n, n_queries), values.shape[1], device):
         return None
-    share = expansion(values, device, TIMES)
-    if share <= MAX_SPREAD and nearest_by_spread(values, device) <= MAX_NEAREST:
+    share, nearest = expansion(values, device, TIMES)
+    if share <= MAX_SPREAD and nearest <= MAX_NEAREST:
         return TILES[0]
     return TILES[1] if device.is_gpu and share <= MAX_CLUSTER and products(n, n) >= 8 * COSTS["cuda"].prepare else None
 

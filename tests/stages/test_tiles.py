@@ -13,7 +13,7 @@ from scipy.spatial.distance import cdist, pdist
 import rapids_slink
 from rapids_slink.forced import force
 from rapids_slink.metrics import EUCLIDEAN, get_metric
-from rapids_slink.neighbors import neighbor_lists, prepare_search, tiles
+from rapids_slink.neighbors import neighbor_lists, prepare_search, tiles, trees
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import Candidates
 from rapids_slink.neighbors.exact import kernels as exact_kernels
@@ -22,7 +22,6 @@ from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import SearchState, SearchTask, golden_stride
 from rapids_slink.neighbors.tiles import TileSearch, order
 from rapids_slink.neighbors.tiles.order import BLOCK, TILE, Lists, kernels
-from rapids_slink.neighbors.trees import nearest_by_spread
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, cuda, to_host
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory, run_scope
@@ -839,20 +838,18 @@ def test_tiles_serve_if_they_fit():
             assert (filter_of(X, CPU) == "tiles of near points") is fits
 
 
-def test_nearest_by_spread(engine):
+def test_how_near_points_are_to_each_other(engine):
     rng = np.random.default_rng(8)
     noise = rng.normal(size=(5000, 50))
     points = {"noise": noise, "tight": 0.01 * noise + rng.normal(size=(10, 50))[rng.integers(0, 10, 5000)]}
-    nearest = {name: nearest_by_spread(engine.asarray(X), engine) for name, X in points.items()}
+    nearest = {name: trees.expansion(engine.asarray(X), engine)[1] for name, X in points.items()}
     for name, X in points.items():
-        at = np.arange(64) * (5000 // 64) + 5000 // 128
-        distances = cdist(X[at], X)
-        distances[np.arange(64), at] = np.inf
         spread = np.sqrt(((X - X.mean(axis=0)) ** 2).sum(axis=1).mean())
-        assert nearest[name] == pytest.approx(np.median(distances.min(axis=1)) / spread, rel=0.05)
+        distances = np.sort(cdist(X[:64], X[64 : 64 + trees.POINTS]), axis=1)[:, 0]
+        assert nearest[name] == pytest.approx(np.median(distances) / spread, rel=0.1)
     assert nearest["noise"] > 0.5 > 0.1 > nearest["tight"]
-    for X in (np.full((70, 3), 1e300), np.zeros((70, 3)), 1e-320 * noise):
-        assert nearest_by_spread(engine.asarray(X), engine) >= 0
+    for X in (np.full((2500, 3), 1e300), np.zeros((2500, 3)), 1e-320 * noise):
+        assert trees.expansion(engine.asarray(X), engine)[1] >= 0
 
 
 @pytest.mark.parametrize("min_samples", [1, 4])
