@@ -36,6 +36,7 @@ from rapids_slink.neighbors.choose import (
     TILES,
     is_searched_by_tree,
     may_be_low_dimensional,
+    may_have_tiles,
     possible_tiles,
     products,
     takes_less,
@@ -191,7 +192,9 @@ def prepare_search(
         if queries is None and may_be_low_dimensional(n, values.shape[1], metric, device):
             by_tree = partial(tree_class(device), values, device, report, None, progress, metric)
             search = _low_dimensional(values, device, report, metric, by_tree, all_pairs)
-        if not search:
+        fewest = n if queries is None else min(n, len(queries))
+        wanted = forced().search in TILES
+        if not search and (wanted or may_have_tiles(fewest, values.shape[1], metric, device)):
             search = search_in_tiles(values, device, report, queries, progress, metric, all_pairs, n)
     if search is None and kind is BruteForceSearch:
         search = all_pairs(max_weight=max_weight, listed=listed)
@@ -218,11 +221,8 @@ def search_in_tiles(
     makes. If `within` is finite, all points up to that surrogate distance are wanted, otherwise the nearest.
     """
     wanted = forced().search if within == inf else forced().pairs
-    if wanted is None:
-        kind = possible_tiles(values, len(values if queries is None else queries), n or len(values), metric, device)
-    else:
-        kind = wanted if wanted in TILES else None
-    if kind is None or not TileSearch.serves(values, device, metric, queries):
+    kind = wanted or possible_tiles(values, n or len(values), device)
+    if kind not in TILES or not TileSearch.serves(values, device, metric, queries):
         return None
     search = TileSearch(values, device, report, queries, progress, metric, None if kind == TILES[0] else all_pairs)
     if wanted:

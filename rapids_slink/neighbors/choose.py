@@ -27,7 +27,8 @@ class Costs(NamedTuple):
     byte: float  # seconds for each byte of its row
     rounding: float  # how far rounding moves a coordinate, relative to their root mean square
     look: float  # products in the time of a look at a sample of the values
-    prepare: float  # products in the time in which a tree of boxes or a forest is made, maybe in vain
+    prepare: float  # products in the time in which a tree of boxes is made, maybe in vain
+    forest: float  # products in the time in which a forest of lists tells where these may end
     distance: float  # of one feature of a pair in float64, where points are few
     visit: float  # of one feature of a pair whose point is in a leaf that a search visits; a GPU counts visits of nodes
     tile: float  # of one feature of a pair whose tiles are formed
@@ -43,13 +44,13 @@ class Costs(NamedTuple):
 #: Measured on two cores, which multiply a pair once for both points and move no coordinate far, and on an H100, which
 #: rounds a coordinate to a 25th of the coordinates' root mean square. "mma.sync" is a GPU before Hopper.
 CUDA = Costs(
-    1.0e-15, 3e-10, 4e-13, 1 / 25 / 12**0.5, look=2.0**38, prepare=2.0**42, distance=16, visit=1, tile=10 / 3,
-    weight=1024, tree_features=6, low_features=32,
+    1.0e-15, 3e-10, 4e-13, 1 / 25 / 12**0.5, look=2.0**38, prepare=2.0**42, forest=2.0**42, distance=16,
+    visit=1, tile=10 / 3, weight=1024, tree_features=6, low_features=32,
 )  # fmt: skip
 COSTS = {
     "cpu": Costs(
-        1.2e-11, 2e-9, 4e-11, 1e-6, look=2.0**30, prepare=2.0**32, distance=4 / 3, visit=16, tile=5, weight=512,
-        tree_features=8, low_features=64, again=5e-11, axis=6e-11, rest=1, step=16,
+        1.2e-11, 2e-9, 4e-11, 1e-6, look=2.0**30, prepare=2.0**32, forest=6.4e9, distance=4 / 3, visit=16, tile=5,
+        weight=512, tree_features=8, low_features=64, again=5e-11, axis=6e-11, rest=1, step=16,
     ),
     "cuda": CUDA,
     "mma.sync": CUDA._replace(product=1.9e-15),
@@ -125,6 +126,19 @@ def is_searched_by_tree(n: int, d: int, metric: Metric, device: Device) -> bool:
     return d <= cost.tree_features or n >= fewest
 
 
+MIN_FRIENDS = 512  # for fewer rows the whole tree takes less time
+
+
+def takes_friends(n: int, d: int, metric: Metric, device: Device) -> bool:
+    """Return whether friends of friends make labels in less time than the tree of n points of d features.
+
+    Surrogate distances have to decide which are near. Of more features too many points are within a distance.
+    """
+    if forced().tree not in (None, "friends") or metric.changes_order or n < MIN_FRIENDS:
+        return False
+    return 2 <= d <= COSTS[device.name].tree_features // 2 and is_searched_by_tree(n, d, metric, device)
+
+
 def may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> bool:
     """Return whether the values should decide if a tree searches points of many features after all."""
     cost = COSTS[device.name]
@@ -142,16 +156,15 @@ TILES = "tiles", "tiles for lists"
 TIMES, MAX_SPREAD, MAX_NEAREST, MAX_CLUSTER = 3, 0.4, 0.15, 0.15
 
 
-def may_have_tiles(n: int, d: int, device: Device) -> bool:
+def may_have_tiles(n: int, d: int, metric: Metric, device: Device) -> bool:
     """Return whether the values should decide if tiles search n points, which takes a CPU longer with more features."""
     cost = COSTS[device.name]
-    return products(n, n, d) >= cost.look if device.is_gpu else products(n, n) >= cost.prepare
+    may_pay = products(n, n, d) >= cost.look if device.is_gpu else products(n, n) >= cost.prepare
+    return metric.filter == "product" and may_pay
 
 
-def possible_tiles(values: Array, n_queries: int, n: int, metric: Metric, device: Device) -> str | None:
+def possible_tiles(values: Array, n: int, device: Device) -> str | None:
     """Return which of `TILES` may serve n points, of which `values` are some; None if none does."""
-    if metric.filter != "product" or not may_have_tiles(min(n, n_queries), values.shape[1], device):
-        return None
     share, nearest = expansion(values, device, TIMES)
     if share <= MAX_SPREAD and nearest <= MAX_NEAREST:
         return TILES[0]
@@ -180,7 +193,7 @@ ROUNDS = 3  # the estimated number of rounds of searches that connecting at once
 def ends_lists(n: int, device: Device) -> bool:
     """Return whether lists end at the weights at which clusters become large, which a forest of the lists tells."""
     large = forced().large_cluster
-    return products(n, n) >= COSTS[device.name].prepare if large is None else large > 0
+    return products(n, n) >= COSTS[device.name].forest if large is None else large > 0
 
 
 def connects_at_once(components: int, n: int, m: int, d: int, device: Device) -> bool:

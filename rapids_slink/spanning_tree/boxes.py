@@ -46,9 +46,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rapids_slink.forced import forced
 from rapids_slink.neighbors import estimate_search, tree_class
-from rapids_slink.neighbors.choose import COSTS, is_searched_by_tree
 from rapids_slink.neighbors.task import Search
 from rapids_slink.neighbors.within import Limit
 from rapids_slink.ordering import sort_in_place
@@ -132,30 +130,9 @@ def tree_of_boxes(search: "BoxSearch", report: Report, max_weight: float = np.in
 
 # ------------------------------------------------------------------------------------------------------------- friends
 
-MIN_FRIENDS = 512  # for fewer rows the whole tree takes less time
 #: Bytes per point at the peak: its parent, its cell, its component, and what is counted along the curve or the rows. On
 #: a GPU this is less than what is free again once the tree of boxes is made.
 FRIEND_BYTES = {"cpu": 20, "cuda": 0}
-
-
-def serves_friends(problem: Problem) -> bool:
-    """Return whether friends of friends serve a problem.
-
-    They serve points of few features if labels alone are wanted, and if surrogate distances decide which are near.
-    """
-    metric, settings, n, d, device = problem.metric, problem.settings, problem.n, problem.d, problem.device
-    if (
-        settings.friends_within is None
-        or forced().tree not in (None, "friends")
-        or problem.by_reachability
-        or metric.changes_order
-    ):
-        return False
-    return (
-        2 <= d <= COSTS[device.name].tree_features // 2  # of more features too many others are within a distance
-        and n >= MIN_FRIENDS
-        and is_searched_by_tree(n, d, metric, device)
-    )
 
 
 def estimate_friends(problem: Problem) -> MemoryEstimate:

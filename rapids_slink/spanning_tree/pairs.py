@@ -32,12 +32,18 @@ def serves(problem: Problem) -> bool:
 
     They serve given distances; and few points, unless lists are asked for or core distances are of more points.
     """
-    settings = problem.settings
-    if problem.metric is not PRECOMPUTED and (settings.n_neighbors is not None or problem.core is not None):
+    n, d, metric, device, is_compact = problem.n, problem.d, problem.metric, problem.device, problem.is_compact
+    settings, min_samples = problem.settings, problem.settings.min_samples
+    if metric is PRECOMPUTED:
+        return True
+    if settings.n_neighbors is not None or problem.core is not None:
         return False
-    if problem.metric is not PRECOMPUTED and forced().tree:
+    if forced().tree:
         return forced().tree == "pairs"
-    return is_worthwhile(problem.n, problem.d, problem.metric, settings.min_samples, problem.device, problem.is_compact)
+    if stores_distances(d, metric, min_samples, device, is_compact) and LIMITED_PAIR_BYTES * n * n > limit_bytes():
+        return False
+    by_kernel = not device.is_gpu or min_samples <= MAX_SAMPLES["cuda"]
+    return by_kernel and takes_all_distances(n, d, metric, min_samples, device, is_compact)
 
 
 def may_serve_codes(problem: Problem) -> bool:
@@ -87,16 +93,6 @@ def _tree(look: Look, distances: Callable[[Array, Metric], Array] | None = None)
         if distances is not None:
             values, metric = distances(values, metric), PRECOMPUTED
         return tree_of_pairs(values, metric, problem.settings.min_samples, problem.device), 1
-
-
-def is_worthwhile(n: int, d: int, metric: Metric, min_samples: int, device: Device, compact: bool = False) -> bool:
-    """Return whether this is the fastest way to the tree of n points as the metric's formula reads them."""
-    if metric is PRECOMPUTED:
-        return True
-    if stores_distances(d, metric, min_samples, device, compact) and LIMITED_PAIR_BYTES * n * n > limit_bytes():
-        return False
-    by_kernel = not device.is_gpu or min_samples <= MAX_SAMPLES["cuda"]
-    return by_kernel and takes_all_distances(n, d, metric, min_samples, device, compact)
 
 
 def stores_distances(d: int, metric: Metric, min_samples: int, device: Device, compact: bool = False) -> bool:
