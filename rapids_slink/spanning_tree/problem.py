@@ -13,7 +13,7 @@ from typing import Self, TypeAlias
 from rapids_slink.metrics import Metric, distances, surrogate_bound
 from rapids_slink.neighbors import neighbor_lists, prepare_search
 from rapids_slink.neighbors.choose import is_searched_by_tree, takes_friends
-from rapids_slink.neighbors.rows import extremes, metric_rows
+from rapids_slink.neighbors.rows import bound_for_filter, metric_rows
 from rapids_slink.neighbors.task import PartLists, Search, SearchTask, core_places
 from rapids_slink.points.keys import Groups
 from rapids_slink.report import Report
@@ -83,19 +83,10 @@ class Look:
 
     @cached_property
     def max_weight(self) -> float:
-        """Return `Problem.max_weight`, or infinity if no pair is above it.
-
-        A filter in float32 does not take bounds of any size.
-        """
-        problem, rows = self.problem, self.rows
-        bound = problem.max_weight
-        if problem.metric.filter != "product" or rows.dtype.kind == "u" or bound == inf:
-            return bound
-        if problem.metric.formula.is_of_unit_rows:
-            return bound if bound < 2 else inf
-        least, largest = extremes(rows)
-        span = largest - least
-        return bound if bound < span * span * rows.shape[1] else inf
+        """Return `Problem.max_weight`, or infinity if no pair is above it and a filter may have it."""
+        metric, bound = self.problem.metric, self.problem.max_weight
+        has_filter = metric.filter == "product" and self.rows.dtype.kind != "u" and bound < inf
+        return bound_for_filter(metric, bound, self.rows) if has_filter else bound
 
     @cached_property
     def search(self) -> Search:
