@@ -600,4 +600,11 @@ class SingleLinkage(PointHierarchy):
             elif threshold is not None:
                 check_max_distance([threshold], limit)
         threshold = split if threshold is None else threshold
-        return Cut(self.n_clusters, threshold, self.min_cluster_size, limit, self.min_cluster_size is None, **sizes)
+        return Cut(
+            self.n_clusters,
+            threshold,
+            self.min_cluster_size,
+            max_distance=limit,
+            warns=self.min_cluster_size is None,
+            **sizes,
+        )

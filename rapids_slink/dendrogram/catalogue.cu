@@ -86,7 +86,7 @@ extern "C" __global__ void sum_squares(
     if (part >= first_part[clusters]) return;
     int c = cluster_of(members, part);
     long long begin = start[c] + (part - first_part[c]) * PART, end = min(begin + PART, start[c + 1]);
-    double most = 0, sum = 0;
+    double maximum = 0, sum = 0;
     for (long long i = begin; i < end; i++) {
         long long row = rows[i];
         double square = 0;
@@ -94,10 +94,10 @@ extern "C" __global__ void sum_squares(
             double gap = nearest_gap(minus(widen(values[row * d + f]), mean[(long long)c * d + f]), box[f]);
             square = plus(square, times(gap, gap));
         }
-        most = fmax(most, square);
+        maximum = fmax(maximum, square);
         sum = plus(sum, times(weight ? weight[row] : 1, square));
     }
-    largest[part] = most, sums[part] = sum;
+    largest[part] = maximum, sums[part] = sum;
 }
 
 // Writes for each cluster the largest distance from its mean, and the root of the mean square.
@@ -107,8 +107,8 @@ extern "C" __global__ void write_deviations(
     double* __restrict__ spread) {
     long long c = thread_index();
     if (c >= clusters) return;
-    double most = 0, total = 0;
+    double maximum = 0, total = 0;
     for (long long part = first_part[c]; part < first_part[c + 1]; part++)
-        most = fmax(most, largest[part]), total = plus(total, sums[part]);
-    radius[c] = __dsqrt_rn(most), spread[c] = __dsqrt_rn(__ddiv_rn(total, mass[c]));
+        maximum = fmax(maximum, largest[part]), total = plus(total, sums[part]);
+    radius[c] = __dsqrt_rn(maximum), spread[c] = __dsqrt_rn(__ddiv_rn(total, mass[c]));
 }

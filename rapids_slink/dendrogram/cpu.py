@@ -99,17 +99,19 @@ def _order_by_group(group, n_groups):
 
 
 @njit(cache=True)
-def label_clusters(left_child, right_child, n):
+def label_clusters(left_child, right_child, n, kept=None):
     """Return the flat cluster of each of n leaves, then of each merge, (n + m,) int32, after the first m merges.
 
-    The children of these merges are (m,) int32. Clusters are numbered 0..n-m-1 in the order of their first leaves.
+    The children of these merges are (m,) int32. Clusters are numbered in the order of their first leaves. `kept`,
+    (m,) bool, marks the merges that take place, and all merges within them. Then only the labels of leaves are valid.
     """
     m = len(left_child)
     flat, number, n_numbered = np.empty(n + m, np.int32), np.empty(n + m, np.int32), 0
     for c in range(n + m):
         flat[c], number[c] = c, -1
     for i in range(m - 1, -1, -1):
-        flat[left_child[i]] = flat[right_child[i]] = flat[n + i]
+        if kept is None or kept[i]:
+            flat[left_child[i]] = flat[right_child[i]] = flat[n + i]
     for leaf in range(n):
         if number[flat[leaf]] < 0:
             number[flat[leaf]] = n_numbered
@@ -174,27 +176,6 @@ def ranks_in_groups(group, n_groups):
         rank[i] = seen[group[i]]
         seen[group[i]] += 1
     return rank
-
-
-@njit(cache=True)
-def label_kept(left_child, right_child, kept, n):
-    """Return the flat cluster of each of n leaves, (n,) int32, after the merges that are marked in `kept`.
-
-    Clusters are numbered in the order of their first leaves. Merges within a kept merge must be kept, too.
-    """
-    flat = np.empty(n + len(kept), np.int32)
-    for c in range(n + len(kept)):
-        flat[c] = c
-    for i in range(len(kept) - 1, -1, -1):
-        if kept[i]:
-            flat[left_child[i]] = flat[right_child[i]] = flat[n + i]
-    number, n_numbered, label = np.full(n + len(kept), -1, np.int32), 0, np.empty(n, np.int32)
-    for leaf in range(n):
-        if number[flat[leaf]] < 0:
-            number[flat[leaf]] = n_numbered
-            n_numbered += 1
-        label[leaf] = number[flat[leaf]]
-    return label
 
 
 @njit(nogil=True, cache=True)
