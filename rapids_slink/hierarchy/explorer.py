@@ -28,13 +28,14 @@ from rapids_slink.hierarchy.explorer_data import (
     described,
     equal_scales,
     painted,
-    rows_of,
     setting_of,
+    table_of,
 )
+from rapids_slink.hierarchy.exports import needs
 from rapids_slink.hierarchy.palette import COLORS, NOISE, OTHERS
 from rapids_slink.hierarchy.plotting import colored_groups, is_map
 from rapids_slink.hierarchy.trees import Bars
-from rapids_slink.points.output import is_collection, on_host
+from rapids_slink.points.output import on_host, take_rows
 from rapids_slink.report import counted
 from rapids_slink.runtime.memory import usual_errors
 
@@ -89,7 +90,7 @@ class Explorer:
     def __init__(
         self, model: Any, X: Any, x: Any = None, y: Any = None, data: Any = None, color: Any = None, names: Any = None
     ) -> None:
-        X, data = (on_host(table) if is_collection(table) else table for table in (X, data))
+        X, data = table_of(X), table_of(data)
         self._model, self._setting = model, setting_of(model)
         self._data = X if data is None else data
         self._coordinates, self._axis_names = coordinates(model, X, x, y)
@@ -163,7 +164,7 @@ class Explorer:
             value=setting.value,
         )  # fmt: skip
         self.tree = tree(
-            kind="tree", height=TREE_HEIGHT, names=["rows of each cluster", setting.of_distance], colors=colors,
+            kind="tree", height=TREE_HEIGHT, names=["rows of each cluster", setting.unit.axis], colors=colors,
             is_log=setting.is_log_distance, follows=follows, range=[0.0, 1.0],
         )  # fmt: skip
 
@@ -176,7 +177,7 @@ class Explorer:
         field = {"continuous_update": False, "style": style, "layout": wide}
         low, high = setting.range
         self.number = widgets.BoundedIntText(setting.value, min=low, max=high, description=setting.label, **field)
-        self.distance = widgets.FloatText(0.0, description=setting.of_distance, **field)
+        self.distance = widgets.FloatText(0.0, description=setting.unit.axis, **field)
         self.min_size = widgets.BoundedIntText(1, min=1, max=n, description="smallest size", **field)
         self.cluster = widgets.Dropdown(options=["none"], description="select", style=style, layout=wide)
         self.color = widgets.Dropdown(options=list(self._columns), description="colour", style=style, layout=wide)
@@ -199,7 +200,7 @@ class Explorer:
     @property
     def selected(self) -> Any:
         """Return the selected rows of `data`, or of `X` without it: all columns, in its type, with its index."""
-        return rows_of(self._data, np.sort(np.asarray(self.scatter.selection(), np.int64)))
+        return take_rows(self._data, np.sort(np.asarray(self.scatter.selection(), np.int64)))
 
     def undo(self) -> None:
         """Go back to the cut before, as the button does."""
@@ -331,16 +332,12 @@ class Explorer:
         setting, value = self._setting, self._value
         condensed = setting.tree(value)
         if condensed is not getattr(getattr(self, "_bars", None), "tree", None):
-            self._bars = bars = Bars(condensed, setting.unit, setting.lowest, setting.is_log_distance)
+            self._bars = bars = Bars(condensed, setting.unit.length, setting.lowest, setting.is_log_distance)
             self.tree.range = list(bars.range)
             self.tree.titles = [counted(int(size), "row") for size in bars.sizes]
             self.tree.fills = []
             self.tree.bars = bars.corners
-        bar_labels = setting.bar_labels(self._bars, value, labels)
-        position = np.full(self._groups.sizes.size + 1, len(COLORS))  # the last is for no cluster
-        position[self._groups.largest] = np.arange(self._groups.largest.size)
-        colors = [*COLORS, OTHERS]
-        self.tree.fills = [colors[position[label]] if label >= 0 else "" for label in bar_labels.tolist()]
+        self.tree.fills = self._groups.colors_of(setting.bar_labels(self._bars, value, labels))
         self.tree.cut = setting.cut(value)
 
     def _names_of(self, clusters: np.ndarray, labels: np.ndarray) -> dict[int, str]:
@@ -381,13 +378,11 @@ class Explorer:
     def _answer(self, asked: dict[str, Any]) -> None:
         """Send the scatter the text for the row under the pointer: its name, its cluster and its columns."""
         row = int(asked["index"])
-        words = dict(zip(self._tooltip, self._row_in_words(row), strict=False))
-        self.scatter.widget.send({"type": "tooltip", "index": row, "preview": None, "properties": words})
-
-    def _row_in_words(self, row: int) -> list[str]:
         name, values = described(self._data, row)
         label = int(np.asarray(on_host(self.labels))[row])
-        return [name, "noise" if label < 0 else str(label), *values]
+        texts = [name, "noise" if label < 0 else str(label), *values]
+        words = dict(zip(self._tooltip, texts, strict=False))
+        self.scatter.widget.send({"type": "tooltip", "index": row, "preview": None, "properties": words})
 
     def _write_count(self) -> None:
         noise = f"<br>{counted(self._groups.noise, 'row')} of noise" if self._groups.noise else ""
@@ -439,15 +434,10 @@ class _Names:
 
 def _packages() -> tuple[Any, Any]:
     """Import jupyter-scatter and ipywidgets. Raise an ImportError that names the extra if one is missing."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # pandas warns of calls in jupyter-scatter
-            import ipywidgets
-            import jscatter
-    except ImportError as error:
-        raise ImportError(
-            "exploring needs jupyter-scatter and ipywidgets: pip install 'rapids_slink[explore]'"
-        ) from error
+    with needs("exploring needs jupyter-scatter and ipywidgets", "explore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # pandas warns of calls in jupyter-scatter
+        import ipywidgets
+        import jscatter
     return jscatter, ipywidgets
 
 
