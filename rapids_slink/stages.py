@@ -5,7 +5,7 @@ from typing import Any, Literal, Unpack, overload
 
 import numpy as np
 
-from rapids_slink.dendrogram.cutting import MEANINGS, CutOptions, CutParameters, threshold_of, warn_of_heavy_rows
+from rapids_slink.dendrogram.cutting import MEANINGS, CutOptions, CutParameters, warn_of_heavy_rows
 from rapids_slink.metrics import MetricName
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.neighbors.queries import NearestTask
@@ -431,11 +431,10 @@ def cut(
     -----
     Section 3.3.2 of the cuSLINK paper inherits labels level by level. A chain has as many levels as leaves.
     """
-    threshold = threshold_of(n_clusters, distance_threshold, min_cluster_size, max_cluster_size, count_small)
     parameters = CutParameters(
-        n_clusters, threshold, min_cluster_size, method, closed, names, sample_weight,
+        n_clusters, distance_threshold, min_cluster_size, method, closed, names, sample_weight,
         max_cluster_size=max_cluster_size, count_small=count_small,
-    )  # fmt: skip
+    ).checked()  # fmt: skip
     labels: Rows | Frame = engine_of(linkage).cut(linkage, parameters, n_leaves)
     if sample_weight is not None:
         warn_of_heavy_rows(parameters, len(labels))

@@ -50,8 +50,13 @@ MAX_LEVELS = constant(SOURCE, "MAX_LEVELS")
 COUNTERS = 512  # more than a launch needs: two per level and one per round of pointer doubling
 
 
-def merge_in_order(src: Array, dst: Array, n: int, left_child: Any, right_child: Any, size: Any) -> int:
-    """Merge the clusters at the ends of a tree's edges, as `rapids_slink.dendrogram.cpu.merge_in_order` does."""
+def merge_in_order(
+    src: Array, dst: Array, n: int, left_child: Any, right_child: Any, size: Any, groups: Any = None
+) -> int:
+    """Merge the clusters at the ends of a tree's edges, as `rapids_slink.dendrogram.cpu.merge_in_order` does.
+
+    The groups are not needed, because a GPU merges all edges at once anyway.
+    """
     check_arrays("int32", src, dst, left_child, right_child, size)
     m = src.size
     if not m:
@@ -71,16 +76,6 @@ def merge_in_order(src: Array, dst: Array, n: int, left_child: Any, right_child:
         return m
     # Union-find finds the first edge that closes a cycle.
     return cpu.merge_in_order(cp.asnumpy(src), cp.asnumpy(dst), n, *np.empty((3, m), np.int32))
-
-
-def merge_groups(
-    src: Array, dst: Array, group: Array, n_groups: int, n: int, left_child: Any, right_child: Any, size: Any
-) -> None:
-    """Merge the clusters at the ends of a forest's edges, as `rapids_slink.dendrogram.cpu.merge_groups` does.
-
-    The groups are not needed, because a GPU merges all edges at once anyway.
-    """
-    merge_in_order(src, dst, n, left_child, right_child, size)
 
 
 def label_clusters(left_child: Any, right_child: Any, n: int, kept: Any = None) -> Any:

@@ -117,6 +117,24 @@ class CutParameters:
             return [one.item() if hasattr(one, "item") else one for one in value], True
         return [value], False
 
+    def checked(self) -> Self:
+        """Return the parameters, and raise for sizes that do not go together.
+
+        A largest size splits the clusters of the threshold, which becomes infinite if it is None.
+        """
+        least, max_size = self.min_cluster_size, self.max_cluster_size
+        check_least(least)
+        if not self.count_small and (self.n_clusters is None or is_widest_gap(self.n_clusters) or least is None):
+            raise ValueError("count_small=False takes n_clusters=, a number, and min_cluster_size=")
+        if max_size is None:
+            return self
+        if as_integer(max_size, "max_cluster_size") < max(1, least or 1):
+            lowest = "1" if least is None else f"min_cluster_size={least}"
+            raise ValueError(f"max_cluster_size must be at least {lowest}, got {max_size}")
+        if self.n_clusters is not None:
+            raise ValueError("max_cluster_size splits clusters, so that there are more than n_clusters: leave that out")
+        return replace(self, distance_threshold=inf) if self.distance_threshold is None else self
+
     def column_names(self) -> list[Any]:
         """Return the names of the cuts' columns: their values, or "label" for a single cut.
 
@@ -188,30 +206,6 @@ def check_least(size: Any) -> None:
     """Raise unless this may be the smallest size of a cluster: an integer of at least 1, or None for the default."""
     if size is not None and as_integer(size, "min_cluster_size") < 1:
         raise ValueError(f"min_cluster_size must be at least 1, got {size}")
-
-
-def threshold_of(
-    n_clusters: Any,
-    distance_threshold: Any,
-    min_cluster_size: Any = None,
-    max_cluster_size: Any = None,
-    count_small: Any = True,
-) -> Any:
-    """Return the distance threshold of a cut with these parameters, and raise for sizes that do not go together.
-
-    With a largest size, the clusters of the given threshold are split. The threshold is infinite if none is given.
-    """
-    check_least(min_cluster_size)
-    if not count_small and (n_clusters is None or is_widest_gap(n_clusters) or min_cluster_size is None):
-        raise ValueError("count_small=False takes n_clusters=, a number, and min_cluster_size=")
-    if max_cluster_size is None:
-        return distance_threshold
-    if as_integer(max_cluster_size, "max_cluster_size") < max(1, min_cluster_size or 1):
-        least = "1" if min_cluster_size is None else f"min_cluster_size={min_cluster_size}"
-        raise ValueError(f"max_cluster_size must be at least {least}, got {max_cluster_size}")
-    if n_clusters is not None:
-        raise ValueError("max_cluster_size splits clusters, so that there are more than n_clusters: leave that out")
-    return inf if distance_threshold is None else distance_threshold
 
 
 def is_widest_gap(n_clusters: Any) -> bool:

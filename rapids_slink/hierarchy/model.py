@@ -28,7 +28,6 @@ from rapids_slink.dendrogram.cutting import (
     distance_limit,
     least_size,
     name_by_first_row,
-    threshold_of,
     warn_of_heavy_rows,
     warn_of_outliers,
 )
@@ -186,16 +185,15 @@ class Hierarchy(Exports):
             similarities, many = CutParameters(distance_threshold=min_similarity).values
             limits: list[Any] = [distance_limit(self._metric, None, similarity) for similarity in similarities]
             distance_threshold, closed = limits if many else limits[0], "right"
-        threshold = threshold_of(n_clusters, distance_threshold, min_cluster_size, max_cluster_size, count_small)
         parameters = CutParameters(
-            n_clusters, threshold, min_cluster_size, closed=closed, names=names, sample_weight=sample_weight,
+            n_clusters, distance_threshold, min_cluster_size, closed=closed, names=names, sample_weight=sample_weight,
             max_distance=limit, column_values=similarities, max_cluster_size=max_cluster_size, count_small=count_small,
-        )  # fmt: skip
+        ).checked()  # fmt: skip
         if n_clusters is None and distance_threshold is not None:
             for value in parameters.values[0]:
                 check_distance(value, "distance_threshold", getattr(self, "metric", None))
             check_max_distance(parameters.values[0], limit)
-        by_group = n_clusters is not None and threshold is None and hasattr(self, "groups_")
+        by_group = n_clusters is not None and distance_threshold is None and hasattr(self, "groups_")
         labels = self._cut(parameters, (self._merge_group_, self.groups_) if by_group else None)
         warn_of_heavy_rows(parameters, self.n_leaves_)
         is_plain = min_cluster_size is None and not by_group and self._layout is None
