@@ -5,6 +5,7 @@
 // cluster's first key, and then the number of keys. A cluster's points are cut into parts of SUMMED; `first_part` has the number of
 // each cluster's first part, and then the number of all parts.
 
+#include "runtime/include/first_above.cuh"
 #include "runtime/include/threads.cuh"
 
 constexpr int SUMMED = 256;
@@ -117,13 +118,9 @@ extern "C" __global__ void sum_parts(
     double* sum, double* largest) {
     long long part = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (part >= first_part[clusters]) return;
-    int low = 0, high = clusters;  // the last cluster whose first part is not after this one
-    while (high - low > 1) {
-        int middle = low + (high - low) / 2;
-        (first_part[middle] <= part ? low : high) = middle;
-    }
-    long long begin = start[low] + (part - first_part[low]) * SUMMED, end = min(begin + SUMMED, start[low + 1]);
-    double total = 0, maximum = 0, born = birth[low];
+    int c = first_above(first_part + 1, clusters, part);
+    long long begin = start[c] + (part - first_part[c]) * SUMMED, end = min(begin + SUMMED, start[c + 1]);
+    double total = 0, maximum = 0, born = birth[c];
     for (long long i = begin; i < end; i++) {
         double rate = departure[(int)key[i]];
         total += rate - born;
