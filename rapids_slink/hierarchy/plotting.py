@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from html import escape
 from importlib import import_module
@@ -158,27 +158,24 @@ def plot_clusters(X: Any, labels: Array, *, mapped: bool = False, ax: Any = None
     noise.
     """
     points, labels = _rows_and_labels(X, labels)
-    sizes, noise, order, largest, color = colored_groups(labels, len(COLORS))
+    groups = colored_groups(labels, len(COLORS))
     dense = labels.size > DENSE and find_spec("datashader") is not None and not kwargs
-    rows = np.arange(labels.size) if dense else sample_of_rows(color)
+    rows = np.arange(labels.size) if dense else sample_of_rows(groups.color)
     values = to_host(points.values[device_of(points.values).asarray(rows)])
     coordinates, names = coordinates_of(values, rows, points.names, mapped)
-    drawn = color[rows]
-    names_of = [f"{cluster} ({counted(sizes[cluster], 'row')})" for cluster in largest.tolist()]
-    rest = sizes.sum() - sizes[largest].sum()
-    others = [(counted(order.size - largest.size, "other"), rest), ("noise", noise)]
-    if rest or noise:
-        names_of.append(", ".join(f"{name} ({counted(rows, 'row')})" for name, rows in others if rows))
+    drawn, largest = groups.color[rows], groups.largest.size
+    texts = [f"{name} ({counted(size, 'row')})" for name, size, _ in groups.listed()]
+    texts[largest:] = [", ".join(texts[largest:])] if texts[largest:] else []
     ax = axes_of(ax)
     counts = np.bincount(drawn)
     handles = [None] * counts.size
     if dense:
-        shade(ax, coordinates, drawn, [*COLORS[: largest.size], OTHERS])
+        shade(ax, coordinates, drawn, [*COLORS[:largest], OTHERS])
     for i in np.argsort(-counts, kind="stable").tolist():  # colours of few points come last: on top, and larger
-        style = {"color": COLORS[i] if i < largest.size else OTHERS, "s": float(np.clip(8_000 / counts[i], 4, 40))}
+        style = {"color": COLORS[i] if i < largest else OTHERS, "s": float(np.clip(8_000 / counts[i], 4, 40))}
         shown = coordinates[:0] if dense else coordinates[drawn == i]
-        handles[i] = ax.scatter(*shown.T, label=names_of[i], **{"linewidths": 0, **style, **kwargs})
-    legend = ax.legend(handles, names_of, title="cluster", loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
+        handles[i] = ax.scatter(*shown.T, label=texts[i], **{"linewidths": 0, **style, **kwargs})
+    legend = ax.legend(handles, texts, title="cluster", loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
     for handle in legend.legend_handles:
         handle.set_sizes([30])
     ax.set(xlabel=names[0], ylabel=names[1])
@@ -338,6 +335,16 @@ class Groups(NamedTuple):
         colors[self.largest], colors[-1] = COLORS[: self.largest.size], ""
         return colors[np.maximum(labels, -1)].tolist()
 
+    def listed(self, names: Mapping[int, str] | None = None) -> list[tuple[str, int, str]]:
+        """Return the name, the number of rows and the colour of each of the largest clusters, of all others, of noise.
+
+        Clusters are called by their numbers unless they have `names`.
+        """
+        largest, others = self.largest.tolist(), self.order[self.largest.size :]
+        clusters = [(names[i] if names else str(i), self.sizes[i], COLORS[at]) for at, i in enumerate(largest)]
+        rest = [(counted(others.size, "other"), self.sizes[others].sum(), OTHERS)] if others.size else []
+        return [*clusters, *rest, *([("noise", self.noise, NOISE[:7])] if self.noise else [])]
+
 
 def colored_groups(labels: np.ndarray, colors: int) -> Groups:
     """Return the clusters of these labels, sorted by size. The largest have the colours, one each."""
@@ -434,10 +441,6 @@ def to_html(model: Hierarchy) -> str:
     It is one ``div`` without scripts, links or style sheets; every text in it is escaped.
     """
     groups = colored_groups(np.asarray(on_host(model.labels_)), LISTED)
-    others = groups.order[LISTED:]
-    clusters = [(str(cluster), groups.sizes[cluster]) for cluster in groups.largest.tolist()]
-    clusters += [(counted(others.size, "other"), groups.sizes[others].sum())] if others.size else []
-    clusters += [("noise", groups.noise)] if groups.noise else []
     seconds, counts = model.report_.stages()
     proven = [(stage, *entry_text(name, v)) for stage, entry in counts.items() for name, v in entry.items()]
     times = [*((in_words(stage), value) for stage, value in seconds.items()), ("total", sum(seconds.values()))]
@@ -445,7 +448,7 @@ def to_html(model: Hierarchy) -> str:
     fitted_by = {name: settings[name] for name in ("metric", "device") if name in settings}
     parameters = [*(fitted_by | getattr(model, "_changed", dict)()).items()]
     first = [
-        _block("Clusters", ["cluster", "rows"], [(name, f"{size:,}") for name, size in clusters]),
+        _block("Clusters", ["cluster", "rows"], [(name, f"{size:,}") for name, size, _ in groups.listed()]),
         _block("Parameters", ["", ""], [(name, shorten(text, 60)) for name, text in parameters], texts=2),
     ]
     folded = [
@@ -467,14 +470,9 @@ def clusters_table(groups: Groups, names: dict[int, str]) -> str:
 
     The largest have a line each, with their colour. The others have one line together, and so has the noise.
     """
-    n, largest = groups.color.size, groups.largest
-    rows = [(dot(COLORS[i], names[label]), groups.sizes[label]) for i, label in enumerate(largest.tolist())]
-    others = groups.order[largest.size :]
-    if others.size:
-        rows.append((dot(OTHERS, counted(others.size, "other")), groups.sizes[others].sum()))
-    if groups.noise:
-        rows.append((dot(NOISE[:7], "noise"), groups.noise))
-    return _table(["cluster", "rows", "share"], [(name, f"{size:,}", f"{size / n:.1%}") for name, size in rows])
+    n, listed = groups.color.size, groups.listed(names)
+    cells = [(dot(color, name), f"{size:,}", f"{size / n:.1%}") for name, size, color in listed]
+    return _table(["cluster", "rows", "share"], cells)
 
 
 def dot(color: str, text: str) -> str:
