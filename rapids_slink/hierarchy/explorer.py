@@ -127,7 +127,7 @@ class Explorer:
         ):
             control.observe(lambda event, change=change: self._changed(change, event["new"]), "value")
         self.tree.observe(lambda event: self._changed(self._show_distance, event["new"]), "dragged")
-        self.tree.observe(lambda event: self._select_bar(event["new"][0]), "clicked")
+        self.tree.observe(lambda event: self.scatter.selection(self._bars.within(event["new"][0])), "clicked")
         for panel in (self.curve, self.tree):
             panel.observe(self._dragged, "dragging")
         self.curve.observe(lambda _: self._write_names(), "ink")
@@ -300,32 +300,28 @@ class Explorer:
             self._following = False
 
     def _paint(self) -> None:
-        """Give the points the colours and sizes of clusters or of a column, in one message for one drawing."""
-        with self.scatter.widget.hold_sync():
-            self._paint_points()
-        self._write_count()
-
-    def _paint_points(self) -> None:
+        """Give the points the colours and sizes of clusters or of a column."""
         name, groups = self.color.value, self._groups
         column = self._columns[name]
         counts = groups.sizes[groups.largest]
         smallest, largest = SIZE_OF_POINTS
         sizes = [*np.clip(9 - 2 * np.log10(np.maximum(counts, 1)), smallest, largest).tolist(), smallest, NOISE_SIZE]
         if column is None:
-            legend, by, colors = "", self._code, [*COLORS[: groups.largest.size], OTHERS, NOISE]
+            self._legend, by, colors = "", self._code, [*COLORS[: groups.largest.size], OTHERS, NOISE]
             used = np.flatnonzero(np.bincount(by, minlength=len(colors)))
         else:
-            legend, by, colors = painted(column_of(self._data, column, "color", len(self._code)), name)
+            self._legend, by, colors = painted(column_of(self._data, column, "color", len(self._code)), name)
             sizes, used = [smallest] * len(colors), np.arange(len(colors))
-        if colors:
-            codes = pd.Series(by).astype("category")  # numbers would be a continuous scale
-            self.scatter.color(by=codes, map=[colors[i] for i in used])
-            self.scatter.size(by=codes, map=[sizes[i] for i in used])
-        else:
-            self.scatter.color(by=pd.Series(by), map=GRADIENT).size(by=None, default=smallest)
-        self._legend = legend
-        self.scatter.widget.non_spatial_points_update = True  # no animation
-        self.scatter.widget.points = self.scatter.get_point_list().astype(np.float32)
+        with self.scatter.widget.hold_sync():  # in one message, for one drawing
+            if colors:
+                codes = pd.Series(by).astype("category")  # numbers would be a continuous scale
+                self.scatter.color(by=codes, map=[colors[i] for i in used])
+                self.scatter.size(by=codes, map=[sizes[i] for i in used])
+            else:
+                self.scatter.color(by=pd.Series(by), map=GRADIENT).size(by=None, default=smallest)
+            self.scatter.widget.non_spatial_points_update = True  # no animation
+            self.scatter.widget.points = self.scatter.get_point_list().astype(np.float32)
+        self._write_count()
 
     def _draw_tree(self, labels: np.ndarray) -> None:
         """Draw the tree if it has changed, and then the cut and the colours in it."""
@@ -401,10 +397,6 @@ class Explorer:
         self._from_menu = True
         self.scatter.selection([] if label == "none" else np.flatnonzero(np.asarray(on_host(self.labels)) == label))
         self._from_menu = False
-
-    def _select_bar(self, bar: int) -> None:
-        """Select the rows of the bar of the tree that was clicked, and of all bars within it."""
-        self.scatter.selection(self._bars.within(bar))
 
     def _show_distance(self, distance: float) -> None:
         if isinstance(self._setting, CutSetting):
