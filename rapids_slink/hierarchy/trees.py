@@ -485,8 +485,10 @@ class MinimumSpanningTree:
 
         Parameters
         ----------
-        axis, node_size, node_color, node_alpha, edge_alpha, edge_cmap, edge_linewidth, vary_line_width, colorbar
-            Those of the package hdbscan.
+        axis, node_size, node_color, node_alpha : optional
+            Those of the package hdbscan: where to draw, and the look of the rows.
+        edge_alpha, edge_cmap, edge_linewidth, vary_line_width, colorbar : optional
+            Those of the package hdbscan: the look of the edges, and whether to draw a scale beside them.
 
         Returns
         -------
