@@ -17,6 +17,7 @@ from rapids_slink.dendrogram.cutting import (
     ClusterRule,
     Cut,
     check_distance,
+    check_least,
     check_max_distance,
     distance_limit,
 )
@@ -585,10 +586,13 @@ class SingleLinkage(PointHierarchy):
 
     def _cluster_rule(self) -> Cut:
         limit, threshold = self._limit, self.distance_threshold
+        check_least(self.min_cluster_size)
         rule = Cut(
             self.n_clusters, threshold, self.min_cluster_size, max_distance=limit, warns=self.min_cluster_size is None,
             max_cluster_size=self.max_cluster_size, count_small=self.count_small,
-        ).checked()  # fmt: skip
+        )  # fmt: skip
+        if self.max_cluster_size is not None or not self.count_small:
+            rule = rule.checked()
         if threshold is not None:
             check_distance(threshold, "distance_threshold", self.metric)
             check_max_distance([threshold], limit)

@@ -281,18 +281,19 @@ def warn_of_heavy_rows(parameters: CutParameters, n: int) -> None:
         )
 
 
-def warn_of_outliers(merges: Merges, n: int, n_clusters: int) -> None:
+def warn_of_outliers(linkage: Mapping[str, Array], n: int, n_clusters: int) -> None:
     """Warn if one of the clusters of n rows in one tree has nearly all rows, and most others have one.
 
-    The last merges are undone. The clusters are the children of these merges, except those that are undone too.
+    `linkage` holds the columns. The last merges are undone. The clusters are the children of these merges, except those
+    that are undone too.
     """
     kept = n - n_clusters
-    if n < FEW_ROWS or n_clusters < 2 or merges.height.size != n - 1:
+    if n < FEW_ROWS or n_clusters < 2 or linkage["size"].size != n - 1:
         return
-    child = np.concatenate([to_host(side[kept:]) for side in merges[:2]])
+    child = np.concatenate([to_host(linkage[side][kept:]) for side in ("left", "right")])
     child = child[child < n + kept]
     sizes, is_merge = np.ones(n_clusters, np.int64), child >= n
-    sizes[is_merge] = to_host(merges.size[device_of(merges.size).asarray(child[is_merge] - n)])
+    sizes[is_merge] = to_host(linkage["size"][device_of(linkage["size"]).asarray(child[is_merge] - n)])
     single, largest = int((sizes == 1).sum()), int(sizes.max())
     if 2 * single > n_clusters - 1 and largest >= MOST_ROWS * n:
         have = "has" if single == 1 else "have"
@@ -695,7 +696,7 @@ class Cut(CutParameters, ClusterRule):
             labels = cut_labels(merges, n, replace(parameters, min_cluster_size=1)).columns["label"]
             count = number_of_clusters(labels, parameters.n_clusters)
             if self.warns and asked.n_clusters is not None and asked.n_clusters == parameters.n_clusters:
-                warn_of_outliers(Merges.of(merges.columns), n, count)
+                warn_of_outliers(merges.columns, n, count)
             if parameters.min_cluster_size == 1 and parameters.max_cluster_size is None:
                 return FlatClusters(count, {"labels_": labels})
             return large_clusters(labels, count, parameters, merges.device.xp)

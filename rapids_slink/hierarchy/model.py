@@ -199,7 +199,7 @@ class Hierarchy(Exports):
         is_plain = min_cluster_size is None and not by_group and self._layout is None
         if is_plain and isinstance(n_clusters, int | np.integer):
             linkage = as_frame(OutputKind.of(self.linkage_, resolve("auto", self.linkage_))[0])
-            warn_of_outliers(condense.Merges.of(linkage), self.n_leaves_, int(n_clusters))
+            warn_of_outliers({name: array_of(linkage[name]) for name in COLUMNS}, self.n_leaves_, int(n_clusters))
         return labels
 
     @property
