@@ -36,12 +36,12 @@ def to_scipy(linkage: Any) -> np.ndarray:
 
 
 @contextmanager
-def needs(package: str, extra: str) -> Iterator[None]:
-    """Import in this context what `package`, a sentence, says. Its ImportError gets the sentence and the extra."""
+def needs(sentence: str, extra: str) -> Iterator[None]:
+    """Raise for an import that fails in this context an ImportError with the sentence and the extra to install."""
     try:
         yield
     except ImportError as error:
-        raise ImportError(f"{package}: pip install 'rapids_slink[{extra}]'") from error
+        raise ImportError(f"{sentence}: pip install 'rapids_slink[{extra}]'") from error
 
 
 def networkx() -> Any:

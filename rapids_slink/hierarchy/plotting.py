@@ -415,11 +415,12 @@ def coordinates_of(values: Array, rows: np.ndarray, names: Any, mapped: bool = F
         values = to_host(values)
     if mapped:
         return np.degrees(values[:, ::-1].astype(np.float64)), ["longitude (°)", "latitude (°)"]
+    titles = [f"feature {i}" for i in range(2)] if names is None else [*map(str, names[:2])]
     if d == 1:
         scatter = rows * 0.6180339887498949 % 1  # multiples of the golden ratio are spread evenly
-        return np.column_stack([values[:, 0], scatter]), ["feature 0" if names is None else str(names[0]), ""]
+        return np.column_stack([values[:, 0], scatter]), [titles[0], ""]
     if d == 2:
-        return values, [f"feature {i}" if names is None else str(names[i]) for i in range(2)]
+        return values, titles
     PCA = import_module("cuml.decomposition" if is_on_gpu(values) else "sklearn.decomposition").PCA
     titles = ["first principal component", "second principal component"]
     centred = values.astype(np.float64) - values[0]
