@@ -169,8 +169,8 @@ class Terms:
 class TileSearch(ListSearch):
     """A search in tiles of near points; see `Search`.
 
-    The metric has a product form. Queries are in the order and in cells as points are, but in no tile that a row is
-    tested with. A `follower` is for clusters that are so wide that a search over all pairs connects them in less time.
+    The metric has a product form. Queries are in the order and in cells, as points are, but no tile has them. A
+    `follower` is for clusters that are so wide that a search over all pairs connects them in less time.
     """
 
     name = "tiles of near points"  # for reports
