@@ -81,8 +81,8 @@ def estimate_brute_force(
 def chunk_row_bytes(n: int, d: int, k: int, device: Device) -> int:
     """Return the bytes of a row of a chunk: its products, quantized features, candidates and lists."""
     products = 4 * max(filter_kernels(device).TILE_POINTS, n_seeds(n, k))
-    of_filter = products + 32 * d + 4 * (64 + candidate_capacity(k)) + 36 * k + 64
-    return max(of_filter, exact_kernels(device).scan_bytes(n, k)) if device.is_gpu else of_filter
+    filtered = products + 32 * d + 4 * (64 + candidate_capacity(k)) + 36 * k + 64
+    return max(filtered, exact_kernels(device).scan_bytes(n, k)) if device.is_gpu else filtered
 
 
 #: Rows of a chunk if points have core distances. The rows of a chunk have similar bounds, and points with core
@@ -174,8 +174,8 @@ class BruteForceSearch(ListSearch):
     @cached_property
     def _may_have_tiles(self) -> bool:
         """Return whether points that the filter does not tell apart are searched in tiles of near points."""
-        of_products = self.device.is_gpu and self.metric.filter == "product" and forced().search != "all pairs"
-        if not of_products or self.filter is None or self.filter.has_exact_products:
+        by_products = self.device.is_gpu and self.metric.filter == "product" and forced().search != "all pairs"
+        if not by_products or self.filter is None or self.filter.has_exact_products:
             return False
         return TileSearch.serves(self.values, self.device, self.metric, self.queries)
 
@@ -191,9 +191,9 @@ class BruteForceSearch(ListSearch):
         """
         m, none = task.rows.size, task.rows[:0]
         if filter_.is_symmetric and task.is_knn_graph:
-            of_images = cast("ImageFilter", filter_)
-            if of_images.symmetric_bytes(m, task.k, self.values.shape[1]) <= self.free_bytes:
-                return self._symmetric_pass(of_images, task, reached)
+            images = cast("ImageFilter", filter_)
+            if images.symmetric_bytes(m, task.k, self.values.shape[1]) <= self.free_bytes:
+                return self._symmetric_pass(images, task, reached)
         parts = None if filter_.is_symmetric else task.part_lists
         if parts is not None:
             filter_.arrange_parts(reached.upper, parts.split)
@@ -331,8 +331,8 @@ class BruteForceSearch(ListSearch):
 
     def _rows_a_chunk(self, task: SearchTask, filter_: TileFilter, again: bool = False) -> int:
         """Return the number of rows that a filter takes at once; fewer, in the same memory, for a search `again`."""
-        of_filter = filter_.rows_at_once(task.k)
-        rows = of_filter if task.core is None else min(ROWS_OF_SIMILAR_BOUND, of_filter)
+        rows = filter_.rows_at_once(task.k)
+        rows = rows if task.core is None else min(ROWS_OF_SIMILAR_BOUND, rows)
         rows = min(self._rows_at_once(rows, task.k), len(self.exact.queries))
         return max(MIN_ROWS, rows // MORE_ROOM) if again else rows
 
