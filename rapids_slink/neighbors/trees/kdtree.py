@@ -216,7 +216,7 @@ class TreeSearch(Search):
             return super().for_connecting(ids)
         component = components(ids)
         share = share_between(self.tree, self.metric, component)
-        number = np.count_nonzero(component == np.arange(len(ids)))
+        number = int(np.count_nonzero(component == np.arange(len(ids))))
         return (lambda: self) if connects_by_tree(share, number, *self.values.shape) else self.follower
 
     def find(self, task: SearchTask) -> SearchResult:
