@@ -23,9 +23,9 @@ from rapids_slink.items.search import (
     Pairs,
     distinct_items,
     nearest_items,
-    of_copies,
-    of_equal,
     one_of_each,
+    pairs_of_copies,
+    pairs_of_equal_rows,
 )
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.queries import NearestEdges, NearestTask, read_together
@@ -284,7 +284,8 @@ class NearItems(PairFrames):
                 waiting += [slice(middle, part.stop), slice(part.start, middle)]
                 continue
             for src, dst, weight in chain(
-                of_copies(pairs, self.distinct), of_equal(self.distinct, float(self.task.distances[-1]))
+                pairs_of_copies(pairs, self.distinct),
+                pairs_of_equal_rows(self.distinct, float(self.task.distances[-1])),
             ):
                 kept = (src >= part.start) & (src < part.stop)
                 if not self.is_one:

@@ -6,10 +6,8 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.items.kind import holders_of
-from rapids_slink.items.search import room
 from rapids_slink.metrics import WORD_BITS
-from rapids_slink.neighbors.task import row_blocks
+from rapids_slink.neighbors.matrix import put_least as put_least
 from rapids_slink.runtime.cuda import (
     MIN_SHARED_MEMORY,
     WARP,
@@ -28,6 +26,8 @@ STRINGS, EDITS, ROWS = "items/strings.cu", "items/edits.cu", "items/rows.cu"
 #: The most bytes of scratch for long strings, and the fewest pairs of them at a time.
 EDGE_BYTES, FEWEST = 2**30, 2**10
 WORD = constant(STRINGS, "WORD")
+#: Steps of a pair besides its characters, and a cutoff above every number of edits.
+PAIR_STEPS, NO_CUTOFF = 5, 2**31 - 1
 #: The words of the longest strings of which all edits are found at once, and the characters of half a word.
 MOST_WORDS, HALF_WORD = 8, WORD // 2
 
@@ -45,42 +45,53 @@ def edits(strings: Any, src: Array, dst: Array, cutoff: int) -> Array:
     size = max(FEWEST, int(min(EDGE_BYTES, free_bytes() / 4)) // strings.longest)
     for begin in range(0, long.size, size):
         part = long[begin : begin + size]
-        edges, of_part = cp.empty(part.size * strings.longest, cp.int8), cp.empty(part.size)
-        _count_edits(strings, src[part], dst[part], cutoff, edges, of_part)
-        distance[part] = of_part
+        edges, part_distance = cp.empty(part.size * strings.longest, cp.int8), cp.empty(part.size)
+        _count_edits(strings, src[part], dst[part], cutoff, edges, part_distance)
+        distance[part] = part_distance
     return distance
 
 
 def _count_edits(strings: Any, src: Array, dst: Array, cutoff: int, edges: Array, distance: Array) -> None:
     _check_strings(strings, src, dst)
     n, longest = np.int64(src.size), np.int64(strings.longest)
-    arguments = strings.codes, strings.starts, src, dst, n, np.int32(cutoff), edges, longest, distance
-    launch(STRINGS, "count_edits", src.size, *arguments)
+    launch(
+        STRINGS, "count_edits", src.size, strings.codes, strings.starts, src, dst, n, np.int32(cutoff), edges, longest,
+        distance,
+    )  # fmt: skip
 
 
-def finds_all_edits(strings: Any) -> bool:
-    """Return whether a block has room for the masks of its strings."""
-    words, mask = _words(strings)
-    return words <= MOST_WORDS and strings.n_characters * words * WARP * mask.itemsize <= MIN_SHARED_MEMORY
+def steps(strings: Any) -> float:
+    """Return how many steps all edits take, each a character of a string for a word of another."""
+    return float((-(-strings.lengths // WORD)).sum()) * (strings.codes.size + PAIR_STEPS * len(strings)) / 2
 
 
-def all_edits(strings: Any) -> Array:
-    """Return the numbers of edits of all pairs, (n, n), as the smallest integers that hold them."""
-    _check_strings(strings)
-    n, (words, mask), out = len(strings), _words(strings), cp.empty((len(strings),) * 2, edit_type(strings))
-    rows, threads = constant(EDITS, "ROWS"), constant(EDITS, "THREADS")
+def edits_of_rows(strings: Any, rows: Array, points: slice) -> Array:
+    """Return the numbers of edits of some strings from a range of them, (m, p), of `Strings.distance_type`."""
+    (words, mask), (m, p) = _words(strings), (rows.size, points.stop - points.start)
+    shared_memory = strings.n_characters * words * WARP * mask.itemsize
+    if words > MOST_WORDS or shared_memory > MIN_SHARED_MEMORY:
+        return _of_pairs(strings, edits, rows, points)
+    _check_strings(strings, rows)
+    out, height, threads = cp.empty((m, p), strings.distance_type), constant(EDITS, "ROWS"), constant(EDITS, "THREADS")
     options = f"-DMASK={c_name(mask)}", f"-DWORDS={words}", f"-DCOUNT={c_name(out.dtype)}"
     launch_blocks(
-        EDITS, "put_edits", (-(-n // WARP), -(-n // rows)), threads, strings.codes, strings.starts, np.int32(n),
-        np.int32(strings.n_characters), out, options=options,
-        shared_memory=strings.n_characters * words * WARP * mask.itemsize,
+        EDITS, "put_edits", (-(-p // WARP), -(-m // height)), threads, strings.codes, strings.starts, rows, np.int32(m),
+        np.int32(points.start), np.int32(p), np.int32(strings.n_characters), out, options=options,
+        shared_memory=shared_memory,
     )  # fmt: skip
     return out
 
 
-def edit_type(strings: Any) -> np.dtype:
-    """Return the type of the numbers that `all_edits` returns."""
-    return np.dtype("uint8" if strings.longest < 2**8 else "uint16")
+def differences_of_rows(strings: Any, rows: Array, points: slice) -> Array:
+    """Return in how many places some strings differ from a range of them, as `edits_of_rows` does."""
+    return _of_pairs(strings, differences, rows, points)
+
+
+def _of_pairs(strings: Any, find: Callable[..., Array], rows: Array, points: slice) -> Array:
+    """Return the distances that a function finds pair by pair."""
+    numbers = cp.arange(points.start, points.stop, dtype=cp.int32)
+    src, dst = cp.repeat(rows, numbers.size), cp.tile(numbers, rows.size)
+    return find(strings, src, dst, NO_CUTOFF).astype(strings.distance_type).reshape(rows.size, -1)
 
 
 def _words(strings: Any) -> tuple[int, np.dtype]:
@@ -94,8 +105,10 @@ def differences(strings: Any, src: Array, dst: Array, cutoff: int) -> Array:
     """Return in how many places each pair differs, (m,) float64, infinite above `cutoff` and for different lengths."""
     _check_strings(strings, src, dst)
     distance = cp.empty(src.size)
-    arguments = strings.codes, strings.starts, src, dst, np.int64(src.size), np.int32(cutoff), distance
-    launch(STRINGS, "count_differences", src.size, *arguments)
+    launch(
+        STRINGS, "count_differences", src.size, strings.codes, strings.starts, src, dst, np.int64(src.size),
+        np.int32(cutoff), distance,
+    )  # fmt: skip
     return distance
 
 
@@ -112,8 +125,7 @@ def copy_strings(strings: Any, rows: Array, starts: Array, codes: Array) -> None
     _check_strings(strings, rows)
     check_arrays("int64", starts, size=rows.size + 1)
     check_arrays("int32", codes)
-    arguments = strings.codes, strings.starts, rows, np.int64(rows.size), starts, codes
-    launch(STRINGS, "copy_strings", rows.size, *arguments)
+    launch(STRINGS, "copy_strings", rows.size, strings.codes, strings.starts, rows, np.int64(rows.size), starts, codes)
 
 
 def make_keys(strings: Any, rows: slice, deleted: int, first: Array, item: Array, key: Array) -> None:
@@ -122,8 +134,10 @@ def make_keys(strings: Any, rows: slice, deleted: int, first: Array, item: Array
     _check_strings(strings, item)
     check_arrays("int64", first, size=rows.stop - rows.start)
     check_arrays("uint64", key, size=item.size)
-    arguments = strings.codes, strings.starts, np.int64(rows.start), np.int64(first.size), np.int32(deleted)
-    launch(STRINGS, name, first.size, *arguments, first, item, key)
+    launch(
+        STRINGS, name, first.size, strings.codes, strings.starts, np.int64(rows.start), np.int64(first.size),
+        np.int32(deleted), first, item, key,
+    )  # fmt: skip
 
 
 def project_strings(strings: Any, ones: int, buckets: int, bits: int) -> Array:
@@ -131,8 +145,19 @@ def project_strings(strings: Any, ones: int, buckets: int, bits: int) -> Array:
     _check_strings(strings)
     n = len(strings)
     values, counts = cp.zeros((n, bits // 8), cp.uint8), cp.zeros(n * buckets if ones else 0, cp.uint8)
-    sizes = np.int32(ones), np.int32(buckets), np.int32(bits // 8)
-    launch(STRINGS, "project_strings", n, strings.codes, strings.starts, np.int64(n), *sizes, counts, values)
+    launch(
+        STRINGS,
+        "project_strings",
+        n,
+        strings.codes,
+        strings.starts,
+        np.int64(n),
+        np.int32(ones),
+        np.int32(buckets),
+        np.int32(bits // 8),
+        counts,
+        values,
+    )
     return values
 
 
@@ -154,8 +179,10 @@ def hashed_bits(sets: Any, width: int, fit: bool) -> tuple[Array, Array]:
     n = len(sets)
     check_arrays("int64", sets.starts)
     words, ones = cp.zeros((n, width // WORD_BITS), cp.uint64), cp.empty(n, cp.int64)
-    arguments = sets.starts, sets.columns, np.int64(n), np.int32(width), np.bool_(fit), words, ones
-    launch(ROWS, "put_bits", WARP * n, *arguments, options=_of_rows(sets))
+    launch(
+        ROWS, "put_bits", WARP * n, sets.starts, sets.columns, np.int64(n), np.int32(width), np.bool_(fit), words, ones,
+        options=_of_rows(sets),
+    )  # fmt: skip
     return words, ones
 
 
@@ -183,30 +210,31 @@ def hash_rows(rows: Any, seed: int) -> Array:
     """Return a hash of each row, (n,) uint64, the same for equal rows."""
     out = cp.empty(len(rows), cp.uint64)
     check_arrays("int64", rows.starts, size=out.size + 1)
-    arguments = rows.starts, rows.columns, rows.values, np.int64(out.size), np.uint64(seed), out
-    launch(ROWS, "hash_rows", WARP * out.size, *arguments, options=_of_rows(rows))
+    launch(
+        ROWS, "hash_rows", WARP * out.size, rows.starts, rows.columns, rows.values, np.int64(out.size), np.uint64(seed),
+        out, options=_of_rows(rows),
+    )  # fmt: skip
     return out
 
 
-def all_sums(rows: Any, use: Callable[[slice, Array], None]) -> None:
-    """Call `use` with ranges of rows and what each has in common with all, as `cpu.all_sums` does; counts are int32."""
-    n, (begins, holders, entries) = len(rows), holders_of(rows)
-    number, holders = rows.column_numbers.astype("int32", copy=False), holders.astype("int32")
-    check_arrays("int64", rows.starts, begins)
+def sums_of_rows(stored: Any, rows: Array, points: slice) -> Array:
+    """Return what some rows have in common with a range of them, (m, p), as `cpu.sums_of_rows` does."""
+    (m, p), holders = (rows.size, points.stop - points.start), stored.holders
+    number = stored.column_numbers.astype("int32", copy=False)
+    check_arrays("int64", stored.starts, holders.starts)
+    check_arrays("int32", rows, holders.rows)
     more: tuple[Any, ...] = ()
-    name, dtype, each = "count_all_common", "int32", constant(ROWS, "COUNTED")
-    if rows.values is not None:
-        name, dtype, each = "sum_all_products", "float64", constant(ROWS, "SUMMED")
-        more = rows.columns, rows.values, rows.values[entries], np.int64(rows.n_features)
-    across = -(-n // (each * constant(ROWS, "WARPS")))
-    for part in row_blocks(n, n, room(rows.device) // 2):
-        sums = cp.empty((part.stop - part.start, n), dtype)
-        launch_blocks(
-            ROWS, name, (len(sums), across), constant(ROWS, "THREADS"),
-            rows.starts, number, begins, holders, np.int32(n), np.int32(part.start), sums, *more,
-            options=_of_rows(rows),
-        )  # fmt: skip
-        use(part, sums)
+    name, dtype, width = "count_all_common", "int32", constant(ROWS, "COUNTED")
+    if stored.values is not None:
+        name, dtype, width = "sum_all_products", "float64", constant(ROWS, "SUMMED")
+        more = stored.columns, stored.values, holders.values, np.int64(stored.n_features)
+    sums, across = cp.empty((m, p), dtype), -(-p // (width * constant(ROWS, "WARPS")))
+    launch_blocks(
+        ROWS, name, (m, across), constant(ROWS, "THREADS"),
+        stored.starts, number, holders.starts, holders.rows, rows, np.int32(points.start), np.int32(p), sums, *more,
+        options=_of_rows(stored),
+    )  # fmt: skip
+    return sums
 
 
 def _of_row_pairs(name: str, rows: Any, src: Array, dst: Array, dtype: Any, threads: int = 1) -> Array:

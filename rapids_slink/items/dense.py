@@ -1,8 +1,7 @@
 """Trees of groups of items from the distances of all pairs, which are stored.
 
-On a CPU all distances of up to a few thousand items take less time than a search by levels, which finds the pairs of
-each level anew. A GPU stores them as long as they fit into memory. An item with copies counts for all of them in core
-distances.
+Where they fit into memory they take less time than a search that finds some distances anew in each round. An item with
+copies counts for all of them in core distances.
 
 Euclidean distances of sparse rows cost a merge of each pair, and lower bounds on them a product. So the bounds are
 stored, and a distance takes the place of its bound where the tree depends on it. By the cycle property no edge is in
@@ -13,42 +12,51 @@ and is in no tree. Likewise a core distance depends on those pairs alone whose b
 
 from collections.abc import Callable
 from functools import partial
-
-import numpy as np
+from math import inf
 
 from rapids_slink.forced import forced
 from rapids_slink.items.kind import Items
 from rapids_slink.items.kind import kernels as items_kernels
-from rapids_slink.items.search import Pairs, room
+from rapids_slink.items.search import Pairs, room, rows_at_a_time
 from rapids_slink.neighbors.task import equal_slices, row_blocks
 from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import free_bytes, room_bytes
+from rapids_slink.runtime.threads import for_each_chunk
 from rapids_slink.spanning_tree import kernels
 from rapids_slink.spanning_tree.component_pairs import path_bottlenecks, ranges_between
 
-#: The most items whose distances a CPU stores, and the most steps of finding these.
-MAX_ITEMS, MAX_STEPS = 2**13, 2**30
-#: Bytes of a pair: its distance, and as much for the scratch of finding it.
-PAIR_BYTES = 16
+#: The most bytes of the distances that a CPU stores.
+MAX_BYTES = 2**30
 #: The share of a GPU's free memory that the distances take at most.
 MATRIX_SHARE = 1 / 2
 #: How often a GPU reads a row for its core distance at most.
 MOST_SAMPLES = 2**8
 
 
-def may_serve(device: Device, samples: int, limit: float) -> bool:
-    """Return whether all distances of some items may be stored, for core distances or for pairs within a limit."""
-    fits = samples <= MOST_SAMPLES if device.is_gpu else limit == np.inf
-    return fits and forced().items in (None, "stored")
+def serves(items: Items, samples: int, limit: float) -> bool:
+    """Return whether all distances of these items are stored, for core distances or for pairs within a limit."""
+    device, size = items.device, items.distance_type.itemsize * len(items) ** 2
+    if forced().items not in (None, "stored") or not items.is_stored(limit):
+        return False
+    is_soon = samples <= MOST_SAMPLES if device.is_gpu else size <= MAX_BYTES
+    return is_soon and size <= MATRIX_SHARE * min(free_bytes(), room_bytes(device))
 
 
-def serves(items: Items, limit: float) -> bool:
-    """Return whether all distances of these items are stored, provided that `may_serve` allows it."""
-    n = len(items)
-    if items.device.is_gpu:
-        return items.matrix_bytes(limit) * n * n <= MATRIX_SHARE * min(free_bytes(), room_bytes(items.device))
-    return n <= MAX_ITEMS and PAIR_BYTES * n * n <= free_bytes() and items.steps() <= MAX_STEPS
+def all_distances(items: Items) -> Array:
+    """Return the distances of all pairs of items of one class, or lower bounds on them, (n, n); see `Items`.
+
+    What is on the diagonal has no meaning.
+    """
+    device, n = items.device, len(items)
+    matrix, row = device.xp.empty((n, n), items.distance_type), device.xp.arange(n, dtype="int32")
+
+    def fill(rows: slice) -> None:
+        distances = items.distances_of_rows(row[rows], slice(rows.start, n))
+        matrix[rows, rows.start :], matrix[rows.start :, rows] = distances, distances.T
+
+    for_each_chunk(device, fill, equal_slices(slice(0, n), rows_at_a_time(n, device)))
+    return matrix
 
 
 def tree_of_items(items: Items, by_cores: tuple[Array, Array] | None) -> tuple[Pairs, Array | None]:
@@ -57,28 +65,29 @@ def tree_of_items(items: Items, by_cores: tuple[Array, Array] | None) -> tuple[P
     For core distances `by_cores` has how many equal rows each item stands for, (n,), and the `min_samples` of each,
     (n,). A core distance is infinite if there are fewer rows, and so are the weights of the item's pairs.
     """
-    device, (matrix, error), core = items.device, items.matrix(), None
+    device, matrix, error, core = items.device, all_distances(items), items.errors, None
     xp, find_cores = device.xp, items_kernels(device).core_distances
     if by_cores is not None:
-        core = find_cores(matrix, *by_cores)
+        counts, samples = by_cores
+        core = find_cores(matrix, counts, samples)
         if error is not None:
             upper = xp.sqrt(core * core + error)
             _put_distances(items, matrix, None, lambda rows, later: xp.maximum(upper[rows, None], upper[later]))
-            core = find_cores(matrix, *by_cores)
+            core = find_cores(matrix, counts, samples)
     edges = PreallocatedFrame.empty(device, len(items) - 1, EDGE_TYPES)
     kernels(device).tree_of_matrix(matrix, core, edges.columns)
     src, dst, weight = edges.columns.values()
     if error is not None:
-        weight = items.distances(src, dst, np.inf)
+        weight = items.distances(src, dst, inf)
         weight = weight if core is None else xp.maximum(weight, xp.maximum(core[src], core[dst]))
-        table = device.asarray(path_bottlenecks(*map(to_host, (src, dst, weight))))
+        table = device.asarray(path_bottlenecks(to_host(src), to_host(dst), to_host(weight)))
         _put_distances(items, matrix, core, partial(_bottlenecks, table, device))
         kernels(device).tree_of_matrix(matrix, core, edges.columns)
         src, dst, weight = edges.columns.values()
     return (src, dst, weight), core
 
 
-def _put_distances(items: Items, matrix: Array, core: Array, bound: Callable[[slice, slice], Array]) -> None:
+def _put_distances(items: Items, matrix: Array, core: Array | None, bound: Callable[[slice, slice], Array]) -> None:
     """Store the distances of those pairs whose weights by the matrix are at most the bounds of rows and later ones."""
     device, n = items.device, len(items)
     xp = device.xp
@@ -91,7 +100,7 @@ def _put_distances(items: Items, matrix: Array, core: Array, bound: Callable[[sl
         src, dst = (end[src < dst].astype("int32") for end in (src, dst))
         for part in equal_slices(slice(0, src.size), room(device)):
             a, b = src[part], dst[part]
-            matrix[a, b] = matrix[b, a] = items.distances(a, b, np.inf)
+            matrix[a, b] = matrix[b, a] = items.distances(a, b, inf)
 
 
 def _bottlenecks(table: Array, device: Device, rows: slice, later: slice) -> Array:

@@ -1,20 +1,17 @@
 """The minimum spanning forest of items: of all pairs within a distance, or of all pairs.
 
-`dense` serves groups of up to some thousands of items on a CPU, and on a GPU those whose distances fit into memory,
-unless a small distance is given. Else the forest grows by levels.
-The edges of a spanning tree up to a level are those of the whole tree, and every other one has an end outside the
-largest component of its group. So the next level searches for the pairs of those items alone, up to a distance that a
-sample of them has to its nearest other components. When few pairs are left all are compared.
+    distinct items ──▶ the trees of large groups, of all distances (`dense`) or by lists ──▶ forest ──▶ with copies
+                       the pairs of other groups, or all pairs within a distance          ──▶
 
-With `min_samples` the same holds for mutual reachability. An item whose core distance is above the level is a component
-of its own, and the next level searches for its pairs even if no component is larger. So the pairs that are found hold
-all its neighbours up to the level.
+Where the distances of a group do not fit into memory, its tree is made as that of points is: by the nearest items of
+each and Borůvka's rounds (`spanning_tree.lists`), on a search that computes the distances of some rows at a time.
 """
 
 from math import inf
 
 import numpy as np
 
+from rapids_slink.forced import forced
 from rapids_slink.items import dense
 from rapids_slink.items.kind import Items
 from rapids_slink.items.search import (
@@ -22,22 +19,21 @@ from rapids_slink.items.search import (
     Distinct,
     ItemSearch,
     Pairs,
-    are_few,
+    RowSearch,
     distinct_items,
-    next_level,
     one_of_each,
 )
-from rapids_slink.points.keys import Groups, groups_of
+from rapids_slink.neighbors import DEFAULT_NEIGHBORS, neighbor_lists
+from rapids_slink.neighbors.task import by_mutual_reachability, core_places
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import Array, Device, to_host
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import free_bytes
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.graphs import EdgeList, components, core_distances_of, forest_of_edges, spanning_forest
+from rapids_slink.spanning_tree.lists import tree_of_lists
 from rapids_slink.spanning_tree.problem import Tree
 
-#: If at most this number of pairs of items is left, all are compared.
-FEW_PAIRS = {"cpu": 2**22, "cuda": 2**26}
 #: How many edges wait before the forest is found anew, and the bytes that each takes then.
 WAITING, WAITING_BYTES = 2**22, 64
 
@@ -59,12 +55,12 @@ def forest_of_items(
     if settings.min_samples > 1:
         samples = device.xp.minimum(settings.min_samples, device.xp.bincount(number)[number] - 1)
         samples = samples[distinct.copies.first]
-    is_done, core = _add_dense(growing, distinct, samples, limit, report, is_appended=old is not None)
-    if not is_done.all():
-        if old is not None:
-            _append(growing, distinct, *old, limit, report)
-        else:
-            core = _grow(growing, distinct, ~is_done, limit, report, samples, core)
+    if old is None:
+        core = _grow(growing, distinct, samples, limit, report)
+    else:
+        core = device.xp.zeros(len(distinct.items))
+        n_old, edges = old
+        _append(growing, distinct, n_old, edges, limit, report)
     with report.stage("spanning_tree", device):
         tree = distinct.copies.join(growing.forest, core, device)
         assert tree is not None  # items have no pair lighter than copies
@@ -106,132 +102,103 @@ class _Growing:
 
     def component(self) -> Array:
         """Return the number of each node's tree, (n,) int32."""
-        edges = EdgeList(*self.edges, self.n)
-        _, parent = spanning_forest(edges, self.device)
+        src, dst, weight = self.edges
+        _, parent = spanning_forest(EdgeList(src, dst, weight, self.n), self.device)
         return components(self.device.xp.arange(self.n), parent, self.device)
 
 
-def _grow(
-    growing: _Growing, distinct: Distinct, outside: Array, limit: float, report: Report,
-    samples: Array | None = None, core: Array | None = None,
-) -> Array | None:  # fmt: skip
-    """Add the edges up to a limit, or all that the trees of the groups need; return the core distances.
+def _grow(growing: _Growing, distinct: Distinct, samples: Array | None, limit: float, report: Report) -> Array:
+    """Add the edges of all trees, and maybe some beyond the limit; return the core distances, (n,) float64.
 
-    `outside`, (n,) bool, tells which items are in no tree of their whole group yet. With `samples` the weights are
-    mutual reachability. `core`, (n,), has the core distances that are known, and infinity for other items. So have
-    those that are returned, up to the limit.
+    With `samples` the weights are mutual reachability. A core distance is infinite if too few items are within the
+    limit. Without `samples` all are zero.
     """
     items, groups, device = distinct.items, distinct.groups, distinct.items.device
-    level, wanted, nearest, alone = limit if limit < inf else -inf, outside, 1, device.xp.arange(len(items))
-    if samples is not None:
-        nearest = int(samples.max())
-    component = growing.component()
-    while (n_pairs := _pairs_left(outside, groups)) > 0:
-        if limit == inf:
-            few, part = are_few(n_pairs, FEW_PAIRS[device.name]), component if samples is None else alone
-            level = inf if few else next_level(items, groups, outside, part, level, nearest)
-        core = _add_within(growing, distinct, level, outside, component, report, samples, core)
-        if level in (limit, inf):
-            break
-        component = growing.component()
-        outside = _outside(component, groups, device)
-        if core is not None:
-            outside = wanted & (outside | (core == inf))
-    return core
+    xp, n, counts = device.xp, len(items), distinct.copies.counts(device.xp) + 1
+    core, is_done = xp.zeros(n) if samples is None else xp.where(counts > samples, 0.0, inf), xp.zeros(n, bool)
+    smallest = {None: SMALL_GROUP[device.name], "stored": SMALL_GROUP[device.name], "distances": n}
+    largest_by_pairs = smallest.get(forced().items, 1) if limit == inf or device.is_gpu else n
+    for group in np.flatnonzero(groups.sizes > largest_by_pairs).tolist():
+        rows = groups.order[groups.starts[group] : groups.starts[group + 1]]
+        own, by_cores, own_samples = items if rows.size == n else items.take(rows), None, 1
+        if samples is not None:
+            by_cores, own_samples = (counts[rows], samples[rows]), int(samples[rows[0]])
+        is_dense = dense.serves(own, own_samples, limit)
+        if not is_dense and limit < inf:
+            continue
+        is_done[rows] = True
+        if by_cores is not None and int(by_cores[0].sum()) <= own_samples:
+            continue  # no item has as many others
+        if is_dense:
+            with report.stage("spanning_tree", device):
+                report.count("spanning_tree", pairs_weighed=rows.size * (rows.size - 1) // 2)
+                (src, dst, weight), own_core = dense.tree_of_items(own, by_cores)
+        else:
+            (src, dst, weight), own_core = _tree_by_lists(own, by_cores, own_samples, growing.progress, report)
+        growing.add((rows[src], rows[dst], weight))
+        if own_core is not None:
+            core[rows] = own_core
+    growing.settle()
+    return core if bool(is_done.all()) else _add_within(growing, distinct, limit, ~is_done, report, samples, core)
+
+
+def _tree_by_lists(
+    items: Items, by_cores: tuple[Array, Array] | None, samples: int, progress: bool | str, report: Report
+) -> tuple[Pairs, Array | None]:
+    """Return what `dense.tree_of_items` returns, by the nearest items of each; `samples` is that of all."""
+    device, n, core = items.device, len(items), None
+    xp, search = device.xp, RowSearch(items, report, progress)
+    with report.stage("neighbors", device):
+        lists = neighbor_lists(search, n, DEFAULT_NEIGHBORS + (samples if by_cores else 0), device)
+        if by_cores is not None:
+            counts = by_cores[0].astype("float64")
+            core = lists.weights[xp.arange(n), core_places(lists.ids, counts, samples, xp)]
+            core = xp.where(counts > samples, 0.0, core)
+            lists = by_mutual_reachability(lists, core, samples, device)
+    src, dst, weight = tree_of_lists(lists, search, device, report).columns.values()
+    return (src, dst, weight), core
 
 
 def _append(growing: _Growing, distinct: Distinct, n_old: int, old: Pairs, limit: float, report: Report) -> None:
     """Add the edges of the first rows' forest and those that the other rows need.
 
     By the cycle property the forest of all is within the old one and the pairs that have a new row. Such pairs up to
-    the heaviest old edge may replace an old edge. Heavier pairs only connect the components that are left.
+    the heaviest old edge may replace an old edge. Heavier pairs only connect new rows to what is left. These are all
+    items that are not connected to the first one of their group, which is an old one if there is any.
     """
-    xp, of_row = distinct.items.device.xp, distinct.of_row
-    growing.add((of_row[old[0]], of_row[old[1]], old[2]))
-    is_new = xp.ones(len(distinct.items), bool)
-    is_new[of_row[:n_old]] = False
+    device, row, groups = distinct.items.device, distinct.of_row, distinct.groups
+    growing.add((row[old[0]], row[old[1]], old[2]))
+    is_new = device.xp.ones(len(distinct.items), bool)
+    is_new[row[:n_old]] = False
     heaviest = limit if limit < inf else float(old[2].max()) if old[2].size else 0.0
-    _add_within(growing, distinct, heaviest, is_new, xp.arange(is_new.size), report)
+    _add_within(growing, distinct, heaviest, is_new, report)
     if limit == inf:
-        _grow(growing, distinct, _outside(growing.component(), distinct.groups, distinct.items.device), inf, report)
-
-
-def _add_dense(
-    growing: _Growing, distinct: Distinct, samples: Array | None, limit: float, report: Report, is_appended: bool
-) -> tuple[Array, Array]:
-    """Add the trees of the groups whose distances are all stored; return the items of these groups, and core distances.
-
-    The items are (n,) bool, and the core distances (n,) float64: zero without `samples`, else infinite for other items
-    unless they have enough copies. Edges beyond the limit may be added. A CPU stores no distances for an append, since
-    those of the new rows are few.
-    """
-    items, groups, device = distinct.items, distinct.groups, distinct.items.device
-    xp, n, most = device.xp, len(items), 1
-    is_done, core, counts = xp.zeros(n, bool), xp.zeros(n), distinct.copies.counts(xp) + 1
-    if samples is not None:
-        core, most = xp.where(counts > samples, 0.0, inf), int(samples.max())
-    if not dense.may_serve(device, most, limit) or (is_appended and not device.is_gpu):
-        return is_done, core
-    for group in np.flatnonzero(groups.sizes > SMALL_GROUP[device.name]).tolist():
-        rows = groups.order[groups.starts[group] : groups.starts[group + 1]]
-        own = items if rows.size == n else items.take(rows)
-        if not dense.serves(own, limit):
-            continue
-        with report.stage("spanning_tree", device):
-            report.count("spanning_tree", pairs_weighed=rows.size * (rows.size - 1) // 2)
-            by_cores = None if samples is None else (counts[rows], samples[rows])
-            (src, dst, weight), own_core = dense.tree_of_items(own, by_cores)
-            growing.add((rows[src], rows[dst], weight))
-            is_done[rows] = True
-            if own_core is not None:
-                core[rows] = own_core
-    growing.settle()
-    return is_done, core
+        component = growing.component()
+        first = device.asarray(groups.first)[groups.number]
+        _add_within(growing, distinct, inf, component != component[first], report)
 
 
 def _add_within(
-    growing: _Growing, distinct: Distinct, level: float, outside: Array, component: Array, report: Report,
+    growing: _Growing, distinct: Distinct, limit: float, wanted: Array, report: Report,
     samples: Array | None = None, core: Array | None = None,
 ) -> Array | None:  # fmt: skip
-    """Add the pairs within a level of the items that search, `outside`, (n,) bool; return the core distances.
+    """Add the pairs within a limit of the wanted items, (n,) bool; return the core distances.
 
-    Only pairs of items in two components are added; `component` is (n,). See `_grow` for `samples` and `core`.
+    See `_grow` for `samples` and `core`.
     """
     items, device = distinct.items, distinct.items.device
     xp = device.xp
     with report.stage("neighbors", device):
-        parts = ItemSearch(items, distinct.groups, level, growing.progress).parts(outside)
+        parts = ItemSearch(items, distinct.groups, limit, growing.progress).parts(wanted)
         if samples is not None:
             src, dst, weight = one_of_each(list(parts), device)
             counts = distinct.copies.counts(xp) + 1.0
-            core = xp.where(outside, core_distances_of((src, dst), weight, counts, samples, xp), core)
+            core = xp.where(wanted, core_distances_of((src, dst), weight, counts, samples, xp), core)
             weight = xp.maximum(weight, xp.maximum(core[src], core[dst]))
-            within = (weight <= level) & (weight < inf)
+            within = (weight <= limit) & (weight < inf)
             parts = iter([(src[within], dst[within], weight[within])])
-        for src, dst, weight in parts:
-            joins = component[src] != component[dst]
-            growing.add((src[joins], dst[joins], weight[joins]))
+        for part in parts:
+            growing.add(part)
     with report.stage("spanning_tree", device):
         growing.settle()
     return core
-
-
-def _pairs_left(outside: Array, groups: Groups) -> int:
-    """Return the number of pairs of an item outside the largest component with any item of its group."""
-    own = np.bincount(to_host(groups.number[outside]), minlength=len(groups))
-    return int((own * (groups.sizes - 1)).sum())
-
-
-def _outside(component: Array, groups: Groups, device: Device) -> Array:
-    """Return which items are not in the largest component of their group, (n,) bool.
-
-    Of equally large components the one with the first item counts as the largest.
-    """
-    xp, n = device.xp, component.size
-    of_component = groups_of(component, n, device)
-    sizes, group = of_component.sizes, to_host(groups.number)[of_component.first]
-    order = np.lexsort((of_component.first, -sizes, group))
-    largest = order[np.concatenate((np.ones(1, bool), group[order][1:] != group[order][:-1]))]
-    is_largest = np.zeros(sizes.size, bool)
-    is_largest[largest] = True
-    return ~xp.asarray(is_largest)[of_component.number]

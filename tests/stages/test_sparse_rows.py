@@ -7,6 +7,7 @@ from scipy import sparse
 
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
+from rapids_slink.items import dense
 from rapids_slink.items.sparse import SparseRows
 from rapids_slink.metrics import get_metric
 from rapids_slink.runtime.device import CPU, to_host
@@ -87,7 +88,7 @@ def test_the_matrix_of_all_distances(metric, d, dtype):
             continue
         made = of_rows(X, metric)
         src, dst = (end.astype(np.int32) for end in np.indices((90, 90)).reshape(2, -1))
-        (matrix, error), expected = made.matrix(), made.distances(src, dst)
+        matrix, error, expected = dense.all_distances(made), made.errors, made.distances(src, dst)
         matrix = matrix.ravel()
         if metric == "cosine":
             assert error is None
@@ -385,7 +386,7 @@ def test_all_distances_on_a_gpu(metric, d, dtype, kind):
     X = sparse.csr_matrix(rows(3500, d, 0.1, seed=d, dtype=dtype))
     X.indices, X.indptr = X.indices.astype(kind), X.indptr.astype(kind)
     on_cpu, on_gpu = (SparseRows.read({"X": X}, get_metric(metric), where) for where in (CPU, cuda()))
-    np.testing.assert_array_equal(to_host(on_gpu.matrix()[0]), on_cpu.matrix()[0])
+    np.testing.assert_array_equal(to_host(dense.all_distances(on_gpu)), dense.all_distances(on_cpu))
 
 
 @pytest.mark.gpu
