@@ -20,9 +20,8 @@ from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
 
-#: A thread's least share: strings or pairs of strings, sets, sparse rows, pairs of sets or of sparse rows, and core
-#: distances.
-LEAST_STRINGS, LEAST_SETS, LEAST_ROWS, LEAST_PAIRS, LEAST_CORES = 2**12, 2**6, 2**8, 2**10, 2**6
+#: A thread's least share: strings or pairs of strings, sets, sparse rows, and pairs of sets or of sparse rows.
+LEAST_STRINGS, LEAST_SETS, LEAST_ROWS, LEAST_PAIRS = 2**12, 2**6, 2**8, 2**10
 #: An odd number and its inverse modulo 2⁶⁴.
 FACTOR = constant("items/strings.cu", "FACTOR")
 INVERSE = pow(FACTOR, -1, 2**64)
@@ -641,34 +640,3 @@ def _insert_rows(distance, rows, row_group, point_group, core, upper, ids, weigh
             if distance[i, j] <= upper[i] and point_group[j] != row_group[i]:
                 weight = reachability(np.float64(distance[i, j]), core, rows[i], j)
                 insert_within(upper, ids, weights, i, j, weight)
-
-
-def core_distances(matrix: np.ndarray, counts: np.ndarray, samples: np.ndarray) -> np.ndarray:
-    """Return the distance within which each item has as many other rows as `samples`, (n,) float64; see `dense`."""
-    core = np.empty(len(matrix))
-
-    def work(part: slice) -> None:
-        _put_cores(matrix, counts, samples, part.start, part.stop, core)
-
-    for_each_chunk(CPU, work, chunks_for_cores(core.size, LEAST_CORES))
-    return core
-
-
-@njit(nogil=True, cache=True)
-def _put_cores(matrix, counts, samples, begin, end, core):
-    n, upper = len(matrix), np.empty(1)
-    for i in range(begin, end):
-        lacking, core[i] = samples[i] - (counts[i] - 1), 0.0
-        if lacking <= 0:
-            continue
-        size = min(np.int64(lacking), n - 1)  # each other item is a row at least
-        upper[0], core[i] = np.inf, np.inf
-        ids, weights = np.full((1, size), -1, np.int32), np.full((1, size), np.inf)
-        for j in range(n):
-            if j != i and matrix[i, j] <= upper[0]:
-                insert_within(upper, ids, weights, 0, j, np.float64(matrix[i, j]))
-        for e in range(size):
-            lacking -= counts[ids[0, e]]
-            if lacking <= 0:
-                core[i] = weights[0, e]
-                break

@@ -20,7 +20,6 @@ from rapids_slink.runtime.cuda import (
 )
 from rapids_slink.runtime.device import Array
 from rapids_slink.runtime.memory import free_bytes
-from rapids_slink.spanning_tree.cuda import find_cores
 
 STRINGS, EDITS, ROWS = "items/strings.cu", "items/edits.cu", "items/rows.cu"
 #: The most bytes of scratch for long strings, and the fewest pairs of them at a time.
@@ -254,11 +253,3 @@ def _of_rows(rows: Any) -> tuple[str, ...]:
     """Return the compiler's options for the kernels of rows."""
     column = f"-DCOLUMN={c_name(rows.columns.dtype)}"
     return (column,) if rows.values is None else (value_option(rows.values.dtype), column)
-
-
-# -------------------------------------------------------------------------------------------------- all pairs of items
-
-
-def core_distances(matrix: Array, counts: Array, samples: Array) -> Array:
-    """Return the distance within which each item has as many other rows as `samples`, (n,) float64; see `dense`."""
-    return find_cores(matrix, 0, counts.astype("int64"), samples.astype("int64"))

@@ -16,7 +16,6 @@ from math import inf
 
 from rapids_slink.forced import forced
 from rapids_slink.items.kind import Items
-from rapids_slink.items.kind import kernels as items_kernels
 from rapids_slink.items.search import Pairs, room, rows_at_a_time
 from rapids_slink.neighbors.task import equal_slices, row_blocks
 from rapids_slink.runtime.device import Array, Device, to_host
@@ -59,30 +58,29 @@ def all_distances(items: Items) -> Array:
     return matrix
 
 
-def tree_of_items(items: Items, by_cores: tuple[Array, Array] | None) -> tuple[Pairs, Array | None]:
+def tree_of_items(items: Items, samples: int, counts: Array | None) -> tuple[Pairs, Array | None]:
     """Return the edges of the tree, (n - 1,) each, and the core distances, (n,); None unless the tree is by them.
 
-    For core distances `by_cores` has how many equal rows each item stands for, (n,), and the `min_samples` of each,
-    (n,). A core distance is infinite if there are fewer rows, and so are the weights of the item's pairs.
+    For core distances `samples` is `min_samples`, and `counts`, (n,) int64, is how many equal rows each item stands
+    for. A core distance is infinite if there are fewer rows, and so are the weights of the item's pairs.
     """
     device, matrix, error, core = items.device, all_distances(items), items.errors, None
-    xp, find_cores = device.xp, items_kernels(device).core_distances
-    if by_cores is not None:
-        counts, samples = by_cores
-        core = find_cores(matrix, counts, samples)
+    xp, on_device = device.xp, kernels(device)
+    if counts is not None:
+        core = on_device.find_cores(matrix, samples, counts)
         if error is not None:
             upper = xp.sqrt(core * core + error)
             _put_distances(items, matrix, None, lambda rows, later: xp.maximum(upper[rows, None], upper[later]))
-            core = find_cores(matrix, counts, samples)
+            core = on_device.find_cores(matrix, samples, counts)
     edges = PreallocatedFrame.empty(device, len(items) - 1, EDGE_TYPES)
-    kernels(device).tree_of_matrix(matrix, core, edges.columns)
+    on_device.tree_of_matrix(matrix, core, edges.columns)
     src, dst, weight = edges.columns.values()
     if error is not None:
         weight = items.distances(src, dst, inf)
         weight = weight if core is None else xp.maximum(weight, xp.maximum(core[src], core[dst]))
         table = device.asarray(path_bottlenecks(to_host(src), to_host(dst), to_host(weight)))
         _put_distances(items, matrix, core, partial(_bottlenecks, table, device))
-        kernels(device).tree_of_matrix(matrix, core, edges.columns)
+        on_device.tree_of_matrix(matrix, core, edges.columns)
         src, dst, weight = edges.columns.values()
     return (src, dst, weight), core
 

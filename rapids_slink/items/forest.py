@@ -7,26 +7,26 @@ Where the distances of a group do not fit into memory, its tree is made as that 
 each and Borůvka's rounds (`spanning_tree.lists`), on a search that computes the distances of some rows at a time.
 """
 
+from collections.abc import Iterable
 from math import inf
 
 import numpy as np
 
-from rapids_slink.forced import forced
 from rapids_slink.items import dense
 from rapids_slink.items.kind import Items
 from rapids_slink.items.search import (
-    SMALL_GROUP,
     Distinct,
     ItemSearch,
     Pairs,
     RowSearch,
+    are_large,
     distinct_items,
     one_of_each,
 )
 from rapids_slink.neighbors import DEFAULT_NEIGHBORS, neighbor_lists
 from rapids_slink.neighbors.task import by_mutual_reachability, core_places
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import Array, Device
+from rapids_slink.runtime.device import Array
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import free_bytes
 from rapids_slink.settings import Settings
@@ -51,18 +51,17 @@ def forest_of_items(
         distinct = distinct_items(items, number)
         report.count("neighbors", distinct_items=len(distinct.items))
     limit = inf if settings.max_distance is None else settings.max_distance
-    growing, samples = _Growing(len(distinct.items), device, settings.progress), None
-    if settings.min_samples > 1:
-        samples = device.xp.minimum(settings.min_samples, device.xp.bincount(number)[number] - 1)
-        samples = samples[distinct.copies.first]
-    if old is None:
-        core = _grow(growing, distinct, samples, limit, report)
-    else:
-        core = device.xp.zeros(len(distinct.items))
+    grow = _Growing(distinct, limit, settings.progress, report)
+    if old is not None:
         n_old, edges = old
-        _append(growing, distinct, n_old, edges, limit, report)
+        grow.append(n_old, edges)
+    elif settings.min_samples > 1:
+        samples = device.xp.minimum(settings.min_samples, device.xp.bincount(number)[number] - 1)
+        grow.from_nothing(samples[distinct.copies.first])
+    else:
+        grow.from_nothing()
     with report.stage("spanning_tree", device):
-        tree = distinct.copies.join(growing.forest, core, device)
+        tree = distinct.copies.join(grow.forest, grow.core, device)
         assert tree is not None  # items have no pair lighter than copies
         weight = tree.columns["weight"]
         tree = tree.head(int(((weight <= limit) & (weight < inf)).sum()))
@@ -70,135 +69,114 @@ def forest_of_items(
 
 
 class _Growing:
-    """The minimum spanning forest of n nodes by the edges that were added."""
+    """The minimum spanning forest of distinct items, by the edges that were added, and core distances."""
 
-    def __init__(self, n: int, device: Device, progress: bool | str) -> None:
-        self.n, self.device, self.count, self.progress = n, device, 0, progress
-        self.most_waiting = max(4 * n, min(WAITING, free_bytes() / 4 / WAITING_BYTES))
-        self.waiting: list[Pairs] = []
-        self.forest = PreallocatedFrame.empty(device, 0, EDGE_TYPES)
+    def __init__(self, distinct: Distinct, limit: float, progress: bool | str, report: Report) -> None:
+        self.distinct, self.limit, self.progress, self.report = distinct, limit, progress, report
+        self.items, self.groups, self.device = distinct.items, distinct.groups, distinct.items.device
+        self.xp, self.n = self.device.xp, len(distinct.items)
+        self.counts = distinct.copies.counts(self.xp) + 1  # how many equal rows each item stands for
+        self.forest = PreallocatedFrame.empty(self.device, 0, EDGE_TYPES)
+        self.core = self.xp.zeros(self.n)  # infinite if too few items are within the limit, zero without `samples`
 
-    @property
-    def edges(self) -> Pairs:
-        """Return the edges of the forest, without those that wait."""
+    def from_nothing(self, samples: Array | None = None) -> None:
+        """Add the edges of all trees, and maybe some beyond the limit.
+
+        With `samples`, the `min_samples` of each item, the weights are mutual reachability.
+        """
+        items, groups, device, xp, limit = self.items, self.groups, self.device, self.xp, self.limit
+        is_done, edges = xp.zeros(self.n, bool), []
+        if samples is not None:
+            self.core = xp.where(self.counts > samples, 0.0, inf)
+        may_be_whole = limit == inf or device.is_gpu
+        for group in np.flatnonzero(are_large(groups, device) & may_be_whole).tolist():
+            rows = groups.order[groups.starts[group] : groups.starts[group + 1]]
+            own, m = items if rows.size == self.n else items.take(rows), 1 if samples is None else int(samples[rows[0]])
+            counts = None if samples is None else self.counts[rows]
+            is_stored = dense.serves(own, m, limit)
+            if not is_stored and limit < inf:
+                continue
+            is_done[rows] = True
+            if counts is not None and int(counts.sum()) <= m:
+                continue  # no item has as many others
+            (src, dst, weight), core = self._stored(own, m, counts) if is_stored else self._by_lists(own, m, counts)
+            edges.append((rows[src], rows[dst], weight))
+            if core is not None:
+                self.core[rows] = core
+        self._add(edges)
+        if not bool(is_done.all()):
+            self._add_within(limit, ~is_done, samples)
+
+    def append(self, n_old: int, edges: Pairs) -> None:
+        """Add the edges of the first rows' forest and those that the other rows need.
+
+        By the cycle property the forest of all is within the old one and the pairs that have a new row. Such pairs up
+        to the heaviest old edge may replace an old edge. Heavier pairs only connect new rows to what is left. These are
+        all items that are not connected to the first one of their group, which is an old one if there is any.
+        """
+        (src, dst, weight), row, xp = edges, self.distinct.of_row, self.xp
+        self._add([(row[src], row[dst], weight)])
+        is_new = xp.ones(self.n, bool)
+        is_new[row[:n_old]] = False
+        heaviest = float(weight.max()) if weight.size else 0.0
+        self._add_within(heaviest if self.limit == inf else self.limit, is_new)
+        if self.limit == inf:
+            src, dst, weight = self.forest.columns.values()
+            _, parent = spanning_forest(EdgeList(src, dst, weight, self.n), self.device)
+            component = components(xp.arange(self.n), parent, self.device)
+            first = self.device.asarray(self.groups.first)[self.groups.number]
+            self._add_within(inf, component != component[first])
+
+    def _stored(self, items: Items, samples: int, counts: Array | None) -> tuple[Pairs, Array | None]:
+        """Return what `dense.tree_of_items` returns."""
+        with self.report.stage("spanning_tree", self.device):
+            self.report.count("spanning_tree", pairs_weighed=len(items) * (len(items) - 1) // 2)
+            return dense.tree_of_items(items, samples, counts)
+
+    def _by_lists(self, items: Items, samples: int, counts: Array | None) -> tuple[Pairs, Array | None]:
+        """Return what `dense.tree_of_items` returns, by the nearest items of each."""
+        device, n, core = self.device, len(items), None
+        search = RowSearch(items, self.report, self.progress)
+        with self.report.stage("neighbors", device):
+            lists = neighbor_lists(search, n, DEFAULT_NEIGHBORS + (0 if counts is None else samples), device)
+            if counts is not None:
+                core = lists.weights[self.xp.arange(n), core_places(lists.ids, counts + 0.0, samples, self.xp)]
+                core = self.xp.where(counts > samples, 0.0, core)
+                lists = by_mutual_reachability(lists, core, samples, device)
+        src, dst, weight = tree_of_lists(lists, search, device, self.report).columns.values()
+        return (src, dst, weight), core
+
+    def _add_within(self, limit: float, wanted: Array, samples: Array | None = None) -> None:
+        """Add the pairs within a limit of the wanted items, (n,) bool; see `from_nothing` for the samples."""
+        parts, xp = ItemSearch(self.items, self.groups, limit, self.progress).parts(wanted), self.xp
+        if samples is not None:
+            with self.report.stage("neighbors", self.device):
+                src, dst, weight = one_of_each(list(parts), self.device)
+                core = core_distances_of((src, dst), weight, self.counts + 0.0, samples, xp)
+                self.core = core = xp.where(wanted, core, self.core)
+                weight = xp.maximum(weight, xp.maximum(core[src], core[dst]))
+                within = (weight <= limit) & (weight < inf)
+                parts = iter([(src[within], dst[within], weight[within])])
+        self._add(parts)
+
+    def _add(self, parts: Iterable[Pairs]) -> None:
+        """Add edges, each of which may come several times; those that are not in the forest are dropped soon."""
+        max_waiting = max(4 * self.n, min(WAITING, free_bytes() / 4 / WAITING_BYTES))
+        waiting, count = [tuple(self.forest.columns.values())], 0
+        with self.report.stage("neighbors", self.device):
+            for part in parts:
+                if part[0].size:
+                    waiting.append(part)
+                    count += part[0].size
+                if count > max_waiting:
+                    waiting, count = [self._forest_of(waiting)], 0
+        if len(waiting) > 1:
+            with self.report.stage("spanning_tree", self.device):
+                self._forest_of(waiting)
+
+    def _forest_of(self, parts: list[Pairs]) -> Pairs:
+        """Make the forest of these edges, and return its edges."""
+        src, dst, weight = (self.xp.concatenate(columns) for columns in zip(*parts, strict=True))
+        (self.forest, _), _ = forest_of_edges(EdgeList(src, dst, weight, self.n), 1, self.device)
         src, dst, weight = self.forest.columns.values()
         return src, dst, weight
-
-    def add(self, pairs: Pairs) -> None:
-        """Add edges; an edge may be added several times."""
-        if pairs[0].size:
-            self.waiting.append(pairs)
-            self.count += pairs[0].size
-        if self.count > self.most_waiting:
-            self.settle()
-
-    def settle(self) -> None:
-        """Add the waiting edges to the forest, and drop those that are not in it."""
-        if not self.waiting:
-            return
-        src, dst, weight = (self.device.xp.concatenate(part) for part in zip(self.edges, *self.waiting, strict=True))
-        self.waiting, self.count = [], 0
-        (self.forest, _), _ = forest_of_edges(EdgeList(src, dst, weight, self.n), 1, self.device)
-
-    def component(self) -> Array:
-        """Return the number of each node's tree, (n,) int32."""
-        src, dst, weight = self.edges
-        _, parent = spanning_forest(EdgeList(src, dst, weight, self.n), self.device)
-        return components(self.device.xp.arange(self.n), parent, self.device)
-
-
-def _grow(growing: _Growing, distinct: Distinct, samples: Array | None, limit: float, report: Report) -> Array:
-    """Add the edges of all trees, and maybe some beyond the limit; return the core distances, (n,) float64.
-
-    With `samples` the weights are mutual reachability. A core distance is infinite if too few items are within the
-    limit. Without `samples` all are zero.
-    """
-    items, groups, device = distinct.items, distinct.groups, distinct.items.device
-    xp, n, counts = device.xp, len(items), distinct.copies.counts(device.xp) + 1
-    core, is_done = xp.zeros(n) if samples is None else xp.where(counts > samples, 0.0, inf), xp.zeros(n, bool)
-    smallest = {None: SMALL_GROUP[device.name], "stored": SMALL_GROUP[device.name], "distances": n}
-    largest_by_pairs = smallest.get(forced().items, 1) if limit == inf or device.is_gpu else n
-    for group in np.flatnonzero(groups.sizes > largest_by_pairs).tolist():
-        rows = groups.order[groups.starts[group] : groups.starts[group + 1]]
-        own, by_cores, own_samples = items if rows.size == n else items.take(rows), None, 1
-        if samples is not None:
-            by_cores, own_samples = (counts[rows], samples[rows]), int(samples[rows[0]])
-        is_dense = dense.serves(own, own_samples, limit)
-        if not is_dense and limit < inf:
-            continue
-        is_done[rows] = True
-        if by_cores is not None and int(by_cores[0].sum()) <= own_samples:
-            continue  # no item has as many others
-        if is_dense:
-            with report.stage("spanning_tree", device):
-                report.count("spanning_tree", pairs_weighed=rows.size * (rows.size - 1) // 2)
-                (src, dst, weight), own_core = dense.tree_of_items(own, by_cores)
-        else:
-            (src, dst, weight), own_core = _tree_by_lists(own, by_cores, own_samples, growing.progress, report)
-        growing.add((rows[src], rows[dst], weight))
-        if own_core is not None:
-            core[rows] = own_core
-    growing.settle()
-    return core if bool(is_done.all()) else _add_within(growing, distinct, limit, ~is_done, report, samples, core)
-
-
-def _tree_by_lists(
-    items: Items, by_cores: tuple[Array, Array] | None, samples: int, progress: bool | str, report: Report
-) -> tuple[Pairs, Array | None]:
-    """Return what `dense.tree_of_items` returns, by the nearest items of each; `samples` is that of all."""
-    device, n, core = items.device, len(items), None
-    xp, search = device.xp, RowSearch(items, report, progress)
-    with report.stage("neighbors", device):
-        lists = neighbor_lists(search, n, DEFAULT_NEIGHBORS + (samples if by_cores else 0), device)
-        if by_cores is not None:
-            counts = by_cores[0].astype("float64")
-            core = lists.weights[xp.arange(n), core_places(lists.ids, counts, samples, xp)]
-            core = xp.where(counts > samples, 0.0, core)
-            lists = by_mutual_reachability(lists, core, samples, device)
-    src, dst, weight = tree_of_lists(lists, search, device, report).columns.values()
-    return (src, dst, weight), core
-
-
-def _append(growing: _Growing, distinct: Distinct, n_old: int, old: Pairs, limit: float, report: Report) -> None:
-    """Add the edges of the first rows' forest and those that the other rows need.
-
-    By the cycle property the forest of all is within the old one and the pairs that have a new row. Such pairs up to
-    the heaviest old edge may replace an old edge. Heavier pairs only connect new rows to what is left. These are all
-    items that are not connected to the first one of their group, which is an old one if there is any.
-    """
-    device, row, groups = distinct.items.device, distinct.of_row, distinct.groups
-    growing.add((row[old[0]], row[old[1]], old[2]))
-    is_new = device.xp.ones(len(distinct.items), bool)
-    is_new[row[:n_old]] = False
-    heaviest = limit if limit < inf else float(old[2].max()) if old[2].size else 0.0
-    _add_within(growing, distinct, heaviest, is_new, report)
-    if limit == inf:
-        component = growing.component()
-        first = device.asarray(groups.first)[groups.number]
-        _add_within(growing, distinct, inf, component != component[first], report)
-
-
-def _add_within(
-    growing: _Growing, distinct: Distinct, limit: float, wanted: Array, report: Report,
-    samples: Array | None = None, core: Array | None = None,
-) -> Array | None:  # fmt: skip
-    """Add the pairs within a limit of the wanted items, (n,) bool; return the core distances.
-
-    See `_grow` for `samples` and `core`.
-    """
-    items, device = distinct.items, distinct.items.device
-    xp = device.xp
-    with report.stage("neighbors", device):
-        parts = ItemSearch(items, distinct.groups, limit, growing.progress).parts(wanted)
-        if samples is not None:
-            src, dst, weight = one_of_each(list(parts), device)
-            counts = distinct.copies.counts(xp) + 1.0
-            core = xp.where(wanted, core_distances_of((src, dst), weight, counts, samples, xp), core)
-            weight = xp.maximum(weight, xp.maximum(core[src], core[dst]))
-            within = (weight <= limit) & (weight < inf)
-            parts = iter([(src[within], dst[within], weight[within])])
-        for part in parts:
-            growing.add(part)
-    with report.stage("spanning_tree", device):
-        growing.settle()
-    return core

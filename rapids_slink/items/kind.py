@@ -12,6 +12,7 @@ The definition decides about every candidate, in float64 and with the same bits 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from math import inf
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -47,15 +48,8 @@ class Projection(NamedTuple):
 class Items(Protocol):
     """Items on a device. `read` makes those of several inputs, one after the other."""
 
-    @property
-    def device(self) -> Device:
-        """Return the device that holds the items."""
-        ...
-
-    @property
-    def n_features(self) -> int:
-        """Return the `n_features_in_` of a model that is fitted to the items."""
-        ...
+    device: Device
+    n_features: int  # the `n_features_in_` of a model that is fitted to the items
 
     @classmethod
     def read(cls, inputs: dict[str, Any], metric: Metric, device: Device) -> Self:
@@ -81,7 +75,7 @@ class Items(Protocol):
 
         Items of two classes are infinitely far apart.
         """
-        ...
+        return None
 
     def hashes(self, seed: int) -> Array:
         """Return a hash of each item, (n,) uint64, the same for equal items."""
@@ -104,7 +98,7 @@ class Items(Protocol):
     @property
     def distance_type(self) -> np.dtype:
         """Return the type of the distances of `distances_of_rows`: float64 or, of strings, small integers."""
-        ...
+        return np.dtype("float64")
 
     @property
     def errors(self) -> Array | None:
@@ -112,7 +106,7 @@ class Items(Protocol):
 
         None if `distances_of_rows` returns no bounds but distances.
         """
-        ...
+        return None
 
     def distances_of_rows(self, rows: Array, points: slice) -> Array:
         """Return the distances of some items, (m,) int32, from a range of items, (m, p), or lower bounds on them.
@@ -123,11 +117,11 @@ class Items(Protocol):
 
     def is_stored(self, limit: float) -> bool:
         """Return whether all distances are computed for the pairs within a limit, since no other search takes less."""
-        ...
+        return limit == inf
 
     def keys_an_item(self, limit: float) -> float:
         """Return the mean number of keys of an item, for pairs within a limit; infinite if no keys serve that limit."""
-        ...
+        return inf
 
     def keys(self, limit: float, rows: slice) -> tuple[Array, Array]:
         """Return the items of a range, (k,) int32, each once for each of its keys, and the keys, (k,) uint64.
@@ -153,7 +147,7 @@ class Holders(NamedTuple):
 
 
 @dataclass(frozen=True)
-class StoredRows:
+class StoredRows(Items):
     """The shared implementation of `Items` for sets and sparse rows: n rows on a device."""
 
     metric: Metric
@@ -177,9 +171,8 @@ class StoredRows:
         xp, rows = self.device.xp, self.device.asarray(rows, "int64")
         first = self.starts[rows]
         begins = xp.concatenate((xp.zeros(1, "int64"), xp.cumsum(self.starts[rows + 1] - first)))
-        at = xp.arange(int(begins[-1]), dtype="int64")
-        row = xp.searchsorted(begins, at, side="right") - 1
-        at += first[row] - begins[row]
+        row = row_of_entries(begins, self.device)
+        at = xp.arange(row.size) + (first - begins[:-1])[row]
         some = replace(self, starts=begins, columns=self.columns[at])
         return some if self.values is None else replace(some, values=self.values[at], norms=self.norms[rows])
 
@@ -190,24 +183,6 @@ class StoredRows:
     def equal(self, src: Array, dst: Array) -> Array:
         """Return whether both rows of each pair have the same entries, (m,) bool."""
         return kernels(self.device).equal_rows(self, src, dst)
-
-    def classes(self) -> Array | None:
-        """Return None: all rows have distances to each other."""
-        return None
-
-    @property
-    def distance_type(self) -> np.dtype:
-        """Return float64."""
-        return np.dtype("float64")
-
-    @property
-    def errors(self) -> Array | None:
-        """Return None: `distances_of_rows` returns distances."""
-        return None
-
-    def is_stored(self, limit: float) -> bool:
-        """Return whether there is no limit."""
-        return limit == np.inf
 
     @cached_property
     def column_numbers(self) -> Array:

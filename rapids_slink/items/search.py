@@ -28,7 +28,7 @@ from rapids_slink.points.keys import Groups, groups_of
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import Array, Device, all_true, to_host
 from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check_memory, free_bytes
-from rapids_slink.runtime.threads import Progress, for_each_chunk, progress_bar, with_progress
+from rapids_slink.runtime.threads import Progress, for_each_chunk, progress_bar
 from rapids_slink.spanning_tree.copies import Copies
 
 #: Pairs of two rows, (src, dst, weight).
@@ -115,15 +115,19 @@ def distinct_items(items: Items, number: Array, later_bytes: int = 0) -> Distinc
     return Distinct(own, copies, item_of_row, groups_of(number, count, device))
 
 
+def are_large(groups: Groups, device: Device) -> np.ndarray:
+    """Return which groups have so many items that not all their pairs are compared one by one, (g,) bool."""
+    small = {None: SMALL_GROUP[device.name], "stored": SMALL_GROUP[device.name], "distances": inf}
+    return groups.sizes > small.get(forced().items, 1)
+
+
 class ItemSearch:
     """The pairs of distinct items of a group within a limit. `progress` shows bars."""
 
     def __init__(self, items: Items, groups: Groups, limit: float, progress: bool | str = False) -> None:
         self.items, self.groups, self.limit, self.device = items, groups, limit, items.device
         self.progress = progress
-        wanted = forced().items
-        small = SMALL_GROUP[self.device.name] if wanted is None else inf if wanted == "distances" else 1
-        is_large = (groups.sizes > small) & (limit < inf)
+        is_large = are_large(groups, self.device) & (limit < inf)
         self.projected, self.compared = np.flatnonzero(is_large), np.flatnonzero((groups.sizes > 1) & ~is_large)
 
     def parts(self, src: Array = None, dst: Array = None) -> Iterator[Pairs]:
@@ -322,27 +326,23 @@ def pairs_of_ranges(
 
     Owner i has the `count[i]` places from `first[i]` on; both arrays are (m,).
     """
-    total = int(count.sum())
-    bar = Progress("Comparing pairs", total, progress, " pairs") if progress else None
-    yield from with_progress(_parts_of_ranges(first, count, total, device), max(1, ceil(total / room(device))), bar)
-
-
-def _parts_of_ranges(first: Array, count: Array, total: int, device: Device) -> Iterator[tuple[Array, Array]]:
-    xp = device.xp
+    xp, total, capacity, begin = device.xp, int(count.sum()), room(device), 0
     ends = xp.cumsum(count, dtype="int64")
-    capacity, begin = room(device), 0
-    while begin < total:
-        stop = min(begin + capacity, total)
-        pair = xp.arange(begin, stop, dtype="int64")
-        low, high = (int(xp.searchsorted(ends, xp.asarray([at]), side="right")[0]) for at in (begin, stop - 1))
-        own = slice(low, high + 1)
-        if device.is_gpu:
-            owner = xp.searchsorted(ends, pair, side="right")
-        else:
-            size = np.minimum(ends[own], stop) - np.maximum(ends[own] - count[own], begin)
-            owner = np.repeat(np.arange(low, high + 1), size)
-        yield owner, first[owner] + (pair - (ends[owner] - count[owner]))
-        begin = stop
+    bar = Progress("Comparing pairs", total, progress, " pairs") if progress else None
+    with progress_bar(max(1, ceil(total / capacity)), bar) as advance:
+        while begin < total:
+            stop = min(begin + capacity, total)
+            pair = xp.arange(begin, stop, dtype="int64")
+            low, high = (int(xp.searchsorted(ends, xp.asarray([at]), side="right")[0]) for at in (begin, stop - 1))
+            own = slice(low, high + 1)
+            if device.is_gpu:
+                owner = xp.searchsorted(ends, pair, side="right")
+            else:
+                size = np.minimum(ends[own], stop) - np.maximum(ends[own] - count[own], begin)
+                owner = np.repeat(np.arange(low, high + 1), size)
+            yield owner, first[owner] + (pair - (ends[owner] - count[owner]))
+            begin = stop
+            advance()
 
 
 def pairs_of_copies(pairs: Pairs, distinct: Distinct) -> Iterator[Pairs]:
@@ -448,8 +448,7 @@ def _near_pairs(distinct: Distinct, is_query: Array, first_row: Array, limit: fl
     (n,), is -1 for items without rows.
     """
     items, groups, device, is_point = distinct.items, distinct.groups, distinct.items.device, first_row >= 0
-    xp, small = device.xp, SMALL_GROUP[device.name] if forced().items is None else 1
-    is_searched = groups.sizes > (groups.sizes.max() if limit < inf else small)
+    xp, is_searched = device.xp, are_large(groups, device) & (limit == inf)
     listed = device.asarray(is_searched)[groups.number]
     own = xp.flatnonzero(is_query & is_point)
     yield own, own, xp.zeros(own.size)

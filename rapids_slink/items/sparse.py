@@ -127,14 +127,6 @@ class SparseRows(StoredRows):
         weigh = self._distances_of if self.metric.name == "cosine" else self._bounds_of
         return weigh(dots, rows[:, None], self.device.xp.arange(points.start, points.stop, dtype="int32"))
 
-    def keys_an_item(self, limit: float) -> float:
-        """Return infinity: sparse rows have no keys."""
-        return inf
-
-    def keys(self, limit: float, rows: slice) -> tuple[Array, Array]:
-        """Raise NotImplementedError: sparse rows have no keys."""
-        raise NotImplementedError
-
     def projection(self, limit: float) -> Projection:
         """Return dense rows whose near pairs hold the pairs within a limit.
 

@@ -26,7 +26,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from rapids_slink.items.kind import Projection, kernels
+from rapids_slink.items.kind import Items, Projection, kernels
 from rapids_slink.metrics import ITEM_METRICS, METRICS, Metric
 from rapids_slink.points.check import MAX_ROWS, InputTypeError
 from rapids_slink.points.output import OutputKind, column_names, is_dataframe, library_of
@@ -47,7 +47,7 @@ ENCODED = 2**20
 
 
 @dataclass(frozen=True)
-class Strings:
+class Strings(Items):
     """Strings on a device; an `Items`."""
 
     codes: Array  # (characters,) int32, the number of each character
@@ -123,8 +123,6 @@ class Strings:
         """
         kind = np.promote_types(np.min_scalar_type(self.longest), "uint8" if self.device.is_gpu else "uint16")
         return kind if kind.itemsize <= 2 else np.dtype("float64")
-
-    errors = None
 
     @cached_property
     def table(self) -> Array:

@@ -487,7 +487,7 @@ def cores_of_matrix():
     from rapids_slink.spanning_tree.cuda import find_cores
 
     find_cores(points(300, 300), 5)
-    find_cores(points(300, 300, "uint8"), 0, points(300, 1, "int64").ravel(), points(300, 1, "int64").ravel())
+    find_cores(points(300, 300, "uint8"), 5, points(300, 1, "int64").ravel())
 
 
 def searched_forest():
