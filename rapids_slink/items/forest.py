@@ -1,10 +1,11 @@
 """The minimum spanning forest of items: of all pairs within a distance, or of all pairs.
 
-    distinct items ──▶ the trees of large groups, of all distances (`dense`) or by lists ──▶ forest ──▶ with copies
-                       the pairs of other groups, or all pairs within a distance          ──▶
+    distinct items ──▶ the trees of large groups, of stored distances or by lists ──▶ forest ──▶ with copies
+                       the pairs of small groups, or all pairs within a distance  ──▶
 
-Where the distances of a group do not fit into memory, its tree is made as that of points is: by the nearest items of
-each and Borůvka's rounds (`spanning_tree.lists`), on a search that computes the distances of some rows at a time.
+The distances of all pairs of a group are stored where they fit into memory. Else the tree is made as that of points is:
+by the nearest items of each and Borůvka's rounds (`spanning_tree.lists`), on a search that computes the distances of
+some rows at a time. So it is where lower bounds on the distances take less time than the distances.
 """
 
 from collections.abc import Iterable
@@ -12,13 +13,14 @@ from math import inf
 
 import numpy as np
 
-from rapids_slink.items import dense
+from rapids_slink.forced import forced
 from rapids_slink.items.kind import Items
 from rapids_slink.items.search import (
     Distinct,
     ItemSearch,
     Pairs,
     RowSearch,
+    all_distances,
     are_large,
     distinct_items,
     one_of_each,
@@ -28,12 +30,17 @@ from rapids_slink.neighbors.task import by_mutual_reachability, core_places
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.runtime.memory import free_bytes
+from rapids_slink.runtime.memory import free_bytes, room_bytes
 from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree import kernels
 from rapids_slink.spanning_tree.graphs import EdgeList, components, core_distances_of, forest_of_edges, spanning_forest
 from rapids_slink.spanning_tree.lists import tree_of_lists
 from rapids_slink.spanning_tree.problem import Tree
 
+#: The most bytes of the distances that a CPU stores, and the share of the free memory that they take at most.
+MAX_BYTES, MATRIX_SHARE = 2**30, 1 / 2
+#: How often a GPU reads a row of stored distances for its core distance at most.
+MOST_SAMPLES = 2**8
 #: How many edges wait before the forest is found anew, and the bytes that each takes then.
 WAITING, WAITING_BYTES = 2**22, 64
 
@@ -93,7 +100,7 @@ class _Growing:
             rows = groups.order[groups.starts[group] : groups.starts[group + 1]]
             own, m = items if rows.size == self.n else items.take(rows), 1 if samples is None else int(samples[rows[0]])
             counts = None if samples is None else self.counts[rows]
-            is_stored = dense.serves(own, m, limit)
+            is_stored = self._is_stored(own, m)
             if not is_stored and limit < inf:
                 continue
             is_done[rows] = True
@@ -127,14 +134,31 @@ class _Growing:
             first = self.device.asarray(self.groups.first)[self.groups.number]
             self._add_within(inf, component != component[first])
 
+    def _is_stored(self, items: Items, samples: int) -> bool:
+        """Return whether all distances of these items are stored, for core distances or for pairs within the limit."""
+        size, device = items.distance_type.itemsize * len(items) ** 2, self.device
+        if forced().items not in (None, "stored") or items.errors is not None or not items.is_stored(self.limit):
+            return False
+        is_soon = samples <= MOST_SAMPLES if device.is_gpu else size <= MAX_BYTES
+        return is_soon and size <= MATRIX_SHARE * min(free_bytes(), room_bytes(device))
+
     def _stored(self, items: Items, samples: int, counts: Array | None) -> tuple[Pairs, Array | None]:
-        """Return what `dense.tree_of_items` returns."""
+        """Return the edges of the items' tree, (n - 1,) each, and the core distances, (n,), by stored distances.
+
+        For core distances `samples` is `min_samples`, and `counts`, (n,) int64, is how many equal rows each item stands
+        for. Without `counts` there are none.
+        """
         with self.report.stage("spanning_tree", self.device):
-            self.report.count("spanning_tree", pairs_weighed=len(items) * (len(items) - 1) // 2)
-            return dense.tree_of_items(items, samples, counts)
+            n, on_device, matrix = len(items), kernels(self.device), all_distances(items)
+            self.report.count("spanning_tree", pairs_weighed=n * (n - 1) // 2)
+            core = None if counts is None else on_device.find_cores(matrix, samples, counts)
+            edges = PreallocatedFrame.empty(self.device, n - 1, EDGE_TYPES)
+            on_device.tree_of_matrix(matrix, core, edges.columns)
+            src, dst, weight = edges.columns.values()
+        return (src, dst, weight), core
 
     def _by_lists(self, items: Items, samples: int, counts: Array | None) -> tuple[Pairs, Array | None]:
-        """Return what `dense.tree_of_items` returns, by the nearest items of each."""
+        """Return what `_stored` returns, by the nearest items of each."""
         device, n, core = self.device, len(items), None
         search = RowSearch(items, self.report, self.progress)
         with self.report.stage("neighbors", device):

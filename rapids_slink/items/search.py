@@ -268,6 +268,22 @@ class ItemSearch:
         return a[once], b[once]
 
 
+def all_distances(items: Items) -> Array:
+    """Return the distances of all pairs of items of one class, or lower bounds on them, (n, n); see `Items`.
+
+    What is on the diagonal has no meaning.
+    """
+    device, n = items.device, len(items)
+    matrix, row = device.xp.empty((n, n), items.distance_type), device.xp.arange(n, dtype="int32")
+
+    def fill(rows: slice) -> None:
+        distances = items.distances_of_rows(row[rows], slice(rows.start, n))
+        matrix[rows, rows.start :], matrix[rows.start :, rows] = distances, distances.T
+
+    for_each_chunk(device, fill, equal_slices(slice(0, n), rows_at_a_time(n, device)))
+    return matrix
+
+
 class RowSearch(Search):
     """The nearest of all items from the `first` one on, for rows of which the distances from all of them are computed.
 

@@ -12,7 +12,7 @@ from scipy.cluster.hierarchy import linkage
 
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
-from rapids_slink.items import cpu, dense, search
+from rapids_slink.items import cpu, forest, search
 from rapids_slink.items.strings import Strings, _decoded
 from rapids_slink.metrics import ITEM_METRICS
 from rapids_slink.runtime.device import CPU, to_host
@@ -96,7 +96,7 @@ def test_the_matrix_of_all_distances(metric):
     for values in (SPECIAL + words(80, longest=140, seed=22), ["", ""], ["a"], ["a" * 65, "", "b" * 64]):
         for length in sorted({len(x) for x in values} if metric == "string_hamming" else {0}):
             own = [x for x in values if metric != "string_hamming" or len(x) == length]
-            distances, expected = dense.all_distances(strings_of(own, metric)), table(own, metric)
+            distances, expected = search.all_distances(strings_of(own, metric)), table(own, metric)
             np.testing.assert_array_equal(
                 distances[~np.eye(len(own), dtype=bool)], expected[~np.eye(len(own), dtype=bool)]
             )
@@ -117,7 +117,7 @@ def test_which_groups_store_all_distances(samples, monkeypatch, prescribe):
     distinct = [len(set(values[begin:end])) for begin, end in ((0, 200), (200, 350), (380, 500))]
     assert stored.report_["spanning_tree"]["pairs_weighed"] == sum(n * (n - 1) // 2 for n in distinct)
     with monkeypatch.context() as patch:
-        patch.setattr(dense, "MATRIX_SHARE", 0)
+        patch.setattr(forest, "MATRIX_SHARE", 0)
         limited = fitted()
     prescribe(items="projections")
     searched = fitted()
@@ -626,7 +626,7 @@ def test_all_edits_on_a_gpu(longest):
     for letters in ("AB", "aé日本語😀"):
         values = ["", "é" * longest, *words(70, letters, longest, seed=24)]
         on_cpu, on_gpu = (Strings.read({"X": values}, ITEM_METRICS["levenshtein"], where) for where in (CPU, cuda()))
-        np.testing.assert_array_equal(to_host(dense.all_distances(on_gpu)), dense.all_distances(on_cpu))
+        np.testing.assert_array_equal(to_host(search.all_distances(on_gpu)), search.all_distances(on_cpu))
 
 
 @pytest.mark.gpu

@@ -394,7 +394,7 @@ def catalogue():
 
 
 def sets():
-    from rapids_slink.items import dense
+    from rapids_slink.items import search
     from rapids_slink.items.sets import Sets
 
     xp, n = cuda().xp, 300
@@ -403,11 +403,11 @@ def sets():
         given.hashes(1)
         given.rows_of_bits(128)
         given.distances(ids(n), ids(n))
-        dense.all_distances(given)
+        search.all_distances(given)
 
 
 def sparse_rows():
-    from rapids_slink.items import dense
+    from rapids_slink.items import search
     from rapids_slink.items.sparse import SparseRows
 
     xp, n = cuda().xp, 300
@@ -417,7 +417,7 @@ def sparse_rows():
         given.hashes(1)
         given.equal(ids(n), ids(n))
         given.distances(ids(n), ids(n))
-        dense.all_distances(given)
+        search.all_distances(given)
 
 
 def expansion_of_points():
@@ -519,7 +519,7 @@ def edges_of_graph():
 def strings():
     """Launch for pairs of short and of long strings, and for the keys of each metric."""
     from rapids_slink.items import cuda as kernels
-    from rapids_slink.items import dense
+    from rapids_slink.items import search
     from rapids_slink.items.strings import LEVENSHTEIN, STRING_HAMMING, Strings
 
     xp, n = cuda().xp, 300
@@ -531,7 +531,7 @@ def strings():
         items.hashes(1)
         items.keys(1, slice(0, 9))
         items.projection(1)
-        dense.all_distances(items)
+        search.all_distances(items)
     kernels._count_edits(items, ids(9), ids(9), 2, xp.zeros(9 * length, "int8"), xp.zeros(9))
 
 
