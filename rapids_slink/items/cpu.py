@@ -7,7 +7,6 @@ strings take a word after the other, each of which reads what the one above it l
 Sums over sparse rows are float64, term by term in the order of the columns, as `rows.cu` has them.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -394,11 +393,6 @@ def hashed_bits(sets: Any, width: int, fit: bool) -> tuple[np.ndarray, np.ndarra
     return words, ones
 
 
-def common_elements(sets: Any, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-    """Return the number of common elements of each pair of sets, (m,) int64."""
-    return _of_row_pairs(_count_common, sets, src, dst, np.int64)
-
-
 @njit(nogil=True, cache=True)
 def _sort(starts, columns, first, last, ordered):
     for i in range(first, last):
@@ -478,11 +472,6 @@ def _count_common_of_rows(starts, number, column_starts, holders, rows, first, c
 # ---------------------------------------------------------------------------------------------------------- sparse rows
 
 
-def dot_products(rows: Any, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-    """Return the dot products of pairs of rows, (m,) float64."""
-    return _of_row_pairs(_dot_products, rows, src, dst, np.float64)
-
-
 def sums_of_rows(stored: Any, rows: np.ndarray, points: slice) -> np.ndarray:
     """Return what some rows have in common with a range of them, (m, p).
 
@@ -501,16 +490,6 @@ def sums_of_rows(stored: Any, rows: np.ndarray, points: slice) -> np.ndarray:
     return (even + odd) + lone
 
 
-def squared_distances(rows: Any, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-    """Return the squared distances of pairs of rows, (m,) float64."""
-    return _of_row_pairs(_squared_distances, rows, src, dst, np.float64)
-
-
-def equal_rows(rows: Any, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-    """Return whether the rows of each pair have the same entries, (m,) bool."""
-    return _of_row_pairs(_equal_rows, rows, src, dst, np.bool_)
-
-
 def hash_rows(rows: Any, seed: int) -> np.ndarray:
     """Return a hash of each row, (n,) uint64: the sum of its entries' hashes."""
     out = np.empty(len(rows), np.uint64)
@@ -524,9 +503,12 @@ def hash_rows(rows: Any, seed: int) -> np.ndarray:
     return out
 
 
-def _of_row_pairs(kernel: Callable[..., Any], rows: Any, src: np.ndarray, dst: np.ndarray, dtype: Any) -> np.ndarray:
+def compare_rows(how: str, rows: Any, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+    """Return what a kernel of `ROW_PAIRS` finds for each pair of rows, (m,)."""
+    kernel, dtype = ROW_PAIRS[how]
     starts, columns, src, dst = (read_only(array) for array in (rows.starts, rows.columns, src, dst))
-    values, out = None if rows.values is None else read_only(rows.values), np.empty(src.size, dtype)
+    values = None if rows.values is None else read_only(rows.values)
+    out: np.ndarray = np.empty(src.size, dtype)
 
     def work(part: slice) -> None:
         kernel(starts, columns, values, src, dst, rows.n_features, part.start, part.stop, out)
@@ -619,6 +601,15 @@ def _hash_rows(starts, columns, bits, seed, first, last, out):
         for e in range(starts[i], starts[i + 1]):
             total += mixed(mixed(np.uint64(columns[e]) + seed) ^ (ZERO if bits is None else np.uint64(bits[e])))
         out[i] = total
+
+
+#: The kernels that compare two rows, and the types of their results.
+ROW_PAIRS = {
+    "count_common": (_count_common, np.int64),
+    "dot_products": (_dot_products, np.float64),
+    "squared_distances": (_squared_distances, np.float64),
+    "equal_rows": (_equal_rows, np.bool_),
+}
 
 
 # -------------------------------------------------------------------------------------------------- all pairs of items

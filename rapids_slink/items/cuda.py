@@ -29,6 +29,13 @@ WORD = constant(STRINGS, "WORD")
 PAIR_STEPS, NO_CUTOFF = 5, 2**31 - 1
 #: The words of the longest strings of which all edits are found at once, and the characters of half a word.
 MOST_WORDS, HALF_WORD = 8, WORD // 2
+#: The kernels that compare two rows, with the types of their results and the threads of a pair.
+ROW_PAIRS = {
+    "count_common": (cp.int64, WARP),
+    "dot_products": (cp.float64, 1),
+    "squared_distances": (cp.float64, 1),
+    "equal_rows": (cp.bool_, 1),
+}
 
 
 # -------------------------------------------------------------------------------------------------------------- strings
@@ -185,26 +192,6 @@ def hashed_bits(sets: Any, width: int, fit: bool) -> tuple[Array, Array]:
     return words, ones
 
 
-def common_elements(sets: Any, src: Array, dst: Array) -> Array:
-    """Return the number of common elements of each pair of sets, (m,) int64."""
-    return _of_row_pairs("count_common", sets, src, dst, cp.int64, WARP)
-
-
-def dot_products(rows: Any, src: Array, dst: Array) -> Array:
-    """Return the dot products of pairs of rows, (m,) float64."""
-    return _of_row_pairs("dot_products", rows, src, dst, cp.float64)
-
-
-def squared_distances(rows: Any, src: Array, dst: Array) -> Array:
-    """Return the squared distances of pairs of rows, (m,) float64."""
-    return _of_row_pairs("squared_distances", rows, src, dst, cp.float64)
-
-
-def equal_rows(rows: Any, src: Array, dst: Array) -> Array:
-    """Return whether the rows of each pair have the same entries, (m,) bool."""
-    return _of_row_pairs("equal_rows", rows, src, dst, cp.bool_)
-
-
 def hash_rows(rows: Any, seed: int) -> Array:
     """Return a hash of each row, (n,) uint64, the same for equal rows."""
     out = cp.empty(len(rows), cp.uint64)
@@ -236,13 +223,14 @@ def sums_of_rows(stored: Any, rows: Array, points: slice) -> Array:
     return sums
 
 
-def _of_row_pairs(name: str, rows: Any, src: Array, dst: Array, dtype: Any, threads: int = 1) -> Array:
-    m = src.size
+def compare_rows(how: str, rows: Any, src: Array, dst: Array) -> Array:
+    """Return what a kernel of `ROW_PAIRS` finds for each pair of rows, (m,)."""
+    m, (dtype, threads) = src.size, ROW_PAIRS[how]
     check_arrays("int64", rows.starts, size=len(rows) + 1)
     check_arrays("int32", src, dst, size=m)
     out = cp.empty(m, dtype)
     launch(
-        ROWS, name, threads * m,
+        ROWS, how, threads * m,
         rows.starts, rows.columns, rows.values, src, dst, np.int64(m), np.int64(rows.n_features), out,
         options=_of_rows(rows),
     )  # fmt: skip

@@ -182,7 +182,7 @@ class StoredRows(Items):
 
     def equal(self, src: Array, dst: Array) -> Array:
         """Return whether both rows of each pair have the same entries, (m,) bool."""
-        return kernels(self.device).equal_rows(self, src, dst)
+        return kernels(self.device).compare_rows("equal_rows", self, src, dst)
 
     @cached_property
     def column_numbers(self) -> Array:

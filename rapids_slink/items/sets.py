@@ -88,7 +88,7 @@ class Sets(StoredRows):
 
     def distances(self, src: Array, dst: Array, cutoff: float = np.inf) -> Array:
         """Return the distances of the pairs, (m,) float64, to the bit those of the same rows of booleans."""
-        common, sizes = kernels(self.device).common_elements(self, src, dst), self.sizes
+        common, sizes = kernels(self.device).compare_rows("count_common", self, src, dst), self.sizes
         return distances_of(self.metric, common, sizes[src], sizes[dst], self.device.xp)
 
     def distances_of_rows(self, rows: Array, points: slice) -> Array:

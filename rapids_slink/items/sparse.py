@@ -71,7 +71,7 @@ class SparseRows(StoredRows):
         values = values if values.dtype == "float32" else values.astype("float64", copy=False)
         rows = cls(metric, device, starts, columns, values, xp.zeros(0), n_features)
         every = xp.arange(len(rows), dtype="int32")
-        dots = kernels(device).dot_products(rows, every, every)
+        dots = kernels(device).compare_rows("dot_products", rows, every, every)
         rows = replace(rows, norms=xp.sqrt(dots))
         if metric.name == "cosine":
             rows._check_norms([(name, int(X.shape[0])) for name, X in parts.items()])
@@ -81,8 +81,8 @@ class SparseRows(StoredRows):
         """Return the distances of pairs, (m,) float64, to the bit those of the same dense rows; 0 for equal rows."""
         xp = self.device.xp
         if self.metric.name == "euclidean":
-            return xp.sqrt(kernels(self.device).squared_distances(self, src, dst))
-        return self._distances_of(kernels(self.device).dot_products(self, src, dst), src, dst)
+            return xp.sqrt(kernels(self.device).compare_rows("squared_distances", self, src, dst))
+        return self._distances_of(kernels(self.device).compare_rows("dot_products", self, src, dst), src, dst)
 
     def _distances_of(self, dots: Array, src: Array, dst: Array) -> Array:
         """Return the cosine distances of pairs with these dot products."""
