@@ -28,7 +28,7 @@ from rapids_slink.points.keys import Groups, groups_of
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import Array, Device, all_true, to_host
 from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check_memory, free_bytes
-from rapids_slink.runtime.threads import Progress, for_each_chunk, progress_bar
+from rapids_slink.runtime.threads import Progress, for_each_chunk, progress_bar, workers
 from rapids_slink.spanning_tree.copies import Copies
 
 #: Pairs of two rows, (src, dst, weight).
@@ -45,7 +45,7 @@ KEYED_ITEMS = 2**21
 FIRST_PAIRS = {"cpu": 2**24, "cuda": 2**34}
 #: Pairs that are compared at a time, and their bytes.
 MOST_PAIRS, PAIR_BYTES = {"cpu": 2**21, "cuda": 2**25}, 64
-#: Rows whose distances from all items a core of a CPU finds at a time.
+#: The most rows whose distances from all items a core of a CPU finds at a time.
 CPU_ROWS = 32
 #: Pairs that wait until the nearest are kept, and bytes of an entry of a list of the nearest.
 MOST_LISTED, LISTED_BYTES = {"cpu": 2**23, "cuda": 2**26}, 48
@@ -332,7 +332,9 @@ def room(device: Device) -> int:
 
 def rows_at_a_time(n: int, device: Device) -> int:
     """Return how many rows' distances from n items are found at a time."""
-    return max(1, room(device) // n) if device.is_gpu else CPU_ROWS
+    if device.is_gpu:
+        return max(1, room(device) // n)
+    return int(max(1, min(CPU_ROWS, free_bytes() / (4 * PAIR_BYTES * n * workers(device)))))
 
 
 def pairs_of_ranges(
