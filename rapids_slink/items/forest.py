@@ -58,17 +58,17 @@ def forest_of_items(
         distinct = distinct_items(items, number)
         report.count("neighbors", distinct_items=len(distinct.items))
     limit = inf if settings.max_distance is None else settings.max_distance
-    grow = _Growing(distinct, limit, settings.progress, report)
+    growing = _Growing(distinct, limit, settings.progress, report)
     if old is not None:
         n_old, edges = old
-        grow.append(n_old, edges)
+        growing.append(n_old, edges)
     elif settings.min_samples > 1:
         samples = device.xp.minimum(settings.min_samples, device.xp.bincount(number)[number] - 1)
-        grow.from_nothing(samples[distinct.copies.first])
+        growing.from_nothing(samples[distinct.copies.first])
     else:
-        grow.from_nothing()
+        growing.from_nothing()
     with report.stage("spanning_tree", device):
-        tree = distinct.copies.join(grow.forest, grow.core, device)
+        tree = distinct.copies.join(growing.forest, growing.core, device)
         assert tree is not None  # items have no pair lighter than copies
         weight = tree.columns["weight"]
         tree = tree.head(int(((weight <= limit) & (weight < inf)).sum()))
