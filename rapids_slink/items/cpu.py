@@ -26,7 +26,7 @@ FACTOR = constant("items/strings.cu", "FACTOR")
 INVERSE = pow(FACTOR, -1, 2**64)
 WORD = constant("items/strings.cu", "WORD")
 #: Strings that others pass together, and a cutoff above every number of edits.
-LANES, NO_CUTOFF = 32, 2**62
+LANES, NO_CUTOFF = 128, 2**62
 #: A search for one element in a longer row takes as much time as this number of steps of a merge.
 SEARCH_STEPS = 32
 R, R_INVERSE, ONE, ZERO, ALL = (np.uint64(x) for x in (FACTOR, INVERSE, 1, 0, 2**64 - 1))
@@ -58,7 +58,7 @@ def edits(strings: Any, src: np.ndarray, dst: np.ndarray, cutoff: int) -> np.nda
 def edits_of_rows(strings: Any, rows: np.ndarray, points: slice) -> np.ndarray:
     """Return the numbers of edits of some strings from a range of them, (m, p), of `Strings.distance_type`."""
     out = np.empty((rows.size, points.stop - points.start), strings.distance_type)
-    masks = np.zeros((max(1, strings.n_characters), LANES), np.uint64)
+    masks = np.zeros((max(1, strings.n_characters), LANES), np.uint32 if strings.longest <= WORD // 2 else np.uint64)
     alone, edge = np.zeros(len(masks), np.uint64), np.empty(strings.longest, np.int8)
     for part in equal_slices(slice(0, rows.size), LANES):
         columns = np.empty((out.shape[1], LANES), out.dtype)
@@ -164,19 +164,20 @@ def _edits_of_rows(codes, starts, rows, first, masks, alone, edge, out):
 
     A lane has a string of up to a word, and the others pass all lanes a character at a time, as in `_columns`. The last
     column of the table begins with their length, and its steps are the bits of both words. Longer strings take a pair
-    at a time.
+    at a time. `masks` has a word of 32 or 64 bits for each character and lane, of zeros.
     """
-    plus, minus, whole = np.empty(LANES, np.uint64), np.empty(LANES, np.uint64), np.zeros(LANES, np.uint64)
+    one, whole = masks.dtype.type(1), np.zeros(LANES, np.uint64)
+    plus, minus = np.empty(LANES, masks.dtype), np.empty(LANES, masks.dtype)
     for lane in range(rows.size):
         begin, size = starts[rows[lane]], starts[rows[lane] + 1] - starts[rows[lane]]
         if 0 < size <= WORD:
             whole[lane] = ALL >> np.uint64(WORD - size)
             for i in range(size):
-                masks[codes[begin + i], lane] |= ONE << np.uint64(i)
+                masks[codes[begin + i], lane] |= one << masks.dtype.type(i)
     for j in range(len(out)):
         begin, end = starts[first + j], starts[first + j + 1]
         for lane in range(LANES):
-            plus[lane], minus[lane] = ALL, ZERO
+            plus[lane], minus[lane] = ~masks.dtype.type(0), 0
         for i in range(begin, end):
             _pass_character(masks, codes[i], plus, minus)
         for lane in range(LANES):
@@ -189,19 +190,23 @@ def _edits_of_rows(codes, starts, rows, first, masks, alone, edge, out):
                 out[j, lane] = _edits_of_pair(codes, starts, rows[lane], first + j, NO_CUTOFF, alone, edge)
             continue
         for i in range(begin, end):
-            masks[codes[i], lane] = ZERO
+            masks[codes[i], lane] = 0
 
 
 @njit(nogil=True, cache=True)
 def _pass_character(masks, character, plus, minus):
-    """Advance all lanes by a character: one vector operation for several lanes, since their number is a constant."""
+    """Advance all lanes by a character: one vector operation for several lanes, since their number is a constant.
+
+    Numba computes in 64 bits, so every result is narrowed at once.
+    """
+    T = masks.dtype.type
     for lane in range(LANES):
         equal, up, down = masks[character, lane], plus[lane], minus[lane]
-        vertical = equal | down
-        horizontal = (((equal & up) + up) ^ up) | equal
-        above, below = down | ~(horizontal | up), up & horizontal
-        above = above + above + ONE
-        plus[lane], minus[lane] = (below + below) | ~(vertical | above), above & vertical
+        vertical = T(equal | down)
+        horizontal = T(T(T(T(equal & up) + up) ^ up) | equal)
+        above, below = T(down | T(~T(horizontal | up))), T(up & horizontal)
+        above = T(T(above + above) + T(1))
+        plus[lane], minus[lane] = T(T(below + below) | T(~T(vertical | above))), T(above & vertical)
 
 
 @njit(nogil=True, cache=True)

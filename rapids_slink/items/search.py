@@ -46,7 +46,7 @@ FIRST_PAIRS = {"cpu": 2**24, "cuda": 2**34}
 #: Pairs that are compared at a time, and their bytes.
 MOST_PAIRS, PAIR_BYTES = {"cpu": 2**21, "cuda": 2**25}, 64
 #: The most rows whose distances from all items a core of a CPU finds at a time.
-CPU_ROWS = 32
+CPU_ROWS = 128
 #: Pairs that wait until the nearest are kept, and bytes of an entry of a list of the nearest.
 MOST_LISTED, LISTED_BYTES = {"cpu": 2**23, "cuda": 2**26}, 48
 #: Bytes of an item, from its hash to its edges, and of chunks at their smallest.
