@@ -45,8 +45,9 @@ KEYED_ITEMS = 2**21
 FIRST_PAIRS = {"cpu": 2**24, "cuda": 2**34}
 #: Pairs that are compared at a time, and their bytes.
 MOST_PAIRS, PAIR_BYTES = {"cpu": 2**21, "cuda": 2**25}, 64
-#: The most rows whose distances from all items a core of a CPU finds at a time.
-CPU_ROWS = 128
+#: The most rows whose distances from all items a core of a CPU finds at a time, the most bytes of these, and how many
+#: such blocks it takes to find them.
+CPU_ROWS, BLOCK_BYTES, BLOCKS = 128, 2**24, 8
 #: Pairs that wait until the nearest are kept, and bytes of an entry of a list of the nearest.
 MOST_LISTED, LISTED_BYTES = {"cpu": 2**23, "cuda": 2**26}, 48
 #: Bytes of an item, from its hash to its edges, and of chunks at their smallest.
@@ -280,7 +281,7 @@ def all_distances(items: Items) -> Array:
         distances = items.distances_of_rows(row[rows], slice(rows.start, n))
         matrix[rows, rows.start :], matrix[rows.start :, rows] = distances, distances.T
 
-    for_each_chunk(device, fill, equal_slices(slice(0, n), rows_at_a_time(n, device)))
+    for_each_chunk(device, fill, equal_slices(slice(0, n), rows_at_a_time(items, n)))
     return matrix
 
 
@@ -305,7 +306,7 @@ class RowSearch(Search):
         def search(part: slice) -> None:
             self._put_lists(task, task.rows[part], upper[part], lists.ids[part], lists.weights[part])
 
-        parts = equal_slices(slice(0, m), rows_at_a_time(n, self.device))
+        parts = equal_slices(slice(0, m), rows_at_a_time(self.items, n))
         for_each_chunk(self.device, search, parts, task.progress(self.progress))
         stage = "connect" if task.per_group_minimum else "neighbors"
         self.report.count(stage, rows_certified=0, rows_redone=0, rows_scanned_exactly=m)
@@ -330,11 +331,12 @@ def room(device: Device) -> int:
     return int(max(1024, min(MOST_PAIRS[device.name], free_bytes() / 4 / PAIR_BYTES)))
 
 
-def rows_at_a_time(n: int, device: Device) -> int:
-    """Return how many rows' distances from n items are found at a time."""
+def rows_at_a_time(items: Items, n: int) -> int:
+    """Return how many items' distances from n others are found at a time."""
+    device, size = items.device, items.distance_type.itemsize * n
     if device.is_gpu:
         return max(1, room(device) // n)
-    return int(max(1, min(CPU_ROWS, free_bytes() / (4 * PAIR_BYTES * n * workers(device)))))
+    return int(max(1, min(CPU_ROWS, min(BLOCK_BYTES, free_bytes() / (BLOCKS * workers(device))) / size)))
 
 
 def pairs_of_ranges(
