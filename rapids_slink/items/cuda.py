@@ -12,7 +12,6 @@ from rapids_slink.runtime.cuda import (
     MIN_SHARED_MEMORY,
     WARP,
     c_name,
-    check_arrays,
     constant,
     launch,
     launch_blocks,
@@ -58,11 +57,9 @@ def edits(strings: Any, src: Array, dst: Array, cutoff: int) -> Array:
 
 
 def _count_edits(strings: Any, src: Array, dst: Array, cutoff: int, edges: Array, distance: Array) -> None:
-    _check_strings(strings, src, dst)
-    n, longest = np.int64(src.size), np.int64(strings.longest)
     launch(
-        STRINGS, "count_edits", src.size, strings.codes, strings.starts, src, dst, n, np.int32(cutoff), edges, longest,
-        distance,
+        STRINGS, "count_edits", src.size, strings.codes, strings.starts, src, dst, src.size, cutoff, edges,
+        strings.longest, distance,
     )  # fmt: skip
 
 
@@ -77,12 +74,11 @@ def edits_of_rows(strings: Any, rows: Array, points: slice) -> Array:
     shared_memory = strings.n_characters * words * WARP * mask.itemsize
     if words > MOST_WORDS or shared_memory > MIN_SHARED_MEMORY:
         return _of_pairs(strings, edits, rows, points)
-    _check_strings(strings, rows)
     out, height, threads = cp.empty((m, p), strings.distance_type), constant(EDITS, "ROWS"), constant(EDITS, "THREADS")
     options = f"-DMASK={c_name(mask)}", f"-DWORDS={words}", f"-DCOUNT={c_name(out.dtype)}"
     launch_blocks(
-        EDITS, "put_edits", (-(-p // WARP), -(-m // height)), threads, strings.codes, strings.starts, rows, np.int32(m),
-        np.int32(points.start), np.int32(p), np.int32(strings.n_characters), out, options=options,
+        EDITS, "put_edits", (-(-p // WARP), -(-m // height)), threads, strings.codes, strings.starts, rows, m,
+        points.start, p, strings.n_characters, out, options=options,
         shared_memory=shared_memory,
     )  # fmt: skip
     return out
@@ -109,67 +105,43 @@ def _words(strings: Any) -> tuple[int, np.dtype]:
 
 def differences(strings: Any, src: Array, dst: Array, cutoff: int) -> Array:
     """Return in how many places each pair differs, (m,) float64, infinite above `cutoff` and for different lengths."""
-    _check_strings(strings, src, dst)
     distance = cp.empty(src.size)
     launch(
-        STRINGS, "count_differences", src.size, strings.codes, strings.starts, src, dst, np.int64(src.size),
-        np.int32(cutoff), distance,
+        STRINGS, "count_differences", src.size, strings.codes, strings.starts, src, dst, src.size,
+        cutoff, distance,
     )  # fmt: skip
     return distance
 
 
 def hash_strings(strings: Any, seed: int) -> Array:
     """Return a hash of each string, (n,) uint64, the same for equal strings."""
-    _check_strings(strings)
     n, hashes = len(strings), cp.empty(len(strings), cp.uint64)
-    launch(STRINGS, "hash_strings", n, strings.codes, strings.starts, np.int64(n), np.uint64(seed), hashes)
+    launch(STRINGS, "hash_strings", n, strings.codes, strings.starts, n, np.uint64(seed), hashes)
     return hashes
 
 
 def copy_strings(strings: Any, rows: Array, starts: Array, codes: Array) -> None:
     """Copy the strings of some rows into `codes`, one after the other, each to its new start."""
-    _check_strings(strings, rows)
-    check_arrays("int64", starts, size=rows.size + 1)
-    check_arrays("int32", codes)
-    launch(STRINGS, "copy_strings", rows.size, strings.codes, strings.starts, rows, np.int64(rows.size), starts, codes)
+    launch(STRINGS, "copy_strings", rows.size, strings.codes, strings.starts, rows, rows.size, starts, codes)
 
 
 def make_keys(strings: Any, rows: slice, deleted: int, first: Array, item: Array, key: Array) -> None:
     """Write the hashes that a string of a range has without some characters; see `cpu.make_keys`."""
     name = "delete_characters" if strings.classes() is None else "mask_characters"
-    _check_strings(strings, item)
-    check_arrays("int64", first, size=rows.stop - rows.start)
-    check_arrays("uint64", key, size=item.size)
     launch(
-        STRINGS, name, first.size, strings.codes, strings.starts, np.int64(rows.start), np.int64(first.size),
-        np.int32(deleted), first, item, key,
+        STRINGS, name, first.size, strings.codes, strings.starts, rows.start, first.size,
+        deleted, first, item, key,
     )  # fmt: skip
 
 
 def project_strings(strings: Any, ones: int, buckets: int, bits: int) -> Array:
     """Return the projection of each string, (n, bits / 8) uint8; see `cpu.project_strings`."""
-    _check_strings(strings)
     n = len(strings)
     values, counts = cp.zeros((n, bits // 8), cp.uint8), cp.zeros(n * buckets if ones else 0, cp.uint8)
     launch(
-        STRINGS,
-        "project_strings",
-        n,
-        strings.codes,
-        strings.starts,
-        np.int64(n),
-        np.int32(ones),
-        np.int32(buckets),
-        np.int32(bits // 8),
-        counts,
-        values,
-    )
+        STRINGS, "project_strings", n, strings.codes, strings.starts, n, ones, buckets, bits // 8, counts, values
+    )  # fmt: skip
     return values
-
-
-def _check_strings(strings: Any, *rows: Array) -> None:
-    check_arrays("int32", strings.codes, *rows)
-    check_arrays("int64", strings.starts, size=len(strings) + 1)
 
 
 # ------------------------------------------------------------------------------------------------- sets and sparse rows
@@ -183,10 +155,9 @@ def sort_rows(_starts: Array, columns: Array, row: Array) -> Array:
 def hashed_bits(sets: Any, width: int, fit: bool) -> tuple[Array, Array]:
     """Return the bits to which each set's elements are hashed, and the numbers of ones; see `cpu`."""
     n = len(sets)
-    check_arrays("int64", sets.starts)
     words, ones = cp.zeros((n, width // WORD_BITS), cp.uint64), cp.empty(n, cp.int64)
     launch(
-        ROWS, "put_bits", WARP * n, sets.starts, sets.columns, np.int64(n), np.int32(width), np.bool_(fit), words, ones,
+        ROWS, "put_bits", WARP * n, sets.starts, sets.columns, n, width, fit, words, ones,
         options=_of_rows(sets),
     )  # fmt: skip
     return words, ones
@@ -195,9 +166,8 @@ def hashed_bits(sets: Any, width: int, fit: bool) -> tuple[Array, Array]:
 def hash_rows(rows: Any, seed: int) -> Array:
     """Return a hash of each row, (n,) uint64, the same for equal rows."""
     out = cp.empty(len(rows), cp.uint64)
-    check_arrays("int64", rows.starts, size=out.size + 1)
     launch(
-        ROWS, "hash_rows", WARP * out.size, rows.starts, rows.columns, rows.values, np.int64(out.size), np.uint64(seed),
+        ROWS, "hash_rows", WARP * out.size, rows.starts, rows.columns, rows.values, out.size, np.uint64(seed),
         out, options=_of_rows(rows),
     )  # fmt: skip
     return out
@@ -207,17 +177,15 @@ def sums_of_rows(stored: Any, rows: Array, points: slice) -> Array:
     """Return what some rows have in common with a range of them, (m, p), as `cpu.sums_of_rows` does."""
     (m, p), holders = (rows.size, points.stop - points.start), stored.holders
     number = stored.column_numbers.astype("int32", copy=False)
-    check_arrays("int64", stored.starts, holders.starts)
-    check_arrays("int32", rows, holders.rows)
     more: tuple[Any, ...] = ()
     name, dtype, width = "count_all_common", "int32", constant(ROWS, "COUNTED")
     if stored.values is not None:
         name, dtype, width = "sum_all_products", "float64", constant(ROWS, "SUMMED")
-        more = stored.columns, stored.values, holders.values, np.int64(stored.n_features)
+        more = stored.columns, stored.values, holders.values, stored.n_features
     sums, across = cp.empty((m, p), dtype), -(-p // (width * constant(ROWS, "WARPS")))
     launch_blocks(
         ROWS, name, (m, across), constant(ROWS, "THREADS"),
-        stored.starts, number, holders.starts, holders.rows, rows, np.int32(points.start), np.int32(p), sums, *more,
+        stored.starts, number, holders.starts, holders.rows, rows, points.start, p, sums, *more,
         options=_of_rows(stored),
     )  # fmt: skip
     return sums
@@ -226,12 +194,10 @@ def sums_of_rows(stored: Any, rows: Array, points: slice) -> Array:
 def compare_rows(how: str, rows: Any, src: Array, dst: Array) -> Array:
     """Return what a kernel of `ROW_PAIRS` finds for each pair of rows, (m,)."""
     m, (dtype, threads) = src.size, ROW_PAIRS[how]
-    check_arrays("int64", rows.starts, size=len(rows) + 1)
-    check_arrays("int32", src, dst, size=m)
     out = cp.empty(m, dtype)
     launch(
         ROWS, how, threads * m,
-        rows.starts, rows.columns, rows.values, src, dst, np.int64(m), np.int64(rows.n_features), out,
+        rows.starts, rows.columns, rows.values, src, dst, m, rows.n_features, out,
         options=_of_rows(rows),
     )  # fmt: skip
     return out
