@@ -26,7 +26,7 @@ from item_cases import (
 
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
-from rapids_slink.items import forest, search
+from rapids_slink.items import search
 from rapids_slink.runtime.device import to_host
 
 LIMITS = dict.fromkeys(STRINGS, (0, 0.5, 1, 2, 3, 5, 100)) | dict.fromkeys(SETS, (0, 0.3, 0.7, 1))
@@ -51,8 +51,6 @@ def way(request, prescribe, monkeypatch, set_constants):
         prescribe(items=request.param)
         monkeypatch.setitem(search.MOST_PAIRS, "cpu", 1024)
         set_constants(search, KEYED_ITEMS=100)
-    if request.param in ("projections", "keys"):
-        monkeypatch.setitem(forest.FEW_PAIRS, "cpu", 0)
     return request.param
 
 

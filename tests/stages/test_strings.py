@@ -11,7 +11,7 @@ from scipy.cluster.hierarchy import linkage
 
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
-from rapids_slink.items import cpu, dense, forest, search
+from rapids_slink.items import cpu, forest, search
 from rapids_slink.items.strings import Strings, _decoded
 from rapids_slink.metrics import ITEM_METRICS
 from rapids_slink.runtime.device import CPU, to_host
@@ -37,12 +37,17 @@ def test_all_pairs_have_the_distances_of_the_definition(metric):
 @pytest.mark.parametrize("metric", ["levenshtein", full("string_hamming")])
 def test_the_matrix_of_all_distances(metric):
     for values in (SPECIAL + words(16, longest=140, seed=22), ["", ""], ["a"], ["a" * 65, "", "b" * 64]):
-        np.testing.assert_array_equal(strings_of(values, metric).matrix()[0], table(metric, values))
+        for length in sorted({len(x) for x in values} if metric == "string_hamming" else {0}):
+            own = [x for x in values if metric != "string_hamming" or len(x) == length]
+            distances, expected = search.all_distances(strings_of(own, metric)), table(metric, own)
+            np.testing.assert_array_equal(
+                distances[~np.eye(len(own), dtype=bool)], expected[~np.eye(len(own), dtype=bool)]
+            )
 
 
 @pytest.mark.parametrize("samples", [1, 4])
 def test_which_groups_store_all_distances(samples, monkeypatch, prescribe):
-    """Those of which it takes few steps and little memory; all have the same tree."""
+    """Those of which it takes little memory; all have the same tree."""
     values, keys = words(500, letters="ABCDEF", longest=12, seed=23), np.repeat([0, 1, 2, 3], [200, 150, 30, 120])
 
     def fitted(**more):
@@ -55,12 +60,13 @@ def test_which_groups_store_all_distances(samples, monkeypatch, prescribe):
     distinct = [len(set(values[begin:end])) for begin, end in ((0, 200), (200, 350), (380, 500))]
     assert stored.report_["spanning_tree"]["pairs_weighed"] == sum(n * (n - 1) // 2 for n in distinct)
     with monkeypatch.context() as patch:
-        patch.setattr(dense, "PAIR_BYTES", 2**40)
-        limited = fitted(memory_limit="1GiB")
-    assert "spanning_tree" not in limited.report_
+        patch.setattr(forest, "MATRIX_SHARE", 0)
+        limited = fitted()
     prescribe(items="projections")
     searched = fitted()
-    assert "spanning_tree" not in searched.report_
+    for other in (limited, searched):
+        assert "pairs_weighed" not in other.report_["spanning_tree"]
+        assert other.report_["neighbors"]["rows_scanned_exactly"] >= sum(distinct)
     for other in (limited, searched):
         pd.testing.assert_frame_equal(other.mst_, stored.mst_)
         np.testing.assert_array_equal(other.labels_, stored.labels_)
@@ -428,7 +434,25 @@ def test_all_edits_on_a_gpu(longest):
     for letters in ("AB", "aé日本語😀"):
         values = ["", "é" * longest, *words(70, letters, longest, seed=24)]
         on_cpu, on_gpu = (Strings.read({"X": values}, ITEM_METRICS["levenshtein"], where) for where in (CPU, cuda()))
-        np.testing.assert_array_equal(to_host(on_gpu.matrix()[0]), on_cpu.matrix()[0])
+        np.testing.assert_array_equal(to_host(search.all_distances(on_gpu)), search.all_distances(on_cpu))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("groups", [1, 2, 4])  # of the four one is too small to be stored
+@pytest.mark.parametrize("limit", [None, 3])
+@pytest.mark.parametrize("samples", [1, 5])
+def test_trees_of_stored_edits_are_those_of_the_cpu(groups, limit, samples, prescribe):
+    values, keys = words(1300, letters="ABCD", longest=20, seed=25), np.minimum(np.arange(1300) // 400, groups - 1)
+    models = []
+    for device in ("cuda", "cpu"):
+        if device == "cuda":
+            prescribe(items="stored")
+        model = SingleLinkage(
+            distance_threshold=3, metric="levenshtein", max_distance=limit, min_samples=samples, device=device
+        )
+        models.append(model.fit(values, groups=keys))
+    for name in ("src", "dst", "weight"):
+        np.testing.assert_array_equal(*(to_host(model.mst_[name].to_numpy()) for model in models))
 
 
 @pytest.mark.gpu
@@ -436,7 +460,6 @@ def test_append_of_stored_edits():
     values = words(900, letters="ABCD", longest=20, seed=26)
     grown = SingleLinkage(metric="levenshtein", prediction_data=True, device="cuda").fit(values[:700])
     grown.append(values[700:])
-    assert "pairs_weighed" in grown.report_["spanning_tree"]
     whole = SingleLinkage(metric="levenshtein", device="cpu").fit(values)
     for name in ("src", "dst", "weight"):
         np.testing.assert_array_equal(*(to_host(model.mst_[name].to_numpy()) for model in (grown, whole)))

@@ -9,6 +9,7 @@ import numpy as np
 from fake_gpu import fake_gpu
 
 from rapids_slink.catalogue import members_of
+from rapids_slink.items import search
 from rapids_slink.items.sets import Sets
 from rapids_slink.items.sparse import SparseRows
 from rapids_slink.items.strings import LEVENSHTEIN, STRING_HAMMING, Strings
@@ -380,7 +381,7 @@ def sets():
         given.hashes(1)
         given.rows_of_bits(128)
         given.distances(ids(n), ids(n))
-        given.matrix()
+        search.all_distances(given)
 
 
 def sparse_rows():
@@ -391,7 +392,7 @@ def sparse_rows():
         given.hashes(1)
         given.equal(ids(n), ids(n))
         given.distances(ids(n), ids(n))
-        given.matrix()
+        search.all_distances(given)
 
 
 def expansion_of_points():
@@ -446,7 +447,7 @@ def clusters():
 
 def cores_of_matrix():
     tree_cuda.find_cores(points(300, 300), 5)
-    tree_cuda.find_cores(points(300, 300, "uint8"), 0, points(300, 1, "int64").ravel(), points(300, 1, "int64").ravel())
+    tree_cuda.find_cores(points(300, 300, "uint8"), 5, points(300, 1, "int64").ravel())
 
 
 def searched_forest():
@@ -479,8 +480,7 @@ def strings():
         items.hashes(1)
         items.keys(1, slice(0, 9))
         items.projection(1)
-        if metric is LEVENSHTEIN:
-            items.matrix()
+        search.all_distances(items)
     item_cuda._count_edits(items, ids(9), ids(9), 2, xp.zeros(9 * length, "int8"), xp.zeros(9))
 
 
