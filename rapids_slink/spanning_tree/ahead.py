@@ -34,9 +34,7 @@ LISTS = ("neighbors/exact/lists.cu",), ("spanning_tree/forest.cu",)
 #: On fewer cores, or for fewer values, the sources that only some values need are compiled when they are launched.
 MANY_CORES, MANY_VALUES = 8, 2**20
 #: The sources that connect clusters that lie far apart.
-JOINS = (
-    ("spanning_tree/component_pairs.cu",), ("spanning_tree/graphs/edges.cu",), ("spanning_tree/work_items.cu",),
-)  # fmt: skip
+JOINS = ("spanning_tree/component_pairs.cu",), ("spanning_tree/graphs/edges.cu",)
 
 
 def compile_for(problem: Problem) -> None:

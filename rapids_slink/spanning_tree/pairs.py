@@ -136,19 +136,18 @@ def tree_of_pairs(values: Array, metric: Metric, min_samples: int, device: Devic
     """
     n, d = values.shape
     edges = PreallocatedFrame.empty(device, n - 1, EDGE_TYPES)
-    is_compact = values.dtype.kind == "u"
-    if metric is not PRECOMPUTED and not stores_distances(d, metric, min_samples, device, is_compact):
+    if metric is PRECOMPUTED:
+        matrix = values
+    elif stores_distances(d, metric, min_samples, device, values.dtype.kind == "u"):
+        matrix = exact_kernels(device).all_distances(values, metric)
+    else:
         kernels(device).prim_on_rows(values, metric, edges.columns)
         return edges
-    matrix = values if metric is PRECOMPUTED else exact_kernels(device).all_distances(values, metric)
     core = None
-    if min_samples > 1:
-        by_kernel = min_samples <= MAX_SAMPLES[device.name]
-        core = (
-            kernels(device).find_cores(matrix, min_samples)
-            if by_kernel
-            else cores_by_partition(matrix, min_samples, device)
-        )
+    if min_samples > MAX_SAMPLES[device.name]:
+        core = cores_by_partition(matrix, min_samples, device)
+    elif min_samples > 1:
+        core = kernels(device).find_cores(matrix, min_samples)
     kernels(device).tree_of_matrix(matrix, core, edges.columns)
     return edges
 

@@ -35,7 +35,7 @@ LAUNCHED = (
 )  # fmt: skip
 #: What one of cells, of counts and by HDBSCAN launched besides.
 LATER = (
-    "spanning_tree/component_pairs.cu", "spanning_tree/graphs/edges.cu", "spanning_tree/work_items.cu",
+    "spanning_tree/component_pairs.cu", "spanning_tree/graphs/edges.cu",
     f"{FUSED}tighten.cu -DKEYS_PER_LANE=4 -DINT8=1 -DVALUE=float",
     "neighbors/exact/rerank.cu -DVALUE=unsigned char -DFORMULA=squared_euclidean",
     "neighbors/exact/pair_distances.cu -DVALUE=float -DFORMULA=squared_euclidean",

@@ -246,14 +246,13 @@ def tree_of_matrix():
 def trees_of_groups():
     """Launch for teams of each size."""
     from rapids_slink.spanning_tree import cuda as kernels
-    from rapids_slink.spanning_tree.grouped import Trees
 
     largest = max(warps * kernels.WARP * items for warps, items in kernels.TEAMS)
     xp, size = cuda().xp, np.array([2, 64, 65, 256, 257, largest])
     n, begin = int(size.sum()), np.cumsum(size) - size
     for dtype, metric, min_samples in (("float32", "euclidean", 1), ("float64", "cosine", 5), ("uint64", "jaccard", 1)):
         edges = ids(n - size.size), ids(n - size.size), xp.zeros(n - size.size)
-        kernels.trees_of_groups(Trees(points(n, 5, dtype), get_metric(metric), min_samples, ids(n), begin, size, edges))
+        kernels.trees_of_groups(points(n, 5, dtype), get_metric(metric), min_samples, ids(n), begin, size, edges)
 
 
 def tree_of_lists():
@@ -443,25 +442,23 @@ def order_of_edges():
 def components():
     from rapids_slink.neighbors.filter.bounds import QuantizedPoints
     from rapids_slink.spanning_tree import cuda as kernels
-    from rapids_slink.spanning_tree.component_pairs import ComponentPairs, SeparationErrors, Separations
+    from rapids_slink.spanning_tree.component_pairs import ComponentPairs, Ends, Separations
 
     xp, n, k = cuda().xp, 300, 10
     kernels.sort_by_component(ids(n), k)
     supports = kernels.new_supports(k)
     kernels.update_supports(points(n, k), ids(n), 0, supports)
-    errors, centroids = SeparationErrors(0.0, 0.0), QuantizedPoints(points(k, 24, "float16"), None, None)
-    pairs = ComponentPairs(*kernels.measure_pairs(supports, ids(n), centroids.y, errors))
+    separations = Separations(QuantizedPoints(points(k, 24, "float16"), None, None), supports, 0.0, 0.0)
+    pairs = ComponentPairs(*kernels.measure_pairs(separations, ids(n)))
     terms = radius_terms(20, 1.0, get_metric("euclidean"))
     kernels.overlapping(pairs, xp.zeros(pairs.first.size), terms)
     kernels.pair_samples(points(k, 64, "int32"), pairs, ids(3), 2)
     kernels.within_bottlenecks(pairs, points(k, k, "float64"), terms)
-    kernels.lightest(ids(n), ids(n), ids(n), xp.zeros(n), xp.zeros(n))
-    start, ends = xp.zeros(k + 1, "int64"), (pairs.first, pairs.second)
+    start, ends = xp.zeros(k + 1, "int64"), Ends(pairs.first, pairs.second)
     upper, number = xp.zeros(pairs.first.size), kernels.pair_numbers(ends, ids(k))
     kernels.block_items(ids(n), number, upper, replace(kernels.plan_blocks(ids(n), number, upper), n_items=9))
     keys, plan = points(n, 1, "int64").ravel(), replace(kernels.plan_items(start, ends), n_items=9, n_rows=256)
     kernels.work_items(keys, start, ends, plan)
-    separations = Separations(centroids, supports, errors)
     listed = kernels.FacingPoints(n)
     limits = kernels.facing_limits(ends, xp.zeros(pairs.first.size), separations, terms)
     listed.append(points(n, k), ids(n), ids(n), limits)
