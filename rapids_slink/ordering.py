@@ -72,15 +72,6 @@ def sort_in_place(columns: Mapping[str, Any], xp: Any) -> None:
     for_each_chunk(CPU, lambda part: _place(rows[part], *before, src[part], dst[part], weight[part]), chunks)
 
 
-def sort_by_numpy(columns: Mapping[str, np.ndarray]) -> None:
-    """Sort as `sort_in_place` does on the host: this takes more time, but nothing is compiled."""
-    src, dst, weight = columns.values()
-    code, rows = edge_codes(src, dst, np), np.argsort(weight)
-    if (weight[rows[1:]] == weight[rows[:-1]]).any():
-        rows = np.lexsort((code, weight))
-    src[...], dst[...], weight[...] = code[rows] >> 32, code[rows] & 0xFFFFFFFF, weight[rows]
-
-
 @njit(nogil=True, cache=True)
 def _sort_few(src, dst, weight):
     for i in range(weight.size):

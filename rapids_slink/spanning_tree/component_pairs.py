@@ -21,18 +21,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rapids_slink.dendrogram.cpu import find_root, merge_in_order
+from rapids_slink.dendrogram.cpu import merge_in_order
 from rapids_slink.forced import forced
 from rapids_slink.metrics import EPSILON
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import ProductFilter
 from rapids_slink.neighbors.filter.bounds import FLOAT32_EPSILON, accumulation_bound, radius_terms, shrink_factor
 from rapids_slink.neighbors.task import BLOCK, Search, equal_slices, mutual_reachability, row_blocks
-from rapids_slink.ordering import sort_by_numpy, sort_in_place
+from rapids_slink.ordering import sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.cuda import constant
-from rapids_slink.runtime.device import CPU, Array, Device, to_host
+from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES
 from rapids_slink.runtime.threads import for_each_chunk
 from rapids_slink.spanning_tree import kernels
@@ -184,7 +184,6 @@ PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured,
 FACING_COST, MAX_FACING = 32, 16
 MAX_OVERLAPPING = 32  # pairs of small or negative separation, per component
 MIN_SAMPLED = 8  # points of a component that are compared with another's
-FEW_EDGES = 2**15  # the tree of fewer edges takes less time on the host than a GPU's calls do
 #: Rounds of searches of fewer pairs of points, of up to `FEATURES` features, take less time than connecting at once.
 MIN_ROUND_PAIRS, FEATURES = {"cpu": 2**23, "cuda": 2**32}, 128
 #: The least share of all points, and the least rows per component, that have to search if components are separated.
@@ -213,7 +212,7 @@ def connect_components(
 
     There are none either without memory, or without products that are as precise as the separations assume.
     `core` is as in a `SearchTask`, `component` is each point's label, and `rows` are the points that would otherwise
-    have to search. The edges, arrays of the device or the host, are in the total order, ``src < dst``.
+    have to search. The edges are in the total order, ``src < dst``.
     """
     filter_, rounds = search.by_products, ROUNDS if search.is_over_all_pairs else ROUNDS_OF_TILES
     rounds = MANY_ROUNDS if forced().connect else rounds
@@ -274,10 +273,8 @@ def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Array)
 
 def _within_bottlenecks(context: JoinContext, pairs: ComponentPairs, weight: Array) -> tuple[Ends, Array, Array]:
     """Return the pairs that the tree of these weights does not rule out, their bottlenecks, and components' leaves."""
-    device = _device_for(weight.size, context)
-    first, second, weight = (device.asarray(part) for part in (pairs.first, pairs.second, weight))
-    in_tree = _tree(first, second, weight, len(context.components), device)
-    table = path_bottlenecks(*(to_host(column[in_tree]) for column in (first, second, weight)))
+    in_tree = _tree(pairs.first, pairs.second, weight, context)
+    table = path_bottlenecks(*(to_host(column[in_tree]) for column in (pairs.first, pairs.second, weight)))
     bottlenecks, leaf = (context.device.asarray(part) for part in (table, table[0].astype(np.int32)))
     first, second, upper = context.kernels.within_bottlenecks(pairs, bottlenecks, context.radius_terms)
     return Ends(first, second), upper, leaf
@@ -351,52 +348,21 @@ def _lightest_edges(context: JoinContext, close_pairs: Any, upper: Array, report
     weight = context.tighten(upper, src, dst, pair)
     light = context.filter.exact_kernels.flatnonzero(weight <= upper[pair])  # the lightest of each component pair
     report.count("connect", joined_at_once=1, pairs_kept=light.size)
-    device, component = _device_for(light.size, context), context.components.of_point
-    columns = {name: device.asarray(column[light]) for name, column in zip(EDGE_TYPES, (src, dst, weight), strict=True)}
-    if light.size <= FEW_EDGES:
-        sort_by_numpy(columns)
-    else:
-        sort_in_place(columns, device.xp)
+    columns = {name: column[light] for name, column in zip(EDGE_TYPES, (src, dst, weight), strict=True)}
+    sort_in_place(columns, context.device.xp)
     src, dst, weight = columns.values()
-    first, second = (device.asarray(component[context.device.asarray(end)]) for end in (src, dst))
-    in_tree = _tree(first, second, weight, len(context.components), device, in_order=True)
+    component = context.components.of_point
+    in_tree = _tree(component[src], component[dst], weight, context)
     if in_tree.size != len(context.components) - 1:
         raise RuntimeError("some components are not connected by any pair of points: please report this")
     return src[in_tree], dst[in_tree], weight[in_tree]
 
 
-def _tree(first: Any, second: Any, weight: Array, k: int, device: Device, in_order: bool = False) -> Any:
-    """Return the ascending positions of the edges in a minimum spanning tree of k components.
-
-    If their weights are `in_order`, the earlier of ties wins. The tree of few edges is made by Kruskal's algorithm.
-    """
-    if weight.size > FEW_EDGES:
-        in_tree, _ = spanning_forest(EdgeList(first, second, weight, k), device)
-        return device.asarray(np.sort(to_host(exact_kernels(device).flatnonzero(in_tree))))
-    order, joins = np.arange(weight.size) if in_order else np.argsort(weight), np.zeros(weight.size, bool)
-    _join_edges(first, second, order, np.arange(k, dtype=np.int32), joins)
-    return np.flatnonzero(joins)
-
-
-@njit(cache=True)
-def _join_edges(first: Any, second: Any, order: Any, parent: Any, joins: Any) -> None:
-    """Mark in `joins` the edges that connect two sets of nodes, if they are taken in this order."""
-    for edge in order:
-        u, v = find_root(parent, first[edge]), find_root(parent, second[edge])
-        if u != v:
-            parent[u], joins[edge] = v, True
-
-
-def compile_on_host() -> None:
-    """Compile what the host runs to make a tree of few components."""
-    first, second, weight = np.arange(2, dtype=np.int32), np.arange(1, 3, dtype=np.int32), np.array([2.0, 1.0])
-    path_bottlenecks(first, second, weight)
-    _tree(first, second, weight, 3, CPU)
-
-
-def _device_for(edges: int, context: JoinContext) -> Device:
-    """Return the device that computes a tree of that many edges."""
-    return CPU if edges <= FEW_EDGES else context.device
+def _tree(first: Array, second: Array, weight: Array, context: JoinContext) -> Array:
+    """Return the ascending positions of the edges in a spanning tree of the components; the earlier of ties wins."""
+    device, xp = context.device, context.device.xp
+    in_tree, _ = spanning_forest(EdgeList(first, second, weight, len(context.components)), device)
+    return xp.sort(exact_kernels(device).flatnonzero(in_tree))
 
 
 #: The share of a tile's pairs that may pass: if more do, the products in float32 tell too few apart.
@@ -510,3 +476,8 @@ def _order_leaves(left_child: Any, right_child: Any, size: Any, weight: Any, sta
         start[first] = start[n + i]
         start[second] = start[n + i] + (1 if first < n else size[first - n])
         height[start[second] - 1] = weight[i]
+
+
+def compile_on_host() -> None:
+    """Compile what the host runs to find bottlenecks."""
+    path_bottlenecks(np.arange(2, dtype=np.int32), np.arange(1, 3, dtype=np.int32), np.array([2.0, 1.0]))

@@ -248,7 +248,7 @@ def connect_forest(
             return False
         report.count("connect", edges_certified_by_search=components - 1)
         for column, values in zip(forest.edges.columns.values(), edges, strict=True):
-            column[column.size - len(values) :] = device.asarray(values)  # the values may be on the host
+            column[column.size - len(values) :] = values
         return True
 
     while True:

@@ -144,7 +144,7 @@ def test_a_cpu_compiles_nothing_ahead(watch):
 def test_what_joins_few_components_is_compiled_on_the_host():
     """Nothing is compiled of it afterwards: its types are those of the call."""
     component_pairs.compile_on_host()
-    functions = component_pairs._order_leaves, component_pairs._join_edges, dendrogram_cpu._merge_all
+    functions = component_pairs._order_leaves, dendrogram_cpu._merge_all
     before = [len(function.signatures) for function in functions]
     heights = component_pairs.path_bottlenecks(
         np.array([0, 1], np.int32), np.array([1, 2], np.int32), np.array([2.0, 1])
