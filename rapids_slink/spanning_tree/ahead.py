@@ -33,8 +33,6 @@ from rapids_slink.spanning_tree.ways import REPEATS, ways_of
 LISTS = ("neighbors/exact/lists.cu",), ("spanning_tree/forest.cu",)
 #: On fewer cores, or for fewer values, the sources that only some values need are compiled when they are launched.
 MANY_CORES, MANY_VALUES = 8, 2**20
-#: The sources that connect clusters that lie far apart.
-JOINS = ("spanning_tree/component_pairs.cu",), ("spanning_tree/graphs/edges.cu",)
 
 
 def compile_for(problem: Problem) -> None:
@@ -112,7 +110,8 @@ def _of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> I
         yield "neighbors/exact/rerank.cu", value_option("uint8"), *problem.metric.cuda_options
     yield from (
         compile_on_host,
-        *JOINS,
+        ("spanning_tree/component_pairs.cu",),
+        ("spanning_tree/graphs/edges.cu",),
         ("neighbors/exact/pair_distances.cu", *formula),
         source_of(fp16, between=True),
     )

@@ -1,10 +1,6 @@
 """The kernels of trees on a CPU, in NumPy and Numba: forests by lists, pairs, groups, pairs of components, friends.
 
 Prim's algorithm makes the tree of all pairs, and that of each small group: a thread takes groups in turn.
-
-Friends are joined from the leaves of a k-d tree up: the points of a leaf, then the two children of each node. So it is
-known of most nodes whether their points are of one component, and two nodes of which both are need one pair of near
-points, or none.
 """
 
 from collections.abc import Mapping, Sequence
