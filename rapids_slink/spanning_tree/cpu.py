@@ -346,15 +346,15 @@ def trees_of_groups(
     dst and weight, size - 1 for each group in turn, which come in any order.
     """
     rows, begin = read_only(rows), np.concatenate([[0], np.cumsum(size - 1)])
-    stored = is_stored(metric, min_samples, rows.dtype.kind == "u")
+    stored, (src, dst, weight) = is_stored(metric, min_samples, rows.dtype.kind == "u"), edges
 
     def grow_some(part: slice) -> int:
         own_first, own_size, own_begin = first[part], size[part], begin[part]
         if not stored:
-            _trees_of_rows(metric.cpu_formula, rows, order, own_first, own_size, own_begin, *edges)
+            _trees_of_rows(metric.cpu_formula, rows, order, own_first, own_size, own_begin, src, dst, weight)
             return -1
         bad: int = _trees_by_matrix(
-            metric.cpu_formula, rows, order, own_first, own_size, own_begin, min_samples, *edges, new_tile()
+            metric.cpu_formula, rows, order, own_first, own_size, own_begin, min_samples, src, dst, weight, new_tile()
         )
         return bad if bad < 0 else part.start + bad
 
