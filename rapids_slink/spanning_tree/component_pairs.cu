@@ -3,6 +3,7 @@
 #include "neighbors/filter/fp16.cuh"
 #include "neighbors/filter/radius.cuh"
 #include "ordering.cuh"
+#include "runtime/include/first_above.cuh"
 #include "runtime/include/resident.cuh"
 
 typedef unsigned int u32;
@@ -231,17 +232,6 @@ extern "C" __global__ void list_facing(
 
 // --- Work items ------------------------------------------------------------------------------------------------------------
 
-// The first of the n ascending numbers that is above x.
-__device__ __forceinline__ int first_above(const u32* __restrict__ ends, int n, u32 x) {
-    int low = 0, high = n - 1;
-    while (low < high) {
-        int middle = (low + high) / 2;
-        if (ends[middle] > x) high = middle;
-        else low = middle + 1;
-    }
-    return low;
-}
-
 // The products of a pair: blocks of rows of the larger component by tiles of points of the other, at most SPLIT tiles per item.
 constexpr int SPLIT = 64;
 struct PairTiling {
@@ -292,7 +282,7 @@ extern "C" __global__ void list_items(
     long long i = thread_index();
     if (i >= n) return;
     const u32* last_item = ends + k;
-    int c = first_above(last_item, pairs, ends[k - 1] + i), tiles_a_block = of_rows / of_points;
+    int c = first_above<u32>(last_item, pairs, ends[k - 1] + i), tiles_a_block = of_rows / of_points;
     PairTiling tiling(first[c], second[c], start, of_rows, of_points);
     long long of_pair = ends[k - 1] + i - (last_item[c] - tiling.blocks * tiling.splits);
     long long row_block = of_pair / tiling.splits, at = of_pair % tiling.splits * SPLIT;
@@ -355,7 +345,7 @@ extern "C" __global__ void fill_blocks(
     const u32* __restrict__ last_block, int of_rows, int* __restrict__ filled) {
     long long i = thread_index();
     if (i >= n) return;
-    int c = first_above(last_block, components, i / of_rows);
+    int c = first_above<u32>(last_block, components, i / of_rows);
     long long position = start[c] + i - (c ? (long long)last_block[c - 1] : 0) * of_rows;
     filled[i] = facing_point(keys[min(position, start[c + 1] - 1)]);
 }

@@ -1,0 +1,13 @@
+// How blocks and work items find their pair, and parts their cluster.
+#pragma once
+
+// The first of the n ascending numbers that is above x.
+template <class T> __device__ __forceinline__ int first_above(const T* __restrict__ ends, int n, T x) {
+    int low = 0, high = n - 1;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (ends[middle] > x) high = middle;
+        else low = middle + 1;
+    }
+    return low;
+}
