@@ -99,13 +99,13 @@ def tree_of_boxes(search: "BoxSearch", report: Report, max_weight: float = np.in
     following = xp.empty((NEAREST - 1, n), xp.int16)
     weight, bound = xp.empty(n), xp.empty(n)
     counters = xp.zeros(4 + 2 * MAX_ROUNDS, xp.uint64)
-    limit, above = np.float64(max_weight), np.nextafter(max_weight, np.inf)
+    above = np.nextafter(max_weight, np.inf)
     search.launch(
-        "find_nearest", n, search.points, search.order, first_leaf, np.int64(n), search.nodes, above, candidate,
-        following, weight, source=SOURCE,
+        "find_nearest", n, search.points, search.order, first_leaf, n, search.nodes, above, candidate, following,
+        weight, source=SOURCE,
     )  # fmt: skip
     search.launch_resident(
-        "grow_tree_of_boxes", n, search.points, search.order, first_leaf, *search.tree, limit, above, candidate,
+        "grow_tree_of_boxes", n, search.points, search.order, first_leaf, *search.tree, max_weight, above, candidate,
         following, weight, component, size, chosen, parent, bound, number_a_block(SOURCE), *tree.columns.values(),
         counters, source=SOURCE,
     )  # fmt: skip

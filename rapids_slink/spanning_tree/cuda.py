@@ -55,37 +55,32 @@ _launch_forest = partial(launch, FOREST)
 
 def last_listed(ids: Array, weights: Array) -> tuple[Array, Array]:
     """Return the weight and the code of the edge to the last entry of each row's list."""
-    check_arrays("int32", ids)
-    check_arrays("float64", weights)
     n, k = ids.shape
     weight, code = cp.empty(n), cp.empty(n, cp.int64)
-    _launch_forest("last_listed", n, np.int64(n), np.int32(k), ids, weights, weight, code)
+    _launch_forest("last_listed", n, n, k, ids, weights, weight, code)
     return weight, code
 
 
 def connected_components(ids: Array) -> int:
     """Return the number of connected components of the undirected graph of neighbour lists."""
-    check_arrays("int32", ids)
     n, k = ids.shape
     parent = cp.arange(n, dtype=cp.int32)
-    _launch_forest("join_pairs", n * k, np.int64(n * k), np.int32(k), None, ids, parent)
+    _launch_forest("join_pairs", n * k, n * k, k, None, ids, parent)
     count = cp.zeros(1, cp.int32)
-    _launch_forest("count_roots", n, np.int64(n), parent, count)
+    _launch_forest("count_roots", n, n, parent, count)
     return int(count[0])
 
 
 def join_pairs(parent: Array, src: Array, dst: Array) -> None:
     """Join the trees of both ends of every pair in `parent`, as `cpu.join_pairs` does."""
-    check_arrays("int32", parent, src)
     check_arrays("int32", dst, size=src.size)
-    _launch_forest("join_pairs", src.size, np.int64(src.size), np.int32(1), src, dst, parent)
+    _launch_forest("join_pairs", src.size, src.size, 1, src, dst, parent)
 
 
 def grow_forest(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> Growth:
     """Run rounds of Borůvka as `cpu.grow_forest` does, in one launch whose blocks wait for each other."""
     f, (n, k) = forest, lists.ids.shape
     _check_forest(forest)
-    check_arrays("int32", lists.ids)
     check_arrays("float64", lists.weights, size=n * k)
     check_arrays("int32", f.component, f.cursor, size=n)
     check_arrays("int32", f.n_taken, size=1)
@@ -93,10 +88,9 @@ def grow_forest(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> Grow
         check_arrays(EDGE_TYPES[name], column, size=n - 1)
     rounds = cp.zeros(6 + 2 * MAX_ROUNDS, cp.int32)
     launch_resident(
-        FOREST, "grow_forest", n, np.int64(n), np.int32(k), lists.ids, lists.weights, f.component,
-        f.cursor, f.nearest_outside, f.nearest_outside_weight, f.bound_weight, f.bound_code, f.best_weight,
-        f.best_code, f.certified, cp.empty(n, cp.int32), f.n_taken, *f.edges.columns.values(), rounds,
-        np.int32(least_share),
+        FOREST, "grow_forest", n, n, k, lists.ids, lists.weights, f.component, f.cursor, f.nearest_outside,
+        f.nearest_outside_weight, f.bound_weight, f.bound_code, f.best_weight, f.best_code, f.certified, cp.empty(n,
+        cp.int32), f.n_taken, *f.edges.columns.values(), rounds, least_share,
     )  # fmt: skip
     at_first, components, chosen, merged = rounds[2:6].tolist()
     return Growth(at_first - components, merged, chosen, components)
@@ -106,13 +100,12 @@ def rows_to_search(forest: Any) -> Array:
     """Return the points, int32, in any order, that `cpu.rows_to_search` returns."""
     f, n = forest, forest.component.size
     _check_forest(forest)
-    size = np.int64(n)
     members, largest = cp.zeros(n, cp.int32), cp.zeros(1, cp.uint64)  # CuPy's bincount would take a gigabyte
-    _launch_forest("count_members", n, size, f.component, members)
-    _launch_forest("find_largest", n, size, members, largest)
+    _launch_forest("count_members", n, n, f.component, members)
+    _launch_forest("find_largest", n, n, members, largest)
     rows, count = cp.empty(n, cp.int32), cp.zeros(1, cp.int32)
     _launch_forest(
-        "list_rows_to_search", n, size, f.component, largest, f.bound_weight, f.bound_code, f.best_weight, f.best_code,
+        "list_rows_to_search", n, n, f.component, largest, f.bound_weight, f.bound_code, f.best_weight, f.best_code,
         f.certified, rows, count,
     )  # fmt: skip
     return rows[: int(count[0])]
@@ -125,7 +118,7 @@ def record_search(forest: Any, rows: Array, result: Any) -> None:
     check_arrays("int32", rows, result.ids, size=m)
     check_arrays("float64", result.weights, result.upper, size=m)
     _launch_forest(
-        "record_search", m, np.int64(m), rows, result.ids, result.weights, result.upper, f.nearest_outside,
+        "record_search", m, m, rows, result.ids, result.weights, result.upper, f.nearest_outside,
         f.nearest_outside_weight, f.bound_weight, f.bound_code,
     )  # fmt: skip
 
@@ -147,22 +140,19 @@ def find_cores(matrix: Array, min_samples: int, counts: Array = None, samples: A
 
     `counts` and `samples`, (n,) int64, are optional: how many equal points each one stands for, and its `min_samples`.
     """
-    check_arrays(matrix.dtype, matrix)
     n, options = len(matrix), (value_option(matrix.dtype),)
     check_arrays("int64", counts, samples, size=n)
-    core, m = cp.empty(n), np.int32(min_samples)
-    launch(DENSE, "find_cores", n * WARP, matrix, np.int32(n), m, counts, samples, core, options=options)
+    core = cp.empty(n)
+    launch(DENSE, "find_cores", n * WARP, matrix, n, min_samples, counts, samples, core, options=options)
     return core
 
 
 def tree_of_matrix(matrix: Array, core: Array, edges: Mapping[str, Any]) -> None:
     """Write the tree of (n, n) distances in the total order; with (n,) core distances by mutual reachability."""
-    check_arrays(matrix.dtype, matrix)
-    check_arrays("float64", core)
     n, options = len(matrix), (value_option(matrix.dtype),)
     launch_resident(
-        DENSE, "grow_tree_of_matrix", n * WARP, matrix, np.int32(n), core, cp.zeros(2 + 7 * n, "uint64"),
-        *edges.values(), options=options,
+        DENSE, "grow_tree_of_matrix", n * WARP, matrix, n, core, cp.zeros(2 + 7 * n, "uint64"), *edges.values(),
+        options=options,
     )  # fmt: skip
 
 
@@ -179,9 +169,6 @@ def trees_of_groups(
 ) -> int:  # fmt: skip
     """Write the tree of each group as `cpu.trees_of_groups` does; return a group with a pair of `OVERFLOW`, or -1."""
     src, dst, weight = edges
-    check_arrays(rows.dtype, rows)
-    check_arrays("int32", order, src, dst)
-    check_arrays("float64", weight)
     n, d = rows.shape
     size, first = cp.asarray(size.astype(np.int32)), cp.asarray(first)
     begin = cp.cumsum(size - 1, dtype=cp.int64) - (size - 1)
@@ -194,9 +181,9 @@ def trees_of_groups(
         these = cp.flatnonzero((size >= smallest) & (size <= largest)).astype(cp.int32)
         smallest, blocks = largest + 1, -(-these.size * warps * WARP // THREADS)
         launch_blocks(
-            GROUPED, "grow_trees", (blocks,), THREADS, rows, np.int32(d), np.int32(these.size), these, first, size,
-            begin, order, np.int32(min_samples), values, core, src, dst, weight, undefined,
-            options=(*options, f"-DTEAM_WARPS={warps}", f"-DROWS_A_THREAD={items}"),
+            GROUPED, "grow_trees", (blocks,), THREADS, rows, d, these.size, these, first, size, begin, order,
+            min_samples, values, core, src, dst, weight, undefined, options=(*options, f"-DTEAM_WARPS={warps}",
+            f"-DROWS_A_THREAD={items}"),
         )  # fmt: skip
     bad = int(undefined[0]) if metric.formula.is_undefined_without_common else NO_GROUP
     return -1 if bad == NO_GROUP else bad
@@ -212,28 +199,25 @@ _launch_pairs = partial(launch, COMPONENT_PAIRS)
 
 def sort_by_component(component: Array, k: int) -> tuple[Array, ...]:
     """Return the points sorted by their labels, k different ones, as the fields of `Components`."""
-    check_arrays("int32", component)
     n = component.size
     (order, number, component_of_point), start = cp.empty((3, n), cp.int32), cp.empty(k + 1, cp.int64)
     key, arrived = cp.empty(n, cp.uint64), cp.zeros(1, cp.uint64)
-    _launch_pairs("pack_components", n, np.int64(n), component, key)
+    _launch_pairs("pack_components", n, n, component, key)
     key.sort()
     launch_resident(
-        COMPONENT_PAIRS, "number_components", n, np.int64(n), np.int32(k), key, order, number,
-        number_a_block(COMPONENT_PAIRS), start, component_of_point, arrived,
+        COMPONENT_PAIRS, "number_components", n, n, k, key, order, number, number_a_block(COMPONENT_PAIRS), start,
+        component_of_point, arrived,
     )  # fmt: skip
     return order, number, start, component_of_point
 
 
 def sample_components(points: Array, components: Components, otherwise: Array) -> tuple[Array, Array]:
     """Return a sample of points of each component, and the means of the samples; see `cpu.sample_components`."""
-    check_arrays(points.dtype, points)
-    check_arrays("float64", otherwise)
     k, d = len(components), points.shape[1]
     sample, centroids = cp.empty((k, SAMPLED), cp.int32), cp.empty((k, d), points.dtype)
     launch_blocks(
-        COMPONENT_PAIRS, "sample_components", (k,), SUPPORT_THREADS, points, np.bool_(points.dtype == cp.float64),
-        np.int32(d), components.order, components.start, otherwise, sample, centroids,
+        COMPONENT_PAIRS, "sample_components", (k,), SUPPORT_THREADS, points, points.dtype == cp.float64, d,
+        components.order, components.start, otherwise, sample, centroids,
     )  # fmt: skip
     return sample, centroids
 
@@ -245,28 +229,25 @@ def new_supports(k: int) -> Array:
 
 def update_supports(product: Array, number: Array, first: int, supports: Array) -> None:
     """Raise the support values of every two components by some points; see `cpu.update_supports`."""
-    check_arrays("uint64", supports)
-    _launch_products("update_supports", product, number, np.int32(first), number, supports)
+    _launch_products("update_supports", product, number, first, number, supports)
 
 
 def _launch_products(name: str, product: Array, number: Array, *others: Any) -> None:
     """Start a kernel that reads the products of some points, whose components are in `number`, with all centroids."""
     m, k = product.shape
-    check_arrays("float32", product)
     check_arrays("int32", number, size=m)
     grid = -(-m // SUPPORT_ROWS), -(-k // SUPPORT_THREADS)
-    launch_blocks(COMPONENT_PAIRS, name, grid, SUPPORT_THREADS, product, np.int32(m), np.int32(k), *others)
+    launch_blocks(COMPONENT_PAIRS, name, grid, SUPPORT_THREADS, product, m, k, *others)
 
 
 def measure_pairs(separations: Separations, order: Array) -> tuple[Array, ...]:
     """Return all pairs of K components as the fields of `ComponentPairs`; see `cpu.measure_pairs`."""
     k = len(separations.supports)
-    check_arrays("int32", order)
     first, second = cp.empty((2, k * (k - 1) // 2), cp.int32)
     separation, support = cp.empty(first.size), cp.empty((2, first.size), cp.int32)
     _launch_pairs(
-        "measure_pairs", k * k, np.int32(k), separations.supports, order, *_structs(separations), first, second,
-        separation, support[0], support[1],
+        "measure_pairs", k * k, k, separations.supports, order, *_structs(separations), first, second, separation,
+        support[0], support[1],
     )  # fmt: skip
     return first, second, separation, support
 
@@ -281,21 +262,18 @@ def _structs(separations: Separations) -> tuple[Any, Any]:
 def overlapping(pairs: ComponentPairs, weight: Array, radius_terms: tuple[float, ...]) -> Array:
     """Return the pairs, int32, in any order, that `cpu.overlapping` returns."""
     n, radius = weight.size, c_struct(*radius_terms)
-    check_arrays("float64", pairs.separation, weight)
     at, count = cp.empty(n, cp.int32), cp.zeros(1, cp.int32)
-    _launch_pairs("list_overlapping", n, np.int64(n), pairs.separation, weight, radius, at, count)
+    _launch_pairs("list_overlapping", n, n, pairs.separation, weight, radius, at, count)
     return at[: int(count[0])]
 
 
 def pair_samples(sample: Array, pairs: ComponentPairs, at: Array, step: int) -> tuple[Array, Array, Array]:
     """Return all pairs of points between sampled points of two components; see `cpu.pair_samples`."""
-    check_arrays("int32", sample, at, pairs.first, pairs.second)
     per_component = -(-SAMPLED // step)
     a, b, pair = cp.empty((3, at.size * per_component**2), cp.int32)
     _launch_pairs(
-        "pair_samples", a.size, np.int64(a.size), sample, pairs.first, pairs.second, at, np.int32(per_component),
-        np.int32(step), a, b, pair,
-    )  # fmt: skip
+        "pair_samples", a.size, a.size, sample, pairs.first, pairs.second, at, per_component, step, a, b, pair
+    )
     return a, b, pair
 
 
@@ -304,12 +282,10 @@ def within_bottlenecks(
 ) -> tuple[Array, Array, Array]:
     """Return the pairs, in any order, that `cpu.within_bottlenecks` returns, and their bottlenecks."""
     n, radius = pairs.separation.size, c_struct(*radius_terms)
-    check_arrays("int32", pairs.first, pairs.second)
-    check_arrays("float64", pairs.separation, bottlenecks)
     (first, second), upper, count = cp.empty((2, n), cp.int32), cp.empty(n), cp.zeros(1, cp.int32)
     _launch_pairs(
-        "list_within_bottlenecks", n, np.int64(n), pairs.first, pairs.second, pairs.separation, bottlenecks,
-        np.int32(bottlenecks.shape[1]), radius, first, second, upper, count,
+        "list_within_bottlenecks", n, n, pairs.first, pairs.second, pairs.separation, bottlenecks, bottlenecks.shape[1],
+        radius, first, second, upper, count,
     )  # fmt: skip
     kept = int(count[0])
     return first[:kept], second[:kept], upper[:kept]
@@ -318,12 +294,10 @@ def within_bottlenecks(
 def facing_limits(ends: Ends, upper: Array, separations: Separations, radius_terms: tuple[float, ...]) -> Array:
     """Return the limits of `FacingPoints.append`, (K, K, 4) float32: structs of component_pairs.cu."""
     n, k = upper.size, len(separations.supports)
-    check_arrays("int32", ends.first, ends.second)
-    check_arrays("float64", upper)
     limits = cp.full((k, k, 4), cp.inf, cp.float32)
     _launch_pairs(
-        "put_limits", n, np.int64(n), np.int32(k), ends.first, ends.second, upper, separations.supports,
-        *_structs(separations), c_struct(*radius_terms), limits,
+        "put_limits", n, n, k, ends.first, ends.second, upper, separations.supports, *_structs(separations),
+        c_struct(*radius_terms), limits,
     )  # fmt: skip
     return limits
 
@@ -337,18 +311,13 @@ class FacingPoints:
     def append(self, product: Array, number: Array, points: Array, limits: Array) -> None:
         """Append those of some points whose products with the components' centroids reach the limits."""
         check_arrays("int32", points, size=number.size)
-        check_arrays("float32", limits)
-        capacity = np.uint64(self.listed.size)
-        _launch_products("list_facing", product, number, number, points, limits, capacity, self.listed, self.count)
+        capacity, listed = self.listed.size, self.listed
+        _launch_products("list_facing", product, number, number, points, limits, capacity, listed, self.count)
 
     def sorted(self) -> Array | None:
         """Return the keys, int64 and ascending; None if there is no room for all."""
         count = int(self.count[0])
         return cp.sort(self.listed[:count].view(cp.int64)) if count <= self.listed.size else None
-
-
-#: The rows of a block, and the points of a tile, as kernels take them.
-ROWS, POINTS = np.int32(BLOCK_ROWS), np.int32(TILE)
 
 
 @dataclass(frozen=True)
@@ -366,13 +335,11 @@ class ItemPlan:
 
 def plan_items(start: Array, ends: Ends) -> ItemPlan:
     """Return how to form the products of pairs of components, of which each begins at its `start`."""
-    check_arrays("int64", start)
-    check_arrays("int32", ends.first, ends.second)
     n, k = ends.first.size, start.size - 1
     sums, totals = cp.empty(k + n, cp.uint32), cp.zeros(4, cp.uint64)
     launch_resident(
-        COMPONENT_PAIRS, "count_items", k + n, np.int64(n), np.int32(k), ends.first, ends.second, start, ROWS, POINTS,
-        sums, number_a_block(COMPONENT_PAIRS), totals, totals[3:],
+        COMPONENT_PAIRS, "count_items", k + n, n, k, ends.first, ends.second, start, BLOCK_ROWS, TILE, sums,
+        number_a_block(COMPONENT_PAIRS), totals, totals[3:],
     )  # fmt: skip
     n_items, n_blocks, tiles, _ = totals.tolist()
     return ItemPlan(n_items, n_blocks * BLOCK_ROWS, tiles * TILE**2, sums)
@@ -383,25 +350,22 @@ def work_items(keys: Array, start: Array, ends: Ends, plan: ItemPlan) -> tuple[A
 
     Items are numbered by pairs. They have the tiles whose points may be near to those of a block.
     """
-    check_arrays("int64", keys)
-    check_arrays("int32", ends.first, ends.second)
     filled, items = cp.empty(plan.n_rows, cp.int32), cp.empty((plan.n_items, 4), cp.int32)
-    k, rows = np.int32(start.size - 1), np.int64(plan.n_rows)
-    _launch_pairs("fill_blocks", plan.n_rows, rows, k, keys, start, plan.ends, ROWS, filled)
+    k, n = start.size - 1, plan.n_rows
+    _launch_pairs("fill_blocks", n, n, k, keys, start, plan.ends, BLOCK_ROWS, filled)
     _launch_pairs(
-        "list_items", plan.n_items, np.int64(plan.n_items), k, np.int32(ends.first.size), ends.first,
-        ends.second, start, keys, plan.ends, ROWS, POINTS, items,
+        "list_items", plan.n_items, plan.n_items, k, ends.first.size, ends.first, ends.second, start, keys, plan.ends,
+        BLOCK_ROWS, TILE, items,
     )  # fmt: skip
     return filled, items
 
 
 def pair_numbers(ends: Ends, leaf: Array) -> Array:
     """Return the number of the pair of each two of K components by their leaves, (K, K) int32; -1 without a pair."""
-    check_arrays("int32", ends.first, ends.second, leaf)
     k, n = leaf.size, ends.first.size
     number = cp.empty((k, k), cp.int32)
     number.data.memset_async(0xFF, number.nbytes)  # -1: CuPy's `full` would be compiled
-    _launch_pairs("number_pairs", n, np.int64(n), np.int32(k), ends.first, ends.second, leaf, number)
+    _launch_pairs("number_pairs", n, n, k, ends.first, ends.second, leaf, number)
     return number
 
 
@@ -426,13 +390,11 @@ def _list_block_items(
     component: Array, number: Array, upper: Array, items: Array | None, limit: int | None = None
 ) -> Array:
     """Return the totals that list_block_items counts; write the items if there is an array for them."""
-    check_arrays("int32", component, number, items)
-    check_arrays("float64", upper)
     n, totals = component.size, cp.zeros(3, cp.int64)
     jobs, room = -(-n // BLOCK_ROWS) * padded(-(-n // TILE), STRETCH), 0 if items is None else len(items)
     _launch_pairs(
-        "list_block_items", jobs, np.int64(jobs), np.int32(n), np.int32(len(number)), component, number,
-        upper, ROWS, POINTS, np.int64(room), np.uint64(2**63 if limit is None else limit // TILE**2), totals, items,
+        "list_block_items", jobs, jobs, n, len(number), component, number, upper, BLOCK_ROWS, TILE, room, 2**63 if limit
+        is None else limit // TILE**2, totals, items,
     )  # fmt: skip
     return totals
 
@@ -459,8 +421,8 @@ def reduce_near_points(
         check_arrays("float64", values, size=n)
     check_arrays("float64", total, size=n)
     _launch_friends(
-        search, "reduce_near_points", n, search.points, search.leaf_of, np.int64(n), search.nodes, search.order, values,
-        np.float64(limit), np.float64(enough or 0), np.bool_(enough is not None), total,
+        search, "reduce_near_points", n, search.points, search.leaf_of, n, search.nodes, search.order, values, limit,
+        enough or 0, enough is not None, total,
     )  # fmt: skip
 
 
@@ -474,16 +436,16 @@ def write_friends(search: BoxSearch, limit: float, metric: Metric, labels: Array
     check_arrays("int32", labels, size=n)
     _, leaves, spans, nodes = search.tree
     parent, others = cp.empty(n, cp.int32), cp.zeros(1, cp.uint64)
-    _launch_friends(search, "mark_cells", 2 * int(leaves) - 1, leaves, spans, np.float64(limit), nodes)
-    _launch_friends(search, "begin_with_cells", n, search.leaf_of, np.int64(n), nodes, search.parent, parent, others)
+    _launch_friends(search, "mark_cells", 2 * int(leaves) - 1, leaves, spans, limit, nodes)
+    _launch_friends(search, "begin_with_cells", n, search.leaf_of, n, nodes, search.parent, parent, others)
     cell = parent.copy()
     _join_points(search, cell, True, limit, parent)
     if int(others[0]):
         join_others(search, cell, limit, parent)
     number, counters = cp.empty(n, cp.uint32), cp.zeros(1, cp.uint64)
     search.launch_resident(
-        "number_components", n, np.int64(n), search.order, parent, cell, number, number_a_block(FRIENDS), labels,
-        counters, source=FRIENDS,
+        "number_components", n, n, search.order, parent, cell, number, number_a_block(FRIENDS), labels, counters,
+        source=FRIENDS,
     )  # fmt: skip
     return int(number[-1])
 
@@ -492,7 +454,7 @@ def join_others(search: BoxSearch, cell: Array, limit: float, parent: Array) -> 
     """Join the points that are not the first of their cells, and pass over nodes of one component."""
     n = search.order.size
     component, changes, counters = cp.empty(n, cp.int32), cp.empty(n, cp.uint32), cp.zeros(1, cp.uint64)
-    _launch_friends(search, "find_components", n, np.int64(n), parent, component)
+    _launch_friends(search, "find_components", n, n, parent, component)
     search.launch_resident("write_groups", n, component, *search.tree, changes, number_a_block(BOXES), counters)
     _join_points(search, cell, False, limit, parent)
 
@@ -500,6 +462,5 @@ def join_others(search: BoxSearch, cell: Array, limit: float, parent: Array) -> 
 def _join_points(search: BoxSearch, cell: Array, firsts: bool, limit: float, parent: Array) -> None:
     n = search.order.size
     _launch_friends(
-        search, "join_near_points", n, search.points, search.leaf_of, np.int64(n), search.nodes, cell,
-        np.bool_(firsts), np.float64(limit), parent,
-    )  # fmt: skip
+        search, "join_near_points", n, search.points, search.leaf_of, n, search.nodes, cell, firsts, limit, parent
+    )
