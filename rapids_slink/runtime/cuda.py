@@ -161,12 +161,12 @@ def _lock_of(source: str, options: tuple[str, ...]) -> threading.Lock:
     return _locks.setdefault((current_gpu(), source, *options), threading.Lock())
 
 
-#: A source with its options, or a function that calls kernels which CuPy or Numba compiles.
-Ahead: TypeAlias = tuple[str, ...] | Callable[[], object]
+#: A source with its options.
+Ahead: TypeAlias = tuple[str, ...]
 
 
 def compile_ahead(work: Sequence[Ahead]) -> None:
-    """Let threads compile sources for the current GPU, and call functions.
+    """Let threads compile sources for the current GPU.
 
     This thread goes on, and `cuda_kernel` waits only for its own source. NVRTC optimizes the programs of several
     threads at the same time, but reads one after another, each in 10 to 40 ms. So few programs are handed over, each a
@@ -181,13 +181,7 @@ def compile_ahead(work: Sequence[Ahead]) -> None:
     mark = _mark_of(work)
     if mark is not None and mark.exists():
         return
-    jobs: dict[tuple[Any, ...], Callable[[], object]] = {}
-    for item in work:
-        if callable(item):
-            jobs[gpu, item.__qualname__] = partial(_try, item)
-        else:
-            jobs[gpu, *item] = partial(_compile, *item)
-    new = {key: job for key, job in jobs.items() if key not in _ahead}
+    new = {(gpu, *item): partial(_compile, *item) for item in work if (gpu, *item) not in _ahead}
     if new:
         threads = ThreadPoolExecutor(max(1, usable_cores() - 1), COMPILERS)
         _ahead.update({key: threads.submit(_call_on, gpu, job) for key, job in new.items()})
@@ -201,11 +195,6 @@ def _compile(source: str, *options: str) -> None:
         _cuda_module(source, *options).compile()
 
 
-def _try(function: Callable[[], object]) -> None:
-    with suppress(Exception):  # which the fit would raise
-        function()
-
-
 def _call_on(gpu: int, function: Callable[[], object]) -> None:
     if not threading.main_thread().is_alive():
         raise RuntimeError("Python is about to end")
@@ -217,8 +206,7 @@ def _mark_of(work: Sequence[Ahead]) -> Path | None:
     """Return the file that says that this work's kernels are in CuPy's cache; None if the cache is not on disk."""
     if os.environ.get("CUPY_CACHE_IN_MEMORY", "0") not in ("", "0"):
         return None
-    parts = (item.__qualname__ if callable(item) else item for item in work)
-    made_of = hash_of_sources(), sys.modules["cupy"].__version__, capability(), *parts
+    made_of = hash_of_sources(), sys.modules["cupy"].__version__, capability(), *work
     name = f"rapids_slink-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]}"
     return Path(os.environ.get("CUPY_CACHE_DIR") or Path("~/.cupy/kernel_cache").expanduser(), name)
 

@@ -467,8 +467,3 @@ def _order_leaves(left_child: Any, right_child: Any, size: Any, weight: Any, sta
         start[first] = start[n + i]
         start[second] = start[n + i] + (1 if first < n else size[first - n])
         height[start[second] - 1] = weight[i]
-
-
-def compile_on_host() -> None:
-    """Compile what the host runs to find bottlenecks."""
-    path_bottlenecks(np.arange(2, dtype=np.int32), np.arange(1, 3, dtype=np.int32), np.array([2.0, 1.0]))
