@@ -237,38 +237,32 @@ def prepared_ways(problem: Problem, rows: Array, report: Report) -> Iterator[Pre
 
 def ways_of(problem: Problem) -> list[Way]:
     """Return the ways that may serve points of the problem's sizes, the last of them whatever the values are."""
-    ways, wanted = _serving_ways(problem), forced().tree
-    if wanted is None or problem.metric is PRECOMPUTED:
-        return ways
-    ways = [way for way in ways if way.name == wanted]
-    return ways if ways and ways[-1].estimate else [*ways, LISTS]
-
-
-def _serving_ways(problem: Problem) -> list[Way]:
-    """Return `ways_of` where none is prescribed."""
-    ways, metric = [], problem.metric
+    ways, metric, wanted = [], problem.metric, forced().tree
     by_distance, n, d, device = not problem.by_reachability, problem.n, problem.d, problem.device
     # The distance of a line is one operation on a difference.
     if by_distance and d == 1 and (metric.formula.is_one_operation or metric.space is not None):
         ways.append(LINE)
-    if pairs.serves(problem):
-        return [*ways, PAIRS]
-    # Equal rows are nearest to each other. With missing values others are often at zero too. Core distances that are
-    # given may be of rows with weights.
-    if problem.core is None and metric.formula.has_equal_rows_first and not metric.missing:
-        ways.append(REPEATS)
-    if device.is_gpu and pairs.may_serve_codes(problem):
-        ways.append(CODES)
-    # Boxes take less time than the lists alone (bench/NOTES.md). Core distances need the lists, and most of the tree
-    # follows from these.
-    if by_distance and device.is_gpu:
-        if is_searched_by_tree(n, d, metric, device):
-            return [*ways, BOXES]
-        if may_be_low_dimensional(n, d, metric, device):  # the values decide
+    certain = PAIRS if pairs.serves(problem) else LISTS
+    if certain is LISTS:
+        # Equal rows are nearest to each other. With missing values others are often at zero too. Core distances that
+        # are given may be of rows with weights.
+        if problem.core is None and metric.formula.has_equal_rows_first and not metric.missing:
+            ways.append(REPEATS)
+        if device.is_gpu and pairs.may_serve_codes(problem):
+            ways.append(CODES)
+        # Boxes take less time than the lists alone (bench/NOTES.md). Core distances need the lists, and most of the
+        # tree follows from these.
+        if by_distance and device.is_gpu and is_searched_by_tree(n, d, metric, device):
+            certain = BOXES
+        elif by_distance and device.is_gpu and may_be_low_dimensional(n, d, metric, device):  # the values decide
             ways.append(BOXES_IF_LOW)
-    if problem.max_weight < math.inf and blocks.may_serve(problem):
-        ways.append(BLOCKS)
-    return [*ways, LISTS]
+        if certain is LISTS and problem.max_weight < math.inf and blocks.may_serve(problem):
+            ways.append(BLOCKS)
+    ways.append(certain)
+    if wanted is None or metric is PRECOMPUTED:
+        return ways
+    ways = [way for way in ways if way.name == wanted]
+    return ways if ways and ways[-1].estimate else [*ways, LISTS]
 
 
 def way_of(problem: Problem) -> str:
