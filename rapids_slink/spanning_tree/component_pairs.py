@@ -447,17 +447,6 @@ def path_bottlenecks(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> np
     return np.stack([position, *largest])
 
 
-def ranges_between(positions: Array, others: Array, n: int, device: Device) -> tuple[Array, Array, Array]:
-    """Return two ranges that hold all heights between positions of n leaves: their level, and where either begins.
-
-    The level is a row of the heights in the table of `path_bottlenecks`, whose larger entry is the bottleneck.
-    """
-    level = device.asarray(np.maximum(np.frexp(np.arange(n))[1] - 1, 0))  # of the largest power of two up to a distance
-    low, high = device.xp.minimum(positions, others), device.xp.maximum(positions, others)
-    level = level[high - low]
-    return level, low, high - (1 << level)
-
-
 @njit(cache=True)
 def _order_leaves(left_child: Any, right_child: Any, size: Any, weight: Any, start: Any, height: Any) -> None:
     """Write the positions of leaves, where those of clusters start, and the height between each leaf and the next."""
