@@ -221,14 +221,14 @@ def search_in_tiles(
     makes. If `within` is finite, all points up to that surrogate distance are wanted, otherwise the nearest.
     """
     wanted = forced().search if within == inf else forced().pairs
-    kind = wanted or possible_tiles(values, n or len(values), device)
+    all_products = products(len(values if queries is None else queries), len(values), values.shape[1])
+    kind = wanted or possible_tiles(values, n or len(values), all_products if within == inf else inf, device)
     if kind not in TILES or not TileSearch.serves(values, device, metric, queries):
         return None
     search = TileSearch(values, device, report, queries, progress, metric, None if kind == TILES[0] else all_pairs)
     if wanted:
         return search
     share = search.share(within) * COSTS[device.name].tile
-    all_products = products(len(search.exact.queries), len(values), values.shape[1])
     return search if takes_less("tiles", all_products, share, report) else None
 
 

@@ -27,8 +27,8 @@ class Costs(NamedTuple):
     byte: float  # seconds for each byte of its row
     rounding: float  # how far rounding moves a coordinate, relative to their root mean square
     look: float  # products in the time of a look at a sample of the values
-    prepare: float  # products in the time in which a tree of boxes is made, maybe in vain
-    forest: float  # products in the time in which a forest of lists tells where these may end
+    prepare: float  # products in the time in which a tree of boxes is made and tried, maybe in vain
+    forest: float  # products in the time of the forest that tells where lists end, or of an order of tiles
     distance: float  # of one feature of a pair in float64, where points are few
     visit: float  # of one feature of a pair whose point is in a leaf that a search visits; a GPU counts visits of nodes
     tile: float  # of one feature of a pair whose tiles are formed
@@ -44,7 +44,7 @@ class Costs(NamedTuple):
 #: Measured on two cores, which multiply a pair once for both points and move no coordinate far, and on an H100, which
 #: rounds a coordinate to a 25th of the coordinates' root mean square. "mma.sync" is a GPU before Hopper.
 CUDA = Costs(
-    1.0e-15, 3e-10, 4e-13, 1 / 25 / 12**0.5, look=2.0**38, prepare=2.0**42, forest=2.0**42, distance=16,
+    1.0e-15, 3e-10, 4e-13, 1 / 25 / 12**0.5, look=2.0**38, prepare=2.0**38, forest=2.0**42, distance=16,
     visit=1, tile=10 / 3, weight=1024, tree_features=6, low_features=32,
 )  # fmt: skip
 COSTS = {
@@ -110,7 +110,7 @@ def takes_all_pairs(pairs: Array, device: Device) -> Any:
 #: On a GPU a tree also searches points of 7 and of 8 features, from these numbers of points on: the first where the
 #: filter is of products, the second with another. All pairs are about as fast then for Gaussian points, and take many
 #: times as long for points along curves: see bench/NOTES.md.
-GPU_TREE_POINTS = {7: (300_000, 30_000), 8: (1_200_000, 60_000)}
+GPU_TREE_POINTS = {7: (600_000, 30_000), 8: (1_200_000, 60_000)}
 #: The largest expansion, of `trees`, for which a GPU makes a tree.
 MAX_EXPANSION = 0.015
 
@@ -152,8 +152,8 @@ def may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> bo
 TILES = "tiles", "tiles for lists"
 #: Tiles may serve if at most `MAX_SPREAD` of a sample are within `TIMES` the distance to the nearest, and that is
 #: within `MAX_NEAREST` of their spread. They may serve for lists if at most `MAX_CLUSTER` are: then most pairs of tiles
-#: are of two clusters.
-TIMES, MAX_SPREAD, MAX_NEAREST, MAX_CLUSTER = 3, 0.4, 0.15, 0.15
+#: are of two clusters. Where the nearest are within `BLURRED` of the spread, no filter tells points apart.
+TIMES, MAX_SPREAD, MAX_NEAREST, MAX_CLUSTER, BLURRED = 3, 0.4, 0.15, 0.15, 0.02
 
 
 def may_have_tiles(n: int, d: int, metric: Metric, device: Device) -> bool:
@@ -163,12 +163,17 @@ def may_have_tiles(n: int, d: int, metric: Metric, device: Device) -> bool:
     return metric.filter == "product" and may_pay
 
 
-def possible_tiles(values: Array, n: int, device: Device) -> str | None:
-    """Return which of `TILES` may serve n points, of which `values` are some; None if none does."""
+def possible_tiles(values: Array, n: int, all_pairs: float, device: Device) -> str | None:
+    """Return which of `TILES` may serve n points, of which `values` are some; None if none does.
+
+    `all_pairs` are the products of all pairs. If they take less time than an order of tiles does, tiles serve only
+    points that a filter does not tell apart.
+    """
+    forest = COSTS[device.name].forest
     share, nearest = expansion(values, device, TIMES)
-    if share <= MAX_SPREAD and nearest <= MAX_NEAREST:
+    if share <= MAX_SPREAD and nearest <= (MAX_NEAREST if all_pairs >= forest else BLURRED):
         return TILES[0]
-    return TILES[1] if device.is_gpu and share <= MAX_CLUSTER and products(n, n) >= 8 * COSTS["cuda"].prepare else None
+    return TILES[1] if device.is_gpu and share <= MAX_CLUSTER and products(n, n) >= 8 * forest else None
 
 
 # ------------------------------------------------------------------------------------------------------------ blocks
@@ -221,9 +226,9 @@ QUERIES, POINTS = 128, 2**14
 NEIGHBORS = 8  # of each query, if there are as many points
 #: The numbers of axes that are tried, with the rest, in steps, and their largest share of the features.
 STEPS, MAX_AXES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64), 0.8
-#: Axes are sought if products take this many times as long as to prepare a search. Covariances whose eigenvalues are
+#: Axes are sought if products take this many times as long as a forest. Covariances whose eigenvalues are
 #: nearly equal, as tr(C)² over d tr(C²) says, have no few principal axes.
-TIMES_PREPARED, MAX_FLATNESS = 16, 1 / 3
+FORESTS, MAX_FLATNESS = 16, 1 / 3
 #: The largest share of pairs that may pass the first of two tests. If more pass, many of the groups of points that are
 #: tested together hold one of them, and still more pass while components are connected.
 MAX_PASSED = 1 / 32
@@ -254,7 +259,7 @@ def worthwhile_projection(
     xp, (n, d), wanted = device.xp, points.shape, forced().filter == "axes"
     if wanted:
         costs = costs._replace(product=1e3 * costs.product)
-    elif forced().filter or float(n_queries) * n * d < TIMES_PREPARED * costs.prepare:
+    elif forced().filter or float(n_queries) * n * d < FORESTS * costs.forest:
         return None
     if d < LEAST_FEATURES:
         return None
