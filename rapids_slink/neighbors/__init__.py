@@ -252,7 +252,7 @@ def estimate_search(
     m = n if n_queries is None else n_queries
     rows = metric.rows.row_bytes(d) * (n if n_queries is None else n + m)
     d = metric.rows.width(d) if metric.rows is Rows.SPHERE else d
-    sizes = n, m, d, max(1, min(k, n - (n_queries is None))), itemsize, device, metric
+    listed = max(1, min(k, n - (n_queries is None)))
     kinds: list[Any] = [chosen or _search_class(n, d, metric, device)]
     if k > exact_kernels(device).MAX_LIST or (chosen and chosen.for_lists):
         kinds.append(BruteForceSearch)
@@ -260,16 +260,11 @@ def estimate_search(
         kinds.append(tree_class(device))
     a_value = CODING_BYTES * (metric.filter == "codes") + WRAPPING_BYTES * (metric.rows is Rows.PLACED)
     coding = a_value * min(n * d, BLOCK) * (not device.is_gpu)
-    search = max((kind.estimate(*sizes) for kind in kinds), key=lambda needed: needed.least)
+    estimates = (kind.estimate(n, m, d, listed, itemsize, device, metric) for kind in kinds)
+    search = max(estimates, key=lambda needed: needed.least)
     if min_samples > 1:  # the points are put into the order of their core distances
         search += MemoryEstimate(CORE_BYTES * n, 40 * min(n * d, BLOCK))
     return replace(search, peak=rows + max(coding, search.peak + later * m))
-
-
-def _has_memory_for_all_pairs(values: Array, device: Device, metric: Metric) -> bool:
-    """Return whether a search over all pairs of the points, for the nearest of each, fits into memory."""
-    (n, d), itemsize = values.shape, values.dtype.itemsize
-    return BruteForceSearch.estimate(n, n, d, 1, itemsize, device, metric).least <= free_bytes()
 
 
 def _search_class(n: int, n_features: int, metric: Metric, device: Device) -> Any:
@@ -318,7 +313,7 @@ def _low_dimensional(
     else:
         from rapids_slink.neighbors.trees.tree import touched_share
 
-        may_follow = metric.filter == "product" and _has_memory_for_all_pairs(values, device, metric)
-        search = by_tree(all_pairs if may_follow else None)
+        fits = BruteForceSearch.estimate(n, n, d, 1, itemsize, device, metric).least <= free_bytes()
+        search = by_tree(all_pairs if metric.filter == "product" and fits else None)
         share = touched_share(search.tree, metric)
     return search if takes_less("tree", products(n, n, d), share * COSTS[device.name].visit, report) else None

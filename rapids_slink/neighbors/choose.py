@@ -134,7 +134,8 @@ def takes_friends(n: int, d: int, metric: Metric, device: Device) -> bool:
 
     Surrogate distances have to decide which are near. Of more features too many points are within a distance.
     """
-    if forced().tree not in (None, "friends") or metric.changes_order or n < MIN_FRIENDS:
+    wanted = forced().tree == "friends"
+    if (forced().tree and not wanted) or metric.changes_order or (n < MIN_FRIENDS and not wanted):
         return False
     return 2 <= d <= COSTS[device.name].tree_features // 2 and is_searched_by_tree(n, d, metric, device)
 
@@ -143,7 +144,7 @@ def may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> bo
     """Return whether the values should decide if a tree searches points of many features after all."""
     cost = COSTS[device.name]
     is_between = metric.boxes and cost.tree_features < d <= cost.low_features and not forced().search
-    return is_between and products(n, n) >= cost.prepare
+    return is_between and n * n * LEAST_FEATURES >= cost.prepare
 
 
 # ------------------------------------------------------------------------------------------------------------- tiles
@@ -158,9 +159,8 @@ TIMES, MAX_SPREAD, MAX_NEAREST, MAX_CLUSTER, BLURRED = 3, 0.4, 0.15, 0.15, 0.02
 
 def may_have_tiles(n: int, d: int, metric: Metric, device: Device) -> bool:
     """Return whether the values should decide if tiles search n points, which takes a CPU longer with more features."""
-    cost = COSTS[device.name]
-    may_pay = products(n, n, d) >= cost.look if device.is_gpu else products(n, n) >= cost.prepare
-    return metric.filter == "product" and may_pay
+    features = max(d, LEAST_FEATURES) if device.is_gpu else LEAST_FEATURES
+    return metric.filter == "product" and n * n * features >= COSTS[device.name].prepare
 
 
 def possible_tiles(values: Array, n: int, all_pairs: float, device: Device) -> str | None:
@@ -198,7 +198,7 @@ ROUNDS = 3  # the estimated number of rounds of searches that connecting at once
 def ends_lists(n: int, device: Device) -> bool:
     """Return whether lists end at the weights at which clusters become large, which a forest of the lists tells."""
     large = forced().large_cluster
-    return products(n, n) >= COSTS[device.name].forest if large is None else large > 0
+    return n * n * LEAST_FEATURES >= COSTS[device.name].forest if large is None else large > 0
 
 
 def connects_at_once(components: int, n: int, m: int, d: int, device: Device) -> bool:

@@ -100,29 +100,6 @@ def _share(tree: Tree, metric: Metric, p: int, radius: float) -> float:
 
 
 @njit(nogil=True, cache=True)
-def components(ids):
-    """Return the least row of each row's component in the graph of lists, (n, k) ids: (n,) int64.
-
-    This is Rem's algorithm (Patwary, Blair and Manne, SEA 2010).
-    """
-    label = np.arange(len(ids))
-    for v in range(len(ids)):
-        for u in ids[v]:
-            a, b = v, np.int64(u)
-            while label[a] != label[b]:
-                if label[a] < label[b]:
-                    a, b = b, a
-                above = label[a]
-                label[a] = label[b]
-                if above == a:
-                    break
-                a = above
-    for v in range(len(ids)):
-        label[v] = label[label[v]]
-    return label
-
-
-@njit(nogil=True, cache=True)
 def _distances(formula, tree, p, out):
     """Write the surrogate distances from point p to all points into `out`."""
     to_points(formula, tree.columns, p, tree.columns, 0, out, True)
