@@ -184,22 +184,19 @@ def prepare_search(
     filter may be chosen by these. If `n` is given, the points are a sample of n, and the search is the one that suits n
     points.
     """
-    n, has_numbers = n or len(values), values.dtype.kind != "u"  # no words, nor a CPU's codes
-    kind = _search_class(n, values.shape[1], metric, device) if has_numbers else BruteForceSearch
-    search: Search | None = None
+    n, d, has_numbers = n or len(values), values.shape[1], values.dtype.kind != "u"  # no words, nor a CPU's codes
+    kind = _search_class(n, d, metric, device) if has_numbers else BruteForceSearch
     all_pairs = partial(BruteForceSearch, values, device, report, queries, progress, metric)
-    if kind is BruteForceSearch and has_numbers:
-        if queries is None and may_be_low_dimensional(n, values.shape[1], metric, device):
-            by_tree = partial(tree_class(device), values, device, report, None, progress, metric)
-            search = _low_dimensional(values, device, report, metric, by_tree, all_pairs)
-        fewest = n if queries is None else min(n, len(queries))
-        wanted = forced().search in TILES
-        if not search and (wanted or may_have_tiles(fewest, values.shape[1], metric, device)):
-            search = search_in_tiles(values, device, report, queries, progress, metric, all_pairs, n)
-    if search is None and kind is BruteForceSearch:
-        search = all_pairs(max_weight=max_weight, listed=listed)
-    elif search is None:
+    search: Search | None = None
+    if kind is not BruteForceSearch:
         search = kind(values, device, report, queries, progress, metric)
+    elif has_numbers:
+        if queries is None and may_be_low_dimensional(n, d, metric, device):
+            search = _low_dimensional(values, device, report, progress, metric, all_pairs)
+        fewest = n if queries is None else min(n, len(queries))
+        if not search and (forced().search in TILES or may_have_tiles(fewest, d, metric, device)):
+            search = search_in_tiles(values, device, report, queries, progress, metric, all_pairs, n)
+    search = search or all_pairs(max_weight=max_weight, listed=listed)
     report.count("neighbors", filter=search.name)
     return search
 
@@ -290,30 +287,26 @@ def tree_class(device: Device) -> Any:
 
 
 def _low_dimensional(
-    values: Array,
-    device: Device,
-    report: Report,
-    metric: Metric,
-    by_tree: Callable[..., Any],
-    all_pairs: Callable[[], Search],
+    values: Array, device: Device, report: Report, progress: bool | str, metric: Metric, all_pairs: Callable[[], Search]
 ) -> Search | None:
-    """Return the search that `by_tree` makes, or None if a ball of neighbours touches too many of its nodes.
+    """Return the search by a tree, or None if a ball of neighbours touches too many of its nodes.
 
     Counted are the leaves that a ball touches or, on a GPU, the nodes that a warp visits, over √n: with more the filter
-    takes less time, by bench/NOTES.md. It is also None if a GPU lacks the memory for the tree.
+    takes less time, by bench/NOTES.md. It is also None if a GPU lacks the memory for the tree. The search that
+    `all_pairs` makes may connect the lists of a CPU's tree.
     """
-    (n, d), itemsize = values.shape, values.dtype.itemsize
+    (n, d), itemsize, kind = values.shape, values.dtype.itemsize, tree_class(device)
     if device.is_gpu:
-        needed = tree_class(device).estimate(n, n, d, DEFAULT_NEIGHBORS, itemsize, device, metric).peak
+        needed = kind.estimate(n, n, d, DEFAULT_NEIGHBORS, itemsize, device, metric).peak
         if needed > free_bytes() or expansion(values, device)[0] > MAX_EXPANSION:
             return None
-        search: Any = by_tree()
-        limit = isqrt(n)
+        search, limit = kind(values, device, report, None, progress, metric), isqrt(n)
         share = search.mean_visits(2 * limit) / limit
     else:
         from rapids_slink.neighbors.trees.tree import touched_share
 
         fits = BruteForceSearch.estimate(n, n, d, 1, itemsize, device, metric).least <= free_bytes()
-        search = by_tree(all_pairs if metric.filter == "product" and fits else None)
+        follower = all_pairs if metric.filter == "product" and fits else None
+        search = kind(values, device, report, None, progress, metric, follower)
         share = touched_share(search.tree, metric)
     return search if takes_less("tree", products(n, n, d), share * COSTS[device.name].visit, report) else None
