@@ -66,7 +66,8 @@ def products(m: int, n: int, d: int = 0) -> float:
 
 def takes_less(name: str, all_pairs: float, share: float, report: Report) -> bool:
     """Return whether a candidate takes less than the products of all pairs, of which it costs a share; report both."""
-    report.count("neighbors", **{"work_all_pairs": all_pairs, f"work_{name}": share * all_pairs})
+    counts = {"work_all_pairs": int(all_pairs), f"work_{name}": int(share * all_pairs)}
+    report.setdefault("neighbors", {}).update(counts)
     return share <= 1
 
 
