@@ -125,11 +125,20 @@ class _Search:
         if total > room:
             return Found(total)
         np.cumsum(ends, out=ends)
-        at, out = ends.copy(), (np.empty(total, np.int32), np.empty(total, np.int32), np.empty(total))
-        parts = [pairs for _, pairs in parts]
-        for_each_chunk(CPU, lambda i: _place(*parts[i], rows.start, at, *out) or parts[i].clear(), range(len(parts)))
-        for_each_chunk(CPU, lambda some: _sort(ends, some.start, some.stop, *out[1:]), chunks_for_cores(at.size - 1, 1))
-        return Found(total, *out)
+        at, src, dst, weight = ends.copy(), np.empty(total, np.int32), np.empty(total, np.int32), np.empty(total)
+        waiting = [pairs for _, pairs in parts]
+
+        def place(i: int) -> None:
+            row, point, distance = waiting[i]
+            _place(row, point, distance, rows.start, at, src, dst, weight)
+            waiting[i] = None  # its memory is free
+
+        del parts
+        for_each_chunk(CPU, place, range(len(waiting)))
+        for_each_chunk(
+            CPU, lambda some: _sort(ends, some.start, some.stop, dst, weight), chunks_for_cores(at.size - 1, 1)
+        )
+        return Found(total, src, dst, weight)
 
     def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
         """Count the pairs of some rows within each limit: see `PairSearch.count`."""
@@ -238,17 +247,15 @@ class FilteredPairs(_Search):
     ) -> None:
         """Add to `within` how many pairs of a tile are within each limit; `first` are its first row and first point."""
         product, waiting = products.product(queries, points), [slice(0, limits.size)]
-        of_points = Tested(points.half_norm, points.error, points.error, points.longer)
+        metric, tested_points = self.exact.metric, Tested.of(points, points.error)
         while waiting:
             some = waiting.pop()
-            of_rows = Tested(queries.half_norm, radii[some.stop - 1], queries.error, queries.longer)
-            sure = sure_radius(
-                float(limits[some.start]), self.filter.n_features, self.filter.scaling.scale, self.exact.metric
-            )
-            most = product.size // FEW_BETWEEN if some.stop > some.start + 1 else -1
+            tested_rows, lowest = Tested.of(queries, radii[some.stop - 1]), float(limits[some.start])
+            radius, norm_slack = sure_radius(lowest, self.filter.n_features, self.filter.scaling.scale, metric)
+            max_between = product.size // FEW_BETWEEN if some.stop > some.start + 1 else -1
             if not _count_products(
-                product, of_rows, of_points, *sure, self.exact.metric.cpu_formula, self.both, first, self.is_one,
-                limits[some], most, tile, within[some],
+                product, tested_rows, tested_points, radius, norm_slack, metric.cpu_formula, self.both, first,
+                self.is_one, limits[some], max_between, tile, within[some],
             ):  # fmt: skip
                 waiting += equal_slices(some, -(-(some.stop - some.start) // 2))
 
@@ -296,7 +303,7 @@ class TreePairs(_Search):
         formula, after = self.metric.cpu_formula, rows.rows if self.is_one else np.full(rows.rows.size, -1, np.int32)
         buffer, size, begin = new_buffer(), np.zeros(2, np.int64), 0
         while begin < after.size and size[0] < room:
-            into = Emit(limits[-1], after[begin:], size, *buffer)
+            into = Emit(limits[-1], after[begin:], size, buffer.row, buffer.point, buffer.weight)
             begin += walk(formula, self.tree, rows.take(slice(begin, None)), into)
             buffer = _grown(buffer) if begin < after.size else buffer
         if begin < after.size:
@@ -419,14 +426,14 @@ def _scan_block(formula, both, ids, span, is_one, limits, tile, room, buffer, co
 @njit(nogil=True, cache=True)
 def _scan_bits(queries, words, ids, span, is_one, limits, room, buffer, counts):
     """Find the pairs of a block as `_scan_block` does, of rows of words; `words` has the points' words by columns."""
-    size, differ, most = 0, np.empty(BITS_POINTS, np.uint64), np.uint64(max(0.0, min(limits[-1], 2.0**62)))
+    size, differ, limit = 0, np.empty(BITS_POINTS, np.uint64), np.uint64(max(0.0, min(limits[-1], 2.0**62)))
     for first in range(span[0] if is_one else 0, words.shape[1] if limits[-1] >= 0 else 0, BITS_POINTS):
         near = ids[first : min(first + BITS_POINTS, words.shape[1])]
         for row in ids[span[0] : span[1]]:
             after = row if is_one else -1
             if near[-1] > after:
                 _count_bits(queries, row, words, first, near.size, differ)
-                buffer, size = _append(row, after, near, differ, most, limits, room, buffer, size, counts)
+                buffer, size = _append(row, after, near, differ, limit, limits, room, buffer, size, counts)
     return buffer, size
 
 
@@ -455,26 +462,26 @@ def _scan_candidates(formula, both, rows, ids, count, is_one, limits, tile, room
 
 @njit(nogil=True, cache=True)
 def _count_products(
-    product, rows, points, radius, norm_slack, formula, both, first, is_one, limits, most, tile, counts
+    product, rows, points, radius, norm_slack, formula, both, first, is_one, limits, max_between, tile, counts
 ):  # fmt: skip
     """Add to `counts` how many pairs of a tile of products are within each limit; return whether it was done.
 
     `rows` and `points` are `Tested`, and `first` has the numbers of the first row and the first point. `radius` and
-    `norm_slack` are those of `bounds.sure_radius`, for the first limit. If more than `most` pairs are
-    between the bounds and `most` is not negative, nothing is added, and the result is False.
+    `norm_slack` are those of `bounds.sure_radius`, for the first limit. If more than `max_between` pairs are between
+    the bounds and `max_between` is not negative, nothing is added, and the result is False.
     """
     (queries, others), (first_row, first_point) = both, first
     m, n = product.shape
     passed, sure = np.zeros(-(-n // 8) * 8, np.uint8), np.zeros(-(-n // 8) * 8, np.uint8)
     passing, near, one = np.empty(passed.size + 1, np.int64), np.empty(n + 1, np.int32), np.empty(1, np.int32)
-    of_tile, total_between, total_sure = np.zeros(limits.size, np.int64), 0, 0
+    tile_counts, total_between, total_sure = np.zeros(limits.size, np.int64), 0, 0
     for i in range(m):
         seen = first_row + i + 1 - first_point if is_one else 0
         if seen >= n:
             continue
         between, surely = points_between(product, rows, i, points, radius, norm_slack, seen, passed, sure, passing)
         total_sure, total_between = total_sure + surely, total_between + between
-        if 0 <= most < total_between:
+        if 0 <= max_between < total_between:
             return False
         one[0] = first_row + i
         for start in range(0, between, POINTS):
@@ -484,9 +491,9 @@ def _count_products(
             weigh(formula, queries, one, others, near[:width], tile)
             for c in range(width):
                 if tile.total[0, c] <= limits[-1]:
-                    of_tile[_first_limit(limits, tile.total[0, c])] += 1
+                    tile_counts[_first_limit(limits, tile.total[0, c])] += 1
     for e in range(limits.size):
-        total_sure += of_tile[e]
+        total_sure += tile_counts[e]
         counts[e] += total_sure
     return True
 
@@ -555,9 +562,9 @@ class Count(NamedTuple):
         limits, counts = self.limits, self.counts
         if self.takes_boxes:
             farthest = _farthest(formula, lanes.low, lanes.high, tree.low, tree.high, node)
-            of_all = _first_limit(limits, gap)
-            if farthest <= self.limit and _first_limit(limits, farthest) == of_all:
-                counts[of_all] += m * (tree.last[node] - tree.first[node])
+            limit_index = _first_limit(limits, gap)
+            if farthest <= self.limit and _first_limit(limits, farthest) == limit_index:
+                counts[limit_index] += m * (tree.last[node] - tree.first[node])
                 return False
         return True
 

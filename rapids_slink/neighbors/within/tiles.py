@@ -76,14 +76,14 @@ class TilePairs(PairsInParts):
 
     def _lists(self, search: TileSearch, rows: Array, k: int) -> tuple[Array, Array, Array]:
         """Return lists of k of the points within the limit of some rows, and whether a list may lack some of them."""
-        xp, most = self.device.xp, self.n - self.is_one
+        xp, max_points = self.device.xp, self.n - self.is_one
         everyone = xp.arange(self.n_rows, dtype="int32")
-        of_points = everyone if self.is_one else xp.full(self.n, -1, "int32")
+        point_group = everyone if self.is_one else xp.full(self.n, -1, "int32")
         upper = xp.full(rows.size, self.limit)
         rows = everyone if self.is_one and rows.size == self.n_rows else rows
-        result = search.find(SearchTask(rows, min(k, most), everyone, of_points, upper))
+        result = search.find(SearchTask(rows, min(k, max_points), everyone, point_group, upper))
         last = result.ids[:, -1], result.weights[:, -1]
-        return result.ids, result.weights, (last[0] >= 0) & (last[1] <= self.limit) & (k < most)
+        return result.ids, result.weights, (last[0] >= 0) & (last[1] <= self.limit) & (k < max_points)
 
     def _all_of(self, rows: Array) -> tuple[Array, Array]:
         """Return the pairs of rows with all points, which are compared one by one."""
