@@ -93,9 +93,11 @@ def last_listed(ids: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.nd
     return weights[:, -1].copy(), edge_codes(np.arange(len(ids), dtype=np.int32), ids[:, -1], np)
 
 
-def connected_components(ids: np.ndarray) -> int:
+@njit(cache=True)
+def connected_components(ids):
     """Return the number of connected components of the undirected graph of neighbour lists."""
-    return int(np.count_nonzero(components(ids) == np.arange(len(ids))))
+    label = components(ids)
+    return np.sum(label == np.arange(label.size))
 
 
 @njit(cache=True)
