@@ -32,9 +32,9 @@ from rapids_slink.metrics import EUCLIDEAN, Metric, Rows, distances
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.choose import (
     COSTS,
-    MAX_EXPANSION,
     TILES,
     is_searched_by_tree,
+    max_expansion,
     may_be_low_dimensional,
     may_have_tiles,
     possible_tiles,
@@ -298,7 +298,7 @@ def _low_dimensional(
     (n, d), itemsize, kind = values.shape, values.dtype.itemsize, tree_class(device)
     if device.is_gpu:
         needed = kind.estimate(n, n, d, DEFAULT_NEIGHBORS, itemsize, device, metric).peak
-        if needed > free_bytes() or expansion(values, device)[0] > MAX_EXPANSION:
+        if needed > free_bytes() or expansion(values, device)[0] > max_expansion(n):
             return None
         search, limit = kind(values, device, report, None, progress, metric), isqrt(n)
         share = search.mean_visits(2 * limit) / limit

@@ -112,8 +112,9 @@ def takes_all_pairs(pairs: Array, device: Device) -> Any:
 #: filter is of products, the second with another. All pairs are about as fast then for Gaussian points, and take many
 #: times as long for points along curves: see bench/NOTES.md.
 GPU_TREE_POINTS = {7: (600_000, 30_000), 8: (1_200_000, 60_000)}
-#: The largest expansion, of `trees`, for which a GPU makes a tree.
-MAX_EXPANSION = 0.015
+#: The largest expansion, of `trees`, for which a GPU makes a tree: of many points, and of fewer in proportion. What it
+#: shows are points in space, whose searches visit most nodes, one after the other, however few they are.
+MAX_EXPANSION, EXPANDED = 0.015, 6
 
 
 def is_searched_by_tree(n: int, d: int, metric: Metric, device: Device) -> bool:
@@ -146,6 +147,11 @@ def may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> bo
     cost = COSTS[device.name]
     is_between = metric.boxes and cost.tree_features < d <= cost.low_features and not forced().search
     return is_between and n * n * LEAST_FEATURES >= cost.prepare
+
+
+def max_expansion(n: int) -> float:
+    """Return the largest expansion of n points for which a GPU makes a tree."""
+    return MAX_EXPANSION * min(1.0, (products(n, n) / COSTS["cuda"].prepare) ** 0.5 / EXPANDED)
 
 
 # ------------------------------------------------------------------------------------------------------------- tiles
