@@ -173,12 +173,13 @@ def may_have_tiles(n: int, d: int, metric: Metric, device: Device) -> bool:
 def possible_tiles(values: Array, n: int, all_pairs: float, device: Device) -> str | None:
     """Return which of `TILES` may serve n points, of which `values` are some; None if none does.
 
-    `all_pairs` are the products of all pairs. If they take less time than an order of tiles does, tiles serve only
-    points that a filter does not tell apart.
+    `all_pairs` are the products of all pairs. If they take a GPU less time than an order of tiles does, tiles serve
+    only points that a filter does not tell apart.
     """
     forest = COSTS[device.name].forest
+    farthest = BLURRED if device.is_gpu and all_pairs < forest else MAX_NEAREST
     share, nearest = expansion(values, device, TIMES)
-    if share <= MAX_SPREAD and nearest <= (MAX_NEAREST if all_pairs >= forest else BLURRED):
+    if share <= MAX_SPREAD and nearest <= farthest:
         return TILES[0]
     return TILES[1] if device.is_gpu and share <= MAX_CLUSTER and products(n, n) >= 8 * forest else None
 
