@@ -11,7 +11,7 @@ import numpy as np
 
 from rapids_slink.dendrogram.cpu import find_root
 from rapids_slink.metrics import OVERFLOW, Metric
-from rapids_slink.neighbors.exact.cpu import NO_CORE, fill_rows, insert_within, reachability
+from rapids_slink.neighbors.exact.cpu import NO_CORE, components, fill_rows, insert_within, reachability
 from rapids_slink.neighbors.exact.formulas import LANES, PASS, ROWS, add_features, new_tile
 from rapids_slink.neighbors.task import row_blocks
 from rapids_slink.neighbors.trees.tree import (
@@ -92,18 +92,8 @@ def last_listed(ids: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.nd
 @njit(cache=True)
 def connected_components(ids):
     """Return the number of connected components of the undirected graph of neighbour lists."""
-    n, k = ids.shape
-    parent, count = np.empty(n, np.int32), n
-    for v in range(n):
-        parent[v] = v
-    for v in range(n):
-        a = find_root(parent, v)
-        for c in range(k):
-            b = find_root(parent, ids[v, c])
-            if a != b:
-                parent[max(a, b)] = a = min(a, b)
-                count -= 1
-    return count
+    label = components(ids)
+    return np.sum(label == np.arange(label.size))
 
 
 @njit(cache=True)

@@ -100,7 +100,7 @@ def test_the_least_limit_gives_the_same_bits(call, device):
 @pytest.mark.parametrize("falls", [False, True])
 def test_rows_of_many_features_take_what_is_estimated(falls, set_costs):
     """Whose covariance would take ten times as much; axes are looked for though the rows are few."""
-    set_costs(prepare=0)
+    set_costs(forest=0)
     X = points(400, 6000)
     if falls:
         X = ((X[:, :100] * np.arange(1, 101) ** -1.0) @ points(100, 6000, 1)).astype(np.float32)

@@ -163,6 +163,29 @@ def count_up_to(ascending: np.ndarray, bound: np.ndarray) -> int:
     return int(np.searchsorted(ascending, bound.max(), side="right"))
 
 
+@njit(nogil=True, cache=True)
+def components(ids):
+    """Return the least row of each row's component in the graph of lists, (n, k) ids: (n,) int64.
+
+    This is Rem's algorithm (Patwary, Blair and Manne, SEA 2010).
+    """
+    label = np.arange(len(ids))
+    for v in range(len(ids)):
+        for u in ids[v]:
+            a, b = v, np.int64(u)
+            while label[a] != label[b]:
+                if label[a] < label[b]:
+                    a, b = b, a
+                above = label[a]
+                label[a] = label[b]
+                if above == a:
+                    break
+                a = above
+    for v in range(len(ids)):
+        label[v] = label[label[v]]
+    return label
+
+
 def are_full(ids: np.ndarray) -> bool:
     """Return whether all lists, (n, k) ids, are full: none ends with an id below zero."""
     return bool((ids[:, -1] >= 0).all())

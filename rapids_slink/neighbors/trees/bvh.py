@@ -133,11 +133,12 @@ class BoxSearch(Search):
         group = task.point_group[self.order]
         minima = None
         if task.per_group_minimum:  # otherwise no two points are of one group, or no group holds a point and a query
-            scratch = cp.empty(group.size, cp.uint32), number_a_block(SOURCE)
-            counters = cp.zeros(1, cp.uint64)
-            self.launch_resident("write_groups", group.size, group, *self.tree, *scratch, counters)
+            arrived, counters = cp.empty(group.size, cp.uint32), cp.zeros(1, cp.uint64)
+            self.launch_resident(
+                "write_groups", group.size, group, *self.tree, arrived, number_a_block(SOURCE), counters
+            )
             minima = cp.full(task.row_group.size, cp.inf)
-        cores = (None, None) if task.core is None else self._cores(task.core)
+        core, least_core = (None, None) if task.core is None else self._cores(task.core)
         start = (self.position if self.start is None else self.start)[task.rows]
         queue = cp.argsort(start).astype(cp.int32)  # neighbours on the curve visit the same nodes
         queries = self.values if self.queries is None else self.queries
@@ -146,8 +147,8 @@ class BoxSearch(Search):
         threads = WARP * warps or THREADS
         launch_blocks(
             NEAREST, "search", (-(-m * (WARP if warps else 1) // threads),), threads, queries, task.rows, np.int64(m),
-            start, task.row_group, self.points, self.order, group, self.leaf_of, *self.tree[2:], *cores, queue,
-            np.int32(size), np.int32(list_size), upper, minima, ids, weights,
+            start, task.row_group, self.points, self.order, group, self.leaf_of, *self.tree[2:], core, least_core,
+            queue, np.int32(size), np.int32(list_size), upper, minima, ids, weights,
             options=(*self._options(), f"-DLIST={0 if warps else size}"), shared_memory=warps * entries * ENTRY_BYTES,
         )  # fmt: skip
         ids, weights = (cp.ascontiguousarray(part[:, :k]) for part in (ids, weights))
