@@ -340,7 +340,8 @@ def _checked(source: str, name: str, options: tuple[str, ...], arguments: tuple[
 
     Python's numbers become the declared ones, and None a null pointer.
     """
-    array, checked = sys.modules["cupy"].ndarray, []
+    array = sys.modules["cupy"].ndarray
+    checked: list[Any] = []
     for argument, kind in zip(arguments, parameters(source, name, *options), strict=True):
         if type(argument) is array:
             if argument.dtype.char not in kind or not argument.flags.c_contiguous:
