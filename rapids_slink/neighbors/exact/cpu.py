@@ -104,11 +104,14 @@ def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, 
 
     `groups` are the rows' and the points'; the other parameters are those of `rerank`.
     """
+    top, stride, (row_group, point_group) = empty_lists(rows.size, k), golden_stride(len(exact.points)), groups
     if k > MAX_LIST:
         ids = np.arange(len(exact.points), dtype=np.int32)
-        distance = distances_between(exact.queries, rows, ids, exact.metric, exact.points)
-        return lists_by_sorting(distance, rows, groups, upper, k, core, np)
-    top, stride, (row_group, point_group) = empty_lists(rows.size, k), golden_stride(len(exact.points)), groups
+        for part in row_blocks(rows.size, ids.size):
+            distance = distances_between(exact.queries, rows[part], ids, exact.metric, exact.points)
+            lists = lists_by_sorting(distance, rows[part], (row_group[part], point_group), upper[part], k, core, np)
+            top.ids[part], top.weights[part] = lists.ids, lists.weights
+        return top
     _scan(
         exact.metric.cpu_formula, read_only(exact.queries), read_only(exact.points), rows, row_group, point_group,
         NO_CORE if core is None else core, upper, top.ids, top.weights, stride, new_tile(),
