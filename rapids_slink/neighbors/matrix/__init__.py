@@ -18,8 +18,7 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.metrics import Metric, Rows
-from rapids_slink.neighbors.exact import lists_by_sorting
-from rapids_slink.neighbors.exact.cuda import MAX_LIST, list_entries
+from rapids_slink.neighbors.exact.cuda import MAX_LIST, list_entries, lists_by_sorting
 from rapids_slink.neighbors.task import BLOCK, Search, SearchResult, SearchTask, equal_slices
 from rapids_slink.runtime.cuda import (
     WARP,
@@ -230,7 +229,7 @@ class MatrixSearch(Search):
             if k <= MAX_LIST:
                 _put_least(matrix, rows, groups, task.core, upper[part], ids[part], weights[part])
                 continue
-            top = lists_by_sorting(matrix.astype(cp.float64), rows, groups, upper[part], k, task.core, cp)
+            top = lists_by_sorting(matrix.astype(cp.float64), rows, groups, upper[part], k, task.core)
             ids[part], weights[part] = top.ids, top.weights
         stage = "connect" if task.per_group_minimum else "neighbors"
         self.report.count(stage, rows_certified=0, rows_redone=0, rows_scanned_exactly=m)
