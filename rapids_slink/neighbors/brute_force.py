@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
+from rapids_slink.neighbors.choose import may_have_tiles
 from rapids_slink.neighbors.exact import ExactPoints, candidate_capacity, same_candidates
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import MIN_ROWS, TileFilter, choose_filter, fused_filter, n_seeds
@@ -288,6 +289,8 @@ class BruteForceSearch(ListSearch):
         kernels: Any = self.kernels  # a GPU's
         k, part_lists, by_lists = task.k, task.part_lists, task.bounds_by_lists
         bounds_fall = True
+        n, d = self.values.shape
+        may_end_early = self._may_have_tiles and may_have_tiles(n, d, self.metric, self.device)
         if part_lists is None or not filter_.arrange_parts(reached.upper, part_lists.split):
             part_lists = None
             most_rows = self._rows_at_once(task.rows.size, task.for_first_bounds.k)
@@ -300,7 +303,7 @@ class BruteForceSearch(ListSearch):
         survivors, slices = filter_.empty_survivors(k), filter_.symmetric_slices(split, bounds_fall, bool(by_lists))
         for at, offsets in enumerate(with_progress(slices, len(slices), task.progress(self.progress))):
             filter_.append_both(offsets, bound, survivors, split)
-            is_first = at == 0 and self._may_have_tiles and filter_.is_finest
+            is_first = at == 0 and may_end_early and filter_.is_finest
             # `is_coarse` waits for the GPU.
             if (at % 2 or is_first) and filter_.is_coarse(survivors, MAX_AT_FIRST if is_first else MAX_OVERFLOWED):
                 finer = filter_.finer()

@@ -17,6 +17,7 @@ import numpy as np
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric, distances
 from rapids_slink.neighbors import EDGE_BYTES, MAX_FRAME_ROWS, estimate_search, prepare_search
+from rapids_slink.neighbors.choose import takes_all_pairs
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, kernels
 from rapids_slink.neighbors.rows import check_zeros_between, in_one_type, rows_of_both, zero_rows
 from rapids_slink.neighbors.task import BLOCK, SearchTask
@@ -35,9 +36,8 @@ from rapids_slink.runtime.threads import for_each_chunk
 SMALL_BATCH_BYTES = 2**28
 #: Bytes of an entry of a list, if there are several for a query, while lists become results.
 RESULT_BYTES = 24
-#: A group is small if it has at most `SMALL_GROUP` rows of Y and at most `SMALL_PAIRS` pairs. A GPU can re-rank lists
-#: of any length up to `SMALL_GROUP`.
-SMALL_GROUP, SMALL_PAIRS = 2000, {"cpu": 2**15, "cuda": 2**22}
+#: The most rows of Y in a small group: a GPU can re-rank lists of any length up to this.
+SMALL_GROUP = 2000
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ def _lists_within_groups(
     first = np.concatenate(([0], np.cumsum(asked)))
     lists = Lists(xp.full((len(queries), k), -1, "int32"), xp.full((len(queries), k), xp.inf))
     searches_all = forced().search is not None
-    is_large = (asked > 0) & (searches_all | (sizes > SMALL_GROUP) | (asked * sizes > SMALL_PAIRS[device.name]))
+    is_large = (asked > 0) & (searches_all | (sizes > SMALL_GROUP) | ~takes_all_pairs(asked * sizes, device))
     for group in np.flatnonzero(is_large & (sizes > 0)).tolist():
         rows, own = order[first[group] : first[group + 1]], groups.order[starts[group] : starts[group + 1]]
         nearest = search_lists(queries[rows], points[own], min(k, own.size), metric, device)

@@ -419,11 +419,10 @@ def sparse_rows():
 
 
 def expansion_of_points():
-    from rapids_slink.neighbors.trees import expansion, nearest_by_spread
+    from rapids_slink.neighbors.trees import expansion
 
     for dtype in ("float32", "float64"):
         expansion(points(3000, 9, dtype), cuda())
-        nearest_by_spread(points(3000, 9, dtype), cuda())
 
 
 def roots_of_weights():

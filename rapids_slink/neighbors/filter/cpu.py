@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rapids_slink.metrics import EPSILON, Metric
+from rapids_slink.neighbors.choose import COSTS, worthwhile_projection
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, candidate_capacity
 from rapids_slink.neighbors.exact.cpu import NO_CORE
 from rapids_slink.neighbors.filter import ProductFilter, TileFilter
@@ -15,7 +16,6 @@ from rapids_slink.neighbors.filter.bounds import (
     ROUND_UP,
     SLACK,
     TINY,
-    FilterCosts,
     Projection,
     QuantizedPoints,
     Scaling,
@@ -23,7 +23,6 @@ from rapids_slink.neighbors.filter.bounds import (
     ValueRange,
     filter_radius,
     shrink_factor,
-    worthwhile_projection,
 )
 from rapids_slink.neighbors.task import (
     BLOCK,
@@ -44,10 +43,6 @@ MIN_BLOCK_ROWS_LOW_MEMORY = 128
 MIN_PAIRS = 8  # the least number of pairs of blocks, if there are many points
 
 
-#: Measured on two cores, which multiply a pair once for both points; float32 moves no coordinate far.
-COSTS = FilterCosts(1.2e-11, 2e-9, 4e-11, rounding=1e-6, again=5e-11, axis=6e-11, rest=1, step=16)
-
-
 def filter_of_products(
     points: Array, queries: Array, exact: ExactPoints, scaling: Scaling, within: float, _listed: int
 ) -> tuple[TileFilter, ExactPoints]:
@@ -56,7 +51,7 @@ def filter_of_products(
     `within` is the largest distance that is wanted.
     """
     with one_blas_thread:
-        projection = worthwhile_projection(points, len(queries), scaling, COSTS, CPU, within)
+        projection = worthwhile_projection(points, len(queries), scaling, COSTS["cpu"], CPU, within)
     if projection is None:
         return BlasFilter(points, queries, exact.metric, CPU, scaling), exact
     return ProjectedFilter(points, queries, exact.metric, CPU, scaling, projection), exact

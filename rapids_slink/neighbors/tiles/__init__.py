@@ -55,6 +55,7 @@ import numpy as np
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
+from rapids_slink.neighbors.choose import COSTS
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import ProductFilter, choose_filter, scaling_of, serves_products
@@ -103,10 +104,9 @@ SAMPLED = 8
 DEVIATIONS = 2
 #: Blocks of rows, and neighbours of each row, by which the share of needed tiles is estimated.
 SHARE_BLOCKS, SHARE_NEIGHBORS = 64, 2
-#: The largest share of pairs of tiles with which a search takes less time than one over all pairs.
-MAX_SHARE = {"cpu": 0.2, "cuda": 0.3}
-#: The least share of pairs of tiles, in a search for groups' minima, from which the caller joins components at once.
-JOINING_SHARE = {"cpu": 0.0, "cuda": 0.5}
+#: The least share of pairs of tiles, in a GPU's search for groups' minima, from which the caller joins components at
+#: once. A CPU joins them before such a search.
+JOINING_SHARE = 0.5
 #: The most bytes of terms and candidates at a time; the bytes of a term, that of a row or a point for a cell, and of
 #: the product that it comes from.
 MAX_BYTES, TERM_BYTES, PRODUCT_BYTES = {"cpu": 2**31, "cuda": 2**35}, {"cpu": 32, "cuda": 4}, 8
@@ -125,7 +125,7 @@ def estimate_tiles(n: int, m: int, d: int, k: int, itemsize: int, device: Device
     cells, unit_rows = slots // size + 1, n * d * itemsize * metric.formula.is_of_unit_rows
     a_row = 8 * -(-d // 64) * 64 if device.is_gpu else 12 * d  # once rounded and once with twice the digits
     kept = unit_rows + n * (8 * axes + 28) + slots * (a_row + 4 * axes + 28)
-    listed = int(tiles * blocks * (1 / 2 + 16 * MAX_SHARE[device.name]))
+    listed = int(tiles * blocks * (1 / 2 + 16 / COSTS[device.name].tile))
     peak = kept + max(8 * min(slots * d, CENTRED), 2 * m * (12 * k + 8) + listed)
     term_bytes = TERM_BYTES[device.name]
     slot_bytes = 4 * (ROOM + 12 * k) + (PRODUCT_BYTES + term_bytes) * cells
@@ -180,7 +180,7 @@ class TileSearch(ListSearch):
     def __post_init__(self) -> None:
         values, device, queries, metric = self.values, self.device, self.queries, self.metric
         self.for_lists = self.follower is not None
-        self.joins = "late" if JOINING_SHARE[device.name] > 0 else "first"
+        self.joins = "late" if device.is_gpu else "first"
         xp, n = device.xp, len(values)
         self.exact = ExactPoints(values if queries is None else queries, values, metric)
         rows = values if queries is None else xp.concatenate((values, queries))
@@ -461,7 +461,7 @@ class TileSearch(ListSearch):
             look(near_cells, bands, for_bounds=True)
         listed = self._near_tiles(boxes, rows, tile_groups, block_groups, terms)
         counts = {"tile_pairs": slots.cell_of_block.size * len(self.boxes), "tile_pairs_formed": listed.lengths.sum()}
-        many = 0 if forced().connect == "late" else JOINING_SHARE[self.device.name] * counts["tile_pairs"]
+        many = 0 if forced().connect == "late" else JOINING_SHARE * counts["tile_pairs"]
         if task.may_join and counts["tile_pairs_formed"] >= many:
             raise ManyTilesError
         self.report.count("connect" if task.per_group_minimum else "neighbors", **counts)

@@ -11,7 +11,7 @@ import numpy as np
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors import TREE_FEATURES
+from rapids_slink.neighbors.choose import COSTS
 from rapids_slink.neighbors.exact import ExactPoints, formulas
 from rapids_slink.neighbors.exact.cpu import new_candidates, popcount, weigh
 from rapids_slink.neighbors.exact.formulas import POINTS, ROWS, new_tile
@@ -36,9 +36,7 @@ from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk, shares, workers
 
-#: A tree searches points of up to `MANY_FEATURES` features if a ball of the bound touches at most the share
-#: `MAX_TOUCHED_SHARE` of its leaves, by a sample of `SAMPLED_BALLS` balls.
-MANY_FEATURES, MAX_TOUCHED_SHARE, SAMPLED_BALLS = 64, 1 / 256, 64
+SAMPLED_BALLS = 64  # by which the share of leaves is estimated that a ball of the bound touches
 #: Fewer points than this have their distances computed: a tree or a filter would take longer to make.
 FEW_POINTS = 256
 #: Rows of a block of exact tiles, and of tree searches at least and at most.
@@ -54,12 +52,12 @@ MAX_RANKED = 256
 
 def prepare(values: Array, queries: Array, limit: float, metric: Metric) -> PairSearch:
     """Return the search of `within.prepare_pairs` on a CPU."""
-    d, wanted = values.shape[1], forced().pairs
+    d, wanted, cost = values.shape[1], forced().pairs, COSTS["cpu"]
     is_few = len(values) < FEW_POINTS and not wanted
-    may_have_tree = metric.boxes and d <= MANY_FEATURES and values.dtype.kind == "f" and limit > -np.inf
+    may_have_tree = metric.boxes and d <= cost.low_features and values.dtype.kind == "f" and limit > -np.inf
     if may_have_tree and not is_few and wanted in (None, "tree"):
         search = TreePairs(values, queries, limit, metric)
-        if wanted or d <= TREE_FEATURES["cpu"] or search.touched_share() <= MAX_TOUCHED_SHARE:
+        if wanted or d <= cost.tree_features or search.touched_share() * cost.visit <= 1:
             return search
     tiles = in_tiles(values, queries, limit, metric, CPU)
     if tiles is not None:

@@ -14,12 +14,12 @@ import numpy as np
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors import LOW_DIMENSIONAL, is_searched_by_tree
+from rapids_slink.neighbors.choose import COSTS, is_searched_by_tree
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.exact.cuda import _distances_between, pair_distances
 from rapids_slink.neighbors.filter import choose_filter
 from rapids_slink.neighbors.filter.fused import BLOCK_ROWS, TILE
-from rapids_slink.neighbors.rows import extremes
+from rapids_slink.neighbors.rows import bound_for_filter
 from rapids_slink.neighbors.task import equal_slices, inverse
 from rapids_slink.neighbors.trees.bvh import BoxSearch
 from rapids_slink.neighbors.within import Found, PairSearch, counts_within
@@ -54,7 +54,7 @@ def prepare(values: Array, queries: Array, limit: float, metric: Metric) -> Pair
     wanted = forced().pairs
     by_tree = is_searched_by_tree(n, d, metric, device)
     if wanted:
-        by_tree = wanted == "tree" and metric.boxes and d < LOW_DIMENSIONAL["cuda"][0].stop
+        by_tree = wanted == "tree" and metric.boxes and d <= COSTS["cuda"].low_features
     if limit > -inf and values.dtype.kind == "f" and by_tree:
         return BoxPairs(values, queries, limit, metric)
     tiles = in_tiles(values, queries, limit, metric, device)
@@ -62,29 +62,16 @@ def prepare(values: Array, queries: Array, limit: float, metric: Metric) -> Pair
         return tiles
     is_one, total = queries is None, n if queries is None else n + len(queries)
     is_few = total < FEW_POINTS if wanted is None else wanted == "distances"
-    if is_few or not _may_rule_out(values, queries, limit, metric):
+    may_rule_out = limit > -inf and (values.dtype.kind == "u" or metric.filter == "product")
+    if may_rule_out and values.dtype.kind != "u":
+        may_rule_out = bound_for_filter(metric, limit, values, *([] if is_one else [queries])) < inf
+    if is_few or not may_rule_out:
         return ExactPairs(values, queries, limit, metric)
     points = values if is_one else cp.concatenate((queries, values))
     filter_, exact = choose_filter(ExactPoints(points, points, metric), device, limit)
     if filter_ is not None and filter_.is_symmetric:
         return ImagePairs(filter_, exact, 0 if is_one else len(queries), limit)
     return ExactPairs(values, queries, limit, metric)
-
-
-def _may_rule_out(values: Array, queries: Array, limit: float, metric: Metric) -> bool:
-    """Return whether some pairs may be beyond the limit, so that a filter may rule them out.
-
-    A filter in float32 cannot take a bound of any size.
-    """
-    if values.dtype.kind == "u":
-        return limit > -inf
-    if metric.filter != "product" or limit == -inf:
-        return False
-    if metric.formula.is_of_unit_rows:
-        return limit < 2
-    least, largest = zip(*map(extremes, [values] if queries is None else [values, queries]), strict=True)
-    span = max(largest) - min(least)
-    return limit < span * span * values.shape[1]
 
 
 class BoxPairs(PairSearch):

@@ -31,13 +31,13 @@ import numpy as np
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import EUCLIDEAN, Metric
+from rapids_slink.neighbors.choose import COSTS, int8_saves_time, worthwhile_projection
 from rapids_slink.neighbors.exact import Candidates
 from rapids_slink.neighbors.filter.bounds import (
     ABSOLUTE_SLACK,
     ROUND_UP,
     SMALLEST_NORMAL,
     TINY,
-    FilterCosts,
     Projection,
     QuantizedPoints,
     Scaling,
@@ -45,7 +45,6 @@ from rapids_slink.neighbors.filter.bounds import (
     UpperBound,
     shrink_factor,
     sure_radius,
-    worthwhile_projection,
 )
 from rapids_slink.neighbors.task import BLOCK, equal_slices
 from rapids_slink.runtime.cuda import (
@@ -318,18 +317,8 @@ MAX_FEATURES = 4096
 #: Coordinates are worked out in at most this many parts: each takes some time on the host.
 MAX_PARTS = 16
 
-#: Costs with Hopper's own instructions and without, measured on an H100. A coordinate is rounded to a 25th of the
-#: coordinates' root mean square.
-COSTS = {
-    hopper: FilterCosts(product, survivor=3e-10, byte=4e-13, rounding=1 / 25 / 12**0.5)
-    for hopper, product in ((True, 1.0e-15), (False, 1.9e-15))
-}
 #: With more features fp16 takes less time whatever the number of points: see bench/NOTES.md.
 MAX_INT8 = 1024
-#: Seconds by which a product of one feature takes longer in fp16, and the survivors that fp16 saves a Gaussian point.
-FP16_TIME, FP16_SURVIVORS = {True: 0.85e-15, False: 1.7e-15}, 200
-#: The same for each neighbour of a full list and each squared feature: see bench/NOTES.md.
-FP16_LISTED = 2.0**-11
 #: How many times as much each listed neighbour counts for queries that are other rows: see bench/NOTES.md.
 FP16_QUERIES = 16
 
@@ -496,18 +485,15 @@ def cheapest(
 ) -> Fp16 | Int8:
     """Return the encoding with which the queries take the least time.
 
-    fp16 takes longer for the products, by `FP16_TIME` for each, and leaves fewer survivors. For Gaussian points it
-    leaves `FP16_SURVIVORS` fewer a query, and `FP16_LISTED` d² fewer for each neighbour of full lists: with many
-    features distances differ by less than eight bits move a point. Bytes are exact in int8, and only int8 serves where
-    sums of fp16 are not precise.
+    Bytes are exact in int8, and only int8 serves where sums of fp16 are not precise.
     """
-    (n, d), cost = points.shape, COSTS[is_hopper()]
+    (n, d), cost = points.shape, COSTS["cuda" if is_hopper() else "mma.sync"]
     projection = worthwhile_projection(points, n_queries, scaling, cost, device, within)
     if projection:
         return Projected(points, projection)
-    fewer = FP16_SURVIVORS + FP16_LISTED * d * d * listed
-    saves_time = n * d * FP16_TIME[is_hopper()] > fewer * cost.survivor
-    saves_time = (forced().filter == "int8" if forced().filter in ("int8", "fp16") else saves_time) and d <= MAX_INT8
+    wanted = forced().filter
+    saves_time = wanted == "int8" if wanted in ("int8", "fp16") else int8_saves_time(n, d, listed, cost)
+    saves_time = saves_time and d <= MAX_INT8
     if scaling.byte_values or saves_time or not fp16_keeps_bound():
         return Int8(points, scaling)
     return Fp16(d, scaling)
