@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext, suppress
 from functools import cache, lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
@@ -290,39 +290,37 @@ def launch_resident(source: str, name: str, jobs: int, *arguments: Any, options:
     _start(source, name, options, (blocks,), (threads,), checked, enable_cooperative_groups=True)
 
 
-class Parameter(NamedTuple):
-    """A parameter of a kernel, as its source declares it."""
-
-    name: str
-    arrays: str | None  # the codes of the types that an array may have, none for a number; None: any type
-    number: Any  # NumPy's type of a number; None of a pointer or a struct
+#: The types of integers that numbers become.
+INTEGERS = {np.dtype(name).type for name in C_NAMES if name.startswith(("int", "uint"))}
 
 
 @cache
-def parameters(source: str, name: str, *options: str) -> tuple[Parameter, ...]:
-    """Return the parameters of a kernel of the ``.cu`` file `source`; options such as ``-DVALUE=float`` name types.
+def parameters(source: str, name: str, *options: str) -> tuple[Any, ...]:
+    """Return what each parameter of a kernel of a source takes; options such as ``-DVALUE=float`` name types.
 
-    An array of integers may or may not have signs. A type that the source alone knows may be that of any array.
+    A pointer takes an array: the result has the codes of the types that this may have. Integers of one size may or may
+    not have signs, and all types are allowed where the source alone knows the type. A number has NumPy's type, and a
+    struct has `numpy.void`.
     """
     kernel = rf"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?{name}\s*\(([^)]*)\)"
     declared = re.search(kernel, cuda_source(source))
     if declared is None:
         raise LookupError(f"{source} has no kernel {name}")
     named = dict(option[2:].split("=", 1) for option in options if option.startswith("-D"))
-    result = []
+    kinds: list[Any] = []
     for text in declared[1].split(","):
-        *words, parameter = re.sub(r"\bconst\b|\b__restrict__\b", " ", text).replace("*", " * ").split()
+        *words, _ = re.sub(r"\bconst\b|\b__restrict__\b", " ", text).replace("*", " * ").split()
         c_type = " ".join(word for word in words if word != "*")
-        known = NUMPY_NAMES.get(named.get(c_type, c_type))
-        dtype = np.dtype("uint64") if words.count("*") > 1 else known and np.dtype(known)
+        known = "uint64" if words.count("*") > 1 else NUMPY_NAMES.get(named.get(c_type, c_type))
+        dtype = np.dtype(known or "void")
         if "*" not in words:
-            result.append(Parameter(parameter, "", dtype and dtype.type))
-        elif dtype and dtype.kind in "iu":
+            kinds.append(dtype.type)
+        elif dtype.kind in "iu":
             alike = (code for code in np.typecodes["AllInteger"] if np.dtype(code).itemsize == dtype.itemsize)
-            result.append(Parameter(parameter, "".join(alike), None))
+            kinds.append("".join(alike))
         else:
-            result.append(Parameter(parameter, dtype and dtype.char, None))
-    return tuple(result)
+            kinds.append(dtype.char if known else np.typecodes["All"])
+    return tuple(kinds)
 
 
 def _checked(source: str, name: str, options: tuple[str, ...], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -330,20 +328,19 @@ def _checked(source: str, name: str, options: tuple[str, ...], arguments: tuple[
 
     Python's numbers become the declared ones, and None a null pointer.
     """
-    array, checked = sys.modules["cupy"].ndarray, []
-    for argument, (parameter, arrays, number) in zip(arguments, parameters(source, name, *options), strict=True):
-        if isinstance(argument, array):
-            if not argument.flags.c_contiguous or (arrays is not None and argument.dtype.char not in arrays):
-                what = f"{argument.dtype} {argument.shape} {argument.strides}"
-                raise TypeError(f"{parameter} of {name}: a kernel needs a contiguous array of another type, got {what}")
-        elif (argument is None) == (arrays == ""):
-            raise TypeError(f"{parameter} of {name}: a kernel got {argument} in place of an array, or of a number")
+    array = sys.modules["cupy"].ndarray
+    checked: list[Any] = []
+    for argument, kind in zip(arguments, parameters(source, name, *options), strict=True):
+        if type(argument) is array:
+            if argument.dtype.char not in kind or not argument.flags.c_contiguous:
+                what = f"of {argument.dtype} with strides {argument.strides} as argument {len(checked)}"
+                raise TypeError(f"the kernel {name} takes a contiguous array of its type, got one {what}")
         elif argument is None:
+            if type(kind) is not str:
+                raise TypeError(f"the kernel {name} takes a number, got None as argument {len(checked)}")
             argument = NULL
-        elif number is not None and type(argument) is not number:
-            if isinstance(argument, float) and not issubclass(number, np.floating):
-                raise TypeError(f"{parameter} of {name}: a kernel needs an integer, got {argument}")
-            argument = number(argument)
+        elif type(argument) is not kind:
+            argument = kind(operator.index(argument)) if kind in INTEGERS else kind(argument)
         checked.append(argument)
     if has_several_gpus():
         _check_gpus(arguments)

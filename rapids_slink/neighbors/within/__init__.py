@@ -21,7 +21,7 @@ a power) the bound is a little too large, and the distances decide at the end.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, NamedTuple, Never, Protocol, Self
+from typing import Any, NamedTuple, Never, Self
 
 import numpy as np
 
@@ -109,31 +109,12 @@ class Found:
         return cls(pair.size, (pair >> 32).astype("int32"), (pair & 0xFFFFFFFF).astype("int32"), weight)
 
 
-class PairSearch(Protocol):
+class PairSearch:
     """A search for the pairs of some points, or of queries and points, within a bound.
 
-    It may outlive the run that prepares it, and keeps no array that a later run makes.
+    It may outlive the run that prepares it, and keeps no array that a later run makes. Its pairs come in parts, as
+    `Found.of` takes them, unless it has a `find` and a `count` of its own.
     """
-
-    progress: bool | str
-
-    def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
-        """Return the pairs of these rows if they are at most `room`, and otherwise only their number.
-
-        Unless it `goes_on`, the search stops above `room`, and returns some number above it.
-        """
-        ...
-
-    def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
-        """Return the numbers of pairs of these rows within surrogate distances, (limits,) int64.
-
-        The limits ascend up to the bound.
-        """
-        ...
-
-
-class PairsInParts:
-    """A search whose pairs come in parts, as `Found.of` takes them: see `PairSearch`."""
 
     progress: bool | str = False
     device: Device
@@ -144,7 +125,10 @@ class PairsInParts:
         raise NotImplementedError
 
     def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
-        """Find the pairs of some rows: see `PairSearch.find`."""
+        """Return the pairs of these rows if they are at most `room`, and otherwise only their number.
+
+        Unless it `goes_on`, the search stops above `room`, and returns some number above it.
+        """
         total, pairs, weights = 0, [], []
         for pair, weight in self.parts(rows):
             total += pair.size
@@ -162,11 +146,18 @@ class PairsInParts:
         return Found.of(pair, weight, xp)
 
     def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
-        """Count the pairs of some rows within each limit: see `PairSearch.count`."""
+        """Return the numbers of pairs of these rows within surrogate distances, (limits,) int64.
+
+        The limits ascend up to the bound.
+        """
         counts = np.zeros(limits.size, np.int64)
         for _, weight in self.parts(rows):
             counts += counts_within(weight, limits, self.device)
         return counts
+
+    def bar(self, rows: slice) -> Progress | None:
+        """Return a progress bar over some rows; None if none is shown."""
+        return Progress("Searching pairs", rows.stop - rows.start, self.progress) if self.progress else None
 
 
 def counts_within(weight: Array, limits: np.ndarray, device: Device) -> np.ndarray:
@@ -174,12 +165,6 @@ def counts_within(weight: Array, limits: np.ndarray, device: Device) -> np.ndarr
     xp = device.xp
     counts = xp.bincount(xp.searchsorted(device.asarray(limits), weight), minlength=limits.size + 1)
     return np.cumsum(to_host(counts)[:-1])
-
-
-def bar(search: PairSearch, rows: slice) -> Progress | None:
-    """Return the search's progress bar over some rows; None if it shows none."""
-    shown = search.progress
-    return Progress("Searching pairs", rows.stop - rows.start, shown) if shown else None
 
 
 def prepare_pairs(
