@@ -446,10 +446,9 @@ def cut(
     -----
     Section 3.3.2 of the cuSLINK paper inherits labels level by level. A chain has as many levels as leaves.
     """
-    sizes = min_cluster_size, max_cluster_size, count_small
     parameters = CutParameters(
         n_clusters,
-        threshold_of(n_clusters, distance_threshold, *sizes),
+        threshold_of(n_clusters, distance_threshold, min_cluster_size, max_cluster_size, count_small),
         min_cluster_size,
         method,
         closed,
