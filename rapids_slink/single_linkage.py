@@ -85,14 +85,15 @@ class RowEstimator:
     @property
     def _metric(self) -> Metric:
         """Return the metric that the parameters describe."""
-        p = 2.0 if self.p is None else self.p
-        return metric_of(self.metric, p, self.missing, self.box, self.scales, allow_precomputed=True)
+        return self._settings_of_rows().metric
 
     def _settings_of_rows(self, **more: Any) -> Settings:
         """Return the settings of all estimators and `more`; raise for values that are not valid for any data."""
+        p = 2.0 if self.p is None else self.p
+        metric = metric_of(self.metric, p, self.missing, self.box, self.scales, allow_precomputed=True)
         as_bytes(self.memory_limit)  # raises unless it is valid
         return Settings(
-            metric=self._metric,
+            metric=metric,
             device=check_device_name(self.device),
             memory_limit=self.memory_limit,
             progress=shown_progress(self.progress),
@@ -242,7 +243,8 @@ class PointHierarchy(RowEstimator, Hierarchy, Estimator):
 
         `min_samples` serves if the parameter of this name is None, and as far as there are enough rows.
         """
-        if self.prediction_data and self._metric is PRECOMPUTED:
+        has_rows = self.metric != PRECOMPUTED.name
+        if self.prediction_data and not has_rows:
             raise ValueError("prediction_data=True keeps the rows' features, and metric='precomputed' has none")
         k, m, limit = self.n_neighbors, self.min_samples, self._limit
         return self._settings_of_rows(
@@ -251,7 +253,7 @@ class PointHierarchy(RowEstimator, Hierarchy, Estimator):
             clipped=m is None,
             max_distance=None if limit is None else float(limit),
             prediction_data=bool(self.prediction_data),
-            gen_min_span_tree=bool(self.gen_min_span_tree) and self._metric is not PRECOMPUTED,
+            gen_min_span_tree=has_rows and bool(self.gen_min_span_tree),
             store_centers=self.store_centers,
         )
 
