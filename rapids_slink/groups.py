@@ -133,5 +133,6 @@ def _grow(problem: Problem, rows: Array, report: Report, groups: Groups, values:
 
 def estimate_fit(problem: Problem, groups: Groups) -> MemoryEstimate:
     """Estimate the bytes of a fit of groups, without the points."""
-    row_bytes = KEPT_BYTES + problem.n_features * problem.itemsize * pipeline.keeps_rows(problem.settings)
+    keeps_rows = problem.settings.prediction_data or problem.settings.gen_min_span_tree
+    row_bytes = KEPT_BYTES + problem.n_features * problem.itemsize * keeps_rows
     return MemoryEstimate(row_bytes * problem.n) + estimate_groups(problem, groups.sizes)

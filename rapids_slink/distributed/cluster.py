@@ -27,7 +27,7 @@ from weakref import WeakSet
 from distributed import Client, Future, KilledWorker, as_completed, default_client, get_worker
 
 from rapids_slink.points.output import library_of, on_device
-from rapids_slink.runtime.device import Device, is_on_gpu, resolve
+from rapids_slink.runtime.device import Device, device_of, is_on_gpu, resolve
 from rapids_slink.runtime.memory import as_bytes, copy_out, free_on_gpu, free_on_host, run_scope, usual_errors
 from rapids_slink.runtime.threads import Progress, with_progress
 from rapids_slink.settings import Settings
@@ -192,6 +192,11 @@ def free_for_task(settings: Settings, device: Device) -> int | None:
 def concatenate(parts: Sequence[Any], device: Device) -> Any:
     """Return the rows of several arrays in one."""
     return parts[0] if len(parts) == 1 else device.xp.concatenate(parts)
+
+
+def one_frame(frames: Sequence[Any]) -> Any:
+    """Return the rows of several frames in one, numbered from 0."""
+    return frames[0] if len(frames) == 1 else device_of(frames[0]).frames.concat(frames, ignore_index=True)
 
 
 def _each(value: Any, device: Device, change: Callable[[Device, Any], Any]) -> Any:

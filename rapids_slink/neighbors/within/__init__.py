@@ -47,9 +47,7 @@ from rapids_slink.runtime.memory import (
     DeviceMemoryError,
     MemoryEstimate,
     check_memory,
-    outside_pool,
     room_bytes,
-    run_scope,
     size_text,
 )
 from rapids_slink.runtime.threads import Progress
@@ -290,6 +288,9 @@ class PairFrames:
         """Count the pairs of a range of rows within each distance, (distances,) int64."""
         raise NotImplementedError
 
+    def check_memory(self) -> None:
+        """Raise DeviceMemoryError if a search does not fit into memory, in a run after that which prepared it."""
+
     def parts(
         self, max_pairs: float, rows: slice | None = None, goes_on: bool = True
     ) -> Iterator[tuple[Array, Array, Array]]:
@@ -361,6 +362,19 @@ class NearPairs(PairFrames):
             rows = metric_rows(metric, x, device, compact=True)
             self.search = prepare_pairs(rows, None, limit, metric, device, task.progress)
 
+    @classmethod
+    def read(cls, X: Any, Y: Any, task: PairTask, device: Device) -> Self:
+        """Return the pairs of the rows of X and of Y, None for X itself, within a run."""
+        return cls(read_pairs(X, Y, task, device), task, device)
+
+    def check_memory(self) -> None:
+        """Raise DeviceMemoryError if a search does not fit into memory: see `PairFrames.check_memory`."""
+        points, (m, _, d), device = self.pair_points, self.pair_points.shape, self.device
+        itemsize = points.both[0].dtype.itemsize
+        estimate = estimate_pairs(points.shape, itemsize, points.is_one, self.task.metric, device)
+        what = f"{counted(m, 'row')} of {counted(d, 'feature')}"
+        check_memory(device, estimate, what, already_taken=estimate.peak)
+
     def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
         """Return the pairs of a range of rows with their distances: see `PairFrames.find`."""
         xp = self.device.xp
@@ -400,32 +414,3 @@ def distances_between(points: PairPoints, ends: tuple[Any, Any], metric: Metric,
     weight = kernels(device).pair_distances(rows, src, dst, metric)
     result: np.ndarray = to_host(distances(metric, weight, (src, dst), (values, values), device))
     return result
-
-
-def pairs(X: Any, Y: Any, task: PairTask, device: Device) -> Any:
-    """Return the frame of `rapids_slink.pairs` on a device, within a run."""
-    near = NearPairs(read_pairs(X, Y, task, device), task, device)
-    return near.frame(slice(0, near.n_rows))
-
-
-def iter_pairs(X: Any, Y: Any, task: PairTask, rows: int, device: Device) -> Iterator[Any]:
-    """Yield the frames of `rapids_slink.iter_pairs` on a device.
-
-    The search is prepared once, and each frame has a run of its own.
-    """
-    with run_scope(device, task.memory_limit), outside_pool(device):  # since the search outlives the run
-        points = read_pairs(X, Y, task, device)
-        near = NearPairs(points, task, device)
-    estimate = estimate_pairs(points.shape, points.both[0].dtype.itemsize, points.is_one, task.metric, device)
-    what = f"{counted(points.shape[0], 'row')} of {counted(points.shape[2], 'feature')}"
-    for part in equal_slices(slice(0, near.n_rows), rows):
-        with run_scope(device, task.memory_limit):
-            check_memory(device, estimate, what, already_taken=estimate.peak)
-            frame = near.frame(part)
-        yield frame
-
-
-def count_pairs(X: Any, Y: Any, task: PairTask, device: Device) -> np.ndarray:
-    """Return the counts of `rapids_slink.count_pairs` on a device, one for each distance, within a run."""
-    near = NearPairs(read_pairs(X, Y, task, device), task, device)
-    return near.count(slice(0, near.n_rows))
