@@ -49,6 +49,9 @@ class Forced:
     candidates: int | None = None
     #: the number of threads that work on a CPU, read by `runtime.threads`
     cores: int | None = None
+    #: the bytes that are free on the device, and those that chunks of work may take, read by `runtime.memory`
+    free_bytes: float | None = None
+    chunk_bytes: float | None = None
 
 
 NOTHING = Forced()

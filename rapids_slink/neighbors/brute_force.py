@@ -36,7 +36,7 @@ from rapids_slink.neighbors.task import (
 )
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.runtime.device import Array, Device
-from rapids_slink.runtime.memory import MemoryEstimate, free_bytes
+from rapids_slink.runtime.memory import MemoryEstimate, free_bytes, rows_that_fit
 from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def estimate_brute_force(
     fused = fused_filter(device) if device.is_gpu and metric.filter in ("product", "bits") else None
     a_row = fused.row_bytes(d) if fused else (2 if device.is_gpu else 4) * -(-d // 8) * 8 + 8
     a_row += 4 * d * (metric.filter == "direct")
-    quantized = (n + m * (m != n)) * (a_row + d + 8)  # d: a copy of small integers
+    quantized = (n + m * (m != n and not device.is_gpu)) * (a_row + d + 8)  # d: a copy of small integers
     # A CPU quantizes in float64. On a GPU a kernel quantizes, and only a random order is made for it.
     packing = 24 * n if device.is_gpu else PACKED_BYTES * min(max(n, m) * d, BLOCK)
     chunks = workers(device) * MIN_ROWS * chunk_row_bytes(n, d, k, device)
@@ -332,8 +332,9 @@ class BruteForceSearch(ListSearch):
     def _rows_at_once(self, preferred: int, k: int) -> int:
         """Return the number of rows of a chunk: `preferred`, or as many as fit into memory."""
         n, d = self.values.shape
-        rows = self.free_bytes / workers(self.device) / chunk_row_bytes(n, d, k, self.device)
-        return preferred if rows >= preferred else max(MIN_ROWS, int(rows) // MIN_ROWS * MIN_ROWS)
+        free = self.free_bytes / workers(self.device)
+        rows = rows_that_fit(preferred, chunk_row_bytes(n, d, k, self.device), free, MIN_ROWS)
+        return rows if rows == preferred else rows // MIN_ROWS * MIN_ROWS
 
     def _bands(
         self, task: SearchTask, filter_: TileFilter, bound: Array, at_once: bool, among: slice | None

@@ -28,6 +28,7 @@ from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import ExactPoints, TopLists, kernels
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
+from rapids_slink.runtime.memory import rows_that_fit
 from rapids_slink.runtime.threads import Progress, for_each_chunk, workers
 
 if TYPE_CHECKING:
@@ -234,8 +235,8 @@ class ListSearch(Search):
             on_device.put_lists(reached, chunk, bound, top)
 
         row_bytes = on_device.scan_bytes(len(self.values), task.k) + 36 * task.k + 64
-        size = min(SCANNED_ROWS[self.device.name], self.free_bytes / workers(self.device) / row_bytes)
-        for_each_chunk(self.device, scan, chunks_of(rows, max(1, int(size))))
+        size = rows_that_fit(SCANNED_ROWS[self.device.name], row_bytes, self.free_bytes / workers(self.device))
+        for_each_chunk(self.device, scan, chunks_of(rows, size))
 
 
 @dataclass(frozen=True)

@@ -539,7 +539,7 @@ def _checked(matrix: Array, device: Device) -> tuple[Any, bool]:
             if not all_true(matrix[rows, columns] == matrix[columns, rows].T):
                 uneven.append((rows, columns))
     diagonal = abs(matrix.diagonal())
-    if float(diagonal.max()) > 0 and float(diagonal.max()) > _rounding(matrix):
+    if float(diagonal.max()) > 0 and float(diagonal.max()) > _rounding(matrix, device):
         u = int(diagonal.argmax())
         raise ValueError(
             f"X must hold distances: that of row {u} to itself is {float(matrix[u, u])!r}, not zero. Similarities s "
@@ -565,19 +565,21 @@ def _is_symmetric(matrix: Array, tiles: list[slice], device: Device) -> bool:
     return all(for_each_chunk(CPU, check, range(len(tiles))))
 
 
-def _rounding(matrix: Array) -> float:
-    """Return the largest rounding error of an entry that is allowed; see `as_distances`."""
-    largest = max(float(matrix.max()), -float(matrix.min()))
-    if largest == np.inf:
-        blocks = (abs(matrix[a : a + TILE["cpu"]]) for a in range(0, len(matrix), TILE["cpu"]))
-        largest = max((float(block[block < np.inf].max()) for block in blocks if (block < np.inf).any()), default=0.0)
+def _rounding(matrix: Array, device: Device) -> float:
+    """Return the largest rounding error of an entry that is allowed; see `as_distances`.
+
+    A few rows at a time are reduced: one block of CuPy's threads reduces 2³¹ values or more.
+    """
+    xp, step = device.xp, TILE["cpu"]
+    parts = (matrix[a : a + step] for a in range(0, len(matrix), step))
+    largest = max(float(abs(xp.where(xp.isfinite(part), part, 0)).max()) for part in parts)
     return float(np.finfo(matrix.dtype).eps) ** 0.5 * largest
 
 
 def _mirrored(matrix: Array, uneven: list[tuple[slice, slice]], device: Device) -> Any:
     """Return a copy with the entries above the diagonal mirrored below. Raise if they differ by more than rounding."""
     xp = device.xp
-    allowed, mirrored = _rounding(matrix), matrix.copy()
+    allowed, mirrored = _rounding(matrix, device), matrix.copy()
     for rows, columns in uneven:
         upper, lower = matrix[rows, columns], matrix[columns, rows].T
         with np.errstate(invalid="ignore"):

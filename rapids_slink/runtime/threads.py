@@ -16,7 +16,7 @@ import threadpoolctl
 
 from rapids_slink.forced import forced
 from rapids_slink.runtime.device import CPU, Device
-from rapids_slink.runtime.memory import run_start, usable_cores
+from rapids_slink.runtime.memory import current_run, usable_cores
 
 #: With progress="auto" a bar appears in a run that will take more than LONG seconds, by what TRIED seconds have done.
 LONG, TRIED = 10.0, 2.0
@@ -65,7 +65,7 @@ class _Bar:
         self.progress, self.total, self.done, self.lock = progress, total, 0, threading.Lock()
         self.bar: Any = None
         self.start = time.perf_counter()
-        self.run_start = run_start() or self.start
+        self.run_start = current_run().start or self.start
         if progress.shown != "auto":
             self._show()
 

@@ -35,7 +35,7 @@ from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import ProductFilter
 from rapids_slink.neighbors.filter.bounds import FLOAT32_EPSILON, accumulation_bound, radius_terms, shrink_factor
 from rapids_slink.neighbors.task import BLOCK, Search, equal_slices, mutual_reachability, row_blocks
-from rapids_slink.ordering import sort_by_numpy, sort_in_place
+from rapids_slink.ordering import sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.cuda import constant
@@ -377,10 +377,7 @@ def _lightest_edges(context: JoinContext, close_pairs: Any, upper: Array, report
     report.count("connect", joined_at_once=1, pairs_kept=light[0].size)
     device, of_point = _device_for(light[0].size, context), context.components.of_point
     columns = {name: device.asarray(column) for name, column in zip(EDGE_TYPES, light, strict=True)}
-    if light[0].size <= FEW_EDGES:
-        sort_by_numpy(columns)
-    else:
-        sort_in_place(columns, device.xp)
+    sort_in_place(columns, device.xp)
     src, dst, weight = columns.values()
     first, second = (device.asarray(of_point[context.device.asarray(end)]) for end in (src, dst))
     in_tree = _tree(first, second, weight, len(context.components), device, in_order=True)
