@@ -19,9 +19,9 @@ from rapids_slink.runtime.device import Array, Device, to_host
 SOURCE = "neighbors/trees/dimension.cu"
 #: The numbers of balls and of the sample's points, and the threads of a block.
 BALLS, POINTS, THREADS = (constant(SOURCE, name) for name in ("BALLS", "POINTS", "THREADS"))
-#: `SOME` points' nearest others are found among all points, `OF_MEAN` points estimate the mean, and `AT_ONCE` values
-#: are read at a time.
-SOME, OF_MEAN, AT_ONCE = 2**6, 2**10, 2**26
+#: `SOME` points' nearest others are found among all points, `AT_ONCE` values at a time. Up to `OF_MEAN` points estimate
+#: the mean; where they have many features fewer do, of `OF_MEAN_VALUES` in all, since the host computes it.
+SOME, AT_ONCE, OF_MEAN, OF_MEAN_VALUES = 2**6, 2**26, 2**10, 2**18
 SHARES = 16  # blocks of threads that share the others of a point
 
 
@@ -56,7 +56,8 @@ def nearest_by_spread(values: Array, device: Device) -> float:
     It is the median over `SOME` of the (n, d) points: about 1 for noise of many features, and next to nothing for
     points in tiny clusters. Distances are Euclidean, in float32, whatever the metric.
     """
-    sample = _sample(values, min(len(values), OF_MEAN), device).astype("float64")
+    size = max(SOME, min(OF_MEAN, OF_MEAN_VALUES // values.shape[1]))
+    sample = _sample(values, min(len(values), size), device).astype("float64")
     mean = sample.mean(axis=0)
     per_spread = np.sqrt(len(sample) / ((sample - mean) ** 2).sum())
     some = ((sample[:SOME] - mean) * per_spread).astype("float32")

@@ -96,8 +96,13 @@ class ImageFilter(TileFilter):
         """
         raise NotImplementedError
 
-    def is_coarse(self, survivors: Survivors) -> bool:
-        """Return whether too many rows have more survivors than there is room for.
+    @property
+    def is_finest(self) -> bool:
+        """Return whether there is no finer filter."""
+        return True
+
+    def is_coarse(self, survivors: Survivors, share: float) -> bool:
+        """Return whether more than a share of the rows has more survivors than there is room for.
 
         If so, a finer filter takes less time.
         """
@@ -288,8 +293,6 @@ def survivor_capacity(k: int, d: int) -> int:
 
 #: Outliers are points whose bounds of squared distances exceed `FAR` times the median, if at most `MAX_FAR` do.
 FAR, MAX_FAR = 2**14, 32
-#: The share of the rows that may overflow in a slice before the filter gives way to a finer one.
-MAX_OVERFLOWED = 1 / 4
 ON_AXES, ALL_FEATURES, PRECISE = range(3)  # int8, int8, fp16
 #: The first capacity for pairs of points between components.
 FIRST_PAIRS = 2**24
@@ -371,13 +374,13 @@ class FusedFilter(ImageFilter, ProductFilter):
         far = far if far <= MAX_FAR else 0
         return tiles_in_strides(keys, n - far), cp.asarray(places[places.size - far :])
 
-    def is_coarse(self, survivors: Survivors) -> bool:
-        """Return whether more than the share `MAX_OVERFLOWED` of the rows has more survivors than there is room for."""
+    def is_coarse(self, survivors: Survivors, share: float) -> bool:
+        """Return whether more than a share of the rows has more survivors than there is room for."""
         m, overflowed = survivors.count.size, cp.zeros(1, cp.int32)
         check_arrays("int32", survivors.count)
         given = np.int64(m), survivors.count, np.int32(survivors.capacity)
         launch(TIGHTEN, "count_overflowed", m, *given, overflowed)
-        return int(overflowed[0]) > MAX_OVERFLOWED * m
+        return int(overflowed[0]) > share * m
 
     def tighten(self, survivors: Survivors, bound: Array, k: int, last: bool) -> None:
         """Tighten each row's bound to an upper bound of its k-th survivor's distance.
