@@ -66,11 +66,11 @@ def estimate_brute_force(
     chunks = workers(device) * MIN_ROWS * chunk_row_bytes(n, d, k, device)
     if not device.is_gpu:  # a thread sorts the distances of a row
         chunks += workers(device) * exact_kernels(device).scan_bytes(n, k)
-    if not device.is_gpu and m == n:  # the candidates and lists of all blocks that meet at a time
-        block = min(n // (2 * kernels.MIN_PAIRS) + kernels.MIN_BLOCK_ROWS_LOW_MEMORY, kernels.MAX_BLOCK_ROWS)
-        chunks += 2 * workers(device) * block * (36 * k + 160)
-    else:
-        chunks += PACKED_BYTES * workers(device) * min(n, kernels.TILE_POINTS) * d
+        if m == n:  # the candidates and lists of all blocks that meet at a time
+            block = min(n // (2 * kernels.MIN_PAIRS) + kernels.MIN_BLOCK_ROWS_LOW_MEMORY, kernels.MAX_BLOCK_ROWS)
+            chunks += 2 * workers(device) * block * (36 * k + 160)
+        else:
+            chunks += PACKED_BYTES * workers(device) * min(n, kernels.TILE_POINTS) * d
     products = m * n_seeds(n, k) if metric.filter == "product" else 0  # of the seeds
     preferred = 4 * min(products, kernels.TILE_ROWS * kernels.TILE_POINTS)
     if fused and m == n:

@@ -24,6 +24,7 @@ from itertools import pairwise
 from math import ceil, gcd
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+from rapids_slink.forced import forced
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import ExactPoints, TopLists, kernels
 from rapids_slink.report import Report
@@ -324,7 +325,7 @@ def chunks_of(rows: slice | Array, size: int) -> list[Any]:
 
 def row_blocks(n: int, d: int, size: int = BLOCK) -> list[slice]:
     """Split n rows of d values into slices of rows with at most `size` values each, or of one row."""
-    return equal_slices(slice(0, n), max(1, size // d))
+    return equal_slices(slice(0, n), max(1, (forced().values or size) // d))
 
 
 def rounds_of_pairs(blocks: list[Any]) -> Iterator[list[tuple[Any, Any]]]:

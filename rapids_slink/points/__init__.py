@@ -226,33 +226,25 @@ def _frame_values(
         rows = interleave(gpu_columns, distinct[0], target)
         if rows is not None:
             return rows
-    if check_nulls(X, dtypes, name, metric.missing):
-        columns = _columns_with_nulls(X, target, on_gpu and device.is_gpu, device)
-    elif on_gpu:
-        # A nullable type without nulls casts to its plain type; only then can it become a GPU array.
-        X = X if plain else X.astype(target)
-        columns = X.to_cupy(dtype=target) if device.is_gpu else X.to_numpy(dtype=target)
-    elif plain:
-        columns = X.to_numpy(dtype=target)
+    if check_nulls(X, dtypes, name, metric.missing) or not plain:
+        columns = _values_by_column(X, target, device)
     else:
-        columns = np.empty((X.shape[1], X.shape[0]), dtype=target)
-        for i in range(X.shape[1]):
-            columns[i] = X.iloc[:, i].to_numpy(dtype=target)
-        columns = columns.T
+        columns = X.to_cupy(dtype=target) if on_gpu and device.is_gpu else X.to_numpy(dtype=target)
     array_module = np if isinstance(columns, np.ndarray) else device.xp
     return device.asarray(array_module.ascontiguousarray(columns))
 
 
-def _columns_with_nulls(X: Any, target: np.dtype, as_gpu: bool, device: Device) -> Any:
+def _values_by_column(X: Any, target: np.dtype, device: Device) -> Any:
     """Return a frame's values, (n, d), with NaN for nulls; on a GPU if the frame and the work are there."""
-    columns = (device.xp if as_gpu else np).empty(X.shape[::-1], target)
+    on_gpu = library_of(X) == "cudf"
+    columns = (device.xp if on_gpu else np).empty(X.shape[::-1], target)
     for i in range(X.shape[1]):
         column = X.iloc[:, i]
-        if as_gpu:
+        if on_gpu and device.is_gpu:
             columns[i] = column.astype(target).fillna(0).values
             columns[i][column.isna().values] = np.nan
         else:
-            columns[i] = (column.to_pandas() if library_of(X) == "cudf" else column).to_numpy(target, na_value=np.nan)
+            columns[i] = (column.to_pandas() if on_gpu else column).to_numpy(target, na_value=np.nan)
     return columns.T
 
 

@@ -521,12 +521,15 @@ def _kind(device: Device) -> str:
     return "GPU memory" if device.is_gpu else "memory"
 
 
-def _free(device: Device, run: Run) -> float | None:
+def free_on(device: Device) -> float | None:
+    """Return the bytes that are free on a device; None if unknown."""
     if forced().free_bytes is not None:
         return forced().free_bytes
-    if not device.is_gpu:
-        return free_on_host()
-    free = free_on_gpu(device.xp.cuda)
+    return free_on_gpu(device.xp.cuda) if device.is_gpu else free_on_host()
+
+
+def _free(device: Device, run: Run) -> float | None:
+    free = free_on(device)
     return free if free is None or run.pool is None else free + run.pool.pool.free_bytes()
 
 
