@@ -55,15 +55,16 @@ def sort_in_place(columns: Mapping[str, Any], xp: Any) -> None:
     if xp is not np:
         _sort_on_gpu(src, dst, weight, xp)
         return
-    code, rows = edge_codes(src, dst, np), np.argsort(weight)
-    same = weight[rows[1:]] == weight[rows[:-1]]
+    low, high, rows = np.minimum(src, dst), np.maximum(src, dst), np.argsort(weight)
+    ordered = weight[rows]
+    same = ordered[1:] == ordered[:-1]
     if same.any():  # edges of one weight are sorted among the places that they have
         is_tied = np.append(same, False) | np.append(False, same)
         tied = rows[is_tied]
-        tied = tied[np.argsort(code[tied])]
+        tied = tied[np.argsort(edge_codes(src[tied], dst[tied], np))]
         rows[is_tied] = tied[np.argsort(weight[tied], kind="stable")]
-    code = code[rows]
-    src[...], dst[...], weight[...] = code >> 32, code & 0xFFFFFFFF, weight[rows]
+        ordered = weight[rows]
+    src[...], dst[...], weight[...] = low[rows], high[rows], ordered
 
 
 def stable_order(values: Array, xp: Any) -> Any:
