@@ -89,11 +89,8 @@ class MemoryEstimate:
     @classmethod
     def either(cls, *stages: Self) -> Self:
         """Return the bytes of stages of which one works at a time."""
-        return cls(
-            max(stage.peak for stage in stages),
-            max(stage.min_chunk for stage in stages),
-            max(stage.preferred_chunk for stage in stages),
-        )
+        chunk, preferred = (max(getattr(stage, name) for stage in stages) for name in ("min_chunk", "preferred_chunk"))
+        return cls(max(stage.least for stage in stages) - chunk, chunk, preferred)
 
 
 def as_bytes(limit: Any) -> int | None:
@@ -363,7 +360,7 @@ def free_bytes() -> float:
 def room_bytes(device: Device) -> float:
     """Return the bytes that results may take beside the work that was checked last, as far as is known."""
     run = current_run()
-    free = _free(device, run)
+    free = free_on(device)
     checked = 0 if run.estimate is None else run.estimate.peak
     return min(inf if run.limit is None else max(0, run.limit - checked), inf if free is None else free)
 
@@ -443,7 +440,7 @@ def check_memory(device: Device, estimate: MemoryEstimate, what: str, already_ta
             f"memory_limit={run.memory_limit!r} is too small for {what}: "
             f"needs at least {size_text(least)} of {_kind(device)}"
         )
-    free = None if least < UNCHECKED_BYTES else _free(device, run)
+    free = None if least < UNCHECKED_BYTES else free_on(device)
     if free is not None and least > free + already_taken:
         raise DeviceMemoryError(
             f"not enough {_kind(device)} for {what}: "
@@ -522,19 +519,17 @@ def _kind(device: Device) -> str:
 
 
 def free_on(device: Device) -> float | None:
-    """Return the bytes that are free on a device; None if unknown."""
+    """Return the bytes that are free on a device, those of the current run's pool among them; None if unknown."""
     if forced().free_bytes is not None:
         return forced().free_bytes
-    return free_on_gpu(device.xp.cuda) if device.is_gpu else free_on_host()
-
-
-def _free(device: Device, run: Run) -> float | None:
-    free = free_on(device)
-    return free if free is None or run.pool is None else free + run.pool.pool.free_bytes()
+    if not device.is_gpu:
+        return free_on_host()
+    free, pool = free_on_gpu(device.xp.cuda), current_run().pool
+    return free if free is None or pool is None else free + pool.pool.free_bytes()
 
 
 def _state(device: Device, run: Run) -> str:
     if run.limit is not None and device.is_gpu:
         return f"memory_limit={run.memory_limit!r} was reached"
-    free = _free(device, run)
+    free = free_on(device)
     return "it ran out" if free is None else f"{size_text(free)} are free"
