@@ -330,7 +330,7 @@ class DeviceMemoryError(ValueError, MemoryError):
 
 @dataclass
 class Run:
-    """What a run may take. Outside a run there is no limit."""
+    """What a run may take."""
 
     #: the parameter `memory_limit`; `limit` is the same in bytes
     memory_limit: Any = None
@@ -343,12 +343,12 @@ class Run:
     start: float = 0.0  # when the run began, by `time.perf_counter`; 0 outside a run
 
 
-_current, OUTSIDE = ContextVar[Run]("run"), Run()
+_current: ContextVar[Run | None] = ContextVar("run", default=None)
 
 
 def current_run() -> Run:
-    """Return the current run of this thread."""
-    return _current.get(OUTSIDE)
+    """Return the current run of this thread; outside a run it is one without a limit, of which nothing is kept."""
+    return _current.get() or Run()
 
 
 def free_bytes() -> float:
