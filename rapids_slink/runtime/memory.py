@@ -373,7 +373,7 @@ def rows_that_fit(rows: int, row_bytes: float, free: float, least: int = 1) -> i
     if rows * row_bytes <= free:
         return rows
     if least * row_bytes > free:
-        needed, room = size_text(least * row_bytes), size_text(free)
+        needed, room = size_text(least * row_bytes), size_text(max(0, free))
         raise DeviceMemoryError(f"not enough memory for a chunk of {least} rows: needs {needed}, {room} are free")
     return int(free / row_bytes)
 
