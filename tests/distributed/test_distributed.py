@@ -25,7 +25,6 @@ from oracles import blobs
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage, cut, fit, fit_graph, knn_graph, linkage, minimum_spanning_tree
 from rapids_slink import nearest_neighbors as nearest
-from rapids_slink.forced import force
 from rapids_slink.metrics import METRICS, get_metric
 from rapids_slink.runtime.device import CPU
 from rapids_slink.settings import Settings
@@ -458,12 +457,12 @@ def test_wanted_blocks(n, d, devices, device, blocks):
     assert runs.wanted_blocks(n, d, devices, device) == blocks
 
 
-def test_few_features_need_no_room_for_lists():
+def test_few_features_need_no_room_for_lists(monkeypatch):
     """Blocks have no lists of their own, since a search by a tree would take as long with them."""
     settings = Settings(get_metric("euclidean"), "cpu")
     for free, blocks in ((7 * 10**9, 1), (4 * 10**9, 4)):
-        with force(free_bytes=free):
-            assert distributed._fitting_blocks(settings, 20_000_000, 2, "<f8", 1) == blocks
+        monkeypatch.setattr(distributed, "free_for_task", lambda settings, device, free=free: free)
+        assert distributed._fitting_blocks(settings, 20_000_000, 2, "<f8", 1) == blocks
     assert not may_have_lists(settings, 10**6, 2, CPU)
     assert not may_have_lists(replace(settings, min_samples=2), 10**6, 2, CPU)
     assert may_have_lists(settings, 10**6, 16, CPU)

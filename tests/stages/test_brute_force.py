@@ -208,7 +208,7 @@ def test_slices_cover_everything_once():
             assert all(part.stop > part.start for part in slices)
 
 
-@pytest.mark.parametrize("free", [math.inf, 2**24, 1])
+@pytest.mark.parametrize("free", [math.inf, 2**24])
 def test_chunks_are_as_large_as_memory_allows(free, engine):
     X = np.random.default_rng(0).normal(size=(2000, 9))
     search = BruteForceSearch(engine.asarray(X), engine, Report())
@@ -222,6 +222,9 @@ def test_chunks_are_as_large_as_memory_allows(free, engine):
         assert rows % 64 == 0
         assert 64 <= rows < 2000
     assert_neighbors(neighbor_lists(search, 2000, 3, engine), X, 3)
+    search.free_bytes = 1
+    with pytest.raises(DeviceMemoryError, match="a chunk of 64 rows"):
+        search._rows_at_once(2000, 3)
 
 
 @pytest.mark.parametrize("d", [3, 20])
