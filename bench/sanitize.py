@@ -170,9 +170,8 @@ def count_visits(device: Device, points: np.ndarray) -> tuple[Any, ...]:
 
 def expands(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     """Return the expansion of points, and how near others are to some of them."""
-    values = device.asarray(points)
-    near = trees.nearest_by_spread(values, device)
-    return np.array(trees.expansion(values, device)), np.round(near, 4)
+    share, nearest = trees.expansion(device.asarray(points), device)
+    return np.array(share), np.round(nearest, 4)
 
 
 def equal_rows(device: Device, points: np.ndarray) -> tuple[Any, ...]:

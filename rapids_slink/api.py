@@ -14,7 +14,7 @@ from typing import Any, Literal, Never
 from rapids_slink import groups as grouped
 from rapids_slink import pipeline
 from rapids_slink.dbscan import DBSCAN as DBSCAN
-from rapids_slink.dendrogram.cutting import MEANINGS, Cut, threshold_of
+from rapids_slink.dendrogram.cutting import MEANINGS, Cut
 from rapids_slink.duplicates import Duplicates as Duplicates
 from rapids_slink.duplicates import deduplicate as deduplicate
 from rapids_slink.files import deduplicate_files as deduplicate_files
@@ -348,9 +348,9 @@ def fit_graph(
         raise ValueError(f"complete must be one of {', '.join(map(repr, COMPLETE))}, got {complete!r}")
     if complete == "error" and cannot_link is not None:
         raise ValueError("complete='error' asks for one tree, and cannot_link keeps trees apart: leave complete out")
-    threshold = threshold_of(n_clusters, distance_threshold, min_cluster_size, max_cluster_size, count_small)
-    sizes: dict[str, Any] = {"max_cluster_size": max_cluster_size, "count_small": count_small}
-    cut = Cut(n_clusters, threshold, min_cluster_size, **sizes)
+    cut = Cut(
+        n_clusters, distance_threshold, min_cluster_size, max_cluster_size=max_cluster_size, count_small=count_small
+    ).checked()
     result: GraphHierarchy = engine_of(edges).fit_graph(
         edges,
         cut=cut,

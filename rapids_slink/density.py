@@ -34,7 +34,7 @@ from rapids_slink.runtime.memory import MemoryEstimate, check_memory, copy_out, 
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree import kernels as tree_kernels
 from rapids_slink.spanning_tree.ahead import compile_for
-from rapids_slink.spanning_tree.boxes import estimate_friends, serves_friends
+from rapids_slink.spanning_tree.boxes import estimate_friends
 from rapids_slink.spanning_tree.core_rows import (
     in_units,
     label_borders,
@@ -121,7 +121,7 @@ def _of_points(
         problem, state = Problem(settings, device, n, d, itemsize), MemoryEstimate(ROW_BYTES * n)
         if settings.metric is PRECOMPUTED:
             return state
-        if serves_friends(problem) and groups is None:
+        if problem.finds_friends and groups is None:
             if device.is_gpu:
                 compile_for(problem)
             return estimate_friends(problem) + MemoryEstimate((ROW_BYTES + d * itemsize) * n)
@@ -138,7 +138,7 @@ def _of_points(
         weights, enough = _weights(settings, rule, n, index, device)
     values, problem = points.values, Problem(settings, device, n, d, points.values.dtype.itemsize)
     task, max_pairs = PairTask.of(settings, rule.eps), most_pairs(n, device)
-    if edges is None and groups is None and settings.metric is not PRECOMPUTED and serves_friends(problem):
+    if edges is None and groups is None and settings.metric is not PRECOMPUTED and problem.finds_friends:
         report["way"] = "boxes"
         with report.stage("neighbors", device):
             rows = metric_rows(settings.metric, values, device, compact=True)

@@ -31,7 +31,7 @@ from rapids_slink.forced import forced
 from rapids_slink.hierarchy.storage import replace_file
 from rapids_slink.metrics import PRECOMPUTED, Metric, MetricName, surrogate_bound
 from rapids_slink.near_pairs import limit_of, require_one, task_of
-from rapids_slink.neighbors import is_searched_by_tree
+from rapids_slink.neighbors.choose import block_rows, is_searched_by_tree
 from rapids_slink.neighbors.pivots import radius_of
 from rapids_slink.neighbors.tiles import IN_ORDER, estimate_tiles
 from rapids_slink.parquet import VectorFiles, on_all_cores
@@ -51,7 +51,6 @@ from rapids_slink.runtime.threads import Progress, shown_progress, with_progress
 from rapids_slink.settings import Settings, metric_of
 from rapids_slink.single_linkage import engine_of
 from rapids_slink.spanning_tree import kernels
-from rapids_slink.spanning_tree.blocks import BLOCK_ROWS
 from rapids_slink.spanning_tree.problem import Problem
 
 #: The folder beside the output files in which an unfinished run keeps what it has found.
@@ -328,7 +327,7 @@ class _Run:
         """Return the blocks of the rows: those around pivots, or one of all rows if fewer pairs meet in it."""
         pieces, folder, is_cosine = self.pieces, self.folder, metric.formula.is_of_unit_rows
         whole, n_pieces = Blocks(pieces, 1, self.most), len(pieces.bounds) - 1
-        count = max(n_pieces, pieces.bounds[-1] // BLOCK_ROWS[self.device.name])
+        count = max(n_pieces, pieces.bounds[-1] // block_rows(self.device))
         distance, width = limit_of(metric, self.how["max_distance"], self.how["min_similarity"]), self.files.width
         radius = radius_of(metric, surrogate_bound(metric, distance, width), width, self.device)
         if count == 1 or radius is None:

@@ -145,9 +145,9 @@ def _nearest(X: Any, Y: Any, task: NearestTask, device: Device) -> Any:
     m, n = len(x.values), len(y.values)
     task.check_points(n)
     if together is not None:
-        check_keys(together.of_query.size, m, "X")
-        check_keys(together.of_points.number.size, n, "Y")
-        number = device.xp.concatenate((together.of_query, together.of_points.number))
+        check_keys(together.query_group.size, m, "X")
+        check_keys(together.point_groups.number.size, n, "Y")
+        number = device.xp.concatenate((together.query_group, together.point_groups.number))
     result = NearestEdges(task, m, together, device)
     edges = result.allocate()
     ids, weight = (part.ravel()[result.listed] for part in nearest_items(items, m, k=task.k, number=number))

@@ -18,7 +18,7 @@ from rapids_slink import graph, neighbors
 from rapids_slink.dendrogram import build_linkage, cutting, soonest
 from rapids_slink.dendrogram.cutting import SERIES_NAMES, ClusterRule, Cut, FlatClusters, StableClusters
 from rapids_slink.metrics import PRECOMPUTED, Metric, Rows, distances
-from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, queries
+from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, queries, tree_class
 from rapids_slink.neighbors import within as near_pairs
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.within.nearest import nearest_earlier, nearest_elsewhere
@@ -56,7 +56,7 @@ from rapids_slink.runtime.memory import (
 from rapids_slink.settings import Settings, parameters_of
 from rapids_slink.spanning_tree.ahead import compile_for
 from rapids_slink.spanning_tree.append import estimate_appended, tree_of_appended
-from rapids_slink.spanning_tree.boxes import FILTERS, estimate_friends, label_friends, serves_friends
+from rapids_slink.spanning_tree.boxes import estimate_friends, label_friends
 from rapids_slink.spanning_tree.graphs import (
     NO_NODES,
     EdgeList,
@@ -260,7 +260,7 @@ def fit_points(X: Any, settings: Settings, rule: ClusterRule, device: Device, re
         if not settings.clipped or settings.min_samples > 1:
             report["min_samples"] = settings.min_samples
     problem = Problem(settings, device, n, d, points.values.dtype.itemsize)
-    if edges is None and serves_friends(problem):
+    if edges is None and problem.finds_friends:
         assert isinstance(rule, Cut)
         return attributes_of_friends(points, problem, rule, report)
     core = None
@@ -545,7 +545,7 @@ def estimate_fit(problem: Problem, tree_estimate: MemoryEstimate | None = None) 
 
     `tree_estimate` is that of the tree of known values. The memory of the lists is free again once the tree is there.
     """
-    if serves_friends(problem):
+    if problem.finds_friends:
         return estimate_friends(problem)
     needed, n, d, itemsize = tree_estimate or estimate_tree(problem), problem.n, problem.n_features, problem.itemsize
     copy, k = n * d * itemsize, problem.settings.min_samples - 1
@@ -632,9 +632,9 @@ def plan_points(X: Any, settings: Settings, device: Device, report: Report) -> N
     if values is None and settings.metric is not PRECOMPUTED:
         values = _sample(problem)
     tree_estimate = None
-    if serves_friends(problem):
+    if problem.finds_friends:
         report["way"] = "friends"
-        report.count("neighbors", filter=FILTERS[device.name])
+        report.count("neighbors", filter=tree_class(device).name)
     elif edges is None:
         tree_estimate = _prepared_estimate(problem, values, report)
     else:

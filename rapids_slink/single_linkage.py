@@ -20,7 +20,6 @@ from rapids_slink.dendrogram.cutting import (
     check_least,
     check_max_distance,
     distance_limit,
-    threshold_of,
 )
 from rapids_slink.dendrogram.names import changes_of, kept_names
 from rapids_slink.hierarchy.model import Estimator, Hierarchy, WithRows
@@ -587,17 +586,16 @@ class SingleLinkage(PointHierarchy):
 
     def _cluster_rule(self) -> Cut:
         limit, threshold = self._limit, self.distance_threshold
-        sizes: dict[str, Any] = {"max_cluster_size": self.max_cluster_size, "count_small": self.count_small}
         check_least(self.min_cluster_size)
-        split = threshold
+        rule = Cut(
+            self.n_clusters, threshold, self.min_cluster_size, max_distance=limit, warns=self.min_cluster_size is None,
+            max_cluster_size=self.max_cluster_size, count_small=self.count_small,
+        )  # fmt: skip
         if self.max_cluster_size is not None or not self.count_small:
-            split = threshold_of(self.n_clusters, threshold, self.min_cluster_size, **sizes)
+            rule = rule.checked()
         if threshold is not None:
             check_distance(threshold, "distance_threshold", self.metric)
-        if limit is not None:
-            if self.n_clusters is None and threshold is None:
-                threshold = float("inf")
-            elif threshold is not None:
-                check_max_distance([threshold], limit)
-        threshold = split if threshold is None else threshold
-        return Cut(self.n_clusters, threshold, self.min_cluster_size, limit, self.min_cluster_size is None, **sizes)
+            check_max_distance([threshold], limit)
+        elif limit is not None and self.n_clusters is None:
+            rule = replace(rule, distance_threshold=inf)
+        return rule

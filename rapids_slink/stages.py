@@ -1,11 +1,11 @@
 """The public functions of single stages; each passes its input to an engine, see `engine_of`."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal, overload
+from typing import Any, Literal, Unpack, overload
 
 import numpy as np
 
-from rapids_slink.dendrogram.cutting import MEANINGS, CutParameters, threshold_of, warn_of_heavy_rows
+from rapids_slink.dendrogram.cutting import MEANINGS, CutOptions, CutParameters, warn_of_heavy_rows
 from rapids_slink.metrics import MetricName
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.neighbors.queries import NearestTask
@@ -335,14 +335,9 @@ def cut(
     *,
     n_clusters: int | str | None = None,
     distance_threshold: float | None = None,
-    min_cluster_size: int | None = None,
-    max_cluster_size: int | None = None,
-    count_small: bool = True,
-    closed: str = "left",
-    names: str = "number",
     n_leaves: int | None = None,
     method: str = "kernel",
-    sample_weight: Any = None,
+    **options: Unpack[CutOptions],
 ) -> Rows: ...
 @overload
 def cut(
@@ -350,14 +345,9 @@ def cut(
     *,
     n_clusters: Sequence[int] | np.ndarray[Any, Any],
     distance_threshold: None = None,
-    min_cluster_size: int | None = None,
-    max_cluster_size: int | None = None,
-    count_small: bool = True,
-    closed: str = "left",
-    names: str = "number",
     n_leaves: int | None = None,
     method: str = "kernel",
-    sample_weight: Any = None,
+    **options: Unpack[CutOptions],
 ) -> Frame: ...
 @overload
 def cut(
@@ -365,14 +355,9 @@ def cut(
     *,
     n_clusters: None = None,
     distance_threshold: Sequence[float] | np.ndarray[Any, Any],
-    min_cluster_size: int | None = None,
-    max_cluster_size: int | None = None,
-    count_small: bool = True,
-    closed: str = "left",
-    names: str = "number",
     n_leaves: int | None = None,
     method: str = "kernel",
-    sample_weight: Any = None,
+    **options: Unpack[CutOptions],
 ) -> Frame: ...
 @with_hints(MEANINGS)
 def cut(
@@ -446,18 +431,10 @@ def cut(
     -----
     Section 3.3.2 of the cuSLINK paper inherits labels level by level. A chain has as many levels as leaves.
     """
-    sizes = min_cluster_size, max_cluster_size, count_small
     parameters = CutParameters(
-        n_clusters,
-        threshold_of(n_clusters, distance_threshold, *sizes),
-        min_cluster_size,
-        method,
-        closed,
-        names,
-        sample_weight,
-        max_cluster_size=max_cluster_size,
-        count_small=count_small,
-    )
+        n_clusters, distance_threshold, min_cluster_size, method, closed, names, sample_weight,
+        max_cluster_size=max_cluster_size, count_small=count_small,
+    ).checked()  # fmt: skip
     labels: Rows | Frame = engine_of(linkage).cut(linkage, parameters, n_leaves)
     if sample_weight is not None:
         warn_of_heavy_rows(parameters, len(labels))

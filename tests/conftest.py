@@ -109,6 +109,19 @@ def prescribe():
 
 
 @pytest.fixture
+def set_costs(monkeypatch):
+    """Call it to set what work costs on every device: `set_costs(look=0)`; see `rapids_slink.neighbors.choose`."""
+
+    def change(**costs):
+        from rapids_slink.neighbors.choose import COSTS
+
+        for device, cost in COSTS.items():
+            monkeypatch.setitem(COSTS, device, cost._replace(**costs))
+
+    return change
+
+
+@pytest.fixture
 def watch(monkeypatch):
     """Call it to note a function's calls: of `watch(owner, "name")` each has the arguments by position, in a tuple.
 

@@ -9,9 +9,8 @@
   are the leaves. It is SciPy's Z. Heights never fall from one row to the next.
 - The linkage of a forest has fewer rows, so it needs n.
 
-Each device's ``merge_in_order`` is the kernel behind `build_linkage`; ``merge_groups`` takes its place if rows are in
-groups. ``label_clusters`` is the kernel behind `cut_labels`.
-`cutting.inherit_labels` is a cut by groupby and merge alone.
+Each device's ``merge_in_order`` is the kernel behind `build_linkage`, and ``label_clusters`` is that behind
+`cut_labels`. `cutting.inherit_labels` is a cut by groupby and merge alone.
 """
 
 from dataclasses import dataclass
@@ -70,10 +69,7 @@ def build_linkage(tree: PreallocatedFrame, n: int, groups: tuple[Array, int] | N
     merges = PreallocatedFrame.empty(tree.device, len(src), MERGE_TYPES)
     left_child, right_child, height, size = merges.columns.values()
     height[...] = weight
-    if groups is not None:
-        kernels(tree.device).merge_groups(src, dst, *groups, n, left_child, right_child, size)
-        return merges
-    merged = kernels(tree.device).merge_in_order(src, dst, n, left_child, right_child, size)
+    merged = kernels(tree.device).merge_in_order(src, dst, n, left_child, right_child, size, groups)
     if merged < len(src):
         u, v = sorted((int(src[merged]), int(dst[merged])))
         raise ValueError(f"not a tree: edge {u} - {v} closes a cycle (of edges that are no heavier)")

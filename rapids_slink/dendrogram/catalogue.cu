@@ -4,6 +4,7 @@
 // into parts of PART; `first_part` has the number of each cluster's first part, and then the number of all parts. `weight` is null
 // if all weights are 1.
 #include "neighbors/exact/formulas.cuh"
+#include "runtime/include/first_above.cuh"
 #include "runtime/include/threads.cuh"
 
 #ifndef VALUE
@@ -12,22 +13,6 @@
 
 constexpr int PART = 256;
 constexpr double INFINITE = 1.0 / 0.0;
-
-struct Members {
-    const long long *rows, *start, *first_part;
-    int clusters;
-    const double* weight;
-};
-
-// Returns the cluster of a part, which is the last one whose first part is not after it.
-__device__ __forceinline__ int cluster_of(const Members& members, long long part) {
-    int low = 0, high = members.clusters;
-    while (high - low > 1) {
-        int middle = low + (high - low) / 2;
-        (members.first_part[middle] <= part ? low : high) = middle;
-    }
-    return low;
-}
 
 // Returns the gap between two coordinates, one of which is moved by whole lengths to where it is nearest.
 __device__ __forceinline__ double nearest_gap(double gap, double length) {
@@ -39,11 +24,10 @@ __device__ __forceinline__ double nearest_gap(double gap, double length) {
 extern "C" __global__ void sum_gaps(
     const VALUE* __restrict__ values, int d, const long long* rows, const long long* start, const long long* first_part,
     int clusters, const double* weight, const double* __restrict__ box, double* __restrict__ sums) {
-    const Members members{rows, start, first_part, clusters, weight};
     long long t = thread_index(), part = t / (d + 1);
     int f = t % (d + 1);
     if (part >= first_part[clusters]) return;
-    int c = cluster_of(members, part);
+    int c = first_above(first_part + 1, clusters, part);
     long long begin = start[c] + (part - first_part[c]) * PART, end = min(begin + PART, start[c + 1]);
     double sum = 0, first = f < d ? widen(values[rows[start[c]] * d + f]) : 0, length = f < d ? box[f] : INFINITE;
     for (long long i = begin; i < end; i++) {
@@ -81,12 +65,11 @@ extern "C" __global__ void sum_squares(
     const VALUE* __restrict__ values, int d, const long long* rows, const long long* start, const long long* first_part,
     int clusters, const double* weight, const double* __restrict__ box, const double* __restrict__ mean,
     double* __restrict__ largest, double* __restrict__ sums) {
-    const Members members{rows, start, first_part, clusters, weight};
     long long part = thread_index();
     if (part >= first_part[clusters]) return;
-    int c = cluster_of(members, part);
+    int c = first_above(first_part + 1, clusters, part);
     long long begin = start[c] + (part - first_part[c]) * PART, end = min(begin + PART, start[c + 1]);
-    double most = 0, sum = 0;
+    double maximum = 0, sum = 0;
     for (long long i = begin; i < end; i++) {
         long long row = rows[i];
         double square = 0;
@@ -94,10 +77,10 @@ extern "C" __global__ void sum_squares(
             double gap = nearest_gap(minus(widen(values[row * d + f]), mean[(long long)c * d + f]), box[f]);
             square = plus(square, times(gap, gap));
         }
-        most = fmax(most, square);
+        maximum = fmax(maximum, square);
         sum = plus(sum, times(weight ? weight[row] : 1, square));
     }
-    largest[part] = most, sums[part] = sum;
+    largest[part] = maximum, sums[part] = sum;
 }
 
 // Writes for each cluster the largest distance from its mean, and the root of the mean square.
@@ -107,8 +90,8 @@ extern "C" __global__ void write_deviations(
     double* __restrict__ spread) {
     long long c = thread_index();
     if (c >= clusters) return;
-    double most = 0, total = 0;
+    double maximum = 0, total = 0;
     for (long long part = first_part[c]; part < first_part[c + 1]; part++)
-        most = fmax(most, largest[part]), total = plus(total, sums[part]);
-    radius[c] = __dsqrt_rn(most), spread[c] = __dsqrt_rn(__ddiv_rn(total, mass[c]));
+        maximum = fmax(maximum, largest[part]), total = plus(total, sums[part]);
+    radius[c] = __dsqrt_rn(maximum), spread[c] = __dsqrt_rn(__ddiv_rn(total, mass[c]));
 }

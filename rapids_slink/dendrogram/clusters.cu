@@ -5,6 +5,7 @@
 // cluster's first key, and then the number of keys. A cluster's points are cut into parts of SUMMED; `first_part` has the number of
 // each cluster's first part, and then the number of all parts.
 
+#include "runtime/include/first_above.cuh"
 #include "runtime/include/threads.cuh"
 
 constexpr int SUMMED = 256;
@@ -65,9 +66,9 @@ extern "C" __global__ void label_points(
     const double* __restrict__ largest, double stay, int* __restrict__ labels, double* __restrict__ depth) {
     long long i = thread_index();
     if (i >= n) return;
-    double rate = departure[i], most = largest[cluster[i]];
+    double rate = departure[i], maximum = largest[cluster[i]];
     labels[i] = rate >= stay ? label[cluster[i]] : -1;
-    depth[i] = labels[i] < 0 ? 0 : rate < most ? rate / most : 1;
+    depth[i] = labels[i] < 0 ? 0 : rate < maximum ? rate / maximum : 1;
 }
 
 // Writes the outlier score of each point, from its cluster's largest λ.
@@ -76,19 +77,19 @@ extern "C" __global__ void score_points(
     double* __restrict__ score) {
     long long i = thread_index();
     if (i >= n) return;
-    double rate = departure[i], most = largest[cluster[i]];
-    score[i] = rate >= most ? 0 : 1 - rate / most;
+    double rate = departure[i], maximum = largest[cluster[i]];
+    score[i] = rate >= maximum ? 0 : 1 - rate / maximum;
 }
 
 // Writes the rows of a condensed tree: first those of the clusters within the cluster of all points, then those of n points.
 extern "C" __global__ void put_columns(
     int clusters, const int* __restrict__ parent, const double* __restrict__ birth, const int* __restrict__ size, int n,
-    const int* __restrict__ cluster, const double* __restrict__ departure, long long* __restrict__ of, long long* __restrict__ child,
+    const int* __restrict__ cluster, const double* __restrict__ departure, long long* __restrict__ outer, long long* __restrict__ child,
     double* __restrict__ rate, long long* __restrict__ child_size) {
     long long i = thread_index(), point = i - clusters;
     if (point >= n) return;
     bool is_point = point >= 0;
-    of[i] = (long long)n + (is_point ? cluster[point] : parent[i]);
+    outer[i] = (long long)n + (is_point ? cluster[point] : parent[i]);
     child[i] = is_point ? point : n + 1 + i;
     rate[i] = is_point ? departure[point] : birth[i];
     child_size[i] = is_point ? 1 : size[i];
@@ -117,20 +118,16 @@ extern "C" __global__ void sum_parts(
     double* sum, double* largest) {
     long long part = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (part >= first_part[clusters]) return;
-    int low = 0, high = clusters;  // the last cluster whose first part is not after this one
-    while (high - low > 1) {
-        int middle = low + (high - low) / 2;
-        (first_part[middle] <= part ? low : high) = middle;
-    }
-    long long begin = start[low] + (part - first_part[low]) * SUMMED, end = min(begin + SUMMED, start[low + 1]);
-    double total = 0, most = 0, born = birth[low];
+    int c = first_above(first_part + 1, clusters, part);
+    long long begin = start[c] + (part - first_part[c]) * SUMMED, end = min(begin + SUMMED, start[c + 1]);
+    double total = 0, maximum = 0, born = birth[c];
     for (long long i = begin; i < end; i++) {
         double rate = departure[(int)key[i]];
         total += rate - born;
-        most = max(most, rate);
+        maximum = max(maximum, rate);
     }
     sum[part] = total;
-    largest[part] = most;
+    largest[part] = maximum;
 }
 
 // Writes the sums of each cluster's parts, and the cluster's first point.
@@ -140,12 +137,12 @@ extern "C" __global__ void sum_clusters(
     double* total_of_cluster, double* largest_of_cluster, int* first) {
     int cluster = blockIdx.x * blockDim.x + threadIdx.x;
     if (cluster >= clusters) return;
-    double total = 0, most = 0;
+    double total = 0, maximum = 0;
     for (long long part = first_part[cluster]; part < first_part[cluster + 1]; part++) {
         total += sum[part];
-        most = max(most, largest[part]);
+        maximum = max(maximum, largest[part]);
     }
     total_of_cluster[cluster] = total;
-    largest_of_cluster[cluster] = most;
+    largest_of_cluster[cluster] = maximum;
     first[cluster] = start[cluster] < start[cluster + 1] ? (int)key[start[cluster]] : n;
 }

@@ -26,6 +26,11 @@ class Merges(NamedTuple):
     height: Array
     size: Array
 
+    @classmethod
+    def of(cls, linkage: Any) -> "Merges":
+        """Return the columns of a linkage frame on the host, or those that a mapping holds."""
+        return cls(*(getattr(linkage[name], "values", linkage[name]) for name in ("left", "right", "height", "size")))
+
 
 class Condensed(NamedTuple):
     """A condensed dendrogram of n points. Cluster 0 is all points, and clusters come before those within them."""
@@ -68,7 +73,7 @@ def condense(merges: Merges, n: int, min_size: int, weighting: Weighting | None 
     parent, birth, cluster_size = (np.empty(max_clusters, dtype) for dtype in types)
     cluster_size[0] = total
     tree = Condensed(parent, birth, cluster_size, np.zeros(n, np.int32), np.full(n, np.inf))
-    count = _condense(*merges, min(min_size, np.iinfo(np.int64).max), weight, own_rate, *tree)
+    count = _condense(merges, min(min_size, np.iinfo(np.int64).max), weight, own_rate, tree)
     return tree._replace(parent=tree.parent[:count], birth=tree.birth[:count], size=tree.size[:count])
 
 
@@ -96,7 +101,9 @@ def columns_of(tree: Condensed, weighting: Weighting | None = None, device: Devi
     The values of the dendrogram's points are on this device, which may be a GPU only if there are no weights.
     """
     if device.is_gpu:
-        columns: tuple[Array, ...] = half(device, __package__).columns_of(*tree)
+        columns: tuple[Array, ...] = half(device, __package__).columns_of(
+            tree.parent, tree.birth, tree.size, tree.cluster, tree.departure
+        )
         return dict(zip(CONDENSED, columns, strict=True))
     n, clusters = tree.cluster.size, tree.parent.size
     size = np.ones(n, np.int64) if weighting is None else weighting.weight
@@ -130,9 +137,10 @@ def from_frame(frame: Any, n: int) -> Condensed:
 
 
 @njit(nogil=True, cache=True)
-def _condense(
-    left_child, right_child, height, size, min_size, weight, own_rate, parent, birth, cluster_size, cluster, falls_at
-):
+def _condense(merges, min_size, weight, own_rate, tree):
+    """Write the condensed dendrogram of a linkage into arrays with room for it; return the number of its clusters."""
+    left_child, right_child, height, size = merges
+    parent, birth, cluster_size, cluster, falls_at = tree
     n = cluster.size
     parent[0], birth[0], count = -1, 0.0, 1
     # Merges are visited from the top down. For each, `within` is the cluster of its points before it, and `fallen` is
@@ -398,7 +406,7 @@ def layers(merges: Merges, n: int) -> list[Layer]:
     """
     if merges.height.size < n - 1:
         merges = _as_one_tree(merges, n)
-    begin, end = _ranges_of_sizes(*merges, n)
+    begin, end = _ranges_of_sizes(merges, n)
     lasts = begin < end
     begin, end = begin[lasts] + 1, end[lasts] + 1
     sizes = np.unique(np.concatenate([begin, end]))
@@ -414,11 +422,12 @@ def layers(merges: Merges, n: int) -> list[Layer]:
 
 
 @njit(nogil=True, cache=True)
-def _ranges_of_sizes(left_child, right_child, height, size, n):
+def _ranges_of_sizes(merges, n):
     """Return the sizes (first, last] at which each side of a merge is a cluster that does not split: two (2m,) int64.
 
     Sizes are at least 2, and points at distance zero stay together.
     """
+    left_child, right_child, height, size = merges
     m = left_child.size
     within = np.ones(n + m, np.int64)  # the largest size at which anything in a leaf or a merge splits, at least 1
     first, last = np.ones(2 * m, np.int64), np.ones(2 * m, np.int64)

@@ -27,38 +27,34 @@ def find_root(parent, v):
     return v
 
 
-def merge_in_order(src, dst, n, left_child, right_child, size):
+def merge_in_order(src, dst, n, left_child, right_child, size, groups=None):
     """Merge the clusters at the ends of the edges of a tree of n leaves, (m,) int32 `src` and `dst`, in turn.
 
     Writes the two clusters that each edge merges, the lesser first, and the number of leaves that they have together,
     (m,) int32. Returns the number of edges that merge clusters: fewer than m if the next one closes a cycle. Union by
     size with path halving is O(m α(m)).
+
+    `groups` holds the group of each edge, (m,) int32, and the number of groups, which share no leaf and have no cycle.
+    All cores take groups in turn, and the edges of a group find their sets in a core's cache.
     """
     parent = np.arange(n, dtype=np.int32)  # NumPy makes the arrays: Numba takes long to compile that
     sets = np.stack((np.ones_like(parent), parent), axis=1)
-    return _merge_all(src, dst, n, parent, sets, left_child, right_child, size)
+    if groups is None:
+        return _merge_all(src, dst, n, parent, sets, left_child, right_child, size)
+    group, n_groups = groups
+    order, start = _order_by_group(group, n_groups)
+
+    def merge_some(some: slice) -> None:
+        edges = order[start[some.start] : start[some.stop]]
+        _merge_edges(edges, src, dst, n, parent, sets, left_child, right_child, size)
+
+    for_each_chunk(CPU, merge_some, chunks_for_cores(n_groups, GROUPS_OF_CHUNK, GROUPS_OF_CHUNK))
+    return len(src)
 
 
 @njit(cache=True)
 def _merge_all(src, dst, n, parent, sets, left_child, right_child, size):
     return _merge_edges(range(len(src)), src, dst, n, parent, sets, left_child, right_child, size)
-
-
-def merge_groups(src, dst, group, n_groups, n, left_child, right_child, size):
-    """Merge the clusters at the ends of the edges of a forest in groups, as `merge_in_order` does.
-
-    `group` is the group of each edge, (m,) int32. Groups share no leaf and have no cycle. All cores take groups in
-    turn, and the edges of a group find their sets in a core's cache.
-    """
-    order, start = _order_by_group(group, n_groups)
-    parent = np.arange(n, dtype=np.int32)
-    sets = np.stack((np.ones_like(parent), parent), axis=1)
-
-    def merge_some(groups: slice) -> None:
-        edges = order[start[groups.start] : start[groups.stop]]
-        _merge_edges(edges, src, dst, n, parent, sets, left_child, right_child, size)
-
-    for_each_chunk(CPU, merge_some, chunks_for_cores(n_groups, GROUPS_OF_CHUNK, GROUPS_OF_CHUNK))
 
 
 @njit(nogil=True, cache=True)
@@ -99,17 +95,19 @@ def _order_by_group(group, n_groups):
 
 
 @njit(cache=True)
-def label_clusters(left_child, right_child, n):
+def label_clusters(left_child, right_child, n, kept=None):
     """Return the flat cluster of each of n leaves, then of each merge, (n + m,) int32, after the first m merges.
 
-    The children of these merges are (m,) int32. Clusters are numbered 0..n-m-1 in the order of their first leaves.
+    The children of these merges are (m,) int32. Clusters are numbered in the order of their first leaves. `kept`,
+    (m,) bool, marks the merges that take place, and all merges within them. Then only the labels of leaves are valid.
     """
     m = len(left_child)
     flat, number, n_numbered = np.empty(n + m, np.int32), np.empty(n + m, np.int32), 0
     for c in range(n + m):
         flat[c], number[c] = c, -1
     for i in range(m - 1, -1, -1):
-        flat[left_child[i]] = flat[right_child[i]] = flat[n + i]
+        if kept is None or kept[i]:
+            flat[left_child[i]] = flat[right_child[i]] = flat[n + i]
     for leaf in range(n):
         if number[flat[leaf]] < 0:
             number[flat[leaf]] = n_numbered
@@ -174,27 +172,6 @@ def ranks_in_groups(group, n_groups):
         rank[i] = seen[group[i]]
         seen[group[i]] += 1
     return rank
-
-
-@njit(cache=True)
-def label_kept(left_child, right_child, kept, n):
-    """Return the flat cluster of each of n leaves, (n,) int32, after the merges that are marked in `kept`.
-
-    Clusters are numbered in the order of their first leaves. Merges within a kept merge must be kept, too.
-    """
-    flat = np.empty(n + len(kept), np.int32)
-    for c in range(n + len(kept)):
-        flat[c] = c
-    for i in range(len(kept) - 1, -1, -1):
-        if kept[i]:
-            flat[left_child[i]] = flat[right_child[i]] = flat[n + i]
-    number, n_numbered, label = np.full(n + len(kept), -1, np.int32), 0, np.empty(n, np.int32)
-    for leaf in range(n):
-        if number[flat[leaf]] < 0:
-            number[flat[leaf]] = n_numbered
-            n_numbered += 1
-        label[leaf] = number[flat[leaf]]
-    return label
 
 
 @njit(nogil=True, cache=True)

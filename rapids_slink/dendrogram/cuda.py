@@ -13,7 +13,7 @@ top(S) the lightest edge that leaves S. The chain of e is the first S with top(S
 another in D in the order of their ranks, and top(S) comes after the last of them:
 
 1. Let h be inside S and heavier than top(S') for each smaller S' that holds it, and f an edge that leaves such an S'
-   or S. All edges between h and f on their path are lighter than the heavier of the two. For such an edge, g, was the
+   or S. All edges between h and f on their path are lighter than the heavier of the two. Each such edge, g, was the
    lightest at one of its ends. Go on over that end: the next edge of the path on g's level is heavier, and so on up to
    f, or to an edge of a higher level, where the same holds, or to the part S' that holds h; but then the edge before
    is top(S'), and h is heavier.
@@ -38,6 +38,7 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.dendrogram import cpu
+from rapids_slink.dendrogram.condense import Condensed
 from rapids_slink.runtime.cuda import check_arrays, constant, launch, launch_resident, number_a_block, value_option
 from rapids_slink.runtime.device import Array
 
@@ -49,41 +50,44 @@ MAX_LEVELS = constant(SOURCE, "MAX_LEVELS")
 COUNTERS = 512  # more than a launch needs: two per level and one per round of pointer doubling
 
 
-def merge_in_order(src: Array, dst: Array, n: int, left_child: Any, right_child: Any, size: Any) -> int:
-    """Merge the clusters at the ends of a tree's edges, as `rapids_slink.dendrogram.cpu.merge_in_order` does."""
+def merge_in_order(
+    src: Array, dst: Array, n: int, left_child: Any, right_child: Any, size: Any, groups: Any = None
+) -> int:
+    """Merge the clusters at the ends of a tree's edges, as `rapids_slink.dendrogram.cpu.merge_in_order` does.
+
+    The groups are not needed, because a GPU merges all edges at once anyway.
+    """
     check_arrays("int32", src, dst, left_child, right_child, size)
     m = src.size
     if not m:
         return 0
-    edges = np.int32(m), np.int32(n)
     lightest_exit = cp.empty(2 * n, cp.int64)  # a level has at most half the parts of the level before
     key = cp.empty(m, cp.int64)
     children, kept, pointer = cp.empty((m, 2), cp.int32), cp.empty((6, m), cp.int32), cp.empty(n, cp.int32)
     levels = cp.zeros(MAX_LEVELS + 4, cp.int32)
-    _launch("contract", n, *edges, src, dst, lightest_exit, children, pointer, kept, key, levels)
+    _launch("contract", n, np.int32(m), np.int32(n), src, dst, lightest_exit, children, pointer, kept, key, levels)
     del lightest_exit, kept, pointer  # the sort may reuse their memory
     key.sort()
-    sums = cp.empty(n + 1, cp.int32), cp.empty(m, cp.uint32), number_a_block(SOURCE)
-    _launch("merge_along_chains", m, *edges, levels, children, key, *sums, left_child, right_child, size)
+    _launch(
+        "merge_along_chains", m, np.int32(m), np.int32(n), levels, children, key, cp.empty(n + 1, cp.int32),
+        cp.empty(m, cp.uint32), number_a_block(SOURCE), left_child, right_child, size,
+    )  # fmt: skip
     if not int(levels[1]):
         return m
     # Union-find finds the first edge that closes a cycle.
     return cpu.merge_in_order(cp.asnumpy(src), cp.asnumpy(dst), n, *np.empty((3, m), np.int32))
 
 
-def merge_groups(
-    src: Array, dst: Array, group: Array, n_groups: int, n: int, left_child: Any, right_child: Any, size: Any
-) -> None:
-    """Merge the clusters at the ends of a forest's edges, as `rapids_slink.dendrogram.cpu.merge_groups` does.
+def label_clusters(left_child: Any, right_child: Any, n: int, kept: Any = None) -> Any:
+    """Return the flat cluster of each leaf and each merge, as `rapids_slink.dendrogram.cpu.label_clusters` does.
 
-    The groups are not needed, because a GPU merges all edges at once anyway.
+    The kernel takes kept merges alone, so these are numbered anew.
     """
-    merge_in_order(src, dst, n, left_child, right_child, size)
-
-
-def label_clusters(left_child: Any, right_child: Any, n: int) -> Any:
-    """Return the flat cluster of each leaf and each merge, as `rapids_slink.dendrogram.cpu.label_clusters` does."""
     check_arrays("int32", left_child, right_child)
+    if kept is not None:
+        rows, new = cp.flatnonzero(kept), cp.arange(n + kept.size, dtype=cp.int32)
+        new[n + rows] = cp.arange(n, n + rows.size, dtype=cp.int32)
+        left_child, right_child = new[left_child[rows]], new[right_child[rows]]
     clusters = n + left_child.size
     pointer, first_leaf, label = cp.empty((3, clusters), cp.int32)
     number = cp.empty(n, cp.uint32)
@@ -119,38 +123,27 @@ def ranks_in_groups(group: Any, n_groups: int) -> Any:
     return rank
 
 
-def label_kept(left_child: Any, right_child: Any, kept: Any, n: int) -> Any:
-    """Return the flat cluster of each leaf after the kept merges, as `rapids_slink.dendrogram.cpu.label_kept` does.
-
-    The kept merges are numbered anew, so that `label_clusters` takes them.
-    """
-    rows = cp.flatnonzero(kept)
-    new = cp.arange(n + kept.size, dtype=cp.int32)
-    new[n + rows] = cp.arange(n, n + rows.size, dtype=cp.int32)
-    return label_clusters(new[left_child[rows]], new[right_child[rows]], n)[:n]
-
-
-def condense(
-    left_child: Array, right_child: Array, height: Array, size: Array, min_size: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, Array, Array]:
-    """Return the columns of a `Condensed` for one tree without weights. Those of points stay on the GPU.
+def condense(left_child: Array, right_child: Array, height: Array, size: Array, min_size: int) -> Condensed:
+    """Return the condensed dendrogram of one tree without weights. The values of points stay on the GPU.
 
     Every node of the dendrogram, leaf or merge, points at the merge that takes it. From each leaf, pointers within
     parts that are too small are followed to the first merge that is large enough: it tells when the leaf falls out.
     Other pointers are followed up to the nearest side of a split: it tells which cluster the leaf falls out of.
     """
     n = left_child.size + 1
-    columns = left_child, right_child, height, size
-    (large, side), rate, split = _follow_parts(*columns, min_size)
-    top_down = np.sort(split.get())[::-1]
-    splits = np.int32(top_down.size), cp.asarray(np.ascontiguousarray(top_down)), np.int32(n)
+    (large, side), rate, split = _follow_parts(left_child, right_child, height, size, min_size)
+    top_down = cp.asarray(np.ascontiguousarray(np.sort(split.get())[::-1]))
+    splits, leaves = np.int32(top_down.size), np.int32(n)
     number, birth = cp.zeros(2 * n - 1, cp.int32), cp.empty(2 * top_down.size)
     parent, points = cp.empty((2, 2 * top_down.size), cp.int32)
     cluster, departure = cp.empty(n, cp.int32), cp.empty(n)
-    launch(SUMS, "number_sides", n, *splits, left_child, right_child, size, rate, number, birth, points)
-    launch(SUMS, "place_leaves", n, *splits, large, side, rate, number, cluster, departure, parent)
+    launch(
+        SUMS, "number_sides", n, splits, top_down, leaves, left_child, right_child, size, rate, number, birth, points
+    )
+    launch(SUMS, "place_leaves", n, splits, top_down, leaves, large, side, rate, number, cluster, departure, parent)
     root_first = ((-1, parent), (0.0, birth), (n, points))
-    return *(np.append(np.array([root], a.dtype), a.get()) for root, a in root_first), cluster, departure
+    outer, rates, sizes = (np.append(np.array([root], a.dtype), a.get()) for root, a in root_first)
+    return Condensed(outer, rates, sizes, cluster, departure)
 
 
 def columns_of(
@@ -160,11 +153,14 @@ def columns_of(
     check_arrays("int32", parent, size, cluster)
     check_arrays("float64", birth, departure)
     rows = parent.size - 1 + cluster.size
-    columns = (*cp.empty((2, rows), cp.int64), cp.empty(rows), cp.empty(rows, cp.int64))
+    outer, child = cp.empty((2, rows), cp.int64)
+    rate, child_size = cp.empty(rows), cp.empty(rows, cp.int64)
     parent, birth, size = (cp.asarray(column[1:]) for column in (parent, birth, size))
-    counts = np.int32(parent.size), np.int32(cluster.size)
-    launch(SUMS, "put_columns", rows, counts[0], parent, birth, size, counts[1], cluster, departure, *columns)
-    return columns
+    launch(
+        SUMS, "put_columns", rows, np.int32(parent.size), parent, birth, size, np.int32(cluster.size), cluster,
+        departure, outer, child, rate, child_size,
+    )  # fmt: skip
+    return outer, child, rate, child_size
 
 
 def label_points(
@@ -208,8 +204,10 @@ def _follow_parts(
     m, nodes = height.size, 2 * height.size + 1
     pointer, rate = cp.empty((2, nodes), cp.int32), cp.empty(m)
     split, count = cp.empty(m, cp.int32), cp.zeros(1, cp.int32)
-    columns = np.int32(m + 1), left_child, right_child, height, size, np.int32(min(min_size, m + 2))
-    launch(SUMS, "begin_parts", m, *columns, rate, *pointer, split, count)
+    launch(
+        SUMS, "begin_parts", m, np.int32(m + 1), left_child, right_child, height, size, np.int32(min(min_size, m + 2)),
+        rate, pointer[0], pointer[1], split, count,
+    )  # fmt: skip
     for _ in range(m.bit_length()):  # a path has at most m pointers
         launch(SUMS, "follow", 2 * nodes, np.int64(nodes), pointer)
     return pointer, rate, split[: int(count[0])]
@@ -226,15 +224,18 @@ def sum_up_clusters(cluster: Array, departure: Array, birth: np.ndarray, weight:
     check_arrays("float64", departure)
     n, c = cluster.size, birth.size
     key, start = cp.empty(n, cp.uint64), cp.empty(c + 1, cp.int64)
-    sizes = np.int32(n), np.int32(c)
-    launch(SUMS, "pack_clusters", n, sizes[0], cluster, key)
+    points, clusters = np.int32(n), np.int32(c)
+    launch(SUMS, "pack_clusters", n, points, cluster, key)
     key.sort()
-    launch(SUMS, "find_starts", n + 1, *sizes, key, start)
+    launch(SUMS, "find_starts", n + 1, points, clusters, key, start)
     ends = np.cumsum(-(-np.diff(start.get()) // cpu.SUMMED))
-    first_part, parts = cp.asarray(np.append(np.zeros(1, np.int64), ends)), n // cpu.SUMMED + c  # the most parts
-    sums, (total, largest), first = cp.empty((2, parts)), cp.empty((2, c)), cp.empty(c, cp.int32)
-    launch(SUMS, "sum_parts", parts, *sizes, key, start, first_part, departure, cp.asarray(birth), sums[0], sums[1])
-    launch(SUMS, "sum_clusters", c, *sizes, key, start, first_part, sums[0], sums[1], total, largest, first)
+    first_part, max_parts = cp.asarray(np.append(np.zeros(1, np.int64), ends)), n // cpu.SUMMED + c
+    (sums, maxima), (total, largest), first = cp.empty((2, max_parts)), cp.empty((2, c)), cp.empty(c, cp.int32)
+    launch(
+        SUMS, "sum_parts", max_parts, points, clusters, key, start, first_part, departure, cp.asarray(birth), sums,
+        maxima,
+    )  # fmt: skip
+    launch(SUMS, "sum_clusters", c, points, clusters, key, start, first_part, sums, maxima, total, largest, first)
     return total.get(), largest.get(), first.get()
 
 
@@ -251,11 +252,17 @@ PART = constant(CATALOGUE, "PART")  # the number of rows of a cluster that are s
 def means_of_clusters(values: Array, members: "Members", box: Array) -> tuple[Array, Array]:
     """Return the mean of each cluster's rows and its mass, as `rapids_slink.dendrogram.cpu.means_of_clusters` does."""
     clusters, d = members.start.size - 1, values.shape[1]
-    rows, parts = _rows_of(values, members, box)
-    sums, mean, mass = cp.empty((parts, d + 1)), cp.empty((clusters, d)), cp.empty(clusters)
+    first_part, max_parts = _cut_into_parts(values, members, box)
+    sums, mean, mass = cp.empty((max_parts, d + 1)), cp.empty((clusters, d)), cp.empty(clusters)
     options = (value_option(values.dtype),)
-    launch(CATALOGUE, "sum_gaps", parts * (d + 1), *rows, members.weight, box, sums, options=options)
-    launch(CATALOGUE, "write_means", clusters * d, *rows, box, sums, mean, mass, options=options)
+    launch(
+        CATALOGUE, "sum_gaps", max_parts * (d + 1), values, np.int32(d), members.rows, members.start, first_part,
+        np.int32(clusters), members.weight, box, sums, options=options,
+    )  # fmt: skip
+    launch(
+        CATALOGUE, "write_means", clusters * d, values, np.int32(d), members.rows, members.start, first_part,
+        np.int32(clusters), box, sums, mean, mass, options=options,
+    )  # fmt: skip
     return mean, mass
 
 
@@ -266,30 +273,33 @@ def deviations_of_clusters(
 
     `rapids_slink.dendrogram.cpu.deviations_of_clusters` does the same on a CPU.
     """
-    clusters = members.start.size - 1
-    rows, parts = _rows_of(values, members, box)
-    check_arrays("float64", mean, size=clusters * values.shape[1])
+    clusters, d = members.start.size - 1, values.shape[1]
+    first_part, max_parts = _cut_into_parts(values, members, box)
+    check_arrays("float64", mean, size=clusters * d)
     check_arrays("float64", mass, size=clusters)
-    largest, sums, radius, spread = cp.empty(parts), cp.empty(parts), cp.empty(clusters), cp.empty(clusters)
+    largest, sums = cp.empty((2, max_parts))
+    radius, spread = cp.empty((2, clusters))
     options = (value_option(values.dtype),)
-    launch(CATALOGUE, "sum_squares", parts, *rows, members.weight, box, mean, largest, sums, options=options)
-    *_, first_part, count = rows
     launch(
-        CATALOGUE, "write_deviations", clusters, count, first_part, largest, sums, mass, radius, spread, options=options
-    )
+        CATALOGUE, "sum_squares", max_parts, values, np.int32(d), members.rows, members.start, first_part,
+        np.int32(clusters), members.weight, box, mean, largest, sums, options=options,
+    )  # fmt: skip
+    launch(
+        CATALOGUE, "write_deviations", clusters, np.int32(clusters), first_part, largest, sums, mass, radius, spread,
+        options=options,
+    )  # fmt: skip
     return radius, spread
 
 
-def _rows_of(values: Array, members: "Members", box: Array) -> tuple[tuple[Any, ...], int]:
-    """Return the arguments by which kernels read the rows of clusters, and an upper bound of the number of parts."""
-    n, d = values.shape
-    clusters = members.start.size - 1
+def _cut_into_parts(values: Array, members: "Members", box: Array) -> tuple[Array, int]:
+    """Check the arrays that describe the rows of clusters, and cut these rows into parts.
+
+    Returns the number of each cluster's first part, closed by the number of parts, and an upper bound of the latter.
+    """
     check_arrays(values.dtype, values)
     check_arrays("int64", members.rows, members.start)
-    check_arrays("float64", members.weight, size=n)
-    check_arrays("float64", box, size=d)
-    first_part = cp.zeros(clusters + 1, cp.int64)
+    check_arrays("float64", members.weight, size=len(values))
+    check_arrays("float64", box, size=values.shape[1])
+    first_part = cp.zeros_like(members.start)
     first_part[1:] = cp.cumsum(-(-cp.diff(members.start) // PART))
-    return (values, np.int32(d), members.rows, members.start, first_part, np.int32(clusters)), (
-        members.rows.size // PART + clusters
-    )
+    return first_part, members.rows.size // PART + members.start.size - 1

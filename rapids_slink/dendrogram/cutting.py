@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from numbers import Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypedDict
 
 import numpy as np
 
@@ -80,6 +80,17 @@ CLOSED = ("left", "right")
 NAMES = ("number", "first_row")
 
 
+class CutOptions(TypedDict, total=False):
+    """The parameters that any cut takes beside a number of clusters or a distance, for typing tools."""
+
+    min_cluster_size: int | None
+    max_cluster_size: int | None
+    count_small: bool
+    closed: str
+    names: str
+    sample_weight: Any
+
+
 @dataclass(frozen=True)
 class CutParameters:
     """The parameters of `api.cut` that say where to cut, and how."""
@@ -105,6 +116,24 @@ class CutParameters:
         if isinstance(value, list | tuple | range):
             return [one.item() if hasattr(one, "item") else one for one in value], True
         return [value], False
+
+    def checked(self) -> Self:
+        """Return the parameters, and raise for sizes that do not go together.
+
+        A largest size splits the clusters of the threshold, which becomes infinite if it is None.
+        """
+        least, max_size = self.min_cluster_size, self.max_cluster_size
+        check_least(least)
+        if not self.count_small and (self.n_clusters is None or is_widest_gap(self.n_clusters) or least is None):
+            raise ValueError("count_small=False takes n_clusters=, a number, and min_cluster_size=")
+        if max_size is None:
+            return self
+        if as_integer(max_size, "max_cluster_size") < max(1, least or 1):
+            lowest = "1" if least is None else f"min_cluster_size={least}"
+            raise ValueError(f"max_cluster_size must be at least {lowest}, got {max_size}")
+        if self.n_clusters is not None:
+            raise ValueError("max_cluster_size splits clusters, so that there are more than n_clusters: leave that out")
+        return replace(self, distance_threshold=inf) if self.distance_threshold is None else self
 
     def column_names(self) -> list[Any]:
         """Return the names of the cuts' columns: their values, or "label" for a single cut.
@@ -158,8 +187,11 @@ class CutParameters:
                 raise ValueError(f"n_clusters must be at least 1, got {value}")
             undone = int((large == value).argmax())
             if int(large[undone]) != value:
-                of = f"clusters of at least {least:,} {'rows' if self.sample_weight is None else 'by weight'}"
-                raise ValueError(f"no cut has {value} {of}: cuts have from {int(large.min())} to {int(large.max())}")
+                unit = "rows" if self.sample_weight is None else "by weight"
+                raise ValueError(
+                    f"no cut has {value} clusters of at least {least:,} {unit}: cuts have from {int(large.min())} to "
+                    f"{int(large.max())}"
+                )
             counts.append(n - linkage.columns["height"].size + undone)
         numbers = counts if many else counts[0]
         names = self.column_values or values
@@ -174,30 +206,6 @@ def check_least(size: Any) -> None:
     """Raise unless this may be the smallest size of a cluster: an integer of at least 1, or None for the default."""
     if size is not None and as_integer(size, "min_cluster_size") < 1:
         raise ValueError(f"min_cluster_size must be at least 1, got {size}")
-
-
-def threshold_of(
-    n_clusters: Any,
-    distance_threshold: Any,
-    min_cluster_size: Any = None,
-    max_cluster_size: Any = None,
-    count_small: Any = True,
-) -> Any:
-    """Return the distance threshold of a cut with these parameters, and raise for sizes that do not go together.
-
-    With a largest size, the clusters of the given threshold are split. The threshold is infinite if none is given.
-    """
-    check_least(min_cluster_size)
-    if not count_small and (n_clusters is None or is_widest_gap(n_clusters) or min_cluster_size is None):
-        raise ValueError("count_small=False takes n_clusters=, a number, and min_cluster_size=")
-    if max_cluster_size is None:
-        return distance_threshold
-    if as_integer(max_cluster_size, "max_cluster_size") < max(1, min_cluster_size or 1):
-        least = "1" if min_cluster_size is None else f"min_cluster_size={min_cluster_size}"
-        raise ValueError(f"max_cluster_size must be at least {least}, got {max_cluster_size}")
-    if n_clusters is not None:
-        raise ValueError("max_cluster_size splits clusters, so that there are more than n_clusters: leave that out")
-    return inf if distance_threshold is None else distance_threshold
 
 
 def is_widest_gap(n_clusters: Any) -> bool:
@@ -273,18 +281,19 @@ def warn_of_heavy_rows(parameters: CutParameters, n: int) -> None:
         )
 
 
-def warn_of_outliers(merges: Merges, n: int, n_clusters: int) -> None:
+def warn_of_outliers(linkage: Mapping[str, Array], n: int, n_clusters: int) -> None:
     """Warn if one of the clusters of n rows in one tree has nearly all rows, and most others have one.
 
-    The last merges are undone. The clusters are the children of these merges, except those that are undone too.
+    `linkage` holds the columns. The last merges are undone. The clusters are the children of these merges, except those
+    that are undone too.
     """
     kept = n - n_clusters
-    if n < FEW_ROWS or n_clusters < 2 or merges.height.size != n - 1:
+    if n < FEW_ROWS or n_clusters < 2 or linkage["size"].size != n - 1:
         return
-    child = np.concatenate([to_host(side[kept:]) for side in merges[:2]])
+    child = np.concatenate([to_host(linkage[side][kept:]) for side in ("left", "right")])
     child = child[child < n + kept]
     sizes, is_merge = np.ones(n_clusters, np.int64), child >= n
-    sizes[is_merge] = to_host(merges.size[device_of(merges.size).asarray(child[is_merge] - n)])
+    sizes[is_merge] = to_host(linkage["size"][device_of(linkage["size"]).asarray(child[is_merge] - n)])
     single, largest = int((sizes == 1).sum()), int(sizes.max())
     if 2 * single > n_clusters - 1 and largest >= MOST_ROWS * n:
         have = "has" if single == 1 else "have"
@@ -306,8 +315,8 @@ def cut_frame(
 ) -> Any:
     """Cut a linkage frame in a separate run, on its device, and return what `api.cut` does, of this kind of `output`.
 
-    The labels have the `index`. `check` is called with the device before anything is cut. `groups` holds a model's
-    frames ``_merge_group_`` and ``groups_``. With these, the number of clusters is the number in each group.
+    The labels have the `index`. `check` is called with the device before anything is cut. With `groups`, see
+    `cut_groups`, the number of clusters is the number in each group.
     """
     device, merges = device_of(linkage), len(linkage)
     values, many = parameters.values
@@ -322,7 +331,7 @@ def cut_frame(
         labels = (
             cut_labels(soonest(frame, n_leaves), n_leaves, parameters).on(device)
             if groups is None
-            else cut_groups(frame, n_leaves, parameters, *groups)
+            else cut_groups(frame, n_leaves, parameters, groups)
         )
     output = output.from_cuml_setting()
     if not many:
@@ -406,25 +415,26 @@ def _label_prefixes(
         if least > 1:
             # Counts, and integer weights, are far below 2^53, so their sums are exact in float64, in any order.
             sizes = xp.bincount(step, weights=sizes, minlength=n - done).astype("float64", copy=False)
-            large = sizes >= least
-            columns[i][...] = xp.where(large, xp.cumsum(large, dtype="int32") - 1, OUTLIER)[clusters]
+            columns[i][...] = number_large(sizes >= least, xp)[clusters]
         else:
             columns[i][...] = clusters
 
 
 def cut_groups(
-    linkage: PreallocatedFrame, n_leaves: int, parameters: CutParameters, merge_group: Any, groups: Any
+    linkage: PreallocatedFrame, n_leaves: int, parameters: CutParameters, groups: tuple[Any, Any]
 ) -> PreallocatedFrame:
     """Return the labels of cuts by a number of clusters in each group, as `cut_labels` does.
 
-    `merge_group` and `groups` are a model's frames ``_merge_group_`` and ``groups_``.
+    `groups` holds a model's frames ``_merge_group_`` and ``groups_``.
     """
     values, _ = parameters.values
     for value in values:
         check_number(value, parameters.count_small)
     names, device = parameters.column_names(), linkage.device
-    frames = (OutputKind.of(frame, device)[0] for frame in (merge_group, groups))
-    group, rows = (column_values(frame[name], device) for frame, name in zip(frames, ("group", "rows"), strict=True))
+    group, rows = (
+        column_values(OutputKind.of(frame, device)[0][name], device)
+        for frame, name in zip(groups, ("group", "rows"), strict=True)
+    )
     labels = PreallocatedFrame.empty(device, n_leaves, dict.fromkeys(names, "int32"))
     place = half(device, __package__).ranks_in_groups(group, len(rows))
     for column, value in zip(labels.columns.values(), values, strict=True):
@@ -437,7 +447,7 @@ def label_kept(merges: PreallocatedFrame, kept: Array, n: int, parameters: CutPa
     """Return the labels of the clusters that the kept merges of n leaves form, (n,) int32, as `parameters` ask."""
     device, xp = merges.device, merges.device.xp
     left_child, right_child = (merges.columns[side].astype("int32", copy=False) for side in ("left", "right"))
-    labels = half(device, __package__).label_kept(left_child, right_child, kept, n)
+    labels = half(device, __package__).label_clusters(left_child, right_child, n, kept)[:n]
     labels = without_small(labels, parameters.min_cluster_size, parameters.weights(labels.size, device), xp)
     if parameters.names == "first_row":
         name_by_first_row(labels, xp)
@@ -448,8 +458,12 @@ def without_small(labels: Array, least: int | None, weights: Array, xp: Any) -> 
     """Return the labels with `OUTLIER` for rows of clusters that have fewer rows, or less weight, than `least`."""
     if least is None or least <= 1:
         return labels
-    large = xp.bincount(labels, weights=weights) >= least
-    return xp.where(large, xp.cumsum(large, dtype="int32") - 1, OUTLIER)[labels].astype("int32", copy=False)
+    return number_large(xp.bincount(labels, weights=weights) >= least, xp)[labels]
+
+
+def number_large(large: Array, xp: Any) -> Array:
+    """Return the number of each large cluster among the large ones, and `OUTLIER` for the others: int32."""
+    return xp.where(large, xp.cumsum(large, dtype="int32") - 1, OUTLIER).astype("int32", copy=False)
 
 
 def name_by_first_row(labels: Array, xp: Any) -> None:
@@ -654,28 +668,19 @@ class ClusterRule:
 
 
 @dataclass(frozen=True)
-class Cut(ClusterRule):
-    """A cut at one height: by the number of clusters, or by a distance; by default two clusters, if there are two."""
+class Cut(CutParameters, ClusterRule):
+    """The rule of a single cut of any tree: by default into two clusters, if there are two."""
 
-    n_clusters: Any = None
-    distance_threshold: Any = None
-    min_cluster_size: Any = None
-    max_distance: float | None = None  # the distance up to which the fit merged clusters
     warns: bool = False  # whether to warn if most of a number of clusters are outliers
-    max_cluster_size: Any = None
-    count_small: bool = True
 
     @property
     def is_default(self) -> bool:
         """Return whether neither the number of clusters nor the distance is given."""
         return self.n_clusters is None and self.distance_threshold is None
 
-    def parameters(self, n: int, trees: int) -> CutParameters:
+    def parameters(self, n: int, trees: int) -> Self:
         """Return the parameters of the cut of n rows in this number of trees."""
-        number = max(trees, min(2, n)) if self.is_default else self.n_clusters
-        sizes = {"max_cluster_size": self.max_cluster_size, "count_small": self.count_small}
-        least, limit = self.min_cluster_size, self.max_distance
-        return CutParameters(number, self.distance_threshold, least, max_distance=limit, **sizes)
+        return replace(self, n_clusters=max(trees, min(2, n))) if self.is_default else self
 
     def check_rows(self, n: int, trees: int = 1) -> None:
         """Raise unless n rows in this number of trees have such a cut."""
@@ -691,7 +696,7 @@ class Cut(ClusterRule):
             labels = cut_labels(merges, n, replace(parameters, min_cluster_size=1)).columns["label"]
             count = number_of_clusters(labels, parameters.n_clusters)
             if self.warns and asked.n_clusters is not None and asked.n_clusters == parameters.n_clusters:
-                warn_of_outliers(Merges(*(merges.columns[name] for name in COLUMNS)), n, count)
+                warn_of_outliers(merges.columns, n, count)
             if parameters.min_cluster_size == 1 and parameters.max_cluster_size is None:
                 return FlatClusters(count, {"labels_": labels})
             return large_clusters(labels, count, parameters, merges.device.xp)
@@ -798,12 +803,15 @@ class StableClusters(ClusterRule):
 
         Raises ValueError if a height is negative.
         """
-        columns, tree_device = Merges(*(merges.columns[name] for name in COLUMNS)), merges.device
+        columns, tree_device = Merges.of(merges.columns), merges.device
         lowest = float(columns.height[0]) if columns.height.size else 0.0
         if lowest < 0:
             raise ValueError(f"HDBSCAN needs distances that are not negative, and {self.metric} gives {lowest}")
         if tree_device.is_gpu and self.weighting is None and columns.height.size == n - 1 > 0:
-            tree = Condensed(*half(tree_device, __package__).condense(*columns, self.min_size))
+            kernels = half(tree_device, __package__)
+            tree = kernels.condense(
+                columns.left_child, columns.right_child, columns.height, columns.size, self.min_size
+            )
         else:
             tree_device, columns = CPU, Merges(*map(to_host, columns))
             tree = condense(columns, n, self.min_size, self.weighting)

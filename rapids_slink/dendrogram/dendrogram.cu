@@ -133,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) contract(
 // running sum of the leaves that the edges of all chains merge, modulo 2^32, which keeps differences right.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) merge_along_chains(
     int m, int n, const Levels* __restrict__ levels, const Pair* __restrict__ children, const long long* __restrict__ key,
-    int* start, unsigned* sum, unsigned* of_blocks, int* __restrict__ left, int* __restrict__ right, int* __restrict__ size,
+    int* start, unsigned* sum, unsigned* block_sums, int* __restrict__ left, int* __restrict__ right, int* __restrict__ size,
     unsigned long long* counters) {
     if (levels->has_cycle) return;
     ResidentBlocks blocks{counters};
@@ -149,7 +149,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) merge_along_chains
     };
     for (int level = 1; level <= levels->count; level++) {
         int low = start[levels->first[level] - n], high = start[levels->first[level + 1] - n];
-        blocks.running_sums(low, high, sum_before(low), sum, of_blocks, [&](long long p) {
+        blocks.running_sums(low, high, sum_before(low), sum, block_sums, [&](long long p) {
             Pair parts = children[lower(key[p])];
             return leaves_of(parts.a) + (parts.b < 0 ? 0 : leaves_of(parts.b));
         });
@@ -184,29 +184,29 @@ __device__ __forceinline__ bool is_sampled(unsigned merge) {
 // first_leaf[cluster] is the first leaf of a last cluster; number[leaf] is how many flat clusters begin with a leaf up to this one.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) label_clusters(
     int n, int merges, const int* __restrict__ left, const int* __restrict__ right, int* pointer, int* first_leaf,
-    unsigned* number, unsigned* of_blocks, int* __restrict__ label, unsigned long long* counters) {
+    unsigned* number, unsigned* block_sums, int* __restrict__ label, unsigned long long* counters) {
     ResidentBlocks blocks{counters};
     long long clusters = (long long)n + merges;
-    int* of_merge = pointer + n;
+    int* next_merge = pointer + n;
     blocks.each(clusters, [&](long long c) { pointer[c] = ~(int)c, first_leaf[c] = n; });
     blocks.wait();
     blocks.each(merges, [&](long long i) { pointer[left[i]] = pointer[right[i]] = i; });
     blocks.wait();
     auto to_sample = [&](int at) {
-        while (at >= 0 && !is_sampled(at)) at = ((volatile int*)of_merge)[at];
+        while (at >= 0 && !is_sampled(at)) at = ((volatile int*)next_merge)[at];
         return at;
     };
-    blocks.each(merges, [&](long long i) { if (is_sampled(i)) of_merge[i] = to_sample(of_merge[i]); });
+    blocks.each(merges, [&](long long i) { if (is_sampled(i)) next_merge[i] = to_sample(next_merge[i]); });
     blocks.wait();
-    follow_pointers(blocks, merges, of_merge, (int*)(counters + 1), is_sampled);
+    follow_pointers(blocks, merges, next_merge, (int*)(counters + 1), is_sampled);
     auto to_end = [&](int at) {
         at = to_sample(at);
-        return at < 0 ? at : of_merge[at];
+        return at < 0 ? at : next_merge[at];
     };
     // From the last to the first, because a merge points at a later one, which may be done already.
     blocks.each(merges, [&](long long later) {
         long long i = merges - 1 - later;
-        if (!is_sampled(i)) of_merge[i] = to_end(of_merge[i]);
+        if (!is_sampled(i)) next_merge[i] = to_end(next_merge[i]);
     });
     blocks.wait();
     blocks.each(n, [&](long long leaf) { pointer[leaf] = to_end(pointer[leaf]); });
@@ -215,6 +215,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) label_clusters(
         if (leaf == 0 || pointer[leaf] != pointer[leaf - 1]) atomic_min(first_leaf + ~pointer[leaf], (int)leaf);
     });
     blocks.wait();
-    blocks.running_sums(0, n, 0, number, of_blocks, [&](long long leaf) { return first_leaf[~pointer[leaf]] == leaf; });
+    blocks.running_sums(0, n, 0, number, block_sums, [&](long long leaf) { return first_leaf[~pointer[leaf]] == leaf; });
     blocks.each(clusters, [&](long long c) { label[c] = number[first_leaf[~pointer[c]]] - 1; });
 }

@@ -50,6 +50,5 @@ def _common(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def _first(values: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Return where each value occurs first in this order, in which equal values stand together."""
-    ordered = values[order]
-    return order[np.concatenate([np.ones(min(1, order.size), bool), ordered[1:] != ordered[:-1]])]
+    """Return where each value occurs first in this order."""
+    return order[np.unique(values[order], return_index=True)[1]]

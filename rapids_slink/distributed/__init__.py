@@ -56,7 +56,8 @@ from rapids_slink.distributed.within import (
 )
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors import check_n_neighbors, is_searched_by_tree
+from rapids_slink.neighbors import check_n_neighbors
+from rapids_slink.neighbors.choose import is_searched_by_tree
 from rapids_slink.neighbors.queries import NearestTask
 from rapids_slink.neighbors.within import PairTask
 from rapids_slink.pipeline import estimate_fit, size_attributes

@@ -34,7 +34,8 @@ from rapids_slink.dendrogram.cutting import ClusterRule
 from rapids_slink.distributed.cluster import Run, concatenate, on_worker, pairs_of_workers, work
 from rapids_slink.distributed.points import Blocks
 from rapids_slink.metrics import distances
-from rapids_slink.neighbors import estimate_search, is_searched_by_tree, neighbor_lists, prepare_search
+from rapids_slink.neighbors import estimate_search, neighbor_lists, prepare_search
+from rapids_slink.neighbors.choose import is_searched_by_tree
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import PartLists, SearchTask
 from rapids_slink.ordering import edge_codes, sort_in_place, stable_order

@@ -28,13 +28,14 @@ from rapids_slink.hierarchy.explorer_data import (
     described,
     equal_scales,
     painted,
-    rows_of,
     setting_of,
+    table_of,
 )
+from rapids_slink.hierarchy.exports import needs
 from rapids_slink.hierarchy.palette import COLORS, NOISE, OTHERS
 from rapids_slink.hierarchy.plotting import colored_groups, is_map
 from rapids_slink.hierarchy.trees import Bars
-from rapids_slink.points.output import is_collection, on_host
+from rapids_slink.points.output import on_host, take_rows
 from rapids_slink.report import counted
 from rapids_slink.runtime.memory import usual_errors
 
@@ -89,7 +90,7 @@ class Explorer:
     def __init__(
         self, model: Any, X: Any, x: Any = None, y: Any = None, data: Any = None, color: Any = None, names: Any = None
     ) -> None:
-        X, data = (on_host(table) if is_collection(table) else table for table in (X, data))
+        X, data = table_of(X), table_of(data)
         self._model, self._setting = model, setting_of(model)
         self._data = X if data is None else data
         self._coordinates, self._axis_names = coordinates(model, X, x, y)
@@ -126,7 +127,7 @@ class Explorer:
         ):
             control.observe(lambda event, change=change: self._changed(change, event["new"]), "value")
         self.tree.observe(lambda event: self._changed(self._show_distance, event["new"]), "dragged")
-        self.tree.observe(lambda event: self._select_bar(event["new"][0]), "clicked")
+        self.tree.observe(lambda event: self.scatter.selection(self._bars.within(event["new"][0])), "clicked")
         for panel in (self.curve, self.tree):
             panel.observe(self._dragged, "dragging")
         self.curve.observe(lambda _: self._write_names(), "ink")
@@ -163,7 +164,7 @@ class Explorer:
             value=setting.value,
         )  # fmt: skip
         self.tree = tree(
-            kind="tree", height=TREE_HEIGHT, names=["rows of each cluster", setting.of_distance], colors=colors,
+            kind="tree", height=TREE_HEIGHT, names=["rows of each cluster", setting.unit.axis], colors=colors,
             is_log=setting.is_log_distance, follows=follows, range=[0.0, 1.0],
         )  # fmt: skip
 
@@ -176,7 +177,7 @@ class Explorer:
         field = {"continuous_update": False, "style": style, "layout": wide}
         low, high = setting.range
         self.number = widgets.BoundedIntText(setting.value, min=low, max=high, description=setting.label, **field)
-        self.distance = widgets.FloatText(0.0, description=setting.of_distance, **field)
+        self.distance = widgets.FloatText(0.0, description=setting.unit.axis, **field)
         self.min_size = widgets.BoundedIntText(1, min=1, max=n, description="smallest size", **field)
         self.cluster = widgets.Dropdown(options=["none"], description="select", style=style, layout=wide)
         self.color = widgets.Dropdown(options=list(self._columns), description="colour", style=style, layout=wide)
@@ -199,7 +200,7 @@ class Explorer:
     @property
     def selected(self) -> Any:
         """Return the selected rows of `data`, or of `X` without it: all columns, in its type, with its index."""
-        return rows_of(self._data, np.sort(np.asarray(self.scatter.selection(), np.int64)))
+        return take_rows(self._data, np.sort(np.asarray(self.scatter.selection(), np.int64)))
 
     def undo(self) -> None:
         """Go back to the cut before, as the button does."""
@@ -299,48 +300,40 @@ class Explorer:
             self._following = False
 
     def _paint(self) -> None:
-        """Give the points the colours and sizes of clusters or of a column, in one message for one drawing."""
-        with self.scatter.widget.hold_sync():
-            self._paint_points()
-        self._write_count()
-
-    def _paint_points(self) -> None:
+        """Give the points the colours and sizes of clusters or of a column."""
         name, groups = self.color.value, self._groups
         column = self._columns[name]
         counts = groups.sizes[groups.largest]
         smallest, largest = SIZE_OF_POINTS
         sizes = [*np.clip(9 - 2 * np.log10(np.maximum(counts, 1)), smallest, largest).tolist(), smallest, NOISE_SIZE]
         if column is None:
-            legend, by, colors = "", self._code, [*COLORS[: groups.largest.size], OTHERS, NOISE]
+            self._legend, by, colors = "", self._code, [*COLORS[: groups.largest.size], OTHERS, NOISE]
             used = np.flatnonzero(np.bincount(by, minlength=len(colors)))
         else:
-            legend, by, colors = painted(column_of(self._data, column, "color", len(self._code)), name)
+            self._legend, by, colors = painted(column_of(self._data, column, "color", len(self._code)), name)
             sizes, used = [smallest] * len(colors), np.arange(len(colors))
-        if colors:
-            codes = pd.Series(by).astype("category")  # numbers would be a continuous scale
-            self.scatter.color(by=codes, map=[colors[i] for i in used])
-            self.scatter.size(by=codes, map=[sizes[i] for i in used])
-        else:
-            self.scatter.color(by=pd.Series(by), map=GRADIENT).size(by=None, default=smallest)
-        self._legend = legend
-        self.scatter.widget.non_spatial_points_update = True  # no animation
-        self.scatter.widget.points = self.scatter.get_point_list().astype(np.float32)
+        with self.scatter.widget.hold_sync():  # in one message, for one drawing
+            if colors:
+                codes = pd.Series(by).astype("category")  # numbers would be a continuous scale
+                self.scatter.color(by=codes, map=[colors[i] for i in used])
+                self.scatter.size(by=codes, map=[sizes[i] for i in used])
+            else:
+                self.scatter.color(by=pd.Series(by), map=GRADIENT).size(by=None, default=smallest)
+            self.scatter.widget.non_spatial_points_update = True  # no animation
+            self.scatter.widget.points = self.scatter.get_point_list().astype(np.float32)
+        self._write_count()
 
     def _draw_tree(self, labels: np.ndarray) -> None:
         """Draw the tree if it has changed, and then the cut and the colours in it."""
         setting, value = self._setting, self._value
         condensed = setting.tree(value)
         if condensed is not getattr(getattr(self, "_bars", None), "tree", None):
-            self._bars = bars = Bars(condensed, setting.unit, setting.lowest, setting.is_log_distance)
+            self._bars = bars = Bars(condensed, setting.unit.length, setting.lowest, setting.is_log_distance)
             self.tree.range = list(bars.range)
             self.tree.titles = [counted(int(size), "row") for size in bars.sizes]
             self.tree.fills = []
             self.tree.bars = bars.corners
-        bar_labels = setting.bar_labels(self._bars, value, labels)
-        position = np.full(self._groups.sizes.size + 1, len(COLORS))  # the last is for no cluster
-        position[self._groups.largest] = np.arange(self._groups.largest.size)
-        colors = [*COLORS, OTHERS]
-        self.tree.fills = [colors[position[label]] if label >= 0 else "" for label in bar_labels.tolist()]
+        self.tree.fills = self._groups.colors_of(setting.bar_labels(self._bars, value, labels))
         self.tree.cut = setting.cut(value)
 
     def _names_of(self, clusters: np.ndarray, labels: np.ndarray) -> dict[int, str]:
@@ -381,13 +374,11 @@ class Explorer:
     def _answer(self, asked: dict[str, Any]) -> None:
         """Send the scatter the text for the row under the pointer: its name, its cluster and its columns."""
         row = int(asked["index"])
-        words = dict(zip(self._tooltip, self._row_in_words(row), strict=False))
-        self.scatter.widget.send({"type": "tooltip", "index": row, "preview": None, "properties": words})
-
-    def _row_in_words(self, row: int) -> list[str]:
         name, values = described(self._data, row)
         label = int(np.asarray(on_host(self.labels))[row])
-        return [name, "noise" if label < 0 else str(label), *values]
+        texts = [name, "noise" if label < 0 else str(label), *values]
+        words = dict(zip(self._tooltip, texts, strict=False))
+        self.scatter.widget.send({"type": "tooltip", "index": row, "preview": None, "properties": words})
 
     def _write_count(self) -> None:
         noise = f"<br>{counted(self._groups.noise, 'row')} of noise" if self._groups.noise else ""
@@ -406,10 +397,6 @@ class Explorer:
         self._from_menu = True
         self.scatter.selection([] if label == "none" else np.flatnonzero(np.asarray(on_host(self.labels)) == label))
         self._from_menu = False
-
-    def _select_bar(self, bar: int) -> None:
-        """Select the rows of the bar of the tree that was clicked, and of all bars within it."""
-        self.scatter.selection(self._bars.within(bar))
 
     def _show_distance(self, distance: float) -> None:
         if isinstance(self._setting, CutSetting):
@@ -439,15 +426,10 @@ class _Names:
 
 def _packages() -> tuple[Any, Any]:
     """Import jupyter-scatter and ipywidgets. Raise an ImportError that names the extra if one is missing."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # pandas warns of calls in jupyter-scatter
-            import ipywidgets
-            import jscatter
-    except ImportError as error:
-        raise ImportError(
-            "exploring needs jupyter-scatter and ipywidgets: pip install 'rapids_slink[explore]'"
-        ) from error
+    with needs("exploring needs jupyter-scatter and ipywidgets", "explore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # pandas warns of calls in jupyter-scatter
+        import ipywidgets
+        import jscatter
     return jscatter, ipywidgets
 
 

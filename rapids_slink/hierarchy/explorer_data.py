@@ -1,4 +1,4 @@
-"""The contents of the explorer: the setting that it turns, the bars of its tree, and the columns of a table.
+"""The contents of the explorer: the setting that it turns, and the columns of a table.
 
 A setting is the number of clusters of a cut, or the smallest cluster of HDBSCAN. It has a curve, labels at each of its
 values, and a condensed tree that is drawn beside the rows.
@@ -24,16 +24,15 @@ from rapids_slink.dendrogram.cutting import (
 from rapids_slink.hierarchy import plotting
 from rapids_slink.hierarchy.palette import COLORS, OTHERS
 from rapids_slink.hierarchy.plotting import (
+    coordinates_of,
     cut_height,
     cut_label,
     is_logarithmic,
     is_map,
-    map_coordinates,
-    plane_coordinates,
     sample_of_heights,
 )
 from rapids_slink.points import as_points
-from rapids_slink.points.output import column_names, library_of, on_host, take_rows
+from rapids_slink.points.output import column_names, is_collection, library_of, on_host, take_rows
 from rapids_slink.report import counted, listed
 from rapids_slink.runtime.device import CPU, device_of, on_current_gpu, to_host
 from rapids_slink.runtime.frames import PreallocatedFrame
@@ -48,7 +47,7 @@ MAP_HEIGHT, MAP_ASPECT = 320, 1.9
 
 
 class Setting:
-    """The setting that the explorer turns, and its curve."""
+    """The base of the two settings that the explorer turns: the setting's values, and its curve."""
 
     values: np.ndarray  # (m,), ascending values of the setting
     curve: np.ndarray  # (m,), the curve's height at each of these values
@@ -61,35 +60,13 @@ class Setting:
 
     def __init__(self, model: Any) -> None:
         self.model = model
-        #: the unit of distances, a length and a name
-        self.unit, self.unit_name = plotting.unit_of(model)
-        self.merges = Merges(*(np.asarray(on_host(model.linkage_[name])) for name in COLUMNS))
-        heights = self.merges.height[::-1] * self.unit
+        self.unit = plotting.unit_of(model)
+        self.merges = Merges.of(on_host(model.linkage_))
+        heights = self.merges.height[::-1] * self.unit.length
         self.heights, self.trees = heights, model.n_leaves_ - heights.size
-        self.of_distance = plotting.unit_of(model).axis
         self.is_log_distance = is_logarithmic(heights)
         #: the lowest height if that is below zero, as for inner products; a condensed tree has heights above it
         self.lowest = min(float(heights.min(initial=0.0)), 0.0)
-
-    def labels(self, value: int, min_size: int) -> Any:
-        """Return the labels at this setting as `cut` does, -1 for rows of clusters that are smaller than `min_size`."""
-        raise NotImplementedError
-
-    def text(self, value: int, shown: int, min_size: int) -> str:
-        """Return the setting in words, for this number of clusters that are `shown`."""
-        raise NotImplementedError
-
-    def tree(self, value: int) -> Condensed:
-        """Return the condensed tree that is drawn at this setting."""
-        raise NotImplementedError
-
-    def cut(self, value: int) -> float | None:
-        """Return the distance at which the tree is cut, None if it is not cut."""
-        return None
-
-    def bar_labels(self, bars: Any, value: int, labels: np.ndarray) -> np.ndarray:
-        """Return the cluster of each bar of the tree, or of the bar's part below the cut; -1 for none."""
-        raise NotImplementedError
 
 
 class CutSetting(Setting):
@@ -103,9 +80,7 @@ class CutSetting(Setting):
 
     def __init__(self, model: Any) -> None:
         super().__init__(model)
-        self.names = ["number of clusters", f"{self.of_distance} of the next merge".replace(" (km)", "", 1)]
-        if self.unit_name:
-            self.names[1] += " (km)"
+        self.names = ["number of clusters", self.unit.axis.replace("distance", "distance of the next merge")]
         self.value, self.min_size = model._cut_clusters, model._least_size_
         self.range = self.trees, model.n_leaves_
         drawn = sample_of_heights(self.heights.size)
@@ -126,24 +101,24 @@ class CutSetting(Setting):
         return self.model._cut(CutParameters(value, min_cluster_size=min_size))
 
     def text(self, value: int, shown: int, min_size: int) -> str:
-        """Return the cut in words: how many of its clusters are shown, and the distances that give them."""
-        clusters, _, distances = cut_label(self.heights, value, self.trees, self.unit_name, 3).partition(" (")
+        """Return the cut in words: the number of its clusters that are `shown`, and the distances that give them."""
+        clusters, _, distances = cut_label(self.heights, value, self.trees, self.unit.name, 3).partition(" (")
         words = clusters if shown == value else f"{shown:,} of {clusters}, those of at least {min_size:,} rows"
         return f"<b>{words}</b>" + (f" ({escape(distances)}" if distances else "")
 
     def tree(self, value: int) -> Condensed:
         """Return the condensed tree of clusters of at least a hundredth of the rows. All cuts have the same tree."""
         if self._tree is None:
-            above = self.merges._replace(height=self.merges.height - self.lowest / self.unit)
+            above = self.merges._replace(height=self.merges.height - self.lowest / self.unit.length)
             self._tree = condense(above, self.model.n_leaves_, least_size(self.model.n_leaves_))
         return self._tree
 
-    def cut(self, value: int) -> float | None:
+    def cut(self, value: int) -> float:
         """Return the distance in the middle of those that give this number of clusters."""
         return cut_height(self.heights, value, self.trees, self.lowest, self.is_log_distance)
 
     def bar_labels(self, bars: Any, value: int, labels: np.ndarray) -> np.ndarray:
-        """Return the cluster of the row that stays in each bar to its end."""
+        """Return the cluster of each bar's part below the cut, that of the row that stays to the bar's end."""
         return labels[bars.rows]
 
     def distance(self, value: int) -> float:
@@ -187,19 +162,22 @@ class SizeSetting(Setting):
         return self.model._output.labels(self._select(value)[1].labels, on_current_gpu(self.model._index), "label")
 
     def text(self, value: int, shown: int, min_size: int) -> str:
-        """Return the setting in words."""
+        """Return the setting in words, for this number of clusters that are `shown`."""
         return f"<b>{counted(shown, 'cluster')}</b> of at least {value:,} rows"
 
     def tree(self, value: int) -> Condensed:
         """Return the condensed tree of clusters of at least `value` rows."""
         return self._select(value)[0]
 
+    def cut(self, value: int) -> None:
+        """Return None: the tree is not cut at one distance."""
+
     def bar_labels(self, bars: Any, value: int, labels: np.ndarray) -> np.ndarray:
         """Return the selected cluster that each bar is, or is within; -1 for none."""
         return bars.labels_of_clusters(self._select(value)[1].clusters)
 
 
-def setting_of(model: Any) -> Setting:
+def setting_of(model: Any) -> CutSetting | SizeSetting:
     """Return the setting of a model's explorer. Raise for labels that are no cut at one distance and not HDBSCAN's."""
     if model._split_above_ is not None:
         raise ValueError(
@@ -216,23 +194,24 @@ def setting_of(model: Any) -> Setting:
 # --------------------------------------------------------------------------------------------------------- tables
 
 
+def table_of(data: Any) -> Any:
+    """Return a table of any library, or an array. A collection of Dask is computed, and a list becomes an array."""
+    if is_collection(data):
+        return on_host(data)
+    return data if data is None or hasattr(data, "shape") else np.asarray(data)
+
+
 def columns_of(data: Any) -> list[Any]:
     """Return the names of a table's columns, or the numbers of an array's columns."""
     names = column_names(data)
     if names is not None:
         return list(names)
-    shape = np.shape(data if hasattr(data, "shape") else np.asarray(data))
-    return list(range(shape[1])) if len(shape) == 2 else []
-
-
-def rows_of(data: Any, rows: np.ndarray) -> Any:
-    """Return these rows of a table, in its type, or of an array."""
-    return take_rows(data if library_of(data) or hasattr(data, "shape") else np.asarray(data), rows)
+    return list(range(data.shape[1])) if len(data.shape) == 2 else []
 
 
 def described(data: Any, row: int) -> tuple[str, list[str]]:
     """Return as text a row's name, which is its number if the table has no index, and its values."""
-    one = rows_of(data, np.array([row]))
+    one = take_rows(data, np.array([row]))
     frame = one if isinstance(one, pd.DataFrame) else one.to_pandas() if library_of(one) else pd.DataFrame(to_host(one))
     name = frame.index[0] if hasattr(one, "index") else row
     values = [frame.iloc[0, i] for i in range(frame.shape[1])]
@@ -252,7 +231,7 @@ def column_of(data: Any, column: Any, what: str, n: int) -> pd.Series:
         raise ValueError(f"{what}={column!r} is {there}")
     values = column
     if is_name:
-        values = data[column] if library_of(data) else (data if hasattr(data, "shape") else np.asarray(data))[:, column]
+        values = data[column] if library_of(data) else data[:, column]
     values = on_host(values) if library_of(values) else to_host(values)
     series = pd.Series(values.to_pandas() if hasattr(values, "to_pandas") else values).reset_index(drop=True)
     if len(series) != n:
@@ -298,12 +277,8 @@ def coordinates(model: Any, X: Any, x: Any, y: Any) -> tuple[np.ndarray, list[st
     if x is not None:
         columns = [column_of(X, name, axis, model.n_leaves_) for axis, name in (("x", x), ("y", y))]
         return np.column_stack([column.to_numpy(np.float64) for column in columns]), [str(x), str(y)]
-    device, X = device_of(X), model._features(X)
-    points = as_points(X, device)
-    values, names = points.values, points.names
-    if is_map(model):
-        return map_coordinates(to_host(values))
-    return plane_coordinates(values if values.shape[1] > 2 else to_host(values), np.arange(len(values)), names)
+    points = as_points(model._features(X), device_of(X))
+    return coordinates_of(points.values, np.arange(len(points.values)), points.names, is_map(model))
 
 
 def equal_scales(coordinates: np.ndarray) -> dict[str, tuple[float, float]]:

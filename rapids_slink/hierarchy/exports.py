@@ -1,7 +1,8 @@
 """Exports of a hierarchy: matrices, graphs, text, tables."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from inspect import signature
 from typing import Any
 
@@ -34,12 +35,19 @@ def to_scipy(linkage: Any) -> np.ndarray:
     return Z
 
 
+@contextmanager
+def needs(sentence: str, extra: str) -> Iterator[None]:
+    """Raise for an import that fails in this context an ImportError with the sentence and the extra to install."""
+    try:
+        yield
+    except ImportError as error:
+        raise ImportError(f"{sentence}: pip install 'rapids_slink[{extra}]'") from error
+
+
 def networkx() -> Any:
     """Import NetworkX. Raise an ImportError that names the extra if it is missing."""
-    try:
+    with needs("to_networkx needs NetworkX", "networkx"):
         import networkx
-    except ImportError as error:
-        raise ImportError("to_networkx needs NetworkX: pip install 'rapids_slink[networkx]'") from error
     return networkx
 
 
@@ -47,8 +55,8 @@ def graph_of(mst: Any, nodes: Iterable[Any]) -> Any:
     """Return NetworkX's graph of all nodes and of the weighted edges in an edge frame."""
     tree, graph = on_host(mst), networkx().Graph()
     graph.add_nodes_from(nodes)
-    edges = (tree[column].tolist() for column in ("src", "dst", "weight"))  # Python's own numbers
-    graph.add_weighted_edges_from(zip(*edges, strict=True))
+    src, dst, weight = (tree[column].tolist() for column in ("src", "dst", "weight"))  # Python's own numbers
+    graph.add_weighted_edges_from(zip(src, dst, weight, strict=True))
     return graph
 
 
@@ -190,10 +198,8 @@ class Exports:
             The tree has no edges, and cuGraph has no graph without edges.
         """
         self._require_fit()
-        try:
+        with needs("to_cugraph needs cuGraph", "graph-cu13"):
             import cugraph  # noqa: F401
-        except ImportError as error:
-            raise ImportError("to_cugraph needs cuGraph: pip install 'rapids_slink[graph-cu13]'") from error
         device = resolve("cuda")
         tree, _ = OutputKind.of(self.mst_, device)
         if not len(tree):
@@ -238,11 +244,9 @@ class Exports:
         >>> model.to_hdbscan(min_cluster_size=4).labels_.tolist()
         [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1]
         """
-        try:
+        with needs("to_hdbscan needs hdbscan", "hdbscan"):
             import hdbscan
             from hdbscan.hdbscan_ import _tree_to_labels  # the half of its fit that comes after the tree
-        except ImportError as error:
-            raise ImportError("to_hdbscan needs hdbscan: pip install 'rapids_slink[hdbscan]'") from error
         if as_integer(min_cluster_size, "min_cluster_size") < 2:
             raise ValueError(f"min_cluster_size must be at least 2, got {min_cluster_size}")
         if hasattr(self, "_weighted_"):

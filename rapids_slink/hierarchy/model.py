@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from os import PathLike
 from types import MethodType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ from rapids_slink.dendrogram import condense, cutting
 from rapids_slink.dendrogram.condense import Rule, select, summarize
 from rapids_slink.dendrogram.cutting import (
     COLUMNS,
+    CutOptions,
     CutParameters,
     check_distance,
     check_max_distance,
@@ -27,7 +28,6 @@ from rapids_slink.dendrogram.cutting import (
     distance_limit,
     least_size,
     name_by_first_row,
-    threshold_of,
     warn_of_heavy_rows,
     warn_of_outliers,
 )
@@ -113,12 +113,8 @@ class Hierarchy(Exports):
         n_clusters: int | str | None = None,
         *,
         distance_threshold: float | None = None,
-        min_cluster_size: int | None = None,
-        max_cluster_size: int | None = None,
-        count_small: bool = True,
-        closed: str = "left",
-        names: str = "number",
-        sample_weight: Any = None,
+        min_similarity: float | None = None,
+        **options: Unpack[CutOptions],
     ) -> Rows: ...
     @overload
     def cut(
@@ -126,25 +122,17 @@ class Hierarchy(Exports):
         n_clusters: Sequence[int] | np.ndarray[Any, Any],
         *,
         distance_threshold: None = None,
-        min_cluster_size: int | None = None,
-        max_cluster_size: int | None = None,
-        count_small: bool = True,
-        closed: str = "left",
-        names: str = "number",
-        sample_weight: Any = None,
+        min_similarity: None = None,
+        **options: Unpack[CutOptions],
     ) -> Frame: ...
     @overload
     def cut(
         self,
         n_clusters: None = None,
         *,
-        distance_threshold: Sequence[float] | np.ndarray[Any, Any],
-        min_cluster_size: int | None = None,
-        max_cluster_size: int | None = None,
-        count_small: bool = True,
-        closed: str = "left",
-        names: str = "number",
-        sample_weight: Any = None,
+        distance_threshold: Sequence[float] | np.ndarray[Any, Any] | None = None,
+        min_similarity: Sequence[float] | np.ndarray[Any, Any] | None = None,
+        **options: Unpack[CutOptions],
     ) -> Frame: ...
     @with_hints(cutting.MEANINGS)
     def cut(
@@ -197,23 +185,11 @@ class Hierarchy(Exports):
             similarities, many = CutParameters(distance_threshold=min_similarity).values
             limits: list[Any] = [distance_limit(self._metric, None, similarity) for similarity in similarities]
             distance_threshold, closed = limits if many else limits[0], "right"
-        is_given = distance_threshold is not None
-        sizes = min_cluster_size, max_cluster_size, count_small
-        distance_threshold = threshold_of(n_clusters, distance_threshold, *sizes)
         parameters = CutParameters(
-            n_clusters,
-            distance_threshold,
-            min_cluster_size,
-            "kernel",
-            closed,
-            names,
-            sample_weight,
-            limit,
-            similarities,
-            max_cluster_size,
-            count_small,
-        )
-        if n_clusters is None and is_given:
+            n_clusters, distance_threshold, min_cluster_size, closed=closed, names=names, sample_weight=sample_weight,
+            max_distance=limit, column_values=similarities, max_cluster_size=max_cluster_size, count_small=count_small,
+        ).checked()  # fmt: skip
+        if n_clusters is None and distance_threshold is not None:
             for value in parameters.values[0]:
                 check_distance(value, "distance_threshold", getattr(self, "metric", None))
             check_max_distance(parameters.values[0], limit)
@@ -223,8 +199,7 @@ class Hierarchy(Exports):
         is_plain = min_cluster_size is None and not by_group and self._layout is None
         if is_plain and isinstance(n_clusters, int | np.integer):
             linkage = as_frame(OutputKind.of(self.linkage_, resolve("auto", self.linkage_))[0])
-            columns = (array_of(linkage[name]) for name in COLUMNS)
-            warn_of_outliers(condense.Merges(*columns), self.n_leaves_, int(n_clusters))
+            warn_of_outliers({name: array_of(linkage[name]) for name in COLUMNS}, self.n_leaves_, int(n_clusters))
         return labels
 
     @property
@@ -499,7 +474,7 @@ class Hierarchy(Exports):
         linkage = on_host(self.linkage_)
         if least < 2:
             raise ValueError(f"min_cluster_size must be at least 2, got {min_cluster_size}")
-        merges = condense.Merges(*(linkage[name].to_numpy() for name in COLUMNS))
+        merges = condense.Merges.of(linkage)
         if merges.height.size and merges.height[0] < 0:
             raise ValueError(f"a condensed tree needs distances that are not negative, got {merges.height[0]}")
         tree = condense.condense(merges, n, least)
@@ -531,15 +506,7 @@ class Hierarchy(Exports):
             See `plot_clusters`.
         """
         self._require_fit()
-        return plotting.plot_tree(
-            self._features(X),
-            self.mst_,
-            self.labels_,
-            nodes=self._nodes,
-            max_edges=max_edges,
-            mapped=plotting.is_map(self),
-            ax=ax,
-        )
+        return plotting.plot_tree(self, X, max_edges, ax)
 
     @usual_errors()
     def plot_heights(self, ax: Any = None, **kwargs: Any) -> Any:
@@ -721,22 +688,6 @@ class WithRows(Generic[Parameters, Result]):
         return MethodType(self.method, model)
 
 
-@cache
-def _parameters(kind: Any) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of a class. They are cached: to inspect it takes time that a small fit would notice."""
-    return inspect.signature(kind).parameters
-
-
-def _parameters_of_fit(kind: Any) -> list[str]:
-    """Return the names of the parameters of a class's `fit` after the model, X and y."""
-    return list(inspect.signature(kind.fit).parameters)[3:]
-
-
-@cache
-def _takes_any_names(kind: Any) -> bool:
-    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in _parameters(kind).values())
-
-
 class Estimator:
     """A clusterer. Its parameters are the arguments of ``__init__``, in attributes of the same names."""
 
@@ -745,10 +696,21 @@ class Estimator:
 
         Raises TypeError for a name that is no parameter, unless a subclass takes any names.
         """
-        kind: Any = cls  # mypy does not take a class for hashable
-        if not _takes_any_names(kind):
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in cls._parameters().values()):
             cls._check_names(parameters, TypeError)
         return super().__new__(cls)
+
+    @classmethod
+    @cache
+    def _parameters(cls) -> Mapping[str, inspect.Parameter]:
+        """Return the parameters of the class. They are cached: a small fit would notice the time to inspect it."""
+        return inspect.signature(cls).parameters
+
+    @classmethod
+    def _fit_parameters(cls) -> list[str]:
+        """Return the names of the parameters of `fit` after the model, X and y."""
+        fit: Any = cls.fit  # type: ignore[attr-defined]
+        return list(inspect.signature(fit).parameters)[3:]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name. `deep` has no effect, because none of them is an estimator."""
@@ -804,26 +766,24 @@ class Estimator:
         if hasattr(self, "_metadata_request"):
             return copy.deepcopy(self._metadata_request)
         request = MetadataRequest(owner=type(self).__name__)
-        for name in _parameters_of_fit(type(self)):
+        for name in self._fit_parameters():
             request.fit.add_request(param=name, alias=None)
         return request
 
     @classmethod
     def _check_names(cls, parameters: Iterable[str], error: type[Exception]) -> None:
         """Raise for the first name that is not the name of a parameter."""
-        kind: Any = cls
-        names = list(_parameters(kind))
+        names = list(cls._parameters())
         for name in parameters:
             if name not in names:
-                fit_names = _parameters_of_fit(kind)
+                fit_names = cls._fit_parameters()
                 meant = did_you_mean(name, [*names, *fit_names], MEANINGS) or f", only {names}"
                 meant = f". It is a parameter of fit(X, {name}=...)" if name in fit_names else meant
                 raise error(f"{cls.__name__} has no parameter {name!r}{meant}")
 
     @classmethod
     def _defaults(cls) -> dict[str, Any]:
-        kind: Any = cls
-        return {name: parameter.default for name, parameter in _parameters(kind).items()}
+        return {name: parameter.default for name, parameter in cls._parameters().items()}
 
     def __repr__(self) -> str:
         changed = ", ".join(f"{name}={text}" for name, text in self._changed().items())

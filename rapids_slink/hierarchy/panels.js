@@ -35,23 +35,23 @@ export function scale(low, high, first, last, isLog) {
 
 /** Round values of an axis, at most one in `space` pixels. */
 export function ticks({ low, high, isLog, length }, space) {
-  const most = Math.max(2, Math.floor(length / space));
-  const found = [];
+  const maxTicks = Math.max(2, Math.floor(length / space));
+  const values = [];
   if (isLog) {
     for (const digits of [[1, 2, 5], [1, 3], [1]]) {
-      found.length = 0;
+      values.length = 0;
       for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++)
-        for (const digit of digits) found.push(Number(`${digit}e${power}`));
-      const inside = found.filter((value) => value >= low && value <= high);
-      if (inside.length <= most || digits.length === 1)
-        return inside.filter((_, i) => i % Math.ceil(inside.length / most) === 0);
+        for (const digit of digits) values.push(Number(`${digit}e${power}`));
+      const inside = values.filter((value) => value >= low && value <= high);
+      if (inside.length <= maxTicks || digits.length === 1)
+        return inside.filter((_, i) => i % Math.ceil(inside.length / maxTicks) === 0);
     }
   }
-  const rough = (high - low || 1) / most;
+  const rough = (high - low || 1) / maxTicks;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
-  for (let i = Math.ceil(low / step); i * step <= high; i++) found.push(Number((i * step).toPrecision(12)));
-  return found;
+  for (let i = Math.ceil(low / step); i * step <= high; i++) values.push(Number((i * step).toPrecision(12)));
+  return values;
 }
 
 /** Axes with their names inside the panel: that of y above its axis, that of x below. */

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from functools import partial
 from html import escape
 from importlib import import_module
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from rapids_slink.hierarchy.exports import to_scipy
+from rapids_slink.hierarchy.exports import needs, to_scipy
 from rapids_slink.hierarchy.palette import COLORS, NOISE, OTHERS
 from rapids_slink.points import Points, as_points
 from rapids_slink.points.check import as_integer
@@ -85,9 +86,11 @@ def plot_dendrogram(
         if names is not None and not {"labels", "leaf_label_func", "show_leaf_counts"} & set(kwargs):
             kwargs["leaf_label_func"] = partial(_name_of_leaf, Z=Z, names=names)
         if cut is not None and not {"link_color_func", "color_threshold"} & set(kwargs):
-            kwargs["link_color_func"] = partial(_color_of_link, colors=_colors_of_links(Z, *cut), n=n)
-            if cut[0] > 1:
-                at = cut_height(Z[::-1, 2], cut[0], 1, 0.0, is_log=False)
+            n_clusters, cut_labels = cut
+            colors = _colors_of_links(Z, n_clusters, cut_labels)
+            kwargs["link_color_func"] = lambda node: str(colors[node - n])
+            if n_clusters > 1:
+                at = cut_height(Z[::-1, 2], n_clusters, 1, 0.0, is_log=False)
                 (ax.axhline if across else ax.axvline)(at, color="black", linestyle="--", linewidth=1)
         try:
             with warnings.catch_warnings():
@@ -113,10 +116,6 @@ def _name_of_leaf(node: int, Z: np.ndarray, names: Any) -> str:
     return str(name.as_py() if hasattr(name, "as_py") else name)
 
 
-def _color_of_link(node: int, colors: np.ndarray, n: int) -> str:
-    return str(colors[node - n])
-
-
 def _colors_of_links(Z: np.ndarray, n_clusters: int, labels: np.ndarray) -> np.ndarray:
     """Return the colour of the cluster that each merge is in, black above the cut: an (n - 1,) array of text."""
     n, groups = len(Z) + 1, colored_groups(labels, len(COLORS))
@@ -126,82 +125,6 @@ def _colors_of_links(Z: np.ndarray, n_clusters: int, labels: np.ndarray) -> np.n
     colors = np.array([*COLORS[: groups.largest.size], OTHERS], object)[groups.color[row[n:]]]
     colors[n - n_clusters :] = "black"
     return colors
-
-
-def plot_linkage_tree(
-    Z: np.ndarray,
-    *,
-    axis: Any = None,
-    truncate_mode: str | None = None,
-    p: int = 0,
-    vary_line_width: bool = True,
-    cmap: Any = "viridis",
-    colorbar: bool = True,
-) -> Any:
-    """Draw the dendrogram of SciPy's Z, as `SingleLinkageTree.plot` does, and return the axes."""
-    axis = axes_of(axis)
-    from matplotlib.collections import LineCollection
-
-    merges, corners = drawn_merges(Z, truncate_mode, as_integer(p, "p"))
-    sizes = np.concatenate([np.ones(len(Z) + 1), Z[:, 3]])[Z[merges, :2].astype(np.int64)]
-    rows = np.log2(sizes if vary_line_width else np.ones_like(sizes)).ravel()
-    sides = corners.reshape(-1, 2, 2)  # for each merge its left line, from below, then its right line
-    lines = LineCollection(list(sides), linewidths=np.log2(1 + 2**rows), capstyle="butt")
-    if cmap == "none":
-        lines.set_color("k")
-    else:
-        lines.set(cmap=cmap, array=rows, clim=(0, rows.max(initial=1.0)))
-    axis.add_collection(lines)
-    axis.add_collection(LineCollection(list(corners[:, 1:3]), linewidths=1.0, colors="k"))
-    if colorbar and cmap != "none":
-        axis.figure.colorbar(lines, ax=axis, label="log(Number of points)")
-    axis.autoscale_view()
-    axis.set(xticks=[], ylabel="distance")
-    axis.spines[["right", "top", "bottom"]].set_visible(False)
-    return axis
-
-
-def plot_spanning_tree(
-    rows: Array,
-    mst: Any,
-    *,
-    axis: Any = None,
-    node_size: float = 40,
-    node_color: Any = "k",
-    node_alpha: float = 0.8,
-    edge_alpha: float = 0.5,
-    edge_cmap: Any = "viridis_r",
-    edge_linewidth: float = 2,
-    vary_line_width: bool = True,
-    colorbar: bool = True,
-) -> Any:
-    """Draw an edge frame in ascending order of weight on its rows, as `MinimumSpanningTree.plot` does.
-
-    Returns the axes.
-    """
-    axis = axes_of(axis)
-    from matplotlib.collections import LineCollection
-
-    coordinates, _ = plane_coordinates(rows if rows.shape[1] > 2 else to_host(rows), np.arange(len(rows)), None)
-    longest = on_host(mst).iloc[-MAX_POINTS:]
-    weight = longest["weight"].to_numpy()
-    width = np.full(weight.size, float(edge_linewidth))
-    if vary_line_width and weight.max(initial=0.0) > 0:  # rows at distance zero get the width of the shortest edge
-        width *= 1 - np.log(np.maximum(weight, weight[weight > 0].min()) / weight.max())
-    lines = LineCollection(
-        list(coordinates[longest[["src", "dst"]].to_numpy()]),
-        linewidths=width,
-        cmap=edge_cmap,
-        array=weight,
-        alpha=edge_alpha,
-    )
-    axis.add_collection(lines)
-    shown = coordinates[:: -(-len(rows) // MAX_POINTS)]
-    axis.scatter(*shown.T, c=node_color, alpha=node_alpha, s=node_size)
-    if colorbar:
-        axis.figure.colorbar(lines, ax=axis, label="Mutual reachability distance")
-    axis.set(xticks=[], yticks=[])
-    return axis
 
 
 def plot_heights(
@@ -235,27 +158,24 @@ def plot_clusters(X: Any, labels: Array, *, mapped: bool = False, ax: Any = None
     noise.
     """
     points, labels = _rows_and_labels(X, labels)
-    sizes, noise, order, largest, color = colored_groups(labels, len(COLORS))
+    groups = colored_groups(labels, len(COLORS))
     dense = labels.size > DENSE and find_spec("datashader") is not None and not kwargs
-    rows = np.arange(labels.size) if dense else sample_of_rows(color)
+    rows = np.arange(labels.size) if dense else sample_of_rows(groups.color)
     values = to_host(points.values[device_of(points.values).asarray(rows)])
-    coordinates, names = map_coordinates(values) if mapped else plane_coordinates(values, rows, points.names)
-    drawn = color[rows]
-    names_of = [f"{cluster} ({counted(sizes[cluster], 'row')})" for cluster in largest.tolist()]
-    rest = sizes.sum() - sizes[largest].sum()
-    others = [(counted(order.size - largest.size, "other"), rest), ("noise", noise)]
-    if rest or noise:
-        names_of.append(", ".join(f"{name} ({counted(rows, 'row')})" for name, rows in others if rows))
+    coordinates, names = coordinates_of(values, rows, points.names, mapped)
+    drawn, largest = groups.color[rows], groups.largest.size
+    texts = [f"{name} ({counted(size, 'row')})" for name, size, _ in groups.listed()]
+    texts[largest:] = [", ".join(texts[largest:])] if texts[largest:] else []
     ax = axes_of(ax)
     counts = np.bincount(drawn)
     handles = [None] * counts.size
     if dense:
-        shade(ax, coordinates, drawn, [*COLORS[: largest.size], OTHERS])
+        shade(ax, coordinates, drawn, [*COLORS[:largest], OTHERS])
     for i in np.argsort(-counts, kind="stable").tolist():  # colours of few points come last: on top, and larger
-        style = {"color": COLORS[i] if i < largest.size else OTHERS, "s": float(np.clip(8_000 / counts[i], 4, 40))}
+        style = {"color": COLORS[i] if i < largest else OTHERS, "s": float(np.clip(8_000 / counts[i], 4, 40))}
         shown = coordinates[:0] if dense else coordinates[drawn == i]
-        handles[i] = ax.scatter(*shown.T, label=names_of[i], **{"linewidths": 0, **style, **kwargs})
-    legend = ax.legend(handles, names_of, title="cluster", loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
+        handles[i] = ax.scatter(*shown.T, label=texts[i], **{"linewidths": 0, **style, **kwargs})
+    legend = ax.legend(handles, texts, title="cluster", loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
     for handle in legend.legend_handles:
         handle.set_sizes([30])
     ax.set(xlabel=names[0], ylabel=names[1])
@@ -282,32 +202,18 @@ def as_map(ax: Any) -> None:
     ax.annotate(f"{length:,g} km", (x, y), (0, 3), textcoords="offset points")
 
 
-def plot_tree(
-    X: Any,
-    mst: Any,
-    labels: Any,
-    *,
-    nodes: Any = None,
-    max_edges: int = MAX_POINTS,
-    mapped: bool = False,
-    ax: Any = None,
-) -> Any:
-    """Draw a tree on its rows, as `Hierarchy.plot_tree` does, and return the axes.
-
-    `mst` is an edge frame in ascending order of weight, over these `nodes`, or row numbers if that is None.
-    """
-    points, labels = _rows_and_labels(X, labels)
+def plot_tree(model: Hierarchy, X: Any, max_edges: int, ax: Any) -> Any:
+    """Draw a model's tree on its rows, as `Hierarchy.plot_tree` does, and return the axes."""
+    points, labels = _rows_and_labels(model._features(X), model.labels_)
     ax = axes_of(ax)
     from matplotlib.collections import LineCollection
 
-    values = points.values if points.values.shape[1] > 2 else to_host(points.values)
-    rows = np.arange(labels.size)
-    coordinates, names = map_coordinates(values) if mapped else plane_coordinates(values, rows, points.names)
-    mst = as_frame(on_host(mst) if is_collection(mst) else mst)
+    coordinates, names = coordinates_of(points.values, np.arange(labels.size), points.names, is_map(model))
+    mst = as_frame(on_host(model.mst_) if is_collection(model.mst_) else model.mst_)
     drawn = mst.iloc[max(0, len(mst) - as_integer(max_edges, "max_edges")) :]
     ids = [np.asarray(on_host(drawn[side])) for side in ("src", "dst")]
-    if nodes is not None and not isinstance(nodes, range):
-        ids = [pd.Index(on_host(nodes)).get_indexer(column) for column in ids]
+    if not isinstance(model._nodes, range):
+        ids = [pd.Index(on_host(model._nodes)).get_indexer(column) for column in ids]
     ends = np.column_stack(ids)
     removed = labels[ends[:, 0]] != labels[ends[:, 1]] if len(ends) else np.zeros(0, bool)
     thin = float(np.clip(300 / max(1, len(ends)), 0.3, 1.2))
@@ -322,7 +228,7 @@ def plot_tree(
               bbox_to_anchor=(1.01, 1), borderaxespad=0)  # fmt: skip
     ax.set(xlabel=names[0], ylabel=names[1])
     ax.autoscale_view()
-    if mapped:
+    if is_map(model):
         as_map(ax)
     return ax
 
@@ -347,10 +253,8 @@ def shade(ax: Any, coordinates: np.ndarray, group: np.ndarray, colors: list[str]
 
 def axes_of(ax: Any) -> Any:
     """Return the caller's axes, or the current ones. A new figure leaves space for a legend."""
-    try:
+    with needs("plotting needs matplotlib", "plot"):
         from matplotlib import pyplot
-    except ImportError as error:
-        raise ImportError("plotting needs matplotlib: pip install 'rapids_slink[plot]'") from error
     if ax is None and not pyplot.get_fignums():
         pyplot.figure(layout="constrained")
     return pyplot.gca() if ax is None else ax
@@ -371,14 +275,12 @@ def sample_of_rows(group: np.ndarray) -> np.ndarray:
     if group.size <= MAX_POINTS:
         return np.arange(group.size)
     sizes = np.bincount(group)
-    low, high = 0, int(sizes.max())
-    while low < high:  # this finds the largest number of rows a group that fits
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if np.minimum(sizes, middle).sum() <= MAX_POINTS else (low, middle - 1)
+    counts = range(1, int(sizes.max()) + 1)
+    max_rows = bisect_right(counts, MAX_POINTS, key=lambda count: np.minimum(sizes, count).sum())  # of a group
     order = np.argsort(group, kind="stable")
     size = sizes[group[order]]
     position = np.arange(group.size) - (np.cumsum(sizes) - sizes)[group[order]]
-    kept = np.minimum(size, low)
+    kept = np.minimum(size, max_rows)
     return np.sort(order[(position + 1) * kept // size > position * kept // size])
 
 
@@ -426,6 +328,22 @@ class Groups(NamedTuple):
     order: np.ndarray
     largest: np.ndarray
     color: np.ndarray  # (n,) int8, each row's position in `largest`; for rows of no such cluster its length
+
+    def colors_of(self, labels: np.ndarray) -> list[str]:
+        """Return the colours of the clusters of some labels, `OTHERS` for small ones, and "" for labels below 0."""
+        colors = np.full(self.sizes.size + 1, OTHERS, object)  # the last is for no cluster
+        colors[self.largest], colors[-1] = COLORS[: self.largest.size], ""
+        return colors[np.maximum(labels, -1)].tolist()
+
+    def listed(self, names: Mapping[int, str] | None = None) -> list[tuple[str, int, str]]:
+        """Return the name, the number of rows and the colour of each of the largest clusters, of all others, of noise.
+
+        Clusters are called by their numbers unless they have `names`.
+        """
+        largest, others = self.largest.tolist(), self.order[self.largest.size :]
+        clusters = [(names[i] if names else str(i), self.sizes[i], COLORS[at]) for at, i in enumerate(largest)]
+        rest = [(counted(others.size, "other"), self.sizes[others].sum(), OTHERS)] if others.size else []
+        return [*clusters, *rest, *([("noise", self.noise, NOISE[:7])] if self.noise else [])]
 
 
 def colored_groups(labels: np.ndarray, colors: int) -> Groups:
@@ -486,24 +404,23 @@ def cut_height(heights: np.ndarray, n_clusters: int, trees: int, lowest: float, 
     return float((above * below) ** 0.5 if is_log and above > 0 else (above + below) / 2)
 
 
-def map_coordinates(radians: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Return longitudes and latitudes in degrees, (n, 2), and their names, from latitudes and longitudes in radians."""
-    return np.degrees(radians[:, ::-1].astype(np.float64)), ["longitude (°)", "latitude (°)"]
+def coordinates_of(values: Array, rows: np.ndarray, names: Any, mapped: bool = False) -> tuple[np.ndarray, list[str]]:
+    """Return two coordinates for each of the points with these row numbers and values, (n, 2), and their names.
 
-
-def plane_coordinates(values: Array, rows: np.ndarray, names: Any) -> tuple[np.ndarray, list[str]]:
-    """Return two coordinates for each of the rows, (n, 2), and their names.
-
-    Rows of three and more features are drawn along their principal axes.
+    `names` are those of the features. Places on a globe, `mapped`, have latitudes and longitudes in radians, which
+    become longitudes and latitudes in degrees. Points of three and more features are drawn along their principal axes.
     """
     n, d = values.shape
+    if d <= 2 or not (is_on_gpu(values) and find_spec("cuml")):
+        values = to_host(values)
+    if mapped:
+        return np.degrees(values[:, ::-1].astype(np.float64)), ["longitude (°)", "latitude (°)"]
+    titles = [f"feature {i}" for i in range(2)] if names is None else [*map(str, names[:2])]
     if d == 1:
         scatter = rows * 0.6180339887498949 % 1  # multiples of the golden ratio are spread evenly
-        return np.column_stack([values[:, 0], scatter]), ["feature 0" if names is None else str(names[0]), ""]
+        return np.column_stack([values[:, 0], scatter]), [titles[0], ""]
     if d == 2:
-        return values, [f"feature {i}" if names is None else str(names[i]) for i in range(2)]
-    if not (is_on_gpu(values) and find_spec("cuml")):
-        values = to_host(values)
+        return values, titles
     PCA = import_module("cuml.decomposition" if is_on_gpu(values) else "sklearn.decomposition").PCA
     titles = ["first principal component", "second principal component"]
     centred = values.astype(np.float64) - values[0]
@@ -525,10 +442,6 @@ def to_html(model: Hierarchy) -> str:
     It is one ``div`` without scripts, links or style sheets; every text in it is escaped.
     """
     groups = colored_groups(np.asarray(on_host(model.labels_)), LISTED)
-    others = groups.order[LISTED:]
-    clusters = [(str(cluster), groups.sizes[cluster]) for cluster in groups.largest.tolist()]
-    clusters += [(counted(others.size, "other"), groups.sizes[others].sum())] if others.size else []
-    clusters += [("noise", groups.noise)] if groups.noise else []
     seconds, counts = model.report_.stages()
     proven = [(stage, *entry_text(name, v)) for stage, entry in counts.items() for name, v in entry.items()]
     times = [*((in_words(stage), value) for stage, value in seconds.items()), ("total", sum(seconds.values()))]
@@ -536,7 +449,7 @@ def to_html(model: Hierarchy) -> str:
     fitted_by = {name: settings[name] for name in ("metric", "device") if name in settings}
     parameters = [*(fitted_by | getattr(model, "_changed", dict)()).items()]
     first = [
-        _block("Clusters", ["cluster", "rows"], [(name, f"{size:,}") for name, size in clusters]),
+        _block("Clusters", ["cluster", "rows"], [(name, f"{size:,}") for name, size, _ in groups.listed()]),
         _block("Parameters", ["", ""], [(name, shorten(text, 60)) for name, text in parameters], texts=2),
     ]
     folded = [
@@ -558,14 +471,9 @@ def clusters_table(groups: Groups, names: dict[int, str]) -> str:
 
     The largest have a line each, with their colour. The others have one line together, and so has the noise.
     """
-    n, largest = groups.color.size, groups.largest
-    rows = [(dot(COLORS[i], names[label]), groups.sizes[label]) for i, label in enumerate(largest.tolist())]
-    others = groups.order[largest.size :]
-    if others.size:
-        rows.append((dot(OTHERS, counted(others.size, "other")), groups.sizes[others].sum()))
-    if groups.noise:
-        rows.append((dot(NOISE[:7], "noise"), groups.noise))
-    return _table(["cluster", "rows", "share"], [(name, f"{size:,}", f"{size / n:.1%}") for name, size in rows])
+    n, listed = groups.color.size, groups.listed(names)
+    cells = [(dot(color, name), f"{size:,}", f"{size / n:.1%}") for name, size, color in listed]
+    return _table(["cluster", "rows", "share"], cells)
 
 
 def dot(color: str, text: str) -> str:

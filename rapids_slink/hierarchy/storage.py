@@ -38,6 +38,7 @@ import pandas as pd
 
 from rapids_slink.dendrogram.condense import from_frame
 from rapids_slink.dendrogram.cutting import COLUMNS, OUTLIER, check_groups, check_linkage, sizes_of
+from rapids_slink.hierarchy.exports import needs
 from rapids_slink.items import kind_of
 from rapids_slink.points import as_points
 from rapids_slink.points.check import require_columns, require_numbers
@@ -77,7 +78,8 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
 
 def save(model: Hierarchy, path: str | PathLike[str]) -> None:
     """Write a model to a file, as `Hierarchy.save` does. Raise TypeError for a class that is not of this package."""
-    _require_pyarrow()
+    with needs("saving and loading need pyarrow", "parquet"):
+        import pyarrow  # noqa: F401
     if not type(model).__module__.startswith("rapids_slink."):
         raise TypeError(f"only rapids_slink's own classes can be saved, got {type(model).__name__}")
     with _plain_pandas():
@@ -89,7 +91,8 @@ def read(path: str | PathLike[str], device: str, classes: Iterable[type]) -> Any
 
     Raises ValueError if the file is damaged or holds none of them.
     """
-    _require_pyarrow()
+    with needs("saving and loading need pyarrow", "parquet"):
+        import pyarrow  # noqa: F401
     engine = resolve(device)
     with Path(path).open("rb") as file:
         try:
@@ -134,13 +137,6 @@ def _plain_pandas() -> AbstractContextManager[Any]:
     """Return a context with pandas itself in place of the proxies of ``cudf.pandas``, which change some indexes."""
     accelerator = sys.modules.get("cudf.pandas.module_accelerator")
     return nullcontext() if accelerator is None else accelerator.disable_module_accelerator()
-
-
-def _require_pyarrow() -> None:
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError as error:
-        raise ImportError("saving and loading need pyarrow: pip install 'rapids_slink[parquet]'") from error
 
 
 @cache

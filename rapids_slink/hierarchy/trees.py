@@ -15,8 +15,9 @@ import pandas as pd
 
 from rapids_slink.dendrogram.condense import CONDENSED, Condensed, enclosing, from_frame
 from rapids_slink.hierarchy import plotting
-from rapids_slink.hierarchy.exports import graph_of, networkx
-from rapids_slink.hierarchy.palette import COLORS, OTHERS
+from rapids_slink.hierarchy.exports import graph_of, needs, networkx
+from rapids_slink.hierarchy.palette import COLORS
+from rapids_slink.points.check import as_integer
 from rapids_slink.points.output import Frame, Rows, on_host
 from rapids_slink.runtime.device import to_host
 from rapids_slink.runtime.memory import usual_errors
@@ -129,41 +130,6 @@ def selected_clusters(tree: Condensed, labels: np.ndarray) -> np.ndarray:
     return np.array(selected, np.int64)
 
 
-def plot_bars(
-    bars: Bars,
-    labels: np.ndarray,
-    largest: np.ndarray,
-    *,
-    is_log: bool,
-    unit: plotting.Unit,
-    cut: float | None,
-    ax: Any,
-) -> Any:
-    """Draw bars, with their parts below the cut in the colours of their labels, one for each `largest` cluster."""
-    from matplotlib.collections import PolyCollection
-    from matplotlib.patches import Rectangle
-
-    corners = [np.array(outline) * [bars.n, 1] for outline in bars.corners]
-    outlines = PolyCollection(corners, facecolors="#00000020", edgecolors="#00000050", linewidths=0.5)
-    ax.add_collection(outlines)
-    position = np.full(max(int(labels.max(initial=-1)), int(largest.max(initial=-1))) + 1, len(COLORS))
-    position[largest] = np.arange(largest.size)
-    shown = np.flatnonzero(labels >= 0)
-    fills = PolyCollection(
-        [corners[i] for i in shown], facecolors=[[*COLORS, OTHERS][position[labels[i]]] for i in shown], linewidths=0
-    )
-    ax.add_collection(fills)
-    low, high = bars.range
-    if is_log:
-        ax.set_yscale("log")
-    ax.set(xlim=(0, bars.n), ylim=(low, high), xticks=[], xlabel=f"{bars.n:,} rows", ylabel=unit.axis)
-    if cut is not None:
-        fills.set_clip_path(Rectangle((0, low), bars.n, max(cut - low, 0), transform=ax.transData))
-        ax.axhline(cut, color="black", linestyle="--", linewidth=1)
-    ax.spines[["right", "top", "bottom"]].set_visible(False)
-    return ax
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class CondensedTree:
     """The clusters of a minimum size: which split, when, and when each row falls out.
@@ -270,16 +236,30 @@ class CondensedTree:
         if options:
             return self._plot_by_hdbscan(frame, labels, axis=axis, select_clusters=select_clusters, **options)
         tree, axis = from_frame(frame, labels.size), plotting.axes_of(axis)
+        from matplotlib.collections import PolyCollection
+        from matplotlib.patches import Rectangle
+
         with np.errstate(divide="ignore"):
             is_log = plotting.is_logarithmic(np.sort(1 / rate[rate > 0])[::-1])
         bars = Bars(tree, self.unit.length, 0.0, is_log)
-        height = None if cut is None else cut[0] * self.unit.length
         labels = labels if cut is None else cut[1]
         bar_labels = bars.labels_of_clusters(selected_clusters(tree, labels)) if cut is None else labels[bars.rows]
-        if not select_clusters:
-            bar_labels = np.full_like(bar_labels, -1)
-        largest = plotting.colored_groups(labels, len(COLORS)).largest
-        return plot_bars(bars, bar_labels, largest, is_log=is_log, unit=self.unit, cut=height, ax=axis)
+        colors = plotting.colored_groups(labels, len(COLORS)).colors_of(bar_labels)
+        corners = [np.array(outline) * [bars.n, 1] for outline in bars.corners]
+        axis.add_collection(PolyCollection(corners, facecolors="#00000020", edgecolors="#00000050", linewidths=0.5))
+        shown = [i for i, color in enumerate(colors) if color and select_clusters]
+        fills = PolyCollection([corners[i] for i in shown], facecolors=[colors[i] for i in shown], linewidths=0)
+        axis.add_collection(fills)
+        low = bars.range[0]
+        if is_log:
+            axis.set_yscale("log")
+        axis.set(xlim=(0, bars.n), ylim=bars.range, xticks=[], xlabel=f"{bars.n:,} rows", ylabel=self.unit.axis)
+        if cut is not None:
+            height = cut[0] * self.unit.length
+            fills.set_clip_path(Rectangle((0, low), bars.n, max(height - low, 0), transform=axis.transData))
+            axis.axhline(height, color="black", linestyle="--", linewidth=1)
+        axis.spines[["right", "top", "bottom"]].set_visible(False)
+        return axis
 
     @staticmethod
     def _plot_by_hdbscan(frame: pd.DataFrame, labels: np.ndarray, axis: Any, **options: Any) -> Any:
@@ -287,10 +267,8 @@ class CondensedTree:
 
         Rows at distance zero, where λ is infinite, are drawn to the end of the last bar.
         """
-        try:
+        with needs("these options are those of hdbscan", "hdbscan"):
             from hdbscan.plots import CondensedTree as Icicles
-        except ImportError as error:
-            raise ImportError("these options are those of hdbscan: pip install 'rapids_slink[hdbscan]'") from error
         rate = frame["lambda_val"].to_numpy()
         shown = np.minimum(rate, rate[rate < np.inf].max(initial=0.0) or 1.0)
         records = frame.assign(lambda_val=shown).astype(CONDENSED).to_records(index=False)
@@ -378,15 +356,22 @@ class SingleLinkageTree:
         return self.model.cut(distance_threshold=cut_distance, min_cluster_size=min_cluster_size)
 
     @usual_errors()
-    def plot(self, **options: Any) -> Any:
+    def plot(
+        self,
+        axis: Any = None,
+        truncate_mode: str | None = None,
+        p: int = 0,
+        vary_line_width: bool = True,
+        cmap: Any = "viridis",
+        colorbar: bool = True,
+    ) -> Any:
         """Draw the dendrogram, with lines as wide as the parts are large. The tree may have any depth.
 
         Parameters
         ----------
-        **options
-            Parameters of the package hdbscan: ``axis``; ``truncate_mode`` (None for all rows, "lastp" for the last `p`
-            parts, "level" for `p` levels below the root) and ``p``; ``vary_line_width``; ``cmap`` ("none" for black);
-            ``colorbar``.
+        axis, truncate_mode, p, vary_line_width, cmap, colorbar : optional
+            Those of the package hdbscan. `truncate_mode` is None for all rows, "lastp" for the last `p` parts, or
+            "level" for `p` levels below the root. `cmap` "none" draws in black.
 
         Returns
         -------
@@ -400,7 +385,26 @@ class SingleLinkageTree:
         ValueError
             `truncate_mode` is not valid, or the hierarchy is a forest.
         """
-        return plotting.plot_linkage_tree(self.to_numpy(), **options)
+        Z, axis = self.to_numpy(), plotting.axes_of(axis)
+        from matplotlib.collections import LineCollection
+
+        merges, corners = plotting.drawn_merges(Z, truncate_mode, as_integer(p, "p"))
+        sizes = np.concatenate([np.ones(len(Z) + 1), Z[:, 3]])[Z[merges, :2].astype(np.int64)]
+        rows = np.log2(sizes if vary_line_width else np.ones_like(sizes)).ravel()
+        sides = corners.reshape(-1, 2, 2)  # for each merge its left line, from below, then its right line
+        lines = LineCollection(list(sides), linewidths=np.log2(1 + 2**rows), capstyle="butt")
+        if cmap == "none":
+            lines.set_color("k")
+        else:
+            lines.set(cmap=cmap, array=rows, clim=(0, rows.max(initial=1.0)))
+        axis.add_collection(lines)
+        axis.add_collection(LineCollection(list(corners[:, 1:3]), linewidths=1.0, colors="k"))
+        if colorbar and cmap != "none":
+            axis.figure.colorbar(lines, ax=axis, label="log(Number of points)")
+        axis.autoscale_view()
+        axis.set(xticks=[], ylabel="distance")
+        axis.spines[["right", "top", "bottom"]].set_visible(False)
+        return axis
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -463,16 +467,28 @@ class MinimumSpanningTree:
         return graph
 
     @usual_errors()
-    def plot(self, **options: Any) -> Any:
+    def plot(
+        self,
+        axis: Any = None,
+        node_size: float = 40,
+        node_color: Any = "k",
+        node_alpha: float = 0.8,
+        edge_alpha: float = 0.5,
+        edge_cmap: Any = "viridis_r",
+        edge_linewidth: float = 2,
+        vary_line_width: bool = True,
+        colorbar: bool = True,
+    ) -> Any:
         """Draw the tree on the rows, or on their two principal components if there are more than two features.
 
         If there are more than 20,000 edges, the longest 20,000 are drawn, and at most 20,000 rows.
 
         Parameters
         ----------
-        **options
-            Parameters of the package hdbscan: ``axis``, ``node_size``, ``node_color``, ``node_alpha``, ``edge_alpha``,
-            ``edge_cmap``, ``edge_linewidth``, ``vary_line_width``, ``colorbar``.
+        axis, node_size, node_color, node_alpha : optional
+            Those of the package hdbscan: where to draw, and the look of the rows.
+        edge_alpha, edge_cmap, edge_linewidth, vary_line_width, colorbar : optional
+            Those of the package hdbscan: the look of the edges, and whether to draw a scale beside them.
 
         Returns
         -------
@@ -491,4 +507,26 @@ class MinimumSpanningTree:
                 "the tree is drawn on the rows, which this model does not keep: fit it with gen_min_span_tree=True, "
                 "or draw model.plot_tree(X)"
             )
-        return plotting.plot_spanning_tree(self.rows, self.frame, **options)
+        axis = plotting.axes_of(axis)
+        from matplotlib.collections import LineCollection
+
+        coordinates, _ = plotting.coordinates_of(self.rows, np.arange(self.n_rows), None)
+        longest = on_host(self.frame).iloc[-plotting.MAX_POINTS :]
+        weight = longest["weight"].to_numpy()
+        width = np.full(weight.size, float(edge_linewidth))
+        if vary_line_width and weight.max(initial=0.0) > 0:  # rows at distance zero get the width of the shortest edge
+            width *= 1 - np.log(np.maximum(weight, weight[weight > 0].min()) / weight.max())
+        lines = LineCollection(
+            list(coordinates[longest[["src", "dst"]].to_numpy()]),
+            linewidths=width,
+            cmap=edge_cmap,
+            array=weight,
+            alpha=edge_alpha,
+        )
+        axis.add_collection(lines)
+        shown = coordinates[:: -(-self.n_rows // plotting.MAX_POINTS)]
+        axis.scatter(*shown.T, c=node_color, alpha=node_alpha, s=node_size)
+        if colorbar:
+            axis.figure.colorbar(lines, ax=axis, label="Mutual reachability distance")
+        axis.set(xticks=[], yticks=[])
+        return axis

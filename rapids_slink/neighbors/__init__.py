@@ -30,8 +30,18 @@ from typing import Any
 from rapids_slink.forced import forced
 from rapids_slink.metrics import EUCLIDEAN, Metric, Rows, distances
 from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.choose import (
+    COSTS,
+    MAX_EXPANSION,
+    TILES,
+    is_searched_by_tree,
+    may_be_low_dimensional,
+    may_have_tiles,
+    possible_tiles,
+    products,
+    takes_less,
+)
 from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.filter import fused_filter
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import (
     BLOCK,
@@ -43,8 +53,8 @@ from rapids_slink.neighbors.task import (
     SearchTask,
     by_mutual_reachability,
 )
-from rapids_slink.neighbors.tiles import MAX_SHARE, TileSearch
-from rapids_slink.neighbors.trees import expansion, nearest_by_spread
+from rapids_slink.neighbors.tiles import TileSearch
+from rapids_slink.neighbors.trees import expansion
 from rapids_slink.points import as_points
 from rapids_slink.points.check import as_integer
 from rapids_slink.report import Report
@@ -56,30 +66,6 @@ from rapids_slink.runtime.memory import SEARCH_BYTES, MemoryEstimate, free_bytes
 EDGE_BYTES = 16
 #: cuDF counts rows in int32.
 MAX_FRAME_ROWS = 2**31 - 1
-#: Up to this many features points are searched by a tree.
-TREE_FEATURES = {"cpu": 8, "cuda": 6}
-#: On a GPU a tree also searches points of 7 and of 8 features, from these numbers of points on: the first with the
-#: fused filter, the second with another. All pairs are about as fast then for Gaussian points, and take many times as
-#: long for points along curves: see bench/NOTES.md.
-TREE_POINTS = {7: (300_000, 30_000), 8: (1_200_000, 60_000)}
-#: The numbers of features, and the fewest points, for which the values decide: a tree searches the points if a ball of
-#: neighbours touches few of its nodes. For fewer points all pairs take about as long as it takes to find that out.
-LOW_DIMENSIONAL = {"cpu": (range(9, 65), 2**13), "cuda": (range(9, 33), 2**18)}
-MAX_TOUCHED_SHARE = 1 / 16  # on a CPU
-#: The largest expansion, of `trees`, for which a GPU makes a tree.
-MAX_EXPANSION = 0.015
-#: Points may be searched in tiles of near points from this number on, if few pairs of tiles are needed, and if by
-#: `trees` at most `MAX_SPREAD` of them are within `TIMES` the distance to the nearest, and that is within this share of
-#: their spread.
-STRUCTURED_POINTS = {"cpu": 2**13, "cuda": 2**16}
-#: On a GPU so may fewer points, if all pairs of them have this number of features in all.
-FEWEST_STRUCTURED, STRUCTURED_WORK = 2**14, {"cpu": inf, "cuda": 2**38}
-TIMES, MAX_SPREAD, MAX_NEAREST = 3, 0.4, 0.1
-#: From `CLUSTERED_POINTS` on, tiles also serve clusters that are about as wide as they are far apart, if at most
-#: `MAX_CLUSTER` of a sample is within `TIMES` the distance to the nearest: then most tile pairs are of two clusters.
-CLUSTERED_POINTS, MAX_CLUSTER = {"cpu": inf, "cuda": 700_000}, 0.15
-#: The searches in tiles that may be prescribed.
-TILES = "tiles", "tiles for lists"
 #: Neighbours of each row when no number is asked for. With more the k-NN graph takes longer, with fewer connecting
 #: does; the result is the same.
 DEFAULT_NEIGHBORS = 8
@@ -202,15 +188,15 @@ def prepare_search(
     n, has_numbers = n or len(values), values.dtype.kind != "u"  # no words, nor a CPU's codes
     kind = _search_class(n, values.shape[1], metric, device) if has_numbers else BruteForceSearch
     search: Search | None = None
-    may_choose = kind is BruteForceSearch and has_numbers
-    wanted = forced().search
     all_pairs = partial(BruteForceSearch, values, device, report, queries, progress, metric)
-    if may_choose and queries is None and may_be_low_dimensional(n, values.shape[1], metric, device):
-        by_tree = partial(_tree_class(device), values, device, report, None, progress, metric)
-        search = _low_dimensional(values, device, metric, by_tree, all_pairs)
-    if may_choose and not search and wanted in (None, *TILES):
-        for_wide = None if wanted == TILES[0] else all_pairs
-        search = search_in_tiles(values, device, report, queries, progress, metric, for_wide, n, wanted=bool(wanted))
+    if kind is BruteForceSearch and has_numbers:
+        if queries is None and may_be_low_dimensional(n, values.shape[1], metric, device):
+            by_tree = partial(tree_class(device), values, device, report, None, progress, metric)
+            search = _low_dimensional(values, device, report, metric, by_tree, all_pairs)
+        fewest = n if queries is None else min(n, len(queries))
+        wanted = forced().search in TILES
+        if not search and (wanted or may_have_tiles(fewest, values.shape[1], metric, device)):
+            search = search_in_tiles(values, device, report, queries, progress, metric, all_pairs, n)
     if search is None and kind is BruteForceSearch:
         search = all_pairs(max_weight=max_weight, listed=listed)
     elif search is None:
@@ -229,28 +215,22 @@ def search_in_tiles(
     all_pairs: Callable[[], Search] | None = None,
     n: int = 0,
     within: float = inf,
-    wanted: bool = False,
 ) -> TileSearch | None:
-    """Return the search in tiles of near points if few pairs of tiles are needed, or if it serves and is `wanted`.
+    """Return the search in tiles of near points if few pairs of tiles are needed, or if it serves and is prescribed.
 
     See `prepare_search`. Clusters that are as wide as they are far apart are connected by the search that `all_pairs`
     makes. If `within` is finite, all points up to that surrogate distance are wanted, otherwise the nearest.
     """
-    n = n or len(values)
-    is_near = wanted and all_pairs is None
-    if not wanted:
-        fewest = n if queries is None else min(n, len(queries))
-        is_wide = fewest >= FEWEST_STRUCTURED and fewest**2 * values.shape[1] >= STRUCTURED_WORK[device.name]
-        if metric.filter != "product" or (fewest < STRUCTURED_POINTS[device.name] and not is_wide):
-            return None
-        share = expansion(values, device, TIMES)
-        is_near = share <= MAX_SPREAD and nearest_by_spread(values, device) <= MAX_NEAREST
-        if not is_near and (share > MAX_CLUSTER or n < CLUSTERED_POINTS[device.name]):
-            return None
-    if not TileSearch.serves(values, device, metric, queries):
+    wanted = forced().search if within == inf else forced().pairs
+    kind = wanted or possible_tiles(values, n or len(values), device)
+    if kind not in TILES or not TileSearch.serves(values, device, metric, queries):
         return None
-    search = TileSearch(values, device, report, queries, progress, metric, None if is_near else all_pairs)
-    return search if wanted or search.share(within) <= MAX_SHARE[device.name] else None
+    search = TileSearch(values, device, report, queries, progress, metric, None if kind == TILES[0] else all_pairs)
+    if wanted:
+        return search
+    share = search.share(within) * COSTS[device.name].tile
+    all_products = products(len(search.exact.queries), len(values), values.shape[1])
+    return search if takes_less("tiles", all_products, share, report) else None
 
 
 def estimate_search(
@@ -278,27 +258,13 @@ def estimate_search(
     if k > exact_kernels(device).MAX_LIST or (chosen and chosen.for_lists):
         kinds.append(BruteForceSearch)
     if chosen is None and n_queries is None and not device.is_gpu and may_be_low_dimensional(n, d, metric, device):
-        kinds.append(_tree_class(device))
+        kinds.append(tree_class(device))
     a_value = CODING_BYTES * (metric.filter == "codes") + WRAPPING_BYTES * (metric.rows is Rows.PLACED)
     coding = a_value * min(n * d, BLOCK) * (not device.is_gpu)
     search = MemoryEstimate.either(*(kind.estimate(*sizes) for kind in kinds))
     if min_samples > 1:  # the points are put into the order of their core distances
         search += MemoryEstimate(CORE_BYTES * n, 0 if device.is_gpu else 40 * min(n * d, BLOCK))
     return replace(search, peak=rows + max(coding, search.peak + later * m))
-
-
-def is_searched_by_tree(n: int, n_features: int, metric: Metric, device: Device) -> bool:
-    """Return whether a tree searches n points of this number of features: a row's time then hardly grows with n."""
-    if not metric.boxes:
-        return False
-    if forced().search:
-        return forced().search == "tree" and n_features < LOW_DIMENSIONAL[device.name][0].stop
-    if n_features <= TREE_FEATURES[device.name]:
-        return True
-    if not device.is_gpu or n_features not in TREE_POINTS:
-        return False
-    fused = metric.filter == "product" and fused_filter(device) is not None
-    return n >= TREE_POINTS[n_features][0 if fused else 1]
 
 
 def _has_memory_for_all_pairs(values: Array, device: Device, metric: Metric) -> bool:
@@ -315,10 +281,10 @@ def _search_class(n: int, n_features: int, metric: Metric, device: Device) -> An
         return MatrixSearch
     if not is_searched_by_tree(n, n_features, metric, device):
         return BruteForceSearch
-    return _tree_class(device)
+    return tree_class(device)
 
 
-def _tree_class(device: Device) -> Any:
+def tree_class(device: Device) -> Any:
     """Return the class of searches by the device's tree."""
     if device.is_gpu:
         from rapids_slink.neighbors.trees.bvh import BoxSearch
@@ -329,29 +295,31 @@ def _tree_class(device: Device) -> Any:
     return TreeSearch
 
 
-def may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> bool:
-    """Return whether the values should decide if a tree searches points of many features after all."""
-    features, min_points = LOW_DIMENSIONAL[device.name]
-    return not forced().search and metric.boxes and d in features and n >= min_points
-
-
 def _low_dimensional(
-    values: Array, device: Device, metric: Metric, by_tree: Callable[..., Any], all_pairs: Callable[[], Search]
+    values: Array,
+    device: Device,
+    report: Report,
+    metric: Metric,
+    by_tree: Callable[..., Any],
+    all_pairs: Callable[[], Search],
 ) -> Search | None:
     """Return the search that `by_tree` makes, or None if a ball of neighbours touches too many of its nodes.
 
-    It is also None if a GPU lacks the memory for the tree.
+    Counted are the leaves that a ball touches or, on a GPU, the nodes that a warp visits, over √n: with more the filter
+    takes less time, by bench/NOTES.md. It is also None if a GPU lacks the memory for the tree.
     """
+    (n, d), itemsize = values.shape, values.dtype.itemsize
     if device.is_gpu:
-        (n, d), itemsize = values.shape, values.dtype.itemsize
-        needed = _tree_class(device).estimate(n, n, d, DEFAULT_NEIGHBORS, itemsize, device, metric).peak
-        if needed > free_bytes() or expansion(values, device) > MAX_EXPANSION:
+        needed = tree_class(device).estimate(n, n, d, DEFAULT_NEIGHBORS, itemsize, device, metric).peak
+        if needed > free_bytes() or expansion(values, device)[0] > MAX_EXPANSION:
             return None
         search: Any = by_tree()
-        limit = isqrt(n)  # with more visits the filter takes less time: see bench/NOTES.md
-        return search if search.mean_visits(2 * limit) < limit else None
-    from rapids_slink.neighbors.trees.tree import touched_share
+        limit = isqrt(n)
+        share = search.mean_visits(2 * limit) / limit
+    else:
+        from rapids_slink.neighbors.trees.tree import touched_share
 
-    may_follow = metric.filter == "product" and _has_memory_for_all_pairs(values, device, metric)
-    search = by_tree(all_pairs if may_follow else None)
-    return search if touched_share(search.tree, metric) <= MAX_TOUCHED_SHARE else None
+        may_follow = metric.filter == "product" and _has_memory_for_all_pairs(values, device, metric)
+        search = by_tree(all_pairs if may_follow else None)
+        share = touched_share(search.tree, metric)
+    return search if takes_less("tree", products(n, n, d), share * COSTS[device.name].visit, report) else None

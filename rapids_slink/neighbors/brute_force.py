@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
+from rapids_slink.neighbors.choose import may_have_tiles
 from rapids_slink.neighbors.exact import ExactPoints, candidate_capacity, same_candidates
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import MIN_ROWS, TileFilter, choose_filter, fused_filter, n_seeds
@@ -81,8 +82,8 @@ def estimate_brute_force(
 def chunk_row_bytes(n: int, d: int, k: int, device: Device) -> int:
     """Return the bytes of a row of a chunk: its products, quantized features, candidates and lists."""
     products = 4 * max(filter_kernels(device).TILE_POINTS, n_seeds(n, k))
-    of_filter = products + 32 * d + 4 * (64 + candidate_capacity(k)) + 36 * k + 64
-    return max(of_filter, exact_kernels(device).scan_bytes(n, k)) if device.is_gpu else of_filter
+    filtered = products + 32 * d + 4 * (64 + candidate_capacity(k)) + 36 * k + 64
+    return max(filtered, exact_kernels(device).scan_bytes(n, k)) if device.is_gpu else filtered
 
 
 #: Rows of a chunk if points have core distances. The rows of a chunk have similar bounds, and points with core
@@ -174,8 +175,8 @@ class BruteForceSearch(ListSearch):
     @cached_property
     def _may_have_tiles(self) -> bool:
         """Return whether points that the filter does not tell apart are searched in tiles of near points."""
-        of_products = self.device.is_gpu and self.metric.filter == "product" and forced().search != "all pairs"
-        if not of_products or self.filter is None or self.filter.has_exact_products:
+        by_products = self.device.is_gpu and self.metric.filter == "product" and forced().search != "all pairs"
+        if not by_products or self.filter is None or self.filter.has_exact_products:
             return False
         return TileSearch.serves(self.values, self.device, self.metric, self.queries)
 
@@ -191,9 +192,9 @@ class BruteForceSearch(ListSearch):
         """
         m, none = task.rows.size, task.rows[:0]
         if filter_.is_symmetric and task.is_knn_graph:
-            of_images = cast("ImageFilter", filter_)
-            if of_images.symmetric_bytes(m, task.k, self.values.shape[1]) <= self.free_bytes:
-                return self._symmetric_pass(of_images, task, reached)
+            images = cast("ImageFilter", filter_)
+            if images.symmetric_bytes(m, task.k, self.values.shape[1]) <= self.free_bytes:
+                return self._symmetric_pass(images, task, reached)
         parts = None if filter_.is_symmetric else task.part_lists
         if parts is not None:
             filter_.arrange_parts(reached.upper, parts.split)
@@ -288,6 +289,8 @@ class BruteForceSearch(ListSearch):
         kernels: Any = self.kernels  # a GPU's
         k, part_lists, by_lists = task.k, task.part_lists, task.bounds_by_lists
         bounds_fall = True
+        n, d = self.values.shape
+        may_end_early = self._may_have_tiles and may_have_tiles(n, d, self.metric, self.device)
         if part_lists is None or not filter_.arrange_parts(reached.upper, part_lists.split):
             part_lists = None
             most_rows = self._rows_at_once(task.rows.size, task.for_first_bounds.k)
@@ -300,7 +303,7 @@ class BruteForceSearch(ListSearch):
         survivors, slices = filter_.empty_survivors(k), filter_.symmetric_slices(split, bounds_fall, bool(by_lists))
         for at, offsets in enumerate(with_progress(slices, len(slices), task.progress(self.progress))):
             filter_.append_both(offsets, bound, survivors, split)
-            is_first = at == 0 and self._may_have_tiles and filter_.is_finest
+            is_first = at == 0 and may_end_early and filter_.is_finest
             # `is_coarse` waits for the GPU.
             if (at % 2 or is_first) and filter_.is_coarse(survivors, MAX_AT_FIRST if is_first else MAX_OVERFLOWED):
                 finer = filter_.finer()
@@ -331,8 +334,8 @@ class BruteForceSearch(ListSearch):
 
     def _rows_a_chunk(self, task: SearchTask, filter_: TileFilter, again: bool = False) -> int:
         """Return the number of rows that a filter takes at once; fewer, in the same memory, for a search `again`."""
-        of_filter = filter_.rows_at_once(task.k)
-        rows = of_filter if task.core is None else min(ROWS_OF_SIMILAR_BOUND, of_filter)
+        rows = filter_.rows_at_once(task.k)
+        rows = rows if task.core is None else min(ROWS_OF_SIMILAR_BOUND, rows)
         rows = min(self._rows_at_once(rows, task.k), len(self.exact.queries))
         return max(MIN_ROWS, rows // MORE_ROOM) if again else rows
 

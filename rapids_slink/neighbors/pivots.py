@@ -47,8 +47,8 @@ def radius_of(metric: Metric, max_weight: float, n_features: int, device: Device
     It is None if there is no such bound, or on a GPU whose sums of products are not known to be as precise as
     `error_of` says.
     """
-    of_rows = metric.filter == "product" and metric.rows in (Rows.GIVEN, Rows.NORMED)
-    if not of_rows or metric.missing or metric.space is not None or not max_weight < np.inf:
+    by_products = metric.filter == "product" and metric.rows in (Rows.GIVEN, Rows.NORMED)
+    if not by_products or metric.missing or metric.space is not None or not max_weight < np.inf:
         return None
     if not half(device, "rapids_slink.neighbors.filter").products_keep_bound():
         return None
@@ -121,8 +121,8 @@ def deal_out(
             rows = _scaled(device.asarray(values[some]), is_cosine, scale, xp)
             square, rows = (rows * rows).sum(axis=1), _rows(rows, columns[0], device)
             least = xp.empty((len(columns), len(rows)), "float32")
-            for b, of_block in enumerate(columns):
-                least[b] = square - 2 * _closeness(rows, of_block, device).max(axis=1)
+            for b, block_pivots in enumerate(columns):
+                least[b] = square - 2 * _closeness(rows, block_pivots, device).max(axis=1)
             nearest = xp.sqrt(xp.maximum(least.min(axis=0), 0) + error)
             reach = near + xp.sqrt((near + nearest) ** 2 + 2 * error)
             is_long = ~(square <= np.float32(NOT_LONG))

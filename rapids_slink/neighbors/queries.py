@@ -17,6 +17,7 @@ import numpy as np
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric, distances
 from rapids_slink.neighbors import EDGE_BYTES, MAX_FRAME_ROWS, estimate_search, prepare_search
+from rapids_slink.neighbors.choose import takes_all_pairs
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, kernels
 from rapids_slink.neighbors.rows import check_zeros_between, in_one_type, rows_of_both, zero_rows
 from rapids_slink.neighbors.task import BLOCK, SearchTask
@@ -35,22 +36,21 @@ from rapids_slink.runtime.threads import for_each_chunk
 SMALL_BATCH_BYTES = 2**28
 #: Bytes of an entry of a list, if there are several for a query, while lists become results.
 RESULT_BYTES = 24
-#: A group is small if it has at most `SMALL_GROUP` rows of Y and at most `SMALL_PAIRS` pairs. A GPU can re-rank lists
-#: of any length up to `SMALL_GROUP`.
-SMALL_GROUP, SMALL_PAIRS = 2000, {"cpu": 2**15, "cuda": 2**22}
+#: The most rows of Y in a small group: a GPU can re-rank lists of any length up to this.
+SMALL_GROUP = 2000
 
 
 @dataclass(frozen=True)
 class Together:
     """Which rows of X and of Y belong together."""
 
-    of_query: Array  # (m,) int32, the group of each row of X, or the number of groups if no row of Y is in it
-    of_points: Groups  # the groups of the rows of Y
+    query_group: Array  # (m,) int32, the group of each row of X, or the number of groups if no row of Y is in it
+    point_groups: Groups  # the groups of the rows of Y
 
     def lengths(self, k: int, device: Device) -> Array:
         """Return the number of rows of Y that each row of X lists, (m,) int64."""
-        sizes = np.minimum(np.append(self.of_points.sizes, 0), k)
-        return device.asarray(sizes)[self.of_query]
+        sizes = np.minimum(np.append(self.point_groups.sizes, 0), k)
+        return device.asarray(sizes)[self.query_group]
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def nearest_neighbors(X: Any, Y: Any, task: NearestTask, device: Device) -> Any:
     queries = as_points(X, device, metric=metric, checked=False, codes=codes)
     m, d = queries.values.shape
     if together is not None:
-        check_keys(together.of_query.size, m, "X")
+        check_keys(together.query_group.size, m, "X")
     result = NearestEdges(task, m, together, device)
     small: Any = None
 
@@ -157,7 +157,7 @@ def nearest_neighbors(X: Any, Y: Any, task: NearestTask, device: Device) -> Any:
         nonlocal small
         task.check_points(n)
         if together is not None:
-            check_keys(together.of_points.number.size, n, "Y")
+            check_keys(together.point_groups.number.size, n, "Y")
         elif k == 1:
             small = _small_batch((m, n, d), (itemsize, queries.values.dtype.itemsize), metric, device)
         if small and small.estimate.least > SMALL_BATCH_BYTES and small.estimate.least > search(n, d, itemsize).least:
@@ -168,7 +168,8 @@ def nearest_neighbors(X: Any, Y: Any, task: NearestTask, device: Device) -> Any:
     check_same_columns((d, queries.names), (points.values.shape[1], points.names))
     metric = metric.of_columns(points.names or queries.names, d)
     edges, both = result.allocate(), in_one_type(queries.values, points.values)
-    if not (small and small.write_edges(*both, *edges)):
+    src, dst, weight = edges
+    if not (small and small.write_edges(both[0], both[1], src, dst, weight)):
         bounded = check_finite({"X": queries, "Y": points}, metric, device)
         if small:
             check_memory(device, search(len(points.values), d, both[1].dtype.itemsize), "nearest_neighbors")
@@ -193,9 +194,9 @@ def _lists(both: tuple[Any, Any], k: int, together: Together | None, metric: Met
         if together is None:
             check_zeros_between(x, y, metric)
         else:
-            of_x, of_y = together.of_query[x], together.of_points.number[y]
-            for group in xp.intersect1d(of_x, of_y)[:1]:
-                check_zeros_between(x[of_x == group], y[of_y == group], metric)
+            x_group, y_group = together.query_group[x], together.point_groups.number[y]
+            for group in xp.intersect1d(x_group, y_group)[:1]:
+                check_zeros_between(x[x_group == group], y[y_group == group], metric)
     if together is not None:
         return _lists_within_groups(queries, points, k, together, metric, device)
     return search_lists(queries, points, k, metric, device)
@@ -226,27 +227,27 @@ def _lists_within_groups(
     queries: Array, points: Array, k: int, together: Together, metric: Metric, device: Device
 ) -> Lists:
     """Return the lists of all queries, each among the points of its group."""
-    xp, groups = device.xp, together.of_points
+    xp, groups = device.xp, together.point_groups
     sizes, starts = np.append(groups.sizes, 0), groups.starts
-    order = stable_order(together.of_query, xp).astype("int32")
-    asked = to_host(xp.bincount(together.of_query, minlength=sizes.size))
+    order = stable_order(together.query_group, xp).astype("int32")
+    asked = to_host(xp.bincount(together.query_group, minlength=sizes.size))
     first = np.concatenate(([0], np.cumsum(asked)))
     lists = Lists(xp.full((len(queries), k), -1, "int32"), xp.full((len(queries), k), xp.inf))
     searches_all = forced().search is not None
-    is_large = (asked > 0) & (searches_all | (sizes > SMALL_GROUP) | (asked * sizes > SMALL_PAIRS[device.name]))
+    is_large = (asked > 0) & (searches_all | (sizes > SMALL_GROUP) | ~takes_all_pairs(asked * sizes, device))
     for group in np.flatnonzero(is_large & (sizes > 0)).tolist():
         rows, own = order[first[group] : first[group + 1]], groups.order[starts[group] : starts[group + 1]]
-        found = search_lists(queries[rows], points[own], min(k, own.size), metric, device)
-        lists.ids[rows, : own.size], lists.weights[rows, : own.size] = own[found.ids], found.weights
-    of_small = np.repeat(is_large, asked)
-    small_rows, their_sizes = order[device.asarray(~of_small)], np.repeat(sizes, asked)[~of_small]
+        nearest = search_lists(queries[rows], points[own], min(k, own.size), metric, device)
+        lists.ids[rows, : own.size], lists.weights[rows, : own.size] = own[nearest.ids], nearest.weights
+    rows_are_large = np.repeat(is_large, asked)
+    small_rows, their_sizes = order[device.asarray(~rows_are_large)], np.repeat(sizes, asked)[~rows_are_large]
     by_size = np.argsort(-their_sizes, kind="stable")
     small_rows, their_sizes = small_rows[device.asarray(by_size)], their_sizes[by_size]
     exact, begins = ExactPoints(queries, points, metric), device.asarray(starts)
 
     def keep_nearest(chunk: slice) -> None:
         rows, capacity = small_rows[chunk], int(their_sizes[chunk.start])
-        place = begins[together.of_query[rows]][:, None] + xp.arange(capacity)
+        place = begins[together.query_group[rows]][:, None] + xp.arange(capacity)
         ids = groups.order[xp.minimum(place, len(points) - 1)]
         count = device.asarray(their_sizes[chunk].astype(np.int32))
         top = kernels(device).empty_lists(rows.size, min(k, capacity))
@@ -271,9 +272,9 @@ def _chunks_of_groups(sizes: np.ndarray) -> Iterator[slice]:
 
 def read_together(X: Any, Y: Any, by: GroupBy, device: Device) -> tuple[Any, Any, Together]:
     """Return X and Y without their key columns, and which of their rows belong together."""
-    X, Y, keys, of_y = keys_of_both(X, Y, by, device)
-    check_memory(device, MemoryEstimate(ROW_BYTES * (len(keys) + len(of_y))), "the keys of X and Y")
-    return X, Y, Together(*numbered_with(keys, of_y, device))
+    X, Y, keys, y_keys = keys_of_both(X, Y, by, device)
+    check_memory(device, MemoryEstimate(ROW_BYTES * (len(keys) + len(y_keys))), "the keys of X and Y")
+    return X, Y, Together(*numbered_with(keys, y_keys, device))
 
 
 def _small_batch(shape: tuple[int, int, int], itemsizes: tuple[int, int], metric: Metric, device: Device) -> Any:
@@ -285,7 +286,8 @@ def _small_batch(shape: tuple[int, int, int], itemsizes: tuple[int, int], metric
         return None
     from rapids_slink.neighbors.small_batch import SmallBatchSearch
 
-    small = SmallBatchSearch(*shape, metric)
+    m, n, d = shape
+    small = SmallBatchSearch(m, n, d, metric)
     return small if small.is_supported else None
 
 

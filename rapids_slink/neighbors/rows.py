@@ -105,13 +105,18 @@ def in_one_type(x: Array, y: Array) -> tuple[Array, Array]:
     return (x, y) if x.dtype == y.dtype else (x.astype("float64", copy=False), y.astype("float64", copy=False))
 
 
-def extremes(values: Array) -> tuple[float, float]:
-    """Return the least and the largest value of rows, (n, d).
+def bound_for_filter(metric: Metric, bound: float, *tables: Array) -> float:
+    """Return a bound of surrogate distances, or infinity if no pair of rows of the tables is above it.
 
-    By columns CuPy takes thirty times as long, and a single block of threads reduces 2³¹ values or more at once.
+    A filter in float32 does not take bounds of any size. The metric has a product form.
     """
-    parts = [values[rows] for rows in row_blocks(len(values), values.shape[1], EXTREMES)]
-    return min(float(part.min()) for part in parts), max(float(part.max()) for part in parts)
+    if metric.formula.is_of_unit_rows:
+        return bound if bound < 2 else np.inf
+    d = tables[0].shape[1]
+    # By columns CuPy takes thirty times as long, and a single block of threads reduces 2³¹ values or more at once.
+    parts = [table[rows] for table in tables for rows in row_blocks(len(table), d, EXTREMES)]
+    span = max(float(part.max()) for part in parts) - min(float(part.min()) for part in parts)
+    return bound if bound < span * span * d else np.inf
 
 
 def product_form(rows: Array, metric: Metric, device: Device) -> Array:

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext, suppress
 from functools import cache, lru_cache, partial
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
@@ -50,22 +50,33 @@ C_NAMES = {
     "int32": "int", "uint32": "unsigned int", "int64": "long long", "uint64": "unsigned long long",
     "float32": "float", "float64": "double",
 }  # fmt: skip
+#: C++'s types as NumPy calls them; the last names are those of our sources.
+NUMPY_NAMES = {
+    **{name: dtype for dtype, name in C_NAMES.items()},
+    "unsigned": "uint32", "u32": "uint32", "u64": "uint64", "word_t": "uint64", "byte": "uint8", "int2": "int32",
+    "int4": "int32", "float2": "float32", "double2": "float64",
+}  # fmt: skip
 
 
-def cuda_source(source: str, included: set[str] | None = None) -> str:
+@cache
+def cuda_source(source: str) -> str:
     """Return the text of a ``.cu`` file, named by its path in this package, with each of our headers inserted once.
 
     CuPy's compile cache does not look into an ``#include``: otherwise the old machine code would stay in use after a
     header changed.
     """
-    lines, included = [], set() if included is None else included
+    return _with_headers(source, set())
+
+
+def _with_headers(source: str, included: set[str]) -> str:
+    lines = []
     for line in (Path(__file__).parent.parent / source).read_text().splitlines():
         header = line.split('"')[1] if line.startswith('#include "') else ""
         if not header:
             lines.append(line)
         elif header not in included:
             included.add(header)
-            lines.append(cuda_source(header, included))
+            lines.append(_with_headers(header, included))
     return "\n".join(lines) + "\n"
 
 
@@ -276,7 +287,7 @@ def launch_blocks(
     shared_memory: int = 0,
 ) -> None:  # fmt: skip
     """Start a kernel with a grid of blocks of `threads` threads each, unless the grid is empty."""
-    checked = _checked(name, arguments)
+    checked = _checked(source, name, options, arguments)
     if all(grid):
         _start(source, name, options, grid, (threads,), checked, shared_mem=shared_memory)
 
@@ -287,17 +298,65 @@ def launch_resident(source: str, name: str, jobs: int, *arguments: Any, options:
     The source defines `THREADS`, the threads of a block, and `BLOCKS`, the most blocks of a multiprocessor.
     """
     blocks, threads = resident_blocks(source, name, jobs, *options), constant(source, "THREADS")
-    checked = _checked(name, arguments)
+    checked = _checked(source, name, options, arguments)
     _start(source, name, options, (blocks,), (threads,), checked, enable_cooperative_groups=True)
 
 
-def _checked(name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return a kernel's arguments as CuPy takes them."""
+class Parameter(NamedTuple):
+    """A parameter of a kernel, as its source declares it."""
+
+    name: str
+    arrays: str | None  # the codes of the types that an array may have, none for a number; None: any type
+    number: Any  # NumPy's type of a number; None of a pointer or a struct
+
+
+@cache
+def parameters(source: str, name: str, *options: str) -> tuple[Parameter, ...]:
+    """Return the parameters of a kernel of the ``.cu`` file `source`; options such as ``-DVALUE=float`` name types.
+
+    An array of integers may or may not have signs. A type that the source alone knows may be that of any array.
+    """
+    kernel = rf"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?{name}\s*\(([^)]*)\)"
+    declared = re.search(kernel, cuda_source(source))
+    if declared is None:
+        raise LookupError(f"{source} has no kernel {name}")
+    named = dict(option[2:].split("=", 1) for option in options if option.startswith("-D"))
+    result = []
+    for text in declared[1].split(","):
+        *words, parameter = re.sub(r"\bconst\b|\b__restrict__\b", " ", text).replace("*", " * ").split()
+        c_type = " ".join(word for word in words if word != "*")
+        known = NUMPY_NAMES.get(named.get(c_type, c_type))
+        dtype = np.dtype("uint64") if words.count("*") > 1 else known and np.dtype(known)
+        if "*" not in words:
+            result.append(Parameter(parameter, "", dtype and dtype.type))
+        elif dtype and dtype.kind in "iu":
+            alike = (code for code in np.typecodes["AllInteger"] if np.dtype(code).itemsize == dtype.itemsize)
+            result.append(Parameter(parameter, "".join(alike), None))
+        else:
+            result.append(Parameter(parameter, dtype and dtype.char, None))
+    return tuple(result)
+
+
+def _checked(source: str, name: str, options: tuple[str, ...], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a kernel's arguments as CuPy takes them; raise unless they are those that its source declares.
+
+    Python's numbers become the declared ones, and None a null pointer.
+    """
     array, checked = sys.modules["cupy"].ndarray, []
-    for argument in arguments:
-        if isinstance(argument, array) and not argument.flags.c_contiguous:
-            raise TypeError(f"{name} needs contiguous arrays")
-        checked.append(NULL if argument is None else argument)
+    for argument, (parameter, arrays, number) in zip(arguments, parameters(source, name, *options), strict=True):
+        if isinstance(argument, array):
+            if not argument.flags.c_contiguous or (arrays is not None and argument.dtype.char not in arrays):
+                what = f"{argument.dtype} {argument.shape} {argument.strides}"
+                raise TypeError(f"{parameter} of {name}: a kernel needs a contiguous array of another type, got {what}")
+        elif (argument is None) == (arrays == ""):
+            raise TypeError(f"{parameter} of {name}: a kernel got {argument} in place of an array, or of a number")
+        elif argument is None:
+            argument = NULL
+        elif number is not None and type(argument) is not number:
+            if isinstance(argument, float) and not issubclass(number, np.floating):
+                raise TypeError(f"{parameter} of {name}: a kernel needs an integer, got {argument}")
+            argument = number(argument)
+        checked.append(argument)
     if has_several_gpus():
         _check_gpus(arguments)
     return tuple(checked)

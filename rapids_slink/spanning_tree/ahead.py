@@ -15,7 +15,7 @@ import numpy as np
 from rapids_slink.dendrogram import build_linkage, condense, cut_labels
 from rapids_slink.dendrogram.cutting import FEW_LEAVES, CutParameters
 from rapids_slink.metrics import PRECOMPUTED, Rows
-from rapids_slink.neighbors import STRUCTURED_POINTS
+from rapids_slink.neighbors.choose import may_have_tiles
 from rapids_slink.neighbors.filter import fused_filter
 from rapids_slink.points.check import FEW_VALUES
 from rapids_slink.runtime.cuda import WARP, Ahead, compile_ahead, power_of_two, value_option
@@ -23,7 +23,6 @@ from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import usable_cores
 from rapids_slink.settings import Space
-from rapids_slink.spanning_tree.boxes import serves_friends
 from rapids_slink.spanning_tree.component_pairs import compile_on_host
 from rapids_slink.spanning_tree.lists import length_by_search
 from rapids_slink.spanning_tree.problem import Problem
@@ -59,7 +58,7 @@ def _work(problem: Problem) -> Iterator[Ahead]:
         yield "points/points.cu", input_value
     if metric.rows is not Rows.GIVEN:
         yield from (("neighbors/rows.cu", input_value), ("neighbors/rows.cu", value))
-    if serves_friends(problem):
+    if problem.finds_friends:
         yield from (("neighbors/trees/bvh.cu", *boxes), ("spanning_tree/friends.cu", *boxes))
         return
     ways = ways_of(problem)
@@ -118,7 +117,7 @@ def _of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> I
         ("neighbors/exact/pair_distances.cu", *formula),
         source_of(fp16, between=True),
     )
-    if problem.n >= STRUCTURED_POINTS["cuda"]:
+    if may_have_tiles(problem.n, d, problem.metric, problem.device):
         yield from (("neighbors/tiles/order.cu",), ("neighbors/tiles/encode.cu", value), ("neighbors/tiles/tiles.cu",))
         yield from (("neighbors/tiles/bound.cu", value), source_of(fp16, local=True))
 

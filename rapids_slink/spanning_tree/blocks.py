@@ -16,6 +16,7 @@ from math import inf
 import numpy as np
 
 from rapids_slink.forced import forced
+from rapids_slink.neighbors.choose import MAX_BLOCKS, PIVOT_PAIRS, block_rows
 from rapids_slink.neighbors.pivots import candidates, deal_out, pivots_of, radius_of
 from rapids_slink.neighbors.task import golden_stride
 from rapids_slink.runtime.device import Array
@@ -24,12 +25,9 @@ from rapids_slink.spanning_tree import lists
 from rapids_slink.spanning_tree.graphs import EdgeList, forest_of_edges
 from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
 
-#: About how many rows a block has; the fewest blocks, since in two of them at least half of all pairs meet.
-BLOCK_ROWS, FEWEST = {"cpu": 2**16, "cuda": 2**20}, 3
+FEWEST = 3  # blocks: in two of them at least half of all pairs meet
 #: Rows by which the share of the pairs that meet is estimated.
 SAMPLED_ROWS = 2**12
-#: The largest share of the work of all pairs, and how many pairs of a search take as long as a product with a pivot.
-MAX_SHARE, PRODUCT_PAIRS = 0.5, {"cpu": 1, "cuda": 16}
 
 
 def may_serve(problem: Problem) -> bool:
@@ -43,7 +41,7 @@ def prepare(look: Look) -> Prepared | None:
     """Return the way by blocks; None unless few pairs meet in them."""
     problem, rows, device, is_wanted = look.problem, look.rows, look.problem.device, forced().tree == "blocks"
     n, xp, is_cosine = problem.n, device.xp, problem.metric.formula.is_of_unit_rows
-    count = max(FEWEST * is_wanted, n // BLOCK_ROWS[device.name])
+    count = max(FEWEST * is_wanted, n // block_rows(device))
     if count < FEWEST or look.max_weight == inf or not (look.search.is_over_all_pairs or is_wanted):
         return None
     radius = radius_of(problem.metric, problem.max_weight, problem.n_features, device)
@@ -63,8 +61,7 @@ def prepare(look: Look) -> Prepared | None:
         sample = device.asarray(np.sort(np.arange(min(n, SAMPLED_ROWS)) * golden_stride(n) % n))
         shares = sum(meets.sum(axis=1) for _, meets in meeting(values[sample])) / sample.size
         share = float((shares * shares).sum())
-    of_pivots = 2 * PRODUCT_PAIRS[device.name] * len(pivots) / n
-    if not is_wanted and share + of_pivots > MAX_SHARE:
+    if not is_wanted and share + 2 * PIVOT_PAIRS * len(pivots) / n > MAX_BLOCKS:
         return None
     look.report.count("neighbors", blocks=count, pairs_of_rows=int(share * n * n / 2))
 

@@ -46,8 +46,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rapids_slink.forced import forced
-from rapids_slink.neighbors import estimate_search, is_searched_by_tree
+from rapids_slink.neighbors import estimate_search, tree_class
 from rapids_slink.neighbors.task import Search
 from rapids_slink.neighbors.within import Limit
 from rapids_slink.ordering import sort_in_place
@@ -131,35 +130,9 @@ def tree_of_boxes(search: "BoxSearch", report: Report, max_weight: float = np.in
 
 # ------------------------------------------------------------------------------------------------------------- friends
 
-#: Points of more features have too many others within a distance that connects most of them.
-FRIEND_FEATURES = {"cpu": range(2, 5), "cuda": range(2, 4)}
-#: For fewer rows the whole tree takes less time.
-MIN_FRIENDS = {"cpu": 512, "cuda": 2}
-#: What the trees of boxes are called in reports.
-FILTERS = {"cpu": "k-d tree", "cuda": "bounding volume hierarchy"}
 #: Bytes per point at a CPU's peak: its parent, cell, component and label, and what is counted along the rows. On a GPU
 #: this is less than what is free again once the tree of boxes is made.
 FRIEND_BYTES = 24
-
-
-def serves_friends(problem: Problem) -> bool:
-    """Return whether friends of friends serve a problem.
-
-    They serve points of few features if labels alone are wanted, and if surrogate distances decide which are near.
-    """
-    metric, settings, n, d, device = problem.metric, problem.settings, problem.n, problem.d, problem.device
-    if (
-        settings.friends_within is None
-        or forced().tree not in (None, "friends")
-        or problem.by_reachability
-        or metric.changes_order
-    ):
-        return False
-    return (
-        d in FRIEND_FEATURES[device.name]
-        and n >= MIN_FRIENDS[device.name]
-        and is_searched_by_tree(n, d, metric, device)
-    )
 
 
 def estimate_friends(problem: Problem) -> MemoryEstimate:
@@ -174,7 +147,7 @@ def label_friends(rows: Array, problem: Problem, labels: Array, report: Report) 
     assert problem.settings.friends_within is not None
     device, metric = problem.device, problem.metric
     device_kernels, limit = kernels(device), Limit.of(metric, problem.settings.friends_within, problem.n_features)
-    report.count("neighbors", filter=FILTERS[device.name])
+    report.count("neighbors", filter=tree_class(device).name)
     with report.stage("neighbors", device):
         boxes = device_kernels.make_boxes(rows, metric)
     with report.stage("friends", device):

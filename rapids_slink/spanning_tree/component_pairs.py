@@ -31,6 +31,7 @@ import numpy as np
 from rapids_slink.dendrogram.cpu import find_root, merge_in_order
 from rapids_slink.forced import forced
 from rapids_slink.metrics import EPSILON
+from rapids_slink.neighbors.choose import COSTS, ROUNDS, connects_at_once
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import ProductFilter
 from rapids_slink.neighbors.filter.bounds import FLOAT32_EPSILON, accumulation_bound, radius_terms, shrink_factor
@@ -102,7 +103,6 @@ class SeparationErrors:
 
 FOUND_BYTES = 64  # bytes of a pair of points that remains, or of a work item
 ROUNDING = 1e-9  # relative; above the error of float64 sums of 2²¹ features
-WEIGHT_COST = {"cpu": 512, "cuda": 1024}  # the cost of an exact weight, in units of one filter pair
 MAX_PAIRS = 2**26
 
 #: Pairs of points, src and dst, and the number of their component pair; None if they are too many.
@@ -151,7 +151,7 @@ class JoinContext:
     @property
     def max_pairs(self) -> int:
         """Return how many pairs of points may remain."""
-        return min(self.budget // WEIGHT_COST[self.device.name], self.capacity(FOUND_BYTES), MAX_PAIRS)
+        return min(self.budget // COSTS[self.device.name].weight, self.capacity(FOUND_BYTES), MAX_PAIRS)
 
     def products(self, centroids: Any) -> Iterator[tuple[slice, Any, Array]]:
         """Yield the points, sorted by component, in parts: positions, quantized points, and products with centroids.
@@ -194,25 +194,16 @@ FACING_COST, MAX_FACING = 32, 16
 MAX_OVERLAPPING = 32  # pairs of small or negative separation, per component
 MIN_SAMPLED = 8  # points of a component that are compared with another's
 FEW_EDGES = 2**15  # the tree of fewer edges takes less time on the host than a GPU's calls do
-#: Rounds of searches of fewer pairs of points, of up to `FEATURES` features, take less time than connecting at once.
-MIN_ROUND_PAIRS, FEATURES = {"cpu": 2**23, "cuda": 2**32}, 128
-#: The least share of all points, and the least rows per component, that have to search if components are separated.
-MIN_ROW_SHARE, MIN_ROWS_PER_COMPONENT = 1 / 16, 24
-ROUNDS = 3  # the estimated number of rounds of searches that this replaces
 MANY_ROUNDS = 10**5  # more than anything costs, where components are connected at once whatever it costs
 ROUNDS_OF_TILES = 1  # the number of rounds of searches in tiles, in the time of rounds over all pairs
 
 
 def is_worthwhile(search: Search, components: int, n: int, m: int) -> bool:
-    """Return whether connecting that many components of n points at once costs less than searching m rows.
-
-    Many points of a well separated component have to search, because all their neighbours are in it.
-    """
+    """Return whether that many components of n points may be connected at once, for less than searching m rows."""
     if not search.joins or components > MAX_COMPONENTS or n > MAX_POINTS or forced().connect == "rounds":
         return False
-    pairs = m * n * max(1.0, search.exact.points.shape[1] / FEATURES)
-    are_many = m >= max(MIN_ROWS_PER_COMPONENT * components, MIN_ROW_SHARE * n)
-    return bool(forced().connect) or (are_many and pairs >= MIN_ROUND_PAIRS[search.device.name])
+    d = search.exact.points.shape[1]
+    return bool(forced().connect) or connects_at_once(components, n, m, d, search.device)
 
 
 def connect_components(
@@ -276,7 +267,7 @@ def _separations(context: JoinContext) -> tuple[ComponentPairs, Separations]:
 def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Array) -> bool:
     """Lower the weights of pairs of small separation to the least of their samples; return False if these are many."""
     near = context.kernels.overlapping(pairs, weight, context.radius_terms)
-    width = min(SAMPLED, int((context.budget / WEIGHT_COST[context.device.name] / max(1, near.size)) ** 0.5))
+    width = min(SAMPLED, int((context.budget / COSTS[context.device.name].weight / max(1, near.size)) ** 0.5))
     are_many = near.size > MAX_OVERLAPPING * len(context.components) and not forced().connect
     if are_many or width < MIN_SAMPLED:
         return False

@@ -132,7 +132,7 @@ def label_by_pairs(parts: Parts, weights: Array, enough: float, device: Device) 
 def label_by_boxes(
     rows: Array, problem: Problem, weights: Array | None, enough: float, report: Report
 ) -> tuple[Array, Array]:
-    """Return what `label_by_pairs` returns, by trees of boxes, where `boxes.serves_friends`.
+    """Return what `label_by_pairs` returns, by trees of boxes, where `Problem.finds_friends`.
 
     `rows` is the result of `neighbors.rows.metric_rows`. Without `weights` each row weighs 1.
     """

@@ -14,6 +14,7 @@ import numpy as np
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors import estimate_search
+from rapids_slink.neighbors.choose import few_points
 from rapids_slink.neighbors.rows import require_common_features, undefined_for_zeros, zero_rows
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points.keys import Groups
@@ -22,7 +23,7 @@ from rapids_slink.runtime.device import CPU, Array, Device, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate
 from rapids_slink.spanning_tree import kernels
-from rapids_slink.spanning_tree.pairs import most_points, stores_distances
+from rapids_slink.spanning_tree.pairs import stores_distances
 from rapids_slink.spanning_tree.problem import Problem, Tree
 from rapids_slink.spanning_tree.ways import estimate_tree, tree_of_rows
 
@@ -110,7 +111,7 @@ def most_rows(problem: Problem) -> int:
     if problem.device.is_gpu:
         return MAX_ROWS
     is_matrix = is_stored(problem.metric, problem.settings.min_samples, problem.is_compact)
-    return MAX_STORED if is_matrix else most_points(problem.d, problem.metric)
+    return MAX_STORED if is_matrix else few_points(problem.d, problem.metric)
 
 
 def estimate_groups(problem: Problem, sizes: np.ndarray) -> MemoryEstimate:

@@ -35,7 +35,8 @@ from typing import Self
 
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
 from rapids_slink.forced import forced
-from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, is_searched_by_tree, neighbor_lists
+from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, neighbor_lists
+from rapids_slink.neighbors.choose import ends_lists, is_searched_by_tree
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.task import ManyTilesError, NeighborLists, Search, SearchTask
 from rapids_slink.ordering import NO_EDGE, sort_in_place
@@ -143,7 +144,7 @@ def lists_of(look: Look, by_distance: bool = False) -> NeighborLists:
             return neighbor_lists(search, problem.n, k, device)
         max_weight, samples, core, of_parts = look.max_weight, settings.min_samples, problem.core, problem.part_lists
         bounds_by_lists = None
-        if settings.n_neighbors is None and max_weight == inf and _may_end(problem.n, device):
+        if settings.n_neighbors is None and max_weight == inf and ends_lists(problem.n, device):
             bounds_by_lists = partial(join_weights, device=device)
         return neighbor_lists(search, problem.n, k, device, samples, core, of_parts, max_weight, bounds_by_lists)
 
@@ -180,18 +181,12 @@ def length_by_search(problem: Problem, search: Search | None = None) -> int:
     if joins and search is not None and search.for_lists:
         return WIDE_NEIGHBORS
     if search is None:
-        ends_lists = metric.filter == "product" and not is_searched_by_tree(n, problem.d, metric, device)
+        may_end = metric.filter == "product" and not is_searched_by_tree(n, problem.d, metric, device)
     else:
-        ends_lists = search.ends_lists
-    if joins and ends_lists and problem.max_weight == inf and _may_end(n, device) and n <= MAX_JOINED_ROWS:
+        may_end = search.ends_lists
+    if joins and may_end and problem.max_weight == inf and ends_lists(n, device) and n <= MAX_JOINED_ROWS:
         return JOINED_NEIGHBORS
     return list_length(settings)
-
-
-def _may_end(n: int, device: Device) -> bool:
-    """Return whether lists of n points end at the weights at which clusters become large."""
-    large = forced().large_cluster
-    return n >= MIN_JOINED_ROWS[device.name] if large is None else large > 0
 
 
 def tree_of_lists(
@@ -302,8 +297,6 @@ def _search_crossing_edges(
 
 #: Points of a large cluster.
 LARGE = 1024
-#: For fewer points these weights take more time than the pairs above them.
-MIN_JOINED_ROWS = {"cpu": 10_000, "cuda": 2**18}
 #: Neighbours a row where lists end at these weights: few rows have half as many within them, but points that have near
 #: copies list these first. For more points such lists take too much memory.
 JOINED_NEIGHBORS, MAX_JOINED_ROWS = 16, 2**24

@@ -10,6 +10,7 @@ from math import inf
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import PRECOMPUTED, Metric
+from rapids_slink.neighbors.choose import takes_all_distances
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.task import BLOCK, row_blocks
 from rapids_slink.runtime.device import Array, Device
@@ -19,17 +20,8 @@ from rapids_slink.runtime.threads import for_each_chunk, workers
 from rapids_slink.spanning_tree import kernels
 from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
 
-#: A pair costs d + PAIR_WORK: its features, and the rest in units of a feature. Above MAX_WORK for all pairs another
-#: way takes less time; above MAX_SLOW_WORK where a GPU's formula is slow, minkowski's.
-PAIR_WORK = 8
-MAX_WORK, MAX_SLOW_WORK = {"cpu": 3 * 2**28, "cuda": 2**34}, 2**29
-#: A CPU takes this way for up to FEW_POINTS points. With up to TREE_FEATURES features it takes up to TREE_POINTS points
-#: a feature if that is more; above it a tree of boxes is faster. With core distances it takes up to twice FEW_POINTS.
-FEW_POINTS, TREE_FEATURES, TREE_POINTS = 2000, 8, 400
 #: For more features a CPU stores the distances, which are computed in tiles: so it reads the points less often.
 MAX_FEATURES = 64
-#: The most points whose distances a GPU stores, and a CPU if rows are words or codes.
-MAX_ROWS = 2**13
 #: The most neighbours in a core that a kernel finds.
 MAX_SAMPLES = {"cpu": 2**7, "cuda": 2**5}
 #: Bytes a pair where memory is limited: 8 for its distance and 8 for everything else.
@@ -41,12 +33,19 @@ def serves(problem: Problem) -> bool:
 
     They serve given distances; and few points, unless lists are asked for or core distances are of more points.
     """
-    settings = problem.settings
-    if problem.metric is not PRECOMPUTED and (settings.n_neighbors is not None or problem.core is not None):
+    n, d, metric, device, is_compact = problem.n, problem.d, problem.metric, problem.device, problem.is_compact
+    settings, min_samples = problem.settings, problem.settings.min_samples
+    if metric is PRECOMPUTED:
+        return True
+    if settings.n_neighbors is not None or problem.core is not None:
         return False
-    if problem.metric is not PRECOMPUTED and forced().tree:
+    if forced().tree:
         return forced().tree == "pairs"
-    return is_worthwhile(problem.n, problem.d, problem.metric, settings.min_samples, problem.device, problem.is_compact)
+    limit = current_run().limit or inf
+    if stores_distances(d, metric, min_samples, device, is_compact) and LIMITED_PAIR_BYTES * n * n > limit:
+        return False
+    by_kernel = not device.is_gpu or min_samples <= MAX_SAMPLES["cuda"]
+    return by_kernel and takes_all_distances(n, d, metric, min_samples, device, is_compact)
 
 
 def may_serve_codes(problem: Problem) -> bool:
@@ -96,29 +95,6 @@ def _tree(look: Look, distances: Callable[[Array, Metric], Array] | None = None)
         if distances is not None:
             values, metric = distances(values, metric), PRECOMPUTED
         return tree_of_pairs(values, metric, problem.settings.min_samples, problem.device), 1
-
-
-def is_worthwhile(n: int, d: int, metric: Metric, min_samples: int, device: Device, compact: bool = False) -> bool:
-    """Return whether this is the fastest way to the tree of n points as the metric's formula reads them."""
-    if metric is PRECOMPUTED:
-        return True
-    work = n * n * (d + PAIR_WORK)
-    limit = current_run().limit or inf
-    if stores_distances(d, metric, min_samples, device, compact) and LIMITED_PAIR_BYTES * n * n > limit:
-        return False
-    if device.is_gpu:
-        max_work = MAX_SLOW_WORK if metric.formula.has_powers else MAX_WORK["cuda"]
-        return n <= MAX_ROWS and min_samples <= MAX_SAMPLES["cuda"] and work <= max_work
-    if compact:
-        return n <= MAX_ROWS
-    if metric.boxes and d <= TREE_FEATURES:
-        return min_samples == 1 and n <= most_points(d, metric)
-    return n <= 2 * FEW_POINTS if min_samples > 1 else n <= FEW_POINTS or work <= MAX_WORK["cpu"]
-
-
-def most_points(d: int, metric: Metric) -> int:
-    """Return the most points of d features whose pairs a CPU compares without storing distances, whatever the work."""
-    return max(FEW_POINTS, TREE_POINTS * d) if metric.boxes and d <= TREE_FEATURES else FEW_POINTS
 
 
 def stores_distances(d: int, metric: Metric, min_samples: int, device: Device, compact: bool = False) -> bool:

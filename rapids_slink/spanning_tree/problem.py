@@ -11,8 +11,9 @@ from math import ceil, inf
 from typing import Self, TypeAlias
 
 from rapids_slink.metrics import Metric, distances, surrogate_bound
-from rapids_slink.neighbors import is_searched_by_tree, neighbor_lists, prepare_search
-from rapids_slink.neighbors.rows import extremes, metric_rows
+from rapids_slink.neighbors import neighbor_lists, prepare_search
+from rapids_slink.neighbors.choose import is_searched_by_tree, takes_friends
+from rapids_slink.neighbors.rows import bound_for_filter, metric_rows
 from rapids_slink.neighbors.task import PartLists, Search, SearchTask, core_places
 from rapids_slink.points.keys import Groups
 from rapids_slink.report import Report
@@ -47,17 +48,22 @@ class Problem:
     d: int = field(init=False)  # the number of values that the metric's formula reads of a row
     is_compact: bool = field(init=False)  # whether the rows are words or codes
     by_reachability: bool = field(init=False)  # whether the weight of an edge is mutual reachability
+    finds_friends: bool = field(init=False)  # whether labels alone are wanted, and friends of friends make them
     #: a bound of the surrogate distances of all pairs within `Settings.max_distance`, a little above the largest;
     #: infinite if there is no such distance
     max_weight: float = field(init=False)
 
     def __post_init__(self) -> None:
-        metric, distance = self.settings.metric, self.settings.max_distance
+        settings, metric, distance = self.settings, self.settings.metric, self.settings.max_distance
+        d = self.compact_features or metric.rows.width(self.n_features)
+        by_reachability = settings.min_samples > 1 or self.core is not None
+        wants_labels = settings.friends_within is not None and not by_reachability
         for name, value in (
             ("metric", metric),
-            ("d", self.compact_features or metric.rows.width(self.n_features)),
+            ("d", d),
             ("is_compact", self.compact_features is not None or metric.rows.are_words),
-            ("by_reachability", self.settings.min_samples > 1 or self.core is not None),
+            ("by_reachability", by_reachability),
+            ("finds_friends", wants_labels and takes_friends(self.n, d, metric, self.device)),
             ("max_weight", inf if distance is None else surrogate_bound(metric, distance, self.n_features)),
         ):
             object.__setattr__(self, name, value)
@@ -77,19 +83,10 @@ class Look:
 
     @cached_property
     def max_weight(self) -> float:
-        """Return `Problem.max_weight`, or infinity if no pair is above it.
-
-        A filter in float32 does not take bounds of any size.
-        """
-        problem, rows = self.problem, self.rows
-        bound = problem.max_weight
-        if problem.metric.filter != "product" or rows.dtype.kind == "u" or bound == inf:
-            return bound
-        if problem.metric.formula.is_of_unit_rows:
-            return bound if bound < 2 else inf
-        least, largest = extremes(rows)
-        span = largest - least
-        return bound if bound < span * span * rows.shape[1] else inf
+        """Return `Problem.max_weight`, or infinity if no pair is above it and a filter may have it."""
+        metric, bound = self.problem.metric, self.problem.max_weight
+        has_filter = metric.filter == "product" and self.rows.dtype.kind != "u" and bound < inf
+        return bound_for_filter(metric, bound, self.rows) if has_filter else bound
 
     @cached_property
     def search(self) -> Search:

@@ -29,7 +29,7 @@ import numpy as np
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import PRECOMPUTED, Metric
-from rapids_slink.neighbors import is_searched_by_tree, may_be_low_dimensional
+from rapids_slink.neighbors.choose import is_searched_by_tree, may_be_low_dimensional
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.task import NeighborLists, by_mutual_reachability, core_places, row_blocks
 from rapids_slink.ordering import sort_in_place, stable_order

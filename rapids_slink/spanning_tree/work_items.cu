@@ -1,7 +1,7 @@
 // The products of component pairs as work items of the fused filter.
 #include "runtime/include/resident.cuh"
 #include "spanning_tree/facing.cuh"
-#include "spanning_tree/first_above.cuh"
+#include "runtime/include/first_above.cuh"
 
 typedef unsigned int u32;
 

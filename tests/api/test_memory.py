@@ -30,7 +30,7 @@ from rapids_slink import (
     pairs,
 )
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.filter import MIN_ROWS, bounds
+from rapids_slink.neighbors.filter import MIN_ROWS
 from rapids_slink.runtime.memory import (
     MemoryEstimate,
     _cores_in_groups,
@@ -99,9 +99,9 @@ def test_the_least_limit_gives_the_same_bits(call, device):
 
 
 @pytest.mark.parametrize("falls", [False, True])
-def test_rows_of_many_features_take_what_is_estimated(falls, monkeypatch):
+def test_rows_of_many_features_take_what_is_estimated(falls, set_costs):
     """Whose covariance would take ten times as much; axes are looked for though the rows are few."""
-    monkeypatch.setitem(bounds.MIN_PRODUCTS, "cpu", 0)
+    set_costs(prepare=0)
     X = points(400, 6000)
     if falls:
         X = ((X[:, :100] * np.arange(1, 101) ** -1.0) @ points(100, 6000, 1)).astype(np.float32)

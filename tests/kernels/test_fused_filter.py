@@ -259,8 +259,8 @@ def test_radii(m, metric, precise):
     expected = filter_radius(bound, to_host(image.error)[:m], scale, 20, np, metric)
     radii = filter_.radii(cupy.asarray(bound), image.error, image.half_norm.size)
     padded = np.pad(expected, (0, -m % 256))
-    np.testing.assert_array_equal(to_host(radii.of_row), padded)
-    np.testing.assert_array_equal(to_host(radii.of_tile), padded.reshape(-1, 128).max(axis=1))
+    np.testing.assert_array_equal(to_host(radii.by_row), padded)
+    np.testing.assert_array_equal(to_host(radii.by_tile), padded.reshape(-1, 128).max(axis=1))
 
 
 # ------------------------------------------------------------------------------------------- the symmetric pass

@@ -224,15 +224,14 @@ def test_no_filter_serves_more_features_than_int8_has_without_fp16(without_fp16)
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("clusters", [1, 20])
-def test_first_bounds_without_products(clusters, monkeypatch, watch):
+def test_first_bounds_without_products(clusters, monkeypatch, watch, set_costs):
     """By distances, and components are connected by rounds of searches."""
     from rapids_slink import SingleLinkage
     from rapids_slink.neighbors.filter import cuda
-    from rapids_slink.spanning_tree import component_pairs
 
     monkeypatch.setattr(cuda, "products_keep_bound", lambda: False)
     formed = watch(cuda, "product")
-    monkeypatch.setitem(component_pairs.MIN_ROUND_PAIRS, "cuda", 0)
+    set_costs(look=0)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(4000, 40)) + 100 * rng.normal(size=(clusters, 40))[rng.integers(0, clusters, 4000)]
     assert_exact(X)

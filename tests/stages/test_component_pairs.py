@@ -188,7 +188,7 @@ def test_the_same_tree_as_by_rounds(kind, engine, prescribe):
 @pytest.mark.gpu
 def test_pairs_that_int8_cannot_tell_apart(monkeypatch, set_constants):
     """Clusters so far apart that int8 errs by more than they are wide: it leaves too many, and fp16 takes over."""
-    monkeypatch.setattr("rapids_slink.neighbors.filter.fused.FP16_SURVIVORS", 0)
+    monkeypatch.setattr("rapids_slink.neighbors.choose.FP16_SURVIVORS", 0)
     set_constants(component_pairs, ROUNDS=MANY_ROUNDS, MAX_PAIRS=4000)
     rng, engine = np.random.default_rng(0), resolve("cuda")
     label = np.arange(800) % 8
@@ -198,9 +198,9 @@ def test_pairs_that_int8_cannot_tell_apart(monkeypatch, set_constants):
 
 
 @pytest.mark.parametrize("is_bounded", [False, full(True)])
-def test_clusters_that_no_filter_tells_apart(is_bounded, engine, monkeypatch, set_constants):
+def test_clusters_that_no_filter_tells_apart(is_bounded, engine, set_constants, set_costs):
     """Products in float64, or tiles, connect them."""
-    monkeypatch.setitem(component_pairs.MIN_ROUND_PAIRS, engine.name, 0)
+    set_costs(look=0)
     set_constants(component_pairs, ROUNDS=MANY_ROUNDS)
     rng, n = np.random.default_rng(0), 1500
     X = (1e6 * rng.normal(size=(5, 40)))[np.arange(n) % 5] + rng.normal(size=(n, 40))
@@ -246,7 +246,7 @@ def test_components_are_not_joined_without_memory(engine, prescribe):
     assert connect_components(search, None, component, 30, rows, Report()) is None
 
 
-def test_too_many_pairs_are_left_to_rounds(engine, watch, set_constants):
+def test_too_many_pairs_are_left_to_rounds(engine, watch, set_constants, set_costs):
     """Whatever the limit: of samples, of what is formed, of pairs that pass."""
     X = np.random.default_rng(0).normal(size=(1000, 16))
     search, report = BruteForceSearch(engine.asarray(X), engine, Report()), Report()
@@ -262,10 +262,13 @@ def test_too_many_pairs_are_left_to_rounds(engine, watch, set_constants):
     assert join() is None
     assert not tried  # the samples are too many
     assert "connect" not in report
-    too_little = [{"ROUNDS": ROUNDS}] if engine.is_gpu else [{"ROUNDS": 0.4}, {"ROUNDS": ROUNDS, "WEIGHT_COST": 10_000}]
-    for limit in too_little:
-        assert join(MIN_SAMPLED=1, **limit) is None
+    too_little = [(ROUNDS, 1024)] if engine.is_gpu else [(0.4, 512), (ROUNDS, 10_000)]
+    for rounds, weight in too_little:
+        set_costs(weight=weight)
+        assert join(MIN_SAMPLED=1, ROUNDS=rounds) is None
         assert tried == [False]
-    found = join(**({"ROUNDS": MANY_ROUNDS} if engine.is_gpu else {"WEIGHT_COST": 1}))
+    if not engine.is_gpu:
+        set_costs(weight=1)
+    found = join(**({"ROUNDS": MANY_ROUNDS} if engine.is_gpu else {}))
     assert found is not None
     assert tried == [True]

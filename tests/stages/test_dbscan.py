@@ -19,16 +19,17 @@ from sklearn.cluster import DBSCAN as SklearnDBSCAN
 import rapids_slink
 from rapids_slink import DBSCAN, DeviceMemoryError, SingleLinkage, fit, pairs
 from rapids_slink.metrics import METRICS, get_metric
+from rapids_slink.neighbors import choose
 from rapids_slink.points.output import as_frame, on_device, on_host
 from rapids_slink.runtime.device import to_host
-from rapids_slink.spanning_tree import boxes, core_rows, kernels
+from rapids_slink.spanning_tree import core_rows, kernels
 from rapids_slink.spanning_tree.core_rows import in_units
 
 
 @pytest.fixture(autouse=True)
 def few_rows(monkeypatch):
     """Boxes serve few rows, too, although all pairs take less time."""
-    monkeypatch.setitem(boxes.MIN_FRIENDS, "cpu", 2)
+    monkeypatch.setattr(choose, "MIN_FRIENDS", 2)
 
 
 FAR = 1e300

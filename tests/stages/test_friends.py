@@ -17,20 +17,20 @@ from scipy.spatial.distance import pdist, squareform
 import rapids_slink
 from rapids_slink import DeviceMemoryError, SingleLinkage, deduplicate, fit
 from rapids_slink.metrics import get_metric
+from rapids_slink.neighbors import choose
 from rapids_slink.pipeline import estimate_fit
 from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import resolve, to_host
 from rapids_slink.runtime.memory import required_bytes, run_scope
 from rapids_slink.settings import Settings
-from rapids_slink.spanning_tree import boxes, cpu
-from rapids_slink.spanning_tree.boxes import FRIEND_FEATURES
+from rapids_slink.spanning_tree import cpu
 from rapids_slink.spanning_tree.problem import Problem
 
 
 @pytest.fixture(scope="module", autouse=True)
 def few_rows():
     """Labels alone are made of few rows, too, although their tree takes less time."""
-    with patch.dict(boxes.MIN_FRIENDS, cpu=2):
+    with patch.object(choose, "MIN_FRIENDS", 2):
         yield
 
 
@@ -47,7 +47,7 @@ def components(X, t, metric="euclidean"):
 
 def assert_friends(X, t, device, metric="euclidean"):
     model = fit(X, max_distance=t, metric=metric, device=device)
-    assert (model.report_["way"] == "friends") == (X.shape[1] in FRIEND_FEATURES[device])
+    assert (model.report_["way"] == "friends") == (2 <= X.shape[1] <= {"cpu": 4, "cuda": 3}[device])
     expected = components(X, t, metric)
     np.testing.assert_array_equal(to_host(model.labels_), expected)
     assert model.n_clusters_ == expected.max() + 1
@@ -228,9 +228,9 @@ def test_other_fits_make_the_tree(X, how, device):
 
 def test_few_rows_have_their_tree():
     X = np.random.default_rng(0).random((600, 2))
-    with patch.dict(boxes.MIN_FRIENDS, cpu=601):
+    with patch.object(choose, "MIN_FRIENDS", 601):
         assert fit(X, max_distance=0.1, device="cpu").report_["way"] == "pairs"
-    with patch.dict(boxes.MIN_FRIENDS, cpu=600):
+    with patch.object(choose, "MIN_FRIENDS", 600):
         assert fit(X, max_distance=0.1, device="cpu").report_["way"] == "friends"
 
 

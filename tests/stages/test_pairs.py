@@ -14,7 +14,9 @@ from rapids_slink.metrics import EUCLIDEAN, PRECOMPUTED, get_metric
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.runtime.device import CPU, Device, to_host
 from rapids_slink.runtime.memory import run_scope
+from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree import pairs
+from rapids_slink.spanning_tree.problem import Problem
 
 METRICS = ("cityblock", "chebyshev", "minkowski", "canberra", "cosine", "hamming", "jaccard", "inner_product")
 
@@ -103,7 +105,7 @@ def test_rule():
     gpu = Device("cuda", np)
 
     def chooses(n, d, metric="euclidean", min_samples=1, device=CPU):
-        return pairs.is_worthwhile(n, d, get_metric(metric, 2.5), min_samples, device)
+        return pairs.serves(Problem(Settings(get_metric(metric, 2.5), min_samples=min_samples), device, n, d, 8))
 
     assert chooses(1000, 3)
     assert chooses(2000, 3)

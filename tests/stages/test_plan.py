@@ -13,12 +13,12 @@ from repository import ROOT
 from scipy.cluster.hierarchy import linkage
 
 import rapids_slink
-from rapids_slink import neighbors, pipeline
+from rapids_slink import pipeline
 from rapids_slink.metrics import EUCLIDEAN, METRICS, get_metric
-from rapids_slink.neighbors import trees
+from rapids_slink.neighbors import choose, trees
 from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.choose import products
 from rapids_slink.neighbors.rows import metric_rows
-from rapids_slink.neighbors.trees import kdtree
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, Device
 from rapids_slink.runtime.device import cuda as gpu
@@ -54,12 +54,6 @@ def test_estimate_is_that_of_the_way(engine):
         assert short == long if (d, min_samples, engine.is_gpu) == (6, 1, True) else short < long
 
 
-@pytest.fixture
-def fused_on_gpus(monkeypatch):
-    """A GPU that is not there has a fused filter."""
-    monkeypatch.setattr(neighbors, "fused_filter", lambda device: device.is_gpu or None)
-
-
 @pytest.mark.parametrize(
     ("device", "n", "d", "how", "expected"),
     [
@@ -74,7 +68,6 @@ def fused_on_gpus(monkeypatch):
         (Device("cuda", np), 2**18, 33, {}, ["repeats", "lists"]),
     ],
 )
-@pytest.mark.usefixtures("fused_on_gpus")
 def test_ways_have_one_order(device, n, d, how, expected):
     """Some look at the values, and the last one, whose memory a fit is checked for, serves whatever they are."""
     problem = Problem(Settings(EUCLIDEAN, **how), device, n, d, 4)
@@ -180,11 +173,12 @@ def test_all_pairs_connect_what_searches_by_a_tree_would_visit_whole(points, by_
 
 
 @pytest.mark.parametrize("joins", [True, full(False)])
-def test_all_pairs_join_many_points_of_few_tight_clusters(joins, set_constants):
+def test_all_pairs_join_many_points_of_few_tight_clusters(joins, set_costs):
     """Of which a search by a tree visits a third of the leaves, for each of the points."""
     rng, n = np.random.default_rng(0), 2**13
     X = rng.normal(size=(80, 64))[rng.integers(0, 80, n)] + 0.01 * rng.normal(size=(n, 64))
-    set_constants(kdtree, MIN_JOINED=n + (not joins))
+    if not joins:
+        set_costs(look=np.inf)
     model = rapids_slink.fit(X, device="cpu")
     assert model.report_["neighbors"]["filter"] == "k-d tree"
     assert ("joined_at_once" in model.report_["connect"]) is joins
@@ -209,9 +203,9 @@ def manifold_of_5(rng, n, d):
         (lambda rng, n, d: rng.normal(size=(n, d)), 12, "fp16 tensor cores (fused)"),
     ],
 )
-def test_boxes_serve_points_of_low_dimension_on_a_gpu(points, d, filter_, dtype, monkeypatch):
+def test_boxes_serve_points_of_low_dimension_on_a_gpu(points, d, filter_, dtype, set_costs):
     n = 9000
-    monkeypatch.setitem(neighbors.LOW_DIMENSIONAL, "cuda", (range(9, 33), 8900))
+    set_costs(prepare=products(8900, 8900))
     X = points(np.random.default_rng(0), n, d).astype(dtype)
     for how in ({}, {"min_samples": 4}, {"max_distance": 0.1}):
         model = rapids_slink.fit(X, device="cuda", **how)
@@ -230,7 +224,7 @@ def test_expansion():
     rng, n = np.random.default_rng(0), 2**18
 
     def is_low(X):
-        return trees.expansion(X.astype("float32"), CPU) <= neighbors.MAX_EXPANSION
+        return trees.expansion(X.astype("float32"), CPU)[0] <= choose.MAX_EXPANSION
 
     for m in (2, 3, 4):
         assert is_low(np.sin(rng.random((n, m)) @ rng.normal(size=(m, 16))))
@@ -410,7 +404,6 @@ LIMIT = re.compile(r"`(\w+)`(?: up to ([\d,]+) rows)?")
      for i, row in enumerate(table("features")[1:])],
 )  # fmt: skip
 @pytest.mark.parametrize("column", range(1, 5), ids=table("features")[0][1:])
-@pytest.mark.usefixtures("fused_on_gpus")
 def test_guide_says_which_way_is_taken(row, column, device):
     """Up to a limit, and from the next row on. Without a GPU its ways are asked, not its plan."""
     column_device = "cuda" if "GPU" in table("features")[0][column] else "cpu"

@@ -7,9 +7,10 @@ from oracles import assert_lists, least, squared_distances, without_self
 from scipy.spatial.distance import cdist
 
 import rapids_slink
-from rapids_slink.neighbors import neighbor_lists
+from rapids_slink.forced import force
+from rapids_slink.neighbors import choose, neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.filter import bounds, cpu, scaling_of
+from rapids_slink.neighbors.filter import scaling_of
 from rapids_slink.neighbors.filter.bounds import Projection
 from rapids_slink.points.output import on_host
 from rapids_slink.report import Report
@@ -50,11 +51,11 @@ def test_coordinates_are_no_farther_apart_than_points(m, kind, engine):
 @pytest.mark.parametrize("d", [40, 300, 3000])
 def test_axes_are_the_leading_ones(d, engine, set_constants):
     """Of fewer features than rows of the sample and of more, the first axes hold what the best ones would."""
-    set_constants(bounds, SAMPLE=200)
+    set_constants(choose, SAMPLE=200)
     noise = np.random.default_rng(0).normal(size=(200, d))
     X = noise * np.arange(1, d + 1) ** -0.8 + 3
     values = engine.asarray(X)
-    axes = to_host(bounds._leading_axes(values, scaling_of(values, device=engine), False, engine.xp))
+    axes = to_host(choose._leading_axes(values, scaling_of(values, device=engine), False, engine.xp))
     m = min(d, 200)
     assert axes.shape == (d, m)
     np.testing.assert_allclose(axes.T @ axes, np.eye(m), atol=1e-9)
@@ -63,25 +64,16 @@ def test_axes_are_the_leading_ones(d, engine, set_constants):
     for first in (4, 16, 64):
         assert variance[min(first, m) - 1] > 0.8 * best[min(first, m) - 1]
     values = engine.asarray(noise)
-    no_few = bounds._leading_axes(values, scaling_of(values, device=engine), True, engine.xp) is None
+    no_few = choose._leading_axes(values, scaling_of(values, device=engine), True, engine.xp) is None
     assert no_few == (d < 3000)  # of more the sample does not tell
 
 
-def make_products_slow(engine, monkeypatch):
-    monkeypatch.setitem(bounds.MIN_PRODUCTS, engine.name, 0)
-    if engine.is_gpu:
-        from rapids_slink.neighbors.filter import fused as encodings
-
-        slow = bounds.FilterCosts(product=1e-12, survivor=1e-9, byte=0, rounding=0.01)
-        monkeypatch.setattr(encodings, "COSTS", {True: slow, False: slow})
-
-
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-def test_axes_are_taken_where_the_spectrum_falls(metric, engine, monkeypatch):
+def test_axes_are_taken_where_the_spectrum_falls(metric, engine, set_costs):
     from rapids_slink.metrics import METRICS
     from rapids_slink.neighbors.rows import metric_rows
 
-    make_products_slow(engine, monkeypatch)
+    set_costs(prepare=0, **({"product": 1e-12, "survivor": 1e-9, "byte": 0, "rounding": 0.01} if engine.is_gpu else {}))
     n, k = 3000 if engine.is_gpu else 1500, 5
     for power, projects in ((0.0, False), (1.5, True)):
         X, report = falling(n, 160, power).astype(np.float32), Report()
@@ -93,21 +85,19 @@ def test_axes_are_taken_where_the_spectrum_falls(metric, engine, monkeypatch):
         if metric == "euclidean":
             assert_lists(lists, least(without_self(squared_distances(X.astype(float))), k))
         else:
-            monkeypatch.setitem(bounds.MIN_PRODUCTS, engine.name, np.inf)
-            plain = neighbor_lists(BruteForceSearch(rows, engine, Report(), metric=METRICS[metric]), n, k, engine)
-            monkeypatch.setitem(bounds.MIN_PRODUCTS, engine.name, 0)
+            with force(filter="products"):
+                plain = neighbor_lists(BruteForceSearch(rows, engine, Report(), metric=METRICS[metric]), n, k, engine)
             assert_lists(lists, (to_host(plain.ids), to_host(plain.weights)))
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-def test_products_of_the_first_axes_alone(metric, monkeypatch):
+def test_products_of_the_first_axes_alone(metric, set_costs):
     """Lists, connecting searches and pairs within a distance, where all axes test what passes."""
     X = falling(3000, 200, 0.9).astype(np.float32)
     X[1500:] += np.float32(0.05)
     found = []
     for least_products in (0, np.inf):
-        monkeypatch.setitem(bounds.MIN_PRODUCTS, "cpu", least_products)
-        monkeypatch.setattr(cpu, "COSTS", bounds.FilterCosts(1e-11, 0, 1e-10, 1e-6, again=1e-13, rest=1, step=16))
+        set_costs(prepare=least_products, product=1e-11, survivor=0, byte=1e-10, again=1e-13, axis=0)
         tree = rapids_slink.fit(X, 3, metric=metric, n_neighbors=2, device="cpu")
         near = rapids_slink.pairs(X, max_distance=tree.linkage_["height"].median(), metric=metric, device="cpu")
         found.append((tree.linkage_["height"], *(near[name] for name in ("src", "dst", "weight"))))
@@ -117,11 +107,11 @@ def test_products_of_the_first_axes_alone(metric, monkeypatch):
         np.testing.assert_array_equal(one, other)
 
 
-def test_components_are_connected_with_all_features(engine, monkeypatch):
+def test_components_are_connected_with_all_features(engine, set_costs):
     """By their pairs, whose separations are of whole points."""
     X, trees = falling(9000, 100, 1.2), []
     for least_products in (0, np.inf):
-        monkeypatch.setitem(bounds.MIN_PRODUCTS, engine.name, least_products)
+        set_costs(prepare=least_products)
         trees.append(rapids_slink.fit(X, 3, metric="cosine", device=engine.name))
     heights = [to_host(tree.linkage_["height"].values) for tree in trees]
     assert "coordinates" in trees[0].report_["neighbors"]["filter"] or engine.is_gpu
@@ -141,9 +131,9 @@ def test_fewer_points_than_a_query_has_neighbors(n, device, prescribe):
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-def test_few_axes_do_for_a_short_distance(metric, engine, monkeypatch):
+def test_few_axes_do_for_a_short_distance(metric, engine, set_costs):
     """Of near duplicates, whatever the spectrum."""
-    make_products_slow(engine, monkeypatch)
+    set_costs(prepare=0, **({"product": 1e-12, "survivor": 1e-9, "byte": 0, "rounding": 0.01} if engine.is_gpu else {}))
     X = falling(1000, 160, 0.0)
     X = np.concatenate([X, X + 1e-3 * np.random.default_rng(1).standard_normal(X.shape)]).astype(np.float32)
     near = rapids_slink.fit(X, max_distance=0.05, metric=metric, n_neighbors=3, device=engine.name)

@@ -11,10 +11,9 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import cdist, pdist
 
 import rapids_slink
-from rapids_slink import neighbors
 from rapids_slink.forced import force
 from rapids_slink.metrics import EUCLIDEAN, get_metric
-from rapids_slink.neighbors import neighbor_lists, prepare_search, tiles
+from rapids_slink.neighbors import neighbor_lists, prepare_search, tiles, trees
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import Candidates
 from rapids_slink.neighbors.exact import kernels as exact_kernels
@@ -23,7 +22,6 @@ from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import SearchState, SearchTask, golden_stride
 from rapids_slink.neighbors.tiles import TileSearch, order
 from rapids_slink.neighbors.tiles.order import BLOCK, TILE, Lists, kernels
-from rapids_slink.neighbors.trees import nearest_by_spread
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, cuda, to_host
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory, run_scope
@@ -804,9 +802,13 @@ def filter_of(X, engine):
     return report["neighbors"]["filter"]
 
 
+#: The fewest points of up to 64 features that are looked at.
+FEWEST = {"cpu": 2**13, "cuda": 2**16}
+
+
 @pytest.mark.parametrize("points", [nested, line, pairs_of_clusters], ids=lambda family: family.__name__)
 def test_tiles_serve_points_that_are_near_each_other(points, engine):
-    n, d = neighbors.STRUCTURED_POINTS[engine.name], 60 if engine.is_gpu else 70  # wide on a GPU; for a tree on a CPU
+    n, d = FEWEST[engine.name], 60 if engine.is_gpu else 70  # wide on a GPU; for a tree on a CPU
     X = points(np.random.default_rng(6), n, d).astype(np.float32)
     assert filter_of(X, engine) == "tiles of near points"
     assert filter_of(X[: n - 1], engine) != "tiles of near points"
@@ -814,13 +816,13 @@ def test_tiles_serve_points_that_are_near_each_other(points, engine):
 
 @pytest.mark.gpu
 def test_tiles_serve_fewer_wide_points():
-    X = nested(np.random.default_rng(6), neighbors.FEWEST_STRUCTURED, 1024).astype(np.float32)
+    X = nested(np.random.default_rng(6), 2**14, 1024).astype(np.float32)
     assert filter_of(X, cuda()) == "tiles of near points"
     assert filter_of(X[:-1], cuda()) != "tiles of near points"
 
 
 def test_tiles_do_not_serve_noise_nor_clusters_as_wide_as_they_are_apart(engine):
-    rng, n = np.random.default_rng(7), neighbors.STRUCTURED_POINTS[engine.name]
+    rng, n = np.random.default_rng(7), FEWEST[engine.name]
     noise = rng.normal(size=(n, 70)).astype(np.float32)
     clusters = noise + 2 * rng.normal(size=(20, 70)).astype(np.float32)[rng.integers(0, 20, n)]
     for X in (noise, clusters):
@@ -836,20 +838,18 @@ def test_tiles_serve_if_they_fit():
             assert (filter_of(X, CPU) == "tiles of near points") is fits
 
 
-def test_nearest_by_spread(engine):
+def test_how_near_points_are_to_each_other(engine):
     rng = np.random.default_rng(8)
     noise = rng.normal(size=(5000, 50))
     points = {"noise": noise, "tight": 0.01 * noise + rng.normal(size=(10, 50))[rng.integers(0, 10, 5000)]}
-    nearest = {name: nearest_by_spread(engine.asarray(X), engine) for name, X in points.items()}
+    nearest = {name: trees.expansion(engine.asarray(X), engine)[1] for name, X in points.items()}
     for name, X in points.items():
-        at = np.arange(64) * (5000 // 64) + 5000 // 128
-        distances = cdist(X[at], X)
-        distances[np.arange(64), at] = np.inf
         spread = np.sqrt(((X - X.mean(axis=0)) ** 2).sum(axis=1).mean())
-        assert nearest[name] == pytest.approx(np.median(distances.min(axis=1)) / spread, rel=0.05)
+        distances = np.sort(cdist(X[:64], X[64 : 64 + trees.POINTS]), axis=1)[:, 0]
+        assert nearest[name] == pytest.approx(np.median(distances) / spread, rel=0.1)
     assert nearest["noise"] > 0.5 > 0.1 > nearest["tight"]
-    for X in (np.full((70, 3), 1e300), np.zeros((70, 3)), 1e-320 * noise):
-        assert nearest_by_spread(engine.asarray(X), engine) >= 0
+    for X in (np.full((2500, 3), 1e300), np.zeros((2500, 3)), 1e-320 * noise):
+        assert trees.expansion(engine.asarray(X), engine)[1] >= 0
 
 
 @pytest.mark.parametrize("min_samples", [1, 4])
@@ -885,25 +885,22 @@ def test_clusters_are_joined_at_once_where_boxes_rule_little_out(connect, engine
     np.testing.assert_array_equal(to_host(model.distances_), linkage(tight, "single")[:, 2])
 
 
-def test_tiles_make_the_lists_of_wide_clusters(engine, set_constants):
-    """And all pairs connect them. Where clusters are as near as their points they make no lists."""
+@pytest.mark.parametrize("min_samples", [1, 4])
+def test_tiles_make_the_lists_of_wide_clusters(min_samples, engine):
+    """And all pairs connect them."""
     rng = np.random.default_rng(10)
     n = 9000 if engine.is_gpu else 2**13
-    noise, label = rng.normal(size=(n, 30)), rng.integers(0, 12, n)
-    apart, near = ((noise + by * rng.normal(size=(12, 30))[label]) * np.arange(1, 31) ** -0.5 for by in (3, 0.5))
-    set_constants(neighbors, STRUCTURED_POINTS=0, CLUSTERED_POINTS=0, MAX_SHARE=0.6)
-    set_constants(tiles, MAX_SHARE=0.6)
-    model = rapids_slink.fit(apart, 3, device=engine.name)
-    assert model.report_["neighbors"]["filter"] == "tiles of near points"
-    assert "tile_pairs" not in model.report_["connect"]
-    np.testing.assert_array_equal(to_host(model.distances_), linkage(apart, "single")[:, 2])
-    by_cores = rapids_slink.fit(apart, 3, min_samples=4, device=engine.name)
-    assert by_cores.report_["neighbors"]["filter"] == "tiles of near points"
-    assert filter_of(near, engine) != "tiles of near points"
-    set_constants(neighbors, CLUSTERED_POINTS=2**14)
-    expected = rapids_slink.fit(apart, 3, min_samples=4, device=engine.name)
-    assert expected.report_["neighbors"]["filter"] != "tiles of near points"
-    np.testing.assert_array_equal(to_host(by_cores.distances_), to_host(expected.distances_))
+    apart = (rng.normal(size=(n, 30)) + 3 * rng.normal(size=(12, 30))[rng.integers(0, 12, n)]) * np.arange(
+        1, 31
+    ) ** -0.5
+    trees = {}
+    for way in ("tiles for lists", "all pairs"):
+        with force(search=way):
+            trees[way] = rapids_slink.fit(apart, 3, min_samples=min_samples, device=engine.name)
+        filter_ = trees[way].report_["neighbors"]["filter"]
+        assert (filter_ == "tiles of near points") is (way == "tiles for lists")
+        assert "tile_pairs" not in trees[way].report_["connect"]
+    np.testing.assert_array_equal(*(to_host(tree.distances_) for tree in trees.values()))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from rapids_slink.metrics import get_metric
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.filter.bounds import radius_terms
 from rapids_slink.neighbors.task import NeighborLists, SearchState, SearchTask
-from rapids_slink.neighbors.tiles import Encoded
+from rapids_slink.neighbors.tiles import Encoded, Terms
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import cuda
 from rapids_slink.settings import metric_of
@@ -97,7 +97,7 @@ def append_survivors(launch, atoms, sum_type, y_type):
     survivors = launch.Survivors(xp.zeros((n, 5), "int32"), xp.zeros(n, "int32"), None, xp.zeros((n, 5), sum_type))
     products = launch.Products(image, 4, 100, (0, 8), n, (0, 8))
     into = launch.Destination(survivors, xp.zeros(1, "int32"))
-    launch.append_survivors(products, image, 4 * atoms - 3, radii, radii.of_tile, into)
+    launch.append_survivors(products, image, 4 * atoms - 3, radii, radii.by_tile, into)
 
 
 def bounds_of_filters():
@@ -181,8 +181,8 @@ def tiles_of_near_points():
         kernels.put_begins(products, between, encoded, slice(0, cells), 0.0, begins)
         for lists in (near, listed):
             plan = kernels.plan_band(lists, slice(0, 2), slots)
-            of_rows = products, rows.in_terms, rows.bound, terms, encoded, encoded
-            kernels.put_thresholds(*of_rows, kernels.squares_of_cells(squares, encoded), 0.0, plan, least)
+            of_cells = Terms(encoded, 0, 0, products, begins, kernels.squares_of_cells(squares, encoded))
+            kernels.put_thresholds(of_cells, rows, slots.cell_of_tile, terms, 0.0, plan, least)
             sums, of_rows = (least, begins, rows.cells), (rows.groups, ids(n))
             kernels.append(encoded, encoded, sums, lists, slice(0, 2), plan, of_rows, points(n, 5, "int32"), fine)
 
@@ -419,11 +419,10 @@ def sparse_rows():
 
 
 def expansion_of_points():
-    from rapids_slink.neighbors.trees import expansion, nearest_by_spread
+    from rapids_slink.neighbors.trees import expansion
 
     for dtype in ("float32", "float64"):
         expansion(points(3000, 9, dtype), cuda())
-        nearest_by_spread(points(3000, 9, dtype), cuda())
 
 
 def roots_of_weights():

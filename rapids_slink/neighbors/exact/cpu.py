@@ -16,7 +16,7 @@ otherwise Numba updates the arrays' reference counts in each call, for which thr
 from typing import Any
 
 import numpy as np
-from numba import typeof, types
+from numba import types
 from numba.extending import intrinsic
 
 from rapids_slink.metrics import EUCLIDEAN, OVERFLOW, WORD_BITS, Metric, word_count
@@ -26,6 +26,7 @@ from rapids_slink.neighbors.exact import (
     Groups,
     TopLists,
     candidate_capacity,
+    lists_by_sorting,
 )
 from rapids_slink.neighbors.exact.formulas import (
     BRAYCURTIS,
@@ -40,6 +41,7 @@ from rapids_slink.neighbors.exact.formulas import (
     POINTS,
     PRESENT_UNEQUAL,
     ROWS,
+    call_of,
     copy_features,
     hiercc,
     new_tile,
@@ -48,7 +50,6 @@ from rapids_slink.neighbors.exact.formulas import (
     weigh_values,
 )
 from rapids_slink.neighbors.task import equal_slices, golden_stride, rounds_of_pairs, row_blocks
-from rapids_slink.ordering import stable_order
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import Progress, for_each_chunk, shares, with_progress, workers
@@ -104,35 +105,14 @@ def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, 
     `groups` are the rows' and the points'; the other parameters are those of `rerank`.
     """
     if k > MAX_LIST:
-        return _lists_by_sorting(exact, rows, groups, upper, k, core)
-    top, stride = empty_lists(rows.size, k), golden_stride(len(exact.points))
+        ids = np.arange(len(exact.points), dtype=np.int32)
+        distance = distances_between(exact.queries, rows, ids, exact.metric, exact.points)
+        return lists_by_sorting(distance, rows, groups, upper, k, core, np)
+    top, stride, (row_group, point_group) = empty_lists(rows.size, k), golden_stride(len(exact.points)), groups
     _scan(
-        exact.metric.cpu_formula, read_only(exact.queries), read_only(exact.points), rows, *groups,
+        exact.metric.cpu_formula, read_only(exact.queries), read_only(exact.points), rows, row_group, point_group,
         NO_CORE if core is None else core, upper, top.ids, top.weights, stride, new_tile(),
     )  # fmt: skip
-    return top
-
-
-def _lists_by_sorting(
-    exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, core: Array = None
-) -> TopLists:
-    """Return what `scan` does, for long lists: sort the distances of a row to all points.
-
-    Equal distances stay in the order of ids.
-    """
-    top, ids = empty_lists(rows.size, k), np.arange(len(exact.points), dtype=np.int32)
-    for i in range(rows.size):
-        row = rows[i : i + 1]
-        distance = distances_between(exact.queries, row, ids, exact.metric, exact.points)[0]
-        if core is not None:
-            distance = np.maximum(distance, np.maximum(core[row], core))
-        near = np.flatnonzero((distance <= upper[i]) & (groups[1] != groups[0][i]))
-        if near.size > k:
-            near = near[distance[near] <= np.partition(distance[near], k - 1)[k - 1]]
-        near = near[stable_order(distance[near], np)[:k]]
-        top.ids[i, : near.size], top.weights[i, : near.size] = near, distance[near]
-        if near.size == k:
-            upper[i] = min(upper[i], distance[near[-1]])
     return top
 
 
@@ -154,7 +134,7 @@ def scan_each_pair(
     rounds = rounds_of_pairs([order[block] for block in shares(slice(0, n), count)])
 
     def scan_two(blocks: tuple[Any, Any]) -> None:
-        scan_both(metric.cpu_formula, points, *blocks, upper, top.ids, top.weights, new_tile())
+        scan_both(metric.cpu_formula, points, blocks[0], blocks[1], upper, top.ids, top.weights, new_tile())
 
     for pairs in with_progress(rounds, count, progress):
         for_each_chunk(CPU, scan_two, pairs)
@@ -549,12 +529,7 @@ def weigh(typing_context: Any, formula: Any, x: Any, rows: Any, y: Any, points: 
         kernel = weigh_spatial
     elif isinstance(dtype, types.Integer):
         kernel = weigh_words if x.dtype.bitwidth == 64 else weigh_codes
-    function = typeof(kernel)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return context.get_function(function, signature)(builder, arguments)
-
-    return function.get_call_type(typing_context, (formula, x, rows, y, points, tile), {}), generate
+    return call_of(kernel, typing_context, formula, x, rows, y, points, tile)
 
 
 @njit(nogil=True, cache=True)
@@ -575,12 +550,8 @@ def weigh_in_tiles(formula, x, rows, y, points, tile, out):
 def weigh_each(typing_context: Any, formula: Any, x: Any, rows: Any, y: Any, points: Any, tile: Any, out: Any) -> Any:
     """Set out[p] to the surrogate distance of rows[p] of x and points[p] of y. The `tile` has one row."""
     is_squared = formula is types.none and isinstance(x.dtype, types.Float)
-    function = typeof(weigh_squared if is_squared else weigh_in_tiles)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return context.get_function(function, signature)(builder, arguments)
-
-    return function.get_call_type(typing_context, (formula, x, rows, y, points, tile, out), {}), generate
+    kernel = weigh_squared if is_squared else weigh_in_tiles
+    return call_of(kernel, typing_context, formula, x, rows, y, points, tile, out)
 
 
 @intrinsic

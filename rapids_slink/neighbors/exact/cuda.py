@@ -7,13 +7,19 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric, word_count
-from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists, candidate_capacity
+from rapids_slink.neighbors.exact import (
+    Candidates,
+    ExactPoints,
+    Groups,
+    TopLists,
+    candidate_capacity,
+    lists_by_sorting,
+)
 from rapids_slink.neighbors.task import golden_stride
 from rapids_slink.runtime.cuda import (
     THREADS,
     WARP,
     c_struct,
-    check_arrays,
     constant,
     launch,
     launch_blocks,
@@ -37,7 +43,6 @@ RERANK_WARPS = PAIR_WARPS = constant(CANDIDATES, "THREADS") // WARP
 SEGMENT = constant(CANDIDATES, "SEGMENT")  # bytes of a candidate that a warp copies into shared memory at a time
 #: From `MANY_ROWS` rows on a warp takes `SEVERAL`, one after the other: to start it takes a fourth of a row's time.
 MANY_ROWS, SEVERAL = 2**17, 4
-SAMPLED = 32  # the sample of the columns that bounds a long list is one column in this number
 
 
 def new_candidates(rows: int, k: int, capacity: int | None = None) -> Candidates:
@@ -48,14 +53,14 @@ def new_candidates(rows: int, k: int, capacity: int | None = None) -> Candidates
 def empty_lists(rows: int, k: int) -> TopLists:
     """Return empty lists, (rows, k): their ids are -1 and their weights infinite."""
     top = TopLists(cp.empty((rows, k), cp.int32), cp.empty((rows, k)), cp.empty(rows, bool))
-    launch(LISTS, "clear_lists", rows * k, np.int64(rows), np.int32(k), top.ids, top.weights, top.overflowed)
+    launch(LISTS, "clear_lists", rows * k, rows, k, top.ids, top.weights, top.overflowed)
     return top
 
 
 def low_discrepancy_order(n: int) -> Array:
     """Return a permutation of n points, int32, of which every leading part is spread evenly over all of them."""
     order = cp.empty(n, cp.int32)
-    launch(LISTS, "stride_points", n, np.int64(n), np.int64(golden_stride(n)), order)
+    launch(LISTS, "stride_points", n, n, golden_stride(n), order)
     return order
 
 
@@ -77,26 +82,24 @@ def rerank(
     """
     m = rows.size
     row_group, point_group = groups or (None, None)
-    check_arrays("int32", rows, candidates.ids, candidates.count, candidates.order, row_group, point_group, top.ids)
-    check_arrays("float64", upper, top.weights, core)
-    check_arrays("bool", top.overflowed)
     rows_a_warp = WARP if more_than else SEVERAL if m >= MANY_ROWS else 1
-    sizes = np.int32(more_than), np.int32(rows_a_warp), np.int32(candidates.capacity)
-    offers = candidates.ids, candidates.count, *sizes, candidates.order, row_group, point_group, core, upper
+    offers = (
+        candidates.ids, candidates.count, more_than, rows_a_warp, candidates.capacity, candidates.order, row_group,
+        point_group, core, upper,
+    )  # fmt: skip
     _merge(exact, rows, 1, rows_a_warp, offers, top)
 
 
 def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, core: Array = None) -> TopLists:
     """Return the lists of rows with every point of another group as a candidate; see `exact.cpu.scan`."""
     m, n = rows.size, exact.points.shape[0]
-    check_arrays("int32", rows, *groups)
-    check_arrays("float64", upper, core)
     if k > MAX_LIST:
         distance = _distances_between(exact.queries, exact.points, exact.metric, rows)
-        return lists_by_sorting(distance, rows, groups, upper, k, core)
+        return lists_by_sorting(distance, rows, groups, upper, k, core, cp)
     parts = int(max(1, min(8192 // max(m, 1), n // (WARP * k), 256)))
     part_lists = empty_lists(m * parts, k)
-    offers = None, None, np.int32(0), np.int32(1), np.int32(-(-n // parts)), None, *groups, core, upper
+    row_group, point_group = groups
+    offers = None, None, 0, 1, -(-n // parts), None, row_group, point_group, core, upper
     _merge(exact, rows, parts, 1, offers, part_lists)
     top = empty_lists(m, k)
     candidates = Candidates(part_lists.ids.reshape(m, parts * k), cp.full(m, parts * k, cp.int32))
@@ -107,59 +110,47 @@ def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, 
 def _merge(exact: ExactPoints, rows: Array, parts: int, rows_a_warp: int, offers: tuple, top: TopLists) -> None:
     """Start `rerank` of the rows, each with `parts` lists, of these `offers`; a warp has `rows_a_warp` lists."""
     queries, points = exact.queries, exact.points
-    check_arrays(points.dtype, queries, points)
     itemsize, (n, d), (lists, k) = points.dtype.itemsize, points.shape, top.ids.shape
     layout, warps, bytes_a_warp = _warp_scratch(k, d, itemsize, alignment(points))
     launch_blocks(
-        RERANK, "rerank", (-(-lists // (warps * rows_a_warp)),), warps * WARP, queries, points, np.int32(d), rows,
-        np.int32(lists), np.int32(parts), np.int32(n), *offers, layout, top.ids, top.weights, top.overflowed,
-        options=_options(points, exact.metric), shared_memory=warps * bytes_a_warp,
+        RERANK, "rerank", (-(-lists // (warps * rows_a_warp)),), warps * WARP, queries, points, d, rows, lists, parts,
+        n, *offers, layout, top.ids, top.weights, top.overflowed, options=_options(points, exact.metric),
+        shared_memory=warps * bytes_a_warp,
     )  # fmt: skip
 
 
 def read_lists(ids: Array, weights: Array, at: int) -> tuple[Array, Array, Array]:
     """Return the last ids and weights of lists, and the weights of their entries `at`; see `exact.cpu.read_lists`."""
-    check_arrays("int32", ids)
-    check_arrays("float64", weights)
     n, k = ids.shape
     last, (last_weight, weight) = cp.empty(n, cp.int32), cp.empty((2, n))
-    sizes, results = (np.int64(n), np.int32(k), np.int32(at)), (last, last_weight, weight)
-    launch(REACHABILITY, "read_lists", n, *sizes, ids, weights, *results)
+    launch(REACHABILITY, "read_lists", n, n, k, at, ids, weights, last, last_weight, weight)
     return last, last_weight, weight
 
 
 def sort_by_reachability(ids: Array, weights: Array, core: Array) -> None:
-    """Raise each list's surrogate distances to mutual reachability, and sort it again.
-
-    See `exact.cpu.sort_by_reachability`.
-    """
-    check_arrays("int32", ids)
-    check_arrays("float64", weights, core)
+    """Raise lists' surrogate distances to mutual reachability, and sort them: see `exact.cpu.sort_by_reachability`."""
     n, k = ids.shape
-    launch(REACHABILITY, "sort_by_reachability", n, np.int64(n), np.int32(k), core, ids, weights)
+    launch(REACHABILITY, "sort_by_reachability", n, n, k, core, ids, weights)
 
 
 def in_order(values: Array) -> tuple[Array, Array]:
     """Return an order, int32, in which float64 numbers ascend, and the ascending numbers; see `exact.cpu.in_order`."""
-    check_arrays("float64", values)
     order, ascending = cp.empty(values.size, cp.int32), cp.empty_like(values)
-    launch(LISTS, "put_in_order", values.size, np.int64(values.size), cp.argsort(values), values, order, ascending)
+    launch(LISTS, "put_in_order", values.size, values.size, cp.argsort(values), values, order, ascending)
     return order, ascending
 
 
 def count_up_to(ascending: Array, bound: Array) -> int:
     """Return how many of ascending numbers are at most the largest of the bounds; see `exact.cpu.count_up_to`."""
-    check_arrays("float64", ascending, bound)
     count = cp.empty(1, cp.int64)
-    launch(LISTS, "count_up_to", 1, np.int64(ascending.size), ascending, bound.max(), count)
+    launch(LISTS, "count_up_to", 1, ascending.size, ascending, bound.max(), count)
     return int(count[0])
 
 
 def are_full(ids: Array) -> bool:
     """Return whether all lists, (n, k) ids, are full; see `exact.cpu.are_full`."""
-    check_arrays("int32", ids)
     (n, k), missing = ids.shape, cp.zeros(1, cp.int32)
-    launch(LISTS, "find_short_lists", n, np.int64(n), np.int32(k), ids, missing)
+    launch(LISTS, "find_short_lists", n, n, k, ids, missing)
     return not int(missing[0])
 
 
@@ -168,27 +159,24 @@ def flatnonzero(flags: Array) -> Array:
 
     This costs the host a fourth of what CuPy's `flatnonzero` does.
     """
-    check_arrays("bool", flags)
     position, count = cp.empty(flags.size, cp.int32), cp.zeros(1, cp.int32)
-    launch(LISTS, "list_set", flags.size, np.int64(flags.size), flags, position, count)
+    launch(LISTS, "list_set", flags.size, flags.size, flags, position, count)
     return position[: int(count[0])]
 
 
 def unbounded(bound: Array) -> Array:
     """Return the indices of the bounds that are infinite, in no order; see `exact.cpu.unbounded`."""
-    check_arrays("float64", bound)
     position, count = cp.empty(bound.size, cp.int32), cp.zeros(1, cp.int32)
-    launch(LISTS, "list_unbounded", bound.size, np.int64(bound.size), bound, position, count)
+    launch(LISTS, "list_unbounded", bound.size, bound.size, bound, position, count)
     return position[: int(count[0])]
 
 
 def put_lists(into: Any, rows: Array, bound: Array, top: TopLists) -> None:
     """Store the bounds and the lists of some rows in a `SearchState`; see `exact.cpu.put_lists`."""
-    check_arrays("int32", top.ids, into.top.ids)
-    check_arrays("float64", bound, top.weights, into.upper, into.top.weights)
     (m, k), rows = top.ids.shape, rows.astype(cp.int32, copy=False)
-    results, state = (bound, top.ids, top.weights), (into.upper, into.top.ids, into.top.weights)
-    launch(LISTS, "put_lists", m * k, np.int64(m), np.int32(k), rows, *results, *state)
+    launch(
+        LISTS, "put_lists", m * k, m, k, rows, bound, top.ids, top.weights, into.upper, into.top.ids, into.top.weights
+    )
 
 
 def scatter_min(least: Array, group: Array, weights: Array) -> None:
@@ -196,82 +184,60 @@ def scatter_min(least: Array, group: Array, weights: Array) -> None:
 
     CuPy's own scattered minimum was found too low in float64.
     """
-    check_arrays("int32", group)
-    check_arrays("float64", least, weights)
     m, k = weights.shape
-    launch(LISTS, "scatter_min", m, np.int64(m), group, weights, np.int32(k), least)
+    launch(LISTS, "scatter_min", m, m, group, weights, k, least)
 
 
 def gather_min(bound: Array, least: Array, group: Array) -> None:
     """Lower each row's bound to its group's least weight; see `exact.cpu.gather_min`."""
-    check_arrays("int32", group)
-    check_arrays("float64", bound, least)
-    launch(LISTS, "gather_min", bound.size, np.int64(bound.size), group, least, bound)
+    launch(LISTS, "gather_min", bound.size, bound.size, group, least, bound)
 
 
 def drop_above_bound(ids: Array, weights: Array, upper: Array) -> None:
     """Empty the entries above the bound that a task of minima per group reached; see `exact.cpu.drop_above_bound`."""
-    check_arrays("int32", ids)
-    check_arrays("float64", weights, upper)
     m, k = ids.shape
-    launch(LISTS, "drop_above_bound", m * k, np.int64(m), np.int32(k), upper, ids, weights)
+    launch(LISTS, "drop_above_bound", m * k, m, k, upper, ids, weights)
 
 
 def pair_distances(values: Array, src: Array, dst: Array, metric: Metric = EUCLIDEAN) -> Array:
     """Return the surrogate distances of pairs of rows, float64."""
-    check_arrays(values.dtype, values)
-    check_arrays("int32", src, dst)
     out, m, d = cp.empty(src.size), src.size, values.shape[1]
     layout, threads = _warp_scratch(1, d, values.dtype.itemsize, alignment(values))[0], PAIR_WARPS * WARP
     launch_blocks(
-        PAIR_DISTANCES, "pair_distances", (-(-m // threads),), threads, values, np.int32(d), np.int64(m), src, dst,
-        layout, out, options=_options(values, metric), shared_memory=2 * threads * int(layout["f3"]),
+        PAIR_DISTANCES, "pair_distances", (-(-m // threads),), threads, values, d, m, src, dst, layout, out,
+        options=_options(values, metric), shared_memory=2 * threads * int(layout["f3"]),
     )  # fmt: skip
     return out
 
 
 def with_norms(values: Array, centre: bool) -> Array:
     """Return the rows in float64, minus their means if `centre`, each followed by its norm: (n, d + 1)."""
-    check_arrays(values.dtype, values)
     n, d = values.shape
     rows = cp.empty((n, d + 1))
-    launch(
-        ROWS, "put_norms", n, values, np.int64(n), np.int32(d), np.bool_(centre), rows,
-        options=(value_option(values.dtype),),
-    )  # fmt: skip
+    launch(ROWS, "put_norms", n, values, n, d, centre, rows, options=(value_option(values.dtype),))
     return rows
 
 
 def norms_are_within(rows: Array, least: float, largest: float) -> bool:
-    """Return whether the norms at the ends of rows are numbers above `least`, up to `largest`.
-
-    See `exact.cpu.norms_are_within`.
-    """
-    check_arrays("float64", rows)
+    """Return whether the norms at the ends of rows are within limits: see `exact.cpu.norms_are_within`."""
     n, d = len(rows), rows.shape[1] - 1
     outside, options = cp.zeros(1, cp.int32), (value_option(rows.dtype),)
-    sizes, limits = (np.int64(n), np.int32(d)), map(np.float64, (least, largest))
-    launch(ROWS, "check_norms", n, rows, *sizes, *limits, outside, options=options)
+    launch(ROWS, "check_norms", n, rows, n, d, least, largest, outside, options=options)
     return not int(outside[0])
 
 
 def unit_rows(rows: Array) -> Array:
     """Return the rows divided by the norms that follow them, without the norms: (n, d); see `exact.cpu.unit_rows`."""
-    check_arrays("float64", rows)
     n, d = len(rows), rows.shape[1] - 1
     unit, options = cp.empty((n, d)), (value_option(rows.dtype),)
-    launch(ROWS, "divide_by_norms", n * d, rows, np.int64(n), np.int32(d), unit, options=options)
+    launch(ROWS, "divide_by_norms", n * d, rows, n, d, unit, options=options)
     return unit
 
 
 def wrapped(values: Array, periods: np.ndarray) -> Array:
-    """Return the rows with each column in [0, its period), or `values` itself if they are so.
-
-    See `exact.cpu.wrapped`.
-    """
-    check_arrays(values.dtype, values)
+    """Return the rows with each column in [0, its period): see `exact.cpu.wrapped`."""
     outside, on_gpu, options = cp.zeros(1, cp.int32), cp.asarray(periods), (value_option(values.dtype),)
-    n, d = np.int64(values.size), np.int32(values.shape[1])
+    n, d = values.size, values.shape[1]
     launch(ROWS, "wrap", values.size, values, n, d, on_gpu, outside, None, options=options)
     if not int(outside[0]):
         return values
@@ -283,26 +249,17 @@ def wrapped(values: Array, periods: np.ndarray) -> Array:
 def words_of(values: Array) -> Array:
     """Return rows of zeros and ones as words, whose features have another order than in `exact.cpu.words_of`."""
     values = values.view(cp.uint8) if values.dtype == bool else values
-    check_arrays(values.dtype, values)
     n, d = values.shape
     words = cp.empty((n, word_count(d)), cp.uint64)
-    launch(
-        ROWS, "put_words", n * WARP, values, np.int64(n), np.int32(d), np.int32(words.shape[1]), words,
-        options=(value_option(values.dtype),),
-    )  # fmt: skip
+    launch(ROWS, "put_words", n * WARP, values, n, d, words.shape[1], words, options=(value_option(values.dtype),))
     return words
 
 
 def hash_rows(values: Array, rows: Array = None) -> Array:
     """Return a hash of each row, or of some, that is equal for equal rows; its factors are not those of `exact.cpu`."""
-    check_arrays(values.dtype, values)
-    check_arrays("int64", rows)
     m = len(values) if rows is None else rows.size
     hashes = cp.empty(m, cp.uint64)
-    launch(
-        ROWS, "hash_rows", m * WARP, values, np.int32(values.shape[1]), rows, np.int64(m), hashes,
-        options=(value_option(values.dtype),),
-    )  # fmt: skip
+    launch(ROWS, "hash_rows", m * WARP, values, values.shape[1], rows, m, hashes, options=(value_option(values.dtype),))
     return hashes
 
 
@@ -313,56 +270,11 @@ def all_distances(values: Array, metric: Metric) -> Array:
 
 def _distances_between(queries: Array, points: Array, metric: Metric, rows: Array = None) -> Array:
     """Return the surrogate distances of some queries, or all, to all points."""
-    check_arrays(points.dtype, queries, points)
-    check_arrays("int32", rows)
     m, (n, d) = len(queries) if rows is None else rows.size, points.shape
     out, options = cp.empty((m, n)), _options(points, metric)
     grid = -(-n // DISTANCE_TILE), -(-m // DISTANCE_TILE)
-    launch_blocks(
-        ALL_DISTANCES, "all_distances", grid, THREADS, queries, points, np.int32(d), rows, np.int32(m), np.int32(n),
-        out, options=options,
-    )  # fmt: skip
+    launch_blocks(ALL_DISTANCES, "all_distances", grid, THREADS, queries, points, d, rows, m, n, out, options=options)
     return out
-
-
-def lists_by_sorting(distance: Array, rows: Array, groups: Groups, upper: Array, k: int, core: Array) -> TopLists:
-    """Return the k least of each row's distances to all points of other groups.
-
-    The array `distance` may be overwritten.
-    """
-    if core is not None:
-        distance = cp.maximum(distance, cp.maximum(core[rows, None], core))
-    distance[(distance > upper[:, None]) | (groups[0][:, None] == groups[1])] = cp.inf
-    few = _nearest_few(distance, k)
-    ids, distance = (None, distance) if few is None else few
-    order = cp.argsort(distance, axis=1)[:, :k]  # CuPy's sort is stable: equal distances by id
-    weights = cp.take_along_axis(distance, order, axis=1)
-    ids = order if ids is None else cp.take_along_axis(ids, order, axis=1)
-    ids = cp.where(cp.isinf(weights), -1, ids).astype(cp.int32)
-    return TopLists(ids, weights, cp.zeros(len(weights), bool))
-
-
-def _nearest_few(distance: Array, k: int) -> tuple[Array, Array] | None:
-    """Return ids, ascending, and distances of some of each row's columns, which include the k nearest.
-
-    They are the columns within a bound that a sample of the columns suggests. Return None if they would be too many, or
-    fewer than k in some row.
-    """
-    m, n = distance.shape
-    in_sample = k / SAMPLED
-    last = int(in_sample + 4 * in_sample**0.5) + 2
-    if last >= n // SAMPLED:
-        return None
-    near = distance <= cp.sort(distance[:, ::SAMPLED], axis=1)[:, last, None]
-    count = near.sum(axis=1)
-    shortest, longest = int(count.min()), int(count.max())
-    if shortest < k or longest > n // 2:
-        return None
-    row, column = cp.nonzero(near)
-    place = cp.arange(row.size) - (cp.cumsum(count) - count)[row]
-    ids, distances = cp.zeros((m, longest), cp.int32), cp.full((m, longest), cp.inf)
-    ids[row, place], distances[row, place] = column, distance[row, column]
-    return ids, distances
 
 
 def scan_bytes(n: int, k: int) -> int:

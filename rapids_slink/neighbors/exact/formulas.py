@@ -116,6 +116,16 @@ def _put_squares(x, i, y, j, begin, width, squares, p):
         squares[p, t] = difference * difference
 
 
+def call_of(kernel: Any, typing_context: Any, *arguments: Any) -> Any:
+    """Return what an intrinsic returns that stands for a kernel, chosen by the types of its arguments."""
+    function = typeof(kernel)
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return context.get_function(function, signature)(builder, values)
+
+    return function.get_call_type(typing_context, arguments, {}), generate
+
+
 @intrinsic
 def add_features(
     typing_context: Any, formula: Any, x: Any, columns: Any, sums: Any, i: Any, lanes: Any, span: Any
@@ -127,12 +137,7 @@ def add_features(
     """
     kernels = {Products: _add_products, Powers: _add_to_powers, Present: _add_present}
     kernel = _add_squared if formula is types.none else kernels.get(formula.instance_class, _add_sums)
-    function = typeof(kernel)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return context.get_function(function, signature)(builder, arguments)
-
-    return function.get_call_type(typing_context, (formula, x, columns, sums, i, lanes, span), {}), generate
+    return call_of(kernel, typing_context, formula, x, columns, sums, i, lanes, span)
 
 
 @_kernel
@@ -172,7 +177,7 @@ def _add_sums(formula, x, columns, sums, i, lanes, span):
         if kind != MANHATTAN:
             _add_gaps(x, columns, other, i, lanes, padded, -1.0)
     if is_last and kind == BRAYCURTIS:  # `OVERFLOW` where the sums vanish
-        for j in range(*lanes):
+        for j in range(lanes[0], lanes[1]):
             total[i, j] = min(total[i, j] / other[i, j], OVERFLOW) if other[i, j] > 0 else OVERFLOW
 
 
@@ -185,7 +190,7 @@ def _add_to_powers(formula, x, columns, sums, i, lanes, span):
     else:
         _add_any_powers(x, columns, total, i, lanes, width, p)
     if is_last:
-        for j in range(*lanes):
+        for j in range(lanes[0], lanes[1]):
             total[i, j] = min(total[i, j], OVERFLOW)
 
 
@@ -197,7 +202,7 @@ def _add_products(formula, x, columns, sums, i, lanes, span):
     _add_dot_product(x, columns, sums, i, lanes, (begin, d - (kind == COSINE)))
     if is_last:
         last = width - 1
-        for j in range(*lanes):
+        for j in range(lanes[0], lanes[1]):
             if kind == COSINE:
                 total[i, j] = 1.0 - max(-1.0, min(1.0, total[i, j] / (x[i, last] * columns[last, j])))
             else:
@@ -526,8 +531,10 @@ def weigh_spatial(formula, x, rows, y, points, tile):
         for i in range(rows.size):
             if begin == 0:
                 total[i, :lanes], group[i, :lanes] = 0.0, 0.0
-            for f in range(width):
-                _add_nearest_gaps(kind, number_at(periods, begin + f), mine[i, f], columns, f, group, i, lanes)
+            for f in range(np.uint64(width)):
+                own, period = mine[i, f], number_at(periods, begin + f)
+                for j in range(lanes):
+                    group[i, j] = add_to_group(kind, group[i, j], nearest_gap(own, columns[f, j], period))
                 if is_scaled and number_at(scales, begin + f) > 0:
                     scale = number_at(scales, begin + f)
                     for j in range(lanes):
@@ -535,49 +542,34 @@ def weigh_spatial(formula, x, rows, y, points, tile):
                         group[i, j] = 0.0
 
 
-@njit(nogil=True, cache=True)
-def _add_nearest_gaps(kind, period, own, columns, f, sums, i, lanes):
-    """Add a feature's differences from some columns to a row's sums. Unsigned indices let LLVM vectorize the loops."""
-    f = np.uint64(f)
-    if kind == MANHATTAN:
-        for j in range(lanes):
-            sums[i, j] += nearest_gap(own, columns[f, j], period)
-    elif kind == CHEBYSHEV:
-        for j in range(lanes):
-            sums[i, j] = max(sums[i, j], nearest_gap(own, columns[f, j], period))
-    else:
-        for j in range(lanes):
-            gap = nearest_gap(own, columns[f, j], period)
-            sums[i, j] += gap * gap
+def _of_boxes(gap_of: Callable[..., float]) -> Any:
+    """Return a function that bounds the surrogate distances of the points of two boxes by a bound of each feature."""
+    gap_of = njit(nogil=True, forceinline=True)(gap_of)
+
+    @njit(nogil=True, forceinline=True)
+    def bound(formula, lowest, highest, low, high, v):
+        kind, periods, scales = formula.kind, formula.periods, formula.scales
+        total, group = 0.0, 0.0
+        for f in range(lowest.size):
+            gap = gap_of(low[v, f] - highest[f], lowest[f] - high[v, f], number_at(periods, f))
+            group = add_to_group(kind, group, gap)
+            if scales and number_at(scales, f) > 0:
+                total, group = max(total, group_distance(kind, group) / number_at(scales, f)), 0.0
+        return total if scales else group
+
+    return bound
 
 
-@njit(nogil=True, cache=True, forceinline=True)
-def box_to_box_in_space(formula, lowest, highest, low, high, v):
-    """Return the lower bound of `tree.box_to_box`, for boxes in a space."""
-    kind, periods, scales = formula.kind, formula.periods, formula.scales
-    total, group = 0.0, 0.0
-    for f in range(lowest.size):
-        gap = least_gap(low[v, f] - highest[f], lowest[f] - high[v, f], number_at(periods, f))
-        group = add_to_group(kind, group, gap)
-        if scales and number_at(scales, f) > 0:
-            total, group = max(total, group_distance(kind, group) / number_at(scales, f)), 0.0
-    return total if scales else group
+@_of_boxes
+def box_to_box_in_space(below, above, period):
+    """Return the least difference of two boxes in a feature: for the lower bound of `tree.box_to_box`, in a space."""
+    return least_gap(below, above, period)
 
 
-@njit(nogil=True, cache=True, forceinline=True)
-def farthest_in_space(formula, lowest, highest, low, high, v):
-    """Return an upper bound of the surrogate distances of the points of two boxes.
-
-    No difference is above half a period.
-    """
-    kind, periods, scales = formula.kind, formula.periods, formula.scales
-    total, group = 0.0, 0.0
-    for f in range(lowest.size):
-        gap = min(max(high[v, f] - lowest[f], highest[f] - low[v, f]), 0.5 * number_at(periods, f))
-        group = add_to_group(kind, group, gap)
-        if scales and number_at(scales, f) > 0:
-            total, group = max(total, group_distance(kind, group) / number_at(scales, f)), 0.0
-    return total if scales else group
+@_of_boxes
+def farthest_in_space(below, above, period):
+    """Return the largest difference of two boxes in a feature, which is not above half a period."""
+    return min(max(-below, -above), 0.5 * period)
 
 
 @njit(nogil=True, cache=True, forceinline=True)

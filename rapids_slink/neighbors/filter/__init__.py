@@ -293,8 +293,8 @@ class ProductFilter(TileFilter):
         tile_rows = max(MIN_ROWS, self.kernels.TILE_ROWS * self.kernels.TILE_POINTS // sample.stop)
         for at in equal_slices(slice(0, rows.size), min(most_rows, tile_rows)):
             queries = self.query(rows[at]) if as_tested else self.quantize(self.queries, rows[at])
-            seeds = queries, points, task, upper_bound, bound[at], *([self.check] if self.check else [])
-            self.kernels.seed_bounds(self.kernels.product(queries, points), *seeds)
+            product, more = self.kernels.product(queries, points), {"check": self.check} if self.check else {}
+            self.kernels.seed_bounds(product, queries, points, task, upper_bound, bound[at], **more)
 
 
 def n_seeds(n: int, k: int) -> int:

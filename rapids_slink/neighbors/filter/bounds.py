@@ -53,15 +53,14 @@ Conversely ‖x - y‖² <= (1 + (d + 4)ε)(t + d·smallest): the first bounds, 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import frexp, inf, log, log2
+from math import frexp, inf, log2
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rapids_slink.forced import forced
 from rapids_slink.metrics import EPSILON, EUCLIDEAN, Metric
 from rapids_slink.neighbors.task import BLOCK
-from rapids_slink.runtime.device import Array, Device, share_true, to_host
+from rapids_slink.runtime.device import Array, Device, to_host
 
 
 @dataclass(frozen=True)
@@ -276,36 +275,8 @@ class Trial:
         return bool(passes[:m].all() and not passes[m:].any())
 
 
-#: How many coordinates of a GPU share the length of the rest. The number of all coordinates is a multiple of `STEP`.
-REST, STEP = 4, 32
-#: Rows of the covariance's sample, queries, and points among which survivors are counted: each has up to `BLOCK`
-#: values.
-SAMPLE, QUERIES, POINTS = 4096, 128, 2**14
-NEIGHBORS = 8  # of each query, if there are as many points
-#: The numbers of axes that are tried, with the rest, in steps, and their largest share of the features.
-STEPS, MAX_SHARE = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64), 0.8
-#: Fewer products cost too little for the choice to pay. Covariances whose eigenvalues are nearly equal, as tr(C)² over
-#: d tr(C²) says, have no few principal axes.
-MIN_PRODUCTS, MAX_FLATNESS = {"cpu": 2**36, "cuda": 2**46}, 1 / 3
-
-
-#: The largest share of pairs that may pass the first of two tests. If more pass, many of the groups of points that are
-#: tested together hold one of them, and still more pass while components are connected.
-MAX_PASSED = 1 / 32
-
-
-@dataclass(frozen=True)
-class FilterCosts:
-    """The costs of a filter."""
-
-    product: float  # seconds for a product of one feature
-    survivor: float  # seconds for a survivor
-    byte: float  # seconds for each byte of its row
-    rounding: float  # how far rounding moves a coordinate, relative to their root mean square
-    again: float = inf  # seconds for each coordinate of a survivor's second test; infinite where there is none
-    axis: float = 0.0  # seconds to project a feature onto an axis
-    rest: int = REST  # coordinates that the length of the rest is shared out to
-    step: int = STEP  # the number of all coordinates is a multiple of it
+REST = 4  # coordinates of a GPU share the length of the rest
+SAMPLE = 4096  # rows of which the length of the rest is known
 
 
 @dataclass(frozen=True)
@@ -334,7 +305,7 @@ class Projection:
         xp, (d, m) = device.xp, axes.shape
         departure = float(xp.linalg.norm(axes.T @ axes - xp.eye(m))) + d * m * 2.0**-52
         centred = cls(scaling, axes, 0.0, departure, device, rest, first)
-        length = centred.coordinates(points[:: _stride(len(points), d, SAMPLE)])[-1][:, -1]
+        length = centred.coordinates(points[:: sample_stride(len(points), d, SAMPLE)])[-1][:, -1]
         return replace(centred, offset=float(np.median(to_host(length))))
 
     @property
@@ -363,120 +334,6 @@ class Projection:
         return coordinates
 
 
-def worthwhile_projection(
-    points: Array, n_queries: int, scaling: Scaling, costs: FilterCosts, device: Device, within: float = inf
-) -> Projection | None:
-    """Return the projection with which testing all pairs takes the least time; None if no projection takes less.
-
-    Survivors are counted on a sample. They are the pairs whose partial distance, less what rounding may hide, is within
-    the exact distance of a query's `NEIGHBORS`-th nearest point. They are counted on a quarter of the sample, too,
-    which shows how their number grows. The caller wants no distance above `within`: if it is short, few axes suffice,
-    whatever the covariance is.
-
-    Where few pairs pass a test by the first axes, products may be formed with these alone, and all axes test what
-    passes.
-    """
-    xp, (n, d), wanted = device.xp, points.shape, forced().filter == "axes"
-    if wanted:
-        costs = replace(costs, product=1e3 * costs.product)
-    elif forced().filter or float(n_queries) * n * d < MIN_PRODUCTS[device.name]:
-        return None
-    if d < 2 * STEP:
-        return None
-    axes = _leading_axes(points, scaling, within == inf and not wanted, xp)
-    if axes is None:
-        return None
-    rows = ((points[:: _stride(n, d, POINTS)] - scaling.centre) * scaling.scale).astype("float32")
-    sampled = _Sample(rows, axes.astype("float32"), within * scaling.scale, xp)
-    row_time, rest, step = costs.survivor + costs.byte * d * points.dtype.itemsize, costs.rest, costs.step
-    best, first, best_time = d, None, inf  # seconds of a query
-    shorter: list[tuple[int, float, float]] = []  # numbers of axes, the seconds for their products, and their survivors
-    ends = (step * s - rest for s in STEPS)
-    for m in [*(end for end in ends if end + rest <= MAX_SHARE * d and end <= axes.shape[1]), d]:
-        width = m + rest if m < d else -(-d // step) * step
-        before, first_axes = n * width * costs.product, None
-        for few, products, passed in shorter:
-            twice = products + passed * (costs.survivor + costs.again * width)
-            if few + m + 2 * rest <= d and twice < before and passed <= MAX_PASSED * n:
-                before, first_axes = twice, few
-        before += d * m * costs.axis if m < d else 0
-        if before >= best_time:
-            break
-        survivors = sampled.survivors(m, costs.rounding * width**0.5, n)
-        shorter.append((m, n * width * costs.product, survivors))
-        if before + survivors * row_time < best_time:
-            best, first, best_time = m, first_axes, before + survivors * row_time
-    if best == d:
-        return None
-    return Projection.of(points, scaling, xp.ascontiguousarray(axes[:, :best]), device, rest, first)
-
-
-def _leading_axes(points: Array, scaling: Scaling, may_be_flat: bool, xp: Any) -> Array | None:
-    """Return nearly the leading principal axes of a sample, (d, m) float64; None where few axes cannot suffice.
-
-    There are as many as features or, if these are more, as rows of the sample. The products of the rows with each other
-    have the eigenvalues of the covariance that are not zero.
-    """
-    sample = points[:: _stride(len(points), points.shape[1], SAMPLE)] - scaling.centre
-    sample *= scaling.scale
-    sample = sample.astype("float64", copy=False)
-    sample -= sample.mean(axis=0)
-    s, d = sample.shape
-    products = (sample.T @ sample if d <= s else sample @ sample.T) / s
-    total = float(xp.trace(products))
-    is_flat = may_be_flat and total**2 > MAX_FLATNESS * d * float((products**2).sum())
-    if not 0 < total < inf or is_flat:
-        return None
-    products /= total
-    spanning = products @ (products @ xp.random.default_rng(0).standard_normal(products.shape))
-    if d > s:
-        spanning = sample.T @ spanning
-    del sample, products  # the factorization takes their memory
-    return xp.linalg.qr(spanning)[0]
-
-
-def _stride(n: int, d: int, rows: int) -> int:
+def sample_stride(n: int, d: int, rows: int) -> int:
+    """Return how far apart the rows of a sample are, of n rows with up to `BLOCK` values in all."""
     return max(1, n // min(rows, max(1, BLOCK // d)))
-
-
-class _Sample:
-    """A sample of points, and of queries among them, on axes; each call adds axes to the partial distances."""
-
-    def __init__(self, rows: Array, axes: Array, within: float, xp: Any) -> None:
-        some, self.xp, self.d = slice(None, None, max(1, len(rows) // QUERIES)), xp, len(axes)
-        exact = self._distances(rows[some][:QUERIES], rows)
-        self.norms = [(part * part).sum(axis=1) for part in (rows[some][:QUERIES], rows)]
-        self.z = rows @ axes
-        self.queries = self.z[some][:QUERIES]
-        self.own = xp.abs(exact) <= 1e-6 * (self.norms[0][:, None] + self.norms[1])
-        self.partial, self.axes, self.exact = xp.zeros_like(exact), 0, exact
-        exact[self.own] = xp.inf
-        self.bounds = []  # each query's, among a quarter of the points and among all
-        for some in (slice(None, None, 4), slice(None)):
-            among = exact[:, some]
-            k = min(NEIGHBORS, among.shape[1])
-            nearest = xp.partition(among, k - 1, axis=1)[:, k - 1]
-            self.bounds.append((some, xp.minimum(xp.sqrt(xp.maximum(nearest, 0)), within)))
-
-    @staticmethod
-    def _distances(a: Array, b: Array) -> Array:
-        return (a * a).sum(axis=1)[:, None] + (b * b).sum(axis=1) - 2 * (a @ b.T)
-
-    def survivors(self, m: int, rounding: float, n: int) -> float:
-        """Estimate how many of n points pass the test on the first m axes, or on all features, over all bands."""
-        xp, distances, axes_norms = self.xp, self.exact, self.norms
-        if m < self.d:
-            more = slice(self.axes, m)
-            self.partial += self._distances(self.queries[:, more], self.z[:, more])
-            self.axes = m
-            axes_norms = [(rows[:, :m] ** 2).sum(axis=1) for rows in (self.queries, self.z)]
-            rest = [xp.sqrt(xp.maximum(norm - part, 0)) for norm, part in zip(self.norms, axes_norms, strict=True)]
-            distances = self.partial + (rest[0][:, None] - rest[1]) ** 2
-        slack = 2 * rounding * (float(axes_norms[1].sum()) / axes_norms[1].size / m) ** 0.5
-        counts = []
-        for some, bound in self.bounds:
-            within = distances[:, some] <= (bound + slack)[:, None] ** 2
-            counts.append(max(1.0, len(self.z[some]) * share_true(within & ~self.own[:, some])))
-        share = max(1.0, n / len(self.z))
-        growth = max(0.0, log(counts[1] / counts[0], 4))
-        return counts[1] * share**growth * (1 + log(share))

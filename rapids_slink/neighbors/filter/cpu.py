@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rapids_slink.metrics import EPSILON, Metric
+from rapids_slink.neighbors.choose import COSTS, worthwhile_projection
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, candidate_capacity
 from rapids_slink.neighbors.exact.cpu import NO_CORE
 from rapids_slink.neighbors.filter import ProductFilter, TileFilter
@@ -15,7 +16,6 @@ from rapids_slink.neighbors.filter.bounds import (
     ROUND_UP,
     SLACK,
     TINY,
-    FilterCosts,
     Projection,
     QuantizedPoints,
     Scaling,
@@ -23,7 +23,6 @@ from rapids_slink.neighbors.filter.bounds import (
     ValueRange,
     filter_radius,
     shrink_factor,
-    worthwhile_projection,
 )
 from rapids_slink.neighbors.task import (
     BLOCK,
@@ -44,10 +43,6 @@ MIN_BLOCK_ROWS_LOW_MEMORY = 128
 MIN_PAIRS = 8  # the least number of pairs of blocks, if there are many points
 
 
-#: Measured on two cores, which multiply a pair once for both points; float32 moves no coordinate far.
-COSTS = FilterCosts(1.2e-11, 2e-9, 4e-11, rounding=1e-6, again=5e-11, axis=6e-11, rest=1, step=16)
-
-
 def filter_of_products(
     points: Array, queries: Array, exact: ExactPoints, scaling: Scaling, within: float, _listed: int
 ) -> tuple[TileFilter, ExactPoints]:
@@ -56,7 +51,7 @@ def filter_of_products(
     `within` is the largest distance that is wanted.
     """
     with one_blas_thread:
-        projection = worthwhile_projection(points, len(queries), scaling, COSTS, CPU, within)
+        projection = worthwhile_projection(points, len(queries), scaling, COSTS["cpu"], CPU, within)
     if projection is None:
         return BlasFilter(points, queries, exact.metric, CPU, scaling), exact
     return ProjectedFilter(points, queries, exact.metric, CPU, scaling, projection), exact
@@ -286,14 +281,12 @@ def append_candidates(
     candidates among the rows, whose groups are their ids.
     """
     # A point that wants no row has its error for its radius, which changes no test.
-    point_radius, of_points = back or (points.error, Candidates(into.ids[:0], into.count[:0]))
-    both = (
-        Tested(side.half_norm, of_side, side.error, side.longer)
-        for side, of_side in ((rows, radius), (points, point_radius))
-    )
+    point_radius, point_candidates = back or (points.error, Candidates(into.ids[:0], into.count[:0]))
+    row_group, point_group = groups
     _append_candidates(
-        product, *both, check, *groups, rows.ids, points.ids, into.ids, into.count, of_points.ids, of_points.count
-    )
+        product, Tested.of(rows, radius), Tested.of(points, point_radius), check, row_group, point_group, rows.ids,
+        points.ids, into.ids, into.count, point_candidates.ids, point_candidates.count,
+    )  # fmt: skip
 
 
 class Tested(NamedTuple):
@@ -303,6 +296,11 @@ class Tested(NamedTuple):
     radius: np.ndarray  # (m,) float32
     error: np.ndarray  # (m,) float32
     longer: np.ndarray  # (m, c) float32, see `QuantizedPoints`; (0, 0) without a second test
+
+    @classmethod
+    def of(cls, points: QuantizedPoints, radius: Array) -> "Tested":
+        """Return what the test reads of points with these radii."""
+        return cls(points.half_norm, radius, points.error, points.longer)
 
 
 def seed_bounds(
@@ -324,7 +322,7 @@ def seed_bounds(
     nearest = np.empty((len(product), max(32, 2 * task.k)))
     _bound_buckets(
         product, queries.half_norm, queries.error, points.half_norm, points.error, task.groups(queries.ids),
-        task.point_group, queries.ids, points.ids, upper_bound, core, task.k, check, nearest,
+        task.point_group, queries.ids, points.ids, upper_bound, core, check, nearest,
     )  # fmt: skip
     np.minimum(bound, np.partition(nearest, task.k - 1, axis=1)[:, task.k - 1], out=bound)
 
@@ -464,25 +462,18 @@ def _append_candidates(
 @njit(nogil=True, cache=True)
 def _bound_buckets(
     product, half_norm, error, point_half_norm, point_error, row_group, point_group, rows, ids,
-    upper_bound, core, k, check, nearest,
+    upper_bound, core, check, nearest,
 ):  # fmt: skip
-    """Put upper bounds of the distance from each row to its nearest point in each bucket into `nearest`.
-
-    With a `check` it may measure only the buckets that the k nearest points need; the others' bounds are infinite.
-    """
+    """Put upper bounds of the distance from each row to its nearest point in each bucket into `nearest`."""
     norm_slack, absolute_slack = upper_bound.norm_slack, upper_bound.absolute_slack
     n_rows, n_points = product.shape
     buckets = nearest.shape[1]
     least, best, groups = np.empty(buckets, product.dtype), np.empty(buckets, np.int32), point_group[ids]
-    squares, lowest = np.empty(buckets), np.empty(k)
     for i in range(n_rows):
         least[:] = np.inf
         best[:] = -1
         for start in range(0, n_points, buckets):
             _lower_least(product, i, point_half_norm, groups, row_group[i], start, least, best)
-        if check is not None:
-            lowest[:] = np.inf
-            _check_nearest(half_norm[i], least, best, rows[i], ids, check, core.size == 0, lowest, squares)
         for b in range(buckets):
             nearest[i, b] = np.inf
             if best[b] >= 0:
@@ -494,7 +485,8 @@ def _bound_buckets(
                     square = max(half + abs(half) * 2.0**-22 + norm_slack * half_norms + absolute_slack, 0.0)
                     distance = (np.sqrt(square) + point_error[j] + error[i]) * upper_bound.inverse_scale
                 else:
-                    distance = np.sqrt((squares[b] + check.tiny) * check.stretch)
+                    square = np.float64(_squared_distance(check.queries, rows[i], check.points, ids[j]))
+                    distance = np.sqrt((square + check.tiny) * check.stretch)
                 distance += upper_bound.more
                 nearest[i, b] = distance * distance * upper_bound.factor + upper_bound.error
                 if core.size:
@@ -510,24 +502,3 @@ def _lower_least(product, i, point_half_norm, groups, group, start, least, best)
         is_less = (half < least[b]) & (groups[j] != group)
         least[b] = half if is_less else least[b]
         best[b] = np.int32(j) if is_less else best[b]
-
-
-@njit(cache=True)
-def _check_nearest(half_norm, least, best, row, ids, check, only_nearest, lowest, squares):
-    """Put the sums of squares of a row and the best of each bucket into `squares`, infinite where none is formed.
-
-    If `only_nearest`, buckets come in the order of their coordinates' distances, and end where these are above the
-    `lowest` sums, (k,), which are infinite at first. What is left out would not lower the k-th sum.
-    """
-    squares[:] = np.inf
-    for _ in range(least.size):
-        b = np.argmin(least)
-        by_coordinates = (half_norm + least[b]) * check.unit * check.unit
-        if best[b] < 0 or least[b] == np.inf or (only_nearest and by_coordinates > lowest[-1]):
-            break
-        square, at = np.float64(_squared_distance(check.queries, row, check.points, ids[best[b]])), lowest.size - 1
-        squares[b], least[b] = square, np.inf
-        if square < lowest[at]:
-            while at > 0 and square < lowest[at - 1]:
-                lowest[at], at = lowest[at - 1], at - 1
-            lowest[at] = square

@@ -157,30 +157,24 @@ def quantize(values: Array, scaling: Scaling, order: Array = None) -> QuantizedP
 
 
 def centre_of_rows(values: Array, step: int) -> Array:
-    """Return a centre, (d,) float64, that outliers do not move: the median of means of every `step`-th row.
-
-    See `rapids_slink.neighbors.filter.cpu.centre_of_rows`.
-    """
-    check_arrays(values.dtype, values)
+    """Return a centre, (d,) float64, that outliers do not move: the median of means of every `step`-th row."""
     n, d = values.shape
     centre = cp.zeros(d)  # a coordinate stays 0 if its means are no numbers: then none of them is the median
     launch_blocks(
-        QUANTIZE, "centre_of_rows", (-(-d // WARP),), WARP * WARP, values, np.int64(n), np.int32(d), np.int64(step),
-        centre, options=(value_option(values.dtype),),
+        QUANTIZE, "centre_of_rows", (-(-d // WARP),), WARP * WARP, values, n, d, step, centre,
+        options=(value_option(values.dtype),),
     )  # fmt: skip
     return centre
 
 
 def value_ranges(point_sets: Sequence[Array], centre: Array) -> list[ValueRange]:
     """Return the range of each array of points."""
-    check_arrays("float64", centre)
     ranges = cp.zeros((len(point_sets), 3))
     for values, into in zip(point_sets, ranges, strict=True):
-        check_arrays(values.dtype, values)
         n, d = values.shape
         blocks = min(-(-n // QUANTIZE_WARPS), 16 * multiprocessors())
         launch_blocks(
-            QUANTIZE, "value_range", (blocks,), QUANTIZE_WARPS * WARP, values, np.int64(n), np.int32(d), centre, into,
+            QUANTIZE, "value_range", (blocks,), QUANTIZE_WARPS * WARP, values, n, d, centre, into,
             options=(value_option(values.dtype),),
         )  # fmt: skip
     return [
@@ -197,10 +191,9 @@ def to_uint8(values: Array, scaling: Scaling) -> Array:
     n, d = values.shape
     if not scaling.byte_values or d >= 2**16:
         return values
-    check_arrays(values.dtype, values)
     padded = cp.empty((n, -(-d // 16) * 16), cp.uint8)
-    sizes, options = (np.int64(n), np.int32(d), np.int32(padded.shape[1])), (value_option(values.dtype),)
-    launch(QUANTIZE, "put_bytes", padded.size, values, *sizes, padded, options=options)
+    options = (value_option(values.dtype),)
+    launch(QUANTIZE, "put_bytes", padded.size, values, n, d, padded.shape[1], padded, options=options)
     return padded
 
 
@@ -217,16 +210,11 @@ def seed_bounds(
     buckets = min(MAX_BUCKETS, power_of_two(max(WARP, 2 * k)))
     if k > buckets:
         raise ValueError(f"bounds for lists of {k} cannot be taken from {buckets} buckets")
-    rows, ids, core = queries.ids, points.ids, task.core
-    groups = task.groups(rows), task.point_group
-    check_arrays("float64", bound, core)
-    check_arrays("float32", product, queries.half_norm, queries.error, points.half_norm, points.error)
-    check_arrays("int32", *groups, rows, ids)
+    rows = queries.ids
     launch_blocks(
-        FILTER, "seed_bounds", (m,), min(MAX_THREADS, buckets),
-        product, np.int32(n), queries.half_norm, queries.error, points.half_norm, points.error, *groups, ids,
-        np.int32(k), c_struct(*upper_bound), rows, core, bound,
-        options=(f"-DKEYS_PER_LANE={buckets // WARP}",),
+        FILTER, "seed_bounds", (m,), min(MAX_THREADS, buckets), product, n, queries.half_norm, queries.error,
+        points.half_norm, points.error, task.groups(rows), task.point_group, points.ids, k, c_struct(*upper_bound),
+        rows, task.core, bound, options=(f"-DKEYS_PER_LANE={buckets // WARP}",),
     )  # fmt: skip
 
 
@@ -293,14 +281,11 @@ class DirectFilter(TileFilter):
 
     def append(self, rows: Any, points: Any, radius: Any, groups: Any, into: Candidates) -> None:
         """Append the points of a tile that pass to the rows' candidates."""
-        (m, d), n = rows.y.shape, points.y.shape[0]
-        check_arrays("float32", rows.y, points.y, radius, rows.error, points.error)
-        check_arrays("int32", *groups, points.ids, into.ids, into.count)
+        (m, d), n, (row_group, point_group) = rows.y.shape, points.y.shape[0], groups
         tile, threads = constant(DIRECT, "TILE"), constant(DIRECT, "THREADS")
         launch_blocks(
-            DIRECT, "append_candidates", (-(-n // tile), -(-m // tile)), threads,
-            rows.y, np.int32(m), points.y, np.int32(n), np.int32(d), radius, rows.error, points.error, *groups,
-            points.ids, np.int32(into.capacity), into.ids, into.count,
+            DIRECT, "append_candidates", (-(-n // tile), -(-m // tile)), threads, rows.y, m, points.y, n, d, radius,
+            rows.error, points.error, row_group, point_group, points.ids, into.capacity, into.ids, into.count,
             options=(f"-DFORMULA={self.formula}", f"-DHALVES={self.halves}"),
         )  # fmt: skip
 

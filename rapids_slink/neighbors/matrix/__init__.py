@@ -18,12 +18,12 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.metrics import Metric, Rows
-from rapids_slink.neighbors.exact.cuda import MAX_LIST, list_entries, lists_by_sorting
+from rapids_slink.neighbors.exact import lists_by_sorting
+from rapids_slink.neighbors.exact.cuda import MAX_LIST, list_entries
 from rapids_slink.neighbors.task import BLOCK, Search, SearchResult, SearchTask, equal_slices
 from rapids_slink.runtime.cuda import (
     WARP,
     c_name,
-    check_arrays,
     constant,
     launch,
     launch_blocks,
@@ -74,9 +74,10 @@ def bit_planes(parts: list[Array], metric: Metric) -> list[BitPlanes]:
     d = width - is_counted
     span = cp.array([np.inf, np.inf, 0.0])
     for values in parts:
-        check_arrays(values.dtype, values)
-        arguments = values, np.int32(width), np.int32(d), np.int64(len(values)), span
-        launch(PLANES, "find_span", len(values) * WARP, *arguments, options=_options(metric, values.dtype))
+        launch(
+            PLANES, "find_span", len(values) * WARP, values, width, d, len(values), span,
+            options=_options(metric, values.dtype),
+        )  # fmt: skip
     least, negative, fraction = span.tolist()
     largest = max(-negative - least, 0.0)  # the largest code, 0 if there is no value
     if fraction or largest >= MAX_SPAN:
@@ -84,13 +85,13 @@ def bit_planes(parts: list[Array], metric: Metric) -> list[BitPlanes]:
     else:
         planes = max(1, int(largest).bit_length())
         lines = [_empty_lines(len(values), d, planes, metric) for values in parts]
-        for values, of_values in zip(parts, lines, strict=True):
-            _put_planes(values, d, least, of_values, metric)
+        for values, value_lines in zip(parts, lines, strict=True):
+            _put_planes(values, d, least, value_lines, metric)
     present = [cp.ascontiguousarray(values[:, -1]).astype(cp.int32) if is_counted else None for values in parts]
     planes = lines[0].shape[1] - metric.missing
     return [
-        BitPlanes(of_part.reshape(-1, of_part.shape[2]), counts, len(values), planes, d)
-        for values, of_part, counts in zip(parts, lines, present, strict=True)
+        BitPlanes(part_lines.reshape(-1, part_lines.shape[2]), counts, len(values), planes, d)
+        for values, part_lines, counts in zip(parts, lines, present, strict=True)
     ]
 
 
@@ -103,11 +104,11 @@ def _put_planes(values: Array, d: int, least: float, lines: Array, metric: Metri
     """Write the planes of the first d columns of the values, less `least`, into `lines`."""
     n, width = values.shape
     words, planes, pitch = -(-d // WARP), lines.shape[1] - metric.missing, lines.shape[2]
-    sizes = np.int32(width), np.int32(d), np.int64(n), np.float64(least), np.int32(planes), np.int64(pitch)
     grid = -(-pitch // PLANE_THREADS), words
     launch_blocks(
-        PLANES, "put_planes", grid, PLANE_THREADS, values, *sizes, lines, options=_options(metric, values.dtype)
-    )
+        PLANES, "put_planes", grid, PLANE_THREADS, values, width, d, n, least, planes, pitch, lines,
+        options=_options(metric, values.dtype),
+    )  # fmt: skip
 
 
 def _lines_of_ranks(parts: list[Array], d: int, metric: Metric) -> list[Array]:
@@ -119,9 +120,9 @@ def _lines_of_ranks(parts: list[Array], d: int, metric: Metric) -> list[Array]:
     for columns in equal_slices(slice(0, d), max(WARP, BLOCK // n // WARP * WARP)):
         ranks, last = _ranks(cp.concatenate([values[:, columns] for values in parts]).T)
         largest = max(largest, last)
-        for start, end, of_part in zip(ends, ends[1:], lines, strict=False):
+        for start, end, part_lines in zip(ends, ends[1:], lines, strict=False):
             part = cp.ascontiguousarray(ranks[:, start:end].T)
-            _put_planes(part, len(ranks), 0.0, of_part[columns.start // WARP :], metric)
+            _put_planes(part, len(ranks), 0.0, part_lines[columns.start // WARP :], metric)
     planes = max(1, largest.bit_length())
     return [cp.concatenate((part[:, :planes], part[:, part.shape[1] - metric.missing :]), axis=1) for part in lines]
 
@@ -150,18 +151,13 @@ def stored_type(metric: Metric, n_features: int) -> Any:
 
 def distances_between(rows: BitPlanes, points: BitPlanes, metric: Metric) -> Array:
     """Return the surrogate distances of rows, maybe the points, from all points, in the smallest type."""
-    check_arrays("uint32", rows.lines, points.lines)
-    check_arrays("int32", rows.present, points.present)
     out = cp.empty((rows.n, points.n), stored_type(metric, points.n_features))
     tile = TILE if out.dtype == cp.uint16 and not metric.missing else NARROW_TILE
     grid = points.lines.shape[1] // tile, rows.lines.shape[1] // TILE
-    of_rows, of_points = (
-        (part.lines, part.present, np.int64(part.n), np.int64(part.lines.shape[1])) for part in (rows, points)
-    )
-    sizes = map(np.int32, (len(points.lines), points.planes, points.n_features))
     launch_blocks(
-        PLANES, "put_distances", grid, PLANE_THREADS, *of_rows, *of_points, *sizes, np.bool_(rows is points), out,
-        options=_options(metric, distance=out.dtype),
+        PLANES, "put_distances", grid, PLANE_THREADS, rows.lines, rows.present, rows.n, rows.lines.shape[1],
+        points.lines, points.present, points.n, points.lines.shape[1], len(points.lines), points.planes,
+        points.n_features, rows is points, out, options=_options(metric, distance=out.dtype),
     )  # fmt: skip
     return out
 
@@ -234,7 +230,7 @@ class MatrixSearch(Search):
             if k <= MAX_LIST:
                 _put_least(matrix, rows, groups, task.core, upper[part], ids[part], weights[part])
                 continue
-            top = lists_by_sorting(matrix.astype(cp.float64), rows, groups, upper[part], k, task.core)
+            top = lists_by_sorting(matrix.astype(cp.float64), rows, groups, upper[part], k, task.core, cp)
             ids[part], weights[part] = top.ids, top.weights
         stage = "connect" if task.per_group_minimum else "neighbors"
         self.report.count(stage, rows_certified=0, rows_redone=0, rows_scanned_exactly=m)
@@ -261,15 +257,13 @@ def _put_least(
     matrix: Array, rows: Array, groups: tuple[Array, Array], core: Array, upper: Array, ids: Array, weights: Array
 ) -> None:
     """Write the lists of some rows, `ids` and `weights`, by the rows' distances from all points."""
-    m, k = ids.shape
-    check_arrays("int32", rows, *groups, ids)
-    check_arrays("float64", core, upper, weights)
+    (m, k), (row_group, point_group) = ids.shape, groups
     size, entries = list_entries(k)
     warps = warps_that_fit(LEAST_WARPS, 12 * entries)
-    arguments = matrix, np.int32(matrix.shape[1]), rows, np.int32(m), *groups, core, upper, np.int32(k), np.int32(size)
     launch_blocks(
-        LEAST, "least_of_rows", (-(-m // warps),), warps * WARP, *arguments, ids, weights,
-        options=(value_option(matrix.dtype),), shared_memory=12 * entries * warps,
+        LEAST, "least_of_rows", (-(-m // warps),), warps * WARP, matrix, matrix.shape[1], rows, m, row_group,
+        point_group, core, upper, k, size, ids, weights, options=(value_option(matrix.dtype),),
+        shared_memory=12 * entries * warps,
     )  # fmt: skip
 
 

@@ -24,7 +24,6 @@ from rapids_slink.neighbors.filter.bounds import (
 from rapids_slink.runtime.cuda import (
     c_struct,
     capability,
-    check_arrays,
     constant,
     cuda_kernel,
     launch_blocks,
@@ -90,9 +89,6 @@ class SmallBatchSearch:
         If not, no edge may be used. A sample of the points tightens the queries' radii before any candidate is kept.
         `queries` and `points` may hold any values, NaN and infinity included.
         """
-        check_arrays(points.dtype, points, queries)
-        check_arrays("int32", src, dst)
-        check_arrays("float64", distance)
         if not _keeps_bound(points.dtype.name, current_gpu()):
             return False
         padded, options = self._tiles * TILE, (value_option(points.dtype),)
@@ -106,17 +102,17 @@ class SmallBatchSearch:
         for grid, into in zip(self._grids, (None, candidates), strict=True):
             self.find_near(grid, points, search, y, rows, centring, state, into)
         launch_blocks(
-            SOURCE, "rerank_near", (-(-self.m // RERANK_WARPS),), THREADS,
-            points, queries, search, rows, state, candidates, src, dst, distance, options=options,
+            SOURCE, "rerank_near", (-(-self.m // RERANK_WARPS),), THREADS, points, queries, search, rows, state,
+            candidates, src, dst, distance, options=options,
         )  # fmt: skip
         return not int(state[1])
 
     def find_near(self, grid: tuple[int, int], points: Array, *arguments: Any) -> None:
         """Start the kernel `find_near` with a grid of blocks."""
-        options = (value_option(points.dtype),)
-        cuda_kernel(SOURCE, "find_near", *options).max_dynamic_shared_size_bytes = _most_shared_memory()
+        option = value_option(points.dtype)
+        cuda_kernel(SOURCE, "find_near", option).max_dynamic_shared_size_bytes = _most_shared_memory()
         launch_blocks(
-            SOURCE, "find_near", grid, THREADS, points, *arguments, options=options, shared_memory=self._shared_memory
+            SOURCE, "find_near", grid, THREADS, points, *arguments, options=(option,), shared_memory=self._shared_memory
         )
 
     @property

@@ -55,6 +55,7 @@ import numpy as np
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
+from rapids_slink.neighbors.choose import COSTS
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import ProductFilter, choose_filter, scaling_of, serves_products
@@ -103,10 +104,9 @@ SAMPLED = 8
 DEVIATIONS = 2
 #: Blocks of rows, and neighbours of each row, by which the share of needed tiles is estimated.
 SHARE_BLOCKS, SHARE_NEIGHBORS = 64, 2
-#: The largest share of pairs of tiles with which a search takes less time than one over all pairs.
-MAX_SHARE = {"cpu": 0.2, "cuda": 0.3}
-#: The least share of pairs of tiles, in a search for groups' minima, from which the caller joins components at once.
-JOINING_SHARE = {"cpu": 0.0, "cuda": 0.5}
+#: The least share of pairs of tiles, in a GPU's search for groups' minima, from which the caller joins components at
+#: once. A CPU joins them before such a search.
+JOINING_SHARE = 0.5
 #: The most bytes of terms and candidates at a time; the bytes of a term, that of a row or a point for a cell, and of
 #: the product that it comes from.
 MAX_BYTES, TERM_BYTES, PRODUCT_BYTES = {"cpu": 2**31, "cuda": 2**35}, {"cpu": 32, "cuda": 4}, 8
@@ -125,12 +125,13 @@ def estimate_tiles(n: int, m: int, d: int, k: int, itemsize: int, device: Device
     cells, unit_rows = slots // size + 1, n * d * itemsize * metric.formula.is_of_unit_rows
     a_row = 8 * -(-d // 64) * 64 if device.is_gpu else 12 * d  # once rounded and once with twice the digits
     kept = unit_rows + n * (8 * axes + 28) + slots * (a_row + 4 * axes + 28)
-    listed = int(tiles * blocks * (1 / 2 + 16 * MAX_SHARE[device.name]))
+    listed = int(tiles * blocks * (1 / 2 + 16 / COSTS[device.name].tile))
     peak = kept + max(8 * min(slots * d, CENTRED), 2 * m * (12 * k + 8) + listed)
-    of_term = TERM_BYTES[device.name]
-    of_slot, of_cell = 4 * (ROOM + 12 * k) + (PRODUCT_BYTES + of_term) * cells, (PRODUCT_BYTES + 2 * of_term) * slots
-    preferred = min(of_slot * slots + of_cell * cells, MAX_BYTES[device.name])
-    return MemoryEstimate(peak, of_slot * size + of_cell, preferred)
+    term_bytes = TERM_BYTES[device.name]
+    slot_bytes = 4 * (ROOM + 12 * k) + (PRODUCT_BYTES + term_bytes) * cells
+    cell_bytes = (PRODUCT_BYTES + 2 * term_bytes) * slots
+    preferred = min(slot_bytes * slots + cell_bytes * cells, MAX_BYTES[device.name])
+    return MemoryEstimate(peak, slot_bytes * size + cell_bytes, preferred)
 
 
 @dataclass(frozen=True)
@@ -168,8 +169,8 @@ class Terms:
 class TileSearch(ListSearch):
     """A search in tiles of near points; see `Search`.
 
-    The metric has a product form. Queries are in the order and in cells as points are, but in no tile that a row is
-    tested with. A `follower` is for clusters that are so wide that a search over all pairs connects them in less time.
+    The metric has a product form. Queries are in the order and in cells, as points are, but no tile has them. A
+    `follower` is for clusters that are so wide that a search over all pairs connects them in less time.
     """
 
     name = "tiles of near points"  # for reports
@@ -179,7 +180,7 @@ class TileSearch(ListSearch):
     def __post_init__(self) -> None:
         values, device, queries, metric = self.values, self.device, self.queries, self.metric
         self.for_lists = self.follower is not None
-        self.joins = "late" if JOINING_SHARE[device.name] > 0 else "first"
+        self.joins = "late" if device.is_gpu else "first"
         xp, n = device.xp, len(values)
         self.exact = ExactPoints(values if queries is None else queries, values, metric)
         rows = values if queries is None else xp.concatenate((values, queries))
@@ -306,8 +307,8 @@ class TileSearch(ListSearch):
         if not self.first_query:
             return task
         first = self.device.xp.int32(self.first_query)
-        of_rows = self.device.xp.concatenate((self.device.xp.zeros(self.first_query, "int32"), task.row_group))
-        return replace(task, rows=task.rows + first, row_group=of_rows)
+        row_group = self.device.xp.concatenate((self.device.xp.zeros(self.first_query, "int32"), task.row_group))
+        return replace(task, rows=task.rows + first, row_group=row_group)
 
     @cached_property
     def columns(self) -> Encoded:
@@ -317,12 +318,12 @@ class TileSearch(ListSearch):
         largest = to_host(self.kernels.largest_differences(self.points, self.slots, origin, centres))
         exponent = np.clip(DIGITS - np.frexp(largest)[1], -MAX_EXPONENT, MAX_EXPONENT)
         scales = self.device.asarray(np.where(largest > 0, np.exp2(exponent.astype("float64")), 1.0))
-        return self._encode_points((centres, scales), fine=False)
+        return self._encode_points(centres, scales, fine=False)
 
     @cached_property
     def fine(self) -> Encoded:
         """Return all points in their slots, with twice the digits."""
-        return self._encode_points((self.columns.centres, self.columns.scales), fine=True)
+        return self._encode_points(self.columns.centres, self.columns.scales, fine=True)
 
     @cached_property
     def between(self) -> tuple[Array, Array]:
@@ -330,22 +331,24 @@ class TileSearch(ListSearch):
         squares: tuple[Array, Array] = self.kernels.squares_between(self.columns.centres)
         return squares
 
-    def _encode_points(self, cells: tuple[Array, Array], fine: bool) -> Encoded:
-        """Return the points as columns of products, counted from the centres of `cells` and scaled by their scales."""
-        y, error, length = self.kernels.encode(self.points, self.slots, self.axes.centre, *cells, fine, columns=True)
+    def _encode_points(self, centres: Array, scales: Array, fine: bool) -> Encoded:
+        """Return the points as columns of products, counted from the cells' centres and scaled by their scales."""
+        y, error, length = self.kernels.encode(
+            self.points, self.slots, self.axes.centre, centres, scales, fine, columns=True
+        )
         most_moved, longest, squares, sizes = self.kernels.sums_of_cells(self.slots, error, length)
         if self.first_query:
             length = self.device.xp.where(self.columns_in.rows < 0, length.dtype.type(0), length)
             _, _, squares, sizes = self.kernels.sums_of_cells(self.columns_in, error, length)
-        return Encoded(self.columns_in, *cells, y, error, length, fine, most_moved, longest, squares, sizes)
+        return Encoded(self.columns_in, centres, scales, y, error, length, fine, most_moved, longest, squares, sizes)
 
     def _encode_rows(self, slots: Slots, columns: Encoded) -> Encoded:
         """Return rows in slots, counted from the same centres and scaled likewise."""
-        cells = columns.centres, columns.scales
+        centres, scales = columns.centres, columns.scales
         y, error, length = self.kernels.encode(
-            self.points, slots, self.axes.centre, *cells, columns.fine, columns=False
+            self.points, slots, self.axes.centre, centres, scales, columns.fine, columns=False
         )
-        return Encoded(slots, *cells, y, error, length, columns.fine)
+        return Encoded(slots, centres, scales, y, error, length, columns.fine)
 
     def _slots_of(self, task: SearchTask, index: Array) -> Slots:
         """Return the task's rows, or those of an `index`, in slots; each block is of one cell.
@@ -354,21 +357,23 @@ class TileSearch(ListSearch):
         """
         if task.is_knn_graph and index is None:
             return self.slots
-        group, of = task.row_group if task.per_group_minimum else None, self.slots
-        arguments = task.rows, index, self.slot_of, of.cell_of_tile, self.first_tile, group, self.cell_size, MIN_GROUP
-        rows, begins, cells = self.kernels.rows_by_cells(*arguments)
-        return Slots.of(rows, begins, self.device, cells, of.cells)
+        rows, begins, cells = self.kernels.rows_by_cells(
+            task.rows, index, self.slot_of, self.slots.cell_of_tile, self.first_tile,
+            task.row_group if task.per_group_minimum else None, self.cell_size, MIN_GROUP,
+        )  # fmt: skip
+        return Slots.of(rows, begins, self.device, cells, self.slots.cells)
 
     def _chunks(self, slots: Slots, room: int) -> list[tuple[slice, Slots]]:
         """Return ranges of cells whose terms and candidates fit into memory, with the slots of their rows."""
-        columns, of_term = self.slots, TERM_BYTES[self.device.name]
+        columns, term_bytes = self.slots, TERM_BYTES[self.device.name]
         max_bytes = min(self.free_bytes / 3, MAX_BYTES[self.device.name])
-        of_slot, of_cell = 4 * room + of_term * columns.cells, (PRODUCT_BYTES + 2 * of_term) * columns.rows.size
-        if of_slot * slots.rows.size + of_cell * columns.cells <= max_bytes:
+        slot_bytes = 4 * room + term_bytes * columns.cells
+        cell_bytes = (PRODUCT_BYTES + 2 * term_bytes) * columns.rows.size
+        if slot_bytes * slots.rows.size + cell_bytes * columns.cells <= max_bytes:
             return [(slice(0, columns.cells), slots)]
-        of_slot += PRODUCT_BYTES * columns.cells  # these products are not those of the cells' own centres
+        slot_bytes += PRODUCT_BYTES * columns.cells  # these products are not those of the cells' own centres
         ends = np.searchsorted(slots.cell_of_block, np.arange(columns.cells), side="right")  # blocks up to each
-        bytes_ = of_slot * BLOCK * ends + of_cell * np.arange(1, columns.cells + 1)
+        bytes_ = slot_bytes * BLOCK * ends + cell_bytes * np.arange(1, columns.cells + 1)
         chunks, first, begin, bytes_before = [], 0, 0, 0
         while first < columns.cells:
             last = max(first + 1, int(np.searchsorted(bytes_, bytes_before + max_bytes, side="right")))
@@ -396,16 +401,16 @@ class TileSearch(ListSearch):
             slots, everyone = self.slots, slice(0, self.slots.cells)
             begin, end = (BLOCK * int(self.first_block[cell]) for cell in (cells.start, cells.stop))
             products = self._products("products", everyone, slots.rows[begin:end])
-            of_centres = products
+            centre_products = products
             if cells != everyone:
-                of_centres = self._products("products of centres", cells, slots.rows)
-            self._kept_products = begin, products, of_centres
+                centre_products = self._products("products of centres", cells, slots.rows)
+            self._kept_products = begin, products, centre_products
         if columns.fine not in self._kept:
-            begin, products, of_centres = self._kept_products
+            begin, products, centre_products = self._kept_products
             eta = self.kernels.lost_by_sums(self.n_features, columns.fine)
             kind = self.kernels.TERM_TYPES[columns.fine]
-            begins = self._buffer(f"begins, {columns.fine}", of_centres[0].shape, kind)
-            self.kernels.put_begins(of_centres, self.between[1][cells], columns, cells, eta, begins)
+            begins = self._buffer(f"begins, {columns.fine}", centre_products[0].shape, kind)
+            self.kernels.put_begins(centre_products, self.between[1][cells], columns, cells, eta, begins)
             squares = self.kernels.squares_of_cells(self.between[0], columns)
             self._kept[columns.fine] = Terms(columns, cells.start, begin, products, begins, squares)
         return self._kept[columns.fine]
@@ -429,11 +434,11 @@ class TileSearch(ListSearch):
         if columns.fine or slots is not self.slots:
             encoded = self._encode_rows(replace(slots, rows=rows.real), columns)
             boxes = self.kernels.boxes(self.places, self.errors, rows.real)
-        of_points, of_tiles, of_blocks = self._groups_of(task, rows)
+        slot_groups, tile_groups, block_groups = self._groups_of(task, rows)
         if minima is not None and not again:
             ids = self._buffer("candidates", (rows.ids.size, SAMPLED), "int32")
-            near = self._near_cells(slots, 0, of_tiles, of_blocks), self.columns_in.rows
-            some = self.kernels.sample_lists(*near, rows, task.point_group, ids)
+            listed = self._near_cells(slots, 0, tile_groups, block_groups)
+            some = self.kernels.sample_lists(listed, self.columns_in.rows, rows, task.point_group, ids)
             self._rerank(rows, some, groups, exact.empty_lists(rows.ids.size, 1), minima, task, for_bounds=True)
 
         def look(listed: Lists, bands: list[slice], for_bounds: bool = False) -> TopLists:
@@ -442,22 +447,21 @@ class TileSearch(ListSearch):
             for band in bands:
                 plan = self.kernels.plan_band(listed, band, columns.slots)
                 least = self._buffer(f"thresholds, {columns.fine}", (self.slots.cells, rows.ids.size), kind)
-                of_rows = terms.products, rows.in_terms, rows.bound, self.reach
-                self.kernels.put_thresholds(*of_rows, encoded, columns, terms.squares, self.rounding, plan, least)
+                self.kernels.put_thresholds(terms, rows, slots.cell_of_tile, self.reach, self.rounding, plan, least)
                 ids = self._buffer("candidates", (rows.ids.size, capacity), "int32")
-                sums, both = (least, terms.begins, rows.cells), (rows.groups, of_points)
+                sums, both = (least, terms.begins, rows.cells), (rows.groups, slot_groups)
                 into = self.kernels.append(encoded, columns, sums, listed, band, plan, both, ids, columns.fine)
                 self._rerank(rows, into, None, lists, minima, task, for_bounds)  # none is of the row's group
             return lists
 
         if minima is None and not again:
             self._bound_in_order(task, rows)
-            of_cells = self._near_cells(slots, DEVIATIONS, of_tiles, of_blocks)
-            bands = geometric_slices(FIRST_NEAR + 4 * task.k // TILE, of_cells.longest, GROWTH)
-            look(of_cells, bands, for_bounds=True)
-        listed = self._near_tiles(boxes, rows, of_tiles, of_blocks, terms)
+            near_cells = self._near_cells(slots, DEVIATIONS, tile_groups, block_groups)
+            bands = geometric_slices(FIRST_NEAR + 4 * task.k // TILE, near_cells.longest, GROWTH)
+            look(near_cells, bands, for_bounds=True)
+        listed = self._near_tiles(boxes, rows, tile_groups, block_groups, terms)
         counts = {"tile_pairs": slots.cell_of_block.size * len(self.boxes), "tile_pairs_formed": listed.lengths.sum()}
-        many = 0 if forced().connect == "late" else JOINING_SHARE[self.device.name] * counts["tile_pairs"]
+        many = 0 if forced().connect == "late" else JOINING_SHARE * counts["tile_pairs"]
         if task.may_join and counts["tile_pairs_formed"] >= many:
             raise ManyTilesError
         self.report.count("connect" if task.per_group_minimum else "neighbors", **counts)
@@ -479,11 +483,11 @@ class TileSearch(ListSearch):
 
         If `for_bounds`, lists may hold upper bounds of the candidates' weights, since only the rows' bounds are wanted.
         """
-        of_rows = rows.ids, candidates, groups, rows.bound, lists, task.core
+        ids, bound, core = rows.ids, rows.bound, task.core
         if for_bounds:
-            self.kernels.bound_rows(self.rows, self.points, self.axes.unit, *of_rows)
+            self.kernels.bound_rows(self.rows, self.points, self.axes.unit, ids, candidates, groups, bound, lists, core)
         else:
-            self.kernels.rerank(self.rows, *of_rows)
+            self.kernels.rerank(self.rows, ids, candidates, groups, bound, lists, core)
         if minima is not None:  # a minimum bounds many rows at once; empty slots' lists have no finite weight
             self.exact_kernels.scatter_min(minima, rows.groups, lists.weights)
             self.exact_kernels.gather_min(rows.bound, minima, rows.groups)
@@ -495,8 +499,8 @@ class TileSearch(ListSearch):
         """
         if task.is_knn_graph:
             return self.slots.rows, None, None
-        of_points, of_tiles = self.kernels.groups_of_slots(self.columns_in.rows, task.point_group, TILE)
-        return of_points, of_tiles, self.kernels.groups_of_slots(rows.real, task.row_group, BLOCK)[1]
+        slot_groups, tile_groups = self.kernels.groups_of_slots(self.columns_in.rows, task.point_group, TILE)
+        return slot_groups, tile_groups, self.kernels.groups_of_slots(rows.real, task.row_group, BLOCK)[1]
 
     def _bound_in_order(self, task: SearchTask, rows: Rows) -> None:
         """Tighten the rows' bounds by the distances of their neighbours in the order."""
@@ -507,7 +511,7 @@ class TileSearch(ListSearch):
         self._rerank(rows, candidates, groups, top, None, task, for_bounds=True)
 
     def _near_tiles(
-        self, row_boxes: Array, rows: Rows, of_tiles: Array, of_blocks: Array, terms: Terms | None = None
+        self, row_boxes: Array, rows: Rows, tile_groups: Array, block_groups: Array, terms: Terms | None = None
     ) -> Lists:
         """Return the tiles that may have a point within the bound of a row of each block, by boxes, places and cells.
 
@@ -519,12 +523,14 @@ class TileSearch(ListSearch):
         reach, reach_of_block = self.kernels.reach(rows.bound, self.reach, self.axes.stretch)
         listed: Lists = self.kernels.near_tiles(
             row_boxes, self.boxes, self.turned, self.places_of_slots, self.lost, rows.where, reach, reach_of_block,
-            of_blocks, of_tiles, balls,
+            block_groups, tile_groups, balls,
         )  # fmt: skip
         return listed
 
-    def _near_cells(self, slots: Slots, deviations: float, of_tiles: Array, of_blocks: Array) -> Lists:
+    def _near_cells(self, slots: Slots, deviations: float, tile_groups: Array, block_groups: Array) -> Lists:
         """Return the tiles of two near cells for each block of rows."""
-        cells, max_tiles = (slots.cell_of_tile, self.between[1], self.columns, self.first_tile), self.cell_size // TILE
-        listed: Lists = self.kernels.near_cells(*cells, max_tiles, deviations, of_blocks, of_tiles)
+        max_tiles, between = self.cell_size // TILE, self.between[1]
+        listed: Lists = self.kernels.near_cells(
+            slots.cell_of_tile, between, self.columns, self.first_tile, max_tiles, deviations, block_groups, tile_groups
+        )
         return listed

@@ -125,11 +125,10 @@ def cut(places: Array, size: int, leaf: int, min_run: int) -> Cuts:
 def leaves(cuts: Cuts, places: Array) -> Array:
     """Return where the leaf of each place begins, (n,) int32."""
     out = np.empty(len(places), np.int32)
-    tree = cuts.nodes, cuts.values, cuts.middles
 
     def route(rows: slice) -> None:
         with np.errstate(over="ignore"):  # infinite places are as good: only the order rests on them
-            find_leaves(*tree, places[rows].astype(np.float32), out[rows])
+            find_leaves(cuts.nodes, cuts.values, cuts.middles, places[rows].astype(np.float32), out[rows])
 
     for_each_chunk(CPU, route, row_blocks(len(places), 1, ROUTED))
     return out
@@ -164,8 +163,8 @@ def rows_by_cells(
     check_key_bits(first_tile.size - 1, size)
     index = np.arange(rows.size, dtype=np.int32) if index is None else index.astype(np.int32)
     slot = slot_of[rows[index]]
-    cell, of_group = cell_of_tile[slot // TILE], np.zeros(1, np.int64) if group is None else group[rows[index]]
-    key = (cell.astype(np.int64) << GROUP_BITS | of_group) * size + slot - first_tile[cell] * TILE
+    cell, row_groups = cell_of_tile[slot // TILE], np.zeros(1, np.int64) if group is None else group[rows[index]]
+    key = (cell.astype(np.int64) << GROUP_BITS | row_groups) * size + slot - first_tile[cell] * TILE
     order = np.argsort(key)
     cell, part = cell[order], key[order] // size
     change, next_cell = part[1:] != part[:-1], cell[1:] != cell[:-1]
@@ -276,23 +275,21 @@ def near_tiles(
     edges = row_boxes.reshape(-1, BLOCK // TILE, *row_boxes.shape[1:])
     blocks = np.stack((edges[:, :, 0].min(axis=1), edges[:, :, 1].max(axis=1)), axis=1)
     n_blocks, n_tiles = len(blocks), len(boxes)
-    of_blocks, of_tiles = block_group, tile_group
     if block_group is None:
-        of_blocks, of_tiles = np.full(n_blocks, -1, np.int32), np.full(n_tiles, -1, np.int32)
+        block_group, tile_group = np.full(n_blocks, -1, np.int32), np.full(n_tiles, -1, np.int32)
     flags, most_off = np.empty((n_blocks, n_tiles), np.bool_), float32_above(lost)
-    if balls is not None:
-        (products, centre_norms, norms), points = balls.products, balls.points
-        of_balls = (
-            balls.shrink, products, centre_norms, norms, balls.where, points.slots.cell_of_tile, balls.rounding,
-            (points.largest_length + points.largest_error) / points.scales,
-        )  # fmt: skip
 
     def mark(some: slice) -> None:
-        own = some.start, some.stop, flags
-        _mark_near(blocks, boxes, reach_of_block, of_blocks, of_tiles, *own)
+        begin, end = some.start, some.stop
+        _mark_near(blocks, boxes, reach_of_block, block_group, tile_group, begin, end, flags)
         if balls is not None:
-            _drop_far_cells(reach, *of_balls, *own)
-        _drop_far_places(blocks, boxes, places, where, reach, most_off, *own)
+            (products, centre_norms, norms), points = balls.products, balls.points
+            radius = (points.largest_length + points.largest_error) / points.scales
+            _drop_far_cells(
+                reach, balls.shrink, products, centre_norms, norms, balls.where, points.slots.cell_of_tile,
+                balls.rounding, radius, begin, end, flags,
+            )  # fmt: skip
+        _drop_far_places(blocks, boxes, places, where, reach, most_off, begin, end, flags)
 
     for_each_chunk(CPU, mark, row_blocks(n_blocks, 1, 4))
     order, lengths = np.arange(n_tiles) * golden_stride(n_tiles) % n_tiles, flags.sum(axis=1)
@@ -353,11 +350,11 @@ def _drop_far_places(blocks, boxes, places, where, reach, lost, begin, end, flag
             own = reach[b * BLOCK + i]
             limits[i] = np.float32(-1) if own < 0 else own * own * np.float32(1 + 2.0**-16)
             farthest = max(farthest, limits[i])
-        of_block, rows = np.full(TILE, farthest, np.float32), where[b * BLOCK : (b + 1) * BLOCK]
+        block_tiles, rows = np.full(TILE, farthest, np.float32), where[b * BLOCK : (b + 1) * BLOCK]
         for t in range(flags.shape[1]):
             own_points = points[t * TILE : (t + 1) * TILE]
             flags[b, t] = flags[b, t] and _any_near(places, rows, limits, boxes[t], lost, square)
-            flags[b, t] = flags[b, t] and _any_near(places, own_points, of_block, blocks[b], lost, square[:TILE])
+            flags[b, t] = flags[b, t] and _any_near(places, own_points, block_tiles, blocks[b], lost, square[:TILE])
 
 
 def rerank(
@@ -410,11 +407,11 @@ def centred(points: Array, rows: Array, origin: Array) -> tuple[Array, Array]:
 
 def groups_of_slots(rows: Array, group: Array, size: int) -> tuple[Array, Array]:
     """Return the group of each row in a slot, -1 in empty slots, and the group common to each `size`, -1 if none is."""
-    of_slots = np.where(rows >= 0, group[rows], np.int32(-1))
-    parts = of_slots.reshape(-1, size)
+    slot_group = np.where(rows >= 0, group[rows], np.int32(-1))
+    parts = slot_group.reshape(-1, size)
     largest = parts.max(axis=1)
     least = np.where(parts < 0, largest[:, None], parts).min(axis=1)
-    return of_slots, np.where(least == largest, largest, np.int32(-1))
+    return slot_group, np.where(least == largest, largest, np.int32(-1))
 
 
 def reach(bound: Array, terms: tuple[float, ...], stretch: float) -> tuple[Array, Array]:
@@ -497,16 +494,16 @@ def squares_between(centres: Array) -> tuple[Array, Array]:
 
 def largest_differences(points: Array, slots: Any, origin: Array, centres: Array) -> Array:
     """Return the largest |x - origin - centre| of any feature of a cell's points, (cells,) float64."""
-    of_tile, cells = np.zeros(slots.cell_of_tile.size), slots.cell_of_tile
+    tile_largest, cells = np.zeros(slots.cell_of_tile.size), slots.cell_of_tile
 
     def measure(tiles: slice) -> None:
         for t in range(tiles.start, tiles.stop):
             rows = slots.rows[t * TILE : (t + 1) * TILE]
-            of_tile[t] = np.abs(points[rows[rows >= 0]] - origin - centres[cells[t]]).max(initial=0)
+            tile_largest[t] = np.abs(points[rows[rows >= 0]] - origin - centres[cells[t]]).max(initial=0)
 
-    for_each_chunk(CPU, measure, row_blocks(of_tile.size, 1, 64))
+    for_each_chunk(CPU, measure, row_blocks(tile_largest.size, 1, 64))
     largest = np.zeros(len(centres))
-    np.maximum.at(largest, cells, of_tile)
+    np.maximum.at(largest, cells, tile_largest)
     return largest
 
 
@@ -539,8 +536,8 @@ def sums_of_cells(slots: Any, error: Array, length: Array) -> Array:
     """Return by cell the largest error and length, the sum of squared lengths and the number of rows, (4, cells)."""
     by_tile = error.reshape(-1, TILE), length.reshape(-1, TILE).astype(np.float64)
     sums = np.zeros((4, slots.cells))
-    for of_cells, of_tiles in zip(sums, by_tile, strict=False):
-        np.maximum.at(of_cells, slots.cell_of_tile, of_tiles.max(axis=1))
+    for cell_largest, tile_groups in zip(sums, by_tile, strict=False):
+        np.maximum.at(cell_largest, slots.cell_of_tile, tile_groups.max(axis=1))
     np.add.at(sums[2], slots.cell_of_tile, (by_tile[1] ** 2).sum(axis=1))
     np.add.at(sums[3], slots.cell_of_tile, (slots.rows.reshape(-1, TILE) >= 0).sum(axis=1))
     return sums
@@ -599,8 +596,10 @@ def sample_lists(lists: Lists, points: Array, rows: Rows, point_group: Array, id
     into = Candidates(ids, np.zeros(len(ids), np.int32))
 
     def put(blocks: slice) -> None:
-        own = point_group, blocks.start, blocks.stop, ids, into.count
-        _sample(lists.begins, lists.ends, lists.tiles, points, rows.bound, rows.groups, *own)
+        _sample(
+            lists.begins, lists.ends, lists.tiles, points, rows.bound, rows.groups, point_group, blocks.start,
+            blocks.stop, ids, into.count,
+        )  # fmt: skip
 
     for_each_chunk(CPU, put, row_blocks(lists.begins.size, 1, 64))
     return into
@@ -634,28 +633,19 @@ def squares_of_cells(centre_norms: Array, points: Any) -> Array:
 
 
 def put_thresholds(
-    products: Any,
-    where: Array,
-    bound: Array,
-    terms: tuple[float, ...],
-    rows: Any,
-    points: Any,
-    squares: Array,
-    rounding: float,
-    plan: None,
-    out: Array,
+    terms: Any, rows: Rows, row_cell: Array, reach: tuple[float, ...], rounding: float, plan: None, out: Array
 ) -> None:
     """Put what products of rows are compared with, by cells of points, into `out`, (cells, rows) of `TERM_TYPES`.
 
-    `products` are those of the cells' centres with points, and the squares of either's lengths; `where` says which of
-    these points the rows are. No point beyond a row's `bound`, by the `terms` of `reach`, is wanted. The sum of the
-    `squares` of the cells of points and of those of the rows, times `rounding`, is E of the test.
+    `terms` are the `Terms` of the rows' cells; `row_cell` is the cell of each of the rows' tiles. No point beyond a
+    row's bound, by the terms of `reach`, is wanted. The sum of the `squares` of the cells of points and of those of the
+    rows, times `rounding`, is E of the test.
     """
-    (product, centre_norms, norms), within = products, _within(bound, terms)
-    row_cell = np.repeat(rows.slots.cell_of_tile, TILE)
+    (product, centre_norms, norms), within = terms.products, _within(rows.bound, reach)
+    where, points, row_cell = rows.in_terms, terms.columns, np.repeat(row_cell, TILE)
     scale = points.scales[row_cell] / 2
     with np.errstate(over="ignore", invalid="ignore"):
-        lost = norms[where] + 2 * centre_norms[row_cell] + squares[:, None]
+        lost = norms[where] + 2 * centre_norms[row_cell] + terms.squares[:, None]
         value = norms[where] + centre_norms[:, None] - 2 * product[:, where] - within**2 - rounding * lost
         value *= scale * points.scales[:, None]
         np.nextafter(value.astype(out.dtype), out.dtype.type(-np.inf), out=out)
@@ -692,7 +682,7 @@ def append(
     `terms` are the thresholds of cells of points and rows, what sums begin at by cells of rows and points, and the
     cells of the rows' tiles among these.
     """
-    (least, first_sums, of_rows), (row_group, point_group), of_points = terms, groups, points.slots.cell_of_tile
+    (least, first_sums, row_cells), (row_group, point_group), cells_of_tiles = terms, groups, points.slots.cell_of_tile
     into = Candidates(ids, np.zeros(len(ids), np.int32))
     lengths = points.length.reshape(-1, TILE).max(axis=1)
     some, (d, kind) = TILE * TILES_AT_ONCE, (points.y.shape[1], points.y.dtype)
@@ -701,16 +691,16 @@ def append(
         columns, product = np.empty((TILES_AT_ONCE, TILE, d), kind), np.empty(BLOCK * some, kind)
         for b in range(blocks.start, blocks.stop):
             at = slice(b * BLOCK, (b + 1) * BLOCK)
-            cell, longest = of_rows[b * BLOCK // TILE], np.float64(rows.length[at].max())
-            of_block = lists.tiles[lists.begins[b] : lists.ends[b]][band]
-            reached = longest * lengths[of_block] + first_sums[cell].reshape(-1, TILE)[of_block].max(axis=1)
-            of_block = of_block[~(reached < least[:, at].min(axis=1)[of_points[of_block]])]
-            for part in row_blocks(of_block.size, TILE, some):
-                own = of_block[part]
+            cell, longest = row_cells[b * BLOCK // TILE], np.float64(rows.length[at].max())
+            block_tiles = lists.tiles[lists.begins[b] : lists.ends[b]][band]
+            reached = longest * lengths[block_tiles] + first_sums[cell].reshape(-1, TILE)[block_tiles].max(axis=1)
+            block_tiles = block_tiles[~(reached < least[:, at].min(axis=1)[cells_of_tiles[block_tiles]])]
+            for part in row_blocks(block_tiles.size, TILE, some):
+                own = block_tiles[part]
                 np.take(points.y.reshape(-1, TILE, d), own, axis=0, out=columns[: own.size])
                 sums = product[: BLOCK * own.size * TILE].reshape(BLOCK, -1)
                 np.matmul(rows.y[at], columns[: own.size].reshape(-1, d).T, out=sums)
-                _append(sums, own, of_points, least[:, at], first_sums[cell], row_group[at], point_group,
+                _append(sums, own, cells_of_tiles, least[:, at], first_sums[cell], row_group[at], point_group,
                         points.slots.rows, into.ids[at], into.count[at])  # fmt: skip
 
     for_each_chunk(CPU, fill, row_blocks(lists.begins.size, 1, 4))

@@ -94,19 +94,15 @@ def products_are_precise() -> bool:
 
 
 def centred_sample(points: Array, size: int) -> tuple[Array, Array, float]:
-    """Return a centred sample of the points, its centre and its unit.
-
-    See `rapids_slink.neighbors.tiles.cpu.centred_sample`.
-    """
-    check_arrays(points.dtype, points)
+    """Return a centred sample of the points, its centre and its unit: see `tiles.cpu.centred_sample`."""
     n, d = points.shape
     sample, centre, largest = cp.empty((size, d)), cp.empty(d), cp.zeros(1)
-    stride, grid = np.int64(sample_stride(n, size)), (-(-d // WARP),)
+    stride, grid = sample_stride(n, size), (-(-d // WARP),)
     launch_blocks(
-        ENCODE, "centre_sample", grid, WARP * constant(ENCODE, "SAMPLE_WARPS"), points, np.int64(n), np.int32(d),
-        np.int32(size), stride, sample, centre, largest, options=_options(points),
+        ENCODE, "centre_sample", grid, WARP * constant(ENCODE, "SAMPLE_WARPS"), points, n, d, size, stride, sample,
+        centre, largest, options=_options(points),
     )  # fmt: skip
-    launch(ENCODE, "scale_sample", sample.size, np.int64(sample.size), largest, sample, options=_options(points))
+    launch(ENCODE, "scale_sample", sample.size, sample.size, largest, sample, options=_options(points))
     return sample, centre, unit_of(float(largest[0]))
 
 
@@ -114,13 +110,11 @@ def places_of_points(
     points: Array, centre: Array, unit: float, axes: Array, departure: float
 ) -> tuple[Array, Array, float, float]:
     """Return the places of points and their errors: see `rapids_slink.neighbors.tiles.cpu.places_of_points`."""
-    check_arrays(points.dtype, points)
-    check_arrays("float64", centre, axes)
     (n, d), m = points.shape, len(axes)
     out, errors, largest = cp.empty((n, m + 1)), cp.empty((n, 2)), cp.zeros(2)
     launch(
-        ENCODE, "find_places", n, points, np.int64(n), np.int32(d), centre, np.float64(unit), axes, np.int32(m),
-        np.float64(departure), out, errors, largest, options=_options(points),
+        ENCODE, "find_places", n, points, n, d, centre, unit, axes, m, departure, out, errors, largest,
+        options=_options(points),
     )  # fmt: skip
     square, error = largest.tolist()
     return out, errors, square**0.5, error
@@ -128,18 +122,16 @@ def places_of_points(
 
 def cut(places: Array, size: int, leaf: int, min_run: int) -> Cuts:
     """Cut a sample of the places into leaves: see `rapids_slink.neighbors.tiles.cpu.cut`."""
-    check_arrays("float64", places)
     (n, m), room = places.shape, 2 * size + 1
     nodes, ends, values = cp.empty((room, 4), cp.int32), cp.empty(room, cp.int32), cp.empty(room, cp.float32)
     middles, breaks, cuts = cp.empty((room, m), cp.float32), cp.zeros(size + 1, cp.int32), cp.zeros(LEVELS, cp.int32)
     sample, order, moved = cp.empty((size, m), cp.float32), cp.empty(size, cp.int32), cp.empty(size, cp.int32)
-    sizes = np.int64(n), np.int32(m), np.int32(size), np.int64(sample_stride(n, size))
-    launch(ORDER, "begin_tree", size * m, places, *sizes, sample, order, nodes, ends)
+    launch(ORDER, "begin_tree", size * m, places, n, m, size, sample_stride(n, size), sample, order, nodes, ends)
     for level in range(LEVELS):
         blocks = min(2**level, MOST_CUTS)
         launch_blocks(
-            ORDER, "cut_nodes", (blocks,), CUT_THREADS, sample, np.int32(m), order, moved, nodes, ends, values, middles,
-            breaks, cuts, np.int32(level), np.int32(leaf), np.int32(min_run),
+            ORDER, "cut_nodes", (blocks,), CUT_THREADS, sample, m, order, moved, nodes, ends, values, middles, breaks,
+            cuts, level, leaf, min_run,
         )  # fmt: skip
         if level >= int(size / leaf).bit_length() and level % CHECKED == 0 and not int(cuts[level]):
             break
@@ -148,23 +140,17 @@ def cut(places: Array, size: int, leaf: int, min_run: int) -> Cuts:
 
 def leaves(cuts: Cuts, places: Array) -> Array:
     """Return where the leaf of each place begins, (n,) int32: see `rapids_slink.neighbors.tiles.cpu.leaves`."""
-    check_arrays("float64", places)
     n, m = places.shape
     leaf = cp.empty(n, cp.int32)
-    launch(ORDER, "find_leaves", n, cuts.nodes, cuts.values, cuts.middles, places, np.int32(m), np.int64(n), leaf)
+    launch(ORDER, "find_leaves", n, cuts.nodes, cuts.values, cuts.middles, places, m, n, leaf)
     return leaf
 
 
 def order_by_leaf(leaf: Array, breaks: Array) -> tuple[Array, Array, np.ndarray]:
-    """Return the order of rows by their leaves, positions and breaks.
-
-    See `rapids_slink.neighbors.tiles.cpu.order_by_leaf`.
-    """
-    check_arrays("int32", leaf, breaks)
+    """Return the order of rows by their leaves, positions and breaks: see `tiles.cpu.order_by_leaf`."""
     n, by_leaf = leaf.size, cp.argsort(leaf)
-    check_arrays("int64", by_leaf)
     order, place_of, begins = cp.empty(n, cp.int32), cp.empty(n, cp.int32), cp.zeros(n + 1, cp.uint64)
-    launch(ORDER, "order_rows", n, np.int64(n), leaf, by_leaf, breaks, order, place_of, begins)
+    launch(ORDER, "order_rows", n, n, leaf, by_leaf, breaks, order, place_of, begins)
     return order, place_of, _listed(begins)
 
 
@@ -179,14 +165,12 @@ def rows_by_cells(
     many: int,
 ) -> tuple[Array, np.ndarray, np.ndarray]:
     """Sort the rows of a task by cell, group and slot: see `rapids_slink.neighbors.tiles.cpu.rows_by_cells`."""
-    check_arrays("int32", rows, index, slot_of, cell_of_tile, first_tile, group)
     check_key_bits(first_tile.size - 1, size)
-    m, shift = rows.size if index is None else index.size, np.int32(size.bit_length() - 1)
+    m, shift = rows.size if index is None else index.size, size.bit_length() - 1
     keys, by_key, begins = cp.empty(m, cp.int64), cp.empty(m, cp.int32), cp.zeros(m + 1, cp.uint64)
-    launch(ORDER, "put_keys", m, np.int64(m), rows, index, slot_of, cell_of_tile, first_tile, group, shift, keys)
+    launch(ORDER, "put_keys", m, m, rows, index, slot_of, cell_of_tile, first_tile, group, shift, keys)
     order = cp.argsort(keys)
-    check_arrays("int64", order)
-    launch(ORDER, "start_runs", m, np.int64(m), keys, order, index, shift, np.int32(many), by_key, begins)
+    launch(ORDER, "start_runs", m, m, keys, order, index, shift, many, by_key, begins)
     listed = _listed(begins)
     return by_key, listed & 0xFFFFFFFF, (listed >> 32).astype(np.int32)
 
@@ -204,7 +188,6 @@ def _listed(counted: Array) -> np.ndarray:
 
 def fill_slots(rows: Array, blocks: np.ndarray, slot_of: Array = None) -> tuple[Array, Array]:
     """Return rows in slots and the cells of their tiles: see `rapids_slink.neighbors.tiles.cpu.fill_slots`."""
-    check_arrays("int32", rows, slot_of)
     begins, counts, cells = cp.asarray(blocks)
     slots, cell_of_tile = cp.empty(cells.size * BLOCK, cp.int32), cp.empty(cells.size * BLOCK // TILE, cp.int32)
     launch_blocks(ORDER, "fill_slots", (cells.size,), BLOCK, rows, begins, counts, cells, slots, cell_of_tile, slot_of)
@@ -213,36 +196,25 @@ def fill_slots(rows: Array, blocks: np.ndarray, slot_of: Array = None) -> tuple[
 
 def boxes(places: Array, errors: Array, slots: Array) -> Array:
     """Return the boxes of tiles, (tiles, 2, m) float64: see `rapids_slink.neighbors.tiles.cpu.boxes`."""
-    check_arrays("float64", places, errors)
-    check_arrays("int32", slots)
     tiles, m = slots.size // TILE, places.shape[1]
     out = cp.empty((tiles, 2, m))
-    launch_blocks(TILES, "bound_tiles", (tiles,), TILE, places, errors, np.int32(m), slots, out)
+    launch_blocks(TILES, "bound_tiles", (tiles,), TILE, places, errors, m, slots, out)
     return out
 
 
 def turned(boxes: Array) -> Array:
-    """Return the boxes by coordinates, (2, m, tiles), in a low-discrepancy order.
-
-    See `rapids_slink.neighbors.tiles.cpu.turned`.
-    """
-    check_arrays("float64", boxes)
+    """Return the boxes by coordinates, (2, m, tiles), in a low-discrepancy order: see `tiles.cpu.turned`."""
     n, edges = len(boxes), boxes[0].size
     out = cp.empty((*boxes.shape[1:], n))
-    launch(TILES, "turn_boxes", out.size, np.int32(n), np.int32(edges), np.int32(golden_stride(n)), boxes, out)
+    launch(TILES, "turn_boxes", out.size, n, edges, golden_stride(n), boxes, out)
     return out
 
 
 def places_of_slots(places: Array, rows: Array) -> Array:
-    """Return the places of the points in slots by coordinates.
-
-    See `rapids_slink.neighbors.tiles.cpu.places_of_slots`.
-    """
-    check_arrays("float64", places)
-    check_arrays("int32", rows)
+    """Return the places of the points in slots by coordinates: see `tiles.cpu.places_of_slots`."""
     n, m = rows.size, places.shape[1]
     out = cp.empty((m, n), cp.float32)
-    launch(TILES, "turn_places", n, np.int64(n), np.int32(m), rows, places, out)
+    launch(TILES, "turn_places", n, n, m, rows, places, out)
     return out
 
 
@@ -259,36 +231,29 @@ def near_tiles(
     tile_group: Array,
     balls: Balls | None = None,
 ) -> Lists:
-    """Return the tiles that may have a point within the reach of a row of each block.
-
-    See `rapids_slink.neighbors.tiles.cpu.near_tiles`.
-    """
-    check_arrays("float64", row_boxes, boxes, turned, reach_of_block)
-    check_arrays("float32", places, reach)
-    check_arrays("int32", where, block_group, tile_group)
+    """Return the tiles that may have a point within the reach of a row of each block: see `tiles.cpu.near_tiles`."""
     (n_tiles, _, m), n_blocks = boxes.shape, reach_of_block.size
-    words, stride = -(-n_tiles // WARP), np.int32(golden_stride(n_tiles))
+    words, stride = -(-n_tiles // WARP), golden_stride(n_tiles)
     marks, counts, starts = (
         cp.empty((n_blocks, words), cp.uint32),
         cp.zeros(n_blocks, cp.int32),
         cp.empty(n_blocks + 1, cp.int64),
     )
-    sizes = np.int32(n_tiles), stride, np.int32(words)
     launch_blocks(
-        TILES, "mark_near_tiles", (n_blocks, -(-n_tiles // MARK_THREADS)), MARK_THREADS, row_boxes, turned,
-        np.int32(m), *sizes[:2], reach_of_block, block_group, tile_group, np.int32(words), marks, shared_memory=16 * m,
+        TILES, "mark_near_tiles", (n_blocks, -(-n_tiles // MARK_THREADS)), MARK_THREADS, row_boxes, turned, m, n_tiles,
+        stride, reach_of_block, block_group, tile_group, words, marks, shared_memory=16 * m,
     )  # fmt: skip
     cells = 0 if balls is None else len(balls.products[0])
     shares = min(-(-RESIDENT * multiprocessors() // n_blocks), -(-words // (BLOCK // WARP)))
     launch_blocks(
-        TILES, "refine_marks", (n_blocks, shares), BLOCK, places, np.int64(places.shape[1]), np.int32(m), where, reach,
-        turned, None if block_group is None else row_boxes, float32_above(lost), _balls(balls), np.int32(cells), *sizes,
+        TILES, "refine_marks", (n_blocks, shares), BLOCK, places, places.shape[1], m, where, reach, turned,
+        None if block_group is None else row_boxes, float32_above(lost), _balls(balls), cells, n_tiles, stride, words,
         marks, counts, shared_memory=4 * ((GROUP * -(-(m - 1) // GROUP) + 2) * BLOCK + 2 * m + -(-cells // 16)),
     )  # fmt: skip
-    launch_blocks(TILES, "put_starts", (1,), constant(TILES, "SUMMING_THREADS"), np.int32(n_blocks), counts, starts)
+    launch_blocks(TILES, "put_starts", (1,), constant(TILES, "SUMMING_THREADS"), n_blocks, counts, starts)
     on_host = cp.asnumpy(starts)
     lengths, tiles = np.diff(on_host), cp.empty(max(1, int(on_host[-1])), cp.int32)
-    launch_blocks(TILES, "list_marks", (n_blocks,), MARK_THREADS, *sizes, marks, starts, tiles)
+    launch_blocks(TILES, "list_marks", (n_blocks,), MARK_THREADS, n_tiles, stride, words, marks, starts, tiles)
     return Lists(starts[:-1], starts[1:], tiles, int(lengths.max()), lengths)
 
 
@@ -314,60 +279,47 @@ def put_rows(
     least: Array = None,
 ) -> Rows:
     """Return the rows of a search with their groups and bounds: see `rapids_slink.neighbors.tiles.cpu.put_rows`."""
-    check_arrays("int32", slots.rows, slots.cell_of_tile, rows, row_group, slot_of)
-    check_arrays("float64", upper, least)
     n = slots.rows.size
     ids, real, groups, where, in_terms = cp.empty((5, n), cp.int32)
-    put = Rows(ids, real, groups, cp.empty(n), where, in_terms, cp.empty(n // TILE, cp.int32))
+    bound, cells, (first_slot, first_cell) = cp.empty(n), cp.empty(n // TILE, cp.int32), first
     launch(
-        TILES, "put_rows", n, np.int64(n), slots.rows, slots.cell_of_tile, rows, row_group, upper, least, slot_of,
-        *map(np.int32, first), *put,
+        TILES, "put_rows", n, n, slots.rows, slots.cell_of_tile, rows, row_group, upper, least, slot_of, first_slot,
+        first_cell, ids, real, groups, bound, where, in_terms, cells,
     )  # fmt: skip
-    return put
+    return Rows(ids, real, groups, bound, where, in_terms, cells)
 
 
 def put_back(slots: Array, bound: Array, lists: Any, upper: Array, top: Any) -> None:
-    """Put the bounds and lists of rows in slots back to where the task has these rows.
-
-    See `rapids_slink.neighbors.tiles.cpu.put_back`.
-    """
-    check_arrays("int32", slots, top.ids)
-    check_arrays("float64", bound, upper, top.weights)
-    check_arrays("bool", top.overflowed)
+    """Put the bounds and lists of rows in slots back to where the task has these rows: see `tiles.cpu.put_back`."""
     n, k = slots.size, top.ids.shape[1]
     launch(
-        TILES, "put_back", n * k, np.int64(n), np.int32(k), slots, bound, lists.ids, lists.weights, lists.overflowed,
-        upper, top.ids, top.weights, top.overflowed,
+        TILES, "put_back", n * k, n, k, slots, bound, lists.ids, lists.weights, lists.overflowed, upper, top.ids,
+        top.weights, top.overflowed,
     )  # fmt: skip
 
 
 def near_in_order(ids: Array, place_of: Array, order: Array, width: int, groups: Groups) -> Candidates:
-    """Return rows' neighbours in the order as candidates.
+    """Return rows' neighbours in the order as candidates: see `tiles.cpu.near_in_order`.
 
-    See `rapids_slink.neighbors.tiles.cpu.near_in_order`. Here they include a row's own group: `bound_rows` looks at the
-    groups.
+    Here they include a row's own group: `bound_rows` looks at the groups.
     """
-    check_arrays("int32", ids, place_of, order)
     near = Candidates(cp.empty((ids.size, width), cp.int32), cp.empty(ids.size, cp.int32))
-    sizes = np.int64(ids.size), np.int32(width), np.int32(order.size)
-    launch(TILES, "list_in_order", near.ids.size, *sizes, ids, place_of, order, near.ids, near.count)
+    launch(
+        TILES, "list_in_order", near.ids.size, ids.size, width, order.size, ids, place_of, order, near.ids, near.count
+    )
     return near
 
 
 def sample_lists(lists: Lists, points: Array, rows: Rows, point_group: Array, ids: Array) -> Candidates:
-    """Return some points of each block's tiles as candidates.
+    """Return some points of each block's tiles as candidates: see `tiles.cpu.sample_lists`.
 
-    See `rapids_slink.neighbors.tiles.cpu.sample_lists`. Here they include a row's own group: `bound_rows` looks at the
-    groups.
+    Here they include a row's own group: `bound_rows` looks at the groups.
     """
-    check_arrays("int32", lists.tiles, points, ids)
-    check_arrays("int64", lists.begins, lists.ends)
-    check_arrays("float64", rows.bound)
     m, size = ids.shape
     into = Candidates(ids, cp.empty(m, cp.int32))
     launch(
-        TILES, "sample_lists", m * size, np.int64(m), np.int32(size), rows.bound, lists.begins, lists.ends, lists.tiles,
-        points, ids, into.count,
+        TILES, "sample_lists", m * size, m, size, rows.bound, lists.begins, lists.ends, lists.tiles, points, ids,
+        into.count,
     )  # fmt: skip
     return into
 
@@ -383,15 +335,11 @@ def bound_rows(
     top: TopLists,
     core: Array = None,
 ) -> None:
-    """Merge what candidates weigh at most into the lists of rows, and tighten their bounds.
+    """Merge what candidates weigh at most into the lists of rows, and tighten their bounds: see `tiles.cpu.bound_rows`.
 
-    See `rapids_slink.neighbors.tiles.cpu.bound_rows`. Distances are computed in float32, from differences times a power
-    of two, `unit`, and are rounded up.
+    Distances are computed in float32, from differences times a power of two, `unit`, and are rounded up.
     """
-    check_arrays(points.dtype, points)
-    both = groups or (None, None)
-    check_arrays("int32", rows, candidates.ids, candidates.count, candidates.order, *both, top.ids)
-    check_arrays("float64", upper, top.weights, core)
+    row_group, point_group = groups or (None, None)
     (m, k), d = top.ids.shape, points.shape[1]
     size, entries = list_entries(k)
     warps = warps_that_fit(constant(BOUND, "BOUND_WARPS"), 12 * entries)
@@ -400,54 +348,33 @@ def bound_rows(
         unit = min(max(unit, 1 / MOST_UNIT), MOST_UNIT)
         more += FLUSHED * d**0.5
     square_bound = c_struct(unit, 1 / unit, more, factor, error)
-    buffers = candidates.ids, candidates.count, np.int32(candidates.capacity), candidates.order
-    lists = np.int32(k), np.int32(size), np.int32(alignment(points)), top.ids, top.weights
     launch_blocks(
-        BOUND, "bound_rows", (-(-m // (warps * ROWS_A_WARP)),), warps * WARP, points, np.int32(d), square_bound, rows,
-        np.int32(m), *buffers, *both, core, upper, *lists, options=_options(points),
-        shared_memory=warps * 12 * entries,
+        BOUND, "bound_rows", (-(-m // (warps * ROWS_A_WARP)),), warps * WARP, points, d, square_bound, rows, m,
+        candidates.ids, candidates.count, candidates.capacity, candidates.order, row_group, point_group, core, upper, k,
+        size, alignment(points), top.ids, top.weights, options=_options(points), shared_memory=warps * 12 * entries,
     )  # fmt: skip
 
 
 def centred(points: Array, rows: Array, origin: Array) -> tuple[Array, Array]:
-    """Return points in slots counted from the origin, and the squares of their lengths.
-
-    See `rapids_slink.neighbors.tiles.cpu.centred`.
-    """
-    check_arrays(points.dtype, points)
-    check_arrays("int32", rows)
-    check_arrays("float64", origin)
+    """Return points in slots counted from the origin, and the squares of their lengths: see `tiles.cpu.centred`."""
     (n, d) = rows.size, points.shape[1]
     out, norms = cp.empty((n, d)), cp.empty(n)
-    launch(
-        ENCODE, "centre_slots", n * WARP, points, np.int32(d), rows, np.int64(n), origin, out, norms,
-        options=_options(points),
-    )  # fmt: skip
+    launch(ENCODE, "centre_slots", n * WARP, points, d, rows, n, origin, out, norms, options=_options(points))
     return out, norms
 
 
 def groups_of_slots(rows: Array, group: Array, size: int) -> tuple[Array, Array]:
-    """Return the group of each row in a slot, and each `size`'s common group.
-
-    See `rapids_slink.neighbors.tiles.cpu.groups_of_slots`.
-    """
-    check_arrays("int32", rows, group)
+    """Return the group of each row in a slot, and each `size`'s common group: see `tiles.cpu.groups_of_slots`."""
     slot_group, common = cp.empty(rows.size, cp.int32), cp.empty(rows.size // size, cp.int32)
     launch_blocks(TILES, "share_groups", (common.size,), size, rows, group, slot_group, common)
     return slot_group, common
 
 
 def reach(bound: Array, terms: tuple[float, ...], stretch: float) -> tuple[Array, Array]:
-    """Return how far points may be from the place of each row, and the most of a block.
-
-    See `rapids_slink.neighbors.tiles.cpu.reach`.
-    """
-    check_arrays("float64", bound)
+    """Return how far points may be from the place of each row, and the most of a block: see `tiles.cpu.reach`."""
     n = bound.size
     reaches, block_reach = cp.empty(n, cp.float32), cp.empty(n // BLOCK)
-    launch_blocks(
-        TILES, "put_reach", (n // BLOCK,), BLOCK, bound, c_struct(*terms), np.float64(stretch), reaches, block_reach
-    )
+    launch_blocks(TILES, "put_reach", (n // BLOCK,), BLOCK, bound, c_struct(*terms), stretch, reaches, block_reach)
     return reaches, block_reach
 
 
@@ -462,58 +389,40 @@ def near_cells(
     tile_group: Array,
 ) -> Lists:
     """Return the tiles of two near cells for each block of rows: see `rapids_slink.neighbors.tiles.cpu.near_cells`."""
-    check_arrays("int32", row_cell, first_tile, tile_group, block_group)
-    check_arrays("float64", between, points.squares, points.sizes, points.scales)
     blocks, cells, longest = row_cell.size * TILE // BLOCK, len(between), 2 * size
     (begins, ends), tiles = cp.empty((2, blocks), cp.int64), cp.empty(blocks * longest, cp.int32)
-    sizes = *map(np.int32, (blocks, cells, longest)), np.float64(2 * deviations / points.centres.shape[1] ** 0.5)
     launch(
-        TILES, "list_near_cells", blocks * WARP, *sizes, row_cell, between, points.squares, points.sizes, points.scales,
+        TILES, "list_near_cells", blocks * WARP, blocks, cells, longest,
+        2 * deviations / points.centres.shape[1] ** 0.5, row_cell, between, points.squares, points.sizes, points.scales,
         first_tile, tile_group, block_group, begins, ends, tiles,
     )  # fmt: skip
     return Lists(begins, ends, tiles, longest, None)
 
 
 def centres_of_cells(points: Array, slots: Any, first_tile: Array, origin: Array) -> Array:
-    """Return the means of some points of each cell, (cells, d) float64.
-
-    See `rapids_slink.neighbors.tiles.cpu.centres_of_cells`.
-    """
-    check_arrays(points.dtype, points)
-    check_arrays("int32", slots.rows, first_tile)
-    check_arrays("float64", origin)
+    """Return the means of some points of each cell, (cells, d) float64: see `tiles.cpu.centres_of_cells`."""
     out = cp.empty((slots.cells, points.shape[1]))
     launch_blocks(
-        ENCODE, "find_centres", (slots.cells,), MARK_THREADS, points, np.int32(points.shape[1]), slots.rows, first_tile,
-        origin, out, options=_options(points),
+        ENCODE, "find_centres", (slots.cells,), MARK_THREADS, points, points.shape[1], slots.rows, first_tile, origin,
+        out, options=_options(points),
     )  # fmt: skip
     return out
 
 
 def squares_between(centres: Array) -> tuple[Array, Array]:
-    """Return the squares of the centres' lengths and of all pairs' distances.
-
-    See `rapids_slink.neighbors.tiles.cpu.squares_between`.
-    """
-    check_arrays("float64", centres)
+    """Return the squares of the centres' lengths and of all pairs' distances: see `tiles.cpu.squares_between`."""
     n, d = centres.shape
     squares, between = cp.empty(n), cp.matmul(centres, centres.T, out=cp.empty((n, n)))
-    launch(TILES, "square_lengths", n * WARP, np.int64(n), np.int32(d), centres, squares)
-    launch(TILES, "put_squares", n * n, np.int32(n), squares, between)
+    launch(TILES, "square_lengths", n * WARP, n, d, centres, squares)
+    launch(TILES, "put_squares", n * n, n, squares, between)
     return squares, between
 
 
 def largest_differences(points: Array, slots: Any, origin: Array, centres: Array) -> Array:
-    """Return the largest difference of a cell's points from its centre.
-
-    See `rapids_slink.neighbors.tiles.cpu.largest_differences`.
-    """
-    check_arrays(points.dtype, points)
-    check_arrays("int32", slots.rows, slots.cell_of_tile)
-    check_arrays("float64", origin, centres)
+    """Return the largest difference of a cell's points from its centre: see `tiles.cpu.largest_differences`."""
     largest = cp.zeros(len(centres))
     launch_blocks(
-        ENCODE, "find_largest_differences", (slots.cell_of_tile.size,), MARK_THREADS, points, np.int32(points.shape[1]),
+        ENCODE, "find_largest_differences", (slots.cell_of_tile.size,), MARK_THREADS, points, points.shape[1],
         slots.rows, slots.cell_of_tile, origin, centres, largest, options=_options(points),
     )  # fmt: skip
     return largest
@@ -526,27 +435,23 @@ def encode(
 
     See `rapids_slink.neighbors.tiles.cpu.encode`. If `fine`, a value has two such numbers.
     """
-    check_arrays(points.dtype, points)
-    check_arrays("int32", slots.rows, slots.cell_of_tile)
-    check_arrays("float64", origin, centres, scales)
     n, d = slots.rows.size, points.shape[1]
     atoms = -(-_steps(d, fine) // ATOM_STEPS)
     y, (error, length) = cp.empty(n * atoms * 64, cp.float16), cp.empty((2, n), cp.float32)
     launch(
-        ENCODE, "encode_slots", n * WARP, points, np.int32(d), slots.rows, np.int64(n), slots.cell_of_tile, origin,
-        centres, scales, np.int32(-(-d // 16) * 16), np.bool_(fine), np.bool_(columns), np.int32(atoms),
-        np.float64(ROUND_UP), np.float64(TINY), y, error, length, options=_options(points),
+        ENCODE, "encode_slots", n * WARP, points, d, slots.rows, n, slots.cell_of_tile, origin, centres, scales,
+        -(-d // 16) * 16, fine, columns, atoms, ROUND_UP, TINY, y, error, length, options=_options(points),
     )  # fmt: skip
     return y, error, length
 
 
 def sums_of_cells(slots: Any, error: Array, length: Array) -> Array:
     """Return the sums of each cell, (4, cells) float64: see `rapids_slink.neighbors.tiles.cpu.sums_of_cells`."""
-    check_arrays("float32", error, length)
     sums = cp.zeros((4, slots.cells))
     launch_blocks(
-        TILES, "sum_up_cells", (slots.cell_of_tile.size,), TILE, error, length, slots.rows, slots.cell_of_tile, *sums
-    )
+        TILES, "sum_up_cells", (slots.cell_of_tile.size,), TILE, error, length, slots.rows, slots.cell_of_tile, sums[0],
+        sums[1], sums[2], sums[3],
+    )  # fmt: skip
     return sums
 
 
@@ -561,80 +466,61 @@ def plan_band(lists: Lists, band: slice, slots: Any) -> Band:
         max_items = int(-(-np.clip(lists.lengths - band.start, 0, width) // size).sum())
     needed, items = cp.empty((blocks, slots.cells), bool), cp.empty((max_items, 4), cp.int32)
     zeros = cp.zeros(2 + blocks * BLOCK, cp.int32)
-    sizes = *map(np.int32, (band.start, band.start + width, size)), np.bool_(lists.lengths is None)
     launch_blocks(
-        TILES, "plan_band", (blocks,), MARK_THREADS, lists.begins, lists.ends, lists.tiles, *sizes, slots.cell_of_tile,
-        np.int32(slots.cells), needed, items, zeros[:1],
+        TILES, "plan_band", (blocks,), MARK_THREADS, lists.begins, lists.ends, lists.tiles, band.start,
+        band.start + width, size, lists.lengths is None, slots.cell_of_tile, slots.cells, needed, items, zeros[:1],
     )  # fmt: skip
     return Band(needed, items, zeros[1:2], zeros[2:])
 
 
 def squares_of_cells(centre_norms: Array, points: Any) -> Array:
-    """Return each cell's share of E of the test, (cells,) float64.
-
-    See `rapids_slink.neighbors.tiles.cpu.squares_of_cells`.
-    """
-    columns = centre_norms, points.largest_error, points.largest_length, points.scales
-    check_arrays("float64", *columns)
+    """Return each cell's share of E of the test, (cells,) float64: see `tiles.cpu.squares_of_cells`."""
     squares = cp.empty(centre_norms.size)
-    launch(TILES, "put_squares_of_cells", squares.size, np.int32(squares.size), *columns, squares)
+    launch(
+        TILES, "put_squares_of_cells", squares.size, squares.size, centre_norms, points.largest_error,
+        points.largest_length, points.scales, squares,
+    )  # fmt: skip
     return squares
 
 
 def put_thresholds(
-    products: Any,
-    where: Array,
-    bound: Array,
-    terms: tuple[float, ...],
-    rows: Any,
-    points: Any,
-    squares: Array,
-    rounding: float,
-    plan: Band,
-    out: Array,
+    terms: Any, rows: Rows, row_cell: Array, reach: tuple[float, ...], rounding: float, plan: Band, out: Array
 ) -> None:
     """Put what products of rows are compared with into `out`.
 
     See `rapids_slink.neighbors.tiles.cpu.put_thresholds`. Only the cells that the band needs get thresholds.
     """
-    product, centre_norms, norms = products
-    check_arrays("float64", product, centre_norms, norms, bound, squares)
-    check_arrays("int32", where)
-    (cells, n_points), n = product.shape, bound.size
+    product, centre_norms, norms = terms.products
+    (cells, n_points), n = product.shape, rows.bound.size
     launch_blocks(
-        TILES, "put_thresholds", (n // BLOCK, min(cells, CELLS_AT_ONCE)), BLOCK, np.int64(n), np.int32(cells),
-        np.int64(n_points), product, centre_norms, norms, where, bound, c_struct(*terms), rows.slots.cell_of_tile,
-        points.scales, squares, np.float64(rounding), plan.needed, out,
+        TILES, "put_thresholds", (n // BLOCK, min(cells, CELLS_AT_ONCE)), BLOCK, n, cells, n_points, product,
+        centre_norms, norms, rows.in_terms, rows.bound, c_struct(*reach), row_cell, terms.columns.scales, terms.squares,
+        rounding, plan.needed, out,
     )  # fmt: skip
 
 
 def put_begins(products: Any, between: Array, points: Any, cells: slice, eta: float, out: Array) -> None:
     """Put what sums of all points begin at into `out`: see `rapids_slink.neighbors.tiles.cpu.put_begins`."""
     product, centre_norms, norms = products
-    check_arrays("float64", product, centre_norms, norms, between)
     n_cells, n = product.shape
     grid = -(-n // MARK_THREADS), min(n_cells, CELLS_AT_ONCE)
     launch_blocks(
-        TILES, "put_begins", grid, MARK_THREADS, np.int64(n), np.int32(n_cells), np.int32(cells.start), product,
-        centre_norms, norms, points.slots.rows, points.error, points.length, points.slots.cell_of_tile,
-        np.int32(points.slots.cells), between, points.scales, points.largest_length, points.largest_error,
-        np.float64(eta), out,
+        TILES, "put_begins", grid, MARK_THREADS, n, n_cells, cells.start, product, centre_norms, norms,
+        points.slots.rows, points.error, points.length, points.slots.cell_of_tile, points.slots.cells, between,
+        points.scales, points.largest_length, points.largest_error, eta, out,
     )  # fmt: skip
 
 
 def append(
     rows: Any, points: Any, terms: Any, lists: Lists, band: slice, plan: Band, groups: Groups, ids: Array, fine: bool
 ) -> Candidates:
-    """Return the points that pass for each block's rows as candidates in `ids`.
-
-    See `rapids_slink.neighbors.tiles.cpu.append`.
-    """
-    least, first_sums, row_cell = terms
+    """Return the points that pass for each block's rows as candidates in `ids`: see `tiles.cpu.append`."""
+    (least, first_sums, row_cell), (row_group, point_group) = terms, groups
     into = Candidates(ids, plan.count, points.slots.rows)
     if len(plan.items):
         image, queries = (QuantizedPoints(part.y, None, None) for part in (points, rows))
         products = Products(queries, len(plan.items), 1, (0, 0), points.slots.rows.size)
-        destination = Destination(into, plan.next_item, *groups, items=plan.items)
+        destination = Destination(into, plan.next_item, row_group, point_group, plan.items)
         local = LocalTerms(lists.tiles, row_cell, points.slots.cell_of_tile, first_sums, least)
         append_survivors(products, image, _steps(points.centres.shape[1], fine), None, None, destination, local)
     return into

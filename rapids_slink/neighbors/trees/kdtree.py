@@ -12,6 +12,7 @@ import numpy as np
 
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.choose import connects_by_tree
 from rapids_slink.neighbors.exact.cpu import (
     MAX_LIST,
     NO_CORE,
@@ -191,11 +192,6 @@ def _rank(near, row, count, nearest):
 
 
 MIN_CHUNK, MAX_CHUNK = 256, 4096  # rows that a thread takes at a time
-#: The largest share of the leaves that is visited to connect components in less time than products of all pairs take.
-MAX_CONNECTING_SHARE = 0.55
-#: The same where there are `MIN_JOINED` points or more, and on average `MIN_POINTS_OF_COMPONENT` in a component
-#: or more: products connect so few components at once, in a time that does not grow with the square of the points.
-MAX_JOINING_SHARE, MIN_POINTS_OF_COMPONENT, MIN_JOINED = 1 / 8, 48, 2**14
 
 
 class TreeSearch(Search):
@@ -218,10 +214,10 @@ class TreeSearch(Search):
         """
         if not self.follower:
             return super().for_connecting(ids)
-        component, n = components(ids), len(ids)
-        few = np.count_nonzero(component == np.arange(n)) <= n / MIN_POINTS_OF_COMPONENT
-        most = MAX_JOINING_SHARE if few and n >= MIN_JOINED else MAX_CONNECTING_SHARE
-        return self.follower if share_between(self.tree, self.metric, component) > most else lambda: self
+        component = components(ids)
+        share = share_between(self.tree, self.metric, component)
+        number = int(np.count_nonzero(component == np.arange(len(ids))))
+        return (lambda: self) if connects_by_tree(share, number, *self.values.shape) else self.follower
 
     def find(self, task: SearchTask) -> SearchResult:
         """Return the nearest points of a task's rows, as a `SearchResult`."""

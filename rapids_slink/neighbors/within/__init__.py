@@ -163,11 +163,17 @@ class PairsInParts:
 
     def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
         """Count the pairs of some rows within each limit: see `PairSearch.count`."""
-        xp, ascending = self.device.xp, self.device.asarray(limits)
-        counts = xp.zeros(limits.size + 1, "int64")
+        counts = np.zeros(limits.size, np.int64)
         for _, weight in self.parts(rows):
-            counts += xp.bincount(xp.searchsorted(ascending, weight), minlength=counts.size)
-        return np.cumsum(to_host(counts)[:-1])
+            counts += counts_within(weight, limits, self.device)
+        return counts
+
+
+def counts_within(weight: Array, limits: np.ndarray, device: Device) -> np.ndarray:
+    """Return how many weights are at most each of the ascending limits, (limits,) int64 on the host."""
+    xp = device.xp
+    counts = xp.bincount(xp.searchsorted(device.asarray(limits), weight), minlength=limits.size + 1)
+    return np.cumsum(to_host(counts)[:-1])
 
 
 def bar(search: PairSearch, rows: slice) -> Progress | None:
@@ -252,7 +258,7 @@ def read_pairs(X: Any, Y: Any, task: PairTask, device: Device) -> PairPoints:
         x, y = (zero_rows(part, device) for part in both)
         check_zeros_between(x, y, metric)
     if metric.formula.is_undefined_without_common:
-        require_common_features_with(*both, device)
+        require_common_features_with(both[0], both[1], device)
     return PairPoints(queries, points, both, is_one=False)
 
 
@@ -300,14 +306,14 @@ class PairFrames:
         raise NotImplementedError
 
     def parts(
-        self, most: float, rows: slice | None = None, goes_on: bool = True
+        self, max_pairs: float, rows: slice | None = None, goes_on: bool = True
     ) -> Iterator[tuple[Array, Array, Array]]:
-        """Yield the pairs of a range of rows, by default all, in parts of about `most` pairs.
+        """Yield the pairs of a range of rows, by default all, in parts of about `max_pairs` pairs.
 
         A part has all pairs of some rows: src, dst and the distances, in the order of `find`, which has `goes_on`. A
         later part has later rows. Raises DeviceMemoryError if the pairs of one row do not fit into memory.
         """
-        waiting, room = [rows or slice(0, self.n_rows)], min(most, room_for_pairs(self.device) / 2)
+        waiting, room = [rows or slice(0, self.n_rows)], min(max_pairs, room_for_pairs(self.device) / 2)
         while waiting:
             part = waiting.pop()
             size = part.stop - part.start
@@ -357,8 +363,8 @@ class NearPairs(PairFrames):
         x = pair_points.both[0]
         n_features = x.shape[1]
         metric = task.metric.of_columns(pair_points.queries.names or pair_points.points.names, n_features)
-        ends = pair_points.queries, pair_points.points
-        super().__init__(*ends, pair_points.is_one, replace(task, metric=metric), device)
+        task = replace(task, metric=metric)
+        super().__init__(pair_points.queries, pair_points.points, pair_points.is_one, task, device)
         self.pair_points = pair_points
         self.limits = [Limit.of(metric, float(distance), n_features) for distance in task.distances]
         self.search: PairSearch | None = None  # one row has no pairs and no search
@@ -372,18 +378,18 @@ class NearPairs(PairFrames):
 
     def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
         """Return the pairs of a range of rows with their distances: see `PairFrames.find`."""
+        xp = self.device.xp
         if self.search is None:
-            empty = [self.device.xp.empty(0, dtype) for dtype in ("int32", "int32", "float64")]
-            return Found(0, *empty)
+            return Found(0, xp.empty(0, "int32"), xp.empty(0, "int32"), xp.empty(0))
         result, limit = self.search.find(rows, room, goes_on), self.limits[-1]
         if result.src is None:
             return result if limit.decides or not goes_on else Found(int(self.count(rows)[-1]))
-        ends, metric = (result.src, result.dst), self.task.metric
-        weight = distances(metric, result.weight, ends, self.pair_points.both, self.device)
+        src, dst, metric = result.src, result.dst, self.task.metric
+        weight = distances(metric, result.weight, (src, dst), self.pair_points.both, self.device)
         if limit.decides:
-            return Found(result.count, *ends, weight)
+            return Found(result.count, src, dst, weight)
         kept = weight <= self.task.distances[-1]
-        return Found(int(kept.sum()), *(column[kept] for column in (*ends, weight)))
+        return Found(int(kept.sum()), src[kept], dst[kept], weight[kept])
 
     def count(self, rows: slice) -> np.ndarray:
         """Count the pairs of a range of rows within each distance, (distances,) int64."""
@@ -391,11 +397,10 @@ class NearPairs(PairFrames):
             return np.zeros(len(self.limits), np.int64)
         if all(limit.decides for limit in self.limits):
             return self.search.count(rows, np.array([limit.surrogate for limit in self.limits]))
-        xp, counts = self.device.xp, np.zeros(len(self.limits), np.int64)  # only the reported distances tell
+        counts = np.zeros(len(self.limits), np.int64)  # only the reported distances tell
         for some in equal_slices(rows, COUNTED_ROWS):
             for _, _, weight in self.parts(np.inf, some, goes_on=False):
-                order = xp.searchsorted(xp.asarray(self.task.distances), weight)
-                counts += to_host(xp.bincount(order, minlength=counts.size)).cumsum()
+                counts += counts_within(weight, self.task.distances, self.device)
         return counts
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors import TREE_FEATURES
+from rapids_slink.neighbors.choose import COSTS
 from rapids_slink.neighbors.exact import ExactPoints, formulas
 from rapids_slink.neighbors.exact.cpu import new_candidates, popcount, weigh
 from rapids_slink.neighbors.exact.formulas import POINTS, ROWS, new_tile
@@ -36,9 +36,7 @@ from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk, shares, workers
 
-#: A tree searches points of up to `MANY_FEATURES` features if a ball of the bound touches at most the share
-#: `MAX_TOUCHED_SHARE` of its leaves, by a sample of `SAMPLED_BALLS` balls.
-MANY_FEATURES, MAX_TOUCHED_SHARE, SAMPLED_BALLS = 64, 1 / 256, 64
+SAMPLED_BALLS = 64  # by which the share of leaves is estimated that a ball of the bound touches
 #: Fewer points than this have their distances computed: a tree or a filter would take longer to make.
 FEW_POINTS = 256
 #: Rows of a block of exact tiles, and of tree searches at least and at most.
@@ -54,12 +52,12 @@ MAX_RANKED = 256
 
 def prepare(values: Array, queries: Array, limit: float, metric: Metric) -> PairSearch:
     """Return the search of `within.prepare_pairs` on a CPU."""
-    d, wanted = values.shape[1], forced().pairs
+    d, wanted, cost = values.shape[1], forced().pairs, COSTS["cpu"]
     is_few = len(values) < FEW_POINTS and not wanted
-    may_have_tree = metric.boxes and d <= MANY_FEATURES and values.dtype.kind == "f" and limit > -np.inf
+    may_have_tree = metric.boxes and d <= cost.low_features and values.dtype.kind == "f" and limit > -np.inf
     if may_have_tree and not is_few and wanted in (None, "tree"):
         search = TreePairs(values, queries, limit, metric)
-        if wanted or d <= TREE_FEATURES["cpu"] or search.touched_share() <= MAX_TOUCHED_SHARE:
+        if wanted or d <= cost.tree_features or search.touched_share() * cost.visit <= 1:
             return search
     tiles = in_tiles(values, queries, limit, metric, CPU)
     if tiles is not None:
@@ -127,11 +125,20 @@ class _Search:
         if total > room:
             return Found(total)
         np.cumsum(ends, out=ends)
-        at, out = ends.copy(), (np.empty(total, np.int32), np.empty(total, np.int32), np.empty(total))
-        parts = [pairs for _, pairs in parts]
-        for_each_chunk(CPU, lambda i: _place(*parts[i], rows.start, at, *out) or parts[i].clear(), range(len(parts)))
-        for_each_chunk(CPU, lambda some: _sort(ends, some.start, some.stop, *out[1:]), chunks_for_cores(at.size - 1, 1))
-        return Found(total, *out)
+        at, src, dst, weight = ends.copy(), np.empty(total, np.int32), np.empty(total, np.int32), np.empty(total)
+        waiting = [pairs for _, pairs in parts]
+
+        def place(i: int) -> None:
+            row, point, distance = waiting[i]
+            _place(row, point, distance, rows.start, at, src, dst, weight)
+            waiting[i] = None  # its memory is free
+
+        del parts
+        for_each_chunk(CPU, place, range(len(waiting)))
+        for_each_chunk(
+            CPU, lambda some: _sort(ends, some.start, some.stop, dst, weight), chunks_for_cores(at.size - 1, 1)
+        )
+        return Found(total, src, dst, weight)
 
     def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
         """Count the pairs of some rows within each limit: see `PairSearch.count`."""
@@ -240,17 +247,15 @@ class FilteredPairs(_Search):
     ) -> None:
         """Add to `within` how many pairs of a tile are within each limit; `first` are its first row and first point."""
         product, waiting = products.product(queries, points), [slice(0, limits.size)]
-        of_points = Tested(points.half_norm, points.error, points.error, points.longer)
+        metric, tested_points = self.exact.metric, Tested.of(points, points.error)
         while waiting:
             some = waiting.pop()
-            of_rows = Tested(queries.half_norm, radii[some.stop - 1], queries.error, queries.longer)
-            sure = sure_radius(
-                float(limits[some.start]), self.filter.n_features, self.filter.scaling.scale, self.exact.metric
-            )
-            most = product.size // FEW_BETWEEN if some.stop > some.start + 1 else -1
+            tested_rows, lowest = Tested.of(queries, radii[some.stop - 1]), float(limits[some.start])
+            radius, norm_slack = sure_radius(lowest, self.filter.n_features, self.filter.scaling.scale, metric)
+            max_between = product.size // FEW_BETWEEN if some.stop > some.start + 1 else -1
             if not _count_products(
-                product, of_rows, of_points, *sure, self.exact.metric.cpu_formula, self.both, first, self.is_one,
-                limits[some], most, tile, within[some],
+                product, tested_rows, tested_points, radius, norm_slack, metric.cpu_formula, self.both, first,
+                self.is_one, limits[some], max_between, tile, within[some],
             ):  # fmt: skip
                 waiting += equal_slices(some, -(-(some.stop - some.start) // 2))
 
@@ -298,7 +303,7 @@ class TreePairs(_Search):
         formula, after = self.metric.cpu_formula, rows.rows if self.is_one else np.full(rows.rows.size, -1, np.int32)
         buffer, size, begin = new_buffer(), np.zeros(2, np.int64), 0
         while begin < after.size and size[0] < room:
-            into = Emit(limits[-1], after[begin:], size, *buffer)
+            into = Emit(limits[-1], after[begin:], size, buffer.row, buffer.point, buffer.weight)
             begin += walk(formula, self.tree, rows.take(slice(begin, None)), into)
             buffer = _grown(buffer) if begin < after.size else buffer
         if begin < after.size:
@@ -421,14 +426,14 @@ def _scan_block(formula, both, ids, span, is_one, limits, tile, room, buffer, co
 @njit(nogil=True, cache=True)
 def _scan_bits(queries, words, ids, span, is_one, limits, room, buffer, counts):
     """Find the pairs of a block as `_scan_block` does, of rows of words; `words` has the points' words by columns."""
-    size, differ, most = 0, np.empty(BITS_POINTS, np.uint64), np.uint64(max(0.0, min(limits[-1], 2.0**62)))
+    size, differ, limit = 0, np.empty(BITS_POINTS, np.uint64), np.uint64(max(0.0, min(limits[-1], 2.0**62)))
     for first in range(span[0] if is_one else 0, words.shape[1] if limits[-1] >= 0 else 0, BITS_POINTS):
         near = ids[first : min(first + BITS_POINTS, words.shape[1])]
         for row in ids[span[0] : span[1]]:
             after = row if is_one else -1
             if near[-1] > after:
                 _count_bits(queries, row, words, first, near.size, differ)
-                buffer, size = _append(row, after, near, differ, most, limits, room, buffer, size, counts)
+                buffer, size = _append(row, after, near, differ, limit, limits, room, buffer, size, counts)
     return buffer, size
 
 
@@ -457,26 +462,26 @@ def _scan_candidates(formula, both, rows, ids, count, is_one, limits, tile, room
 
 @njit(nogil=True, cache=True)
 def _count_products(
-    product, rows, points, radius, norm_slack, formula, both, first, is_one, limits, most, tile, counts
+    product, rows, points, radius, norm_slack, formula, both, first, is_one, limits, max_between, tile, counts
 ):  # fmt: skip
     """Add to `counts` how many pairs of a tile of products are within each limit; return whether it was done.
 
     `rows` and `points` are `Tested`, and `first` has the numbers of the first row and the first point. `radius` and
-    `norm_slack` are those of `bounds.sure_radius`, for the first limit. If more than `most` pairs are
-    between the bounds and `most` is not negative, nothing is added, and the result is False.
+    `norm_slack` are those of `bounds.sure_radius`, for the first limit. If more than `max_between` pairs are between
+    the bounds and `max_between` is not negative, nothing is added, and the result is False.
     """
     (queries, others), (first_row, first_point) = both, first
     m, n = product.shape
     passed, sure = np.zeros(-(-n // 8) * 8, np.uint8), np.zeros(-(-n // 8) * 8, np.uint8)
     passing, near, one = np.empty(passed.size + 1, np.int64), np.empty(n + 1, np.int32), np.empty(1, np.int32)
-    of_tile, total_between, total_sure = np.zeros(limits.size, np.int64), 0, 0
+    tile_counts, total_between, total_sure = np.zeros(limits.size, np.int64), 0, 0
     for i in range(m):
         seen = first_row + i + 1 - first_point if is_one else 0
         if seen >= n:
             continue
         between, surely = points_between(product, rows, i, points, radius, norm_slack, seen, passed, sure, passing)
         total_sure, total_between = total_sure + surely, total_between + between
-        if 0 <= most < total_between:
+        if 0 <= max_between < total_between:
             return False
         one[0] = first_row + i
         for start in range(0, between, POINTS):
@@ -486,9 +491,9 @@ def _count_products(
             weigh(formula, queries, one, others, near[:width], tile)
             for c in range(width):
                 if tile.total[0, c] <= limits[-1]:
-                    of_tile[_first_limit(limits, tile.total[0, c])] += 1
+                    tile_counts[_first_limit(limits, tile.total[0, c])] += 1
     for e in range(limits.size):
-        total_sure += of_tile[e]
+        total_sure += tile_counts[e]
         counts[e] += total_sure
     return True
 
@@ -557,9 +562,9 @@ class Count(NamedTuple):
         limits, counts = self.limits, self.counts
         if self.takes_boxes:
             farthest = _farthest(formula, lanes.low, lanes.high, tree.low, tree.high, node)
-            of_all = _first_limit(limits, gap)
-            if farthest <= self.limit and _first_limit(limits, farthest) == of_all:
-                counts[of_all] += m * (tree.last[node] - tree.first[node])
+            limit_index = _first_limit(limits, gap)
+            if farthest <= self.limit and _first_limit(limits, farthest) == limit_index:
+                counts[limit_index] += m * (tree.last[node] - tree.first[node])
                 return False
         return True
 

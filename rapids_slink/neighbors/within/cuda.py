@@ -4,7 +4,7 @@ What is found is in no order: a pair is one int64, src in its upper half and dst
 sorted at the end.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
 from math import inf
 from typing import Any
@@ -14,15 +14,15 @@ import numpy as np
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors import LOW_DIMENSIONAL, is_searched_by_tree
+from rapids_slink.neighbors.choose import COSTS, is_searched_by_tree
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.exact.cuda import _distances_between, pair_distances
 from rapids_slink.neighbors.filter import choose_filter
 from rapids_slink.neighbors.filter.fused import BLOCK_ROWS, TILE
-from rapids_slink.neighbors.rows import extremes
+from rapids_slink.neighbors.rows import bound_for_filter
 from rapids_slink.neighbors.task import equal_slices, inverse
 from rapids_slink.neighbors.trees.bvh import BoxSearch
-from rapids_slink.neighbors.within import Found, PairSearch, PairsInParts, bar
+from rapids_slink.neighbors.within import Found, PairSearch, PairsInParts, bar, counts_within
 from rapids_slink.neighbors.within.tiles import in_tiles
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import check_arrays, constant, launch_blocks
@@ -54,7 +54,7 @@ def prepare(values: Array, queries: Array, limit: float, metric: Metric) -> Pair
     wanted = forced().pairs
     by_tree = is_searched_by_tree(n, d, metric, device)
     if wanted:
-        by_tree = wanted == "tree" and metric.boxes and d < LOW_DIMENSIONAL["cuda"][0].stop
+        by_tree = wanted == "tree" and metric.boxes and d <= COSTS["cuda"].low_features
     if limit > -inf and values.dtype.kind == "f" and by_tree:
         return BoxPairs(values, queries, limit, metric)
     tiles = in_tiles(values, queries, limit, metric, device)
@@ -62,29 +62,16 @@ def prepare(values: Array, queries: Array, limit: float, metric: Metric) -> Pair
         return tiles
     is_one, total = queries is None, n if queries is None else n + len(queries)
     is_few = total < FEW_POINTS if wanted is None else wanted == "distances"
-    if is_few or not _may_rule_out(values, queries, limit, metric):
+    may_rule_out = limit > -inf and (values.dtype.kind == "u" or metric.filter == "product")
+    if may_rule_out and values.dtype.kind != "u":
+        may_rule_out = bound_for_filter(metric, limit, values, *([] if is_one else [queries])) < inf
+    if is_few or not may_rule_out:
         return ExactPairs(values, queries, limit, metric)
     points = values if is_one else cp.concatenate((queries, values))
     filter_, exact = choose_filter(ExactPoints(points, points, metric), device, limit)
     if filter_ is not None and filter_.is_symmetric:
         return ImagePairs(filter_, exact, 0 if is_one else len(queries), limit)
     return ExactPairs(values, queries, limit, metric)
-
-
-def _may_rule_out(values: Array, queries: Array, limit: float, metric: Metric) -> bool:
-    """Return whether some pairs may be beyond the limit, so that a filter may rule them out.
-
-    A filter in float32 cannot take a bound of any size.
-    """
-    if values.dtype.kind == "u":
-        return limit > -inf
-    if metric.filter != "product" or limit == -inf:
-        return False
-    if metric.formula.is_of_unit_rows:
-        return limit < 2
-    least, largest = zip(*map(extremes, [values] if queries is None else [values, queries]), strict=True)
-    span = max(largest) - min(least)
-    return limit < span * span * values.shape[1]
 
 
 class BoxPairs:
@@ -98,12 +85,11 @@ class BoxPairs:
 
     def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
         """Find the pairs of some rows: see `PairSearch.find`."""
-        of_rows = self._given(rows)
+        start = self._starter(rows)
         capacity = int(min(room, FIRST_ROOM))
         while True:
             count, pair, weight = cp.zeros(1, cp.uint64), cp.empty(capacity, cp.int64), cp.empty(capacity)
-            arguments = np.float64(self.limit), np.int64(capacity), count, pair, weight
-            self._launch("append_within", *of_rows, *arguments)
+            start("append_within", self.limit, capacity, count, pair, weight)
             total = int(count[0])
             if total <= capacity:
                 break
@@ -114,15 +100,15 @@ class BoxPairs:
 
     def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
         """Count the pairs of some rows within each limit: see `PairSearch.count`."""
-        of_rows, counts = self._given(rows), []
+        start, counts = self._starter(rows), []
         for part in equal_slices(slice(0, limits.size), MOST_LIMITS):
             some, on_gpu = cp.zeros(len(limits[part]), cp.uint64), cp.asarray(limits[part])
-            self._launch("count_within", *of_rows, on_gpu, np.int32(some.size), some, shared_memory=8 * some.size)
+            start("count_within", on_gpu, some.size, some, shared_memory=8 * some.size)
             counts.append(np.cumsum(some.get().astype(np.int64)))
         return np.concatenate(counts)
 
-    def _given(self, rows: slice) -> tuple[Any, ...]:
-        """Return the kernels' first arguments: the rows along the curve, and the hierarchy."""
+    def _starter(self, rows: slice) -> Callable[..., None]:
+        """Return a function that starts a kernel with the rows along the curve, the hierarchy, and more arguments."""
         search, m = self.search, rows.stop - rows.start
         onward = search.queries is None and m == self.n_rows
         if onward:
@@ -134,15 +120,15 @@ class BoxPairs:
             ids, at = ids[queue], at[queue]
         search.check()
         check_arrays("int32", ids, at, size=m)
-        tree = search.points, search.order, search.leaf_of, search.nodes
-        return search.queries, ids, at, np.int64(m), np.bool_(onward), *tree
 
-    def _launch(self, name: str, *arguments: Any, shared_memory: int = 0) -> None:
-        m = int(arguments[3])
-        options = self.search._options()
-        launch_blocks(
-            WITHIN, name, (-(-m // THREADS),), THREADS, *arguments, options=options, shared_memory=shared_memory
-        )
+        def start(name: str, *more: Any, shared_memory: int = 0) -> None:
+            launch_blocks(
+                WITHIN, name, (-(-m // THREADS),), THREADS, search.queries, ids, at, m, onward, search.points,
+                search.order, search.leaf_of, search.nodes, *more, options=search._options(),
+                shared_memory=shared_memory,
+            )  # fmt: skip
+
+        return start
 
 
 class ExactPairs(PairsInParts):
@@ -185,9 +171,7 @@ class ImagePairs(PairsInParts):
 
         Copies of the search and its filter are arranged for the rows, and are gone with the run.
         """
-        arranged = copy(self)
-        arranged.filter = copy(self.filter)
-        return arranged._parts(rows)
+        return self._arranged(rows)._parts(rows)
 
     def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
         """Count the pairs of some rows within each limit: see `PairSearch.count`.
@@ -198,26 +182,21 @@ class ImagePairs(PairsInParts):
         """
         if not self.filter.is_of_products:
             return super().count(rows, limits)
-        arranged = copy(self)
-        arranged.filter = copy(self.filter)
-        return arranged._count(rows, limits)
+        return self._arranged(rows)._count(rows, limits)
 
     def _count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
-        self._arrange(rows)
         counts, room = np.zeros(limits.size, np.int64), self._room()
 
         def add(some: slice, weight: Array) -> None:
-            at = cp.searchsorted(cp.asarray(limits[some]), weight)
-            within = cp.bincount(at, minlength=some.stop - some.start + 1).get()[:-1]
-            counts[some] += np.cumsum(within)
+            counts[some] += counts_within(weight, limits[some], self.device)
 
         waiting = [(np.arange(self.row_blocks), slice(0, limits.size))] if self.row_blocks else []
         while waiting:
             blocks, some = waiting.pop()
             low, high = float(limits[some.start]), float(limits[some.stop - 1])
-            found = self.filter.count_within(cp.asarray(self._items(blocks)), (low, high), room, self.row_blocks - 1)
-            if found is not None:
-                (a, b, _), surely = found
+            near = self.filter.count_within(cp.asarray(self._items(blocks)), (low, high), room, self.row_blocks - 1)
+            if near is not None:
+                (a, b, _), surely = near
                 counts[some] += surely
                 add(some, self._within(a, b)[1])
             elif some.stop > some.start + 1:
@@ -241,7 +220,6 @@ class ImagePairs(PairsInParts):
         return int(max(LEAST_ROOM, min(wanted, free_bytes() / 2 / CANDIDATE_BYTES)))
 
     def _parts(self, rows: slice) -> Iterator[tuple[Array, Array]]:
-        self._arrange(rows)
         room = self._room()
         waiting = [np.arange(self.row_blocks)] if self.row_blocks else []
         with progress_bar(max(1, self.row_blocks), bar(self, rows)) as advance:
@@ -266,13 +244,19 @@ class ImagePairs(PairsInParts):
                     advance()
         yield from self._of_far(rows)
 
+    def _arranged(self, rows: slice) -> "ImagePairs":
+        """Return a copy with the rows and then the other points in blocks, each by what the test depends on."""
+        search = copy(self)
+        search.filter = copy(self.filter)
+        search._arrange(rows)
+        return search
+
     def _arrange(self, rows: slice) -> None:
-        """Put the rows and then the other points into blocks, each by what the test depends on."""
         n, m = len(self.exact.points), rows.stop - rows.start
         first, far = self._in_order(rows.start, m)
-        others = (rows.stop, n - rows.stop) if self.is_one else (self.n_queries, n - self.n_queries)
-        second, more_far = self._in_order(*others)
-        self.far, self.far_others = far, more_far
+        begin = rows.stop if self.is_one else self.n_queries
+        second, self.far_others = self._in_order(begin, n - begin)
+        self.far = far
         filler = first[-1:].repeat(-first.size % BLOCK_ROWS) if first.size else first
         order = cp.concatenate((first, filler, second)).astype(cp.int32)
         self.row_blocks, self.first_other = -(-first.size // BLOCK_ROWS), (first.size + filler.size) // TILE
@@ -305,8 +289,8 @@ class ImagePairs(PairsInParts):
             low, high = ones
             least, largest = np.minimum.reduceat(low, begins), np.maximum.reduceat(high, begins)
             row, next_, at = items[:, 0], np.minimum(items[:, 0] + 1, self.tiles - 1), np.searchsorted(begins, begin)
-            of_rows = np.minimum(low[row], low[next_]), np.maximum(high[row], high[next_])
-            wanted &= may_be_within(self.exact.metric, self.limit, *of_rows, least[at], largest[at])
+            lowest, highest = np.minimum(low[row], low[next_]), np.maximum(high[row], high[next_])
+            wanted &= may_be_within(self.exact.metric, self.limit, lowest, highest, least[at], largest[at])
         return items[wanted]
 
     def _decided(self, a: Array, b: Array) -> tuple[Array, Array]:
@@ -342,16 +326,16 @@ class ImagePairs(PairsInParts):
     def _of_far(self, rows: slice) -> Iterator[tuple[Array, Array]]:
         """Yield the pairs that hold a point which is in no block."""
         points = cp.arange(len(self.exact.points), dtype=cp.int32)
-        of_far = set(self.far.tolist())
-        for row in sorted(of_far):
+        far_points = set(self.far.tolist())
+        for row in sorted(far_points):
             others = points[rows.start :] if self.is_one else points[self.n_queries :]
             others = others[others != row]
-            if self.is_one and len(of_far) > 1:  # two of them meet once
-                earlier = cp.asarray([f for f in of_far if f < row], np.int32)
+            if self.is_one and len(far_points) > 1:  # two of them meet once
+                earlier = cp.asarray([f for f in far_points if f < row], np.int32)
                 others = others[~cp.isin(others, earlier)]
             yield self._within(np.int32(row), others)
         near = points[rows.start : rows.stop]
-        if of_far:
+        if far_points:
             near = near[~cp.isin(near, self.far)]
         for point in self.far_others.tolist():
             yield self._within(np.int32(point), near)

@@ -11,6 +11,7 @@ import numpy as np
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors import search_in_tiles
+from rapids_slink.neighbors.choose import may_have_tiles
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.task import SearchTask, chunks_of, equal_slices, golden_stride
 from rapids_slink.neighbors.tiles import TileSearch
@@ -31,11 +32,12 @@ LISTED_ROWS, ENTRY_BYTES, AT_ONCE = 2**21, 64, 2**24
 def in_tiles(values: Array, queries: Array, limit: float, metric: Metric, device: Device) -> "TilePairs | None":
     """Return the search for the pairs of structured points; None unless lists within the limit serve them."""
     n, wanted = len(values), forced().pairs
-    if values.dtype.kind != "f" or metric.filter != "product" or not -np.inf < limit < np.inf:
+    fewest = n if queries is None else min(n, len(queries))
+    if values.dtype.kind != "f" or not -np.inf < limit < np.inf or wanted not in (None, "tiles"):
         return None
-    if wanted not in (None, "tiles"):
+    if not wanted and not may_have_tiles(fewest, values.shape[1], metric, device):
         return None
-    search = search_in_tiles(values, device, Report(), queries, metric=metric, within=limit, wanted=wanted == "tiles")
+    search = search_in_tiles(values, device, Report(), queries, metric=metric, within=limit)
     if search is None:
         return None
     pairs = TilePairs(search, n, limit, device)
@@ -74,14 +76,14 @@ class TilePairs(PairsInParts):
 
     def _lists(self, search: TileSearch, rows: Array, k: int) -> tuple[Array, Array, Array]:
         """Return lists of k of the points within the limit of some rows, and whether a list may lack some of them."""
-        xp, most = self.device.xp, self.n - self.is_one
+        xp, max_points = self.device.xp, self.n - self.is_one
         everyone = xp.arange(self.n_rows, dtype="int32")
-        of_points = everyone if self.is_one else xp.full(self.n, -1, "int32")
+        point_group = everyone if self.is_one else xp.full(self.n, -1, "int32")
         upper = xp.full(rows.size, self.limit)
         rows = everyone if self.is_one and rows.size == self.n_rows else rows
-        result = search.find(SearchTask(rows, min(k, most), everyone, of_points, upper))
+        result = search.find(SearchTask(rows, min(k, max_points), everyone, point_group, upper))
         last = result.ids[:, -1], result.weights[:, -1]
-        return result.ids, result.weights, (last[0] >= 0) & (last[1] <= self.limit) & (k < most)
+        return result.ids, result.weights, (last[0] >= 0) & (last[1] <= self.limit) & (k < max_points)
 
     def _all_of(self, rows: Array) -> tuple[Array, Array]:
         """Return the pairs of rows with all points, which are compared one by one."""

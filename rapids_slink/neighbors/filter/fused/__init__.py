@@ -24,20 +24,20 @@ Sums of fp16 serve on a GPU only if they keep the bound on their error: `fp16_ke
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import cupy as cp
 import numpy as np
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import EUCLIDEAN, Metric
+from rapids_slink.neighbors.choose import COSTS, int8_saves_time, worthwhile_projection
 from rapids_slink.neighbors.exact import Candidates
 from rapids_slink.neighbors.filter.bounds import (
     ABSOLUTE_SLACK,
     ROUND_UP,
     SMALLEST_NORMAL,
     TINY,
-    FilterCosts,
     Projection,
     QuantizedPoints,
     Scaling,
@@ -45,11 +45,9 @@ from rapids_slink.neighbors.filter.bounds import (
     UpperBound,
     shrink_factor,
     sure_radius,
-    worthwhile_projection,
 )
 from rapids_slink.neighbors.task import BLOCK, equal_slices
 from rapids_slink.runtime.cuda import (
-    NULL,
     WARP,
     c_struct,
     capability,
@@ -99,13 +97,13 @@ def has_bit_products() -> bool:
 
 @dataclass(frozen=True)
 class Radii:
-    """The filter radii, float32: `of_row` (padded,), and `of_tile`, the largest of each `TILE`.
+    """The filter radii, float32: `by_row` (padded,), and `by_tile`, the largest of each `TILE`.
 
     For bits they are the lines of `counts.cu`: (padded, 2), and the largest slope and intercept of each tile.
     """
 
-    of_row: Array
-    of_tile: Array
+    by_row: Array
+    by_tile: Array
 
 
 @dataclass(frozen=True)
@@ -183,17 +181,20 @@ def append_survivors(
     """
     rows, survivors = products.rows, into.candidates
     half_sq_dist = getattr(survivors, "half_sq_dist", None)
+    bits = [  # of numbers that are no int32, as the kernel reads them
+        part if part is None or part.dtype == cp.int32 else part.view(cp.uint32)
+        for part in (half_sq_dist, survivors.count, into.next_item)
+    ]
     radii = radii or Radii(None, None)
-    check_arrays(image.y.dtype, image.y, rows.y)
+    check_arrays(image.y.dtype, image.y, rows.y)  # the kernel reads these as bytes
     if local is None:
         check_arrays(image.half_norm.dtype, image.half_norm, rows.half_norm, half_sq_dist)
-        check_arrays("float32", radii.of_row, radii.of_tile, tile_error, into.thresholds)
-        if len(radii.of_row) != rows.half_norm.size:
-            raise ValueError(f"{rows.half_norm.size} rows, of which {len(radii.of_row)} have a radius")
+        if len(radii.by_row) != rows.half_norm.size:
+            raise ValueError(f"{rows.half_norm.size} rows, of which {len(radii.by_row)} have a radius")
     else:
         check_arrays("int32", local.tiles, local.row_cell, local.point_cell)
         check_arrays("float32", local.begins, local.thresholds)
-    check_arrays("int32", survivors.ids, into.row_group, into.point_group, into.items, into.pair_numbers)
+    check_arrays("int32", into.items)
     atoms = -(-steps // ATOM_STEPS)
     types = image.half_norm is not None and image.half_norm.dtype == cp.int32, image.y.dtype == cp.uint8
     is_between = into.items is not None and local is None
@@ -203,17 +204,14 @@ def append_survivors(
     pairs = (np.uint64(0), 0) if table is None else (np.uint64(table.data.ptr), len(table))
     addresses = [np.uint64(0)] * 5 if local is None else [np.uint64(part.data.ptr) for part in local]
     sizes = (0, 0) if local is None else (local.thresholds.shape[1], local.begins.shape[1])
-    arguments = (
-        rows.y, image.y, image.half_norm, np.int32(atoms), np.int32(products.blocks), np.int32(products.splits),
-        *map(np.int32, products.tiles), c_struct(*products.among), np.uint32(products.n_points), rows.half_norm,
-        radii.of_row, radii.of_tile, tile_error, into.row_group, into.point_group, np.int32(survivors.capacity),
-        survivors.ids, half_sq_dist, survivors.count, into.next_item, into.items, into.thresholds,
-        c_struct(*pairs), c_struct(*addresses, *map(np.int64, sizes)),
-    )  # fmt: skip
     items = products.blocks * products.splits * (BLOCK_ROWS // body.rows)
-    if blocks := min(items, body.blocks * multiprocessors()):
-        arguments = tuple(NULL if a is None else a for a in arguments)
-        body.kernel((blocks,), (body.threads,), arguments, shared_mem=body.shared)
+    launch_blocks(
+        body.source, "append_survivors", (min(items, body.blocks * multiprocessors()),), body.threads, rows.y, image.y,
+        image.half_norm, atoms, products.blocks, products.splits, *products.tiles, c_struct(*products.among),
+        products.n_points, rows.half_norm, radii.by_row, radii.by_tile, tile_error, into.row_group, into.point_group,
+        survivors.capacity, survivors.ids, *bits, into.items, into.thresholds, c_struct(*pairs),
+        c_struct(*addresses, *map(np.int64, sizes)), options=body.options, shared_memory=body.shared,
+    )  # fmt: skip
 
 
 def item_splits(blocks: int, tiles: int) -> int:
@@ -233,9 +231,10 @@ def padded(n: int, size: int) -> int:
 
 @dataclass(frozen=True)
 class _Body:
-    """A compiled kernel: rows and threads of a block, blocks of a multiprocessor, a block's bytes of shared memory."""
+    """A kernel: rows and threads of a block, blocks of a multiprocessor, and a block's bytes of shared memory."""
 
-    kernel: Any
+    source: str
+    options: tuple[str, ...]
     rows: int
     threads: int
     blocks: int
@@ -244,10 +243,9 @@ class _Body:
 
 @cache
 def _compiled(atoms: int, last_steps: int, kind: tuple[bool, ...], hopper: bool, gpu: int) -> _Body:
-    source, options, shape, shared = _body(atoms, last_steps, kind, hopper, gpu)
-    kernel = cuda_kernel(source, "append_survivors", *options)
-    kernel.max_dynamic_shared_size_bytes = shared
-    return _Body(kernel, *shape, shared)
+    body = _body(atoms, last_steps, kind, hopper, gpu)
+    cuda_kernel(body.source, "append_survivors", *body.options).max_dynamic_shared_size_bytes = body.shared
+    return body
 
 
 def source_of(
@@ -261,14 +259,11 @@ def source_of(
     """Return the source and the options of the body that serves rows of `steps` instructions on the current GPU."""
     atoms = -(-steps // ATOM_STEPS)
     kind = symmetric, between, local, count, int8, False
-    source, options, *_ = _body(atoms, steps - (atoms - 1) * ATOM_STEPS, kind, is_hopper(), current_gpu())
-    return source, *options
+    body = _body(atoms, steps - (atoms - 1) * ATOM_STEPS, kind, is_hopper(), current_gpu())
+    return body.source, *body.options
 
 
-def _body(
-    atoms: int, last_steps: int, kind: tuple[bool, ...], hopper: bool, gpu: int
-) -> tuple[str, tuple[str, ...], tuple[int, int, int], int]:
-    """Return the source, its options, the shape of a `_Body`, and its bytes of shared memory."""
+def _body(atoms: int, last_steps: int, kind: tuple[bool, ...], hopper: bool, gpu: int) -> _Body:
     is_local = kind[2]
     names = "RESIDENT_ATOMS", "LAST_STEPS", "SYMMETRIC", "BETWEEN_COMPONENTS", "LOCAL", "COUNT", "INT8", "BITS"
     more: tuple[str, ...]
@@ -277,15 +272,16 @@ def _body(
         stages, rows = WGMMA_STAGES[resident], TILE if resident > 4 else BLOCK_ROWS
         pieces = rows // TILE * resident * (2 if resident == 1 else 1) + (1 if resident else 3) * stages
         shared = pieces * PIECE_BYTES + stages * (NORM_BYTES + 4 * rows * is_local) + WGMMA_WARPS * QUEUE_BYTES
-        source, shape, more = WGMMA, (rows, constant(WGMMA, "THREADS"), 1), ("-arch=sm_90a", f"-DSTAGES={stages}")
+        source, threads, blocks, more = WGMMA, constant(WGMMA, "THREADS"), 1, ("-arch=sm_90a", f"-DSTAGES={stages}")
     else:
         resident = int(atoms == 1)
         warps, stages, blocks = _shape(resident, gpu)
         shared = _mma_bytes(resident, warps, stages)
-        source, shape, more = MMA, (32 * warps, 32 * warps, blocks), (f"-DWARPS={warps}", f"-DSTAGES={stages}")
+        rows = threads = 32 * warps
+        source, more = MMA, (f"-DWARPS={warps}", f"-DSTAGES={stages}")
     values = resident, last_steps, *kind
     options = (*more, *(f"-D{name}={int(value)}" for name, value in zip(names, values, strict=True)))
-    return source, options, shape, shared
+    return _Body(source, options, rows, threads, blocks, shared)
 
 
 def _mma_bytes(resident: int, warps: int, stages: int) -> int:
@@ -321,18 +317,8 @@ MAX_FEATURES = 4096
 #: Coordinates are worked out in at most this many parts: each takes some time on the host.
 MAX_PARTS = 16
 
-#: Costs with Hopper's own instructions and without, measured on an H100. A coordinate is rounded to a 25th of the
-#: coordinates' root mean square.
-COSTS = {
-    hopper: FilterCosts(product, survivor=3e-10, byte=4e-13, rounding=1 / 25 / 12**0.5)
-    for hopper, product in ((True, 1.0e-15), (False, 1.9e-15))
-}
 #: With more features fp16 takes less time whatever the number of points: see bench/NOTES.md.
 MAX_INT8 = 1024
-#: Seconds by which a product of one feature takes longer in fp16, and the survivors that fp16 saves a Gaussian point.
-FP16_TIME, FP16_SURVIVORS = {True: 0.85e-15, False: 1.7e-15}, 200
-#: The same for each neighbour of a full list and each squared feature: see bench/NOTES.md.
-FP16_LISTED = 2.0**-11
 #: How many times as much each listed neighbour counts for queries that are other rows: see bench/NOTES.md.
 FP16_QUERIES = 16
 
@@ -342,9 +328,6 @@ def quantize_rows(values: Array, scaling: Scaling, rows: Array, padded: int, ato
 
     They are laid out row by row, or as an image of `atoms` atoms a row: see `pass.cuh`.
     """
-    check_arrays(values.dtype, values)
-    check_arrays("float64", scaling.centre)
-    check_arrays("int32", rows)
     d, m = values.shape[1], rows.size
     chunks = -(-d // 8)
     width = chunks * 8
@@ -353,10 +336,8 @@ def quantize_rows(values: Array, scaling: Scaling, rows: Array, padded: int, ato
     half_norm, error = cp.empty(padded, cp.float32), cp.empty(padded, cp.float32)
     lanes = min(WARP, power_of_two(8 * atoms or chunks))
     launch_blocks(
-        QUANTIZE, "quantize", (-(-padded * lanes // (QUANTIZE_WARPS * WARP)),), QUANTIZE_WARPS * WARP,
-        values, np.int32(d), rows, np.int64(m), np.int64(padded), scaling.centre, np.float64(scaling.scale),
-        np.float64(shrink / 2), np.float64(ROUND_UP), np.float64(TINY),
-        np.int32(chunks), np.int32(atoms), np.int32(lanes), y, half_norm, error,
+        QUANTIZE, "quantize", (-(-padded * lanes // (QUANTIZE_WARPS * WARP)),), QUANTIZE_WARPS * WARP, values, d, rows,
+        m, padded, scaling.centre, scaling.scale, shrink / 2, ROUND_UP, TINY, chunks, atoms, lanes, y, half_norm, error,
         options=(value_option(values.dtype),),
     )  # fmt: skip
     return QuantizedPoints(y, half_norm, error)
@@ -436,18 +417,16 @@ class Int8:
         self, values: Array, rows: Array, m: int, size: int, image: QuantizedPoints | None, z: Array = None
     ) -> None:
         """Write the image of m rows, filled up to `size` rows, or their z, (m, width) float32, if `image` is None."""
-        check_arrays(values.dtype, values)
-        check_arrays("int32", rows)
         d = values.shape[1]
-        outputs = (None, None, None) if image is None else (image.y, image.half_norm, image.error)
+        y, half_norm, error = (
+            (None, None, None) if image is None else (image.y.view(cp.uint32), image.half_norm, image.error)
+        )
         buffers = 2 * 4 * self.width  # bytes of a row
         warps = warps_that_fit(INT8_WARPS, buffers)
         launch_blocks(
-            QUANTIZE, "quantize_int8", (-(-size // warps),), warps * WARP,
-            values, np.int32(d), rows, np.int64(m), np.int64(size), self.centre, np.float64(self.first_scale),
-            np.float64(self.last_scale), np.int32(self.width), self._shuffles, np.float64(self.error),
-            np.float64(self.lost), np.float64(ROUND_UP), np.float64(TINY),
-            np.int32(self.atoms), *outputs, z, options=(value_option(values.dtype),), shared_memory=warps * buffers,
+            QUANTIZE, "quantize_int8", (-(-size // warps),), warps * WARP, values, d, rows, m, size, self.centre,
+            self.first_scale, self.last_scale, self.width, self._shuffles, self.error, self.lost, ROUND_UP, TINY,
+            self.atoms, y, half_norm, error, z, options=(value_option(values.dtype),), shared_memory=warps * buffers,
         )  # fmt: skip
 
     @cached_property
@@ -506,18 +485,15 @@ def cheapest(
 ) -> Fp16 | Int8:
     """Return the encoding with which the queries take the least time.
 
-    fp16 takes longer for the products, by `FP16_TIME` for each, and leaves fewer survivors. For Gaussian points it
-    leaves `FP16_SURVIVORS` fewer a query, and `FP16_LISTED` d² fewer for each neighbour of full lists: with many
-    features distances differ by less than eight bits move a point. Bytes are exact in int8, and only int8 serves where
-    sums of fp16 are not precise.
+    Bytes are exact in int8, and only int8 serves where sums of fp16 are not precise.
     """
-    (n, d), cost = points.shape, COSTS[is_hopper()]
+    (n, d), cost = points.shape, COSTS["cuda" if is_hopper() else "mma.sync"]
     projection = worthwhile_projection(points, n_queries, scaling, cost, device, within)
     if projection:
         return Projected(points, projection)
-    fewer = FP16_SURVIVORS + FP16_LISTED * d * d * listed
-    saves_time = n * d * FP16_TIME[is_hopper()] > fewer * cost.survivor
-    saves_time = (forced().filter == "int8" if forced().filter in ("int8", "fp16") else saves_time) and d <= MAX_INT8
+    wanted = forced().filter
+    saves_time = wanted == "int8" if wanted in ("int8", "fp16") else int8_saves_time(n, d, listed, cost)
+    saves_time = saves_time and d <= MAX_INT8
     if scaling.byte_values or saves_time or not fp16_keeps_bound():
         return Int8(points, scaling)
     return Fp16(d, scaling)
@@ -545,7 +521,7 @@ def _fp16_keeps_bound(_hopper: bool, _gpu: int) -> bool:
         none = Radii(cp.zeros(BLOCK_ROWS, cp.float32), cp.zeros(BLOCK_ROWS // TILE, cp.float32))
         candidates = Candidates(cp.empty((m, n), cp.int32), cp.zeros(m, cp.int32))
         into = Destination(candidates, cp.zeros(1, cp.int32))
-        append_survivors(Products(rows, 1, 1, (0, 1), n), points, TRIED_STEPS, none, none.of_tile, into)
+        append_survivors(Products(rows, 1, 1, (0, 1), n), points, TRIED_STEPS, none, none.by_tile, into)
         return trial.is_passed(candidates.ids.get(), candidates.count.get())
 
 

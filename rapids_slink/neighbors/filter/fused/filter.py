@@ -40,7 +40,6 @@ from rapids_slink.neighbors.task import SearchTask, geometric_slices, golden_str
 from rapids_slink.runtime.cuda import (
     WARP,
     c_struct,
-    check_arrays,
     constant,
     launch,
     launch_blocks,
@@ -161,7 +160,6 @@ class ImageFilter(TileFilter):
         """Return each row's candidates among the points of a band, in one launch: see `TileFilter.candidates`."""
         if band.start % TILE:
             raise ValueError(f"a band starts at a multiple of {TILE} points, got {band.start}")
-        check_arrays("int32", *groups)
         m = bound.size
         counts = cp.zeros(m + 1, cp.int32)  # and the next work item
         capacity = capacity or self.room * candidate_capacity(task.k)
@@ -170,7 +168,8 @@ class ImageFilter(TileFilter):
         last = min(band.stop, self.order.size)
         products = Products(rows, blocks, item_splits(blocks, tiles[1] - tiles[0]), tiles, last)
         radii = self.radii(bound, rows.error, rows.half_norm.size)
-        self._append(products, radii, Destination(candidates, counts[m:], *groups))
+        row_group, point_group = groups
+        self._append(products, radii, Destination(candidates, counts[m:], row_group, point_group))
         return candidates
 
     def arrange_parts(self, bound: Any, split: int) -> bool:
@@ -262,9 +261,8 @@ DEALT, DEALT_OF = 64, 64
 def sorted_keys(values: Array) -> Array:
     """Return keys in ascending order, (n,) uint64: a value as float32 in the upper half, its place in the lower."""
     values = values.astype(cp.float64, copy=False)
-    check_arrays("float64", values)
     keys = cp.empty(values.size, cp.uint64)
-    launch(TIGHTEN, "pack_keys", keys.size, np.int64(keys.size), values, keys)
+    launch(TIGHTEN, "pack_keys", keys.size, keys.size, values, keys)
     keys.sort()
     return keys
 
@@ -278,8 +276,7 @@ def numbers_and_places(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def tiles_in_strides(keys: Array, n: int) -> Array:
     """Return the first n points in the order of their `sorted_keys`, with whole tiles in a low-discrepancy order."""
     order, tiles = cp.empty(n, cp.int32), n // TILE
-    sizes = np.int64(n), np.int64(golden_stride(tiles)), np.int64(max(1, min(DEALT, tiles // DEALT_OF)))
-    launch(TIGHTEN, "stride_tiles", n, *sizes, keys, order)
+    launch(TIGHTEN, "stride_tiles", n, n, golden_stride(tiles), max(1, min(DEALT, tiles // DEALT_OF)), keys, order)
     return order
 
 
@@ -302,8 +299,8 @@ class FusedFilter(ImageFilter, ProductFilter):
     """The product filter over a whole band of points in one launch.
 
     `exact` has the same points as they are re-ranked, `within` is the largest distance that is wanted, and `listed` the
-    length of full lists. The `tier`
-    is `ON_AXES`, which uses principal axes where that takes less time, `ALL_FEATURES` or `PRECISE`.
+    length of full lists. The `tier` is `ON_AXES`, which uses principal axes where that takes less time, `ALL_FEATURES`
+    or `PRECISE`.
     """
 
     def __init__(
@@ -350,8 +347,9 @@ class FusedFilter(ImageFilter, ProductFilter):
         if self.is_finest:
             return None
         tier = ALL_FEATURES if isinstance(self.encoding, Projected) else PRECISE
-        points = self.points, self.queries, self.metric, self.device, self.scaling, self.exact
-        finer = FusedFilter(*points, tier, self.within)
+        finer = FusedFilter(
+            self.points, self.queries, self.metric, self.device, self.scaling, self.exact, tier, self.within
+        )
         self.points_image = None  # the finer one takes its memory
         finer.arrange(self.order, self.far)
         return finer
@@ -365,7 +363,7 @@ class FusedFilter(ImageFilter, ProductFilter):
         n, key = bound.size, bound
         if self.within < inf:  # then most bounds are equal, but rows of large errors should share tiles
             image = self.encoding.encode(self.points, cp.arange(first, first + n, dtype=cp.int32), padded(n, TILE))
-            key = self.radii(bound, image.error, image.error.size).of_row[:n] ** 2
+            key = self.radii(bound, image.error, image.error.size).by_row[:n] ** 2
         keys = sorted_keys(key)
         (last, places), (median, _) = (
             numbers_and_places(keys[some].get()) for some in (slice(-MAX_FAR - 1, None), slice(n // 2, n // 2 + 1))
@@ -377,9 +375,7 @@ class FusedFilter(ImageFilter, ProductFilter):
     def is_coarse(self, survivors: Survivors, share: float) -> bool:
         """Return whether more than a share of the rows has more survivors than there is room for."""
         m, overflowed = survivors.count.size, cp.zeros(1, cp.int32)
-        check_arrays("int32", survivors.count)
-        given = np.int64(m), survivors.count, np.int32(survivors.capacity)
-        launch(TIGHTEN, "count_overflowed", m, *given, overflowed)
+        launch(TIGHTEN, "count_overflowed", m, m, survivors.count, survivors.capacity, overflowed)
         return int(overflowed[0]) > share * m
 
     def tighten(self, survivors: Survivors, bound: Array, k: int, last: bool) -> None:
@@ -389,17 +385,13 @@ class FusedFilter(ImageFilter, ProductFilter):
         worthwhile, since no other slice follows.
         """
         image, n = self.image(), self.order.size
-        check_arrays("int32", survivors.ids, survivors.count)
-        check_arrays(self.encoding.sum_type, survivors.half_sq_dist)
-        check_arrays("float64", bound)
         keys = max(4, power_of_two(-(-survivors.capacity // WARP)))  # few sizes, each of which is compiled
         bound_of_distance = c_struct(self.scaling.scale, *self.metric.surrogate_bound_terms(self.n_features))
         int8 = int(self.encoding.sum_type == "int32")
         launch_blocks(
-            TIGHTEN, "tighten", (-(-n // TIGHTEN_WARPS),), TIGHTEN_WARPS * WARP,
-            np.int32(n), np.int32(k), np.int32(survivors.capacity), self.points, np.int32(self.n_features), self.order,
-            image.error, self.tile_error, self.largest_error, self.radius_struct, bound_of_distance,
-            np.float32(self.missing), np.bool_(last), bound, survivors.ids, survivors.half_sq_dist, survivors.count,
+            TIGHTEN, "tighten", (-(-n // TIGHTEN_WARPS),), TIGHTEN_WARPS * WARP, n, k, survivors.capacity, self.points,
+            self.n_features, self.order, image.error, self.tile_error, self.largest_error, self.radius_struct,
+            bound_of_distance, self.missing, last, bound, survivors.ids, survivors.half_sq_dist, survivors.count,
             options=(f"-DKEYS_PER_LANE={keys}", f"-DINT8={int8}", value_option(self.points.dtype)),
         )  # fmt: skip
 
@@ -418,16 +410,16 @@ class FusedFilter(ImageFilter, ProductFilter):
         Returns (3, pairs) int32: two points, and the number of their component pair. No point that fills up a block is
         returned. The result is None if there are more than `max_pairs`.
         """
-        arranged = self.order, self.far
+        before, far = self.order, self.far
         self.arrange(order)
         try:
-            thresholds = self.radii(upper, None, padded(upper.size, TILE)).of_row
+            thresholds = self.radii(upper, None, padded(upper.size, TILE)).by_row
             pairs = self.pairs_of_items(items, thresholds, min(FIRST_PAIRS, max_pairs), components)
             if pairs is None and max_pairs > FIRST_PAIRS:
                 pairs = self.pairs_of_items(items, thresholds, max_pairs, components)
             return pairs
         finally:
-            self.arrange(*arranged)
+            self.arrange(before, far)
 
     def pairs_of_items(
         self, items: Any, thresholds: Any, capacity: int, components: tuple[Any, Any] = (None, None)
@@ -441,7 +433,7 @@ class FusedFilter(ImageFilter, ProductFilter):
 
     def pairs_within(self, items: Any, limit: float, capacity: int) -> Any:
         """Return the pairs of some work items that may be within `limit`: see `ImageFilter.pairs_within`."""
-        return self.pairs_of_items(items, self.radii(cp.full(1, limit), None, padded(1, TILE)).of_row, capacity)
+        return self.pairs_of_items(items, self.radii(cp.full(1, limit), None, padded(1, TILE)).by_row, capacity)
 
     def count_within(
         self, items: Any, limits: tuple[float, float], capacity: int, filled_block: int
@@ -454,7 +446,7 @@ class FusedFilter(ImageFilter, ProductFilter):
         """
         image, counts = self.image(), cp.zeros(3, cp.uint64)  # found, surely within, and the next work item
         low, high = limits
-        radius = self.radii(cp.full(1, high), None, padded(1, TILE)).of_row[:1]
+        radius = self.radii(cp.full(1, high), None, padded(1, TILE)).by_row[:1]
         terms = *self.encoding.sure_terms(self.n_features, low, self.metric), float(filled_block)
         thresholds = cp.concatenate((radius, cp.asarray(terms, cp.float32)))
         norms = cp.where(image.half_norm > -(2**30), image.half_norm, 0)  # without padding
@@ -462,8 +454,8 @@ class FusedFilter(ImageFilter, ProductFilter):
         pairs = Candidates(cp.empty((3, capacity), cp.int32), counts[:1])
         into = Destination(pairs, counts[2:], None, self.order, items, thresholds, counts_sure=True)
         self._append(Products(image, len(items), 1, (0, 0), self.order.size), Radii(image.error, largest), into)
-        found, surely, _ = (int(number) for number in counts.get())
-        return (pairs.ids[:, :found], surely) if found <= capacity else None
+        n_near, surely, _ = (int(number) for number in counts.get())
+        return (pairs.ids[:, :n_near], surely) if n_near <= capacity else None
 
     def sum_up_tiles(self, image: QuantizedPoints) -> None:
         """Set the largest error of each tile and of all, and what half a squared distance by this image lacks."""
@@ -476,10 +468,11 @@ class FusedFilter(ImageFilter, ProductFilter):
 
         If `error` is None, the rows have no errors.
         """
-        check_arrays("float64", bound)
         radii = Radii(cp.empty(size, cp.float32), cp.empty(size // TILE, cp.float32))
-        arguments = np.int64(bound.size), bound, error, self.radius_struct, radii.of_row, radii.of_tile
-        launch_blocks(TIGHTEN, "radius_of_rows", (size // TILE,), TILE, *arguments)
+        launch_blocks(
+            TIGHTEN, "radius_of_rows", (size // TILE,), TILE, bound.size, bound, error, self.radius_struct,
+            radii.by_row, radii.by_tile,
+        )  # fmt: skip
         return radii
 
 
@@ -501,13 +494,11 @@ class Bits:
 
     def encode(self, values: Array, rows: Array, size: int) -> QuantizedPoints:
         """Return the image of some rows, filled up to `size` rows; its errors are the numbers of ones, negated."""
-        check_arrays("int32", rows)
         image = cp.empty(size * self.atoms * ATOM_STEPS * STEP_BYTES, cp.uint8)
         half_norm, error = cp.empty(size, cp.int32), cp.empty(size, cp.float32)
         launch_blocks(
-            COUNTS, "put_bits", (size,), WARP,
-            values, np.int32(values.shape[1]), rows, np.int64(rows.size), np.int32(self.atoms), image, half_norm, error,
-            options=self.options,
+            COUNTS, "put_bits", (size,), WARP, values, values.shape[1], rows, rows.size, self.atoms, image, half_norm,
+            error, options=self.options,
         )  # fmt: skip
         return QuantizedPoints(image, half_norm, error)
 
@@ -556,23 +547,20 @@ class CountFilter(ImageFilter):
 
     def tighten(self, survivors: Survivors, bound: Array, k: int, last: bool) -> None:
         """Tighten each row's bound to the distance of its k-th survivor, which follows from its count."""
-        check_arrays("int32", survivors.ids, survivors.half_sq_dist, survivors.count)
-        check_arrays("float64", bound)
         n, keys = self.order.size, max(4, power_of_two(-(-survivors.capacity // WARP)))
         launch_blocks(
-            COUNTS, "tighten", (-(-n // TIGHTEN_WARPS),), TIGHTEN_WARPS * WARP,
-            np.int32(n), np.int32(k), np.int32(survivors.capacity), self.image().error, bound, survivors.ids,
-            survivors.half_sq_dist, survivors.count,
+            COUNTS, "tighten", (-(-n // TIGHTEN_WARPS),), TIGHTEN_WARPS * WARP, n, k, survivors.capacity,
+            self.image().error, bound, survivors.ids, survivors.half_sq_dist, survivors.count,
             options=(f"-DKEYS_PER_LANE={keys}", *self.encoding.options),
         )  # fmt: skip
 
     def radii(self, bound: Array, error: Array, size: int) -> Radii:
         """Return the lines of rows with these bounds and errors, by which the test decides: see `Radii`."""
-        check_arrays("float64", bound)
-        check_arrays("float32", error)
         lines = Radii(cp.empty((size, 2), cp.float32), cp.empty((size // TILE, 2), cp.float32))
-        arguments = np.int64(bound.size), bound, error, *self._range_of_ones, lines.of_row, lines.of_tile
-        launch_blocks(COUNTS, "lines_of_rows", (size // TILE,), TILE, *arguments, options=self.encoding.options)
+        launch_blocks(
+            COUNTS, "lines_of_rows", (size // TILE,), TILE, bound.size, bound, error, *self._range_of_ones,
+            lines.by_row, lines.by_tile, options=self.encoding.options,
+        )  # fmt: skip
         return lines
 
     def pairs_within(self, items: Any, limit: float, capacity: int) -> Any:
@@ -582,9 +570,9 @@ class CountFilter(ImageFilter):
         return self._listed_pairs(items, radii, cp.zeros(1, cp.float32), capacity)
 
     @cached_property
-    def _range_of_ones(self) -> tuple[np.float64, np.float64]:
+    def _range_of_ones(self) -> tuple[float, float]:
         """Return the least and the largest number of ones of a point."""
-        return np.float64(float(self._ones.min())), np.float64(float(self._ones.max()))
+        return float(self._ones.min()), float(self._ones.max())
 
     @cached_property
     def _ones(self) -> Array:

@@ -1,4 +1,4 @@
-// How blocks and work items find their pair.
+// How blocks and work items find their pair, and parts their cluster.
 #pragma once
 
 // The first of the n ascending numbers that is above x.

@@ -1,0 +1,353 @@
+"""Which way is taken: work that is counted, times what it costs on the device. No clock is read.
+
+Every run counts the same, so it takes the same way. A cheap look at a sample of the values can only exclude a
+candidate. Then the candidate is prepared, and what it needs of all pairs of rows is counted. `report_` has both works.
+CONTRIBUTING has the rules in a table. The unit of most costs is a *product*: of one feature of two rows, in the filter
+of all pairs.
+"""
+
+from __future__ import annotations
+
+from math import inf, log
+from typing import Any, NamedTuple
+
+from rapids_slink.forced import forced
+from rapids_slink.metrics import Metric
+from rapids_slink.neighbors.filter.bounds import REST, SAMPLE, Projection, Scaling, sample_stride
+from rapids_slink.neighbors.trees import expansion
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import CPU, Array, Device, share_true
+
+
+class Costs(NamedTuple):
+    """What work costs on a device, and how its filter rounds coordinates."""
+
+    product: float  # seconds, of one feature of a pair
+    survivor: float  # seconds for a pair that passes the filter
+    byte: float  # seconds for each byte of its row
+    rounding: float  # how far rounding moves a coordinate, relative to their root mean square
+    look: float  # products in the time of a look at a sample of the values
+    prepare: float  # products in the time in which a tree of boxes is made, maybe in vain
+    forest: float  # products in the time in which a forest of lists tells where these may end
+    distance: float  # of one feature of a pair in float64, where points are few
+    visit: float  # of one feature of a pair whose point is in a leaf that a search visits; a GPU counts visits of nodes
+    tile: float  # of one feature of a pair whose tiles are formed
+    weight: int  # pairs of points in a filter, in the time of an exact weight
+    tree_features: int  # up to this many features a tree takes the least time whatever the values are
+    low_features: int  # up to this many it does if the values are of low dimension
+    again: float = inf  # seconds for each coordinate of a survivor's second test; infinite where there is none
+    axis: float = 0.0  # seconds to project a feature onto an axis
+    rest: int = REST  # coordinates that the length of the rest is shared out to
+    step: int = 32  # the number of all coordinates is a multiple of it
+
+
+#: Measured on two cores, which multiply a pair once for both points and move no coordinate far, and on an H100, which
+#: rounds a coordinate to a 25th of the coordinates' root mean square. "mma.sync" is a GPU before Hopper.
+CUDA = Costs(
+    1.0e-15, 3e-10, 4e-13, 1 / 25 / 12**0.5, look=2.0**38, prepare=2.0**42, forest=2.0**42, distance=16,
+    visit=1, tile=10 / 3, weight=1024, tree_features=6, low_features=32,
+)  # fmt: skip
+COSTS = {
+    "cpu": Costs(
+        1.2e-11, 2e-9, 4e-11, 1e-6, look=2.0**30, prepare=2.0**32, forest=6.4e9, distance=4 / 3, visit=16, tile=5,
+        weight=512, tree_features=8, low_features=64, again=5e-11, axis=6e-11, rest=1, step=16,
+    ),
+    "cuda": CUDA,
+    "mma.sync": CUDA._replace(product=1.9e-15),
+}  # fmt: skip
+#: A row has at least this many features in a product.
+LEAST_FEATURES = 64
+
+
+def products(m: int, n: int, d: int = 0) -> float:
+    """Return the products of all pairs of m rows and n points of d features."""
+    return float(m) * n * max(d, LEAST_FEATURES)
+
+
+def takes_less(name: str, all_pairs: float, share: float, report: Report) -> bool:
+    """Return whether a candidate takes less than the products of all pairs, of which it costs a share; report both."""
+    report.count("neighbors", **{"work_all_pairs": all_pairs, f"work_{name}": share * all_pairs})
+    return share <= 1
+
+
+# ----------------------------------------------------------------------------------------------------- all distances
+
+#: Where points are so few, all distances are computed whatever they cost, and a matrix of them fits.
+FEW_POINTS, MANY_POINTS = 2000, 2**13
+#: The same for each feature on a CPU, where the other candidate is a tree.
+TREE_POINTS = 400
+#: What a pair costs beside its features, in features; and how many times as much powers cost on a GPU.
+PAIR_FEATURES, POWERS = 8, 32
+
+
+def takes_all_distances(n: int, d: int, metric: Metric, min_samples: int, device: Device, compact: bool) -> bool:
+    """Return whether the distances of all n points make the tree in the least time, wherever they are stored."""
+    cost = COSTS[device.name]
+    work = n * n * (d + PAIR_FEATURES) * cost.distance * (POWERS if device.is_gpu and metric.formula.has_powers else 1)
+    if device.is_gpu:
+        return n <= MANY_POINTS and work <= cost.look
+    if compact:
+        return n <= MANY_POINTS
+    if metric.boxes and d <= cost.tree_features:
+        return min_samples == 1 and n <= few_points(d, metric)
+    return n <= 2 * FEW_POINTS if min_samples > 1 else n <= FEW_POINTS or work <= cost.look
+
+
+def few_points(d: int, metric: Metric) -> int:
+    """Return the most points of d features whose pairs a CPU compares without storing distances, whatever the work."""
+    by_tree = metric.boxes and d <= COSTS["cpu"].tree_features
+    return max(FEW_POINTS, TREE_POINTS * d) if by_tree else FEW_POINTS
+
+
+def takes_all_pairs(pairs: Array, device: Device) -> Any:
+    """Return for numbers of pairs of two tables' groups whether computing all takes less time than a search does."""
+    cost = COSTS[device.name]
+    return pairs * float(cost.weight * LEAST_FEATURES) <= cost.look
+
+
+# ------------------------------------------------------------------------------------------------------------- trees
+
+#: On a GPU a tree also searches points of 7 and of 8 features, from these numbers of points on: the first where the
+#: filter is of products, the second with another. All pairs are about as fast then for Gaussian points, and take many
+#: times as long for points along curves: see bench/NOTES.md.
+GPU_TREE_POINTS = {7: (300_000, 30_000), 8: (1_200_000, 60_000)}
+#: The largest expansion, of `trees`, for which a GPU makes a tree.
+MAX_EXPANSION = 0.015
+
+
+def is_searched_by_tree(n: int, d: int, metric: Metric, device: Device) -> bool:
+    """Return whether a tree searches n points of d features: a row's time then hardly grows with n."""
+    cost = COSTS[device.name]
+    if not metric.boxes:
+        return False
+    if forced().search:
+        return forced().search == "tree" and d <= cost.low_features
+    fewest = GPU_TREE_POINTS.get(d, (inf, inf))[metric.filter != "product"] if device.is_gpu else inf
+    return d <= cost.tree_features or n >= fewest
+
+
+MIN_FRIENDS = 512  # for fewer rows the whole tree takes less time
+
+
+def takes_friends(n: int, d: int, metric: Metric, device: Device) -> bool:
+    """Return whether friends of friends make labels in less time than the tree of n points of d features.
+
+    Surrogate distances have to decide which are near. Of more features too many points are within a distance.
+    """
+    if forced().tree not in (None, "friends") or metric.changes_order or n < MIN_FRIENDS:
+        return False
+    return 2 <= d <= COSTS[device.name].tree_features // 2 and is_searched_by_tree(n, d, metric, device)
+
+
+def may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> bool:
+    """Return whether the values should decide if a tree searches points of many features after all."""
+    cost = COSTS[device.name]
+    is_between = metric.boxes and cost.tree_features < d <= cost.low_features and not forced().search
+    return is_between and products(n, n) >= cost.prepare
+
+
+# ------------------------------------------------------------------------------------------------------------- tiles
+
+#: The searches in tiles: for all, and for lists alone, in clusters that are about as wide as they are far apart.
+TILES = "tiles", "tiles for lists"
+#: Tiles may serve if at most `MAX_SPREAD` of a sample are within `TIMES` the distance to the nearest, and that is
+#: within `MAX_NEAREST` of their spread. They may serve for lists if at most `MAX_CLUSTER` are: then most pairs of tiles
+#: are of two clusters.
+TIMES, MAX_SPREAD, MAX_NEAREST, MAX_CLUSTER = 3, 0.4, 0.15, 0.15
+
+
+def may_have_tiles(n: int, d: int, metric: Metric, device: Device) -> bool:
+    """Return whether the values should decide if tiles search n points, which takes a CPU longer with more features."""
+    cost = COSTS[device.name]
+    may_pay = products(n, n, d) >= cost.look if device.is_gpu else products(n, n) >= cost.prepare
+    return metric.filter == "product" and may_pay
+
+
+def possible_tiles(values: Array, n: int, device: Device) -> str | None:
+    """Return which of `TILES` may serve n points, of which `values` are some; None if none does."""
+    share, nearest = expansion(values, device, TIMES)
+    if share <= MAX_SPREAD and nearest <= MAX_NEAREST:
+        return TILES[0]
+    return TILES[1] if device.is_gpu and share <= MAX_CLUSTER and products(n, n) >= 8 * COSTS["cuda"].prepare else None
+
+
+# ------------------------------------------------------------------------------------------------------------ blocks
+
+#: The largest share of the products of all pairs that those in blocks and with pivots may take, and how many pairs of a
+#: search take as long as a product with a pivot.
+MAX_BLOCKS, PIVOT_PAIRS = 0.5, 16
+
+
+def block_rows(device: Device) -> int:
+    """Return about how many rows a block has: their products take 256 times as long as a look at the values."""
+    return int((256 * COSTS[device.name].look / LEAST_FEATURES) ** 0.5)
+
+
+# -------------------------------------------------------------------------------------------------------- connecting
+
+#: The least share of all points, and the least rows per component, that have to search if components are separated.
+MIN_ROW_SHARE, MIN_ROWS_PER_COMPONENT = 1 / 16, 24
+ROUNDS = 3  # the estimated number of rounds of searches that connecting at once replaces
+
+
+def ends_lists(n: int, device: Device) -> bool:
+    """Return whether lists end at the weights at which clusters become large, which a forest of the lists tells."""
+    large = forced().large_cluster
+    return products(n, n) >= COSTS[device.name].forest if large is None else large > 0
+
+
+def connects_at_once(components: int, n: int, m: int, d: int, device: Device) -> bool:
+    """Return whether connecting that many components of n points at once costs less than searching m rows.
+
+    Many points of a well separated component have to search, because all their neighbours are in it.
+    """
+    are_many = m >= max(MIN_ROWS_PER_COMPONENT * components, MIN_ROW_SHARE * n)
+    return are_many and products(m, n, d) >= COSTS[device.name].look
+
+
+def connects_by_tree(share: float, components: int, n: int, d: int) -> bool:
+    """Return whether a CPU's tree connects components in less time than products of all pairs do.
+
+    These form a pair from both ends, once or in each round. `share` is that of the leaves that a row visits.
+    """
+    rounds = 1 if connects_at_once(components, n, n, d, CPU) else ROUNDS
+    return share * COSTS["cpu"].visit <= 2 * rounds
+
+
+# -------------------------------------------------------------------------------------------------------- the filter
+
+#: Queries, and points among which survivors are counted: each has up to `BLOCK` values.
+QUERIES, POINTS = 128, 2**14
+NEIGHBORS = 8  # of each query, if there are as many points
+#: The numbers of axes that are tried, with the rest, in steps, and their largest share of the features.
+STEPS, MAX_AXES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64), 0.8
+#: Axes are sought if products take this many times as long as to prepare a search. Covariances whose eigenvalues are
+#: nearly equal, as tr(C)² over d tr(C²) says, have no few principal axes.
+TIMES_PREPARED, MAX_FLATNESS = 16, 1 / 3
+#: The largest share of pairs that may pass the first of two tests. If more pass, many of the groups of points that are
+#: tested together hold one of them, and still more pass while components are connected.
+MAX_PASSED = 1 / 32
+#: Survivors that fp16 saves a Gaussian point, and those that it saves it for each neighbour of a full list and each
+#: squared feature: with many features distances differ by less than eight bits move a point. See bench/NOTES.md.
+FP16_SURVIVORS, FP16_LISTED = 200, 2.0**-11
+FP16_PRODUCT = 0.85  # products by which one takes longer in fp16
+
+
+def int8_saves_time(n: int, d: int, listed: int, cost: Costs) -> bool:
+    """Return whether int8 saves more time in the products of a row than fp16 does in its survivors."""
+    return n * d * FP16_PRODUCT * cost.product > (FP16_SURVIVORS + FP16_LISTED * d * d * listed) * cost.survivor
+
+
+def worthwhile_projection(
+    points: Array, n_queries: int, scaling: Scaling, costs: Costs, device: Device, within: float = inf
+) -> Projection | None:
+    """Return the projection with which testing all pairs takes the least time; None if no projection takes less.
+
+    Survivors are counted on a sample. They are the pairs whose partial distance, less what rounding may hide, is within
+    the exact distance of a query's `NEIGHBORS`-th nearest point. They are counted on a quarter of the sample, too,
+    which shows how their number grows. The caller wants no distance above `within`: if it is short, few axes suffice,
+    whatever the covariance is.
+
+    Where few pairs pass a test by the first axes, products may be formed with these alone, and all axes test what
+    passes.
+    """
+    xp, (n, d), wanted = device.xp, points.shape, forced().filter == "axes"
+    if wanted:
+        costs = costs._replace(product=1e3 * costs.product)
+    elif forced().filter or float(n_queries) * n * d < TIMES_PREPARED * costs.prepare:
+        return None
+    if d < LEAST_FEATURES:
+        return None
+    axes = _leading_axes(points, scaling, within == inf and not wanted, xp)
+    if axes is None:
+        return None
+    rows = ((points[:: sample_stride(n, d, POINTS)] - scaling.centre) * scaling.scale).astype("float32")
+    sampled = _Sample(rows, axes.astype("float32"), within * scaling.scale, xp)
+    row_time, rest, step = costs.survivor + costs.byte * d * points.dtype.itemsize, costs.rest, costs.step
+    best, first, best_time = d, None, inf  # seconds of a query
+    shorter: list[tuple[int, float, float]] = []  # numbers of axes, the seconds for their products, and their survivors
+    ends = (step * s - rest for s in STEPS)
+    for m in [*(end for end in ends if end + rest <= MAX_AXES * d and end <= axes.shape[1]), d]:
+        width = m + rest if m < d else -(-d // step) * step
+        before, first_axes = n * width * costs.product, None
+        for few, products, passed in shorter:
+            twice = products + passed * (costs.survivor + costs.again * width)
+            if few + m + 2 * rest <= d and twice < before and passed <= MAX_PASSED * n:
+                before, first_axes = twice, few
+        before += d * m * costs.axis if m < d else 0
+        if before >= best_time:
+            break
+        survivors = sampled.survivors(m, costs.rounding * width**0.5, n)
+        shorter.append((m, n * width * costs.product, survivors))
+        if before + survivors * row_time < best_time:
+            best, first, best_time = m, first_axes, before + survivors * row_time
+    if best == d:
+        return None
+    return Projection.of(points, scaling, xp.ascontiguousarray(axes[:, :best]), device, rest, first)
+
+
+def _leading_axes(points: Array, scaling: Scaling, may_be_flat: bool, xp: Any) -> Array | None:
+    """Return nearly the leading principal axes of a sample, (d, m) float64; None where few axes cannot suffice.
+
+    There are as many as features or, if these are more, as rows of the sample. The products of the rows with each other
+    have the eigenvalues of the covariance that are not zero.
+    """
+    sample = points[:: sample_stride(len(points), points.shape[1], SAMPLE)] - scaling.centre
+    sample *= scaling.scale
+    sample = sample.astype("float64", copy=False)
+    sample -= sample.mean(axis=0)
+    s, d = sample.shape
+    products = (sample.T @ sample if d <= s else sample @ sample.T) / s
+    total = float(xp.trace(products))
+    is_flat = may_be_flat and total**2 > MAX_FLATNESS * d * float((products**2).sum())
+    if not 0 < total < inf or is_flat:
+        return None
+    products /= total
+    spanning = products @ (products @ xp.random.default_rng(0).standard_normal(products.shape))
+    if d > s:
+        spanning = sample.T @ spanning
+    del sample, products  # the factorization takes their memory
+    return xp.linalg.qr(spanning)[0]
+
+
+class _Sample:
+    """A sample of points, and of queries among them, on axes; each call adds axes to the partial distances."""
+
+    def __init__(self, rows: Array, axes: Array, within: float, xp: Any) -> None:
+        some, self.xp, self.d = slice(None, None, max(1, len(rows) // QUERIES)), xp, len(axes)
+        exact = self._distances(rows[some][:QUERIES], rows)
+        self.norms = [(part * part).sum(axis=1) for part in (rows[some][:QUERIES], rows)]
+        self.z = rows @ axes
+        self.queries = self.z[some][:QUERIES]
+        self.own = xp.abs(exact) <= 1e-6 * (self.norms[0][:, None] + self.norms[1])
+        self.partial, self.axes, self.exact = xp.zeros_like(exact), 0, exact
+        exact[self.own] = xp.inf
+        self.bounds = []  # each query's, among a quarter of the points and among all
+        for some in (slice(None, None, 4), slice(None)):
+            among = exact[:, some]
+            k = min(NEIGHBORS, among.shape[1])
+            nearest = xp.partition(among, k - 1, axis=1)[:, k - 1]
+            self.bounds.append((some, xp.minimum(xp.sqrt(xp.maximum(nearest, 0)), within)))
+
+    @staticmethod
+    def _distances(a: Array, b: Array) -> Array:
+        return (a * a).sum(axis=1)[:, None] + (b * b).sum(axis=1) - 2 * (a @ b.T)
+
+    def survivors(self, m: int, rounding: float, n: int) -> float:
+        """Estimate how many of n points pass the test on the first m axes, or on all features, over all bands."""
+        xp, distances, axes_norms = self.xp, self.exact, self.norms
+        if m < self.d:
+            more = slice(self.axes, m)
+            self.partial += self._distances(self.queries[:, more], self.z[:, more])
+            self.axes = m
+            axes_norms = [(rows[:, :m] ** 2).sum(axis=1) for rows in (self.queries, self.z)]
+            rest = [xp.sqrt(xp.maximum(norm - part, 0)) for norm, part in zip(self.norms, axes_norms, strict=True)]
+            distances = self.partial + (rest[0][:, None] - rest[1]) ** 2
+        slack = 2 * rounding * (float(axes_norms[1].sum()) / axes_norms[1].size / m) ** 0.5
+        counts = []
+        for some, bound in self.bounds:
+            within = distances[:, some] <= (bound + slack)[:, None] ** 2
+            counts.append(max(1.0, len(self.z[some]) * share_true(within & ~self.own[:, some])))
+        share = max(1.0, n / len(self.z))
+        growth = max(0.0, log(counts[1] / counts[0], 4))
+        return counts[1] * share**growth * (1 + log(share))
