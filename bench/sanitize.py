@@ -27,6 +27,7 @@ from rapids_slink.catalogue import catalogue_of, read_rows
 from rapids_slink.dendrogram import kernels as dendrogram_kernels
 from rapids_slink.dendrogram.condense import Condensed, Merges, columns_of, condense
 from rapids_slink.items.forest import forest_of_items
+from rapids_slink.items.search import all_distances
 from rapids_slink.items.sets import Sets
 from rapids_slink.items.sparse import SparseRows
 from rapids_slink.items.strings import Strings
@@ -233,7 +234,7 @@ def strings(device: Device, values: list[str], metric: str) -> tuple[Any, ...]:
     keys = *items.keys(1, every), *items.keys(2, every), items.projection(2).values
     trees: list[Any] = []
     if items.metric is ITEM_METRICS["levenshtein"]:
-        trees.append(items.matrix()[0].astype("float64"))
+        trees.append(all_distances(items).astype("float64"))
     for limit in (2.0, None):
         settings = Settings(items.metric, max_distance=limit)
         tree, _ = forest_of_items(items, device.xp.zeros(n, "int32"), settings, Report())
@@ -365,7 +366,7 @@ def compare_items(device: Device, kind: Any, metric: str, rows: Any) -> tuple[An
     items = kind.read({"X": rows}, get_metric(metric), device)
     ends = [device.asarray(end.astype(np.int32)) for end in np.triu_indices(len(items), 1)]
     bits = [items.rows_of_bits(128)[0]] if kind is Sets else []
-    return items.hashes(1), items.distances(*ends), items.equal(*ends), items.matrix()[0][tuple(ends)], *bits
+    return items.hashes(1), items.distances(*ends), items.equal(*ends), all_distances(items)[tuple(ends)], *bits
 
 
 def steps() -> Iterator[tuple[str, Step]]:

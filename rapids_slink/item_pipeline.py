@@ -23,9 +23,9 @@ from rapids_slink.items.search import (
     Pairs,
     distinct_items,
     nearest_items,
-    of_copies,
-    of_equal,
     one_of_each,
+    pairs_of_copies,
+    pairs_of_equal_rows,
 )
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.queries import NearestEdges, NearestTask, read_together
@@ -195,7 +195,8 @@ def _fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: 
     tree = forest_of_items(items, number, settings, report)
     if isinstance(rule, GroupedCut):
         rule = replace(rule, merge_group=number[tree[0].columns["src"]])
-    fitted = attributes_of(points, tree, (n, items.n_features), _without_rows(settings), rule, device, report)
+    settings = replace(settings, prediction_data=False)
+    fitted = attributes_of(points, tree, (n, items.n_features), settings, rule, device, report)
     if groups is not None and isinstance(rule, GroupedCut):
         more |= grouped.attributes_of_groups(fitted["groups_"], groups, key_columns, rule.cut)
     return {**fitted, **more}
@@ -220,7 +221,8 @@ def _append(
             device.asarray(values, EDGE_TYPES[name]) for name, values in zip(EDGE_TYPES, columns, strict=True)
         )
     tree = forest_of_items(items, device.xp.zeros(n, "int32"), settings, report, (n_old, edges))
-    fitted = attributes_of(points, tree, (n, items.n_features), _without_rows(settings), rule, device, report)
+    settings = replace(settings, prediction_data=False)
+    fitted = attributes_of(points, tree, (n, items.n_features), settings, rule, device, report)
     return {**fitted, **kept}
 
 
@@ -234,11 +236,6 @@ def _kept(X: Any, points: Points, settings: Settings, device: Device) -> dict[st
     metric = settings.metric.name, settings.metric.p, None
     kept = kind.kept(X, settings.metric, device)
     return {"_metric_": metric, "_missing_values_": (), "_points_": kept, **columns}
-
-
-def _without_rows(settings: Settings) -> Settings:
-    """Return the settings of a fit that keeps no points."""
-    return replace(settings, prediction_data=False)
 
 
 class NearItems(PairFrames):
@@ -284,7 +281,8 @@ class NearItems(PairFrames):
                 waiting += [slice(middle, part.stop), slice(part.start, middle)]
                 continue
             for src, dst, weight in chain(
-                of_copies(pairs, self.distinct), of_equal(self.distinct, float(self.task.distances[-1]))
+                pairs_of_copies(pairs, self.distinct),
+                pairs_of_equal_rows(self.distinct, float(self.task.distances[-1])),
             ):
                 kept = (src >= part.start) & (src < part.stop)
                 if not self.is_one:

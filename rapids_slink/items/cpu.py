@@ -7,29 +7,26 @@ strings take a word after the other, each of which reads what the one above it l
 Sums over sparse rows are float64, term by term in the order of the columns, as `rows.cu` has them.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from rapids_slink.items.kind import holders_of
 from rapids_slink.metrics import METRICS, WORD_BITS
-from rapids_slink.neighbors.exact.cpu import all_distances
+from rapids_slink.neighbors.exact.cpu import NO_CORE, distances_between, insert_within, popcount, reachability
 from rapids_slink.neighbors.task import equal_slices
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.cuda import constant
-from rapids_slink.runtime.device import CPU
+from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
 
-#: A thread's least share: strings or pairs of strings, sets, sparse rows, pairs of sets or of sparse rows, and core
-#: distances.
-LEAST_STRINGS, LEAST_SETS, LEAST_ROWS, LEAST_PAIRS, LEAST_CORES = 2**12, 2**6, 2**8, 2**10, 2**6
+#: A thread's least share: strings or pairs of strings, sets, sparse rows, and pairs of sets or of sparse rows.
+LEAST_STRINGS, LEAST_SETS, LEAST_ROWS, LEAST_PAIRS = 2**12, 2**6, 2**8, 2**10
 #: An odd number and its inverse modulo 2⁶⁴.
 FACTOR = constant("items/strings.cu", "FACTOR")
 INVERSE = pow(FACTOR, -1, 2**64)
 WORD = constant("items/strings.cu", "WORD")
-#: Rows whose distances to all are found at a time, and a cutoff above every number of edits.
-ROWS_AT_A_TIME, NO_CUTOFF = 32, 2**62
+#: Strings that others pass together, and a cutoff above every number of edits.
+LANES, NO_CUTOFF = 128, 2**62
 #: A search for one element in a longer row takes as much time as this number of steps of a merge.
 SEARCH_STEPS = 32
 R, R_INVERSE, ONE, ZERO, ALL = (np.uint64(x) for x in (FACTOR, INVERSE, 1, 0, 2**64 - 1))
@@ -51,35 +48,30 @@ def edits(strings: Any, src: np.ndarray, dst: np.ndarray, cutoff: int) -> np.nda
     distance = np.empty(src.size)
 
     def work(part: slice) -> None:
-        room = np.zeros(max(1, strings.n_characters), np.uint64), np.empty(strings.longest, np.int8)
-        _edits(strings.codes, strings.starts, src[part], dst[part], cutoff, *room, distance[part])
+        masks, edge = np.zeros(max(1, strings.n_characters), np.uint64), np.empty(strings.longest, np.int8)
+        _edits(strings.codes, strings.starts, src[part], dst[part], cutoff, masks, edge, distance[part])
 
     for_each_chunk(CPU, work, chunks_for_cores(src.size, LEAST_STRINGS))
     return distance
 
 
-def all_edits(strings: Any) -> np.ndarray:
-    """Return the numbers of edits of all pairs, (n, n) float64."""
-    n = len(strings)
-    distance = np.zeros((n, n))
+def edits_of_rows(strings: Any, rows: np.ndarray, points: slice) -> np.ndarray:
+    """Return the numbers of edits of some strings from a range of them, (m, p), of `Strings.distance_type`."""
+    out = np.empty((rows.size, points.stop - points.start), strings.distance_type)
+    masks = np.zeros((max(1, strings.n_characters), LANES), np.uint32 if strings.longest <= WORD // 2 else np.uint64)
+    alone, edge = np.zeros(len(masks), np.uint64), np.empty(strings.longest, np.int8)
+    for part in equal_slices(slice(0, rows.size), LANES):
+        columns = np.empty((out.shape[1], LANES), out.dtype)
+        codes, starts = read_only(strings.codes), read_only(strings.starts)
+        _edits_of_rows(codes, starts, rows[part], points.start, masks, alone, edge, columns)
+        out[part] = columns.T[: part.stop - part.start]
+    return out
 
-    def work(part: slice) -> None:
-        room = np.zeros(max(1, strings.n_characters), np.uint64), np.empty(strings.longest, np.int8)
-        _edits_of_rows(strings.codes, strings.starts, part.start, part.stop, *room, distance)
 
-    for_each_chunk(CPU, work, equal_slices(slice(0, n), ROWS_AT_A_TIME))
-    return distance
-
-
-def all_differences(strings: Any) -> np.ndarray:
-    """Return in how many places the strings of each pair differ, (n, n) float64, infinite for different lengths."""
-    n, lengths = len(strings), strings.lengths
-    row, code = np.repeat(np.arange(n), lengths), np.min_scalar_type(strings.n_characters)
-    rows = np.ones((n, max(1, strings.longest)), code if strings.n_characters < 2**16 else np.float64)
-    rows[row, np.arange(row.size) - strings.starts[row]] = strings.codes + 1
-    distance = all_distances(rows, METRICS["hamming"])
-    distance[lengths[:, None] != lengths] = np.inf
-    return distance
+def differences_of_rows(strings: Any, rows: np.ndarray, points: slice) -> np.ndarray:
+    """Return in how many places some strings differ from a range of them, all equally long, as `edits_of_rows` does."""
+    numbers = np.arange(points.start, points.stop, dtype=np.int32)
+    return distances_between(strings.table, rows, numbers, METRICS["hamming"]).astype(strings.distance_type)
 
 
 def differences(strings: Any, src: np.ndarray, dst: np.ndarray, cutoff: int) -> np.ndarray:
@@ -167,36 +159,54 @@ def _edits_of_pair(codes, starts, src, dst, cutoff, masks, edge):
 
 
 @njit(nogil=True, cache=True)
-def _edits_of_rows(codes, starts, first, last, masks, edge, distance):
-    """Write the numbers of edits between some strings and all later ones, in both halves of the matrix.
+def _edits_of_rows(codes, starts, rows, first, masks, alone, edge, out):
+    """Write the numbers of edits of up to `LANES` strings from those from `first` on, in a column for each.
 
-    The characters' masks are made once for each string of up to a word. A column is computed as in `_columns`.
+    A lane has a string of up to a word, and the others pass all lanes a character at a time, as in `_columns`. The last
+    column of the table begins with their length, and its steps are the bits of both words. Longer strings take a pair
+    at a time. `masks` has a word of 32 or 64 bits for each character and lane, of zeros.
     """
-    n = starts.size - 1
-    for row in range(first, last):
-        begin, end = starts[row], starts[row + 1]
-        size = end - begin
-        if size == 0 or size > WORD:
-            for other in range(row + 1, n):
-                count = _edits_of_pair(codes, starts, row, other, NO_CUTOFF, masks, edge)
-                distance[row, other] = distance[other, row] = count
+    one, whole = masks.dtype.type(1), np.zeros(LANES, np.uint64)
+    plus, minus = np.empty(LANES, masks.dtype), np.empty(LANES, masks.dtype)
+    for lane in range(rows.size):
+        begin, size = starts[rows[lane]], starts[rows[lane] + 1] - starts[rows[lane]]
+        if 0 < size <= WORD:
+            whole[lane] = ALL >> np.uint64(WORD - size)
+            for i in range(size):
+                masks[codes[begin + i], lane] |= one << masks.dtype.type(i)
+    for j in range(len(out)):
+        begin, end = starts[first + j], starts[first + j + 1]
+        for lane in range(LANES):
+            plus[lane], minus[lane] = ~masks.dtype.type(0), 0
+        for i in range(begin, end):
+            _pass_character(masks, codes[i], plus, minus)
+        for lane in range(LANES):
+            ups, downs = popcount(plus[lane] & whole[lane]), popcount(minus[lane] & whole[lane])
+            out[j, lane] = end - begin + np.int64(ups) - np.int64(downs)
+    for lane in range(rows.size):
+        begin, end = starts[rows[lane]], starts[rows[lane] + 1]
+        if end - begin > WORD:
+            for j in range(len(out)):
+                out[j, lane] = _edits_of_pair(codes, starts, rows[lane], first + j, NO_CUTOFF, alone, edge)
             continue
         for i in range(begin, end):
-            masks[codes[i]] |= ONE << np.uint64(i - begin)
-        last_bit = np.uint64(size - 1)
-        for other in range(row + 1, n):
-            plus, minus, value = ALL, ZERO, size
-            for j in range(starts[other], starts[other + 1]):
-                equal = masks[codes[j]]
-                vertical = equal | minus
-                horizontal = (((equal & plus) + plus) ^ plus) | equal
-                up, down = minus | ~(horizontal | plus), plus & horizontal
-                value += np.int64((up >> last_bit) & ONE) - np.int64((down >> last_bit) & ONE)
-                up, down = (up << ONE) | ONE, down << ONE
-                plus, minus = down | ~(vertical | up), up & vertical
-            distance[row, other] = distance[other, row] = value
-        for i in range(begin, end):
-            masks[codes[i]] = ZERO
+            masks[codes[i], lane] = 0
+
+
+@njit(nogil=True, cache=True)
+def _pass_character(masks, character, plus, minus):
+    """Advance all lanes by a character: one vector operation for several lanes, since their number is a constant.
+
+    Numba computes in 64 bits, so every result is narrowed at once.
+    """
+    T = masks.dtype.type
+    for lane in range(LANES):
+        equal, up, down = masks[character, lane], plus[lane], minus[lane]
+        vertical = T(equal | down)
+        horizontal = T(T(T(T(equal & up) + up) ^ up) | equal)
+        above, below = T(down | T(~T(horizontal | up))), T(up & horizontal)
+        above = T(T(above + above) + T(1))
+        plus[lane], minus[lane] = T(T(below + below) | T(~T(vertical | above))), T(above & vertical)
 
 
 @njit(nogil=True, cache=True)
@@ -305,10 +315,10 @@ def _delete(codes, starts, first_row, deleted, first, item, key):
             item[at], key[at] = row, before + after_one * R_INVERSE
             at += 1
             if deleted > 1:
-                between, of_j = ZERO, power
+                between, power_of_j = ZERO, power
                 for j in range(i + 1, end):
-                    of_j *= R
-                    second = np.uint64(codes[j] + 1) * of_j
+                    power_of_j *= R
+                    second = np.uint64(codes[j] + 1) * power_of_j
                     behind = after_one - between - second
                     item[at], key[at] = row, before + (between + behind * R_INVERSE) * R_INVERSE
                     at += 1
@@ -334,11 +344,11 @@ def _mask(codes, starts, first_row, deleted, first, item, key):
                 item[at], key[at] = row, without ^ (np.uint64(i - begin) << np.uint64(40))
                 at += 1
             else:
-                of_j = power
+                power_of_j = power
                 for j in range(i + 1, end):
-                    of_j *= R
+                    power_of_j *= R
                     places = np.uint64(i - begin) << np.uint64(40) | np.uint64(j - begin) << np.uint64(20)
-                    item[at], key[at] = row, (without - np.uint64(codes[j] + 1) * of_j) ^ places
+                    item[at], key[at] = row, (without - np.uint64(codes[j] + 1) * power_of_j) ^ places
                     at += 1
             power *= R
 
@@ -379,18 +389,13 @@ def hashed_bits(sets: Any, width: int, fit: bool) -> tuple[np.ndarray, np.ndarra
     """
     n = len(sets)
     words, ones = np.zeros((n, width // WORD_BITS), np.uint64), np.zeros(n, np.int64)
-    arguments = read_only(sets.starts), read_only(sets.columns), width, fit
+    starts, columns = read_only(sets.starts), read_only(sets.columns)
 
     def work(part: slice) -> None:
-        _put_bits(*arguments, part.start, part.stop, words, ones)
+        _put_bits(starts, columns, width, fit, part.start, part.stop, words, ones)
 
     for_each_chunk(CPU, work, chunks_for_cores(n, LEAST_SETS))
     return words, ones
-
-
-def common_elements(sets: Any, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-    """Return the number of common elements of each pair of sets, (m,) int64."""
-    return _of_row_pairs(_count_common, sets, src, dst, np.int64)
 
 
 @njit(nogil=True, cache=True)
@@ -459,72 +464,61 @@ def _count_common(starts, elements, _values, src, dst, _d, first, last, common):
 
 
 @njit(nogil=True, cache=True)
-def _count_common_of_rows(starts, number, column_starts, holders, first, common):
-    """Count the elements that some sets have in common with all; `common`, (r, n), holds zeros before."""
-    for i in range(len(common)):
-        for e in range(starts[first + i], starts[first + i + 1]):
-            for h in range(column_starts[number[e]], column_starts[number[e] + 1]):
-                common[i, holders[h]] += 1
+def _count_common_of_rows(starts, number, column_starts, holders, rows, first, common):
+    """Count the elements that some sets have in common with those from `first` on; `common`, (m, p), holds zeros."""
+    end = first + common.shape[1]
+    for i in range(rows.size):
+        for e in range(starts[rows[i]], starts[rows[i] + 1]):
+            begin, last = column_starts[number[e]], column_starts[number[e] + 1]
+            for h in range(_place(holders, first, begin, last), _place(holders, end, begin, last)):
+                common[i, holders[h] - first] += 1
 
 
 # ---------------------------------------------------------------------------------------------------------- sparse rows
 
 
-def dot_products(rows: Any, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-    """Return the dot products of pairs of rows, (m,) float64."""
-    return _of_row_pairs(_dot_products, rows, src, dst, np.float64)
+def sums_of_rows(stored: Any, rows: np.ndarray, points: slice) -> np.ndarray:
+    """Return what some rows have in common with a range of them, (m, p).
 
-
-def all_sums(rows: Any, use: Callable[[slice, np.ndarray], None]) -> None:
-    """Call `use` with ranges of rows and what each has in common with all, (r, n).
-
-    Of sets it is the number of elements, int64, and of sparse rows the dot product, float64.
+    Of sets it is the number of elements, int32, and of sparse rows the dot product, float64.
     """
-    n, (begins, holders, entries), number = len(rows), holders_of(rows), rows.column_numbers
-    held = None if rows.values is None else rows.values[entries]
-
-    def work(part: slice) -> None:
-        shape = part.stop - part.start, n
-        if held is None:
-            common = np.zeros(shape, np.int64)
-            _count_common_of_rows(rows.starts, number, begins, holders, part.start, common)
-            use(part, common)
-            return
-        even, odd, lone = np.zeros((3, *shape))
-        _dot_products_of_rows(
-            rows.starts, rows.columns, rows.values, number, begins, holders, held, rows.n_features, part.start, even,
-            odd, lone,
-        )  # fmt: skip
-        use(part, (even + odd) + lone)
-
-    for_each_chunk(CPU, work, equal_slices(slice(0, n), ROWS_AT_A_TIME))
-
-
-def squared_distances(rows: Any, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-    """Return the squared distances of pairs of rows, (m,) float64."""
-    return _of_row_pairs(_squared_distances, rows, src, dst, np.float64)
-
-
-def equal_rows(rows: Any, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-    """Return whether the rows of each pair have the same entries, (m,) bool."""
-    return _of_row_pairs(_equal_rows, rows, src, dst, np.bool_)
+    shape, number, holders = (rows.size, points.stop - points.start), stored.column_numbers, stored.holders
+    if stored.values is None:
+        common = np.zeros(shape, np.int32)
+        _count_common_of_rows(stored.starts, number, holders.starts, holders.rows, rows, points.start, common)
+        return common
+    even, odd, lone = np.zeros((3, *shape))
+    _dot_products_of_rows(
+        stored.starts, stored.columns, stored.values, number, holders.starts, holders.rows, holders.values,
+        stored.n_features, rows, points.start, even, odd, lone,
+    )  # fmt: skip
+    return (even + odd) + lone
 
 
 def hash_rows(rows: Any, seed: int) -> np.ndarray:
     """Return a hash of each row, (n,) uint64: the sum of its entries' hashes."""
     out = np.empty(len(rows), np.uint64)
     bits = None if rows.values is None else read_only(rows.values.view(f"uint{8 * rows.values.itemsize}"))
-    arguments = read_only(rows.starts), read_only(rows.columns), bits, np.uint64(seed)
-    shares = chunks_for_cores(out.size, LEAST_ROWS)
-    for_each_chunk(CPU, lambda part: _hash_rows(*arguments, part.start, part.stop, out), shares)
+    starts, columns, shares = read_only(rows.starts), read_only(rows.columns), chunks_for_cores(out.size, LEAST_ROWS)
+
+    def work(part: slice) -> None:
+        _hash_rows(starts, columns, bits, np.uint64(seed), part.start, part.stop, out)
+
+    for_each_chunk(CPU, work, shares)
     return out
 
 
-def _of_row_pairs(kernel: Callable[..., Any], rows: Any, src: np.ndarray, dst: np.ndarray, dtype: Any) -> np.ndarray:
-    arrays = (rows.starts, rows.columns, rows.values, src, dst)
-    arguments = [None if array is None else read_only(array) for array in arrays]
-    out, shares = np.empty(src.size, dtype), chunks_for_cores(src.size, LEAST_PAIRS)
-    for_each_chunk(CPU, lambda part: kernel(*arguments, rows.n_features, part.start, part.stop, out), shares)
+def compare_rows(how: str, rows: Any, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+    """Return what a kernel of `ROW_PAIRS` finds for each pair of rows, (m,)."""
+    kernel, dtype = ROW_PAIRS[how]
+    starts, columns, src, dst = (read_only(array) for array in (rows.starts, rows.columns, src, dst))
+    values = None if rows.values is None else read_only(rows.values)
+    out: np.ndarray = np.empty(src.size, dtype)
+
+    def work(part: slice) -> None:
+        kernel(starts, columns, values, src, dst, rows.n_features, part.start, part.stop, out)
+
+    for_each_chunk(CPU, work, chunks_for_cores(src.size, LEAST_PAIRS))
     return out
 
 
@@ -557,17 +551,21 @@ def _dot_products(starts, columns, values, src, dst, d, first, last, out):
 
 
 @njit(nogil=True, cache=True)
-def _dot_products_of_rows(starts, columns, values, number, column_starts, holders, others, d, first, even, odd, lone):
-    """Add the terms of some rows' dot products with all to three sums, (r, n) each, which are zeros before.
+def _dot_products_of_rows(
+    starts, columns, values, number, column_starts, holders, held, d, rows, first, even, odd, lone
+):  # fmt: skip
+    """Add the terms of some rows' dot products with those from `first` on to three sums, (m, p) each, of zeros.
 
     The terms are those of `_dot_products`, in its order.
     """
-    for i in range(len(even)):
-        for e in range(starts[first + i], starts[first + i + 1]):
+    last_row = first + even.shape[1]
+    for i in range(rows.size):
+        for e in range(starts[rows[i]], starts[rows[i] + 1]):
             a, x = columns[e], np.float64(values[e])
             total = odd[i] if a & 1 else lone[i] if a == d - 1 else even[i]
-            for h in range(column_starts[number[e]], column_starts[number[e] + 1]):
-                total[holders[h]] += x * np.float64(others[h])
+            begin, end = column_starts[number[e]], column_starts[number[e] + 1]
+            for h in range(_place(holders, first, begin, end), _place(holders, last_row, begin, end)):
+                total[holders[h] - first] += x * np.float64(held[h])
 
 
 @njit(nogil=True, cache=True)
@@ -610,33 +608,31 @@ def _hash_rows(starts, columns, bits, seed, first, last, out):
         out[i] = total
 
 
+#: The kernels that compare two rows, and the types of their results.
+ROW_PAIRS = {
+    "count_common": (_count_common, np.int64),
+    "dot_products": (_dot_products, np.float64),
+    "squared_distances": (_squared_distances, np.float64),
+    "equal_rows": (_equal_rows, np.bool_),
+}
+
+
 # -------------------------------------------------------------------------------------------------- all pairs of items
 
 
-def core_distances(matrix: np.ndarray, counts: np.ndarray, samples: np.ndarray) -> np.ndarray:
-    """Return the distance within which each item has as many other rows as `samples`, (n,) float64; see `dense`."""
-    core = np.empty(len(matrix))
-
-    def work(part: slice) -> None:
-        _put_cores(matrix, counts, samples, part.start, part.stop, core)
-
-    for_each_chunk(CPU, work, chunks_for_cores(core.size, LEAST_CORES))
-    return core
+def put_least(
+    distance: np.ndarray, rows: np.ndarray, groups: tuple[Array, Array], core: Array, upper: np.ndarray,
+    ids: np.ndarray, weights: np.ndarray,
+) -> None:  # fmt: skip
+    """Insert the points of other groups into the lists of some rows, by their distances, (m, n); see `SearchTask`."""
+    row_group, point_group = groups
+    _insert_rows(distance, rows, row_group, point_group, NO_CORE if core is None else core, upper, ids, weights)
 
 
 @njit(nogil=True, cache=True)
-def _put_cores(matrix, counts, samples, begin, end, core):
-    n = len(matrix)
-    for i in range(begin, end):
-        lacking, core[i] = samples[i] - (counts[i] - 1), 0.0
-        if lacking <= 0:
-            continue
-        row = matrix[i].copy()
-        row[i] = core[i] = np.inf  # the item itself comes last
-        place = min(np.int64(lacking), n) - 1  # each other item is a row at least
-        near = np.flatnonzero(row <= np.partition(row, place)[place])
-        for e in np.argsort(row[near]):
-            lacking -= counts[near[e]]
-            if lacking <= 0:
-                core[i] = row[near[e]]
-                break
+def _insert_rows(distance, rows, row_group, point_group, core, upper, ids, weights):
+    for i in range(len(distance)):
+        for j in range(distance.shape[1]):
+            if distance[i, j] <= upper[i] and point_group[j] != row_group[i]:
+                weight = reachability(np.float64(distance[i, j]), core, rows[i], j)
+                insert_within(upper, ids, weights, i, j, weight)

@@ -6,15 +6,12 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.items.kind import holders_of
-from rapids_slink.items.search import room
 from rapids_slink.metrics import WORD_BITS
-from rapids_slink.neighbors.task import row_blocks
+from rapids_slink.neighbors.matrix import put_least as put_least
 from rapids_slink.runtime.cuda import (
     MIN_SHARED_MEMORY,
     WARP,
     c_name,
-    check_arrays,
     constant,
     launch,
     launch_blocks,
@@ -22,14 +19,22 @@ from rapids_slink.runtime.cuda import (
 )
 from rapids_slink.runtime.device import Array
 from rapids_slink.runtime.memory import free_bytes
-from rapids_slink.spanning_tree.cuda import find_cores
 
 STRINGS, EDITS, ROWS = "items/strings.cu", "items/edits.cu", "items/rows.cu"
 #: The most bytes of scratch for long strings, and the fewest pairs of them at a time.
 EDGE_BYTES, FEWEST = 2**30, 2**10
 WORD = constant(STRINGS, "WORD")
+#: Steps of a pair besides its characters, and a cutoff above every number of edits.
+PAIR_STEPS, NO_CUTOFF = 5, 2**31 - 1
 #: The words of the longest strings of which all edits are found at once, and the characters of half a word.
 MOST_WORDS, HALF_WORD = 8, WORD // 2
+#: The kernels that compare two rows, with the types of their results and the threads of a pair.
+ROW_PAIRS = {
+    "count_common": (cp.int64, WARP),
+    "dot_products": (cp.float64, 1),
+    "squared_distances": (cp.float64, 1),
+    "equal_rows": (cp.bool_, 1),
+}
 
 
 # -------------------------------------------------------------------------------------------------------------- strings
@@ -45,42 +50,50 @@ def edits(strings: Any, src: Array, dst: Array, cutoff: int) -> Array:
     size = max(FEWEST, int(min(EDGE_BYTES, free_bytes() / 4)) // strings.longest)
     for begin in range(0, long.size, size):
         part = long[begin : begin + size]
-        edges, of_part = cp.empty(part.size * strings.longest, cp.int8), cp.empty(part.size)
-        _count_edits(strings, src[part], dst[part], cutoff, edges, of_part)
-        distance[part] = of_part
+        edges, part_distance = cp.empty(part.size * strings.longest, cp.int8), cp.empty(part.size)
+        _count_edits(strings, src[part], dst[part], cutoff, edges, part_distance)
+        distance[part] = part_distance
     return distance
 
 
 def _count_edits(strings: Any, src: Array, dst: Array, cutoff: int, edges: Array, distance: Array) -> None:
-    _check_strings(strings, src, dst)
-    n, longest = np.int64(src.size), np.int64(strings.longest)
-    arguments = strings.codes, strings.starts, src, dst, n, np.int32(cutoff), edges, longest, distance
-    launch(STRINGS, "count_edits", src.size, *arguments)
+    launch(
+        STRINGS, "count_edits", src.size, strings.codes, strings.starts, src, dst, src.size, cutoff, edges,
+        strings.longest, distance,
+    )  # fmt: skip
 
 
-def finds_all_edits(strings: Any) -> bool:
-    """Return whether a block has room for the masks of its strings."""
-    words, mask = _words(strings)
-    return words <= MOST_WORDS and strings.n_characters * words * WARP * mask.itemsize <= MIN_SHARED_MEMORY
+def steps(strings: Any) -> float:
+    """Return how many steps all edits take, each a character of a string for a word of another."""
+    return float((-(-strings.lengths // WORD)).sum()) * (strings.codes.size + PAIR_STEPS * len(strings)) / 2
 
 
-def all_edits(strings: Any) -> Array:
-    """Return the numbers of edits of all pairs, (n, n), as the smallest integers that hold them."""
-    _check_strings(strings)
-    n, (words, mask), out = len(strings), _words(strings), cp.empty((len(strings),) * 2, edit_type(strings))
-    rows, threads = constant(EDITS, "ROWS"), constant(EDITS, "THREADS")
+def edits_of_rows(strings: Any, rows: Array, points: slice) -> Array:
+    """Return the numbers of edits of some strings from a range of them, (m, p), of `Strings.distance_type`."""
+    (words, mask), (m, p) = _words(strings), (rows.size, points.stop - points.start)
+    shared_memory = strings.n_characters * words * WARP * mask.itemsize
+    if words > MOST_WORDS or shared_memory > MIN_SHARED_MEMORY:
+        return _of_pairs(strings, edits, rows, points)
+    out, height, threads = cp.empty((m, p), strings.distance_type), constant(EDITS, "ROWS"), constant(EDITS, "THREADS")
     options = f"-DMASK={c_name(mask)}", f"-DWORDS={words}", f"-DCOUNT={c_name(out.dtype)}"
     launch_blocks(
-        EDITS, "put_edits", (-(-n // WARP), -(-n // rows)), threads, strings.codes, strings.starts, np.int32(n),
-        np.int32(strings.n_characters), out, options=options,
-        shared_memory=strings.n_characters * words * WARP * mask.itemsize,
+        EDITS, "put_edits", (-(-p // WARP), -(-m // height)), threads, strings.codes, strings.starts, rows, m,
+        points.start, p, strings.n_characters, out, options=options,
+        shared_memory=shared_memory,
     )  # fmt: skip
     return out
 
 
-def edit_type(strings: Any) -> np.dtype:
-    """Return the type of the numbers that `all_edits` returns."""
-    return np.dtype("uint8" if strings.longest < 2**8 else "uint16")
+def differences_of_rows(strings: Any, rows: Array, points: slice) -> Array:
+    """Return in how many places some strings differ from a range of them, as `edits_of_rows` does."""
+    return _of_pairs(strings, differences, rows, points)
+
+
+def _of_pairs(strings: Any, find: Callable[..., Array], rows: Array, points: slice) -> Array:
+    """Return the distances that a function finds pair by pair."""
+    numbers = cp.arange(points.start, points.stop, dtype=cp.int32)
+    src, dst = cp.repeat(rows, numbers.size), cp.tile(numbers, rows.size)
+    return find(strings, src, dst, NO_CUTOFF).astype(strings.distance_type).reshape(rows.size, -1)
 
 
 def _words(strings: Any) -> tuple[int, np.dtype]:
@@ -92,53 +105,43 @@ def _words(strings: Any) -> tuple[int, np.dtype]:
 
 def differences(strings: Any, src: Array, dst: Array, cutoff: int) -> Array:
     """Return in how many places each pair differs, (m,) float64, infinite above `cutoff` and for different lengths."""
-    _check_strings(strings, src, dst)
     distance = cp.empty(src.size)
-    arguments = strings.codes, strings.starts, src, dst, np.int64(src.size), np.int32(cutoff), distance
-    launch(STRINGS, "count_differences", src.size, *arguments)
+    launch(
+        STRINGS, "count_differences", src.size, strings.codes, strings.starts, src, dst, src.size,
+        cutoff, distance,
+    )  # fmt: skip
     return distance
 
 
 def hash_strings(strings: Any, seed: int) -> Array:
     """Return a hash of each string, (n,) uint64, the same for equal strings."""
-    _check_strings(strings)
     n, hashes = len(strings), cp.empty(len(strings), cp.uint64)
-    launch(STRINGS, "hash_strings", n, strings.codes, strings.starts, np.int64(n), np.uint64(seed), hashes)
+    launch(STRINGS, "hash_strings", n, strings.codes, strings.starts, n, np.uint64(seed), hashes)
     return hashes
 
 
 def copy_strings(strings: Any, rows: Array, starts: Array, codes: Array) -> None:
     """Copy the strings of some rows into `codes`, one after the other, each to its new start."""
-    _check_strings(strings, rows)
-    check_arrays("int64", starts, size=rows.size + 1)
-    check_arrays("int32", codes)
-    arguments = strings.codes, strings.starts, rows, np.int64(rows.size), starts, codes
-    launch(STRINGS, "copy_strings", rows.size, *arguments)
+    launch(STRINGS, "copy_strings", rows.size, strings.codes, strings.starts, rows, rows.size, starts, codes)
 
 
 def make_keys(strings: Any, rows: slice, deleted: int, first: Array, item: Array, key: Array) -> None:
     """Write the hashes that a string of a range has without some characters; see `cpu.make_keys`."""
     name = "delete_characters" if strings.classes() is None else "mask_characters"
-    _check_strings(strings, item)
-    check_arrays("int64", first, size=rows.stop - rows.start)
-    check_arrays("uint64", key, size=item.size)
-    arguments = strings.codes, strings.starts, np.int64(rows.start), np.int64(first.size), np.int32(deleted)
-    launch(STRINGS, name, first.size, *arguments, first, item, key)
+    launch(
+        STRINGS, name, first.size, strings.codes, strings.starts, rows.start, first.size,
+        deleted, first, item, key,
+    )  # fmt: skip
 
 
 def project_strings(strings: Any, ones: int, buckets: int, bits: int) -> Array:
     """Return the projection of each string, (n, bits / 8) uint8; see `cpu.project_strings`."""
-    _check_strings(strings)
     n = len(strings)
     values, counts = cp.zeros((n, bits // 8), cp.uint8), cp.zeros(n * buckets if ones else 0, cp.uint8)
-    sizes = np.int32(ones), np.int32(buckets), np.int32(bits // 8)
-    launch(STRINGS, "project_strings", n, strings.codes, strings.starts, np.int64(n), *sizes, counts, values)
+    launch(
+        STRINGS, "project_strings", n, strings.codes, strings.starts, n, ones, buckets, bits // 8, counts, values
+    )  # fmt: skip
     return values
-
-
-def _check_strings(strings: Any, *rows: Array) -> None:
-    check_arrays("int32", strings.codes, *rows)
-    check_arrays("int64", strings.starts, size=len(strings) + 1)
 
 
 # ------------------------------------------------------------------------------------------------- sets and sparse rows
@@ -152,71 +155,49 @@ def sort_rows(_starts: Array, columns: Array, row: Array) -> Array:
 def hashed_bits(sets: Any, width: int, fit: bool) -> tuple[Array, Array]:
     """Return the bits to which each set's elements are hashed, and the numbers of ones; see `cpu`."""
     n = len(sets)
-    check_arrays("int64", sets.starts)
     words, ones = cp.zeros((n, width // WORD_BITS), cp.uint64), cp.empty(n, cp.int64)
-    arguments = sets.starts, sets.columns, np.int64(n), np.int32(width), np.bool_(fit), words, ones
-    launch(ROWS, "put_bits", WARP * n, *arguments, options=_of_rows(sets))
+    launch(
+        ROWS, "put_bits", WARP * n, sets.starts, sets.columns, n, width, fit, words, ones,
+        options=_of_rows(sets),
+    )  # fmt: skip
     return words, ones
-
-
-def common_elements(sets: Any, src: Array, dst: Array) -> Array:
-    """Return the number of common elements of each pair of sets, (m,) int64."""
-    return _of_row_pairs("count_common", sets, src, dst, cp.int64, WARP)
-
-
-def dot_products(rows: Any, src: Array, dst: Array) -> Array:
-    """Return the dot products of pairs of rows, (m,) float64."""
-    return _of_row_pairs("dot_products", rows, src, dst, cp.float64)
-
-
-def squared_distances(rows: Any, src: Array, dst: Array) -> Array:
-    """Return the squared distances of pairs of rows, (m,) float64."""
-    return _of_row_pairs("squared_distances", rows, src, dst, cp.float64)
-
-
-def equal_rows(rows: Any, src: Array, dst: Array) -> Array:
-    """Return whether the rows of each pair have the same entries, (m,) bool."""
-    return _of_row_pairs("equal_rows", rows, src, dst, cp.bool_)
 
 
 def hash_rows(rows: Any, seed: int) -> Array:
     """Return a hash of each row, (n,) uint64, the same for equal rows."""
     out = cp.empty(len(rows), cp.uint64)
-    check_arrays("int64", rows.starts, size=out.size + 1)
-    arguments = rows.starts, rows.columns, rows.values, np.int64(out.size), np.uint64(seed), out
-    launch(ROWS, "hash_rows", WARP * out.size, *arguments, options=_of_rows(rows))
+    launch(
+        ROWS, "hash_rows", WARP * out.size, rows.starts, rows.columns, rows.values, out.size, np.uint64(seed),
+        out, options=_of_rows(rows),
+    )  # fmt: skip
     return out
 
 
-def all_sums(rows: Any, use: Callable[[slice, Array], None]) -> None:
-    """Call `use` with ranges of rows and what each has in common with all, as `cpu.all_sums` does; counts are int32."""
-    n, (begins, holders, entries) = len(rows), holders_of(rows)
-    number, holders = rows.column_numbers.astype("int32", copy=False), holders.astype("int32")
-    check_arrays("int64", rows.starts, begins)
+def sums_of_rows(stored: Any, rows: Array, points: slice) -> Array:
+    """Return what some rows have in common with a range of them, (m, p), as `cpu.sums_of_rows` does."""
+    (m, p), holders = (rows.size, points.stop - points.start), stored.holders
+    number = stored.column_numbers.astype("int32", copy=False)
     more: tuple[Any, ...] = ()
-    name, dtype, each = "count_all_common", "int32", constant(ROWS, "COUNTED")
-    if rows.values is not None:
-        name, dtype, each = "sum_all_products", "float64", constant(ROWS, "SUMMED")
-        more = rows.columns, rows.values, rows.values[entries], np.int64(rows.n_features)
-    across = -(-n // (each * constant(ROWS, "WARPS")))
-    for part in row_blocks(n, n, room(rows.device) // 2):
-        sums = cp.empty((part.stop - part.start, n), dtype)
-        launch_blocks(
-            ROWS, name, (len(sums), across), constant(ROWS, "THREADS"),
-            rows.starts, number, begins, holders, np.int32(n), np.int32(part.start), sums, *more,
-            options=_of_rows(rows),
-        )  # fmt: skip
-        use(part, sums)
+    name, dtype, width = "count_all_common", "int32", constant(ROWS, "COUNTED")
+    if stored.values is not None:
+        name, dtype, width = "sum_all_products", "float64", constant(ROWS, "SUMMED")
+        more = stored.columns, stored.values, holders.values, stored.n_features
+    sums, across = cp.empty((m, p), dtype), -(-p // (width * constant(ROWS, "WARPS")))
+    launch_blocks(
+        ROWS, name, (m, across), constant(ROWS, "THREADS"),
+        stored.starts, number, holders.starts, holders.rows, rows, points.start, p, sums, *more,
+        options=_of_rows(stored),
+    )  # fmt: skip
+    return sums
 
 
-def _of_row_pairs(name: str, rows: Any, src: Array, dst: Array, dtype: Any, threads: int = 1) -> Array:
-    m = src.size
-    check_arrays("int64", rows.starts, size=len(rows) + 1)
-    check_arrays("int32", src, dst, size=m)
+def compare_rows(how: str, rows: Any, src: Array, dst: Array) -> Array:
+    """Return what a kernel of `ROW_PAIRS` finds for each pair of rows, (m,)."""
+    m, (dtype, threads) = src.size, ROW_PAIRS[how]
     out = cp.empty(m, dtype)
     launch(
-        ROWS, name, threads * m,
-        rows.starts, rows.columns, rows.values, src, dst, np.int64(m), np.int64(rows.n_features), out,
+        ROWS, how, threads * m,
+        rows.starts, rows.columns, rows.values, src, dst, m, rows.n_features, out,
         options=_of_rows(rows),
     )  # fmt: skip
     return out
@@ -226,11 +207,3 @@ def _of_rows(rows: Any) -> tuple[str, ...]:
     """Return the compiler's options for the kernels of rows."""
     column = f"-DCOLUMN={c_name(rows.columns.dtype)}"
     return (column,) if rows.values is None else (value_option(rows.values.dtype), column)
-
-
-# -------------------------------------------------------------------------------------------------- all pairs of items
-
-
-def core_distances(matrix: Array, counts: Array, samples: Array) -> Array:
-    """Return the distance within which each item has as many other rows as `samples`, (n,) float64; see `dense`."""
-    return find_cores(matrix, 0, counts.astype("int64"), samples.astype("int64"))

@@ -14,25 +14,26 @@
 constexpr int THREADS = 256, ROWS = 128;  // of a block, and the strings that pass it
 constexpr int BITS = 8 * sizeof(MASK);
 
-// out[i * n + j] = the edits between strings i and j, of `characters` characters. The masks of a block's 32 strings are in shared
-// memory, a line for each character and word.
+// out[i * columns + j] = the edits between string rows[i], of m, and string first_column + j. The masks of a block's 32 strings, of
+// `characters` characters, are in shared memory, a line for each character and word.
 extern "C" __global__ void __launch_bounds__(THREADS) put_edits(
-    const int* __restrict__ codes, const long long* __restrict__ starts, int n, int characters, COUNT* __restrict__ out) {
+    const int* __restrict__ codes, const long long* __restrict__ starts, const int* __restrict__ rows, int m, int first_column,
+    int columns, int characters, COUNT* __restrict__ out) {
     extern __shared__ __align__(16) char shared[];
     MASK* masks = (MASK*)shared;
     int lane = threadIdx.x % WARP, column = blockIdx.x * WARP + lane;
-    long long begin = column < n ? starts[column] : 0;
-    int size = column < n ? (int)(starts[column + 1] - begin) : 0;
+    long long begin = column < columns ? starts[first_column + column] : 0;
+    int size = column < columns ? (int)(starts[first_column + column + 1] - begin) : 0;
     for (int i = threadIdx.x; i < characters * WORDS * WARP; i += THREADS) masks[i] = 0;
     __syncthreads();
     if (threadIdx.x < WARP)
         for (int i = 0; i < size; i++) masks[(codes[begin + i] * WORDS + i / BITS) * WARP + lane] |= (MASK)1 << i % BITS;
     __syncthreads();
     int last = max(size - 1, 0), last_word = last / BITS, last_bit = last % BITS;
-    int end = min(n, (int)(blockIdx.y + 1) * ROWS);
+    int end = min(m, (int)(blockIdx.y + 1) * ROWS);
     for (int row = blockIdx.y * ROWS + threadIdx.x / WARP; row < end; row += THREADS / WARP) {
-        long long first = starts[row];
-        int length = (int)(starts[row + 1] - first), value = size;
+        long long first = starts[rows[row]];
+        int length = (int)(starts[rows[row] + 1] - first), value = size;
         MASK plus[WORDS], minus[WORDS];
 #pragma unroll
         for (int w = 0; w < WORDS; w++) plus[w] = ~(MASK)0, minus[w] = 0;
@@ -55,6 +56,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) put_edits(
                 }
             }
         }
-        if (column < n) out[(long long)row * n + column] = (COUNT)(size ? value : length);
+        if (column < columns) out[(long long)row * columns + column] = (COUNT)(size ? value : length);
     }
 }

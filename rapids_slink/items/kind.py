@@ -12,7 +12,8 @@ The definition decides about every candidate, in float64 and with the same bits 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from math import inf
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -26,8 +27,6 @@ from rapids_slink.runtime.device import CPU, Array, Device, all_true, half, on_c
 kernels = partial(half, package=__package__)
 #: A function that raises if the values, (m,), of rows with these starts are not valid for the argument of this name.
 Check = Callable[[Array, Array, str], None]
-#: The most steps of a matrix of stored rows on a GPU, some seconds.
-MOST_STEPS = 2**41
 
 
 def without_features(metric: Metric) -> str:
@@ -49,15 +48,8 @@ class Projection(NamedTuple):
 class Items(Protocol):
     """Items on a device. `read` makes those of several inputs, one after the other."""
 
-    @property
-    def device(self) -> Device:
-        """Return the device that holds the items."""
-        ...
-
-    @property
-    def n_features(self) -> int:
-        """Return the `n_features_in_` of a model that is fitted to the items."""
-        ...
+    device: Device
+    n_features: int  # the `n_features_in_` of a model that is fitted to the items
 
     @classmethod
     def read(cls, inputs: dict[str, Any], metric: Metric, device: Device) -> Self:
@@ -83,7 +75,7 @@ class Items(Protocol):
 
         Items of two classes are infinitely far apart.
         """
-        ...
+        return None
 
     def hashes(self, seed: int) -> Array:
         """Return a hash of each item, (n,) uint64, the same for equal items."""
@@ -103,25 +95,33 @@ class Items(Protocol):
         """
         ...
 
-    def steps(self) -> float:
-        """Return how many steps `matrix` takes, each of about two nanoseconds on one core."""
-        ...
+    @property
+    def distance_type(self) -> np.dtype:
+        """Return the type of the distances of `distances_of_rows`: float64 or, of strings, small integers."""
+        return np.dtype("float64")
 
-    def matrix(self) -> tuple[Array, Array | None]:
-        """Return the distances of all pairs, (n, n), and None; or lower bounds on them and their errors, (n,) float64.
+    @property
+    def errors(self) -> Array | None:
+        """Return the most by which the square of an item's distance is above that of its lower bound, (n,) float64.
 
-        Distances are float64, of strings small integers on a GPU. What is on the diagonal has no meaning. An error is
-        the most by which the square of a distance of an item is above that of its bound.
+        None if `distances_of_rows` returns no bounds but distances.
+        """
+        return None
+
+    def distances_of_rows(self, rows: Array, points: slice) -> Array:
+        """Return the distances of some items, (m,) int32, from a range of items, (m, p), or lower bounds on them.
+
+        All are of one class.
         """
         ...
 
-    def matrix_bytes(self, limit: float) -> float:
-        """Return the bytes that an entry of `matrix` takes on a GPU; infinite if another search serves a limit."""
-        ...
+    def is_stored(self, limit: float) -> bool:
+        """Return whether all distances are computed for the pairs within a limit, since no other search takes less."""
+        return limit == inf
 
     def keys_an_item(self, limit: float) -> float:
         """Return the mean number of keys of an item, for pairs within a limit; infinite if no keys serve that limit."""
-        ...
+        return inf
 
     def keys(self, limit: float, rows: slice) -> tuple[Array, Array]:
         """Return the items of a range, (k,) int32, each once for each of its keys, and the keys, (k,) uint64.
@@ -138,12 +138,17 @@ class Items(Protocol):
 # -------------------------------------------------------------------------------- rows of which some entries are stored
 
 
-@dataclass(frozen=True)
-class StoredRows:
-    """The shared implementation of `Items` for sets and sparse rows: n rows on a device."""
+class Holders(NamedTuple):
+    """The entries of some rows, column by column."""
 
-    #: steps of a pair besides its common columns
-    PAIR_STEPS: ClassVar[int]
+    starts: Array  # (c + 1,) int64: where the entries of each number of a column begin; see `column_numbers`
+    rows: Array  # (m,) int32, the row of each entry, ascending in each column
+    values: Array  # (m,) float32 or float64; None for sets
+
+
+@dataclass(frozen=True)
+class StoredRows(Items):
+    """The shared implementation of `Items` for sets and sparse rows: n rows on a device."""
 
     metric: Metric
     device: Device
@@ -166,9 +171,8 @@ class StoredRows:
         xp, rows = self.device.xp, self.device.asarray(rows, "int64")
         first = self.starts[rows]
         begins = xp.concatenate((xp.zeros(1, "int64"), xp.cumsum(self.starts[rows + 1] - first)))
-        at = xp.arange(int(begins[-1]), dtype="int64")
-        row = xp.searchsorted(begins, at, side="right") - 1
-        at += first[row] - begins[row]
+        row = row_of_entries(begins, self.device)
+        at = xp.arange(row.size) + (first - begins[:-1])[row]
         some = replace(self, starts=begins, columns=self.columns[at])
         return some if self.values is None else replace(some, values=self.values[at], norms=self.norms[rows])
 
@@ -178,21 +182,7 @@ class StoredRows:
 
     def equal(self, src: Array, dst: Array) -> Array:
         """Return whether both rows of each pair have the same entries, (m,) bool."""
-        return kernels(self.device).equal_rows(self, src, dst)
-
-    def classes(self) -> Array | None:
-        """Return None: all rows have distances to each other."""
-        return None
-
-    def steps(self) -> float:
-        """Return how many steps `matrix` takes: one for each two rows that have a column, and some for each pair."""
-        number = self.column_numbers
-        counts = self.device.xp.bincount(number).astype("float64") if number.size else np.zeros(1)
-        return float((counts * counts).sum()) + self.PAIR_STEPS * float(len(self)) ** 2
-
-    def matrix_bytes(self, limit: float) -> float:
-        """Return the bytes of a float64; infinite if there is a limit, or if a GPU takes long for all pairs."""
-        return 8 if limit == np.inf and self.steps() <= MOST_STEPS else np.inf
+        return kernels(self.device).compare_rows("equal_rows", self, src, dst)
 
     @cached_property
     def column_numbers(self) -> Array:
@@ -203,6 +193,14 @@ class StoredRows:
         if self.fit(4 * self.columns.size + 1024):
             return self.columns
         return self.device.xp.unique(self.columns, return_inverse=True)[1].reshape(-1)
+
+    @cached_property
+    def holders(self) -> "Holders":
+        """Return the rows that hold each column."""
+        xp, number = self.device.xp, self.column_numbers
+        row, entries = row_of_entries(self.starts, self.device).astype("int32"), stable_order(number, xp)
+        begins = xp.concatenate((xp.zeros(1, "int64"), xp.cumsum(xp.bincount(number))))
+        return Holders(begins, row[entries], None if self.values is None else self.values[entries])
 
     def fit(self, width: int) -> bool:
         """Return whether all columns are numbers from 0 to below `width`."""
@@ -225,23 +223,12 @@ def cheapest_size(sizes: Sequence[int], least: float, measure: Callable[[int], t
     """
     best, time = sizes[0], np.inf
     for size in sizes:
-        each, passing, is_last = measure(size)
-        if each + passing < time:
-            best, time = size, each + passing
-        if each + least >= time or is_last:  # more cannot take less
+        pair_time, passing, is_last = measure(size)
+        if pair_time + passing < time:
+            best, time = size, pair_time + passing
+        if pair_time + least >= time or is_last:  # more cannot take less
             break
     return best
-
-
-def holders_of(rows: StoredRows) -> tuple[Array, Array, Array]:
-    """Return where the holders of each number of a column begin, (c + 1,) int64, and the holders, (m,) int64 each.
-
-    These are rows, ascending for each number, and the place of their entries in the order of the rows. See
-    `StoredRows.column_numbers`.
-    """
-    xp, number = rows.device.xp, rows.column_numbers
-    row, entries, counts = row_of_entries(rows.starts, rows.device), stable_order(number, xp), xp.bincount(number)
-    return xp.concatenate((xp.zeros(1, "int64"), xp.cumsum(counts))), row[entries], entries
 
 
 def row_of_entries(starts: Array, device: Device) -> Array:

@@ -155,39 +155,37 @@ __device__ __forceinline__ void each_column(
     }
 }
 
-// out[i * n + j] = the number of common elements of sets first_row + i and j. A warp takes a set and COUNTED others, and an element
-// at a time: so no two lanes add to one count.
+// out[i * p + j] = the number of common elements of sets rows[i] and first_point + j. A warp takes a set and COUNTED others, and an
+// element at a time: so no two lanes add to one count.
 extern "C" __global__ void __launch_bounds__(THREADS) count_all_common(
     const long long* __restrict__ starts, const int* __restrict__ numbers, const long long* __restrict__ begins,
-    const int* __restrict__ holders, int n, int first_row, int* __restrict__ out) {
+    const int* __restrict__ holders, const int* __restrict__ rows, int first_point, int p, int* __restrict__ out) {
     __shared__ int shared[WARPS][COUNTED];
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, *counts = shared[warp];
-    int first = (blockIdx.y * WARPS + warp) * COUNTED, last = min(n, first + COUNTED);
-    if (first >= n) return;
+    int offset = (blockIdx.y * WARPS + warp) * COUNTED, first = first_point + offset, last = first_point + min(p, offset + COUNTED);
+    if (offset >= p) return;
     for (int j = lane; j < COUNTED; j += WARP) counts[j] = 0;
     __syncwarp();
-    int row = first_row + blockIdx.x;
-    each_column(starts, numbers, begins, holders, row, first, last, [&](long long, long long begin, long long end) {
+    each_column(starts, numbers, begins, holders, rows[blockIdx.x], first, last, [&](long long, long long begin, long long end) {
         for (long long h = begin + lane; h < end; h += WARP) counts[holders[h] - first]++;
     });
-    for (int j = lane; first + j < last; j += WARP) out[(long long)blockIdx.x * n + first + j] = counts[j];
+    for (int j = lane; first + j < last; j += WARP) out[(long long)blockIdx.x * p + offset + j] = counts[j];
 }
 
-// out[i * n + j] = the dot product of rows first_row + i and j, which `dot_products` has too. Holder h has the value `held[h]`. A
-// warp takes a row and SUMMED others, and a column at a time: so each sum has the order of the columns.
+// out[i * p + j] = the dot product of rows rows[i] and first_point + j, which `dot_products` has too. Holder h has the value
+// `held[h]`. A warp takes a row and SUMMED others, and a column at a time: so each sum has the order of the columns.
 extern "C" __global__ void __launch_bounds__(THREADS) sum_all_products(
     const long long* __restrict__ starts, const int* __restrict__ numbers, const long long* __restrict__ begins,
-    const int* __restrict__ holders, int n, int first_row, double* __restrict__ out, const COLUMN* __restrict__ columns,
-    const VALUE* __restrict__ values, const VALUE* __restrict__ held, long long d) {
+    const int* __restrict__ holders, const int* __restrict__ rows, int first_point, int p, double* __restrict__ out,
+    const COLUMN* __restrict__ columns, const VALUE* __restrict__ values, const VALUE* __restrict__ held, long long d) {
     __shared__ double shared[WARPS][2][SUMMED];
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     double *even = shared[warp][0], *odd = shared[warp][1];
-    int first = (blockIdx.y * WARPS + warp) * SUMMED, last = min(n, first + SUMMED);
-    if (first >= n) return;
+    int offset = (blockIdx.y * WARPS + warp) * SUMMED, first = first_point + offset, last = first_point + min(p, offset + SUMMED);
+    if (offset >= p) return;
     for (int j = lane; j < SUMMED; j += WARP) even[j] = odd[j] = 0;
     __syncwarp();
-    int row = first_row + blockIdx.x;
-    each_column(starts, numbers, begins, holders, row, first, last, [&](long long e, long long begin, long long end) {
+    each_column(starts, numbers, begins, holders, rows[blockIdx.x], first, last, [&](long long e, long long begin, long long end) {
         long long column = columns[e];
         double x = widen(values[e]), *sums = column & 1 ? odd : even;
         if (column == d - 1 && !(column & 1)) {
@@ -199,5 +197,5 @@ extern "C" __global__ void __launch_bounds__(THREADS) sum_all_products(
             sums[j] = plus(sums[j], times(x, widen(held[h])));
         }
     });
-    for (int j = lane; first + j < last; j += WARP) out[(long long)blockIdx.x * n + first + j] = plus(even[j], odd[j]);
+    for (int j = lane; first + j < last; j += WARP) out[(long long)blockIdx.x * p + offset + j] = plus(even[j], odd[j]);
 }

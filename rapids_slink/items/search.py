@@ -5,37 +5,36 @@
 Groups are numbers, one for each item: no pair of two groups is wanted. Equal items of a group are one item until the
 end, so that copies cost nothing. A pair may be found several times, because it shares several keys.
 
-*The k nearest items.* An item with k copies in the second set is nearest to these, or to earlier items at distance
-zero, such as larger sets by containment. For other items the search widens: up to the distance that half of a sample
-has to its k-th nearest item, then again for those that found fewer, until few pairs are left and all are compared.
+*The nearest items* of some rows come from the distances of a block of rows at a time from all others, of which the
+least are kept. This is a `Search` as that of points, so the tree of items beyond memory is made as that of points is.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, inf
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rapids_slink.forced import forced
-from rapids_slink.items.kind import Items
+from rapids_slink.items.kind import Items, kernels
+from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.rows import metric_rows
+from rapids_slink.neighbors.task import Search, SearchResult, SearchTask, equal_slices
 from rapids_slink.neighbors.within import prepare_pairs
 from rapids_slink.ordering import stable_order
 from rapids_slink.points.keys import Groups, groups_of
-from rapids_slink.report import counted
+from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import Array, Device, all_true, to_host
 from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, check_memory, free_bytes
-from rapids_slink.runtime.threads import Progress, progress_bar, with_progress
+from rapids_slink.runtime.threads import Progress, for_each_chunk, progress_bar, workers
 from rapids_slink.spanning_tree.copies import Copies
 
 #: Pairs of two rows, (src, dst, weight).
 Pairs = tuple[Array, Array, Array]
 #: In groups of up to this number of items all pairs are compared.
 SMALL_GROUP = {"cpu": 64, "cuda": 256}
-#: Items whose distances tell the next level of a search, and the factor by which the level grows if they do not.
-SAMPLE, GROWTH = 32, 1.25
 #: The most keys of an item on average: more take too much memory.
 MOST_KEYS = 1024
 #: The most seeds of hashes that are tried until only equal items have equal hashes.
@@ -44,10 +43,11 @@ MOST_SEEDS = 8
 KEYED_ITEMS = 2**21
 #: Pairs of projections that are compared for a first range of rows. The share of candidates tells the next range.
 FIRST_PAIRS = {"cpu": 2**24, "cuda": 2**34}
-#: If at most this number of pairs is left, all are compared for nearest items.
-FEW_PAIRS = {"cpu": 2**23, "cuda": 2**28}
 #: Pairs that are compared at a time, and their bytes.
 MOST_PAIRS, PAIR_BYTES = {"cpu": 2**21, "cuda": 2**25}, 64
+#: The most rows whose distances from all items a core of a CPU finds at a time, the most bytes of these, and how many
+#: such blocks it takes to find them.
+CPU_ROWS, BLOCK_BYTES, BLOCKS = 128, 2**24, 8
 #: Pairs that wait until the nearest are kept, and bytes of an entry of a list of the nearest.
 MOST_LISTED, LISTED_BYTES = {"cpu": 2**23, "cuda": 2**26}, 48
 #: Bytes of an item, from its hash to its edges, and of chunks at their smallest.
@@ -109,11 +109,17 @@ def distinct_items(items: Items, number: Array, later_bytes: int = 0) -> Distinc
     first_equal[differ] = differ  # an item that no seed tells from another stays distinct, even if it has equals
     copies = Copies.of(first_equal, xp)
     first = copies.first
-    of_row = xp.searchsorted(first, first_equal).astype("int32")
+    item_of_row = xp.searchsorted(first, first_equal).astype("int32")
     own = items if first.size == n else items.take(first)
     number = number[first]
     count = int(number.max()) + 1 if n else 0
-    return Distinct(own, copies, of_row, groups_of(number, count, device))
+    return Distinct(own, copies, item_of_row, groups_of(number, count, device))
+
+
+def are_large(groups: Groups, device: Device) -> np.ndarray:
+    """Return which groups have so many items that not all their pairs are compared one by one, (g,) bool."""
+    small = {None: SMALL_GROUP[device.name], "stored": SMALL_GROUP[device.name], "distances": inf}
+    return groups.sizes > small.get(forced().items, 1)
 
 
 class ItemSearch:
@@ -122,9 +128,7 @@ class ItemSearch:
     def __init__(self, items: Items, groups: Groups, limit: float, progress: bool | str = False) -> None:
         self.items, self.groups, self.limit, self.device = items, groups, limit, items.device
         self.progress = progress
-        wanted = forced().items
-        small = SMALL_GROUP[self.device.name] if wanted is None else inf if wanted == "distances" else 1
-        is_large = (groups.sizes > small) & (limit < inf)
+        is_large = are_large(groups, self.device) & (limit < inf)
         self.projected, self.compared = np.flatnonzero(is_large), np.flatnonzero((groups.sizes > 1) & ~is_large)
 
     def parts(self, src: Array = None, dst: Array = None) -> Iterator[Pairs]:
@@ -154,8 +158,8 @@ class ItemSearch:
             return True
         wanted = sizes / 2 if src is None else np.bincount(to_host(self.groups.number[src]), minlength=sizes.size)
         cost, pairs = COSTS[self.device.name], wanted * sizes
-        of_pairs = cost.pair * pairs[self.compared].sum() + cost.tested * pairs[self.projected].sum()
-        return bool(cost.key * keys * len(self.items) < of_pairs + cost.group * self.projected.size)
+        pair_cost = cost.pair * pairs[self.compared].sum() + cost.tested * pairs[self.projected].sum()
+        return bool(cost.key * keys * len(self.items) < pair_cost + cost.group * self.projected.size)
 
     def _wanted(self, a: Array, b: Array, src: Array, dst: Array) -> tuple[Array, Array]:
         xp = self.device.xp
@@ -183,8 +187,8 @@ class ItemSearch:
                 item, key = self.items.keys(self.limit, slice(start, min(start + KEYED_ITEMS, n)))
                 key = _mixed(key + number[item].astype("uint64") * xp.uint64(MULTIPLIERS[0]), xp)
                 if passes > 1:
-                    of_turn = key % xp.uint64(passes) == turn
-                    item, key = item[of_turn], key[of_turn]
+                    in_turn = key % xp.uint64(passes) == turn
+                    item, key = item[in_turn], key[in_turn]
                 words.append((key & ~mask) | item.astype("uint64"))
             sorted_ = words[0] if len(words) == 1 else xp.concatenate(words)
             del words, item, key
@@ -265,34 +269,74 @@ class ItemSearch:
         return a[once], b[once]
 
 
-def are_few(n_pairs: int, most: int) -> bool:
-    """Return whether at most `most` pairs are left, so that all are compared; False if levels are prescribed."""
-    return n_pairs <= most and forced().items in (None, "distances")
+def all_distances(items: Items) -> Array:
+    """Return the distances of all pairs of items of one class, or lower bounds on them, (n, n); see `Items`.
 
-
-def next_level(items: Items, groups: Groups, wanted: Array, part: Array, level: float, nearest: int = 1) -> float:
-    """Return the next distance above `level` up to which pairs are searched for; infinite if the sample has none.
-
-    It is the median distance of a sample of the wanted items to their `nearest`-th items in other parts; or the largest
-    of these, or a multiple of `level`, whichever first is above `level`. `wanted` is (n,) bool, and `part`, (n,), tells
-    which part each item is in.
+    What is on the diagonal has no meaning.
     """
-    xp, rng = items.device.xp, np.random.default_rng(0)
-    rows, distances = to_host(xp.flatnonzero(wanted)), []
-    for row in rng.choice(rows, min(SAMPLE, rows.size), replace=False).tolist():
-        group = int(groups.number[row])
-        others = groups.order[groups.starts[group] : groups.starts[group + 1]]
-        others = others[part[others] != part[row]]
-        if others.size >= nearest:
-            distance = items.distances(xp.full(others.size, row, "int32"), others, inf)
-            distances.append(float(xp.sort(distance)[nearest - 1]))
-    levels = [float(np.median(distances)), max(distances), level * GROWTH] if distances else []
-    return next((higher for higher in levels if higher > level), inf)
+    device, n = items.device, len(items)
+    matrix, row = device.xp.empty((n, n), items.distance_type), device.xp.arange(n, dtype="int32")
+
+    def fill(rows: slice) -> None:
+        distances = items.distances_of_rows(row[rows], slice(rows.start, n))
+        matrix[rows, rows.start :], matrix[rows.start :, rows] = distances, distances.T
+
+    for_each_chunk(device, fill, equal_slices(slice(0, n), rows_at_a_time(items, n)))
+    return matrix
+
+
+class RowSearch(Search):
+    """The nearest of all items from the `first` one on, for rows of which the distances from all of them are computed.
+
+    All items are of one class. Lower bounds on the distances give each row a bound: that of its nearest by the lower
+    bounds. Every pair within it is compared.
+    """
+
+    is_over_all_pairs = True
+
+    def __init__(self, items: Items, report: Report, progress: bool | str = False, first: int = 0) -> None:
+        self.items, self.device, self.report, self.progress = items, items.device, report, progress
+        self.points = slice(first, len(items))
+
+    def find(self, task: SearchTask) -> SearchResult:
+        """Return the nearest items of a task's rows, as a `SearchResult`."""
+        m, n = task.rows.size, self.points.stop - self.points.start
+        lists, upper = exact_kernels(self.device).empty_lists(m, task.k), task.bounds(self.device.xp)
+
+        def search(part: slice) -> None:
+            self._put_lists(task, task.rows[part], upper[part], lists.ids[part], lists.weights[part])
+
+        parts = equal_slices(slice(0, m), rows_at_a_time(self.items, n))
+        for_each_chunk(self.device, search, parts, task.progress(self.progress))
+        stage = "connect" if task.per_group_minimum else "neighbors"
+        self.report.count(stage, rows_certified=0, rows_redone=0, rows_scanned_exactly=m)
+        return SearchResult(lists.ids, lists.weights, upper)
+
+    def _put_lists(self, task: SearchTask, rows: Array, upper: Array, ids: Array, weights: Array) -> None:
+        """Write the lists of some rows; their bounds may become lower."""
+        xp, groups, put = self.device.xp, (task.groups(rows), task.point_group), kernels(self.device).put_least
+        distance = self.items.distances_of_rows(rows, self.points)
+        if self.items.errors is not None:
+            put(distance, rows, groups, task.core, upper.copy(), ids, weights)
+            square = weights[:, -1] * weights[:, -1]
+            xp.minimum(upper, xp.sqrt(square + self.items.errors[rows]), out=upper)
+            near, point = xp.nonzero((distance <= upper[:, None]) & (groups[0][:, None] != groups[1]))
+            distance[near, point] = self.items.distances(rows[near], (point + self.points.start).astype("int32"), inf)
+            ids[:], weights[:] = -1, inf
+        put(distance, rows, groups, task.core, upper, ids, weights)
 
 
 def room(device: Device) -> int:
     """Return how many pairs are compared at a time."""
     return int(max(1024, min(MOST_PAIRS[device.name], free_bytes() / 4 / PAIR_BYTES)))
+
+
+def rows_at_a_time(items: Items, n: int) -> int:
+    """Return how many items' distances from n others are found at a time."""
+    device, size = items.device, items.distance_type.itemsize * n
+    if device.is_gpu:
+        return max(1, room(device) // n)
+    return int(max(1, min(CPU_ROWS, min(BLOCK_BYTES, free_bytes() / (BLOCKS * workers(device))) / size)))
 
 
 def pairs_of_ranges(
@@ -302,30 +346,26 @@ def pairs_of_ranges(
 
     Owner i has the `count[i]` places from `first[i]` on; both arrays are (m,).
     """
-    total = int(count.sum())
-    bar = Progress("Comparing pairs", total, progress, " pairs") if progress else None
-    yield from with_progress(_parts_of_ranges(first, count, total, device), max(1, ceil(total / room(device))), bar)
-
-
-def _parts_of_ranges(first: Array, count: Array, total: int, device: Device) -> Iterator[tuple[Array, Array]]:
-    xp = device.xp
+    xp, total, capacity, begin = device.xp, int(count.sum()), room(device), 0
     ends = xp.cumsum(count, dtype="int64")
-    capacity, begin = room(device), 0
-    while begin < total:
-        stop = min(begin + capacity, total)
-        pair = xp.arange(begin, stop, dtype="int64")
-        low, high = (int(xp.searchsorted(ends, xp.asarray([at]), side="right")[0]) for at in (begin, stop - 1))
-        own = slice(low, high + 1)
-        if device.is_gpu:
-            owner = xp.searchsorted(ends, pair, side="right")
-        else:
-            size = np.minimum(ends[own], stop) - np.maximum(ends[own] - count[own], begin)
-            owner = np.repeat(np.arange(low, high + 1), size)
-        yield owner, first[owner] + (pair - (ends[owner] - count[owner]))
-        begin = stop
+    bar = Progress("Comparing pairs", total, progress, " pairs") if progress else None
+    with progress_bar(max(1, ceil(total / capacity)), bar) as advance:
+        while begin < total:
+            stop = min(begin + capacity, total)
+            pair = xp.arange(begin, stop, dtype="int64")
+            low, high = (int(xp.searchsorted(ends, xp.asarray([at]), side="right")[0]) for at in (begin, stop - 1))
+            own = slice(low, high + 1)
+            if device.is_gpu:
+                owner = xp.searchsorted(ends, pair, side="right")
+            else:
+                size = np.minimum(ends[own], stop) - np.maximum(ends[own] - count[own], begin)
+                owner = np.repeat(np.arange(low, high + 1), size)
+            yield owner, first[owner] + (pair - (ends[owner] - count[owner]))
+            begin = stop
+            advance()
 
 
-def of_copies(pairs: Pairs, distinct: Distinct) -> Iterator[Pairs]:
+def pairs_of_copies(pairs: Pairs, distinct: Distinct) -> Iterator[Pairs]:
     """Yield the pairs of rows that pairs of distinct items stand for: each row of one with each row of the other."""
     rows, device = distinct.rows, distinct.items.device
     a, b, weight = pairs
@@ -340,7 +380,7 @@ def of_copies(pairs: Pairs, distinct: Distinct) -> Iterator[Pairs]:
         yield xp.minimum(src, dst), xp.maximum(src, dst), weight[pair]
 
 
-def of_equal(distinct: Distinct, limit: float) -> Iterator[Pairs]:
+def pairs_of_equal_rows(distinct: Distinct, limit: float) -> Iterator[Pairs]:
     """Yield the pairs of equal rows, at distance zero, unless the limit is below it."""
     rows, device = distinct.rows, distinct.items.device
     if limit < 0 or len(distinct.items) == distinct.of_row.size:
@@ -384,32 +424,6 @@ def _mixed(words: Array, xp: Any) -> Array:
     return words
 
 
-@dataclass(frozen=True)
-class Held:
-    """The rows of the second set by distinct item."""
-
-    order: Array  # (r,) int32, the rows, ascending for each item
-    starts: Array  # (u,) int64: where the rows of each item begin
-    counts: Array  # (u,) int64, how many of them are wanted
-    device: Device
-
-    @classmethod
-    def of(cls, of_row: Array, m: int, count: int, k: int, device: Device) -> Self:
-        """Return the rows from m on by item, of `count` items; at most the first k rows of an item are wanted."""
-        xp = device.xp
-        order, counts = stable_order(of_row[m:], xp).astype("int32"), xp.bincount(of_row[m:], minlength=count)
-        return cls(order + np.int32(m), xp.cumsum(counts) - counts, xp.minimum(counts, k), device)
-
-    def rows(self, query: Array, item: Array, distance: Array) -> Iterator[Pairs]:
-        """Yield the pairs of a query and a row, for pairs of a query and an item."""
-        first, count = self.starts[item], self.counts[item]
-        if int(count.sum()) == item.size:  # each item has one row
-            yield query, self.order[first], distance
-            return
-        for pair, place in pairs_of_ranges(first, count, self.device):
-            yield query[pair], self.order[place], distance[pair]
-
-
 def nearest_items(
     items: Items, m: int, limit: float = inf, k: int = 1, number: Array | None = None
 ) -> tuple[Array, Array]:
@@ -422,56 +436,57 @@ def nearest_items(
     xp = device.xp
     number = xp.zeros(n, "int32") if number is None else number
     distinct = distinct_items(items, number, LISTED_BYTES * m * k)
-    count, of_row, groups = len(distinct.items), distinct.of_row, distinct.groups
-    held = Held.of(of_row, m, count, k, device)
-    of_points = _restricted(groups, held.counts > 0, device)
-    reachable = xp.bincount(groups.number[of_row[m:]], minlength=len(groups))[groups.number]
-    needed = xp.minimum(reachable, k)
-    nearest, weight = xp.full((count, k), -1, "int32"), xp.full((count, k), inf)
-    pending = xp.zeros(count, bool)
-    pending[of_row[:m]] = True
-    asked = xp.flatnonzero(pending)
-
-    def settle(wanted: Array, level: float) -> None:
-        query, row, distance = _nearest_within(distinct, wanted, held, level, k)
-        place = xp.arange(query.size) - xp.searchsorted(query, query)
-        nearest[query, place], weight[query, place] = row, distance
-        pending[wanted & ((nearest >= 0).sum(axis=1) >= needed)] = False
-
-    copied, own = pending & (held.counts >= needed), xp.arange(count)
-    if bool(copied.any()):
-        settle(copied, 0.0)
-    level = -inf
-    while level < limit and bool(pending.any()):
-        n_pairs = int(device.asarray(of_points.sizes)[groups.number[pending]].sum())
-        is_last = limit < inf or are_few(n_pairs, FEW_PAIRS[device.name])
-        level = limit if is_last else next_level(distinct.items, of_points, pending, own, level, k)
-        settle(pending.copy(), level)
-    _list_infinite(nearest, asked, number[distinct.copies.first], number[m:], m, device)
-    return nearest[of_row[:m]], weight[of_row[:m]]
-
-
-def _restricted(groups: Groups, kept: Array, device: Device) -> Groups:
-    """Return the groups with the kept items alone, (u,) bool, in their order."""
-    sizes = to_host(device.xp.bincount(groups.number[kept], minlength=len(groups)))
-    return Groups(groups.number, groups.order[kept[groups.order]], np.concatenate(([0], np.cumsum(sizes))))
-
-
-def _nearest_within(distinct: Distinct, wanted: Array, held: Held, level: float, k: int) -> Pairs:
-    """Return the k nearest rows within the level of each wanted item: items, rows and distances, item by item."""
-    device, is_point = distinct.items.device, held.counts > 0
-    xp = device.xp
-    own = xp.flatnonzero(wanted & is_point)
-    parts, most = list(held.rows(own, own, xp.zeros(own.size))), MOST_LISTED[device.name]
-    for a, b, distance in ItemSearch(distinct.items, distinct.groups, level).parts(wanted, is_point):
-        for query, point in ((a, b), (b, a)):
-            kept = wanted[query] & is_point[point]
-            for part in held.rows(query[kept], point[kept], distance[kept]):
-                parts.append(part)
-        if sum(rows.size for _, rows, _ in parts) > most:
+    count, item_of_row = len(distinct.items), distinct.of_row
+    order, counts = (
+        stable_order(item_of_row[m:], xp).astype("int32") + np.int32(m),
+        xp.bincount(item_of_row[m:], minlength=count),
+    )
+    starts, is_query = xp.cumsum(counts) - counts, xp.zeros(count, bool)
+    is_query[item_of_row[:m]] = True
+    first_row = xp.where(counts > 0, order[xp.minimum(starts, order.size - 1)], -1)
+    parts: list[Pairs] = []
+    max_pairs = MOST_LISTED[device.name]
+    for query, item, distance in _near_pairs(distinct, is_query, first_row, limit, k):
+        for pair, place in pairs_of_ranges(starts[item], xp.minimum(counts[item], k), device):
+            parts.append((query[pair], order[place], distance[pair]))
+        if sum(rows.size for _, rows, _ in parts) > max_pairs:
             parts = [_first_of_each(parts, k, xp)]
-            most = max(most, 2 * parts[0][0].size)
-    return _first_of_each(parts, k, xp)
+            max_pairs = max(max_pairs, 2 * parts[0][0].size)
+    query, row, distance = _first_of_each(parts, k, xp)
+    nearest, weight = xp.full((count, k), -1, "int32"), xp.full((count, k), inf)
+    place = xp.arange(query.size) - xp.searchsorted(query, query)
+    nearest[query, place], weight[query, place] = row, distance
+    asked = xp.flatnonzero(is_query)
+    _list_infinite(nearest, asked, number[distinct.copies.first], number[m:], m, device)
+    return nearest[item_of_row[:m]], weight[item_of_row[:m]]
+
+
+def _near_pairs(distinct: Distinct, is_query: Array, first_row: Array, limit: float, k: int) -> Iterator[Pairs]:
+    """Yield pairs of a query and an item of which there are rows, with their distances.
+
+    All pairs within the limit are among them or, for each query, the k first by distance and first row. `first_row`,
+    (n,), is -1 for items without rows.
+    """
+    items, groups, device, is_point = distinct.items, distinct.groups, distinct.items.device, first_row >= 0
+    xp, is_searched = device.xp, are_large(groups, device) & (limit == inf)
+    listed = device.asarray(is_searched)[groups.number]
+    own = xp.flatnonzero(is_query & is_point)
+    yield own, own, xp.zeros(own.size)
+    for a, b, distance in ItemSearch(items, groups, limit).parts(is_query & ~listed, is_point):
+        for query, point in ((a, b), (b, a)):
+            kept = is_query[query] & is_point[point]
+            yield query[kept], point[kept], distance[kept]
+    for group in np.flatnonzero(is_searched).tolist():
+        rows = groups.order[groups.starts[group] : groups.starts[group + 1]]
+        query, point = rows[is_query[rows]], rows[is_point[rows]]
+        if query.size and point.size:
+            point = point[stable_order(first_row[point], xp)]
+            own_items = items.take(xp.concatenate((query, point)))
+            ones, row = xp.ones(max(query.size, point.size), "int32"), xp.arange(query.size, dtype="int32")
+            task = SearchTask(row, min(k, point.size), ones, 0 * ones[: point.size])
+            lists = RowSearch(own_items, Report(), first=query.size).find(task)
+            place, column = xp.nonzero(lists.ids >= 0)
+            yield query[place], point[lists.ids[place, column]], lists.weights[place, column]
 
 
 def _first_of_each(parts: list[Pairs], k: int, xp: Any) -> Pairs:
@@ -488,20 +503,20 @@ def _first_of_each(parts: list[Pairs], k: int, xp: Any) -> Pairs:
     return query[is_near], row[is_near], distance[is_near]
 
 
-def _list_infinite(nearest: Array, asked: Array, of_item: Array, of_point: Array, m: int, device: Device) -> None:
+def _list_infinite(nearest: Array, asked: Array, item_group: Array, point_group: Array, m: int, device: Device) -> None:
     """Fill the lists, (u, k), of the asked items with the first rows at an infinite distance.
 
-    `of_item` has the group of each item, and `of_point` that of each row from m on.
+    `item_group` has the group of each item, and `point_group` that of each row from m on.
     """
     xp, k = device.xp, nearest.shape[1]
-    sizes = xp.bincount(of_point, minlength=int(of_item.max()) + 1)
+    sizes = xp.bincount(point_group, minlength=int(item_group.max()) + 1)
     listed = (nearest[asked] >= 0).sum(axis=1)
-    is_short = listed < xp.minimum(sizes[of_item[asked]], k)
+    is_short = listed < xp.minimum(sizes[item_group[asked]], k)
     if not bool(is_short.any()):
         return
     short, listed = asked[is_short], listed[is_short]
-    by_group, size = stable_order(of_point, xp) + m, sizes[of_item[short]]
-    place = (xp.cumsum(sizes) - sizes)[of_item[short]][:, None] + xp.arange(k)
+    by_group, size = stable_order(point_group, xp) + m, sizes[item_group[short]]
+    place = (xp.cumsum(sizes) - sizes)[item_group[short]][:, None] + xp.arange(k)
     row = by_group[xp.minimum(place, by_group.size - 1)]
     first_code = xp.arange(short.size)[:, None] * (m + by_group.size + 1)  # and one of -1
     is_free = ~xp.isin(first_code + row, first_code + nearest[short]) & (xp.arange(k) < size[:, None])

@@ -62,8 +62,6 @@ HOLDERS = (set, frozenset, list, tuple, np.ndarray)
 class Sets(StoredRows):
     """n sets of numbered elements on a device; see `items.kind`."""
 
-    PAIR_STEPS = 4
-
     @classmethod
     def read(cls, inputs: dict[str, Any], metric: Metric, device: Device) -> Self:
         """Return the sets of all inputs, one input after the other.
@@ -90,19 +88,13 @@ class Sets(StoredRows):
 
     def distances(self, src: Array, dst: Array, cutoff: float = np.inf) -> Array:
         """Return the distances of the pairs, (m,) float64, to the bit those of the same rows of booleans."""
-        common, sizes = kernels(self.device).common_elements(self, src, dst), self.sizes
+        common, sizes = kernels(self.device).compare_rows("count_common", self, src, dst), self.sizes
         return distances_of(self.metric, common, sizes[src], sizes[dst], self.device.xp)
 
-    def matrix(self) -> tuple[Array, None]:
-        """Return the distances of all pairs, (n, n) float64, and None."""
-        xp, sizes = self.device.xp, self.sizes
-        matrix = xp.empty((len(self), len(self)))
-
-        def use(rows: slice, common: Array) -> None:
-            matrix[rows] = distances_of(self.metric, common, sizes[rows, None], sizes, xp)
-
-        kernels(self.device).all_sums(self, use)
-        return matrix, None
+    def distances_of_rows(self, rows: Array, points: slice) -> Array:
+        """Return the distances of some sets, (m,) int32, from a range of sets, (m, p) float64."""
+        common, sizes = kernels(self.device).sums_of_rows(self, rows, points), self.sizes
+        return distances_of(self.metric, common, sizes[rows, None], sizes[points], self.device.xp)
 
     def keys_an_item(self, limit: float) -> float:
         """Return the mean number of keys of a set; infinite where rows of bits take less time, as on a GPU.
@@ -224,12 +216,12 @@ class Sets(StoredRows):
 def distances_of(metric: Metric, common: Array, sizes: Array, others: Array, xp: Any) -> Array:
     """Return the distances of pairs of sets by their sizes and numbers of common elements, all int64; see `metrics`."""
     if metric.name == "containment":
-        either, of_none = xp.minimum(sizes, others), OVERFLOW
+        either, distance_of_empty = xp.minimum(sizes, others), OVERFLOW
         differ = either - common
     else:
-        differ, of_none = sizes + others - 2 * common, 0.0 if metric.name == "jaccard" else OVERFLOW
+        differ, distance_of_empty = sizes + others - 2 * common, 0.0 if metric.name == "jaccard" else OVERFLOW
         either = sizes + others - common if metric.name == "jaccard" else sizes + others
-    return xp.where(either > 0, differ / xp.maximum(either, 1), of_none)
+    return xp.where(either > 0, differ / xp.maximum(either, 1), distance_of_empty)
 
 
 # ------------------------------------------------------------------------------------------------------- the input

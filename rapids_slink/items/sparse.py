@@ -43,8 +43,6 @@ BLOCK, FLOAT32, LEAST_FLOAT32, LEAST = 2**24, 2.0**-23, 2.0**-149, 2.0**-1074
 class SparseRows(StoredRows):
     """n rows on a device; see `items.kind`."""
 
-    PAIR_STEPS = 12
-
     @classmethod
     def read(cls, inputs: dict[str, Any], metric: Metric, device: Device) -> Self:
         """Return the rows of sparse matrices; entries that are stored twice are added up, as SciPy does.
@@ -73,7 +71,7 @@ class SparseRows(StoredRows):
         values = values if values.dtype == "float32" else values.astype("float64", copy=False)
         rows = cls(metric, device, starts, columns, values, xp.zeros(0), n_features)
         every = xp.arange(len(rows), dtype="int32")
-        dots = kernels(device).dot_products(rows, every, every)
+        dots = kernels(device).compare_rows("dot_products", rows, every, every)
         rows = replace(rows, norms=xp.sqrt(dots))
         if metric.name == "cosine":
             rows._check_norms([(name, int(X.shape[0])) for name, X in parts.items()])
@@ -83,8 +81,8 @@ class SparseRows(StoredRows):
         """Return the distances of pairs, (m,) float64, to the bit those of the same dense rows; 0 for equal rows."""
         xp = self.device.xp
         if self.metric.name == "euclidean":
-            return xp.sqrt(kernels(self.device).squared_distances(self, src, dst))
-        return self._distances_of(kernels(self.device).dot_products(self, src, dst), src, dst)
+            return xp.sqrt(kernels(self.device).compare_rows("squared_distances", self, src, dst))
+        return self._distances_of(kernels(self.device).compare_rows("dot_products", self, src, dst), src, dst)
 
     def _distances_of(self, dots: Array, src: Array, dst: Array) -> Array:
         """Return the cosine distances of pairs with these dot products."""
@@ -117,27 +115,17 @@ class SparseRows(StoredRows):
         m = self._most_entries
         return 4 * (m + 8) * EPSILON, 8 * (m + 8) * LEAST
 
-    def matrix(self) -> tuple[Array, Array | None]:
-        """Return the distances of all pairs, (n, n) float64, and None; by euclidean lower bounds and their errors."""
-        xp, n, weigh, error = self.device.xp, len(self), self._distances_of, None
-        if self.metric.name == "euclidean":
-            weigh, square, (share, rest) = self._bounds_of, self.norms * self.norms, self._rounding()
-            error = 3 * (share * (square + square.max()) + rest)
-        matrix, row = xp.empty((n, n)), xp.arange(n, dtype="int32")
+    @cached_property
+    def errors(self) -> Array | None:
+        """Return the errors of the lower bounds on euclidean distances, (n,) float64; None by cosine."""
+        square, (share, rest) = self.norms * self.norms, self._rounding()
+        return None if self.metric.name == "cosine" else 3 * (share * (square + square.max()) + rest)
 
-        def use(rows: slice, dots: Array) -> None:
-            matrix[rows] = weigh(dots, row[rows, None], row)
-
-        kernels(self.device).all_sums(self, use)
-        return matrix, error
-
-    def keys_an_item(self, limit: float) -> float:
-        """Return infinity: sparse rows have no keys."""
-        return inf
-
-    def keys(self, limit: float, rows: slice) -> tuple[Array, Array]:
-        """Raise NotImplementedError: sparse rows have no keys."""
-        raise NotImplementedError
+    def distances_of_rows(self, rows: Array, points: slice) -> Array:
+        """Return the distances of some rows, (m,) int32, from a range of rows, (m, p) float64; by euclidean bounds."""
+        dots = kernels(self.device).sums_of_rows(self, rows, points)
+        weigh = self._distances_of if self.metric.name == "cosine" else self._bounds_of
+        return weigh(dots, rows[:, None], self.device.xp.arange(points.start, points.stop, dtype="int32"))
 
     def projection(self, limit: float) -> Projection:
         """Return dense rows whose near pairs hold the pairs within a limit.

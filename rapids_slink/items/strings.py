@@ -26,7 +26,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from rapids_slink.items.kind import Projection, kernels
+from rapids_slink.items.kind import Items, Projection, kernels
 from rapids_slink.metrics import ITEM_METRICS, METRICS, Metric
 from rapids_slink.points.check import MAX_ROWS, InputTypeError
 from rapids_slink.points.output import OutputKind, column_names, is_dataframe, library_of
@@ -42,16 +42,12 @@ BUCKETS, FEW_ONES, MANY_ONES, PLACE_BITS = 32, 4, 32, 256
 LEVENSHTEIN, STRING_HAMMING = ITEM_METRICS["levenshtein"], ITEM_METRICS["string_hamming"]
 #: The largest cutoff that a kernel takes.
 NO_CUTOFF = 2**31 - 1
-#: Steps of a pair besides its characters.
-PAIR_STEPS = 5
-#: Characters that are compared at a time.
-COMPARED = 32
 #: Strings that are encoded at a time.
 ENCODED = 2**20
 
 
 @dataclass(frozen=True)
-class Strings:
+class Strings(Items):
     """Strings on a device; an `Items`."""
 
     codes: Array  # (characters,) int32, the number of each character
@@ -119,31 +115,33 @@ class Strings:
         find = kernels(self.device).edits if self.metric is LEVENSHTEIN else kernels(self.device).differences
         return find(self, src, dst, cutoff)
 
-    def steps(self) -> float:
-        """Return how many steps `matrix` takes.
+    @cached_property
+    def distance_type(self) -> np.dtype:
+        """Return the type of small integers that hold the distances; float64 for very long strings.
 
-        A step takes a character of a later string for a word of a string; or, for differing characters, as many as are
-        compared at once.
+        A CPU takes no bytes, so that its kernels are compiled once.
         """
-        n = len(self)
-        if self.metric is STRING_HAMMING:
-            return n * (self.codes.size / COMPARED + PAIR_STEPS * n) / 2
-        return float((-(-self.lengths // kernels(self.device).WORD)).sum()) * (self.codes.size + PAIR_STEPS * n) / 2
+        kind = np.promote_types(np.min_scalar_type(self.longest), "uint8" if self.device.is_gpu else "uint16")
+        return kind if kind.itemsize <= 2 else np.dtype("float64")
 
-    def matrix_bytes(self, limit: float) -> float:
-        """Return the bytes of a number of edits; infinite if pairs are found by keys, or if a GPU makes no matrix.
+    @cached_property
+    def table(self) -> Array:
+        """Return the characters of equally long strings, (n, longest): each as the smallest integer above zero."""
+        width = max(1, self.longest)
+        kind = np.min_scalar_type(self.n_characters)
+        codes = (self.codes + 1).astype(kind if kind.itemsize <= 2 else "float64")
+        return codes.reshape(len(self), -1) if codes.size else self.device.xp.ones((len(self), width), "uint8")
 
-        For a limit a GPU stores all distances if they take at most LIMITED_STEPS steps.
-        """
-        find, is_limited = kernels(self.device), limit < inf
-        if is_limited and (limit < MOST_DELETED + 1 or self.steps() > LIMITED_STEPS):
-            return inf
-        return find.edit_type(self).itemsize if self.metric is LEVENSHTEIN and find.finds_all_edits(self) else inf
+    def distances_of_rows(self, rows: Array, points: slice) -> Array:
+        """Return the distances of some strings, (m,) int32, from a range of strings of their class, (m, p)."""
+        on_device = kernels(self.device)
+        find = on_device.edits_of_rows if self.metric is LEVENSHTEIN else on_device.differences_of_rows
+        return find(self, rows, points)
 
-    def matrix(self) -> tuple[Array, None]:
-        """Return the distances of all pairs, (n, n), and None: float64 on a CPU, small integers on a GPU."""
-        find = kernels(self.device).all_edits if self.metric is LEVENSHTEIN else kernels(self.device).all_differences
-        return find(self), None
+    def is_stored(self, limit: float) -> bool:
+        """Return whether there is no limit, or a GPU finds all edits soon and the limit is too large for keys."""
+        is_soon = self.device.is_gpu and self.metric is LEVENSHTEIN and limit >= MOST_DELETED + 1
+        return limit == inf or (is_soon and kernels(self.device).steps(self) <= LIMITED_STEPS)
 
     def keys_an_item(self, limit: float) -> float:
         """Return the mean number of keys of a string, for pairs within a limit; infinite if the limit is too large."""

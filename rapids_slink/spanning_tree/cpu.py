@@ -186,7 +186,7 @@ def _merge_components(component, best_weight, best_code, certified, parent, src,
 
 STRIP = 128  # points whose distances are computed together, and stay in the first-level cache
 MIN_ROWS = 64  # the fewest rows whose core distances a thread finds
-NO_MATRIX = np.empty((0, 0))
+NO_MATRIX, NO_COUNTS = np.empty((0, 0)), np.empty(0, np.int64)
 
 
 def prim_on_rows(values: np.ndarray, metric: Metric, edges: Mapping[str, np.ndarray]) -> None:
@@ -208,24 +208,32 @@ def tree_of_matrix(matrix: np.ndarray, core: Array, edges: Mapping[str, np.ndarr
     sort_in_place(edges, np)
 
 
-def find_cores(matrix: np.ndarray, min_samples: int) -> np.ndarray:
-    """Return the distance of each point from its `min_samples`-th nearest other, (n,) float64."""
-    core = np.empty(len(matrix))
+def find_cores(matrix: np.ndarray, min_samples: int, counts: Array = None) -> np.ndarray:
+    """Return the distance within which each point has `min_samples` others, (n,) float64; see `cuda.find_cores`."""
+    core, counts = np.empty(len(matrix)), NO_COUNTS if counts is None else counts
     chunks = chunks_for_cores(core.size, MIN_ROWS)
-    for_each_chunk(CPU, lambda rows: put_cores(matrix, rows.start, rows.stop, min_samples, core), chunks)
+    for_each_chunk(CPU, lambda rows: put_cores(matrix, counts, rows.start, rows.stop, min_samples, core), chunks)
     return core
 
 
 @njit(nogil=True, cache=True)
-def put_cores(matrix, begin, end, min_samples, core):
-    """Write the core distances of some points."""
+def put_cores(matrix, counts, begin, end, min_samples, core):
+    """Write the core distances of some points. Without `counts` each stands for one."""
+    n = matrix.shape[0]
     upper, ids, weights = np.empty(1), np.empty((1, min_samples), np.int32), np.empty((1, min_samples))
     for i in range(begin, end):
-        upper[:], ids[:], weights[:] = np.inf, -1, np.inf
-        for j in range(matrix.shape[0]):
+        lacking = min_samples - (counts[i] - 1 if counts.size else 0)
+        upper[:], ids[:], weights[:], core[i] = np.inf, -1, np.inf, np.inf if lacking > 0 else 0.0
+        if lacking <= 0:
+            continue
+        for j in range(n):
             if matrix[i, j] <= upper[0] and j != i:
                 insert_within(upper, ids, weights, 0, j, np.float64(matrix[i, j]))
-        core[i] = upper[0]
+        for e in range(min(min_samples, n - 1)):
+            lacking -= counts[ids[0, e]] if counts.size else 1
+            if lacking <= 0:
+                core[i] = weights[0, e]
+                break
 
 
 @njit(nogil=True, cache=True)
@@ -413,7 +421,7 @@ def _trees_by_matrix(formula, rows, order, first, size, begin, min_samples, src,
         core = nobody
         if min(min_samples, n - 1) > 1:
             core = np.empty(n)
-            put_cores(matrix, 0, n, min(min_samples, n - 1), core)
+            put_cores(matrix, NO_COUNTS, 0, n, min(min_samples, n - 1), core)
         a, b = begin[g], begin[g] + n - 1
         prim(None, (n, n), nothing, matrix, core, src[a:b], dst[a:b], weight[a:b])
         for e in range(a, b):

@@ -139,16 +139,15 @@ def _check_forest(forest: Any) -> None:
 # ------------------------------------------------------------------------------------------------------------ all pairs
 
 
-def find_cores(matrix: Array, min_samples: int, counts: Array = None, samples: Array = None) -> Any:
-    """Return the distance of each point from its `min_samples`-th nearest other, (n,) float64.
+def find_cores(matrix: Array, min_samples: int, counts: Array = None) -> Any:
+    """Return the distance within which each point has `min_samples` others, (n,) float64.
 
-    `counts` and `samples`, (n,) int64, are optional: how many equal points each one stands for, and its `min_samples`.
+    `counts`, (n,) int64, is optional: how many equal points each one stands for.
     """
     check_arrays(matrix.dtype, matrix)
-    n, options = len(matrix), (value_option(matrix.dtype),)
-    check_arrays("int64", counts, samples, size=n)
-    core, sizes = cp.empty(n), (np.int32(n), np.int32(min_samples))
-    launch(DENSE, "find_cores", n * WARP, matrix, *sizes, counts, samples, core, options=options)
+    n, options, core = len(matrix), (value_option(matrix.dtype),), cp.empty(len(matrix))
+    check_arrays("int64", counts, size=n)
+    launch(DENSE, "find_cores", n * WARP, matrix, np.int32(n), np.int32(min_samples), counts, core, options=options)
     return core
 
 

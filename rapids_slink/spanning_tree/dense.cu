@@ -32,14 +32,13 @@ __device__ void find_least(const VALUE* __restrict__ values, int n, Weigh weigh,
 }
 
 // Each point's distance from its min_samples-th neighbour. One warp per row, which it reads min_samples times. If a point stands for
-// `counts` equal ones, all of these are neighbours, and each point has a number of `samples`.
+// `counts` equal ones, all of these are neighbours.
 extern "C" __global__ void find_cores(
-    const VALUE* __restrict__ matrix, int n, int min_samples, const long long* __restrict__ counts,
-    const long long* __restrict__ samples, double* __restrict__ core) {
+    const VALUE* __restrict__ matrix, int n, int min_samples, const long long* __restrict__ counts, double* __restrict__ core) {
     int row = thread_index() / WARP;
     if (row >= n) return;
     const VALUE* values = matrix + (long long)row * n;
-    long long lacking = counts ? samples[row] - (counts[row] - 1) : min_samples;
+    long long lacking = min_samples - (counts ? counts[row] - 1 : 0);
     double weight = lacking > 0 ? -INFINITE : 0, last;
     int id = -1, last_id;
     while (lacking > 0 && id != EMPTY_ID) {

@@ -12,6 +12,7 @@ from scipy.spatial.distance import squareform
 
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
+from rapids_slink.items import search
 from rapids_slink.items.sets import OF_BITS, WIDTHS, Sets, distances_of
 from rapids_slink.metrics import get_metric
 from rapids_slink.runtime.device import CPU, to_host
@@ -93,9 +94,9 @@ def test_the_matrix_of_all_distances(metric):
     for values in (sets, far, matrix(sets), [{1}], [{1}, {2}, {1}]):
         made = sets_of(values, metric)
         src, dst = (end.astype(np.int32) for end in np.indices((len(made), len(made))).reshape(2, -1))
-        np.testing.assert_array_equal(made.matrix()[0].ravel(), made.distances(src, dst))
-    assert (sets_of([set(), set(), {1}]).matrix()[0] == [[0, 0, 1], [0, 0, 1], [1, 1, 0]]).all()
-    assert (sets_of([set(), set()]).matrix()[0] == 0).all()
+        np.testing.assert_array_equal(search.all_distances(made).ravel(), made.distances(src, dst))
+    assert (search.all_distances(sets_of([set(), set(), {1}])) == [[0, 0, 1], [0, 0, 1], [1, 1, 0]]).all()
+    assert (search.all_distances(sets_of([set(), set()])) == 0).all()
 
 
 @pytest.mark.usefixtures("_how")
@@ -505,7 +506,7 @@ def test_all_distances_on_a_gpu(metric):
     many[:, 0] = True
     for X in (sparse.csr_matrix(many), families(130), [{2**40 * e for e in held} for held in families(70)]):
         on_cpu, on_gpu = (Sets.read({"X": X}, get_metric(metric), where) for where in (CPU, cuda()))
-        np.testing.assert_array_equal(to_host(on_gpu.matrix()[0]), on_cpu.matrix()[0])
+        np.testing.assert_array_equal(to_host(search.all_distances(on_gpu)), search.all_distances(on_cpu))
 
 
 @pytest.mark.gpu

@@ -7,6 +7,7 @@ from scipy import sparse
 
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
+from rapids_slink.items import search
 from rapids_slink.items.sparse import SparseRows
 from rapids_slink.metrics import get_metric
 from rapids_slink.runtime.device import CPU, to_host
@@ -87,7 +88,7 @@ def test_the_matrix_of_all_distances(metric, d, dtype):
             continue
         made = of_rows(X, metric)
         src, dst = (end.astype(np.int32) for end in np.indices((90, 90)).reshape(2, -1))
-        (matrix, error), expected = made.matrix(), made.distances(src, dst)
+        matrix, error, expected = search.all_distances(made), made.errors, made.distances(src, dst)
         matrix = matrix.ravel()
         if metric == "cosine":
             assert error is None
@@ -109,12 +110,12 @@ def test_trees_of_bounds_are_those_of_all_distances(kind, samples, prescribe):
     if kind == "copies":
         X[100:] = X[rng.integers(0, 30, 50)]
     models = []
-    for way in ("stored", "distances"):
+    for way in ("projections", "distances"):
         prescribe(items=way)
         model = SingleLinkage(150, metric="euclidean", min_samples=samples, device="cpu")
         models.append(model.fit(sparse.csr_matrix(X)))
-    assert models[0].report_["spanning_tree"]["pairs_weighed"] >= 99 * 50
-    assert "spanning_tree" not in models[1].report_
+    assert models[0].report_["neighbors"]["rows_scanned_exactly"] >= 99
+    assert "rows_scanned_exactly" not in models[1].report_["neighbors"]
     pd.testing.assert_frame_equal(models[0].mst_, models[1].mst_)
 
 
@@ -385,7 +386,7 @@ def test_all_distances_on_a_gpu(metric, d, dtype, kind):
     X = sparse.csr_matrix(rows(3500, d, 0.1, seed=d, dtype=dtype))
     X.indices, X.indptr = X.indices.astype(kind), X.indptr.astype(kind)
     on_cpu, on_gpu = (SparseRows.read({"X": X}, get_metric(metric), where) for where in (CPU, cuda()))
-    np.testing.assert_array_equal(to_host(on_gpu.matrix()[0]), on_cpu.matrix()[0])
+    np.testing.assert_array_equal(to_host(search.all_distances(on_gpu)), search.all_distances(on_cpu))
 
 
 @pytest.mark.gpu
@@ -399,6 +400,6 @@ def test_trees_on_a_gpu_are_those_of_the_cpu(metric, are_integers, samples):
     for device in ("cuda", "cpu"):
         model = SingleLinkage(metric=metric, min_samples=samples, device=device)
         models.append(model.fit(sparse.csr_matrix(X)))
-    assert "pairs_weighed" in models[0].report_["spanning_tree"]
+    assert ("pairs_weighed" in models[0].report_["spanning_tree"]) == (metric == "cosine")
     for name in ("src", "dst", "weight"):
         np.testing.assert_array_equal(*(to_host(model.mst_[name].to_numpy()) for model in models))

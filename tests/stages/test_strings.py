@@ -12,7 +12,7 @@ from scipy.cluster.hierarchy import linkage
 
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
-from rapids_slink.items import cpu, dense, forest, search
+from rapids_slink.items import cpu, forest, search
 from rapids_slink.items.strings import Strings, _decoded
 from rapids_slink.metrics import ITEM_METRICS
 from rapids_slink.runtime.device import CPU, to_host
@@ -93,13 +93,18 @@ def test_all_pairs_have_the_distances_of_the_definition(metric):
 
 @pytest.mark.parametrize("metric", [METRICS[0], *map(full, METRICS[1:])])
 def test_the_matrix_of_all_distances(metric):
-    for values in (SPECIAL + words(40, longest=140, seed=22), ["", ""], ["a"], ["a" * 65, "", "b" * 64]):
-        np.testing.assert_array_equal(strings_of(values, metric).matrix()[0], table(values, metric))
+    for values in (SPECIAL + words(80, longest=140, seed=22), ["", ""], ["a"], ["a" * 65, "", "b" * 64]):
+        for length in sorted({len(x) for x in values} if metric == "string_hamming" else {0}):
+            own = [x for x in values if metric != "string_hamming" or len(x) == length]
+            distances, expected = search.all_distances(strings_of(own, metric)), table(own, metric)
+            np.testing.assert_array_equal(
+                distances[~np.eye(len(own), dtype=bool)], expected[~np.eye(len(own), dtype=bool)]
+            )
 
 
 @pytest.mark.parametrize("samples", [1, 4])
 def test_which_groups_store_all_distances(samples, monkeypatch, prescribe):
-    """Those of which it takes few steps and little memory; all have the same tree."""
+    """Those of which it takes little memory; all have the same tree."""
     values, keys = words(500, letters="ABCDEF", longest=12, seed=23), np.repeat([0, 1, 2, 3], [200, 150, 30, 120])
 
     def fitted(**more):
@@ -112,12 +117,13 @@ def test_which_groups_store_all_distances(samples, monkeypatch, prescribe):
     distinct = [len(set(values[begin:end])) for begin, end in ((0, 200), (200, 350), (380, 500))]
     assert stored.report_["spanning_tree"]["pairs_weighed"] == sum(n * (n - 1) // 2 for n in distinct)
     with monkeypatch.context() as patch:
-        patch.setattr(dense, "PAIR_BYTES", 2**40)
-        limited = fitted(memory_limit="1GiB")
-    assert "spanning_tree" not in limited.report_
+        patch.setattr(forest, "MATRIX_SHARE", 0)
+        limited = fitted()
     prescribe(items="projections")
     searched = fitted()
-    assert "spanning_tree" not in searched.report_
+    for other in (limited, searched):
+        assert "pairs_weighed" not in other.report_["spanning_tree"]
+        assert other.report_["neighbors"]["rows_scanned_exactly"] >= sum(distinct)
     for other in (limited, searched):
         pd.testing.assert_frame_equal(other.mst_, stored.mst_)
         np.testing.assert_array_equal(other.labels_, stored.labels_)
@@ -228,10 +234,9 @@ def test_a_key_that_a_string_has_many_times_counts_once(metric, monkeypatch):
 
 
 @pytest.fixture(params=["searched", "stored"])
-def ways(request, monkeypatch, prescribe):
-    """All distances are stored, or more and more of them are searched for."""
+def ways(request, prescribe):
+    """All distances are stored, or those of some rows at a time are computed."""
     if request.param == "searched":
-        monkeypatch.setitem(forest.FEW_PAIRS, "cpu", 0)
         prescribe(items="projections")
 
 
@@ -372,11 +377,9 @@ def test_groups(limit, samples):
     assert model.feature_names_in_.tolist() == ["cdr3"]
 
 
-@pytest.mark.parametrize("few", [0, None])
+@pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize("metric", METRICS)
-def test_nearest(metric, few, monkeypatch):
-    if few is not None:
-        monkeypatch.setitem(search.FEW_PAIRS, "cpu", few)
+def test_nearest(metric):
     x, y = words(70, seed=10), words(90, seed=11)
     distances = np.array([[REFERENCE[metric](a, b) for b in y] for a in x], float)
     found = rapids_slink.nearest_neighbors(pd.Series(x), y, metric=metric, device="cpu")
@@ -386,12 +389,10 @@ def test_nearest(metric, few, monkeypatch):
 
 
 @pytest.mark.parametrize("k", [2, 33, 90])
-@pytest.mark.parametrize("few", [0, None])
+@pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize("metric", METRICS)
-def test_several_nearest(metric, few, k, monkeypatch):
+def test_several_nearest(metric, k):
     """Of all, and of those with the same key; those at an infinite distance come last, the first ones first."""
-    if few is not None:
-        monkeypatch.setitem(search.FEW_PAIRS, "cpu", few)
     x, y = words(70, seed=10), words(90, seed=11)
     distances = np.array([[REFERENCE[metric](a, b) for b in y] for a in x], float)
     for apart, how in (
@@ -625,7 +626,7 @@ def test_all_edits_on_a_gpu(longest):
     for letters in ("AB", "aé日本語😀"):
         values = ["", "é" * longest, *words(70, letters, longest, seed=24)]
         on_cpu, on_gpu = (Strings.read({"X": values}, ITEM_METRICS["levenshtein"], where) for where in (CPU, cuda()))
-        np.testing.assert_array_equal(to_host(on_gpu.matrix()[0]), on_cpu.matrix()[0])
+        np.testing.assert_array_equal(to_host(search.all_distances(on_gpu)), search.all_distances(on_cpu))
 
 
 @pytest.mark.gpu
@@ -647,11 +648,10 @@ def test_trees_of_stored_edits_are_those_of_the_cpu(groups, limit, samples, pres
 
 
 @pytest.mark.gpu
-def test_append_of_stored_edits():
+def test_append_on_a_gpu():
     values = words(900, letters="ABCD", longest=20, seed=26)
     grown = SingleLinkage(metric="levenshtein", prediction_data=True, device="cuda").fit(values[:700])
     grown.append(values[700:])
-    assert "pairs_weighed" in grown.report_["spanning_tree"]
     whole = SingleLinkage(metric="levenshtein", device="cpu").fit(values)
     for name in ("src", "dst", "weight"):
         np.testing.assert_array_equal(*(to_host(model.mst_[name].to_numpy()) for model in (grown, whole)))

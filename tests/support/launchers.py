@@ -394,6 +394,7 @@ def catalogue():
 
 
 def sets():
+    from rapids_slink.items import search
     from rapids_slink.items.sets import Sets
 
     xp, n = cuda().xp, 300
@@ -402,10 +403,11 @@ def sets():
         given.hashes(1)
         given.rows_of_bits(128)
         given.distances(ids(n), ids(n))
-        given.matrix()
+        search.all_distances(given)
 
 
 def sparse_rows():
+    from rapids_slink.items import search
     from rapids_slink.items.sparse import SparseRows
 
     xp, n = cuda().xp, 300
@@ -415,7 +417,7 @@ def sparse_rows():
         given.hashes(1)
         given.equal(ids(n), ids(n))
         given.distances(ids(n), ids(n))
-        given.matrix()
+        search.all_distances(given)
 
 
 def expansion_of_points():
@@ -484,7 +486,7 @@ def cores_of_matrix():
     from rapids_slink.spanning_tree.cuda import find_cores
 
     find_cores(points(300, 300), 5)
-    find_cores(points(300, 300, "uint8"), 0, points(300, 1, "int64").ravel(), points(300, 1, "int64").ravel())
+    find_cores(points(300, 300, "uint8"), 5, points(300, 1, "int64").ravel())
 
 
 def searched_forest():
@@ -516,6 +518,7 @@ def edges_of_graph():
 def strings():
     """Launch for pairs of short and of long strings, and for the keys of each metric."""
     from rapids_slink.items import cuda as kernels
+    from rapids_slink.items import search
     from rapids_slink.items.strings import LEVENSHTEIN, STRING_HAMMING, Strings
 
     xp, n = cuda().xp, 300
@@ -527,8 +530,7 @@ def strings():
         items.hashes(1)
         items.keys(1, slice(0, 9))
         items.projection(1)
-        if metric is LEVENSHTEIN:
-            items.matrix()
+        search.all_distances(items)
     kernels._count_edits(items, ids(9), ids(9), 2, xp.zeros(9 * length, "int8"), xp.zeros(9))
 
 

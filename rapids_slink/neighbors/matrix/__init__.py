@@ -227,11 +227,7 @@ class MatrixSearch(Search):
         for part in with_progress(parts, len(parts), task.progress(self.progress)):
             rows = task.rows[part]
             matrix, groups = self._distances(rows, m), (task.groups(rows), task.point_group)
-            if k <= MAX_LIST:
-                _put_least(matrix, rows, groups, task.core, upper[part], ids[part], weights[part])
-                continue
-            top = lists_by_sorting(matrix.astype(cp.float64), rows, groups, upper[part], k, task.core, cp)
-            ids[part], weights[part] = top.ids, top.weights
+            put_least(matrix, rows, groups, task.core, upper[part], ids[part], weights[part])
         stage = "connect" if task.per_group_minimum else "neighbors"
         self.report.count(stage, rows_certified=0, rows_redone=0, rows_scanned_exactly=m)
         return SearchResult(ids, weights, upper)
@@ -253,11 +249,15 @@ class MatrixSearch(Search):
         return max(TILE, rows // TILE * TILE)
 
 
-def _put_least(
+def put_least(
     matrix: Array, rows: Array, groups: tuple[Array, Array], core: Array, upper: Array, ids: Array, weights: Array
 ) -> None:
     """Write the lists of some rows, `ids` and `weights`, by the rows' distances from all points."""
     (m, k), (row_group, point_group) = ids.shape, groups
+    if k > MAX_LIST:
+        top = lists_by_sorting(matrix.astype(cp.float64), rows, groups, upper, k, core, cp)
+        ids[:], weights[:] = top.ids, top.weights
+        return
     size, entries = list_entries(k)
     warps = warps_that_fit(LEAST_WARPS, 12 * entries)
     launch_blocks(
