@@ -43,8 +43,7 @@ from rapids_slink.runtime.device import CPU, Device, resolve
 from rapids_slink.runtime.memory import (
     MemoryEstimate,
     as_bytes,
-    free_on_gpu,
-    free_on_host,
+    free_on,
     required_bytes,
     run_scope,
     size_text,
@@ -193,7 +192,7 @@ def _bytes_of_search(memory_limit: Any, device: Device) -> int:
     """Return how many bytes a search may take."""
     if memory_limit is not None:
         return int(as_bytes(memory_limit) or 0)
-    free = free_on_gpu(sys.modules["cupy"].cuda) if device.is_gpu else free_on_host()
+    free = free_on(device)
     return MOST_BYTES[device.name] if free is None else int(min(MOST_BYTES[device.name], SHARE * free))
 
 

@@ -123,12 +123,11 @@ def check_values(points: Points, groups: Groups, metric: Metric, device: Device)
 
 def tree_of_groups(values: Array, problem: Problem, groups: Groups, report: Report) -> Tree:
     """Return the forest of all groups, in merge order and weighted by distances, and its number of trees."""
-    grow = partial(_grow, groups=groups, values=values)
+
+    def grow(problem: Problem, rows: Array, report: Report) -> Tree:
+        return forest_of_groups(problem, rows, groups, values, report)
+
     return pipeline.tree_of_points(values, problem, report, grow, alone=False, groups=groups)
-
-
-def _grow(problem: Problem, rows: Array, report: Report, groups: Groups, values: Array) -> Tree:
-    return forest_of_groups(problem, rows, groups, values, report)
 
 
 def estimate_fit(problem: Problem, groups: Groups) -> MemoryEstimate:

@@ -46,8 +46,8 @@ from rapids_slink.runtime.memory import (
     DeviceMemoryError,
     MemoryEstimate,
     check_memory,
-    checked_estimate,
     copy_out,
+    current_run,
     outside_pool,
     release_cached,
     required_bytes,
@@ -555,7 +555,7 @@ def estimate_fit(problem: Problem, tree_estimate: MemoryEstimate | None = None) 
     copy, k = n * d * itemsize, problem.settings.min_samples - 1
     if problem.settings.prediction_data:
         cores = estimate_search(n, d, itemsize, max(1, k), problem.device, metric=problem.metric)
-        return max(needed, cores, key=lambda stage: stage.least) + MemoryEstimate(copy)
+        return MemoryEstimate.either(needed, cores) + MemoryEstimate(copy)
     if problem.settings.gen_min_span_tree:  # the copy is made beside the result alone
         return replace(needed, peak=max(needed.peak, (RESULT_BYTES + 8) * n + copy))
     return needed
@@ -644,11 +644,11 @@ def plan_points(X: Any, settings: Settings, device: Device, report: Report) -> N
     else:
         report["way"] = "edges"
         tree_estimate = estimate_given(edges.src.size, edges.n_nodes, problem.settings.min_samples)
-    checked, reserved = checked_estimate()
-    copy = MemoryEstimate(checked.peak - estimate_fit(problem).peak if checked else 0)  # of X
+    run = current_run()
+    copy = MemoryEstimate(run.estimate.peak - estimate_fit(problem).peak if run.estimate else 0)  # of X
     whole = copy + estimate_fit(problem, tree_estimate)
     report.pop("seconds", None)
-    peak = max(whole.preferred, reserved) + RESULT_BYTES * problem.n * device.is_gpu
+    peak = max(whole.preferred, run.reserved) + RESULT_BYTES * problem.n * device.is_gpu
     report["memory"] = {"peak_bytes": peak}
     is_timed = problem.n > 1 and settings.metric is not PRECOMPUTED and report["way"] != "friends"
     if is_timed and not refused:

@@ -28,7 +28,7 @@ from distributed import Client, Future, KilledWorker, as_completed, default_clie
 
 from rapids_slink.points.output import library_of, on_device
 from rapids_slink.runtime.device import Device, device_of, is_on_gpu, resolve
-from rapids_slink.runtime.memory import as_bytes, copy_out, free_on_gpu, free_on_host, run_scope, usual_errors
+from rapids_slink.runtime.memory import as_bytes, copy_out, free_on, run_scope, usual_errors
 from rapids_slink.runtime.threads import Progress, with_progress
 from rapids_slink.settings import Settings
 
@@ -182,10 +182,9 @@ def memory_of_task(settings: Settings, device: Device) -> int | None:
     return None if limit is None else max(1, limit // worker.state.nthreads)
 
 
-def free_for_task(settings: Settings, device: Device) -> int | None:
+def free_for_task(settings: Settings, device: Device) -> float | None:
     """Return the bytes that are free for a task, as far as this worker can tell; None if it cannot."""
-    free = free_on_gpu(device.xp.cuda) if device.is_gpu else free_on_host()
-    sizes = [size for size in (free, memory_of_task(settings, device)) if size is not None]
+    sizes = [size for size in (free_on(device), memory_of_task(settings, device)) if size is not None]
     return min(sizes) if sizes else None
 
 

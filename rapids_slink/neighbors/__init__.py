@@ -153,7 +153,8 @@ def _estimate_graph(n: int, d: int, itemsize: int, k: int, metric: Metric, devic
         raise ValueError(f"n_neighbors must be at most n - 1 = {n - 1}, got {k}")
     if device.is_gpu and n * k > MAX_FRAME_ROWS:
         raise ValueError(f"n_neighbors={k} makes {n * k:,} edges, and a cuDF frame holds {MAX_FRAME_ROWS:,} rows")
-    return MemoryEstimate(2 * EDGE_BYTES * n * k) + estimate_search(n, d, itemsize, k, device, metric=metric)
+    edges = EDGE_BYTES * n * k * (1 if device.is_gpu else 2)  # beside the result, which is not in a GPU's pool
+    return MemoryEstimate(edges) + estimate_search(n, d, itemsize, k, device, metric=metric)
 
 
 def check_n_neighbors(n_neighbors: Any, name: str = "n_neighbors") -> int:
@@ -258,9 +259,9 @@ def estimate_search(
     a_value = CODING_BYTES * (metric.filter == "codes") + WRAPPING_BYTES * (metric.rows is Rows.PLACED)
     coding = a_value * min(n * d, BLOCK) * (not device.is_gpu)
     estimates = (kind.estimate(n, m, d, listed, itemsize, device, metric) for kind in kinds)
-    search = max(estimates, key=lambda needed: needed.least)
+    search = MemoryEstimate.either(*estimates)
     if min_samples > 1:  # the points are put into the order of their core distances
-        search += MemoryEstimate(CORE_BYTES * n, 40 * min(n * d, BLOCK))
+        search += MemoryEstimate(CORE_BYTES * n, 0 if device.is_gpu else 40 * min(n * d, BLOCK))
     return replace(search, peak=rows + max(coding, search.peak + later * m))
 
 

@@ -116,16 +116,16 @@ def tree_of_boxes(search: "BoxSearch", report: Report, max_weight: float = np.in
 
 # ------------------------------------------------------------------------------------------------------------- friends
 
-#: Bytes per point at the peak: its parent, its cell, its component, and what is counted along the curve or the rows. On
-#: a GPU this is less than what is free again once the tree of boxes is made.
-FRIEND_BYTES = {"cpu": 20, "cuda": 0}
+#: Bytes per point at a CPU's peak: its parent, cell, component and label, and what is counted along the rows. On a GPU
+#: this is less than what is free again once the tree of boxes is made.
+FRIEND_BYTES = 24
 
 
 def estimate_friends(problem: Problem) -> MemoryEstimate:
-    """Return the bytes of the rows' tree of boxes and the components; the labels and a copy of the rows are kept."""
+    """Return the bytes of the rows' tree of boxes, of the components and the labels, and of the rows that are kept."""
     n, d, itemsize = problem.n, problem.n_features, problem.itemsize
     search = estimate_search(n, d, itemsize, 1, problem.device, n_queries=0, metric=problem.metric)
-    return search + MemoryEstimate(n * (FRIEND_BYTES[problem.device.name] + d * itemsize + 4))
+    return search if problem.device.is_gpu else search + MemoryEstimate(n * (FRIEND_BYTES + d * itemsize))
 
 
 def label_friends(rows: Array, problem: Problem, labels: Array, report: Report) -> int:

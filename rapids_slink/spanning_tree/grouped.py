@@ -101,7 +101,7 @@ def estimate_groups(problem: Problem, sizes: np.ndarray) -> MemoryEstimate:
     else:
         needed = MemoryEstimate((metric.rows.row_bytes(d) + later) * n)
     if device.is_gpu:  # the rows of each group by columns
-        needed += MemoryEstimate(8 * problem.d * n)
+        needed += MemoryEstimate((metric.rows.row_bytes(d) or itemsize * d) * n)
     if largest > most_rows(problem):
         settings = replace(problem.settings, clipped=True).for_rows(largest)
         needed += estimate_tree(replace(problem, settings=settings, n=largest))

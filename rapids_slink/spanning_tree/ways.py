@@ -43,8 +43,8 @@ from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
 
 # --------------------------------------------------------------------------------------------------------------- a line
 
-#: Bytes per point at the peak: values, ids and weights in order, and the edges during their sort.
-LINE_BYTES = {"cpu": 128, "cuda": 160}
+#: Bytes per point at the peak: the values in order, the steps between them, and the edges.
+LINE_BYTES = 128
 #: More than rounding takes from two ways round a ring, in lengths of the box.
 SLACK = 2.0**-49
 
@@ -57,7 +57,7 @@ def prepare_line(look: Look) -> Prepared | None:
     if edges is None:
         return None
     look.report.count("spanning_tree", rows_sorted=problem.n)
-    return Prepared(lambda: (edges, 1), lambda: MemoryEstimate(LINE_BYTES[problem.device.name] * problem.n))
+    return Prepared(lambda: (edges, 1), lambda: MemoryEstimate(LINE_BYTES * problem.n))
 
 
 def tree_of_line(rows: Array, metric: Metric, device: Device) -> PreallocatedFrame | None:
@@ -65,7 +65,16 @@ def tree_of_line(rows: Array, metric: Metric, device: Device) -> PreallocatedFra
 
     `rows`, (n, 1), n at least 2, is the result of `neighbors.rows.metric_rows`.
     """
-    xp, n = device.xp, len(rows)
+    tree = _steps_of_line(rows, metric, device)
+    if tree is None:
+        return None
+    sort_in_place(tree.columns, device.xp)
+    return tree.head(len(rows) - 1)
+
+
+def _steps_of_line(rows: Array, metric: Metric, device: Device) -> PreallocatedFrame | None:
+    """Return the edges between neighbours on the line, and on a ring the longest one too; None as `tree_of_line`."""
+    xp = device.xp
     x = rows[:, 0].astype("float64")
     order = stable_order(x, xp).astype("int32")
     x = x[order]
@@ -79,8 +88,9 @@ def tree_of_line(rows: Array, metric: Metric, device: Device) -> PreallocatedFra
         step = xp.concatenate([step, period - (values[-1:] - values[:1])])
         two_steps = xp.concatenate([two_steps, period - (values[-2:] - values[:2])]) - SLACK * period
     weight, step_weight = _surrogates(xp.minimum(step, period - step), metric, xp), _surrogates(step, metric, xp)
-    longer, following = _surrogates(xp.maximum(two_steps, 0), metric, xp), xp.roll(step_weight, -1)
-    if not all(map(all_true, (weight > 0, longer > step_weight[: longer.size], longer > following[: longer.size]))):
+    longer = _surrogates(xp.maximum(two_steps, 0), metric, xp)
+    neighbors = step_weight[: longer.size], xp.roll(step_weight, -1)[: longer.size]
+    if not (all_true(weight > 0) and all(all_true(longer > one) for one in neighbors)):
         return None
     repeated = xp.flatnonzero(~is_first)
     tree = PreallocatedFrame.empty(device, repeated.size + weight.size, EDGE_TYPES)
@@ -88,8 +98,7 @@ def tree_of_line(rows: Array, metric: Metric, device: Device) -> PreallocatedFra
     m = repeated.size
     src[:m], dst[:m], weights[:m] = ids[xp.searchsorted(first, repeated, side="right") - 1], order[repeated], 0.0
     src[m:], dst[m:], weights[m:] = ids[: weight.size], xp.roll(ids, -1)[: weight.size], weight
-    sort_in_place(tree.columns, xp)
-    return tree.head(n - 1)
+    return tree
 
 
 def _surrogates(difference: Array, metric: Metric, xp: Any) -> Any:
@@ -271,10 +280,14 @@ def way_of(problem: Problem) -> str:
 
 
 def estimate_tree(problem: Problem) -> MemoryEstimate:
-    """Return the bytes of the metric's rows and the tree by the way that serves whatever the points' values are."""
-    certain = ways_of(problem)[-1]
+    """Return the bytes of the metric's rows and the tree by the way that serves whatever the points' values are.
+
+    A line, whose values decide, has its bytes too. The other ways that look at values take what is free.
+    """
+    *looking, certain = ways_of(problem)
     assert certain.estimate is not None
-    return certain.estimate(problem)
+    needed = certain.estimate(problem)
+    return replace(needed, peak=max(needed.peak, LINE_BYTES * problem.n)) if LINE in looking else needed
 
 
 # ------------------------------------------------------------------------------------------------------ several trees

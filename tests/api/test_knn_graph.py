@@ -11,10 +11,7 @@ from hard_cases import full
 from oracles import assert_edges, least, squared_distances, without_self
 from scipy.spatial.distance import cdist
 
-from rapids_slink import knn_graph, nearest_neighbors, neighbors
-from rapids_slink.neighbors import queries
-from rapids_slink.runtime.frames import PreallocatedFrame
-from rapids_slink.runtime.memory import DeviceMemoryError
+from rapids_slink import knn_graph, nearest_neighbors
 
 
 def reported(lists, metric):
@@ -94,28 +91,6 @@ def test_numbers_of_neighbors_are_checked(n_neighbors, error, message, device):
 def test_errors_of_two_sets_name_the_set(X, Y, error, message, device):
     with pytest.raises(error, match=message):
         nearest_neighbors(X, Y, device=device)
-
-
-# ---------------------------------------------------------------------------------------------------- memory
-
-
-@pytest.mark.parametrize("call", [lambda X, **on: knn_graph(X, 3, **on), lambda X, **on: nearest_neighbors(X, X, **on)])
-def test_results_are_allocated_before_the_search_begins(call, device, monkeypatch):
-    """Else what fails in between would free columns that a kernel still writes."""
-    begun = []
-
-    def refused(*_):
-        raise MemoryError
-
-    for module in (neighbors, queries):
-        monkeypatch.setattr(module, "prepare_search", lambda *_, **__: begun.append("search"))
-    monkeypatch.setattr(PreallocatedFrame, "empty", refused)
-    if device == "cuda":
-        small_batch = pytest.importorskip("rapids_slink.neighbors.small_batch")
-        monkeypatch.setattr(small_batch, "launch_blocks", lambda *_, **__: begun.append("small batch"))
-    with pytest.raises(DeviceMemoryError):
-        call(np.random.default_rng(0).normal(size=(300, 20)), device=device)
-    assert not begun
 
 
 @pytest.mark.gpu

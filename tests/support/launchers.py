@@ -292,7 +292,7 @@ def points_kernels():
     buffer = SimpleNamespace(ptr=0)
     column = SimpleNamespace(null_count=lambda: 0, data=lambda: buffer, offset=lambda: 0, size=lambda: 300)
     for dtype in ("float32", "float64"):
-        kernels.squares_are_finite(points(300, 3, dtype))
+        kernels.squares_are_finite([points(300, 3, dtype)])
         kernels.is_symmetric(points(300, 300, dtype))
         kernels.interleave([column] * 3, np.dtype(dtype), np.dtype("float64"))
 
@@ -437,7 +437,7 @@ def order_of_edges():
 
     columns = ids(300), ids(300), cuda().xp.zeros(300)
     sort_in_place(dict(zip(("src", "dst", "weight"), columns, strict=True)), cuda().xp)
-    _sort_by_codes(cuda().xp.zeros(300), cuda().xp.zeros(300, "int64"), columns, cuda().xp)
+    _sort_by_codes(cuda().xp.zeros(300), cuda().xp.zeros(300, "int64"), *columns, cuda().xp)
 
 
 def components():

@@ -30,7 +30,7 @@ MAX_BITS = 31  # of a code, per feature
 #: A code has 63 bits. With more than `MAX_CODED` features each would have few: codes are made of principal coordinates.
 MAX_CODED, COORDINATES, PCA_ROWS = 8, 6, 2**12
 OUTERMOST = 0.002  # of the sample's points on either side are left out of the cube
-NODES = 1  # nodes of a point, as estimated: three times as many as uniform points have
+NODES = 0.75  # nodes of a point, as estimated: twice as many as uniform points have
 VISITING_WARPS = 2**10  # warps that show how many nodes a search visits
 BOX_THREADS = 2**16  # threads that find the box of the points
 #: Lengths of lists that a thread keeps, each compiled for itself. A warp keeps longer ones in shared memory, up to
@@ -81,7 +81,7 @@ class BoxSearch(Search):
     @staticmethod
     def estimate(n: int, m: int, d: int, k: int, itemsize: int, device: Device, metric: Metric) -> MemoryEstimate:
         """Estimate the bytes of a search among n points of d features for the k neighbours of m points or queries."""
-        tree = n * (d * itemsize + 40) + NODES * n * (_node_bytes(d, itemsize) + 12)
+        tree = int(n * (d * itemsize + 40 + NODES * (_node_bytes(d, itemsize) + 12)))
         return MemoryEstimate(tree + m * (12 * _list_size(k) + 8))
 
     @property

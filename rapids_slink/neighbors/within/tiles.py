@@ -18,7 +18,7 @@ from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.neighbors.within import PairSearch
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
-from rapids_slink.runtime.memory import free_bytes
+from rapids_slink.runtime.memory import free_bytes, rows_that_fit
 
 #: The length of the first lists, and how many times as long further ones are.
 FIRST_LISTED, LONGER = 32, 8
@@ -60,7 +60,7 @@ class TilePairs(PairSearch):
     def parts(self, rows: slice) -> Iterator[tuple[Array, Array]]:
         """Yield the pairs of some rows: see `PairSearch.parts`."""
         xp, search = self.device.xp, self.search.copy()  # what it makes in this run is gone with it
-        most_rows = max(1, int(min(LISTED_ROWS, free_bytes() / 4 / ENTRY_BYTES / FIRST_LISTED)))
+        most_rows = rows_that_fit(LISTED_ROWS, ENTRY_BYTES * FIRST_LISTED, free_bytes() / 4)
         for chunk in equal_slices(rows, most_rows):
             waiting, k = xp.arange(chunk.start, chunk.stop, dtype="int32"), FIRST_LISTED
             while waiting.size and k <= search.exact_kernels.MAX_LIST:
