@@ -1,11 +1,29 @@
-"""Work on long arrays a block at a time, on all cores: for what releases Python's lock."""
+"""How the rows of a case are drawn, and how work on long arrays is done a block at a time, on all cores.
+
+Only work that releases Python's lock is faster then.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import wraps
+from pathlib import Path
 from typing import Any
+
+#: ``rows(folder, extra)`` draws n + extra rows, or reads those of a file in a folder.
+Rows = Callable[[Path | None, int], Any]
+
+
+def as_rows(draw: Callable[..., Any]) -> Callable[..., Rows]:
+    """Return a function of the parameters of ``draw(n, ...)`` that returns the `Rows` of n rows and the extra ones."""
+
+    @wraps(draw)
+    def family(n: int, *shape: Any, **how: Any) -> Rows:
+        return wraps(draw)(lambda _folder, extra: draw(n + extra, *shape, **how))
+
+    return family
 
 
 def in_blocks(work: Callable[[slice], Any], n: int, size: int) -> list[Any]:

@@ -103,10 +103,6 @@ EUCLIDEAN = ("euclidean",)
 CUML_METRICS = {"euclidean": "euclidean", "cosine": "cosine", "cityblock": "manhattan"}
 
 
-def scipy_fit(work: Work) -> Call:
-    return scipys(work)
-
-
 def scipy_groups(work: Work) -> Call:
     """Prepare SciPy's linkage of each group in a loop."""
     points, starts = _float64(work), _starts(work)
@@ -401,31 +397,6 @@ def scipy_products(work: SparseWork) -> Call:
     return call
 
 
-def datasketch_pairs(work: SparseWork) -> Call:
-    """Prepare hashes of the sets and the candidates that share bands, which the sets decide.
-
-    The share of the pairs that it finds is printed.
-    """
-    sketching: Any = importlib.import_module("datasketch")
-    points: Any = work.points
-    near = work.near
-    rows = np.split(points.indices, points.indptr[1:-1])
-
-    def call() -> Any:
-        hashed = list(
-            sketching.MinHash.generator([[b"%d" % e for e in row.tolist()] for row in rows], num_perm=128, seed=0)
-        )
-        index = sketching.MinHashLSH(threshold=(1 - near) / 2, num_perm=128)  # low, so that few pairs are missed
-        held, found = [set(row.tolist()) for row in rows], []
-        for i, one in enumerate(hashed):
-            found += [(j, i) for j in index.query(one) if len(held[i] & held[j]) >= (1 - near) * len(held[i] | held[j])]
-            index.insert(i, one)
-        return found
-
-    _print_share(work, "datasketch", len(call()))
-    return call
-
-
 def _print_share(work: Work, name: str, found: int) -> None:
     of = len(pairs(work)())
     print(f"{name}: {found:,} of {of:,} pairs, {of - found:,} missed", flush=True)
@@ -484,13 +455,6 @@ def fast_clusters(work: Work) -> Call:
     return lambda: HDBSCAN(min_cluster_size=m, min_samples=m).fit(points)
 
 
-def rust_clusters(work: Work) -> Call:
-    from hdbscan_rs import HDBSCAN
-
-    points, m = _float64(work), work.case.min_samples
-    return lambda: HDBSCAN(min_cluster_size=m, min_samples=m).fit_predict(points)
-
-
 def sklearn_clusters(work: Work) -> Call:
     from sklearn.cluster import HDBSCAN
 
@@ -507,7 +471,7 @@ def cuml_clusters(work: Work) -> Call:
 
 
 PEERS = (
-    Peer("scipy", "fit", "scipy", "cpu", scipy_fit, 3e10),
+    Peer("scipy", "fit", "scipy", "cpu", scipys, 3e10),
     Peer("fastcluster", "fit", "fastcluster", "cpu", fastcluster_fit, 5e10),
     Peer("sklearn", "fit", "sklearn", "cpu", sklearn_fit, 5e10, metrics=SKLEARN_METRICS),
     Peer("quitefastmst", "fit", "quitefastmst", "cpu", quitefastmst_fit, 5e10, tree_features=8, metrics=EUCLIDEAN),
@@ -536,7 +500,6 @@ PEERS = (
     ),
     Peer("scipy", "pairs", "scipy", "cpu", scipy_pairs, 0, tree_features=8, metrics=EUCLIDEAN),
     Peer("scipy", "pairs", "scipy", "cpu", scipy_products, works=(SparseWork,), metrics=("jaccard", "cosine")),
-    Peer("datasketch", "pairs", "datasketch", "cpu", datasketch_pairs, works=(SparseWork,), metrics=("jaccard",)),
     Peer("rapidfuzz", "pairs", "rapidfuzz", "cpu", rapidfuzz_pairs, 1e9, metrics=("levenshtein",)),
     Peer("faiss", "pairs", "faiss", "cpu", faiss_pairs, 2e12, metrics=("euclidean", "cosine")),
     Peer("cuvs", "pairs", "cuvs", "cuda", cuvs_pairs, 2e15, metrics=("euclidean", "cosine")),
@@ -554,7 +517,6 @@ PEERS = (
     Peer("hdbscan", "hdbscan", "hdbscan", "cpu", hdbscan_clusters, 5e10, tree_features=8),
     Peer("hdbscan-generic", "hdbscan", "hdbscan", "cpu", partial(hdbscan_clusters, algorithm="generic"), 1e9),
     Peer("fast-hdbscan", "hdbscan", "fast_hdbscan", "cpu", fast_clusters, 5e10, tree_features=8),
-    Peer("hdbscan-rs", "hdbscan", "hdbscan_rs", "cpu", rust_clusters, 5e10),
     Peer("sklearn", "hdbscan", "sklearn", "cpu", sklearn_clusters, 5e10),
     Peer("cuml", "hdbscan", "cuml", "cuda", cuml_clusters, 2e14),
     *(

@@ -1,4 +1,4 @@
-"""``python -m bench.report``: the table and the plot, made from the result files and nothing else."""
+"""``python -m bench.report``: the tables, made from the result files and nothing else."""
 
 from __future__ import annotations
 
@@ -34,16 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--stages", nargs="+", default=list(TABLE_STAGES), help="or groups of cases: metrics")
     parser.add_argument("--readme", type=Path, nargs="?", const=README, help="write this file's table and first figure")
     parser.add_argument("--pool", action="store_true", help="also what was measured with an rmm pool")
-    parser.add_argument("--plot", type=Path, help="draw the same rows here")
     options = parser.parse_args(arguments)
     results = load(options.results)
-    rows = pick(results, options.stages, options.pool)
     if options.readme:
         options.readme.write_text(filled(options.readme.read_text(), results))
-    if options.plot:
-        draw(rows, options.plot)
-    if not (options.readme or options.plot):
-        print(table(rows))
+    else:
+        print(table(pick(results, options.stages, options.pool)))
     return 0
 
 
@@ -199,25 +195,6 @@ def put_between(text: str, middle: str, name: str) -> str:
         raise ValueError(f"the file must hold {start} and {end}, once each")
     before, after = text.split(start)[0], text.split(end)[1]
     return "\n".join(part for part in (before + start, middle, end + after) if part)
-
-
-def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """Draw a line for each row and a dot for each package, seconds on a logarithmic axis, into the file `path`."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(8, 1.5 + 0.5 * len(rows)), layout="constrained")
-    for name in ["rapids_slink", *sorted({name for row in rows for name in row["peers"]})]:
-        times = [row["seconds"] if name == "rapids_slink" else row["peers"].get(name, float("nan")) for row in rows]
-        axes.plot(times, range(len(rows)), "o", label=name, markersize=9 if name == "rapids_slink" else 6)
-    axes.set_yticks(range(len(rows)), [f"{row['case']}, {_stage(row)}\n{row['device']}" for row in rows])
-    axes.set(xscale="log", xlabel="seconds", ylim=(len(rows) - 0.5, -0.5))
-    axes.grid(alpha=0.4)
-    figure.legend(loc="outside right upper")
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
 
 
 if __name__ == "__main__":

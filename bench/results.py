@@ -16,7 +16,7 @@ from rapids_slink.runtime.memory import usable_cores
 
 FOLDER = Path(__file__).parent / "results"
 PACKAGES = ["numpy", "pandas", "scipy", "scikit-learn", "numba", "fastcluster", "hdbscan", "quitefastmst"]
-PACKAGES += ["fast-hdbscan", "hdbscan-rs", "faiss-cpu", "rapidfuzz", "dbscan", "certex"]
+PACKAGES += ["fast-hdbscan", "faiss-cpu", "rapidfuzz", "dbscan", "certex"]
 PACKAGES += [f"{name}-{cuda}" for name in ("cudf", "cuml", "cuvs", "cugraph") for cuda in ("cu12", "cu13")]
 PACKAGES += ["cupy-cuda12x", "cupy-cuda13x"]
 

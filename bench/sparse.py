@@ -2,68 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bench.blocks import as_rows
+
 SEED = 20230918
 #: Columns of a matrix of sets: the possible hashes.
 HASHES = 2**31 - 1
-Matrix = Callable[[Path | None, int], Any]
 
 
-def sketches(n: int, size: int, family: int = 8) -> Matrix:
-    """Return a function that draws sets of `size` hashes, like the sketches of Mash: a boolean CSR matrix of SciPy.
+@as_rows
+def sketches(n: int, size: int, family: int = 8) -> Any:
+    """Draw sets of `size` hashes, like the sketches of Mash: a boolean CSR matrix of SciPy.
 
     Each sketch of a family shares so many hashes with the family's first one that their Jaccard similarity is from 0.5
     to 0.9.
     """
-
-    def rows(_folder: Path | None, extra: int) -> Any:
-        return _sketches(n + extra, size, family)
-
-    return rows
-
-
-def tfidf(n: int, d: int, length: int = 150, family: int = 5) -> Matrix:
-    """Return a function that draws unit rows of words by Zipf's law, (n, d) float64: a CSR matrix.
-
-    They are weighted as by scikit-learn's ``TfidfVectorizer``. The first text of a family has a fifth of its words
-    replaced in each of the others.
-    """
-
-    def rows(_folder: Path | None, extra: int) -> Any:
-        return _tfidf(n + extra, d, length, family)
-
-    return rows
-
-
-def zipf(n: int, d: int, size: int, *, are_sets: bool) -> Matrix:
-    """Return a function that draws rows of `size` of d columns by Zipf's law, (n, d): a CSR matrix.
-
-    They are booleans, or normal float64 numbers.
-    """
-
-    def rows(_folder: Path | None, extra: int) -> Any:
-        return _zipf(n + extra, d, size, are_sets)
-
-    return rows
-
-
-def _zipf(n: int, d: int, size: int, are_sets: bool) -> Any:
-    from scipy.sparse import csr_matrix
-
-    rng = np.random.default_rng(SEED)
-    frequency = np.cumsum(1 / np.arange(1, d + 1))
-    draws = np.searchsorted(frequency, rng.random((n, 4 * size)) * frequency[-1]).astype(np.int32)
-    columns = np.array([np.sort(list(dict.fromkeys(row.tolist()))[:size]) for row in draws], np.int32)
-    values = np.ones(n * size, bool) if are_sets else rng.standard_normal(n * size)
-    return csr_matrix((values, columns.ravel(), np.arange(0, n * size + 1, size)), (n, d))
-
-
-def _sketches(n: int, size: int, family: int) -> Any:
     from scipy.sparse import csr_matrix
 
     rng = np.random.default_rng(SEED)
@@ -82,7 +38,13 @@ def _sketches(n: int, size: int, family: int) -> Any:
     return matrix
 
 
-def _tfidf(n: int, d: int, length: int, family: int) -> Any:
+@as_rows
+def tfidf(n: int, d: int, length: int = 150, family: int = 5) -> Any:
+    """Draw unit rows of words by Zipf's law, (n, d) float64: a CSR matrix.
+
+    They are weighted as by scikit-learn's ``TfidfVectorizer``. The first text of a family has a fifth of its words
+    replaced in each of the others.
+    """
     from scipy.sparse import csr_matrix, diags
 
     rng = np.random.default_rng(SEED)
@@ -98,3 +60,19 @@ def _tfidf(n: int, d: int, length: int, family: int) -> Any:
     rarity = np.log((1 + n) / (1 + np.bincount(counts.indices, minlength=d))) + 1
     weighted = csr_matrix(counts @ diags(rarity))
     return csr_matrix(diags(1 / np.sqrt(weighted.multiply(weighted).sum(axis=1)).A1) @ weighted)
+
+
+@as_rows
+def zipf(n: int, d: int, size: int, *, are_sets: bool) -> Any:
+    """Draw rows of `size` of d columns by Zipf's law, (n, d): a CSR matrix.
+
+    They are booleans, or normal float64 numbers.
+    """
+    from scipy.sparse import csr_matrix
+
+    rng = np.random.default_rng(SEED)
+    frequency = np.cumsum(1 / np.arange(1, d + 1))
+    draws = np.searchsorted(frequency, rng.random((n, 4 * size)) * frequency[-1]).astype(np.int32)
+    columns = np.array([np.sort(list(dict.fromkeys(row.tolist()))[:size]) for row in draws], np.int32)
+    values = np.ones(n * size, bool) if are_sets else rng.standard_normal(n * size)
+    return csr_matrix((values, columns.ravel(), np.arange(0, n * size + 1, size)), (n, d))

@@ -5,9 +5,9 @@ often as receptors have them, and the beginning of a J gene; both ends are trimm
 syllables. Neither knows real abundances: here few strings are near many others.
 """
 
-from pathlib import Path
-
 import numpy as np
+
+from bench.blocks import as_rows
 
 SEED = 20
 V_ENDS = ("CASSLG", "CASSPG", "CASSYS", "CASSQD", "CASSED", "CASRGD", "CAWSVG", "CASSFR", "CSARDR", "CASSDS")
@@ -31,14 +31,11 @@ def junctions(n: int) -> tuple[np.ndarray, np.ndarray]:
     return strings, v * len(J_STARTS) + j
 
 
-def receptors(n: int):  # type: ignore[no-untyped-def]
-    """Return a function that draws a column of junctions, ordered by their genes."""
-
-    def rows(_folder: Path | None, extra: int) -> np.ndarray:
-        strings, genes = junctions(n + extra)
-        return strings[np.argsort(genes, kind="stable")][:, None]
-
-    return rows
+@as_rows
+def receptors(n: int) -> np.ndarray:
+    """Draw a column of junctions, ordered by their genes."""
+    strings, genes = junctions(n)
+    return strings[np.argsort(genes, kind="stable")][:, None]
 
 
 def genes(n: int) -> np.ndarray:
@@ -47,35 +44,29 @@ def genes(n: int) -> np.ndarray:
     return np.unique(np.sort(number), return_inverse=True)[1]
 
 
-def letters(n: int, shortest: int, longest: int, alphabet: str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"):  # type: ignore[no-untyped-def]
-    """Return a function that draws a column of random letters, from `shortest` to `longest` in each string."""
-
-    def rows(_folder: Path | None, extra: int) -> np.ndarray:
-        rng = np.random.default_rng(SEED)
-        sizes = rng.integers(shortest, longest + 1, n + extra)
-        drawn, end = "".join(rng.choice(list(alphabet), sizes.sum())), np.cumsum(sizes)
-        strings = np.empty(n + extra, object)
-        for i, (a, b) in enumerate(zip((end - sizes).tolist(), end.tolist(), strict=True)):
-            strings[i] = drawn[a:b]
-        return strings[:, None]
-
-    return rows
+@as_rows
+def letters(n: int, shortest: int, longest: int, alphabet: str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ") -> np.ndarray:
+    """Draw a column of random letters, from `shortest` to `longest` in each string."""
+    rng = np.random.default_rng(SEED)
+    sizes = rng.integers(shortest, longest + 1, n)
+    drawn, end = "".join(rng.choice(list(alphabet), sizes.sum())), np.cumsum(sizes)
+    strings = np.empty(n, object)
+    for i, (a, b) in enumerate(zip((end - sizes).tolist(), end.tolist(), strict=True)):
+        strings[i] = drawn[a:b]
+    return strings[:, None]
 
 
-def words(n: int):  # type: ignore[no-untyped-def]
-    """Return a function that draws a column of words."""
-
-    def rows(_folder: Path | None, extra: int) -> np.ndarray:
-        rng, n_words = np.random.default_rng(SEED), n + extra
-        parts = ("bcdfghklmnprstvwz", "aeiou", "nrstlmdk", "eaos")
-        drawn = [rng.choice(list(part), SYLLABLES) for part in parts]
-        size = rng.integers(2, len(parts) + 1, SYLLABLES)
-        syllables = ["".join(letters)[:m] for letters, m in zip(zip(*drawn, strict=True), size.tolist(), strict=True)]
-        count = rng.integers(2, 6, n_words)
-        chosen, end = rng.integers(0, SYLLABLES, count.sum()).tolist(), np.cumsum(count).tolist()
-        strings = np.empty(n_words, object)
-        for i, m in enumerate(count.tolist()):
-            strings[i] = "".join(syllables[s] for s in chosen[end[i] - m : end[i]])
-        return strings[:, None]
-
-    return rows
+@as_rows
+def words(n: int) -> np.ndarray:
+    """Draw a column of words."""
+    rng = np.random.default_rng(SEED)
+    parts = ("bcdfghklmnprstvwz", "aeiou", "nrstlmdk", "eaos")
+    drawn = [rng.choice(list(part), SYLLABLES) for part in parts]
+    size = rng.integers(2, len(parts) + 1, SYLLABLES)
+    syllables = ["".join(letters)[:m] for letters, m in zip(zip(*drawn, strict=True), size.tolist(), strict=True)]
+    count = rng.integers(2, 6, n)
+    chosen, end = rng.integers(0, SYLLABLES, count.sum()).tolist(), np.cumsum(count).tolist()
+    strings = np.empty(n, object)
+    for i, m in enumerate(count.tolist()):
+        strings[i] = "".join(syllables[s] for s in chosen[end[i] - m : end[i]])
+    return strings[:, None]

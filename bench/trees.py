@@ -65,7 +65,6 @@ def balanced(i: np.ndarray, _rng: np.random.Generator) -> np.ndarray:
 
 MILLION = 1_000_001  # a million edges
 TREES = (
-    Tree("tree-1k", 1000, random),
     Tree("chain-1m", MILLION, chain),
     Tree("star-1m", MILLION, star),
     Tree("caterpillar-1m", MILLION, caterpillar),

@@ -37,8 +37,8 @@ from rapids_slink.runtime.device import DeviceUnavailableError as DeviceUnavaila
 from rapids_slink.runtime.device import gpu_is_usable
 from rapids_slink.runtime.memory import DeviceMemoryError as DeviceMemoryError
 from rapids_slink.runtime.memory import free_memory as free_memory
+from rapids_slink.single_linkage import PARAMETERS, engine_of
 from rapids_slink.single_linkage import SingleLinkage as SingleLinkage
-from rapids_slink.single_linkage import engine_of
 from rapids_slink.stages import connect as connect
 from rapids_slink.stages import cut as cut
 from rapids_slink.stages import knn_graph as knn_graph
@@ -146,28 +146,8 @@ def fit(
     SingleLinkage
         The fitted model; see its attributes.
     """
-    model = SingleLinkage(
-        n_clusters,
-        distance_threshold=distance_threshold,
-        min_cluster_size=min_cluster_size,
-        max_cluster_size=max_cluster_size,
-        count_small=count_small,
-        metric=metric,
-        p=p,
-        missing=missing,
-        missing_value=missing_value,
-        box=box,
-        scales=scales,
-        max_distance=max_distance,
-        min_similarity=min_similarity,
-        n_neighbors=n_neighbors,
-        min_samples=min_samples,
-        device=device,
-        progress=progress,
-        memory_limit=memory_limit,
-        prediction_data=prediction_data,
-        **unknown,
-    )
+    parameters = locals()
+    model = SingleLinkage(**{name: parameters[name] for name in PARAMETERS}, **unknown)
     return model.fit(X, groups=groups, dropna=dropna, cannot_link=cannot_link)
 
 
@@ -239,30 +219,10 @@ def plan(
     >>> rapids_slink.plan((1_000_000, 16), device="cpu")["way"]
     'lists'
     """
+    parameters = locals()
     if is_collection(X):
         raise TypeError("X is a Dask collection, whose fit no plan covers: pass the shape of a partition, (n, d)")
-    settings = SingleLinkage(
-        n_clusters,
-        distance_threshold=distance_threshold,
-        min_cluster_size=min_cluster_size,
-        max_cluster_size=max_cluster_size,
-        count_small=count_small,
-        metric=metric,
-        p=p,
-        missing=missing,
-        missing_value=missing_value,
-        box=box,
-        scales=scales,
-        max_distance=max_distance,
-        min_similarity=min_similarity,
-        n_neighbors=n_neighbors,
-        min_samples=min_samples,
-        device=device,
-        progress=progress,
-        memory_limit=memory_limit,
-        prediction_data=prediction_data,
-        **unknown,
-    )._settings()
+    settings = SingleLinkage(**{name: parameters[name] for name in PARAMETERS}, **unknown)._settings()
     if kind_of(settings.metric, X):
         raise ValueError(f"a plan is of rows of features, and {without_features(settings.metric)}")
     if groups is None:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,8 +24,7 @@ from rapids_slink.runtime.device import Device, to_host
 TAKEN = 2**14
 #: The file that says which rows are compared among themselves.
 KEYS = "keys.npy"
-#: A search: a block, the first of those of its rows that meet others, and the first of these, which are later rows of
-#: the block and then its visitors.
+#: A search of two parts of a block's rows and visitors: the block, and where each part begins. They are one if all fit.
 Search: TypeAlias = tuple[int, int, int]
 
 
@@ -76,7 +75,7 @@ class Blocks:
 
     pieces: Pieces
     count: int
-    most: int  # how many rows are searched together
+    max_rows: int  # how many rows are searched together
 
     def path(self, piece: int) -> Path:
         """Return the file with the blocks of the rows of a piece, as `blocks_of_piece` makes them."""
@@ -85,17 +84,18 @@ class Blocks:
     @cached_property
     def searches(self) -> dict[Search, int]:
         """Return the searches in which all rows of a block meet each other and its visitors, with their sizes."""
-        half, found = max(1, self.most // 2), {}
+        sizes: dict[Search, int] = {}
         for block in range(self.count):
-            own, visiting = (len(part) for part in self._rows_of(block))
-            if own + visiting <= self.most:
-                found[block, 0, own] = own + visiting
-                continue
-            for start in range(0, own, half):
-                behind = min(start + half, own)
-                for other in range(behind, own + visiting, half) or [behind] * (start == 0):
-                    found[block, start, other] = behind - start + min(half, own + visiting - other)
-        return found
+            own, visiting = map(len, self._rows_of(block))
+            size, step = own + visiting, self._step(own + visiting)
+            for first, second in [*combinations(range(0, size, step), 2)] or [(0, 0)]:
+                if first < own:  # else both are parts of visitors
+                    sizes[block, first, second] = min(step, size - first) + (second > first) * min(step, size - second)
+        return sizes
+
+    def _step(self, size: int) -> int:
+        """Return the number of rows of a part of a block, which has this many rows and visitors."""
+        return size if size <= self.max_rows else max(1, self.max_rows // 2)
 
     def pairs_of_rows(self) -> int:
         """Return how many pairs of rows meet in all searches."""
@@ -103,12 +103,12 @@ class Blocks:
 
     def rows(self, search: Search) -> np.ndarray:
         """Return the numbers of the rows of a search."""
-        block, start, other = search
+        block, *starts = search
         own, visiting = self._rows_of(block)
-        half = max(1, self.most // 2) if len(own) + len(visiting) > self.most else self.most
-        low, high = max(0, other - len(own)), max(0, other + half - len(own))
-        behind = own[other : other + half] if other > start else own[:0]
-        parts = own[start : min(start + half, other)], behind, visiting[low:high]
+        step, parts = self._step(len(own) + len(visiting)), []
+        for start in sorted({*starts}):
+            low, high = (max(0, end - len(own)) for end in (start, start + step))
+            parts += [own[start : start + step], visiting[low:high]]
         return np.concatenate([np.asarray(part, np.int64) for part in parts])
 
     def _rows_of(self, block: int) -> tuple[Any, Any]:
@@ -117,11 +117,10 @@ class Blocks:
             return range(self.pieces.bounds[-1]), range(0)
         own, visiting = [], []
         for piece, first in enumerate(self.pieces.bounds[:-1]):
-            found = np.load(self.path(piece), mmap_mode="r")
-            of_row = found[0]
-            visits = (found[1 + block // 16] >> np.uint16(block % 16)) & 1 == 1
-            own.append(first + np.flatnonzero(of_row == block))
-            visiting.append(first + np.flatnonzero(visits & (of_row > block)))
+            block_of_row, *visited = np.load(self.path(piece), mmap_mode="r")
+            visits = (visited[block // 16] >> np.uint16(block % 16)) & 1 == 1
+            own.append(first + np.flatnonzero(block_of_row == block))
+            visiting.append(first + np.flatnonzero(visits & (block_of_row > block)))
         return np.concatenate(own), np.concatenate(visiting)
 
 
@@ -135,12 +134,12 @@ def blocks_of_piece(
     values: np.ndarray, pivots: np.ndarray, radius: float, is_cosine: bool, device: Device
 ) -> np.ndarray:
     """Return the block of each row, and bits of the blocks that may have a row near it, (1 + words, m) uint16."""
-    found = np.zeros((1 + -(-(int(pivots[-1, 0]) + 1) // 16), len(values)), np.uint16)
+    blocks = np.zeros((1 + -(-(int(pivots[-1, 0]) + 1) // 16), len(values)), np.uint16)
     for some, block, may_be_near in deal_out(values, pivots, radius, is_cosine, device):
-        found[0, some] = to_host(block)
+        blocks[0, some] = to_host(block)
         for b, visits in enumerate(to_host(may_be_near)):
-            found[1 + b // 16, some] |= visits.astype(np.uint16) << np.uint16(b % 16)
-    return found
+            blocks[1 + b // 16, some] |= visits.astype(np.uint16) << np.uint16(b % 16)
+    return blocks
 
 
 def boot() -> str:

@@ -17,7 +17,7 @@ import importlib.util
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from math import inf
@@ -57,10 +57,11 @@ DEDUPLICATE = "deduplicate"  # the first argument if files are cleaned of near d
 PICTURES = (".pdf", ".png", ".svg")
 DEMO_PICTURE = Path("cities.png")
 MOST_SIZES = 20  # the largest number of clusters that are printed
-#: The options that `read_table`, both models, `SingleLinkage`, `HDBSCAN` and --demo take.
+#: The options that `read_table`, both models, `SingleLinkage`, a cut, `HDBSCAN` and --demo take.
 TABLE_OPTIONS = ("sep", "decimal", "header", "encoding", "index_column", "columns", "exclude", "groups", "empty_text")
 FIT_OPTIONS = ("metric", "p", "n_neighbors", "min_samples", "device", "progress", "memory_limit")
 LINKAGE_OPTIONS = ("missing", "missing_value", "max_distance", "min_similarity")
+CUT_OPTIONS = ("n_clusters", "distance_threshold", "count_large", "groups", *LINKAGE_OPTIONS)
 HDBSCAN_OPTIONS = ("cluster_selection_method", "cluster_selection_epsilon", "allow_single_cluster")
 DEMO_OPTIONS = ("demo", "device", "memory_limit", "plot", "progress")
 PROBABILITY = "probability"  # the column beside HDBSCAN's labels
@@ -74,9 +75,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2 and one line that says the error, with the option that was probably meant."""
-        unknown, _, _ = message.removeprefix("unrecognized arguments: ").partition(" ")
-        if unknown != message and unknown.startswith("--"):
-            near = get_close_matches(unknown.partition("=")[0], self._option_string_actions, n=1, cutoff=0.7)
+        _, is_unknown, names = message.partition("unrecognized arguments: ")
+        if is_unknown and names.startswith("--"):
+            unknown = names.partition(" ")[0].partition("=")[0]
+            near = get_close_matches(unknown, self._option_string_actions, n=1, cutoff=0.7)
             message += f". Did you mean {near[0]}?" if near else ""
         self.exit(2, f"{self.prog}: error: {message}\n")
 
@@ -314,21 +316,18 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
     if (options.points is None) != options.demo:
         parser.error("give one table of points, or --demo")
     changed = [name for name, value in vars(options).items() if value != parser.get_default(name)]
-    if options.demo:
-        _refuse(parser, "--demo", (name for name in changed if name not in DEMO_OPTIONS))
-    if options.hdbscan:
-        cut_options = ("n_clusters", "distance_threshold", "count_large", "groups", *LINKAGE_OPTIONS)
-        _refuse(parser, "--hdbscan", (name for name in changed if name in cut_options))
-    else:
-        _refuse(parser, "a cut, without --hdbscan,", (name for name in changed if name in HDBSCAN_OPTIONS))
-        if options.max_cluster_size is not None:
-            _refuse(parser, "--max-cluster-size", (name for name in changed if name == "n_clusters"))
-    if options.metric not in ITEM_METRICS:
-        _refuse(parser, f"--metric {options.metric}", (name for name in changed if name == "empty_text"))
-    if options.metric != "haversine":
-        _refuse(parser, f"--metric {options.metric}", (name for name in changed if name == "degrees"))
-    if options.plot is not None:
-        _refuse(parser, "--plot, which draws one tree,", (n for n in changed if n in ("groups", *LINKAGE_OPTIONS[-2:])))
+    is_split = options.max_cluster_size is not None and not options.hdbscan
+    for is_asked, what, refused in (
+        (options.demo, "--demo", {*changed} - {*DEMO_OPTIONS}),
+        (options.hdbscan, "--hdbscan", CUT_OPTIONS),
+        (not options.hdbscan, "a cut, without --hdbscan,", HDBSCAN_OPTIONS),
+        (is_split, "--max-cluster-size", ("n_clusters",)),
+        (options.metric not in ITEM_METRICS, f"--metric {options.metric}", ("empty_text",)),
+        (options.metric != "haversine", f"--metric {options.metric}", ("degrees",)),
+        (options.plot is not None, "--plot, which draws one tree,", ("groups", *LINKAGE_OPTIONS[-2:])),
+    ):
+        if is_asked and (names := [name for name in changed if name in refused]):
+            parser.error(f"{what} does not take --{names[0].replace('_', '-')}")
     if options.points not in (None, STANDARD_INPUT):
         if not options.points.exists():
             parser.error(f"no such file: {options.points}")
@@ -353,12 +352,6 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
         parser.error(NO_PYARROW)
     if options.plot is not None and not _is_installed("matplotlib"):
         parser.error("--plot needs matplotlib: pip install 'rapids_slink[plot]'")
-
-
-def _refuse(parser: Parser, what: str, names: Iterable[str]) -> None:
-    """End with an error that names the first of these options, if there is one."""
-    for name in names:
-        parser.error(f"{what} does not take --{name.replace('_', '-')}")
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -406,26 +399,19 @@ def _in_radians(points: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(np.radians(points))
 
 
-def _cut_of(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the parameters of `cut`; the first one is a list of values."""
-    for name in ("n_clusters", "distance_threshold"):
-        if getattr(options, name) is not None:
-            return {name: getattr(options, name)}
+def _cut_of(options: argparse.Namespace, unit: float = 1.0) -> dict[str, Any]:
+    """Return the parameters of `cut`, with distances in a unit; the first one is a list of values."""
+    if options.n_clusters is not None:
+        return {"n_clusters": options.n_clusters}
+    if options.distance_threshold is not None:
+        return {"distance_threshold": [distance / unit for distance in options.distance_threshold]}
     if options.min_similarity is not None:
         return {"min_similarity": [options.min_similarity], "closed": "right"}
-    if options.max_distance is None and options.max_cluster_size is not None and not options.hdbscan:
+    if options.max_distance is not None:
+        return {"distance_threshold": [options.max_distance / unit], "closed": "right"}
+    if options.max_cluster_size is not None:
         return {"distance_threshold": [inf]}  # all of the tree, which is then split
-    if options.max_distance is None:
-        return {"n_clusters": [2]}
-    return {"distance_threshold": [options.max_distance], "closed": "right"}
-
-
-def _cut_in_unit(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the parameters of `_cut_of` with distances in the unit of the fit."""
-    cut = _cut_of(options)
-    if "distance_threshold" in cut:
-        cut["distance_threshold"] = [distance / _unit(options) for distance in cut["distance_threshold"]]
-    return cut
+    return {"n_clusters": [2]}
 
 
 def _label_names(options: argparse.Namespace) -> list[str]:
@@ -451,7 +437,7 @@ def _single_linkage(table: Table, options: argparse.Namespace) -> tuple[Any, pd.
     if options.max_distance is not None:
         parameters["max_distance"] /= _unit(options)
     sizes = {"max_cluster_size": options.max_cluster_size, "count_small": not options.count_large}
-    cut, sizes["min_cluster_size"] = _cut_in_unit(options), options.min_cluster_size
+    cut, sizes["min_cluster_size"] = _cut_of(options, _unit(options)), options.min_cluster_size
     name, values = next(iter(cut.items()))
     first = {} if "closed" in cut else {name: values[0]}  # the clusters within the largest distance are those of a fit
     how = {**first, **sizes, **parameters, "groups": table.groups}
@@ -585,13 +571,8 @@ def map_of(cities: pd.DataFrame, model: Any) -> Any:
     from matplotlib.figure import Figure
 
     both = Figure(figsize=(15, 5.7), layout="constrained")
-    heights_ax, world_ax = both.subplots(1, 2, width_ratios=[1, 2.6])
-    _draw_heights(model, heights_ax)
+    ax, world_ax = both.subplots(1, 2, width_ratios=[1, 2.6])
     _draw_world(cities, world_ax)
-    return both
-
-
-def _draw_heights(model: Any, ax: Any) -> None:
     linkage = on_host(model.linkage_)
     plot_heights(linkage.assign(height=linkage["height"] * EARTH_RADIUS), len(linkage) + 1, ax=ax)
     ax.axhline(STEP, color=COLORS[1], linestyle="--")
@@ -599,8 +580,8 @@ def _draw_heights(model: Any, ax: Any) -> None:
     clusters = f"{model.n_clusters_:,} clusters\nin steps below {STEP:g} km"
     ax.annotate(clusters, (model.n_clusters_, STEP), (-8, -10), textcoords="offset points", ha="right", va="top")
     ax.yaxis.set_major_formatter("{x:g}")
-    ax.set_ylabel("distance of the next merge (km)")
-    ax.set_title("the heights of the merges, and the cut")
+    ax.set(ylabel="distance of the next merge (km)", title="the heights of the merges, and the cut")
+    return both
 
 
 def _draw_world(cities: pd.DataFrame, ax: Any) -> None:

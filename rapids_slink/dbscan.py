@@ -9,27 +9,21 @@ from rapids_slink.dendrogram.cutting import check_distance
 from rapids_slink.density import DensityRule
 from rapids_slink.hdbscan import check_fixed
 from rapids_slink.hierarchy.model import Estimator
-from rapids_slink.metrics import PRECOMPUTED, SPARSE_METRICS, MetricName
+from rapids_slink.metrics import MetricName
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.points.keys import GroupBy
 from rapids_slink.points.output import Frame, Rows, Values, as_known
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import check_device_name
-from rapids_slink.runtime.memory import as_bytes
-from rapids_slink.runtime.threads import shown_progress
-from rapids_slink.settings import Settings, metric_of, missing_values_of
-from rapids_slink.single_linkage import engine_of
+from rapids_slink.single_linkage import RowEstimator, engine_of
 
 
-class CoreClusters(Estimator):
+class CoreClusters(RowEstimator, Estimator):
     """The base of `DBSCAN`."""
 
     labels_: Rows
     n_clusters_: int
     core_sample_indices_: Values
     components_: Values
-    n_features_in_: int
-    feature_names_in_: Values
     groups_: Frame
     report_: Report
 
@@ -167,15 +161,15 @@ class DBSCAN(CoreClusters):
         [0, 0, 1]
         """
         X = as_known(X)
-        rule, settings = self._rule(), self._settings(sample_weight, groups, dropna)
+        by = None if groups is None else GroupBy(as_known(groups), dropna)
+        rule = self._rule()
+        settings = self._settings_of_rows(friends_within=float(self.eps), weights=sample_weight, groups=by)
         engine = engine_of(X, metric=settings.metric)
         if engine.__name__.endswith(".distributed"):
             fitted = engine.fit_dbscan(X, settings, rule)
         else:
             fitted = density.fit(X, settings, rule, are_items=engine is not pipeline)
-        kept = {name: value for name, value in vars(self).items() if not name.endswith("_")}
-        self.__dict__ = {**kept, **fitted}  # at once
-        return self
+        return self._take(fitted)
 
     def fit_predict(
         self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None, dropna: bool = True
@@ -188,27 +182,3 @@ class DBSCAN(CoreClusters):
         check_fixed(self, ("metric_params", "output_type"))
         check_distance(self.eps, "eps", self.metric)
         return DensityRule(float(self.eps), check_n_neighbors(self.min_samples, "min_samples"))
-
-    def _settings(self, weights: Any, groups: Any, dropna: bool) -> Settings:
-        """Return the settings that the parameters describe; raise for values that are not valid for any data."""
-        metric = metric_of(
-            self.metric, 2.0 if self.p is None else self.p, self.missing, self.box, self.scales, allow_precomputed=True
-        )
-        as_bytes(self.memory_limit)  # raises unless it is valid
-        return Settings(
-            metric=metric,
-            device=check_device_name(self.device),
-            memory_limit=self.memory_limit,
-            progress=shown_progress(self.progress),
-            friends_within=float(self.eps),
-            missing_values=missing_values_of(self.missing_value, self.missing),
-            weights=weights,
-            groups=None if groups is None else GroupBy(as_known(groups), dropna),
-        )
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self.metric == PRECOMPUTED.name
-        tags.input_tags.sparse = self.metric in SPARSE_METRICS
-        tags.input_tags.allow_nan = self.missing is not None
-        return tags

@@ -81,7 +81,7 @@ def _fit(
         with report.stage("groups", device):
             X, groups = grouped.read_groups(X, settings.groups, device)
     find = _of_items if are_items else _of_points
-    points, shape, labels, is_core = find(X, settings, rule, groups, device, report)
+    points, (n, d), labels, is_core = find(X, settings, rule, groups, device, report)
     with report.stage("output", device), outside_pool(device):
         core = device.xp.flatnonzero(is_core)
         fitted = {
@@ -94,18 +94,16 @@ def _fit(
             counts = groups.sizes, *clusters_of_groups(labels, groups.number, len(groups), device.xp)
             frame = points.frame(frame_of_groups(groups.keys, counts))
             fitted["groups_"] = groups.in_types_of_tables(frame)
-    size_values = size_attributes(*shape, 1, points.names)
-    return fitted | {name: size_values[name] for name in ("n_features_in_", "feature_names_in_") if name in size_values}
+    sizes = size_attributes(n, d, 1, points.names)
+    return fitted | {name: value for name, value in sizes.items() if "feature" in name}
 
 
 def _components(X: Any, points: Points, core: Array) -> dict[str, Any]:
     """Return `components_` by name, the core rows of `X`; {} for a graph. Call it outside the run's pool."""
+    if not library_of(X) and points.values.size:
+        return {"components_": points.output.array(points.values[core])}
     if library_of(X) and not points.values.size and is_graph(X):
         return {}
-    if library_of(X):
-        return {"components_": take_rows(X, to_host(core))}
-    if points.values.size:
-        return {"components_": points.output.array(points.values[core])}
     return {"components_": take_rows(X.tocsr() if is_sparse(X) else X, to_host(core))}
 
 

@@ -34,7 +34,7 @@ from rapids_slink.report import Report, counted, with_hints
 from rapids_slink.runtime.device import Device, is_on_gpu, resolve, to_host
 from rapids_slink.runtime.memory import run_scope
 from rapids_slink.settings import metric_of
-from rapids_slink.single_linkage import SingleLinkage, engine_of
+from rapids_slink.single_linkage import PARAMETERS, SingleLinkage, engine_of
 
 #: The rules that choose the rows that go.
 RULES = ("components", "ranked", "leaders")
@@ -161,26 +161,11 @@ def deduplicate(
     >>> rapids_slink.deduplicate(X, max_distance=0.15, by="leaders", device="cpu").tolist()
     [0, 1, 0, 3, 4]
     """
+    parameters = locals()
     require_one(max_distance, min_similarity)
     by = rule_of(by, against, groups)
-    model = SingleLinkage(
-        None,
-        metric=metric,
-        p=p,
-        missing=missing,
-        missing_value=missing_value,
-        box=box,
-        scales=scales,
-        max_distance=max_distance,
-        min_similarity=min_similarity,
-        n_neighbors=n_neighbors,
-        min_samples=min_samples,
-        device=device,
-        progress=progress,
-        memory_limit=memory_limit,
-    )
-    is_first = isinstance(keep, str) and keep == "first"
-    if by == "components" and is_first and against is None and not details:
+    model = SingleLinkage(**{name: parameters[name] for name in PARAMETERS if name in parameters})
+    if by == "components" and isinstance(keep, str) and keep == "first" and against is None and not details:
         duplicate_of = model.fit(X, groups=groups, dropna=dropna)._first_rows()
         return duplicate_of.rename("duplicate_of") if hasattr(duplicate_of, "rename") else duplicate_of
     if is_collection(X) or is_collection(against):
@@ -246,14 +231,13 @@ class _Run:
         kept = int(stays.sum())
         largest = int(np.bincount(self.duplicate_of[self.duplicate_of >= 0], minlength=1).max())
         self.report.count("rows", kept=kept, removed=self.n - kept, largest_group=largest)
-        of_rows = [self._of_rows(self.duplicate_of, "duplicate_of")]
+        duplicate_of = self._series(self.duplicate_of, "duplicate_of")
         if not details:
-            return of_rows[0]
-        of_rows.append(self._of_rows(self.distance, "distance"))
-        near = None if elsewhere is None else self._of_rows(elsewhere, "against")
-        return Duplicates(of_rows[0], of_rows[1], near, self.report)
+            return duplicate_of
+        near = None if elsewhere is None else self._series(elsewhere, "against")
+        return Duplicates(duplicate_of, self._series(self.distance, "distance"), near, self.report)
 
-    def _of_rows(self, values: np.ndarray, name: str) -> Rows:
+    def _series(self, values: np.ndarray, name: str) -> Rows:
         return self.output.from_cuml_setting().labels(values, self.index, name)
 
     def _components(self, order: np.ndarray, group: np.ndarray | None) -> np.ndarray:

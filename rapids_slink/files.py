@@ -34,6 +34,7 @@ from rapids_slink.near_pairs import limit_of, require_one, task_of
 from rapids_slink.neighbors.choose import block_rows, is_searched_by_tree
 from rapids_slink.neighbors.pivots import radius_of
 from rapids_slink.neighbors.tiles import IN_ORDER, estimate_tiles
+from rapids_slink.neighbors.within import PairTask
 from rapids_slink.parquet import VectorFiles, on_all_cores
 from rapids_slink.pipeline import estimate_fit
 from rapids_slink.points.check import MAX_ROWS
@@ -42,8 +43,7 @@ from rapids_slink.runtime.device import CPU, Device, resolve
 from rapids_slink.runtime.memory import (
     MemoryEstimate,
     as_bytes,
-    free_on_gpu,
-    free_on_host,
+    free_on,
     required_bytes,
     run_scope,
     size_text,
@@ -56,12 +56,12 @@ from rapids_slink.spanning_tree.problem import Problem
 
 #: The folder beside the output files in which an unfinished run keeps what it has found.
 UNFINISHED = ".unfinished"
-#: The most bytes that a search may take without a `memory_limit`, by device, and at most this share of what is free.
+#: Without a `memory_limit` a search takes at most these bytes, by device, and at most this share of what is free.
 MOST_BYTES, SHARE = {"cpu": 16 * 10**9, "cuda": 30 * 10**9}, 0.8
-#: The rows of the sample of a dry run, and from how many places of the files they are.
+#: The number of rows of a dry run's sample, by device, and the number of places in the files that they come from.
 SAMPLE = {"cpu": 2**14, "cuda": 2**18}
 SAMPLED_PLACES = 16
-#: The most bytes that are in memory while files are written, by about how many row groups of each file these are.
+#: While files are written, at most these bytes are in memory: about this number of row groups of each file.
 WRITTEN_BYTES, GROUPS_WRITTEN = 8 * 10**9, 4
 
 
@@ -159,19 +159,20 @@ def deduplicate_files(
     by = rule_of(by, against, groups)
     if metric == PRECOMPUTED.name:
         raise ValueError("metric='precomputed' has no vectors: use deduplicate")
-    chosen, on = metric_of(metric, p), resolve(device)
+    chosen, device_of_run = metric_of(metric, p), resolve(device)
     distance = limit_of(chosen, max_distance, min_similarity)
     files = VectorFiles.of(paths, column, chosen.formula.is_of_unit_rows, dtype, against)
-    limit = _most_bytes(memory_limit, on)
+    limit, name = _bytes_of_search(memory_limit, device_of_run), device_of_run.name
     how = {
-        "max_distance": max_distance, "min_similarity": min_similarity, "metric": metric, "p": p, "device": on.name,
+        "max_distance": max_distance, "min_similarity": min_similarity, "metric": metric, "p": p, "device": name,
         "memory_limit": limit,
     }  # fmt: skip
-    most = forced().file_rows or _most_rows(files, Settings(chosen, on.name, max_distance=distance), on, limit)
-    report = Report(device=on.name, metric=metric)
+    settings = Settings(chosen, name, max_distance=distance)
+    max_rows = forced().file_rows or _rows_of_search(files, settings, device_of_run, limit)
+    report = Report(device=name, metric=metric)
     if dry_run:
-        return _estimated(files, report, on, how, by, most)
-    run = _Run(files, Path(output), keep, by, groups, bool(rows), how, most, shown_progress(progress), report)
+        return _estimated(files, report, how, by, max_rows)
+    run = _Run(files, Path(output), keep, by, groups, bool(rows), how, max_rows, shown_progress(progress), report)
     order, keys = _order(files, keep), None if groups is None else files.keys(groups)
     run.open()
     if run.counts is None:
@@ -187,15 +188,15 @@ def _order(files: VectorFiles, keep: str) -> np.ndarray:
     return order_of(files.column(keep))
 
 
-def _most_bytes(memory_limit: Any, device: Device) -> int:
+def _bytes_of_search(memory_limit: Any, device: Device) -> int:
     """Return how many bytes a search may take."""
     if memory_limit is not None:
         return int(as_bytes(memory_limit) or 0)
-    free = free_on_gpu(sys.modules["cupy"].cuda) if device.is_gpu else free_on_host()
+    free = free_on(device)
     return MOST_BYTES[device.name] if free is None else int(min(MOST_BYTES[device.name], SHARE * free))
 
 
-def _most_rows(files: VectorFiles, settings: Settings, device: Device, limit: int) -> int:
+def _rows_of_search(files: VectorFiles, settings: Settings, device: Device, limit: int) -> int:
     """Return how many rows are searched together: as many as fit into `limit` bytes, with a search in tiles."""
     stored, d, metric = files.dtype.itemsize, files.width, settings.metric
     itemsize = 1 if metric.rows.are_packed else 4 if stored < 4 or files.dtype == np.float32 else 8
@@ -221,11 +222,11 @@ class _Run:
 
     def __init__(
         self, files: VectorFiles, output: Path, keep: str, by: str | None, groups: str | None, as_rows: bool,
-        how: dict[str, Any], most: int, progress: bool | str, report: Report,
+        how: dict[str, Any], max_rows: int, progress: bool | str, report: Report,
     ) -> None:  # fmt: skip
         self.files, self.output, self.keep, self.by, self.as_rows = files, output, keep, by, as_rows
         self.groups, self.n = groups, files.n_cleaned
-        self.how, self.most, self.progress, self.report = how, most, progress, report
+        self.how, self.max_rows, self.progress, self.report = how, max_rows, progress, report
         self.folder, self.device = output.resolve() / UNFINISHED, resolve(how["device"])
         self.counts: dict[str, int] | None = None  # once the output files are whole
 
@@ -246,12 +247,12 @@ class _Run:
         plan |= {name: self.how[name] for name in ("max_distance", "min_similarity", "metric", "p")}
         self.manifest = self.folder / "manifest.json"
         if self.manifest.exists():
-            found = json.loads(self.manifest.read_text())
-            changed = [name for name, value in plan.items() if found["plan"].get(name) != value]
+            unfinished = json.loads(self.manifest.read_text())
+            changed = [name for name, value in plan.items() if unfinished["plan"].get(name) != value]
             if changed:
                 what = f"the unfinished run in {self.folder} has other {', '.join(changed)}"
                 raise ValueError(f"{what}: pass the same to go on, or remove the folder")
-            self.most, self.counts = found["most"], found["counts"]
+            self.max_rows, self.counts = unfinished["most"], unfinished["counts"]
         else:
             there = [name for name in names if (self.output / name).exists()]
             if there:
@@ -259,12 +260,12 @@ class _Run:
             self.folder.mkdir(parents=True, exist_ok=True)
         self.plan = plan
         n = self.files.n_rows
-        count = 1 if n <= self.most else -(-n // max(1, self.most // 2))
+        count = 1 if n <= self.max_rows else -(-n // max(1, self.max_rows // 2))
         self.pieces = Pieces(self.folder, tuple(n * i // count for i in range(count + 1)))
         self._write_manifest()
 
     def _write_manifest(self) -> None:
-        text = json.dumps({"plan": self.plan, "most": self.most, "counts": self.counts})
+        text = json.dumps({"plan": self.plan, "most": self.max_rows, "counts": self.counts})
         replace_file(self.manifest, lambda draft: draft.write_text(text))
 
     # --------------------------------------------------------------------------------------------------- the stages
@@ -290,7 +291,7 @@ class _Run:
             with self.report.stage("search", CPU):
                 root = self._components(blocks)
             with self.report.stage(self.by, CPU):
-                parts.append(self._choose(self.by, root, place, order, metric))
+                parts.append(self._choose(self.by, root, place, order))
         every = np.concatenate(parts, axis=1)
         goes, to, distance = every[:, np.argsort(every[0])]
         with self.report.stage("write", CPU):
@@ -319,7 +320,7 @@ class _Run:
             for piece, bounds in self._shown("Reading", list(enumerate(pairwise(self.pieces.bounds)))):
                 path = self.pieces.path(piece)
                 if not path.exists():
-                    replace_file(path, partial(_decode, self.files, *bounds))
+                    replace_file(path, partial(_decode, self.files, bounds[0], bounds[1]))
         except ValueError:
             shutil.rmtree(self.folder)
             raise
@@ -327,7 +328,7 @@ class _Run:
     def _blocks(self, metric: Metric) -> Blocks:
         """Return the blocks of the rows: those around pivots, or one of all rows if fewer pairs meet in it."""
         pieces, folder, is_cosine = self.pieces, self.folder, metric.formula.is_of_unit_rows
-        whole, n_pieces = Blocks(pieces, 1, self.most), len(pieces.bounds) - 1
+        whole, n_pieces = Blocks(pieces, 1, self.max_rows), len(pieces.bounds) - 1
         count = max(n_pieces, pieces.bounds[-1] // block_rows(self.device))
         distance, width = limit_of(metric, self.how["max_distance"], self.how["min_similarity"]), self.files.width
         radius = radius_of(metric, surrogate_bound(metric, distance, width), width, self.device)
@@ -337,29 +338,33 @@ class _Run:
             pivots = saved(
                 folder / "pivots.npy", lambda: pivots_of_pieces(pieces, radius, is_cosine, count, self.device)
             )
-        blocks = Blocks(pieces, int(pivots[-1, 0]) + 1, self.most)
+        blocks = Blocks(pieces, int(pivots[-1, 0]) + 1, self.max_rows)
         if blocks.count == 1:
             return whole
         for piece in self._shown("Dealing out", range(n_pieces)):
             with run_scope(self.device, self.how["memory_limit"]):
-                found = partial(blocks_of_piece, pieces.load(piece), pivots, radius, is_cosine, self.device)
-                saved(blocks.path(piece), found)
+                make = partial(blocks_of_piece, pieces.load(piece), pivots, radius, is_cosine, self.device)
+                saved(blocks.path(piece), make)
         return min(blocks, whole, key=Blocks.pairs_of_rows)
 
-    def _found(self, label: str, parts: dict[str, Any], work: Callable[[Any], np.ndarray]) -> Iterator[np.ndarray]:
+    def _results(self, label: str, parts: dict[str, Any], work: Callable[[Any], np.ndarray]) -> Iterator[np.ndarray]:
         """Yield the result of each part of some work: those that are in files of the parts' names, and then others."""
         paths = {name: self.folder / f"{name}.npy" for name in parts}
-        left = {name: part for name, part in parts.items() if not paths[name].exists()}
-        yield from (np.load(paths[name]) for name in parts if name not in left)
-        for name, result in self._shown(label, _results(work, left), len(left)):
+        missing = {name: part for name, part in parts.items() if not paths[name].exists()}
+        yield from (np.load(paths[name]) for name in parts if name not in missing)
+        for name, result in self._shown(label, _results(work, missing), len(missing)):
             save(paths[name], result)
             yield result
 
+    def _searched(self, name: str, blocks: Blocks, work: Callable[..., np.ndarray]) -> Iterator[np.ndarray]:
+        """Yield the result of ``work(search)`` for each search of blocks."""
+        named = {f"{name}-{'-'.join(map(str, search))}": search for search in blocks.searches}
+        return self._results("Searching", named, work)
+
     def _elsewhere(self, blocks: Blocks) -> np.ndarray:
         """Return the rows that are near one of another table, the nearest of these, and bits of distances, (3, m)."""
-        steps, work = blocks.searches, partial(_near_others, blocks, self.how, self.n)
-        named = {f"against-{'-'.join(map(str, step))}": step for step in steps}
-        every = np.concatenate(list(self._found("Searching", named, work)), axis=1)
+        work = partial(_near_others, blocks, self.how, self.n)
+        every = np.concatenate(list(self._searched("near-others", blocks, work)), axis=1)
         row, other, bits = every[:, np.lexsort((every[1], every[2].view(np.float64), every[0]))]
         is_first = np.diff(row, prepend=-1) > 0
         nearest = np.stack((row, other, bits))[:, is_first]
@@ -382,22 +387,21 @@ class _Run:
 
     def _components(self, blocks: Blocks) -> np.ndarray:
         """Return the least row of the component of each row, (n,) int64."""
-        parent, join = np.arange(self.n), kernels(CPU).join_pairs
-        steps = blocks.searches
-        self.report.count("search", searches=len(steps), pairs_of_rows=blocks.pairs_of_rows())
-        named = {f"joined-{'-'.join(map(str, step))}": step for step in steps}
-        for pairs in self._found("Searching", named, partial(_joined, blocks, self.how)):
-            join(parent, *pairs)
+        parent = np.arange(self.n)
+        self.report.count("search", searches=len(blocks.searches), pairs_of_rows=blocks.pairs_of_rows())
+        for src, dst in self._searched("united", blocks, partial(_joined, blocks, self.how)):
+            kernels(CPU).join_pairs(parent, src, dst)
         while not np.array_equal(upper := parent[parent], parent):
             parent = upper
         return parent
 
-    def _choose(self, by: str, root: np.ndarray, place: np.ndarray, order: np.ndarray, metric: Metric) -> np.ndarray:
+    def _choose(self, by: str, root: np.ndarray, place: np.ndarray, order: np.ndarray) -> np.ndarray:
         """Return the rows that go, the row that each goes to, and the bits of distances, (3, m) int64.
 
-        Without a need for distances these are zeros.
+        The distances are zeros if nobody asks for them.
         """
         work: Callable[[np.ndarray], np.ndarray]
+        half = max(1, self.max_rows // 2)
         if by == "components":
             first = np.empty(self.n, np.int64)
             first[root[order[::-1]]] = order[::-1]  # the last write to a place stays: the first rank
@@ -405,14 +409,14 @@ class _Run:
             goes = np.flatnonzero(to != np.arange(self.n))
             if not self.as_rows:
                 return np.stack((goes, to[goes], np.zeros_like(goes)))
-            size = max(1, self.most // 2)
-            packs = [np.stack((goes[i : i + size], to[goes[i : i + size]])) for i in range(0, goes.size, size)]
-            work = partial(_distances, self.pieces, self.how, metric)
+            pairs = np.stack((goes, to[goes]))
+            packs = [pairs[:, i : i + half] for i in range(0, goes.size, half)]
+            work = partial(_distances, self.pieces, self.how)
         else:
             packs = [np.stack((rows, root[rows])) for rows in self._packs(root, place)]
-            work = partial(_by_pairs, self.pieces, self.how, by, max(1, self.most // 2), self.most)
+            work = partial(_by_pairs, self.pieces, self.how, by == "leaders", half, self.max_rows)
         named = {f"pack-{i}": pack for i, pack in enumerate(packs)}
-        return np.concatenate([np.zeros((3, 0), np.int64), *self._found("Choosing", named, work)], axis=1)
+        return np.concatenate([np.zeros((3, 0), np.int64), *self._results("Choosing", named, work)], axis=1)
 
     def _packs(self, root: np.ndarray, place: np.ndarray) -> Iterator[np.ndarray]:
         """Yield the rows of whole components, by rank, as many as fit; those of one that does not fit, alone."""
@@ -422,7 +426,7 @@ class _Run:
         starts = np.flatnonzero(np.diff(root[rows], prepend=-1))
         begin = 0
         for start, stop in pairwise([*starts.tolist(), rows.size]):
-            if stop - begin > self.most and start > begin:
+            if stop - begin > self.max_rows and start > begin:
                 yield _by_place(rows[begin:start], place)
                 begin = start
         if rows.size:
@@ -439,15 +443,15 @@ class _Run:
             if path.exists():
                 return
             if self.as_rows:
-                part = goes[here], to[here], distance[here]
-                replace_file(path, lambda draft: self._write_rows(file, *part, draft))
+                rows = partial(self._write_rows, file, goes[here], to[here], distance[here])
+                replace_file(path, rows)
                 return
             kept = np.ones(stop - start, bool)
             kept[goes[here] - start] = False
             replace_file(path, lambda draft: self.files.write_some(file, kept, draft))
 
-        most = max(1, WRITTEN_BYTES // (GROUPS_WRITTEN * max(1, self.files.group_bytes)))
-        on_all_cores(write, range(self.files.n_own), most)
+        max_threads = max(1, WRITTEN_BYTES // (GROUPS_WRITTEN * max(1, self.files.group_bytes)))
+        on_all_cores(write, range(self.files.n_own), max_threads)
 
     def _write_rows(self, file: int, goes: np.ndarray, to: np.ndarray, distance: np.ndarray, path: Path) -> None:
         """Write a table of rows of a file that go, with their reasons."""
@@ -505,9 +509,9 @@ def _results(work: Callable[[Any], Any], parts: dict[Any, Any]) -> Iterator[tupl
         yield names.pop(future), result
 
 
-def _joined(blocks: Blocks, how: dict[str, Any], step: Search) -> np.ndarray:
-    """Return pairs of rows that join the components of the rows of a search, (2, m) int64."""
-    row, keys = blocks.rows(step), blocks.pieces.keys()
+def _joined(blocks: Blocks, how: dict[str, Any], search: Search) -> np.ndarray:
+    """Return pairs of rows that connect the components of the rows of a search, (2, m) int64."""
+    row, keys = blocks.rows(search), blocks.pieces.keys()
     groups = None
     if keys is not None:
         row = row[keys[row] >= 0]
@@ -519,60 +523,76 @@ def _joined(blocks: Blocks, how: dict[str, Any], step: Search) -> np.ndarray:
     return np.stack((row[goes], row[first[goes]]))
 
 
-def _near_others(blocks: Blocks, how: dict[str, Any], n: int, step: Search) -> np.ndarray:
+def _task(how: dict[str, Any]) -> PairTask:
+    """Return the task of the pairs within the distance of a run."""
+    metric = metric_of(how["metric"], how["p"])
+    distance = limit_of(metric, how["max_distance"], how["min_similarity"])
+    return task_of([distance], metric, None, None, how["memory_limit"])
+
+
+def _nearest(how: dict[str, Any], X: np.ndarray, Y: np.ndarray | None, **rule: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the nearest earlier row of X, or of Y, within the distance, and how far it is: see `nearest_earlier`."""
+    task = _task(how)
+    nearest, distance = engine_of(X, metric=task.metric).nearest_rows(X, Y, task, resolve(how["device"]), **rule)
+    return nearest, distance
+
+
+def _near_others(blocks: Blocks, how: dict[str, Any], n: int, search: Search) -> np.ndarray:
     """Return rows below n of a search, each with its nearest row from n on, and the bits of the distance, (3, m)."""
-    rows = np.sort(blocks.rows(step))  # of equally near ones the first counts
+    rows = np.sort(blocks.rows(search))  # of equally near ones the first counts
     own, others = rows[rows < n], rows[rows >= n]
     return _nearest_others(blocks.pieces, how, own, others) if own.size and others.size else np.zeros((3, 0), np.int64)
 
 
 def _nearest_others(pieces: Pieces, how: dict[str, Any], rows: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return the rows that are near one of some others, the nearest of these, and bits of distances, (3, m) int64."""
-    found: Any = deduplicate(pieces.take(rows), against=pieces.take(others), details=True, **how)
-    goes = np.flatnonzero(found.against >= 0)
-    return np.stack((rows[goes], others[found.against[goes]], found.distance[goes].view(np.int64)))
+    to, distance = _nearest(how, pieces.take(rows), pieces.take(others))
+    goes = np.flatnonzero(to >= 0)
+    return np.stack((rows[goes], others[to[goes]], distance[goes].view(np.int64)))
 
 
-def _distances(pieces: Pieces, how: dict[str, Any], metric: Metric, pairs: np.ndarray) -> np.ndarray:
+def _distances(pieces: Pieces, how: dict[str, Any], pairs: np.ndarray) -> np.ndarray:
     """Return pairs of rows, (2, m) int64, with their distances, the bits of float64: (3, m) int64."""
     rows, ends = np.unique(pairs, return_inverse=True)
-    X, task = pieces.take(rows), task_of([0.0], metric, None, None, how["memory_limit"])
+    X, task = pieces.take(rows), _task(how)
     first, second = ends.reshape(pairs.shape).astype(np.int32)
-    distance = engine_of(X, metric=metric).pair_distances(X, (first, second), task, resolve(how["device"]))
-    return np.stack((*pairs, distance.view(np.int64)))
+    distance = engine_of(X, metric=task.metric).pair_distances(X, (first, second), task, resolve(how["device"]))
+    return np.concatenate((pairs, distance.view(np.int64)[None]))
 
 
-def _by_pairs(pieces: Pieces, how: dict[str, Any], by: str, size: int, most: int, pack: np.ndarray) -> np.ndarray:
+def _by_pairs(
+    pieces: Pieces, how: dict[str, Any], leaders: bool, size: int, max_rows: int, pack: np.ndarray
+) -> np.ndarray:
     """Return the rows that go, the row that each goes to, and the bits of the distance, (3, m) int64.
 
-    A pack has all rows of some components, by rank, and their components. If there are more than `most`, they are taken
-    in chunks of `size`. Of each earlier chunk those rows take part that count and are the nearest one of a row of this
-    chunk. So the rule has for this chunk and these rows the result that it has for all rows up to this chunk.
+    A pack has all rows of some components, by rank, and their components. If there are more than `max_rows`, they are
+    of one component and are taken in chunks of `size`. Of each earlier chunk those rows take part that count and are
+    the nearest one of a row of this chunk. So the rule has for this chunk and these rows the result that it has for all
+    rows up to this chunk.
     """
     rows, component = pack
-    chunks = [rows] if rows.size <= most else [rows[i : i + size] for i in range(0, rows.size, size)]
+    chunks = [rows] if rows.size <= max_rows else [rows[i : i + size] for i in range(0, rows.size, size)]
+    group = np.unique(component, return_inverse=True)[1].astype(np.int32) if len(chunks) == 1 else None
     counting: list[np.ndarray] = []  # of each earlier chunk
     results = []
     for chunk in chunks:
         X = pieces.take(chunk)
         named, nearest = [], np.full(chunk.size, np.inf)
         for earlier in counting:
-            found: Any = deduplicate(X, against=pieces.take(earlier), details=True, **how)
-            goes = np.flatnonzero(found.against >= 0)
-            named.append((goes, earlier[found.against[goes]], found.distance[goes]))
-            nearest[goes] = np.minimum(nearest[goes], found.distance[goes])
+            to, distance = _nearest(how, X, pieces.take(earlier))
+            goes = np.flatnonzero(to >= 0)
+            named.append((goes, earlier[to[goes]], distance[goes]))
+            nearest = np.minimum(nearest, distance)
         before = [
             earlier[np.isin(earlier, to[distance <= nearest[goes]])]  # several of a row, if they are as near
             for earlier, (goes, to, distance) in zip(counting, named, strict=True)
         ]
         both = np.concatenate([*before, chunk])
-        groups = component if len(chunks) == 1 else None  # else all are of one component
-        found = deduplicate(pieces.take(both) if before else X, by=by, groups=groups, details=True, **how)
-        own = slice(both.size - chunk.size, None)
-        to, distance = both[found.duplicate_of[own]], found.distance[own]
-        goes = np.flatnonzero(to != chunk)
-        results.append(np.stack((chunk[goes], to[goes], distance[goes].view(np.int64))))
-        counts = chunk if by == "ranked" else np.delete(chunk, goes)
+        to, distance = _nearest(how, pieces.take(both) if before else X, None, leaders=leaders, group=group)
+        to, distance = to[both.size - chunk.size :], distance[both.size - chunk.size :]
+        goes = np.flatnonzero(to >= 0)
+        results.append(np.stack((chunk[goes], both[to[goes]], distance[goes].view(np.int64))))
+        counts = np.delete(chunk, goes) if leaders else chunk
         counting += [counts] if counts.size else []
     return np.concatenate(results, axis=1)
 
@@ -580,11 +600,9 @@ def _by_pairs(pieces: Pieces, how: dict[str, Any], by: str, size: int, most: int
 # ------------------------------------------------------------------------------------------------------- a dry run
 
 
-def _estimated(
-    files: VectorFiles, report: Report, device: Device, how: dict[str, Any], by: str | None, most: int
-) -> Report:
+def _estimated(files: VectorFiles, report: Report, how: dict[str, Any], by: str | None, max_rows: int) -> Report:
     """Return the report of a dry run: time and memory by a sample of rows from all over the files, if all rows meet."""
-    n, size = files.n_rows, min(files.n_rows, SAMPLE[device.name])
+    n, size = files.n_rows, min(files.n_rows, SAMPLE[how["device"]])
     values = np.empty((size, files.width), files.dtype)
     start = time.perf_counter()
     bounds = np.linspace(0, size, min(SAMPLED_PLACES, size) + 1).astype(int).tolist()
@@ -597,12 +615,12 @@ def _estimated(
         deduplicate(part, by=by, **how)
         seconds.append(time.perf_counter() - start)
     power = float(np.clip(np.log2(seconds[2] / seconds[1]), 1, 2)) if size > 1 else 1.0
-    count = 1 if n <= most else -(-n // max(1, most // 2))
-    steps = max(1, count * (count - 1) // 2)
-    step = seconds[2] * (min(n, 2 * n / count) / size) ** power
-    report.count("rows", rows=n, features=files.width, rows_together=min(n, most), searches=steps)
-    report["memory"] = {"peak_bytes": int(how["memory_limit"] * min(1.0, n / most))}
+    count = 1 if n <= max_rows else -(-n // max(1, max_rows // 2))
+    searches = max(1, count * (count - 1) // 2)
+    searching = searches * seconds[2] * (min(n, 2 * n / count) / size) ** power
+    report.count("rows", rows=n, features=files.width, rows_together=min(n, max_rows), searches=searches)
+    report["memory"] = {"peak_bytes": int(how["memory_limit"] * min(1.0, n / max_rows))}
     report["disk"] = {"pieces_bytes": n * files.width * files.dtype.itemsize}
-    report["seconds"] = {"read": reading, "search": steps * step}
-    report["time"] = {"about_minutes": float(f"{(2 * reading + steps * step) / 60:.2g}")}
+    report["seconds"] = {"read": reading, "search": searching}
+    report["time"] = {"about_minutes": float(f"{(2 * reading + searching) / 60:.2g}")}
     return report

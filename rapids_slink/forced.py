@@ -51,6 +51,11 @@ class Forced:
     candidates: int | None = None
     #: the number of threads that work on a CPU, read by `runtime.threads`
     cores: int | None = None
+    #: the most values of a block of rows, read by `neighbors.task`
+    values: int | None = None
+    #: the bytes that are free on the device, and those that chunks of work may take, read by `runtime.memory`
+    free_bytes: float | None = None
+    chunk_bytes: float | None = None
 
 
 NOTHING = Forced()

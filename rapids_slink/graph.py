@@ -89,7 +89,7 @@ def fit_graph(
     components = n - len(forest)
     if complete == "error" and components > 1:
         raise ValueError(f"the graph has {components} connected components; complete='keep' keeps a tree for each")
-    if rule.is_default:
+    if rule.n_clusters is None and rule.distance_threshold is None:
         rule = replace(rule, n_clusters=components)
     rule.check_rows(n, components)
     with report.stage("linkage", device):

@@ -123,15 +123,15 @@ def check_values(points: Points, groups: Groups, metric: Metric, device: Device)
 
 def tree_of_groups(values: Array, problem: Problem, groups: Groups, report: Report) -> Tree:
     """Return the forest of all groups, in merge order and weighted by distances, and its number of trees."""
-    grow = partial(_grow, groups=groups, values=values)
+
+    def grow(problem: Problem, rows: Array, report: Report) -> Tree:
+        return forest_of_groups(problem, rows, groups, values, report)
+
     return pipeline.tree_of_points(values, problem, report, grow, alone=False, groups=groups)
-
-
-def _grow(problem: Problem, rows: Array, report: Report, groups: Groups, values: Array) -> Tree:
-    return forest_of_groups(problem, rows, groups, values, report)
 
 
 def estimate_fit(problem: Problem, groups: Groups) -> MemoryEstimate:
     """Estimate the bytes of a fit of groups, without the points."""
-    row_bytes = KEPT_BYTES + problem.n_features * problem.itemsize * pipeline.keeps_rows(problem.settings)
+    keeps_rows = problem.settings.prediction_data or problem.settings.gen_min_span_tree
+    row_bytes = KEPT_BYTES + problem.n_features * problem.itemsize * keeps_rows
     return MemoryEstimate(row_bytes * problem.n) + estimate_groups(problem, groups.sizes)

@@ -7,6 +7,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any, Never
 
@@ -29,7 +30,6 @@ from rapids_slink.items.search import (
 )
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.queries import NearestEdges, NearestTask, read_together
-from rapids_slink.neighbors.task import equal_slices
 from rapids_slink.neighbors.within import Found, PairFrames, PairTask, check_names, room_for_pairs
 from rapids_slink.neighbors.within.nearest import nearest_of_pairs
 from rapids_slink.pipeline import attributes_of
@@ -42,7 +42,7 @@ from rapids_slink.prediction import Fitted
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, resolve, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES
-from rapids_slink.runtime.memory import DeviceMemoryError, outside_pool, run_scope
+from rapids_slink.runtime.memory import DeviceMemoryError, run_scope
 from rapids_slink.settings import Settings
 
 
@@ -59,33 +59,6 @@ def append(X: Any, model: Fitted, settings: Settings, rule: ClusterRule) -> dict
     with run_scope(device, settings.memory_limit):
         fitted = _append(X, model, settings, rule, device, report)
     return {**fitted, "report_": report}
-
-
-def pairs(X: Any, Y: Any, task: PairTask, device: str) -> Any:
-    """Return the pairs of items within a distance as a frame; see `pipeline.pairs`."""
-    chosen = resolve(device, X, Y)
-    with run_scope(chosen, task.memory_limit):
-        near = NearItems(X, Y, task, chosen)
-        return near.frame(slice(0, near.n_rows))
-
-
-def count_pairs(X: Any, Y: Any, task: PairTask, device: str) -> Any:
-    """Count the pairs of items within each of the task's distances; see `pipeline.count_pairs`."""
-    chosen = resolve(device, X, Y)
-    with run_scope(chosen, task.memory_limit):
-        near = NearItems(X, Y, task, chosen)
-        return near.count(slice(0, near.n_rows))
-
-
-def iter_pairs(X: Any, Y: Any, task: PairTask, rows: int, device: str) -> Iterator[Any]:
-    """Yield the pairs of up to `rows` rows at a time as a frame; see `pipeline.iter_pairs`."""
-    chosen = resolve(device, X, Y)
-    with run_scope(chosen, task.memory_limit), outside_pool(chosen):  # since the items outlive the run
-        near = NearItems(X, Y, task, chosen)
-    for part in equal_slices(slice(0, near.n_rows), rows):
-        with run_scope(chosen, task.memory_limit):
-            frame = near.frame(part)
-        yield frame
 
 
 def nearest_rows(X: Any, Y: Any, task: PairTask, device: Device, **how: Any) -> tuple[Any, Any]:
@@ -308,3 +281,8 @@ class NearItems(PairFrames):
                 if count > room:
                     return None
         return one_of_each(parts, device)
+
+
+pairs = partial(pipeline.pairs, read=NearItems)
+count_pairs = partial(pipeline.count_pairs, read=NearItems)
+iter_pairs = partial(pipeline.iter_pairs, read=NearItems)

@@ -73,7 +73,7 @@ import numpy as np
 from rapids_slink.report import did_you_mean
 from rapids_slink.runtime.cuda import check_arrays, launch
 from rapids_slink.runtime.device import Array, Device, to_host
-from rapids_slink.trigonometry import each, great_circle
+from rapids_slink.trigonometry import great_circle, in_chunks
 
 #: A value that replaces all values beyond float64's range. It comes after all others and is a valid weight.
 OVERFLOW = float(np.finfo(np.float64).max)
@@ -448,7 +448,7 @@ def distances(
         raise ValueError(f"the {metric.name} distance of {pair} is not finite in float64. Rescale them or drop one.")
     if metric.is_of_ends:
         places = (rows[end].astype("float64") for rows, end in zip(points, ends, strict=True))
-        angles = each(great_circle, device, *(column for rows in places for column in rows.T))
+        angles = in_chunks(great_circle, device, *(column for rows in places for column in rows.T))
         return angles if core is None else device.xp.maximum(angles, device.xp.maximum(core[ends[0]], core[ends[1]]))
     if metric.distance == "share":
         return weight / (points[0].shape[1] * metric.rows.features_a_value)

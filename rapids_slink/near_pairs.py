@@ -151,8 +151,8 @@ def count_pairs(
     chosen = metric_of(metric, p, missing, box, scales)
     limits: tuple[Any, Any] = max_distance, min_similarity
     are_one = [isinstance(value, Real) or np.ndim(value) == 0 for value in limits]
-    values = ([value] if is_one else value for value, is_one in zip(limits, are_one, strict=True))
-    several = [limit_of(chosen, *pair) for pair in product(*values)]
+    distances, similarities = ([limit] if is_one else limit for limit, is_one in zip(limits, are_one, strict=True))
+    several = [limit_of(chosen, distance, similarity) for distance, similarity in product(distances, similarities)]
     if not several:
         raise ValueError("max_distance must hold at least one distance, or min_similarity one similarity, got none")
     task = task_of(several, chosen, missing, missing_value, memory_limit, progress=progress)

@@ -15,16 +15,11 @@ import numpy as np
 
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.cuda import check_arrays, constant, launch
-from rapids_slink.runtime.device import CPU, Array
-from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
+from rapids_slink.runtime.device import Array
 
 SOURCE = "ordering.cu"
 #: At most this many edges of the same float32 weight are compared with each other.
 MOST_TIES = 256
-#: At most this many edges are sorted by insertion.
-FEW = 128
-#: The least number of edges that a thread of the CPU puts in place.
-MIN_PLACED = 2**15
 DIGIT = 11  # bits
 
 
@@ -52,51 +47,24 @@ def edge_codes(u: Any, v: Any, xp: Any) -> Any:
 def sort_in_place(columns: Mapping[str, Any], xp: Any) -> None:
     """Put the columns of an edge frame into the total order, ``src < dst`` in every row.
 
-    Ids are int32 and weights float64 without NaN. Edges are sorted by their weights in float32, which takes half the
-    time, and then compared with those of the same float32 weight. If many are equal there, all edges are sorted by code
-    and then by weight.
+    Ids are int32 and weights float64 without NaN. A GPU sorts the edges by their weights in float32, which takes half
+    the time, and compares those of the same float32 weight. If many are equal there, it sorts all edges by code and
+    then by weight.
     """
     src, dst, weight = columns.values()
     if xp is not np:
         _sort_on_gpu(src, dst, weight, xp)
         return
-    if weight.size <= FEW:
-        _sort_few(src, dst, weight)
-        return
-    with np.errstate(over="ignore", under="ignore"):  # beyond float32 all are infinite or zero, and tie
-        rows = _radix_order(keys_of_floats(weight.astype("float32").view("uint32")), 32)
-    if not _order_ties(rows, src, dst, weight):
-        rows = stable_order(edge_codes(src, dst, np), np)
-        rows = rows[stable_order(weight[rows], np)]
-    before, chunks = (src.copy(), dst.copy(), weight.copy()), chunks_for_cores(rows.size, MIN_PLACED)
-    for_each_chunk(CPU, lambda part: _place(rows[part], *before, src[part], dst[part], weight[part]), chunks)
-
-
-def sort_by_numpy(columns: Mapping[str, np.ndarray]) -> None:
-    """Sort as `sort_in_place` does on the host: this takes more time, but nothing is compiled."""
-    src, dst, weight = columns.values()
-    code, rows = edge_codes(src, dst, np), np.argsort(weight)
-    if (weight[rows[1:]] == weight[rows[:-1]]).any():
-        rows = np.lexsort((code, weight))
-    src[...], dst[...], weight[...] = code[rows] >> 32, code[rows] & 0xFFFFFFFF, weight[rows]
-
-
-@njit(nogil=True, cache=True)
-def _sort_few(src, dst, weight):
-    for i in range(weight.size):
-        w, code, j = weight[i], edge_code(src[i], dst[i]), i
-        while j > 0 and lighter(w, code, weight[j - 1], edge_code(src[j - 1], dst[j - 1])):
-            src[j], dst[j], weight[j] = src[j - 1], dst[j - 1], weight[j - 1]
-            j -= 1
-        src[j], dst[j], weight[j] = code >> 32, code & 0xFFFFFFFF, w
-
-
-@njit(nogil=True, cache=True)
-def _place(rows, src, dst, weight, low, high, placed):
-    """Write the edges of these rows in their order, the smaller end first."""
-    for i in range(rows.size):
-        u, v = src[rows[i]], dst[rows[i]]
-        low[i], high[i], placed[i] = min(u, v), max(u, v), weight[rows[i]]
+    low, high, rows = np.minimum(src, dst), np.maximum(src, dst), np.argsort(weight)
+    ordered = weight[rows]
+    same = ordered[1:] == ordered[:-1]
+    if same.any():  # edges of one weight are sorted among the places that they have
+        is_tied = np.append(same, False) | np.append(False, same)
+        tied = rows[is_tied]
+        tied = tied[np.argsort(edge_codes(src[tied], dst[tied], np))]
+        rows[is_tied] = tied[np.argsort(weight[tied], kind="stable")]
+        ordered = weight[rows]
+    src[...], dst[...], weight[...] = low[rows], high[rows], ordered
 
 
 def stable_order(values: Array, xp: Any) -> Any:
@@ -168,28 +136,6 @@ def _digit(key, digit):
     return (key >> np.uint64(DIGIT * digit)) & np.uint64((1 << DIGIT) - 1)
 
 
-@njit(nogil=True, cache=True)
-def _order_ties(rows, src, dst, weight):
-    """Put rows that ascend by float32 weight into the total order; return False if over `MOST_TIES` tie there."""
-    first, tied = 0, np.float32(np.nan)
-    for i in range(rows.size):
-        row, j = rows[i], i
-        if np.float32(weight[row]) != tied:
-            first, tied = i, np.float32(weight[row])
-            continue
-        if i - first == MOST_TIES:
-            return False
-        code = edge_code(src[row], dst[row])
-        while j > first:
-            before = rows[j - 1]
-            if not lighter(weight[row], code, weight[before], edge_code(src[before], dst[before])):
-                break
-            rows[j] = before
-            j -= 1
-        rows[j] = row
-    return True
-
-
 def _sort_on_gpu(src: Array, dst: Array, weight: Array, xp: Any) -> None:
     check_arrays("int32", src, dst)
     check_arrays("float64", weight)
@@ -202,11 +148,12 @@ def _sort_on_gpu(src: Array, dst: Array, weight: Array, xp: Any) -> None:
     has_more = xp.zeros(1, "int32")
     launch(SOURCE, "order_ties", weight.size, m, np.int64(MOST_TIES), ascending, code, src, dst, weight, has_more)
     if has_more[0]:
-        _sort_by_codes(ascending, code, (src, dst, weight), xp)
+        _sort_by_codes(ascending, code, src, dst, weight, xp)
 
 
-def _sort_by_codes(weight: Array, code: Array, columns: tuple[Array, Array, Array], xp: Any) -> None:
-    """Sort edges by their codes, then stably by their weights, and write them into the columns of a frame."""
-    m, by_code, key = np.int64(weight.size), xp.argsort(code), xp.empty_like(weight)
-    launch(SOURCE, "keys_by_code", weight.size, m, by_code, weight, key)
-    launch(SOURCE, "put_edges", weight.size, m, by_code, xp.argsort(key), weight, code, *columns)  # a stable sort
+def _sort_by_codes(ascending: Array, code: Array, src: Array, dst: Array, weight: Array, xp: Any) -> None:
+    """Sort edges, of `ascending` weights and these codes, by code and then stably by weight; write src, dst, weight."""
+    m, by_code, key = np.int64(ascending.size), xp.argsort(code), xp.empty_like(ascending)
+    launch(SOURCE, "keys_by_code", ascending.size, m, by_code, ascending, key)
+    by_weight = xp.argsort(key)  # a stable sort
+    launch(SOURCE, "put_edges", ascending.size, m, by_code, by_weight, ascending, code, src, dst, weight)

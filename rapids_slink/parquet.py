@@ -92,8 +92,8 @@ class VectorFiles:
         if not any(part.file < n_own and part.stop > part.start for part in parts):
             raise ValueError(f"there are no rows in {listed(map(str, files[:n_own]))}")
         dtype, width = kinds[0]
-        made = cls(tuple(files), columns, tuple(parts), dtype, width, refuses_zeros, group_bytes, narrow or "", n_own)
-        return made if width else replace(made, width=made._width_of_first())
+        whole = cls(tuple(files), columns, tuple(parts), dtype, width, refuses_zeros, group_bytes, narrow or "", n_own)
+        return whole if width else replace(whole, width=whole._width_of_first())
 
     @property
     def n_rows(self) -> int:
@@ -280,9 +280,9 @@ class VectorFiles:
         return len(first)
 
 
-def on_all_cores(work: Callable[[Any], object], parts: Iterable[Any], most: int | None = None) -> None:
-    """Call `work` for every part, in as many threads as there are cores, or in `most`; raise the first error."""
-    threads = ThreadPoolExecutor(min(usable_cores(), most or usable_cores()))
+def on_all_cores(work: Callable[[Any], object], parts: Iterable[Any], max_threads: int = 2**10) -> None:
+    """Call `work` for every part, in up to `max_threads` threads, one for each core; raise the first error."""
+    threads = ThreadPoolExecutor(min(usable_cores(), max_threads))
     try:
         for _ in threads.map(work, parts):
             pass
@@ -292,14 +292,14 @@ def on_all_cores(work: Callable[[Any], object], parts: Iterable[Any], most: int 
 
 def _paths_of(paths: Any) -> list[Path]:
     """Return the files at some paths, of which a folder stands for its ``*.parquet``, by name."""
-    given = [paths] if isinstance(paths, str | PathLike) else list(paths)
+    paths = [paths] if isinstance(paths, str | PathLike) else list(paths)
     files: list[Path] = []
-    for path in map(Path, given):
+    for path in map(Path, paths):
         if not path.exists():
             raise FileNotFoundError(f"no such file: {path}")
         files += sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not files:
-        raise ValueError(f"there is no *.parquet in {listed(map(str, given))}")
+        raise ValueError(f"there is no *.parquet in {listed(map(str, paths))}")
     return files
 
 
@@ -347,5 +347,5 @@ def _kind_of(schema: Any, columns: tuple[str, ...], path: Path, narrow: str | No
                 f"{what}: a vector is a list of float16, float32, float64 or int8, or several columns of numbers. "
                 "Parquet has no bfloat16: its bits, as uint16 or as bytes of a fixed number, take dtype='bfloat16'"
             )
-        kinds.append(np.dtype(kind.to_pandas_dtype()))
-    return np.dtype(np.float32) if narrow else np.result_type(*kinds), width
+        kinds.append(kind.to_pandas_dtype())
+    return np.dtype(np.float32) if narrow else np.result_type(*map(np.dtype, kinds)), width

@@ -21,6 +21,7 @@ from rapids_slink.metrics import PRECOMPUTED, Metric, Rows, distances
 from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, queries, tree_class
 from rapids_slink.neighbors import within as near_pairs
 from rapids_slink.neighbors.rows import metric_rows
+from rapids_slink.neighbors.task import equal_slices
 from rapids_slink.neighbors.within.nearest import nearest_earlier, nearest_elsewhere
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points import Following, Points, as_distances, as_points, is_sparse, warn_of_distances
@@ -45,8 +46,8 @@ from rapids_slink.runtime.memory import (
     DeviceMemoryError,
     MemoryEstimate,
     check_memory,
-    checked_estimate,
     copy_out,
+    current_run,
     outside_pool,
     release_cached,
     required_bytes,
@@ -76,6 +77,9 @@ from rapids_slink.spanning_tree.ways import SharedLists, estimate_tree, prepared
 
 #: A function that makes the tree of a problem's rows.
 Grow: TypeAlias = Callable[[Problem, Array, Report], Tree]
+#: A function that reads the rows of pairs, and the one that reads points.
+ReadPairs: TypeAlias = Callable[..., near_pairs.PairFrames]
+READ_POINTS = near_pairs.NearPairs.read
 #: The number of rows of the sample that stands for points of which only the shape is known.
 SAMPLE_ROWS = 2**11
 #: A plan predicts the time of all rows from a sample whose tree takes at least LEAST_TIMED seconds. BY_BOXES are the
@@ -93,7 +97,7 @@ RESULT_BYTES = 40
 def fit(X: Any, settings: Settings, rule: ClusterRule, fit_rows: Any = None) -> dict[str, Any]:
     """Return the attributes of a model fitted on points: those of `attributes_of`, and ``report_``.
 
-    `fit_rows` finds those of `attributes_of`; it is `fit_points` unless another function is given.
+    `fit_rows` is the function that returns those of `attributes_of`, by default `fit_points`.
     """
     device = resolve(settings.device, X)
     report = Report(device=device.name, metric=settings.metric.name)
@@ -103,7 +107,7 @@ def fit(X: Any, settings: Settings, rule: ClusterRule, fit_rows: Any = None) -> 
 
 
 def plan(X: Any, settings: Settings, plan_rows: Any = None) -> Report:
-    """Return the report of `api.plan`; `plan_rows` writes it, and is `plan_points` unless another function is given."""
+    """Return the report of `api.plan`, which `plan_rows` writes, by default `plan_points`."""
     device = resolve(settings.device, *([] if is_shape(X) else [X]))
     report = Report(device=device.name, metric=settings.metric.name)
     with run_scope(device, settings.memory_limit):
@@ -165,23 +169,41 @@ def nearest_neighbors(X: Any, Y: Any, task: queries.NearestTask, device: str) ->
         return queries.nearest_neighbors(X, Y, task, chosen)
 
 
-def pairs(X: Any, Y: Any, task: near_pairs.PairTask, device: str) -> Any:
-    """Return the pairs of rows within a distance as a frame; see `api.pairs`."""
+def pairs(X: Any, Y: Any, task: near_pairs.PairTask, device: str, read: ReadPairs = READ_POINTS) -> Any:
+    """Return the pairs of rows, which `read` reads, within a distance as a frame; see `api.pairs`."""
     chosen = resolve(device, X, Y)
     with run_scope(chosen, task.memory_limit):
-        return near_pairs.pairs(X, Y, task, chosen)
+        near = read(X, Y, task, chosen)
+        return near.frame(slice(0, near.n_rows))
 
 
-def count_pairs(X: Any, Y: Any, task: near_pairs.PairTask, device: str) -> Any:
-    """Count the pairs of rows within each of the task's distances; see `api.count_pairs`."""
+def count_pairs(X: Any, Y: Any, task: near_pairs.PairTask, device: str, read: ReadPairs = READ_POINTS) -> Any:
+    """Count the pairs of rows, which `read` reads, within each of the task's distances; see `api.count_pairs`."""
     chosen = resolve(device, X, Y)
     with run_scope(chosen, task.memory_limit):
-        return near_pairs.count_pairs(X, Y, task, chosen)
+        near = read(X, Y, task, chosen)
+        return near.count(slice(0, near.n_rows))
 
 
-def iter_pairs(X: Any, Y: Any, task: near_pairs.PairTask, rows: int, device: str) -> Any:
-    """Return an iterator over frames of the pairs of `rows` rows at a time; see `api.iter_pairs`."""
-    return near_pairs.iter_pairs(X, Y, task, rows, resolve(device, X, Y))
+def iter_pairs(
+    X: Any, Y: Any, task: near_pairs.PairTask, rows: int, device: str, read: ReadPairs = READ_POINTS
+) -> Iterator[Any]:
+    """Return an iterator over frames of the pairs of `rows` rows at a time; see `api.iter_pairs`.
+
+    The search is prepared once, and each frame has a run of its own.
+    """
+    chosen = resolve(device, X, Y)
+
+    def frames() -> Iterator[Any]:
+        with run_scope(chosen, task.memory_limit), outside_pool(chosen):  # since the search outlives the run
+            near = read(X, Y, task, chosen)
+        for part in equal_slices(slice(0, near.n_rows), rows):
+            with run_scope(chosen, task.memory_limit):
+                near.check_memory()
+                frame = near.frame(part)
+            yield frame
+
+    return frames()
 
 
 def nearest_rows(X: Any, Y: Any, task: near_pairs.PairTask, device: Device, **how: Any) -> tuple[Any, Any]:
@@ -383,12 +405,11 @@ def attributes_of(
     with report.stage("linkage", device):
         merges = build_linkage(tree if rule.merge_groups else soonest(tree, n), n, rule.merge_groups)
     flat = rule.choose(merges, n, device, report)
-    kept = kept_rows(points.values, settings, rule, device, report, is_own) if keeps_rows(settings) else {}
+    keeps_rows = settings.prediction_data or settings.gen_min_span_tree
+    kept = kept_rows(points, settings, rule, device, report, is_own) if keeps_rows else {}
     if settings.store_centers is not None:
         with report.stage("centers", device):
             kept |= centers_of(points, flat, settings, device)
-    if settings.prediction_data and points.names is not None:
-        kept["_columns_"] = tuple(points.names)
     if settings.weights is not None:
         kept["_weighted_"] = True
     with report.stage("output", device), outside_pool(device):
@@ -397,19 +418,13 @@ def attributes_of(
         else:
             linkage = Later(partial(merges.on, device), points.output)
             frames = {"linkage_": linkage, "mst_": Later(tree, points.output)}
-        return {
-            **kept,
-            **flat_attributes(flat, points),
-            **size_attributes(n, d, components, points.names),
-            **frames,
-            "_output": points.output,
-            "_index": points.index,
-        }
+        sizes = size_attributes(n, d, components, points.names)
+        return kept | frames | flat_attributes(flat, points) | sizes
 
 
 def attributes_of_friends(points: Points, problem: Problem, rule: Cut, report: Report) -> dict[str, Any]:
     """Return the attributes of a model of which labels alone are made: its tree follows when it is asked for."""
-    device, values, (n, d) = problem.device, points.values, points.values.shape
+    device, values, n = problem.device, points.values, problem.n
     report["way"] = "friends"
     with report.stage("neighbors", device):
         rows = metric_rows(problem.metric, values, device, compact=True)
@@ -417,16 +432,10 @@ def attributes_of_friends(points: Points, problem: Problem, rule: Cut, report: R
     count = label_friends(rows, problem, labels, report)
     flat = cutting.large_clusters(labels, count, rule.parameters(n, 1), device.xp)
     with report.stage("output", device):
-        later = LaterTree(copy_out(device, values) if device.is_gpu else values.copy(), problem, report)
+        later = LaterTree(copied(values, device), problem, report)
         frames = {"linkage_": Later(later.linkage, points.output), "mst_": Later(later.tree, points.output)}
         with outside_pool(device):
-            return {
-                **flat_attributes(flat, points),
-                **size_attributes(n, d, 1, points.names),
-                **frames,
-                "_output": points.output,
-                "_index": points.index,
-            }
+            return frames | flat_attributes(flat, points) | size_attributes(n, values.shape[1], 1, points.names)
 
 
 class LaterTree:
@@ -438,70 +447,63 @@ class LaterTree:
     def __init__(self, values: Array, problem: Problem, report: Report) -> None:
         self.values, self.report, self.lock = values, report, Lock()
         self.problem = replace(problem, settings=replace(problem.settings, friends_within=None))
-        self.made: tuple[PreallocatedFrame, PreallocatedFrame] | None = None
+        self.frames: tuple[PreallocatedFrame, ...] = ()
 
     def tree(self) -> PreallocatedFrame:
         """Return the edges of the tree; the first call makes them."""
-        return self._make()[0]
+        return self._frames()[0]
 
     def linkage(self) -> PreallocatedFrame:
         """Return the merges; the first call makes them."""
-        return self._make()[1]
+        return self._frames()[1]
 
-    def _make(self) -> tuple[PreallocatedFrame, PreallocatedFrame]:
+    def _frames(self) -> tuple[PreallocatedFrame, ...]:
+        problem, device, report = self.problem, self.problem.device, Report()
         with self.lock:
-            if self.made is None:
-                device, report = self.problem.device, Report()
-                with run_scope(device, self.problem.settings.memory_limit):
-                    self.made = self._in_run(on_current_gpu(self.values), report)
+            if not self.frames:
+                with run_scope(device, problem.settings.memory_limit):
+                    check_memory(device, estimate_fit(problem), f"the tree of {counted(problem.n, 'row')}")
+                    tree, _ = tree_of_points(on_current_gpu(self.values), problem, report, tree_of_rows)
+                    release_cached()
+                    with report.stage("linkage", device):
+                        self.frames = tree, build_linkage(tree, problem.n)
                 self.values = None
                 self.report.add(report)
-            return self.made
-
-    def _in_run(self, values: Array, report: Report) -> tuple[PreallocatedFrame, PreallocatedFrame]:
-        problem = self.problem
-        check_memory(problem.device, estimate_fit(problem), f"the tree of {counted(problem.n, 'row')}")
-        tree, _ = tree_of_points(values, problem, report, tree_of_rows)
-        release_cached()
-        with report.stage("linkage", problem.device):
-            return tree, build_linkage(tree, problem.n)
+            return self.frames
 
 
 def centers_of(points: Points, flat: FlatClusters, settings: Settings, device: Device) -> dict[str, Any]:
     """Return those of `centroids_` and `medoids_` that the settings ask for, of clusters with probabilities."""
     labels, strength = (to_host(flat.rows[name]) for name in ("labels_", "probabilities_"))
-    centers, members, k = {}, (points.values, labels, strength), flat.n_clusters
+    centers, values, k = {}, points.values, flat.n_clusters
     if settings.store_centers in ("centroid", "both"):
-        centers["centroids_"] = centroids(*members, k, device)
+        centers["centroids_"] = centroids(values, labels, strength, k, device)
     if settings.store_centers in ("medoid", "both"):
-        rows = medoids(*members, k, settings.metric, device)
-        centers["medoids_"] = points.values[device.asarray(rows)].astype("float64")
+        rows = medoids(values, labels, strength, k, settings.metric, device)
+        centers["medoids_"] = values[device.asarray(rows)].astype("float64")
     return {name: points.output.array(copy_out(device, array)) for name, array in centers.items()}
 
 
 def kept_rows(
-    values: Array, settings: Settings, rule: ClusterRule, device: Device, report: Report, is_own: bool
+    points: Points, settings: Settings, rule: ClusterRule, device: Device, report: Report, is_own: bool
 ) -> dict[str, Any]:
     """Return the rows that a model keeps, copied unless `is_own`, and core distances if predictions need them."""
+    metric, values = settings.metric, points.values
     with report.stage("prediction_data", device):
-        points = values
-        if not is_own:
-            points = copy_out(device, values) if device.is_gpu else values.copy()
+        rows = values if is_own else copied(values, device)
         if not settings.prediction_data:
-            return {"_drawn_": points}
-        kept: dict[str, Any] = {
-            "_metric_": parameters_of(settings.metric),
-            "_missing_values_": settings.missing_values,
-            "_points_": points,
-        }
+            return {"_drawn_": rows}
+        kept = {"_metric_": parameters_of(metric), "_missing_values_": settings.missing_values, "_points_": rows}
+        if points.names is not None:
+            kept["_columns_"] = tuple(points.names)
         if rule.predicts_by_density:
-            kept["_core_"] = copy_out(device, core_distances(values, settings.metric, settings.min_samples, device))
+            kept["_core_"] = copy_out(device, core_distances(values, metric, settings.min_samples, device))
     return kept
 
 
-def keeps_rows(settings: Settings) -> bool:
-    """Return whether a model keeps its rows, for predictions or to draw its tree on them; distances have no rows."""
-    return settings.prediction_data or (settings.gen_min_span_tree and settings.metric is not PRECOMPUTED)
+def copied(values: Array, device: Device) -> Array:
+    """Return a copy of some values, in memory that outlives the run."""
+    return copy_out(device, values) if device.is_gpu else values.copy()
 
 
 def read_points(
@@ -523,13 +525,15 @@ def read_points(
 
 
 def flat_attributes(flat: FlatClusters, points: Points) -> dict[str, Any]:
-    """Return flat clusters as attributes, in the type of the points."""
+    """Return flat clusters as attributes, in the type of the points, and that type and the points' index."""
     return {
         "n_clusters_": flat.n_clusters,
         **{name: points.labels(array, SERIES_NAMES[name]) for name, array in flat.rows.items()},
         **{name: points.output.array(array) for name, array in flat.clusters.items()},
         **{name: points.frame(frame) for name, frame in flat.frames.items()},
         **flat.values,
+        "_output": points.output,
+        "_index": points.index,
     }
 
 
@@ -537,7 +541,7 @@ def size_attributes(n: int, d: int, components: int, names: list[Any] | None) ->
     """Return the numbers of rows, features and components, and the features' names if all are strings."""
     has_names = names and all(isinstance(name, str) for name in names)
     named = {"feature_names_in_": np.asarray(names, dtype=object)} if has_names else {}
-    return {"n_leaves_": n, "n_features_in_": d, "n_connected_components_": components, **named}
+    return {"n_features_in_": d, **named, "n_leaves_": n, "n_connected_components_": components}
 
 
 def estimate_fit(problem: Problem, tree_estimate: MemoryEstimate | None = None) -> MemoryEstimate:
@@ -551,8 +555,8 @@ def estimate_fit(problem: Problem, tree_estimate: MemoryEstimate | None = None) 
     copy, k = n * d * itemsize, problem.settings.min_samples - 1
     if problem.settings.prediction_data:
         cores = estimate_search(n, d, itemsize, max(1, k), problem.device, metric=problem.metric)
-        return max(needed, cores, key=lambda stage: stage.least) + MemoryEstimate(copy)
-    if keeps_rows(problem.settings):  # the copy is made beside the result alone
+        return MemoryEstimate.either(needed, cores) + MemoryEstimate(copy)
+    if problem.settings.gen_min_span_tree:  # the copy is made beside the result alone
         return replace(needed, peak=max(needed.peak, (RESULT_BYTES + 8) * n + copy))
     return needed
 
@@ -640,11 +644,11 @@ def plan_points(X: Any, settings: Settings, device: Device, report: Report) -> N
     else:
         report["way"] = "edges"
         tree_estimate = estimate_given(edges.src.size, edges.n_nodes, problem.settings.min_samples)
-    checked, reserved = checked_estimate()
-    copy = MemoryEstimate(checked.peak - estimate_fit(problem).peak if checked else 0)  # of X
+    run = current_run()
+    copy = MemoryEstimate(run.estimate.peak - estimate_fit(problem).peak if run.estimate else 0)  # of X
     whole = copy + estimate_fit(problem, tree_estimate)
     report.pop("seconds", None)
-    peak = max(whole.preferred, reserved) + RESULT_BYTES * problem.n * device.is_gpu
+    peak = max(whole.preferred, run.reserved) + RESULT_BYTES * problem.n * device.is_gpu
     report["memory"] = {"peak_bytes": peak}
     is_timed = problem.n > 1 and settings.metric is not PRECOMPUTED and report["way"] != "friends"
     if is_timed and not refused:

@@ -313,7 +313,7 @@ def _by_blocks(m: int, model: Density, device: Device, vectors: Callable[[slice]
 
 
 def _in_some_cluster(model: Density, cluster: np.ndarray, rate: np.ndarray, more: float, device: Device) -> Array:
-    """Return the share of a row's largest λ, or its nearest cluster's, up to which it is in a selected cluster."""
+    """Return the λ at which each row leaves its nearest selected cluster, divided by the larger of both their λ."""
     xp, rates = device.xp, model.rates(cluster, rate, device)
     largest = device.asarray(np.minimum(model.largest[model.selected], LARGEST_RATE))[rates.argmax(axis=1)]
     return rates.max(axis=1) / (xp.maximum(largest, device.asarray(np.minimum(rate, LARGEST_RATE))) + more)

@@ -71,7 +71,7 @@ class Report(dict[str, Any]):
         lines += [f"{name:<14}{value}" for name, value in settings.items() if " " in value]
         for stage in dict.fromkeys([*seconds, *counts]):
             time = f"{seconds[stage]:>10.4f} s" if stage in seconds else ""
-            entries = [" ".join(entry_text(*entry)) for entry in counts.get(stage, {}).items()]
+            entries = [" ".join(entry_text(name, count)) for name, count in counts.get(stage, {}).items()]
             lines.append(f"{in_words(stage):<14}{time:<12}  {', '.join(entries)}".rstrip())
         if seconds:
             lines.append(f"{'all stages':<14}{sum(seconds.values()):>10.4f} s")

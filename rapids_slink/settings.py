@@ -84,7 +84,7 @@ class Settings:
     friends_within: float | None = None
     missing_values: tuple[Any, ...] = ()  # the result of `missing_values_of`
     prediction_data: bool = False  # whether the model keeps its rows and what its predictions read
-    gen_min_span_tree: bool = False  # whether the model keeps its rows to draw its tree on them
+    gen_min_span_tree: bool = False  # whether the model keeps its rows, if it has any, to draw its tree on them
     weights: Any = None  # array of shape (n,), optional; how many equal rows each counts for
     store_centers: str | None = None
     groups: Any = None  # `points.keys.GroupBy`, optional; rows of different groups are not compared

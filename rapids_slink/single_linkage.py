@@ -1,7 +1,7 @@
 """The base of the models of points, with the choice of the engine that fits them, and `SingleLinkage`."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import partial
 from math import inf, nextafter
 from types import ModuleType
@@ -45,9 +45,6 @@ from rapids_slink.runtime.memory import as_bytes
 from rapids_slink.runtime.threads import shown_progress
 from rapids_slink.settings import Settings, metric_of, metric_with, missing_values_of
 
-#: The parameters whose values at the fit a model keeps, as ``_box_`` and so on.
-FITTED_BY = ("distance_threshold", "box")
-
 
 def engine_of(*inputs: Any, metric: Metric | None = None, rows: tuple[Any, ...] | None = None) -> ModuleType:
     """Return the engine that serves these inputs: `distributed` if one is a Dask collection, else that of one device.
@@ -68,8 +65,8 @@ def engine_of(*inputs: Any, metric: Metric | None = None, rows: tuple[Any, ...] 
     return item_pipeline if are_items else pipeline
 
 
-class PointHierarchy(Hierarchy, Estimator):
-    """An estimator for points. Subclasses differ in how they choose clusters."""
+class RowEstimator:
+    """The parameters and attributes of all estimators of rows."""
 
     metric: str
     p: float | None
@@ -77,22 +74,62 @@ class PointHierarchy(Hierarchy, Estimator):
     missing_value: Any = None
     box: Any = None
     scales: Any = None
+    device: str
+    progress: bool | str
+    memory_limit: int | str | None
+    prediction_data: bool = False
+    n_features_in_: int
+    feature_names_in_: Values
+    _fitted_by = tuple[tuple[str, str], ...]()  # attributes that keep parameters of the fit, and the parameters
+
+    @property
+    def _metric(self) -> Metric:
+        """Return the metric that the parameters describe."""
+        return self._settings_of_rows().metric
+
+    def _settings_of_rows(self, **more: Any) -> Settings:
+        """Return the settings of all estimators and `more`; raise for values that are not valid for any data."""
+        p = 2.0 if self.p is None else self.p
+        metric = metric_of(self.metric, p, self.missing, self.box, self.scales, allow_precomputed=True)
+        as_bytes(self.memory_limit)  # raises unless it is valid
+        return Settings(
+            metric=metric,
+            device=check_device_name(self.device),
+            memory_limit=self.memory_limit,
+            progress=shown_progress(self.progress),
+            missing_values=missing_values_of(self.missing_value, self.missing),
+            **more,
+        )
+
+    def _take(self, fitted: dict[str, Any]) -> Self:
+        """Replace all fitted attributes at once, note parameters of the fit, and return the model."""
+        kept = {name: value for name, value in vars(self).items() if not name.endswith("_") and name != "_layout"}
+        fitted_by = {name: getattr(self, parameter, None) for name, parameter in self._fitted_by}
+        self.__dict__ = {**kept, **fitted_by, **fitted}
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.pairwise = self.metric == PRECOMPUTED.name
+        tags.input_tags.sparse = self.metric in SPARSE_METRICS and not self.prediction_data
+        tags.input_tags.allow_nan = self.missing is not None
+        return tags
+
+
+class PointHierarchy(RowEstimator, Hierarchy, Estimator):
+    """An estimator of a hierarchy of rows. Subclasses differ in how they choose clusters."""
+
     max_distance: float | None = None
     min_similarity: float | None = None
     store_centers: str | None = None
     gen_min_span_tree: bool = False
     n_neighbors: int | None
     min_samples: int | None
-    device: str
-    progress: bool | str
-    memory_limit: int | str | None
-    prediction_data: bool
-    n_features_in_: int
     n_connected_components_: int
-    feature_names_in_: Values
     _metric_: tuple[Any, ...]  # with prediction_data: see `parameters_of`
     _missing_values_: tuple[Any, ...]
-    _max_distance_: float | None = None  # `_limit` at the fit, and the parameters of these names
+    _fitted_by = (("_distance_threshold_", "distance_threshold"), ("_box_", "box"), ("_max_distance_", "_limit"))
+    _max_distance_: float | None = None
     _distance_threshold_: float | None = None
     _box_: float | Collection[float] | None = None
     _weighted_: bool  # True for rows with sample_weight
@@ -119,13 +156,6 @@ class PointHierarchy(Hierarchy, Estimator):
         if engine is not pipeline:  # which alone makes labels without a tree
             settings = replace(settings, friends_within=None)
         return self._take(engine.fit(X, settings, rule))
-
-    def _take(self, fitted: dict[str, Any]) -> Self:
-        """Replace all fitted attributes, and return the model."""
-        kept = {name: value for name, value in vars(self).items() if not name.endswith("_") and name != "_layout"}
-        fitted_by = {f"_{name}_": getattr(self, name, None) for name in FITTED_BY} | {"_max_distance_": self._limit}
-        self.__dict__ = {**kept, **fitted_by, **fitted}  # at once
-        return self
 
     @WithRows
     def append(self, X: Any, *, keep_labels: bool = False) -> Self:
@@ -213,31 +243,19 @@ class PointHierarchy(Hierarchy, Estimator):
 
         `min_samples` serves if the parameter of this name is None, and as far as there are enough rows.
         """
-        metric = self._metric
-        if self.prediction_data and metric is PRECOMPUTED:
+        has_rows = self.metric != PRECOMPUTED.name
+        if self.prediction_data and not has_rows:
             raise ValueError("prediction_data=True keeps the rows' features, and metric='precomputed' has none")
         k, m, limit = self.n_neighbors, self.min_samples, self._limit
-        as_bytes(self.memory_limit)  # raises unless it is valid
-        return Settings(
-            metric=metric,
-            device=check_device_name(self.device),
-            memory_limit=self.memory_limit,
+        return self._settings_of_rows(
             n_neighbors=None if k is None else check_n_neighbors(k),
             min_samples=min_samples if m is None else check_n_neighbors(m, "min_samples"),
             clipped=m is None,
-            progress=shown_progress(self.progress),
             max_distance=None if limit is None else float(limit),
-            missing_values=missing_values_of(self.missing_value, self.missing),
             prediction_data=bool(self.prediction_data),
-            gen_min_span_tree=bool(self.gen_min_span_tree),
+            gen_min_span_tree=has_rows and bool(self.gen_min_span_tree),
             store_centers=self.store_centers,
         )
-
-    @property
-    def _metric(self) -> Metric:
-        """Return the metric that the parameters describe."""
-        p = 2.0 if self.p is None else self.p
-        return metric_of(self.metric, p, self.missing, self.box, self.scales, allow_precomputed=True)
 
     @property
     def _limit(self) -> float | None:
@@ -278,13 +296,6 @@ class PointHierarchy(Hierarchy, Estimator):
         self.report_["predict"] = report.get("predict", {})
         self.report_.setdefault("seconds", {})["predict"] = report["seconds"]["predict"]
         return result
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self.metric == PRECOMPUTED.name
-        tags.input_tags.sparse = self.metric in SPARSE_METRICS and not self.prediction_data
-        tags.input_tags.allow_nan = self.missing is not None
-        return tags
 
     def _repr_html_(self) -> str:
         """Return the summary of the clusters for Jupyter, or the parameters before `fit`."""
@@ -599,3 +610,7 @@ class SingleLinkage(PointHierarchy):
         elif limit is not None and self.n_clusters is None:
             rule = replace(rule, distance_threshold=inf)
         return rule
+
+
+#: The names of its parameters.
+PARAMETERS = [field.name for field in fields(SingleLinkage)]

@@ -116,11 +116,15 @@ def read_table(
     """
     used, are_settled = None if columns == EVERY_COLUMN else columns, columns is not None
     asked = Names(*map(split_names, (index_column, used, exclude, groups)))
-    options, name = (sep, decimal, header, encoding), "standard input" if path == STANDARD_INPUT else str(path)
+    name = "standard input" if path == STANDARD_INPUT else str(path)
     try:
         with _seekable(path) as file:
-            read = _read_parquet if _is_parquet(file) else _read_text
-            frame, notes = read(file, *options, asked, as_written)
+            if not _is_parquet(file):
+                frame, notes = _read_text(file, sep, decimal, header, encoding, asked, as_written)
+            elif any(option is not None for option in (sep, decimal, header, encoding)):
+                raise ValueError("--sep, --decimal, --header and --encoding are for text, this is Parquet")
+            else:
+                frame, notes = _read_parquet(file, asked), []
         chosen, reasons = _choose(frame, asked)
         points, keys = frame.iloc[:, chosen], frame.iloc[:, _places(list(frame), asked.groups)]
         _check_groups(keys)
@@ -176,17 +180,13 @@ def _is_parquet(path: Path) -> bool:
         return stream.read() == b"PAR1" or path.suffix.lower() == ".parquet"
 
 
-def _read_parquet(
-    path: Path, sep: Any, decimal: Any, header: Any, encoding: Any, asked: Names, as_written: bool
-) -> tuple[pd.DataFrame, list[str]]:
-    """Return the frame of a Parquet file, and an empty list of notes."""
+def _read_parquet(path: Path, asked: Names) -> pd.DataFrame:
+    """Return the frame of a Parquet file."""
     if importlib.util.find_spec("pyarrow") is None:
         raise ImportError(NO_PYARROW)
-    if any(option is not None for option in (sep, decimal, header, encoding)):
-        raise ValueError("--sep, --decimal, --header and --encoding are for text, this is Parquet")
     frame = _integers_with_nulls(pd.read_parquet(path), path)
     unnamed = _leading_unnamed(frame) if isinstance(frame.index, pd.RangeIndex) else []
-    return _with_index(frame, _index_places(list(frame), unnamed, asked)), []
+    return _with_index(frame, _index_places(list(frame), unnamed, asked))
 
 
 def _integers_with_nulls(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
@@ -195,13 +195,11 @@ def _integers_with_nulls(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
     from pyarrow.parquet import read_schema
 
     integers = {field.name for field in read_schema(path) if pyarrow.types.is_integer(field.type)}
-    rounded = {
-        str(name): i for i, name in enumerate(frame) if frame.dtypes.iloc[i].kind == "f" and str(name) in integers
-    }
+    rounded = [i for i, name in enumerate(frame) if frame.dtypes.iloc[i].kind == "f" and str(name) in integers]
     is_index_rounded = frame.index.dtype.kind == "f" and str(frame.index.name) in integers
     if rounded or is_index_rounded:
-        exact = pd.read_parquet(path, columns=list(rounded), dtype_backend="numpy_nullable")
-        for k, i in enumerate(rounded.values()):
+        exact = pd.read_parquet(path, columns=list(map(str, frame.columns[rounded])), dtype_backend="numpy_nullable")
+        for k, i in enumerate(rounded):
             frame.isetitem(i, exact.iloc[:, k].array)
         if is_index_rounded:
             frame.index = exact.index

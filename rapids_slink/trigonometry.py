@@ -74,11 +74,11 @@ def great_circle(latitude: Any, longitude: Any, other_latitude: Any, other_longi
     return 2 * arcsine(xp.sqrt(xp.minimum(haversine, 1.0)), xp)
 
 
-def each(function: Callable[..., Any], device: Device, *columns: Any) -> Any:
+def in_chunks(function: Callable[..., Any], device: Device, *columns: Any) -> Any:
     """Return ``function(*columns, xp)`` of (m,) arrays of the device, (m,) or (m, k), computed chunk by chunk."""
     n = columns[0].size
     if device.is_gpu and n < FEW:
-        return device.asarray(each(function, CPU, *map(to_host, columns)))
+        return device.asarray(in_chunks(function, CPU, *map(to_host, columns)))
     size = CHUNK[device.name]
     chunks = [slice(start, start + size) for start in range(0, max(n, 1), size)]
     parts = for_each_chunk(device, lambda chunk: function(*(column[chunk] for column in columns), device.xp), chunks)

@@ -139,8 +139,8 @@ def from_frame(frame: Any, n: int) -> Condensed:
 @njit(nogil=True, cache=True)
 def _condense(merges, min_size, weight, own_rate, tree):
     """Write the condensed dendrogram of a linkage into arrays with room for it; return the number of its clusters."""
-    left_child, right_child, height, size = merges
-    parent, birth, cluster_size, cluster, falls_at = tree
+    left_child, right_child, height, size = merges.left_child, merges.right_child, merges.height, merges.size
+    parent, birth, cluster_size, cluster, falls_at = tree.parent, tree.birth, tree.size, tree.cluster, tree.departure
     n = cluster.size
     parent[0], birth[0], count = -1, 0.0, 1
     # Merges are visited from the top down. For each, `within` is the cluster of its points before it, and `fallen` is
@@ -427,7 +427,7 @@ def _ranges_of_sizes(merges, n):
 
     Sizes are at least 2, and points at distance zero stay together.
     """
-    left_child, right_child, height, size = merges
+    left_child, right_child, height, size = merges.left_child, merges.right_child, merges.height, merges.size
     m = left_child.size
     within = np.ones(n + m, np.int64)  # the largest size at which anything in a leaf or a merge splits, at least 1
     first, last = np.ones(2 * m, np.int64), np.ones(2 * m, np.int64)

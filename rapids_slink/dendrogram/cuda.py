@@ -57,7 +57,6 @@ def merge_in_order(
 
     The groups are not needed, because a GPU merges all edges at once anyway.
     """
-    check_arrays("int32", src, dst, left_child, right_child, size)
     m = src.size
     if not m:
         return 0
@@ -83,7 +82,6 @@ def label_clusters(left_child: Any, right_child: Any, n: int, kept: Any = None) 
 
     The kernel takes kept merges alone, so these are numbered anew.
     """
-    check_arrays("int32", left_child, right_child)
     if kept is not None:
         rows, new = cp.flatnonzero(kept), cp.arange(n + kept.size, dtype=cp.int32)
         new[n + rows] = cp.arange(n, n + rows.size, dtype=cp.int32)
@@ -150,15 +148,13 @@ def columns_of(
     parent: np.ndarray, birth: np.ndarray, size: np.ndarray, cluster: Array, departure: Array
 ) -> tuple[Array, ...]:
     """Return the columns of a `CondensedTree`, made from those of a `Condensed`."""
-    check_arrays("int32", parent, size, cluster)
-    check_arrays("float64", birth, departure)
     rows = parent.size - 1 + cluster.size
     outer, child = cp.empty((2, rows), cp.int64)
     rate, child_size = cp.empty(rows), cp.empty(rows, cp.int64)
     parent, birth, size = (cp.asarray(column[1:]) for column in (parent, birth, size))
     launch(
-        SUMS, "put_columns", rows, np.int32(parent.size), parent, birth, size, np.int32(cluster.size), cluster,
-        departure, outer, child, rate, child_size,
+        SUMS, "put_columns", rows, parent.size, parent, birth, size, cluster.size, cluster, departure, outer, child,
+        rate, child_size,
     )  # fmt: skip
     return outer, child, rate, child_size
 
@@ -167,22 +163,18 @@ def label_points(
     cluster: Array, departure: Array, label: np.ndarray, largest: np.ndarray, stay: float
 ) -> tuple[Array, Array]:
     """Return the labels of points and their depths, as `rapids_slink.dendrogram.cpu.label_points` does."""
-    check_arrays("int32", cluster, label)
-    check_arrays("float64", departure, largest)
     labels, depth = cp.empty_like(cluster), cp.empty_like(departure)
     launch(
-        SUMS, "label_points", cluster.size, np.int32(cluster.size), cluster, departure, cp.asarray(label),
-        cp.asarray(largest), np.float64(stay), labels, depth,
+        SUMS, "label_points", cluster.size, cluster.size, cluster, departure, cp.asarray(label), cp.asarray(largest),
+        stay, labels, depth,
     )  # fmt: skip
     return labels, depth
 
 
 def score_points(cluster: Array, departure: Array, largest: np.ndarray) -> Array:
     """Return the outlier scores of points, as `rapids_slink.dendrogram.cpu.score_points` does."""
-    check_arrays("int32", cluster)
-    check_arrays("float64", departure, largest)
     score = cp.empty_like(departure)
-    launch(SUMS, "score_points", cluster.size, np.int32(cluster.size), cluster, departure, cp.asarray(largest), score)
+    launch(SUMS, "score_points", cluster.size, cluster.size, cluster, departure, cp.asarray(largest), score)
     return score
 
 
@@ -199,17 +191,15 @@ def _follow_parts(
     left_child: Array, right_child: Array, height: Array, size: Array, min_size: int
 ) -> tuple[Array, Array, Array]:
     """Return the ends of `condense`'s pointers, (2, nodes), the λ of each merge, and the splits in no order."""
-    check_arrays("int32", left_child, right_child, size)
-    check_arrays("float64", height)
     m, nodes = height.size, 2 * height.size + 1
     pointer, rate = cp.empty((2, nodes), cp.int32), cp.empty(m)
     split, count = cp.empty(m, cp.int32), cp.zeros(1, cp.int32)
     launch(
-        SUMS, "begin_parts", m, np.int32(m + 1), left_child, right_child, height, size, np.int32(min(min_size, m + 2)),
-        rate, pointer[0], pointer[1], split, count,
+        SUMS, "begin_parts", m, m + 1, left_child, right_child, height, size, min(min_size, m + 2), rate, pointer[0],
+        pointer[1], split, count,
     )  # fmt: skip
     for _ in range(m.bit_length()):  # a path has at most m pointers
-        launch(SUMS, "follow", 2 * nodes, np.int64(nodes), pointer)
+        launch(SUMS, "follow", 2 * nodes, nodes, pointer)
     return pointer, rate, split[: int(count[0])]
 
 
@@ -220,8 +210,6 @@ def sum_up_clusters(cluster: Array, departure: Array, birth: np.ndarray, weight:
     """
     if weight.size:
         raise ValueError("a GPU sums up clusters of points without weights")
-    check_arrays("int32", cluster)
-    check_arrays("float64", departure)
     n, c = cluster.size, birth.size
     key, start = cp.empty(n, cp.uint64), cp.empty(c + 1, cp.int64)
     points, clusters = np.int32(n), np.int32(c)
@@ -256,12 +244,12 @@ def means_of_clusters(values: Array, members: "Members", box: Array) -> tuple[Ar
     sums, mean, mass = cp.empty((max_parts, d + 1)), cp.empty((clusters, d)), cp.empty(clusters)
     options = (value_option(values.dtype),)
     launch(
-        CATALOGUE, "sum_gaps", max_parts * (d + 1), values, np.int32(d), members.rows, members.start, first_part,
-        np.int32(clusters), members.weight, box, sums, options=options,
+        CATALOGUE, "sum_gaps", max_parts * (d + 1), values, d, members.rows, members.start, first_part, clusters,
+        members.weight, box, sums, options=options,
     )  # fmt: skip
     launch(
-        CATALOGUE, "write_means", clusters * d, values, np.int32(d), members.rows, members.start, first_part,
-        np.int32(clusters), box, sums, mean, mass, options=options,
+        CATALOGUE, "write_means", clusters * d, values, d, members.rows, members.start, first_part, clusters, box, sums,
+        mean, mass, options=options,
     )  # fmt: skip
     return mean, mass
 
@@ -281,11 +269,11 @@ def deviations_of_clusters(
     radius, spread = cp.empty((2, clusters))
     options = (value_option(values.dtype),)
     launch(
-        CATALOGUE, "sum_squares", max_parts, values, np.int32(d), members.rows, members.start, first_part,
-        np.int32(clusters), members.weight, box, mean, largest, sums, options=options,
+        CATALOGUE, "sum_squares", max_parts, values, d, members.rows, members.start, first_part, clusters,
+        members.weight, box, mean, largest, sums, options=options,
     )  # fmt: skip
     launch(
-        CATALOGUE, "write_deviations", clusters, np.int32(clusters), first_part, largest, sums, mass, radius, spread,
+        CATALOGUE, "write_deviations", clusters, clusters, first_part, largest, sums, mass, radius, spread,
         options=options,
     )  # fmt: skip
     return radius, spread
@@ -296,8 +284,6 @@ def _cut_into_parts(values: Array, members: "Members", box: Array) -> tuple[Arra
 
     Returns the number of each cluster's first part, closed by the number of parts, and an upper bound of the latter.
     """
-    check_arrays(values.dtype, values)
-    check_arrays("int64", members.rows, members.start)
     check_arrays("float64", members.weight, size=len(values))
     check_arrays("float64", box, size=values.shape[1])
     first_part = cp.zeros_like(members.start)

@@ -673,20 +673,18 @@ class Cut(CutParameters, ClusterRule):
 
     warns: bool = False  # whether to warn if most of a number of clusters are outliers
 
-    @property
-    def is_default(self) -> bool:
-        """Return whether neither the number of clusters nor the distance is given."""
-        return self.n_clusters is None and self.distance_threshold is None
-
     def parameters(self, n: int, trees: int) -> Self:
         """Return the parameters of the cut of n rows in this number of trees."""
-        return replace(self, n_clusters=max(trees, min(2, n))) if self.is_default else self
+        if self.n_clusters is not None or self.distance_threshold is not None:
+            return self
+        return replace(self, n_clusters=max(trees, min(2, n)))
 
     def check_rows(self, n: int, trees: int = 1) -> None:
         """Raise unless n rows in this number of trees have such a cut."""
         check_least(self.min_cluster_size)
-        if not self.is_default and self.count_small:
-            check_cut(n, trees, self.n_clusters, self.distance_threshold)
+        asked = self.parameters(n, trees)
+        if self.count_small:
+            check_cut(n, trees, asked.n_clusters, asked.distance_threshold)
 
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
         """Return the clusters of the cut of the linkage of n rows."""

@@ -15,7 +15,6 @@ The results have the bits of one device, whatever the partitions and the workers
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import getitem
 from time import perf_counter
 from typing import Any
 
@@ -32,7 +31,7 @@ from rapids_slink.distributed.points import (
     Partitions,
     attributes,
     block_starts,
-    frame_of_parts,
+    frame_of_tasks,
     gathered,
     make_blocks,
     model_attributes,
@@ -249,9 +248,7 @@ def pairs(X: Any, Y: Any, task: PairTask, device: str) -> Any:
     with Run() as run:
         rows, settings = near_blocks(run, X, Y, task, device, pairs_of_block)
         parts = [run.task("pairs", frame_of_pairs, settings, row, index=(b,)) for b, row in enumerate(rows)]
-        run.wait(parts)
-        (meta,) = run.gather([run.task("pairs-meta", getitem, parts[0], slice(0))])
-        return frame_of_parts("pairs", parts, meta, (None,) * (len(parts) + 1))
+        return frame_of_tasks(run, "pairs", parts)
 
 
 def count_pairs(X: Any, Y: Any, task: PairTask, device: str) -> np.ndarray:
@@ -271,9 +268,7 @@ def iter_pairs(X: Any, Y: Any, task: PairTask, rows: int, device: str) -> Any:
 def _edges(run: Run, settings: Settings, lists: list[Future], starts: list[int]) -> Any:
     """Return a collection of edges with a partition for each block."""
     parts = [run.task("edges", _edge_frame, settings, part, starts[b], index=(b,)) for b, part in enumerate(lists)]
-    run.wait(parts)
-    (meta,) = run.gather([run.task("edges-meta", getitem, parts[0], slice(0))])
-    return frame_of_parts("edges", parts, meta, (None,) * (len(parts) + 1))
+    return frame_of_tasks(run, "edges", parts)
 
 
 @on_worker

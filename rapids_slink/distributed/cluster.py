@@ -27,8 +27,8 @@ from weakref import WeakSet
 from distributed import Client, Future, KilledWorker, as_completed, default_client, get_worker
 
 from rapids_slink.points.output import library_of, on_device
-from rapids_slink.runtime.device import Device, is_on_gpu, resolve
-from rapids_slink.runtime.memory import as_bytes, copy_out, free_on_gpu, free_on_host, run_scope, usual_errors
+from rapids_slink.runtime.device import Device, device_of, is_on_gpu, resolve
+from rapids_slink.runtime.memory import as_bytes, copy_out, free_on, run_scope, usual_errors
 from rapids_slink.runtime.threads import Progress, with_progress
 from rapids_slink.settings import Settings
 
@@ -182,16 +182,20 @@ def memory_of_task(settings: Settings, device: Device) -> int | None:
     return None if limit is None else max(1, limit // worker.state.nthreads)
 
 
-def free_for_task(settings: Settings, device: Device) -> int | None:
+def free_for_task(settings: Settings, device: Device) -> float | None:
     """Return the bytes that are free for a task, as far as this worker can tell; None if it cannot."""
-    free = free_on_gpu(device.xp.cuda) if device.is_gpu else free_on_host()
-    sizes = [size for size in (free, memory_of_task(settings, device)) if size is not None]
+    sizes = [size for size in (free_on(device), memory_of_task(settings, device)) if size is not None]
     return min(sizes) if sizes else None
 
 
 def concatenate(parts: Sequence[Any], device: Device) -> Any:
     """Return the rows of several arrays in one."""
     return parts[0] if len(parts) == 1 else device.xp.concatenate(parts)
+
+
+def one_frame(frames: Sequence[Any]) -> Any:
+    """Return the rows of several frames in one, numbered from 0."""
+    return frames[0] if len(frames) == 1 else device_of(frames[0]).frames.concat(frames, ignore_index=True)
 
 
 def _each(value: Any, device: Device, change: Callable[[Device, Any], Any]) -> Any:

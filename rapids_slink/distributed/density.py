@@ -10,13 +10,11 @@ from typing import Any
 from rapids_slink.dendrogram.cutting import number_of_clusters
 from rapids_slink.density import DensityRule
 from rapids_slink.distributed.cluster import Run, on_worker, with_bytes
-from rapids_slink.distributed.points import attributes, model_attributes, read_points
+from rapids_slink.distributed.points import attributes, model_attributes, read_points, without_values
 from rapids_slink.distributed.within import meet, near_blocks_of, near_pairs_of
 from rapids_slink.metrics import PRECOMPUTED
 from rapids_slink.neighbors.within import PairTask
 from rapids_slink.pipeline import size_attributes
-from rapids_slink.points import Points
-from rapids_slink.points.output import OutputKind
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, Array, Device, to_host
 from rapids_slink.runtime.memory import DeviceMemoryError
@@ -51,7 +49,7 @@ def fit_dbscan(X: Any, settings: Settings, rule: DensityRule) -> dict[str, Any]:
             settings = replace(with_bytes(settings), max_distance=rule.eps)
             points = read_points(run, X, settings).check_zeros()
             settings, layout, n = points.settings, points.layout, points.n_rows
-            size_values = size_attributes(n, points.n_features, 1, points.names)
+            sizes = size_attributes(n, points.n_features, 1, points.names)
             report["device"] = settings.device
         with report.stage("pairs", CPU):
             blocks, met = near_blocks_of(run, points)
@@ -61,7 +59,7 @@ def fit_dbscan(X: Any, settings: Settings, rule: DensityRule) -> dict[str, Any]:
         fitted = attributes(run, labelled, layout)
         report.count("pairs", pairs_of_blocks=len(met))
         report.count("cluster", **run.counts())
-    fitted |= {name: size_values[name] for name in ("n_features_in_", "feature_names_in_") if name in size_values}
+    fitted |= {name: value for name, value in sizes.items() if "feature" in name}
     fitted = model_attributes(fitted, layout, report, start)
     return {name: value for name, value in fitted.items() if name.endswith("_")}
 
@@ -103,12 +101,11 @@ def _label(
     rows = CoreRows(xp.ones(n), rule.min_samples, device)
     for part in parts:
         rows.total[part["ids"]] += part["weight"]
-        kernels(device).join_pairs(rows.parent, *part["united"])
+        kernels(device).join_pairs(rows.parent, part["united"][0], part["united"][1])
     rows.kept = xp.concatenate([part["kept"][0] for part in parts]), xp.concatenate([part["kept"][1] for part in parts])
     labels = rows.labels(lambda: [])
-    output = Points(xp.empty((n, 0)), None, None, OutputKind(is_frame=True, gpu=device.is_gpu))
     return {
-        "labels_": output.labels(labels),
+        "labels_": without_values(n, device).labels(labels),
         "n_clusters_": number_of_clusters(labels, None),
         "core_sample_indices_": to_host(xp.flatnonzero(rows.is_core)),
     }

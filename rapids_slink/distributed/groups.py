@@ -4,24 +4,24 @@ partitions ──keys──▶ one table of groups ──▶ whole groups stay, 
 """
 
 from dataclasses import replace
+from operator import getitem
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from rapids_slink.dendrogram import build_linkage
 from rapids_slink.dendrogram.cutting import ClusterRule, Cut, GroupedCut
-from rapids_slink.distributed.cluster import Run, concatenate, on_worker
+from rapids_slink.distributed.cluster import Run, concatenate, on_worker, one_frame
 from rapids_slink.distributed.points import Partitions, attributes, is_frame, model_attributes, read_points
+from rapids_slink.distributed.trees import DISTANCE_COLUMNS, attributes_of_tree
 from rapids_slink.metrics import distances
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.ordering import edge_codes, stable_order
-from rapids_slink.pipeline import flat_attributes, size_attributes, within_distance
-from rapids_slink.points import Points
+from rapids_slink.pipeline import size_attributes, within_distance
 from rapids_slink.points.keys import GroupBy, names_of, numbered
-from rapids_slink.points.output import OutputKind, is_collection
+from rapids_slink.points.output import is_collection
 from rapids_slink.report import Report, counted, listed
-from rapids_slink.runtime.device import CPU, Device, device_of, to_host
+from rapids_slink.runtime.device import CPU, Device, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import check_memory
 from rapids_slink.settings import Settings
@@ -82,13 +82,10 @@ def _with_keys(X: Any, settings: Settings) -> tuple[Any, Settings, tuple[Any, ..
 
 def _groups_of(run: Run, points: Partitions) -> tuple[list[Any], Any, list[list[int]]]:
     """Return each partition's table of groups, the table of all groups, and the meetings of each partition's rows."""
-    tables = [
-        run.task("keys", _table_of_keys, read, i, index=(p,), worker=holder)
-        for p, read, i, holder in _filled_partitions(points)
-    ]
-    own = [run.task("key-table", _without_numbers, table, index=(p,)) for p, table in enumerate(tables)]
-    sizes = points.layout.sizes
-    starts = [sum(sizes[:p]) for p, *_ in _filled_partitions(points)]
+    filled, sizes = _filled_partitions(points), points.layout.sizes
+    tables = [run.task("keys", _table_of_keys, read, i, index=(p,), worker=holder) for p, read, i, holder in filled]
+    own = [run.task("key-table", getitem, table, 1, index=(p,)) for p, table in enumerate(tables)]
+    starts = [sum(sizes[:p]) for p, *_ in filled]
     count = MEETINGS * max(1, len(run.workers))
     groups = run.task("groups", _number_groups, own, starts, count)
     (meetings,) = run.gather([run.task("meetings", _meetings, groups)])
@@ -106,14 +103,10 @@ def _filled_partitions(points: Partitions) -> list[tuple[int, Any, int, str | No
     return sorted(filled, key=lambda entry: entry[0])
 
 
-def _table_of_keys(read: dict[str, Any], i: int) -> dict[str, Any]:
-    """Return the groups of one partition: the number of each row's group, and each group's key, rows and first row."""
+def _table_of_keys(read: dict[str, Any], i: int) -> tuple[Any, dict[str, Any]]:
+    """Return the number of each row's group in one partition, and a table of each group's key, rows and first row."""
     groups = numbered(read["keys"][i], CPU)
-    return {"number": groups.number, "keys": groups.keys, "sizes": groups.sizes, "first": groups.first}
-
-
-def _without_numbers(table: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in table.items() if name != "number"}
+    return groups.number, {"keys": groups.keys, "sizes": groups.sizes, "first": groups.first}
 
 
 def _number_groups(tables: list[dict[str, Any]], starts: list[int], meetings: int) -> dict[str, Any]:
@@ -123,8 +116,7 @@ def _number_groups(tables: list[dict[str, Any]], starts: list[int], meetings: in
     ``meeting`` is where the rows of a group meet, -1 if they are all in one partition.
     """
     frames = [table["keys"] for table in tables]
-    keys = frames[0] if len(frames) == 1 else device_of(frames[0]).frames.concat(frames, ignore_index=True)
-    groups, lengths = numbered(keys, CPU), [len(frame) for frame in frames]
+    groups, lengths = numbered(one_frame(frames), CPU), list(map(len, frames))
     number, places = groups.number, groups.sizes
     sizes = np.bincount(number, weights=np.concatenate([table["sizes"] for table in tables]))
     first = np.concatenate([table["first"] + start for table, start in zip(tables, starts, strict=True)])[groups.first]
@@ -159,10 +151,16 @@ def _trees_of_partitions(
 
 
 def _rows_that_meet(
-    read: dict[str, Any], i: int, table: dict[str, Any], groups: dict[str, Any], place: int, at: int, through_host: bool
+    read: dict[str, Any],
+    i: int,
+    table: tuple[Any, Any],
+    groups: dict[str, Any],
+    place: int,
+    at: int,
+    through_host: bool,
 ) -> tuple[Any, np.ndarray, np.ndarray]:
     """Return the values, groups and numbers of a partition's rows that go to a meeting, or that stay."""
-    group = groups["of"][place][table["number"]]
+    group = groups["of"][place][table[0]]
     rows = np.flatnonzero(groups["meeting"][group] == at)
     values = read["values"][i]
     values = values if rows.size == len(values) else values[rows]
@@ -173,7 +171,7 @@ def _rows_that_meet(
 @on_worker
 def _trees_of_groups(device: Device, settings: Settings, pieces: list[Any], dtype: str) -> dict[str, Any]:
     """Return the trees of all groups among these rows: edges numbered among all rows, and how they were made."""
-    values, group, numbers = (concatenate(parts, device) for parts in zip(*pieces, strict=True))
+    values, group, numbers = (concatenate([piece[i] for piece in pieces], device) for i in range(3))
     values, report, metric = values.astype(dtype, copy=False), Report(), settings.metric
     (n, d), groups = values.shape, numbered(device.frames.DataFrame({"group": group}), device)
     problem = Problem(settings, device, n, d, values.dtype.itemsize)
@@ -197,20 +195,15 @@ def _fit_forest(
     with report.stage("spanning_tree", device):
         for part in trees:
             report.add(part["report"])
-        frames = [part["edges"] for part in trees]
-        edges = frames[0] if len(frames) == 1 else device.frames.concat(frames, ignore_index=True)
+        edges = one_frame([part["edges"] for part in trees])
         columns = {name: edges[name].values for name in edges}
         order = stable_order(edge_codes(columns["src"], columns["dst"], xp), xp)
         order = order[stable_order(columns["distance" if settings.metric.changes_order else "weight"][order], xp)]
-        ordered = {name: columns[name][order] for name in ("src", "dst", "distance", "group")}
-        forest = dict(zip(EDGE_TYPES, (ordered[name] for name in ("src", "dst", "distance")), strict=True))
+        ordered = {name: columns[name][order] for name in (*DISTANCE_COLUMNS, "group")}
+        forest = dict(zip(EDGE_TYPES, (ordered[name] for name in DISTANCE_COLUMNS), strict=True))
         tree = within_distance(PreallocatedFrame.of(device, forest), settings.max_distance)
     merge_group = ordered["group"][: len(tree.columns["src"])].astype("int32")
     keys, sizes, first = groups["keys"], *(to_host(groups[name]) for name in ("sizes", "first"))
     grouped_cut = GroupedCut(rule, keys, sizes, first, merge_group)
-    with report.stage("linkage", device):
-        merges = build_linkage(tree, n, grouped_cut.merge_groups)
-    rows = Points(xp.empty((n, 0)), None, None, OutputKind(is_frame=True, gpu=device.is_gpu))
-    flat = flat_attributes(grouped_cut.choose(merges, n, device, report), rows)
     components = sum(part["components"] for part in trees)
-    return {"linkage_": merges.frame, "mst_": tree.frame, **flat, "report_": report, "components": components}
+    return {**attributes_of_tree(device, grouped_cut, tree, n, report), "components": components}

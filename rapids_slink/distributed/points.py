@@ -29,7 +29,7 @@ from distributed import Future, get_worker
 from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters, cut_frame
 from rapids_slink.distributed.cluster import Run, owners_of_blocks, work
 from rapids_slink.neighbors.rows import metric_rows, undefined_for_zeros, zero_rows
-from rapids_slink.points import as_points
+from rapids_slink.points import Points, as_points
 from rapids_slink.points.check import (
     InputTypeError,
     check_finite,
@@ -157,6 +157,18 @@ def frame_of_parts(name: str, parts: list[Future], meta: Any, divisions: tuple[A
     return dd.from_graph({part.key: part for part in parts}, meta, divisions, [part.key for part in parts], name)
 
 
+def frame_of_tasks(run: Run, name: str, parts: list[Future]) -> Any:
+    """Return a DataFrame whose partitions are the results of these tasks, with divisions that are not known."""
+    run.wait(parts)
+    (meta,) = run.gather([run.task(f"{name}-meta", getitem, parts[0], slice(0))])
+    return frame_of_parts(name, parts, meta, (None,) * (len(parts) + 1))
+
+
+def without_values(n: int, device: Device) -> Points:
+    """Return n points without values, whose results are frames of the device."""
+    return Points(device.xp.empty((n, 0)), None, None, OutputKind(is_frame=True, gpu=device.is_gpu))
+
+
 def gathered(run: Run, X: Any, columns: Sequence[str], name: str) -> Future:
     """Gather some columns of all partitions of a frame collection, the argument `name`, into one frame on a worker."""
     parts, _ = run.partitions(partitions_of(X))
@@ -275,6 +287,7 @@ def read_points(run: Run, X: Any, settings: Settings, name: str = "X") -> Partit
     holders = [holder for _, holder in groups]
     gathered = run.gather(of_groups("summary", getitem, "summary"))
     holders = [summaries[0]["worker"] for summaries in gathered]
+    read = [(group, task, holder) for (group, _), task, holder in zip(groups, tasks, holders, strict=True)]
     summaries: list[dict[str, Any]] = [gathered[g][i] for g, i in (places[p] for p in range(len(parts)))]
     sizes, index = [summary["rows"] for summary in summaries], None
     if names is not None:
@@ -284,14 +297,12 @@ def read_points(run: Run, X: Any, settings: Settings, name: str = "X") -> Partit
     starts = np.cumsum([0, *sizes]).tolist()
     filled = [(start, summary) for start, summary in zip(starts, summaries, strict=False) if summary["rows"]]
     if not all(summary["bounded"] for _, summary in filled):  # else all distances between partitions fit, too
-        read = list(zip([group for group, _ in groups], tasks, holders, strict=True))
         low, high = (np.stack(ends) for ends in zip(*extremes_of_partitions(run, read, name), strict=True))
         check_spans(high.max(axis=0) - low.min(axis=0), names, name, settings.metric)
     zeros = [start + row for start, summary in filled for row in summary["zeros"]]
     first = filled[0][1]
     layout = Layout(sizes, index, getattr(X, "divisions", ()), OutputKind(names is not None, first["gpu"]))
     dtype = np.result_type(*(summary["dtype"] for _, summary in filled)).str
-    read = [(group, task, holder) for (group, _), task, holder in zip(groups, tasks, holders, strict=True)]
     settings = replace(settings, device=first["device"]).of_columns(names, first["features"])
     return Partitions(read, layout, settings, dtype, first["features"], names, zeros)
 

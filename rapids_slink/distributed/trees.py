@@ -31,8 +31,8 @@ from distributed import Future
 
 from rapids_slink.dendrogram import build_linkage
 from rapids_slink.dendrogram.cutting import ClusterRule
-from rapids_slink.distributed.cluster import Run, concatenate, on_worker, pairs_of_workers, work
-from rapids_slink.distributed.points import Blocks
+from rapids_slink.distributed.cluster import Run, concatenate, on_worker, one_frame, pairs_of_workers, work
+from rapids_slink.distributed.points import Blocks, without_values
 from rapids_slink.metrics import distances
 from rapids_slink.neighbors import estimate_search, neighbor_lists, prepare_search
 from rapids_slink.neighbors.choose import is_searched_by_tree
@@ -40,11 +40,9 @@ from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import PartLists, SearchTask
 from rapids_slink.ordering import edge_codes, sort_in_place, stable_order
 from rapids_slink.pipeline import estimate_fit, flat_attributes, tree_of_points, within_distance
-from rapids_slink.points import Points
-from rapids_slink.points.output import OutputKind
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import Array, Device, is_on_gpu, resolve, to_host
-from rapids_slink.runtime.frames import PreallocatedFrame, frame_of
+from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import check_memory
 from rapids_slink.runtime.threads import Progress
 from rapids_slink.settings import Settings
@@ -55,6 +53,8 @@ from rapids_slink.spanning_tree.ways import tree_of_rows, way_of
 
 #: The number of trees whose edges are put together at a time.
 TREES_AT_ONCE = 8
+#: The columns of a pair's tree that are those of `EDGE_TYPES` in the tree of all rows.
+DISTANCE_COLUMNS = ("src", "dst", "distance")
 
 
 def tree_of_blocks(run: Run, blocks: Blocks, pairs: list[tuple[int, int]], progress: Progress | None) -> list[Future]:
@@ -136,8 +136,10 @@ def lists_within_blocks(own: Sequence[Any], device: Device) -> PartLists | None:
         return None
     (ids, weights), (more_ids, more_weights) = own
     first = len(ids)
-    both = concatenate((ids, more_ids + device.xp.int32(first)), device), concatenate((weights, more_weights), device)
-    return PartLists(*both, first)
+    ids, weights = (
+        device.xp.concatenate(both) for both in ((ids, more_ids + device.xp.int32(first)), (weights, more_weights))
+    )
+    return PartLists(ids, weights, first)
 
 
 @on_worker
@@ -149,50 +151,31 @@ def pair_tree(
     `parts` are the rows, core distances and lists of each block. The edges between the blocks are kept, and those
     within a block if its entry of `within` is true.
     """
-    rows, cores, own = zip(*parts, strict=True)
-    xp, values = device.xp, concatenate(rows, device)
-    core = None if cores[0] is None else concatenate(cores, device)
-    edges, report = tree_of_values(device, settings, values, core, lists_within_blocks(own, device))
-    first = len(rows[0])
-    sides = [end >= first for end in edges[:2]]
-    kept = (sides[0] != sides[1]) | xp.asarray([within[0], within[-1]])[sides[0].astype("int8")]
-    src, dst, weight = (column[kept] for column in edges)
-    numbers = xp.concatenate([xp.arange(start, start + len(part)) for start, part in zip(starts, rows, strict=True)])
-    return {"edges": edges_frame(device, settings, (src, dst, weight), values, core, numbers), "report": report}
-
-
-def tree_of_values(
-    device: Device, settings: Settings, values: Array, core: Array = None, part_lists: PartLists | None = None
-) -> tuple[tuple[Array, Array, Array], Report]:
-    """Return the edges of the tree of some rows in the total order, and its report's counts.
-
-    The edges have surrogate weights. `core` is the result of `cores_of_lists`.
-    """
-    (n, d), metric, report = values.shape, settings.metric, Report()
-    problem = Problem(settings, device, n, d, values.dtype.itemsize)
-    check_memory(device, estimate_fit(problem), f"{counted(n, 'row')} of {counted(d, 'feature')}")
+    xp, metric, report = device.xp, settings.metric, Report()
+    blocks, cores, lists = ([part[i] for part in parts] for i in range(3))
+    values = concatenate(blocks, device)
+    problem = checked_problem(device, settings, values)
     prepared = metric_rows(metric, values, device, alone=False, compact=True)
-    core = None if core is None else device.xp.ascontiguousarray(core[:, 0])
-    problem = replace(problem.of_rows(prepared), core=core, part_lists=part_lists)
+    core, core_distance = (None, None) if cores[0] is None else map(xp.ascontiguousarray, concatenate(cores, device).T)
+    problem = replace(problem.of_rows(prepared), core=core, part_lists=lists_within_blocks(lists, device))
     tree, _ = tree_of_rows(problem, prepared, report)
     report.pop("seconds", None)
-    src, dst, weight = tree.columns.values()
-    return (src, dst, weight), report
-
-
-def edges_frame(
-    device: Device, settings: Settings, edges: tuple[Array, Array, Array], values: Array, core: Array, numbers: Array
-) -> Any:
-    """Return edges between rows as a frame, with the distances of their ends.
-
-    `numbers` are the rows' numbers among all rows, ascending; the frame has these. `core` is the result of
-    `cores_of_lists`, None if the weights are surrogate distances.
-    """
-    src, dst, weight = edges
-    core = None if core is None else core[:, 1]
-    distance = distances(settings.metric, weight, (src, dst), (values, values), device, core=core)
+    sides = [tree.columns[end] >= len(blocks[0]) for end in ("src", "dst")]
+    kept = (sides[0] != sides[1]) | xp.asarray([within[0], within[-1]])[sides[0].astype("int8")]
+    src, dst, weight = (column[kept] for column in tree.columns.values())
+    distance = distances(metric, weight, (src, dst), (values, values), device, core=core_distance)
+    numbers = xp.concatenate([xp.arange(start, start + len(rows)) for start, rows in zip(starts, blocks, strict=True)])
     src, dst = (numbers[end].astype("int32") for end in (src, dst))
-    return frame_of(device, {"src": src, "dst": dst, "weight": weight, "distance": distance})
+    frame = frame_of(device, {"src": src, "dst": dst, "weight": weight, "distance": distance})
+    return {"edges": frame, "report": report}
+
+
+def checked_problem(device: Device, settings: Settings, values: Array) -> Problem:
+    """Return the problem of the tree of some points; raise DeviceMemoryError unless it fits into memory."""
+    n, d = values.shape
+    problem = Problem(settings, device, n, d, values.dtype.itemsize)
+    check_memory(device, estimate_fit(problem), f"{counted(n, 'row')} of {counted(d, 'feature')}")
+    return problem
 
 
 @on_worker
@@ -205,7 +188,7 @@ def forest_of_trees(device: Device, settings: Settings, trees: list[dict[str, An
 def _edges_of_trees(device: Device, trees: list[dict[str, Any]], report: Report) -> Any:
     for tree in trees:
         report.add(tree["report"])
-    edges = device.frames.concat([tree["edges"] for tree in trees], ignore_index=True)
+    edges = one_frame([tree["edges"] for tree in trees])
     return edges if len(trees) == 1 else forest_of_frame(edges, device)
 
 
@@ -233,31 +216,28 @@ def fit_trees(
     report = Report()
     with report.stage("spanning_tree", device):
         tree = _edges_of_trees(device, trees, report)
-    columns = {
-        name: tree[column].values.copy() for name, column in (("src", "src"), ("dst", "dst"), ("weight", "distance"))
-    }
+    columns = {name: tree[column].values.copy() for name, column in zip(EDGE_TYPES, DISTANCE_COLUMNS, strict=True)}
     if settings.metric.changes_order:
         sort_in_place(columns, device.xp)
     edges = within_distance(PreallocatedFrame.of(device, columns), settings.max_distance)
-    return _attributes(device, rule, edges, n, report)
+    return attributes_of_tree(device, rule, edges, n, report)
 
 
 @on_worker
 def fit_block(device: Device, settings: Settings, rule: ClusterRule, values: Array) -> dict[str, Any]:
     """Return the attributes of rows in one block, by the pipeline of one device."""
-    (n, d), report = values.shape, Report()
-    problem = Problem(settings, device, n, d, values.dtype.itemsize)
-    check_memory(device, estimate_fit(problem), f"{counted(n, 'row')} of {counted(d, 'feature')}")
-    edges, _ = tree_of_points(values, problem, report, tree_of_rows)
-    return _attributes(device, rule, edges, n, report)
+    report = Report()
+    edges, _ = tree_of_points(values, checked_problem(device, settings, values), report, tree_of_rows)
+    return attributes_of_tree(device, rule, edges, len(values), report)
 
 
-def _attributes(device: Device, rule: ClusterRule, edges: PreallocatedFrame, n: int, report: Report) -> dict[str, Any]:
+def attributes_of_tree(
+    device: Device, rule: ClusterRule, edges: PreallocatedFrame, n: int, report: Report
+) -> dict[str, Any]:
     """Return the linkage of a tree, the clusters that the rule chooses, and the report of this work."""
     with report.stage("linkage", device):
-        merges = build_linkage(edges, n)
-    rows = Points(device.xp.empty((n, 0)), None, None, OutputKind(is_frame=True, gpu=device.is_gpu))
-    flat = flat_attributes(rule.choose(merges, n, device, report), rows)
+        merges = build_linkage(edges, n, rule.merge_groups)
+    flat = flat_attributes(rule.choose(merges, n, device, report), without_values(n, device))
     return {"linkage_": merges.frame, "mst_": edges.frame, **flat, "report_": report}
 
 
@@ -343,7 +323,7 @@ def _lists(device: Device, settings: Settings, points: tuple[Any, Any], start: i
 def merge_lists(device: Device, settings: Settings, parts: list[Any], k: int) -> Any:
     """Return the first k entries of each row's lists by (surrogate distance, id)."""
     xp = device.xp
-    ids, weights, length = (xp.concatenate(arrays, axis=1) for arrays in zip(*parts, strict=True))
+    ids, weights, length = (xp.concatenate([part[i] for part in parts], axis=1) for i in range(3))
     order = xp.argsort(ids, axis=1, kind="stable")
     by_id = xp.take_along_axis(weights, order, axis=1)
     order = xp.take_along_axis(order, xp.argsort(by_id, axis=1, kind="stable"), axis=1)[:, :k]

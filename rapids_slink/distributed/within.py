@@ -30,7 +30,7 @@ from rapids_slink.points.check import check_same_columns
 from rapids_slink.points.output import OutputKind, is_collection
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import CPU, Array, Device
-from rapids_slink.runtime.frames import frame_of
+from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
 from rapids_slink.runtime.memory import check_memory
 from rapids_slink.settings import Settings
 
@@ -72,21 +72,23 @@ def near_blocks_of(run: Run, points: Partitions) -> tuple[Blocks, set[tuple[int,
 
 
 def meet(
-    run: Run, blocks: Blocks, others: Blocks | None, met: set[tuple[int, int]], work: Callable[..., Any], *details: Any
+    run: Run, blocks: Blocks, others: Blocks | None, met: set[tuple[int, int]], work: Callable[..., Any], detail: Any
 ) -> list[list[Future]]:
     """Return the results of `work` for each block with the others that it meets, in order, as futures.
 
-    `others` is None if the blocks meet those of their own set. `work` gets the `details`, the rows of both blocks and
+    `others` is None if the blocks meet those of their own set. `work` gets the `detail`, the rows of both blocks and
     the numbers of their first rows; the second rows are None for a block with itself.
     """
     results: list[list[Future]] = []
     second = blocks if others is None else others
-    for a in range(len(blocks)):
+    for a, (rows, owner) in enumerate(zip(blocks.rows, blocks.owners, strict=True)):
         row = []
         for b in sorted(b for first, b in met if first == a):
-            rows = blocks.rows[a], None if others is None and a == b else second.rows[b]
-            numbers, worker = (blocks.starts[a], second.starts[b]), run.worker(blocks.owners[a])
-            row.append(run.task("near", work, blocks.settings, *details, *rows, numbers, index=(a, b), worker=worker))
+            other = None if others is None and a == b else second.rows[b]
+            starts, worker = (blocks.starts[a], second.starts[b]), run.worker(owner)
+            row.append(
+                run.task("near", work, blocks.settings, detail, rows, other, starts, index=(a, b), worker=worker)
+            )
         results.append(row)
     run.wait([part for row in results for part in row])
     return results
@@ -158,11 +160,9 @@ def count_of_block(
 def frame_of_pairs(device: Device, settings: Settings, parts: list[tuple[Array, Array, Array]]) -> Any:
     """Return the frame of the pairs of a block of rows, row by row; those with later blocks follow."""
     xp = device.xp
-    columns = [xp.concatenate(column) for column in zip(*parts, strict=True)]
-    order = xp.argsort(columns[0], kind="stable")  # dst ascends from part to part
-    return frame_of(
-        device, {name: column[order] for name, column in zip(("src", "dst", "weight"), columns, strict=True)}
-    )
+    columns = {name: xp.concatenate([part[i] for part in parts]) for i, name in enumerate(EDGE_TYPES)}
+    order = xp.argsort(columns["src"], kind="stable")  # dst ascends from part to part
+    return frame_of(device, {name: column[order] for name, column in columns.items()})
 
 
 def pairs_within(run: Run, points: Partitions, starts: Sequence[int]) -> list[tuple[int, int]]:

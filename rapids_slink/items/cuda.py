@@ -78,8 +78,7 @@ def edits_of_rows(strings: Any, rows: Array, points: slice) -> Array:
     options = f"-DMASK={c_name(mask)}", f"-DWORDS={words}", f"-DCOUNT={c_name(out.dtype)}"
     launch_blocks(
         EDITS, "put_edits", (-(-p // WARP), -(-m // height)), threads, strings.codes, strings.starts, rows, m,
-        points.start, p, strings.n_characters, out, options=options,
-        shared_memory=shared_memory,
+        points.start, p, strings.n_characters, out, options=options, shared_memory=shared_memory,
     )  # fmt: skip
     return out
 
@@ -106,17 +105,14 @@ def _words(strings: Any) -> tuple[int, np.dtype]:
 def differences(strings: Any, src: Array, dst: Array, cutoff: int) -> Array:
     """Return in how many places each pair differs, (m,) float64, infinite above `cutoff` and for different lengths."""
     distance = cp.empty(src.size)
-    launch(
-        STRINGS, "count_differences", src.size, strings.codes, strings.starts, src, dst, src.size,
-        cutoff, distance,
-    )  # fmt: skip
+    launch(STRINGS, "count_differences", src.size, strings.codes, strings.starts, src, dst, src.size, cutoff, distance)
     return distance
 
 
 def hash_strings(strings: Any, seed: int) -> Array:
     """Return a hash of each string, (n,) uint64, the same for equal strings."""
     n, hashes = len(strings), cp.empty(len(strings), cp.uint64)
-    launch(STRINGS, "hash_strings", n, strings.codes, strings.starts, n, np.uint64(seed), hashes)
+    launch(STRINGS, "hash_strings", n, strings.codes, strings.starts, n, seed, hashes)
     return hashes
 
 
@@ -128,19 +124,14 @@ def copy_strings(strings: Any, rows: Array, starts: Array, codes: Array) -> None
 def make_keys(strings: Any, rows: slice, deleted: int, first: Array, item: Array, key: Array) -> None:
     """Write the hashes that a string of a range has without some characters; see `cpu.make_keys`."""
     name = "delete_characters" if strings.classes() is None else "mask_characters"
-    launch(
-        STRINGS, name, first.size, strings.codes, strings.starts, rows.start, first.size,
-        deleted, first, item, key,
-    )  # fmt: skip
+    launch(STRINGS, name, first.size, strings.codes, strings.starts, rows.start, first.size, deleted, first, item, key)
 
 
 def project_strings(strings: Any, ones: int, buckets: int, bits: int) -> Array:
     """Return the projection of each string, (n, bits / 8) uint8; see `cpu.project_strings`."""
     n = len(strings)
     values, counts = cp.zeros((n, bits // 8), cp.uint8), cp.zeros(n * buckets if ones else 0, cp.uint8)
-    launch(
-        STRINGS, "project_strings", n, strings.codes, strings.starts, n, ones, buckets, bits // 8, counts, values
-    )  # fmt: skip
+    launch(STRINGS, "project_strings", n, strings.codes, strings.starts, n, ones, buckets, bits // 8, counts, values)
     return values
 
 
@@ -156,10 +147,7 @@ def hashed_bits(sets: Any, width: int, fit: bool) -> tuple[Array, Array]:
     """Return the bits to which each set's elements are hashed, and the numbers of ones; see `cpu`."""
     n = len(sets)
     words, ones = cp.zeros((n, width // WORD_BITS), cp.uint64), cp.empty(n, cp.int64)
-    launch(
-        ROWS, "put_bits", WARP * n, sets.starts, sets.columns, n, width, fit, words, ones,
-        options=_of_rows(sets),
-    )  # fmt: skip
+    launch(ROWS, "put_bits", WARP * n, sets.starts, sets.columns, n, width, fit, words, ones, options=_of_rows(sets))
     return words, ones
 
 
@@ -167,8 +155,8 @@ def hash_rows(rows: Any, seed: int) -> Array:
     """Return a hash of each row, (n,) uint64, the same for equal rows."""
     out = cp.empty(len(rows), cp.uint64)
     launch(
-        ROWS, "hash_rows", WARP * out.size, rows.starts, rows.columns, rows.values, out.size, np.uint64(seed),
-        out, options=_of_rows(rows),
+        ROWS, "hash_rows", WARP * out.size, rows.starts, rows.columns, rows.values, out.size, seed, out,
+        options=_of_rows(rows),
     )  # fmt: skip
     return out
 
@@ -184,9 +172,8 @@ def sums_of_rows(stored: Any, rows: Array, points: slice) -> Array:
         more = stored.columns, stored.values, holders.values, stored.n_features
     sums, across = cp.empty((m, p), dtype), -(-p // (width * constant(ROWS, "WARPS")))
     launch_blocks(
-        ROWS, name, (m, across), constant(ROWS, "THREADS"),
-        stored.starts, number, holders.starts, holders.rows, rows, points.start, p, sums, *more,
-        options=_of_rows(stored),
+        ROWS, name, (m, across), constant(ROWS, "THREADS"), stored.starts, number, holders.starts, holders.rows, rows,
+        points.start, p, sums, *more, options=_of_rows(stored),
     )  # fmt: skip
     return sums
 
@@ -196,8 +183,7 @@ def compare_rows(how: str, rows: Any, src: Array, dst: Array) -> Array:
     m, (dtype, threads) = src.size, ROW_PAIRS[how]
     out = cp.empty(m, dtype)
     launch(
-        ROWS, how, threads * m,
-        rows.starts, rows.columns, rows.values, src, dst, m, rows.n_features, out,
+        ROWS, how, threads * m, rows.starts, rows.columns, rows.values, src, dst, m, rows.n_features, out,
         options=_of_rows(rows),
     )  # fmt: skip
     return out

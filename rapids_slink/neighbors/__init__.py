@@ -32,9 +32,9 @@ from rapids_slink.metrics import EUCLIDEAN, Metric, Rows, distances
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.choose import (
     COSTS,
-    MAX_EXPANSION,
     TILES,
     is_searched_by_tree,
+    max_expansion,
     may_be_low_dimensional,
     may_have_tiles,
     possible_tiles,
@@ -153,7 +153,8 @@ def _estimate_graph(n: int, d: int, itemsize: int, k: int, metric: Metric, devic
         raise ValueError(f"n_neighbors must be at most n - 1 = {n - 1}, got {k}")
     if device.is_gpu and n * k > MAX_FRAME_ROWS:
         raise ValueError(f"n_neighbors={k} makes {n * k:,} edges, and a cuDF frame holds {MAX_FRAME_ROWS:,} rows")
-    return MemoryEstimate(2 * EDGE_BYTES * n * k) + estimate_search(n, d, itemsize, k, device, metric=metric)
+    edges = EDGE_BYTES * n * k * (1 if device.is_gpu else 2)  # beside the result, which is not in a GPU's pool
+    return MemoryEstimate(edges) + estimate_search(n, d, itemsize, k, device, metric=metric)
 
 
 def check_n_neighbors(n_neighbors: Any, name: str = "n_neighbors") -> int:
@@ -184,22 +185,19 @@ def prepare_search(
     filter may be chosen by these. If `n` is given, the points are a sample of n, and the search is the one that suits n
     points.
     """
-    n, has_numbers = n or len(values), values.dtype.kind != "u"  # no words, nor a CPU's codes
-    kind = _search_class(n, values.shape[1], metric, device) if has_numbers else BruteForceSearch
-    search: Search | None = None
+    n, d, has_numbers = n or len(values), values.shape[1], values.dtype.kind != "u"  # no words, nor a CPU's codes
+    kind = _search_class(n, d, metric, device) if has_numbers else BruteForceSearch
     all_pairs = partial(BruteForceSearch, values, device, report, queries, progress, metric)
-    if kind is BruteForceSearch and has_numbers:
-        if queries is None and may_be_low_dimensional(n, values.shape[1], metric, device):
-            by_tree = partial(tree_class(device), values, device, report, None, progress, metric)
-            search = _low_dimensional(values, device, report, metric, by_tree, all_pairs)
-        fewest = n if queries is None else min(n, len(queries))
-        wanted = forced().search in TILES
-        if not search and (wanted or may_have_tiles(fewest, values.shape[1], metric, device)):
-            search = search_in_tiles(values, device, report, queries, progress, metric, all_pairs, n)
-    if search is None and kind is BruteForceSearch:
-        search = all_pairs(max_weight=max_weight, listed=listed)
-    elif search is None:
+    search: Search | None = None
+    if kind is not BruteForceSearch:
         search = kind(values, device, report, queries, progress, metric)
+    elif has_numbers:
+        if queries is None and may_be_low_dimensional(n, d, metric, device):
+            search = _low_dimensional(values, device, report, progress, metric, all_pairs)
+        fewest = n if queries is None else min(n, len(queries))
+        if not search and (forced().search in TILES or may_have_tiles(fewest, d, metric, device)):
+            search = search_in_tiles(values, device, report, queries, progress, metric, all_pairs, n)
+    search = search or all_pairs(max_weight=max_weight, listed=listed)
     report.count("neighbors", filter=search.name)
     return search
 
@@ -221,14 +219,14 @@ def search_in_tiles(
     makes. If `within` is finite, all points up to that surrogate distance are wanted, otherwise the nearest.
     """
     wanted = forced().search if within == inf else forced().pairs
-    kind = wanted or possible_tiles(values, n or len(values), device)
+    all_products = products(len(values if queries is None else queries), len(values), values.shape[1])
+    kind = wanted or possible_tiles(values, n or len(values), all_products if within == inf else inf, device)
     if kind not in TILES or not TileSearch.serves(values, device, metric, queries):
         return None
     search = TileSearch(values, device, report, queries, progress, metric, None if kind == TILES[0] else all_pairs)
     if wanted:
         return search
     share = search.share(within) * COSTS[device.name].tile
-    all_products = products(len(search.exact.queries), len(values), values.shape[1])
     return search if takes_less("tiles", all_products, share, report) else None
 
 
@@ -252,7 +250,7 @@ def estimate_search(
     m = n if n_queries is None else n_queries
     rows = metric.rows.row_bytes(d) * (n if n_queries is None else n + m)
     d = metric.rows.width(d) if metric.rows is Rows.SPHERE else d
-    sizes = n, m, d, max(1, min(k, n - (n_queries is None))), itemsize, device, metric
+    listed = max(1, min(k, n - (n_queries is None)))
     kinds: list[Any] = [chosen or _search_class(n, d, metric, device)]
     if k > exact_kernels(device).MAX_LIST or (chosen and chosen.for_lists):
         kinds.append(BruteForceSearch)
@@ -260,16 +258,11 @@ def estimate_search(
         kinds.append(tree_class(device))
     a_value = CODING_BYTES * (metric.filter == "codes") + WRAPPING_BYTES * (metric.rows is Rows.PLACED)
     coding = a_value * min(n * d, BLOCK) * (not device.is_gpu)
-    search = max((kind.estimate(*sizes) for kind in kinds), key=lambda needed: needed.least)
+    estimates = (kind.estimate(n, m, d, listed, itemsize, device, metric) for kind in kinds)
+    search = MemoryEstimate.either(*estimates)
     if min_samples > 1:  # the points are put into the order of their core distances
-        search += MemoryEstimate(CORE_BYTES * n, 40 * min(n * d, BLOCK))
+        search += MemoryEstimate(CORE_BYTES * n, 0 if device.is_gpu else 40 * min(n * d, BLOCK))
     return replace(search, peak=rows + max(coding, search.peak + later * m))
-
-
-def _has_memory_for_all_pairs(values: Array, device: Device, metric: Metric) -> bool:
-    """Return whether a search over all pairs of the points, for the nearest of each, fits into memory."""
-    (n, d), itemsize = values.shape, values.dtype.itemsize
-    return BruteForceSearch.estimate(n, n, d, 1, itemsize, device, metric).least <= free_bytes()
 
 
 def _search_class(n: int, n_features: int, metric: Metric, device: Device) -> Any:
@@ -295,30 +288,26 @@ def tree_class(device: Device) -> Any:
 
 
 def _low_dimensional(
-    values: Array,
-    device: Device,
-    report: Report,
-    metric: Metric,
-    by_tree: Callable[..., Any],
-    all_pairs: Callable[[], Search],
+    values: Array, device: Device, report: Report, progress: bool | str, metric: Metric, all_pairs: Callable[[], Search]
 ) -> Search | None:
-    """Return the search that `by_tree` makes, or None if a ball of neighbours touches too many of its nodes.
+    """Return the search by a tree, or None if a ball of neighbours touches too many of its nodes.
 
     Counted are the leaves that a ball touches or, on a GPU, the nodes that a warp visits, over √n: with more the filter
-    takes less time, by bench/NOTES.md. It is also None if a GPU lacks the memory for the tree.
+    takes less time, by bench/NOTES.md. It is also None if a GPU lacks the memory for the tree. The search that
+    `all_pairs` makes may connect the lists of a CPU's tree.
     """
-    (n, d), itemsize = values.shape, values.dtype.itemsize
+    (n, d), itemsize, kind = values.shape, values.dtype.itemsize, tree_class(device)
     if device.is_gpu:
-        needed = tree_class(device).estimate(n, n, d, DEFAULT_NEIGHBORS, itemsize, device, metric).peak
-        if needed > free_bytes() or expansion(values, device)[0] > MAX_EXPANSION:
+        needed = kind.estimate(n, n, d, DEFAULT_NEIGHBORS, itemsize, device, metric).peak
+        if needed > free_bytes() or expansion(values, device)[0] > max_expansion(n):
             return None
-        search: Any = by_tree()
-        limit = isqrt(n)
+        search, limit = kind(values, device, report, None, progress, metric), isqrt(n)
         share = search.mean_visits(2 * limit) / limit
     else:
         from rapids_slink.neighbors.trees.tree import touched_share
 
-        may_follow = metric.filter == "product" and _has_memory_for_all_pairs(values, device, metric)
-        search = by_tree(all_pairs if may_follow else None)
+        fits = BruteForceSearch.estimate(n, n, d, 1, itemsize, device, metric).least <= free_bytes()
+        follower = all_pairs if metric.filter == "product" and fits else None
+        search = kind(values, device, report, None, progress, metric, follower)
         share = touched_share(search.tree, metric)
     return search if takes_less("tree", products(n, n, d), share * COSTS[device.name].visit, report) else None

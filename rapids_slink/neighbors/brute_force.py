@@ -37,7 +37,7 @@ from rapids_slink.neighbors.task import (
 )
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.runtime.device import Array, Device
-from rapids_slink.runtime.memory import MemoryEstimate, free_bytes
+from rapids_slink.runtime.memory import MemoryEstimate, free_bytes, rows_that_fit
 from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
 
 if TYPE_CHECKING:
@@ -61,17 +61,17 @@ def estimate_brute_force(
     fused = fused_filter(device) if device.is_gpu and metric.filter in ("product", "bits") else None
     a_row = fused.row_bytes(d) if fused else (2 if device.is_gpu else 4) * -(-d // 8) * 8 + 8
     a_row += 4 * d * (metric.filter == "direct")
-    quantized = (n + m * (m != n)) * (a_row + d + 8)  # d: a copy of small integers
+    quantized = (n + m * (m != n and not device.is_gpu)) * (a_row + d + 8)  # d: a copy of small integers
     # A CPU quantizes in float64. On a GPU a kernel quantizes, and only a random order is made for it.
     packing = 24 * n if device.is_gpu else PACKED_BYTES * min(max(n, m) * d, BLOCK)
     chunks = workers(device) * MIN_ROWS * chunk_row_bytes(n, d, k, device)
     if not device.is_gpu:  # a thread sorts the distances of a row
         chunks += workers(device) * exact_kernels(device).scan_bytes(n, k)
-    if not device.is_gpu and m == n:  # the candidates and lists of all blocks that meet at a time
-        block = min(n // (2 * kernels.MIN_PAIRS) + kernels.MIN_BLOCK_ROWS_LOW_MEMORY, kernels.MAX_BLOCK_ROWS)
-        chunks += 2 * workers(device) * block * (36 * k + 160)
-    else:
-        chunks += PACKED_BYTES * workers(device) * min(n, kernels.TILE_POINTS) * d
+        if m == n:  # the candidates and lists of all blocks that meet at a time
+            block = min(n // (2 * kernels.MIN_PAIRS) + kernels.MIN_BLOCK_ROWS_LOW_MEMORY, kernels.MAX_BLOCK_ROWS)
+            chunks += 2 * workers(device) * block * (36 * k + 160)
+        else:
+            chunks += PACKED_BYTES * workers(device) * min(n, kernels.TILE_POINTS) * d
     products = m * n_seeds(n, k) if metric.filter == "product" else 0  # of the seeds
     preferred = 4 * min(products, kernels.TILE_ROWS * kernels.TILE_POINTS)
     if fused and m == n:
@@ -342,8 +342,9 @@ class BruteForceSearch(ListSearch):
     def _rows_at_once(self, preferred: int, k: int) -> int:
         """Return the number of rows of a chunk: `preferred`, or as many as fit into memory."""
         n, d = self.values.shape
-        rows = self.free_bytes / workers(self.device) / chunk_row_bytes(n, d, k, self.device)
-        return preferred if rows >= preferred else max(MIN_ROWS, int(rows) // MIN_ROWS * MIN_ROWS)
+        free = self.free_bytes / workers(self.device)
+        rows = rows_that_fit(preferred, chunk_row_bytes(n, d, k, self.device), free, MIN_ROWS)
+        return rows if rows == preferred else rows // MIN_ROWS * MIN_ROWS
 
     def _bands(
         self, task: SearchTask, filter_: TileFilter, bound: Array, at_once: bool, among: slice | None

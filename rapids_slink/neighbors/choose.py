@@ -27,8 +27,8 @@ class Costs(NamedTuple):
     byte: float  # seconds for each byte of its row
     rounding: float  # how far rounding moves a coordinate, relative to their root mean square
     look: float  # products in the time of a look at a sample of the values
-    prepare: float  # products in the time in which a tree of boxes is made, maybe in vain
-    forest: float  # products in the time in which a forest of lists tells where these may end
+    prepare: float  # products in the time in which a tree of boxes is made and tried, maybe in vain
+    forest: float  # products in the time of the forest that tells where lists end, or of an order of tiles
     distance: float  # of one feature of a pair in float64, where points are few
     visit: float  # of one feature of a pair whose point is in a leaf that a search visits; a GPU counts visits of nodes
     tile: float  # of one feature of a pair whose tiles are formed
@@ -44,7 +44,7 @@ class Costs(NamedTuple):
 #: Measured on two cores, which multiply a pair once for both points and move no coordinate far, and on an H100, which
 #: rounds a coordinate to a 25th of the coordinates' root mean square. "mma.sync" is a GPU before Hopper.
 CUDA = Costs(
-    1.0e-15, 3e-10, 4e-13, 1 / 25 / 12**0.5, look=2.0**38, prepare=2.0**42, forest=2.0**42, distance=16,
+    1.0e-15, 3e-10, 4e-13, 1 / 25 / 12**0.5, look=2.0**38, prepare=2.0**38, forest=2.0**42, distance=16,
     visit=1, tile=10 / 3, weight=1024, tree_features=6, low_features=32,
 )  # fmt: skip
 COSTS = {
@@ -66,7 +66,8 @@ def products(m: int, n: int, d: int = 0) -> float:
 
 def takes_less(name: str, all_pairs: float, share: float, report: Report) -> bool:
     """Return whether a candidate takes less than the products of all pairs, of which it costs a share; report both."""
-    report.count("neighbors", **{"work_all_pairs": all_pairs, f"work_{name}": share * all_pairs})
+    counts = {"work_all_pairs": int(all_pairs), f"work_{name}": int(share * all_pairs)}
+    report.setdefault("neighbors", {}).update(counts)
     return share <= 1
 
 
@@ -110,9 +111,10 @@ def takes_all_pairs(pairs: Array, device: Device) -> Any:
 #: On a GPU a tree also searches points of 7 and of 8 features, from these numbers of points on: the first where the
 #: filter is of products, the second with another. All pairs are about as fast then for Gaussian points, and take many
 #: times as long for points along curves: see bench/NOTES.md.
-GPU_TREE_POINTS = {7: (300_000, 30_000), 8: (1_200_000, 60_000)}
-#: The largest expansion, of `trees`, for which a GPU makes a tree.
-MAX_EXPANSION = 0.015
+GPU_TREE_POINTS = {7: (600_000, 30_000), 8: (1_200_000, 60_000)}
+#: The largest expansion, of `trees`, for which a GPU makes a tree: of many points, and of fewer in proportion. What it
+#: shows are points in space, whose searches visit most nodes, one after the other, however few they are.
+MAX_EXPANSION, EXPANDED = 0.015, 6
 
 
 def is_searched_by_tree(n: int, d: int, metric: Metric, device: Device) -> bool:
@@ -134,7 +136,8 @@ def takes_friends(n: int, d: int, metric: Metric, device: Device) -> bool:
 
     Surrogate distances have to decide which are near. Of more features too many points are within a distance.
     """
-    if forced().tree not in (None, "friends") or metric.changes_order or n < MIN_FRIENDS:
+    wanted = forced().tree == "friends"
+    if (forced().tree and not wanted) or metric.changes_order or (n < MIN_FRIENDS and not wanted):
         return False
     return 2 <= d <= COSTS[device.name].tree_features // 2 and is_searched_by_tree(n, d, metric, device)
 
@@ -143,7 +146,12 @@ def may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> bo
     """Return whether the values should decide if a tree searches points of many features after all."""
     cost = COSTS[device.name]
     is_between = metric.boxes and cost.tree_features < d <= cost.low_features and not forced().search
-    return is_between and products(n, n) >= cost.prepare
+    return is_between and n * n * LEAST_FEATURES >= cost.prepare
+
+
+def max_expansion(n: int) -> float:
+    """Return the largest expansion of n points for which a GPU makes a tree."""
+    return MAX_EXPANSION * min(1.0, (products(n, n) / COSTS["cuda"].prepare) ** 0.5 / EXPANDED)
 
 
 # ------------------------------------------------------------------------------------------------------------- tiles
@@ -152,23 +160,28 @@ def may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> bo
 TILES = "tiles", "tiles for lists"
 #: Tiles may serve if at most `MAX_SPREAD` of a sample are within `TIMES` the distance to the nearest, and that is
 #: within `MAX_NEAREST` of their spread. They may serve for lists if at most `MAX_CLUSTER` are: then most pairs of tiles
-#: are of two clusters.
-TIMES, MAX_SPREAD, MAX_NEAREST, MAX_CLUSTER = 3, 0.4, 0.15, 0.15
+#: are of two clusters. Where the nearest are within `BLURRED` of the spread, no filter tells points apart.
+TIMES, MAX_SPREAD, MAX_NEAREST, MAX_CLUSTER, BLURRED = 3, 0.4, 0.15, 0.15, 0.02
 
 
 def may_have_tiles(n: int, d: int, metric: Metric, device: Device) -> bool:
     """Return whether the values should decide if tiles search n points, which takes a CPU longer with more features."""
-    cost = COSTS[device.name]
-    may_pay = products(n, n, d) >= cost.look if device.is_gpu else products(n, n) >= cost.prepare
-    return metric.filter == "product" and may_pay
+    features = max(d, LEAST_FEATURES) if device.is_gpu else LEAST_FEATURES
+    return metric.filter == "product" and n * n * features >= COSTS[device.name].prepare
 
 
-def possible_tiles(values: Array, n: int, device: Device) -> str | None:
-    """Return which of `TILES` may serve n points, of which `values` are some; None if none does."""
+def possible_tiles(values: Array, n: int, all_pairs: float, device: Device) -> str | None:
+    """Return which of `TILES` may serve n points, of which `values` are some; None if none does.
+
+    `all_pairs` are the products of all pairs. If they take a GPU less time than an order of tiles does, tiles serve
+    only points that a filter does not tell apart.
+    """
+    forest = COSTS[device.name].forest
+    farthest = BLURRED if device.is_gpu and all_pairs < forest else MAX_NEAREST
     share, nearest = expansion(values, device, TIMES)
-    if share <= MAX_SPREAD and nearest <= MAX_NEAREST:
+    if share <= MAX_SPREAD and nearest <= farthest:
         return TILES[0]
-    return TILES[1] if device.is_gpu and share <= MAX_CLUSTER and products(n, n) >= 8 * COSTS["cuda"].prepare else None
+    return TILES[1] if device.is_gpu and share <= MAX_CLUSTER and products(n, n) >= 8 * forest else None
 
 
 # ------------------------------------------------------------------------------------------------------------ blocks
@@ -193,7 +206,7 @@ ROUNDS = 3  # the estimated number of rounds of searches that connecting at once
 def ends_lists(n: int, device: Device) -> bool:
     """Return whether lists end at the weights at which clusters become large, which a forest of the lists tells."""
     large = forced().large_cluster
-    return products(n, n) >= COSTS[device.name].forest if large is None else large > 0
+    return n * n * LEAST_FEATURES >= COSTS[device.name].forest if large is None else large > 0
 
 
 def connects_at_once(components: int, n: int, m: int, d: int, device: Device) -> bool:
@@ -221,9 +234,9 @@ QUERIES, POINTS = 128, 2**14
 NEIGHBORS = 8  # of each query, if there are as many points
 #: The numbers of axes that are tried, with the rest, in steps, and their largest share of the features.
 STEPS, MAX_AXES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64), 0.8
-#: Axes are sought if products take this many times as long as to prepare a search. Covariances whose eigenvalues are
+#: Axes are sought if products take this many times as long as a forest. Covariances whose eigenvalues are
 #: nearly equal, as tr(C)² over d tr(C²) says, have no few principal axes.
-TIMES_PREPARED, MAX_FLATNESS = 16, 1 / 3
+FORESTS, MAX_FLATNESS = 16, 1 / 3
 #: The largest share of pairs that may pass the first of two tests. If more pass, many of the groups of points that are
 #: tested together hold one of them, and still more pass while components are connected.
 MAX_PASSED = 1 / 32
@@ -254,7 +267,7 @@ def worthwhile_projection(
     xp, (n, d), wanted = device.xp, points.shape, forced().filter == "axes"
     if wanted:
         costs = costs._replace(product=1e3 * costs.product)
-    elif forced().filter or float(n_queries) * n * d < TIMES_PREPARED * costs.prepare:
+    elif forced().filter or float(n_queries) * n * d < FORESTS * costs.forest:
         return None
     if d < LEAST_FEATURES:
         return None

@@ -297,7 +297,7 @@ def _estimate(shape: tuple[int, int, int], itemsize: int, task: NearestTask, dev
     `shape` is (m, n, d). Rows that have groups are copied once more, and have keys and lists.
     """
     (m, n, d), k = shape, task.k
-    copies = itemsize * d * (m + n) + (EDGE_BYTES + RESULT_BYTES * (k > 1)) * m * k
+    copies = itemsize * d * (m + n) + (EDGE_BYTES * (not device.is_gpu) + RESULT_BYTES * (k > 1)) * m * k
     search = estimate_search(n, d, itemsize, k, device, n_queries=m, metric=task.metric)
     if task.by is not None:
         copies += (itemsize * d + task.metric.rows.row_bytes(d) + ROW_BYTES) * (m + n) + 12 * m * k

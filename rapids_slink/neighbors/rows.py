@@ -30,7 +30,7 @@ from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.task import BLOCK, row_blocks
 from rapids_slink.points.check import warn
 from rapids_slink.runtime.device import Array, Device, all_true
-from rapids_slink.trigonometry import MAX_ANGLE, each, sine_and_cosine
+from rapids_slink.trigonometry import MAX_ANGLE, in_chunks, sine_and_cosine
 
 
 def metric_rows(
@@ -151,7 +151,7 @@ def _on_sphere(values: Array, name: str, device: Device) -> Array:
             f"row {row} of {name} has the longitude {float(longitude[row]):g}, and metric='haversine' takes radians: "
             "numpy.radians converts degrees"
         )
-    return each(_unit_vectors, device, latitude, longitude)
+    return in_chunks(_unit_vectors, device, latitude, longitude)
 
 
 def _unit_vectors(latitude: Array, longitude: Array, xp: Any) -> Array:

@@ -24,10 +24,12 @@ from itertools import pairwise
 from math import ceil, gcd
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+from rapids_slink.forced import forced
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import ExactPoints, TopLists, kernels
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
+from rapids_slink.runtime.memory import rows_that_fit
 from rapids_slink.runtime.threads import Progress, for_each_chunk, workers
 
 if TYPE_CHECKING:
@@ -234,8 +236,8 @@ class ListSearch(Search):
             on_device.put_lists(reached, chunk, bound, top)
 
         row_bytes = on_device.scan_bytes(len(self.values), task.k) + 36 * task.k + 64
-        size = min(SCANNED_ROWS[self.device.name], self.free_bytes / workers(self.device) / row_bytes)
-        for_each_chunk(self.device, scan, chunks_of(rows, max(1, int(size))))
+        size = rows_that_fit(SCANNED_ROWS[self.device.name], row_bytes, self.free_bytes / workers(self.device))
+        for_each_chunk(self.device, scan, chunks_of(rows, size))
 
 
 @dataclass(frozen=True)
@@ -323,7 +325,7 @@ def chunks_of(rows: slice | Array, size: int) -> list[Any]:
 
 def row_blocks(n: int, d: int, size: int = BLOCK) -> list[slice]:
     """Split n rows of d values into slices of rows with at most `size` values each, or of one row."""
-    return equal_slices(slice(0, n), max(1, size // d))
+    return equal_slices(slice(0, n), max(1, (forced().values or size) // d))
 
 
 def rounds_of_pairs(blocks: list[Any]) -> Iterator[list[tuple[Any, Any]]]:

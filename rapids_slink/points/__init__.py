@@ -226,33 +226,25 @@ def _frame_values(
         rows = interleave(gpu_columns, distinct[0], target)
         if rows is not None:
             return rows
-    if check_nulls(X, dtypes, name, metric.missing):
-        columns = _columns_with_nulls(X, target, on_gpu and device.is_gpu, device)
-    elif on_gpu:
-        # A nullable type without nulls casts to its plain type; only then can it become a GPU array.
-        X = X if plain else X.astype(target)
-        columns = X.to_cupy(dtype=target) if device.is_gpu else X.to_numpy(dtype=target)
-    elif plain:
-        columns = X.to_numpy(dtype=target)
+    if check_nulls(X, dtypes, name, metric.missing) or not plain:
+        columns = _values_by_column(X, target, device)
     else:
-        columns = np.empty((X.shape[1], X.shape[0]), dtype=target)
-        for i in range(X.shape[1]):
-            columns[i] = X.iloc[:, i].to_numpy(dtype=target)
-        columns = columns.T
+        columns = X.to_cupy(dtype=target) if on_gpu and device.is_gpu else X.to_numpy(dtype=target)
     array_module = np if isinstance(columns, np.ndarray) else device.xp
     return device.asarray(array_module.ascontiguousarray(columns))
 
 
-def _columns_with_nulls(X: Any, target: np.dtype, as_gpu: bool, device: Device) -> Any:
+def _values_by_column(X: Any, target: np.dtype, device: Device) -> Any:
     """Return a frame's values, (n, d), with NaN for nulls; on a GPU if the frame and the work are there."""
-    columns = (device.xp if as_gpu else np).empty(X.shape[::-1], target)
+    on_gpu = library_of(X) == "cudf"
+    columns = (device.xp if on_gpu else np).empty(X.shape[::-1], target)
     for i in range(X.shape[1]):
         column = X.iloc[:, i]
-        if as_gpu:
+        if on_gpu and device.is_gpu:
             columns[i] = column.astype(target).fillna(0).values
             columns[i][column.isna().values] = np.nan
         else:
-            columns[i] = (column.to_pandas() if library_of(X) == "cudf" else column).to_numpy(target, na_value=np.nan)
+            columns[i] = (column.to_pandas() if on_gpu else column).to_numpy(target, na_value=np.nan)
     return columns.T
 
 
@@ -539,7 +531,7 @@ def _checked(matrix: Array, device: Device) -> tuple[Any, bool]:
             if not all_true(matrix[rows, columns] == matrix[columns, rows].T):
                 uneven.append((rows, columns))
     diagonal = abs(matrix.diagonal())
-    if float(diagonal.max()) > 0 and float(diagonal.max()) > _rounding(matrix):
+    if float(diagonal.max()) > 0 and float(diagonal.max()) > _rounding(matrix, device):
         u = int(diagonal.argmax())
         raise ValueError(
             f"X must hold distances: that of row {u} to itself is {float(matrix[u, u])!r}, not zero. Similarities s "
@@ -565,19 +557,21 @@ def _is_symmetric(matrix: Array, tiles: list[slice], device: Device) -> bool:
     return all(for_each_chunk(CPU, check, range(len(tiles))))
 
 
-def _rounding(matrix: Array) -> float:
-    """Return the largest rounding error of an entry that is allowed; see `as_distances`."""
-    largest = max(float(matrix.max()), -float(matrix.min()))
-    if largest == np.inf:
-        blocks = (abs(matrix[a : a + TILE["cpu"]]) for a in range(0, len(matrix), TILE["cpu"]))
-        largest = max((float(block[block < np.inf].max()) for block in blocks if (block < np.inf).any()), default=0.0)
+def _rounding(matrix: Array, device: Device) -> float:
+    """Return the largest rounding error of an entry that is allowed; see `as_distances`.
+
+    A few rows at a time are reduced: one block of CuPy's threads reduces 2³¹ values or more.
+    """
+    xp, step = device.xp, TILE["cpu"]
+    parts = (matrix[a : a + step] for a in range(0, len(matrix), step))
+    largest = max(float(abs(xp.where(xp.isfinite(part), part, 0)).max()) for part in parts)
     return float(np.finfo(matrix.dtype).eps) ** 0.5 * largest
 
 
 def _mirrored(matrix: Array, uneven: list[tuple[slice, slice]], device: Device) -> Any:
     """Return a copy with the entries above the diagonal mirrored below. Raise if they differ by more than rounding."""
     xp = device.xp
-    allowed, mirrored = _rounding(matrix), matrix.copy()
+    allowed, mirrored = _rounding(matrix, device), matrix.copy()
     for rows, columns in uneven:
         upper, lower = matrix[rows, columns], matrix[columns, rows].T
         with np.errstate(invalid="ignore"):

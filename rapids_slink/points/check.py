@@ -254,7 +254,7 @@ def check_finite(inputs: dict[str, Any], metric: Metric, device: Device) -> bool
     if device.is_gpu and max(values.size for values in arrays) > FEW_VALUES:
         from rapids_slink.points.cuda import squares_are_finite
 
-        small = squares_are_finite(*arrays)
+        small = squares_are_finite(arrays)
     else:  # without BLAS: after a call its threads spin for a tenth of a second on cores that the search needs
         flat = [(to_host(values).astype(np.float64) if device.is_gpu else values).ravel() for values in arrays]
         with np.errstate(over="ignore", invalid="ignore"):

@@ -13,10 +13,10 @@ ROWS, COLUMNS, TILE = (constant(SOURCE, name) for name in ("ROWS", "COLUMNS", "T
 BLOCKS = 2048  # at most this many are launched; a thread may have several jobs
 
 
-def squares_are_finite(*parts: Any) -> list[bool]:
+def squares_are_finite(arrays: list[Any]) -> list[bool]:
     """Return whether each array's float64 sum of squares is at most an eighth of the largest number."""
-    totals = cp.zeros(len(parts))
-    for i, values in enumerate(parts):
+    totals = cp.zeros(len(arrays))
+    for i, values in enumerate(arrays):
         check_arrays(values.dtype, values)
         blocks = min(BLOCKS, -(-values.size // THREADS))
         options = (value_option(values.dtype),)

@@ -172,8 +172,7 @@ def _have_equal_values(a: Any, b: Any) -> bool:
     """Return whether keys of two types may be equal: both are integers, or of one kind, or one is a category."""
     kinds = getattr(a, "kind", "O"), getattr(b, "kind", "O")
     if set(kinds) <= {"i", "u"}:
-        sizes = [np.dtype(str(dtype).lower()) for dtype in (a, b)]
-        return np.result_type(*sizes).kind in "iu"
+        return np.promote_types(str(a).lower(), str(b).lower()).kind in "iu"
     return kinds[0] == kinds[1] or "category" in (str(a), str(b))
 
 

@@ -117,15 +117,15 @@ def hash_of_sources() -> str:
 
 
 @cache
-def cache_folder() -> Path | None:
+def cache_folder(configured: str | None = None, package: Path = PACKAGE) -> Path | None:
     """Return the folder of the sources' machine code: in ``NUMBA_CACHE_DIR``, the package, or the home folder.
 
-    Whoever can write there decides what runs. So a folder of another user, or one that all may write, is not used. If
-    none is left, a message is logged, and the result is None.
+    `configured` stands for that variable if it is not None. Whoever can write there decides what runs. So a folder of
+    another user, or one that all may write, is not used. If none is left, a message is logged, and the result is None.
     """
     name = f"rapids_slink-{hash_of_sources()}"
-    in_package = PACKAGE / "__pycache__"
-    for parent in filter(None, (CONFIG.CACHE_DIR, in_package, _home_cache())):
+    in_package = package / "__pycache__"
+    for parent in filter(None, (CONFIG.CACHE_DIR if configured is None else configured, in_package, _home_cache())):
         folder = Path(parent, name)
         is_new = parent == in_package and not folder.exists()
         older = {*in_package.glob("rapids_slink-*")} - {folder} if is_new else set()  # another process may make it now
@@ -160,6 +160,7 @@ def _home_cache() -> Path | None:
 class _Clock:
     """How long this process has compiled. Nested and simultaneous compilations count once."""
 
+    now: Callable[[], float] = time.perf_counter
     lock: Any = field(default_factory=threading.Lock)
     depth: int = 0
     started: float = 0.0
@@ -170,38 +171,38 @@ class _Clock:
     def start(self) -> None:
         with self.lock:
             if not self.depth:
-                self.started = time.perf_counter()
+                self.started = self.now()
             self.depth += 1
 
     def stop(self) -> None:
         with self.lock:
             self.depth -= 1
-            now = time.perf_counter()
+            elapsed = self.now() - self.started
             if not self.depth:
-                self.seconds += now - self.started
-            announces = not self.announced and self.seconds + (now - self.started) * (self.depth > 0) > SILENT
+                self.seconds, elapsed = self.seconds + elapsed, 0.0
+            announces = not self.announced and self.seconds + elapsed > SILENT
             self.announced |= announces
         if self.advance is not None:
             self.advance()
         if announces:
             LOGGER.warning(TEXT)
 
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count the time of a block, which may compile."""
+        self.start()
+        try:
+            yield
+        finally:
+            self.stop()
+
 
 clock = _Clock()
+compiling = clock.counting
 
 
 @contextmanager
-def compiling() -> Iterator[None]:
-    """Count the time of a block, which may compile."""
-    clock.start()
-    try:
-        yield
-    finally:
-        clock.stop()
-
-
-@contextmanager
-def compiling_bar(shown: bool) -> Iterator[None]:
+def compiling_bar(shown: bool, delay: float = SHOWN) -> Iterator[None]:
     """Show a progress bar that counts a block's compilations; it appears with the first that takes time."""
     if not shown:
         yield
@@ -209,7 +210,7 @@ def compiling_bar(shown: bool) -> Iterator[None]:
     from tqdm.auto import tqdm
 
     before = clock.advance
-    with tqdm(desc="compiling, once on this machine", unit=" kernels", delay=SHOWN, mininterval=0) as bar:
+    with tqdm(desc="compiling, once on this machine", unit=" kernels", delay=delay, mininterval=0) as bar:
         clock.advance = bar.update
         try:
             yield

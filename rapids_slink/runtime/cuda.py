@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext, suppress
 from functools import cache, lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
@@ -161,12 +161,12 @@ def _lock_of(source: str, options: tuple[str, ...]) -> threading.Lock:
     return _locks.setdefault((current_gpu(), source, *options), threading.Lock())
 
 
-#: A source with its options, or a function that calls kernels which CuPy or Numba compiles.
-Ahead: TypeAlias = tuple[str, ...] | Callable[[], object]
+#: A source with its options.
+Ahead: TypeAlias = tuple[str, ...]
 
 
 def compile_ahead(work: Sequence[Ahead]) -> None:
-    """Let threads compile sources for the current GPU, and call functions.
+    """Let threads compile sources for the current GPU.
 
     This thread goes on, and `cuda_kernel` waits only for its own source. NVRTC optimizes the programs of several
     threads at the same time, but reads one after another, each in 10 to 40 ms. So few programs are handed over, each a
@@ -181,13 +181,7 @@ def compile_ahead(work: Sequence[Ahead]) -> None:
     mark = _mark_of(work)
     if mark is not None and mark.exists():
         return
-    jobs: dict[tuple[Any, ...], Callable[[], object]] = {}
-    for item in work:
-        if callable(item):
-            jobs[gpu, item.__qualname__] = partial(_try, item)
-        else:
-            jobs[gpu, *item] = partial(_compile, *item)
-    new = {key: job for key, job in jobs.items() if key not in _ahead}
+    new = {(gpu, *item): partial(_compile, *item) for item in work if (gpu, *item) not in _ahead}
     if new:
         threads = ThreadPoolExecutor(max(1, usable_cores() - 1), COMPILERS)
         _ahead.update({key: threads.submit(_call_on, gpu, job) for key, job in new.items()})
@@ -201,11 +195,6 @@ def _compile(source: str, *options: str) -> None:
         _cuda_module(source, *options).compile()
 
 
-def _try(function: Callable[[], object]) -> None:
-    with suppress(Exception):  # which the fit would raise
-        function()
-
-
 def _call_on(gpu: int, function: Callable[[], object]) -> None:
     if not threading.main_thread().is_alive():
         raise RuntimeError("Python is about to end")
@@ -217,8 +206,7 @@ def _mark_of(work: Sequence[Ahead]) -> Path | None:
     """Return the file that says that this work's kernels are in CuPy's cache; None if the cache is not on disk."""
     if os.environ.get("CUPY_CACHE_IN_MEMORY", "0") not in ("", "0"):
         return None
-    parts = (item.__qualname__ if callable(item) else item for item in work)
-    made_of = hash_of_sources(), sys.modules["cupy"].__version__, capability(), *parts
+    made_of = hash_of_sources(), sys.modules["cupy"].__version__, capability(), *work
     name = f"rapids_slink-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]}"
     return Path(os.environ.get("CUPY_CACHE_DIR") or Path("~/.cupy/kernel_cache").expanduser(), name)
 
@@ -302,39 +290,37 @@ def launch_resident(source: str, name: str, jobs: int, *arguments: Any, options:
     _start(source, name, options, (blocks,), (threads,), checked, enable_cooperative_groups=True)
 
 
-class Parameter(NamedTuple):
-    """A parameter of a kernel, as its source declares it."""
-
-    name: str
-    arrays: str | None  # the codes of the types that an array may have, none for a number; None: any type
-    number: Any  # NumPy's type of a number; None of a pointer or a struct
+#: The types of integers that numbers become.
+INTEGERS = {np.dtype(name).type for name in C_NAMES if name.startswith(("int", "uint"))}
 
 
 @cache
-def parameters(source: str, name: str, *options: str) -> tuple[Parameter, ...]:
-    """Return the parameters of a kernel of the ``.cu`` file `source`; options such as ``-DVALUE=float`` name types.
+def parameters(source: str, name: str, *options: str) -> tuple[Any, ...]:
+    """Return what each parameter of a kernel of a source takes; options such as ``-DVALUE=float`` name types.
 
-    An array of integers may or may not have signs. A type that the source alone knows may be that of any array.
+    A pointer takes an array: the result has the codes of the types that this may have. Integers of one size may or may
+    not have signs, and all types are allowed where the source alone knows the type. A number has NumPy's type, and a
+    struct has `numpy.void`.
     """
     kernel = rf"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?{name}\s*\(([^)]*)\)"
     declared = re.search(kernel, cuda_source(source))
     if declared is None:
         raise LookupError(f"{source} has no kernel {name}")
     named = dict(option[2:].split("=", 1) for option in options if option.startswith("-D"))
-    result = []
+    kinds: list[Any] = []
     for text in declared[1].split(","):
-        *words, parameter = re.sub(r"\bconst\b|\b__restrict__\b", " ", text).replace("*", " * ").split()
+        *words, _ = re.sub(r"\bconst\b|\b__restrict__\b", " ", text).replace("*", " * ").split()
         c_type = " ".join(word for word in words if word != "*")
-        known = NUMPY_NAMES.get(named.get(c_type, c_type))
-        dtype = np.dtype("uint64") if words.count("*") > 1 else known and np.dtype(known)
+        known = "uint64" if words.count("*") > 1 else NUMPY_NAMES.get(named.get(c_type, c_type))
+        dtype = np.dtype(known or "void")
         if "*" not in words:
-            result.append(Parameter(parameter, "", dtype and dtype.type))
-        elif dtype and dtype.kind in "iu":
+            kinds.append(dtype.type)
+        elif dtype.kind in "iu":
             alike = (code for code in np.typecodes["AllInteger"] if np.dtype(code).itemsize == dtype.itemsize)
-            result.append(Parameter(parameter, "".join(alike), None))
+            kinds.append("".join(alike))
         else:
-            result.append(Parameter(parameter, dtype and dtype.char, None))
-    return tuple(result)
+            kinds.append(dtype.char if known else np.typecodes["All"])
+    return tuple(kinds)
 
 
 def _checked(source: str, name: str, options: tuple[str, ...], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -342,20 +328,19 @@ def _checked(source: str, name: str, options: tuple[str, ...], arguments: tuple[
 
     Python's numbers become the declared ones, and None a null pointer.
     """
-    array, checked = sys.modules["cupy"].ndarray, []
-    for argument, (parameter, arrays, number) in zip(arguments, parameters(source, name, *options), strict=True):
-        if isinstance(argument, array):
-            if not argument.flags.c_contiguous or (arrays is not None and argument.dtype.char not in arrays):
-                what = f"{argument.dtype} {argument.shape} {argument.strides}"
-                raise TypeError(f"{parameter} of {name}: a kernel needs a contiguous array of another type, got {what}")
-        elif (argument is None) == (arrays == ""):
-            raise TypeError(f"{parameter} of {name}: a kernel got {argument} in place of an array, or of a number")
+    array = sys.modules["cupy"].ndarray
+    checked: list[Any] = []
+    for argument, kind in zip(arguments, parameters(source, name, *options), strict=True):
+        if type(argument) is array:
+            if argument.dtype.char not in kind or not argument.flags.c_contiguous:
+                what = f"of {argument.dtype} with strides {argument.strides} as argument {len(checked)}"
+                raise TypeError(f"the kernel {name} takes a contiguous array of its type, got one {what}")
         elif argument is None:
+            if type(kind) is not str:
+                raise TypeError(f"the kernel {name} takes a number, got None as argument {len(checked)}")
             argument = NULL
-        elif number is not None and type(argument) is not number:
-            if isinstance(argument, float) and not issubclass(number, np.floating):
-                raise TypeError(f"{parameter} of {name}: a kernel needs an integer, got {argument}")
-            argument = number(argument)
+        elif type(argument) is not kind:
+            argument = kind(operator.index(argument)) if kind in INTEGERS else kind(argument)
         checked.append(argument)
     if has_several_gpus():
         _check_gpus(arguments)

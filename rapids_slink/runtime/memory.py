@@ -7,8 +7,9 @@
 
 What work needs is a sum: the bytes that a search keeps for its points and lists, and `TREE_BYTES` for all else that a
 row takes, in whatever stage. Everything else is a chunk, whose size is what `free_bytes` leaves. Work that does not fit
-is refused before it starts. A run may take less than the sum. On a GPU the run's memory pool enforces the limit
-whatever the sum says.
+is refused before it starts. If the values choose another search than the sum is of, its first chunk may be refused, by
+`rows_that_fit`. A run may take less than the sum. On a GPU the run's memory pool enforces the limit whatever the sum
+says. Results are allocated beside the pool, so the sum of a GPU is without them.
 
 A pool allocates from the current allocator, rmm's or CuPy's. Without a pool every temporary array would cost a device
 allocation and a wait for the GPU when it is freed. All idle pools together keep up to `IDLE_BYTES` for the next run.
@@ -26,16 +27,18 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from math import inf
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
+from rapids_slink.forced import forced
 from rapids_slink.runtime.compiling import watch_numba
 from rapids_slink.runtime.device import Array, Device
 
@@ -56,7 +59,7 @@ RESERVED_SHARE = 1 / 8
 UNCHECKED_BYTES = 2**26
 #: Bytes of a row beside what a search keeps: its bound, its places in orders, what is drawn from its list. And of a row
 #: whose tree is made, in the stage that takes most: the search, the forest, the sort of its edges, linkage, or labels.
-SEARCH_BYTES, TREE_BYTES = 48, {"cpu": 144, "cuda": 192}
+SEARCH_BYTES, TREE_BYTES = 48, {"cpu": 144, "cuda": 112}
 
 
 # ----------------------------------------------------------------------------------------------------- estimates
@@ -81,8 +84,13 @@ class MemoryEstimate:
         return self.peak + max(self.min_chunk, self.preferred_chunk)
 
     def __add__(self, other: "MemoryEstimate") -> "MemoryEstimate":
-        chunks = max(self.min_chunk, other.min_chunk), max(self.preferred_chunk, other.preferred_chunk)
-        return MemoryEstimate(self.peak + other.peak, *chunks)
+        return replace(self.either(self, other), peak=self.peak + other.peak)
+
+    @classmethod
+    def either(cls, *stages: Self) -> Self:
+        """Return the bytes of stages of which one works at a time."""
+        chunk, preferred = (max(getattr(stage, name) for stage in stages) for name in ("min_chunk", "preferred_chunk"))
+        return cls(max(stage.least for stage in stages) - chunk, chunk, preferred)
 
 
 def as_bytes(limit: Any) -> int | None:
@@ -165,33 +173,25 @@ def usable_cores(root: Path = ROOT) -> int:
 
 def _free_in_groups(root: Path) -> Iterator[int]:
     """Yield the free bytes of each control group that has a limit."""
-    for folder, version in _control_groups("memory", root):
-        if version == 2:
-            limit, usage, cache = "memory.max", "memory.current", "inactive_file"
-        else:
-            limit, usage, cache = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
-        try:
-            maximum, used = int((folder / limit).read_text()), int((folder / usage).read_text())
-            reclaimable = re.search(rf"^{cache} (\d+)$", (folder / "memory.stat").read_text(), re.MULTILINE)
-        except (OSError, ValueError):  # no such group, or no limit: "max"
-            continue
-        yield max(0, maximum - used + (int(reclaimable[1]) if reclaimable else 0))
+    first = "memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat"
+    for limit, used, stat in _read_in_groups("memory", first, ("memory.max", "memory.current", "memory.stat"), root):
+        reclaimable = max(map(int, re.findall(r"^(?:total_)?inactive_file (\d+)$", stat, re.MULTILINE)), default=0)
+        if limit != "max":
+            yield max(0, int(limit) - int(used) + reclaimable)
 
 
 def _cores_in_groups(root: Path) -> Iterator[int]:
     """Yield the quota of each control group that has one, in cores, rounded up."""
-    for folder, version in _control_groups("cpu", root):
-        files = ["cpu.max"] if version == 2 else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
-        try:
-            quota, period = (int(number) for file in files for number in (folder / file).read_text().split())
-        except (OSError, ValueError):  # no such group, or no quota: "max"
-            continue
-        if quota > 0:  # the first version's -1 is no quota
-            yield -(-quota // period)
+    for texts in _read_in_groups("cpu", ("cpu.cfs_quota_us", "cpu.cfs_period_us"), ("cpu.max",), root):
+        quota, period = " ".join(texts).split()
+        if quota not in ("max", "-1"):
+            yield -(-int(quota) // int(period))
 
 
-def _control_groups(controller: str, root: Path) -> Iterator[tuple[Path, int]]:
-    """Yield the folder of each control group that holds this process, and its version."""
+def _read_in_groups(
+    controller: str, first: tuple[str, ...], second: tuple[str, ...], root: Path
+) -> Iterator[list[str]]:
+    """Yield what files say in each control group of this process that has them: their names in either version."""
     try:
         memberships = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -204,7 +204,11 @@ def _control_groups(controller: str, root: Path) -> Iterator[tuple[Path, int]]:
         group = top / path.lstrip("/")
         # In a container the path may be the host's, and the container's own group the top.
         for folder in {top, group, *(parent for parent in group.parents if top in parent.parents)}:
-            yield folder, 1 if controllers else 2
+            try:
+                texts = [(folder / name).read_text().strip() for name in (first if controllers else second)]
+            except OSError:
+                continue
+            yield texts
 
 
 # ------------------------------------------------------------------------------------------------ pools of a GPU
@@ -325,8 +329,8 @@ class DeviceMemoryError(ValueError, MemoryError):
 
 
 @dataclass
-class _Run:
-    """The current run."""
+class Run:
+    """What a run may take."""
 
     #: the parameter `memory_limit`; `limit` is the same in bytes
     memory_limit: Any = None
@@ -335,47 +339,43 @@ class _Run:
     reserved: int = 0  # bytes that were pre-allocated for its stages
     interrupted: bool = False  # whether Ctrl-C was pressed
     free_bytes: float = inf  # bytes that the chunks of a stage's work may take at a time
-    estimate: MemoryEstimate | None = None  # what was checked last
-    start: float = 0.0  # when the run began, by `time.perf_counter`
+    estimate: MemoryEstimate | None = None  # what was checked last, even if it did not fit
+    start: float = 0.0  # when the run began, by `time.perf_counter`; 0 outside a run
 
 
-class _Thread(threading.local):
-    """The current run of each thread; without one, a run that has no limit."""
-
-    def __init__(self) -> None:
-        self.run = _Run()
+_current: ContextVar[Run | None] = ContextVar("run", default=None)
 
 
-_thread = _Thread()
+def current_run() -> Run:
+    """Return the current run of this thread; outside a run it is one without a limit, of which nothing is kept."""
+    return _current.get() or Run()
 
 
 def free_bytes() -> float:
     """Return the bytes that the chunks of a stage's work may take at a time in the current run."""
-    return _thread.run.free_bytes
+    prescribed = forced().chunk_bytes
+    return current_run().free_bytes if prescribed is None else prescribed
 
 
 def room_bytes(device: Device) -> float:
     """Return the bytes that results may take beside the work that was checked last, as far as is known."""
-    run = _thread.run
-    free = _free(device, run)
+    run = current_run()
+    free = free_on(device)
     checked = 0 if run.estimate is None else run.estimate.peak
     return min(inf if run.limit is None else max(0, run.limit - checked), inf if free is None else free)
 
 
-def limit_bytes() -> float:
-    """Return the limit of the current run in bytes, infinite if it has none."""
-    limit = _thread.run.limit
-    return inf if limit is None else limit
+def rows_that_fit(rows: int, row_bytes: float, free: float, least: int = 1) -> int:
+    """Return how many of some rows a chunk of work takes: all of them, or as many as fit into the `free` bytes.
 
-
-def run_start() -> float:
-    """Return when the current run began, by `time.perf_counter`; 0 outside a run."""
-    return _thread.run.start
-
-
-def checked_estimate() -> tuple[MemoryEstimate | None, int]:
-    """Return the estimate that the current run checked last, even if it did not fit, and the bytes reserved for it."""
-    return _thread.run.estimate, _thread.run.reserved
+    Raises DeviceMemoryError if `least` rows do not fit.
+    """
+    if rows * row_bytes <= free:
+        return rows
+    if least * row_bytes > free:
+        needed, room = size_text(least * row_bytes), size_text(max(0, free))
+        raise DeviceMemoryError(f"not enough memory for a chunk of {least} rows: needs {needed}, {room} are free")
+    return int(free / row_bytes)
 
 
 @contextmanager
@@ -399,9 +399,9 @@ def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
     On a GPU the work runs on the default stream, which is cuDF's; the caller's stream waits for it. So runs on one GPU
     do not overlap, and a CUDA graph cannot capture one.
     """
-    run, outer = _Run(memory_limit, as_bytes(memory_limit), start=time.perf_counter()), _thread.run
+    run = Run(memory_limit, as_bytes(memory_limit), start=time.perf_counter())
     watch_numba()
-    _thread.run = run
+    outer = _current.set(run)
     try:
         with usual_errors():
             if device.is_gpu:
@@ -423,7 +423,7 @@ def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
         free_memory()
         raise
     finally:
-        _thread.run = outer
+        _current.reset(outer)
 
 
 def check_memory(device: Device, estimate: MemoryEstimate, what: str, already_taken: int = 0) -> None:
@@ -432,7 +432,7 @@ def check_memory(device: Device, estimate: MemoryEstimate, what: str, already_ta
     The peak and the preferred chunk bytes are pre-allocated from the pool if they are a small part of free memory. The
     run has `already_taken` bytes of the estimate.
     """
-    run = _thread.run
+    run = current_run()
     run.estimate = estimate
     least = required_bytes(device, estimate)
     if run.limit is not None and least > run.limit:
@@ -440,7 +440,7 @@ def check_memory(device: Device, estimate: MemoryEstimate, what: str, already_ta
             f"memory_limit={run.memory_limit!r} is too small for {what}: "
             f"needs at least {size_text(least)} of {_kind(device)}"
         )
-    free = None if least < UNCHECKED_BYTES else _free(device, run)
+    free = None if least < UNCHECKED_BYTES else free_on(device)
     if free is not None and least > free + already_taken:
         raise DeviceMemoryError(
             f"not enough {_kind(device)} for {what}: "
@@ -463,7 +463,7 @@ def required_bytes(device: Device, estimate: MemoryEstimate) -> int:
 
 def release_cached() -> None:
     """Free the pool's unused blocks between two stages, which may need other sizes, unless they are reserved."""
-    run = _thread.run
+    run = current_run()
     if run.pool is not None and not run.reserved:
         run.pool.release(IDLE_BYTES if run.limit is None else 0)
 
@@ -479,7 +479,7 @@ def copy_out(device: Device, array: Array) -> Any:
 @contextmanager
 def outside_pool(device: Device) -> Iterator[None]:
     """Allocate a block's GPU memory outside the run's pool, for results; the pool frees its own if necessary."""
-    run = _thread.run
+    run = current_run()
     if not device.is_gpu or run.pool is None:
         yield
         return
@@ -488,7 +488,7 @@ def outside_pool(device: Device) -> Iterator[None]:
 
 
 @contextmanager
-def _noting_interruptions(run: _Run) -> Iterator[None]:
+def _noting_interruptions(run: Run) -> Iterator[None]:
     """Note Ctrl-C in a block, because Thrust does not report it.
 
     Python handles signals in its main thread only, so other threads note nothing.
@@ -518,15 +518,18 @@ def _kind(device: Device) -> str:
     return "GPU memory" if device.is_gpu else "memory"
 
 
-def _free(device: Device, run: _Run) -> int | None:
+def free_on(device: Device) -> float | None:
+    """Return the bytes that are free on a device, those of the current run's pool among them; None if unknown."""
+    if forced().free_bytes is not None:
+        return forced().free_bytes
     if not device.is_gpu:
         return free_on_host()
-    free = free_on_gpu(device.xp.cuda)
-    return free if free is None or run.pool is None else free + run.pool.pool.free_bytes()
+    free, pool = free_on_gpu(device.xp.cuda), current_run().pool
+    return free if free is None or pool is None else free + pool.pool.free_bytes()
 
 
-def _state(device: Device, run: _Run) -> str:
+def _state(device: Device, run: Run) -> str:
     if run.limit is not None and device.is_gpu:
         return f"memory_limit={run.memory_limit!r} was reached"
-    free = _free(device, run)
+    free = free_on(device)
     return "it ran out" if free is None else f"{size_text(free)} are free"

@@ -16,7 +16,7 @@ import threadpoolctl
 
 from rapids_slink.forced import forced
 from rapids_slink.runtime.device import CPU, Device
-from rapids_slink.runtime.memory import run_start, usable_cores
+from rapids_slink.runtime.memory import current_run, usable_cores
 
 #: With progress="auto" a bar appears in a run that will take more than LONG seconds, by what TRIED seconds have done.
 LONG, TRIED = 10.0, 2.0
@@ -43,57 +43,46 @@ def shown_progress(progress: Any) -> bool | str:
 
 
 @contextmanager
-def progress_bar(total: int, progress: Progress | None) -> Iterator[Callable[..., Any]]:
+def progress_bar(
+    total: int, progress: Progress | None, now: Callable[[], float] = time.perf_counter
+) -> Iterator[Callable[..., Any]]:
     """Yield a function to call after each of the `total` equal parts of some work, or with a number of parts.
 
-    There is no bar if `progress` is None.
+    A bar of tqdm is shown at once, or as soon as the run is known to be long by the clock `now`. It stays, so that its
+    line ends. There is no bar if `progress` is None.
     """
     if progress is None:
         yield lambda parts=1: None
         return
-    bar = _Bar(progress, total)
-    try:
-        yield bar.advance
-    finally:
-        bar.close()
+    label, rows, shown, unit = progress
+    start, done, lock = now(), 0, threading.Lock()
+    run_start = current_run().start or start
 
-
-class _Bar:
-    """A bar of tqdm, at once or as soon as the run is known to be long. It stays, so that its line ends."""
-
-    def __init__(self, progress: Progress, total: int) -> None:
-        self.progress, self.total, self.done, self.lock = progress, total, 0, threading.Lock()
-        self.bar: Any = None
-        self.start = time.perf_counter()
-        self.run_start = run_start() or self.start
-        if progress.shown != "auto":
-            self._show()
-
-    def advance(self, parts: int = 1) -> None:
-        with self.lock:
-            self.done += parts
-            if self.bar is not None:
-                self.bar.update(self.progress.rows * parts / self.total)
-            elif self._is_long():
-                self._show()
-
-    def close(self) -> None:
-        if self.bar is not None:
-            self.bar.close()
-
-    def _is_long(self) -> bool:
-        now = time.perf_counter()
-        remaining = (now - self.start) * (self.total / self.done - 1)
-        return now - self.start >= TRIED and now - self.run_start + remaining > LONG
-
-    def _show(self) -> None:
+    def show() -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # without ipywidgets Jupyter has a bar of text
             from tqdm.auto import tqdm
 
-        label, rows, _, unit = self.progress
-        done = rows * self.done / self.total if self.total else 0
-        self.bar = tqdm(total=rows, desc=label, unit=unit, unit_scale=True, initial=done)
+        initial = rows * done / total if total else 0
+        return tqdm(total=rows, desc=label, unit=unit, unit_scale=True, initial=initial)
+
+    bar = None if shown == "auto" else show()
+
+    def advance(parts: int = 1) -> None:
+        nonlocal bar, done
+        with lock:
+            done += parts
+            elapsed = now() - start
+            if bar is not None:
+                bar.update(rows * parts / total)
+            elif elapsed >= TRIED and start - run_start + elapsed * total / done > LONG:
+                bar = show()
+
+    try:
+        yield advance
+    finally:
+        if bar is not None:
+            bar.close()
 
 
 def with_progress(parts: Iterable[Any], total: int, progress: Progress | None) -> Iterator[Any]:

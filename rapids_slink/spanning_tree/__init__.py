@@ -10,8 +10,8 @@
     groups of points                             a tree each: grouped.py
     graph ──read──▶ edges over numbered nodes ──Borůvka──▶ forest           graphs/
 
-`ways.py` has the list of ways and asks them in this order. The proof that an edge is in the tree is in `lists.py` for
-lists, in `boxes.py` for boxes, in `component_pairs.py` for the last components, and in `ways.py` for lines and repeats.
+`ways.py` has the list of ways and asks them in this order. `docs/algorithms.md` proves that an edge is in the tree,
+`ways.py` and `copies.py` for lines and repeats.
 An edge frame has the columns ``src``, ``dst``, ``weight``. The total order of `ordering` decides ties among points; in
 a graph the earlier row wins.
 """

@@ -10,20 +10,14 @@ launches, and last those that only some values need.
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
-
-from rapids_slink.dendrogram import build_linkage, condense, cut_labels
-from rapids_slink.dendrogram.cutting import FEW_LEAVES, CutParameters
+from rapids_slink.dendrogram.cutting import FEW_LEAVES
 from rapids_slink.metrics import PRECOMPUTED, Rows
 from rapids_slink.neighbors.choose import may_have_tiles
 from rapids_slink.neighbors.filter import fused_filter
 from rapids_slink.points.check import FEW_VALUES
 from rapids_slink.runtime.cuda import WARP, Ahead, compile_ahead, power_of_two, value_option
-from rapids_slink.runtime.device import CPU
-from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import usable_cores
 from rapids_slink.settings import Space
-from rapids_slink.spanning_tree.component_pairs import compile_on_host
 from rapids_slink.spanning_tree.lists import length_by_search
 from rapids_slink.spanning_tree.problem import Problem
 from rapids_slink.spanning_tree.ways import REPEATS, ways_of
@@ -32,10 +26,6 @@ from rapids_slink.spanning_tree.ways import REPEATS, ways_of
 LISTS = ("neighbors/exact/lists.cu",), ("spanning_tree/forest.cu",)
 #: On fewer cores, or for fewer values, the sources that only some values need are compiled when they are launched.
 MANY_CORES, MANY_VALUES = 8, 2**20
-#: The sources that connect clusters that lie far apart.
-JOINS = (
-    ("spanning_tree/component_pairs.cu",), ("spanning_tree/graphs/edges.cu",), ("spanning_tree/work_items.cu",),
-)  # fmt: skip
 
 
 def compile_for(problem: Problem) -> None:
@@ -81,8 +71,8 @@ def _work(problem: Problem) -> Iterator[Ahead]:
 
 
 def _of_tree(problem: Problem) -> tuple[Ahead, ...]:
-    """Return what sorts the edges of a tree and makes its dendrogram."""
-    return ("ordering.cu",), (dendrogram_of_few if problem.n <= FEW_LEAVES else ("dendrogram/dendrogram.cu",))
+    """Return what sorts the edges of a tree and makes its dendrogram; the host makes that of few."""
+    return (("ordering.cu",),) if problem.n <= FEW_LEAVES else (("ordering.cu",), ("dendrogram/dendrogram.cu",))
 
 
 def _of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> Iterator[Ahead]:
@@ -103,7 +93,7 @@ def _of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> I
     yield "neighbors/filter/filter.cu", f"-DKEYS_PER_LANE={max(1, power_of_two(2 * k) // WARP)}"
     yield "neighbors/filter/fused/tighten.cu", f"-DKEYS_PER_LANE={keys}", "-DINT8=0", value
     if problem.by_reachability:
-        yield from (("neighbors/exact/mutual_reachability.cu",), ("dendrogram/clusters.cu",), choose_clusters)
+        yield from (("neighbors/exact/mutual_reachability.cu",), ("dendrogram/clusters.cu",))
     yield from (source_of(fp16), *_of_tree(problem))
     if problem.n * d < MANY_VALUES or usable_cores() < MANY_CORES:
         return
@@ -112,28 +102,11 @@ def _of_fused_lists(problem: Problem, value: str, formula: tuple[str, ...]) -> I
     if problem.metric.formula == "squared_euclidean":  # whole numbers that are not large become bytes
         yield "neighbors/exact/rerank.cu", value_option("uint8"), *problem.metric.cuda_options
     yield from (
-        compile_on_host,
-        *JOINS,
+        ("spanning_tree/component_pairs.cu",),
+        ("spanning_tree/graphs/edges.cu",),
         ("neighbors/exact/pair_distances.cu", *formula),
         source_of(fp16, between=True),
     )
     if may_have_tiles(problem.n, d, problem.metric, problem.device):
         yield from (("neighbors/tiles/order.cu",), ("neighbors/tiles/encode.cu", value), ("neighbors/tiles/tiles.cu",))
         yield from (("neighbors/tiles/bound.cu", value), source_of(fp16, local=True))
-
-
-def dendrogram_of_few() -> None:
-    """Compile what the host runs to make the dendrogram of few leaves and to cut it."""
-    tree = PreallocatedFrame.empty(CPU, 1, EDGE_TYPES)
-    for column, value in zip(tree.columns.values(), (0, 1, 1.0), strict=True):
-        column[:] = value
-    cut_labels(build_linkage(tree, 2), 2, CutParameters(1))
-
-
-def choose_clusters() -> None:
-    """Compile what the host runs to choose among HDBSCAN's clusters."""
-    cluster = np.array([1, 1, 2, 2], np.int32)
-    tree = condense.Condensed(np.array([-1, 0, 0], np.int32), np.arange(3.0), np.array([4, 2, 2]), cluster, np.ones(4))
-    summary = condense.Summary(np.ones(3), np.ones(3), np.array([4, 0, 2], np.int32))
-    condense.select(tree, condense.Rule(), summary)
-    condense.outlier_scores(tree, summary)

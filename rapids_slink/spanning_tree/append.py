@@ -1,12 +1,10 @@
 """The minimum spanning tree of points to which new ones are added.
 
-A pair of old points that is not in their tree is the heaviest of a cycle of old points, and stays that. So the edges of
-the new tree are in the old one or have a new end, and Borůvka's rounds (`lists`) run on neighbour lists of these edges
-alone. A new point lists its nearest others. An old one lists its nearest new points, up to a height of the old tree,
-and its lightest edges of that tree; its lower bound is that of the first edge it does not list, of either kind. The
-height is that at which its cluster has a certain size: until then the lists certify clusters of old points, whose
-lightest edges are no heavier. A search (`AppendedSearch`) looks for the nearest new point of an old one, among the
-points, and for its lightest unlisted edge of the old tree.
+The edges of the new tree are in the old one or have a new end, as `docs/algorithms.md` proves under "Rows added to a
+tree". Borůvka's rounds (`lists`) run on neighbour lists of these edges alone. A new point lists its nearest others. An
+old one lists its nearest new points, up to a height of the old tree, and its lightest edges of that tree; its lower
+bound is that of the first edge it does not list, of either kind. A search (`AppendedSearch`) looks for the nearest new
+point of an old one, among the points, and for its lightest unlisted edge of the old tree.
 """
 
 from dataclasses import dataclass, replace
@@ -69,14 +67,6 @@ class AppendedSearch(Search):
         self.among_new: Search = prepare_search(rows[n_old:].copy(), device, report, rows, progress, metric)
         self.unlisted: TreeEdges
 
-    def nearest(self, upper: Array, n: int, k_new: int, k_old: int) -> tuple[SearchResult, SearchResult]:
-        """Return the nearest new points of the old rows, up to their bounds, and the nearest others of the new rows."""
-        xp, n_old = self.xp, self.n_old
-        rows, no_group = xp.arange(n, dtype="int32"), xp.full(n - n_old, -1, "int32")
-        old_nearest = self.among_new.find(SearchTask(rows[:n_old], k_old, rows, no_group, upper))
-        old_nearest.ids[old_nearest.ids >= 0] += n_old
-        return old_nearest, self.among_all.find(SearchTask(rows[n_old:], k_new, rows, rows))
-
     def find(self, task: SearchTask) -> SearchResult:
         """Return one neighbour outside its component for each row of a task, whose groups are the components."""
         xp, m = self.xp, task.rows.size
@@ -125,7 +115,7 @@ def tree_of_appended(
     with report.stage("neighbors", device):
         progress, metric = problem.settings.progress, problem.metric
         among_all = prepare_search(rows, device, report, progress=progress, metric=metric)
-        weight = kernels(device).pair_distances(rows, *edges, metric)
+        weight = kernels(device).pair_distances(rows, edges[0], edges[1], metric)
         columns = {"src": edges[0].copy(), "dst": edges[1].copy(), "weight": weight}
         if not all_true(weight[1:] >= weight[:-1]):  # distances that are rounded may have another order
             sort_in_place(columns, xp)
@@ -155,7 +145,10 @@ def _lists(
     k_old, k_new = min(NEW_LISTED, n - n_old), min(LISTED_BY_NEW, n - 1)
     rows = xp.arange(n, dtype="int32")
     ids, weights = xp.repeat(rows[:, None], width, axis=1), xp.full((n, width), xp.inf)  # a row itself is passed over
-    old_nearest, new_nearest = search.nearest(upper, n, k_new, k_old)
+    no_group = xp.full(n - n_old, -1, "int32")
+    old_nearest = search.among_new.find(SearchTask(rows[:n_old], k_old, rows, no_group, upper))
+    old_nearest.ids[old_nearest.ids >= 0] += n_old
+    new_nearest = search.among_all.find(SearchTask(rows[n_old:], k_new, rows, rows))
     bound, code = xp.full(n, xp.inf), xp.full(n, NO_EDGE)
     for part, nearest, k, is_complete in (
         (slice(0, n_old), old_nearest, k_old, k_old == n - n_old),

@@ -69,17 +69,17 @@ def prepare(look: Look) -> Prepared | None:
         del look.search  # those of the blocks take its memory
         with look.report.stage("neighbors", device):
             meets = xp.empty((count, n), bool)
-            for some, of_some in meeting(values):
-                meets[:, some] = of_some
-        edges = [_edges_of(look, xp.flatnonzero(block).astype("int32")) for block in meets]
+            for some, meets_some in meeting(values):
+                meets[:, some] = meets_some
+        trees = [_edges_of(look, xp.flatnonzero(block).astype("int32")) for block in meets]
         with look.report.stage("spanning_tree", device):
-            src, dst, weight = (xp.concatenate(column) for column in zip(*edges, strict=True))
+            src, dst, weight = (xp.concatenate([tree[column] for tree in trees]) for column in range(3))
             return forest_of_edges(EdgeList(src, dst, weight, n), 1, device)[0][0], 1
 
     def estimate() -> MemoryEstimate:
-        most = min(n, int(1.1 * n * float(shares.max())) + 1)
-        kept = n * (count + TREE_BYTES[device.name]) + most * rows.shape[1] * rows.dtype.itemsize
-        return MemoryEstimate(kept) + lists.estimate(replace(problem, n=most))
+        largest = min(n, int(1.1 * n * float(shares.max())) + 1)
+        kept = n * (count + TREE_BYTES[device.name]) + largest * rows.shape[1] * rows.dtype.itemsize
+        return MemoryEstimate(kept) + lists.estimate(replace(problem, n=largest))
 
     return Prepared(make, estimate)
 

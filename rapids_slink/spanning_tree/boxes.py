@@ -1,44 +1,30 @@
 """Trees of boxes: the minimum spanning tree of points of few features or low dimension, and friends of friends.
 
-**The tree**, on a GPU, by Borůvka's algorithm on the bounding volume hierarchy of `neighbors/trees/bvh.py`.
+`docs/algorithms.md` proves both, under "Borůvka on a tree of boxes" and "Friends of friends".
 
-Each point first finds its nearest few points. In a round each component looks for its lightest edge to a point outside,
-and skips the nodes whose points all belong to it. Every edge found bounds the search of all the component's points. A
-point keeps two results for later rounds:
+**The tree**, on a GPU, by Borůvka's algorithm on the bounding volume hierarchy of `neighbors/trees/bvh.py`. Each point
+first finds its nearest few points. In a round each component but the largest looks for its lightest edge to a point
+outside, and skips the nodes whose points all belong to it. Neighbouring points (a warp) search together. A point keeps
+two results for later rounds:
 
 - its candidate, the lightest edge that it knows. It bounds the component as long as it leaves the component; then the
   next of the point's nearest few that is outside replaces it;
 - its floor: no edge to a point outside its component is lighter. It stays valid because components only grow. A point
   need not search while its candidate attains the floor, or while its component has a lighter edge.
 
-*Each edge taken is in the tree.* Let C be a component that searches, e the lightest edge that leaves it in the total
-order, and v the end of e in C. No bound of C is below the weight of e, because bounds are weights of edges that leave
-C. The floor of v is not above that weight either, so v searches, or its candidate attains the floor. A search skips
-what is above the bound, what is within C, and what weighs as much as a candidate and comes after it. So the candidate
-of v is e. C takes the first edge in the total order among its points' candidates that attain the bound. That is e, and
-by the cut property e is in the tree.
-
 If there is a largest weight, no bound is above it, boxes beyond it are passed over, and the last round is the one that
 takes no edge.
-
-The largest component waits, because the components that search merge with it. Neighbouring points (a warp) search
-together.
 
 **Friends of friends** are the clusters of rows that steps of at most a distance connect, without the tree of the rows.
 
     rows ──▶ tree of boxes ──▶ joins of near points ──▶ labels
              neighbors/trees   `write_friends`
 
-*The components are those of all pairs within the distance.* Two points are joined if they are within it, or if a box
-around both is so small that they must be. A pair of points within it is either joined, or left out: then both are in
-one component already, or one is in a node all of whose points are of one component, of which another point is joined to
-it, or the two are in two such nodes, and other points of these are joined. Components only grow, so what is known of a
-node stays true.
-
-*Nodes of one component* keep the number of pairs small where many points are within the distance of each other. A CPU
-joins from the leaves up, so that it knows them all. On a GPU each point joins those that follow it along the curve.
-Nodes whose points are all within the distance of each other, cells, are one component from the start. The first points
-of all cells search first, then nodes of one component are found anew, and the other points pass over most nodes.
+Two points are joined if they are within the distance, or if a box around both is so small that they must be. Nodes of
+one component keep the number of pairs small where many points are within the distance of each other. A CPU joins from
+the leaves up, so that it knows them all. On a GPU each point joins those that follow it along the curve. Nodes whose
+points are all within the distance of each other, cells, are one component from the start. The first points of all
+cells search first, then nodes of one component are found anew, and the other points pass over most nodes.
 """
 
 from dataclasses import replace
@@ -113,15 +99,15 @@ def tree_of_boxes(search: "BoxSearch", report: Report, max_weight: float = np.in
     following = xp.empty((NEAREST - 1, n), xp.int16)
     weight, bound = xp.empty(n), xp.empty(n)
     counters = xp.zeros(4 + 2 * MAX_ROUNDS, xp.uint64)
-    nearest = candidate, following, weight
-    limits = np.float64(max_weight), np.nextafter(max_weight, np.inf)
+    above = np.nextafter(max_weight, np.inf)
     search.launch(
-        "find_nearest", n, search.points, search.order, first_leaf, np.int64(n), search.nodes, limits[1], *nearest,
-        source=SOURCE,
+        "find_nearest", n, search.points, search.order, first_leaf, n, search.nodes, above, candidate, following,
+        weight, source=SOURCE,
     )  # fmt: skip
     search.launch_resident(
-        "grow_tree_of_boxes", n, search.points, search.order, first_leaf, *search.tree, *limits, *nearest, component,
-        size, chosen, parent, bound, number_a_block(SOURCE), *tree.columns.values(), counters, source=SOURCE,
+        "grow_tree_of_boxes", n, search.points, search.order, first_leaf, *search.tree, max_weight, above, candidate,
+        following, weight, component, size, chosen, parent, bound, number_a_block(SOURCE), *tree.columns.values(),
+        counters, source=SOURCE,
     )  # fmt: skip
     _, n_edges, searched, rounds = counters[:4].tolist()
     report.count("spanning_tree", rounds=rounds, rows_searched=n + searched)
@@ -130,16 +116,16 @@ def tree_of_boxes(search: "BoxSearch", report: Report, max_weight: float = np.in
 
 # ------------------------------------------------------------------------------------------------------------- friends
 
-#: Bytes per point at the peak: its parent, its cell, its component, and what is counted along the curve or the rows. On
-#: a GPU this is less than what is free again once the tree of boxes is made.
-FRIEND_BYTES = {"cpu": 20, "cuda": 0}
+#: Bytes per point at a CPU's peak: its parent, cell, component and label, and what is counted along the rows. On a GPU
+#: this is less than what is free again once the tree of boxes is made.
+FRIEND_BYTES = 24
 
 
 def estimate_friends(problem: Problem) -> MemoryEstimate:
-    """Return the bytes of the rows' tree of boxes and the components; the labels and a copy of the rows are kept."""
+    """Return the bytes of the rows' tree of boxes, of the components and the labels, and of the rows that are kept."""
     n, d, itemsize = problem.n, problem.n_features, problem.itemsize
     search = estimate_search(n, d, itemsize, 1, problem.device, n_queries=0, metric=problem.metric)
-    return search + MemoryEstimate(n * (FRIEND_BYTES[problem.device.name] + d * itemsize + 4))
+    return search if problem.device.is_gpu else search + MemoryEstimate(n * (FRIEND_BYTES + d * itemsize))
 
 
 def label_friends(rows: Array, problem: Problem, labels: Array, report: Report) -> int:

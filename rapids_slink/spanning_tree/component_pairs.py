@@ -1,22 +1,15 @@
 """Connect the last components all at once, by bounds on all pairs of them, instead of by a search in each round.
 
-Let w be the vector from the centroid of a component A to the centroid of another, B. With
+`docs/algorithms.md` says why the edges are in the tree, under "The last components at once".
 
-    separation(A, B) = (least x_b·w of B's points - largest x_a·w of A's points) / |w|
-
-no point of A is nearer to a point of B than their separation. The two points that attain it, the *support points*, are
-nearly the closest pair if the components are well separated.
-
-1. The products of all points with all centroids give every separation and the support points. If the separation is
-   small or negative, samples of both components are compared as well.
-2. The weights of these pairs of points give a spanning tree of the components. The bottleneck of A and B is the
-   heaviest edge on the tree's path from A to B. A pair of points of A and B that is heavier closes a cycle of lighter
-   edges, so it is not in the minimum spanning tree.
+1. The products of all points with all centroids give the separation of every two components, a lower bound of the
+   distance of their points, and two *support points* that attain it. If it is small or negative, samples of both
+   components are compared as well.
+2. The weights of these pairs of points give a spanning tree of the components. The bottleneck of two components is the
+   heaviest edge on the tree's path between them. No heavier pair of their points is in the minimum spanning tree.
 3. Few component pairs have a separation below their bottleneck, and they have few pairs of points to test. A GPU finds
-   these by the fused filter, whose tiles take components in the order of the tree's dendrogram, several small ones in a
-   tile. If the components are large, the filter gets those points alone that *face* the other component: by their
-   products they may be within the bottleneck of the nearest of its points. A CPU forms the products of all points, in
-   float32, and again in float64 where these tell few points apart.
+   these by the fused filter, a CPU by the products of all points, in float32, and again in float64 where these tell few
+   points apart.
 4. The minimum spanning tree of the components over these pairs of points completes the forest.
 """
 
@@ -24,11 +17,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from rapids_slink.dendrogram.cpu import find_root, merge_in_order
+from rapids_slink.dendrogram.cpu import merge_in_order
 from rapids_slink.forced import forced
 from rapids_slink.metrics import EPSILON
 from rapids_slink.neighbors.choose import COSTS, ROUNDS, connects_at_once
@@ -36,18 +29,18 @@ from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import ProductFilter
 from rapids_slink.neighbors.filter.bounds import FLOAT32_EPSILON, accumulation_bound, radius_terms, shrink_factor
 from rapids_slink.neighbors.task import BLOCK, Search, equal_slices, mutual_reachability, row_blocks
-from rapids_slink.ordering import sort_by_numpy, sort_in_place
+from rapids_slink.ordering import sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.cuda import constant
-from rapids_slink.runtime.device import CPU, Array, Device, to_host
+from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES
 from rapids_slink.runtime.threads import for_each_chunk
 from rapids_slink.spanning_tree import kernels
 from rapids_slink.spanning_tree.graphs import EdgeList, spanning_forest
 
-SAMPLED = constant("spanning_tree/component_pairs.cu", "SAMPLED")  # points of a component
-FACING = "spanning_tree/facing.cuh"
+SOURCE = "spanning_tree/component_pairs.cu"
+SAMPLED = constant(SOURCE, "SAMPLED")  # points of a component
 
 
 @dataclass(frozen=True)
@@ -66,10 +59,6 @@ class Components:
     def size(self) -> Array:
         """Return the number of points of each component, (K,) int64."""
         return self.start[1:] - self.start[:-1]
-
-    def points(self, number: int) -> Array:
-        """Return the points of one component."""
-        return self.order[self.start[number] : self.start[number + 1]]
 
 
 @dataclass(frozen=True)
@@ -90,15 +79,8 @@ class Separations:
 
     centroids: Any  # quantized
     supports: Any  # see `new_supports`
-    errors: "SeparationErrors"
-
-
-@dataclass(frozen=True)
-class SeparationErrors:
-    """Bounds on the errors of a separation."""
-
-    products: float  # the error of its four products together
-    moved: float  # how far quantizing moved two points together
+    error: float  # a bound on the error of the four products of a separation together
+    moved: float  # a bound on how far quantizing moved two points together
 
 
 FOUND_BYTES = 64  # bytes of a pair of points that remains, or of a work item
@@ -107,10 +89,21 @@ MAX_PAIRS = 2**26
 
 #: Pairs of points, src and dst, and the number of their component pair; None if they are too many.
 PointPairs = tuple[Any, Any, Any] | None
-#: Component pairs: (M,) int32 arrays, the numbers of their components.
-Ends: TypeAlias = tuple[Array, Array]
-#: Sorted keys of points in sets, where each set begins, and the sets of component pairs.
-Sets: TypeAlias = tuple[Array, Array, Ends]
+
+
+class Ends(NamedTuple):
+    """Component pairs: (M,) int32 arrays, the numbers of their components."""
+
+    first: Array
+    second: Array
+
+
+class Sets(NamedTuple):
+    """The points that face other components, as sorted keys in sets."""
+
+    keys: Array
+    start: Array  # where each set begins
+    ends: Ends  # the sets of component pairs
 
 
 @dataclass(frozen=True)
@@ -160,9 +153,9 @@ class JoinContext:
         """
         components, filter_ = self.components, self.filter
         n, k = components.order.size, len(components)
-        of_a_tile = filter_.kernels.TILE_ROWS * filter_.kernels.TILE_POINTS // k
+        tile_rows = filter_.kernels.TILE_ROWS * filter_.kernels.TILE_POINTS // k
         by_memory = self.capacity(8 * (k + filter_.n_features) + 64)
-        for at in equal_slices(slice(0, n), max(1, min(n, of_a_tile, by_memory))):
+        for at in equal_slices(slice(0, n), max(1, min(n, tile_rows, by_memory))):
             rows = filter_.kernels.quantize(filter_.points, filter_.scaling, components.order[at])
             yield at, rows, filter_.kernels.product(rows, centroids)
             del rows
@@ -183,17 +176,14 @@ class JoinContext:
 
 MAX_COMPONENTS = 4096  # their pairs are listed
 #: Bits of a key below its set, of which the bits of a point are the lowest; more points would overflow launches, too.
-SET_SHIFT, MAX_POINTS = (
-    sum(constant(FACING, f"{of}_BITS") for of in ("BIN", "POINT")),
-    2 ** constant(FACING, "POINT_BITS"),
-)
+SET_SHIFT = constant(SOURCE, "BIN_BITS") + constant(SOURCE, "POINT_BITS")
+MAX_POINTS = 2 ** constant(SOURCE, "POINT_BITS")
 PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured, and per feature of a centroid
 #: Facing points are listed if there are more than FACING_COST pairs of points for each point and component. A point is
 #: listed MAX_FACING times, on average, at most.
 FACING_COST, MAX_FACING = 32, 16
 MAX_OVERLAPPING = 32  # pairs of small or negative separation, per component
 MIN_SAMPLED = 8  # points of a component that are compared with another's
-FEW_EDGES = 2**15  # the tree of fewer edges takes less time on the host than a GPU's calls do
 MANY_ROUNDS = 10**5  # more than anything costs, where components are connected at once whatever it costs
 ROUNDS_OF_TILES = 1  # the number of rounds of searches in tiles, in the time of rounds over all pairs
 
@@ -207,18 +197,13 @@ def is_worthwhile(search: Search, components: int, n: int, m: int) -> bool:
 
 
 def connect_components(
-    search: Search,
-    core: Array,
-    component: Array,
-    k: int,
-    rows: Array,
-    report: Report,
+    search: Search, core: Array, component: Array, k: int, rows: Array, report: Report
 ) -> tuple[Any, Any, Any] | None:
     """Return the edges that connect all k components into one tree; None if too many pairs of points are candidates.
 
     There are none either without memory, or without products that are as precise as the separations assume.
     `core` is as in a `SearchTask`, `component` is each point's label, and `rows` are the points that would otherwise
-    have to search. The edges, arrays of the device or the host, are in the total order, ``src < dst``.
+    have to search. The edges are in the total order, ``src < dst``.
     """
     filter_, rounds = search.by_products, ROUNDS if search.is_over_all_pairs else ROUNDS_OF_TILES
     rounds = MANY_ROUNDS if forced().connect else rounds
@@ -259,9 +244,9 @@ def _separations(context: JoinContext) -> tuple[ComponentPairs, Separations]:
     width, rounding = centroids.y.shape[1], 2 * FLOAT32_EPSILON
     square = 2 * max(map(float, half_norms)) / shrink_factor(width) * (1 + rounding)  # of the longest y
     moved = 2**0.5 * max(map(float, largest_errors))
-    errors = SeparationErrors(4 * (accumulation_bound(width) + rounding) * square, 2 * moved)
-    pairs = ComponentPairs(*context.kernels.measure_pairs(supports, components.order, centroids.y, errors))
-    return pairs, Separations(centroids, supports, errors)
+    error = 4 * (accumulation_bound(width) + rounding) * square
+    separations = Separations(centroids, supports, error, 2 * moved)
+    return ComponentPairs(*context.kernels.measure_pairs(separations, components.order)), separations
 
 
 def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Array) -> bool:
@@ -272,67 +257,55 @@ def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Array)
     if are_many or width < MIN_SAMPLED:
         return False
     for at in row_blocks(near.size, SAMPLED**2, min(BLOCK, context.capacity(FOUND_BYTES))):
-        sampled = context.kernels.pair_samples(context.samples[0], pairs, near[at], -(-SAMPLED // width))
-        context.tighten(weight, *sampled)
+        src, dst, pair = context.kernels.pair_samples(context.samples[0], pairs, near[at], -(-SAMPLED // width))
+        context.tighten(weight, src, dst, pair)
     return True
 
 
 def _within_bottlenecks(context: JoinContext, pairs: ComponentPairs, weight: Array) -> tuple[Ends, Array, Array]:
     """Return the pairs that the tree of these weights does not rule out, their bottlenecks, and components' leaves."""
-    device = _device_for(weight.size, context)
-    first, second, weight = (device.asarray(part) for part in (pairs.first, pairs.second, weight))
-    in_tree = _tree(first, second, weight, len(context.components), device)
-    tree = (to_host(column[in_tree]) for column in (first, second, weight))
-    table = path_bottlenecks(*tree)
+    in_tree = _tree(pairs.first, pairs.second, weight, context)
+    table = path_bottlenecks(*(to_host(column[in_tree]) for column in (pairs.first, pairs.second, weight)))
     bottlenecks, leaf = (context.device.asarray(part) for part in (table, table[0].astype(np.int32)))
-    *ends, upper = context.kernels.within_bottlenecks(pairs, bottlenecks, context.radius_terms)
-    return tuple(ends), upper, leaf
+    first, second, upper = context.kernels.within_bottlenecks(pairs, bottlenecks, context.radius_terms)
+    return Ends(first, second), upper, leaf
 
 
 def _by_filter(context: JoinContext, ends: Ends, upper: Array, leaf: Array, separations: Separations) -> PointPairs:
     """Return the pairs of points that weigh at most their component pair's `upper`, and some others.
 
-    They are found by the fused filter; None if they are too many. Components follow each other as the leaves of their
-    dendrogram do. So the components of a tile are near each other, and their pairs with those of another tile have
-    about the same bottlenecks. The products are tested with the largest bottleneck, and those that pass with that of
-    their own pair. If the pairs of points are many, only those of facing points are formed.
+    The fused filter finds them, or a finer one if too many pass this. The result is None if too many pass the finest,
+    if more pairs would be formed than rounds of searches form, or without memory. Components follow each other as the
+    leaves of their dendrogram do. So the components of a tile are near each other, and their pairs with those of
+    another tile have about the same bottlenecks. The products are tested with the largest bottleneck, and those that
+    pass with that of their own pair. If the pairs of points are many, only those of facing points are formed.
     """
-    components, kernels = context.components, context.kernels
+    filter_: Any
+    components, kernels, filter_ = context.components, context.kernels, context.filter
     order, component, *_ = kernels.sort_by_component(leaf[components.of_point], len(components))
     facing_cost = {None: FACING_COST, "facing": 0}.get(forced().connect, MANY_ROUNDS)
-    tested, many = (component, kernels.pair_numbers(ends, leaf)), facing_cost * order.size * len(components)
-    plan = kernels.plan_blocks(*tested, upper, many)
+    many, number = facing_cost * order.size * len(components), kernels.pair_numbers(ends, leaf)
+    plan, sets = kernels.plan_blocks(component, number, upper, many), None
     if plan.formed > many:
         sets = _facing(context, ends, upper, separations)
-        if sets is not None:
-            plan = kernels.plan_items(*sets[1:])
-            if not _fits(context, plan):
-                return None
-            order, items = kernels.work_items(*sets, plan)
-            return _passing(context, order, items, upper, (None, None))
-        plan = kernels.plan_blocks(*tested, upper)
-    if not _fits(context, plan):
+        if sets is None:
+            plan = kernels.plan_blocks(component, number, upper)
+        else:
+            plan = kernels.plan_items(sets.start, sets.ends)
+    image = (plan.n_rows - order.size) * filter_.row_bytes(filter_.n_features)
+    if (
+        plan.formed > context.budget
+        or plan.n_items > context.capacity(FOUND_BYTES)
+        or image > context.search.free_bytes / 4
+    ):
         return None
-    return _passing(context, order, kernels.block_items(*tested, upper, plan), upper, tested)
-
-
-def _fits(context: JoinContext, plan: Any) -> bool:
-    """Return whether a plan forms no more pairs than rounds of searches, and its items and points fit into memory."""
-    filter_: Any = context.filter
-    image = (plan.n_rows - context.components.order.size) * filter_.row_bytes(filter_.n_features)
-    fits = plan.n_items <= context.capacity(FOUND_BYTES) and image <= context.search.free_bytes / 4
-    return bool(fits and plan.formed <= context.budget)
-
-
-def _passing(context: JoinContext, order: Array, items: Array, upper: Array, tested: Any) -> PointPairs:
-    """Return the pairs of points that pass the filter, or a finer one if too many pass this.
-
-    Too many pass, for instance, if components are much farther apart than they are wide. None if too many pass the
-    finest filter.
-    """
-    filter_: Any = context.filter
+    tested = (component, number) if sets is None else (None, None)
+    if sets is None:
+        items = kernels.block_items(component, number, upper, plan)
+    else:
+        order, items = kernels.work_items(sets.keys, sets.start, sets.ends, plan)
     close_pairs: PointPairs = None
-    while filter_ and close_pairs is None:
+    while filter_ and close_pairs is None:  # too many pass, for instance, of components much farther apart than wide
         close_pairs = filter_.component_pairs(order, items, upper, context.max_pairs, tested)
         filter_ = filter_.finer() if close_pairs is None else None
     return close_pairs
@@ -346,72 +319,41 @@ def _facing(context: JoinContext, ends: Ends, upper: Array, separations: Separat
     numbers of each pair's sets.
     """
     kernels, components, xp = context.kernels, context.components, context.device.xp
-    most = 64 * MAX_FACING if forced().connect else MAX_FACING
-    capacity = min(most * components.order.size, context.capacity(FOUND_BYTES))
+    max_facing = 64 * MAX_FACING if forced().connect else MAX_FACING
+    capacity = min(max_facing * components.order.size, context.capacity(FOUND_BYTES))
     limits = kernels.facing_limits(ends, upper, separations, context.radius_terms)
     listed = kernels.FacingPoints(capacity)
     for at, _, product in context.products(separations.centroids):
         listed.append(product, components.number[at], components.order[at], limits)
         del product
-    sets = xp.arange(2 * upper.size + 1, dtype="int64")
-    keys = listed.sorted()
+    number, keys = xp.arange(2 * upper.size + 1, dtype="int64"), listed.sorted()
     if keys is None:
         return None
-    start = xp.searchsorted(keys, sets << SET_SHIFT).astype("int64")
-    return keys, start, (sets[:-1:2].astype("int32"), sets[1::2].astype("int32"))
+    start = xp.searchsorted(keys, number << SET_SHIFT).astype("int64")
+    return Sets(keys, start, Ends(number[:-1:2].astype("int32"), number[1::2].astype("int32")))
 
 
 def _lightest_edges(context: JoinContext, close_pairs: Any, upper: Array, report: Report) -> tuple[Any, Any, Any]:
     """Return the minimum spanning tree of the components over these pairs of points: src, dst and weight."""
-    weight = context.tighten(upper, *close_pairs)  # only the lightest of each component pair is needed
-    light = context.kernels.lightest(*close_pairs, weight, upper)
-    report.count("connect", joined_at_once=1, pairs_kept=light[0].size)
-    device, of_point = _device_for(light[0].size, context), context.components.of_point
-    columns = {name: device.asarray(column) for name, column in zip(EDGE_TYPES, light, strict=True)}
-    if light[0].size <= FEW_EDGES:
-        sort_by_numpy(columns)
-    else:
-        sort_in_place(columns, device.xp)
+    src, dst, pair = close_pairs
+    weight = context.tighten(upper, src, dst, pair)
+    light = context.filter.exact_kernels.flatnonzero(weight <= upper[pair])  # the lightest of each component pair
+    report.count("connect", joined_at_once=1, pairs_kept=light.size)
+    columns = {name: column[light] for name, column in zip(EDGE_TYPES, (src, dst, weight), strict=True)}
+    sort_in_place(columns, context.device.xp)
     src, dst, weight = columns.values()
-    first, second = (device.asarray(of_point[context.device.asarray(end)]) for end in (src, dst))
-    in_tree = _tree(first, second, weight, len(context.components), device, in_order=True)
+    component = context.components.of_point
+    in_tree = _tree(component[src], component[dst], weight, context)
     if in_tree.size != len(context.components) - 1:
         raise RuntimeError("some components are not connected by any pair of points: please report this")
     return src[in_tree], dst[in_tree], weight[in_tree]
 
 
-def _tree(first: Any, second: Any, weight: Array, k: int, device: Device, in_order: bool = False) -> Any:
-    """Return the ascending positions of the edges in a minimum spanning tree of k components.
-
-    If their weights are `in_order`, the earlier of ties wins. The tree of few edges is made by Kruskal's algorithm.
-    """
-    if weight.size > FEW_EDGES:
-        in_tree, _ = spanning_forest(EdgeList(first, second, weight, k), device)
-        return device.asarray(np.sort(to_host(exact_kernels(device).flatnonzero(in_tree))))
-    order, joins = np.arange(weight.size) if in_order else np.argsort(weight), np.zeros(weight.size, bool)
-    _join_edges(first, second, order, np.arange(k, dtype=np.int32), joins)
-    return np.flatnonzero(joins)
-
-
-@njit(cache=True)
-def _join_edges(first: Any, second: Any, order: Any, parent: Any, joins: Any) -> None:
-    """Mark in `joins` the edges that connect two sets of nodes, if they are taken in this order."""
-    for edge in order:
-        u, v = find_root(parent, first[edge]), find_root(parent, second[edge])
-        if u != v:
-            parent[u], joins[edge] = v, True
-
-
-def compile_on_host() -> None:
-    """Compile what the host runs to make a tree of few components."""
-    first, second, weight = np.arange(2, dtype=np.int32), np.arange(1, 3, dtype=np.int32), np.array([2.0, 1.0])
-    path_bottlenecks(first, second, weight)
-    _tree(first, second, weight, 3, CPU)
-
-
-def _device_for(edges: int, context: JoinContext) -> Device:
-    """Return the device that computes a tree of that many edges."""
-    return CPU if edges <= FEW_EDGES else context.device
+def _tree(first: Array, second: Array, weight: Array, context: JoinContext) -> Array:
+    """Return the ascending positions of the edges in a spanning tree of the components; the earlier of ties wins."""
+    device, xp = context.device, context.device.xp
+    in_tree, _ = spanning_forest(EdgeList(first, second, weight, len(context.components)), device)
+    return xp.sort(exact_kernels(device).flatnonzero(in_tree))
 
 
 #: The share of a tile's pairs that may pass: if more do, the products in float32 tell too few apart.
@@ -459,9 +401,9 @@ def _by_products(context: JoinContext, ends: Ends, upper: Array) -> PointPairs:
                 count = passed.count[at_row]
                 near, dst = np.repeat(at_row, count), passed.ids[at_row][np.arange(some.ids.size) < count[:, None]]
             if near.size:
-                src, of_pair = rows.ids[near], pair[near]
-                light = context.tighten(upper, src, dst, of_pair) <= upper[of_pair]
-                close_pairs.append(np.stack((src, dst, of_pair))[:, light])
+                src, near_pair = rows.ids[near], pair[near]
+                light = context.tighten(upper, src, dst, near_pair) <= upper[near_pair]
+                close_pairs.append(np.stack((src, dst, near_pair))[:, light])
                 room -= src.size  # if two threads write at once, one update may be lost, which leaves too much room
                 if room < 0:
                     has_failed = True
@@ -481,8 +423,8 @@ def _near_points(filter_: ProductFilter, rows: np.ndarray, points: np.ndarray, u
     metric, d, values = filter_.metric, filter_.n_features, filter_.points
     limit = metric.true_distance_bound(upper, np, *metric.rounding_terms(d)) * (1 + ROUNDING)
     x, y = (values[ids] - values[points[0]].astype(np.float64) for ids in (rows, points))
-    of_x, of_y = ((1 - 2 * (d + 8) * EPSILON) * (part * part).sum(axis=1) for part in (x, y))
-    square = (of_x - (limit * limit + UNDERFLOW))[:, None] + of_y - 2 * (x @ y.T)
+    x_square, y_square = ((1 - 2 * (d + 8) * EPSILON) * (part * part).sum(axis=1) for part in (x, y))
+    square = (x_square - (limit * limit + UNDERFLOW))[:, None] + y_square - 2 * (x @ y.T)
     return np.nonzero(~(square > 0))
 
 
@@ -503,17 +445,6 @@ def path_bottlenecks(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> np
         following = np.minimum(np.arange(n) + (1 << len(largest) - 1), n - 1)
         largest.append(np.maximum(largest[-1], largest[-1][following]))
     return np.stack([position, *largest])
-
-
-def ranges_between(positions: Array, others: Array, n: int, device: Device) -> tuple[Array, Array, Array]:
-    """Return two ranges that hold all heights between positions of n leaves: their level, and where either begins.
-
-    The level is a row of the heights in the table of `path_bottlenecks`, whose larger entry is the bottleneck.
-    """
-    level = device.asarray(np.maximum(np.frexp(np.arange(n))[1] - 1, 0))  # of the largest power of two up to a distance
-    low, high = device.xp.minimum(positions, others), device.xp.maximum(positions, others)
-    level = level[high - low]
-    return level, low, high - (1 << level)
 
 
 @njit(cache=True)

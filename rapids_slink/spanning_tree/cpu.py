@@ -1,21 +1,17 @@
 """The kernels of trees on a CPU, in NumPy and Numba: forests by lists, pairs, groups, pairs of components, friends.
 
 Prim's algorithm makes the tree of all pairs, and that of each small group: a thread takes groups in turn.
-
-Friends are joined from the leaves of a k-d tree up: the points of a leaf, then the two children of each node. So it is
-known of most nodes whether their points are of one component, and two nodes of which both are need one pair of near
-points, or none.
 """
 
-from collections.abc import Mapping
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from itertools import pairwise, starmap
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rapids_slink.dendrogram.cpu import find_root
 from rapids_slink.metrics import OVERFLOW, Metric
-from rapids_slink.neighbors.exact.cpu import NO_CORE, fill_rows, insert_within, reachability
+from rapids_slink.neighbors.exact.cpu import NO_CORE, components, fill_rows, insert_within, reachability
 from rapids_slink.neighbors.exact.formulas import LANES, PASS, ROWS, add_features, new_tile
 from rapids_slink.neighbors.task import row_blocks
 from rapids_slink.neighbors.trees.tree import (
@@ -38,10 +34,9 @@ from rapids_slink.spanning_tree.component_pairs import (
     SAMPLED,
     ComponentPairs,
     Components,
-    SeparationErrors,
-    ranges_between,
+    Separations,
 )
-from rapids_slink.spanning_tree.grouped import Trees, is_stored
+from rapids_slink.spanning_tree.grouped import is_stored
 from rapids_slink.spanning_tree.lists import LEAST_SHARE, Growth
 
 # ----------------------------------------------------------------------------------------------------- forests by lists
@@ -49,17 +44,18 @@ from rapids_slink.spanning_tree.lists import LEAST_SHARE, Growth
 
 def grow_forest(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> Growth:
     """Run rounds of Borůvka until the lists certify no more components, or too few; update the forest's arrays."""
-    f, best, parent = forest, (forest.best_weight, forest.best_code, forest.certified), np.empty_like(forest.component)
-    at_first = rounds = chosen = 0
+    f, parent, at_first, rounds, chosen = forest, np.empty_like(forest.component), 0, 0, 0
     while True:
         components, certified = _propose_edges(
             lists.ids, lists.weights, f.component, f.cursor, f.nearest_outside, f.nearest_outside_weight,
-            f.bound_weight, f.bound_code, *best,
+            f.bound_weight, f.bound_code, f.best_weight, f.best_code, f.certified,
         )  # fmt: skip
         at_first = at_first or components
         if components == 1 or certified < max(1, components / least_share):
             return Growth(at_first - components, rounds, chosen, components)
-        _merge_components(f.component, *best, parent, *f.edges.columns.values(), f.n_taken)
+        _merge_components(
+            f.component, f.best_weight, f.best_code, f.certified, parent, *f.edges.columns.values(), f.n_taken
+        )
         rounds, chosen = rounds + 1, chosen + certified
 
 
@@ -96,18 +92,8 @@ def last_listed(ids: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.nd
 @njit(cache=True)
 def connected_components(ids):
     """Return the number of connected components of the undirected graph of neighbour lists."""
-    n, k = ids.shape
-    parent, count = np.empty(n, np.int32), n
-    for v in range(n):
-        parent[v] = v
-    for v in range(n):
-        a = find_root(parent, v)
-        for c in range(k):
-            b = find_root(parent, ids[v, c])
-            if a != b:
-                parent[max(a, b)] = a = min(a, b)
-                count -= 1
-    return count
+    label = components(ids)
+    return np.sum(label == np.arange(label.size))
 
 
 @njit(cache=True)
@@ -195,10 +181,8 @@ def prim_on_rows(values: np.ndarray, metric: Metric, edges: Mapping[str, np.ndar
     `values` is the result of `neighbors.rows.metric_rows`, and `edges` are the columns of an edge frame of n - 1 rows.
     The weights are surrogate distances.
     """
-    n, d = values.shape
-    columns = np.zeros((d + -d % PASS, n + STRIP))  # a point in each column, and zeros behind the last
-    columns[:d, :n] = values.T
-    prim(metric.cpu_formula, (n, d), columns, NO_MATRIX, NO_CORE, *edges.values())
+    rows, zero, size = np.arange(len(values), dtype=np.int32), np.zeros(1, np.int64), np.full(1, len(values))
+    _trees_of_rows(metric.cpu_formula, read_only(values), rows, zero, size, zero, *edges.values())
     sort_in_place(edges, np)
 
 
@@ -347,27 +331,31 @@ def _least(values, m):
 CHUNKS, GROUP_WORK = 8, 100
 
 
-def trees_of_groups(trees: Trees) -> int:
-    """Write the edges of all groups' trees; return the number of a group with a pair of `OVERFLOW`, or -1.
+def trees_of_groups(
+    rows: np.ndarray, metric: Metric, min_samples: int, order: Array, first: np.ndarray, size: np.ndarray,
+    edges: Sequence[Array],
+) -> int:  # fmt: skip
+    """Write the tree of each of m groups; return the number of a group with a pair of `OVERFLOW`, or -1.
 
-    The number is always -1 unless rows may miss values.
+    It is always -1 unless rows may miss values. `rows`, (n, d), are as the metric's formula reads them, and `order` has
+    them by group, (n,) int32. `first` and `size`, (m,) int64 on the host, say where those of each group are, at least
+    two. A core distance reaches `min_samples` other rows, or in a group that has fewer, all of them. `edges` are src,
+    dst and weight, size - 1 for each group in turn, which come in any order.
     """
-    metric, rows = trees.metric, read_only(trees.rows)
-    stored = is_stored(metric, trees.min_samples, rows.dtype.kind == "u")
-    begin = np.concatenate([[0], np.cumsum(trees.size - 1)])
+    rows, begin = read_only(rows), np.concatenate([[0], np.cumsum(size - 1)])
+    stored, (src, dst, weight) = is_stored(metric, min_samples, rows.dtype.kind == "u"), edges
 
     def grow_some(part: slice) -> int:
-        own = trees.first[part], trees.size[part], begin[part]
-        src, dst, weight = trees.edges
+        own_first, own_size, own_begin = first[part], size[part], begin[part]
         if not stored:
-            _trees_of_rows(metric.cpu_formula, rows, trees.order, *own, src, dst, weight)
+            _trees_of_rows(metric.cpu_formula, rows, order, own_first, own_size, own_begin, src, dst, weight)
             return -1
         bad: int = _trees_by_matrix(
-            metric.cpu_formula, rows, trees.order, *own, trees.min_samples, src, dst, weight, new_tile()
+            metric.cpu_formula, rows, order, own_first, own_size, own_begin, min_samples, src, dst, weight, new_tile()
         )
         return bad if bad < 0 else part.start + bad
 
-    undefined = [bad for bad in for_each_chunk(CPU, grow_some, chunks_of_groups(trees.size)) if bad >= 0]
+    undefined = [bad for bad in for_each_chunk(CPU, grow_some, chunks_of_groups(size)) if bad >= 0]
     return min(undefined) if undefined and metric.formula.is_undefined_without_common else -1
 
 
@@ -377,7 +365,7 @@ def chunks_of_groups(sizes: np.ndarray) -> list[slice]:
     count = max(1, min(sizes.size, CHUNKS * workers(CPU)))
     stops = np.unique(np.searchsorted(work, work[-1] * np.arange(1, count) / count, side="right"))
     bounds = [0, *stops[(stops > 0) & (stops < sizes.size)].tolist(), sizes.size]
-    return [slice(*pair) for pair in pairwise(bounds)]
+    return list(starmap(slice, pairwise(bounds)))
 
 
 @njit(nogil=True, cache=True)
@@ -438,9 +426,9 @@ def sort_by_component(component: np.ndarray, k: int) -> tuple[np.ndarray, ...]:
     label = component[order]
     start = np.concatenate([[0], np.flatnonzero(label[1:] != label[:-1]) + 1, [label.size]])
     number = np.repeat(np.arange(k, dtype=np.int32), np.diff(start))
-    of_point = np.empty_like(number)
-    of_point[order] = number
-    return order, number, start, of_point
+    component_of_point = np.empty_like(number)
+    component_of_point[order] = number
+    return order, number, start, component_of_point
 
 
 def sample_components(points: np.ndarray, components: Components, otherwise: np.ndarray) -> tuple[Any, Any]:
@@ -479,22 +467,21 @@ def update_supports(product, number, first, supports):
                 value[a, b], position[a, b] = more, first + i
 
 
-def measure_pairs(supports: Any, order: np.ndarray, y: np.ndarray, errors: SeparationErrors) -> tuple[Any, ...]:
+def measure_pairs(separations: Separations, order: np.ndarray) -> tuple[Any, ...]:
     """Return all pairs of K components as the fields of `ComponentPairs`.
 
-    `supports` are updated with all points, in this `order`; `y` are the quantized centroids.
+    The supports are updated with all points, in this `order`.
     """
-    value, position = supports
+    (value, position), y = separations.supports, separations.centroids.y.astype(np.float64)
     first, second = (end.astype(np.int32) for end in np.triu_indices(len(y), 1))
-    y = y.astype(np.float64)
     inner = y @ y.T
     norm = inner.diagonal()
     length = np.sqrt(norm[first] + norm[second] - 2 * inner[first, second] + 2 * ROUNDING * norm.max())
-    between = -(value[first, second].astype(np.float64) + value[second, first]) - errors.products
+    between = -(value[first, second].astype(np.float64) + value[second, first]) - separations.error
     separation = np.full_like(length, -np.inf)
     np.divide(between, length, out=separation, where=between > 0)
     support = order[np.stack([position[first, second], position[second, first]])]
-    return first, second, separation - errors.moved, support
+    return first, second, separation - separations.moved, support
 
 
 def overlapping(pairs: ComponentPairs, weight: np.ndarray, radius_terms: tuple[float, ...]) -> np.ndarray:
@@ -520,24 +507,18 @@ def within_bottlenecks(
     They are both ends and the bottlenecks.
     """
     position, largest = bottlenecks[0].astype(np.int32), bottlenecks[1:]
-    level, low, last = ranges_between(position[pairs.first], position[pairs.second], position.size, CPU)
+    first, second = position[pairs.first], position[pairs.second]
+    low, high = np.minimum(first, second), np.maximum(first, second)
+    level = np.frexp(high - low)[1] - 1  # two ranges of 2 to the level, from `low` and from `last` on, cover them
+    last = high - (1 << level)
     radius = _scaled_distance(largest, radius_terms)
     at = np.flatnonzero(pairs.separation <= np.maximum(radius[level, low], radius[level, last])).astype(np.int32)
     low, last, level = low[at], last[at], level[at]
     return pairs.first[at], pairs.second[at], np.maximum(largest[level, low], largest[level, last])
 
 
-def lightest(
-    src: np.ndarray, dst: np.ndarray, pair: np.ndarray, weight: np.ndarray, least: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the pairs of points, and their weights, that weigh no more than the `least` of their component pairs."""
-    light = weight <= least[pair]
-    return src[light], dst[light], weight[light]
-
-
 def _scaled_distance(weight: np.ndarray, radius_terms: tuple[float, ...]) -> Any:
-    *rounding_terms, scale = radius_terms[:5]
-    return scale * Metric.true_distance_bound(weight, np, *rounding_terms)
+    return radius_terms[4] * Metric.true_distance_bound(weight, np, *radius_terms[:4])
 
 
 # -------------------------------------------------------------------------------------------------------------- friends
@@ -560,14 +541,14 @@ def reduce_near_points(
     value, and a finite total stays. `values` and `total` are float64, (n,); `values` is None where each is 1.
     """
     n, adds = tree.order.size, enough is not None
-    along, of_points = np.ones(n) if values is None else values[tree.order], total[tree.order]
+    along, totals = np.ones(n) if values is None else values[tree.order], total[tree.order]
     queries = Queries(tree.columns, np.arange(n), np.arange(n), np.arange(n, dtype=np.int32))
 
     def work(part: slice) -> None:
-        walk(metric.cpu_formula, tree, queries.take(part), Reduce(limit, along, of_points, adds, enough or 0.0))
+        walk(metric.cpu_formula, tree, queries.take(part), Reduce(limit, along, totals, adds, enough or 0.0))
 
     for_each_chunk(CPU, work, shares(slice(0, n), 1 if n < SERIAL_POINTS else 4 * workers(CPU)))
-    total[tree.order] = of_points
+    total[tree.order] = totals
 
 
 class Reduce(NamedTuple):

@@ -1,4 +1,4 @@
-// Boruvka's steps on neighbour lists. lists.py explains the steps and why a certified edge is in the tree.
+// Boruvka's steps on neighbour lists, which lists.py explains.
 //
 // Components are trees of parent pointers over the points; between rounds component[v] is the root.
 #include "runtime/include/atomics.cuh"
@@ -162,17 +162,11 @@ extern "C" __global__ void record_search(
         bound_weight[v] = upper[i], bound_code[v] = NO_EDGE;
 }
 
-// Joins the trees of the two ends of every listed pair: the larger root goes under the smaller.
-extern "C" __global__ void join_neighbors(long long n, int k, const int* __restrict__ ids, int* parent) {
-    long long pair = thread_index();
-    if (pair < n * k) join(parent, pair / k, ids[pair]);
-}
-
-// The same of m pairs.
+// Joins the trees of the two ends of m pairs: the larger root goes under the smaller. Without `src` the pairs are those of lists of k.
 extern "C" __global__ void join_pairs(
-    long long m, const int* __restrict__ src, const int* __restrict__ dst, int* parent) {
+    long long m, int k, const int* __restrict__ src, const int* __restrict__ dst, int* parent) {
     long long pair = thread_index();
-    if (pair < m) join(parent, src[pair], dst[pair]);
+    if (pair < m) join(parent, src ? src[pair] : pair / k, dst[pair]);
 }
 
 // The weight and the code of the edge to the last entry of each of n lists of k.

@@ -6,8 +6,7 @@ Within a group rows keep their order. So the total order of its edges is the sam
 of all rows, and each group's tree is that of the group alone, to the last bit.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -32,21 +31,6 @@ from rapids_slink.spanning_tree.ways import estimate_tree, tree_of_rows
 MAX_ROWS, MAX_STORED = 2048, 512
 
 
-@dataclass(frozen=True)
-class Trees:
-    """Small groups whose trees are wanted, of at least two rows each."""
-
-    rows: Array  # (n, d) array, as the metric's formula reads them
-    metric: Metric
-    min_samples: int  # how many other rows a core distance reaches; in a group that has fewer, all of them
-    order: Array  # (n,) int32, the rows by group
-    #: `first` and `size`: (m,) int64, on the host; where each group's rows are in `order`
-    first: np.ndarray
-    size: np.ndarray
-    #: src, dst and weight of the edges, size - 1 for each group in turn, which are to be written in any order
-    edges: Sequence[Array]
-
-
 def is_stored(metric: Metric, min_samples: int, compact: bool) -> bool:
     """Return whether a CPU stores the distances of a group."""
     return metric.missing or stores_distances(1, metric, min_samples, CPU, compact)
@@ -69,7 +53,10 @@ def forest_of_groups(
     for own in (order[starts[g] : starts[g + 1]] for g in large.tolist()):
         if metric.formula.is_undefined_without_common:
             require_common_features(values[own], "X", device, own)
-        (tree, count), tree_report = _usual_tree(problem, rows[own])
+        tree_report = Report()
+        settings = replace(problem.settings, clipped=True).for_rows(own.size)
+        tree, count = tree_of_rows(replace(problem, settings=settings, n=own.size), rows[own], tree_report)
+        tree_report.pop("way")
         src, dst, weight = tree.columns.values()
         large_trees.append((own[src], own[dst], weight))
         components += count
@@ -82,7 +69,7 @@ def forest_of_groups(
             small_edges = [column[:begin] for column in edges]
             first, size = starts[small], sizes[small]
             samples = min(problem.settings.min_samples, int(size.max()))
-            undefined = kernels(device).trees_of_groups(Trees(rows, metric, samples, order, first, size, small_edges))
+            undefined = kernels(device).trees_of_groups(rows, metric, samples, order, first, size, small_edges)
             if undefined >= 0:
                 own = order[first[undefined] :][: size[undefined]]
                 require_common_features(values[own], "X", device, own)
@@ -93,15 +80,6 @@ def forest_of_groups(
         sort_in_place(forest.columns, device.xp)
     report.count("spanning_tree", groups=len(groups), large_groups=large.size)
     return forest, components
-
-
-def _usual_tree(problem: Problem, rows: Array) -> tuple[Tree, Report]:
-    """Return the tree of a large group, made as that of any points, and its report."""
-    n, report = len(rows), Report()
-    settings = replace(problem.settings, clipped=True).for_rows(n)
-    tree = tree_of_rows(replace(problem, settings=settings, n=n), rows, report)
-    report.pop("way")
-    return tree, report
 
 
 def most_rows(problem: Problem) -> int:
@@ -123,7 +101,7 @@ def estimate_groups(problem: Problem, sizes: np.ndarray) -> MemoryEstimate:
     else:
         needed = MemoryEstimate((metric.rows.row_bytes(d) + later) * n)
     if device.is_gpu:  # the rows of each group by columns
-        needed += MemoryEstimate(8 * problem.d * n)
+        needed += MemoryEstimate((metric.rows.row_bytes(d) or itemsize * d) * n)
     if largest > most_rows(problem):
         settings = replace(problem.settings, clipped=True).for_rows(largest)
         needed += estimate_tree(replace(problem, settings=settings, n=largest))

@@ -1,31 +1,29 @@
 """The way by lists: k-NN lists, the forest of the edges that these prove, and searches that connect it.
 
+`docs/algorithms.md` has the proofs, under "The spanning forest" and "Connect".
+
 **Certain edges** are taken by Borůvka's algorithm. In a round every point v of a component C proposes the edge to its
 first listed neighbour outside C. It proposes the edge to the components of both ends, and `best(C)` is the lightest
 proposal to C. Each point also has a lower bound: every edge to a point that it does not list comes after the bound. C
 is *certified* if no lower bound of a point in C is below best(C). Then best(C) is the lightest of all edges that leave
-C, and by the cut property it is in the tree.
+C. A list may have entries above its bound, if it is sorted by mutual reachability or ends at a search's bound. So the
+bounds of all points count, not only those of exhausted lists.
 
-Nothing here uses the triangle inequality: it is enough that a distance is the same in both directions. So the proof
-holds for rows with missing values too, whose dissimilarities are no metrics (settings.py). A list may have entries
-above its bound, if it is sorted by mutual reachability or ends at a search's bound. So the bounds of all points count,
-not only those of exhausted lists.
+Each device runs the rounds in ``grow_forest(lists, forest)``. A list is sorted and components only grow, so a cursor
+into it never steps back: all rounds together read it once.
 
-A list is sorted and components only grow, so a cursor into it never steps back: all rounds together read it once. Each
-device runs the rounds in ``grow_forest(lists, forest)``.
-
-**Connecting.** The lists cannot prove all edges. Each round searches for every component that is not certified, except
-the largest. Those of its points search that may have an edge lighter than the component's best one. They look for the
-nearest point outside, bounded by that best edge. The forest records the points found and the raised bounds, so the next
-round of Borůvka certifies the lightest edge of each of these components. If most points would search,
-component_pairs.py may connect all components at once instead.
+**Connecting.** Each round searches for every component that is not certified, except the largest. Those of its points
+search that may have an edge lighter than the component's best one. They look for the nearest point outside, bounded by
+that best edge. The forest records the points found and the raised bounds, so the next round of Borůvka certifies the
+lightest edge of each of these components. If most points would search, component_pairs.py may connect all components at
+once instead.
 
 **Joins.** Most edges of a minimum spanning tree join a small cluster, of fewer than `LARGE` points, to another. Let w
 be the weight at which a point's cluster becomes large, by the edges found so far. More edges let it become large no
 later. So the lightest edge that leaves a small cluster weighs at most the w of each of its points, and lists that are
 complete up to each point's own w certify it. Few pairs are that near: w is about the distance of the first or second
-neighbour, and the list's last neighbour is the eighth. Searches find the few edges that join large clusters. No proof
-rests on this: the weights bound a search, whose result says up to which bounds its lists are complete.
+neighbour, and the list's last neighbour is the eighth. No proof rests on this: the weights bound a search, whose result
+says up to which bounds its lists are complete.
 """
 
 from dataclasses import dataclass
@@ -46,10 +44,7 @@ from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, release_cached
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree import kernels
-from rapids_slink.spanning_tree.component_pairs import (
-    connect_components,
-    is_worthwhile,
-)
+from rapids_slink.spanning_tree.component_pairs import connect_components, is_worthwhile
 from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
 
 #: If fewer than one component in LEAST_SHARE is certified, another round merges too little. Then a search certifies all
@@ -95,12 +90,12 @@ class Forest:
     ) -> Self:
         """Return a forest of these components, of whose points only the lower bounds (weights, codes) are known."""
         xp, n = device.xp, component.size
-        of_none = exact_kernels(device).empty_lists(n, 1)
+        empty = exact_kernels(device).empty_lists(n, 1)
         return cls(
             component=component,
             cursor=xp.zeros(n, "int32"),
-            nearest_outside=of_none.ids.ravel(),
-            nearest_outside_weight=of_none.weights.ravel(),
+            nearest_outside=empty.ids.ravel(),
+            nearest_outside_weight=empty.weights.ravel(),
             bound_weight=bound[0],
             bound_code=bound[1],
             best_weight=xp.empty(n),
@@ -142,11 +137,13 @@ def lists_of(look: Look, by_distance: bool = False) -> NeighborLists:
     with look.report.stage("neighbors", device):
         if by_distance:
             return neighbor_lists(search, problem.n, k, device)
-        max_weight, samples, core, of_parts = look.max_weight, settings.min_samples, problem.core, problem.part_lists
         bounds_by_lists = None
-        if settings.n_neighbors is None and max_weight == inf and ends_lists(problem.n, device):
+        if settings.n_neighbors is None and look.max_weight == inf and ends_lists(problem.n, device):
             bounds_by_lists = partial(join_weights, device=device)
-        return neighbor_lists(search, problem.n, k, device, samples, core, of_parts, max_weight, bounds_by_lists)
+        return neighbor_lists(
+            search, problem.n, k, device, settings.min_samples, problem.core, problem.part_lists, look.max_weight,
+            bounds_by_lists,
+        )  # fmt: skip
 
 
 def connected(look: Look, lists: NeighborLists) -> Tree:
@@ -226,6 +223,16 @@ def connect_forest(
     whole = among_all or search
     joins_late = (forced().connect or whole.joins) == "late"
 
+    def search_outside(rows: Array, may_join: bool = False) -> None:
+        """Find each row's nearest point outside its component, unless the component has a lighter edge."""
+        own, upper = forest.component, forest.best_weight[forest.component[rows]]
+        if is_bounded:
+            upper = device.xp.minimum(upper, max_weight)
+        task = SearchTask(rows, 1, own, own, upper, per_group_minimum=True, core=lists.core, may_join=may_join)
+        result = search.find(task)
+        report.count("connect", rows_searched=rows.size)
+        kernels(device).record_search(forest, rows, result)
+
     def are_joined(components: int, rows: Array) -> bool:
         """Connect the last components at once; return whether it was done."""
         nonlocal most_components
@@ -236,7 +243,7 @@ def connect_forest(
             return False
         report.count("connect", edges_certified_by_search=components - 1)
         for column, values in zip(forest.edges.columns.values(), edges, strict=True):
-            column[column.size - len(values) :] = device.asarray(values)  # the values may be on the host
+            column[column.size - len(values) :] = values
         return True
 
     while True:
@@ -264,35 +271,13 @@ def connect_forest(
             may_join = may_join and is_worthwhile(whole, grown.components, forest.component.size, rows.size)
             if may_join and not joins_late and are_joined(grown.components, rows):
                 return
-            by_tiles = may_join and joins_late
             try:
-                _search_crossing_edges(forest, rows, search, lists.core, device, report, max_weight, by_tiles)
+                search_outside(rows, may_join and joins_late)
             except ManyTilesError:
                 if are_joined(grown.components, rows):
                     return
-                _search_crossing_edges(forest, rows, search, lists.core, device, report, max_weight)
+                search_outside(rows)
             searched = True
-
-
-def _search_crossing_edges(
-    forest: Forest,
-    rows: Array,
-    search: Search,
-    core: Array,
-    device: Device,
-    report: Report,
-    max_weight: float,
-    may_join: bool = False,
-) -> None:
-    """Find the nearest point outside its component for each of the rows, unless the component has a lighter edge."""
-    upper = forest.best_weight[forest.component[rows]]
-    if max_weight < inf:
-        upper = device.xp.minimum(upper, max_weight)
-    component = forest.component
-    task = SearchTask(rows, 1, component, component, upper, per_group_minimum=True, core=core, may_join=may_join)
-    result = search.find(task)
-    report.count("connect", rows_searched=rows.size)
-    kernels(device).record_search(forest, rows, result)
 
 
 #: Points of a large cluster.

@@ -6,6 +6,7 @@ runs Borůvka's on the matrix.
 """
 
 from collections.abc import Callable
+from math import inf
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import PRECOMPUTED, Metric
@@ -14,7 +15,7 @@ from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.task import BLOCK, row_blocks
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, limit_bytes
+from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, current_run
 from rapids_slink.runtime.threads import for_each_chunk, workers
 from rapids_slink.spanning_tree import kernels
 from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
@@ -40,7 +41,8 @@ def serves(problem: Problem) -> bool:
         return False
     if forced().tree:
         return forced().tree == "pairs"
-    if stores_distances(d, metric, min_samples, device, is_compact) and LIMITED_PAIR_BYTES * n * n > limit_bytes():
+    limit = current_run().limit or inf
+    if stores_distances(d, metric, min_samples, device, is_compact) and LIMITED_PAIR_BYTES * n * n > limit:
         return False
     by_kernel = not device.is_gpu or min_samples <= MAX_SAMPLES["cuda"]
     return by_kernel and takes_all_distances(n, d, metric, min_samples, device, is_compact)
@@ -112,19 +114,18 @@ def tree_of_pairs(values: Array, metric: Metric, min_samples: int, device: Devic
     """
     n, d = values.shape
     edges = PreallocatedFrame.empty(device, n - 1, EDGE_TYPES)
-    is_compact = values.dtype.kind == "u"
-    if metric is not PRECOMPUTED and not stores_distances(d, metric, min_samples, device, is_compact):
+    if metric is PRECOMPUTED:
+        matrix = values
+    elif stores_distances(d, metric, min_samples, device, values.dtype.kind == "u"):
+        matrix = exact_kernels(device).all_distances(values, metric)
+    else:
         kernels(device).prim_on_rows(values, metric, edges.columns)
         return edges
-    matrix = values if metric is PRECOMPUTED else exact_kernels(device).all_distances(values, metric)
     core = None
-    if min_samples > 1:
-        by_kernel = min_samples <= MAX_SAMPLES[device.name]
-        core = (
-            kernels(device).find_cores(matrix, min_samples)
-            if by_kernel
-            else cores_by_partition(matrix, min_samples, device)
-        )
+    if min_samples > MAX_SAMPLES[device.name]:
+        core = cores_by_partition(matrix, min_samples, device)
+    elif min_samples > 1:
+        core = kernels(device).find_cores(matrix, min_samples)
     kernels(device).tree_of_matrix(matrix, core, edges.columns)
     return edges
 

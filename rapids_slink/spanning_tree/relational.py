@@ -9,7 +9,7 @@ dropped.
 
 Lighter edges than the listed ones may leave a component, so the bounds of its points are ranked among the edges. A
 component whose least rank belongs to a bound takes no edge. If too few components take an edge, the points with such
-bounds search for their nearest point outside. `lists.py` has the proof.
+bounds search for their nearest point outside. `docs/algorithms.md` has the proof.
 """
 
 from typing import Any

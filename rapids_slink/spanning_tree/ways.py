@@ -43,8 +43,8 @@ from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
 
 # --------------------------------------------------------------------------------------------------------------- a line
 
-#: Bytes per point at the peak: values, ids and weights in order, and the edges during their sort.
-LINE_BYTES = {"cpu": 128, "cuda": 160}
+#: Bytes per point at the peak: the values in order, the steps between them, and the edges.
+LINE_BYTES = 128
 #: More than rounding takes from two ways round a ring, in lengths of the box.
 SLACK = 2.0**-49
 
@@ -57,7 +57,7 @@ def prepare_line(look: Look) -> Prepared | None:
     if edges is None:
         return None
     look.report.count("spanning_tree", rows_sorted=problem.n)
-    return Prepared(lambda: (edges, 1), lambda: MemoryEstimate(LINE_BYTES[problem.device.name] * problem.n))
+    return Prepared(lambda: (edges, 1), lambda: MemoryEstimate(LINE_BYTES * problem.n))
 
 
 def tree_of_line(rows: Array, metric: Metric, device: Device) -> PreallocatedFrame | None:
@@ -65,7 +65,16 @@ def tree_of_line(rows: Array, metric: Metric, device: Device) -> PreallocatedFra
 
     `rows`, (n, 1), n at least 2, is the result of `neighbors.rows.metric_rows`.
     """
-    xp, n = device.xp, len(rows)
+    tree = _steps_of_line(rows, metric, device)
+    if tree is None:
+        return None
+    sort_in_place(tree.columns, device.xp)
+    return tree.head(len(rows) - 1)
+
+
+def _steps_of_line(rows: Array, metric: Metric, device: Device) -> PreallocatedFrame | None:
+    """Return the edges between neighbours on the line, and on a ring the longest one too; None as `tree_of_line`."""
+    xp = device.xp
     x = rows[:, 0].astype("float64")
     order = stable_order(x, xp).astype("int32")
     x = x[order]
@@ -78,21 +87,18 @@ def tree_of_line(rows: Array, metric: Metric, device: Device) -> PreallocatedFra
     if is_ring:
         step = xp.concatenate([step, period - (values[-1:] - values[:1])])
         two_steps = xp.concatenate([two_steps, period - (values[-2:] - values[:2])]) - SLACK * period
-    weight, of_step = _surrogates(xp.minimum(step, period - step), metric, xp), _surrogates(step, metric, xp)
-    longer, following = _surrogates(xp.maximum(two_steps, 0), metric, xp), xp.roll(of_step, -1)
-    if not all(map(all_true, (weight > 0, longer > of_step[: longer.size], longer > following[: longer.size]))):
+    weight, step_weight = _surrogates(xp.minimum(step, period - step), metric, xp), _surrogates(step, metric, xp)
+    longer = _surrogates(xp.maximum(two_steps, 0), metric, xp)
+    neighbors = step_weight[: longer.size], xp.roll(step_weight, -1)[: longer.size]
+    if not (all_true(weight > 0) and all(all_true(longer > one) for one in neighbors)):
         return None
     repeated = xp.flatnonzero(~is_first)
     tree = PreallocatedFrame.empty(device, repeated.size + weight.size, EDGE_TYPES)
-    for column, of_repeated, of_next in zip(
-        tree.columns.values(),
-        (ids[xp.searchsorted(first, repeated, side="right") - 1], order[repeated], 0.0),
-        (ids[: weight.size], xp.roll(ids, -1)[: weight.size], weight),
-        strict=True,
-    ):
-        column[: repeated.size], column[repeated.size :] = of_repeated, of_next
-    sort_in_place(tree.columns, xp)
-    return tree.head(n - 1)
+    src, dst, weights = tree.columns.values()
+    m = repeated.size
+    src[:m], dst[:m], weights[:m] = ids[xp.searchsorted(first, repeated, side="right") - 1], order[repeated], 0.0
+    src[m:], dst[m:], weights[m:] = ids[: weight.size], xp.roll(ids, -1)[: weight.size], weight
+    return tree
 
 
 def _surrogates(difference: Array, metric: Metric, xp: Any) -> Any:
@@ -128,14 +134,14 @@ def prepare_repeats(look: Look) -> Prepared | None:
     distinct = Look(replace(problem, n=repeats.first.size, part_lists=None), rows[repeats.first], report)
     by_cores = problem.by_reachability and distinct.problem.n > 1
     if by_cores:
-        of_distinct, report["way"] = lists.prepare(distinct), LISTS.name
+        way_of_distinct, report["way"] = lists.prepare(distinct), LISTS.name
     else:
-        of_distinct = next(prepared_ways(distinct.problem, distinct.rows, report))
+        way_of_distinct = next(prepared_ways(distinct.problem, distinct.rows, report))
 
     def make() -> Tree | None:
         if by_cores:
             return tree_at_cores(repeats, distinct, lists.lists_of(distinct, by_distance=True))
-        tree = of_distinct.make()
+        tree = way_of_distinct.make()
         if tree is None:
             return None
         with report.stage("spanning_tree", device):
@@ -145,25 +151,25 @@ def prepare_repeats(look: Look) -> Prepared | None:
         return None if edges is None else (edges, tree[1])
 
     copy = repeats.first.size * problem.d * rows.dtype.itemsize
-    return Prepared(make, lambda: MemoryEstimate(REPEAT_BYTES * problem.n + copy) + of_distinct.estimate())
+    return Prepared(make, lambda: MemoryEstimate(REPEAT_BYTES * problem.n + copy) + way_of_distinct.estimate())
 
 
-def tree_at_cores(repeats: Copies, distinct: Look, of_rows: NeighborLists) -> Tree | None:
+def tree_at_cores(repeats: Copies, distinct: Look, listed: NeighborLists) -> Tree | None:
     """Return the tree of all rows by mutual reachability; None if a row has others that are nearer than its equals.
 
-    `of_rows` are lists of the distinct rows by distance, whose arrays are reused for the result.
+    `listed` are lists of the distinct rows by distance, whose arrays are reused for the result.
     """
     problem, report, device = distinct.problem, distinct.report, distinct.problem.device
     xp, m = device.xp, problem.settings.min_samples
     with report.stage("neighbors", device):
         row, copies = xp.arange(problem.n, dtype="int32"), repeats.counts(xp)
-        of_equal = kernels(device).pair_distances(distinct.rows, row, row, problem.metric)
-        if not all_true((copies == 0) | (of_equal <= of_rows.weights[:, 0])):
+        own = kernels(device).pair_distances(distinct.rows, row, row, problem.metric)
+        if not all_true((copies == 0) | (own <= listed.weights[:, 0])):
             return None
-        at = core_places(of_rows.ids, copies + 1.0, m, xp)
-        core = xp.where(copies >= m, of_equal, of_rows.weights[row, at])
-        by_cores = by_mutual_reachability(of_rows, core, m, device)
-        del of_rows
+        at = core_places(listed.ids, copies + 1.0, m, xp)
+        core = xp.where(copies >= m, own, listed.weights[row, at])
+        by_cores = by_mutual_reachability(listed, core, m, device)
+        del listed
     tree, components = lists.connected(distinct, by_cores)
     with report.stage("spanning_tree", device):
         edges = repeats.join(tree, core, device)
@@ -185,10 +191,10 @@ def find_repeats(values: Array, device: Device) -> Copies | None:
     _, first, number = xp.unique(hash_rows(values), return_index=True, return_inverse=True)
     if first.size > n * (1 - MIN_REPEATED):
         return None
-    of_row = first[number.reshape(-1)]  # the smallest id with the same hash
-    if not all(all_true(values[rows] == values[of_row[rows]]) for rows in row_blocks(n, d, COMPARED)):
+    first_equal = first[number.reshape(-1)]  # the smallest id with the same hash
+    if not all(all_true(values[rows] == values[first_equal[rows]]) for rows in row_blocks(n, d, COMPARED)):
         return None
-    return Copies.of(of_row, xp)
+    return Copies.of(first_equal, xp)
 
 
 # ----------------------------------------------------------------------------------------------------------- the order
@@ -240,38 +246,32 @@ def prepared_ways(problem: Problem, rows: Array, report: Report) -> Iterator[Pre
 
 def ways_of(problem: Problem) -> list[Way]:
     """Return the ways that may serve points of the problem's sizes, the last of them whatever the values are."""
-    ways, wanted = _serving_ways(problem), forced().tree
-    if wanted is None or problem.metric is PRECOMPUTED:
+    ways, metric, wanted = [], problem.metric, forced().tree
+    by_distance, n, d, device = not problem.by_reachability, problem.n, problem.d, problem.device
+    # The distance of a line is one operation on a difference.
+    if by_distance and d == 1 and (metric.formula.is_one_operation or metric.space is not None):
+        ways.append(LINE)
+    certain = PAIRS if pairs.serves(problem) else LISTS
+    if certain is LISTS:
+        # Equal rows are nearest to each other. With missing values others are often at zero too. Core distances that
+        # are given may be of rows with weights.
+        if problem.core is None and metric.formula.has_equal_rows_first and not metric.missing:
+            ways.append(REPEATS)
+        if device.is_gpu and pairs.may_serve_codes(problem):
+            ways.append(CODES)
+        # Boxes take less time than the lists alone (bench/NOTES.md). Core distances need the lists, and most of the
+        # tree follows from these.
+        if by_distance and device.is_gpu and is_searched_by_tree(n, d, metric, device):
+            certain = BOXES
+        elif by_distance and device.is_gpu and may_be_low_dimensional(n, d, metric, device):  # the values decide
+            ways.append(BOXES_IF_LOW)
+        if certain is LISTS and problem.max_weight < math.inf and blocks.may_serve(problem):
+            ways.append(BLOCKS)
+    ways.append(certain)
+    if wanted is None or metric is PRECOMPUTED:
         return ways
     ways = [way for way in ways if way.name == wanted]
     return ways if ways and ways[-1].estimate else [*ways, LISTS]
-
-
-def _serving_ways(problem: Problem) -> list[Way]:
-    """Return `ways_of` where none is prescribed."""
-    ways, metric = [], problem.metric
-    by_distance, sizes = not problem.by_reachability, (problem.n, problem.d, metric, problem.device)
-    # The distance of a line is one operation on a difference.
-    if by_distance and problem.d == 1 and (metric.formula.is_one_operation or metric.space is not None):
-        ways.append(LINE)
-    if pairs.serves(problem):
-        return [*ways, PAIRS]
-    # Equal rows are nearest to each other. With missing values others are often at zero too. Core distances that are
-    # given may be of rows with weights.
-    if problem.core is None and metric.formula.has_equal_rows_first and not metric.missing:
-        ways.append(REPEATS)
-    if problem.device.is_gpu and pairs.may_serve_codes(problem):
-        ways.append(CODES)
-    # Boxes take less time than the lists alone (bench/NOTES.md). Core distances need the lists, and most of the tree
-    # follows from these.
-    if by_distance and problem.device.is_gpu:
-        if is_searched_by_tree(*sizes):
-            return [*ways, BOXES]
-        if may_be_low_dimensional(*sizes):  # the values decide
-            ways.append(BOXES_IF_LOW)
-    if problem.max_weight < math.inf and blocks.may_serve(problem):
-        ways.append(BLOCKS)
-    return [*ways, LISTS]
 
 
 def way_of(problem: Problem) -> str:
@@ -280,10 +280,14 @@ def way_of(problem: Problem) -> str:
 
 
 def estimate_tree(problem: Problem) -> MemoryEstimate:
-    """Return the bytes of the metric's rows and the tree by the way that serves whatever the points' values are."""
-    certain = ways_of(problem)[-1]
+    """Return the bytes of the metric's rows and the tree by the way that serves whatever the points' values are.
+
+    A line, whose values decide, has its bytes too. The other ways that look at values take what is free.
+    """
+    *looking, certain = ways_of(problem)
     assert certain.estimate is not None
-    return certain.estimate(problem)
+    needed = certain.estimate(problem)
+    return replace(needed, peak=max(needed.peak, LINE_BYTES * problem.n)) if LINE in looking else needed
 
 
 # ------------------------------------------------------------------------------------------------------ several trees
@@ -298,35 +302,35 @@ class SharedLists:
     """
 
     min_samples: int  # the most
-    look: Look | None = None  # at the distinct points, with the search
-    repeats: Copies | None = None  # if many rows are equal
-    lists: NeighborLists | None = None  # by distance
+    #: the distinct points with their search; which rows are copies, if many are; and lists by distance
+    shared: tuple[Look, Copies | None, NeighborLists] | None = None
 
     def grow(self, problem: Problem, rows: Array, report: Report) -> Tree:
         """Return the tree of a problem of these points; `rows` is the result of `neighbors.rows.metric_rows`."""
-        ways = ways_of(problem)
+        ways, settings = ways_of(problem), problem.settings
         if ways[-1] is not LISTS or not problem.by_reachability:
             return tree_of_rows(problem, rows, report)
-        if self.look is None or self.lists is None:
-            self._find_lists(problem, rows, report, REPEATS in ways)
-        assert self.look is not None
-        assert self.lists is not None
-        k, m = lists.list_length(problem.settings), problem.settings.min_samples
-        look = Look(replace(self.look.problem, settings=problem.settings), self.look.rows, report)
-        look.search = self.look.search
-        listed = NeighborLists(self.lists.ids[:, :k].copy(), self.lists.weights[:, :k].copy())
+        if self.shared is None:
+            self.shared = self._find_lists(problem, rows, report, REPEATS in ways)
+        first_look, repeats, nearest = self.shared
+        k = lists.list_length(settings)
+        look = Look(replace(first_look.problem, settings=settings), first_look.rows, report)
+        look.search = first_look.search
+        listed = NeighborLists(nearest.ids[:, :k].copy(), nearest.weights[:, :k].copy())
         report.setdefault("way", LISTS.name)
-        if self.repeats is None:
-            return lists.connected(look, by_mutual_reachability(listed, None, m, problem.device))
-        tree = tree_at_cores(self.repeats, look, listed)
+        if repeats is None:
+            return lists.connected(look, by_mutual_reachability(listed, None, settings.min_samples, problem.device))
+        tree = tree_at_cores(repeats, look, listed)
         return tree_of_rows(problem, rows, report) if tree is None else tree
 
-    def _find_lists(self, problem: Problem, rows: Array, report: Report, may_repeat: bool) -> None:
-        problem = replace(problem, settings=replace(problem.settings, min_samples=self.min_samples))
+    def _find_lists(
+        self, problem: Problem, rows: Array, report: Report, may_repeat: bool
+    ) -> tuple[Look, Copies | None, NeighborLists]:
         with report.stage("neighbors", problem.device):
             repeats = find_repeats(rows, problem.device) if may_repeat else None
-        if repeats is not None and repeats.first.size > 1:
-            self.repeats, rows = repeats, rows[repeats.first]
-            problem = replace(problem, n=len(rows))
-        self.look = Look(problem, rows, report)
-        self.lists = lists.lists_of(self.look, by_distance=True)
+        if repeats is not None and repeats.first.size == 1:
+            repeats = None
+        rows = rows if repeats is None else rows[repeats.first]
+        settings = replace(problem.settings, min_samples=self.min_samples)
+        look = Look(replace(problem, settings=settings, n=len(rows)), rows, report)
+        return look, repeats, lists.lists_of(look, by_distance=True)

@@ -482,7 +482,7 @@ def test_plot(run, name):
         (["points.csv", "--n-clusters", "2", "--distance-threshold", "1"], 2, "not allowed with argument --n-clusters"),
         (["points.csv", "--n-clusters", "two"], 2, "invalid int value: 'two'"),
         (["points.csv", "--distance-threshold", "1,,2"], 2, "invalid float value: '1,,2'"),
-        (["points.csv", "--hdbscan", "--n-clusters", "2"], 2, "--hdbscan does not take --n-clusters"),
+        (["points.csv", "--hdbscan", "--n-clusters", "2"], 2, "--hdbscan does not take --n-clusters\n"),
         (["points.csv", "--hdbscan", "--groups", "x"], 2, "--hdbscan does not take --groups"),
         (["points.csv", "--allow-single-cluster"], 2, "without --hdbscan, does not take --allow-single-cluster"),
         (["points.csv", "--hdbscan", "--count-large"], 2, "--hdbscan does not take --count-large"),

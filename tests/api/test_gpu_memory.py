@@ -11,13 +11,18 @@ from calls import EVERY_CALL, Failing, least_limit, points, spread
 from spanning_trees import bits
 
 import rapids_slink
-from rapids_slink import DeviceMemoryError, fit, pipeline
+from rapids_slink import DeviceMemoryError, fit
 from rapids_slink.dendrogram import MERGE_TYPES
+from rapids_slink.metrics import EUCLIDEAN
+from rapids_slink.pipeline import tree_of_points
+from rapids_slink.report import Report
 from rapids_slink.runtime import frames, memory
 from rapids_slink.runtime.device import resolve
 from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
-from rapids_slink.runtime.memory import MemoryEstimate, as_bytes, copy_out, free_memory, run_scope
-from rapids_slink.spanning_tree import boxes, lists
+from rapids_slink.runtime.memory import as_bytes, copy_out, free_memory, run_scope
+from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree.problem import Problem
+from rapids_slink.spanning_tree.ways import tree_of_rows
 
 pytestmark = pytest.mark.gpu
 
@@ -71,17 +76,16 @@ def test_clusters_are_not_in_the_pool_of_their_run(watched_memory, sample_weight
     assert len(model.labels_) == 5000  # whose results are alive
 
 
-def test_idle_pools_keep_little(watched_memory, set_constants):
+def test_idle_pools_keep_little(watched_memory):
     """However many runs there are at the same time; and nothing on demand."""
 
     def idle_bytes():
         gc.collect()
         return sum(idle.release(keep=2**62) for idle in memory._idle_pools)
 
-    X, before = points(100_000, 8), watched_memory().current_bytes
-    set_constants(memory, IDLE_BYTES=2**40)
+    X, before = points(2_000_000, 3), watched_memory().current_bytes
     fit(X, 3, device="cuda")
-    set_constants(memory, IDLE_BYTES=3 * idle_bytes() // 2)  # of one run, not of four
+    assert memory.IDLE_BYTES / 4 < idle_bytes() <= memory.IDLE_BYTES
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda _: fit(X, 3, device="cuda"), range(8)))
     assert 0 < idle_bytes() <= memory.IDLE_BYTES
@@ -130,30 +134,28 @@ def test_what_is_copied_out_of_a_run(watched_memory):
     assert watched_memory().current_bytes >= before + 16_000
 
 
-@pytest.mark.parametrize(("n", "d", "k"), [(200_000, 3, 8), (100_000, 32, 8), (100_000, 96, 16), (400_000, 2, 4)])
-def test_estimates(watched_memory, monkeypatch, n, d, k):
-    """At the least limit the pool takes no more, and not much less."""
-    X = points(n, d)
+@pytest.mark.parametrize(("n", "d", "k"), [(400_000, 1, 8), (900_000, 3, 8), (300_000, 32, 8), (100_000, 96, 16)])
+def test_estimates(watched_memory, n, d, k):
+    """At the least limit the pool takes no more, and at least half of it."""
+    import cupy
+
+    X, totals = points(n, d), []
+
+    class Watching(cupy.cuda.MemoryHook):
+        name = "watching"
+
+        def malloc_postprocess(self, **sizes):
+            totals.append(memory.current_run().pool.pool.total_bytes())
+
     limit, _ = least_limit(lambda **how: fit(X, 3, n_neighbors=k, **how), "cuda")
-    taken = []
-
-    def recorded(function):
-        def record(*arguments):
-            taken.append(memory._thread.run.pool.pool.total_bytes())
-            return function(*arguments)
-
-        return record
-
-    for owner, name in (*((one, "release_cached") for one in (boxes, lists, pipeline)), (pipeline, "build_linkage")):
-        monkeypatch.setattr(owner, name, recorded(getattr(owner, name)))
-    fit(X, 3, n_neighbors=k, device="cuda", memory_limit=limit)
-    size = as_bytes(limit)
-    assert size / 4 < max(taken) <= size
-    assert watched_memory().peak_bytes < 2 * size  # frames of cuDF and the results included
+    with Watching():
+        fit(X, 3, n_neighbors=k, device="cuda", memory_limit=limit)
+    assert max(totals) <= as_bytes(limit) <= 2 * max(totals)
+    assert watched_memory().peak_bytes < 2 * as_bytes(limit)  # frames of cuDF and the results included
 
 
 @pytest.mark.parametrize("kind", ["uniform", "clusters"])
-def test_few_features_take_little_memory(watched_memory, set_constants, kind):
+def test_few_features_take_little_memory(watched_memory, kind):
     """At most 64 bytes a point beside the input and the result, if a pool keeps nothing between two stages.
 
     The result is the columns of the tree, of its linkage, and the labels.
@@ -162,28 +164,26 @@ def test_few_features_take_little_memory(watched_memory, set_constants, kind):
     X = cupy.random.default_rng(0).random((n, 3), dtype="float32")
     if kind == "clusters":
         X = X[cupy.random.default_rng(1).integers(0, 1000, n)] + X * cupy.float32(1e-3)
-    set_constants(memory, RESERVED_SHARE=0, IDLE_BYTES=0)  # what is allocated at once is an estimate
     before = watched_memory().current_bytes
-    fit(X, 3, device="cuda")
+    fit(X, 3, device="cuda", memory_limit="64GiB")  # with a limit nothing is reserved or kept
     columns = {**EDGE_TYPES, **MERGE_TYPES, "label": "int32"}
     result = sum(np.dtype(dtype).itemsize for dtype in columns.values())
     assert (watched_memory().peak_bytes - before) / n < 64 + result
 
 
-def nothing_is_estimated(monkeypatch):
-    monkeypatch.setattr(MemoryEstimate, "least", 0)
-
-
 @pytest.mark.parametrize("limit", [2**21, 2**23, 3 * 2**22])
-def test_the_pool_holds_to_the_limit(watched_memory, monkeypatch, limit):
-    """Whatever the estimate says, and leaves the GPU as it was."""
-    X = points(30_000, 32)
+def test_the_pool_holds_to_the_limit(watched_memory, limit):
+    """Whatever an estimate would say, and leaves the GPU as it was."""
+    X, device = points(30_000, 32), resolve("cuda")
     expected = bits(fit(X, 3, device="cuda"))
     before = watched_memory().current_bytes
-    with monkeypatch.context() as patch:
-        nothing_is_estimated(patch)
-        with pytest.raises(DeviceMemoryError, match=f"not enough GPU memory: memory_limit={limit} was reached"):
-            fit(X, 3, device="cuda", memory_limit=limit)
+
+    def grow():
+        tree_of_points(device.asarray(X), Problem(Settings(EUCLIDEAN), device, *X.shape, 4), Report(), tree_of_rows)
+
+    text = f"not enough GPU memory: memory_limit={limit} was reached"
+    with pytest.raises(DeviceMemoryError, match=text), run_scope(device, limit):
+        grow()
     assert watched_memory().current_bytes <= before
     assert bits(fit(X, 3, device="cuda")) == expected
 

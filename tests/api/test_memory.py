@@ -4,6 +4,7 @@ import os
 import sys
 import tracemalloc
 from functools import partial
+from math import inf
 from types import SimpleNamespace
 
 import numpy as np
@@ -32,8 +33,8 @@ from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.filter import MIN_ROWS
 from rapids_slink.runtime.memory import (
     MemoryEstimate,
+    _cores_in_groups,
     as_bytes,
-    free_memory,
     free_on_gpu,
     free_on_host,
     size_text,
@@ -98,7 +99,7 @@ def test_the_least_limit_gives_the_same_bits(call, device):
 @pytest.mark.parametrize("falls", [False, True])
 def test_rows_of_many_features_take_what_is_estimated(falls, set_costs):
     """Whose covariance would take ten times as much; axes are looked for though the rows are few."""
-    set_costs(prepare=0)
+    set_costs(forest=0)
     X = points(400, 6000)
     if falls:
         X = ((X[:, :100] * np.arange(1, 101) ** -1.0) @ points(100, 6000, 1)).astype(np.float32)
@@ -188,29 +189,30 @@ def test_a_limit_makes_smaller_chunks(watch, device):
     assert MIN_ROWS <= max(rows) < most
 
 
-def test_pairs_of_components_fit(monkeypatch):
+def test_a_chunk_that_does_not_fit_is_refused(prescribe):
+    """It is the first one of a search: the estimate of all rows comes before."""
+    prescribe(chunk_bytes=2**16)
+    text = r"not enough memory for a chunk of 64 rows: needs [\d.]+ MiB, 0\.1 MiB are free$"
+    with pytest.raises(DeviceMemoryError, match=text):
+        knn_graph(points(3000, 12), 5, device="cpu")
+
+
+def test_pairs_of_components_fit(prescribe):
     """Where what it takes to connect the last components at once does not fit, searches find the same tree."""
     X = np.concatenate([points(3000, 30, seed) + 6 * seed for seed in range(3)])
     expected = fit(X, 3, n_neighbors=3, device="cpu")
     assert "joined_at_once" in expected.report_["connect"]
-    monkeypatch.setattr("rapids_slink.neighbors.brute_force.free_bytes", lambda: 2**19)
+    prescribe(chunk_bytes=2**21)
     found = fit(X, 3, n_neighbors=3, device="cpu")
     assert "joined_at_once" not in found.report_["connect"]
     assert bits(found) == bits(expected)
 
 
-def free_is(monkeypatch, size):
-    """So much memory is free, and none of it in idle pools."""
-    free_memory()
-    monkeypatch.setattr("rapids_slink.runtime.memory.free_on_host", lambda: size)
-    monkeypatch.setattr("rapids_slink.runtime.memory.free_on_gpu", lambda cuda: size)
-
-
-def test_points_that_do_not_fit(monkeypatch, device):
+def test_points_that_do_not_fit(prescribe, device):
     X = np.broadcast_to(np.float32(0), (2**29, 100))  # of one value: 200 GiB if anything copied it
     start = r"not enough (GPU )?memory for 536,870,912 rows of 100 features: needs about [\d.]+ GiB, 3\.0 GiB are free$"
     for call in (fit, knn_graph):
-        free_is(monkeypatch, 3 * 2**30)
+        prescribe(free_bytes=3 * 2**30)
         with pytest.raises(DeviceMemoryError, match=start):
             call(X, 3, device=device)
     X = np.zeros((2_000_000, 9), np.float32)
@@ -218,10 +220,10 @@ def test_points_that_do_not_fit(monkeypatch, device):
         fit(X, 3, n_neighbors=300, device=device)
 
 
-def test_graphs_that_do_not_fit(monkeypatch, device):
+def test_graphs_that_do_not_fit(prescribe, device):
     edges = pd.DataFrame({"src": np.zeros(3_000_000, np.int32), "dst": np.int32(1), "weight": np.float32(1)})
     for call in (minimum_spanning_tree, fit_graph):
-        free_is(monkeypatch, 2**20)
+        prescribe(free_bytes=2**20)
         with pytest.raises(DeviceMemoryError, match=r"3,000,000 edges: needs about [\d.]+ MiB, 1\.0 MiB are free"):
             call(edges, device=device)
     chain = pd.DataFrame({"src": np.arange(999_999), "dst": np.arange(1, 1_000_000), "weight": 1.0})
@@ -230,22 +232,22 @@ def test_graphs_that_do_not_fit(monkeypatch, device):
         linkage(chain, device=device)
 
 
-def test_cuts_that_do_not_fit(monkeypatch, device):
+def test_cuts_that_do_not_fit(prescribe, device):
     """Of a frame and of a model alike."""
     star = pd.DataFrame({"src": 0, "dst": range(1, 5000), "weight": 1})
     model = fit_graph(star, device=device)
     merges = linkage(star, device=device)
-    free_is(monkeypatch, 2**20)
+    prescribe(free_bytes=2**20)
     for call in (model.cut, partial(cut, merges)):
         text = r"4,000 cuts of 4,999 merges: needs about [\d.]+ MiB, 1\.0 MiB are free"
         with pytest.raises(DeviceMemoryError, match=text):
             call(n_clusters=range(1, 4001))
 
 
-def test_what_fits_is_not_refused(monkeypatch, device):
-    free_is(monkeypatch, None)  # not known
+def test_what_fits_is_not_refused(prescribe, device):
+    prescribe(free_bytes=inf)
     expected = fit(points(500, 3), 3, device=device)
-    free_is(monkeypatch, 0)  # small work does not ask
+    prescribe(free_bytes=0)  # small work does not ask
     assert bits(fit(points(500, 3), 3, device=device)) == bits(expected)
 
 
@@ -332,9 +334,9 @@ def test_free_memory_may_be_unknown(tmp_path):
     ],
     ids=["none", "no quota", "second version, above", "first version, in a container"],
 )
-def test_cores_heed_affinity_and_control_groups(tmp_path, monkeypatch, files, cores):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(16), raising=False)
-    assert usable_cores(host(tmp_path, files)) == cores
+def test_cores_heed_control_groups(tmp_path, files, cores):
+    assert min([16, *_cores_in_groups(host(tmp_path, files))]) == cores
+    assert 1 <= usable_cores(tmp_path) <= min(cores, os.cpu_count())
 
 
 def resource(name, upstream=None, **numbers):

@@ -286,11 +286,10 @@ def test_a_script_that_takes_long_shows_its_bar(device, capsys, monkeypatch, set
         fit(X, progress="yes", device=device)
 
 
-def test_a_bar_tells_long_work_by_what_is_done(capsys, monkeypatch, set_constants):
+def test_a_bar_tells_long_work_by_what_is_done(capsys):
     clock = [100.0]
-    monkeypatch.setattr(threads.time, "perf_counter", lambda: clock[0])
     for seconds_a_part, parts, shown in ((0.9, 5, False), (2.5, 5, True), (5.0, 1, False)):
-        with threads.progress_bar(parts, threads.Progress("Work", 100, "auto")) as advance:
+        with threads.progress_bar(parts, threads.Progress("Work", 100, "auto"), lambda: clock[0]) as advance:
             for _ in range(parts):
                 clock[0] += seconds_a_part
                 advance()

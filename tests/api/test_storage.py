@@ -21,8 +21,8 @@ from rapids_slink import HDBSCAN, DeviceMemoryError, SingleLinkage, __version__,
 from rapids_slink.hierarchy import storage
 from rapids_slink.hierarchy.storage import VERSION
 from rapids_slink.points.output import OutputKind, on_host
-from rapids_slink.runtime import memory
-from rapids_slink.runtime.device import DeviceUnavailableError, gpu_is_usable
+from rapids_slink.runtime.device import CPU, DeviceUnavailableError, gpu_is_usable
+from rapids_slink.runtime.memory import run_scope
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
@@ -516,7 +516,7 @@ def test_row_numbers_are_those_of_rows(change, message, path):
         load(path)
 
 
-def test_sizes_are_checked_before_anything_is_unpacked(path, monkeypatch, set_constants):
+def test_sizes_are_checked_before_anything_is_unpacked(path, set_constants):
     """300 KB of blanks would be 300 MB, and a table of a few bytes may have any number of rows."""
     model = fit(FRAME, 2, device="cpu")
     model.save(path)
@@ -539,11 +539,14 @@ def test_sizes_are_checked_before_anything_is_unpacked(path, monkeypatch, set_co
     with pytest.raises(ValueError, match=f"{ERROR}labels_.parquet has 1000000 rows, too many for so small a file"):
         load_with("labels_.parquet", table.getvalue())
     assert_same(load_with("model.json", parts["model.json"]), model)
-    set_constants(memory, UNCHECKED_BYTES=0)
-    for free in (0, len(parts["model.json"]) * storage.JSON_BYTES + sum(map(len, parts.values()))):
-        monkeypatch.setattr(memory, "free_on_host", iter([free, 0]).__next__)
-        with pytest.raises(DeviceMemoryError, match=f"not enough memory for {path}: needs about .*, 0.0 MiB are free"):
-            load(path)
+    table = io.BytesIO()
+    pd.DataFrame({"0": np.zeros(20_000, np.int32)}).to_parquet(table)
+    parts["labels_.parquet"] = table.getvalue()
+    size = len(parts["model.json"]) * storage.JSON_BYTES + sum(map(len, parts.values()))
+    for limit in (size - 1, size):  # of the parts, then of the tables in memory
+        text = f"memory_limit={limit} is too small for {path}: needs at least"
+        with pytest.raises(DeviceMemoryError, match=text), run_scope(CPU, limit):
+            load_with("labels_.parquet", table.getvalue())
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"a,b\n1,2\n", bytes(1000)])

@@ -307,7 +307,7 @@ def test_interruptions_are_noted_in_the_main_thread(handler):
     """By a handler that calls the one before, which comes back at the end; ignored signals stay ignored."""
 
     def noted(send):
-        run = memory._Run()
+        run = memory.Run()
         with memory._noting_interruptions(run):
             send()
         return run.interrupted

@@ -273,6 +273,7 @@ def test_typing_tools_know_the_metrics():
     assert set(get_args(MetricName)) == set(NAMES)
     assert {name for part in get_args(hints) for name in get_args(part)} == {*NAMES, "precomputed"}
     assert len(get_overloads(Hierarchy.cut)) == len(get_overloads(rapids_slink.cut)) == 3
+    assert all("min_similarity" in inspect.signature(overload).parameters for overload in get_overloads(Hierarchy.cut))
 
 
 def test_the_reference_names_what_there_is():

@@ -9,16 +9,12 @@ from nvrtc import assert_compiles
 
 import rapids_slink
 from rapids_slink import pipeline
-from rapids_slink.dendrogram import build_linkage, condense, cut_labels
-from rapids_slink.dendrogram import cpu as dendrogram_cpu
-from rapids_slink.dendrogram.cutting import CutParameters
 from rapids_slink.metrics import METRICS, get_metric
 from rapids_slink.runtime import cuda
-from rapids_slink.runtime.device import CPU, Device
+from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.device import cuda as gpu
-from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.settings import Settings, metric_of
-from rapids_slink.spanning_tree import ahead, component_pairs
+from rapids_slink.spanning_tree import ahead
 from rapids_slink.spanning_tree.problem import Problem
 
 FUSED = "neighbors/filter/fused/"
@@ -35,7 +31,7 @@ LAUNCHED = (
 )  # fmt: skip
 #: What one of cells, of counts and by HDBSCAN launched besides.
 LATER = (
-    "spanning_tree/component_pairs.cu", "spanning_tree/graphs/edges.cu", "spanning_tree/work_items.cu",
+    "spanning_tree/component_pairs.cu", "spanning_tree/graphs/edges.cu",
     f"{FUSED}tighten.cu -DKEYS_PER_LANE=4 -DINT8=1 -DVALUE=float",
     "neighbors/exact/rerank.cu -DVALUE=unsigned char -DFORMULA=squared_euclidean",
     "neighbors/exact/pair_distances.cu -DVALUE=float -DFORMULA=squared_euclidean",
@@ -52,8 +48,7 @@ def sources(n, d, metric="euclidean", min_samples=1, itemsize=4, capability=90, 
     with fake_gpu(capability), pytest.MonkeyPatch.context() as patch:
         patch.setattr(ahead, "usable_cores", lambda: cores)
         settings = Settings(get_metric(metric), min_samples=min_samples)
-        work = list(ahead._work(Problem(settings, gpu(), n, d, itemsize)))
-    return list(dict.fromkeys(item for item in work if not callable(item)))
+        return list(dict.fromkeys(ahead._work(Problem(settings, gpu(), n, d, itemsize))))
 
 
 def test_labels_within_a_distance_need_no_tree():
@@ -73,7 +68,7 @@ def test_spaces_of_columns_that_have_not_been_read(space, shape):
         settings = Settings(metric), Settings(metric.of_columns(["x", "y", "z"], 3))
         before, after = (list(ahead._work(Problem(one, gpu(), n, 3, 4))) for one in settings)
     assert before == after
-    assert any("-DCOLUMNS=3" in item for item in before if not callable(item))
+    assert any("-DCOLUMNS=3" in item for item in before)
     assert ("neighbors/rows.cu", "-DVALUE=double") not in before
 
 
@@ -139,40 +134,3 @@ def test_a_cpu_compiles_nothing_ahead(watch):
     rapids_slink.fit(np.eye(9)[:, :2], device="cpu")
     ahead.compile_for(Problem(Settings(get_metric("precomputed", allow_precomputed=True)), Device("cuda", np), 9, 9, 8))
     assert not any(calls)
-
-
-def test_what_joins_few_components_is_compiled_on_the_host():
-    """Nothing is compiled of it afterwards: its types are those of the call."""
-    component_pairs.compile_on_host()
-    functions = component_pairs._order_leaves, component_pairs._join_edges, dendrogram_cpu._merge_all
-    before = [len(function.signatures) for function in functions]
-    heights = component_pairs.path_bottlenecks(
-        np.array([0, 1], np.int32), np.array([1, 2], np.int32), np.array([2.0, 1])
-    )
-    assert heights[1].max() == 2
-    assert [len(function.signatures) for function in functions] == before
-
-
-def test_the_dendrogram_of_few_is_compiled_on_the_host():
-    """Nothing is compiled of it afterwards: its types are those of a tree that came from a GPU."""
-    ahead.dendrogram_of_few()
-    functions = dendrogram_cpu._merge_all, dendrogram_cpu.label_clusters
-    before = [len(function.signatures) for function in functions]
-    tree = dict(zip(EDGE_TYPES, (np.int32([0, 1]), np.int32([1, 2]), np.array([1.0, 2])), strict=True))
-    linkage = build_linkage(PreallocatedFrame(tree, CPU), 3)
-    assert cut_labels(linkage, 3, CutParameters(2)).columns["label"].tolist() == [0, 0, 1]
-    assert [len(function.signatures) for function in functions] == before
-
-
-def test_what_chooses_clusters_is_compiled_on_the_host():
-    """Nothing is compiled of it afterwards: its types are those of a tree that a GPU has condensed."""
-    ahead.choose_clusters()
-    functions = condense._select_stable, condense._enclose, condense.raise_to_those_within
-    before = [len(function.signatures) for function in functions]
-    birth, departure = np.array([0, 0.5, 0.5]), np.full(4, 2.0)
-    cluster, size = np.array([1, 1, 2, 2], np.int32), np.array([4, 2, 2], np.int32)
-    tree = condense.Condensed(np.array([-1, 0, 0], np.int32), birth, size, cluster, departure)
-    summary = condense.Summary(np.array([2.0, 3, 3]), np.array([0.5, 2, 2]), np.array([4, 0, 2], np.int32))
-    assert condense.select(tree, condense.Rule(), summary).labels.tolist() == [0, 0, 1, 1]
-    assert condense.outlier_scores(tree, summary).tolist() == [0.0] * 4
-    assert [len(function.signatures) for function in functions] == before

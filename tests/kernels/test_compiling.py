@@ -26,25 +26,18 @@ from rapids_slink.neighbors.exact import formulas
 from rapids_slink.runtime import compiling, cuda
 
 
-@pytest.fixture
-def clock(monkeypatch):
-    """A clock that is moved by hand, and nothing compiled yet."""
+def test_two_seconds_are_silent(caplog):
     now = [0.0]
-    monkeypatch.setattr(compiling, "clock", compiling._Clock())
-    monkeypatch.setattr(compiling.time, "perf_counter", lambda: now[0])
-    return now
-
-
-def test_two_seconds_are_silent(clock, caplog):
-    with compiling.compiling():
-        clock[0] += 1.5
-    with compiling.compiling(), compiling.compiling():  # one within the other counts once
-        clock[0] += 0.4
-    clock[0] += 100
+    clock = compiling._Clock(lambda: now[0])
+    with clock.counting():
+        now[0] += 1.5
+    with clock.counting(), clock.counting():  # one within the other counts once
+        now[0] += 0.4
+    now[0] += 100
     assert caplog.records == []
     for _ in range(3):
-        with compiling.compiling():
-            clock[0] += 1
+        with clock.counting():
+            now[0] += 1
     (record,) = caplog.records
     assert (record.name, record.levelno, record.message) == ("rapids_slink", logging.WARNING, compiling.TEXT)
 
@@ -224,9 +217,8 @@ def test_after_compile_no_fit_compiles(tmp_path):
     assert python(EVENTS, NUMBA_CACHE_DIR=str(tmp_path)).split("|")[0] == "set()"
 
 
-def test_a_bar_counts_kernels(capsys, set_constants):
-    set_constants(compiling, SHOWN=0)
-    with compiling.compiling_bar(True):
+def test_a_bar_counts_kernels(capsys):
+    with compiling.compiling_bar(True, delay=0):
         for _ in range(3):
             with compiling.compiling():
                 pass
@@ -276,25 +268,18 @@ def test_an_edit_reaches_what_calls_it(copy_of_package):
     assert len(list((folder / "__pycache__").iterdir())) == 1  # what the old sources left is gone
 
 
-@pytest.fixture
-def keep_in(monkeypatch):
-    """Call it to have code kept in NUMBA_CACHE_DIR, or else in a package."""
-
-    def keep_in(cache, package):
-        monkeypatch.setattr(compiling.CONFIG, "CACHE_DIR", str(cache))
-        monkeypatch.setattr(compiling, "PACKAGE", package)
-
-    return keep_in
+def folder_in(configured, package):
+    """The folder with this NUMBA_CACHE_DIR and this package, looked for anew."""
+    return compiling.cache_folder.__wrapped__(str(configured), package)
 
 
-def test_a_folder_that_another_process_has_just_made_stays(tmp_path, monkeypatch, keep_in):
-    keep_in("", tmp_path)
+def test_a_folder_that_another_process_has_just_made_stays(tmp_path, monkeypatch):
     older = tmp_path / "__pycache__" / "rapids_slink-0"
-    folder = compiling.cache_folder.__wrapped__()
+    folder = folder_in("", tmp_path)
     (folder / "code").touch()
     older.mkdir()
     monkeypatch.setattr(compiling.Path, "exists", lambda path: False)  # as if it was made after this look
-    assert compiling.cache_folder.__wrapped__() == folder
+    assert folder_in("", tmp_path) == folder
     assert (folder / "code").is_file()
     assert not older.is_dir()
 
@@ -414,24 +399,22 @@ def test_names_of_numba_that_another_one_may_lack(hide, tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="folders have no owner")
 @pytest.mark.parametrize("change", [lambda folder: folder.chmod(0o777), lambda folder: os.chown(folder, 12345, -1)])
-def test_a_folder_that_others_may_write_is_not_used(tmp_path, keep_in, change):
+def test_a_folder_that_others_may_write_is_not_used(tmp_path, change):
     """Nor is one that belongs to another user."""
     other = tmp_path / "other"
-    keep_in(other, tmp_path / "package")
-    folder = compiling.cache_folder.__wrapped__()
+    folder = folder_in(other, tmp_path / "package")
     assert folder.parent == other
     try:
         change(folder)
     except PermissionError:
         pytest.skip("only root can give a folder away")
-    assert compiling.cache_folder.__wrapped__().parent == tmp_path / "package" / "__pycache__"
+    assert folder_in(other, tmp_path / "package").parent == tmp_path / "package" / "__pycache__"
 
 
-def test_a_folder_is_never_made_for_all(tmp_path, keep_in):
-    keep_in(tmp_path, compiling.PACKAGE)
+def test_a_folder_is_never_made_for_all(tmp_path):
     usual = os.umask(0)
     try:
-        assert [compiling.cache_folder.__wrapped__().parent for _ in range(2)] == [tmp_path] * 2
+        assert [folder_in(tmp_path, compiling.PACKAGE).parent for _ in range(2)] == [tmp_path] * 2
     finally:
         os.umask(usual)
 

@@ -10,7 +10,7 @@ from scipy.spatial.distance import cdist, pdist, squareform
 
 from rapids_slink.metrics import EUCLIDEAN
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.filter.bounds import radius_terms
+from rapids_slink.neighbors.filter.bounds import QuantizedPoints, radius_terms
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, resolve, to_host
 from rapids_slink.spanning_tree import component_pairs
@@ -18,8 +18,9 @@ from rapids_slink.spanning_tree import kernels as pair_kernels
 from rapids_slink.spanning_tree.component_pairs import (
     ComponentPairs,
     Components,
+    Ends,
     JoinContext,
-    SeparationErrors,
+    Separations,
     path_bottlenecks,
 )
 
@@ -98,9 +99,8 @@ def test_supports(m, k, engine, kernels):
     order, y = engine.xp.arange(number.size, dtype="int32"), np.zeros((k, -(-k // 8) * 8))
     y[np.arange(k), np.arange(k)] = 8.0
     y = engine.asarray(y, "float16" if engine.is_gpu else "float32")
-    first, second, separation, support = (
-        to_host(part) for part in kernels.measure_pairs(supports, order, y, SeparationErrors(0.0, 0.0))
-    )
+    separations = Separations(QuantizedPoints(y, None, None), supports, 0.0, 0.0)
+    first, second, separation, support = map(to_host, kernels.measure_pairs(separations, order))
     assert list(zip(first, second, strict=True)) == list(zip(*np.triu_indices(k, 1), strict=True))
     more = product - product[np.arange(number.size), number][:, None]
     start = np.searchsorted(number, np.arange(k + 1))
@@ -175,14 +175,6 @@ def test_path_bottlenecks(n, engine, kernels):
         np.testing.assert_array_equal(upper, expected[a, b])
 
 
-def test_lightest_pairs_of_points(engine, kernels):
-    """All that weigh the least of their component pair, ties too."""
-    pair, weight = np.int32([0, 1, 0, 2, 1, 0]), np.array([2.0, 5, 2, np.inf, 4, 3])
-    src, dst = np.arange(6, dtype=np.int32), np.arange(10, 16, dtype=np.int32)
-    found = kernels.lightest(*map(engine.asarray, (src, dst, pair, weight, np.array([2.0, 4, 1]))))
-    assert sorted(zip(*(to_host(part).tolist() for part in found), strict=True)) == [(0, 10, 2), (2, 12, 2), (4, 14, 4)]
-
-
 @pytest.mark.parametrize("scale", [1e-170, 1.0, 1e140])
 def test_near_points(scale):
     """Every pair within its row's bound; of clusters a million times as far apart as they are wide hardly others."""
@@ -238,7 +230,7 @@ def test_items_of_blocks_of_several_components(k):
     ends = np.stack(np.triu_indices(k, 1))
     ends = ends[:, rng.random(len(ends[0])) < 0.3] if k > 2 else ends
     upper, on_device = rng.integers(1, 5, len(ends[0])).astype(float), engine.asarray(ends.astype(np.int32, order="C"))
-    number = kernels.pair_numbers(tuple(on_device), engine.asarray(leaf))
+    number = kernels.pair_numbers(Ends(*on_device), engine.asarray(leaf))
     table = np.full((k, k), -1)
     table[leaf[ends[0]], leaf[ends[1]]] = table[leaf[ends[1]], leaf[ends[0]]] = np.arange(len(ends[0]))
     np.testing.assert_array_equal(to_host(number), table)
@@ -276,7 +268,7 @@ def test_facing_points(spread, prescribe):
     components = Components(*pair_kernels(engine).sort_by_component(engine.asarray(component), 5))
     context = JoinContext(search, search.by_products, None, components, 10**12)
     pairs, separations = component_pairs._separations(context)
-    upper, ends = rng.uniform(0.1, 4.0, 10) * (1 + spread**2), (pairs.first, pairs.second)
+    upper, ends = rng.uniform(0.1, 4.0, 10) * (1 + spread**2), Ends(pairs.first, pairs.second)
     keys, start, _ = component_pairs._facing(context, ends, engine.asarray(upper), separations)
     src, dst, weight = every_pair(search)
     keys, start, first, second = (to_host(part) for part in (keys, start, *ends))
@@ -302,7 +294,7 @@ def test_items_of_facing_points():
     bins, start = [np.sort(rng.integers(0, 256, size)) for size in sizes], np.concatenate([[0], np.cumsum(sizes)])
     keys = np.concatenate([(s << 34) + (of << 26) + np.arange(of.size) for s, of in enumerate(bins)])
     ends = [np.int32([0, 2, 4, 3]), np.int32([1, 3, 5, 3])]
-    on_device = engine.asarray(keys), engine.asarray(start), tuple(map(engine.asarray, ends))
+    on_device = engine.asarray(keys), engine.asarray(start), Ends(*map(engine.asarray, ends))
     plan = kernels.plan_items(*on_device[1:])
     items = to_host(kernels.work_items(*on_device, plan)[1])
     expected, first_tile = [], np.concatenate([[0], np.cumsum(-(-sizes // rows))]) * (rows // points)
@@ -337,7 +329,7 @@ def test_component_pairs_in_the_fused_filter(k, d, of_bytes):
     components = Components(*kernels.sort_by_component(engine.asarray(label), k))
     first, second = np.triu_indices(k, 1)
     pairs = pairs_of(engine, first, second)
-    ends = pairs.first, pairs.second
+    ends = Ends(pairs.first, pairs.second)
     plan = kernels.plan_items(components.start, ends)
     assert plan.formed >= 4_000_000
     of_one = *kernels.work_items(components.order.astype("int64"), components.start, ends, plan), (None, None)

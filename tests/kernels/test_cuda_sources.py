@@ -180,7 +180,6 @@ OPTIONS = {
             "neighbors/trees/dimension.cu",
             "neighbors/small_batch/nearest.cu",
             "neighbors/tiles/encode.cu",
-            "spanning_tree/component_pairs.cu",
         ],
         (list(product(VALUES)), []),
     ),

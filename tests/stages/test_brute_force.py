@@ -22,13 +22,12 @@ from rapids_slink.runtime.memory import DeviceMemoryError
 
 @pytest.mark.parametrize("failing", range(3))
 @pytest.mark.parametrize("per_group_minimum", [False, True])
-def test_rows_whose_candidates_overflow_are_searched_again(
-    failing, per_group_minimum, monkeypatch, set_constants, watch
-):
+def test_rows_whose_candidates_overflow_are_searched_again(failing, per_group_minimum, monkeypatch, prescribe, watch):
     """The first passes get buffers that are too small. Whichever pass proves a row, its list is right."""
     engine, n, k = CPU, 1200, 1 if per_group_minimum else 5
     X = np.random.default_rng(failing).normal(size=(n, 20))
-    set_constants(brute_force, MIN_ROWS=8)  # so that few rows are many chunks
+    row_bytes = brute_force.chunk_row_bytes(n, 20, k, engine)
+    prescribe(cores=2, chunk_bytes=2 * brute_force.MIN_ROWS * row_bytes)  # so that few rows are many chunks
     kernels = exact_kernels(engine)
     new_candidates = kernels.new_candidates
     calls = [
@@ -205,7 +204,7 @@ def test_slices_cover_everything_once():
             assert all(part.stop > part.start for part in slices)
 
 
-@pytest.mark.parametrize("free", [math.inf, 2**24, 1])
+@pytest.mark.parametrize("free", [math.inf, 2**24])
 def test_chunks_are_as_large_as_memory_allows(free, engine):
     X = np.random.default_rng(0).normal(size=(2000, 9))
     search = BruteForceSearch(engine.asarray(X), engine, Report())
@@ -219,6 +218,9 @@ def test_chunks_are_as_large_as_memory_allows(free, engine):
         assert rows % 64 == 0
         assert 64 <= rows < 2000
     assert_neighbors(neighbor_lists(search, 2000, 3, engine), X, 3)
+    search.free_bytes = 1
+    with pytest.raises(DeviceMemoryError, match="a chunk of 64 rows"):
+        search._rows_at_once(2000, 3)
 
 
 @pytest.mark.parametrize("d", [3, 20])

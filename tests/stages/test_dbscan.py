@@ -335,8 +335,8 @@ def test_graphs(device):
         assert not hasattr(model, "components_")
 
 
-def test_a_matrix_in_parts(device, monkeypatch):
-    monkeypatch.setattr("rapids_slink.density.COMPARED", 300)
+def test_a_matrix_in_parts(device, prescribe):
+    prescribe(values=300)
     matrix = all_distances(np.random.default_rng(0).integers(0, 9, (100, 2)).astype(float))
     assert_labels(DBSCAN(1.0, 4, metric="precomputed", device=device).fit(matrix), matrix, 1.0, 4)
 

@@ -134,10 +134,8 @@ def test_any_number_of_rows_and_neighbours(n, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_in_parts(kind, set_constants):
-    from rapids_slink.neighbors import matrix
-
-    set_constants(matrix, MAX_MATRIX_BYTES=0, PART_BYTES=1)
+def test_the_same_in_parts(kind, prescribe):
+    prescribe(chunk_bytes=2)
     check("codes", 400, 70, kind)
     assert search_of(codes("codes", 400, 70, kind), kind)._rows_at_once(1) == 128
 

@@ -62,8 +62,8 @@ def test_estimate_is_that_of_the_way(engine):
         (CPU, 9000, 16, {}, ["repeats", "lists"]),
         (Device("cuda", np), 2**18, 1, {}, ["line", "repeats", "boxes"]),
         (Device("cuda", np), 2**18, 3, {}, ["repeats", "boxes"]),
-        (Device("cuda", np), 2**18, 16, {}, ["repeats", "boxes", "lists"]),
-        (Device("cuda", np), 2**18 - 1, 16, {}, ["repeats", "lists"]),
+        (Device("cuda", np), 2**16, 16, {}, ["repeats", "boxes", "lists"]),
+        (Device("cuda", np), 2**16 - 1, 16, {}, ["repeats", "lists"]),
         (Device("cuda", np), 2**18, 16, {"min_samples": 3}, ["repeats", "lists"]),
         (Device("cuda", np), 2**18, 33, {}, ["repeats", "lists"]),
     ],
@@ -76,7 +76,8 @@ def test_ways_have_one_order(device, n, d, how, expected):
     assert way_of(problem) == certain.name
     assert not any(way.estimate for way in looking)
     with fake_gpu(90):
-        assert estimate_tree(problem).peak == certain.estimate(problem).peak
+        of_line = ways.LINE_BYTES * n if ways.LINE in looking else 0  # its values decide
+        assert estimate_tree(problem).peak == max(certain.estimate(problem).peak, of_line)
 
 
 @pytest.mark.parametrize(("has_boxes", "expected"), [(True, ["boxes", "lists"]), (False, ["lists"])])

@@ -72,7 +72,7 @@ def test_axes_are_taken_where_the_spectrum_falls(metric, engine, set_costs):
     from rapids_slink.metrics import METRICS
     from rapids_slink.neighbors.rows import metric_rows
 
-    set_costs(prepare=0, **({"product": 1e-12, "survivor": 1e-9, "byte": 0, "rounding": 0.01} if engine.is_gpu else {}))
+    set_costs(forest=0, **({"product": 1e-12, "survivor": 1e-9, "byte": 0, "rounding": 0.01} if engine.is_gpu else {}))
     n, k = 3000 if engine.is_gpu else 1500, 5
     for power, projects in ((0.0, False), (1.5, True)):
         X, report = falling(n, 160, power).astype(np.float32), Report()
@@ -96,7 +96,7 @@ def test_products_of_the_first_axes_alone(metric, set_costs):
     X[1500:] += np.float32(0.05)
     found = []
     for least_products in (0, np.inf):
-        set_costs(prepare=least_products, product=1e-11, survivor=0, byte=1e-10, again=1e-13, axis=0)
+        set_costs(forest=least_products, product=1e-11, survivor=0, byte=1e-10, again=1e-13, axis=0)
         tree = rapids_slink.fit(X, 3, metric=metric, n_neighbors=2, device="cpu")
         near = rapids_slink.pairs(X, max_distance=tree.linkage_["height"].median(), metric=metric, device="cpu")
         found.append((tree.linkage_["height"], *(near[name] for name in ("src", "dst", "weight"))))
@@ -110,7 +110,7 @@ def test_components_are_connected_with_all_features(engine, set_costs):
     """By their pairs, whose separations are of whole points."""
     X, trees = falling(9000, 100, 1.2), []
     for least_products in (0, np.inf):
-        set_costs(prepare=least_products)
+        set_costs(forest=least_products)
         trees.append(rapids_slink.fit(X, 3, metric="cosine", device=engine.name))
     heights = [to_host(tree.linkage_["height"].values) for tree in trees]
     assert "coordinates" in trees[0].report_["neighbors"]["filter"] or engine.is_gpu
@@ -132,7 +132,7 @@ def test_fewer_points_than_a_query_has_neighbors(n, device, prescribe):
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 def test_few_axes_do_for_a_short_distance(metric, engine, set_costs):
     """Of near duplicates, whatever the spectrum."""
-    set_costs(prepare=0, **({"product": 1e-12, "survivor": 1e-9, "byte": 0, "rounding": 0.01} if engine.is_gpu else {}))
+    set_costs(forest=0, **({"product": 1e-12, "survivor": 1e-9, "byte": 0, "rounding": 0.01} if engine.is_gpu else {}))
     X = falling(1000, 160, 0.0)
     X = np.concatenate([X, X + 1e-3 * np.random.default_rng(1).standard_normal(X.shape)]).astype(np.float32)
     near = rapids_slink.fit(X, max_distance=0.05, metric=metric, n_neighbors=3, device=engine.name)

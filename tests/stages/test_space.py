@@ -24,7 +24,7 @@ from rapids_slink.neighbors.exact import formulas
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.points.output import on_device
 from rapids_slink.report import Report
-from rapids_slink.runtime.cuda import ConstantOption, launch
+from rapids_slink.runtime.cuda import ConstantOption, c_struct, launch_blocks, parameters
 from rapids_slink.runtime.device import CPU, cuda, to_host
 from rapids_slink.settings import MAX_COLUMNS, metric_of
 
@@ -467,6 +467,15 @@ def test_kernels_are_compiled_once_for_all_boxes():
         assert len(options) == 1
 
 
+def start_rerank(box, blocks=1):
+    """Launch a kernel that reads the space of a box, with as many blocks and no arrays."""
+    source, name = "neighbors/exact/rerank.cu", "rerank"
+    options = metric_of("euclidean", box=box).of_columns(None, 1).cuda_options
+    kinds = parameters(source, name, *options)
+    nothing = [None if type(kind) is str else c_struct(0) if kind is np.void else 0 for kind in kinds]
+    launch_blocks(source, name, (blocks,), 32, *nothing, options=options)
+
+
 def test_a_launch_reads_the_space_of_its_thread(watch):
     """Two threads launch one kernel with different spaces: none writes between the other's write and its launch."""
     barrier, read = threading.Barrier(2), {}
@@ -477,18 +486,13 @@ def test_a_launch_reads_the_space_of_its_thread(watch):
 
     watch(ConstantOption, "write", wait)
     with fake_gpu() as gpu:
-        gpu.run = lambda launch: read.update({launch.arguments[0]: bytes(gpu.constants["SPACE"][:8])})
-
-        def start(box):
-            options = metric_of("euclidean", box=box).of_columns(None, 1).cuda_options
-            launch("neighbors/exact/rerank.cu", "rerank", 1, box, options=options)
-
-        threads = [threading.Thread(target=start, args=(box,)) for box in (5.0, 6.0)]
+        gpu.run = lambda launch: read.update({launch.grid[0]: bytes(gpu.constants["SPACE"][:8])})
+        threads = [threading.Thread(target=start_rerank, args=(float(blocks), blocks)) for blocks in (5, 6)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    assert {box: float(np.frombuffer(period)[0]) for box, period in read.items()} == {5.0: 5.0, 6.0: 6.0}
+    assert {blocks: float(np.frombuffer(period)[0]) for blocks, period in read.items()} == {5: 5.0, 6: 6.0}
 
 
 def test_a_space_is_written_while_the_gpu_rests(watch):
@@ -497,6 +501,5 @@ def test_a_space_is_written_while_the_gpu_rests(watch):
     with fake_gpu() as gpu:
         gpu.constants["SPACE"] = bytearray(CONSTANT_MEMORY)
         for box in (5.0, 5.0, 6.0, 6.0, 5.0):
-            options = metric_of("euclidean", box=box).of_columns(None, 1).cuda_options
-            launch("neighbors/exact/rerank.cu", "rerank", 1, options=options)
+            start_rerank(box)
     assert [float(np.frombuffer(rest)[0]) for rest in rests] == [0, 5, 5, 6, 6, 5]

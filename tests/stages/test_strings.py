@@ -204,10 +204,9 @@ def test_nothing_is_within_a_negative_distance(metric, samples):
 
 
 @pytest.mark.parametrize("way", ["stored", "projections"])
-def test_core_distances_above_the_level_in_groups_of_single_rows(way, prescribe, monkeypatch):
+def test_core_distances_above_the_level_in_groups_of_single_rows(way, prescribe):
     """A pair that is farther than the rest is searched for again from both of its rows."""
     prescribe(items=way)
-    monkeypatch.setitem(forest.FEW_PAIRS, "cpu", 0)
     near = ["a" * i for i in range(40)]
     model = SingleLinkage(
         None, distance_threshold=1.5, metric="levenshtein", min_samples=2, device="cpu"

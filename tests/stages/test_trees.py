@@ -9,7 +9,7 @@ from numba import njit
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
-from rapids_slink.neighbors.exact.cpu import pair_distances
+from rapids_slink.neighbors.exact.cpu import components, pair_distances
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.trees import tree
 from rapids_slink.neighbors.trees.tree import build
@@ -51,7 +51,7 @@ def test_components_of_lists():
         graph = csr_matrix((np.ones(ids.size), (np.repeat(rows, k), ids.ravel())), shape=(300, 300))
         label = connected_components(graph, directed=False)[1]
         least = np.array([np.flatnonzero(label == one)[0] for one in label])
-        np.testing.assert_array_equal(tree.components(ids), least)
+        np.testing.assert_array_equal(components(ids), least)
 
 
 @njit

@@ -5,7 +5,7 @@ import pytest
 from hard_cases import full
 
 from rapids_slink.runtime.device import to_host
-from rapids_slink.trigonometry import FEW, MAX_ANGLE, arcsine, each, sine_and_cosine
+from rapids_slink.trigonometry import FEW, MAX_ANGLE, arcsine, in_chunks, sine_and_cosine
 
 HALF = np.pi / 2
 
@@ -23,7 +23,7 @@ def off(found, expected):
 @pytest.mark.parametrize("limit", [1e-5, HALF, 2 * np.pi, 400.0, MAX_ANGLE])
 def test_sine_and_cosine(limit, size, engine):
     x = np.random.default_rng(0).uniform(-limit, limit, size)
-    found = to_host(each(both, engine, engine.asarray(x)))
+    found = to_host(in_chunks(both, engine, engine.asarray(x)))
     assert off(found, np.stack([np.sin(x), np.cos(x)], axis=1)) <= 1
 
 
@@ -47,7 +47,7 @@ def test_next_to_quarters_of_a_turn():
 )
 def test_arcsine(points, size, engine):
     x = points(np.random.default_rng(0), size)
-    assert off(to_host(each(arcsine, engine, engine.asarray(x))), np.arcsin(x)) <= 1
+    assert off(to_host(in_chunks(arcsine, engine, engine.asarray(x))), np.arcsin(x)) <= 1
 
 
 def test_ends_of_the_arcsine():
@@ -61,5 +61,5 @@ def test_the_bits_of_the_cpu(size):
 
     x = np.random.default_rng(0).uniform(-7, 7, size)
     for function, values in ((both, x), (arcsine, np.abs(x) / 7)):
-        found = each(function, cuda(), cuda().asarray(values))
-        np.testing.assert_array_equal(to_host(found), each(function, CPU, values))
+        found = in_chunks(function, cuda(), cuda().asarray(values))
+        np.testing.assert_array_equal(to_host(found), in_chunks(function, CPU, values))

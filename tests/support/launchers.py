@@ -25,9 +25,8 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.device import cuda
 from rapids_slink.settings import metric_of
 from rapids_slink.spanning_tree.boxes import tree_of_boxes
-from rapids_slink.spanning_tree.component_pairs import ComponentPairs, Components, SeparationErrors, Separations
+from rapids_slink.spanning_tree.component_pairs import ComponentPairs, Components, Ends, Separations
 from rapids_slink.spanning_tree.graphs import ALL, EdgeList
-from rapids_slink.spanning_tree.grouped import Trees
 from rapids_slink.spanning_tree.lists import Forest
 
 
@@ -257,9 +256,7 @@ def trees_of_groups():
     n, begin = int(size.sum()), np.cumsum(size) - size
     for dtype, metric, min_samples in (("float32", "euclidean", 1), ("float64", "cosine", 5), ("uint64", "jaccard", 1)):
         edges = ids(n - size.size), ids(n - size.size), xp.zeros(n - size.size)
-        tree_cuda.trees_of_groups(
-            Trees(points(n, 5, dtype), get_metric(metric), min_samples, ids(n), begin, size, edges)
-        )
+        tree_cuda.trees_of_groups(points(n, 5, dtype), get_metric(metric), min_samples, ids(n), begin, size, edges)
 
 
 def tree_of_lists():
@@ -290,7 +287,7 @@ def points_kernels():
     buffer = SimpleNamespace(ptr=0)
     column = SimpleNamespace(null_count=lambda: 0, data=lambda: buffer, offset=lambda: 0, size=lambda: 300)
     for dtype in ("float32", "float64"):
-        point_cuda.squares_are_finite(points(300, 3, dtype))
+        point_cuda.squares_are_finite([points(300, 3, dtype)])
         point_cuda.is_symmetric(points(300, 300, dtype))
         point_cuda.interleave([column] * 3, np.dtype(dtype), np.dtype("float64"))
 
@@ -407,7 +404,7 @@ def roots_of_weights():
 def order_of_edges():
     columns = ids(300), ids(300), cuda().xp.zeros(300)
     sort_in_place(dict(zip(("src", "dst", "weight"), columns, strict=True)), cuda().xp)
-    _sort_by_codes(cuda().xp.zeros(300), cuda().xp.zeros(300, "int64"), columns, cuda().xp)
+    _sort_by_codes(cuda().xp.zeros(300), cuda().xp.zeros(300, "int64"), *columns, cuda().xp)
 
 
 def components():
@@ -415,19 +412,17 @@ def components():
     tree_cuda.sort_by_component(ids(n), k)
     supports = tree_cuda.new_supports(k)
     tree_cuda.update_supports(points(n, k), ids(n), 0, supports)
-    errors, centroids = SeparationErrors(0.0, 0.0), QuantizedPoints(points(k, 24, "float16"), None, None)
-    pairs = ComponentPairs(*tree_cuda.measure_pairs(supports, ids(n), centroids.y, errors))
+    separations = Separations(QuantizedPoints(points(k, 24, "float16"), None, None), supports, 0.0, 0.0)
+    pairs = ComponentPairs(*tree_cuda.measure_pairs(separations, ids(n)))
     terms = radius_terms(20, 1.0, get_metric("euclidean"))
     tree_cuda.overlapping(pairs, xp.zeros(pairs.first.size), terms)
     tree_cuda.pair_samples(points(k, 64, "int32"), pairs, ids(3), 2)
     tree_cuda.within_bottlenecks(pairs, points(k, k, "float64"), terms)
-    tree_cuda.lightest(ids(n), ids(n), ids(n), xp.zeros(n), xp.zeros(n))
-    start, ends = xp.zeros(k + 1, "int64"), (pairs.first, pairs.second)
+    start, ends = xp.zeros(k + 1, "int64"), Ends(pairs.first, pairs.second)
     upper, number = xp.zeros(pairs.first.size), tree_cuda.pair_numbers(ends, ids(k))
     tree_cuda.block_items(ids(n), number, upper, replace(tree_cuda.plan_blocks(ids(n), number, upper), n_items=9))
     keys, plan = points(n, 1, "int64").ravel(), replace(tree_cuda.plan_items(start, ends), n_items=9, n_rows=256)
     tree_cuda.work_items(keys, start, ends, plan)
-    separations = Separations(centroids, supports, errors)
     listed = tree_cuda.FacingPoints(n)
     limits = tree_cuda.facing_limits(ends, xp.zeros(pairs.first.size), separations, terms)
     listed.append(points(n, k), ids(n), ids(n), limits)

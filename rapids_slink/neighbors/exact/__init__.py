@@ -8,7 +8,7 @@ kernels under the same names.
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import EUCLIDEAN, Metric
@@ -63,49 +63,3 @@ def same_candidates(ids: Array, rows: int, device: Device) -> Candidates:
 def candidate_capacity(k: int) -> int:
     """Return the capacity for a row's candidates of one band, about k of which are kept."""
     return forced().candidates or 64 + 12 * k
-
-
-#: The sample of the columns that bounds a long list is one column in this number.
-SAMPLED = 32
-
-
-def lists_by_sorting(
-    distance: Array, rows: Array, groups: Groups, upper: Array, k: int, core: Array, xp: Any
-) -> TopLists:
-    """Return the k least of each row's distances to all points of other groups.
-
-    The array `distance` may be overwritten.
-    """
-    if core is not None:
-        distance = xp.maximum(distance, xp.maximum(core[rows, None], core))
-    distance[(distance > upper[:, None]) | (groups[0][:, None] == groups[1])] = xp.inf
-    few = _nearest_few(distance, k, xp)
-    ids, distance = (None, distance) if few is None else few
-    order = xp.argsort(distance, axis=1, kind="stable")[:, :k]  # equal distances by id
-    weights = xp.take_along_axis(distance, order, axis=1)
-    ids = order if ids is None else xp.take_along_axis(ids, order, axis=1)
-    ids = xp.where(xp.isinf(weights), -1, ids).astype("int32")
-    return TopLists(ids, weights, xp.zeros(len(weights), bool))
-
-
-def _nearest_few(distance: Array, k: int, xp: Any) -> tuple[Array, Array] | None:
-    """Return ids, ascending, and distances of some of each row's columns, which include the k nearest.
-
-    They are the columns within a bound that a sample of the columns suggests. Return None if they would be too many, or
-    fewer than k in some row.
-    """
-    m, n = distance.shape
-    in_sample = k / SAMPLED
-    last = int(in_sample + 4 * in_sample**0.5) + 2
-    if last >= n // SAMPLED:
-        return None
-    near = distance <= xp.sort(distance[:, ::SAMPLED], axis=1)[:, last, None]
-    count = near.sum(axis=1)
-    shortest, longest = int(count.min()), int(count.max())
-    if shortest < k or longest > n // 2:
-        return None
-    row, column = xp.nonzero(near)
-    place = xp.arange(row.size) - (xp.cumsum(count) - count)[row]
-    ids, distances = xp.zeros((m, longest), "int32"), xp.full((m, longest), xp.inf)
-    ids[row, place], distances[row, place] = column, distance[row, column]
-    return ids, distances

@@ -26,7 +26,6 @@ from rapids_slink.neighbors.exact import (
     Groups,
     TopLists,
     candidate_capacity,
-    lists_by_sorting,
 )
 from rapids_slink.neighbors.exact.formulas import (
     BRAYCURTIS,
@@ -50,6 +49,7 @@ from rapids_slink.neighbors.exact.formulas import (
     weigh_values,
 )
 from rapids_slink.neighbors.task import equal_slices, golden_stride, rounds_of_pairs, row_blocks
+from rapids_slink.ordering import stable_order
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import Progress, for_each_chunk, shares, with_progress, workers
@@ -105,14 +105,35 @@ def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, 
     `groups` are the rows' and the points'; the other parameters are those of `rerank`.
     """
     if k > MAX_LIST:
-        ids = np.arange(len(exact.points), dtype=np.int32)
-        distance = distances_between(exact.queries, rows, ids, exact.metric, exact.points)
-        return lists_by_sorting(distance, rows, groups, upper, k, core, np)
+        return _lists_by_sorting(exact, rows, groups, upper, k, core)
     top, stride, (row_group, point_group) = empty_lists(rows.size, k), golden_stride(len(exact.points)), groups
     _scan(
         exact.metric.cpu_formula, read_only(exact.queries), read_only(exact.points), rows, row_group, point_group,
         NO_CORE if core is None else core, upper, top.ids, top.weights, stride, new_tile(),
     )  # fmt: skip
+    return top
+
+
+def _lists_by_sorting(
+    exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, core: Array = None
+) -> TopLists:
+    """Return what `scan` does, for long lists: sort the distances of a row to all points.
+
+    Equal distances stay in the order of ids.
+    """
+    top, ids = empty_lists(rows.size, k), np.arange(len(exact.points), dtype=np.int32)
+    for i in range(rows.size):
+        row = rows[i : i + 1]
+        distance = distances_between(exact.queries, row, ids, exact.metric, exact.points)[0]
+        if core is not None:
+            distance = np.maximum(distance, np.maximum(core[row], core))
+        near = np.flatnonzero((distance <= upper[i]) & (groups[1] != groups[0][i]))
+        if near.size > k:
+            near = near[distance[near] <= np.partition(distance[near], k - 1)[k - 1]]
+        near = near[stable_order(distance[near], np)[:k]]
+        top.ids[i, : near.size], top.weights[i, : near.size] = near, distance[near]
+        if near.size == k:
+            upper[i] = min(upper[i], distance[near[-1]])
     return top
 
 
@@ -161,6 +182,29 @@ def in_order(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def count_up_to(ascending: np.ndarray, bound: np.ndarray) -> int:
     """Return how many of ascending numbers are at most the largest of the bounds."""
     return int(np.searchsorted(ascending, bound.max(), side="right"))
+
+
+@njit(nogil=True, cache=True)
+def components(ids):
+    """Return the least row of each row's component in the graph of lists, (n, k) ids: (n,) int64.
+
+    This is Rem's algorithm (Patwary, Blair and Manne, SEA 2010).
+    """
+    label = np.arange(len(ids))
+    for v in range(len(ids)):
+        for u in ids[v]:
+            a, b = v, np.int64(u)
+            while label[a] != label[b]:
+                if label[a] < label[b]:
+                    a, b = b, a
+                above = label[a]
+                label[a] = label[b]
+                if above == a:
+                    break
+                a = above
+    for v in range(len(ids)):
+        label[v] = label[label[v]]
+    return label
 
 
 def are_full(ids: np.ndarray) -> bool:

@@ -7,14 +7,7 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric, word_count
-from rapids_slink.neighbors.exact import (
-    Candidates,
-    ExactPoints,
-    Groups,
-    TopLists,
-    candidate_capacity,
-    lists_by_sorting,
-)
+from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists, candidate_capacity
 from rapids_slink.neighbors.task import golden_stride
 from rapids_slink.runtime.cuda import (
     THREADS,
@@ -43,6 +36,7 @@ RERANK_WARPS = PAIR_WARPS = constant(CANDIDATES, "THREADS") // WARP
 SEGMENT = constant(CANDIDATES, "SEGMENT")  # bytes of a candidate that a warp copies into shared memory at a time
 #: From `MANY_ROWS` rows on a warp takes `SEVERAL`, one after the other: to start it takes a fourth of a row's time.
 MANY_ROWS, SEVERAL = 2**17, 4
+SAMPLED = 32  # the sample of the columns that bounds a long list is one column in this number
 
 
 def new_candidates(rows: int, k: int, capacity: int | None = None) -> Candidates:
@@ -95,7 +89,7 @@ def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, 
     m, n = rows.size, exact.points.shape[0]
     if k > MAX_LIST:
         distance = _distances_between(exact.queries, exact.points, exact.metric, rows)
-        return lists_by_sorting(distance, rows, groups, upper, k, core, cp)
+        return lists_by_sorting(distance, rows, groups, upper, k, core)
     parts = int(max(1, min(8192 // max(m, 1), n // (WARP * k), 256)))
     part_lists = empty_lists(m * parts, k)
     row_group, point_group = groups
@@ -275,6 +269,46 @@ def _distances_between(queries: Array, points: Array, metric: Metric, rows: Arra
     grid = -(-n // DISTANCE_TILE), -(-m // DISTANCE_TILE)
     launch_blocks(ALL_DISTANCES, "all_distances", grid, THREADS, queries, points, d, rows, m, n, out, options=options)
     return out
+
+
+def lists_by_sorting(distance: Array, rows: Array, groups: Groups, upper: Array, k: int, core: Array) -> TopLists:
+    """Return the k least of each row's distances to all points of other groups.
+
+    The array `distance` may be overwritten.
+    """
+    if core is not None:
+        distance = cp.maximum(distance, cp.maximum(core[rows, None], core))
+    distance[(distance > upper[:, None]) | (groups[0][:, None] == groups[1])] = cp.inf
+    few = _nearest_few(distance, k)
+    ids, distance = (None, distance) if few is None else few
+    order = cp.argsort(distance, axis=1)[:, :k]  # CuPy's sort is stable: equal distances by id
+    weights = cp.take_along_axis(distance, order, axis=1)
+    ids = order if ids is None else cp.take_along_axis(ids, order, axis=1)
+    ids = cp.where(cp.isinf(weights), -1, ids).astype(cp.int32)
+    return TopLists(ids, weights, cp.zeros(len(weights), bool))
+
+
+def _nearest_few(distance: Array, k: int) -> tuple[Array, Array] | None:
+    """Return ids, ascending, and distances of some of each row's columns, which include the k nearest.
+
+    They are the columns within a bound that a sample of the columns suggests. Return None if they would be too many, or
+    fewer than k in some row.
+    """
+    m, n = distance.shape
+    in_sample = k / SAMPLED
+    last = int(in_sample + 4 * in_sample**0.5) + 2
+    if last >= n // SAMPLED:
+        return None
+    near = distance <= cp.sort(distance[:, ::SAMPLED], axis=1)[:, last, None]
+    count = near.sum(axis=1)
+    shortest, longest = int(count.min()), int(count.max())
+    if shortest < k or longest > n // 2:
+        return None
+    row, column = cp.nonzero(near)
+    place = cp.arange(row.size) - (cp.cumsum(count) - count)[row]
+    ids, distances = cp.zeros((m, longest), cp.int32), cp.full((m, longest), cp.inf)
+    ids[row, place], distances[row, place] = column, distance[row, column]
+    return ids, distances
 
 
 def scan_bytes(n: int, k: int) -> int:

@@ -282,10 +282,12 @@ def append_candidates(
     """
     # A point that wants no row has its error for its radius, which changes no test.
     point_radius, point_candidates = back or (points.error, Candidates(into.ids[:0], into.count[:0]))
+    tested_rows = Tested(rows.half_norm, radius, rows.error, rows.longer)
+    tested_points = Tested(points.half_norm, point_radius, points.error, points.longer)
     row_group, point_group = groups
     _append_candidates(
-        product, Tested.of(rows, radius), Tested.of(points, point_radius), check, row_group, point_group, rows.ids,
-        points.ids, into.ids, into.count, point_candidates.ids, point_candidates.count,
+        product, tested_rows, tested_points, check, row_group, point_group, rows.ids, points.ids, into.ids, into.count,
+        point_candidates.ids, point_candidates.count,
     )  # fmt: skip
 
 
@@ -296,11 +298,6 @@ class Tested(NamedTuple):
     radius: np.ndarray  # (m,) float32
     error: np.ndarray  # (m,) float32
     longer: np.ndarray  # (m, c) float32, see `QuantizedPoints`; (0, 0) without a second test
-
-    @classmethod
-    def of(cls, points: QuantizedPoints, radius: Array) -> "Tested":
-        """Return what the test reads of points with these radii."""
-        return cls(points.half_norm, radius, points.error, points.longer)
 
 
 def seed_bounds(

@@ -18,8 +18,7 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.metrics import Metric, Rows
-from rapids_slink.neighbors.exact import lists_by_sorting
-from rapids_slink.neighbors.exact.cuda import MAX_LIST, list_entries
+from rapids_slink.neighbors.exact.cuda import MAX_LIST, list_entries, lists_by_sorting
 from rapids_slink.neighbors.task import BLOCK, Search, SearchResult, SearchTask, equal_slices
 from rapids_slink.runtime.cuda import (
     WARP,
@@ -255,7 +254,7 @@ def put_least(
     """Write the lists of some rows, `ids` and `weights`, by the rows' distances from all points."""
     (m, k), (row_group, point_group) = ids.shape, groups
     if k > MAX_LIST:
-        top = lists_by_sorting(matrix.astype(cp.float64), rows, groups, upper, k, core, cp)
+        top = lists_by_sorting(matrix.astype(cp.float64), rows, groups, upper, k, core)
         ids[:], weights[:] = top.ids, top.weights
         return
     size, entries = list_entries(k)

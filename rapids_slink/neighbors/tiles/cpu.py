@@ -376,23 +376,13 @@ def rerank(
     for_each_chunk(CPU, merge, row_blocks(rows.size, 1, RERANKED))
 
 
-def bound_rows(
-    exact: ExactPoints,
-    points: Array,
-    unit: float,
-    rows: Array,
-    candidates: Candidates,
-    groups: Groups | None,
-    upper: Array,
-    top: TopLists,
-    core: Array = None,
-) -> None:
+def bound_rows(exact: ExactPoints, _points: Array, _unit: float, *more: Any) -> None:
     """Merge what candidates weigh, or a little more, into the lists of rows, and tighten their bounds.
 
-    See `rerank`. `points` are those of products, and `unit` is that of places: a GPU reads these. A CPU takes exact
-    distances.
+    The further arguments are those of `rerank`. A CPU takes exact distances. A GPU reads the points of products, and
+    the unit of places.
     """
-    rerank(exact, rows, candidates, groups, upper, top, core)
+    rerank(exact, *more)
 
 
 def centred(points: Array, rows: Array, origin: Array) -> tuple[Array, Array]:

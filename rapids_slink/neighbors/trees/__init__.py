@@ -11,7 +11,7 @@ of high dimension if each has many points in the sample.
 import numpy as np
 
 from rapids_slink.neighbors.task import golden_stride
-from rapids_slink.runtime.cuda import check_arrays, constant, launch_blocks, value_option
+from rapids_slink.runtime.cuda import constant, launch_blocks, value_option
 from rapids_slink.runtime.device import Array, Device, to_host
 
 SOURCE = "neighbors/trees/dimension.cu"
@@ -30,11 +30,10 @@ def expansion(values: Array, device: Device, times: float = 2) -> tuple[float, f
     """
     n, d = values.shape
     if device.is_gpu:
-        check_arrays(values.dtype, values)
         within, squares = device.xp.empty(BALLS, "int32"), device.xp.empty((2, BALLS))
         launch_blocks(
-            SOURCE, "count_within", (BALLS,), THREADS, values, np.int64(n), np.int32(d), np.int64(golden_stride(n)),
-            np.float64(times**2), within, squares, options=(value_option(values.dtype),),
+            SOURCE, "count_within", (BALLS,), THREADS, values, n, d, golden_stride(n), times**2, within, squares,
+            options=(value_option(values.dtype),),
         )  # fmt: skip
         count, (nearest, total) = to_host(within).sum(), to_host(squares)
     else:

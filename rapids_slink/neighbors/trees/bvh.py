@@ -30,7 +30,7 @@ MAX_BITS = 31  # of a code, per feature
 #: A code has 63 bits. With more than `MAX_CODED` features each would have few: codes are made of principal coordinates.
 MAX_CODED, COORDINATES, PCA_ROWS = 8, 6, 2**12
 OUTERMOST = 0.002  # of the sample's points on either side are left out of the cube
-NODES = 1  # nodes of a point, as estimated: three times as many as uniform points have
+NODES = 0.75  # nodes of a point, as estimated: twice as many as uniform points have
 VISITING_WARPS = 2**10  # warps that show how many nodes a search visits
 BOX_THREADS = 2**16  # threads that find the box of the points
 #: Lengths of lists that a thread keeps, each compiled for itself. A warp keeps longer ones in shared memory, up to
@@ -81,7 +81,7 @@ class BoxSearch(Search):
     @staticmethod
     def estimate(n: int, m: int, d: int, k: int, itemsize: int, device: Device, metric: Metric) -> MemoryEstimate:
         """Estimate the bytes of a search among n points of d features for the k neighbours of m points or queries."""
-        tree = n * (d * itemsize + 40) + NODES * n * (_node_bytes(d, itemsize) + 12)
+        tree = int(n * (d * itemsize + 40 + NODES * (_node_bytes(d, itemsize) + 12)))
         return MemoryEstimate(tree + m * (12 * _list_size(k) + 8))
 
     @property
@@ -133,11 +133,12 @@ class BoxSearch(Search):
         group = task.point_group[self.order]
         minima = None
         if task.per_group_minimum:  # otherwise no two points are of one group, or no group holds a point and a query
-            scratch = cp.empty(group.size, cp.uint32), number_a_block(SOURCE)
-            counters = cp.zeros(1, cp.uint64)
-            self.launch_resident("write_groups", group.size, group, *self.tree, *scratch, counters)
+            arrived, counters = cp.empty(group.size, cp.uint32), cp.zeros(1, cp.uint64)
+            self.launch_resident(
+                "write_groups", group.size, group, *self.tree, arrived, number_a_block(SOURCE), counters
+            )
             minima = cp.full(task.row_group.size, cp.inf)
-        cores = (None, None) if task.core is None else self._cores(task.core)
+        core, least_core = (None, None) if task.core is None else self._cores(task.core)
         start = (self.position if self.start is None else self.start)[task.rows]
         queue = cp.argsort(start).astype(cp.int32)  # neighbours on the curve visit the same nodes
         queries = self.values if self.queries is None else self.queries
@@ -146,8 +147,8 @@ class BoxSearch(Search):
         threads = WARP * warps or THREADS
         launch_blocks(
             NEAREST, "search", (-(-m * (WARP if warps else 1) // threads),), threads, queries, task.rows, np.int64(m),
-            start, task.row_group, self.points, self.order, group, self.leaf_of, *self.tree[2:], *cores, queue,
-            np.int32(size), np.int32(list_size), upper, minima, ids, weights,
+            start, task.row_group, self.points, self.order, group, self.leaf_of, *self.tree[2:], core, least_core,
+            queue, np.int32(size), np.int32(list_size), upper, minima, ids, weights,
             options=(*self._options(), f"-DLIST={0 if warps else size}"), shared_memory=warps * entries * ENTRY_BYTES,
         )  # fmt: skip
         ids, weights = (cp.ascontiguousarray(part[:, :k]) for part in (ids, weights))

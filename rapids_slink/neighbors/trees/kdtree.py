@@ -17,6 +17,7 @@ from rapids_slink.neighbors.exact.cpu import (
     MAX_LIST,
     NO_CORE,
     comes_before_last,
+    components,
     drop_above_bound,
     insert,
     reachability,
@@ -25,7 +26,6 @@ from rapids_slink.neighbors.task import Search, SearchResult, SearchTask
 from rapids_slink.neighbors.trees.tree import (
     LEAF,
     build,
-    components,
     depth_of,
     groups_of_nodes,
     least_of_nodes,

@@ -50,14 +50,18 @@ def build(values: np.ndarray) -> Tree:
     low, high = np.empty((nodes, d)), np.empty((nodes, d))
     columns, order = np.zeros((d, n + LEAF)), np.arange(n, dtype=np.int32)
     columns[:, :n] = values.T
-    scratch = np.empty(n), np.empty(n, np.int32)
+    value, source = np.empty(n), np.empty(n, np.int32)
+
+    def split(root: int, levels: int) -> None:
+        _split(columns, order, first, last, low, high, value, source, root, levels)
+
     # The upper levels are split one after the other, then each thread splits a subtree. A tree of few points is split
     # as a whole.
     top = min(depth, (workers(CPU) - 1).bit_length()) if n > SERIAL_POINTS else 0
-    first[0], last[0], arrays = 0, n, (columns, order, first, last, low, high, *scratch)
-    _split(*arrays, 0, top)
+    first[0], last[0] = 0, n
+    split(0, top)
     subtrees = range(2**top - 1, 2 ** (top + 1) - 1)
-    for_each_chunk(CPU, lambda v: _split(*arrays, v, depth - top + 1), subtrees)
+    for_each_chunk(CPU, lambda v: split(v, depth - top + 1), subtrees)
     return Tree(columns, order, inverse(order, np), first, last, low, high, least_of_nodes(first, order))
 
 
@@ -97,29 +101,6 @@ def _share(tree: Tree, metric: Metric, p: int, radius: float) -> float:
     """Return the share of the leaves that are within a radius of point p."""
     touched = count_touched(metric.cpu_formula, tree, tree.columns, np.array([p]), radius)
     return float(touched / -(-tree.order.size // LEAF))
-
-
-@njit(nogil=True, cache=True)
-def components(ids):
-    """Return the least row of each row's component in the graph of lists, (n, k) ids: (n,) int64.
-
-    This is Rem's algorithm (Patwary, Blair and Manne, SEA 2010).
-    """
-    label = np.arange(len(ids))
-    for v in range(len(ids)):
-        for u in ids[v]:
-            a, b = v, np.int64(u)
-            while label[a] != label[b]:
-                if label[a] < label[b]:
-                    a, b = b, a
-                above = label[a]
-                label[a] = label[b]
-                if above == a:
-                    break
-                a = above
-    for v in range(len(ids)):
-        label[v] = label[label[v]]
-    return label
 
 
 @njit(nogil=True, cache=True)

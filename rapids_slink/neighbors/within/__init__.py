@@ -21,7 +21,7 @@ a power) the bound is a little too large, and the distances decide at the end.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, NamedTuple, Never, Protocol, Self
+from typing import Any, NamedTuple, Never, Self
 
 import numpy as np
 
@@ -47,9 +47,7 @@ from rapids_slink.runtime.memory import (
     DeviceMemoryError,
     MemoryEstimate,
     check_memory,
-    outside_pool,
     room_bytes,
-    run_scope,
     size_text,
 )
 from rapids_slink.runtime.threads import Progress
@@ -109,31 +107,12 @@ class Found:
         return cls(pair.size, (pair >> 32).astype("int32"), (pair & 0xFFFFFFFF).astype("int32"), weight)
 
 
-class PairSearch(Protocol):
+class PairSearch:
     """A search for the pairs of some points, or of queries and points, within a bound.
 
-    It may outlive the run that prepares it, and keeps no array that a later run makes.
+    It may outlive the run that prepares it, and keeps no array that a later run makes. Its pairs come in parts, as
+    `Found.of` takes them, unless it has a `find` and a `count` of its own.
     """
-
-    progress: bool | str
-
-    def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
-        """Return the pairs of these rows if they are at most `room`, and otherwise only their number.
-
-        Unless it `goes_on`, the search stops above `room`, and returns some number above it.
-        """
-        ...
-
-    def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
-        """Return the numbers of pairs of these rows within surrogate distances, (limits,) int64.
-
-        The limits ascend up to the bound.
-        """
-        ...
-
-
-class PairsInParts:
-    """A search whose pairs come in parts, as `Found.of` takes them: see `PairSearch`."""
 
     progress: bool | str = False
     device: Device
@@ -144,7 +123,10 @@ class PairsInParts:
         raise NotImplementedError
 
     def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
-        """Find the pairs of some rows: see `PairSearch.find`."""
+        """Return the pairs of these rows if they are at most `room`, and otherwise only their number.
+
+        Unless it `goes_on`, the search stops above `room`, and returns some number above it.
+        """
         total, pairs, weights = 0, [], []
         for pair, weight in self.parts(rows):
             total += pair.size
@@ -162,11 +144,18 @@ class PairsInParts:
         return Found.of(pair, weight, xp)
 
     def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
-        """Count the pairs of some rows within each limit: see `PairSearch.count`."""
+        """Return the numbers of pairs of these rows within surrogate distances, (limits,) int64.
+
+        The limits ascend up to the bound.
+        """
         counts = np.zeros(limits.size, np.int64)
         for _, weight in self.parts(rows):
             counts += counts_within(weight, limits, self.device)
         return counts
+
+    def bar(self, rows: slice) -> Progress | None:
+        """Return a progress bar over some rows; None if none is shown."""
+        return Progress("Searching pairs", rows.stop - rows.start, self.progress) if self.progress else None
 
 
 def counts_within(weight: Array, limits: np.ndarray, device: Device) -> np.ndarray:
@@ -174,12 +163,6 @@ def counts_within(weight: Array, limits: np.ndarray, device: Device) -> np.ndarr
     xp = device.xp
     counts = xp.bincount(xp.searchsorted(device.asarray(limits), weight), minlength=limits.size + 1)
     return np.cumsum(to_host(counts)[:-1])
-
-
-def bar(search: PairSearch, rows: slice) -> Progress | None:
-    """Return the search's progress bar over some rows; None if it shows none."""
-    shown = search.progress
-    return Progress("Searching pairs", rows.stop - rows.start, shown) if shown else None
 
 
 def prepare_pairs(
@@ -305,6 +288,9 @@ class PairFrames:
         """Count the pairs of a range of rows within each distance, (distances,) int64."""
         raise NotImplementedError
 
+    def check_memory(self) -> None:
+        """Raise DeviceMemoryError if a search does not fit into memory, in a run after that which prepared it."""
+
     def parts(
         self, max_pairs: float, rows: slice | None = None, goes_on: bool = True
     ) -> Iterator[tuple[Array, Array, Array]]:
@@ -376,6 +362,19 @@ class NearPairs(PairFrames):
             rows = metric_rows(metric, x, device, compact=True)
             self.search = prepare_pairs(rows, None, limit, metric, device, task.progress)
 
+    @classmethod
+    def read(cls, X: Any, Y: Any, task: PairTask, device: Device) -> Self:
+        """Return the pairs of the rows of X and of Y, None for X itself, within a run."""
+        return cls(read_pairs(X, Y, task, device), task, device)
+
+    def check_memory(self) -> None:
+        """Raise DeviceMemoryError if a search does not fit into memory: see `PairFrames.check_memory`."""
+        points, (m, _, d), device = self.pair_points, self.pair_points.shape, self.device
+        itemsize = points.both[0].dtype.itemsize
+        estimate = estimate_pairs(points.shape, itemsize, points.is_one, self.task.metric, device)
+        what = f"{counted(m, 'row')} of {counted(d, 'feature')}"
+        check_memory(device, estimate, what, already_taken=estimate.peak)
+
     def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
         """Return the pairs of a range of rows with their distances: see `PairFrames.find`."""
         xp = self.device.xp
@@ -415,32 +414,3 @@ def distances_between(points: PairPoints, ends: tuple[Any, Any], metric: Metric,
     weight = kernels(device).pair_distances(rows, src, dst, metric)
     result: np.ndarray = to_host(distances(metric, weight, (src, dst), (values, values), device))
     return result
-
-
-def pairs(X: Any, Y: Any, task: PairTask, device: Device) -> Any:
-    """Return the frame of `rapids_slink.pairs` on a device, within a run."""
-    near = NearPairs(read_pairs(X, Y, task, device), task, device)
-    return near.frame(slice(0, near.n_rows))
-
-
-def iter_pairs(X: Any, Y: Any, task: PairTask, rows: int, device: Device) -> Iterator[Any]:
-    """Yield the frames of `rapids_slink.iter_pairs` on a device.
-
-    The search is prepared once, and each frame has a run of its own.
-    """
-    with run_scope(device, task.memory_limit), outside_pool(device):  # since the search outlives the run
-        points = read_pairs(X, Y, task, device)
-        near = NearPairs(points, task, device)
-    estimate = estimate_pairs(points.shape, points.both[0].dtype.itemsize, points.is_one, task.metric, device)
-    what = f"{counted(points.shape[0], 'row')} of {counted(points.shape[2], 'feature')}"
-    for part in equal_slices(slice(0, near.n_rows), rows):
-        with run_scope(device, task.memory_limit):
-            check_memory(device, estimate, what, already_taken=estimate.peak)
-            frame = near.frame(part)
-        yield frame
-
-
-def count_pairs(X: Any, Y: Any, task: PairTask, device: Device) -> np.ndarray:
-    """Return the counts of `rapids_slink.count_pairs` on a device, one for each distance, within a run."""
-    near = NearPairs(read_pairs(X, Y, task, device), task, device)
-    return near.count(slice(0, near.n_rows))

@@ -30,7 +30,7 @@ from rapids_slink.neighbors.trees.tree import (
     to_points,
 )
 from rapids_slink.neighbors.trees.walk import Queries, by_leaves, locate, mark_near, walk
-from rapids_slink.neighbors.within import Found, PairSearch, bar
+from rapids_slink.neighbors.within import Found, PairSearch
 from rapids_slink.neighbors.within.tiles import in_tiles
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
@@ -100,11 +100,9 @@ class Left:
         return self.pairs >= 0
 
 
-class _Search:
+class _Search(PairSearch):
     """A search for pairs by parts of the rows, which are blocks of them unless it says otherwise."""
 
-    progress: bool | str = False
-    limit: float
     block_rows: int
 
     def find(self, rows: slice, room: float, goes_on: bool = True) -> Found:
@@ -120,7 +118,7 @@ class _Search:
             _count_by_row(buffer.row, count, rows.start, ends)
             return count, [column[:count].copy() for column in buffer]
 
-        parts = for_each_chunk(CPU, work, self._parts(rows), bar(self, rows))
+        parts = for_each_chunk(CPU, work, self._parts(rows), self.bar(rows))
         total = sum(count for count, _ in parts)
         if total > room:
             return Found(total)
@@ -148,7 +146,7 @@ class _Search:
             self._scan(part, limits, 0, counts)
             return counts
 
-        parts = for_each_chunk(CPU, work, self._parts(rows), bar(self, rows))
+        parts = for_each_chunk(CPU, work, self._parts(rows), self.bar(rows))
         total: np.ndarray = np.cumsum(np.sum(parts, axis=0, dtype=np.int64))
         return total
 
@@ -247,10 +245,11 @@ class FilteredPairs(_Search):
     ) -> None:
         """Add to `within` how many pairs of a tile are within each limit; `first` are its first row and first point."""
         product, waiting = products.product(queries, points), [slice(0, limits.size)]
-        metric, tested_points = self.exact.metric, Tested.of(points, points.error)
+        metric, tested_points = self.exact.metric, Tested(points.half_norm, points.error, points.error, points.longer)
         while waiting:
             some = waiting.pop()
-            tested_rows, lowest = Tested.of(queries, radii[some.stop - 1]), float(limits[some.start])
+            tested_rows = Tested(queries.half_norm, radii[some.stop - 1], queries.error, queries.longer)
+            lowest = float(limits[some.start])
             radius, norm_slack = sure_radius(lowest, self.filter.n_features, self.filter.scaling.scale, metric)
             max_between = product.size // FEW_BETWEEN if some.stop > some.start + 1 else -1
             if not _count_products(

@@ -22,7 +22,7 @@ from rapids_slink.neighbors.filter.fused import BLOCK_ROWS, TILE
 from rapids_slink.neighbors.rows import bound_for_filter
 from rapids_slink.neighbors.task import equal_slices, inverse
 from rapids_slink.neighbors.trees.bvh import BoxSearch
-from rapids_slink.neighbors.within import Found, PairSearch, PairsInParts, bar, counts_within
+from rapids_slink.neighbors.within import Found, PairSearch, counts_within
 from rapids_slink.neighbors.within.tiles import in_tiles
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import check_arrays, constant, launch_blocks
@@ -74,10 +74,8 @@ def prepare(values: Array, queries: Array, limit: float, metric: Metric) -> Pair
     return ExactPairs(values, queries, limit, metric)
 
 
-class BoxPairs:
+class BoxPairs(PairSearch):
     """A search for pairs by a bounding volume hierarchy."""
-
-    progress: bool | str = False
 
     def __init__(self, values: Array, queries: Array, limit: float, metric: Metric) -> None:
         self.search, self.limit = BoxSearch(values, cuda(), Report(), queries, metric=metric), limit
@@ -131,7 +129,7 @@ class BoxPairs:
         return start
 
 
-class ExactPairs(PairsInParts):
+class ExactPairs(PairSearch):
     """A search for pairs by all surrogate distances, a chunk of rows at a time."""
 
     def __init__(self, values: Array, queries: Array, limit: float, metric: Metric) -> None:
@@ -140,10 +138,10 @@ class ExactPairs(PairsInParts):
         self.queries = values if queries is None else queries
 
     def parts(self, rows: slice) -> Iterator[tuple[Array, Array]]:
-        """Yield the pairs of some rows, a chunk of rows at a time: see `PairsInParts.parts`."""
+        """Yield the pairs of some rows, a chunk of rows at a time: see `PairSearch.parts`."""
         max_distances = int(min(MOST_DISTANCES, free_bytes() / 2 / DISTANCE_BYTES))
         chunks = equal_slices(rows, max(1, max_distances // len(self.points)))
-        for chunk in with_progress(chunks, len(chunks), bar(self, rows)):
+        for chunk in with_progress(chunks, len(chunks), self.bar(rows)):
             first = chunk.start if self.is_one else 0
             among, ids = self.points[first:], cp.arange(chunk.start, chunk.stop, dtype=cp.int32)
             distance = _distances_between(self.queries, among, self.metric, ids)
@@ -154,7 +152,7 @@ class ExactPairs(PairsInParts):
             yield (row + chunk.start) << 32 | (point + first), distance[row, point]
 
 
-class ImagePairs(PairsInParts):
+class ImagePairs(PairSearch):
     """A fused filter tests each pair of blocks once, and the distances of those that pass are computed.
 
     The rows come first, sorted by what the filter's test depends on, then the points that are no rows. A work item is a
@@ -167,7 +165,7 @@ class ImagePairs(PairsInParts):
         self.n_queries, self.is_one = n_queries, n_queries == 0  # queries are the first of the points
 
     def parts(self, rows: slice) -> Iterator[tuple[Array, Array]]:
-        """Yield the pairs of some rows: see `PairsInParts.parts`.
+        """Yield the pairs of some rows: see `PairSearch.parts`.
 
         Copies of the search and its filter are arranged for the rows, and are gone with the run.
         """
@@ -222,7 +220,7 @@ class ImagePairs(PairsInParts):
     def _parts(self, rows: slice) -> Iterator[tuple[Array, Array]]:
         room = self._room()
         waiting = [np.arange(self.row_blocks)] if self.row_blocks else []
-        with progress_bar(max(1, self.row_blocks), bar(self, rows)) as advance:
+        with progress_bar(max(1, self.row_blocks), self.bar(rows)) as advance:
             while waiting:
                 some = waiting.pop()
                 passing = self.filter.pairs_within(cp.asarray(self._items(some)), self.limit, room)

@@ -15,10 +15,10 @@ from rapids_slink.neighbors.choose import may_have_tiles
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.task import SearchTask, chunks_of, equal_slices, golden_stride
 from rapids_slink.neighbors.tiles import TileSearch
-from rapids_slink.neighbors.within import PairsInParts
+from rapids_slink.neighbors.within import PairSearch
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
-from rapids_slink.runtime.memory import free_bytes
+from rapids_slink.runtime.memory import free_bytes, rows_that_fit
 
 #: The length of the first lists, and how many times as long further ones are.
 FIRST_LISTED, LONGER = 32, 8
@@ -44,7 +44,7 @@ def in_tiles(values: Array, queries: Array, limit: float, metric: Metric, device
     return pairs if wanted or pairs.share_full() <= MAX_FULL else None
 
 
-class TilePairs(PairsInParts):
+class TilePairs(PairSearch):
     """A search for pairs by lists of the points within the limit."""
 
     def __init__(self, search: TileSearch, n: int, limit: float, device: Device) -> None:
@@ -58,9 +58,9 @@ class TilePairs(PairsInParts):
         return float(self._lists(self.search, rows, FIRST_LISTED)[2].mean())
 
     def parts(self, rows: slice) -> Iterator[tuple[Array, Array]]:
-        """Yield the pairs of some rows: see `PairsInParts.parts`."""
+        """Yield the pairs of some rows: see `PairSearch.parts`."""
         xp, search = self.device.xp, self.search.copy()  # what it makes in this run is gone with it
-        most_rows = max(1, int(min(LISTED_ROWS, free_bytes() / 4 / ENTRY_BYTES / FIRST_LISTED)))
+        most_rows = rows_that_fit(LISTED_ROWS, ENTRY_BYTES * FIRST_LISTED, free_bytes() / 4)
         for chunk in equal_slices(rows, most_rows):
             waiting, k = xp.arange(chunk.start, chunk.stop, dtype="int32"), FIRST_LISTED
             while waiting.size and k <= search.exact_kernels.MAX_LIST:

@@ -11,11 +11,10 @@
   compared as its *key*, the unsigned integer of its width that has its order; -0.0 equals 0.0. Inverted keys give the
   maximum spanning forest.
 - Every edge of the worklist names the two components that it joins by their roots, and is offered to both.
-- Merge: each component takes its best edge, which is in the forest by the cut property, and points at the component
-  across. If two chose the same edge, the smaller stays a root. The order is total, so there are no other cycles. Then
-  every pointer is moved on to its root. A component without an edge is complete and not visited again.
-- Contract: the ends of the edges become roots again, and edges within one component are dropped. At least half of
-  the components that had an edge are gone after each round.
+- Merge: each component takes its best edge and points at the component across. If two chose the same edge, the smaller
+  stays a root. Then every pointer is moved on to its root. A component without an edge is complete and not visited
+  again.
+- Contract: the ends of the edges become roots again, and edges within one component are dropped.
 - In a dense graph nearly all edges lie within a component once the lightest are merged. So the rounds run first on
   about `LIGHT_EDGES` lightest edges per node, found by a sample, and then on the other edges that still join two
   components. The result does not depend on where the edges are divided.
@@ -47,7 +46,7 @@ from rapids_slink.spanning_tree.problem import Tree
 LIGHT_EDGES = 1.5  # edges per node in the part that goes first
 
 #: Parts of the edges.
-ALL, LIGHTEST, REST = (constant("spanning_tree/graphs/worklist.cuh", name) for name in ("ALL", "LIGHTEST", "REST"))
+ALL, LIGHTEST, REST = (constant("spanning_tree/graphs/edges.cu", name) for name in ("ALL", "LIGHTEST", "REST"))
 
 
 @dataclass(frozen=True)
@@ -274,16 +273,16 @@ def read_graph(frame: Any, device: Device, *, maximum: bool = False, most_number
     columns = {name: frame[name] for name in COLUMNS}  # once: it takes longer than a round of Borůvka
     _check_columns(columns)
     m, ids, high = len(frame), None, -1
-    ends = columns["src"], columns["dst"]
-    numbers = all(end.dtype.kind in "iu" for end in ends)
+    src, dst = columns["src"], columns["dst"]
+    numbers = src.dtype.kind in "iu" and dst.dtype.kind in "iu"
     check_memory(device, MemoryEstimate(m * (NUMBERS if numbers else NAMES)), counted(m, "edge"))
     weight = promote_weights(_array(columns["weight"], device))
     if numbers:
-        src, dst = _signed(*(_array(end, device) for end in ends))
+        src, dst = _signed(_array(src, device), _array(dst, device))
         low, high, nan = kernels(device).inspect(src, dst, weight) if m else (0, -1, False)
         numbers = low >= 0 and high < (min(4 * m + 1024, MAX_NODES) if most_numbers is None else most_numbers)
     if not numbers:
-        codes, ids = _factorize(*ends)
+        codes, ids = _factorize(columns["src"], columns["dst"])
         codes = device.asarray(codes, "int64")
         src, dst = codes[:m], codes[m:]
         low, high, nan = kernels(device).inspect(src, dst, weight) if m else (0, -1, False)

@@ -49,8 +49,8 @@ def join_unless_marked(src: np.ndarray, dst: np.ndarray, n: int, marks: Marks) -
     buckets = np.full(1 << max(1, (2 * size).bit_length()), -1, place)
     owner, mark, parent = marks.node.astype(np.int32), marks.mark.astype(place), np.arange(n, dtype=np.int32)
     merging = np.empty(min(max(n - 1, 0), src.size), np.int64)
-    lists = first, last, np.zeros(n, place), following
-    merged, refused = _join(src, dst, owner, mark, *lists, buckets, chain, parent, merging)
+    count = np.zeros(n, place)
+    merged, refused = _join(src, dst, owner, mark, first, last, count, following, buckets, chain, parent, merging)
     return merging[:merged], int(refused)
 
 

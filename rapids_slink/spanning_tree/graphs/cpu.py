@@ -56,8 +56,10 @@ def run_rounds(edges: EdgeList, state: State, part: int, limit: int | None) -> N
     roots = np.flatnonzero(state.parent == np.arange(edges.n_nodes))
     state.roots[: roots.size] = roots
     active = roots.size
-    columns = map(read_only, (edges.src, edges.dst, _bits(edges.weight)))
-    size = _collect(*columns, *_weight_kind(edges), part, limit or 0, state.parent, state.best, a, b, keys, rows)
+    size = _collect(
+        read_only(edges.src), read_only(edges.dst), read_only(_bits(edges.weight)), *_weight_kind(edges), part,
+        limit or 0, state.parent, state.best, a, b, keys, rows,
+    )  # fmt: skip
     while True:
         _hook(a, b, rows, size, state.best, state.parent, state.in_forest)
         active = _compress(state.roots, active, state.parent, state.best)

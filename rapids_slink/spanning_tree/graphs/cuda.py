@@ -38,9 +38,9 @@ class State:
     roots: list[Any]  # int32 arrays, the components that had an edge, likewise in two arrays
 
     @property
-    def packed(self) -> np.int32:
-        """Return whether words hold rows, in the type that the kernels take."""
-        return np.int32(self.best_row is None)
+    def packed(self) -> bool:
+        """Return whether words hold rows."""
+        return self.best_row is None
 
 
 def workspace(first: int, m: int, n: int, itemsize: int) -> int:
@@ -64,8 +64,7 @@ def start(edges: EdgeList, part: int) -> State:
     capacity = m if part == ALL else min(m, int(SPARE * LIGHT_EDGES * n) + THREADS)
     parent, in_forest = cp.empty(n, cp.int32), cp.empty(m, bool)
     best, best_row = cp.empty(n, cp.uint64), None if packed else cp.empty(n, cp.uint64)
-    outputs = parent, best, best_row, in_forest
-    _launch("start_forest", max(n, m), np.int64(n), np.int64(m), *outputs)
+    _launch("start_forest", max(n, m), n, m, parent, best, best_row, in_forest)
     return State(
         parent=parent,
         best=best,
@@ -79,61 +78,54 @@ def start(edges: EdgeList, part: int) -> State:
 def run_rounds(edges: EdgeList, state: State, part: int, limit: int | None) -> None:
     """Fill the worklist with a part of the edges and run all rounds on it, as `cpu.run_rounds` does."""
     m, n = edges.src.size, edges.n_nodes
-    columns = _columns(edges)
     check_arrays("int32", state.parent, size=n)
-    check_arrays("int32", *state.roots)
     check_arrays("uint64", state.best, state.best_row, size=n)
     check_arrays("bool", state.in_forest, size=m)
-    check_arrays("uint64", *state.lists)
-    state.lists.sort(key=_capacity, reverse=True)
+    state.lists.sort(key=lambda worklist: worklist.shape[1], reverse=True)
     state.roots.sort(key=len, reverse=True)
     component = None if part in (ALL, LIGHTEST) else state.parent
     while True:
         counts = cp.zeros(3, cp.uint64)
         worklist = state.lists[0]
         _launch(
-            "collect_edges", m, np.int64(m), *columns, np.int32(edges.maximum), np.int32(part),
-            np.int64(limit or 0), component, np.int64(_capacity(worklist)), worklist, state.packed, state.best, counts,
+            "collect_edges", m, m, *_columns(edges), edges.maximum, part, limit or 0, component, worklist.shape[1],
+            worklist, state.packed, state.best, counts,
         )  # fmt: skip
-        collected = m if m <= _capacity(worklist) else int(counts[0])  # without a wait if all m fit
-        if collected <= _capacity(worklist):
+        collected = m if m <= worklist.shape[1] else int(counts[0])  # without a wait if all m fit
+        if collected <= worklist.shape[1]:
             break
         # The sample was misleading: collect again with capacity for all.
         state.lists[0] = cp.empty((worklist.shape[0], collected), cp.uint64)
-    if len(state.lists) == 1 or _capacity(state.lists[1]) < collected:
+    if len(state.lists) == 1 or state.lists[1].shape[1] < collected:
         state.lists[1:] = [cp.empty((worklist.shape[0], collected), cp.uint64)]
     other = state.lists[1]
-    jobs, lists = -(-max(collected, n) // ITEMS), (worklist, np.int64(_capacity(worklist)), other)
     launch_resident(
-        SOURCE, "boruvka_rounds", jobs, counts, *lists, np.int64(_capacity(other)), state.packed, state.best,
-        state.best_row, state.parent, state.in_forest, np.int64(n), *state.roots, cp.zeros(ZEROS, cp.uint64),
+        SOURCE, "boruvka_rounds", -(-max(collected, n) // ITEMS), counts, worklist, worklist.shape[1], other,
+        other.shape[1], state.packed, state.best, state.best_row, state.parent, state.in_forest, n, *state.roots,
+        cp.zeros(ZEROS, cp.uint64),
     )  # fmt: skip
 
 
 def flatten(parent: Array) -> None:
     """Point every node at its root."""
-    check_arrays("int32", parent)
     while parent.size:
         pending = cp.zeros(1, cp.uint64)
-        _launch("flatten", parent.size, np.int64(parent.size), parent, pending)
+        _launch("flatten", parent.size, parent.size, parent, pending)
         if not int(pending[0]):
             return
 
 
 def keys_of_rows(edges: EdgeList, rows: Array) -> Any:
     """Return the keys of the weights of these rows."""
-    check_arrays("int64", rows)
     keys = cp.empty(rows.size, cp.uint64)
-    weight = _columns(edges)[3:]
-    _launch("keys_of_rows", rows.size, np.int64(rows.size), rows, *weight, np.int32(edges.maximum), keys)
+    _launch("keys_of_rows", rows.size, rows.size, rows, *_columns(edges)[3:], edges.maximum, keys)
     return keys
 
 
 def number_by_appearance(labels: Array, n_labels: int) -> Any:
     """Return labels below `n_labels` as int32 numbers 0..k-1, in order of first appearance."""
-    check_arrays("int32", labels)
     first = cp.full(n_labels, -1, cp.int64).view(cp.uint64)  # `NOTHING` of edges.cu
-    _launch("find_first", labels.size, np.int64(labels.size), labels, first)
+    _launch("find_first", labels.size, labels.size, labels, first)
     first_row = first[labels].astype(cp.int64)
     return (cp.cumsum(first_row == cp.arange(labels.size)) - 1).astype(cp.int32)[first_row]
 
@@ -141,14 +133,10 @@ def number_by_appearance(labels: Array, n_labels: int) -> Any:
 def inspect(src: Array, dst: Array, weight: Array) -> tuple[int, int, bool]:
     """Return the least and the largest id, and whether a weight is NaN; the columns must not be empty."""
     extremes = cp.zeros(3, cp.uint64)
-    columns = _columns(EdgeList(src, dst, weight, 0))
-    _launch("inspect_edges", min(src.size, 2**20), np.int64(src.size), *columns, extremes)
+    edges = EdgeList(src, dst, weight, 0)
+    _launch("inspect_edges", min(src.size, 2**20), src.size, *_columns(edges), extremes)
     high, low, nan = extremes.tolist()
     return (2**64 - 1 - low) - 2**63, high - 2**63, bool(nan)
-
-
-def _capacity(worklist: Any) -> int:
-    return int(worklist.shape[1])
 
 
 def _columns(edges: EdgeList) -> tuple[Any, ...]:
@@ -159,6 +147,4 @@ def _columns(edges: EdgeList) -> tuple[Any, ...]:
     if weight.dtype.kind not in KINDS or weight.dtype.itemsize not in (4, 8):
         raise TypeError(f"weights must be numbers of four or eight bytes, got {weight.dtype}")
     check_arrays(src.dtype, src, dst)
-    check_arrays(weight.dtype, weight)
-    width, kind = np.int32(weight.dtype.itemsize), np.int32(KINDS[weight.dtype.kind])
-    return src, dst, np.int32(src.dtype.itemsize), weight, width, kind
+    return src, dst, src.dtype.itemsize, weight, weight.dtype.itemsize, KINDS[weight.dtype.kind]
