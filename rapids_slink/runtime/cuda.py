@@ -53,8 +53,8 @@ C_NAMES = {
 #: C++'s types as NumPy calls them; the last names are those of our sources.
 NUMPY_NAMES = {
     **{name: dtype for dtype, name in C_NAMES.items()},
-    "unsigned": "uint32", "u32": "uint32", "u64": "uint64", "word_t": "uint64", "byte": "uint8", "int2": "int32",
-    "int4": "int32", "float2": "float32", "double2": "float64",
+    "unsigned": "uint32", "u16": "uint16", "u32": "uint32", "u64": "uint64", "word": "uint64", "word_t": "uint64",
+    "byte": "uint8", "int2": "int32", "int4": "int32", "float2": "float32", "double2": "float64",
 }  # fmt: skip
 
 
@@ -340,6 +340,8 @@ def _checked(source: str, name: str, options: tuple[str, ...], arguments: tuple[
                 raise TypeError(f"the kernel {name} takes a number, got None as argument {len(checked)}")
             argument = NULL
         elif type(argument) is not kind:
+            if kind is np.void:
+                raise TypeError(f"the kernel {name} takes a struct, got {argument} as argument {len(checked)}")
             argument = kind(operator.index(argument)) if kind in INTEGERS else kind(argument)
         checked.append(argument)
     if has_several_gpus():

@@ -1,5 +1,6 @@
 """Launchers: the arguments of every kernel are those of its source, and what a kernel cannot read is refused."""
 
+import re
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ from rapids_slink.pipeline import tree_of_points
 from rapids_slink.points.check import check_finite
 from rapids_slink.report import Report
 from rapids_slink.runtime import frames
-from rapids_slink.runtime.cuda import cuda_source, launch, parameters
+from rapids_slink.runtime.cuda import NUMPY_NAMES, cuda_source, launch, parameters
 from rapids_slink.runtime.device import cuda
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.settings import Settings
@@ -37,6 +38,19 @@ def test_parameters_are_found(tmp_path):
     pointer = "".join(code for code in np.typecodes["AllInteger"] if np.dtype(code).itemsize == 8)
     kinds = parameters(str(tmp_path / "f.cu"), "f", "-DVALUE=double", "-arch=sm_90a")
     assert kinds == ("d", np.int64, pointer, np.void, np.float32)
+
+
+def test_numbers_have_known_types():
+    """What is passed by value is of a type that `parameters` knows, or a struct, for which no number is taken."""
+    for path in sanitize.PACKAGE.rglob("*.cu"):
+        source = cuda_source(str(path.relative_to(sanitize.PACKAGE)))
+        structs = set(re.findall(r"struct (?:__align__\(\d+\) )?(\w+)", source))
+        for declared in re.findall(r"__global__ void (?:__launch_bounds__\([^)]*\) )?\w+\(([^)]*)\)", source):
+            by_value = [part.replace("const ", "").split() for part in declared.split(",") if "*" not in part]
+            assert {" ".join(words[:-1]) for words in by_value} <= structs | NUMPY_NAMES.keys()
+    kernel = "neighbors/tiles/tiles.cu", "refine_marks"
+    with fake_gpu(), pytest.raises(TypeError, match="takes a struct"):
+        launch(*kernel, 5, *(None if isinstance(kind, str) else 1 for kind in parameters(*kernel)))
 
 
 @pytest.mark.parametrize(
