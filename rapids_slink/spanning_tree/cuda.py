@@ -302,7 +302,7 @@ def facing_limits(ends: Ends, upper: Array, separations: Separations, radius_ter
 
 
 class FacingPoints:
-    """Up to `capacity` points that face a component, as keys of facing.cuh."""
+    """Up to `capacity` points that face a component, as keys of component_pairs.cu."""
 
     def __init__(self, capacity: int) -> None:
         self.listed, self.count = cp.empty(capacity, cp.uint64), cp.zeros(1, cp.uint64)

@@ -197,7 +197,7 @@ PLACES = [
     (lists, "release_cached"),
     (Device, "synchronize"),
     (lists, "sort_in_place"),
-    (lists, "_search_crossing_edges"),
+    (lists, "connect_forest"),
     (ordering, "SORT"),
     (cutting, "check_cut"),
 ]

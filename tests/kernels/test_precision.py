@@ -84,7 +84,7 @@ def test_fused_filter_is_tried(bits, together, is_precise, monkeypatch):
 
         def append(products, image, steps, radii, tile_error, into):
             assert (steps, products.n_points) == (image.y.shape[1] // 16, 20)
-            for zeros in (radii.of_row, tile_error, image.half_norm):
+            for zeros in (radii.by_row, tile_error, image.half_norm):
                 assert not zeros.any()
             sums = summed(products.rows.y, image.y[: products.n_points], bits, together)
             ids, count = into.candidates.ids, into.candidates.count

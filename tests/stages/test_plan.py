@@ -199,7 +199,7 @@ def manifold_of_5(rng, n, d):
         (curve_and_outlier, 12, "bounding volume hierarchy"),
         (half_a_curve, 12, "fp16 tensor cores (fused)"),
         (manifold_of_5, 16, "fp16 tensor cores (fused)"),  # by the nodes that searches visit
-        (curve, 33, "fp16 tensor cores (fused)"),  # too many features
+        (curve, 33, "tiles of near points"),  # too many features
         (lambda rng, n, d: rng.normal(size=(n, d)), 12, "fp16 tensor cores (fused)"),
     ],
 )
