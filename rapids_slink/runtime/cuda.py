@@ -53,7 +53,7 @@ C_NAMES = {
 #: C++'s types as NumPy calls them; the last names are those of our sources.
 NUMPY_NAMES = {
     **{name: dtype for dtype, name in C_NAMES.items()},
-    "unsigned": "uint32", "u16": "uint16", "u32": "uint32", "u64": "uint64", "word": "uint64", "word_t": "uint64",
+    "unsigned": "uint32", "u32": "uint32", "u64": "uint64", "word": "uint64", "word_t": "uint64",
     "byte": "uint8", "int2": "int32", "int4": "int32", "float2": "float32", "double2": "float64",
 }  # fmt: skip
 
