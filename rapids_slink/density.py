@@ -17,7 +17,7 @@ from rapids_slink.dendrogram.cutting import OUTLIER, clusters_of_groups, frame_o
 from rapids_slink.item_pipeline import NearItems
 from rapids_slink.items.search import pairs_of_ranges
 from rapids_slink.metrics import PRECOMPUTED, distances
-from rapids_slink.neighbors import prepare_search, within
+from rapids_slink.neighbors import estimate_search, prepare_search, within
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.rows import metric_rows, require_common_features
 from rapids_slink.neighbors.task import SearchTask, equal_slices, row_blocks
@@ -176,8 +176,10 @@ def _by_trees(
     report["way"], number = "trees", xp.arange(n, dtype="int32")
     is_core = xp.full(n, k == 0)
     if 0 < k < n:
+        d, itemsize = values.shape[1], values.dtype.itemsize
+        check_memory(device, estimate_search(n, d, itemsize, k, device, metric=metric), counted(n, "row"))
         search = prepare_search(metric_rows(metric, values, device, compact=True), device, part_report, metric=metric)
-        limit = Limit.of(metric, rule.eps, values.shape[1]).surrogate
+        limit = Limit.of(metric, rule.eps, d).surrogate
         for part in equal_slices(slice(0, n), max(1, int(most_pairs(n, device) / k))):
             own = number if part.stop - part.start == n else number[part]
             is_core[part] = search.find(SearchTask(own, k, number, number)).weights[:, k - 1] <= limit

@@ -361,8 +361,8 @@ class SingleLinkage(PointHierarchy):
         Clusters at a greater distance are not merged. The result is a forest: its merges, and its cuts at thresholds up
         to this distance, are those of the whole tree. `n_clusters` must be at least the number of its trees; if it and
         `distance_threshold` are None, each tree is a cluster. Searches among many rows of many features stop at this
-        distance. For points of two or three features (on a CPU two to four, from 512 points on) `fit` makes the labels
-        alone, unless `n_clusters`, `min_samples` or `prediction_data` is given, by euclidean, sqeuclidean, cityblock
+        distance. For 512 or more points of two or three features (on a CPU two to four) `fit` makes the labels alone,
+        unless `n_clusters`, `min_samples` or `prediction_data` is given, by euclidean, sqeuclidean, cityblock
         and chebyshev distances. It keeps a copy of the rows, of which `linkage_` and `mst_` are made when one of them
         is first read.
     min_similarity : float, optional

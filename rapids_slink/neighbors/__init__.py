@@ -218,9 +218,9 @@ def search_in_tiles(
     See `prepare_search`. Clusters that are as wide as they are far apart are connected by the search that `all_pairs`
     makes. If `within` is finite, all points up to that surrogate distance are wanted, otherwise the nearest.
     """
-    wanted = forced().search if within == inf else forced().pairs
-    all_products = products(len(values if queries is None else queries), len(values), values.shape[1])
-    kind = wanted or possible_tiles(values, n or len(values), all_products if within == inf else inf, device)
+    wanted, n = forced().search if within == inf else forced().pairs, n or len(values)
+    all_products = products(n if queries is None else len(queries), n, values.shape[1])
+    kind = wanted or possible_tiles(values, n, all_products if within == inf else inf, device)
     if kind not in TILES or not TileSearch.serves(values, device, metric, queries):
         return None
     search = TileSearch(values, device, report, queries, progress, metric, None if kind == TILES[0] else all_pairs)

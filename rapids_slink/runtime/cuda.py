@@ -29,7 +29,7 @@ MAJOR, MINOR = 75, 76  # cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCa
 MULTIPROCESSORS = 16  # cudaDevAttrMultiProcessorCount
 #: The beginning of the names of the threads that compile.
 COMPILERS = "rapids_slink-compile"
-#: What threads compile or have compiled. A key is a GPU with a source and its options, or with a function's name.
+#: What threads compile or have compiled. A key is a GPU with a source and its options.
 _ahead: dict[tuple[Any, ...], Future[None]] = {}
 #: The work that was handed over on a GPU. It is kept because to look for its file takes a tenth of a small fit's time.
 _handed_over: set[tuple[Any, ...]] = set()
@@ -331,12 +331,16 @@ def _checked(source: str, name: str, options: tuple[str, ...], arguments: tuple[
     array = sys.modules["cupy"].ndarray
     checked: list[Any] = []
     for argument, kind in zip(arguments, parameters(source, name, *options), strict=True):
-        if type(argument) is array:
+        takes_array = type(kind) is str
+        if argument is not None and isinstance(argument, array) != takes_array:
+            what = "an array" if takes_array else "a number"
+            raise TypeError(f"the kernel {name} takes {what}, got {argument!r} as argument {len(checked)}")
+        if isinstance(argument, array):
             if argument.dtype.char not in kind or not argument.flags.c_contiguous:
                 what = f"of {argument.dtype} with strides {argument.strides} as argument {len(checked)}"
                 raise TypeError(f"the kernel {name} takes a contiguous array of its type, got one {what}")
         elif argument is None:
-            if type(kind) is not str:
+            if not takes_array:
                 raise TypeError(f"the kernel {name} takes a number, got None as argument {len(checked)}")
             argument = NULL
         elif type(argument) is not kind:

@@ -88,7 +88,10 @@ class MemoryEstimate:
 
     @classmethod
     def either(cls, *stages: Self) -> Self:
-        """Return the bytes of stages of which one works at a time."""
+        """Return the bytes of stages of which one works at a time: `least` is that of the largest.
+
+        A stage without chunks may hold more than `peak` then, by the chunk of another.
+        """
         chunk, preferred = (max(getattr(stage, name) for stage in stages) for name in ("min_chunk", "preferred_chunk"))
         return cls(max(stage.least for stage in stages) - chunk, chunk, preferred)
 
@@ -176,16 +179,17 @@ def _free_in_groups(root: Path) -> Iterator[int]:
     first = "memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat"
     for limit, used, stat in _read_in_groups("memory", first, ("memory.max", "memory.current", "memory.stat"), root):
         reclaimable = max(map(int, re.findall(r"^(?:total_)?inactive_file (\d+)$", stat, re.MULTILINE)), default=0)
-        if limit != "max":
+        with suppress(ValueError):  # "max", or a text of another form
             yield max(0, int(limit) - int(used) + reclaimable)
 
 
 def _cores_in_groups(root: Path) -> Iterator[int]:
     """Yield the quota of each control group that has one, in cores, rounded up."""
     for texts in _read_in_groups("cpu", ("cpu.cfs_quota_us", "cpu.cfs_period_us"), ("cpu.max",), root):
-        quota, period = " ".join(texts).split()
-        if quota not in ("max", "-1"):
-            yield -(-int(quota) // int(period))
+        with suppress(ValueError):  # "max", or a text of another form
+            quota, period = map(int, " ".join(texts).split())
+            if quota > 0:
+                yield -(-quota // period)
 
 
 def _read_in_groups(

@@ -189,6 +189,7 @@ def append_survivors(
     check_arrays(image.y.dtype, image.y, rows.y)  # the kernel reads these as bytes
     if local is None:
         check_arrays(image.half_norm.dtype, image.half_norm, rows.half_norm, half_sq_dist)
+        check_arrays("float32", radii.by_row, radii.by_tile)
         if len(radii.by_row) != rows.half_norm.size:
             raise ValueError(f"{rows.half_norm.size} rows, of which {len(radii.by_row)} have a radius")
     else:

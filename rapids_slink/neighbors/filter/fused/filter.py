@@ -40,6 +40,7 @@ from rapids_slink.neighbors.task import SearchTask, geometric_slices, golden_str
 from rapids_slink.runtime.cuda import (
     WARP,
     c_struct,
+    check_arrays,
     constant,
     launch,
     launch_blocks,
@@ -385,6 +386,7 @@ class FusedFilter(ImageFilter, ProductFilter):
         worthwhile, since no other slice follows.
         """
         image, n = self.image(), self.order.size
+        check_arrays(self.encoding.sum_type, survivors.half_sq_dist)
         keys = max(4, power_of_two(-(-survivors.capacity // WARP)))  # few sizes, each of which is compiled
         bound_of_distance = c_struct(self.scaling.scale, *self.metric.surrogate_bound_terms(self.n_features))
         int8 = int(self.encoding.sum_type == "int32")
