@@ -161,6 +161,7 @@ class _Kept(threading.local):
     """The helpers of each thread. They are kept from run to run, because to start and stop them takes a millisecond."""
 
     helpers: _Helpers | None = None
+    shares_chunks = False  # whether this thread is within a chunk of those that it and others take
 
 
 _kept = _Kept()
@@ -172,13 +173,16 @@ def for_each_chunk(
     """Call `work` for every chunk, and return the results in order.
 
     On a CPU all cores work if there is more than one chunk: this thread and its helpers take chunk after chunk.
-    BLAS is limited to one thread meanwhile: its own pool waits by spinning and would compete for the cores.
+    BLAS is limited to one thread meanwhile: its own pool waits by spinning and would compete for the cores. A call
+    within such a chunk is done by its thread alone: the helpers' queues tell the end of the outer call's chunks.
     """
     chunks = list(chunks)
+    n_helping = 0 if _kept.shares_chunks else min(len(chunks), workers(device)) - 1
     results, waiting = [None] * len(chunks), enumerate(chunks)
     with progress_bar(len(chunks), progress) as advance:
 
         def take_chunks() -> None:
+            before, _kept.shares_chunks = _kept.shares_chunks, _kept.shares_chunks or n_helping > 0
             try:
                 for i, chunk in waiting:
                     results[i] = work(chunk)
@@ -186,8 +190,9 @@ def for_each_chunk(
             except BaseException:
                 list(waiting)  # so that no further chunk starts after an error or Ctrl-C
                 raise
+            finally:
+                _kept.shares_chunks = before
 
-        n_helping = min(len(chunks), workers(device)) - 1
         if n_helping < 1:
             take_chunks()
             return results

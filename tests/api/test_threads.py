@@ -120,6 +120,23 @@ print(os.wait()[1])
 """
 
 
+def test_chunks_within_a_chunk_are_done_by_its_thread(prescribe):
+    """The helpers' end of the outer chunks is not taken for that of the inner ones."""
+    prescribe(cores=2)
+    barrier = threading.Barrier(2, timeout=60)
+
+    def inner(_):
+        time.sleep(0.02)
+        return threading.get_ident()
+
+    def outer(chunk):
+        barrier.wait()  # each of two threads has one of the first two chunks
+        return threading.get_ident(), for_each_chunk(CPU, inner, range(3)) if chunk == 0 else []
+
+    for own, threads in for_each_chunk(CPU, outer, range(2)):
+        assert set(threads) <= {own}
+
+
 def test_threads_are_kept_from_run_to_run_and_not_beyond_a_fork():
     assert python(AFTER_A_FORK, PYTHONWARNINGS="ignore") == "0\n"
 
