@@ -95,7 +95,7 @@ class Blocks:
 
     def _step(self, size: int) -> int:
         """Return the number of rows of a part of a block, which has this many rows and visitors."""
-        return size if size <= self.max_rows else max(1, self.max_rows // 2)
+        return max(1, size if size <= self.max_rows else self.max_rows // 2)
 
     def pairs_of_rows(self) -> int:
         """Return how many pairs of rows meet in all searches."""

@@ -477,3 +477,11 @@ def test_each_two_rows_meet_in_a_search(tmp_path):
             met[np.ix_(rows, rows)] = True
             assert np.unique(rows).size == rows.size == size <= max(2, most)
         assert met.all()
+
+
+def test_a_block_without_rows_has_no_search(tmp_path):
+    """All rows are in the second of three blocks, and none visits another."""
+    whole = blocks.Blocks(blocks.Pieces(tmp_path, (0, 5)), 3, 30)
+    np.save(whole.path(0), np.array([[1] * 5, [0] * 5], np.uint16))
+    assert whole.searches == {(1, 0, 0): 5}
+    assert whole.rows((1, 0, 0)).tolist() == [*range(5)]
