@@ -84,7 +84,8 @@ class _Growing:
         self.xp, self.n = self.device.xp, len(distinct.items)
         self.counts = distinct.copies.counts(self.xp) + 1  # how many equal rows each item stands for
         self.forest = PreallocatedFrame.empty(self.device, 0, EDGE_TYPES)
-        self.core = self.xp.zeros(self.n)  # infinite if too few items are within the limit, zero without `samples`
+        #: zero without `samples`; infinite, or above the limit, for an item with too few others within it
+        self.core = self.xp.zeros(self.n)
 
     def from_nothing(self, samples: Array | None = None) -> None:
         """Add the edges of all trees, and maybe some beyond the limit.

@@ -273,8 +273,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) count_items(
 }
 
 // The items in the form that mma.cu and wgmma.cu take: of each block of rows those tiles that have points which may be near to the
-// block's first, by the bins of `keys`. `ends` holds running totals over the blocks of k
-// components, then the pairs' items.
+// block's first, by the bins of `keys`. `ends` holds running totals over the blocks of k components, then the pairs' items.
 extern "C" __global__ void list_items(
     long long n, int k, int pairs, const int* __restrict__ first, const int* __restrict__ second,
     const long long* __restrict__ start, const long long* __restrict__ keys, const u32* __restrict__ ends, int of_rows, int of_points,
