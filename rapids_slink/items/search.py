@@ -117,7 +117,7 @@ def distinct_items(items: Items, number: Array, later_bytes: int = 0) -> Distinc
 
 
 def are_large(groups: Groups, device: Device) -> np.ndarray:
-    """Return which groups have so many items that not all their pairs are compared one by one, (g,) bool."""
+    """Return which groups have too many items to compare all their pairs one by one, (g,) bool."""
     small = {None: SMALL_GROUP[device.name], "stored": SMALL_GROUP[device.name], "distances": inf}
     return groups.sizes > small.get(forced().items, 1)
 

@@ -124,8 +124,8 @@ class SparseRows(StoredRows):
     def distances_of_rows(self, rows: Array, points: slice) -> Array:
         """Return the distances of some rows, (m,) int32, from a range of rows, (m, p) float64; by euclidean bounds."""
         dots = kernels(self.device).sums_of_rows(self, rows, points)
-        weigh = self._distances_of if self.metric.name == "cosine" else self._bounds_of
-        return weigh(dots, rows[:, None], self.device.xp.arange(points.start, points.stop, dtype="int32"))
+        distances_or_bounds = self._distances_of if self.metric.name == "cosine" else self._bounds_of
+        return distances_or_bounds(dots, rows[:, None], self.device.xp.arange(points.start, points.stop, dtype="int32"))
 
     def projection(self, limit: float) -> Projection:
         """Return dense rows whose near pairs hold the pairs within a limit.

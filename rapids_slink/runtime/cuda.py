@@ -311,15 +311,15 @@ def parameters(source: str, name: str, *options: str) -> tuple[Any, ...]:
     for text in declared[1].split(","):
         *words, _ = re.sub(r"\bconst\b|\b__restrict__\b", " ", text).replace("*", " * ").split()
         c_type = " ".join(word for word in words if word != "*")
-        known = "uint64" if words.count("*") > 1 else NUMPY_NAMES.get(named.get(c_type, c_type))
-        dtype = np.dtype(known or "void")
+        numpy_name = "uint64" if words.count("*") > 1 else NUMPY_NAMES.get(named.get(c_type, c_type))
+        dtype = np.dtype(numpy_name or "void")
         if "*" not in words:
             kinds.append(dtype.type)
         elif dtype.kind in "iu":
             alike = (code for code in np.typecodes["AllInteger"] if np.dtype(code).itemsize == dtype.itemsize)
             kinds.append("".join(alike))
         else:
-            kinds.append(dtype.char if known else np.typecodes["All"])
+            kinds.append(dtype.char if numpy_name else np.typecodes["All"])
     return tuple(kinds)
 
 
