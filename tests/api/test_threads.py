@@ -206,7 +206,6 @@ def fit_until_called(model, X, interrupting):
         interrupting.fails_at = interrupting.calls
 
 
-SORT = {"cpu": "_radix_order", "cuda": "_sort_on_gpu"}
 PLACES = [
     (brute_force, "chunks_of"),
     (brute_force, "for_each_chunk"),
@@ -215,7 +214,7 @@ PLACES = [
     (Device, "synchronize"),
     (lists, "sort_in_place"),
     (lists, "connect_forest"),
-    (ordering, "SORT"),
+    (ordering, "_sort_on_gpu"),
     (cutting, "check_cut"),
 ]
 
@@ -225,7 +224,9 @@ PLACES = [
     [pytest.param(*place, id=place[1], marks=() if place in PLACES[::3] else pytest.mark.full) for place in PLACES],
 )
 def test_interruptions(monkeypatch, owner, name, device):
-    X, name = INPUTS[0], SORT[device] if name == "SORT" else name
+    if (name, device) == ("_sort_on_gpu", "cpu"):
+        pytest.skip("NumPy sorts on a CPU")
+    X = INPUTS[0]
     model = SingleLinkage(5, n_neighbors=1, device=device).fit(X)
     expected, before = bits(model), stray_threads()
     function = getattr(owner, name)
