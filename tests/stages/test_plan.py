@@ -177,8 +177,7 @@ def test_all_pairs_join_many_points_of_few_tight_clusters(joins, set_costs):
     """Of which a search by a tree visits a third of the leaves, for each of the points."""
     rng, n = np.random.default_rng(0), 2**13
     X = rng.normal(size=(80, 32))[rng.integers(0, 80, n)] + 0.01 * rng.normal(size=(n, 32))
-    if not joins:
-        set_costs(look=np.inf)
+    set_costs(prepare=products(n, n) / (4 if joins else 3))
     model = rapids_slink.fit(X, device="cpu")
     assert model.report_["neighbors"]["filter"] == "k-d tree"
     assert ("joined_at_once" in model.report_["connect"]) is joins
