@@ -202,7 +202,7 @@ def block_rows(device: Device) -> int:
 MIN_ROW_SHARE, MIN_ROWS_PER_COMPONENT = 1 / 16, 24
 ROUNDS = 3  # the estimated number of rounds of searches that connecting at once replaces
 #: The same beside a tree, whose rounds end sooner; and how many times as long as to prepare a search all products take
-#: where once is enough. 8,192 rows along a curve take 47 ms by the tree, and 157 if its last components are joined at once.
+#: where once is enough. 8,192 rows along a curve take 47 ms by the tree, and 157 if components are connected at once.
 ROUNDS_OF_TREE, TIMES_PREPARED_AT_ONCE = 4.5, 4
 
 
