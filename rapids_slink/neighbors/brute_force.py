@@ -288,9 +288,9 @@ class BruteForceSearch(ListSearch):
         """
         kernels: Any = self.kernels  # a GPU's
         k, part_lists, by_lists = task.k, task.part_lists, task.bounds_by_lists
-        bounds_fall = True
-        n, d = self.values.shape
-        may_end_early = self._may_have_tiles and may_have_tiles(n, d, self.metric, self.device)
+        (n, d), bounds_fall = self.values.shape, True
+        # Few points have no tiles, whose check may read all values.
+        may_end_early = filter_.is_finest and may_have_tiles(n, d, self.metric, self.device) and self._may_have_tiles
         if part_lists is None or not filter_.arrange_parts(reached.upper, part_lists.split):
             part_lists = None
             most_rows = self._rows_at_once(task.rows.size, task.for_first_bounds.k)
@@ -303,7 +303,7 @@ class BruteForceSearch(ListSearch):
         survivors, slices = filter_.empty_survivors(k), filter_.symmetric_slices(split, bounds_fall, bool(by_lists))
         for at, offsets in enumerate(with_progress(slices, len(slices), task.progress(self.progress))):
             filter_.append_both(offsets, bound, survivors, split)
-            is_first = at == 0 and may_end_early and filter_.is_finest
+            is_first = at == 0 and may_end_early
             # `is_coarse` waits for the GPU.
             if (at % 2 or is_first) and filter_.is_coarse(survivors, MAX_AT_FIRST if is_first else MAX_OVERFLOWED):
                 finer = filter_.finer()
