@@ -60,9 +60,9 @@ def edits_of_rows(strings: Any, rows: np.ndarray, points: slice) -> np.ndarray:
     out = np.empty((rows.size, points.stop - points.start), strings.distance_type)
     masks = np.zeros((max(1, strings.n_characters), LANES), np.uint32 if strings.longest <= WORD // 2 else np.uint64)
     alone, edge = np.zeros(len(masks), np.uint64), np.empty(strings.longest, np.int8)
+    codes, starts = read_only(strings.codes), read_only(strings.starts)
     for part in equal_slices(slice(0, rows.size), LANES):
         columns = np.empty((out.shape[1], LANES), out.dtype)
-        codes, starts = read_only(strings.codes), read_only(strings.starts)
         _edits_of_rows(codes, starts, rows[part], points.start, masks, alone, edge, columns)
         out[part] = columns.T[: part.stop - part.start]
     return out

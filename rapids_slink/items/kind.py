@@ -195,7 +195,7 @@ class StoredRows(Items):
         return self.device.xp.unique(self.columns, return_inverse=True)[1].reshape(-1)
 
     @cached_property
-    def holders(self) -> "Holders":
+    def holders(self) -> Holders:
         """Return the rows that hold each column."""
         xp, number = self.device.xp, self.column_numbers
         row, entries = row_of_entries(self.starts, self.device).astype("int32"), stable_order(number, xp)

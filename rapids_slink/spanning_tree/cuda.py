@@ -89,8 +89,8 @@ def grow_forest(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> Grow
     rounds = cp.zeros(6 + 2 * MAX_ROUNDS, cp.int32)
     launch_resident(
         FOREST, "grow_forest", n, n, k, lists.ids, lists.weights, f.component, f.cursor, f.nearest_outside,
-        f.nearest_outside_weight, f.bound_weight, f.bound_code, f.best_weight, f.best_code, f.certified, cp.empty(n,
-        cp.int32), f.n_taken, *f.edges.columns.values(), rounds, least_share,
+        f.nearest_outside_weight, f.bound_weight, f.bound_code, f.best_weight, f.best_code, f.certified,
+        cp.empty(n, cp.int32), f.n_taken, *f.edges.columns.values(), rounds, least_share,
     )  # fmt: skip
     at_first, components, chosen, merged = rounds[2:6].tolist()
     return Growth(at_first - components, merged, chosen, components)
@@ -391,9 +391,10 @@ def _list_block_items(
     """Return the totals that list_block_items counts; write the items if there is an array for them."""
     n, totals = component.size, cp.zeros(3, cp.int64)
     jobs, room = -(-n // BLOCK_ROWS) * padded(-(-n // TILE), STRETCH), 0 if items is None else len(items)
+    max_tiles = 2**63 if limit is None else limit // TILE**2
     _launch_pairs(
-        "list_block_items", jobs, jobs, n, len(number), component, number, upper, BLOCK_ROWS, TILE, room, 2**63 if limit
-        is None else limit // TILE**2, totals, items,
+        "list_block_items", jobs, jobs, n, len(number), component, number, upper, BLOCK_ROWS, TILE, room, max_tiles,
+        totals, items,
     )  # fmt: skip
     return totals
 
