@@ -290,10 +290,11 @@ def warn_of_outliers(linkage: Mapping[str, Array], n: int, n_clusters: int) -> N
     kept = n - n_clusters
     if n < FEW_ROWS or n_clusters < 2 or linkage["size"].size != n - 1:
         return
-    child = np.concatenate([to_host(linkage[side][kept:]) for side in ("left", "right")])
-    child = child[child < n + kept]
-    sizes, is_merge = np.ones(n_clusters, np.int64), child >= n
-    sizes[is_merge] = to_host(linkage["size"][device_of(linkage["size"]).asarray(child[is_merge] - n)])
+    xp = device_of(linkage["size"]).xp
+    child = xp.concatenate([linkage[side][kept:] for side in ("left", "right")])
+    merged = xp.take(linkage["size"], child - n, mode="clip")
+    child, merged = to_host(xp.stack((child, merged)))  # a read of a GPU waits for all its work
+    sizes = np.where(child < n, 1, merged)[child < n + kept]
     single, largest = int((sizes == 1).sum()), int(sizes.max())
     if 2 * single > n_clusters - 1 and largest >= MOST_ROWS * n:
         have = "has" if single == 1 else "have"
