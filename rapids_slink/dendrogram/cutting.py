@@ -292,8 +292,8 @@ def warn_of_outliers(linkage: Mapping[str, Array], n: int, n_clusters: int) -> N
         return
     xp = device_of(linkage["size"]).xp
     child = xp.concatenate([linkage[side][kept:] for side in ("left", "right")])
-    merged = xp.take(linkage["size"], child - n, mode="clip")
-    child, merged = to_host(xp.stack((child, merged)))  # a read of a GPU waits for all its work
+    merged = linkage["size"][xp.maximum(child - n, 0)]
+    child, merged = to_host(xp.stack((child, merged)))  # one read: each waits for the GPU
     sizes = np.where(child < n, 1, merged)[child < n + kept]
     single, largest = int((sizes == 1).sum()), int(sizes.max())
     if 2 * single > n_clusters - 1 and largest >= MOST_ROWS * n:
