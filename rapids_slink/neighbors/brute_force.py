@@ -5,7 +5,7 @@
 Points are visited in a low-discrepancy order, in bands of which each extends the ones before g-fold and so adds about
 g·k candidates a row. If there are few pairs, a GPU tests all of them in one band. If points have core distances, they
 are visited in ascending order of these instead, and a search stops where they exceed the bounds of all its rows. A row
-whose candidates all fitted into its buffer is proven (filter/bounds.py says why). The others are searched again with
+whose candidates all fitted into its buffer is proven (filter/__init__.py says why). The others are searched again with
 the bounds that they have reached. On a GPU a finer filter follows, and then tiles of near points, which have scales of
 their own. At last every distance is computed.
 
@@ -25,7 +25,7 @@ from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.choose import may_have_tiles
 from rapids_slink.neighbors.exact import ExactPoints, candidate_capacity, same_candidates
 from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.filter import MIN_ROWS, TileFilter, choose_filter, fused_filter, n_seeds
+from rapids_slink.neighbors.filter import MIN_ROWS, TileFilter, choose_filter, n_seeds
 from rapids_slink.neighbors.filter import kernels as filter_kernels
 from rapids_slink.neighbors.task import (
     BLOCK,
@@ -58,7 +58,7 @@ def estimate_brute_force(
 
         a_worker = TILE_BYTES + MIN_ROWS * (12 * k + 64) + scan_bytes(n, k)
         return MemoryEstimate(lists + 4 * n, workers(device) * a_worker)
-    fused = fused_filter(device) if device.is_gpu and metric.filter in ("product", "bits") else None
+    fused = kernels.fused_filter() if device.is_gpu and metric.filter in ("product", "bits") else None
     a_row = fused.row_bytes(d) if fused else (2 if device.is_gpu else 4) * -(-d // 8) * 8 + 8
     a_row += 4 * d * (metric.filter == "direct")
     quantized = (n + m * (m != n and not device.is_gpu)) * (a_row + d + 8)  # d: a copy of small integers

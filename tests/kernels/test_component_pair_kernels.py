@@ -10,7 +10,7 @@ from scipy.spatial.distance import cdist, pdist, squareform
 
 from rapids_slink.metrics import EUCLIDEAN
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.filter.bounds import QuantizedPoints, radius_terms
+from rapids_slink.neighbors.filter import QuantizedPoints, radius_terms
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, resolve, to_host
 from rapids_slink.spanning_tree import component_pairs

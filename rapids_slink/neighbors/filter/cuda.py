@@ -35,14 +35,16 @@ from cupy_backends.cuda.libs import cublas
 
 from rapids_slink.metrics import EPSILON, OVERFLOW, WORD_BITS
 from rapids_slink.neighbors.exact import Candidates, ExactPoints
-from rapids_slink.neighbors.filter import SEEDS_BY_DISTANCE, TileFilter, filter_formula
-from rapids_slink.neighbors.filter.bounds import (
+from rapids_slink.neighbors.filter import (
+    SEEDS_BY_DISTANCE,
     SMALLEST_NORMAL,
     QuantizedPoints,
     Scaling,
+    TileFilter,
     UpperBound,
     ValueRange,
     allowed_range,
+    filter_formula,
     revealing_pairs,
 )
 from rapids_slink.neighbors.filter.fused import QUANTIZE, QUANTIZE_WARPS, has_bit_products, has_products, quantize_rows
@@ -107,7 +109,7 @@ def serves(n_features: int) -> bool:
 
 
 def products_keep_bound() -> bool:
-    """Return whether `product`, by cuBLAS on the current GPU, is as precise as `bounds.accumulation_bound` says.
+    """Return whether `product`, by cuBLAS on the current GPU, is as precise as `filter.accumulation_bound` says.
 
     It is tried once per process and GPU, in the shape of first bounds.
     """

@@ -13,7 +13,6 @@ from rapids_slink.neighbors.task import Search, SearchResult, SearchTask, invers
 from rapids_slink.runtime.cuda import (
     THREADS,
     WARP,
-    check_arrays,
     constant,
     launch,
     launch_blocks,
@@ -47,7 +46,6 @@ class BoxSearch(Search):
 
     def __post_init__(self) -> None:
         values, queries = self.values, self.queries
-        check_arrays(values.dtype, values, queries)
         n, d = values.shape
         self.axes: Array = None  # of the coordinates of which codes are made; None if they are made of the features
         self.box: Array = None
@@ -57,20 +55,20 @@ class BoxSearch(Search):
         along = cp.argsort(codes)
         self.points, self.order = cp.empty_like(values), cp.empty(n, cp.int32)
         level, begins = cp.empty(n, cp.uint8), cp.empty(n, cp.int32)
-        self.launch("arrange", n, values, codes, along, np.int64(n), self.points, self.order, level)
-        self.launch("find_leaves", n, level, np.int64(n), begins)
+        self.launch("arrange", n, values, codes, along, n, self.points, self.order, level)
+        self.launch("find_leaves", n, level, n, begins)
         self.leaf_of = cp.cumsum(begins, dtype=cp.int32) - np.int32(1)
         leaves = self.leaves = int(self.leaf_of[-1]) + 1
         start, self.parent = cp.empty(leaves, cp.int32), cp.empty(2 * leaves, cp.int32)
         self.nodes = cp.empty((2 * leaves, _node_bytes(d, values.dtype.itemsize)), cp.uint8)
         spans = cp.empty((2 * leaves, 2), cp.int32)
-        self.tree = np.int64(n), np.int32(leaves), spans, self.nodes  # as kernels take it
-        self.launch("list_leaves", n, self.leaf_of, np.int64(n), start)
+        self.tree = n, leaves, spans, self.nodes  # as kernels take it
+        self.launch("list_leaves", n, self.leaf_of, n, start)
         self.launch(
-            "build", leaves, self.points, self.order, np.int64(n), level, start, np.int32(leaves), self.nodes, spans,
+            "build", leaves, self.points, self.order, n, level, start, leaves, self.nodes, spans,
             self.parent, cp.full(leaves, NO_NODE, cp.int32),
         )  # fmt: skip
-        self.launch("link", 2 * leaves, np.int32(leaves), self.nodes)
+        self.launch("link", 2 * leaves, leaves, self.nodes)
         self.start = None  # the positions at which the queries start, if there are queries
         if queries is not None:
             place = cp.searchsorted(codes[along], self._morton_codes(queries))
@@ -89,15 +87,6 @@ class BoxSearch(Search):
         """Return this search; see `Search`."""
         return self
 
-    def check(self) -> None:
-        """Raise unless the points and the tree are as kernels read them."""
-        n, d = self.values.shape
-        check_arrays(self.values.dtype, self.values, self.queries)
-        check_arrays(self.values.dtype, self.points, size=n * d)
-        check_arrays("int32", self.order, self.leaf_of, size=n)
-        check_arrays("uint8", self.nodes, size=2 * self.leaves * _node_bytes(d, self.values.dtype.itemsize))
-        check_arrays("int32", self.tree[2], size=4 * self.leaves)
-
     @cached_property
     def position(self) -> Any:
         """Return the inverse of `order`: each point's position along the curve, (n,) int32."""
@@ -105,14 +94,12 @@ class BoxSearch(Search):
 
     def mean_visits(self, limit: int) -> float:
         """Return how many nodes 32 points visit together to find their nearest, on average, counted up to `limit`."""
-        self.check()
         n = self.order.size
         warps, visits = min(VISITING_WARPS, n // WARP), cp.zeros(1, cp.uint64)
         step = n // warps
         self.launch(
-            "count_visits", warps * WARP, self.points, np.int64(n), self.leaf_of, self.nodes, np.int64(step),
-            np.int64(step * warps), np.int32(limit), visits,
-        )  # fmt: skip
+            "count_visits", warps * WARP, self.points, n, self.leaf_of, self.nodes, step, step * warps, limit, visits
+        )
         return int(visits[0]) / warps
 
     def find(self, task: SearchTask) -> SearchResult:
@@ -126,10 +113,6 @@ class BoxSearch(Search):
         ids, weights, upper = cp.empty((m, size), cp.int32), cp.empty((m, size)), task.bounds(cp)
         if not m:
             return SearchResult(ids[:, :k], weights[:, :k], upper)
-        self.check()
-        check_arrays("int32", task.point_group, size=self.order.size)
-        check_arrays("int32", task.rows, task.row_group)
-        check_arrays("float64", upper, size=m)
         group = task.point_group[self.order]
         minima = None
         if task.per_group_minimum:  # otherwise no two points are of one group, or no group holds a point and a query
@@ -146,9 +129,9 @@ class BoxSearch(Search):
         warps = 0 if size <= LIST_SIZES[-1] else min(MAX_WARPS, SHARED_ENTRIES // entries)  # of a block of such warps
         threads = WARP * warps or THREADS
         launch_blocks(
-            NEAREST, "search", (-(-m * (WARP if warps else 1) // threads),), threads, queries, task.rows, np.int64(m),
+            NEAREST, "search", (-(-m * (WARP if warps else 1) // threads),), threads, queries, task.rows, m,
             start, task.row_group, self.points, self.order, group, self.leaf_of, *self.tree[2:], core, least_core,
-            queue, np.int32(size), np.int32(list_size), upper, minima, ids, weights,
+            queue, size, list_size, upper, minima, ids, weights,
             options=(*self._options(), f"-DLIST={0 if warps else size}"), shared_memory=warps * entries * ENTRY_BYTES,
         )  # fmt: skip
         ids, weights = (cp.ascontiguousarray(part[:, :k]) for part in (ids, weights))
@@ -159,12 +142,9 @@ class BoxSearch(Search):
     def _cores(self, core: Array) -> tuple[Any, Any]:
         """Return the points' core distances along the curve, and the least of each node."""
         if core is not self.core:
-            check_arrays("float64", core, size=self.order.size)
             along, least = core[self.order], cp.empty(2 * self.leaves)
             arrived = cp.zeros(self.leaves, cp.uint32)
-            self.launch(
-                "core_nodes", self.leaves, along, np.int32(self.leaves), self.nodes, self.parent, arrived, least
-            )
+            self.launch("core_nodes", self.leaves, along, self.leaves, self.nodes, self.parent, arrived, least)
             self.core, self.cores = core, (along, least)
         return self.cores
 
@@ -189,10 +169,10 @@ class BoxSearch(Search):
         n, d = places.shape
         if self.box is None:
             self.box = cp.full(2 * d, cp.inf)
-            self.launch("find_box", min(n, BOX_THREADS), places, np.int64(n), self.box)
+            self.launch("find_box", min(n, BOX_THREADS), places, n, self.box)
         codes = cp.empty(n, cp.uint64)
-        bits = np.int32(min(MAX_BITS, 63 // d))
-        self.launch("morton_codes", n, places, np.int64(n), self.box, bits, codes, features=d)
+        bits = min(MAX_BITS, 63 // d)
+        self.launch("morton_codes", n, places, n, self.box, bits, codes, features=d)
         return codes
 
 

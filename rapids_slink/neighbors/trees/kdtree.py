@@ -24,16 +24,21 @@ from rapids_slink.neighbors.exact.cpu import (
 )
 from rapids_slink.neighbors.task import Search, SearchResult, SearchTask
 from rapids_slink.neighbors.trees.tree import (
+    INLINED,
     LEAF,
+    Queries,
     build,
+    by_leaves,
     depth_of,
     groups_of_nodes,
+    largest_bound,
     least_of_nodes,
+    locate,
     share_between,
     to_boxes,
     to_points,
+    walk,
 )
-from rapids_slink.neighbors.trees.walk import INLINED, Queries, by_leaves, largest_bound, locate, walk
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU, Device
 from rapids_slink.runtime.memory import MemoryEstimate

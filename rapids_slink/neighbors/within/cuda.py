@@ -22,12 +22,11 @@ from rapids_slink.neighbors.filter.fused import BLOCK_ROWS, TILE
 from rapids_slink.neighbors.rows import bound_for_filter
 from rapids_slink.neighbors.task import equal_slices, inverse
 from rapids_slink.neighbors.trees.bvh import BoxSearch
-from rapids_slink.neighbors.within import Found, PairSearch, counts_within
-from rapids_slink.neighbors.within.tiles import in_tiles
+from rapids_slink.neighbors.within import Found, PairSearch, counts_within, in_tiles
 from rapids_slink.report import Report
-from rapids_slink.runtime.cuda import check_arrays, constant, launch_blocks
+from rapids_slink.runtime.cuda import constant, launch_blocks
 from rapids_slink.runtime.device import Array, cuda
-from rapids_slink.runtime.memory import free_bytes
+from rapids_slink.runtime.memory import free_bytes, rows_that_fit
 from rapids_slink.runtime.threads import progress_bar, with_progress
 
 WITHIN = "neighbors/within/within.cu"
@@ -116,8 +115,6 @@ class BoxPairs(PairSearch):
             at = (inverse(search.order, cp) if search.start is None else search.start)[ids]
             queue = cp.argsort(at)  # neighbours on the curve visit the same nodes
             ids, at = ids[queue], at[queue]
-        search.check()
-        check_arrays("int32", ids, at, size=m)
 
         def start(name: str, *more: Any, shared_memory: int = 0) -> None:
             launch_blocks(
@@ -139,8 +136,8 @@ class ExactPairs(PairSearch):
 
     def parts(self, rows: slice) -> Iterator[tuple[Array, Array]]:
         """Yield the pairs of some rows, a chunk of rows at a time: see `PairSearch.parts`."""
-        max_distances = int(min(MOST_DISTANCES, free_bytes() / 2 / DISTANCE_BYTES))
-        chunks = equal_slices(rows, max(1, max_distances // len(self.points)))
+        n = len(self.points)
+        chunks = equal_slices(rows, rows_that_fit(max(1, MOST_DISTANCES // n), DISTANCE_BYTES * n, free_bytes() / 2))
         for chunk in with_progress(chunks, len(chunks), self.bar(rows)):
             first = chunk.start if self.is_one else 0
             among, ids = self.points[first:], cp.arange(chunk.start, chunk.stop, dtype=cp.int32)

@@ -10,7 +10,7 @@ Here are the arguments of the kernel, the body that suits the GPU, and points as
 Points are images of fp16, or of int8 after a rotation, on all features or on principal axes.
 
 An int8 image holds y, the rounding of s·M(x - c), where M is linear and lengthens no vector by more than `stretch`:
-‖M v‖ <= stretch·‖v‖. So a pair of points within U is within stretch·s·U in the image, and the test of `bounds` loses no
+‖M v‖ <= stretch·‖v‖. So a pair of points within U is within stretch·s·U in the image, and the test of `filter` loses no
 neighbour. M is a rotation, which spreads a row's values evenly over the features: then eight bits lose little.
 
 A rotation orders the features anew, changes some signs and multiplies each 32 of them by a Hadamard matrix over √32,
@@ -33,7 +33,7 @@ from rapids_slink.forced import forced
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.choose import COSTS, int8_saves_time, worthwhile_projection
 from rapids_slink.neighbors.exact import Candidates
-from rapids_slink.neighbors.filter.bounds import (
+from rapids_slink.neighbors.filter import (
     ABSOLUTE_SLACK,
     ROUND_UP,
     SMALLEST_NORMAL,
@@ -345,7 +345,7 @@ def quantize_rows(values: Array, scaling: Scaling, rows: Array, padded: int, ato
 
 
 class Fp16:
-    """The points as `quantize_rows` has them: float32 sums, which `bounds.accumulation_bound` bounds."""
+    """The points as `quantize_rows` has them: float32 sums, which `filter.accumulation_bound` bounds."""
 
     name = "fp16 tensor cores (fused)"
     sum_type = "float32"
@@ -364,7 +364,7 @@ class Fp16:
     def sure_terms(self, n_features: int, limit: float, metric: Metric) -> tuple[float, float, float]:
         """Return the radius, the norms' slack and the absolute slack of the test that a pair is surely within.
 
-        See `bounds.sure_radius`.
+        See `filter.sure_radius`.
         """
         radius, norm_slack = sure_radius(limit, n_features, self.scale, metric)
         return float(radius), float(norm_slack), ABSOLUTE_SLACK
@@ -504,7 +504,7 @@ TRIED_FEATURES, TRIED_STEPS = 2**10, 2**6  # features of the rows that are tried
 
 
 def fp16_keeps_bound() -> bool:
-    """Return whether the kernel's sums of fp16 products are as precise as `bounds.accumulation_bound` says.
+    """Return whether the kernel's sums of fp16 products are as precise as `filter.accumulation_bound` says.
 
     The kernel is tried once per process and GPU. The sums of int8 and of bits are exact and need no trial.
     """

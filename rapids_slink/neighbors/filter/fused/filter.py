@@ -14,8 +14,7 @@ import numpy as np
 from rapids_slink.forced import forced
 from rapids_slink.metrics import WORD_BITS, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, candidate_capacity
-from rapids_slink.neighbors.filter import ProductFilter, TileFilter
-from rapids_slink.neighbors.filter.bounds import QuantizedPoints, Scaling, radius_terms
+from rapids_slink.neighbors.filter import ProductFilter, QuantizedPoints, Scaling, TileFilter, radius_terms
 from rapids_slink.neighbors.filter.fused import (
     ATOM_STEPS,
     BLOCK_ROWS,
@@ -466,7 +465,7 @@ class FusedFilter(ImageFilter, ProductFilter):
         self.largest_error = self.tile_error.max()
 
     def radii(self, bound: Array, error: Array, size: int) -> Radii:
-        """Return the `bounds.filter_radius` of rows with these bounds and errors, in one launch.
+        """Return the `filter.filter_radius` of rows with these bounds and errors, in one launch.
 
         If `error` is None, the rows have no errors.
         """
