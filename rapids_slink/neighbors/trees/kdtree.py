@@ -235,20 +235,9 @@ class TreeSearch(Search):
         node_core = NO_CORE if task.core is None else least_of_nodes(tree.first, core)
         minima = np.full(task.row_group.size if task.per_group_minimum else 0, np.inf)
         ids, weights = np.empty((m, task.k), np.int32), np.empty((m, task.k))
-        lists, queries = (
-            TopK(
-                task.bounds(np),
-                minima,
-                ids,
-                weights,
-                task.row_group[task.rows],
-                group,
-                groups_of_nodes(tree.first, group),
-                core,
-                node_core,
-            ),
-            self._queries(task),
-        )
+        row_group, node_group = task.row_group[task.rows], groups_of_nodes(tree.first, group)
+        lists = TopK(task.bounds(np), minima, ids, weights, row_group, group, node_group, core, node_core)
+        queries = self._queries(task)
 
         def search(at: slice) -> None:
             walk(self.metric.cpu_formula, tree, queries.take(at), lists)

@@ -321,17 +321,10 @@ class ImagePairs(PairSearch):
     def _of_far(self, rows: slice) -> Iterator[tuple[Array, Array]]:
         """Yield the pairs that hold a point which is in no block."""
         points = cp.arange(len(self.exact.points), dtype=cp.int32)
-        far_points = set(self.far.tolist())
-        for row in sorted(far_points):
-            others = points[rows.start :] if self.is_one else points[self.n_queries :]
-            others = others[others != row]
-            if self.is_one and len(far_points) > 1:  # two of them meet once
-                earlier = cp.asarray([f for f in far_points if f < row], np.int32)
-                others = others[~cp.isin(others, earlier)]
-            yield self._within(np.int32(row), others)
-        near = points[rows.start : rows.stop]
-        if far_points:
-            near = near[~cp.isin(near, self.far)]
+        points, near = points[rows.start if self.is_one else self.n_queries :], points[rows.start : rows.stop]
+        for row in self.far.tolist():
+            points, near = points[points != row], near[near != row]  # two far rows meet once
+            yield self._within(np.int32(row), points)
         for point in self.far_others.tolist():
             yield self._within(np.int32(point), near)
 

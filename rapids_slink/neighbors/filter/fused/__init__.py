@@ -163,21 +163,9 @@ def append_survivors(
 ) -> None:
     """Form the products of some rows with tiles of an image, and append the pairs that pass.
 
-    Parameters
-    ----------
-    products : Products
-    image : QuantizedPoints
-        The points.
-    steps : int
-        Tensor core instructions that a row's features take.
-    radii : Radii
-        Of the rows.
-    tile_error : (tiles,) float32 array
-        The largest error of each tile of the image.
-    into : Destination
-        `Survivors` if every pair is tested for both its points.
-    local : LocalTerms, optional
-        Between cells: the items' tiles, and what takes the place of `radii` and half norms.
+    A row's features take a number of tensor core instructions, `steps`. The `radii` are the rows', and `tile_error`,
+    (tiles,) float32, has the largest error of each tile of the image. Every pair is tested for both its points if it
+    goes into `Survivors`. Between cells `local` has the items' tiles, and what takes the place of radii and half norms.
     """
     rows, survivors = products.rows, into.candidates
     half_sq_dist = getattr(survivors, "half_sq_dist", None)
@@ -195,12 +183,10 @@ def append_survivors(
     else:
         check_arrays("int32", local.tiles, local.row_cell, local.point_cell)
         check_arrays("float32", local.begins, local.thresholds)
-    check_arrays("int32", into.items)
-    atoms = -(-steps // ATOM_STEPS)
     types = image.half_norm is not None and image.half_norm.dtype == cp.int32, image.y.dtype == cp.uint8
     is_between = into.items is not None and local is None
     kind = half_sq_dist is not None, is_between, local is not None, into.counts_sure, *types
-    body = _compiled(atoms, steps - (atoms - 1) * ATOM_STEPS, kind, is_hopper(), current_gpu())
+    body = _compiled(steps, kind, is_hopper(), current_gpu())
     table = into.pair_numbers
     pairs = (np.uint64(0), 0) if table is None else (np.uint64(table.data.ptr), len(table))
     addresses = [np.uint64(0)] * 5 if local is None else [np.uint64(part.data.ptr) for part in local]
@@ -208,10 +194,10 @@ def append_survivors(
     items = products.blocks * products.splits * (BLOCK_ROWS // body.rows)
     launch_blocks(
         body.source, "append_survivors", (min(items, body.blocks * multiprocessors()),), body.threads, rows.y, image.y,
-        image.half_norm, atoms, products.blocks, products.splits, *products.tiles, c_struct(*products.among),
-        products.n_points, rows.half_norm, radii.by_row, radii.by_tile, tile_error, into.row_group, into.point_group,
-        survivors.capacity, survivors.ids, *bits, into.items, into.thresholds, c_struct(*pairs),
-        c_struct(*addresses, *map(np.int64, sizes)), options=body.options, shared_memory=body.shared,
+        image.half_norm, -(-steps // ATOM_STEPS), products.blocks, products.splits, *products.tiles,
+        c_struct(*products.among), products.n_points, rows.half_norm, radii.by_row, radii.by_tile, tile_error,
+        into.row_group, into.point_group, survivors.capacity, survivors.ids, *bits, into.items, into.thresholds,
+        c_struct(*pairs), c_struct(*addresses, *map(np.int64, sizes)), options=body.options, shared_memory=body.shared,
     )  # fmt: skip
 
 
@@ -243,29 +229,22 @@ class _Body:
 
 
 @cache
-def _compiled(atoms: int, last_steps: int, kind: tuple[bool, ...], hopper: bool, gpu: int) -> _Body:
-    body = _body(atoms, last_steps, kind, hopper, gpu)
+def _compiled(steps: int, kind: tuple[bool, ...], hopper: bool, gpu: int) -> _Body:
+    body = _body(steps, kind, hopper, gpu)
     cuda_kernel(body.source, "append_survivors", *body.options).max_dynamic_shared_size_bytes = body.shared
     return body
 
 
 def source_of(
-    steps: int,
-    symmetric: bool = False,
-    between: bool = False,
-    local: bool = False,
-    int8: bool = False,
-    count: bool = False,
+    steps: int, symmetric: bool = False, between: bool = False, local: bool = False, int8: bool = False
 ) -> tuple[str, ...]:
     """Return the source and the options of the body that serves rows of `steps` instructions on the current GPU."""
-    atoms = -(-steps // ATOM_STEPS)
-    kind = symmetric, between, local, count, int8, False
-    body = _body(atoms, steps - (atoms - 1) * ATOM_STEPS, kind, is_hopper(), current_gpu())
+    body = _body(steps, (symmetric, between, local, False, int8, False), is_hopper(), current_gpu())
     return body.source, *body.options
 
 
-def _body(atoms: int, last_steps: int, kind: tuple[bool, ...], hopper: bool, gpu: int) -> _Body:
-    is_local = kind[2]
+def _body(steps: int, kind: tuple[bool, ...], hopper: bool, gpu: int) -> _Body:
+    atoms, is_local = -(-steps // ATOM_STEPS), kind[2]
     names = "RESIDENT_ATOMS", "LAST_STEPS", "SYMMETRIC", "BETWEEN_COMPONENTS", "LOCAL", "COUNT", "INT8", "BITS"
     more: tuple[str, ...]
     if hopper:
@@ -280,7 +259,7 @@ def _body(atoms: int, last_steps: int, kind: tuple[bool, ...], hopper: bool, gpu
         shared = _mma_bytes(resident, warps, stages)
         rows = threads = 32 * warps
         source, more = MMA, (f"-DWARPS={warps}", f"-DSTAGES={stages}")
-    values = resident, last_steps, *kind
+    values = resident, steps - (atoms - 1) * ATOM_STEPS, *kind
     options = (*more, *(f"-D{name}={int(value)}" for name, value in zip(names, values, strict=True)))
     return _Body(source, options, rows, threads, blocks, shared)
 
