@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.choose import may_have_tiles
-from rapids_slink.neighbors.exact import ExactPoints, candidate_capacity, same_candidates
+from rapids_slink.neighbors.exact import ExactPoints, candidate_capacity, same_candidates, scan_bytes
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import MIN_ROWS, TileFilter, choose_filter, n_seeds
 from rapids_slink.neighbors.filter import kernels as filter_kernels
@@ -54,9 +54,9 @@ def estimate_brute_force(
     """Estimate the bytes of a search among n points of d features for the k neighbours of m points or queries."""
     kernels, lists = filter_kernels(device), m * (12 * k + 8)
     if not device.is_gpu and metric.filter != "product":  # without a filter: tiles, and the lists of a chunk
-        from rapids_slink.neighbors.exact.cpu import TILE_BYTES, scan_bytes
+        from rapids_slink.neighbors.exact.cpu import TILE_BYTES
 
-        a_worker = TILE_BYTES + MIN_ROWS * (12 * k + 64) + scan_bytes(n, k)
+        a_worker = TILE_BYTES + MIN_ROWS * (12 * k + 64) + scan_bytes(n, k, device)
         return MemoryEstimate(lists + 4 * n, workers(device) * a_worker)
     fused = kernels.fused_filter() if device.is_gpu and metric.filter in ("product", "bits") else None
     a_row = fused.row_bytes(d) if fused else (2 if device.is_gpu else 4) * -(-d // 8) * 8 + 8
@@ -66,7 +66,7 @@ def estimate_brute_force(
     packing = 24 * n if device.is_gpu else PACKED_BYTES * min(max(n, m) * d, BLOCK)
     chunks = workers(device) * MIN_ROWS * chunk_row_bytes(n, d, k, device)
     if not device.is_gpu:  # a thread sorts the distances of a row
-        chunks += workers(device) * exact_kernels(device).scan_bytes(n, k)
+        chunks += workers(device) * scan_bytes(n, k, device)
         if m == n:  # the candidates and lists of all blocks that meet at a time
             block = min(n // (2 * kernels.MIN_PAIRS) + kernels.MIN_BLOCK_ROWS_LOW_MEMORY, kernels.MAX_BLOCK_ROWS)
             chunks += 2 * workers(device) * block * (36 * k + 160)
@@ -83,7 +83,7 @@ def chunk_row_bytes(n: int, d: int, k: int, device: Device) -> int:
     """Return the bytes of a row of a chunk: its products, quantized features, candidates and lists."""
     products = 4 * max(filter_kernels(device).TILE_POINTS, n_seeds(n, k))
     filtered = products + 32 * d + 4 * (64 + candidate_capacity(k)) + 36 * k + 64
-    return max(filtered, exact_kernels(device).scan_bytes(n, k)) if device.is_gpu else filtered
+    return max(filtered, scan_bytes(n, k, device)) if device.is_gpu else filtered
 
 
 #: Rows of a chunk if points have core distances. The rows of a chunk have similar bounds, and points with core

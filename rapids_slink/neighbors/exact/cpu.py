@@ -137,11 +137,6 @@ def _lists_by_sorting(
     return top
 
 
-def scan_bytes(n: int, k: int) -> int:
-    """Return the bytes that `scan` of n points takes to sort a row's distances: 0 unless lists are long."""
-    return 40 * n if k > MAX_LIST else 0
-
-
 def scan_each_pair(
     points: Array, metric: Metric, top: TopLists, upper: Array, progress: Progress | None = None
 ) -> None:

@@ -311,11 +311,6 @@ def _nearest_few(distance: Array, k: int) -> tuple[Array, Array] | None:
     return ids, distances
 
 
-def scan_bytes(n: int, k: int) -> int:
-    """Return the bytes that `scan` takes for a row, without its list: for long lists all n distances are sorted."""
-    return 40 * n if k > MAX_LIST else 0
-
-
 def _options(points: Array, metric: Metric) -> tuple[str, ...]:
     """Return the compiler's options for points of this type and the metric's formula, or that of bits for words."""
     formula = metric.bit_options if points.dtype == "uint64" else metric.cuda_options

@@ -344,14 +344,6 @@ class TileSearch(ListSearch):
             _, _, squares, sizes = self.kernels.sums_of_cells(self.columns_in, error, length)
         return Encoded(self.columns_in, centres, scales, y, error, length, fine, most_moved, longest, squares, sizes)
 
-    def _encode_rows(self, slots: Slots, columns: Encoded) -> Encoded:
-        """Return rows in slots, counted from the same centres and scaled likewise."""
-        centres, scales = columns.centres, columns.scales
-        y, error, length = self.kernels.encode(
-            self.points, slots, self.axes.centre, centres, scales, columns.fine, columns=False
-        )
-        return Encoded(slots, centres, scales, y, error, length, columns.fine)
-
     def _slots_of(self, task: SearchTask, index: Array) -> Slots:
         """Return the task's rows, or those of an `index`, in slots; each block is of one cell.
 
@@ -434,7 +426,14 @@ class TileSearch(ListSearch):
         rows = self.kernels.put_rows(slots, task, self.slot_of, begin, upper, minima)
         groups, encoded, boxes = (rows.groups, task.point_group), columns, self.tiles.boxes
         if columns.fine or slots is not self.slots:
-            encoded = self._encode_rows(replace(slots, rows=rows.real), columns)
+            own, origin, centres, scales = (
+                replace(slots, rows=rows.real),
+                self.axes.centre,
+                columns.centres,
+                columns.scales,
+            )
+            arrays = self.kernels.encode(self.points, own, origin, centres, scales, columns.fine, columns=False)
+            encoded = Encoded(own, centres, scales, *arrays, columns.fine)
             boxes = self.kernels.boxes(self.places, self.errors, rows.real)
         slot_groups, common = self._groups_of(task, rows)
         if minima is not None and not again:
