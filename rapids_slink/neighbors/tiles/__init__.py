@@ -426,14 +426,11 @@ class TileSearch(ListSearch):
         rows = self.kernels.put_rows(slots, task, self.slot_of, begin, upper, minima)
         groups, encoded, boxes = (rows.groups, task.point_group), columns, self.tiles.boxes
         if columns.fine or slots is not self.slots:
-            own, origin, centres, scales = (
-                replace(slots, rows=rows.real),
-                self.axes.centre,
-                columns.centres,
-                columns.scales,
+            own = replace(slots, rows=rows.real)
+            y, error, length = self.kernels.encode(
+                self.points, own, self.axes.centre, columns.centres, columns.scales, columns.fine, columns=False
             )
-            arrays = self.kernels.encode(self.points, own, origin, centres, scales, columns.fine, columns=False)
-            encoded = Encoded(own, centres, scales, *arrays, columns.fine)
+            encoded = replace(columns, slots=own, y=y, error=error, length=length)
             boxes = self.kernels.boxes(self.places, self.errors, rows.real)
         slot_groups, common = self._groups_of(task, rows)
         if minima is not None and not again:
