@@ -73,7 +73,7 @@ DEFAULT_NEIGHBORS = 8
 CODING_BYTES = 28
 #: The same while it wraps coordinates into a box.
 WRAPPING_BYTES = 40
-#: Bytes that a point's core distance adds: in the lists, in the search's order, by node, and in the bound of its list.
+#: Bytes that a point's core distance adds: in the lists, by node, and in the bound of its list.
 CORE_BYTES = 48
 
 
@@ -260,8 +260,8 @@ def estimate_search(
     coding = a_value * min(n * d, BLOCK) * (not device.is_gpu)
     estimates = (kind.estimate(n, m, d, listed, itemsize, device, metric) for kind in kinds)
     search = MemoryEstimate.either(*estimates)
-    if min_samples > 1:  # the points are put into the order of their core distances
-        search += MemoryEstimate(CORE_BYTES * n, 0 if device.is_gpu else 40 * min(n * d, BLOCK))
+    if min_samples > 1:
+        search += MemoryEstimate(CORE_BYTES * n)
     return replace(search, peak=rows + max(coding, search.peak + later * m))
 
 

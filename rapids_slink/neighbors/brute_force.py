@@ -3,11 +3,10 @@
     rows ──▶ filter ──▶ candidates ──▶ re-rank ──▶ lists, and a bound a row, tightened from band to band
 
 Points are visited in a low-discrepancy order, in bands of which each extends the ones before g-fold and so adds about
-g·k candidates a row. If there are few pairs, a GPU tests all of them in one band. If points have core distances, they
-are visited in ascending order of these instead, and a search stops where they exceed the bounds of all its rows. A row
-whose candidates all fitted into its buffer is proven (filter/__init__.py says why). The others are searched again with
-the bounds that they have reached. On a GPU a finer filter follows, and then tiles of near points, which have scales of
-their own. At last every distance is computed.
+g·k candidates a row. If there are few pairs, a GPU tests all of them in one band. A row whose candidates all fitted
+into its buffer is proven (filter/__init__.py says why). The others are searched again with the bounds that they have
+reached. On a GPU a finer filter follows, and then tiles of near points, which have scales of their own. At last every
+distance is computed.
 
 For the k-NN graph the fused filter and a CPU's form each pair of points once and test it for both: a symmetric pass. If
 the lists within two parts of the points are known, only pairs between the parts are formed.
@@ -86,9 +85,6 @@ def chunk_row_bytes(n: int, d: int, k: int, device: Device) -> int:
     return max(filtered, scan_bytes(n, k, device)) if device.is_gpu else filtered
 
 
-#: Rows of a chunk if points have core distances. The rows of a chunk have similar bounds, and points with core
-#: distances above the largest of these are left out.
-ROWS_OF_SIMILAR_BOUND = 2**15
 #: Rows that are searched again come in this many times as many chunks, so that each row has more room for candidates.
 MORE_ROOM = 8
 #: Before a CPU searches many rows again, it tries this number of them, if they are at most one in `MIN_TRIED`. Unless
@@ -124,8 +120,6 @@ class BruteForceSearch(ListSearch):
         exact = ExactPoints(self.values if self.queries is None else self.queries, self.values, self.metric)
         self.filter, self.exact = choose_filter(exact, self.device, self.max_weight, self.listed)
         self.in_tiles: TileSearch | None = None  # what searches once the filter has not told the points apart
-        self.core: Array = None  # the core distances by which the points are ordered, and these in ascending order
-        self.ascending_core: Array = None
         self.name = "none"
         if self.filter is not None:
             self.filter.arrange(self.filter.first_order())
@@ -139,10 +133,6 @@ class BruteForceSearch(ListSearch):
         m, few, is_short = task.rows.size, max(16 * task.k, 256), task.k <= self.kernels.MAX_LIST
         if task.part_lists is not None and min(task.part_lists.split, m - task.part_lists.split) <= task.k:
             task = replace(task, part_lists=None)  # lists that are not full give no bounds
-        if task.core is not None and task.core is not self.core:
-            self.core, (order, self.ascending_core) = task.core, self.kernels.in_order(task.core)
-            if self.filter is not None:
-                self.filter.arrange(order)
         if len(self.values) <= few or not m or not is_short or self.filter is None:
             if task.is_knn_graph and task.core is None and is_short and not self.device.is_gpu:
                 from rapids_slink.neighbors.exact.cpu import scan_each_pair
@@ -205,8 +195,7 @@ class BruteForceSearch(ListSearch):
             first, second = slice(0, parts.split), slice(parts.split, m)
             sides = [self._pass(task, filter_, a, reached, among=b) for a, b in ((first, second), (second, first))]
             return self.device.xp.concatenate(sides), none
-        rows = slice(0, m) if task.core is None else self.kernels.in_order(reached.upper)[0]
-        return self._pass(task, filter_, rows, reached), none
+        return self._pass(task, filter_, slice(0, m), reached), none
 
     def _search_again(self, task: SearchTask, unproven: Array, reached: SearchState) -> Array:
         """Search some rows again, at first with the bounds that they have reached; return those still not proven."""
@@ -254,7 +243,9 @@ class BruteForceSearch(ListSearch):
             if not again:
                 filter_.first_bounds(task, ids, bound, self._rows_at_once(ids.size, task.k))
             at_once = again or (self.device.is_gpu and ids.size * len(self.values) <= ONE_BAND)
-            bands = self._bands(task, filter_, bound, at_once, among)
+            first, last = (among.start, among.stop) if among else (0, filter_.order.size)
+            ends = geometric_slices(last if at_once else filter_.first_band, last - first, filter_.growth)
+            bands = [slice(first + band.start, first + band.stop) for band in ends]
             # These rows have the memory of a full chunk for their candidates.
             room = self._rows_a_chunk(task, filter_) * filter_.room * candidate_capacity(task.k) // ids.size
             capacity = min(room, len(self.values)) if at_once else None
@@ -334,9 +325,7 @@ class BruteForceSearch(ListSearch):
 
     def _rows_a_chunk(self, task: SearchTask, filter_: TileFilter, again: bool = False) -> int:
         """Return the number of rows that a filter takes at once; fewer, in the same memory, for a search `again`."""
-        rows = filter_.rows_at_once(task.k)
-        rows = rows if task.core is None else min(ROWS_OF_SIMILAR_BOUND, rows)
-        rows = min(self._rows_at_once(rows, task.k), len(self.exact.queries))
+        rows = min(self._rows_at_once(filter_.rows_at_once(task.k), task.k), len(self.exact.queries))
         return max(MIN_ROWS, rows // MORE_ROOM) if again else rows
 
     def _rows_at_once(self, preferred: int, k: int) -> int:
@@ -345,13 +334,3 @@ class BruteForceSearch(ListSearch):
         free = self.free_bytes / workers(self.device)
         rows = rows_that_fit(preferred, chunk_row_bytes(n, d, k, self.device), free, MIN_ROWS)
         return rows if rows == preferred else rows // MIN_ROWS * MIN_ROWS
-
-    def _bands(
-        self, task: SearchTask, filter_: TileFilter, bound: Array, at_once: bool, among: slice | None
-    ) -> list[slice]:
-        """Return the bands of points, in the filter's order, to test rows with these bounds with; one if `at_once`."""
-        first, last = (among.start, among.stop) if among else (0, filter_.order.size)
-        if task.core is not None:
-            last = self.kernels.count_up_to(self.ascending_core, bound)
-        bands = geometric_slices(last if at_once else filter_.first_band, last - first, filter_.growth)
-        return [slice(first + band.start, first + band.stop) for band in bands]

@@ -303,7 +303,6 @@ def lists_kernels():
     exact_cuda.drop_above_bound(points(n, 5, "int32"), points(n, 5, "float64"), xp.zeros(n))
     exact_cuda.sort_by_reachability(points(n, 5, "int32"), points(n, 5, "float64"), xp.zeros(n))
     exact_cuda.read_lists(points(n, 5, "int32"), points(n, 5, "float64"), 3)
-    exact_cuda.count_up_to(exact_cuda.in_order(xp.zeros(n))[1], xp.zeros(9))
     exact_cuda.unbounded(xp.zeros(n))
     exact_cuda.are_full(points(n, 5, "int32"))
     exact_cuda.hash_rows(points(n, 5), xp.arange(9))

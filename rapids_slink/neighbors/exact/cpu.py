@@ -168,17 +168,6 @@ def sort_by_reachability(ids: Array, weights: Array, core: Array) -> None:
     )
 
 
-def in_order(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return an order, int32, in which float64 numbers ascend, and the ascending numbers."""
-    order = np.argsort(values).astype(np.int32)
-    return order, values[order]
-
-
-def count_up_to(ascending: np.ndarray, bound: np.ndarray) -> int:
-    """Return how many of ascending numbers are at most the largest of the bounds."""
-    return int(np.searchsorted(ascending, bound.max(), side="right"))
-
-
 @njit(nogil=True, cache=True)
 def components(ids):
     """Return the least row of each row's component in the graph of lists, (n, k) ids: (n,) int64.
