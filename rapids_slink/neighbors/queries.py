@@ -151,8 +151,11 @@ def nearest_neighbors(X: Any, Y: Any, task: NearestTask, device: Device) -> Any:
         task.check_points(n)
         if together is not None:
             check_keys(together.point_groups.number.size, n, "Y")
-        elif k == 1:
-            small = _small_batch((m, n, d), (itemsize, queries.values.dtype.itemsize), metric, device)
+        elif k == 1 and device.is_gpu and itemsize == queries.values.dtype.itemsize:  # both are of one type
+            from rapids_slink.neighbors.small_batch import SmallBatchSearch
+
+            small = SmallBatchSearch(m, n, d, metric)
+            small = small if small.is_supported else None
         if small and small.estimate.least > SMALL_BATCH_BYTES and small.estimate.least > search(n, d, itemsize).least:
             small = None
         return small.estimate if small else search(n, d, itemsize)
@@ -271,20 +274,6 @@ def read_together(X: Any, Y: Any, by: GroupBy, device: Device) -> tuple[Any, Any
     X, Y, keys, y_keys = keys_of_both(X, Y, by, device)
     check_memory(device, MemoryEstimate(ROW_BYTES * (len(keys) + len(y_keys))), "the keys of X and Y")
     return X, Y, Together(*numbered_with(keys, y_keys, device))
-
-
-def _small_batch(shape: tuple[int, int, int], itemsizes: tuple[int, int], metric: Metric, device: Device) -> Any:
-    """Return the search for few queries on a GPU that has it, or None where another search is wanted.
-
-    `shape` is (m, n, d). Both tables must be of one type, so their `itemsizes` must be equal.
-    """
-    if not device.is_gpu or itemsizes[0] != itemsizes[1]:
-        return None
-    from rapids_slink.neighbors.small_batch import SmallBatchSearch
-
-    m, n, d = shape
-    small = SmallBatchSearch(m, n, d, metric)
-    return small if small.is_supported else None
 
 
 def _estimate(shape: tuple[int, int, int], itemsize: int, task: NearestTask, device: Device) -> MemoryEstimate:

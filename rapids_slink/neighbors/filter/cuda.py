@@ -47,7 +47,15 @@ from rapids_slink.neighbors.filter import (
     filter_formula,
     revealing_pairs,
 )
-from rapids_slink.neighbors.filter.fused import QUANTIZE, QUANTIZE_WARPS, has_bit_products, has_products, quantize_rows
+from rapids_slink.neighbors.filter.fused import (
+    MAX_FEATURES,
+    QUANTIZE,
+    QUANTIZE_WARPS,
+    fp16_keeps_bound,
+    has_bit_products,
+    has_products,
+    quantize_rows,
+)
 from rapids_slink.neighbors.filter.fused.filter import MAX_BITS, CountFilter, FusedFilter
 from rapids_slink.neighbors.task import SearchTask, row_blocks
 from rapids_slink.runtime.cuda import (
@@ -105,7 +113,7 @@ def fused_filter() -> Any:
 
 def serves(n_features: int) -> bool:
     """Return whether the current GPU has a filter of products for this number of features."""
-    return has_products() and FusedFilter.serves(n_features)
+    return has_products() and (n_features <= MAX_FEATURES or fp16_keeps_bound())
 
 
 def products_keep_bound() -> bool:

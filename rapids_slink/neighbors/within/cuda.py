@@ -247,11 +247,9 @@ class ImagePairs(PairSearch):
         return search
 
     def _arrange(self, rows: slice) -> None:
-        n, m = len(self.exact.points), rows.stop - rows.start
-        first, far = self._in_order(rows.start, m)
-        begin = rows.stop if self.is_one else self.n_queries
+        n, begin = len(self.exact.points), rows.stop if self.is_one else self.n_queries
+        first, self.far = self._in_order(rows.start, rows.stop - rows.start)
         second, self.far_others = self._in_order(begin, n - begin)
-        self.far = far
         filler = first[-1:].repeat(-first.size % BLOCK_ROWS) if first.size else first
         order = cp.concatenate((first, filler, second)).astype(cp.int32)
         self.row_blocks, self.first_other = -(-first.size // BLOCK_ROWS), (first.size + filler.size) // TILE

@@ -495,7 +495,11 @@ def _fp16_keeps_bound(_hopper: bool, _gpu: int) -> bool:
     trial = Trial(TRIED_FEATURES)
     m, n = len(trial.rows), len(trial.points)
     with outside_pool(cuda()):  # since the pool may have a limit
-        rows, points = (_image(part) for part in (trial.rows, trial.points))
+        scaling, atoms = Scaling(cp.zeros(TRIED_FEATURES), 1.0), TRIED_STEPS // ATOM_STEPS
+        rows, points = (
+            quantize_rows(cp.asarray(part), scaling, cp.arange(len(part), dtype=cp.int32), BLOCK_ROWS, atoms)
+            for part in (trial.rows, trial.points)
+        )
         rows = QuantizedPoints(rows.y, cp.asarray(-trial.padded_thresholds(BLOCK_ROWS)), rows.error)
         points = QuantizedPoints(points.y, cp.zeros(BLOCK_ROWS, cp.float32), points.error)
         none = Radii(cp.zeros(BLOCK_ROWS, cp.float32), cp.zeros(BLOCK_ROWS // TILE, cp.float32))
@@ -503,9 +507,3 @@ def _fp16_keeps_bound(_hopper: bool, _gpu: int) -> bool:
         into = Destination(candidates, cp.zeros(1, cp.int32))
         append_survivors(Products(rows, 1, 1, (0, 1), n), points, TRIED_STEPS, none, none.by_tile, into)
         return trial.is_passed(candidates.ids.get(), candidates.count.get())
-
-
-def _image(values: np.ndarray) -> QuantizedPoints:
-    """Return the image of a block of rows whose values fp16 holds."""
-    scaling, ids = Scaling(cp.zeros(TRIED_FEATURES), 1.0), cp.arange(len(values), dtype=cp.int32)
-    return quantize_rows(cp.asarray(values), scaling, ids, BLOCK_ROWS, TRIED_STEPS // ATOM_STEPS)

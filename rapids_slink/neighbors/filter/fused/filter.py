@@ -330,11 +330,6 @@ class FusedFilter(ImageFilter, ProductFilter):
         terms = radius_terms(self.n_features, self.encoding.scale * self.encoding.stretch, metric)
         self.radius_struct = c_struct(*terms)
 
-    @staticmethod
-    def serves(n_features: int) -> bool:
-        """Return whether the current GPU has an encoding for this number of features."""
-        return n_features <= MAX_FEATURES or fp16_keeps_bound()
-
     @property
     def is_finest(self) -> bool:
         """Return whether no filter is finer.
