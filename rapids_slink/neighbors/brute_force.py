@@ -41,6 +41,7 @@ from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
 
 if TYPE_CHECKING:
     from rapids_slink.neighbors.filter import ProductFilter
+    from rapids_slink.neighbors.filter.cpu import BlasFilter
     from rapids_slink.neighbors.filter.fused.filter import ImageFilter
 
 #: Bytes of a value while a CPU quantizes it.
@@ -190,7 +191,8 @@ class BruteForceSearch(ListSearch):
             filter_.arrange_parts(reached.upper, parts.split)
         if task.is_knn_graph and not self.device.is_gpu:
             at_once = self._rows_at_once(m, task.k)
-            return filter_.search_each_pair(task, reached, self.exact, at_once, self.progress), none
+            both = cast("BlasFilter", filter_)
+            return both.search_each_pair(task, reached, self.exact, at_once, self.progress), none
         if parts is not None:
             first, second = slice(0, parts.split), slice(parts.split, m)
             sides = [self._pass(task, filter_, a, reached, among=b) for a, b in ((first, second), (second, first))]

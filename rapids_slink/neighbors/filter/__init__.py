@@ -74,7 +74,7 @@ from rapids_slink.metrics import EPSILON, EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, same_candidates
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.rows import product_form
-from rapids_slink.neighbors.task import BLOCK, SearchState, SearchTask, equal_slices, inverse
+from rapids_slink.neighbors.task import BLOCK, SearchTask, equal_slices, inverse
 from rapids_slink.runtime.device import Array, Device, half, share_true, to_host
 
 #: The kernels of a device, in `cpu` or `cuda`.
@@ -569,12 +569,6 @@ class TileFilter:
         top, groups = self.exact_kernels.empty_lists(rows.size, task.k), (task.groups(rows), task.point_group)
         candidates = same_candidates(sample, rows.size, self.device)
         self.exact_kernels.rerank(self.exact, rows, candidates, groups, bound, top, task.core)
-
-    def search_each_pair(
-        self, task: SearchTask, reached: SearchState, exact: ExactPoints, rows_at_once: int, progress: bool | str
-    ) -> Array:
-        """Find the k-NN graph on a CPU, with each pair tested once: see `cpu.BlasFilter.search_each_pair`."""
-        raise NotImplementedError
 
     def finer(self) -> TileFilter | None:
         """Return a more precise filter for rows that this one leaves unproven; None if there is none."""
