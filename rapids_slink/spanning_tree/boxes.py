@@ -91,6 +91,7 @@ def tree_of_boxes(search: "BoxSearch", report: Report, max_weight: float = np.in
     so the search cannot be used afterwards.
     """
     xp, n = search.device.xp, search.order.size
+    search.check()
     tree = PreallocatedFrame.empty(search.device, n - 1, EDGE_TYPES)
     # Separate arrays fit into the gaps in memory that the search has left.
     candidate, component, size, chosen = (xp.empty(n, xp.int32) for _ in range(4))

@@ -415,6 +415,7 @@ def reduce_near_points(
 ) -> None:
     """Reduce the values of the rows near each row into its total, as `cpu.reduce_near_points` does."""
     n = search.order.size
+    search.check()
     if values is not None:
         values = values[search.order]
         check_arrays("float64", values, size=n)
@@ -431,6 +432,7 @@ def write_friends(search: BoxSearch, limit: float, metric: Metric, labels: Array
     Afterwards the search has other groups.
     """
     n = search.order.size
+    search.check()
     check_arrays("int32", labels, size=n)
     _, leaves, spans, nodes = search.tree
     parent, others = cp.empty(n, cp.int32), cp.zeros(1, cp.uint64)

@@ -13,6 +13,7 @@ from rapids_slink.neighbors.task import Search, SearchResult, SearchTask, invers
 from rapids_slink.runtime.cuda import (
     THREADS,
     WARP,
+    check_arrays,
     constant,
     launch,
     launch_blocks,
@@ -46,6 +47,7 @@ class BoxSearch(Search):
 
     def __post_init__(self) -> None:
         values, queries = self.values, self.queries
+        check_arrays(values.dtype, values, queries)
         n, d = values.shape
         self.axes: Array = None  # of the coordinates of which codes are made; None if they are made of the features
         self.box: Array = None
@@ -87,6 +89,15 @@ class BoxSearch(Search):
         """Return this search; see `Search`."""
         return self
 
+    def check(self) -> None:
+        """Raise unless the points and the tree are as kernels read them."""
+        n, d = self.values.shape
+        check_arrays(self.values.dtype, self.values, self.queries)
+        check_arrays(self.values.dtype, self.points, size=n * d)
+        check_arrays("int32", self.order, self.leaf_of, size=n)
+        check_arrays("uint8", self.nodes, size=2 * self.leaves * _node_bytes(d, self.values.dtype.itemsize))
+        check_arrays("int32", self.tree[2], size=4 * self.leaves)
+
     @cached_property
     def position(self) -> Any:
         """Return the inverse of `order`: each point's position along the curve, (n,) int32."""
@@ -94,6 +105,7 @@ class BoxSearch(Search):
 
     def mean_visits(self, limit: int) -> float:
         """Return how many nodes 32 points visit together to find their nearest, on average, counted up to `limit`."""
+        self.check()
         n = self.order.size
         warps, visits = min(VISITING_WARPS, n // WARP), cp.zeros(1, cp.uint64)
         step = n // warps
@@ -113,6 +125,10 @@ class BoxSearch(Search):
         ids, weights, upper = cp.empty((m, size), cp.int32), cp.empty((m, size)), task.bounds(cp)
         if not m:
             return SearchResult(ids[:, :k], weights[:, :k], upper)
+        self.check()
+        check_arrays("int32", task.point_group, size=self.order.size)
+        check_arrays("int32", task.rows, task.row_group)
+        check_arrays("float64", upper, size=m)
         group = task.point_group[self.order]
         minima = None
         if task.per_group_minimum:  # otherwise no two points are of one group, or no group holds a point and a query
@@ -142,6 +158,7 @@ class BoxSearch(Search):
     def _cores(self, core: Array) -> tuple[Any, Any]:
         """Return the points' core distances along the curve, and the least of each node."""
         if core is not self.core:
+            check_arrays("float64", core, size=self.order.size)
             along, least = core[self.order], cp.empty(2 * self.leaves)
             arrived = cp.zeros(self.leaves, cp.uint32)
             self.launch("core_nodes", self.leaves, along, self.leaves, self.nodes, self.parent, arrived, least)

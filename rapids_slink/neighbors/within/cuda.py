@@ -24,7 +24,7 @@ from rapids_slink.neighbors.task import equal_slices, inverse
 from rapids_slink.neighbors.trees.bvh import BoxSearch
 from rapids_slink.neighbors.within import Found, PairSearch, counts_within, in_tiles
 from rapids_slink.report import Report
-from rapids_slink.runtime.cuda import constant, launch_blocks
+from rapids_slink.runtime.cuda import check_arrays, constant, launch_blocks
 from rapids_slink.runtime.device import Array, cuda
 from rapids_slink.runtime.memory import free_bytes, rows_that_fit
 from rapids_slink.runtime.threads import progress_bar, with_progress
@@ -115,6 +115,8 @@ class BoxPairs(PairSearch):
             at = (inverse(search.order, cp) if search.start is None else search.start)[ids]
             queue = cp.argsort(at)  # neighbours on the curve visit the same nodes
             ids, at = ids[queue], at[queue]
+        search.check()
+        check_arrays("int32", ids, at, size=m)
 
         def start(name: str, *more: Any, shared_memory: int = 0) -> None:
             launch_blocks(
