@@ -1,6 +1,6 @@
 """Tiles on a CPU: BLAS for products, Numba for the rest."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -12,11 +12,15 @@ from rapids_slink.neighbors.task import SearchTask, golden_stride, inverse, row_
 from rapids_slink.neighbors.tiles.order import (
     BLOCK,
     ENCODE,
+    EPSILON,
     GROUP_BITS,
+    ROUND_UP,
     TILE,
     TILES,
+    TINY,
     Balls,
     CommonGroups,
+    Cuts,
     Lists,
     PlacedTiles,
     Reach,
@@ -43,16 +47,6 @@ UNDERFLOW = 1e-306  # added to squares: its part of E is more than what products
 #: The types of the test's terms, coarse and fine. With float64 terms a pair does not pass only because float32 cannot
 #: tell its terms apart.
 TERM_TYPES = "float32", "float64"
-EPSILON, ROUND_UP, TINY = 2.0**-52, 1 + 2.0**-22, 1e-30
-
-
-class Cuts(NamedTuple):
-    """A tree of cuts over a sample of places."""
-
-    nodes: Array  # (nodes, 4) int32: an axis, `BALL` or `LEAF`; its children; where its points begin
-    values: Array  # (nodes,) float32: what is below it goes to the first child, of coordinates or squared radii
-    middles: Array  # (nodes, m) float32: of radii
-    breaks: Array  # (sample + 1,) bool: where points begin that are apart from those before
 
 
 def products_are_precise() -> bool:

@@ -23,10 +23,13 @@ from rapids_slink.neighbors.tiles.order import (
     BOUND,
     ENCODE,
     ORDER,
+    ROUND_UP,
     TILE,
     TILES,
+    TINY,
     Balls,
     CommonGroups,
+    Cuts,
     Lists,
     PlacedTiles,
     Reach,
@@ -60,17 +63,7 @@ FEW = 4095  # numbers of a list that come to the host together with their count
 ITEM_TILES = 32  # of a work item
 MOST_UNIT = 2.0**100  # the largest unit in float32
 FLUSHED = 3 * 2.0**-126  # what float32 loses of a difference at most, since it has no denormal numbers here
-ROUND_UP, TINY = 1 + 2.0**-22, 1e-30
 TERM_TYPES = "float32", "float32"
-
-
-class Cuts(NamedTuple):
-    """A tree of cuts over a sample of places: see `rapids_slink.neighbors.tiles.cpu.Cuts`."""
-
-    nodes: Array
-    values: Array
-    middles: Array
-    breaks: Array  # int32
 
 
 class Band(NamedTuple):

@@ -49,7 +49,7 @@ AXES, AXIS_ROWS, MULTIPLICATIONS = constant(ENCODE, "MOST_AXES"), 2**12, 3
 #: Places that the tree cuts, at most; the fewest points on either side of a cut at which a block begins, and the fewest
 #: of the sample: of nodes of a few most have a gap.
 SAMPLE, MIN_RUN, SAMPLED_RUN = 2**16, 512, 16
-EPSILON = 2.0**-52
+EPSILON, ROUND_UP, TINY = 2.0**-52, 1 + 2.0**-22, 1e-30
 #: The bits of a group in a key; groups' numbers are int32.
 GROUP_BITS = constant(ORDER, "GROUP_BITS")
 #: A node's cut is the number of an axis, `BALL` for a radius, or `LEAF` for none. See order.cu for the others.
@@ -57,6 +57,15 @@ BALL, LEAF, JUMP, TAIL, INNERMOST, MIN_JUMP, MEDIAN_ROWS = (
     constant(ORDER, name) for name in ("BALL", "LEAF", "JUMP", "TAIL", "INNERMOST", "MIN_JUMP", "MEDIAN_ROWS")
 )
 GAP = 0.2  # of the extent
+
+
+class Cuts(NamedTuple):
+    """A tree of cuts over a sample of places."""
+
+    nodes: Array  # (nodes, 4) int32: an axis, `BALL` or `LEAF`; its children; where its points begin
+    values: Array  # (nodes,) float32: what is below it goes to the first child, of coordinates or squared radii
+    middles: Array  # (nodes, m) float32: of radii
+    breaks: Array  # (sample + 1,) bool, a GPU's int32: where points begin that are apart from those before
 
 
 class Lists(NamedTuple):
@@ -368,7 +377,7 @@ def _find_cut(sample, rows, middle, min_run):
 def cut_sample(sample, leaf, min_run, nodes, values, middles, breaks):
     """Fill a tree with cuts of a sample, (n, m) float32, and return the number of its nodes.
 
-    The tree's arrays are those of `cpu.Cuts`.
+    The tree's arrays are those of `Cuts`.
     """
     rows = np.arange(sample.shape[0])
     ends = np.empty(nodes.shape[0], np.int64)
