@@ -13,7 +13,7 @@ from dataclasses import replace
 from rapids_slink.dendrogram.cutting import FEW_LEAVES
 from rapids_slink.metrics import PRECOMPUTED, Rows
 from rapids_slink.neighbors.choose import may_have_tiles
-from rapids_slink.neighbors.filter import fused_filter
+from rapids_slink.neighbors.filter import kernels as filter_kernels
 from rapids_slink.points.check import FEW_VALUES
 from rapids_slink.runtime.cuda import WARP, Ahead, compile_ahead, power_of_two, value_option
 from rapids_slink.runtime.memory import usable_cores
@@ -62,7 +62,7 @@ def _work(problem: Problem) -> Iterator[Ahead]:
         )
     elif way == "boxes":
         yield from (("neighbors/trees/bvh.cu", *boxes), ("spanning_tree/boxes.cu", *boxes))
-    elif metric.filter == "product" and fused_filter(problem.device):
+    elif metric.filter == "product" and filter_kernels(problem.device).fused_filter():
         yield from _of_fused_lists(problem, value, formula)
         return
     else:

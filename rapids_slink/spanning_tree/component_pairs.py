@@ -26,8 +26,13 @@ from rapids_slink.forced import forced
 from rapids_slink.metrics import EPSILON
 from rapids_slink.neighbors.choose import COSTS, ROUNDS, connects_at_once
 from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.filter import ProductFilter
-from rapids_slink.neighbors.filter.bounds import FLOAT32_EPSILON, accumulation_bound, radius_terms, shrink_factor
+from rapids_slink.neighbors.filter import (
+    FLOAT32_EPSILON,
+    ProductFilter,
+    accumulation_bound,
+    radius_terms,
+    shrink_factor,
+)
 from rapids_slink.neighbors.task import BLOCK, Search, equal_slices, mutual_reachability, row_blocks
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.report import Report

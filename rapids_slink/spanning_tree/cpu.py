@@ -17,14 +17,17 @@ from rapids_slink.neighbors.task import row_blocks
 from rapids_slink.neighbors.trees.tree import (
     LEAF,
     SERIAL_POINTS,
+    Queries,
     Tree,
     box_to_box,
     build,
+    largest_bound,
+    mark_near,
     may_wrap,
     to_boxes,
     to_points,
+    walk,
 )
-from rapids_slink.neighbors.trees.walk import Queries, largest_bound, mark_near, walk
 from rapids_slink.ordering import NO_EDGE, edge_code, edge_codes, lighter, sort_in_place, stable_order
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
