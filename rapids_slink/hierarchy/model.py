@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from rapids_slink.catalogue import catalogue_of, read_rows
-from rapids_slink.dendrogram import condense, cutting
+from rapids_slink.dendrogram import condense, cutting, reduce_outliers
 from rapids_slink.dendrogram.condense import Rule, select, summarize
 from rapids_slink.dendrogram.cutting import (
     COLUMNS,
@@ -31,7 +31,6 @@ from rapids_slink.dendrogram.cutting import (
     warn_of_heavy_rows,
     warn_of_outliers,
 )
-from rapids_slink.dendrogram.noise import reduce_outliers
 from rapids_slink.hierarchy import plotting, storage
 from rapids_slink.hierarchy.explorer import Explorer
 from rapids_slink.hierarchy.exports import Exports

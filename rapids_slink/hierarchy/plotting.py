@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 
 from rapids_slink.hierarchy.exports import needs, to_scipy
-from rapids_slink.hierarchy.palette import COLORS, NOISE, OTHERS
 from rapids_slink.points import Points, as_points
 from rapids_slink.points.check import as_integer
 from rapids_slink.points.output import as_frame, is_collection, on_host
@@ -27,7 +26,14 @@ from rapids_slink.trigonometry import EARTH_RADIUS
 if TYPE_CHECKING:
     from rapids_slink.hierarchy.model import Hierarchy
 
-
+#: The colours of the largest clusters, in order of size. The first six are those of Okabe and Ito, except black and
+#: yellow: they are distinguishable with any kind of colour blindness.
+COLORS = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C6BB1", "#66A61E", "#B15928", "#E7298A",
+    "#17A2A2", "#8D8C12", "#FB8072", "#5E60CE", "#C49A6C", "#2CA02C", "#C51B7D", "#D4AC0D", "#CB4335", "#7FB3D5",
+)  # fmt: skip
+#: The colour of all other clusters, and that of noise in the explorer, which is faint.
+OTHERS, NOISE = "#999999", "#A0A0A060"
 #: More rows than this are drawn by datashader, if it is installed.
 DENSE = 100_000
 #: The largest number of rows that `plot_clusters` draws, and of heights that `plot_heights` draws.

@@ -16,7 +16,7 @@ import pandas as pd
 from rapids_slink.dendrogram.condense import CONDENSED, Condensed, enclosing, from_frame
 from rapids_slink.hierarchy import plotting
 from rapids_slink.hierarchy.exports import graph_of, needs, networkx
-from rapids_slink.hierarchy.palette import COLORS
+from rapids_slink.hierarchy.plotting import COLORS
 from rapids_slink.points.check import as_integer
 from rapids_slink.points.output import Frame, Rows, on_host
 from rapids_slink.runtime.device import to_host

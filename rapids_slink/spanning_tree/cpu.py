@@ -36,8 +36,8 @@ from rapids_slink.spanning_tree.component_pairs import (
     Components,
     Separations,
 )
-from rapids_slink.spanning_tree.grouped import is_stored
 from rapids_slink.spanning_tree.lists import LEAST_SHARE, Growth
+from rapids_slink.spanning_tree.pairs import is_stored
 
 # ----------------------------------------------------------------------------------------------------- forests by lists
 

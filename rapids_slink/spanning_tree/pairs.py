@@ -13,7 +13,7 @@ from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors.choose import takes_all_distances
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.task import BLOCK, row_blocks
-from rapids_slink.runtime.device import Array, Device
+from rapids_slink.runtime.device import CPU, Array, Device
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, current_run
 from rapids_slink.runtime.threads import for_each_chunk, workers
@@ -104,6 +104,11 @@ def stores_distances(d: int, metric: Metric, min_samples: int, device: Device, c
     """
     by_one = d <= MAX_FEATURES and metric.has_half_integer_power and metric.space is None
     return compact or device.is_gpu or min_samples > 1 or not by_one
+
+
+def is_stored(metric: Metric, min_samples: int, compact: bool) -> bool:
+    """Return whether a CPU stores the distances of a group."""
+    return metric.missing or stores_distances(1, metric, min_samples, CPU, compact)
 
 
 def tree_of_pairs(values: Array, metric: Metric, min_samples: int, device: Device) -> PreallocatedFrame:
