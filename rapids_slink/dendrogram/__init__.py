@@ -62,11 +62,19 @@ class Members:
 def linkage_of_edges(tree: Any, n_nodes: int | None, device: Device) -> PreallocatedFrame:
     """Return the linkage frame of an edge frame, on a device, within a run: the work of `api.linkage`."""
     require_edges(tree, "tree")
-    n = _count_nodes(len(tree), n_nodes)
     edges = len(tree)
+    n = edges + 1 if n_nodes is None else as_integer(n_nodes, "n_nodes")
+    if not 1 <= n <= MAX_ROWS:
+        raise ValueError(f"a tree must have from 1 to {MAX_ROWS} nodes, got {n}")
+    if edges > n - 1:
+        raise ValueError(f"not a tree: {edges} edges over n_nodes={n} nodes; a tree has {n - 1}, a forest fewer")
     check_memory(device, MemoryEstimate(EDGE_BYTES * edges), f"a tree of {counted(edges, 'edge')}")
     columns = {name: column_values(tree[name], device) for name in EDGE_TYPES}
-    _check_ids(columns["src"], columns["dst"], n, n_nodes is not None)
+    ends = [columns[end] for end in ("src", "dst")]
+    lowest, highest = (min(int(end.min()) for end in ends), max(int(end.max()) for end in ends)) if edges else (0, 0)
+    if lowest < 0 or highest >= n:
+        hint = f" (one tree of {edges} edges; for a forest, pass n_nodes)" if n_nodes is None else ""
+        raise ValueError(f"node ids must be from 0 to {n - 1}{hint}, found {lowest if lowest < 0 else highest}")
     columns = {name: part.astype(EDGE_TYPES[name]) for name, part in columns.items()}
     sort_in_place(columns, device.xp)
     return build_linkage(PreallocatedFrame(columns, device), n)
@@ -88,25 +96,6 @@ def build_linkage(tree: PreallocatedFrame, n: int, groups: tuple[Array, int] | N
         u, v = sorted((int(src[merged]), int(dst[merged])))
         raise ValueError(f"not a tree: edge {u} - {v} closes a cycle (of edges that are no heavier)")
     return merges
-
-
-def _count_nodes(edges: int, n_nodes: int | None) -> int:
-    n = edges + 1 if n_nodes is None else as_integer(n_nodes, "n_nodes")
-    if not 1 <= n <= MAX_ROWS:
-        raise ValueError(f"a tree must have from 1 to {MAX_ROWS} nodes, got {n}")
-    if edges > n - 1:
-        raise ValueError(f"not a tree: {edges} edges over n_nodes={n} nodes; a tree has {n - 1}, a forest fewer")
-    return n
-
-
-def _check_ids(src: Array, dst: Array, n: int, forest: bool) -> None:
-    """Raise unless all ids are from 0 to n - 1. The error for one tree recommends `n_nodes`."""
-    if not len(src):
-        return
-    lowest, highest = min(int(src.min()), int(dst.min())), max(int(src.max()), int(dst.max()))
-    if lowest < 0 or highest >= n:
-        hint = "" if forest else f" (one tree of {len(src)} edges; for a forest, pass n_nodes)"
-        raise ValueError(f"node ids must be from 0 to {n - 1}{hint}, found {lowest if lowest < 0 else highest}")
 
 
 # --------------------------------------------------------------------------------------------------------------- labels

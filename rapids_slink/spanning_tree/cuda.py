@@ -32,13 +32,7 @@ from rapids_slink.runtime.cuda import (
 )
 from rapids_slink.runtime.device import Array, cuda
 from rapids_slink.runtime.frames import EDGE_TYPES
-from rapids_slink.spanning_tree.component_pairs import (
-    SAMPLED,
-    ComponentPairs,
-    Components,
-    Ends,
-    Separations,
-)
+from rapids_slink.spanning_tree.component_pairs import SAMPLED, ComponentPairs, Components, Ends, Separations
 from rapids_slink.spanning_tree.lists import LEAST_SHARE, Growth
 
 FOREST, DENSE, GROUPED = "spanning_tree/forest.cu", "spanning_tree/dense.cu", "spanning_tree/grouped.cu"

@@ -56,14 +56,7 @@ from rapids_slink.neighbors import DEFAULT_NEIGHBORS, estimate_search, neighbor_
 from rapids_slink.neighbors.choose import MAX_BLOCKS, PIVOT_PAIRS, block_rows, ends_lists, is_searched_by_tree
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.pivots import candidates, deal_out, pivots_of, radius_of
-from rapids_slink.neighbors.task import (
-    ManyTilesError,
-    NeighborLists,
-    Search,
-    SearchResult,
-    SearchTask,
-    golden_stride,
-)
+from rapids_slink.neighbors.task import ManyTilesError, NeighborLists, Search, SearchResult, SearchTask, golden_stride
 from rapids_slink.ordering import NO_EDGE, edge_codes, sort_in_place, stable_order
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, all_true

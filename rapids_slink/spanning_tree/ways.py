@@ -91,15 +91,6 @@ def tree_of_line(rows: Array, metric: Metric, device: Device) -> PreallocatedFra
 
     `rows`, (n, 1), n at least 2, is the result of `neighbors.rows.metric_rows`.
     """
-    tree = _steps_of_line(rows, metric, device)
-    if tree is None:
-        return None
-    sort_in_place(tree.columns, device.xp)
-    return tree.head(len(rows) - 1)
-
-
-def _steps_of_line(rows: Array, metric: Metric, device: Device) -> PreallocatedFrame | None:
-    """Return the edges between neighbours on the line, and on a ring the longest one too; None as `tree_of_line`."""
     xp = device.xp
     x = rows[:, 0].astype("float64")
     order = stable_order(x, xp).astype("int32")
@@ -110,7 +101,7 @@ def _steps_of_line(rows: Array, metric: Metric, device: Device) -> PreallocatedF
     period = math.inf if metric.space is None else metric.space.periods[0]
     is_ring = values.size > 2 and period < math.inf
     step, two_steps = values[1:] - values[:-1], values[2:] - values[:-2]
-    if is_ring:
+    if is_ring:  # then the edges are one too many, and the last in the total order is not in the tree
         step = xp.concatenate([step, period - (values[-1:] - values[:1])])
         two_steps = xp.concatenate([two_steps, period - (values[-2:] - values[:2])]) - SLACK * period
     weight, step_weight = _surrogates(xp.minimum(step, period - step), metric, xp), _surrogates(step, metric, xp)
@@ -124,7 +115,8 @@ def _steps_of_line(rows: Array, metric: Metric, device: Device) -> PreallocatedF
     m = repeated.size
     src[:m], dst[:m], weights[:m] = ids[xp.searchsorted(first, repeated, side="right") - 1], order[repeated], 0.0
     src[m:], dst[m:], weights[m:] = ids[: weight.size], xp.roll(ids, -1)[: weight.size], weight
-    return tree
+    sort_in_place(tree.columns, xp)
+    return tree.head(len(rows) - 1)
 
 
 def _surrogates(difference: Array, metric: Metric, xp: Any) -> Any:
@@ -167,9 +159,8 @@ class Copies:
     def counts(self, xp: Any) -> Any:
         """Return how many copies each distinct row has besides the first, (m,) integers."""
         m = self.first.size
-        return (
-            xp.bincount(self.number, minlength=m) if self.number.size else xp.zeros(m, "int64")
-        )  # CuPy counts no empty
+        some = self.number.size > 0  # CuPy counts nothing in nothing
+        return xp.bincount(self.number, minlength=m) if some else xp.zeros(m, "int64")
 
     def join(self, tree: PreallocatedFrame, own: Array, device: Device) -> PreallocatedFrame | None:
         """Return the tree of all rows, in the total order; None if a row with copies has a pair lighter than theirs.
@@ -538,10 +529,7 @@ def _sources(problem: Problem) -> Iterator[Ahead]:
         yield "neighbors/rows.cu", value
     way = ways[-1].name
     if way == "pairs":
-        yield from (
-            ("neighbors/exact/all_distances.cu", *formula),
-            ("spanning_tree/dense.cu", value_option("float64")),
-        )
+        yield from (("neighbors/exact/all_distances.cu", *formula), ("spanning_tree/dense.cu", value_option("float64")))
     elif way == "boxes":
         yield from (("neighbors/trees/bvh.cu", *boxes), ("spanning_tree/boxes.cu", *boxes))
     elif metric.filter == "product" and fused_filter(problem.device):
@@ -565,12 +553,8 @@ def _sources_of_fused_lists(problem: Problem, value: str, formula: tuple[str, ..
     d, k = problem.n_features, lists.length_by_search(problem)
     keys = max(4, power_of_two(-(-survivor_capacity(k, d) // WARP)))
     fp16, int8 = -(-d // 16), -(-d // MIXED)
-    yield from (
-        ("neighbors/trees/dimension.cu", value),
-        ("neighbors/filter/quantize.cu", value),
-        source_of(TRIED_STEPS),
-    )
-    yield "neighbors/exact/rerank.cu", *formula
+    yield from (("neighbors/trees/dimension.cu", value), ("neighbors/filter/quantize.cu", value))
+    yield from (source_of(TRIED_STEPS), ("neighbors/exact/rerank.cu", *formula))
     yield from (source_of(fp16, symmetric=True), ("neighbors/filter/fused/tighten.cu",), *SOURCES_OF_LISTS)
     yield "neighbors/filter/filter.cu", f"-DKEYS_PER_LANE={max(1, power_of_two(2 * k) // WARP)}"
     yield "neighbors/filter/fused/tighten.cu", f"-DKEYS_PER_LANE={keys}", "-DINT8=0", value
@@ -583,12 +567,8 @@ def _sources_of_fused_lists(problem: Problem, value: str, formula: tuple[str, ..
     yield "neighbors/filter/fused/tighten.cu", f"-DKEYS_PER_LANE={keys}", "-DINT8=1", value
     if problem.metric.formula == "squared_euclidean":  # whole numbers that are not large become bytes
         yield "neighbors/exact/rerank.cu", value_option("uint8"), *problem.metric.cuda_options
-    yield from (
-        ("spanning_tree/component_pairs.cu",),
-        ("spanning_tree/graphs/edges.cu",),
-        ("neighbors/exact/pair_distances.cu", *formula),
-        source_of(fp16, between=True),
-    )
+    yield from (("spanning_tree/component_pairs.cu",), ("spanning_tree/graphs/edges.cu",))
+    yield from (("neighbors/exact/pair_distances.cu", *formula), source_of(fp16, between=True))
     if may_have_tiles(problem.n, d, problem.metric, problem.device):
         yield from (("neighbors/tiles/order.cu",), ("neighbors/tiles/encode.cu", value), ("neighbors/tiles/tiles.cu",))
         yield from (("neighbors/tiles/bound.cu", value), source_of(fp16, local=True))
