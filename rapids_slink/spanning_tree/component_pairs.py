@@ -322,13 +322,13 @@ def _facing(context: JoinContext, ends: Ends, upper: Array, separations: Separat
     max_facing = 64 * MAX_FACING if forced().connect else MAX_FACING
     capacity = min(max_facing * components.order.size, context.capacity(FOUND_BYTES))
     limits = kernels.facing_limits(ends, upper, separations, context.radius_terms)
-    listed = kernels.FacingPoints(capacity)
+    listed, count = xp.empty(capacity, "uint64"), xp.zeros(1, "uint64")
     for at, _, product in context.products(separations.centroids):
-        listed.append(product, components.number[at], components.order[at], limits)
+        kernels.list_facing(product, components.number[at], components.order[at], limits, listed, count)
         del product
-    number, keys = xp.arange(2 * upper.size + 1, dtype="int64"), listed.sorted()
-    if keys is None:
+    if int(count[0]) > capacity:
         return None
+    number, keys = xp.arange(2 * upper.size + 1, dtype="int64"), xp.sort(listed[: int(count[0])].view("int64"))
     start = xp.searchsorted(keys, number << SET_SHIFT).astype("int64")
     return Sets(keys, start, Ends(number[:-1:2].astype("int32"), number[1::2].astype("int32")))
 

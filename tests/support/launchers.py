@@ -423,10 +423,8 @@ def components():
     tree_cuda.block_items(ids(n), number, upper, replace(tree_cuda.plan_blocks(ids(n), number, upper), n_items=9))
     keys, plan = points(n, 1, "int64").ravel(), replace(tree_cuda.plan_items(start, ends), n_items=9, n_rows=256)
     tree_cuda.work_items(keys, start, ends, plan)
-    listed = tree_cuda.FacingPoints(n)
     limits = tree_cuda.facing_limits(ends, xp.zeros(pairs.first.size), separations, terms)
-    listed.append(points(n, k), ids(n), ids(n), limits)
-    listed.sorted()
+    tree_cuda.list_facing(points(n, k), ids(n), ids(n), limits, xp.zeros(n, "uint64"), xp.zeros(1, "uint64"))
 
 
 def clusters():
