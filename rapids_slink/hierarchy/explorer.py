@@ -18,16 +18,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from rapids_slink.dendrogram import cutting
 from rapids_slink.dendrogram.condense import Condensed, Merges, Selected, condense, select, summarize
-from rapids_slink.dendrogram.cutting import (
-    COLUMNS,
-    FEW_ROWS,
-    CutParameters,
-    at_widest_gap,
-    count_large,
-    least_size,
-    sizes_of,
-)
 from rapids_slink.hierarchy import plotting
 from rapids_slink.hierarchy.exports import needs
 from rapids_slink.hierarchy.plotting import COLORS, NOISE, OTHERS, colored_groups, cut_height, is_map
@@ -112,15 +104,15 @@ class CutSetting(Setting):
         if not drawn.size:
             self.values, self.curve = np.array([self.trees]), np.zeros(1)
         self._tree: Condensed | None = None
-        n, least = model.n_leaves_, least_size(model.n_leaves_)
-        linkage = PreallocatedFrame(dict(zip(COLUMNS, self.merges, strict=True)), CPU)
-        large = count_large(linkage, sizes_of(linkage, n), least)
-        if n >= FEW_ROWS and self.min_size == 1 and large[self.value - self.trees] < 2 <= large.max():
-            self.value, self.min_size = at_widest_gap(linkage, n, least), least
+        n, least = model.n_leaves_, cutting.least_size(model.n_leaves_)
+        linkage = PreallocatedFrame(dict(zip(cutting.COLUMNS, self.merges, strict=True)), CPU)
+        large = cutting.count_large(linkage, cutting.sizes_of(linkage, n), least)
+        if n >= cutting.FEW_ROWS and self.min_size == 1 and large[self.value - self.trees] < 2 <= large.max():
+            self.value, self.min_size = cutting.at_widest_gap(linkage, n, least), least
 
     def labels(self, value: int, min_size: int) -> Any:
         """Return the labels of the cut, -1 for rows of clusters that are smaller than `min_size`."""
-        return self.model._cut(CutParameters(value, min_cluster_size=min_size))
+        return self.model._cut(cutting.CutParameters(value, min_cluster_size=min_size))
 
     def text(self, value: int, shown: int, min_size: int) -> str:
         """Return the cut in words: the number of its clusters that are `shown`, and the distances that give them."""
@@ -132,7 +124,7 @@ class CutSetting(Setting):
         """Return the condensed tree of clusters of at least a hundredth of the rows. All cuts have the same tree."""
         if self._tree is None:
             above = self.merges._replace(height=self.merges.height - self.lowest / self.unit.length)
-            self._tree = condense(above, self.model.n_leaves_, least_size(self.model.n_leaves_))
+            self._tree = condense(above, self.model.n_leaves_, cutting.least_size(self.model.n_leaves_))
         return self._tree
 
     def cut(self, value: int) -> float:

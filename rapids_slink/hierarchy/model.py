@@ -17,20 +17,6 @@ import pandas as pd
 
 from rapids_slink.catalogue import catalogue_of, read_rows
 from rapids_slink.dendrogram import condense, cutting, reduce_outliers
-from rapids_slink.dendrogram.condense import Rule, select, summarize
-from rapids_slink.dendrogram.cutting import (
-    COLUMNS,
-    CutOptions,
-    CutParameters,
-    check_distance,
-    check_max_distance,
-    cut_frame,
-    distance_limit,
-    least_size,
-    name_by_first_row,
-    warn_of_heavy_rows,
-    warn_of_outliers,
-)
 from rapids_slink.hierarchy import plotting, storage
 from rapids_slink.hierarchy.explorer import Explorer
 from rapids_slink.hierarchy.plotting import Plots, draws
@@ -100,7 +86,7 @@ class Hierarchy(Plots):
         *,
         distance_threshold: float | None = None,
         min_similarity: float | None = None,
-        **options: Unpack[CutOptions],
+        **options: Unpack[cutting.CutOptions],
     ) -> Rows: ...
     @overload
     def cut(
@@ -109,7 +95,7 @@ class Hierarchy(Plots):
         *,
         distance_threshold: None = None,
         min_similarity: None = None,
-        **options: Unpack[CutOptions],
+        **options: Unpack[cutting.CutOptions],
     ) -> Frame: ...
     @overload
     def cut(
@@ -118,7 +104,7 @@ class Hierarchy(Plots):
         *,
         distance_threshold: Sequence[float] | np.ndarray[Any, Any] | None = None,
         min_similarity: Sequence[float] | np.ndarray[Any, Any] | None = None,
-        **options: Unpack[CutOptions],
+        **options: Unpack[cutting.CutOptions],
     ) -> Frame: ...
     @with_hints(cutting.MEANINGS)
     def cut(
@@ -168,24 +154,26 @@ class Hierarchy(Plots):
         if min_similarity is not None:
             if n_clusters is not None or distance_threshold is not None:
                 raise ValueError("give exactly one of n_clusters, distance_threshold and min_similarity, got several")
-            similarities, many = CutParameters(distance_threshold=min_similarity).values
-            limits: list[Any] = [distance_limit(self._metric, None, similarity) for similarity in similarities]
+            similarities, many = cutting.CutParameters(distance_threshold=min_similarity).values
+            limits: list[Any] = [cutting.distance_limit(self._metric, None, similarity) for similarity in similarities]
             distance_threshold, closed = limits if many else limits[0], "right"
-        parameters = CutParameters(
+        parameters = cutting.CutParameters(
             n_clusters, distance_threshold, min_cluster_size, closed=closed, names=names, sample_weight=sample_weight,
             max_distance=limit, column_values=similarities, max_cluster_size=max_cluster_size, count_small=count_small,
         ).checked()  # fmt: skip
         if n_clusters is None and distance_threshold is not None:
             for value in parameters.values[0]:
-                check_distance(value, "distance_threshold", getattr(self, "metric", None))
-            check_max_distance(parameters.values[0], limit)
+                cutting.check_distance(value, "distance_threshold", getattr(self, "metric", None))
+            cutting.check_max_distance(parameters.values[0], limit)
         by_group = n_clusters is not None and distance_threshold is None and hasattr(self, "groups_")
         labels = self._cut(parameters, (self._merge_group_, self.groups_) if by_group else None)
-        warn_of_heavy_rows(parameters, self.n_leaves_)
+        cutting.warn_of_heavy_rows(parameters, self.n_leaves_)
         is_plain = min_cluster_size is None and not by_group and self._layout is None
         if is_plain and isinstance(n_clusters, int | np.integer):
             linkage = as_frame(OutputKind.of(self.linkage_, resolve("auto", self.linkage_))[0])
-            warn_of_outliers({name: array_of(linkage[name]) for name in COLUMNS}, self.n_leaves_, int(n_clusters))
+            cutting.warn_of_outliers(
+                {name: array_of(linkage[name]) for name in cutting.COLUMNS}, self.n_leaves_, int(n_clusters)
+            )
         return labels
 
     @property
@@ -193,13 +181,13 @@ class Hierarchy(Plots):
         """Return the metric of the heights. The heights of a graph's hierarchy are given distances."""
         return PRECOMPUTED
 
-    def _cut(self, parameters: CutParameters, groups: tuple[Any, Any] | None = None) -> Rows | Frame:
+    def _cut(self, parameters: cutting.CutParameters, groups: tuple[Any, Any] | None = None) -> Rows | Frame:
         """Return the labels of cuts of the whole forest, or of each of its groups by `_merge_group_` and `groups_`."""
         if self._layout is not None:
             return self._layout.cut(self.linkage_, self.n_leaves_, parameters, groups)
         linkage, _ = OutputKind.of(self.linkage_, resolve("auto", self.linkage_))
         index = on_current_gpu(self._index)
-        return cut_frame(linkage, self.n_leaves_, parameters, self._output, index, groups=groups)
+        return cutting.cut_frame(linkage, self.n_leaves_, parameters, self._output, index, groups=groups)
 
     def reduce_outliers(self, labels: Any = None, *, max_distance: float | None = None) -> Rows:
         """Give noise to clusters: each row labelled -1 takes the cluster that its branch of the tree meets first.
@@ -248,7 +236,7 @@ class Hierarchy(Plots):
         if self._layout is not None:
             raise ValueError("reduce_outliers takes a model in one piece, and this has partitions: save it and load it")
         if max_distance is not None:
-            check_distance(max_distance, "max_distance", getattr(self, "metric", None))
+            cutting.check_distance(max_distance, "max_distance", getattr(self, "metric", None))
         frames = self.linkage_, self.mst_
         linkage, tree = (OutputKind.of(frame, resolve("auto", frame))[0] for frame in frames)
         device = device_of(linkage)
@@ -257,7 +245,7 @@ class Hierarchy(Plots):
             check_memory(device, needed, counted(self.n_leaves_, "row"))
             labels = self.labels_ if labels is None else labels
             labels = check_labels(labels, self.n_leaves_, device, self._index)
-            merges = {name: column_values(linkage[name], device) for name in COLUMNS[:3]}
+            merges = {name: column_values(linkage[name], device) for name in cutting.COLUMNS[:3]}
             edges = {name: device.asarray(self._rows_of(tree[name]), "int32") for name in ("src", "dst")}
             reduced = copy_out(device, reduce_outliers(edges, merges, labels, max_distance, device))
         return self._output.from_cuml_setting().labels(reduced, on_current_gpu(self._index))
@@ -336,12 +324,12 @@ class Hierarchy(Plots):
         No tree is made for it.
         """
         if self._layout is not None:
-            return self._cut(CutParameters(self.n_clusters_, names="first_row"))
+            return self._cut(cutting.CutParameters(self.n_clusters_, names="first_row"))
         labels = array_of(self.labels_) if library_of(self.labels_) else self.labels_
         device = device_of(labels)
         with run_scope(device):
             first = copy_out(device, device.asarray(labels)) if device.is_gpu else labels.copy()
-            name_by_first_row(first, device.xp)
+            cutting.name_by_first_row(first, device.xp)
         return self._output.from_cuml_setting().labels(first, on_current_gpu(self._index))
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -403,7 +391,7 @@ class Hierarchy(Plots):
     def _condensed(self, min_cluster_size: int | None) -> CondensedTree:
         """Return the condensed tree with the labels of its most stable clusters. Raise for negative heights."""
         n = self.n_leaves_
-        least = least_size(n) if min_cluster_size is None else as_integer(min_cluster_size, "min_cluster_size")
+        least = cutting.least_size(n) if min_cluster_size is None else as_integer(min_cluster_size, "min_cluster_size")
         linkage = on_host(self.linkage_)
         if least < 2:
             raise ValueError(f"min_cluster_size must be at least 2, got {min_cluster_size}")
@@ -411,7 +399,7 @@ class Hierarchy(Plots):
         if merges.height.size and merges.height[0] < 0:
             raise ValueError(f"a condensed tree needs distances that are not negative, got {merges.height[0]}")
         tree = condense.condense(merges, n, least)
-        labels = select(tree, Rule(), summarize(tree)).labels
+        labels = condense.select(tree, condense.Rule(), condense.summarize(tree)).labels
         return CondensedTree(pd.DataFrame(condense.columns_of(tree)), labels, plotting.unit_of(self))
 
     @usual_errors()

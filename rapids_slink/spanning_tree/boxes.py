@@ -68,8 +68,8 @@ if TYPE_CHECKING:
 
 SOURCE = "spanning_tree/boxes.cu"
 NEAREST, MAX_ROUNDS = (constant(SOURCE, name) for name in ("NEAREST", "MAX_ROUNDS"))
-#: Bytes per point, its state and its edge, beside what the search takes while it is made; and without the search, its
-#: edge and its linkage.
+#: The bytes of a point's state and edge, beside those of the search while it is made; and the bytes of its edge and its
+#: linkage, without the search.
 POINT_BYTES, LINKED_BYTES = 28, 116
 
 

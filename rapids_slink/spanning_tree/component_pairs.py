@@ -184,8 +184,8 @@ PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured,
 FACING_COST, MAX_FACING = 32, 16
 MAX_OVERLAPPING = 32  # pairs of small or negative separation, per component
 MIN_SAMPLED = 8  # points of a component that are compared with another's
-MANY_ROUNDS = 10**5  # more than anything costs, where components are connected at once whatever it costs
-ROUNDS_OF_TILES = 1  # the number of rounds of searches in tiles, in the time of rounds over all pairs
+MANY_ROUNDS = 10**5  # so many rounds cost more than anything: components are connected at once whatever that costs
+ROUNDS_OF_TILES = 1  # what all rounds of searches in tiles cost, in rounds over all pairs
 
 
 def is_worthwhile(search: Search, components: int, n: int, m: int) -> bool:

@@ -301,12 +301,13 @@ def connect_forest(
             searched = True
 
 
-#: Points of a large cluster.
+#: The fewest points of a large cluster.
 LARGE = 1024
-#: Neighbours a row where lists end at these weights: few rows have half as many within them, but points that have near
-#: copies list these first. For more points such lists take too much memory.
+#: The length of lists that end at these weights. Few rows have half as many neighbours within them, but points with
+#: near copies list these first. Of more points such lists would take too much memory.
 JOINED_NEIGHBORS, MAX_JOINED_ROWS = 16, 2**24
-#: Neighbours a row in clusters about as wide as they are far apart: another search connects most of the components.
+#: The length of lists in clusters that are about as wide as they are far apart: then another search connects most of
+#: the components.
 WIDE_NEIGHBORS = 4
 
 
@@ -342,9 +343,8 @@ def join_weights(ids: Array, weights: Array, device: Device) -> Array:
 
 # --------------------------------------------------------------------------------------------------------------- blocks
 
-FEWEST = 3  # blocks: in two of them at least half of all pairs meet
-#: Rows by which the share of the pairs that meet is estimated.
-SAMPLED_ROWS = 2**12
+FEWEST = 3  # blocks: if there were two, at least half of all pairs would meet
+SAMPLED_ROWS = 2**12  # the rows that tell which share of the pairs meets
 
 
 def may_have_blocks(problem: Problem) -> bool:

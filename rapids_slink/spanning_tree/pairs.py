@@ -22,16 +22,16 @@ from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
 
 #: For more features a CPU stores the distances, which are computed in tiles: so it reads the points less often.
 MAX_FEATURES = 64
-#: The most neighbours in a core that a kernel finds.
+#: The largest `min_samples` for which a kernel finds core distances.
 MAX_SAMPLES = {"cpu": 2**7, "cuda": 2**5}
-#: Bytes a pair where memory is limited: 8 for its distance and 8 for everything else.
+#: The bytes of a pair where memory is limited: 8 for its distance and 8 for everything else.
 LIMITED_PAIR_BYTES = 16
 
 
 def serves(problem: Problem) -> bool:
     """Return whether all pairs serve a problem whatever its values are.
 
-    They serve given distances; and few points, unless lists are asked for or core distances are of more points.
+    They serve given distances, and few points unless lists are asked for or core distances of more points are given.
     """
     n, d, metric, device, is_compact = problem.n, problem.d, problem.metric, problem.device, problem.is_compact
     settings, min_samples = problem.settings, problem.settings.min_samples

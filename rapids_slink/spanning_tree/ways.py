@@ -176,7 +176,8 @@ class Copies:
             return None
         at, least = xp.flatnonzero(weight == own[dst]), xp.arange(self.first.size)
         if at.size:  # CuPy finds nothing unique in nothing
-            row, place = xp.unique(dst[at], return_index=True)  # of one weight the edge from the least id is first
+            # Of edges of one weight the one from the least id comes first.
+            row, place = xp.unique(dst[at], return_index=True)
             least[row] = src[at[place]]
         whole = PreallocatedFrame.empty(device, m + weight.size, EDGE_TYPES)
         ends, others, weights = whole.columns.values()
