@@ -109,13 +109,6 @@ def merge_order(edges: EdgeList, rows: Array, device: Device) -> Any:
     return rows[stable_order(keys, device.xp)]
 
 
-def promote_weights(array: Array) -> Any:
-    """Return numbers in the smallest type of four or eight bytes that holds them."""
-    if array.dtype.itemsize >= 4:
-        return array
-    return array.astype({"i": "int32", "u": "uint32", "f": "float32"}[array.dtype.kind])
-
-
 def _heaviest_of_lightest(edges: EdgeList, smallest: int, device: Device) -> int | None:
     """Return the row of the heaviest of the lightest edges, about `LIGHT_EDGES` per node, by a sample.
 
@@ -276,7 +269,9 @@ def read_graph(frame: Any, device: Device, *, maximum: bool = False, most_number
     src, dst = columns["src"], columns["dst"]
     numbers = src.dtype.kind in "iu" and dst.dtype.kind in "iu"
     check_memory(device, MemoryEstimate(m * (NUMBERS if numbers else NAMES)), counted(m, "edge"))
-    weight = promote_weights(_array(columns["weight"], device))
+    weight = _array(columns["weight"], device)
+    if weight.dtype.itemsize < 4:  # the kernels take weights of four and of eight bytes
+        weight = weight.astype({"i": "int32", "u": "uint32", "f": "float32"}[weight.dtype.kind])
     if numbers:
         src, dst = _signed(_array(src, device), _array(dst, device))
         low, high, nan = kernels(device).inspect(src, dst, weight) if m else (0, -1, False)
