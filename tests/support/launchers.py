@@ -26,7 +26,7 @@ from rapids_slink.runtime.device import cuda
 from rapids_slink.settings import metric_of
 from rapids_slink.spanning_tree.boxes import tree_of_boxes
 from rapids_slink.spanning_tree.component_pairs import ComponentPairs, Components, Ends, Separations
-from rapids_slink.spanning_tree.graphs import ALL, EdgeList
+from rapids_slink.spanning_tree.graphs import EdgeList
 from rapids_slink.spanning_tree.lists import Forest
 
 
@@ -269,7 +269,7 @@ def forest_of_edges():
     n = 100_000
     for dtype in ("float32", "float64"):
         edges = EdgeList(ids(n), ids(n), points(n, 1, dtype)[:, 0], n)
-        graph_cuda.run_rounds(edges, graph_cuda.start(edges, ALL), ALL, None)
+        graph_cuda.spanning_forest(edges, None)
 
 
 LAUNCHERS = [

@@ -86,15 +86,9 @@ def spanning_forest(edges: EdgeList, device: Device) -> tuple[Any, Any]:
 
     A node's pointers lead to the root of its component. They are (n,) int32, and are for `components`.
     """
-    rounds = kernels(device)
-    limit = _heaviest_of_lightest(edges, rounds.LARGE, device)
-    parts = (ALL,) if limit is None else (LIGHTEST, REST)
-    state = rounds.start(edges, parts[0])
-    for part in parts:
-        if part == REST:
-            rounds.flatten(state.parent)
-        rounds.run_rounds(edges, state, part, limit)
-    return state.in_forest, state.parent
+    on_device = kernels(device)
+    forest: tuple[Any, Any] = on_device.spanning_forest(edges, _heaviest_of_lightest(edges, on_device.LARGE, device))
+    return forest
 
 
 def components(nodes: Any, parent: Array, device: Device) -> Any:
