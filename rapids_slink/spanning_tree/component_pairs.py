@@ -288,10 +288,7 @@ def _by_filter(context: JoinContext, ends: Ends, upper: Array, leaf: Array, sepa
     plan, sets = kernels.plan_blocks(component, number, upper, many), None
     if plan.formed > many:
         sets = _facing(context, ends, upper, separations)
-        if sets is None:
-            plan = kernels.plan_blocks(component, number, upper)
-        else:
-            plan = kernels.plan_items(sets.start, sets.ends)
+        plan = kernels.plan_items(sets.start, sets.ends) if sets else kernels.plan_blocks(component, number, upper)
     image = (plan.n_rows - order.size) * filter_.row_bytes(filter_.n_features)
     if (
         plan.formed > context.budget
@@ -299,11 +296,10 @@ def _by_filter(context: JoinContext, ends: Ends, upper: Array, leaf: Array, sepa
         or image > context.search.free_bytes / 4
     ):
         return None
-    tested = (component, number) if sets is None else (None, None)
-    if sets is None:
-        items = kernels.block_items(component, number, upper, plan)
+    if sets:
+        (order, items), tested = kernels.work_items(sets.keys, sets.start, sets.ends, plan), (None, None)
     else:
-        order, items = kernels.work_items(sets.keys, sets.start, sets.ends, plan)
+        items, tested = kernels.block_items(component, number, upper, plan), (component, number)
     close_pairs: PointPairs = None
     while filter_ and close_pairs is None:  # too many pass, for instance, of components much farther apart than wide
         close_pairs = filter_.component_pairs(order, items, upper, context.max_pairs, tested)

@@ -376,7 +376,14 @@ class SharedLists:
         if ways[-1] is not LISTS or not problem.by_reachability:
             return tree_of_rows(problem, rows, report)
         if self.shared is None:
-            self.shared = self._find_lists(problem, rows, report, REPEATS in ways)
+            with report.stage("neighbors", problem.device):
+                repeats = find_repeats(rows, problem.device) if REPEATS in ways else None
+            if repeats is not None and repeats.first.size == 1:
+                repeats = None
+            distinct = rows if repeats is None else rows[repeats.first]
+            longest = replace(settings, min_samples=self.min_samples)
+            look = Look(replace(problem, settings=longest, n=len(distinct)), distinct, report)
+            self.shared = look, repeats, lists.lists_of(look, by_distance=True)
         first_look, repeats, nearest = self.shared
         k = lists.list_length(settings)
         look = Look(replace(first_look.problem, settings=settings), first_look.rows, report)
@@ -387,18 +394,6 @@ class SharedLists:
             return lists.connected(look, by_mutual_reachability(listed, None, settings.min_samples, problem.device))
         tree = tree_at_cores(repeats, look, listed)
         return tree_of_rows(problem, rows, report) if tree is None else tree
-
-    def _find_lists(
-        self, problem: Problem, rows: Array, report: Report, may_repeat: bool
-    ) -> tuple[Look, Copies | None, NeighborLists]:
-        with report.stage("neighbors", problem.device):
-            repeats = find_repeats(rows, problem.device) if may_repeat else None
-        if repeats is not None and repeats.first.size == 1:
-            repeats = None
-        rows = rows if repeats is None else rows[repeats.first]
-        settings = replace(problem.settings, min_samples=self.min_samples)
-        look = Look(replace(problem, settings=settings, n=len(rows)), rows, report)
-        return look, repeats, lists.lists_of(look, by_distance=True)
 
 
 # --------------------------------------------------------------------------------------------------------------- groups
