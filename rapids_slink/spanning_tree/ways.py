@@ -64,7 +64,6 @@ from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import TREE_BYTES, MemoryEstimate, free_bytes, usable_cores
 from rapids_slink.settings import Space
 from rapids_slink.spanning_tree import boxes, kernels, lists, pairs
-from rapids_slink.spanning_tree.pairs import is_stored
 from rapids_slink.spanning_tree.problem import Look, Prepared, Problem, Tree
 
 # --------------------------------------------------------------------------------------------------------------- a line
@@ -455,7 +454,7 @@ def most_rows(problem: Problem) -> int:
         return 1
     if problem.device.is_gpu:
         return MAX_ROWS
-    is_matrix = is_stored(problem.metric, problem.settings.min_samples, problem.is_compact)
+    is_matrix = pairs.is_stored(problem.metric, problem.settings.min_samples, problem.is_compact)
     return MAX_STORED if is_matrix else few_points(problem.d, problem.metric)
 
 
@@ -512,13 +511,13 @@ def _sources(problem: Problem) -> Iterator[Ahead]:
     if metric.rows.have_norms or metric.rows is Rows.SPHERE:
         value = value_option("float64")
     formula = value, *(metric.bit_options if metric.rows.are_words else metric.cuda_options)
-    boxes = value, f"-DFEATURES={problem.d}", *metric.cuda_options
+    in_boxes = value, f"-DFEATURES={problem.d}", *metric.cuda_options
     if problem.n * problem.n_features > FEW_VALUES:
         yield "points/points.cu", input_value
     if metric.rows is not Rows.GIVEN:
         yield from (("neighbors/rows.cu", input_value), ("neighbors/rows.cu", value))
     if problem.finds_friends:
-        yield from (("neighbors/trees/bvh.cu", *boxes), ("spanning_tree/friends.cu", *boxes))
+        yield from (("neighbors/trees/bvh.cu", *in_boxes), ("spanning_tree/friends.cu", *in_boxes))
         return
     ways = ways_of(problem)
     if REPEATS in ways:
@@ -527,7 +526,7 @@ def _sources(problem: Problem) -> Iterator[Ahead]:
     if way == "pairs":
         yield from (("neighbors/exact/all_distances.cu", *formula), ("spanning_tree/dense.cu", value_option("float64")))
     elif way == "boxes":
-        yield from (("neighbors/trees/bvh.cu", *boxes), ("spanning_tree/boxes.cu", *boxes))
+        yield from (("neighbors/trees/bvh.cu", *in_boxes), ("spanning_tree/boxes.cu", *in_boxes))
     elif metric.filter == "product" and fused_filter(problem.device):
         yield from _sources_of_fused_lists(problem, value, formula)
         return
