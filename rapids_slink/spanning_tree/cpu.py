@@ -32,15 +32,9 @@ from rapids_slink.ordering import NO_EDGE, edge_code, edge_codes, lighter, sort_
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk, shares, workers
-from rapids_slink.spanning_tree.component_pairs import (
-    ROUNDING,
-    SAMPLED,
-    ComponentPairs,
-    Components,
-    Separations,
-)
-from rapids_slink.spanning_tree.grouped import is_stored
+from rapids_slink.spanning_tree.component_pairs import ROUNDING, SAMPLED, ComponentPairs, Components, Separations
 from rapids_slink.spanning_tree.lists import LEAST_SHARE, Growth
+from rapids_slink.spanning_tree.pairs import is_stored
 
 # ----------------------------------------------------------------------------------------------------- forests by lists
 

@@ -26,7 +26,7 @@ from rapids_slink.runtime.device import cuda
 from rapids_slink.settings import metric_of
 from rapids_slink.spanning_tree.boxes import tree_of_boxes
 from rapids_slink.spanning_tree.component_pairs import ComponentPairs, Components, Ends, Separations
-from rapids_slink.spanning_tree.graphs import ALL, EdgeList
+from rapids_slink.spanning_tree.graphs import EdgeList
 from rapids_slink.spanning_tree.lists import Forest
 
 
@@ -271,7 +271,7 @@ def forest_of_edges():
     n = 100_000
     for dtype in ("float32", "float64"):
         edges = EdgeList(ids(n), ids(n), points(n, 1, dtype)[:, 0], n)
-        graph_cuda.run_rounds(edges, graph_cuda.start(edges, ALL), ALL, None)
+        graph_cuda.spanning_forest(edges, None)
 
 
 LAUNCHERS = [
@@ -424,10 +424,8 @@ def components():
     tree_cuda.block_items(ids(n), number, upper, replace(tree_cuda.plan_blocks(ids(n), number, upper), n_items=9))
     keys, plan = points(n, 1, "int64").ravel(), replace(tree_cuda.plan_items(start, ends), n_items=9, n_rows=256)
     tree_cuda.work_items(keys, start, ends, plan)
-    listed = tree_cuda.FacingPoints(n)
     limits = tree_cuda.facing_limits(ends, xp.zeros(pairs.first.size), separations, terms)
-    listed.append(points(n, k), ids(n), ids(n), limits)
-    listed.sorted()
+    tree_cuda.list_facing(points(n, k), ids(n), ids(n), limits, xp.zeros(n, "uint64"), xp.zeros(1, "uint64"))
 
 
 def clusters():
