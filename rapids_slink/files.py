@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.blocks import KEYS, Blocks, Pieces, Search, blocks_of_piece, boot, pivots_of_pieces, save, saved
 from rapids_slink.duplicates import MEANINGS, deduplicate, order_of, rule_of
 from rapids_slink.forced import forced
 from rapids_slink.hierarchy.storage import replace_file
@@ -35,7 +34,19 @@ from rapids_slink.neighbors.choose import block_rows, is_searched_by_tree
 from rapids_slink.neighbors.pivots import radius_of
 from rapids_slink.neighbors.tiles import IN_ORDER, estimate_tiles
 from rapids_slink.neighbors.within import PairTask
-from rapids_slink.parquet import VectorFiles, on_all_cores
+from rapids_slink.parquet import (
+    KEYS,
+    Blocks,
+    Pieces,
+    Search,
+    VectorFiles,
+    blocks_of_piece,
+    boot,
+    on_all_cores,
+    pivots_of_pieces,
+    save,
+    saved,
+)
 from rapids_slink.pipeline import estimate_fit
 from rapids_slink.points.check import MAX_ROWS
 from rapids_slink.report import Report, with_hints

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import numpy as np
 from fake_gpu import fake_gpu
 
-from rapids_slink.catalogue import members_of
 from rapids_slink.items import search
 from rapids_slink.items.sets import Sets
 from rapids_slink.items.sparse import SparseRows
@@ -21,6 +20,7 @@ from rapids_slink.neighbors.tiles import Encoded, Terms
 from rapids_slink.neighbors.tiles.order import Balls, Lists, Slots
 from rapids_slink.neighbors.trees import expansion
 from rapids_slink.ordering import _sort_by_codes, sort_in_place
+from rapids_slink.prediction import members_of
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import cuda
 from rapids_slink.settings import metric_of
