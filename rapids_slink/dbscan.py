@@ -13,7 +13,6 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from rapids_slink import groups as grouped
 from rapids_slink import pipeline
 from rapids_slink.dendrogram.cutting import (
     OUTLIER,
@@ -36,7 +35,7 @@ from rapids_slink.ordering import edge_codes
 from rapids_slink.pipeline import size_attributes
 from rapids_slink.points import Points, is_sparse
 from rapids_slink.points.check import check_weights
-from rapids_slink.points.keys import GroupBy, Groups, check_keys
+from rapids_slink.points.keys import GroupBy, Groups, read_groups
 from rapids_slink.points.output import Frame, Rows, Values, as_known, library_of, take_rows
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import Array, Device, all_true, half, to_host
@@ -248,12 +247,8 @@ def _fit(
     X: Any, settings: Settings, rule: DensityRule, device: Device, report: Report, are_items: bool
 ) -> dict[str, Any]:
     """Return the attributes that `fit_dbscan` returns; within a run."""
-    groups, rows = None, X
-    if settings.groups is not None:
-        if settings.metric is PRECOMPUTED:
-            raise ValueError(grouped.GIVEN)
-        with report.stage("groups", device):
-            X, groups = grouped.read_groups(X, settings.groups, device)
+    rows = X
+    X, groups = read_groups(X, settings.groups, settings.metric, device, report)
     find = _of_items if are_items else _of_points
     points, (n, d), labels, is_core = find(X, settings, rule, groups, device, report)
     with report.stage("output", device), outside_pool(device):
@@ -300,12 +295,9 @@ def _of_points(
         return estimate_pairs((n, n, d), itemsize, True, settings.metric, device) + state
 
     with report.stage("input", device):
-        points, edges = pipeline.read_points(X, settings, device, estimate, checked=groups is None)
+        points, edges = pipeline.read_points(X, settings, device, estimate, groups)
         n, d = points.values.shape if edges is None else 2 * (edges.n_nodes,)
         settings = settings.of_columns(points.names, d)
-        if groups is not None:
-            check_keys(groups.number.size, n)
-            grouped.check_values(points, groups, settings.metric, device)
         index = None if edges is not None and is_graph(X) else points.index
         weights, enough = _weights(settings, rule, n, index, device)
     values, problem = points.values, Problem(settings, device, n, d, points.values.dtype.itemsize)

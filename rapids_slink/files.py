@@ -29,7 +29,6 @@ from rapids_slink.duplicates import MEANINGS, deduplicate, order_of, rule_of
 from rapids_slink.forced import forced
 from rapids_slink.hierarchy.storage import replace_file
 from rapids_slink.metrics import PRECOMPUTED, Metric, MetricName, surrogate_bound
-from rapids_slink.near_pairs import limit_of, require_one, task_of
 from rapids_slink.neighbors.choose import block_rows, is_searched_by_tree
 from rapids_slink.neighbors.pivots import radius_of
 from rapids_slink.neighbors.tiles import IN_ORDER, estimate_tiles
@@ -64,6 +63,7 @@ from rapids_slink.settings import Settings, metric_of
 from rapids_slink.single_linkage import engine_of
 from rapids_slink.spanning_tree import kernels
 from rapids_slink.spanning_tree.problem import Problem
+from rapids_slink.stages import limit_of, require_one, task_of
 
 #: The folder beside the output files in which an unfinished run keeps what it has found.
 UNFINISHED = ".unfinished"

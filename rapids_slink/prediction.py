@@ -247,7 +247,6 @@ class Density:
 def approximate_predict(X: Any, model: Density, device: Device, report: Report) -> tuple[Any, Any, Any]:
     """Return new rows' labels, probabilities and anchors; see `HDBSCAN.approximate_predict`."""
     with report.stage("predict", device):
-        output = OutputKind.of(X, device)[1].from_cuml_setting()
         points, _, anchor, rate = model.anchors(X, device)
         cluster = _place(model.tree.parent, model.tree.birth, model.tree.cluster, model.tree.departure, anchor, rate)
         label = model.label[cluster]
@@ -257,27 +256,25 @@ def approximate_predict(X: Any, model: Density, device: Device, report: Report) 
         probability[finite] = rate[finite] / largest[finite]
         report.count("predict", rows=label.size, noise=(label < 0).sum())
         named = (label, "label"), (probability, "probability"), (anchor, "row")
-        label, probability, anchor = (results(device, output.labels, part, points.index, name) for part, name in named)
+        label, probability, anchor = (results(device, points.labels, part, name) for part, name in named)
     return label, probability, anchor
 
 
 def predict_scores(X: Any, model: Density, device: Device, report: Report) -> Any:
     """Return the outlier score of each new row; see `hdbscan.approximate_predict_scores`."""
     with report.stage("predict", device):
-        output = OutputKind.of(X, device)[1].from_cuml_setting()
         points, _, anchor, rate = model.anchors(X, device)
         largest = model.largest.copy()
         raise_to_those_within(model.tree.parent, largest)
         densest = np.minimum(largest[model.tree.cluster[anchor]], LARGEST_RATE)
         score = (densest - np.minimum(rate, LARGEST_RATE)) / densest
-        return results(device, output.labels, score, points.index, "outlier_score")
+        return results(device, points.labels, score, "outlier_score")
 
 
 def membership_vector(X: Any, model: Density, device: Device, report: Report) -> Any:
     """Return how far new rows belong to each cluster, (m, k); see `HDBSCAN.membership_vector`."""
     with report.stage("predict", device):
-        output = OutputKind.of(X, device)[1].from_cuml_setting()
-        _, new, anchor, rate = model.anchors(X, device)
+        points, new, anchor, rate = model.anchors(X, device)
         clusters, xp = model.tree.cluster[anchor], device.xp
         rate = np.minimum(rate, model.tree.departure[anchor])
         with np.errstate(over="ignore"):
@@ -292,7 +289,8 @@ def membership_vector(X: Any, model: Density, device: Device, report: Report) ->
             near = _nearness(new[rows], model, device) ** 0.5 * _shares(score, xp) ** 2
             return _shares(near, xp) * _in_some_cluster(model, cluster, rate[rows], TINY, device)[:, None]
 
-        return results(device, output.array, _by_blocks(len(new), model, device, vectors))
+        convert = points.output.from_cuml_setting().array
+        return results(device, convert, _by_blocks(len(new), model, device, vectors))
 
 
 def all_membership_vectors(output: OutputKind, model: Density, device: Device, report: Report) -> Any:

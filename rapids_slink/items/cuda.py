@@ -164,7 +164,6 @@ def hash_rows(rows: Any, seed: int) -> Array:
 def sums_of_rows(stored: Any, rows: Array, points: slice) -> Array:
     """Return what some rows have in common with a range of them, (m, p), as `cpu.sums_of_rows` does."""
     (m, p), holders = (rows.size, points.stop - points.start), stored.holders
-    number = stored.column_numbers.astype("int32", copy=False)
     more: tuple[Any, ...] = ()
     name, dtype, width = "count_all_common", "int32", constant(ROWS, "COUNTED")
     if stored.values is not None:
@@ -172,8 +171,8 @@ def sums_of_rows(stored: Any, rows: Array, points: slice) -> Array:
         more = stored.columns, stored.values, holders.values, stored.n_features
     sums, across = cp.empty((m, p), dtype), -(-p // (width * constant(ROWS, "WARPS")))
     launch_blocks(
-        ROWS, name, (m, across), constant(ROWS, "THREADS"), stored.starts, number, holders.starts, holders.rows, rows,
-        points.start, p, sums, *more, options=_of_rows(stored),
+        ROWS, name, (m, across), constant(ROWS, "THREADS"), stored.starts, stored.column_numbers, holders.starts,
+        holders.rows, rows, points.start, p, sums, *more, options=_of_rows(stored),
     )  # fmt: skip
     return sums
 

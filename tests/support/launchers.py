@@ -9,8 +9,7 @@ import numpy as np
 from fake_gpu import fake_gpu
 
 from rapids_slink.items import search
-from rapids_slink.items.sets import Sets
-from rapids_slink.items.sparse import SparseRows
+from rapids_slink.items.stored import Sets, SparseRows
 from rapids_slink.items.strings import LEVENSHTEIN, STRING_HAMMING, Strings
 from rapids_slink.metrics import distances, get_metric
 from rapids_slink.neighbors.exact import ExactPoints
