@@ -249,7 +249,7 @@ def _fit(
     """Return the attributes that `fit_dbscan` returns; within a run."""
     rows = X
     X, groups = read_groups(X, settings.groups, settings.metric, device, report)
-    find = _of_items if are_items else _of_points
+    find = _label_items if are_items else _label_points
     points, (n, d), labels, is_core = find(X, settings, rule, groups, device, report)
     with report.stage("output", device), outside_pool(device):
         core = device.xp.flatnonzero(is_core)
@@ -279,7 +279,7 @@ def _components(X: Any, points: Points, core: Array) -> dict[str, Any]:
 Labelled = tuple[Points, tuple[int, int], Array, Array]
 
 
-def _of_points(
+def _label_points(
     X: Any, settings: Settings, rule: DensityRule, groups: Groups | None, device: Device, report: Report
 ) -> Labelled:
     """Return the points, their numbers of rows and features, each row's label, and whether each row is core."""
@@ -312,11 +312,11 @@ def _of_points(
     parts: Callable[[], Parts]
     with report.stage("pairs", device):
         if edges is not None:
-            parts = partial(_of_edges, edges, rule.eps, device)
+            parts = partial(_pairs_of_edges, edges, rule.eps, device)
         elif settings.metric is PRECOMPUTED:
-            parts = partial(_of_matrix, values, rule.eps, device)
+            parts = partial(_pairs_of_matrix, values, rule.eps, device)
         elif groups is not None:
-            parts = partial(_of_groups, points, groups, task, max_pairs, device)
+            parts = partial(_pairs_of_groups, points, groups, task, max_pairs, device)
         else:
             near = NearPairs(PairPoints(points, points, (values, values), is_one=True), task, device)
             parts = partial(near.parts, max_pairs)
@@ -371,10 +371,10 @@ def _by_trees(
     return labels, is_core
 
 
-def _of_items(
+def _label_items(
     X: Any, settings: Settings, rule: DensityRule, groups: Groups | None, device: Device, report: Report
 ) -> Labelled:
-    """Return for items what `_of_points` returns for points."""
+    """Return for items what `_label_points` returns for points."""
     report["way"] = "items" if groups is None else "groups"
     with report.stage("input", device):
         near = NearItems(X, None, PairTask.of(settings, rule.eps), device, groups)
@@ -395,7 +395,7 @@ def _weights(settings: Settings, rule: DensityRule, n: int, index: Any, device: 
     return in_units(weights, rule.min_samples, device)
 
 
-def _of_matrix(matrix: Array, eps: float, device: Device) -> Parts:
+def _pairs_of_matrix(matrix: Array, eps: float, device: Device) -> Parts:
     """Yield the pairs of rows whose given distance, in an (n, n) matrix, is at most `eps`."""
     xp = device.xp
     for rows in row_blocks(len(matrix), len(matrix), COMPARED):
@@ -404,14 +404,14 @@ def _of_matrix(matrix: Array, eps: float, device: Device) -> Parts:
         yield (src + rows.start).astype("int32"), (dst + rows.start).astype("int32")
 
 
-def _of_edges(edges: EdgeList, eps: float, device: Device) -> Parts:
+def _pairs_of_edges(edges: EdgeList, eps: float, device: Device) -> Parts:
     """Yield the pairs of nodes with an edge of at most `eps` between them; parallel edges are one pair."""
     near = (edges.src != edges.dst) & (edges.weight.astype("float64") <= eps)
     code = device.xp.unique(edge_codes(edges.src[near], edges.dst[near], device.xp))
     yield (code >> 32).astype("int32"), (code & 0xFFFFFFFF).astype("int32")
 
 
-def _of_groups(points: Points, groups: Groups, task: PairTask, max_pairs: float, device: Device) -> Parts:
+def _pairs_of_groups(points: Points, groups: Groups, task: PairTask, max_pairs: float, device: Device) -> Parts:
     """Yield the near pairs of each group: from all distances of small groups, from a search in each larger one."""
     xp, metric, values, order = device.xp, task.metric, points.values, groups.order
     limit = Limit.of(metric, float(task.distances[-1]), values.shape[1])

@@ -2,14 +2,14 @@
 
     files ──▶ pieces ──▶ blocks of near rows ──▶ components of each ──▶ packs of components ──▶ a rule ──▶ files
 
-Rows that are near a row of another table, whose files stand behind these, go first. Rows of one component alone can be
-near each other. So the components are found then: `deduplicate` finds those of a block and of the rows that visit it,
-which are joined. A rule by pairs takes packs of whole components, most of which are of a few rows. A component that is
-larger than memory is taken in chunks, by rank: a row of a later chunk goes to the nearest row of the earlier ones that
-counts, or of its own chunk.
+First those rows go that are near a row of another table, whose files stand behind these. Two near rows are in one
+component, so the components of the others are found next: `deduplicate` finds those of each block and of the rows that
+visit it, and they are joined. A rule by pairs then takes packs of whole components. Most components have few rows. One
+that is larger than memory is taken in chunks, by rank: a row of a later chunk goes to the nearest row that counts,
+among the earlier chunks and its own.
 
-All that is found is saved beside the output at once, by a file that is renamed to its name. So a file that is there is
-whole, and a run that was ended goes on behind the last one. The result depends on none of this.
+Each result is saved beside the output as soon as it is found, in a file that gets its name last. So a file that exists
+is whole, and a run that ended early goes on after the last one. The result depends on none of this.
 """
 
 import json

@@ -212,7 +212,7 @@ class NearItems(PairFrames):
         """Return the pairs of a range of rows, or their number alone if they are more than `room`; see `PairFrames`."""
         parts: list[Pairs] = []
         total = 0
-        for part in self._of_rows(rows, room):
+        for part in self._pairs_of_rows(rows, room):
             total += part[0].size
             parts = [*parts, part] if total <= room else []
         return Found(total) if total > room else Found(total, *one_of_each(parts, self.device))
@@ -220,17 +220,17 @@ class NearItems(PairFrames):
     def count(self, rows: slice) -> np.ndarray:
         """Count the pairs of a range of rows within each of the task's distances; see `PairFrames`."""
         xp, counts = self.device.xp, np.zeros(self.task.distances.size, np.int64)
-        for _, _, weight in self._of_rows(rows, room_for_pairs(self.device)):
+        for _, _, weight in self._pairs_of_rows(rows, room_for_pairs(self.device)):
             order = xp.searchsorted(xp.asarray(self.task.distances), weight, side="left")
             counts += np.array(xp.bincount(order, minlength=counts.size).tolist(), np.int64).cumsum()
         return counts
 
-    def _of_rows(self, rows: slice, room: float) -> Iterator[Pairs]:
+    def _pairs_of_rows(self, rows: slice, room: float) -> Iterator[Pairs]:
         """Yield the pairs of a range of rows, each once, in no order, in parts whose items' pairs fit into memory."""
         waiting = [rows]
         while waiting:
             part = waiting.pop()
-            pairs = self._of_items(part, room)
+            pairs = self._pairs_of_items(part, room)
             if pairs is None:
                 if part.stop - part.start == 1:
                     raise DeviceMemoryError(f"not enough memory for the pairs of row {part.start}")
@@ -247,7 +247,7 @@ class NearItems(PairFrames):
                 first = 0 if self.is_one else self.n_rows
                 yield src[kept], dst[kept] - np.int32(first), weight[kept]
 
-    def _of_items(self, rows: slice, room: float) -> Pairs | None:
+    def _pairs_of_items(self, rows: slice, room: float) -> Pairs | None:
         """Return the pairs of distinct items of which one has a copy among these rows; None if over `room`."""
         items, item_of_row, device = self.distinct.items, self.distinct.of_row, self.device
         limit, parts, count = float(self.task.distances[-1]), [], 0

@@ -169,29 +169,20 @@ class Sums(NamedTuple):
     p: float
 
 
-class Products(NamedTuple):
+class Products(Sums):
     """A formula of the rows' product."""
 
-    number: int
-    p: float
 
-
-class Powers(NamedTuple):
+class Powers(Sums):
     """A sum of powers."""
 
-    number: int
-    p: float
 
-
-class Present(NamedTuple):
+class Present(Sums):
     """A formula that leaves missing values out."""
-
-    number: int
-    p: float
 
 
 #: The types of the formulas that are not `Sums`.
-KINDS: dict[Formula, type[Products] | type[Powers] | type[Present]] = {
+KINDS: dict[Formula, type[Sums]] = {
     Formula.COSINE: Products, Formula.INNER_PRODUCT: Products, Formula.MINKOWSKI: Powers,
     Formula.PRESENT_SQUARED_EUCLIDEAN: Present, Formula.PRESENT_MANHATTAN: Present, Formula.PRESENT_HAMMING: Present,
     Formula.HIERCC: Present,

@@ -127,7 +127,9 @@ class VectorFiles:
         def read_part(part: Part) -> None:
             for at, batch in self._batches(part, start, stop):
                 low, high = max(start, at), min(stop, at + batch.num_rows)
-                some = self._vectors(batch, at)[low - at : high - at]
+                every = self._stored(batch, at)
+                every = NarrowRows(every, self.narrow).decode(CPU) if self.narrow else every
+                some = every[low - at : high - at]
                 self._check_values(some, low)
                 values[low - start : high - start] = some
 
@@ -229,13 +231,11 @@ class VectorFiles:
                     yield at, batch
                 at += batch.num_rows
 
-    def _vectors(self, batch: Any, at: int) -> np.ndarray:
-        """Return the vectors of a batch of rows from number `at` on; raise unless each row has one of this width."""
-        values = self._stored(batch, at)
-        return NarrowRows(values, self.narrow).decode(CPU) if self.narrow else values
-
     def _stored(self, batch: Any, at: int) -> np.ndarray:
-        """Return `_vectors` as they are stored."""
+        """Return the vectors of a batch of rows from number `at` on as they are stored.
+
+        Raises ValueError unless each row has one of this width.
+        """
         import pyarrow.compute as pc
         from pyarrow.types import is_fixed_size_binary
 

@@ -434,7 +434,7 @@ def attributes_of_friends(points: Points, problem: Problem, rule: Cut, report: R
     flat = cutting.large_clusters(labels, count, rule.parameters(n, 1), device.xp)
     with report.stage("output", device):
         later = LaterTree(copied(values, device), problem, report)
-        frames = {"linkage_": Later(later.linkage, points.output), "mst_": Later(later.tree, points.output)}
+        frames = {name: Later(partial(later.frame, name), points.output) for name in ("linkage_", "mst_")}
         with outside_pool(device):
             return frames | flat_attributes(flat, points) | size_attributes(n, values.shape[1], 1, points.names)
 
@@ -448,17 +448,10 @@ class LaterTree:
     def __init__(self, values: Array, problem: Problem, report: Report) -> None:
         self.values, self.report, self.lock = values, report, Lock()
         self.problem = replace(problem, settings=replace(problem.settings, friends_within=None))
-        self.frames: tuple[PreallocatedFrame, ...] = ()
+        self.frames: dict[str, PreallocatedFrame] = {}
 
-    def tree(self) -> PreallocatedFrame:
-        """Return the edges of the tree; the first call makes them."""
-        return self._frames()[0]
-
-    def linkage(self) -> PreallocatedFrame:
-        """Return the merges; the first call makes them."""
-        return self._frames()[1]
-
-    def _frames(self) -> tuple[PreallocatedFrame, ...]:
+    def frame(self, name: str) -> PreallocatedFrame:
+        """Return the edges, "mst_", or the merges, "linkage_"; the first call makes both."""
         problem, device, report = self.problem, self.problem.device, Report()
         with self.lock:
             if not self.frames:
@@ -467,10 +460,10 @@ class LaterTree:
                     tree, _ = tree_of_points(on_current_gpu(self.values), problem, report, tree_of_rows)
                     release_cached()
                     with report.stage("linkage", device):
-                        self.frames = tree, build_linkage(tree, problem.n)
+                        self.frames = {"mst_": tree, "linkage_": build_linkage(tree, problem.n)}
                 self.values = None
                 self.report.add(report)
-            return self.frames
+            return self.frames[name]
 
 
 def centers_of(points: Points, flat: FlatClusters, settings: Settings, device: Device) -> dict[str, Any]:

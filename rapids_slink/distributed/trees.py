@@ -14,7 +14,7 @@ tree of its own.
 Mutual reachability needs the core distances among all points first; they come from each row's merged lists, of a search
 within each block and one in each other block:
 
-    block i ──own_lists──▶ lists ──▶ bounds ──block_lists──▶ i's neighbours in j ──merge_lists──▶ lists of i
+    block i ──lists_in_block──▶ lists ──▶ bounds ──lists_in_block──▶ i's neighbours in j ──merge_lists──▶ lists of i
 
 The neighbours of a row in its own block bound the distances of its nearest neighbours among all rows. Lists are merged
 by (surrogate distance, id), which is the total order for one row. A list is three arrays: ids among all rows, -1 in
@@ -80,7 +80,10 @@ def tree_of_blocks(run: Run, blocks: Blocks, pairs: list[tuple[int, int]], progr
     keepers = [run.worker(owner) for owner in owners]
     run.wait(blocks.rows)  # a GPU that searches would make the others wait for their pieces
     own = [run.task("lists", lists_of_block, settings, blocks.rows[b], index=(b,), worker=keepers[b]) for b in numbers]
-    cores: list[Any] = core_distances(run, blocks) if settings.min_samples > 1 else [None] * len(blocks)
+    cores: list[Any] = [None] * len(blocks)
+    if settings.min_samples > 1:
+        lists = lists_of_blocks(run, blocks, settings.min_samples)
+        cores = [run.task("core", cores_of_lists, settings, part, index=(b,)) for b, part in enumerate(lists)]
     here: list[Any] = [[blocks.rows[b], cores[b], own[b]] for b in numbers]
     met = {b for pair in pairs for b in pair}
     parts_of_tree = [*pairs, *((b,) for b in numbers if b not in met)]
@@ -259,16 +262,13 @@ def attributes_of_tree(
 MERGED = 8
 
 
-def core_distances(run: Run, blocks: Blocks) -> list[Future]:
-    """Return the `cores_of_lists` of the rows of each block, as futures."""
-    lists = lists_of_blocks(run, blocks, blocks.settings.min_samples)
-    return [run.task("core", cores_of_lists, blocks.settings, part, index=(b,)) for b, part in enumerate(lists)]
-
-
 def lists_of_blocks(run: Run, blocks: Blocks, k: int) -> list[Future]:
     """Return each row's k nearest others among all rows, as a future for each block."""
     settings, numbers = blocks.settings, range(len(blocks))
-    own = [run.task("own", own_lists, settings, blocks.rows[b], blocks.starts[b], k, index=(b,)) for b in numbers]
+    own = [
+        run.task("own", lists_in_block, settings, None, blocks.rows[b], blocks.starts[b], k, None, index=(b,))
+        for b in numbers
+    ]
     if len(blocks) == 1:
         return own
     bounds = [run.task("bound", last_weights, settings, part, index=(b,)) for b, part in enumerate(own)]
@@ -287,49 +287,38 @@ def search_blocks(
     first = name[-1] if own is not None else -1
     others = [b % count for b in range(first + 1, first + count + (own is None))]  # every call starts at another block
     for b in others:
-        lists.append(
-            run.task("neighbors", block_lists, settings, queries, blocks.rows[b], starts[b], k, bound, index=(*name, b))
-        )
+        rows, index = blocks.rows[b], (*name, b)
+        lists.append(run.task("neighbors", lists_in_block, settings, queries, rows, starts[b], k, bound, index=index))
         if len(lists) > MERGED or b == others[-1]:
             lists = [run.task("merge", merge_lists, settings, lists, k, index=(*name, b))]
     return lists[0]
 
 
 @on_worker
-def own_lists(device: Device, settings: Settings, rows: Array, start: int, k: int) -> Any:
-    """Return each row's nearest others in its own block, as lists of k."""
-    ids = device.xp.arange(len(rows), dtype="int32")
-    return _lists(device, settings, (rows, rows), start, k, SearchTask(ids, max(1, min(k, len(rows) - 1)), ids, ids))
-
-
-@on_worker
-def block_lists(
+def lists_in_block(
     device: Device, settings: Settings, queries: Array, rows: Array, start: int, k: int, upper: Array
 ) -> Any:
-    """Return the nearest rows of a block to each query, within the query's bound `upper` if there is one."""
-    xp = device.xp
-    ids, no_group = xp.arange(len(queries), dtype="int32"), xp.full(len(rows), -1, "int32")
-    task = SearchTask(ids, min(k, len(rows)), ids, no_group, upper)
-    return _lists(device, settings, (queries, rows), start, k, task)
+    """Return the nearest rows of a block to each query, as lists of k, within the query's bound `upper`, if any.
 
-
-def _lists(device: Device, settings: Settings, points: tuple[Any, Any], start: int, k: int, task: SearchTask) -> Any:
-    """Return the answer of a search task as lists of k."""
-    xp, metric, (queries, rows) = device.xp, settings.metric, points
-    n, d = rows.shape
-    m = None if queries is rows else len(queries)
+    Without queries they are the nearest others of each row of the block, whose first row has the number `start`.
+    """
+    xp, metric, (n, d), m = device.xp, settings.metric, rows.shape, None if queries is None else len(queries)
     estimate = estimate_search(n, d, rows.dtype.itemsize, k, device, n_queries=m, metric=metric)
     check_memory(device, estimate, f"a block of {n:,} rows")
-    prepared = [metric_rows(metric, part, device, alone=False) for part in ((rows,) if m is None else (rows, queries))]
-    ids, (weights, length) = xp.full((len(queries), k), -1, "int32"), xp.full((2, len(queries), k), xp.inf)
+    number = xp.arange(n if m is None else m, dtype="int32")
+    if m is None:
+        queries, prepared_queries, task = rows, None, SearchTask(number, max(1, min(k, n - 1)), number, number)
+    else:
+        prepared_queries = metric_rows(metric, queries, device, alone=False)
+        task = SearchTask(number, min(k, n), number, xp.full(n, -1, "int32"), upper)
+    prepared = metric_rows(metric, rows, device, alone=False)
+    ids, (weights, length) = xp.full((number.size, k), -1, "int32"), xp.full((2, number.size, k), xp.inf)
     if m is not None or n > 1:
-        queries = None if m is None else prepared[1]
-        search = prepare_search(prepared[0], device, Report(), queries=queries, metric=metric)
-        result = search.find(task)
+        result = prepare_search(prepared, device, Report(), queries=prepared_queries, metric=metric).find(task)
         at, place = xp.nonzero(result.ids >= 0)
         dst, weight = result.ids[at, place], result.weights[at, place]
         ids[at, place], weights[at, place] = dst + start, weight
-        length[at, place] = distances(metric, weight, (at, dst), points, device)
+        length[at, place] = distances(metric, weight, (at, dst), (queries, rows), device)
     return ids, weights, length
 
 
@@ -424,7 +413,7 @@ def _groups_of(run: Run, points: Partitions) -> tuple[list[Any], Any, list[list[
     starts = [sum(sizes[:p]) for p, *_ in filled]
     count = MEETINGS * max(1, len(run.workers))
     groups = run.task("groups", _number_groups, own, starts, count)
-    (meetings,) = run.gather([run.task("meetings", _meetings, groups)])
+    (meetings,) = run.gather([run.task("meetings", getitem, groups, "meetings")])
     return tables, groups, meetings
 
 
@@ -448,8 +437,9 @@ def _table_of_keys(read: dict[str, Any], i: int) -> tuple[Any, dict[str, Any]]:
 def _number_groups(tables: list[dict[str, Any]], starts: list[int], meetings: int) -> dict[str, Any]:
     """Return the groups of all partitions, in order of first appearance.
 
-    ``of`` has the number of each partition's groups; ``sizes``, ``first`` and ``keys`` are those of `GroupedCut`;
-    ``meeting`` is where the rows of a group meet, -1 if they are all in one partition.
+    ``numbers`` has the number of each partition's groups; ``sizes``, ``first`` and ``keys`` are those of `GroupedCut`;
+    ``meeting`` is where the rows of a group meet, -1 if they are all in one partition; ``meetings`` are those of each
+    partition's rows.
     """
     frames = [table["keys"] for table in tables]
     groups, lengths = numbered(one_frame(frames), CPU), list(map(len, frames))
@@ -457,14 +447,13 @@ def _number_groups(tables: list[dict[str, Any]], starts: list[int], meetings: in
     sizes = np.bincount(number, weights=np.concatenate([table["sizes"] for table in tables]))
     first = np.concatenate([table["first"] + start for table, start in zip(tables, starts, strict=True)])[groups.first]
     meeting = np.where(places > 1, np.arange(len(groups)) % meetings, -1)
-    of = np.split(number, np.cumsum(lengths)[:-1])
+    numbers = np.split(number, np.cumsum(lengths)[:-1])
     rows = sizes.astype(np.int64)
-    return {"of": of, "starts": starts, "keys": groups.keys, "sizes": rows, "first": first, "meeting": meeting}
-
-
-def _meetings(groups: dict[str, Any]) -> list[list[int]]:
-    """Return where the rows of each partition go: to which meetings, and -1 if some stay."""
-    return [np.unique(groups["meeting"][of]).tolist() for of in groups["of"]]
+    meetings_of_rows = [np.unique(meeting[part]).tolist() for part in numbers]
+    return {
+        "numbers": numbers, "starts": starts, "keys": groups.keys, "sizes": rows, "first": first, "meeting": meeting,
+        "meetings": meetings_of_rows,
+    }  # fmt: skip
 
 
 def _trees_of_partitions(
@@ -496,7 +485,7 @@ def _rows_that_meet(
     through_host: bool,
 ) -> tuple[Any, np.ndarray, np.ndarray]:
     """Return the values, groups and numbers of a partition's rows that go to a meeting, or that stay."""
-    group = groups["of"][place][table[0]]
+    group = groups["numbers"][place][table[0]]
     rows = np.flatnonzero(groups["meeting"][group] == at)
     values = read["values"][i]
     values = values if rows.size == len(values) else values[rows]

@@ -1,4 +1,4 @@
-"""Pairs within a distance of Dask collections: of each two blocks that may have rows that near, once.
+"""Pairs within a distance of Dask collections: each two blocks that may have near rows meet once.
 
 blocks ──Boxes.pairs──▶ blocks that may be near ──pairs_of_block, count_of_block──▶ their pairs, or counts
 """

@@ -262,9 +262,9 @@ class Sets(StoredRows):
         """
         parts = {name: OutputKind.of(X, device)[0] for name, X in inputs.items()}
         if any(is_sparse(X) for X in parts.values()):
-            starts, elements, n_features = _of_matrices(parts, metric, device)
+            starts, elements, n_features = _entries_of_matrices(parts, metric, device)
         else:
-            starts, elements, n_features = *_of_columns(parts, device), 1
+            starts, elements, n_features = *_elements_of_columns(parts, device), 1
         sets = cls(metric, device, *ascending(starts, elements, device), None, None, n_features)
         sets._check_empty(list(inputs), [number_of_rows(X) for X in parts.values()])
         return sets
@@ -459,7 +459,7 @@ def _values(X: Any, name: str) -> list[Any]:
     return list(X.to_pandas() if library_of(X) == "cudf" else X)
 
 
-def _of_matrices(inputs: dict[str, Any], metric: Metric, device: Device) -> tuple[Array, Array, int]:
+def _entries_of_matrices(inputs: dict[str, Any], metric: Metric, device: Device) -> tuple[Array, Array, int]:
     """Return the starts and the columns of the ones of each row, and how many columns there are."""
 
     def check(values: Array, starts: Array, name: str) -> None:
@@ -472,7 +472,7 @@ def _of_matrices(inputs: dict[str, Any], metric: Metric, device: Device) -> tupl
     return starts, elements, n_features
 
 
-def _of_columns(inputs: dict[str, Any], device: Device) -> tuple[Array, Array]:
+def _elements_of_columns(inputs: dict[str, Any], device: Device) -> tuple[Array, Array]:
     """Return the starts of the rows of columns of sets, and the elements as numbers, in the order of each row."""
     rows: list[Any] = []
     owners: list[str] = []

@@ -354,7 +354,7 @@ def as_array(X: Any, device: Device, name: str, metric: Metric | None = None) ->
     if hasattr(X, "__dlpack__") and (narrow or not hasattr(X, "__array__")):
         return from_dlpack(X, np.from_dlpack)
     if isinstance(X, list | tuple) and type(next((x for x in X if x is not None), None)).__name__ in BIT_VECTORS:
-        return _of_bit_vectors(X, name)
+        return _bits_of_vectors(X, name)
     if type(X).__name__.endswith(("GroupBy", "AnnData")):
         raise InputTypeError(no_table(X, name))
     try:
@@ -367,7 +367,7 @@ def as_array(X: Any, device: Device, name: str, metric: Metric | None = None) ->
     return of_bits(array, narrow) if narrow else array
 
 
-def _of_bit_vectors(vectors: Any, name: str) -> np.ndarray:
+def _bits_of_vectors(vectors: Any, name: str) -> np.ndarray:
     """Return a row of booleans for each of RDKit's bit vectors.
 
     To read a vector as a sequence of bits would take microseconds a bit.
@@ -408,12 +408,12 @@ def as_distances(X: Any, device: Device, estimate: Following = None) -> tuple[Po
         matrix, complete = _checked(points.values, device)
         return replace(points, values=matrix), complete
 
-    def of_square(_: int, m: int, itemsize: int) -> MemoryEstimate:
+    def square_estimate(_: int, m: int, itemsize: int) -> MemoryEstimate:
         n = _side(m)
         matrix = MemoryEstimate(2 * n * n * itemsize)
         return matrix if estimate is None else matrix + estimate(n, n, itemsize)
 
-    points = as_points(X[None, :], device, of_square, checked=False)
+    points = as_points(X[None, :], device, square_estimate, checked=False)
     _warn_of_lower_triangle(points.values[0], device)
     matrix = _square(points.values[0], device)
     complete = all_true(device.xp.isfinite(points.values)) or _checked(matrix, device)[1]  # `_checked` names the rows

@@ -228,8 +228,8 @@ def numbered_with(keys: Any, others: Any, device: Device) -> tuple[Array, Groups
 def check_keys(count: int, n: int, name: str = "X") -> None:
     """Raise unless there is a key for each of n rows."""
     if count != n:
-        of = "" if name == "X" else f" of {name}"
-        raise ValueError(f"groups must hold one key for each of {counted(n, 'row')}{of}, got {count}")
+        whose = "" if name == "X" else f" of {name}"
+        raise ValueError(f"groups must hold one key for each of {counted(n, 'row')}{whose}, got {count}")
 
 
 def _columns_of_keys(groups: Any) -> tuple[list[Any], list[Any]]:

@@ -7,9 +7,9 @@
 
 What work needs is a sum: the bytes that a search keeps for its points and lists, and `TREE_BYTES` for all else that a
 row takes, in whatever stage. Everything else is a chunk, whose size is what `free_bytes` leaves. Work that does not fit
-is refused before it starts. If the values choose another search than the sum is of, its first chunk may be refused, by
-`rows_that_fit`. A run may take less than the sum. On a GPU the run's memory pool enforces the limit whatever the sum
-says. Results are allocated beside the pool, so the sum of a GPU is without them.
+is refused before it starts. The values may choose another search than the one in the sum. Then `rows_that_fit` may
+refuse its first chunk. A run may take less than the sum. On a GPU the run's memory pool enforces the limit, whatever
+the sum is. Results are allocated beside the pool, so a GPU's sum is without them.
 
 A pool allocates from the current allocator, rmm's or CuPy's. Without a pool every temporary array would cost a device
 allocation and a wait for the GPU when it is freed. All idle pools together keep up to `IDLE_BYTES` for the next run.
@@ -421,7 +421,10 @@ def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
         free_memory()
         if run.interrupted and str(error) == "std::bad_alloc":  # Ctrl-C during an allocation for Thrust
             raise KeyboardInterrupt from error
-        raise DeviceMemoryError(f"not enough {_kind(device)}: {_state(device, run)} ({error})") from error
+        state = "it ran out" if (free := free_on(device)) is None else f"{size_text(free)} are free"
+        if run.limit is not None and device.is_gpu:
+            state = f"memory_limit={run.memory_limit!r} was reached"
+        raise DeviceMemoryError(f"not enough {_kind(device)}: {state} ({error})") from error
     except KeyboardInterrupt as error:
         traceback.clear_frames(error.__traceback__)  # as above: Jupyter keeps the traceback
         free_memory()
@@ -530,10 +533,3 @@ def free_on(device: Device) -> float | None:
         return free_on_host()
     free, pool = free_on_gpu(device.xp.cuda), current_run().pool
     return free if free is None or pool is None else free + pool.pool.free_bytes()
-
-
-def _state(device: Device, run: Run) -> str:
-    if run.limit is not None and device.is_gpu:
-        return f"memory_limit={run.memory_limit!r} was reached"
-    free = free_on(device)
-    return "it ran out" if free is None else f"{size_text(free)} are free"
