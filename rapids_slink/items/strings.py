@@ -36,8 +36,8 @@ from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu
 #: For more deletions strings are searched by their projections, or a GPU stores all distances, if they take at most
 #: LIMITED_STEPS steps, which are a fifth of a second.
 MOST_DELETED, LIMITED_STEPS = 2, 2**35
-#: Buckets of characters; between which numbers the most ones of a bucket are, by the strings' mean length; and bits of
-#: places with characters.
+#: The number of buckets of characters. A bucket has up to FEW_ONES to MANY_ONES ones, by the strings' mean length.
+#: Places with their characters are hashed to PLACE_BITS bits.
 BUCKETS, FEW_ONES, MANY_ONES, PLACE_BITS = 32, 4, 32, 256
 LEVENSHTEIN, STRING_HAMMING = ITEM_METRICS["levenshtein"], ITEM_METRICS["string_hamming"]
 #: The largest cutoff that a kernel takes.

@@ -48,8 +48,8 @@ from rapids_slink.settings import up_to_of
 #: A function that estimates the memory of the stages after the input from rows, features and bytes of a value.
 Following = Callable[[int, int, int], MemoryEstimate] | None
 EXACT = 2.0**53  # float64 holds integers up to here, and not all beyond
-#: The SHORTEST of SIDES random distances, each with SHORTEST third points, are tested for the triangle inequality. A
-#: vector breaks it if this share of the triangles does: BROKEN. Fewer than LEAST_POINTS may break it by chance, or not.
+#: The triangle inequality is tested for the SHORTEST of SIDES random distances, each with SHORTEST third points. A
+#: vector breaks it if the share BROKEN of these triangles does. Fewer than LEAST_POINTS points may break it by chance.
 SIDES, SHORTEST, BROKEN, LEAST_POINTS = 2**12, 2**6, 0.01, 16
 TILE = {"cpu": 2**8, "cuda": 2**12}  # rows and columns that are compared with their transpose at a time
 
