@@ -58,9 +58,9 @@ ROUNDING_BYTES = 2**21
 RESERVED_SHARE = 1 / 8
 #: Estimates below this many bytes pass without a look at how much memory is free.
 UNCHECKED_BYTES = 2**26
-#: SEARCH_BYTES: those of a row besides what its search keeps: its bound, its places in orders, what is drawn from its
-#: list. TREE_BYTES: those of a row whose tree is made, in the stage that takes most: the search, the forest, the sort
-#: of its edges, linkage, or labels.
+#: The bytes of a row besides what its search keeps: its bound, its places in orders, what is drawn from its list. And
+#: those of a row whose tree is made, in the stage that takes most: the search, the forest, the sort of its edges,
+#: linkage, or labels.
 SEARCH_BYTES, TREE_BYTES = 48, {"cpu": 144, "cuda": 112}
 
 
@@ -423,10 +423,7 @@ def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
         free_memory()
         if run.interrupted and str(error) == "std::bad_alloc":  # Ctrl-C during an allocation for Thrust
             raise KeyboardInterrupt from error
-        state = "it ran out" if (free := free_on(device)) is None else f"{size_text(free)} are free"
-        if run.limit is not None and device.is_gpu:
-            state = f"memory_limit={run.memory_limit!r} was reached"
-        raise DeviceMemoryError(f"not enough {_kind(device)}: {state} ({error})") from error
+        raise DeviceMemoryError(f"not enough {_kind(device)}: {_state(device, run)} ({error})") from error
     except KeyboardInterrupt as error:
         traceback.clear_frames(error.__traceback__)  # as above: Jupyter keeps the traceback
         free_memory()
@@ -535,3 +532,10 @@ def free_on(device: Device) -> float | None:
         return free_on_host()
     free, pool = free_on_gpu(device.xp.cuda), current_run().pool
     return free if free is None or pool is None else free + pool.pool.free_bytes()
+
+
+def _state(device: Device, run: Run) -> str:
+    if run.limit is not None and device.is_gpu:
+        return f"memory_limit={run.memory_limit!r} was reached"
+    free = free_on(device)
+    return "it ran out" if free is None else f"{size_text(free)} are free"
