@@ -8,10 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 from fake_gpu import fake_gpu
 
-from rapids_slink.catalogue import members_of
 from rapids_slink.items import search
-from rapids_slink.items.sets import Sets
-from rapids_slink.items.sparse import SparseRows
+from rapids_slink.items.stored import Sets, SparseRows
 from rapids_slink.items.strings import LEVENSHTEIN, STRING_HAMMING, Strings
 from rapids_slink.metrics import distances, get_metric
 from rapids_slink.neighbors.exact import ExactPoints
@@ -21,6 +19,7 @@ from rapids_slink.neighbors.tiles import Encoded, Terms
 from rapids_slink.neighbors.tiles.order import Balls, Lists, PlacedTiles, Slots
 from rapids_slink.neighbors.trees import expansion
 from rapids_slink.ordering import _sort_by_codes, sort_in_place
+from rapids_slink.prediction import members_of
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import cuda
 from rapids_slink.settings import metric_of
