@@ -28,7 +28,7 @@ LIMIT, SLACK = 1.5, 0.002
 #: A way is stopped after this number of times the chosen one's time, plus the seconds that reading kernels may take.
 STOPPED, READING = 3.0, 60.0
 #: Seconds in which calls are repeated; the least counts.
-REPEATED = 0.5
+REPEATED = 0.2
 #: A call with this number of rows compiles the kernels before a call is timed.
 FIRST_ROWS = 3000
 SEED = cases.SEED

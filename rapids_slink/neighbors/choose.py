@@ -184,6 +184,15 @@ def possible_tiles(values: Array, n: int, all_pairs: float, device: Device) -> s
     return TILES[1] if device.is_gpu and share <= MAX_CLUSTER and products(n, n) >= 8 * forest else None
 
 
+def gives_way(n: int, d: int, room: float, device: Device) -> bool:
+    """Return whether a filter of n points, many of which have too many candidates, gives way to tiles.
+
+    It does if their candidates need more than the room that rows have when they are searched again, `room` times as
+    much. With room for them, it does if all pairs take more time once more than an order of tiles.
+    """
+    return room > 1 or products(n, n, d) >= COSTS[device.name].forest
+
+
 # ------------------------------------------------------------------------------------------------------------ blocks
 
 #: The largest share of the products of all pairs that those in blocks and with pivots may take, and how many pairs of a

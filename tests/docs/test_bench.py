@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import json
+import math
 import re
 from contextlib import nullcontext
 from dataclasses import replace
@@ -132,14 +133,22 @@ def test_ways_that_fail_or_have_no_memory_end_no_run(monkeypatch, capsys):
     assert "failing TypeError: a mistake" in capsys.readouterr().out
 
 
-def test_a_regression_of_half_is_told(capsys):
-    rows = [{"case": "a", "stage": "fit", "least_seconds": 1.0}, {"case": "a", "stage": "cut", "least_seconds": 0.1}]
-    theirs = regression.seconds_of(rows)
-    assert theirs == {"a, fit": 1.0, "a, cut": 0.1}
-    assert list(regression.compared({"a, fit": 1.49, "a, cut": 0.2, "new, fit": 9.0}, theirs)) == ["a, cut"]
-    assert [line.endswith("SLOWER") for line in capsys.readouterr().out.splitlines()] == [True, False]
+def test_a_regression_of_half_is_told(monkeypatch, capsys):
+    seconds = {"a": (1.49, 1.0), "b": (0.2, 0.1)}
+    monkeypatch.setattr(regression, "in_turn", lambda first, second, case, stage: seconds[case])
+    folder = str(regression.ROOT)
+    assert regression.main([folder, "--cases", "a", "--stages", "fit"]) == 0
+    assert regression.main([folder, "--cases", "a", "b", "--stages", "fit"]) == 1
+    assert regression.main([folder, "--cases", "a", "--stages", "fit", "--limit", "1.4"]) == 1
+    assert [line.endswith("SLOWER") for line in capsys.readouterr().out.splitlines()] == [False, False, True, True]
     assert set(regression.CASES) <= set(CASES)
     assert set(regression.STAGES) <= set(STAGES)
+
+
+def test_two_trees_are_measured_in_turn():
+    ours, theirs = regression.in_turn(regression.ROOT, regression.ROOT, "tiny-100-8", "fit")
+    assert 0 < min(ours, theirs) < max(ours, theirs) < 1
+    assert all(map(math.isnan, regression.in_turn(regression.ROOT, regression.ROOT, "tiny-100-8", "none")))
 
 
 @pytest.mark.parametrize("stage", [*(stage for stage in STAGES if stage not in (*READERS, "dask")), full("dask")])
