@@ -29,7 +29,7 @@ import numpy as np
 
 from rapids_slink.forced import forced
 from rapids_slink.metrics import PRECOMPUTED, Metric
-from rapids_slink.neighbors.choose import is_searched_by_tree, may_be_low_dimensional
+from rapids_slink.neighbors.choose import is_searched_by_tree
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.task import NeighborLists, by_mutual_reachability, core_places, row_blocks
 from rapids_slink.ordering import sort_in_place, stable_order
@@ -263,7 +263,7 @@ def ways_of(problem: Problem) -> list[Way]:
         # tree follows from these.
         if by_distance and device.is_gpu and is_searched_by_tree(n, d, metric, device):
             certain = BOXES
-        elif by_distance and device.is_gpu and may_be_low_dimensional(n, d, metric, device):  # the values decide
+        elif by_distance and device.is_gpu:  # the search, which the other ways need as well, has looked at the values
             ways.append(BOXES_IF_LOW)
         if certain is LISTS and problem.max_weight < math.inf and blocks.may_serve(problem):
             ways.append(BLOCKS)

@@ -11,7 +11,6 @@ import numpy as np
 from rapids_slink.forced import forced
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors import search_in_tiles
-from rapids_slink.neighbors.choose import may_have_tiles
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.task import SearchTask, chunks_of, equal_slices, golden_stride
 from rapids_slink.neighbors.tiles import TileSearch
@@ -32,10 +31,7 @@ LISTED_ROWS, ENTRY_BYTES, AT_ONCE = 2**21, 64, 2**24
 def in_tiles(values: Array, queries: Array, limit: float, metric: Metric, device: Device) -> "TilePairs | None":
     """Return the search for the pairs of structured points; None unless lists within the limit serve them."""
     n, wanted = len(values), forced().pairs
-    fewest = n if queries is None else min(n, len(queries))
     if values.dtype.kind != "f" or not -np.inf < limit < np.inf or wanted not in (None, "tiles"):
-        return None
-    if not wanted and not may_have_tiles(fewest, values.shape[1], metric, device):
         return None
     search = search_in_tiles(values, device, Report(), queries, metric=metric, within=limit)
     if search is None:
