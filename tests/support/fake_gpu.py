@@ -228,7 +228,7 @@ def fake_gpu(capability=80, count=1):
     module = gpu.module()
     caches = (
         cuda._kernel_on, cuda._cuda_module, cuda._most_resident, device.cuda, device.gpu_is_usable,
-        device.has_several_gpus,
+        device.has_several_gpus, cuda._attribute_of,
     )  # fmt: skip
     held, before = {name: sys.modules.get(name) for name in FAKED}, taken_out()
     sys.modules.update(dict.fromkeys(FAKED, module))
