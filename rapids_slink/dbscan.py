@@ -43,9 +43,8 @@ from rapids_slink.runtime.memory import MemoryEstimate, check_memory, copy_out, 
 from rapids_slink.settings import DensityRule, Settings
 from rapids_slink.single_linkage import RowEstimator, engine_of
 from rapids_slink.spanning_tree import kernels as tree_kernels
-from rapids_slink.spanning_tree.ahead import compile_for
-from rapids_slink.spanning_tree.boxes import estimate_friends
-from rapids_slink.spanning_tree.core_rows import (
+from rapids_slink.spanning_tree.boxes import (
+    estimate_friends,
     in_units,
     label_borders,
     label_by_boxes,
@@ -53,9 +52,8 @@ from rapids_slink.spanning_tree.core_rows import (
     most_pairs,
 )
 from rapids_slink.spanning_tree.graphs import EdgeList, components, is_graph
-from rapids_slink.spanning_tree.grouped import check_zeros
 from rapids_slink.spanning_tree.problem import Problem
-from rapids_slink.spanning_tree.ways import tree_of_rows
+from rapids_slink.spanning_tree.ways import check_zeros, compile_for, tree_of_rows
 
 
 class CoreClusters(RowEstimator, Estimator):

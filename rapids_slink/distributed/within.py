@@ -40,7 +40,7 @@ from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
 from rapids_slink.runtime.memory import DeviceMemoryError, check_memory
 from rapids_slink.settings import DensityRule, Settings
 from rapids_slink.spanning_tree import kernels as tree_kernels
-from rapids_slink.spanning_tree.core_rows import CoreRows, most_pairs
+from rapids_slink.spanning_tree.boxes import CoreRows, most_pairs
 
 #: For pairs within a distance: the least number of rows of a block, and the number of blocks for each device.
 MIN_BLOCK_ROWS, BLOCKS_A_DEVICE = {"cpu": 2**12, "cuda": 2**17}, 2
