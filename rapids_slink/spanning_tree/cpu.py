@@ -14,7 +14,7 @@ from rapids_slink.metrics import OVERFLOW, Metric
 from rapids_slink.neighbors.exact.cpu import NO_CORE, components, fill_rows, insert_within, reachability
 from rapids_slink.neighbors.exact.formulas import LANES, PASS, ROWS, add_features, new_tile
 from rapids_slink.neighbors.task import row_blocks
-from rapids_slink.neighbors.trees.tree import (
+from rapids_slink.neighbors.trees.kdtree import (
     LEAF,
     SERIAL_POINTS,
     Queries,
